@@ -7,10 +7,10 @@ use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 use onepipe_bench_micro::{
     AmcastOptions, ArbiterOptions, BulkMemory, BulkOptions, CommOptions, EndpointOptions,
-    OrderOptions, PaceOptions, PairOptions, Progress as Run, RecoverySimOptions, ReorderOptions,
-    Report, Rule, SimOptions, SwitchOptions, amcast, arbiter_alloc, arbiter_comm, arbiter_pace,
-    arbiter_path, bulk, endpoint, order, pair_reliable, pair_shm, pair_udp, recovery_sim, reorder,
-    sim, switch,
+    OrderOptions, PairOptions, Progress as Run, RealtimeOptions, RecoverySimOptions,
+    ReorderOptions, Report, Rule, SimOptions, SwitchOptions, amcast, arbiter_alloc, arbiter_comm,
+    arbiter_path, arbiter_realtime, bulk, endpoint, order, pair_reliable, pair_shm, pair_udp,
+    recovery_sim, reorder, sim, switch,
 };
 
 use crate::arbiter::PolicyArg;
@@ -31,7 +31,7 @@ Examples:
   onepipe bench arbiter alloc --cores 2 --nodes 256 --load 0.5,0.8
   onepipe bench arbiter path --json | tail -n 1
   onepipe bench arbiter comm --nodes 64
-  onepipe bench arbiter pace --cores 2 --slot-ns 312 --load 0.8 --lead 500us
+  onepipe bench arbiter realtime --cores 2 --slot-ns 312 --load 0.8 --lead 500us
   onepipe bench bulk --processes 4 --size 1,64KiB,16MiB
   onepipe bench bulk --transport udp
   onepipe bench bulk --between-nodes                   as root: 8 of them, links of 500 Mbit/s
@@ -55,7 +55,7 @@ pub struct Arguments {
     /// Number of runs of each side, at least 3
     #[arg(long, value_parser = clap::value_parser!(u64).range(3..=1000))]
     runs: Option<u64>,
-    /// Length of each run in seconds (pair, order, arbiter comm, pace)
+    /// Length of each run in seconds (pair, order, arbiter comm, realtime)
     #[arg(long, value_parser = crate::units::seconds)]
     seconds: Option<f64>,
     /// Measure the reliable service, with best effort as the yardstick (pair, order)
@@ -85,26 +85,26 @@ pub struct Arguments {
     #[arg(long, default_value_t = 1_024, value_parser = clap::value_parser!(u32).range(32..))]
     hosts: u32,
     /// Number of cores: one control core, the others allocate timeslots (arbiter) [default: 1, for
-    /// pace 2]
+    /// realtime 2]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=64))]
     cores: Option<u32>,
-    /// Numbers of endpoints (arbiter) [default: 32,256,1024,4096, for path 512,1024, for pace 256]
+    /// Numbers of endpoints (arbiter) [default: 32,256,1024,4096, for path 512,1024, for realtime 256]
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(2..=4096))]
     nodes: Vec<u32>,
     /// Loads, as fractions of what the endpoints can send (arbiter) [default: 0.1,0.5,0.9,0.99;
-    /// pace: 0.8]
+    /// realtime: 0.8]
     #[arg(long, value_delimiter = ',', value_parser = crate::units::load)]
     load: Vec<f64>,
-    /// Timeslots per batch (arbiter alloc, pace)
+    /// Timeslots per batch (arbiter alloc, realtime)
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=64))]
     batch: u32,
-    /// Length of a timeslot in ns (arbiter pace)
+    /// Length of a timeslot in ns (arbiter realtime)
     #[arg(long, default_value_t = 312, value_parser = clap::value_parser!(u64).range(10..=1_000_000))]
     slot_ns: u64,
-    /// Time between the request of a batch and its first timeslot (arbiter pace)
+    /// Time between the request of a batch and its first timeslot (arbiter realtime)
     #[arg(long, value_name = "TIME", default_value = "65us", value_parser = crate::units::time_ns)]
     lead: u64,
-    /// Allocation policy (arbiter alloc, pace)
+    /// Allocation policy (arbiter alloc, realtime)
     #[arg(long, value_enum, default_value_t = PolicyArg::Fair)]
     policy: PolicyArg,
     /// Sizes of objects (bulk) [default: 1,64KiB,16MiB,256MiB] or messages (order) [default:
@@ -164,7 +164,7 @@ enum Name {
     /// Agreed multicast over UDP, against PrimCast: groups of three, every message to all of them
     Amcast,
     /// The arbiter: timeslots (alloc), paths (path), its daemon over UDP (comm), timeslots in real
-    /// time (pace)
+    /// time (realtime)
     Arbiter,
 }
 
@@ -178,7 +178,7 @@ enum ArbiterPart {
     /// CPU time of the daemon per timeslot, over UDP
     Comm,
     /// Timeslots in real time: whether all are granted before they begin
-    Pace,
+    Realtime,
 }
 
 /// Ordering methods to compare with.
@@ -242,7 +242,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         crate::usage_error("--rival is for bench order only");
     }
     if arguments.part.is_some() != (name == Name::Arbiter) {
-        crate::usage_error("bench arbiter takes one part: alloc, path, comm or pace");
+        crate::usage_error("bench arbiter takes one part: alloc, path, comm or realtime");
     }
     if arguments.transport == Some(Transport::Tcp) && name != Name::Bulk {
         crate::usage_error("--transport tcp is for bench bulk only");
@@ -361,8 +361,8 @@ fn measure(name: Name, arguments: &Arguments) -> Result<Report> {
                 let options = CommOptions { runs: runs(defaults.runs), seconds, nodes, workers };
                 return arbiter_comm(&options, show);
             }
-            if arguments.part == Some(ArbiterPart::Pace) {
-                return arbiter_pace(&pace_options(arguments), show);
+            if arguments.part == Some(ArbiterPart::Realtime) {
+                return arbiter_realtime(&realtime_options(arguments), show);
             }
             let is_path = arguments.part == Some(ArbiterPart::Path);
             let options = arbiter_options(arguments, is_path);
@@ -450,10 +450,10 @@ fn arbiter_options(arguments: &Arguments, is_path: bool) -> ArbiterOptions {
     options
 }
 
-fn pace_options(arguments: &Arguments) -> PaceOptions {
-    let defaults = PaceOptions::default();
+fn realtime_options(arguments: &Arguments) -> RealtimeOptions {
+    let defaults = RealtimeOptions::default();
     let given = |given: &Vec<_>, default| if given.is_empty() { default } else { given.clone() };
-    PaceOptions {
+    RealtimeOptions {
         runs: arguments.runs.map_or(defaults.runs, |runs| runs as usize),
         seconds: arguments.seconds.unwrap_or(defaults.seconds),
         nodes: given(&arguments.nodes, defaults.nodes),

@@ -12,10 +12,9 @@ use onepipe_transport_clock::{SystemClock, start_incarnation};
 use onepipe_transport_shm::{self as shm, AttachError, Shm};
 use onepipe_transport_udp::{self as udp, LocalProcess, UdpLink, UdpOverlay};
 
-use crate::embedded::FabricEngine;
-use crate::engine::{Engine, Fabric};
+use crate::engine::{Engine, Fabric, FabricEngine};
 use crate::pipe_endpoint::PipeEndpoint;
-use crate::{EmbeddedPipe, Idle, JoinError, Pipe};
+use crate::{Idle, JoinError};
 
 /// Link timeout on one shared machine, in ns: must exceed the time that a live process may be off
 /// its core. 30 ms suffice on a machine with two cores; this is thrice that, for overload.
@@ -65,8 +64,8 @@ pub struct Builder {
     switch: Option<String>,
     /// `switch` is the address of an aggregator.
     is_overlay: bool,
-    idle: Idle,
-    leave_timeout: Duration,
+    pub(crate) idle: Idle,
+    pub(crate) leave_timeout: Duration,
     controllers: Option<Controllers>,
     receive_mode: ReceiveMode,
     has_any_size: bool,
@@ -212,40 +211,12 @@ impl Builder {
         self
     }
 
-    /// Joins, with a thread that drives the pipe.
-    ///
-    /// # Errors
-    /// [`JoinError`].
-    pub fn join(mut self) -> Result<Pipe, JoinError> {
-        let (idle, leave_timeout) = (self.idle, self.leave_timeout);
-        match self.join_fabric()? {
-            FabricEngine::SharedMemory(engine, clock) => {
-                Pipe::start(*engine, clock, Box::new(self), idle, leave_timeout)
-            }
-            FabricEngine::Udp(engine, clock) => {
-                Pipe::start(*engine, clock, Box::new(self), idle, leave_timeout)
-            }
-            FabricEngine::Overlay(engine, clock) => {
-                Pipe::start(*engine, clock, Box::new(self), idle, leave_timeout)
-            }
-        }
-    }
-
-    /// Joins without a thread: the caller drives the pipe by calling it often.
-    ///
-    /// # Errors
-    /// [`JoinError`].
-    pub fn embedded(mut self) -> Result<EmbeddedPipe, JoinError> {
-        let leave_timeout = self.leave_timeout;
-        Ok(EmbeddedPipe::new(self.join_fabric()?, Box::new(self), leave_timeout))
-    }
-
     /// Fixes the process id, for rejoining.
     pub(crate) fn set_process(&mut self, process: ProcessId) {
         self.process = Some(process);
     }
 
-    fn join_fabric(&mut self) -> Result<FabricEngine, JoinError> {
+    pub(crate) fn join_fabric(&mut self) -> Result<FabricEngine, JoinError> {
         match self.switch.clone() {
             Some(switch) => self.join_udp(switch),
             None => self.join_shared_memory(),

@@ -4,13 +4,11 @@ use std::time::Duration;
 
 use onepipe_base::{ProcessId, ScatteringId, Timestamp};
 use onepipe_endpoint::{Config, Message, SendError};
-use onepipe_transport_clock::{Clock, SystemClock};
+use onepipe_transport_clock::Clock;
 use onepipe_transport_driver::Progress;
-use onepipe_transport_shm::Shm;
-use onepipe_transport_udp::{UdpLink, UdpOverlay};
 use onepipe_wire::Service;
 
-use crate::engine::Engine;
+use crate::engine::FabricEngine;
 use crate::graceful_leave::GracefulLeave;
 use crate::node::{Node, NodeEvent};
 use crate::{Builder, Event, JoinError, LeaveError, Stats};
@@ -28,14 +26,6 @@ pub struct EmbeddedPipe {
     builder: Box<Builder>,
     leave_timeout: Duration,
     has_left: bool,
-}
-
-/// The engine over each kind of fabric, with a clock of the fabric.
-#[derive(Debug)]
-pub(crate) enum FabricEngine {
-    SharedMemory(Box<Engine<Shm>>, SystemClock),
-    Udp(Box<Engine<UdpLink>>, SystemClock),
-    Overlay(Box<Engine<UdpOverlay>>, SystemClock),
 }
 
 macro_rules! with {
@@ -211,12 +201,23 @@ impl EmbeddedPipe {
                     None => {}
                 }
                 let progress = engine.turn(|node, event| deliver(node, event, &mut on_event));
-                match graceful_leave.is_near(engine) {
+                match graceful_leave.is_nearly_done(engine) {
                     true => std::thread::yield_now(),
                     false => engine.rest(progress),
                 }
             }
         })
+    }
+}
+
+impl Builder {
+    /// Joins without a thread: the caller drives the pipe by calling it often.
+    ///
+    /// # Errors
+    /// [`JoinError`].
+    pub fn embedded(mut self) -> Result<EmbeddedPipe, JoinError> {
+        let leave_timeout = self.leave_timeout;
+        Ok(EmbeddedPipe::new(self.join_fabric()?, Box::new(self), leave_timeout))
     }
 }
 

@@ -68,6 +68,14 @@ impl Fabric for UdpOverlay {
     }
 }
 
+/// The engine over each kind of fabric, with a clock of the fabric.
+#[derive(Debug)]
+pub(crate) enum FabricEngine {
+    SharedMemory(Box<Engine<Shm>>, SystemClock),
+    Udp(Box<Engine<UdpLink>>, SystemClock),
+    Overlay(Box<Engine<UdpOverlay>>, SystemClock),
+}
+
 /// A driven endpoint.
 #[derive(Debug)]
 pub(crate) struct Engine<T> {

@@ -42,7 +42,7 @@ impl GracefulLeave {
     }
 
     /// Whether only the acknowledgement delay remains: too short a time to block.
-    pub(crate) fn is_near<T: Fabric>(&self, engine: &Engine<T>) -> bool {
+    pub(crate) fn is_nearly_done<T: Fabric>(&self, engine: &Engine<T>) -> bool {
         engine.node().is_drained()
     }
 }

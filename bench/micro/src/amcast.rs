@@ -201,7 +201,7 @@ fn run_ours(case: Case) -> Result<Outcome> {
                 });
             }
             for at in directory.of(Role::Replica(group)) {
-                let station = open(&directory, (at, "replica"), &options, Replica::new)?;
+                let mesh_driver = open(&directory, (at, "replica"), &options, Replica::new)?;
                 let record = |replica: &mut Replica, event, deliveries: &mut Deliveries| match event
                 {
                     ReplicaEvent::Delivered(delivery) => {
@@ -209,7 +209,12 @@ fn run_ours(case: Case) -> Result<Outcome> {
                     }
                     ReplicaEvent::Behind => deliveries.set_behind(),
                 };
-                receivers.push(workers.spawn_receiver(scope, ThreadKind::Replica, station, record));
+                receivers.push(workers.spawn_receiver(
+                    scope,
+                    ThreadKind::Replica,
+                    mesh_driver,
+                    record,
+                ));
             }
         }
         let at = directory.of(Role::Client)[0];
@@ -291,10 +296,10 @@ impl<'scope> Workers<'scope> {
         &mut self,
         scope: &'scope std::thread::Scope<'scope, '_>,
         kind: ThreadKind,
-        mut station: MeshDriver<M>,
+        mut mesh_driver: MeshDriver<M>,
         mut record: impl FnMut(&mut M, M::Event, &mut Deliveries) + Send + 'scope,
     ) -> ScopedJoinHandle<'scope, Deliveries> {
-        self.doorbells.push(station.doorbell());
+        self.doorbells.push(mesh_driver.doorbell());
         let (stop, is_warm, began) = (self.stop, self.is_warm, self.began);
         let (traffic, threads) = (self.traffic, self.threads);
         let delivered = Arc::new(AtomicU64::new(0));
@@ -308,12 +313,12 @@ impl<'scope> Workers<'scope> {
                 }
                 deliveries.update_clock();
                 let progress =
-                    station.turn(|machine, event| record(machine, event, &mut deliveries));
+                    mesh_driver.turn(|machine, event| record(machine, event, &mut deliveries));
                 delivered.store(deliveries.delivered(), Ordering::Release);
-                station.rest(progress);
+                mesh_driver.rest(progress);
             }
             deliveries.stop_counting();
-            traffic::lock(traffic).add(station.transport(), 0);
+            traffic::lock(traffic).add(mesh_driver.transport(), 0);
             deliveries
         })
     }
@@ -324,12 +329,12 @@ impl<'scope> Workers<'scope> {
     fn spawn_sender<M: DrivenMachine + Send + 'scope>(
         &mut self,
         scope: &'scope std::thread::Scope<'scope, '_>,
-        mut station: MeshDriver<M>,
+        mut mesh_driver: MeshDriver<M>,
         (bytes, ahead_max): (usize, u64),
         mut submit: impl FnMut(&mut M, onepipe_base::Now, &[u8]) -> bool + Send + 'scope,
         counts: impl Fn(&M) -> (usize, u64) + Send + 'scope,
     ) {
-        self.doorbells.push(station.doorbell());
+        self.doorbells.push(mesh_driver.doorbell());
         let (stop, began, traffic, threads) = (self.stop, self.began, self.traffic, self.threads);
         let mut send_limit = SendLimit::new(&self.delivered, ahead_max);
         scope.spawn(move || {
@@ -337,19 +342,19 @@ impl<'scope> Workers<'scope> {
             let (mut samples, mut seen) = (0, 0);
             let mut message = vec![7; bytes.max(8)];
             while !stop.load(Ordering::Acquire) {
-                let now = station.now();
+                let now = mesh_driver.now();
                 message[..8].copy_from_slice(&(began.elapsed().as_nanos() as u64).to_be_bytes());
-                let machine = station.machine_mut();
+                let machine = mesh_driver.machine_mut();
                 let is_held = send_limit.send_while(|| submit(machine, now, &message));
-                let progress = station.turn(|_, _| {});
-                (samples, seen) = (samples + 1, seen + counts(station.machine()).0 as u64);
+                let progress = mesh_driver.turn(|_, _| {});
+                (samples, seen) = (samples + 1, seen + counts(mesh_driver.machine()).0 as u64);
                 match is_held {
                     true => std::thread::sleep(send_limit::POLL_INTERVAL),
-                    false => station.rest(progress),
+                    false => mesh_driver.rest(progress),
                 }
             }
             let mut traffic = traffic::lock(traffic);
-            traffic.add(station.transport(), counts(station.machine()).1);
+            traffic.add(mesh_driver.transport(), counts(mesh_driver.machine()).1);
             traffic.add_in_flight(seen, samples);
         });
     }

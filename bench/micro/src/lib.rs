@@ -24,6 +24,7 @@
 mod amcast;
 mod arbiter;
 mod bulk;
+mod children;
 mod endpoint;
 mod hardware;
 mod harness;
@@ -38,16 +39,17 @@ mod switch;
 
 pub use amcast::{AmcastOptions, amcast};
 pub use arbiter::{
-    ArbiterOptions, CommOptions, PaceOptions, arbiter_alloc, arbiter_comm, arbiter_pace,
-    arbiter_path,
+    ArbiterOptions, CommOptions, RealtimeOptions, arbiter_alloc, arbiter_comm, arbiter_path,
+    arbiter_realtime,
 };
 pub use bulk::{BulkMemory, BulkOptions, bulk, cleanup_bulk};
+pub use children::WORKER;
 pub use endpoint::{EndpointOptions, endpoint, message_ns};
 pub use hardware::Hardware;
 pub use harness::{Better, Harness, Progress, RUNS_MIN};
 pub use order::{OrderOptions, order};
 pub use pair::{PairOptions, pair_reliable, pair_shm, pair_udp};
-pub use processes::{Rule, WORKER, worker};
+pub use processes::{Rule, worker};
 pub use recovery_sim::{RecoverySimOptions, recovery_sim};
 pub use reorder::{ReorderOptions, Reordered, reorder, reordered};
 pub use report::{Case, Detail, Report};

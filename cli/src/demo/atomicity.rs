@@ -155,8 +155,8 @@ impl AtomicityChecker {
     pub fn notified_ns(&self, process: usize) -> impl Iterator<Item = u64> + '_ {
         let living = self.process_logs.iter().filter(|process_log| !process_log.is_dead);
         let failures = living.flat_map(|process_log| &process_log.failures);
-        let of_it = failures.filter(move |failure| failure.process as usize == process);
-        of_it.map(|failure| failure.notified_ns)
+        let of_process = failures.filter(move |failure| failure.process as usize == process);
+        of_process.map(|failure| failure.notified_ns)
     }
 
     fn compare_below(&mut self, limit: u64) {
@@ -204,8 +204,8 @@ impl AtomicityChecker {
         for process in 0..count {
             let reported = |at: usize| -> Vec<u64> {
                 let failures = self.process_logs[at].failures.iter();
-                let of_it = failures.filter(|failure| failure.process as usize == process);
-                of_it.map(|failure| failure.failed_ns).collect()
+                let of_process = failures.filter(|failure| failure.process as usize == process);
+                of_process.map(|failure| failure.failed_ns).collect()
             };
             let expected = reported(one);
             let others = living.iter().filter(|at| reported(**at) != expected);
@@ -216,10 +216,10 @@ impl AtomicityChecker {
         }
     }
 
-    fn record(&mut self, record: AtomicityViolation) {
+    fn record(&mut self, violation: AtomicityViolation) {
         self.atomicity_report.violations += 1;
         if self.atomicity_report.first.len() < TEXTS_MAX {
-            self.atomicity_report.first.push(record);
+            self.atomicity_report.first.push(violation);
         }
     }
 }

@@ -271,7 +271,7 @@ impl Checker {
             } else if accounted.count == sent.count {
                 found.violations.push(Violation::Mismatch { window, from, at });
             } else if may_be.count > sent.count {
-                // Some of those with unknown outcome were delivered; the sums cannot tell which.
+                // Some of those with unknown outcome were delivered; the sums do not show which.
             } else if died_then {
                 found.died_with_sender += sent.count - may_be.count;
             } else if may_be.count < sent.count {

@@ -52,13 +52,13 @@ impl Children {
 
     /// Starts the software switch as a process and waits until it listens.
     pub fn start_switch(&mut self, listen: &str, controllers: Option<&str>) -> Result<SocketAddr> {
-        let mut words = vec!["switch", "--listen", listen, "--exit-on-stdin-eof"];
+        let mut arguments = vec!["switch", "--listen", listen, "--exit-on-stdin-eof"];
         if let Some(controllers) = controllers {
-            words.extend(["--controllers", controllers]);
+            arguments.extend(["--controllers", controllers]);
         }
-        let mut member = ChildProcess::start("the switch".to_string(), &words)?;
-        let mut lines = member.output()?;
-        let switch = self.switch.insert(member);
+        let mut child_process = ChildProcess::start("the switch".to_string(), &arguments)?;
+        let mut lines = child_process.output()?;
+        let switch = self.switch.insert(child_process);
         let mut line = String::new();
         lines.read_line(&mut line).context("cannot read from the switch")?;
         let address = line.trim().rsplit(' ').next().and_then(|text| text.parse().ok());
@@ -81,16 +81,17 @@ impl Children {
             FabricAddress::Switch(address) => ("--udp", address.to_string()),
         };
         let (controllers, path) = (format!("{process}:1"), store.to_string_lossy().into_owned());
-        let words = ["controller", kind, &name, "--controllers", &controllers, "--store", &path];
-        let words = [
-            &words[..],
+        let arguments =
+            ["controller", kind, &name, "--controllers", &controllers, "--store", &path];
+        let arguments = [
+            &arguments[..],
             &["--status-listen", "127.0.0.1:0", "--exit-on-stdin-eof", "--remove-store"],
         ]
         .concat();
         self.store = Some(store);
-        let mut member = ChildProcess::start("the controller".to_string(), &words)?;
-        let mut lines = member.output()?.lines();
-        let controller = self.controller.insert(member);
+        let mut child_process = ChildProcess::start("the controller".to_string(), &arguments)?;
+        let mut lines = child_process.output()?.lines();
+        let controller = self.controller.insert(child_process);
         loop {
             match lines.next() {
                 Some(Ok(line)) if line.starts_with("active") => break,
@@ -106,23 +107,24 @@ impl Children {
     /// Starts a worker, whose reports go to `events`.
     pub fn start_worker(&mut self, spec: &WorkerSpec, events: &Sender<ChildEvent>) -> Result<()> {
         let process = self.workers.len();
-        let mut member = ChildProcess::start(format!("process {process}"), &["demo-worker"])?;
-        let output = member.output()?;
+        let mut child_process =
+            ChildProcess::start(format!("process {process}"), &["demo-worker"])?;
+        let output = child_process.output()?;
         let events = events.clone();
         std::thread::spawn(move || {
             for line in output.lines() {
                 // A line that was cut short by a kill is ignored.
-                let word = line.ok().and_then(|line| serde_json::from_str(&line).ok());
-                let Some(word) = word else { break };
-                if events.send(ChildEvent::Report(process, Box::new(word))).is_err() {
+                let report = line.ok().and_then(|line| serde_json::from_str(&line).ok());
+                let Some(report) = report else { break };
+                if events.send(ChildEvent::Report(process, Box::new(report))).is_err() {
                     return;
                 }
             }
             // Fails when the demo has ended.
             let _ = events.send(ChildEvent::Exited(process));
         });
-        member.write_line(spec);
-        self.workers.push(member);
+        child_process.write_line(spec);
+        self.workers.push(child_process);
         Ok(())
     }
 
@@ -146,9 +148,9 @@ impl Children {
         let deadline = Instant::now() + LEAVE_TIMEOUT;
         let mut killed = Vec::new();
         let others = self.controller.iter_mut().chain(&mut self.switch);
-        for member in self.workers.iter_mut().chain(others) {
-            if !member.wait_exit(deadline) {
-                killed.push(member.name.clone());
+        for child_process in self.workers.iter_mut().chain(others) {
+            if !child_process.wait_exit(deadline) {
+                killed.push(child_process.name.clone());
             }
         }
         killed
@@ -257,13 +259,13 @@ impl ChildProcess {
 }
 
 /// Kills all remaining processes, then waits for each, so that none outlives the others.
-pub(super) fn end_all<'a>(members: impl Iterator<Item = &'a mut ChildProcess>) {
-    let mut members: Vec<_> = members.filter(|member| !member.has_ended).collect();
-    for member in &mut members {
-        let _ = member.child.kill();
+pub(super) fn end_all<'a>(children: impl Iterator<Item = &'a mut ChildProcess>) {
+    let mut children: Vec<_> = children.filter(|child_process| !child_process.has_ended).collect();
+    for child_process in &mut children {
+        let _ = child_process.child.kill();
     }
-    for member in &mut members {
-        let _ = member.child.wait();
+    for child_process in &mut children {
+        let _ = child_process.child.wait();
     }
 }
 

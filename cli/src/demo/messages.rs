@@ -119,11 +119,11 @@ pub struct Sample {
 /// Summary of a distribution, in ns.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct Latency {
-    /// Median.
+    /// 50 % of the values are at or below this.
     pub p50_ns: u64,
-    /// 99th percentile.
+    /// 99 % of the values are at or below this.
     pub p99_ns: u64,
-    /// Maximum.
+    /// The largest value.
     pub max_ns: u64,
 }
 

@@ -198,10 +198,10 @@ impl Interrupts {
     fn install() -> Result<Self> {
         let listener: Arc<Mutex<Option<Sender<ChildEvent>>>> = Arc::default();
         let is_interrupted: Arc<AtomicBool> = Arc::default();
-        let (tell, note) = (Arc::clone(&listener), Arc::clone(&is_interrupted));
+        let (target, flag) = (Arc::clone(&listener), Arc::clone(&is_interrupted));
         crate::interrupt::on_interrupt(move || {
-            note.store(true, Ordering::Release);
-            if let Some(listener) = &*tell.lock().unwrap_or_else(PoisonError::into_inner) {
+            flag.store(true, Ordering::Release);
+            if let Some(listener) = &*target.lock().unwrap_or_else(PoisonError::into_inner) {
                 // Fails when the demo has ended.
                 let _ = listener.send(ChildEvent::Interrupted);
             }

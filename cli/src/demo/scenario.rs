@@ -158,9 +158,9 @@ impl<'a> Scenario<'a> {
         }
     }
 
-    /// Formats the ids of the processes that satisfy `is_it`.
-    fn list_processes(&self, is_it: impl Fn(&ProcessState) -> bool) -> String {
-        let processes = self.states.iter().enumerate().filter(|(_, state)| is_it(state));
+    /// Formats the ids of the processes that satisfy `is_listed`.
+    fn list_processes(&self, is_listed: impl Fn(&ProcessState) -> bool) -> String {
+        let processes = self.states.iter().enumerate().filter(|(_, state)| is_listed(state));
         processes.map(|(process, _)| process.to_string()).collect::<Vec<_>>().join(", ")
     }
 
@@ -236,7 +236,7 @@ impl<'a> Scenario<'a> {
     /// Handles one event, if one arrives within `timeout`. Returns whether the user interrupted.
     fn listen(&mut self, timeout: Duration) -> Result<bool> {
         match self.events.recv_timeout(timeout) {
-            Ok(ChildEvent::Report(process, word)) => self.add(process, *word),
+            Ok(ChildEvent::Report(process, report)) => self.add(process, *report),
             Ok(ChildEvent::Exited(process)) => {
                 let state = &self.states[process];
                 if !state.is_dead && !state.has_left {
@@ -251,9 +251,9 @@ impl<'a> Scenario<'a> {
         Ok(false)
     }
 
-    fn add(&mut self, process: usize, word: WorkerReport) {
+    fn add(&mut self, process: usize, report: WorkerReport) {
         let state = &mut self.states[process];
-        match word {
+        match report {
             WorkerReport::Ready => state.has_joined = true,
             WorkerReport::Drained => state.has_drained = true,
             WorkerReport::Sample(sample) => self.take(process, sample),

@@ -15,7 +15,7 @@ pub struct Message {
     pub version: u32,
     /// Id of the transfer, chosen by its sender.
     pub file: u64,
-    /// Contents.
+    /// What the message says; data follows the line.
     pub body: Body,
 }
 

@@ -409,7 +409,7 @@ impl ReceiveSession<'_> {
 }
 
 impl Incoming {
-    /// Records that the sender was heard.
+    /// Records that a message of the sender was received.
     fn touch(&mut self, now: Duration) {
         (self.last_seen, self.is_probed) = (now, false);
     }

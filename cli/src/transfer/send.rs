@@ -21,7 +21,7 @@ use crate::units::readable;
 /// Flow-control window: maximum bytes that were sent and are not yet written by the receiver.
 pub const WINDOW_BYTES: u64 = 8 << 20;
 /// Sending time of a chunk, in ns: short enough that concurrent senders alternate and the receiver
-/// is heard often.
+/// gets messages often.
 const CHUNK_NS: u64 = 50_000_000;
 /// Approximate payload of a timeslot.
 const SLOT_BYTES: u64 = 1_400;
@@ -32,10 +32,11 @@ const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(1);
 /// Time for acknowledging the receiver's final message: some timeslots, and again as many for
 /// retransmissions.
 const ACK_LINGER: Duration = Duration::from_millis(50);
-/// Time for notifying the receiver of a failure, if it was heard within `RECENTLY`,
+/// Time for notifying a receiver of a failure from which a message was received within
+/// `RECENTLY`, …
 const ABORT_TIMEOUT: Duration = Duration::from_secs(2);
 const RECENTLY: Duration = Duration::from_secs(1);
-/// and otherwise.
+/// … and any other receiver.
 const ABORT_TIMEOUT_UNREACHABLE: Duration = Duration::from_millis(300);
 
 /// Events of the thread that reads the source.

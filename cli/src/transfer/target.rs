@@ -93,7 +93,7 @@ impl Destination {
             Self::Path(path) => return Ok(path.clone()),
             Self::Folder(folder) => folder,
         };
-        let is_plain = Path::new(name).file_name().is_some_and(|sanitize| sanitize == name);
+        let is_plain = Path::new(name).file_name().is_some_and(|plain| plain == name);
         if !is_plain {
             bail!("{name:?} is not a valid file name");
         }
@@ -202,7 +202,7 @@ fn write(
                     bail!("digest mismatch: received {actual}, expected {digest}");
                 }
                 drop(to);
-                rename_into_place(&sink).with_context(cannot)?;
+                rename_when_complete(&sink).with_context(cannot)?;
                 notify(WriteEvent::Complete);
                 return Ok(());
             }
@@ -212,7 +212,7 @@ fn write(
 }
 
 /// Renames a complete file.
-fn rename_into_place(sink: &Sink) -> Result<()> {
+fn rename_when_complete(sink: &Sink) -> Result<()> {
     let Sink::PartialFile { file, part, path, force } = sink else { return Ok(()) };
     file.sync_all()?;
     if !force && path.exists() {

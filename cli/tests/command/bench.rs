@@ -95,7 +95,7 @@ fn only_arbiter_takes_a_part() {
 fn grants_timeslots_a_lead_before_they_begin() {
     let tiny = ["--nodes", "8", "--slot-ns", "100000", "--seconds", "0.2", "--runs", "3"];
     let lead = ["--load", "0.5", "--cores", "1", "--lead", "30s", "--json"];
-    let output = output(&[&["bench", "arbiter", "pace"][..], &tiny, &lead].concat());
+    let output = output(&[&["bench", "arbiter", "realtime"][..], &tiny, &lead].concat());
     let report = json(&output);
     let details = report["results"][0]["details"].as_array().expect("a list of details");
     let value = |name: &str| {

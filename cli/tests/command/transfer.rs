@@ -202,7 +202,7 @@ fn interrupt_removes_partial_file_and_notifies_peer() {
 }
 
 #[test]
-fn existing_file_is_kept_and_sender_notified() {
+fn existing_file_is_preserved_and_sender_notified() {
     let _guard = exclusive();
     let lab = Lab::start();
     let folder = TempDir::new().expect("a folder");

@@ -144,7 +144,7 @@ fn receiver_rejects_data_that_contradicts_offer() {
         let sent = end.send(ProcessId(0), object).expect("test file is written");
         assert_eq!(sent.wait(Duration::from_secs(60)), Some(Ok(())));
     };
-    let mut judged = |stderr_line: &str| {
+    let mut expect_line = |stderr_line: &str| {
         let line = receiver.stderr_line();
         assert!(line.contains(stderr_line) && !line.contains('\x1b'), "{line}");
     };
@@ -154,19 +154,19 @@ fn receiver_rejects_data_that_contradicts_offer() {
     type_line(1, begin("shorter"), b"");
     type_line(1, chunk.clone(), b"12345");
     type_line(1, json!({ "Finish": { "bytes": 5, "digest": "" } }), b"");
-    judged("process 3: 5 of 10 bytes were received");
+    expect_line("process 3: 5 of 10 bytes were received");
     type_line(2, begin("longer"), b"");
     type_line(2, chunk, b"1234567890a");
-    judged("process 3: received more bytes than announced");
+    expect_line("process 3: received more bytes than announced");
     type_line(3, begin("\x1b[2J"), b"");
-    judged("process 3: \"\\u{1b}[2J\" is not a valid name: it contains control characters");
+    expect_line("process 3: \"\\u{1b}[2J\" is not a valid name: it contains control characters");
     type_line(4, begin("given up"), b"");
     type_line(4, json!({ "Failed": { "reason": "\x1b[2J" } }), b"");
-    judged("process 3 aborted its file: ");
+    expect_line("process 3 aborted its file: ");
     assert_eq!(names(&out), [""; 0]);
 }
 
-/// A process whose id is used by another one is told so.
+/// A process reports that another one uses its id.
 #[test]
 fn reports_duplicate_process_ids() {
     let _guard = exclusive();

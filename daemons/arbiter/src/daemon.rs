@@ -24,7 +24,7 @@ const CLOCK_FOLLOW_NS: u64 = 10_000_000;
 /// An arbiter: one thread with a socket, and worker threads if there are cores for them.
 #[derive(Debug)]
 pub struct ArbiterDaemon {
-    work: Engine,
+    engine: Engine,
     core: Option<usize>,
     threads: usize,
     switch: SocketAddr,
@@ -36,7 +36,7 @@ pub struct ArbiterDaemon {
 #[derive(Debug)]
 struct StatusEndpoint {
     addr: SocketAddr,
-    questions: StatusRequests<Report>,
+    requests: StatusRequests<Report>,
     _server: Server,
 }
 
@@ -68,7 +68,7 @@ impl ArbiterDaemon {
             UdpLink::connect(config.switch, &udp)
                 .map_err(|source| StartError::Socket { switch: config.switch, source })
         };
-        let work = if config.cores.len() < 2 {
+        let engine = if config.cores.len() < 2 {
             let arbiter = Arbiter::new(machine)?;
             Engine::Single(Box::new(drive(arbiter, connect()?, config)))
         } else {
@@ -93,7 +93,7 @@ impl ArbiterDaemon {
             )))
         };
         let mut daemon = Self {
-            work,
+            engine,
             core: config.cores.first().copied(),
             threads: config.cores.len().max(1),
             switch: config.switch,
@@ -125,9 +125,9 @@ impl ArbiterDaemon {
     /// Handles received frames and due timers. `on_event` is called for each event.
     pub fn turn(&mut self, mut on_event: impl FnMut(ArbiterEvent)) -> Progress {
         if let Some(status) = &self.status {
-            status.questions.respond(|| self.report());
+            status.requests.respond(|| self.report());
         }
-        match &mut self.work {
+        match &mut self.engine {
             Engine::Single(driver) => driver.turn(|_, event| on_event(event)),
             Engine::WorkerPool(driver) => driver.turn(|_, event| on_event(event)),
         }
@@ -135,7 +135,7 @@ impl ArbiterDaemon {
 
     /// Rests as the idle strategy demands after a turn.
     pub fn rest(&mut self, progress: Progress) {
-        match &mut self.work {
+        match &mut self.engine {
             Engine::Single(driver) => driver.rest(progress),
             Engine::WorkerPool(driver) => driver.rest(progress),
         }
@@ -152,7 +152,7 @@ impl ArbiterDaemon {
 
     /// Returns the doorbell that wakes a blocked daemon.
     pub fn doorbell(&self) -> Doorbell {
-        match &self.work {
+        match &self.engine {
             Engine::Single(driver) => driver.doorbell(),
             Engine::WorkerPool(driver) => driver.doorbell(),
         }
@@ -160,7 +160,7 @@ impl ArbiterDaemon {
 
     /// Returns the current report.
     pub fn report(&self) -> Report {
-        let report = Report::new(match &self.work {
+        let report = Report::new(match &self.engine {
             Engine::Single(driver) => driver.machine().control_plane(),
             Engine::WorkerPool(driver) => driver.machine().control_plane(),
         });
@@ -185,15 +185,15 @@ fn drive<M: DrivenMachine>(
 
 fn serve_status(listen: SocketAddr, doorbell: Doorbell) -> std::io::Result<StatusEndpoint> {
     let (listener, addr) = bind(listen)?;
-    let (server, questions) = Server::start(listener, doorbell)?;
-    Ok(StatusEndpoint { addr, questions, _server: server })
+    let (server, requests) = Server::start(listener, doorbell)?;
+    Ok(StatusEndpoint { addr, requests, _server: server })
 }
 
 /// Checks that threads may run on all of these cores.
 fn check(wanted: &[usize]) -> Result<(), StartError> {
     let Some(&first) = wanted.first() else { return Ok(()) };
-    let there = cores().map_err(|source| StartError::Core { core: first, source })?;
-    match wanted.iter().find(|core| !there.contains(core)) {
+    let available = cores().map_err(|source| StartError::Core { core: first, source })?;
+    match wanted.iter().find(|core| !available.contains(core)) {
         None => Ok(()),
         Some(&core) => Err(StartError::Core { core, source: std::io::ErrorKind::NotFound.into() }),
     }

@@ -38,13 +38,13 @@ impl PipelinedArbiter {
         // A batch takes up to two commands.
         while command_space > 1
             && self.dispatcher.is_ready()
-            && let Some(run_commands) = self.control_plane.poll_command()
+            && let Some(command) = self.control_plane.poll_command()
         {
             let (number, worker) = (self.dispatcher.number(), self.dispatcher.next());
-            if let Some(refused) = self.dispatcher.execute(run_commands, &mut self.rings) {
+            if let Some(refused) = self.dispatcher.execute(command, &mut self.rings) {
                 self.control_plane.on_refused(number, (refused.src, refused.dst), refused.slots);
             }
-            match run_commands {
+            match command {
                 Command::Demand(Demand::Want { .. }) | Command::Overload => {}
                 Command::Demand(Demand::Forget(_)) | Command::Avoid { .. } => command_space -= 1,
                 Command::Batch(_) => {

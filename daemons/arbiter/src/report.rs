@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 pub struct Report {
     /// Process id.
     pub process: u32,
-    /// Incarnation.
+    /// Incarnation of the arbiter; a restart has a higher one.
     pub incarnation: u32,
     /// The switch that the arbiter is attached to.
     pub attachment: String,

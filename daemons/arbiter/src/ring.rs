@@ -115,7 +115,7 @@ impl RingWorker {
         if self.has_unwritten && !self.write(&mut done) {
             return done;
         }
-        done.is_busy |= self.take_orders();
+        done.is_busy |= self.take_commands();
         if self.worker.is_open() {
             done.is_busy |= self.take_flows();
             while self.worker.missing() > 0 {
@@ -153,7 +153,7 @@ impl RingWorker {
     }
 
     /// Takes commands of the current or next batch.
-    fn take_orders(&mut self) -> bool {
+    fn take_commands(&mut self) -> bool {
         let Ok(chunk) = self.commands.read_chunk(self.commands.slots()) else { return false };
         let (first, second) = chunk.as_slices();
         let mut taken = self.worker.on_commands(first);
@@ -205,7 +205,7 @@ fn push_all(ring: &mut Producer<Flow>, flows: &[Flow]) {
 impl WorkerRings {
     /// Returns the number of commands that fit any of the queues.
     pub fn command_space(&self) -> usize {
-        self.rings.iter().map(|post| post.commands.slots()).min().unwrap_or(0)
+        self.rings.iter().map(|ring| ring.commands.slots()).min().unwrap_or(0)
     }
 
     /// Whether the next batch in order is ready to be read.
@@ -319,9 +319,9 @@ mod tests {
                 while batches.len() < BATCHES as usize {
                     while dispatcher.is_ready()
                         && rings.command_space() > 1
-                        && let Some(run_commands) = commands.next()
+                        && let Some(command) = commands.next()
                     {
-                        dispatcher.execute(run_commands, &mut rings);
+                        dispatcher.execute(command, &mut rings);
                     }
                     let result = rings.read(|rings, batch, _| {
                         dispatcher.on_batch_allocated(batch, rings);

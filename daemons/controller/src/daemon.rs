@@ -193,8 +193,8 @@ impl<T: Transport> ControllerLoop<T> {
             if let Some((epoch, records)) = self.driver.machine_mut().poll_replace() {
                 self.store_handle.replace(epoch, records);
             }
-            if let Some((_, questions)) = &self.status {
-                questions.respond(|| self.report());
+            if let Some((_, requests)) = &self.status {
+                requests.respond(|| self.report());
             }
             self.driver.rest(progress);
         }

@@ -107,9 +107,9 @@ impl StoreHandle {
         lock(&self.state).clone()
     }
 
-    fn send(&self, send: Command) {
+    fn send(&self, command: Command) {
         // The worker ends last.
-        let _ = self.commands.send(send);
+        let _ = self.commands.send(command);
     }
 }
 
@@ -222,9 +222,9 @@ impl<S: Store<Error: Error>> StoreWorker<S> {
     fn check(
         &mut self,
         epoch: Epoch,
-        answer: Result<(), StoreError<S::Error>>,
+        result: Result<(), StoreError<S::Error>>,
     ) -> Result<(), PersistError> {
-        match answer {
+        match result {
             Ok(()) => {
                 self.record_state(None);
                 Ok(())
@@ -248,9 +248,9 @@ impl<S: Store<Error: Error>> StoreWorker<S> {
         }
     }
 
-    fn report(&self, events: StoreEvent) {
+    fn report(&self, event: StoreEvent) {
         // If the receiver is gone, the worker gets `Command::End` soon.
-        let _ = self.event_sender.send(events);
+        let _ = self.event_sender.send(event);
         self.doorbell.ring();
     }
 

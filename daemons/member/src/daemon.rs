@@ -13,7 +13,7 @@ use crate::Report;
 /// Member of a group with a socket, for one thread.
 #[derive(Debug)]
 pub struct MemberDaemon {
-    station: MeshDriver<Member>,
+    mesh_driver: MeshDriver<Member>,
 }
 
 /// Reason why a member has ended.
@@ -36,17 +36,17 @@ impl MemberDaemon {
         at: SocketAddr,
         options: &Options,
     ) -> Result<Self, OpenError> {
-        Ok(Self { station: open(directory, (at, "member"), options, Member::new)? })
+        Ok(Self { mesh_driver: open(directory, (at, "member"), options, Member::new)? })
     }
 
     /// Runs one turn: handles received frames and sends output.
     pub fn turn(&mut self, mut on_event: impl FnMut(MemberEvent)) -> Progress {
-        self.station.turn(|_, event| on_event(event))
+        self.mesh_driver.turn(|_, event| on_event(event))
     }
 
     /// Waits as the idle strategy demands, given the progress of the last turn.
     pub fn rest(&mut self, progress: Progress) {
-        self.station.rest(progress);
+        self.mesh_driver.rest(progress);
     }
 
     /// Runs until `stop` is set or the member is behind. Ring the doorbell after setting `stop`.
@@ -68,16 +68,16 @@ impl MemberDaemon {
 
     /// Returns the doorbell that wakes the daemon when it blocks.
     pub fn doorbell(&self) -> Doorbell {
-        self.station.doorbell()
+        self.mesh_driver.doorbell()
     }
 
     /// Returns the socket.
     pub fn mesh(&self) -> &Mesh {
-        self.station.transport()
+        self.mesh_driver.transport()
     }
 
     /// Returns counters and state.
     pub fn report(&self) -> Report {
-        Report::new(self.station.machine(), self.station.transport())
+        Report::new(self.mesh_driver.machine(), self.mesh_driver.transport())
     }
 }

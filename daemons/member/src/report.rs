@@ -8,7 +8,7 @@ use serde::Serialize;
 pub struct Report {
     /// Process id.
     pub process: u32,
-    /// Group.
+    /// Group that the member belongs to.
     pub group: u16,
     /// Epoch of the member.
     pub epoch: u32,

@@ -21,6 +21,7 @@
 
 mod config;
 mod egress;
+mod error;
 mod faults;
 mod machine;
 mod ports;
@@ -29,8 +30,9 @@ mod software_switch;
 mod stats;
 mod transport;
 
-pub use config::{CONTROLLED_LINK_TIMEOUT_NS, Config, LINK_TIMEOUT_NS, LinkRate, StartError};
+pub use config::{CONTROLLED_LINK_TIMEOUT_NS, Config, LINK_TIMEOUT_NS, LinkRate};
 pub use egress::QueueReport;
+pub use error::StartError;
 pub use faults::Faults;
 pub use onepipe_base::{Controllers, SwitchId};
 pub use racks::{Direction, Link, LinkReport, LossyLink, Racks};

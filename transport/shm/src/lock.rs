@@ -59,9 +59,9 @@ pub(crate) fn has_live_process(file: &File) -> io::Result<bool> {
 }
 
 fn is_any_taken(file: &File, start: i64, bytes: i64) -> io::Result<bool> {
-    let mut answer = range(start, bytes, libc::F_WRLCK);
-    fcntl_lock(file, libc::F_OFD_GETLK, &mut answer)?;
-    Ok(answer.l_type != libc::F_UNLCK as libc::c_short)
+    let mut result = range(start, bytes, libc::F_WRLCK);
+    fcntl_lock(file, libc::F_OFD_GETLK, &mut result)?;
+    Ok(result.l_type != libc::F_UNLCK as libc::c_short)
 }
 
 fn range(start: i64, bytes: i64, kind: libc::c_int) -> libc::flock {
@@ -77,8 +77,8 @@ fn range(start: i64, bytes: i64, kind: libc::c_int) -> libc::flock {
 fn fcntl_lock(file: &File, command: libc::c_int, range: &mut libc::flock) -> io::Result<()> {
     // SAFETY: the descriptor is open, and all three lock commands take a pointer to a `flock`,
     // which is valid for the call.
-    let answer = unsafe { libc::fcntl(file.as_raw_fd(), command, std::ptr::from_mut(range)) };
-    if answer == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    let result = unsafe { libc::fcntl(file.as_raw_fd(), command, std::ptr::from_mut(range)) };
+    if result == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
 /// Allocates memory for a part of `file`, so that accessing it cannot fail later.
@@ -94,10 +94,10 @@ pub(crate) fn punch_hole(file: &File, (start, bytes): (usize, usize)) -> io::Res
 
 fn allocate(file: &File, mode: libc::c_int, (start, bytes): (usize, usize)) -> io::Result<()> {
     // SAFETY: takes integers only.
-    let answer = unsafe {
+    let result = unsafe {
         libc::fallocate(file.as_raw_fd(), mode, start as libc::off_t, bytes as libc::off_t)
     };
-    if answer == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    if result == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
 /// Returns the user whose files this process may share.

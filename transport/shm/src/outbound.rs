@@ -295,9 +295,7 @@ impl Outbound {
     #[inline]
     fn prefetch_slot(&mut self, segment: &Segment) {
         if let Some(slot) = self.free_slot(segment) {
-            slot.chunks_mut(LINE_BYTES)
-                .take(WARM_LINES)
-                .for_each(|promise_word| promise_word[0] = 0);
+            slot.chunks_mut(LINE_BYTES).take(WARM_LINES).for_each(|line| line[0] = 0);
         }
     }
 

@@ -193,8 +193,8 @@ impl Producer {
         self.release_until(self.published, release_slot);
     }
 
-    fn release_until(&mut self, end_of_written: u64, mut release_slot: impl FnMut(u32)) {
-        while self.reclaimed != end_of_written {
+    fn release_until(&mut self, end: u64, mut release_slot: impl FnMut(u32)) {
+        while self.reclaimed != end {
             let at = self.reclaimed as usize & (self.slots.len() - 1);
             if !matches!(self.slots[at], NO_SLOT | INLINE) {
                 release_slot(self.slots[at]);

@@ -262,8 +262,8 @@ impl Drop for Segment {
 
 /// Returns the path of the segment `name` of this user.
 pub(crate) fn path_of(name: &str) -> Result<PathBuf, AttachError> {
-    let is_fine = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
-    if !(1..=64).contains(&name.len()) || !name.chars().all(is_fine) {
+    let is_allowed = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+    if !(1..=64).contains(&name.len()) || !name.chars().all(is_allowed) {
         return Err(AttachError::Name(name.to_owned()));
     }
     Ok(Path::new(DIRECTORY).join(file_prefix() + name))

@@ -28,7 +28,7 @@ pub(crate) struct Acceptor {
 struct PendingConnection {
     stream: TcpStream,
     bytes: [u8; LEN],
-    have: usize,
+    received: usize,
     since: Instant,
 }
 
@@ -55,7 +55,7 @@ impl Acceptor {
                 Ok((stream, _)) => {
                     stream.set_nonblocking(true)?;
                     let bytes = [0; LEN];
-                    self.pending.push(PendingConnection { stream, bytes, have: 0, since: now });
+                    self.pending.push(PendingConnection { stream, bytes, received: 0, since: now });
                 }
                 // The client has closed the connection already.
                 Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
@@ -71,13 +71,13 @@ impl Acceptor {
     }
 
     fn read_handshake(&mut self, mut connection: PendingConnection, now: Instant) {
-        match connection.stream.read(&mut connection.bytes[connection.have..]) {
+        match connection.stream.read(&mut connection.bytes[connection.received..]) {
             Ok(0) => return,
-            Ok(more) => connection.have += more,
+            Ok(more) => connection.received += more,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(_) => return,
         }
-        if connection.have < LEN {
+        if connection.received < LEN {
             if now.duration_since(connection.since) < HANDSHAKE_TIMEOUT {
                 self.pending.push(connection);
             }

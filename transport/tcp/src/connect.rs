@@ -104,10 +104,11 @@ fn connect_all(
     for rank in 0..own {
         let stream = loop {
             let soon = until.min(Instant::now() + RETRY_INTERVAL);
-            let come = listener.member(rendezvous.group, (rank, own), soon).map_err(|source| {
-                RendezvousError::Listener { address: listener.address(), source }
-            })?;
-            match come {
+            let stream =
+                listener.member(rendezvous.group, (rank, own), soon).map_err(|source| {
+                    RendezvousError::Listener { address: listener.address(), source }
+                })?;
+            match stream {
                 Some(stream) => break stream,
                 None if soon == until => return Err(timeout_error(rendezvous, rank, state_probe)),
                 None => state_probe.poll(rendezvous)?,

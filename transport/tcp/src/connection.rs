@@ -57,8 +57,8 @@ impl Connection {
         Ok(())
     }
 
-    pub fn send(&mut self, front: &[u8], behind: &[u8]) -> io::Result<bool> {
-        self.outbound.send(&self.stream, front, behind)
+    pub fn send(&mut self, header: &[u8], payload: &[u8]) -> io::Result<bool> {
+        self.outbound.send(&self.stream, header, payload)
     }
 
     pub fn flush(&mut self) -> io::Result<()> {

@@ -154,8 +154,8 @@ impl<C: Clock, M: Memory> TcpGroupDriver<C, M> {
             progress.frames_sent += 1;
             let rank = usize::from(sent.header.port.0);
             let Some(Some(connection)) = self.connections.get_mut(rank) else { continue };
-            let (front, behind) = (&self.slot[..sent.header.bytes], self.group.payload(&sent));
-            match connection.send(front, behind) {
+            let (header, payload) = (&self.slot[..sent.header.bytes], self.group.payload(&sent));
+            match connection.send(header, payload) {
                 Err(_) => self.drop_connection(rank),
                 Ok(true) => self.flush(rank),
                 Ok(false) => {}
@@ -175,12 +175,12 @@ impl<C: Clock, M: Memory> TcpGroupDriver<C, M> {
         let Some(Some(connection)) = self.connections.get_mut(rank) else { return };
         let flushed = connection.flush();
         let is_waiting = connection.outbound.is_waiting();
-        let is_new = std::mem::replace(&mut connection.wants_write, is_waiting) != is_waiting;
-        let watched = match is_new {
+        let has_changed = std::mem::replace(&mut connection.wants_write, is_waiting) != is_waiting;
+        let watched = match has_changed {
             true => update_interest(&self.epoll, rank, connection),
             false => Ok(()),
         };
-        if is_new {
+        if has_changed {
             self.group.set_blocked(rank as u32, is_waiting);
         }
         if flushed.and(watched).is_err() {

@@ -21,24 +21,24 @@ impl Outbound {
         self.at < self.bytes.len()
     }
 
-    /// Sends a frame whose payload `behind` lies elsewhere. Short frames wait for others, or for
+    /// Sends a frame whose `payload` lies elsewhere. Short frames wait for others, or for
     /// [`Self::flush`]. Queues what the socket does not take, and returns whether it queued any.
-    pub fn send(&mut self, mut to: &TcpStream, front: &[u8], behind: &[u8]) -> io::Result<bool> {
-        if behind.len() <= COPIED_MAX {
-            self.bytes.extend_from_slice(front);
-            self.bytes.extend_from_slice(behind);
+    pub fn send(&mut self, mut to: &TcpStream, header: &[u8], payload: &[u8]) -> io::Result<bool> {
+        if payload.len() <= COPIED_MAX {
+            self.bytes.extend_from_slice(header);
+            self.bytes.extend_from_slice(payload);
             return Ok(false);
         }
         let waiting = self.bytes.len() - self.at;
-        let parts = [&self.bytes[self.at..], front, behind].map(IoSlice::new);
+        let parts = [&self.bytes[self.at..], header, payload].map(IoSlice::new);
         let taken = match to.write_vectored(&parts) {
             Err(error) if is_would_block(&error) => 0,
             taken => taken?,
         };
         let rest = taken.saturating_sub(waiting);
         self.on_taken(taken.min(waiting));
-        self.bytes.extend_from_slice(&front[rest.min(front.len())..]);
-        self.bytes.extend_from_slice(&behind[rest.saturating_sub(front.len())..]);
+        self.bytes.extend_from_slice(&header[rest.min(header.len())..]);
+        self.bytes.extend_from_slice(&payload[rest.saturating_sub(header.len())..]);
         Ok(self.is_waiting())
     }
 

@@ -55,8 +55,7 @@ impl StateProbe {
             }
         }
         if !self.was_member
-            && let Some((by, group_state)) =
-                self.replies.iter().find(|(_, replies)| replies.is_final())
+            && let Some((by, group_state)) = self.replies.iter().find(|(_, state)| state.is_final())
         {
             return Err(rendezvous.closed_error(*by, *group_state));
         }
@@ -75,8 +74,8 @@ impl StateProbe {
 
     /// Returns why `rank` has not come, as far as known: the member that said so and the state.
     pub fn reason(&self, rank: u32) -> Option<(u32, GroupState)> {
-        let abandoned = self.replies.iter().find(|(_, replies)| *replies == GroupState::Abandoned);
-        let unknown = self.replies.iter().find(|replies| **replies == (rank, GroupState::Unknown));
+        let abandoned = self.replies.iter().find(|(_, state)| *state == GroupState::Abandoned);
+        let unknown = self.replies.iter().find(|reply| **reply == (rank, GroupState::Unknown));
         abandoned.or(unknown).copied()
     }
 
@@ -89,8 +88,8 @@ impl StateProbe {
 fn send_query(rendezvous: &Rendezvous<'_>, rank: u32) -> Option<TcpStream> {
     let address = rendezvous.members[rank as usize];
     // The address of a root may be unspecified.
-    let is_somewhere = !address.ip().is_unspecified() && address.port() != 0;
-    if rank == rendezvous.own || !is_somewhere {
+    let is_reachable = !address.ip().is_unspecified() && address.port() != 0;
+    if rank == rendezvous.own || !is_reachable {
         return None;
     }
     let stream = TcpStream::connect_timeout(&address, CONNECT_TIMEOUT).ok()?;
@@ -109,8 +108,8 @@ fn recv_reply(stream: &TcpStream, group: u64) -> io::Result<Option<GroupState>> 
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
         Err(error) => return Err(error),
     }
-    let replies = Handshake::parse(&bytes)
+    let reply = Handshake::parse(&bytes)
         .filter(|it| it.kind == HandshakeKind::StateReply && it.group == group);
-    let group_state = replies.and_then(|replies| GroupState::from_bits(replies.to));
+    let group_state = reply.and_then(|reply| GroupState::from_bits(reply.to));
     group_state.map(Some).ok_or_else(|| io::ErrorKind::InvalidData.into())
 }

@@ -319,8 +319,8 @@ impl Transport for UdpOverlay {
     fn send(&mut self, transmit: Transmit) {
         if let Some(slot) = self.slot.take() {
             let frame = self.socket.keep(slot, transmit.bytes);
-            let range = self.destination_of(transmit.port, frame);
-            self.socket.send(range, frame);
+            let destination = self.destination_of(transmit.port, frame);
+            self.socket.send(destination, frame);
         }
     }
 

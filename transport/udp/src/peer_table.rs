@@ -66,8 +66,8 @@ impl PeerTable {
         Self { own, peers: vec![Peer::UNKNOWN; processes_max as usize] }
     }
 
-    /// Returns the direct route for a frame to `to`, if confirmed, and passes due queries to `ask`:
-    /// by the tree, and directly where an address is known.
+    /// Returns the direct route for a frame to `to`, if confirmed, and passes due queries to
+    /// `send_query`: by the tree, and directly where an address is known.
     #[inline]
     pub(crate) fn route(
         &mut self,

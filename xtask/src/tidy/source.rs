@@ -40,9 +40,11 @@ impl Source {
         self.is_test() || self.test_lines.iter().any(|lines| lines.contains(&at))
     }
 
-    /// Returns the number of lines that do not belong to tests.
+    /// Returns the number of lines that neither belong to tests nor cite a requirement.
     pub fn lines_without_tests(&self) -> usize {
-        (0..self.text.lines().count()).filter(|at| !self.is_test_line(*at)).count()
+        let is_citation = |line: &str| line.trim_start().starts_with("//= ");
+        let lines = self.text.lines().enumerate();
+        lines.filter(|(at, line)| !self.is_test_line(*at) && !is_citation(line)).count()
     }
 
     /// Returns the lines, from 0, whose code (not comments or literals) contains `word` as a whole
@@ -209,6 +211,7 @@ let d = '"'; let e: &'static str = "f32"; let f = '\''; let bar = 1; let g: f32 
         let tests: Vec<usize> = (0..6).filter(|at| source.is_test_line(*at)).collect();
         assert_eq!(tests, [1, 2, 3, 4]);
         assert_eq!(source.lines_without_tests(), 2);
+        assert_eq!(Source::new("a.rs", "//= spec/a.md#R1\nfn a() {}\n").lines_without_tests(), 1);
         assert_eq!(Source::new("src/a/tests.rs", text).lines_without_tests(), 0);
         assert_eq!(Source::new("src/tests/pair.rs", text).lines_without_tests(), 0);
     }

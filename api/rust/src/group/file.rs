@@ -165,7 +165,7 @@ impl Group {
             let object = match self.alloc_page(chunk as usize) {
                 Some(mut page) => read(&mut page).map(|()| ObjectBytes::from(page)),
                 None => {
-                    let mut memory = self.memory(chunk as usize);
+                    let mut memory = self.alloc_buffer(chunk as usize);
                     read(&mut memory).map(|()| memory.into())
                 }
             };

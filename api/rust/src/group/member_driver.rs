@@ -45,7 +45,7 @@ impl MemberDriver {
         let machine = Machine::with_memory(options.config(members.len(), own))?;
         let listener = match options.listener.take() {
             Some(listener) => listener,
-            None => Listener::bind(if own == 0 { unspecified_port(address) } else { address })
+            None => Listener::bind(if own == 0 { loopback_address(address) } else { address })
                 .map_err(system("listen at this member's address"))?,
         };
         let (group, join_timeout) = (options.group, options.join_timeout);
@@ -120,7 +120,7 @@ impl MemberDriver {
 
 /// Returns the loopback address of the same family with port 0, for the root's listener: no other
 /// member connects to the root.
-fn unspecified_port(address: SocketAddr) -> SocketAddr {
+fn loopback_address(address: SocketAddr) -> SocketAddr {
     match address {
         SocketAddr::V4(_) => (std::net::Ipv4Addr::LOCALHOST, 0).into(),
         SocketAddr::V6(_) => (std::net::Ipv6Addr::LOCALHOST, 0).into(),

@@ -193,8 +193,8 @@ impl Group {
 
     /// Returns a buffer of the given length: one that was offered or used for a sent object, or a
     /// new one.
-    pub fn memory(&self, bytes: usize) -> Vec<u8> {
-        let found = self.shared.lock().memory(bytes as u64);
+    pub fn alloc_buffer(&self, bytes: usize) -> Vec<u8> {
+        let found = self.shared.lock().alloc_buffer(bytes as u64);
         found.unwrap_or_else(|| vec![0; bytes])
     }
 

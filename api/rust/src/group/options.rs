@@ -104,7 +104,7 @@ impl fmt::Debug for GroupOptions {
             .field("delivery", &self.delivery)
             .field("objects_max", &self.objects_max)
             .field("block_len", &self.block_len)
-            .field("door", &self.listener)
+            .field("listener", &self.listener)
             .finish_non_exhaustive()
     }
 }

@@ -51,7 +51,7 @@ pub(super) struct State {
 impl State {
     /// Returns a buffer of the given length: the smallest one of the pool that fits, or a new one.
     /// `None` when there is not enough memory.
-    pub fn memory(&mut self, bytes: u64) -> Option<Vec<u8>> {
+    pub fn alloc_buffer(&mut self, bytes: u64) -> Option<Vec<u8>> {
         let bytes = usize::try_from(bytes).ok()?;
         self.pooled(bytes).or_else(|| {
             // Exhausted memory is reported; it must not abort the program.
@@ -60,7 +60,7 @@ impl State {
         })
     }
 
-    /// As [`State::memory`], from the pool only.
+    /// As [`State::alloc_buffer`], from the pool only.
     pub fn pooled(&mut self, bytes: usize) -> Option<Vec<u8>> {
         let fits = |(_, memory): &(usize, &Vec<u8>)| memory.capacity() >= bytes;
         let best = self.pool.iter().enumerate().filter(fits).min_by_key(|(_, it)| it.capacity());

@@ -62,7 +62,7 @@ impl Worker {
                 return;
             }
             self.wanted.pop_front();
-            let Some(memory) = self.memory(&mut state, object, bytes) else {
+            let Some(memory) = self.alloc(&mut state, object, bytes) else {
                 group.decline(object);
                 continue;
             };
@@ -74,7 +74,7 @@ impl Worker {
     }
 
     /// Returns memory for an object: an offered buffer that fits, else its page, else a new buffer.
-    fn memory(&self, state: &mut State, object: u32, bytes: u64) -> Option<ObjectBytes> {
+    fn alloc(&self, state: &mut State, object: u32, bytes: u64) -> Option<ObjectBytes> {
         if let Some(page_index) = &self.page_index {
             let count = usize::try_from(bytes).ok()?;
             if let Some(given) = state.pooled(count) {
@@ -84,7 +84,7 @@ impl Worker {
                 return Some(page.into());
             }
         }
-        state.memory(bytes).map(ObjectBytes::from)
+        state.alloc_buffer(bytes).map(ObjectBytes::from)
     }
 
     pub fn on_event(&mut self, group: &mut Machine<ObjectBytes>, event: Event<ObjectBytes>) {

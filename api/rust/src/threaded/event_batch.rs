@@ -10,9 +10,9 @@ use crate::node::{Node, NodeEvent};
 /// Number of batches in circulation.
 const BATCHES_MAX: usize = 64;
 /// Maximum number of events of a batch.
-const EVENTS_MAX: usize = 1024;
+const BATCH_EVENTS_MAX: usize = 1024;
 /// Maximum number of payload bytes of a batch; a longer message has a batch of its own.
-const LEN_MAX: usize = 64 << 10;
+const BATCH_BYTES_MAX: usize = 64 << 10;
 /// A batch with more memory than this is shrunk before it is reused.
 const RECYCLED_BYTES_MAX: usize = 256 << 10;
 
@@ -25,7 +25,7 @@ pub(crate) struct EventBatch {
 
 impl EventBatch {
     fn is_full(&self) -> bool {
-        self.events.len() >= EVENTS_MAX || self.bytes.len() >= LEN_MAX
+        self.events.len() >= BATCH_EVENTS_MAX || self.bytes.len() >= BATCH_BYTES_MAX
     }
 
     fn clear(&mut self) {
@@ -105,11 +105,11 @@ impl EventWriter {
         self.held.len() < before
     }
 
-    /// Publishes the current batch if the reader has nothing else to read, or if `is_now`. Returns
+    /// Publishes the current batch if the reader has nothing else to read, or if `is_forced`. Returns
     /// whether it did.
     #[inline]
-    pub(crate) fn publish(&mut self, is_now: bool) -> bool {
-        let is_wanted = is_now || self.batches.slots() == self.batches.buffer().capacity();
+    pub(crate) fn publish(&mut self, is_forced: bool) -> bool {
+        let is_wanted = is_forced || self.batches.slots() == self.batches.buffer().capacity();
         match self.current.take() {
             Some(batch) if is_wanted && !batch.events.is_empty() => self.push(batch),
             other => {
@@ -167,9 +167,9 @@ impl EventReader {
         }
         let bytes = &self.current.bytes[self.byte..];
         let mut length = 0;
-        let event = self.current.events[self.event].map(|bytes_of_it| {
-            length = bytes_of_it;
-            &bytes[..bytes_of_it]
+        let event = self.current.events[self.event].map(|payload_len| {
+            length = payload_len;
+            &bytes[..payload_len]
         });
         self.event += 1;
         self.byte += length;

@@ -17,7 +17,7 @@ use onepipe_transport_clock::{Clock, SystemClock};
 use onepipe_wire::Service;
 
 use crate::deadline::Deadline;
-use crate::engine::{Engine, Fabric};
+use crate::engine::{Engine, Fabric, FabricEngine};
 use crate::pipe_endpoint::SubmitLimits;
 use crate::{Builder, Event, Idle, JoinError, LeaveError, ReceiveError, Stats};
 use event_batch::EventReader;
@@ -177,14 +177,14 @@ impl Pipe {
             let accepted = self.shared.accepted_bytes.load(Ordering::Acquire);
             match self.submit(service, messages) {
                 Err(full @ SendError::BufferFull { .. }) => {
-                    let Some(left) = deadline.remaining() else { return Err(full) };
+                    let Some(remaining) = deadline.remaining() else { return Err(full) };
                     let shared = &self.shared;
-                    shared.capacity_waiter.wait(left.min(WAIT_MAX), || {
+                    shared.capacity_waiter.wait(remaining.min(WAIT_MAX), || {
                         shared.accepted_bytes.load(Ordering::Acquire) != accepted
                             || shared.has_ended.load(Ordering::Acquire)
                     });
                 }
-                answer => return answer,
+                result => return result,
             }
         }
     }
@@ -288,9 +288,9 @@ impl Pipe {
     /// Waits until at least `count` other processes have joined, for at most `timeout`. Returns
     /// whether they have. Returns false at once over a switch, which does not report processes.
     pub fn wait_for_peers(&self, count: usize, timeout: Duration) -> bool {
-        let knows = self.limits.endpoint().links == onepipe_endpoint::Links::Mesh;
+        let knows_peers = self.limits.endpoint().links == onepipe_endpoint::Links::Mesh;
         let deadline = Deadline::after(timeout);
-        while knows && self.peers().len() < count {
+        while knows_peers && self.peers().len() < count {
             if deadline.remaining().is_none() {
                 return false;
             }
@@ -298,7 +298,7 @@ impl Pipe {
             self.shared.wake_driver(false);
             std::thread::sleep(Duration::from_millis(1));
         }
-        knows
+        knows_peers
     }
 
     /// Counters since joining, as of a moment ago.
@@ -359,20 +359,41 @@ impl Pipe {
         let is_ready = || self.event_reader.has_events() || self.has_ended();
         let awake = self.idle.awake_turn_count();
         let is_over = || deadline.is_some_and(|deadline| deadline.remaining().is_none());
-        let mut looks: u32 = 0;
-        while awake.is_none_or(|awake| looks < awake) {
-            if is_ready() || (looks.is_multiple_of(64) && is_over()) {
+        let mut polls: u32 = 0;
+        while awake.is_none_or(|awake| polls < awake) {
+            if is_ready() || (polls.is_multiple_of(64) && is_over()) {
                 return;
             }
             match self.idle {
                 Idle::Yield => std::thread::yield_now(),
                 _ => std::hint::spin_loop(),
             }
-            looks = looks.wrapping_add(1);
+            polls = polls.wrapping_add(1);
         }
-        let left = deadline.map_or(Some(WAIT_MAX), Deadline::remaining).unwrap_or_default();
+        let remaining = deadline.map_or(Some(WAIT_MAX), Deadline::remaining).unwrap_or_default();
         let waiter: &Waiter = &self.shared.event_waiter;
-        waiter.wait(left.min(WAIT_MAX), is_ready);
+        waiter.wait(remaining.min(WAIT_MAX), is_ready);
+    }
+}
+
+impl Builder {
+    /// Joins, with a thread that drives the pipe.
+    ///
+    /// # Errors
+    /// [`JoinError`].
+    pub fn join(mut self) -> Result<Pipe, JoinError> {
+        let (idle, leave_timeout) = (self.idle, self.leave_timeout);
+        match self.join_fabric()? {
+            FabricEngine::SharedMemory(engine, clock) => {
+                Pipe::start(*engine, clock, Box::new(self), idle, leave_timeout)
+            }
+            FabricEngine::Udp(engine, clock) => {
+                Pipe::start(*engine, clock, Box::new(self), idle, leave_timeout)
+            }
+            FabricEngine::Overlay(engine, clock) => {
+                Pipe::start(*engine, clock, Box::new(self), idle, leave_timeout)
+            }
+        }
     }
 }
 

@@ -78,11 +78,14 @@ impl<T: Fabric> Thread<T> {
         let Self { mut engine, shared, mut submission_queue, event_writer, idle, leave_timeout } =
             self;
         let _end_guard = EndGuard(Arc::clone(&shared));
-        let shares = Arc::clone(&shared);
-        let mut event_sink =
-            EventSink { event_writer, on_event: None, on_process_failed: None, shared: shares };
+        let mut event_sink = EventSink {
+            event_writer,
+            on_event: None,
+            on_process_failed: None,
+            shared: Arc::clone(&shared),
+        };
         // Number of accepted scatterings of each service: best effort, reliable.
-        let mut taken = [0; 2];
+        let mut accepted_counts = [0; 2];
         // The request that does not fit the endpoint's send buffer.
         let mut deferred: Option<SendRequest> = None;
         let awake_turn_count = idle.awake_turn_count();
@@ -95,7 +98,7 @@ impl<T: Fabric> Thread<T> {
                 &mut event_sink,
                 &mut submission_queue,
                 &mut deferred,
-                &mut taken,
+                &mut accepted_counts,
             );
             let progress = engine.turn(|node, event| event_sink.take(node, event));
             let caught_up = event_sink.event_writer.flush_held(engine.node_mut());
@@ -138,16 +141,18 @@ impl<T: Fabric> Thread<T> {
             if !is_idle {
                 // Work was done: the idle strategy restarts.
                 engine.rest(Progress { events: 1, ..progress });
-            } else if graceful_leave.is_some_and(|graceful_leave| graceful_leave.is_near(&engine)) {
+            } else if graceful_leave
+                .is_some_and(|graceful_leave| graceful_leave.is_nearly_done(&engine))
+            {
                 std::thread::yield_now();
             } else if awake_turn_count.is_some_and(|limit| idle_turn_count > limit) {
                 // A deferred request waits for frames, as the endpoint does.
-                let can_take = deferred.is_none();
+                let can_accept = deferred.is_none();
                 sleep(
                     &mut engine,
                     &shared,
                     &submission_queue,
-                    can_take,
+                    can_accept,
                     &event_sink.event_writer,
                     progress,
                 );
@@ -166,17 +171,18 @@ fn sleep<T: Fabric>(
     engine: &mut Engine<T>,
     shared: &Shared,
     submission_queue: &SubmissionQueue,
-    can_take: bool,
+    can_accept: bool,
     event_writer: &EventWriter,
     progress: Progress,
 ) {
-    let (batch_state, has_recycled) = event_writer.batch_state();
-    let depth = if batch_state { sleep_state::ASLEEP_WITHOUT_BATCHES } else { sleep_state::ASLEEP };
-    shared.sleep_state.store(depth, Ordering::Relaxed);
+    let (lacks_batches, has_recycled) = event_writer.batch_state();
+    let state =
+        if lacks_batches { sleep_state::ASLEEP_WITHOUT_BATCHES } else { sleep_state::ASLEEP };
+    shared.sleep_state.store(state, Ordering::Relaxed);
     fence(Ordering::SeqCst);
-    let has_work = (can_take && !submission_queue.requests.is_empty())
+    let has_work = (can_accept && !submission_queue.requests.is_empty())
         || shared.is_commanded.load(Ordering::Relaxed)
-        || (batch_state && (has_recycled || event_writer.batch_state().1));
+        || (lacks_batches && (has_recycled || event_writer.batch_state().1));
     if !has_work {
         engine.rest(progress);
     }
@@ -190,7 +196,7 @@ fn accept_requests<T: Fabric>(
     event_sink: &mut EventSink,
     submission_queue: &mut SubmissionQueue,
     deferred: &mut Option<SendRequest>,
-    taken: &mut [u64; 2],
+    accepted_counts: &mut [u64; 2],
 ) -> usize {
     let (mut count, mut bytes) = (0, 0);
     while count < REQUESTS_PER_TURN {
@@ -200,7 +206,7 @@ fn accept_requests<T: Fabric>(
         let node = engine.node_mut();
         let is_reliable = request.service == Service::Reliable;
         let accepted = request.unpack(|messages| node.scatter(request.service, messages));
-        let id = ScatteringId(taken[usize::from(is_reliable)]);
+        let id = ScatteringId(accepted_counts[usize::from(is_reliable)]);
         match accepted {
             Err(SendError::BufferFull { .. }) => {
                 *deferred = Some(request);
@@ -214,7 +220,7 @@ fn accept_requests<T: Fabric>(
                 "all other errors are checked at submission: {accepted:?}"
             ),
         }
-        taken[usize::from(is_reliable)] += 1;
+        accepted_counts[usize::from(is_reliable)] += 1;
         count += 1;
         bytes += request.charge();
         submission_queue.recycle(request);

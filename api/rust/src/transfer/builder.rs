@@ -11,7 +11,7 @@ use onepipe_transport_driver::{Config as DriverConfig, Driver};
 use onepipe_transport_udp::{Config as UdpConfig, UdpLink};
 
 use super::shared::Shared;
-use super::{EmbeddedTransfer, Transfer, thread};
+use super::{Transfer, thread};
 use crate::Idle;
 use crate::builder::{CLOCK_FOLLOW_NS, resolve};
 
@@ -147,19 +147,17 @@ impl TransferBuilder {
         let transfer = self.embedded()?;
         let doorbell = transfer.doorbell();
         let shared = Arc::new(Shared::new(process, endpoints, limits, doorbell.clone()));
-        let theirs = Arc::clone(&shared);
+        let thread_shared = Arc::clone(&shared);
         let name = format!("transfer-{}", process.0);
-        let thread =
-            std::thread::Builder::new().name(name).spawn(move || thread::run(transfer, &theirs));
+        let thread = std::thread::Builder::new()
+            .name(name)
+            .spawn(move || thread::run(transfer, &thread_shared));
         let thread = thread.map_err(|source| OpenError::System { switch, source })?;
         Ok(Transfer { shared, doorbell, thread: Some(thread) })
     }
 
-    /// Opens the endpoint without a thread: the caller drives it by calling it often.
-    ///
-    /// # Errors
-    /// [`OpenError`].
-    pub fn embedded(self) -> Result<EmbeddedTransfer, OpenError> {
+    /// Opens the socket, and makes the driver of the endpoint.
+    pub(super) fn driver(self) -> Result<Driver<Machine, UdpLink, SystemClock>, OpenError> {
         let process = ProcessId(self.process.ok_or(OpenError::ProcessNeeded)?);
         let switch = self.switch;
         let address = resolve(&switch)
@@ -181,6 +179,6 @@ impl TransferBuilder {
             .map_err(|source| OpenError::System { switch, source })?;
         let clock = SystemClock::calibrated().following_system(CLOCK_FOLLOW_NS);
         let config = DriverConfig { idle: self.idle.strategy(), ..DriverConfig::default() };
-        Ok(EmbeddedTransfer::new(Driver::new(machine, link, clock, config)))
+        Ok(Driver::new(machine, link, clock, config))
     }
 }

@@ -41,24 +41,24 @@ struct State {
 /// Signals to the thread that objects were cancelled.
 #[derive(Debug)]
 pub(super) struct CancelSignal {
-    is_any: AtomicBool,
+    is_set: AtomicBool,
     doorbell: Doorbell,
 }
 
 impl CancelSignal {
     pub(super) fn new(doorbell: Doorbell) -> Self {
-        Self { is_any: AtomicBool::new(false), doorbell }
+        Self { is_set: AtomicBool::new(false), doorbell }
     }
 
     fn ring(&self) {
-        if !self.is_any.swap(true, Ordering::AcqRel) {
+        if !self.is_set.swap(true, Ordering::AcqRel) {
             self.doorbell.ring();
         }
     }
 
     /// Whether objects were cancelled since the last call.
     pub(super) fn take(&self) -> bool {
-        self.is_any.load(Ordering::Relaxed) && self.is_any.swap(false, Ordering::AcqRel)
+        self.is_set.load(Ordering::Relaxed) && self.is_set.swap(false, Ordering::AcqRel)
     }
 }
 

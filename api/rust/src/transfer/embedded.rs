@@ -9,7 +9,7 @@ use onepipe_transport_clock::SystemClock;
 use onepipe_transport_driver::{Doorbell, Driver, Progress};
 use onepipe_transport_udp::UdpLink;
 
-use super::TransferBuilder;
+use super::{OpenError, TransferBuilder};
 
 /// An endpoint of scheduled transfer driven by the caller's own thread; see [`crate::Transfer`].
 ///
@@ -24,10 +24,6 @@ impl EmbeddedTransfer {
     /// Returns the settings; finish with [`TransferBuilder::embedded`].
     pub fn builder() -> TransferBuilder {
         TransferBuilder::new()
-    }
-
-    pub(super) fn new(driver: Driver<Machine, UdpLink, SystemClock>) -> Self {
-        Self { driver }
     }
 
     /// Submits an object for `to`; its pieces are sent in granted timeslots. Never blocks.
@@ -83,5 +79,15 @@ impl EmbeddedTransfer {
     /// such an arbiter grants nothing. `None` once a matching arbiter has responded.
     pub fn terms_mismatch(&self) -> Option<TermsMismatch> {
         self.driver.machine().client().terms_mismatch()
+    }
+}
+
+impl TransferBuilder {
+    /// Opens the endpoint without a thread: the caller drives it by calling it often.
+    ///
+    /// # Errors
+    /// [`OpenError`].
+    pub fn embedded(self) -> Result<EmbeddedTransfer, OpenError> {
+        Ok(EmbeddedTransfer { driver: self.driver()? })
     }
 }

@@ -66,7 +66,7 @@ pub(super) fn run(case: Case) -> Result<Outcome> {
             ..Config::new(method, process, groups * MEMBERS as u32 + 1)
         })
     };
-    let station = |at| -> Result<_> {
+    let open_driver = |at| -> Result<_> {
         let (process, _) = directory.at(at).expect("address is in the directory");
         let machine = RivalMachine(rival(process)?);
         Ok(open_with(&directory, (at, process), (frame_len_max, IDLE), machine)?)
@@ -75,7 +75,7 @@ pub(super) fn run(case: Case) -> Result<Outcome> {
         let mut receivers = Vec::new();
         for group in (0..case.groups).map(GroupId) {
             for (index, at) in directory.of(Role::Member(group)).into_iter().enumerate() {
-                let (kind, member) = (ThreadKind::of_member(index), station(at)?);
+                let (kind, member) = (ThreadKind::of_member(index), open_driver(at)?);
                 receivers.push(workers.spawn_receiver(
                     scope,
                     kind,
@@ -87,7 +87,7 @@ pub(super) fn run(case: Case) -> Result<Outcome> {
             }
         }
         let to = To::Groups(case.all_groups());
-        let client = station(directory.of(Role::Client)[0])?;
+        let client = open_driver(directory.of(Role::Client)[0])?;
         let submit = move |client: &mut RivalMachine, now, message: &[u8]| {
             client.0.send(now, to, message).is_ok()
         };

@@ -5,9 +5,9 @@ mod comm;
 mod completion;
 mod jitter;
 mod load;
-mod pace;
 mod pipeline;
 mod plain;
+mod realtime;
 mod workers;
 
 use std::time::{Duration, Instant};
@@ -23,8 +23,8 @@ use crate::{Better, Detail, Harness, Progress, Report};
 pub use comm::{CommOptions, arbiter_comm};
 use completion::Completion;
 use load::Load;
-pub use pace::{PaceOptions, arbiter_pace};
 use plain::{PlainAllocator, PlainPaths};
+pub use realtime::{RealtimeOptions, arbiter_realtime};
 
 /// Options of [`arbiter_alloc`] and [`arbiter_path`].
 #[derive(Clone, Debug, PartialEq)]

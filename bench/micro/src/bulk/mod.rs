@@ -13,7 +13,7 @@ use anyhow::{Context, Result, ensure};
 use onepipe_bulk::Link;
 use onepipe_transport_bulk::Carrier;
 
-use crate::processes::{Children, WORKER};
+use crate::children::{Children, WORKER};
 use crate::{Better, Detail, Harness, Progress, Report};
 
 pub use cleanup::cleanup_bulk;

@@ -1,5 +1,6 @@
 //! Input and output of one process of a benchmark.
 
+use onepipe_transport_driver::Idle;
 use serde::{Deserialize, Serialize};
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -80,6 +81,17 @@ pub(crate) struct Job {
     pub core: Option<usize>,
     /// Idle strategy: spin, yield, or back off to blocking.
     pub idle: String,
+}
+
+impl Job {
+    /// Returns the idle strategy.
+    pub(super) fn idle(&self) -> Idle {
+        match self.idle.as_str() {
+            "spin" => Idle::Spin,
+            "yield" => Idle::Yield,
+            _ => Idle::ADAPTIVE,
+        }
+    }
 }
 
 /// Result of one process.

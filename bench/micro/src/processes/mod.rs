@@ -8,17 +8,15 @@ mod rival;
 mod worker;
 mod yardstick;
 
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
+
+use crate::children::{Children, WORKER, end_with};
 
 pub use job::Rule;
 pub(crate) use job::{Fabric, Job, Outcome, Role};
 pub(crate) use yardstick::{datagram_rate, datagram_round_trip_ns, ring_rate, ring_round_trip_ns};
-
-/// Name of the hidden subcommand (or first argument) with which a program that uses this crate must
-/// call [`worker`].
-pub const WORKER: &str = "bench-worker";
 
 /// Runs one process of a benchmark; for a program whose first argument is [`WORKER`].
 ///
@@ -36,20 +34,8 @@ pub fn worker(args: &[String]) -> Result<()> {
     let (job, starter): (Job, u32) =
         serde_json::from_str(job).with_context(|| format!("reading the job {job}"))?;
     end_with(starter)?;
-    let outcome = worker::work(&job)?;
+    let outcome = work(&job)?;
     println!("{}", serde_json::to_string(&outcome)?);
-    Ok(())
-}
-
-/// Has the kernel kill this process when its parent exits, however that happens.
-fn end_with(starter: u32) -> Result<()> {
-    use rustix::process::{Signal, getppid, set_parent_process_death_signal};
-
-    set_parent_process_death_signal(Some(Signal::KILL))
-        .context("cannot set the parent death signal")?;
-    // The parent may have exited before the signal was set.
-    let parent = getppid().map_or(0, |pid| pid.as_raw_nonzero().get() as u32);
-    ensure!(parent == starter, "the parent process has exited");
     Ok(())
 }
 
@@ -70,96 +56,14 @@ pub(crate) fn free_address() -> Result<String> {
     Ok(socket.local_addr()?.to_string())
 }
 
-/// Child processes, killed on drop.
-#[derive(Debug, Default)]
-pub(crate) struct Children {
-    children: Vec<Child>,
-}
-
-impl Children {
-    pub(crate) fn start(&mut self, command: &mut Command) -> Result<()> {
-        let child = command.stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn();
-        let program = command.get_program().display();
-        self.children.push(child.with_context(|| format!("starting {program}"))?);
-        Ok(())
-    }
-
-    /// Waits for all children and returns their outcomes, in the order of their start.
-    pub(crate) fn outcomes<T: serde::de::DeserializeOwned>(mut self) -> Result<Vec<T>> {
-        let mut outcomes = Vec::new();
-        for (at, child) in self.children.iter_mut().enumerate() {
-            let mut output = String::new();
-            let mut stdout = child.stdout.take().context("its output is piped")?;
-            std::io::Read::read_to_string(&mut stdout, &mut output)?;
-            let status = child.wait()?;
-            ensure!(status.success(), "process {at} of the benchmark failed: {status}");
-            let outcome = serde_json::from_str(output.trim());
-            outcomes.push(outcome.with_context(|| format!("reading the outcome of process {at}"))?);
+/// Runs the process of a job: the relay, a rival, or a process of our own protocol.
+fn work(job: &Job) -> Result<Outcome> {
+    worker::pin_to_core(job.core);
+    match (job.rule, &job.fabric) {
+        (Some(rule), Fabric::Udp { switch, frame_len }) if job.role == Role::Switch => {
+            relay::relay(job, switch, *frame_len, rule)
         }
-        Ok(outcomes)
-    }
-}
-
-impl Drop for Children {
-    fn drop(&mut self) {
-        for child in &mut self.children {
-            // Fails when the process has exited already.
-            let _ = child.kill();
-            let _ = child.wait();
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::io::{BufRead, BufReader, Read};
-    use std::time::Duration;
-
-    use rustix::process::{Pid, Signal, kill_process};
-
-    use super::*;
-
-    const ROLE: &str = "ONEPIPE_TEST_ROLE";
-
-    /// Returns a command that runs this test again in `role`.
-    fn spawn_self(role: &str) -> Command {
-        let mut command = Command::new(std::env::current_exe().expect("path of this program"));
-        let test = "processes::tests::worker_dies_with_terminated_benchmark";
-        command.args([test, "--exact", "--nocapture"]).env(ROLE, role);
-        command
-    }
-
-    #[test]
-    fn worker_dies_with_terminated_benchmark() {
-        match std::env::var(ROLE).as_deref() {
-            Ok("benchmark") => {
-                let mut worker =
-                    spawn_self(&std::process::id().to_string()).spawn().expect("starts");
-                worker.wait().expect("own child");
-            }
-            Ok(starter) => {
-                end_with(starter.parse().expect("a number")).expect("the parent is alive");
-                println!("\nrunning");
-                std::thread::sleep(Duration::from_secs(10));
-                println!("\nsurvived");
-            }
-            Err(_) => {
-                let mut benchmark =
-                    spawn_self("benchmark").stdout(Stdio::piped()).spawn().expect("starts");
-                let mut output = BufReader::new(benchmark.stdout.take().expect("it is piped"));
-                let mut line = String::new();
-                while line.trim() != "running" {
-                    line.clear();
-                    assert_ne!(output.read_line(&mut line).expect("a pipe"), 0, "it did not start");
-                }
-                let benchmark_id = Pid::from_child(&benchmark);
-                kill_process(benchmark_id, Signal::TERM).expect("own child");
-                // The worker holds the other end too: the pipe closes when both have exited.
-                let mut rest = String::new();
-                output.read_to_string(&mut rest).expect("a pipe");
-                assert!(!rest.contains("survived"), "{rest}");
-                benchmark.wait().expect("own child");
-            }
-        }
+        (Some(rule), _) => rival::work(job, rule),
+        (None, _) => worker::work(job),
     }
 }

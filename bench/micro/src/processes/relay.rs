@@ -12,7 +12,7 @@ use onepipe_transport_udp::{BatchSocket, Config};
 use onepipe_wire::parse_header;
 
 use super::delivery_log::{TIMEOUT, cpu_seconds};
-use super::{Job, Outcome, Rule, rival, worker};
+use super::{Job, Outcome, Rule, rival};
 
 /// Forwards frames until idle for a second.
 pub(super) fn relay(job: &Job, bind: &str, frame_len: usize, rule: Rule) -> Result<Outcome> {
@@ -26,7 +26,7 @@ pub(super) fn relay(job: &Job, bind: &str, frame_len: usize, rule: Rule) -> Resu
     // The members, and a sequencer at a host.
     let nodes = job.processes as usize + 1;
     let mut relay = Relay {
-        exchange: BatchSocket::bind(&config, nodes)?,
+        socket: BatchSocket::bind(&config, nodes)?,
         addresses: vec![None; nodes],
         sequencer_id,
         sequencer,
@@ -34,7 +34,7 @@ pub(super) fn relay(job: &Job, bind: &str, frame_len: usize, rule: Rule) -> Resu
         frames: 0,
     };
     let mut last_frame_at = Instant::now();
-    let is_spinning = worker::idle(job) == Idle::Spin;
+    let is_spinning = job.idle() == Idle::Spin;
     while last_frame_at.elapsed() < if relay.frames == 0 { TIMEOUT } else { Duration::from_secs(1) }
     {
         let before = relay.frames;
@@ -50,7 +50,7 @@ pub(super) fn relay(job: &Job, bind: &str, frame_len: usize, rule: Rule) -> Resu
 }
 
 struct Relay {
-    exchange: BatchSocket,
+    socket: BatchSocket,
     /// Address from which each process last sent.
     addresses: Vec<Option<SocketAddr>>,
     sequencer_id: ProcessId,
@@ -61,13 +61,13 @@ struct Relay {
 
 impl Relay {
     fn turn(&mut self) {
-        let batches = self.exchange.receive();
+        let batches = self.socket.receive();
         let now = self.clock.read();
         for batch in 0..batches {
-            let from = self.exchange.sender(batch);
-            for index in self.exchange.frames(batch) {
+            let from = self.socket.sender(batch);
+            for index in self.socket.frames(batch) {
                 self.frames += 1;
-                let frame = self.exchange.frame(index);
+                let frame = self.socket.frame(index);
                 let Ok((header, opcode)) = parse_header(frame) else { continue };
                 let (src, dst) = (header.src(), header.dst());
                 if opcode.is_hop_only() {
@@ -77,21 +77,21 @@ impl Relay {
                 {
                     sequencer.handle_frame(now, Port(0), frame);
                 } else {
-                    self.exchange.send(dst.index(), index);
+                    self.socket.send(dst.index(), index);
                 }
-                self.learn(src, from);
+                self.learn_address(src, from);
             }
         }
         self.send_from_sequencer(now);
         // Frames without buffer space are dropped; their senders retransmit.
-        self.exchange.flush();
+        self.socket.flush();
     }
 
-    fn learn(&mut self, process: ProcessId, from: Option<SocketAddr>) {
-        let Some(sequencer) = self.addresses.get_mut(process.index()) else { return };
-        if *sequencer != from {
-            *sequencer = from;
-            self.exchange.set_destination(process.index(), from);
+    fn learn_address(&mut self, process: ProcessId, from: Option<SocketAddr>) {
+        let Some(address) = self.addresses.get_mut(process.index()) else { return };
+        if *address != from {
+            *address = from;
+            self.socket.set_destination(process.index(), from);
         }
     }
 
@@ -102,15 +102,14 @@ impl Relay {
             sequencer.handle_timeout(now);
         }
         while sequencer.poll_event().is_some() {}
-        while let Some(slot) = self.exchange.slot() {
-            let Some(transmit) = sequencer.poll_transmit(now, self.exchange.frame(slot)) else {
+        while let Some(slot) = self.socket.slot() {
+            let Some(transmit) = sequencer.poll_transmit(now, self.socket.frame(slot)) else {
                 break;
             };
-            let index = self.exchange.keep(slot, transmit.bytes);
-            let to =
-                parse_header(self.exchange.frame(index)).map(|(header, _)| header.dst().index());
+            let index = self.socket.keep(slot, transmit.bytes);
+            let to = parse_header(self.socket.frame(index)).map(|(header, _)| header.dst().index());
             if let Ok(to) = to {
-                self.exchange.send(to, index);
+                self.socket.send(to, index);
             }
         }
     }

@@ -12,7 +12,7 @@ use onepipe_transport_udp::UdpLink;
 use onepipe_wire::{Header, Opcode, seal};
 
 use super::delivery_log::{DeliveryLog, END, HELLO, TIMEOUT, cpu_seconds};
-use super::{Fabric, Job, Outcome, Role, Rule, worker};
+use super::{Fabric, Job, Outcome, Role, Rule};
 
 /// Interval of clock messages of an idle Lamport member, in ns: our own beacon interval over UDP.
 const LAMPORT_INTERVAL_NS: u64 = 20_000;
@@ -144,7 +144,7 @@ struct Worker<'j, T> {
 
 impl<'j, T: Transport> Worker<'j, T> {
     fn new(job: &'j Job, rival: Rival, transport: T, clock: SystemClock) -> Self {
-        let driving = DriverConfig { idle: worker::idle(job), ..DriverConfig::default() };
+        let driving = DriverConfig { idle: job.idle(), ..DriverConfig::default() };
         Self {
             job,
             clock: clock.clone(),
@@ -173,7 +173,7 @@ impl<'j, T: Transport> Worker<'j, T> {
         let end = Instant::now();
         // Peers may have exited already, so the last messages may stay unacknowledged.
         let is_done =
-            |this: &Self| this.is_settled() && this.last_frame_at.max(end).elapsed() >= LINGER;
+            |this: &Self| this.is_drained() && this.last_frame_at.max(end).elapsed() >= LINGER;
         // Tokens and clock messages never stop, hence the upper bound.
         while !is_done(&self) && end.elapsed() < 5 * LINGER {
             self.turn()?;
@@ -198,7 +198,7 @@ impl<'j, T: Transport> Worker<'j, T> {
         if has_started { Duration::from_secs(1) } else { TIMEOUT }
     }
 
-    fn is_settled(&self) -> bool {
+    fn is_drained(&self) -> bool {
         self.driver.machine().rival.is_drained()
     }
 
@@ -276,7 +276,7 @@ mod tests {
     use std::thread;
 
     use super::*;
-    use crate::processes::free_address;
+    use crate::processes::{free_address, work as run_job};
 
     /// Runs three members that send to each other for a moment, with the processes that the method
     /// needs.
@@ -301,7 +301,7 @@ mod tests {
             jobs.push(job(0, Role::Switch));
         }
         thread::scope(|scope| {
-            let work = |job| scope.spawn(move || worker::work(job).expect("job succeeds"));
+            let work = |job| scope.spawn(move || run_job(job).expect("job succeeds"));
             let all: Vec<_> = jobs.iter().map(work).collect();
             let outcomes = all.into_iter().map(|one| one.join().expect("no panic"));
             outcomes.take(3).collect()

@@ -14,20 +14,13 @@ use onepipe_transport_udp::UdpLink;
 use onepipe_wire::Service;
 
 use super::delivery_log::{DeliveryLog, END, HELLO, TIMEOUT, cpu_seconds};
-use super::{Fabric, Job, Outcome, Role, relay, rival};
+use super::{Fabric, Job, Outcome, Role};
 
 /// Bytes kept in the send buffer: enough for full frames, few enough for the cache.
 const BACKLOG_BYTES: usize = 96 << 10;
 
+/// Runs a process of our own protocol.
 pub(crate) fn work(job: &Job) -> Result<Outcome> {
-    pin_to_core(job.core);
-    match (job.rule, &job.fabric) {
-        (Some(rule), Fabric::Udp { switch, frame_len }) if job.role == Role::Switch => {
-            return relay::relay(job, switch, *frame_len, rule);
-        }
-        (Some(rule), _) => return rival::work(job, rule),
-        (None, _) => {}
-    }
     match &job.fabric {
         Fabric::Shm(name) => {
             let shared = onepipe_transport_shm::Config {
@@ -45,7 +38,7 @@ pub(crate) fn work(job: &Job) -> Result<Outcome> {
             Worker::new(job, config, shm, clock)?.work()
         }
         Fabric::Udp { switch, frame_len } if job.role == Role::Switch => {
-            run_switch(switch, *frame_len, idle(job))
+            run_switch(switch, *frame_len, job.idle())
         }
         Fabric::Udp { switch, frame_len } => {
             let udp = onepipe_transport_udp::Config {
@@ -63,14 +56,6 @@ pub(crate) fn work(job: &Job) -> Result<Outcome> {
     }
 }
 
-pub(super) fn idle(job: &Job) -> Idle {
-    match job.idle.as_str() {
-        "spin" => Idle::Spin,
-        "yield" => Idle::Yield,
-        _ => Idle::ADAPTIVE,
-    }
-}
-
 /// Runs the switch until idle for a second.
 fn run_switch(bind: &str, frame_len: usize, idle: Idle) -> Result<Outcome> {
     let config = onepipe_daemon_switch::Config {
@@ -79,14 +64,14 @@ fn run_switch(bind: &str, frame_len: usize, idle: Idle) -> Result<Outcome> {
         ..onepipe_daemon_switch::Config::new(bind.parse()?)
     };
     let mut switch = SoftwareSwitch::new(&config)?;
-    let (mut last_number, mut frames) = (Instant::now(), 0u64);
-    while last_number.elapsed() < Duration::from_secs(if frames == 0 { 20 } else { 1 }) {
+    let (mut last_frame_at, mut frames) = (Instant::now(), 0u64);
+    while last_frame_at.elapsed() < Duration::from_secs(if frames == 0 { 20 } else { 1 }) {
         // The clock is read every 64 polls only: it costs as much as an idle poll.
         for _ in 0..64 {
             let progress = switch.turn(|_| {});
             if progress.frames_received > 0 {
                 frames += progress.frames_received as u64;
-                last_number = Instant::now();
+                last_frame_at = Instant::now();
             }
             switch.rest(progress);
         }
@@ -123,7 +108,7 @@ struct Worker<'j, T> {
 
 impl<'j, T: Transport> Worker<'j, T> {
     fn new(job: &'j Job, config: Config, transport: T, clock: SystemClock) -> Result<Self> {
-        let driving = DriverConfig { idle: idle(job), ..DriverConfig::default() };
+        let driving = DriverConfig { idle: job.idle(), ..DriverConfig::default() };
         let driver = Driver::new(Endpoint::new(config)?, transport, clock, driving);
         let delivery_log = DeliveryLog::new(job);
         Ok(Self { job, driver, delivery_log, payload: vec![0; job.bytes.max(8)] })
@@ -265,11 +250,11 @@ impl<'j, T: Transport> Worker<'j, T> {
         let (mut replied, mut failed) = (None, self.delivery_log.outcome.failed);
         let service = self.service();
         let deadline = self.deadline();
-        let mut turns = 0u64;
+        let mut turn_count = 0u64;
         while self.delivery_log.ended == 0 {
             let is_idle = self.turn()?;
-            turns += 1;
-            let is_looked_at = is_idle || turns.is_multiple_of(65_536);
+            turn_count += 1;
+            let is_looked_at = is_idle || turn_count.is_multiple_of(65_536);
             let is_late = is_looked_at && Instant::now() >= deadline;
             ensure!(!is_late, "the end of the pings did not arrive: {}", self.state());
             if self.delivery_log.outcome.failed != failed {
@@ -288,14 +273,14 @@ impl<'j, T: Transport> Worker<'j, T> {
     }
 
     fn turn_until(&mut self, what: &str, is_done: impl Fn(&DeliveryLog) -> bool) -> Result<()> {
-        let mut turns = 0u64;
+        let mut turn_count = 0u64;
         let mut deadline = None;
         while !is_done(&self.delivery_log) {
             let is_idle = self.turn()?;
-            turns += 1;
+            turn_count += 1;
             // Reading the clock costs as much as an idle poll, and a poll that blocks may take
             // long.
-            if is_idle || turns.is_multiple_of(65_536) {
+            if is_idle || turn_count.is_multiple_of(65_536) {
                 let deadline = *deadline.get_or_insert_with(|| self.deadline());
                 ensure!(Instant::now() < deadline, "{what} did not arrive: {}", self.state());
             }

@@ -34,8 +34,8 @@ pub struct ReorderOptions {
     pub delays_ns: Vec<u64>,
     /// Messages per run. Default 524,288.
     pub messages: usize,
-    /// Runs of each side for each delay. A run takes some 10 ms, so many are disturbed on a busy
-    /// computer. Default 11.
+    /// Runs of each side for each delay. A run takes about 10 ms, so other work on a busy computer
+    /// disturbs many runs; the median needs more of them. Default 11.
     pub runs: usize,
 }
 

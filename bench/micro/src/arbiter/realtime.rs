@@ -1,4 +1,4 @@
-//! `bench arbiter pace`: timeslots granted in real time, each batch a fixed lead before it begins
+//! `bench arbiter scheduler`: timeslots granted in real time, each batch a fixed lead before it begins
 //! (docs/design/arbiter.md, "How does an arbiter that was late come back?").
 
 use std::collections::VecDeque;
@@ -17,9 +17,9 @@ use super::plain::PlainAllocator;
 use super::workers::{self, ControlCore, CpuMeter, CpuTime};
 use crate::{Better, Detail, Harness, Progress, Report};
 
-/// Options of [`arbiter_pace`].
+/// Options of [`arbiter_realtime`].
 #[derive(Clone, Debug, PartialEq)]
-pub struct PaceOptions {
+pub struct RealtimeOptions {
     /// Number of runs of each side. Default 3.
     pub runs: usize,
     /// Length of each run, in s. Default 0.3, so that a kernel that limits real-time threads to 95
@@ -43,7 +43,7 @@ pub struct PaceOptions {
     pub cores: usize,
 }
 
-impl Default for PaceOptions {
+impl Default for RealtimeOptions {
     fn default() -> Self {
         Self {
             runs: 3,
@@ -59,7 +59,7 @@ impl Default for PaceOptions {
     }
 }
 
-const PACE: &str = "timeslots granted in real time: a batch is requested a lead before it begins; what \
+const ABOUT: &str = "timeslots granted in real time: a batch is requested a lead before it begins; what \
                     is granted later counts for nothing; skipping and holding back when \
                     late follow the daemon; value: time that the busiest core is \
                     busy per timeslot; yardsticks: a plain allocator on one core, as \
@@ -76,12 +76,15 @@ const CHECKED: usize = 16;
 ///
 /// # Errors
 /// Returns an error when a timeslot is not a matching, or there are too few cores.
-pub fn arbiter_pace(options: &PaceOptions, progress: impl FnMut(Progress<'_>)) -> Result<Report> {
+pub fn arbiter_realtime(
+    options: &RealtimeOptions,
+    progress: impl FnMut(Progress<'_>),
+) -> Result<Report> {
     let available = cores()?;
     ensure!(available.len() >= options.cores, "there are {} cores", available.len());
-    let harness = Harness::new("arbiter pace", PACE).with_runs(options.runs);
+    let harness = Harness::new("arbiter realtime", ABOUT).with_runs(options.runs);
     let mut harness = harness.with_progress(progress);
-    let PaceOptions { slot_ns, batch_slots, policy, .. } = *options;
+    let RealtimeOptions { slot_ns, batch_slots, policy, .. } = *options;
     for &nodes in &options.nodes {
         for &load in &options.loads {
             let config = Config { batch_slots, policy, ..Config::new(nodes) };
@@ -222,7 +225,7 @@ impl Run {
     }
 }
 
-fn details(runs: &[Run], options: &PaceOptions) -> Vec<Detail> {
+fn details(runs: &[Run], options: &RealtimeOptions) -> Vec<Detail> {
     let detail = |name: &str, value: f64, unit: &str| Detail {
         name: name.to_string(),
         value,
@@ -264,14 +267,14 @@ fn sum(runs: &[Run]) -> Option<Run> {
 
 /// Runs once in real time, on the first of the available cores.
 fn run(
-    options: &PaceOptions,
+    options: &RealtimeOptions,
     config: Config,
     available: &[usize],
     requests: &Requests,
 ) -> Result<Run> {
     let cores: Vec<_> = available[..options.cores.max(1)].iter().copied().map(Some).collect();
     let lead = |control: ControlCore, is_measured: &AtomicBool| {
-        Pacer::new(options, requests, control)?.work(is_measured)
+        BatchStarter::new(options, requests, control)?.work(is_measured)
     };
     let (mut run, others) = workers::run(config, options.slot_ns, &cores, lead)?;
     run.cores.extend(others);
@@ -279,12 +282,12 @@ fn run(
 }
 
 /// The core that starts batches when they are due.
-struct Pacer<'a> {
-    options: &'a PaceOptions,
+struct BatchStarter<'a> {
+    options: &'a RealtimeOptions,
     requests: &'a Requests,
     control: ControlCore,
     /// The first timeslot begins a lead after the start of the run.
-    pace: BatchScheduler,
+    scheduler: BatchScheduler,
     lead: u64,
     began: Instant,
     /// Batches whose requests were read.
@@ -294,17 +297,21 @@ struct Pacer<'a> {
     run: Run,
 }
 
-impl<'a> Pacer<'a> {
-    fn new(options: &'a PaceOptions, requests: &'a Requests, control: ControlCore) -> Result<Self> {
+impl<'a> BatchStarter<'a> {
+    fn new(
+        options: &'a RealtimeOptions,
+        requests: &'a Requests,
+        control: ControlCore,
+    ) -> Result<Self> {
         let lead = options.lead_ns.div_ceil(options.slot_ns);
         let workers = options.cores.saturating_sub(1) as u32;
-        let mut pace = BatchScheduler::new(lead, options.batch_slots, workers);
-        pace.begin(Timeslot(lead));
+        let mut scheduler = BatchScheduler::new(lead, options.batch_slots, workers);
+        scheduler.begin(Timeslot(lead));
         Ok(Self {
             options,
             requests,
             control,
-            pace,
+            scheduler,
             lead,
             began: Instant::now() + Duration::from_millis(1),
             requested: 0,
@@ -319,17 +326,17 @@ impl<'a> Pacer<'a> {
         let slots = u64::from(self.options.batch_slots);
         // A batch that is due before the end may be started late and still meet its deadline.
         let (from, end) = (self.lead + first as u64 * slots, self.lead + batches as u64 * slots);
-        while self.pace.next().0 < end || !self.in_flight.is_empty() {
+        while self.scheduler.next().0 < end || !self.in_flight.is_empty() {
             self.poll_batch()?;
             let Some(now) = Instant::now().checked_duration_since(self.began) else { continue };
             let now = Timeslot(now.as_nanos() as u64 / self.options.slot_ns);
-            let next = self.pace.next().0;
+            let next = self.scheduler.next().0;
             let is_ready = next < end && self.control.is_ready();
-            let Some(ordered) = is_ready.then(|| self.pace.poll_batch(now)).flatten() else {
+            let Some(scheduled) = is_ready.then(|| self.scheduler.poll_batch(now)).flatten() else {
                 std::hint::spin_loop();
                 continue;
             };
-            if ordered.start.0 >= end {
+            if scheduled.start.0 >= end {
                 self.run.skipped += end - next.max(from);
                 continue;
             }
@@ -339,10 +346,10 @@ impl<'a> Pacer<'a> {
                 }
                 is_measured.store(true, Ordering::Relaxed);
                 self.meter.start();
-                self.run.skipped += ordered.skipped;
-                self.run.held_back += u64::from(ordered.is_overloaded);
+                self.run.skipped += scheduled.skipped;
+                self.run.held_back += u64::from(scheduled.is_overloaded);
             }
-            self.start_batch(ordered)?;
+            self.start_batch(scheduled)?;
         }
         self.run.slots = (batches - first) as u64 * slots;
         self.run.requested = self.requests.requested();
@@ -357,21 +364,21 @@ impl<'a> Pacer<'a> {
     }
 
     /// Reads the requests that are due, and starts the batch.
-    fn start_batch(&mut self, ordered: ScheduledBatch) -> Result<()> {
-        let batch = self.batch_at(Timeslot(ordered.start.0 - self.lead));
+    fn start_batch(&mut self, scheduled: ScheduledBatch) -> Result<()> {
+        let batch = self.batch_at(Timeslot(scheduled.start.0 - self.lead));
         let (control, requests) = (&mut self.control, self.requests);
         let (requested, until) = (self.requested, (batch + 1).min(requests.batches()));
         let mut result = Ok(());
         self.meter.measure(|| {
             result = (requested..until).try_for_each(|number| control.request(requests.of(number)));
-            if ordered.is_overloaded {
+            if scheduled.is_overloaded {
                 control.on_overload();
             }
-            control.start_batch(ordered.start.0);
+            control.start_batch(scheduled.start.0);
             true
         });
         self.requested = requested.max(until);
-        self.in_flight.push_back(ordered.start);
+        self.in_flight.push_back(scheduled.start);
         result
     }
 
@@ -380,30 +387,30 @@ impl<'a> Pacer<'a> {
         let batch = self.batch_at(Timeslot(start.0 - self.lead));
         let is_measured = batch >= self.requests.first();
         let (control, slots) = (&mut self.control, self.options.batch_slots);
-        let mut given = None;
+        let mut granted = None;
         self.meter.measure(|| {
-            given = control.poll_batch(|allocated: &AllocatedBatch| {
-                let given = u64::from(allocated.summary().granted);
+            granted = control.poll_batch(|allocated: &AllocatedBatch| {
+                let packets = u64::from(allocated.summary().granted);
                 if !is_measured && batch.is_multiple_of(CHECKED) {
-                    check(allocated.schedule(), slots, given)?;
+                    check(allocated.schedule(), slots, packets)?;
                 }
-                anyhow::Ok(given)
+                anyhow::Ok(packets)
             });
-            given.is_some()
+            granted.is_some()
         });
-        let Some(given) = given else { return Ok(()) };
-        let (given, now) = (given?, self.began.elapsed().as_nanos() as u64);
+        let Some(granted) = granted else { return Ok(()) };
+        let (granted, now) = (granted?, self.began.elapsed().as_nanos() as u64);
         self.in_flight.pop_front();
-        self.pace.on_batch_granted(Timeslot(now / self.options.slot_ns), start);
+        self.scheduler.on_batch_granted(Timeslot(now / self.options.slot_ns), start);
         if is_measured {
             let run = &mut self.run;
             let lag_ns = now.saturating_sub((start.0 - self.lead) * self.options.slot_ns);
             run.batches += 1;
             run.lag.saturating_record(lag_ns);
             if lag_ns < self.lead * self.options.slot_ns {
-                run.in_time += given;
+                run.in_time += granted;
             } else {
-                run.too_late += given;
+                run.too_late += granted;
                 run.late += 1;
             }
         }
@@ -434,13 +441,13 @@ mod tests {
 
     #[test]
     fn separates_grants_in_time_from_late_grants() {
-        let slow = PaceOptions {
+        let slow = RealtimeOptions {
             nodes: vec![16],
             // Far longer than a debug build needs on a busy machine.
             slot_ns: 1_000_000,
             lead_ns: 60_000_000_000,
             cores: 1,
-            ..PaceOptions::default()
+            ..RealtimeOptions::default()
         };
         let available = cores().expect("list of cores");
         let config = Config::new(16);
@@ -449,7 +456,7 @@ mod tests {
         assert_eq!((some.late, some.skipped, some.too_late, some.batches), (0, 0, 0, 14));
         assert!((0.5..1.5).contains(&some.admitted()), "{}", some.admitted());
         // Impossible deadlines: every batch is skipped or late.
-        let hasty = PaceOptions { lead_ns: 0, slot_ns: 1, ..slow };
+        let hasty = RealtimeOptions { lead_ns: 0, slot_ns: 1, ..slow };
         let none = run(&hasty, config, &available, &requests).expect("valid schedule");
         assert_eq!((none.in_time, none.late), (0, none.batches));
         assert!(none.skipped > 0 && none.skipped <= 14 * 64, "{}", none.skipped);
