@@ -147,8 +147,11 @@ fn frame_of_unknown_group_is_dropped() {
     assert!(!wire.step(&mut all, |_, _, _| ()));
 }
 
-/// Returns all output of a group: each frame, with its block and offset if it is a piece.
-fn poll_all(group: &mut Group, ns: u64) -> Vec<(Vec<u8>, Option<(u32, u32)>)> {
+/// A frame, with its block and offset if it is a piece.
+type SentFrame = (Vec<u8>, Option<(u32, u32)>);
+
+/// Returns all output of a group.
+fn poll_all(group: &mut Group, ns: u64) -> Vec<SentFrame> {
     let now = Now { mono: Mono::from_ns(ns), sync: Timestamp::from_ns((1 << 50) + ns) };
     let (mut slot, mut all) = ([0; 600], Vec::new());
     group.handle_timeout(now);
