@@ -227,6 +227,7 @@ fn failover_keeps_traffic_flowing_on_several_cores() {
     check_failover(4);
 }
 
+//= spec/arbiter.md#R30
 /// Two arbiters have the same id: the one that started first is notified, and stops.
 #[test]
 fn of_two_arbiters_with_one_id_the_later_stays() {

@@ -101,12 +101,14 @@ impl Failover {
         self.epoch
     }
 
+    //= spec/arbiter.md#R27
     /// Returns the watchdog to send. Epoch 0 claims nothing.
     fn claim(&self) -> Watchdog {
         let epoch = if self.is_primary { self.epoch } else { 0 };
         Watchdog { epoch, primary: self.own }
     }
 
+    //= spec/arbiter.md#R29
     /// Handles a watchdog from any sender.
     pub fn on_watchdog(&mut self, now: Mono, received: Watchdog) -> Option<Change> {
         if received.epoch == 0 || self.is_replaced {
@@ -136,6 +138,7 @@ impl Failover {
         Some(Change::Secondary)
     }
 
+    //= spec/arbiter.md#R27
     /// Takes over, or starts sending watchdogs, when due.
     pub fn on_timeout(&mut self, now: Mono) -> Option<Change> {
         if self.is_replaced {
@@ -205,6 +208,7 @@ mod tests {
         failover
     }
 
+    //= spec/arbiter.md#R27
     #[test]
     fn secondary_takes_over_1_ms_after_the_last_watchdog() {
         let (mut one, mut other) = (new(9, Role::Primary, 8), new(8, Role::Secondary, 9));
@@ -224,6 +228,7 @@ mod tests {
         assert!(one.on_timeout(Mono::from_ns(4 * MS)).is_some() && one.epoch() == 3);
     }
 
+    //= spec/arbiter.md#R29
     #[test]
     fn of_two_primaries_in_one_epoch_one_steps_down() {
         let (mut one, mut other) = (new(9, Role::Primary, 8), new(8, Role::Primary, 9));
@@ -240,6 +245,7 @@ mod tests {
         assert!(one.is_primary() && !other.is_primary());
     }
 
+    //= spec/arbiter.md#R27
     #[test]
     fn secondary_advertises_itself_without_a_claim() {
         let (mut one, mut other) = (new(9, Role::Secondary, 8), new(8, Role::Secondary, 9));

@@ -27,6 +27,7 @@ impl Flow {
     /// source and destination are equal.
     pub(crate) const END: Self = Self(0);
 
+    //= spec/arbiter.md#R10
     /// Set in the stamp of a flow that has yielded 64 times and yields no more.
     pub(crate) const NO_YIELD: u64 = 1 << (STAMP + 6);
 
@@ -251,6 +252,7 @@ mod tests {
         assert_eq!(renewed.age(250), 0);
     }
 
+    //= spec/arbiter.md#R10
     #[test]
     fn flow_yields_at_most_64_times() {
         let mut flow = Flow::new(4095, 4094, 0xff_ffff, 0);

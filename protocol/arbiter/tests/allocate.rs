@@ -129,6 +129,9 @@ fn rounds() -> impl Strategy<Value = Vec<Vec<(u32, u32, u32)>>> {
 }
 
 proptest! {
+    //= spec/arbiter.md#R7
+    //= spec/arbiter.md#R8
+    //= spec/arbiter.md#R9
     #[test]
     fn grants_are_matchings_and_equal_demand(
         config in config(),
@@ -177,6 +180,7 @@ proptest! {
         prop_assert_eq!(&models[0].allocator, &models[1].allocator);
     }
 
+    //= spec/arbiter.md#R12
     #[test]
     fn rack_capacity_is_never_exceeded(
         requests in prop::collection::vec((0u32..24, 0u32..24, 1u32..200), 1..200),
@@ -211,6 +215,7 @@ proptest! {
         prop_assert_eq!(granted, wanted);
     }
 
+    //= spec/arbiter.md#R15
     #[test]
     fn restarted_endpoint_has_no_demand(config in config(), rounds in rounds()) {
         let mut model = Model::new(config);
@@ -247,6 +252,7 @@ fn saturate(config: Config, senders: u32, batches: u32) -> Vec<Vec<u32>> {
     order.chunks(senders as usize).map(<[u32]>::to_vec).collect()
 }
 
+//= spec/arbiter.md#R10
 #[test]
 fn saturated_senders_alternate_per_timeslot() {
     for senders in [2, 3, 7, 13] {
@@ -283,6 +289,7 @@ fn compete(config: Config, pairs: &[(u32, u32)], batches: u32) -> (Vec<u32>, Vec
     (granted, longest)
 }
 
+//= spec/arbiter.md#R10
 #[test]
 fn yielding_flows_do_not_starve() {
     // Of six endpoints three send to the last one, and one of these also to two others. Its flow to
@@ -328,6 +335,7 @@ fn long_transfer_does_not_starve_beside_short_ones() {
     assert!(granted < 1_000, "there was no stream to hold it back");
 }
 
+//= spec/arbiter.md#R11
 #[test]
 fn shortest_transfer_completes_first() {
     let config = Config { policy: Policy::ShortestFirst, ..Config::new(4) };
@@ -377,6 +385,7 @@ fn run_overloaded(late: u32, batches: u32, reset: Option<u32>) -> Vec<usize> {
     (0..batches).map(pairs).collect()
 }
 
+//= spec/arbiter.md#R14
 #[test]
 fn overload_reduces_flows_and_drops_none() {
     let plain = run_overloaded(0, 8, None);

@@ -62,6 +62,7 @@ fn deliver(from: usize, now: Now, clients: &mut [Client], arbiters: &mut [Arbite
     }
 }
 
+//= spec/arbiter.md#R38
 #[test]
 fn clients_and_arbiters_do_not_allocate_under_loss() {
     const NODES: u32 = 8;

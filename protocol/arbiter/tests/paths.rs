@@ -61,6 +61,7 @@ fn requests() -> impl Strategy<Value = Vec<(u32, u32, u32)>> {
 }
 
 proptest! {
+    //= spec/arbiter.md#R16
     #[test]
     fn links_carry_at_most_their_share(
         fabric in fabric(),
@@ -84,6 +85,7 @@ proptest! {
         }
     }
 
+    //= spec/arbiter.md#R17
     #[test]
     fn failed_paths_are_unused_until_repaired(
         fabric in fabric(),
@@ -123,6 +125,7 @@ proptest! {
     }
 }
 
+//= spec/arbiter.md#R18
 /// A pair alone that always took the same path would get nothing through if that is dead, and the
 /// receiver would detect no loss.
 #[test]
@@ -186,6 +189,7 @@ fn uncoloured_edges_do_not_overwrite_each_other() {
     assert_eq!(paths.assign(&schedule(9, &requests), Timeslot(0), 64), 0);
 }
 
+//= spec/arbiter.md#R17
 #[test]
 fn without_paths_nothing_leaves_a_rack() {
     let fabric = Fabric { nodes: 4, rack_nodes: 2, paths: 1, is_strict: false };

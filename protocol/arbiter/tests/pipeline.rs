@@ -213,6 +213,7 @@ fn a_command() -> impl Strategy<Value = Command> {
 }
 
 proptest! {
+    //= spec/arbiter.md#R13
     #[test]
     fn grants_are_independent_of_workers_and_timing(
         mut commands in prop::collection::vec(a_command(), 0..800),

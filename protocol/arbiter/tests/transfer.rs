@@ -152,6 +152,7 @@ impl TestNet {
     }
 }
 
+//= spec/arbiter.md#R34
 #[test]
 fn objects_of_any_length_arrive_once_despite_loss() {
     // Pieces have 210 bytes here, and the window has 1024 pieces.
@@ -224,6 +225,7 @@ fn lossless_transfer_uses_few_extra_timeslots() {
     assert_eq!(net.transfers[0].stats().pieces_retransmitted, 0);
 }
 
+//= spec/arbiter.md#R36
 #[test]
 fn objects_beyond_receive_memory_are_refused() {
     let (large, small) = (object(400_001, 1), object(1_000, 2));
@@ -256,6 +258,7 @@ fn objects_beyond_receive_memory_are_refused() {
     assert_eq!(transfer.send(ProcessId(1), small).map(|id| id.number), Ok(64));
 }
 
+//= spec/arbiter.md#R34
 #[test]
 fn restarted_receiver_gets_all_objects_again() {
     let mut net = TestNet::new(6);
@@ -341,6 +344,7 @@ fn restart_endpoint(net: &mut TestNet, index: u32) {
     net.transfers[index as usize] = Transfer::new(config).expect("right");
 }
 
+//= spec/arbiter.md#R37
 #[test]
 fn stray_frame_of_a_previous_sender_is_ignored() {
     let mut net = TestNet::new(6);
@@ -363,6 +367,7 @@ fn stray_frame_of_a_previous_sender_is_ignored() {
     assert_eq!(net.transfers[3].client().stats().slots_lost, 0);
 }
 
+//= spec/arbiter.md#R37
 #[test]
 fn stray_report_of_a_previous_receiver_is_ignored() {
     let pieces_sent = [false, true].map(|is_stray| {
@@ -386,6 +391,7 @@ fn stray_report_of_a_previous_receiver_is_ignored() {
     assert_eq!(pieces_sent[0], pieces_sent[1]);
 }
 
+//= spec/arbiter.md#R36
 #[test]
 fn incomplete_objects_of_a_dead_sender_expire() {
     let mut net = TestNet::new(6);
@@ -403,6 +409,8 @@ fn incomplete_objects_of_a_dead_sender_expire() {
     assert_eq!((net.received(3).len(), net.sent(1)), (1, 1));
 }
 
+//= spec/arbiter.md#R34
+//= spec/arbiter.md#R36
 #[test]
 fn expired_object_is_resent_and_completes() {
     let mut net = TestNet::new(6);

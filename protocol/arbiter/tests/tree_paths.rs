@@ -61,6 +61,7 @@ fn check(tree: Tree, paths: &TreePaths, schedule: &Schedule, unplaced: u32) {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
+    //= spec/arbiter.md#R16
     #[test]
     fn no_link_carries_two_packets_in_a_timeslot(
         is_fat in any::<bool>(),
@@ -76,6 +77,7 @@ proptest! {
     }
 }
 
+//= spec/arbiter.md#R17
 #[test]
 fn cut_link_is_unused_until_repaired() {
     let all: Vec<_> = (0..32).map(|src| (src, src + 16, 64)).collect();

@@ -140,6 +140,7 @@ impl Batch {
         self.granted_slots = 0;
     }
 
+    //= spec/arbiter.md#R10
     /// Visits `flows` in order and grants up to `share` timeslots to each.
     pub(super) fn visit(&mut self, flows: &[Flow], share: u32, outputs: &mut Outputs<'_>) {
         match self.capacity.take() {
@@ -208,6 +209,7 @@ impl Batch {
         self.open = open;
     }
 
+    //= spec/arbiter.md#R7
     /// Grants up to `share` timeslots to each of `flows`, which passed the filter, and updates
     /// their backlogs. A flow whose timeslots were taken by one just before it gets an empty grant
     /// and goes to the lost flows, without a branch. Returns the number of flows served.

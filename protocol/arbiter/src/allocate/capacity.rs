@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 /// Timeslots of a batch.
 const SLOTS: usize = 64;
 
+//= spec/arbiter.md#R12
 /// The number of packets that may leave and enter each rack per timeslot. Packets within a rack
 /// are not limited.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -6,6 +6,7 @@ use crate::flow::{Flow, Flows};
 use crate::pairs::{Pairs, QUEUED_MAX};
 use crate::{Config, ConfigError, Policy, RequestError};
 
+//= spec/arbiter.md#R9
 /// The demand of all pairs. A pair with demand has one [`Flow`], which waits here first and then
 /// moves through the stages; further requests of the pair are queued here meanwhile. A drained
 /// flow comes back, and [`Config::return_batches`] batches later it is either renewed with what its
@@ -117,6 +118,7 @@ impl DemandTable {
         self.request_slow(src, dst, slots)
     }
 
+    //= spec/arbiter.md#R3
     /// Handles requests that the fast path does not take.
     #[inline(never)]
     fn request_slow(&mut self, src: u32, dst: u32, slots: u32) -> Result<(), RequestError> {
@@ -195,6 +197,7 @@ impl DemandTable {
         self.update_capacity();
     }
 
+    //= spec/arbiter.md#R14
     /// Reports that batches take longer to allocate than they last. From the next batch on the
     /// stages get a quarter fewer flows at a time, and new flows are held back. Without further
     /// overload the limit rises a little with each batch, and is lifted when no flow is held back.

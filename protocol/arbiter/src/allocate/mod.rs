@@ -142,6 +142,7 @@ mod tests {
     use crate::{Grant, Policy};
 
     proptest! {
+        //= spec/arbiter.md#R13
         #[test]
         fn portable_and_simd_allocations_are_equal(
             batch_slots in 1u32..=64,

@@ -16,6 +16,7 @@ fn length(flow: Flow) -> usize {
     (flow.backlog() as usize).min(BUCKETS - 1)
 }
 
+//= spec/arbiter.md#R11
 /// Sorts `flows` into `sorted`, which is as long: urgent flows first, then the others by backlog,
 /// stably. Returns the number of urgent flows.
 ///
@@ -149,6 +150,7 @@ mod tests {
             prop_assert_eq!(sorted, expected);
         }
 
+        //= spec/arbiter.md#R11
         #[test]
         fn urgent_flows_come_first(flows in flows()) {
             let mut sorted = alloc::vec![Flow::default(); flows.len()];

@@ -11,6 +11,7 @@ use crate::flow::{Flow, Flows};
 use crate::timeslot::Timeslot;
 use crate::{Config, ConfigError, Policy};
 
+//= spec/arbiter.md#R13
 /// Allocates one batch after another. Flows that it cannot serve go to the stage of the next batch
 /// one by one, and finally, so that the next batch starts before this one has ended: several stages
 /// on several cores form a pipeline (`docs/design/arbiter.md`, "How do several cores give out what
@@ -142,6 +143,7 @@ impl Stage {
         self.input.extend(rest);
     }
 
+    //= spec/arbiter.md#R8
     /// Ends the batch: serves the flows that want more until none finds a timeslot, and appends the
     /// rest to the output. With a demand table at hand, drained flows are renewed within the batch.
     pub fn finish(&mut self, demand: Option<&mut DemandTable>, forwarded: &mut Flows) {

@@ -60,6 +60,7 @@ impl SlotCalendar {
         slot.0 as usize & (self.entries.len() - 1)
     }
 
+    //= spec/arbiter.md#R5
     /// Records the grant of `slot`.
     pub fn park(&mut self, now: Timeslot, slot: Timeslot, what: SlotGrant) -> Result<(), Refused> {
         if slot.0.saturating_add(self.late) < now.0 {
@@ -107,6 +108,7 @@ impl SlotCalendar {
         Some(Timeslot(self.first.0 + ahead as u64))
     }
 
+    //= spec/arbiter.md#R5
     /// Takes the first grant if its timeslot has begun, and returns whether that was too long ago.
     pub fn take(&mut self, now: Timeslot) -> Option<(Timeslot, SlotGrant, bool)> {
         let slot = self.next()?;
@@ -128,6 +130,7 @@ mod tests {
 
     const WHAT: SlotGrant = SlotGrant { dst: 3, path: 1 };
 
+    //= spec/arbiter.md#R5
     #[test]
     fn grants_come_out_in_order_when_they_begin() {
         let mut calendar = SlotCalendar::new(16, 64);

@@ -38,6 +38,7 @@ impl Labels {
         Self { first, uplinks, pod_nodes: 0, parallel_links: 1, core_parallel_links: 1 }
     }
 
+    //= spec/arbiter.md#R19
     pub(crate) fn label(self, path: u8, (src, dst): (u32, u32)) -> [u8; 4] {
         let mut label = [ANY_LINK; 4];
         if path == NO_PATH || self.uplinks == 0 {
@@ -206,6 +207,7 @@ pub enum EnqueueError {
 mod tests {
     use super::*;
 
+    //= spec/arbiter.md#R19
     #[test]
     fn label_names_each_link_through_parallel_links() {
         // The testbed of 1Pipe: pods of 16, 2 spines a pod, all bundles of four.

@@ -57,6 +57,7 @@ impl LossDetector {
         }
     }
 
+    //= spec/arbiter.md#R31
     /// Handles a slot frame.
     pub fn on_slot(
         &mut self,
@@ -94,6 +95,7 @@ impl LossDetector {
         self.lost_unplaced += unplaced;
     }
 
+    //= spec/arbiter.md#R31
     /// Declares gaps lost whose reordering delay has passed.
     pub fn on_timeout(&mut self, now: Mono) {
         while self.gaps.front().is_some_and(|gap| gap.due <= now) {
@@ -141,6 +143,7 @@ mod tests {
         Slot { label: [0; 4], timeslot: 0, path: 0, earlier }
     }
 
+    //= spec/arbiter.md#R31
     #[test]
     fn unfilled_gap_is_reported_as_a_loss_by_path() {
         let (mut losses, now) = (LossDetector::new(4), Mono::from_ns);

@@ -142,6 +142,7 @@ impl Client {
         })
     }
 
+    //= spec/arbiter.md#R6
     /// Queues a packet to `dst`, which is sent in a granted timeslot, perhaps with other packets.
     ///
     /// # Errors
@@ -211,12 +212,14 @@ impl Client {
         &self.stats
     }
 
+    //= spec/arbiter.md#R2
     /// Updates the demand of `dst` after a change of its queue or its grants.
     fn set_demand(&mut self, dst: u16) {
         let to = &self.destinations[usize::from(dst)];
         self.request.set_demand(dst, to.queue.cells().saturating_sub(to.pending_grants));
     }
 
+    //= spec/arbiter.md#R21
     /// Restarts all totals from what waits. Granted timeslots stay valid.
     fn on_reset(&mut self) {
         self.stats.resets += 1;
@@ -392,6 +395,7 @@ impl Client {
             };
             let (number, earlier) = (to.sent, to.earlier);
             to.sent = number.wrapping_add(1);
+            //= spec/arbiter.md#R31
             to.earlier = [what.path, earlier[0], earlier[1]];
             let pair = (self.config.process.0, u32::from(what.dst));
             let label = self.config.labels.label(what.path, pair);

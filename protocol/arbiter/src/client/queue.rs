@@ -56,6 +56,7 @@ impl Cells {
         self.waiting
     }
 
+    //= spec/arbiter.md#R6
     /// Appends a packet to the last cell of the queue if it fits, so that small packets share a
     /// timeslot, or else to a new cell. Returns false if no cell is free or the queue has reached
     /// its limit.

@@ -20,6 +20,7 @@ const REFRESH_NS: u64 = 5_000_000;
 const KEEPALIVE_NS: u64 = 1_000_000_000;
 /// Maximum interval between unanswered resets, ns.
 const RESET_SLOW_NS: u64 = 2_000_000;
+//= spec/arbiter.md#R4
 /// A total is sent modulo 2^8 if at most this number of timeslots is open: what the arbiter has
 /// recorded lies between the granted and the requested total.
 const SHORT_MAX: u16 = i8::MAX as u16;
@@ -56,6 +57,7 @@ impl Totals {
     }
 }
 
+//= spec/arbiter.md#R1
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Requester {
     totals: Vec<Totals>,
@@ -145,6 +147,7 @@ impl Requester {
         Some(TermsMismatch { arbiter, theirs, own })
     }
 
+    //= spec/arbiter.md#R30
     /// Whether a packet is from an earlier incarnation of the arbiter at `index`, as another
     /// process has started with the same id. The earlier one will be notified.
     pub fn is_stale_incarnation(&mut self, index: usize, incarnation: Incarnation) -> bool {
@@ -198,6 +201,7 @@ impl Requester {
         self.current = index;
     }
 
+    //= spec/arbiter.md#R29
     /// Verifies a packet of the arbiter at `index`. An arbiter that resets becomes the current one,
     /// unless its epoch is over; then it is notified.
     pub fn verify(&mut self, now: Now, index: usize, fcp: &Fcp<'_>) -> PacketVerdict {
@@ -229,6 +233,7 @@ impl Requester {
         verdict
     }
 
+    //= spec/arbiter.md#R29
     /// Returns a watchdog for an arbiter that does not know the current one.
     pub fn poll_stale_arbiter(&mut self, now: Mono) -> Option<(ProcessId, Watchdog)> {
         if now < self.send_allowed_at() {
@@ -325,6 +330,7 @@ impl Requester {
             self.retransmit(destinations);
         }
         self.timeouts += u32::from(is_lost);
+        //= spec/arbiter.md#R24
         if self.timeouts >= TIMEOUTS_MAX {
             self.current = (self.current + 1) % self.arbiters.len();
             self.session.back_off();
@@ -402,6 +408,7 @@ impl Requester {
         }
     }
 
+    //= spec/arbiter.md#R25
     /// Returns the time from which pacing allows a packet.
     fn send_allowed_at(&self) -> Mono {
         let ahead_ns = (CONTROL_BURST - 1) * self.control_interval_ns;
@@ -419,6 +426,7 @@ impl Requester {
         Mono::from_ns(first_ns + (batch_ns - after_ns) % batch_ns)
     }
 
+    //= spec/arbiter.md#R26
     /// Returns the time of the next keepalive.
     fn keepalive_due(&self) -> Option<Mono> {
         let (_, last_sent) = self.last_sent;

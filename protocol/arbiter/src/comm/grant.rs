@@ -42,6 +42,7 @@ impl Comm {
                 continue;
             }
             let peer = &mut self.peers[usize::from(src)];
+            //= spec/arbiter.md#R15
             if !peer.session.is_open() || number < peer.first_batch {
                 // The endpoint's timeslots stay unused.
                 self.stats.wasted += u64::from(busy.count_ones());
@@ -65,6 +66,7 @@ impl Comm {
             while rest != 0 {
                 let slot = rest.trailing_zeros() as usize;
                 rest &= rest - 1;
+                //= spec/arbiter.md#R17
                 let leaves = src / rack_nodes != destinations[slot] / rack_nodes;
                 if leaves && paths[slot] == Paths::NONE {
                     wasted(destinations[slot]);

@@ -204,6 +204,7 @@ impl Comm {
                 }
                 false
             }
+            //= spec/arbiter.md#R20
             PacketVerdict::NoSession => {
                 self.reset(now, src);
                 false
@@ -218,6 +219,7 @@ impl Comm {
         }
     }
 
+    //= spec/arbiter.md#R22
     /// Sends a reset with the terms of this arbiter, unless another one is pending or was sent
     /// recently.
     fn reject(&mut self, now: Mono, to: ProcessId) {
@@ -261,6 +263,7 @@ impl Comm {
         self.rejected = None;
     }
 
+    //= spec/arbiter.md#R15
     /// Drops all demand, grants and unacknowledged state of an endpoint.
     fn forget(&mut self, src: u16) {
         let peer = &mut self.peers[usize::from(src)];
@@ -295,6 +298,8 @@ impl Comm {
         }
     }
 
+    //= spec/arbiter.md#R1
+    //= spec/arbiter.md#R3
     fn on_request(&mut self, src: u16, FcpTotal { dst, total }: FcpTotal, is_short: bool) {
         let nodes = self.config.nodes;
         if u32::from(dst) >= nodes || dst == src {
@@ -407,6 +412,7 @@ impl Comm {
         }
     }
 
+    //= spec/arbiter.md#R26
     /// Gives up an endpoint that does not answer: drops its state and schedules a probe.
     fn give_up(&mut self, now: Mono, src: u16) {
         self.stats.timed_out += u64::from(self.peers[usize::from(src)].is_known);
@@ -419,6 +425,7 @@ impl Comm {
         }
     }
 
+    //= spec/arbiter.md#R26
     fn schedule_probe(&mut self, now: Mono, src: u16) {
         let build_schedule = self.last_probe_at.after_ns(PROBE_NS / u64::from(self.config.nodes));
         self.last_probe_at = now.after_ns(PROBE_NS).max(build_schedule);

@@ -227,6 +227,7 @@ impl ControlPlane {
         match change {
             Change::Primary { may_overlap } => {
                 self.stats.takeovers += 1;
+                //= spec/arbiter.md#R28
                 // The previous primary, perhaps this arbiter before a restart, may have granted a
                 // lead and a batch ahead. One that is still alive goes on until it receives this
                 // claim, which takes less than a lead.
@@ -248,6 +249,7 @@ impl ControlPlane {
         }
     }
 
+    //= spec/arbiter.md#R30
     /// Handles a watchdog that names an incarnation of this arbiter. A later one means that two
     /// processes share an id, and that endpoints use the other one.
     fn on_own_incarnation(&mut self, incarnation: Incarnation) {
@@ -320,6 +322,7 @@ impl ControlPlane {
 impl Machine for ControlPlane {
     type Event = ArbiterEvent;
 
+    //= spec/arbiter.md#R38
     fn handle_frame(&mut self, now: Now, _: Port, frame: &mut [u8]) -> Verdict {
         let Ok(frame) = Frame::parse(frame) else { return self.drop_frame() };
         if frame.header.dst() != self.config.comm.process {

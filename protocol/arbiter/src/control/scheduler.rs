@@ -80,6 +80,7 @@ impl BatchScheduler {
         Some(due).filter(|_| self.in_flight < self.in_flight_max)
     }
 
+    //= spec/arbiter.md#R14
     /// Returns the next batch if it is due at `now`.
     pub fn poll_batch(&mut self, now: Timeslot) -> Option<ScheduledBatch> {
         self.due().filter(|due| *due <= now)?;
@@ -155,6 +156,7 @@ mod tests {
         (late, skipped)
     }
 
+    //= spec/arbiter.md#R14
     #[test]
     fn batches_are_due_one_lead_before_they_begin() {
         let mut scheduler = scheduler(LEAD);
@@ -189,6 +191,7 @@ mod tests {
         }
     }
 
+    //= spec/arbiter.md#R14
     #[test]
     fn skips_batches_late_by_half_of_the_lead() {
         let mut scheduler = scheduler(LEAD);

@@ -115,6 +115,7 @@ impl Session {
                 if !fcp.is_in_step(mix(time.as_ns())) {
                     return self.on_bad_check();
                 }
+                //= spec/arbiter.md#R21
                 is_new_session = is_recent(now, time) && own.is_none_or(|own| own < time);
                 if is_new_session {
                     self.begin(time);
@@ -143,6 +144,7 @@ impl Session {
         if fcp.parts().next().is_some() {
             self.ack_pending_since.get_or_insert(now.mono);
         }
+        //= spec/arbiter.md#R4
         if fcp.is_relative() && self.received.is_overtaken(fcp.sequence) {
             // Not recorded, so that the peer retransmits it.
             return PacketVerdict::Duplicate;
@@ -153,6 +155,7 @@ impl Session {
         }
     }
 
+    //= spec/arbiter.md#R22
     /// Returns the terms in a packet's reset if they differ from `terms` and the packet's check is
     /// right. There can be no session between such ends.
     pub fn terms_mismatch(fcp: &Fcp<'_>, terms: FcpParams) -> Option<FcpParams> {
@@ -181,6 +184,7 @@ impl Session {
         is_right.then(|| Some(time).cmp(&self.time))
     }
 
+    //= spec/arbiter.md#R20
     fn on_bad_check(&mut self) -> PacketVerdict {
         // Packets that arrive before the own reset is confirmed were sent before it.
         self.bad_checks += u32::from(self.is_confirmed || !self.is_open);
@@ -191,17 +195,20 @@ impl Session {
         PacketVerdict::OutOfStep { is_burst }
     }
 
+    //= spec/arbiter.md#R23
     /// Returns the retransmission timeout, ns: 1.5 times the largest recent round trip, at least
     /// 200 us. Each increase takes effect at once, decreases decay by an eighth per sample.
     pub fn rto_ns(&self) -> u64 {
         self.rto_ns
     }
 
+    //= spec/arbiter.md#R23
     /// Doubles the retransmission timeout, as no packet was answered.
     pub fn back_off(&mut self) {
         self.rto_ns = (2 * self.rto_ns).min(RTO_MAX_NS);
     }
 
+    //= spec/arbiter.md#R25
     /// Returns the time at which an acknowledgement must be sent on its own.
     pub fn ack_due(&self) -> Option<Mono> {
         self.ack_pending_since.map(|oldest_sent_at| oldest_sent_at.after_ns(ACK_NS))

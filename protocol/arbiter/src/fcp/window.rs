@@ -81,6 +81,7 @@ impl DestinationSet {
     }
 }
 
+//= spec/arbiter.md#R23
 /// Sent packets that are not acknowledged.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct SendWindow {
@@ -249,6 +250,7 @@ mod tests {
         assert_eq!((unacked.oldest_sent_at(), unacked.on_ack(sent_at(30), 2, 0b11)), (None, None));
     }
 
+    //= spec/arbiter.md#R23
     #[test]
     fn packets_that_leave_the_window_unacked_are_lost() {
         let mut unacked = SendWindow::new();

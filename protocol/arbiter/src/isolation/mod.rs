@@ -142,6 +142,7 @@ impl Granted {
         self.all = 0;
     }
 
+    //= spec/arbiter.md#R32
     /// Accounts for lost packets to an endpoint. Returns how many of them were not granted.
     fn record_loss(&mut self, dst: u16, lost: u16) -> u16 {
         let Some(granted) = self.to.get_mut(usize::from(dst)) else { return lost };
@@ -264,6 +265,7 @@ impl Isolation {
         self.has_new_reports = true;
     }
 
+    //= spec/arbiter.md#R33
     /// Drops what has expired. Returns a fault that is to be tried again, if any.
     pub fn on_timeout(&mut self, now: Mono) -> Option<Fault> {
         if self.window_ends.is_none_or(|end| end <= now) {
@@ -331,6 +333,7 @@ impl Isolation {
         Some(fault)
     }
 
+    //= spec/arbiter.md#R32
     /// Returns the link, or the whole path, with the highest significant loss rate.
     fn worst(&self) -> Option<Fault> {
         let mut worst: Option<(u64, Fault)> = None;
@@ -406,6 +409,7 @@ impl Isolation {
         fraction(lost, granted).filter(|_| has_more)
     }
 
+    //= spec/arbiter.md#R32
     /// Whether all racks, or spines, keep another usable link in common if this fault is avoided.
     fn has_alternatives(&self, fault: Fault) -> bool {
         let (tier, group, link) = fault.location();

@@ -43,6 +43,7 @@ fn find(is_lost: impl Fn(usize, usize, u8) -> bool) -> Vec<Fault> {
     core::iter::from_fn(|| isolation.find(Mono::from_ns(30))).collect()
 }
 
+//= spec/arbiter.md#R32
 #[test]
 fn finds_the_link_with_the_highest_loss_rate() {
     let one = |rack, path| Fault::Link { rack, path };
@@ -57,6 +58,7 @@ fn finds_the_link_with_the_highest_loss_rate() {
     assert_eq!(find(|_, _, _| false), []);
 }
 
+//= spec/arbiter.md#R32
 #[test]
 fn losses_beyond_grants_are_ignored() {
     let (mut isolation, now) = (Isolation::of_racks(&FABRIC, TIMING), Mono::from_ns(20));
@@ -80,6 +82,7 @@ fn losses_beyond_grants_are_ignored() {
     assert_eq!(isolation.find(now), Some(Fault::Link { rack: 0, path: 1 }));
 }
 
+//= spec/arbiter.md#R32
 #[test]
 fn never_cuts_off_a_rack() {
     let found = find(|from, _, _| from == 1);
@@ -93,6 +96,7 @@ fn never_cuts_off_a_rack() {
     assert_eq!(two.len(), 3, "{two:?}");
 }
 
+//= spec/arbiter.md#R33
 #[test]
 fn retries_avoided_links_with_exponential_backoff() {
     let mut isolation = Isolation::of_racks(&FABRIC, TIMING);
@@ -158,6 +162,7 @@ fn finds_a_dead_link_with_long_timeslots() {
     assert_eq!(isolation.avoided().collect::<Vec<_>>(), [Fault::Link { rack: 0, path: 2 }]);
 }
 
+//= spec/arbiter.md#R32
 #[test]
 fn few_or_old_losses_are_ignored() {
     let mut isolation = Isolation::of_racks(&FABRIC, TIMING);

@@ -183,6 +183,7 @@ impl Paths {
         Ok(paths)
     }
 
+    //= spec/arbiter.md#R17
     /// Sets whether `path` has failed, so that no packet uses it.
     ///
     /// # Errors
@@ -194,6 +195,7 @@ impl Paths {
         Ok(())
     }
 
+    //= spec/arbiter.md#R17
     /// Sets whether the link between `rack` and `path` has failed, so that no packet uses it.
     ///
     /// # Errors
@@ -230,6 +232,7 @@ impl Paths {
         }
     }
 
+    //= spec/arbiter.md#R18
     /// Draws the path of each colour for each timeslot. A rotation leaves colours as evenly spread
     /// as they were.
     fn rotate(&mut self, start: Timeslot, slots: u32) {
@@ -244,6 +247,7 @@ impl Paths {
         }
     }
 
+    //= spec/arbiter.md#R16
     /// Assigns a path to every packet of the first `slots` timeslots of the batch that begins at
     /// `start`. Returns the number of packets without one, which must not be sent.
     pub fn assign(&mut self, schedule: &Schedule, start: Timeslot, slots: u32) -> u32 {

@@ -99,6 +99,7 @@ impl TreePaths {
         self.spines.set_cut(spine, link, is_cut)
     }
 
+    //= spec/arbiter.md#R16
     /// Assigns a path to every packet of the first `slots` timeslots of the batch that begins at
     /// `start`. Returns the number of packets without one, which must not be sent.
     pub fn assign(&mut self, schedule: &Schedule, start: Timeslot, slots: u32) -> u32 {

@@ -165,6 +165,7 @@ impl Transfer {
         }
     }
 
+    //= spec/arbiter.md#R37
     /// Records the incarnation of `src`, and returns whether it is the latest; packets of previous
     /// ones are dropped. A restarted endpoint has lost its state, so transfers restart.
     fn on_incarnation(&mut self, src: ProcessId, incarnation: Incarnation) -> bool {

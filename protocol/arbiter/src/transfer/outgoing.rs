@@ -127,6 +127,7 @@ impl Outgoing {
         is_retransmission
     }
 
+    //= spec/arbiter.md#R34
     /// Handles a report; `serial` is the serial number of the next piece. Returns whether there is
     /// progress, or the object restarts.
     pub fn on_report(&mut self, report: &PieceAck, words: PieceAckWords<'_>, serial: u32) -> bool {
@@ -167,6 +168,7 @@ impl Outgoing {
         self.retransmit[word] &= !bit;
     }
 
+    //= spec/arbiter.md#R35
     /// Marks pieces as lost that others up to serial number `highest_acked` have overtaken.
     pub fn detect_losses(&mut self, highest_acked: u32) {
         for piece in self.cumulative..self.next {

@@ -66,6 +66,7 @@ impl Receiving {
             ObjectState::Open(index) => index,
             ObjectState::New => {
                 let all = used.saturating_add(Incoming::charge_of(piece));
+                //= spec/arbiter.md#R36
                 let has_space = all <= self.bytes_max;
                 let Some(open) = has_space.then(|| Incoming::new(now, piece)).flatten() else {
                     stats.refused += 1;
@@ -151,6 +152,7 @@ impl Receiving {
         }
     }
 
+    //= spec/arbiter.md#R36
     /// Drops incomplete objects after the reassembly timeout. A sender that is still alive learns
     /// it from the next report, and restarts the object.
     pub fn expire(&mut self, now: Mono, stats: &mut TransferStats) {

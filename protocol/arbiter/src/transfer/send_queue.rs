@@ -117,6 +117,7 @@ impl SendQueue {
         }
     }
 
+    //= spec/arbiter.md#R35
     /// Retransmits parts of objects whose timer has expired. `waits`: pieces are still queued at
     /// the endpoint, so the timers do not run. Returns whether there is something to send.
     pub fn on_retransmit_timeout(&mut self, now: Mono, waits: bool) -> bool {
@@ -190,6 +191,7 @@ mod tests {
         send_queue.detect_losses();
     }
 
+    //= spec/arbiter.md#R35
     #[test]
     fn retransmits_overtaken_pieces_and_ignores_bad_reports() {
         let mut send_queue = sent();
@@ -203,6 +205,7 @@ mod tests {
         assert_eq!(send(&mut send_queue), None, "an older report");
     }
 
+    //= spec/arbiter.md#R35
     #[test]
     fn retransmission_timeout_doubles() {
         let (mut send_queue, mut probed) = (sent(), [0; 4]);

@@ -20,6 +20,7 @@ fn busy(net: &mut TestNet, ms: u64) {
     }
 }
 
+//= spec/arbiter.md#R25
 #[test]
 fn acks_are_piggybacked_on_grants() {
     let mut net = TestNet::with_slots_of(LONG_SLOT_NS, 8);

@@ -24,6 +24,8 @@ fn is_primary(net: &TestNet) -> [bool; 2] {
     [0, 1].map(|index| net.arbiters[index].is_primary())
 }
 
+//= spec/arbiter.md#R27
+//= spec/arbiter.md#R28
 #[test]
 fn secondary_takes_over_1_ms_after_a_crash() {
     for seed in 0..12 {
@@ -61,6 +63,8 @@ fn secondary_takes_over_1_ms_after_a_crash() {
     }
 }
 
+//= spec/arbiter.md#R28
+//= spec/arbiter.md#R29
 #[test]
 fn one_way_watchdog_loss_resolves_within_a_lead() {
     for seed in 0..12 {
@@ -87,6 +91,7 @@ fn one_way_watchdog_loss_resolves_within_a_lead() {
     }
 }
 
+//= spec/arbiter.md#R29
 /// Neither arbiter receives packets of the other, but endpoints see both and forward the claims.
 #[test]
 fn endpoints_tell_partitioned_arbiters_of_the_epoch() {
@@ -126,6 +131,7 @@ fn watchdogs_lost_towards_the_primary_are_harmless() {
     net.assert_all_arrived();
 }
 
+//= spec/arbiter.md#R24
 #[test]
 fn unanswered_endpoint_switches_arbiter() {
     let mut net = TestNet::new(4, 2, 5);
@@ -140,6 +146,7 @@ fn unanswered_endpoint_switches_arbiter() {
     assert_eq!(net.clients[0].arbiter(), second);
 }
 
+//= spec/arbiter.md#R29
 #[test]
 fn endpoint_with_one_way_link_deposes_no_arbiter() {
     for for_ns in [1_000_000, 1_500_000, 2_000_000, 3_000_000, 4_500_000, 6_000_000] {
@@ -159,6 +166,7 @@ fn endpoint_with_one_way_link_deposes_no_arbiter() {
     }
 }
 
+//= spec/arbiter.md#R21
 #[test]
 fn grants_of_a_dead_arbiter_are_still_used() {
     let (mut net, mut draws) = (TestNet::new(4, 2, 5), Draws(5));

@@ -30,6 +30,7 @@ fn survive(seed: u64, control: Channel) -> TestNet {
     net
 }
 
+//= spec/arbiter.md#R1
 #[test]
 fn control_packet_faults_only_cost_time() {
     let (mut lost, mut duplicate_count, mut bad) = (0, 0, 0);
@@ -62,6 +63,8 @@ fn each_kind_of_fault_alone_only_costs_time() {
     }
 }
 
+//= spec/arbiter.md#R20
+//= spec/arbiter.md#R21
 #[test]
 fn burst_of_bad_checks_resets_in_one_round_trip() {
     let mut net = TestNet::new(3, 1, 7);
@@ -105,6 +108,7 @@ fn burst_of_bad_checks_resets_in_one_round_trip() {
     net.assert_all_arrived();
 }
 
+//= spec/arbiter.md#R21
 #[test]
 fn crossing_resets_converge_on_the_newer() {
     let mut net = TestNet::new(3, 1, 7);
@@ -136,6 +140,8 @@ fn demand_of_a_previous_incarnation_is_dropped() {
     net.assert_all_arrived();
 }
 
+//= spec/arbiter.md#R20
+//= spec/arbiter.md#R21
 #[test]
 fn restarted_arbiter_learns_demand_again() {
     let mut net = TestNet::new(4, 1, 3);
@@ -150,6 +156,7 @@ fn restarted_arbiter_learns_demand_again() {
     net.assert_all_arrived();
 }
 
+//= spec/arbiter.md#R1
 #[test]
 fn totals_continue_across_the_16_bit_wrap() {
     let mut net = TestNet::new(2, 1, 9);
@@ -201,6 +208,7 @@ fn control_packet_number_is_in_the_header() {
     net.assert_all_arrived();
 }
 
+//= spec/arbiter.md#R23
 #[test]
 fn lost_control_packets_are_retransmitted_soon() {
     for lost in 0..3 {
@@ -220,6 +228,7 @@ fn lost_control_packets_are_retransmitted_soon() {
     }
 }
 
+//= spec/arbiter.md#R2
 /// More destinations than the arbiter can resend totals for: the endpoint requests them.
 #[test]
 fn lost_grants_of_many_destinations_are_recovered() {
@@ -236,6 +245,8 @@ fn lost_grants_of_many_destinations_are_recovered() {
     net.assert_all_arrived();
 }
 
+//= spec/arbiter.md#R2
+//= spec/arbiter.md#R5
 #[test]
 fn late_grants_are_requested_again() {
     let mut net = TestNet::new(3, 1, 3);

@@ -35,6 +35,7 @@ fn idle_arbiter_is_quiet_and_accepts_new_endpoints() {
     assert_eq!(net.arbiters[0].comm_stats().timed_out, 0, "they had never connected");
 }
 
+//= spec/arbiter.md#R26
 #[test]
 fn endpoint_that_dies_before_its_ack_is_given_up() {
     let mut net = TestNet::new(8, 1, 1);
@@ -88,6 +89,7 @@ fn probed_endpoint_reconnects_in_one_round_trip() {
     net.assert_all_arrived();
 }
 
+//= spec/arbiter.md#R26
 /// A replaced switch has no table: an endpoint that only waits for packets must announce itself.
 #[test]
 fn idle_endpoint_sends_one_keepalive_per_second() {

@@ -86,6 +86,7 @@ fn requests_for_unknown_endpoints_are_counted() {
     }
 }
 
+//= spec/arbiter.md#R4
 /// A total modulo 2^8 is ambiguous behind a later packet, so it must be ignored when reordered.
 #[test]
 fn reordered_short_total_is_ignored_and_unacked() {
@@ -119,6 +120,7 @@ fn reordered_short_total_is_ignored_and_unacked() {
     );
 }
 
+//= spec/arbiter.md#R3
 #[test]
 fn excessive_demand_is_capped_and_others_are_served() {
     let mut net = TestNet::new(4, 1, 1);
@@ -136,6 +138,7 @@ fn excessive_demand_is_capped_and_others_are_served() {
     net.assert_all_arrived();
 }
 
+//= spec/arbiter.md#R26
 #[test]
 fn demand_of_an_idle_endpoint_expires() {
     let mut net = TestNet::new(4, 1, 1);
@@ -155,6 +158,7 @@ fn demand_of_an_idle_endpoint_expires() {
     net.assert_all_arrived();
 }
 
+//= spec/arbiter.md#R3
 #[test]
 fn demand_beyond_pairs_max_waits_and_is_served() {
     let mut net = TestNet::new(6, 1, 1);
@@ -215,6 +219,7 @@ fn grant_before_timeslot_zero_is_rejected() {
     assert_eq!((client.pending_grants(), client.stats().late), (0, 64));
 }
 
+//= spec/arbiter.md#R6
 #[test]
 fn client_rejects_packets_beyond_its_queues() {
     let mut client = Client::new(client_config(0, 4, 1)).expect("right");
@@ -240,6 +245,7 @@ fn client_rejects_packets_beyond_its_queues() {
     assert!(Client::new(client_config(0, 4, 0)).is_err(), "no arbiter");
 }
 
+//= spec/arbiter.md#R38
 /// Frames with valid checks and arbitrary payloads, to both kinds of machines under load.
 #[test]
 fn corrupt_payloads_do_not_affect_other_endpoints() {

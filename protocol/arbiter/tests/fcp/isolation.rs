@@ -33,6 +33,9 @@ fn load(net: &mut TestNet, draws: &mut Draws, ns: u64) -> (usize, usize) {
     (count(net) - before, sent)
 }
 
+//= spec/arbiter.md#R17
+//= spec/arbiter.md#R32
+//= spec/arbiter.md#R33
 #[test]
 fn dead_link_is_avoided_within_ms_and_used_after_repair() {
     let (mut net, mut draws) = (TestNet::new(6, 1, 3), Draws(3));

@@ -71,6 +71,7 @@ fn idle_endpoint_started_after_takeover_connects() {
     }
 }
 
+//= spec/arbiter.md#R23
 /// Round trips longer than five minimum retransmission timeouts.
 #[test]
 fn long_round_trip_is_not_taken_for_loss() {

@@ -7,6 +7,7 @@ use crate::net::{SLOT_NS, TestNet, arbiter_config, client_config};
 
 const MS: u64 = 1_000_000;
 
+//= spec/arbiter.md#R22
 #[test]
 fn mismatched_timeslot_length_is_reported() {
     let client = |process| {
@@ -38,6 +39,7 @@ fn mismatched_timeslot_length_is_reported() {
     assert_eq!((net.clients[3].terms_mismatch(), net.clients[3].backlog()), (None, 0));
 }
 
+//= spec/arbiter.md#R22
 #[test]
 fn endpoint_beyond_nodes_is_rejected() {
     let clients: Vec<_> = (0..6).map(|process| client_config(process, 6, 1)).collect();
@@ -53,6 +55,7 @@ fn endpoint_beyond_nodes_is_rejected() {
     assert!(stats.unknown_sources > 5 && stats.unknown_destinations == 0, "{stats:?}");
 }
 
+//= spec/arbiter.md#R21
 #[test]
 fn skewed_clock_is_counted_until_corrected() {
     for skew_ns in [-5_000 * MS as i64, 5_000 * MS as i64] {

@@ -143,6 +143,7 @@ impl Pipeline {
     }
 }
 
+//= spec/arbiter.md#R15
 /// Grants to an endpoint before its restart do not reach it afterwards; it gets what it requests
 /// and no more.
 #[test]

@@ -4,6 +4,8 @@ use crate::net::{SLOT_NS, TestNet};
 
 const MS: u64 = 1_000_000;
 
+//= spec/arbiter.md#R5
+//= spec/arbiter.md#R6
 #[test]
 fn packets_arrive_once_in_order_in_granted_slots() {
     let mut net = TestNet::new(6, 1, 1);
@@ -34,6 +36,7 @@ fn packet_leaves_within_a_lead_and_a_batch() {
     assert_eq!(net.clients[0].stats().slots_sent, 1);
 }
 
+//= spec/arbiter.md#R6
 #[test]
 fn small_packets_share_a_timeslot() {
     let mut net = TestNet::new(4, 1, 1);
@@ -65,6 +68,7 @@ fn senders_to_one_receiver_share_a_full_link() {
     net.assert_all_arrived();
 }
 
+//= spec/arbiter.md#R25
 #[test]
 fn control_traffic_is_a_small_share() {
     let mut net = TestNet::new(8, 1, 1);
