@@ -100,13 +100,13 @@ impl Vocabulary {
     }
 }
 
-/// The identifiers of a line of code. `octets()` is a method of the standard library's addresses,
-/// `peek()` one of its iterators: called, they are not ours.
+/// Returns the identifiers of a line of code, without calls of methods of the standard library:
+/// `octets()` of addresses, `peek()` of iterators and sockets.
 fn identifiers(line: &str) -> impl Iterator<Item = &str> {
     let is_part = |c: char| c.is_alphanumeric() || c == '_';
     let names = line.split(move |c: char| !is_part(c)).filter(|name| !name.is_empty());
     names.filter(move |name| {
-        let is_call = |method: &str| *name == method && line.contains(&format!(".{method}()"));
+        let is_call = |method: &str| *name == method && line.contains(&format!(".{method}("));
         !is_call("octets") && !is_call("peek")
     })
 }
@@ -154,8 +154,8 @@ fn contains_word(text: &str, word: &str) -> bool {
     text.match_indices(word).any(|(at, _)| {
         let behind = &text[at + word.len()..];
         let is_part_of_word = text[..at].ends_with(is_part) || behind.starts_with(is_part);
-        let is_life_cycle = word == "life" && behind.trim_start().starts_with("cycle");
-        !is_part_of_word && !is_life_cycle
+        let is_cycle = word == "life" && behind.trim_start().starts_with("cycle");
+        !is_part_of_word && !is_cycle
     })
 }
 
