@@ -42,6 +42,12 @@ const STEPS: &[Step] = &[
     Step { name: "layers", by_hand: "cargo xtask layers", run: layers, part_of: ALWAYS },
     Step { name: "tidy", by_hand: "cargo xtask tidy", run: tidy, part_of: ALWAYS },
     Step {
+        name: "requirements",
+        by_hand: "cargo xtask requirements",
+        run: requirements,
+        part_of: ALWAYS,
+    },
+    Step {
         name: "lints",
         by_hand: "cargo clippy --workspace --features onepipe-cli/etcd --all-targets \
                   -- -D warnings",
@@ -69,6 +75,7 @@ const STEPS: &[Step] = &[
         run: tests,
         part_of: FULL,
     },
+    Step { name: "histories", by_hand: "cargo xtask same", run: same, part_of: FULL },
     Step { name: "no-std", by_hand: "cargo xtask no-std", run: no_std, part_of: FULL },
     Step {
         name: "documentation",
@@ -156,6 +163,14 @@ fn layers(checkout: &Checkout, _: &mut Counts, _: &str) -> Result<()> {
 
 fn tidy(checkout: &Checkout, _: &mut Counts, _: &str) -> Result<()> {
     crate::tidy::run(&checkout.root)
+}
+
+fn requirements(checkout: &Checkout, _: &mut Counts, _: &str) -> Result<()> {
+    crate::requirements::run(&checkout.root)
+}
+
+fn same(checkout: &Checkout, _: &mut Counts, _: &str) -> Result<()> {
+    crate::same::run(&checkout.root, false)
 }
 
 fn no_std(checkout: &Checkout, _: &mut Counts, _: &str) -> Result<()> {
