@@ -173,12 +173,12 @@ fn rates(options: &OrderOptions, bytes: usize, side: Side) -> Result<Measured> {
     let is_reference = side == Side::BestEffort || options.rival.is_some();
     let may_differ = side == Side::Rival(Rule::Unordered) || (is_reference && lost > 0);
     if !may_differ {
-        agree(receivers)?;
+        check_same_order(receivers)?;
     }
     let messages: u64 = receivers.iter().map(|outcome| outcome.delivered).sum();
     // A rival's switch and sequencer cannot detect the end of the flood, so only the members count.
-    let working = if options.rival.is_some() { receivers } else { &outcomes };
-    let seconds: f64 = working.iter().map(|outcome| outcome.cpu_seconds).sum();
+    let counted = if options.rival.is_some() { receivers } else { &outcomes };
+    let seconds: f64 = counted.iter().map(|outcome| outcome.cpu_seconds).sum();
     let rate = |outcome: &Outcome| outcome.delivered as f64 / outcome.seconds;
     let slowest = receivers.iter().map(rate).min_by(f64::total_cmp);
     let rate = slowest.context("there are receivers")?;
@@ -219,9 +219,9 @@ fn run(options: &OrderOptions, bytes: usize, side: Side) -> Result<Vec<Outcome>>
     processes::run(&jobs)
 }
 
-/// Checks that all receivers delivered the same stream as far as each of them got. A lost message
-/// would show as a disagreement, so the error names the losses.
-fn agree(receivers: &[Outcome]) -> Result<()> {
+/// Checks that the delivery logs of all receivers have a common prefix of maximum length. A lost
+/// message looks like a disagreement, so the error states how many were lost.
+fn check_same_order(receivers: &[Outcome]) -> Result<()> {
     let failed: u64 = receivers.iter().map(|outcome| outcome.failed).sum();
     for (at, outcome) in receivers.iter().enumerate() {
         ensure!(outcome.checkpoints.len() > 1, "process {at} delivered too little to compare");
@@ -247,13 +247,15 @@ mod tests {
 
     #[test]
     fn prefix_agrees_with_longer_log() {
-        agree(&[outcome(&[1, 2, 3]), outcome(&[1, 2])]).expect("the same as far as it goes");
+        check_same_order(&[outcome(&[1, 2, 3]), outcome(&[1, 2])])
+            .expect("the same as far as it goes");
     }
 
     #[test]
     fn detects_disagreeing_receivers() {
-        let refusal = agree(&[outcome(&[1, 2, 3]), outcome(&[1, 9, 3])]).expect_err("differ");
+        let refusal =
+            check_same_order(&[outcome(&[1, 2, 3]), outcome(&[1, 9, 3])]).expect_err("differ");
         assert!(refusal.to_string().contains("disagree on the order after 1 of 3"));
-        assert!(agree(&[outcome(&[1, 2]), outcome(&[])]).is_err());
+        assert!(check_same_order(&[outcome(&[1, 2]), outcome(&[])]).is_err());
     }
 }

@@ -62,7 +62,7 @@ pub fn switch(options: &SwitchOptions, progress: impl FnMut(Progress<'_>)) -> Re
             &case,
             "frames/s",
             Better::Higher,
-            || passing_rate(ports, form, rounds),
+            || forwarding_rate(ports, form, rounds),
             || Ok(copying_rate(rounds)),
         )?;
     }
@@ -134,7 +134,7 @@ pub fn beacon_cores(ports: u16, interval_ns: u64, rounds: usize) -> Result<f64> 
     Ok(spent.as_secs_f64() * 1e9 / (rounds as f64 * interval_ns as f64))
 }
 
-/// Returns the same for copying the bytes and searching the minimum of a table.
+/// Returns the cores that copying the same frames and searching the minimum of a table need.
 fn copied_cores(ports: u16, interval_ns: u64, rounds: usize) -> f64 {
     let frames: Vec<Bytes> = (0..ports).map(|port| beacon(port, START_NS)).collect();
     let mut table = vec![0u64; frames.len()];
@@ -155,7 +155,7 @@ fn copied_cores(ports: u16, interval_ns: u64, rounds: usize) -> f64 {
 }
 
 /// Returns the rate of frames forwarded by the machine, each from one port to the next.
-fn passing_rate(ports: u16, form: Form, rounds: usize) -> Result<f64> {
+fn forwarding_rate(ports: u16, form: Form, rounds: usize) -> Result<f64> {
     let mut switch = machine(ports, form, 3_000)?;
     let frame = |opcode, from: u16, ns| {
         let mut bytes = [0; HEADER_LEN];
@@ -168,7 +168,7 @@ fn passing_rate(ports: u16, form: Form, rounds: usize) -> Result<f64> {
     for port in 0..ports {
         switch.handle_frame(at(START_NS), Port(port), &mut frame(Opcode::Join, port, START_NS));
     }
-    let (mut passed, mut spent) = (0, Duration::ZERO);
+    let (mut forwarded, mut spent) = (0, Duration::ZERO);
     for round in (0..rounds).step_by(ROUNDS_AT_ONCE) {
         let ns = START_NS + round as u64;
         let all = (0..ports).cycle().take(ROUNDS_AT_ONCE * usize::from(ports));
@@ -177,13 +177,13 @@ fn passing_rate(ports: u16, form: Form, rounds: usize) -> Result<f64> {
         let began = Instant::now();
         for (port, bytes) in &mut frames {
             let verdict = switch.handle_frame(at(ns), Port(*port), bytes);
-            passed += u64::from(matches!(verdict, Verdict::Forward(_)));
+            forwarded += u64::from(matches!(verdict, Verdict::Forward(_)));
         }
         spent += began.elapsed();
     }
     let all = rounds.div_ceil(ROUNDS_AT_ONCE) * ROUNDS_AT_ONCE * usize::from(ports);
-    ensure!(passed == all as u64, "{passed} of {all} frames passed");
-    Ok(passed as f64 / spent.as_secs_f64())
+    ensure!(forwarded == all as u64, "{forwarded} of {all} frames forwarded");
+    Ok(forwarded as f64 / spent.as_secs_f64())
 }
 
 fn copying_rate(rounds: usize) -> f64 {

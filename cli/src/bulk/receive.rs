@@ -99,7 +99,7 @@ fn receive_round(
     offer: &Offer,
     mut target: Target,
 ) -> Result<Received, ReceiveError> {
-    control.send(&Reply::Resume(target.has)).map_err(ReceiveError::Retry)?;
+    control.send(&Reply::Resume(target.resume_at)).map_err(ReceiveError::Retry)?;
     let round = match control.recv(SENDER_TIMEOUT).map_err(ReceiveError::Retry)? {
         Request::Begin(round) => round,
         Request::Offer(_) => {
@@ -179,7 +179,7 @@ struct Target {
     written_path: PathBuf,
     path: PathBuf,
     /// Bytes already received.
-    has: u64,
+    resume_at: u64,
 }
 
 impl Target {
@@ -198,7 +198,7 @@ impl Target {
         if found.as_ref().is_some_and(|found| !found.is_file()) {
             let open = File::options().write(true).open(&path);
             let file = open.with_context(|| format!("cannot open {}", path.display()))?;
-            return Ok(Self { file, written_path: path.clone(), path, has: 0 });
+            return Ok(Self { file, written_path: path.clone(), path, resume_at: 0 });
         }
         if found.is_some() && !arguments.force {
             bail!("{} already exists (--force replaces it)", path.display());
@@ -212,11 +212,12 @@ impl Target {
         let is_same = known.is_some_and(|known| {
             (known.bytes, known.changed_ns) == (offer.bytes, offer.changed_ns)
         });
-        let has = if is_same { file.metadata()?.len().min(*bytes) } else { 0 };
-        file.set_len(has).with_context(|| format!("cannot truncate {}", written_path.display()))?;
+        let resume_at = if is_same { file.metadata()?.len().min(*bytes) } else { 0 };
+        file.set_len(resume_at)
+            .with_context(|| format!("cannot truncate {}", written_path.display()))?;
         fs::write(&note, serde_json::to_vec(offer)?)
             .with_context(|| format!("cannot write {}", note.display()))?;
-        Ok(Self { file, written_path, path, has })
+        Ok(Self { file, written_path, path, resume_at })
     }
 
     fn is_partial(&self) -> bool {

@@ -90,10 +90,10 @@ pub fn run(arguments: &SendArguments) -> Result<ExitCode> {
             continue;
         }
         unreachable_since = None;
-        let from = peers.iter().map(|peer| peer.has).min().unwrap_or(0);
-        let has = all.iter().filter(|receiver| !receiver.is_missing()).count();
-        stalled_rounds = if (has, from) > reached { 0 } else { stalled_rounds + 1 };
-        reached = (has, from);
+        let from = peers.iter().map(|peer| peer.resume_at).min().unwrap_or(0);
+        let complete = all.iter().filter(|receiver| !receiver.is_missing()).count();
+        stalled_rounds = if (complete, from) > reached { 0 } else { stalled_rounds + 1 };
+        reached = (complete, from);
         rounds.extend(round(arguments, &offer, &mut all, &mut peers, &mut bar)?);
     }
     drop(bar);
@@ -105,12 +105,13 @@ struct Peer {
     /// Index among all receivers.
     at: usize,
     control: ControlConnection,
-    has: u64,
+    /// Bytes that the receiver has already.
+    resume_at: u64,
 }
 
 /// Offers the file to all receivers that lack it, concurrently. Returns the connected ones.
 fn send_offers(all: &mut [Receiver], offer: &Offer) -> Vec<Peer> {
-    let ask = |address| -> Result<(ControlConnection, Reply)> {
+    let send_offer = |address| -> Result<(ControlConnection, Reply)> {
         let stream = onepipe::Listener::connect_app(address, CONNECT_TIMEOUT)
             .context("cannot be reached")?;
         let mut control = ControlConnection::new(stream);
@@ -119,18 +120,18 @@ fn send_offers(all: &mut [Receiver], offer: &Offer) -> Vec<Peer> {
         Ok((control, reply))
     };
     let replies: Vec<_> = std::thread::scope(|scope| {
-        let asked: Vec<_> = (0..)
+        let threads: Vec<_> = (0..)
             .zip(all.iter())
             .filter(|(_, receiver)| receiver.is_missing())
             .map(|(at, receiver)| (at, receiver.address))
-            .map(|(at, address)| (at, scope.spawn(move || ask(address))))
+            .map(|(at, address)| (at, scope.spawn(move || send_offer(address))))
             .collect();
-        asked.into_iter().filter_map(|(at, asked)| Some((at, asked.join().ok()?))).collect()
+        threads.into_iter().filter_map(|(at, thread)| Some((at, thread.join().ok()?))).collect()
     });
     let mut peers = Vec::new();
     for (at, reply) in replies {
         match reply {
-            Ok((control, Reply::Resume(has))) => peers.push(Peer { at, control, has }),
+            Ok((control, Reply::Resume(resume_at))) => peers.push(Peer { at, control, resume_at }),
             Ok((_, reply)) => all[at].state = state_after(reply),
             Err(reason) => all[at].state = State::Missing(Some(format!("{reason:#}"))),
         }
@@ -167,7 +168,7 @@ fn round(
         // The rendezvous of the members detects a receiver that does not get this.
         let _ = peer.control.send(&Request::Begin(round));
     }
-    let from = peers.iter().map(|peer| peer.has).min().unwrap_or(0);
+    let from = peers.iter().map(|peer| peer.resume_at).min().unwrap_or(0);
     let sent = send(arguments, offer, (group, &members), from, bar);
     let reason = sent.as_ref().err().map(|error| format!("{error:#}"));
     if let Some(reason) = &reason {
@@ -226,7 +227,7 @@ fn print_summary(
 ) -> Result<ExitCode> {
     let seconds = began.elapsed().as_secs_f64();
     let digest = rounds.last().map(FileReport::digest_hex);
-    let has = all.iter().filter(|receiver| receiver.state == State::Complete).count();
+    let complete = all.iter().filter(|receiver| receiver.state == State::Complete).count();
     let mut out = stdout().lock();
     if arguments.json {
         let members: Vec<_> = all
@@ -252,7 +253,7 @@ fn print_summary(
         let rate = offer.bytes as f64 * 8.0 / seconds / 1e6;
         writeln!(
             out,
-            "{} bytes to {has} of {} receivers in {seconds:.2} s: {rate:.0} Mbit/s to each",
+            "{} bytes to {complete} of {} receivers in {seconds:.2} s: {rate:.0} Mbit/s to each",
             offer.bytes,
             all.len(),
         )?;
@@ -262,5 +263,5 @@ fn print_summary(
             eprintln!("onepipe: {}: not delivered: {reason}", receiver.address);
         }
     }
-    Ok(if has == all.len() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if complete == all.len() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

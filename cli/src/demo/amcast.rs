@@ -181,7 +181,7 @@ impl DemoGroup {
         let of = |role| directory.of(role);
         let (members, replicas) = (of(Role::Member(GROUP)), of(Role::Replica(GROUP)));
         let (clients, coordinator) = (of(Role::Client), of(Role::Coordinator));
-        let map = [
+        let group_options = [
             ("--group", format!("0={}", list(&members))),
             ("--replicas", format!("0={}", list(&replicas))),
             ("--clients", list(&clients)),
@@ -190,10 +190,11 @@ impl DemoGroup {
         ];
         let start = |name: String, command: &str, at: SocketAddr, more: &[&str]| {
             let at = at.to_string();
-            let map = map.iter().flat_map(|(key, value)| [*key, value.as_str()]);
-            let words =
-                [command, "--listen", &at].into_iter().chain(map).chain(more.iter().copied());
-            ChildProcess::start(name, &words.collect::<Vec<_>>())
+            let group_options =
+                group_options.iter().flat_map(|(key, value)| [*key, value.as_str()]);
+            let arguments = [command, "--listen", &at].into_iter().chain(group_options);
+            let arguments = arguments.chain(more.iter().copied());
+            ChildProcess::start(name, &arguments.collect::<Vec<_>>())
         };
         // In memory if possible; no decision outlives the demo.
         let memory = Path::new("/dev/shm");
@@ -259,9 +260,9 @@ impl DemoGroup {
         std::thread::spawn(move || {
             for line in output.lines() {
                 // A line that was cut short by a kill is ignored.
-                let word = line.ok().and_then(|line| serde_json::from_str(&line).ok());
-                let Some(word) = word else { break };
-                if events_tx.send(Event::Report(number, word)).is_err() {
+                let report = line.ok().and_then(|line| serde_json::from_str(&line).ok());
+                let Some(report) = report else { break };
+                if events_tx.send(Event::Report(number, report)).is_err() {
                     return;
                 }
             }
@@ -272,8 +273,8 @@ impl DemoGroup {
     /// Handles events for `time` at most, until one arrives. Returns false when interrupted.
     fn poll_events(&mut self, time: Duration) -> Result<bool> {
         let mut next = self.events.recv_timeout(time).ok();
-        while let Some(events) = next {
-            match events {
+        while let Some(event) = next {
+            match event {
                 Event::Interrupted => return Ok(false),
                 Event::Elected(line) => {
                     eprintln!("coordinator: {line}");

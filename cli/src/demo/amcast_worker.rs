@@ -85,11 +85,11 @@ pub fn unix_ns() -> u64 {
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let directory = arguments.groups.directory()?;
     let stop = Arc::new(AtomicBool::new(false));
-    let ends = Arc::clone(&stop);
+    let stop_flag = Arc::clone(&stop);
     std::thread::spawn(move || {
         // An error ends the input as well.
         let _ = stdin().lock().read_to_end(&mut Vec::new());
-        ends.store(true, Ordering::Release);
+        stop_flag.store(true, Ordering::Release);
     });
     if arguments.sends {
         let client = Amcast::open(&directory, arguments.listen).context("cannot start")?;
@@ -167,8 +167,8 @@ fn deliver(mut replica: AmcastReplica, stop: &AtomicBool) -> Result<()> {
 impl Delivered {
     fn take(&mut self, message: &[u8], (client, sequence): (u32, u32), position: u64) {
         let first = message.first_chunk().map_or(0, |first| u64::from_be_bytes(*first));
-        for report in [u64::from(client) << 32 | u64::from(sequence), position, first] {
-            self.hash = (self.hash.rotate_left(5) ^ report).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        for word in [u64::from(client) << 32 | u64::from(sequence), position, first] {
+            self.hash = (self.hash.rotate_left(5) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         }
         self.count += 1;
         if self.count.is_multiple_of(CHECKPOINT) {

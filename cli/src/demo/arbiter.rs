@@ -82,8 +82,8 @@ struct Summary {
 /// Runs both phases, one after the other.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let stop = Arc::new(AtomicBool::new(false));
-    let is_stopped = Arc::clone(&stop);
-    crate::interrupt::on_interrupt(move || is_stopped.store(true, Ordering::Release))?;
+    let stop_flag = Arc::clone(&stop);
+    crate::interrupt::on_interrupt(move || stop_flag.store(true, Ordering::Release))?;
     let Arguments { senders, link_rate, queue, seconds, .. } = *arguments;
     let incast = Incast { senders, bits_per_s: link_rate, queue_bytes: queue };
     onepipe_transport_clock::reduce_wakeup_latency();

@@ -67,7 +67,7 @@ pub struct Timeslots {
     pub idle: u64,
     /// Granted, and noticed too late.
     pub late: u64,
-    /// Granted twice: never.
+    /// Granted twice, which must not happen.
     pub granted_twice: u64,
 }
 
@@ -123,9 +123,9 @@ impl Phase {
             pings: Histogram::new_with_max(PING_NS_MAX, 3)?,
             timeslots: Timeslots::default(),
         }));
-        let (is_over, shared) = (Arc::clone(&stop), Arc::clone(&snapshot));
+        let (stop_flag, shared) = (Arc::clone(&stop), Arc::clone(&snapshot));
         let switch_thread = std::thread::spawn(move || {
-            while !is_over.load(Ordering::Acquire) {
+            while !stop_flag.load(Ordering::Acquire) {
                 // Both share a core with other threads, so neither sleeps.
                 for _ in 0..64 {
                     switch.turn(|_| {});
@@ -139,8 +139,8 @@ impl Phase {
                 }
             }
         });
-        let (is_over, shared) = (Arc::clone(&stop), Arc::clone(&snapshot));
-        let host_thread = std::thread::spawn(move || drive(&mut hosts, &is_over, &shared));
+        let (stop_flag, shared) = (Arc::clone(&stop), Arc::clone(&snapshot));
+        let host_thread = std::thread::spawn(move || drive(&mut hosts, &stop_flag, &shared));
         Ok(Self {
             stop,
             switch_thread: Some(switch_thread),
@@ -199,8 +199,8 @@ fn host_driver(
     (client.queue_slots_max, client.slots_max) = (32, 64);
     let mut tcp = TcpConfig::new(host, port);
     // Segments of both kinds of flows have the size that fits a timeslot.
-    let most = client.slot_payload_max() - 2;
-    tcp.segment_len -= tcp.frame_len_max().saturating_sub(most) as u32;
+    let frame_len_max = client.slot_payload_max() - 2;
+    tcp.segment_len -= tcp.frame_len_max().saturating_sub(frame_len_max) as u32;
     // Timers of a busy machine are late by milliseconds.
     (tcp.timeout_ns_min, tcp.window_bytes_max) = (200_000_000, 1 << 20);
     let traffic = HostTraffic::new(tcp).context("the numbers of a TCP")?;
@@ -217,7 +217,11 @@ fn host_driver(
 }
 
 /// Runs the hosts: all senders send to the receiver without end, and the last host pings it.
-fn drive(hosts: &mut [HostDriver], is_over: &AtomicBool, snapshot: &Mutex<Snapshot>) -> Result<()> {
+fn drive(
+    hosts: &mut [HostDriver],
+    stop_flag: &AtomicBool,
+    snapshot: &Mutex<Snapshot>,
+) -> Result<()> {
     let began = Instant::now();
     let mut clock = SystemClock::calibrated();
     let last = hosts.len() - 1;
@@ -230,7 +234,7 @@ fn drive(hosts: &mut [HostDriver], is_over: &AtomicBool, snapshot: &Mutex<Snapsh
     }
     hosts[last].machine_mut().traffic_mut().pinger.ping(now, RECEIVER, PING_NS);
     let mut pings = Vec::new();
-    while !is_over.load(Ordering::Acquire) {
+    while !stop_flag.load(Ordering::Acquire) {
         for _ in 0..16 {
             for host in &mut *hosts {
                 host.turn(|_, said| {

@@ -143,7 +143,7 @@ impl Endpoint {
         });
         let replies = transfer.endpoint_stats().control_received - replies;
         if replies > 0 {
-            self.count(replies);
+            self.count_replies(replies);
         }
         if self.received.is_empty() {
             self.transfer.rest(progress);
@@ -161,15 +161,15 @@ impl Endpoint {
     }
 
     /// Counts replies of the current arbiter.
-    fn count(&mut self, replies: u64) {
+    fn count_replies(&mut self, replies: u64) {
         self.last_reply = Some((self.current_arbiter, self.running));
-        self.mismatched.retain(|mismatched| mismatched.arbiter.0 != self.current_arbiter);
+        self.mismatched.retain(|mismatch| mismatch.arbiter.0 != self.current_arbiter);
         match self
             .serving_arbiters
             .iter_mut()
-            .find(|serving_arbiters| serving_arbiters.process == self.current_arbiter)
+            .find(|arbiter| arbiter.process == self.current_arbiter)
         {
-            Some(serving_arbiters) => serving_arbiters.replies += replies,
+            Some(arbiter) => arbiter.replies += replies,
             None => self
                 .serving_arbiters
                 .push(ServingArbiter { process: self.current_arbiter, replies }),

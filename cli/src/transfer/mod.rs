@@ -22,8 +22,8 @@ use crate::units;
 const EXAMPLES: &str = "\
 Examples, each in a terminal of its own:
   onepipe switch --link-rate 125M                      the network
-  onepipe arbiter --udp 127.0.0.1:4410                 gives out timeslots
-  onepipe transfer receive                             process 0 writes what comes to a file
+  onepipe arbiter --udp 127.0.0.1:4410                 grants timeslots
+  onepipe transfer receive                             process 0 writes what it receives to a file
   onepipe transfer send disk.img                       process 1
 
   tar c photos | onepipe transfer send - --process 2 --name photos.tar

@@ -37,7 +37,7 @@ pub struct SoftwareSwitch {
 }
 
 impl SoftwareSwitch {
-    /// Creates a switch that listens, and does nothing before it gets its turns.
+    /// Creates a switch that listens, and forwards nothing before its first turn.
     ///
     /// # Errors
     /// [`StartError`]: numbers out of range, or errors of the system.

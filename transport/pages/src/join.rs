@@ -72,9 +72,9 @@ pub fn join(
     rendezvous: &Rendezvous<'_>,
     streams: Vec<Option<TcpStream>>,
 ) -> Result<SharedLinks, JoinError> {
-    let link = |rank: u32, did: io::Result<()>| {
+    let checked = |rank: u32, result: io::Result<()>| {
         let address = rendezvous.members[rank as usize];
-        did.map_err(|source| RendezvousError::Member { rank, address, source })
+        result.map_err(|source| RendezvousError::Member { rank, address, source })
     };
     let connected = |streams: &[Option<TcpStream>], from: u32| {
         let connected = (0u32..).zip(streams).skip(from as usize);
@@ -83,7 +83,7 @@ pub fn join(
             .collect::<Vec<_>>()
     };
     for (rank, stream) in connected(&streams, 0) {
-        link(rank, stream.set_read_timeout(Some(rendezvous.timeout)))?;
+        checked(rank, stream.set_read_timeout(Some(rendezvous.timeout)))?;
     }
     if rendezvous.own == 0 {
         // A directory that cannot be read is no reason to fail.
@@ -93,32 +93,32 @@ pub fn join(
         let shm = attach(&segment_name, rendezvous)?;
         let all = connected(&streams, 1);
         for (rank, stream) in &all {
-            link(*rank, send_name(stream, &segment_name))?;
+            checked(*rank, send_name(stream, &segment_name))?;
         }
         for (rank, stream) in &all {
-            link(*rank, recv_ack(stream))?;
+            checked(*rank, recv_ack(stream))?;
         }
         // All members have attached: without names nothing can be left behind.
         let _ = (page_pool.unlink(), shm.unlink());
         for (rank, mut stream) in all {
-            link(rank, stream.write_all(&[ACK]))?;
+            checked(rank, stream.write_all(&[ACK]))?;
         }
         return Ok(SharedLinks { shm, role: PageRole::Root(page_pool, Copies::default()) });
     }
     let Some((_, mut root)) = connected(&streams, 0).into_iter().next() else {
-        return Err(link(0, Err(io::ErrorKind::NotConnected.into()))
+        return Err(checked(0, Err(io::ErrorKind::NotConnected.into()))
             .expect_err("it is an error")
             .into());
     };
     let mut segment_name = [0; NAME_LEN];
-    link(0, root.read_exact(&mut segment_name))?;
+    checked(0, root.read_exact(&mut segment_name))?;
     let segment_name = String::from_utf8_lossy(&segment_name);
     let segment_name = segment_name.trim_end_matches('\0');
     // Attach to the pool first: it exists on the root's host only, so nothing is created in vain.
     let reader = PageReader::open(&pool_name(segment_name), rendezvous.own)?;
     let shm = attach(segment_name, rendezvous)?;
-    link(0, root.write_all(&[ACK]))?;
-    link(0, recv_ack(&root))?;
+    checked(0, root.write_all(&[ACK]))?;
+    checked(0, recv_ack(&root))?;
     Ok(SharedLinks { shm, role: PageRole::Receiver(PageIndex::new(reader)) })
 }
 

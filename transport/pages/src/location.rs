@@ -6,8 +6,8 @@ use onepipe_wire::{BulkHeader, BulkPiece, DETACHED_FRONT_LEN, Frame, Opcode, ope
 /// Parses the object number and the page location of a frame: the header part of a piece, or an
 /// offer, followed by the location. `None` for any other frame or malformed bytes.
 pub fn page_location(frame: &[u8]) -> Option<(u32, PageLocation)> {
-    let (front, behind) = frame.split_at_checked(DETACHED_FRONT_LEN)?;
-    Some((object_of(front)?, PageLocation::parse(behind)?))
+    let (front, location) = frame.split_at_checked(DETACHED_FRONT_LEN)?;
+    Some((object_of(front)?, PageLocation::parse(location)?))
 }
 
 /// Parses the object number of the header part of a piece or of an offer.

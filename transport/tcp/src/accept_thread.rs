@@ -17,7 +17,7 @@ const PENDING_INTERVAL: Duration = Duration::from_millis(1);
 /// Interval of polling a full acceptor, to close connections that have waited too long.
 const FULL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// A thread that sleeps until a connection comes in. It ends when this value is dropped.
+/// A thread that sleeps until a connection arrives. It ends when this value is dropped.
 #[derive(Debug)]
 pub(crate) struct AcceptThread {
     event_fd: Arc<EventFd>,
@@ -25,7 +25,7 @@ pub(crate) struct AcceptThread {
 }
 
 impl AcceptThread {
-    /// Serves `acceptor` whenever a connection comes in at `listener`.
+    /// Serves `acceptor` whenever a connection arrives at `listener`.
     pub fn new(listener: TcpListener, acceptor: Arc<Mutex<Acceptor>>) -> io::Result<Self> {
         let event_fd = Arc::new(EventFd::new()?);
         let thread_event_fd = Arc::clone(&event_fd);

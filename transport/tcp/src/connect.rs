@@ -2,7 +2,7 @@
 //!
 //! A member connects to all members of higher rank, so the root needs no listener. A member that
 //! has connected to all others reports this to the root, and the root notifies all members to
-//! start: a member that started earlier would count the others as silent.
+//! start: a member that started earlier would time out the others.
 
 use std::io;
 use std::net::TcpStream;

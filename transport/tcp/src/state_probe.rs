@@ -72,7 +72,7 @@ impl StateProbe {
         Ok(())
     }
 
-    /// Returns why `rank` has not come, as far as known: the member that said so and the state.
+    /// Returns why `rank` has not connected, if known: the member that reported it, and the state.
     pub fn reason(&self, rank: u32) -> Option<(u32, GroupState)> {
         let abandoned = self.replies.iter().find(|(_, state)| *state == GroupState::Abandoned);
         let unknown = self.replies.iter().find(|reply| **reply == (rank, GroupState::Unknown));

@@ -154,7 +154,7 @@ impl Transfers {
 
     fn serve(&mut self, (src, dst): (u16, u16), slot: u64) -> Result<()> {
         let [first, _] = &mut self.ends[usize::from(src) * self.nodes + usize::from(dst)];
-        ensure!(*first > 0, "{src} is given a timeslot to {dst} that it did not request");
+        ensure!(*first > 0, "{src} was granted a timeslot to {dst} that it did not request");
         let transfer = &mut self.all[*first as usize - 1];
         transfer.left -= 1;
         if transfer.left == 0 {

@@ -80,8 +80,8 @@ pub(super) fn run(cores: &[usize], seconds: f64) -> Result<Jitter> {
             .map(|&core| scope.spawn(move || Jitter::measure_core(core, length)))
             .collect();
         let mut all = Jitter::new()?;
-        for measure_core in threads {
-            all.add(&measure_core.join().map_err(|_| anyhow!("a thread panicked"))??)?;
+        for thread in threads {
+            all.add(&thread.join().map_err(|_| anyhow!("a thread panicked"))??)?;
         }
         Ok(all)
     })

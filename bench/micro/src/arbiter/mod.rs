@@ -144,7 +144,7 @@ struct Outcome {
     slots: u64,
     spent: Duration,
     requested: u64,
-    given: u64,
+    granted: u64,
     /// With several cores: the least time per timeslot of a window, in us.
     fastest: Option<f64>,
     /// Times of each core, if there are several.
@@ -164,9 +164,9 @@ impl Outcome {
             unit: unit.to_string(),
         };
         let mut details = vec![
-            detail("utilisation", self.given as f64 / self.requested as f64, ""),
+            detail("utilisation", self.granted as f64 / self.requested as f64, ""),
             // Packets of 1500 bytes, the unit of the Fastpass paper.
-            detail("admitted", self.given as f64 * 12_000.0 / 1e9 / seconds, "Gbit/s"),
+            detail("admitted", self.granted as f64 * 12_000.0 / 1e9 / seconds, "Gbit/s"),
             detail("timeslots", self.slots as f64 / seconds, "slots/s"),
         ];
         details.extend(self.fastest.map(|least| detail("fastest 64 batches", least, "us/slot")));
@@ -235,7 +235,7 @@ fn run(
         slots: 0,
         spent: Duration::ZERO,
         requested: 0,
-        given: 0,
+        granted: 0,
         fastest: None,
         cores: Vec::new(),
     };
@@ -247,26 +247,26 @@ fn run(
         for &(src, dst, slots) in arrivals {
             allocator.request(src, dst, slots)?;
         }
-        let given = allocator.allocate(&mut schedule);
+        let granted = allocator.allocate(&mut schedule);
         let spent = clock.elapsed();
         let requested: u64 = arrivals.iter().map(|(.., slots)| u64::from(*slots)).sum();
-        waiting += requested as i64 - given as i64;
+        waiting += requested as i64 - granted as i64;
         ensure!(waiting >= 0, "{} more packets were granted than requested", -waiting);
         if start / batch % 16 == 0 {
-            check(&schedule, options.batch_slots, given)?;
+            check(&schedule, options.batch_slots, granted)?;
         }
         if start >= slots / 2 {
             outcome.slots += batch;
             outcome.spent += spent;
             outcome.requested += requested;
-            outcome.given += given;
+            outcome.granted += granted;
         }
     }
     Ok(outcome)
 }
 
-/// Checks that every timeslot is a matching and that the schedule has `given` packets.
-fn check(schedule: &Schedule, slots: u32, given: u64) -> Result<()> {
+/// Checks that every timeslot is a matching and that the schedule has `granted` packets.
+fn check(schedule: &Schedule, slots: u32, granted: u64) -> Result<()> {
     let mut packets = 0;
     let mut receives = vec![u64::MAX; schedule.nodes() as usize];
     for slot in 0..u64::from(slots) {
@@ -276,7 +276,7 @@ fn check(schedule: &Schedule, slots: u32, given: u64) -> Result<()> {
             packets += 1;
         }
     }
-    ensure!(packets == given, "{given} packets were granted, {packets} are in the schedule");
+    ensure!(packets == granted, "{granted} packets were granted, {packets} are in the schedule");
     Ok(())
 }
 
@@ -404,7 +404,7 @@ mod tests {
         let options = ArbiterOptions { batch_slots: 16, ..ArbiterOptions::default() };
         for outcome in [ours(&options, 24, 0.8, 4_096), plain(&options, 24, 0.8, 4_096)] {
             let outcome = outcome.expect("every timeslot is a matching");
-            let utilisation = outcome.given as f64 / outcome.requested as f64;
+            let utilisation = outcome.granted as f64 / outcome.requested as f64;
             assert!((0.9..1.1).contains(&utilisation), "{utilisation}");
         }
     }

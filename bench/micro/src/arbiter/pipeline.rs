@@ -48,18 +48,18 @@ fn run_control(
 ) -> Result<(Outcome, workers::CpuTime)> {
     let middle = requests.len() / 2;
     let mut meter = CpuMeter::new();
-    let (mut ordered, mut received) = (0, 0);
-    let (mut given, mut given_before, mut requested) = (0, 0, 0);
+    let (mut started, mut received) = (0, 0);
+    let (mut granted, mut granted_before, mut requested) = (0, 0, 0);
     let mut begin = Instant::now();
     let mut ends = Vec::with_capacity(requests.len());
     while received < requests.len() {
         let mut checked = Ok(());
         let mut count = |batch: &AllocatedBatch| {
             let packets = u64::from(batch.summary().granted);
-            (given, received) = (given + packets, received + 1);
+            (granted, received) = (granted + packets, received + 1);
             ends.push(Instant::now());
             if received <= middle {
-                given_before += packets;
+                granted_before += packets;
             }
             // Checked only in the warm-up, as checks would be part of the measured time.
             if received < middle && received % 16 == 1 {
@@ -69,15 +69,15 @@ fn run_control(
         meter.measure(|| control.poll_batch(&mut count).is_some());
         checked?;
         ensure!(
-            given <= requested,
+            granted <= requested,
             "{} more packets were granted than requested",
-            given - requested
+            granted - requested
         );
-        let Some(all) = requests.get(ordered).filter(|_| control.is_ready()) else {
+        let Some(all) = requests.get(started).filter(|_| control.is_ready()) else {
             std::hint::spin_loop();
             continue;
         };
-        if ordered == middle {
+        if started == middle {
             is_measured.store(true, Ordering::Relaxed);
             meter.start();
             begin = Instant::now();
@@ -85,18 +85,18 @@ fn run_control(
         let mut result = Ok(());
         meter.measure(|| {
             result = control.request(all);
-            control.start_batch(ordered as u64 * u64::from(config.batch_slots));
+            control.start_batch(started as u64 * u64::from(config.batch_slots));
             true
         });
         result?;
         requested += sum(all);
-        ordered += 1;
+        started += 1;
     }
     let outcome = Outcome {
         slots: (requests.len() - middle) as u64 * u64::from(config.batch_slots),
         spent: begin.elapsed(),
         requested: requests[middle..].iter().map(|requests| sum(requests)).sum(),
-        given: given - given_before,
+        granted: granted - granted_before,
         fastest: fastest(&ends[middle..], config.batch_slots),
         cores: Vec::new(),
     };
@@ -122,7 +122,7 @@ mod tests {
     fn pipeline_grants_all_requests() {
         for cores in [2, 3] {
             let outcome = run(Config::new(24), cores, 0.8, 8_192).expect("valid schedule");
-            let utilisation = outcome.given as f64 / outcome.requested as f64;
+            let utilisation = outcome.granted as f64 / outcome.requested as f64;
             assert!((0.9..1.1).contains(&utilisation), "{utilisation}");
             assert!(
                 outcome.cores.len() == cores

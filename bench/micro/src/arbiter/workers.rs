@@ -165,7 +165,7 @@ pub(super) fn run<R: Send>(
                 scope.spawn(move || work(ring_worker, *core, is_measured, stop))
             })
             .collect();
-        let run_control = scope.spawn(|| {
+        let control_thread = scope.spawn(|| {
             if let Some(&core) = cores.first().and_then(Option::as_ref) {
                 pin_to_core(core)?;
             }
@@ -173,7 +173,7 @@ pub(super) fn run<R: Send>(
             stop.store(true, Ordering::Release);
             result
         });
-        let result = run_control.join();
+        let result = control_thread.join();
         // Also stops the workers if the control thread has panicked.
         stop.store(true, Ordering::Release);
         let join = |worker: std::thread::ScopedJoinHandle<'_, _>| {

@@ -158,9 +158,9 @@ impl Mpi {
         let output = child.wait_with_output();
         cleanup::unregister(&mpirun);
         let output = output.context("waiting for mpirun")?;
-        let said = String::from_utf8_lossy(&output.stdout);
+        let output_text = String::from_utf8_lossy(&output.stdout);
         let times: Vec<f64> =
-            said.lines().filter_map(|line| line.trim().parse::<f64>().ok()).collect();
+            output_text.lines().filter_map(|line| line.trim().parse::<f64>().ok()).collect();
         // The exit status does not matter: every round was compared before it was printed.
         ensure!(
             times.len() == rounds as usize,

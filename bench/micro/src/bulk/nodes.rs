@@ -163,7 +163,7 @@ fn run(program: &str, arguments: &[&str]) -> Result<()> {
     let _guard = cleanup::lock();
     let output =
         Command::new(program).args(arguments).stdin(Stdio::null()).output().with_context(what)?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "{}: {}", what(), said.trim());
+    let message = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "{}: {}", what(), message.trim());
     Ok(())
 }

@@ -65,18 +65,24 @@ impl Cluster {
     }
 
     /// Calls one member after the other until one answers or the deadline has passed.
-    pub(super) fn call<T, F>(&mut self, ask: impl Fn(Client) -> F) -> Result<Answer<T>, EtcdError>
+    pub(super) fn call<T, F>(
+        &mut self,
+        request: impl Fn(Client) -> F,
+    ) -> Result<Answer<T>, EtcdError>
     where
         F: Future<Output = Result<T, etcd_client::Error>>,
     {
-        let Some(runtime) = &self.runtime else { unreachable!("there until dropped") };
+        let Some(runtime) = &self.runtime else {
+            unreachable!("the runtime is present until dropped")
+        };
         let until = Instant::now() + self.deadline;
         let mut pause = RETRY_MIN;
         let mut is_repeated = false;
         loop {
             let member = &self.members[self.at];
             let timeout = until.saturating_duration_since(Instant::now()).min(self.attempt_timeout);
-            let attempt = async { tokio::time::timeout(timeout, ask(member.client.clone())).await };
+            let attempt =
+                async { tokio::time::timeout(timeout, request(member.client.clone())).await };
             let reason = match runtime.block_on(attempt) {
                 Ok(Ok(value)) => return Ok(Answer { value, is_repeated }),
                 Ok(Err(source)) if is_final(&source) => {

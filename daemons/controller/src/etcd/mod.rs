@@ -285,9 +285,9 @@ impl Store for EtcdStore {
             return Ok(None);
         }
         let lease = self.grant()?;
-        let seized = self.try_activate(replica, lease);
+        let activated = self.try_activate(replica, lease);
         let previous = self.term.take();
-        match seized {
+        match activated {
             Ok(Some(term)) => {
                 let epoch = term.epoch;
                 self.term = Some(term);
@@ -297,9 +297,9 @@ impl Store for EtcdStore {
                 }
                 Ok(Some(epoch))
             }
-            not => {
+            not_active => {
                 self.revoke(lease);
-                not.map(|_| None)
+                not_active.map(|_| None)
             }
         }
     }

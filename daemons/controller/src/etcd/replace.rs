@@ -33,19 +33,20 @@ impl EtcdStore {
         if value.succeeded() {
             return Ok(true);
         }
-        let [written, now, current] = pairs(&value);
+        let [written, current_epoch, current_generation] = pairs(&value);
         if written.is_some() {
             // By an attempt whose answer was lost, before the epoch or the generation was over.
             return Ok(true);
         }
-        let (now, _) = number(now.as_ref()).map_err(StoreError::Failed)?;
-        let (current, _) = number(current.as_ref()).map_err(StoreError::Failed)?;
-        if now == u64::from(epoch.0) {
-            self.term_of(epoch)?.generation = current;
+        let (current_epoch, _) = number(current_epoch.as_ref()).map_err(StoreError::Failed)?;
+        let (current_generation, _) =
+            number(current_generation.as_ref()).map_err(StoreError::Failed)?;
+        if current_epoch == u64::from(epoch.0) {
+            self.term_of(epoch)?.generation = current_generation;
             return Ok(false);
         }
         let deposed = self.mark_deposed();
-        if is_repeated && current != generation {
+        if is_repeated && current_generation != generation {
             // The successor has replaced the log: whether the record was in it is unknown.
             let reason = "the epoch ended while a record was being written".to_owned();
             return Err(StoreError::Failed(self.lost_race(reason)));
@@ -148,15 +149,16 @@ impl EtcdStore {
         if answer.succeeded() {
             return Ok(true);
         }
-        let [now, current] = pairs(&answer);
-        let (now, _) = number(now.as_ref()).map_err(StoreError::Failed)?;
-        let (current, _) = number(current.as_ref()).map_err(StoreError::Failed)?;
-        if now != u64::from(epoch.0) {
+        let [current_epoch, current_generation] = pairs(&answer);
+        let (current_epoch, _) = number(current_epoch.as_ref()).map_err(StoreError::Failed)?;
+        let (current_generation, _) =
+            number(current_generation.as_ref()).map_err(StoreError::Failed)?;
+        if current_epoch != u64::from(epoch.0) {
             return Err(self.mark_deposed());
         }
-        self.term_of(epoch)?.generation = current;
+        self.term_of(epoch)?.generation = current_generation;
         // By an attempt whose answer was lost.
-        Ok(current == new)
+        Ok(current_generation == new)
     }
 
     fn is_generation(&self, generation: u64) -> Compare {

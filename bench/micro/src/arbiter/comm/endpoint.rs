@@ -14,13 +14,12 @@ const WANTED: u16 = 120;
 const SEND_INTERVAL_SLOTS: u64 = 64;
 /// Fraction (1/n) of a batch by which a packet aims to arrive before the batch is closed, as a
 /// client does.
-/// closed, as a client does it.
 const MARGIN: u64 = 8;
 
 /// Load generator: to an arbiter it looks like an [`onepipe_arbiter::Client`] with a permanent
 /// backlog to a few destinations, at a fraction of the cost, as it queues nothing and sends nothing
 /// in the timeslots. It sends a control packet every 64 timeslots, at the time that the arbiter
-/// asks for. Each packet carries the complete state, so no retransmission timers are needed.
+/// requests. Each packet carries the complete state, so no retransmission timers are needed.
 pub(super) struct Endpoint {
     own: ProcessId,
     arbiter: ProcessId,

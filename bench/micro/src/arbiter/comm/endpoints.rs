@@ -33,7 +33,7 @@ pub(super) struct EndpointUsage {
 /// All endpoints. Datagrams are received and sent in batches (one system call, GSO and GRO), as at
 /// a switch.
 pub(super) struct Endpoints {
-    exchange: BatchSocket,
+    socket: BatchSocket,
     knows_arbiter: bool,
     clock: SystemClock,
     endpoints: Vec<Endpoint>,
@@ -46,7 +46,7 @@ impl Endpoints {
     /// When there are too few other endpoints.
     pub fn new(nodes: u32, arbiter: ProcessId, slot_ns: u64) -> Result<Self> {
         let bind = Some(SocketAddr::from(([127, 0, 0, 1], 0)));
-        let exchange = BatchSocket::bind(&Config { bind, ..Config::default() }, 1 + TO_ARBITER);
+        let socket = BatchSocket::bind(&Config { bind, ..Config::default() }, 1 + TO_ARBITER);
         let mut random = Xoshiro256PlusPlus::seed_from_u64(u64::from(nodes));
         // Destinations of each endpoint, by distance from it: every endpoint receives as much.
         let mut steps: Vec<u32> = (1..nodes).collect();
@@ -56,7 +56,7 @@ impl Endpoints {
             Endpoint::new((ProcessId(src), arbiter), others, slot_ns)
         });
         Ok(Self {
-            exchange: exchange.context("a socket")?,
+            socket: socket.context("a socket")?,
             knows_arbiter: false,
             clock: SystemClock::calibrated(),
             endpoints: endpoints.collect(),
@@ -65,13 +65,13 @@ impl Endpoints {
 
     /// Returns the address at which the arbiter finds its switch.
     pub fn addr(&self) -> Result<SocketAddr> {
-        Ok(self.exchange.local_addr()?)
+        Ok(self.socket.local_addr()?)
     }
 
     /// Polls the endpoints for `time`.
     pub fn run_for(&mut self, time: Duration) -> EndpointUsage {
         reduce_wakeup_latency();
-        let (begin, lost) = (thread_cpu_time(), self.exchange.kernel_drops());
+        let (begin, lost) = (thread_cpu_time(), self.socket.kernel_drops());
         let end = Instant::now() + time;
         while Instant::now() < end {
             let now = self.clock.read();
@@ -82,20 +82,20 @@ impl Endpoints {
                 std::thread::sleep(PAUSE);
             }
         }
-        let lost = self.exchange.kernel_drops().zip(lost).map_or(0, |(all, before)| all - before);
+        let lost = self.socket.kernel_drops().zip(lost).map_or(0, |(all, before)| all - before);
         EndpointUsage { spent: thread_cpu_time() - begin, lost }
     }
 
     /// Hands received frames to their endpoints. Returns whether anything was received.
     fn receive(&mut self, now: Now) -> bool {
-        let batches = self.exchange.receive();
+        let batches = self.socket.receive();
         for batch in 0..batches {
             if !self.knows_arbiter {
-                self.exchange.set_destination(TO_ARBITER, self.exchange.sender(batch));
+                self.socket.set_destination(TO_ARBITER, self.socket.sender(batch));
                 self.knows_arbiter = true;
             }
-            for index in self.exchange.frames(batch) {
-                let Ok(frame) = Frame::parse(self.exchange.frame(index)) else { continue };
+            for index in self.socket.frames(batch) {
+                let Ok(frame) = Frame::parse(self.socket.frame(index)) else { continue };
                 let endpoint = self.endpoints.get_mut(frame.header.dst().index());
                 if let Some(endpoint) = endpoint.filter(|_| frame.opcode == Opcode::Fcp) {
                     endpoint.handle_packet(now, frame.header.psn().0, frame.payload);
@@ -112,14 +112,14 @@ impl Endpoints {
             if !endpoint.is_due(now.mono) {
                 continue;
             }
-            let Some(slot) = self.exchange.slot() else { break };
-            let bytes = endpoint.write_packet(now, self.exchange.frame(slot));
-            let frame = self.exchange.keep(slot, bytes);
-            self.exchange.send(TO_ARBITER, frame);
+            let Some(slot) = self.socket.slot() else { break };
+            let bytes = endpoint.write_packet(now, self.socket.frame(slot));
+            let frame = self.socket.keep(slot, bytes);
+            self.socket.send(TO_ARBITER, frame);
             has_sent = true;
         }
         // Packets without buffer space leave at the next poll.
-        self.exchange.flush();
+        self.socket.flush();
         has_sent
     }
 }
