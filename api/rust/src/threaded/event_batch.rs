@@ -105,8 +105,8 @@ impl EventWriter {
         self.held.len() < before
     }
 
-    /// Publishes the current batch if the reader has nothing else to read, or if `is_forced`. Returns
-    /// whether it did.
+    /// Publishes the current batch if the reader has nothing else to read, or if `is_forced`.
+    /// Returns whether the batch was published.
     #[inline]
     pub(crate) fn publish(&mut self, is_forced: bool) -> bool {
         let is_wanted = is_forced || self.batches.slots() == self.batches.buffer().capacity();

@@ -1,5 +1,5 @@
-//! `bench arbiter scheduler`: timeslots granted in real time, each batch a fixed lead before it begins
-//! (docs/design/arbiter.md, "How does an arbiter that was late come back?").
+//! `bench arbiter realtime`: timeslots granted in real time, each batch a fixed lead before its
+//! first timeslot (docs/design/arbiter.md, "How does an arbiter that was late come back?").
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
