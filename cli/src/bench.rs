@@ -88,7 +88,7 @@ pub struct Arguments {
     /// realtime 2]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=64))]
     cores: Option<u32>,
-    /// Numbers of endpoints (arbiter) [default: 32,256,1024,4096, for path 512,1024, for realtime 256]
+    /// Numbers of endpoints (arbiter) [default: 32,256,1024,4096; path 512,1024; realtime 256]
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(2..=4096))]
     nodes: Vec<u32>,
     /// Loads, as fractions of what the endpoints can send (arbiter) [default: 0.1,0.5,0.9,0.99;

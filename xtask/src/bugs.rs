@@ -72,15 +72,15 @@ fn rows(root: &Path, package: &str, only: Option<&str>) -> Result<String> {
         .args(["--features", "mistakes", "--example", "mistakes", "--"])
         .args(only)
         .stdout(Stdio::piped());
-    let mut child = command.spawn().context("cannot run the seeds")?;
+    let mut child = command.spawn().context("cannot start the mutation run")?;
     let said = child.stdout.take().context("its output is a pipe")?;
     let mut rows = String::new();
     for line in BufReader::new(said).lines() {
-        let line = line.context("cannot read what the seeds say")?;
+        let line = line.context("cannot read the output of the mutation run")?;
         println!("{line}");
         writeln!(rows, "{line}")?;
     }
-    let is_sound = child.wait().context("the seeds did not end")?.success();
+    let is_sound = child.wait().context("cannot wait for the mutation run")?.success();
     ensure!(is_sound, "a mistake was missed");
     Ok(rows)
 }

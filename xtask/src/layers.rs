@@ -98,8 +98,8 @@ fn may_import(from: &str, to: &str, is_dev: bool) -> Result<(), &'static str> {
         (PRODUCTS, _) if family(to) == "sim" => Err("what users run does not hold a simulator"),
         (PRODUCTS, PRODUCTS) if is_dev => Ok(()),
         (FAMILIES, FAMILIES) if is_same_family => Ok(()),
-        (FAMILIES, FAMILIES) => Err("the worlds (sim, transport, apps) never import each other"),
-        _ if upper == lower => Err("siblings talk through `wire` frames or through who owns both"),
+        (FAMILIES, FAMILIES) => Err("the families (sim, transport, apps) never import each other"),
+        _ if upper == lower => Err("siblings talk through `wire` frames or a crate that owns both"),
         _ => Ok(()),
     }
 }

@@ -62,7 +62,7 @@ fn library_without_std(root: &Path, target: &Path, host: &str) -> Result<PathBuf
     let inside = format!("lib/rustlib/{host}/lib");
     let bare = target.join("no-std-sysroot");
     if bare.exists() {
-        fs::remove_dir_all(&bare).context("removing the former library folder")?;
+        fs::remove_dir_all(&bare).context("removing the previous library folder")?;
     }
     fs::create_dir_all(bare.join(&inside)).context("making a library folder")?;
     let mut linked = 0;

@@ -91,7 +91,7 @@ fn read(output: &str) -> Result<Verdict> {
     });
     match states {
         Some(states) if output.contains("No error has been found") => Ok(Verdict::Holds(states)),
-        _ => bail!("TLC has not come to an end:\n{output}"),
+        _ => bail!("TLC has not finished:\n{output}"),
     }
 }
 

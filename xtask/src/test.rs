@@ -89,13 +89,13 @@ const STEPS: &[Step] = &[
 /// Whether missing tools are installed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Install {
-    /// Each is named, then installed.
+    /// Each missing tool is named, then installed.
     Missing,
-    /// None is; what needs a missing one is left out, and named.
+    /// No tool is installed; steps and tests that need a missing one are named and left out.
     Nothing,
 }
 
-/// What is checked, and with what.
+/// The checked workspace, and the tools at hand.
 struct Checkout {
     root: PathBuf,
     /// Whether the feature `etcd` is built and tested.
@@ -203,7 +203,7 @@ fn tests(checkout: &Checkout, counts: &mut Counts, by_hand: &str) -> Result<()> 
     let output = child.stdout.take().context("its output is piped")?;
     let before = counts.failed;
     for line in BufReader::new(output).split(b'\n') {
-        let line = line.context("reading what the tests say")?;
+        let line = line.context("reading the output of the tests")?;
         let line = String::from_utf8_lossy(&line);
         println!("{line}");
         counts.read(&line);

@@ -35,6 +35,8 @@ pub fn run(root: &Path) -> Result<()> {
     findings.extend(size::check(&project.sources, &ratchet));
     let read = |path: &str| std::fs::read_to_string(root.join(path)).context(path.to_string());
     findings.extend(manifest::reasons(&read("Cargo.toml")?, &read("CONTRIBUTING.md")?));
+    let language = Language::of(&project, &Vocabulary::read(root)?);
+    findings.extend(language.findings().cloned());
     crate::conclude("tidy", &findings)?;
     println!("tidy: {} files, of which {} are source", project.paths.len(), project.sources.len());
     Ok(())

@@ -37,14 +37,14 @@ pub struct ReceivedFile<'a> {
 }
 
 /// The part of a report that both ends have.
-struct Common {
+struct Totals {
     bytes: u64,
     seconds: f64,
     bits_per_s: f64,
     counters: Value,
 }
 
-fn common(bytes: u64, endpoint: &Endpoint, (began, now): (&Counters, &Counters)) -> Common {
+fn totals(bytes: u64, endpoint: &Endpoint, (began, now): (&Counters, &Counters)) -> Totals {
     let seconds = (now.at - began.at).as_secs_f64().max(1e-6);
     let (is, was) = (&now.endpoint, &began.endpoint);
     let (sent, before) = (&now.transfer, &began.transfer);
@@ -69,10 +69,10 @@ fn common(bytes: u64, endpoint: &Endpoint, (began, now): (&Counters, &Counters))
         },
         "arbiters": endpoint.serving_arbiters(),
     });
-    Common { bytes, seconds, bits_per_s: bytes as f64 * 8.0 / seconds, counters }
+    Totals { bytes, seconds, bits_per_s: bytes as f64 * 8.0 / seconds, counters }
 }
 
-impl Common {
+impl Totals {
     /// Adds the common part to a JSON report.
     fn object(&self, mut message: Value) -> Value {
         message["bytes"] = self.bytes.into();
@@ -133,17 +133,17 @@ impl Common {
 impl SentFile<'_> {
     pub fn print(&self, is_json: bool) -> Result<()> {
         let Self { name, bytes, digest, to, process, endpoint, began, until } = self;
-        let common = common(*bytes, endpoint, (began, until));
+        let totals = totals(*bytes, endpoint, (began, until));
         let mut out = stdout().lock();
         let printed = if is_json {
             let message = json!({
                 "command": "transfer send", "file": name, "digest": digest, "process": process,
                 "to": to,
             });
-            writeln!(out, "{}", common.object(message))
+            writeln!(out, "{}", totals.object(message))
         } else {
             writeln!(out, "{digest}  {name}")
-                .and_then(|()| common.table(&mut out, &format!("to process {to}")))
+                .and_then(|()| totals.table(&mut out, &format!("to process {to}")))
         };
         printed.context("cannot print")
     }
@@ -152,7 +152,7 @@ impl SentFile<'_> {
 impl ReceivedFile<'_> {
     pub fn print(&self, is_json: bool) -> Result<()> {
         let Self { path, bytes, digest, from, process, endpoint, began, until, uses_stderr } = self;
-        let common = common(*bytes, endpoint, (began, until));
+        let totals = totals(*bytes, endpoint, (began, until));
         let mut out: Box<dyn Write> =
             if *uses_stderr { Box::new(stderr()) } else { Box::new(stdout()) };
         let printed = if is_json {
@@ -160,10 +160,10 @@ impl ReceivedFile<'_> {
                 "command": "transfer receive", "file": path, "digest": digest, "process": process,
                 "from": from,
             });
-            writeln!(out, "{}", common.object(message))
+            writeln!(out, "{}", totals.object(message))
         } else {
             writeln!(out, "{digest}  {path}")
-                .and_then(|()| common.table(&mut *out, &format!("from process {from}")))
+                .and_then(|()| totals.table(&mut *out, &format!("from process {from}")))
         };
         printed.context("cannot print")
     }

@@ -86,7 +86,7 @@ pub struct Report {
     pub packets_lost: u64,
     /// Times that a link or path was found to lose packets, and avoided.
     pub faults_found: u64,
-    /// Times that one was used again, to find out whether it still does.
+    /// Times that an avoided link or path was used again, to test whether it still loses packets.
     pub faults_retried: u64,
     /// Links and paths avoided now.
     pub avoided: Vec<Avoided>,
@@ -192,12 +192,16 @@ impl Status for Report {
 
     fn write(&self, metrics: &mut Metrics<'_>) -> fmt::Result {
         let gauges = [
-            ("primary", "Whether it gives out timeslots", u64::from(self.is_primary)),
-            ("epoch", "The highest epoch that it knows of", self.epoch.into()),
-            ("lag_ns", "How long after its time the last batch was given out", self.lag_ns),
-            ("lag_max_ns", "The most that this ever was", self.lag_max_ns),
+            (
+                "primary",
+                "1 if this arbiter is the primary and grants timeslots",
+                u64::from(self.is_primary),
+            ),
+            ("epoch", "Highest epoch claimed or received", self.epoch.into()),
+            ("lag_ns", "Delay of the last batch after its due time", self.lag_ns),
+            ("lag_max_ns", "Maximum of lag_ns since the start", self.lag_max_ns),
             ("endpoints_known", "Endpoints that are in step", self.endpoints_known.into()),
-            ("slots_waiting", "Timeslots wanted and not given", self.slots_waiting),
+            ("slots_waiting", "Timeslots requested and not granted", self.slots_waiting),
             ("pairs_waiting", "Pairs that wait for timeslots", self.pairs_waiting.into()),
             ("avoided", "Links and paths that are avoided", self.avoided.len() as u64),
         ];

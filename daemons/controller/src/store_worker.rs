@@ -161,7 +161,7 @@ impl<S: Store<Error: Error>> StoreWorker<S> {
                 Ok(Command::End) | Err(RecvTimeoutError::Disconnected) => break,
                 Err(RecvTimeoutError::Timeout) => {}
             }
-            // However busy the worker is with records.
+            // Checked after every command, so that a busy worker still renews in time.
             if Instant::now() >= self.due {
                 self.campaign_or_renew();
             }

@@ -177,7 +177,7 @@ impl RackLinks {
         !is_lost
     }
 
-    /// Returns the load of each link: of the first rack the first path's up and down, and so on.
+    /// Returns the load of each link, ordered by rack, then by path, up before down.
     pub(crate) fn report(&self) -> impl Iterator<Item = LinkReport> + '_ {
         let Racks { paths, .. } = self.racks;
         self.links.iter().zip(0..).map(move |(LinkState { frames, lost, .. }, index): (_, u32)| {

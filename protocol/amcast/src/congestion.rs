@@ -27,8 +27,8 @@ impl CongestionWindow {
     /// Minimum congestion window, in frames.
     const FRAMES_MIN: u64 = 2;
 
-    /// Creates a window of `first` bytes that may grow to `most`, for frames of up to
-    /// `frame_bytes`.
+    /// Creates a window of `first` bytes that may grow to `window_max`, for frames of up to
+    /// `frame_len` bytes.
     pub fn new((first, window_max): (u64, u64), frame_len: u64, rtt: RttEstimator) -> Self {
         Self {
             bytes: 0,

@@ -212,7 +212,7 @@ impl Outbox {
 pub(crate) struct FrameSpace(usize);
 
 impl FrameSpace {
-    /// Creates the space of a frame of `frame_bytes`.
+    /// Creates the space of a frame of `frame_len` bytes.
     pub const fn new(frame_len: usize) -> Self {
         Self(frame_len.saturating_sub(HEADER_LEN + AMCAST_LEN))
     }

@@ -66,23 +66,23 @@ impl Fixture {
 
 #[test]
 fn machines_do_not_allocate_under_loss_and_elections() {
-    let mut rig = Fixture::new();
+    let mut fixture = Fixture::new();
     let taken = measure(|| {
         for step in 0..4_000u64 {
             let sync = Timestamp::from_ns((1 << 50) + step * 40_000);
             let now = Now { mono: Mono::from_ns(step * 40_000), sync };
-            let _ = rig.client.amcast(now, GroupSet::from_bits(1 + step % 3), &[7; 300]);
+            let _ = fixture.client.amcast(now, GroupSet::from_bits(1 + step % 3), &[7; 300]);
             if step % 500 == 499 {
-                rig.members[(step / 500 % 3) as usize].lead(now, 2 + (step / 500) as u32);
+                fixture.members[(step / 500 % 3) as usize].lead(now, 2 + (step / 500) as u32);
             }
-            rig.exchange(now);
-            rig.members.iter_mut().for_each(|one| one.handle_timeout(now));
-            rig.replicas.iter_mut().for_each(|one| one.handle_timeout(now));
-            rig.client.handle_timeout(now);
-            rig.exchange(now);
+            fixture.exchange(now);
+            fixture.members.iter_mut().for_each(|one| one.handle_timeout(now));
+            fixture.replicas.iter_mut().for_each(|one| one.handle_timeout(now));
+            fixture.client.handle_timeout(now);
+            fixture.exchange(now);
         }
-        let delivered: u64 = rig.replicas.iter().map(|replica| replica.stats().delivered).sum();
-        let epoch = rig.members.iter().map(Member::epoch).max();
+        let delivered: u64 = fixture.replicas.iter().map(|replica| replica.stats().delivered).sum();
+        let epoch = fixture.members.iter().map(Member::epoch).max();
         assert!(delivered > 2_000 && epoch == Some(9), "{delivered} {epoch:?}");
     });
     assert_eq!(taken.count_total, 0);

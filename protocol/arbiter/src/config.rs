@@ -6,6 +6,7 @@ use crate::timeslot::BATCH_SLOTS_MAX;
 pub(crate) const NODES_MAX: u32 = 4096;
 /// Maximum length of a timeslot, ns.
 pub(crate) const SLOT_NS_MAX: u64 = 1 << 30;
+
 /// The order in which pairs are served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Policy {
@@ -13,9 +14,9 @@ pub enum Policy {
     /// the long run. A pair with two busy ends yields to pairs with one busy end, at most 64 times
     /// while it has demand, which shortens the mean completion time.
     MaxMinFair,
-    /// Serves the pair with the least remaining demand, which shortens short transfers. Long ones
-    /// become urgent with age. Grants less in total than max–min fairness: with few endpoints at
-    /// load 0.9 less than the offered load.
+    /// Serves the pair with the least remaining demand, so that short transfers complete sooner. A
+    /// pair that has waited long becomes urgent. Grants fewer timeslots in total than max–min
+    /// fairness: with few endpoints, fewer than an offered load of 0.9 requests.
     ShortestFirst,
 }
 

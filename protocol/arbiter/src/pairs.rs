@@ -9,6 +9,7 @@ pub(crate) const QUEUED_MAX: u32 = u16::MAX as u32 - 1;
 /// Up to this number of endpoints all counts are scanned directly: with two bytes per pair, half a
 /// mebibyte stays in the cache.
 const DENSE_NODES_MAX: usize = 512;
+
 /// The timeslots that each pair with an active [`crate::Flow`] has queued beside it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Pairs {
@@ -56,9 +57,9 @@ impl Pairs {
         }
     }
 
-    /// Renews the flows in `drained`. A flow whose pair has queued more stays there, and is appended
-    /// to `renewed` with the queued timeslots; the others are removed and their pairs become
-    /// inactive. `now` is the batch modulo 256 in which they restart, if the policy uses it.
+    /// Renews the flows in `drained`. A flow whose pair has queued more stays there, and is
+    /// appended to `renewed` with the queued timeslots; the others are removed and their pairs
+    /// become inactive. `now` is the batch modulo 256 in which they restart, if the policy uses it.
     pub fn renew(&mut self, drained: &mut Flows, now: Option<u8>, renewed: &mut Flows) {
         match self {
             Self::Dense(pairs) => renew(drained, now, renewed, |src, dst| pairs.take(src, dst)),

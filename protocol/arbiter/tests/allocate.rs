@@ -298,13 +298,13 @@ fn yielding_flows_do_not_starve() {
     // flows to one receiver, so that most flows are blocked and filtered first.
     let kinds = [(0, 5), (2, 3), (1, 5), (2, 4), (2, 5)];
     let copies = |(src, dst): (u32, u32)| (0..60).map(move |copy| (6 * copy + src, 6 * copy + dst));
-    let crowd = (361..600).map(|src| (src, 360));
-    let pairs: Vec<_> = crowd.clone().chain(kinds.into_iter().flat_map(copies)).collect();
+    let hot_pairs = (361..600).map(|src| (src, 360));
+    let pairs: Vec<_> = hot_pairs.clone().chain(kinds.into_iter().flat_map(copies)).collect();
     for return_batches in [0, 1, 3] {
         let own = Config { batch_slots: 16, share_slots: 16, return_batches, ..Config::new(600) };
         let (mut granted, mut longest) = compete(own, &pairs, 600);
-        granted.drain(..crowd.len());
-        longest.drain(..crowd.len());
+        granted.drain(..hot_pairs.len());
+        longest.drain(..hot_pairs.len());
         assert!(
             longest.iter().all(|wait| *wait <= 64 + 4),
             "given nothing for {longest:?} batches"

@@ -31,8 +31,8 @@ fn links(tree: Tree, src: u32, dst: u32, path: u8) -> Vec<(&'static str, u32, u3
     let mut links = vec![("rack", from, link, true), ("rack", to, link, false)];
     let pods = [from, to].map(|rack| rack / tree.pod_racks);
     if pods[0] != pods[1] {
-        let lanes = tree.rack_links / tree.spines;
-        let [up, down] = pods.map(|pod| pod * tree.spines + link / lanes);
+        let queues = tree.rack_links / tree.spines;
+        let [up, down] = pods.map(|pod| pod * tree.spines + link / queues);
         links.extend([("spine", up, above, true), ("spine", down, above, false)]);
     }
     links

@@ -47,8 +47,8 @@ impl BitSet {
     /// Sets bits of a word.
     pub fn merge(&mut self, word: usize, bits: u64) {
         let mask = self.mask(word);
-        if let Some(place) = self.words.get_mut(word) {
-            *place |= bits & mask;
+        if let Some(index) = self.words.get_mut(word) {
+            *index |= bits & mask;
         }
     }
 

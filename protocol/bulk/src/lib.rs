@@ -15,8 +15,8 @@
 //!
 //! let of = |process| Member { process: ProcessId(process), port: Port(0), link: Link::Reliable };
 //! let member = |own| Config::new(GroupId(1), vec![of(3), of(8)], own, Incarnation(1));
-//! let mut pair = [0, 1].map(|own| Group::new(member(own)).expect("two can"));
-//! pair[0].send(b"hello".to_vec()).expect("nothing is under way");
+//! let mut pair = [0, 1].map(|own| Group::new(member(own)).expect("two members are valid"));
+//! pair[0].send(b"hello".to_vec()).expect("no object is in flight");
 //! pair[0].close().expect("we are the root");
 //! let (mut slot, mut ns, mut received) = ([0; 1_400], 0, vec![]);
 //! while pair.iter().any(|group| group.outcome().is_none()) {
@@ -30,7 +30,7 @@
 //!         while let Some(event) = pair[at].poll_event() {
 //!             match event {
 //!                 Event::Announced { object, bytes } => {
-//!                     pair[at].provide(object, vec![0; bytes as usize]).expect("it is wanted");
+//!                     pair[at].provide(object, vec![0; bytes as usize]).expect("just announced");
 //!                 }
 //!                 Event::Stable { memory, .. } => received.push(memory),
 //!                 _ => {}
@@ -39,7 +39,7 @@
 //!     }
 //! }
 //! assert_eq!(pair[0].outcome(), Some(Outcome::Complete));
-//! assert_eq!(received, [b"hello", b"hello"], "the root's own comes back, too");
+//! assert_eq!(received, [b"hello", b"hello"], "the root gets its memory back, too");
 //! ```
 //!
 //! # Invariants
@@ -47,7 +47,7 @@
 //!   work, and no route is negotiated. Sender and receiver agree on every step. A member only sends
 //!   blocks that it received in an earlier step, receives no block twice, receives every block, and
 //!   sends and receives at most one block per step.
-//! - K: a delivered object is byte for byte what was sent; [`Outcome::Complete`] at any member
+//! - Integrity: a delivered object is byte for byte what was sent; [`Outcome::Complete`] at any member
 //!   means that every object is complete at every member.
 //! - Objects are delivered in the order of sending, each once.
 //! - Every survivor learns which members have failed. In the end, each object is complete at all

@@ -138,12 +138,12 @@ impl Harness {
             return;
         };
         let range = placement.offset()..placement.offset() + placement.piece_len();
-        if let Some(room) = group.placement_mut(&placement) {
-            room.copy_from_slice(&self.objects[placement.object() as usize][range.clone()]);
-            self.copied += room.len();
-            if !room.is_empty() && self.wrong_at.is_some_and(|at| self.copied > at) {
+        if let Some(space) = group.placement_mut(&placement) {
+            space.copy_from_slice(&self.objects[placement.object() as usize][range.clone()]);
+            self.copied += space.len();
+            if !space.is_empty() && self.wrong_at.is_some_and(|at| self.copied > at) {
                 self.wrong_at = None;
-                room[0] ^= 1;
+                space[0] ^= 1;
             }
         }
         group.handle_placed(now, port, &placement);
@@ -190,7 +190,7 @@ impl Harness {
 
 //= spec/bulk.md#R15
 #[test]
-fn shared_objects_are_used_in_place_or_copied() {
+fn shared_objects_are_mapped_or_copied() {
     let sizes = [0, 1, 999, 1_000, 1_001, 70_000, 3, 1_200_000];
     for n in [1, 2, 3, 8] {
         let mut harness = Harness::new(n, &sizes);

@@ -146,10 +146,10 @@ impl Config {
         let positive = [
             (self.hello_interval_ns, "hello_interval_ns"),
             (self.link_timeout_ns, "link_timeout_ns"),
-            (self.retransmit_ns, "repeat_ns"),
+            (self.retransmit_ns, "retransmit_ns"),
             (self.restart_ns, "restart_ns"),
             (self.store_retry_ns, "store_retry_ns"),
-            (self.queue_max as u64, "waiting_max"),
+            (self.queue_max as u64, "queue_max"),
         ];
         match positive.into_iter().find(|(value, _)| *value == 0) {
             Some((_, name)) => Err(ConfigError::Zero(name)),

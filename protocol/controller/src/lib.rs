@@ -6,11 +6,11 @@
 //!
 //! A [`Controller`] is one replica. Nodes *announce* their links to it, and it keeps the graph of
 //! instances that these links form (`graph`). When instances lose their path to it, it determines
-//! their failure timestamps on the cut between them and the correct part of the graph (`suspects`,
-//! `region`), has them recorded (`persist_queue`, `decisions`, [`Store`]), notifies all processes
-//! and collects their completions (`broadcast`), and has the frozen links resolved
-//! (`controller/plan.rs`). It also relays frames (`ping`, `send_queue`) and serves excluded
-//! processes that recover (`recovery`). The argument for correctness is in
+//! their failure timestamps on the cut between them and the correct part of the graph
+//! (`failure_detection`, `region`), has them recorded (`persist_queue`, `decisions`, [`Store`]),
+//! notifies all processes and collects their completions (`broadcast`), and has the frozen links
+//! resolved (`controller/plan.rs`). It also relays frames (`ping`, `send_queue`) and serves
+//! excluded processes that recover (`recovery`). The argument for correctness is in
 //! `docs/design/failure.md`.
 //!
 //! The caller campaigns in a [`Store`] and reports the outcome to the machine:
@@ -55,6 +55,7 @@ mod config;
 mod controller;
 mod decisions;
 mod event;
+mod failure_detection;
 mod graph;
 mod persist_queue;
 mod ping;
@@ -65,7 +66,6 @@ mod send_queue;
 mod stats;
 mod status;
 mod store;
-mod suspects;
 
 pub use config::{Config, ConfigError, Links, Recovery};
 pub use controller::Controller;

@@ -28,7 +28,7 @@ pub struct Status {
     pub failures: Vec<FailedInstance>,
     /// Frozen links.
     pub frozen: Vec<FrozenStatus>,
-    /// Counters.
+    /// The counters of this replica.
     pub stats: Stats,
 }
 
@@ -48,7 +48,7 @@ pub struct MemberStatus {
 pub enum MemberState {
     /// Mentioned, but not yet connected.
     Joining,
-    /// Connected.
+    /// A path of links that are up leads to the controller.
     Up,
     /// Without a path to the controller; not yet decided.
     Suspected,

@@ -111,7 +111,7 @@ pub struct Delivery {
     pub service: Service,
     /// Timestamp of its scattering.
     pub timestamp: Timestamp,
-    /// Sender.
+    /// The process that sent it.
     pub from: ProcessId,
     /// Index in its scattering.
     pub index: u16,
@@ -140,11 +140,11 @@ pub struct SendFailed {
     pub scattering: ScatteringId,
     /// Index in its scattering.
     pub index: u16,
-    /// Destination.
+    /// The process that it was sent to.
     pub to: ProcessId,
     /// Timestamp, if it was ever sent.
     pub timestamp: Option<Timestamp>,
-    /// Outcome.
+    /// Whether it was lost for certain.
     pub outcome: Outcome,
 }
 

@@ -11,12 +11,11 @@
 //!   passed it. Idle members advertise their clocks once per interval, not once per message.
 //! - [`Method::Sequencer`]: one node numbers and forwards all messages. In a switch it costs no CPU
 //!   time, at a host it does; the machine is the same.
-//!
 //! - [`Method::Primcast`]: groups whose members agree on timestamps by quorums (PrimCast): the
 //!   baseline for agreed multicast (P4mCast, figure 4). A message has destination groups
 //!   ([`To::Groups`]), and only their members receive it.
 //!
-//! The others are the baselines in the evaluation of 1Pipe (section 7.2, figure 8).
+//! The other methods are the baselines in the evaluation of 1Pipe (section 7.2, figure 8).
 //!
 //! ```
 //! use onepipe_base::{Machine, Mono, Now, Port, ProcessId, Timestamp};

@@ -28,7 +28,7 @@ impl To {
 /// Delivery of a message.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Delivery {
-    /// Sender.
+    /// The process that sent it.
     pub from: ProcessId,
     /// Sequence number or logical time; 0 if unordered.
     pub number: u64,

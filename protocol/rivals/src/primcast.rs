@@ -59,6 +59,7 @@ struct Cell {
     groups: GroupSet,
     payload: Bytes,
     votes: Vec<Vote>,
+    /// Final timestamp, once decided.
     last: Option<u64>,
     is_delivered: bool,
 }

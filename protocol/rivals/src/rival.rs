@@ -27,7 +27,7 @@ pub struct Rival {
     stats: Stats,
 }
 
-/// Counters.
+/// Counters of a member.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Stats {
     /// Frames sent.

@@ -36,7 +36,7 @@ proptest! {
         seed: u64,
         messages in prop::collection::vec((0usize..32, any::<u64>(), 0usize..300), 1..100),
     ) {
-        let (seats, nodes) = (groups * group_members, groups * group_members + clients);
+        let (members, nodes) = (groups * group_members, groups * group_members + clients);
         let method = Method::Primcast { groups, group_members };
         let mut group = Group::new(method, nodes, |_| {});
         group.chance = seed;
@@ -46,7 +46,7 @@ proptest! {
             let mut payload = (number as u64).to_be_bytes().to_vec();
             payload.resize(8 + bytes, member as u8);
             group.send(member, To::Groups(to), &payload).expect("the queues have space");
-            for receiver in 0..seats {
+            for receiver in 0..members {
                 if to.contains(GroupId((receiver / group_members) as u16)) {
                     sent[receiver as usize].push((ProcessId(member as u32), payload.clone()));
                 }
@@ -89,10 +89,10 @@ proptest! {
         let mut group = Group::new(Method::Primcast { groups: 2, group_members: 3 }, 7, |_| {});
         let now = group.now();
         let mut bytes = 1u32.to_be_bytes().to_vec();
-        for (kind, origin, place, number, length) in entries {
+        for (kind, origin, index, number, length) in entries {
             bytes.extend([kind, 0, 0, length]);
             bytes.extend(origin.to_be_bytes());
-            bytes.extend(place.to_be_bytes());
+            bytes.extend(index.to_be_bytes());
             bytes.extend(number.to_be_bytes());
             bytes.extend(vec![7; length.into()]);
         }

@@ -1,6 +1,6 @@
 //! Optional processor instructions behind safe calls.
 //!
-//! `[processor]` is used by machines that count instructions: request → **allocate timeslots** →
+//! `[simd]` is used by machines that count instructions: request → **allocate timeslots** →
 //! schedule.
 //!
 //! A build for plain x86-64 may not use these instructions unconditionally. Each group of them is a

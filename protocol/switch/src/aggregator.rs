@@ -33,8 +33,8 @@ pub(crate) struct Aggregator {
     lower: Registers,
     upper: Registers,
     advertised: Vec<Option<Promises>>,
-    /// For each output, the barrier that its other end must count before this switch's own joiners
-    /// commit; `None` once it does.
+    /// For each output, the advertised barrier that the other end must report as counted in its
+    /// own minima before joiners of this switch may commit; `None` once it has.
     awaited: Vec<Option<Timestamp>>,
     /// Outputs that were last advertised as unfed.
     unfed: PortSet,
@@ -141,8 +141,9 @@ impl Aggregator {
         registers.freeze(port)
     }
 
-    /// Assumes that the instance feeding `port`, which is live, had promised `commit` before, as
-    /// far as that was advertised: an instance that joined since promises no less.
+    /// Assumes that the live instance that feeds `port` has promised at least `commit`, limited to
+    /// the highest commit advertised to it: an instance that has joined since then promises no
+    /// less than that.
     pub(crate) fn assume_promised(&mut self, port: Port, commit: Timestamp) {
         let advertised =
             if self.is_upper(port) { self.max_commit_below } else { self.max_commit_advertised };
@@ -263,12 +264,13 @@ impl Aggregator {
     }
 
     //= spec/failure.md#R15
-    /// Returns the mark that shows on an unfed `port` that it is up, at least `nothing`, and
-    /// whether dead links hold commits at the commit that goes with it. The commit is included only
-    /// if `with_commit`.
+    /// Returns the promises of a beacon on the unfed output `port`, and whether dead links hold
+    /// commits. The barrier is no promise but a mark that shows that the link is up; the commit is
+    /// that of the dead links, if there are any and `with_commit` is set. Both are at least
+    /// `nothing`.
     ///
-    /// The mark lies above everything advertised before, which no live input could contradict: so
-    /// the other end can recognise reordered frames.
+    /// The mark lies above everything advertised before, so that the other end can recognise
+    /// reordered frames. No live input contradicts the mark, since there is none.
     pub(crate) fn advertise_unfed(
         &mut self,
         port: Port,

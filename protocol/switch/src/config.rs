@@ -30,8 +30,8 @@ pub struct Config {
     /// this of the synchronised clock gets a beacon at the next one. 0: only eager beacons and
     /// those that answer a join. Default 3,000 (1Pipe section 7.1).
     pub beacon_interval_ns: u64,
-    /// Which rises of its barrier are advertised on an output before that. Default
-    /// [`Eager::ByRound`].
+    /// Which rises of the barrier an output advertises at once, before the next beacon instant.
+    /// Default [`Eager::ByRound`].
     pub eager_beacons: Eager,
     /// Link timeout in ns: an input link that was idle for this long is taken out of the barriers.
     /// 0: never. Default 30,000: ten beacon intervals (1Pipe section 4.2).
@@ -105,7 +105,7 @@ impl Config {
         check(self.ahead_ns_max < QUARTER_RANGE_NS, "ahead_ns_max", self.ahead_ns_max)?;
         check(self.switch.0 < (1 << 31) - 1, "switch", self.switch.0.into())?;
         check(self.announce_interval_ns > 0, "announce_interval_ns", self.announce_interval_ns)?;
-        check(self.flood_interval_ns > 0, "wave_interval_ns", self.flood_interval_ns)?;
+        check(self.flood_interval_ns > 0, "flood_interval_ns", self.flood_interval_ns)?;
         let bytes = self.frame_len_max as u64;
         check((256..=65_000).contains(&bytes), "frame_len_max", bytes)?;
         if let Some(Controllers { first, count }) = self.controllers {

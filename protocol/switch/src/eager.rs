@@ -34,8 +34,8 @@ impl Rounds {
         Self { step_ns: (beacon_interval_ns / 4).max(1), up: None, down: None }
     }
 
-    /// Whether either direction, whose minima over all inputs these are, has risen by a quarter of
-    /// an interval since this last returned true for it.
+    /// Returns whether `up` or `down`, the minimum over all inputs of that direction, has risen by
+    /// a quarter of a beacon interval since the last call that returned true for the direction.
     #[inline]
     pub(crate) fn is_over(&mut self, up: Option<Promises>, down: Option<Promises>) -> bool {
         let step_ns = self.step_ns;
@@ -50,7 +50,7 @@ impl Rounds {
             }
             has_risen
         };
-        // Both are evaluated: each has its own memory.
+        // `|` evaluates both sides: each direction records its own last rise.
         is_over(&mut self.up, up) | is_over(&mut self.down, down)
     }
 }
@@ -78,7 +78,7 @@ mod tests {
         );
         assert!(!rounds.is_over(at(10_499, 9_001), None));
         assert!(rounds.is_over(at(10_499, 9_750), None), "commits rise alone");
-        assert!(rounds.is_over(at(10_499, 9_750), at(5_000, 5_000)), "the other half");
+        assert!(rounds.is_over(at(10_499, 9_750), at(5_000, 5_000)), "the other direction");
         assert!(!rounds.is_over(at(1_000, 1_000), at(2_000, 2_000)), "a joiner is behind");
     }
 }

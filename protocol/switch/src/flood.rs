@@ -146,7 +146,7 @@ impl FloodState {
     }
 
     //= spec/failure.md#R27
-    /// Handles that the instance at `port` will not come back.
+    /// Handles the permanent loss of the instance at `port`.
     pub(crate) fn on_gone(&mut self, port: Port) {
         if let Some(current) = &mut self.current {
             current.is_broken |= self.pending.contains(port) && !current.is_acked;

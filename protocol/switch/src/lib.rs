@@ -70,14 +70,11 @@ mod stats;
 
 mod aggregator;
 mod clock;
-mod links;
 mod liveness;
 
 mod announcer;
-mod control;
 mod controller_ports;
 mod flood;
-mod restart;
 
 mod beacon;
 mod form;

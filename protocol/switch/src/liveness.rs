@@ -41,9 +41,9 @@ impl Liveness {
     /// Returns the deadline of a check that is due now: links without an update since then are
     /// dead.
     ///
-    /// A switch whose driver stalled for half a timeout has not received: frames of its neighbours
-    /// are still to be read. So the first late check is postponed by one timeout. The next one runs
-    /// however late it is, lest a driver that is always late never detects anything.
+    /// After a stall of the driver for half a timeout, frames of the neighbours are still to be
+    /// read, and live links look idle. So the first late check is postponed by one timeout. The
+    /// next one runs however late it is, lest a driver that is always late never detects anything.
     pub(crate) fn check(&mut self, now: Mono) -> Option<Mono> {
         let due = self.due.filter(|due| *due <= now)?;
         let is_late = now.since_ns(due) > self.timeout_ns / 2;

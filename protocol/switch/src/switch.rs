@@ -1,5 +1,9 @@
 //! The switch machine: passes frames and time to its stages, and counts.
 
+mod control;
+mod links;
+mod restart;
+
 use alloc::boxed::Box;
 
 use onepipe_base::mistake::{Mistake, makes};
@@ -10,16 +14,16 @@ use onepipe_wire::{Flags, HEADER_LEN, Header, Opcode, parse_header, seal_with_ho
 use crate::aggregator::Aggregator;
 use crate::beacon::Beacons;
 use crate::clock::{Clock, no_promise};
-use crate::control::Control;
 use crate::eager::Rounds;
 use crate::event::Events;
 use crate::flow_key::FlowKey;
 use crate::form::{Form, chip};
-use crate::links::LinkCheck;
 use crate::liveness::Liveness;
 use crate::port_set::PortSet;
 use crate::stats::count_drop;
 use crate::{Config, ConfigError, Eager, Stats, SwitchEvent};
+use control::Control;
+use links::LinkCheck;
 
 /// A switch. In the form of a chip every passing frame is rewritten with what all inputs together
 /// promise; in the other forms only beacons carry that: see [`Form`].

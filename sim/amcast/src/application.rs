@@ -232,7 +232,7 @@ impl Workload {
                     self.senders[number].refused += u64::from(!is_sent);
                     return at.alarm(ps, SEND);
                 }
-                // A client is notified when its window opens; a baseline member must poll.
+                // A client is notified when its window opens; a rival member must poll.
                 SendPattern::Eager { .. } if !is_sent && !self.setup.is_rival => return,
                 SendPattern::Eager { pause_ns_max } if !is_sent => {
                     return at.alarm((1 + self.random.below(pause_ns_max)) * NANOSECOND, SEND);
@@ -292,7 +292,7 @@ impl Workload {
         let sender = self.senders.get(id.client as usize);
         let sent = sender.and_then(|sender| sender.sent.get(id.sequence as usize));
         let (sent_ns, sent_to) = sent.copied().unwrap_or_default();
-        // A baseline member does not report the destination groups.
+        // A rival member does not report the destination groups.
         let groups = groups.unwrap_or(sent_to);
         self.checker.on_delivered(replica, (timestamp, id), groups, digest(message));
         self.deliveries.push(Delivered { at_ns, sent_ns, replica });
@@ -308,7 +308,7 @@ impl Application<Node> for Workload {
     fn build(&mut self, node: NodeId, restarts: u32) -> Node {
         let here: Vec<ProcessId> = self.layout.at(node).collect();
         if let Some(switch) = node.0.checked_sub(self.topology.hosts()) {
-            // A restarted switch has lost its members for ever.
+            // A restarted switch comes back without its members.
             let members = here.into_iter().filter(|_| restarts == 0);
             let members = members.map(|process| {
                 Member::new(self.config(process, restarts)).expect("a valid configuration")

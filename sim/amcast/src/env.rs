@@ -213,7 +213,7 @@ impl SimEnv {
         let nodes = nodes.map(|client| workload.layout.node(*client));
         let mut machines = nodes.filter_map(|node| self.network.machine(node));
         let is_any_open = machines.any(|node| node.open() > 0);
-        // A baseline member does not report which messages are complete, only how many are open.
+        // A rival member does not report which messages are complete, only how many are open.
         let is_client_up = |number: u32| {
             let client = clients.get(number as usize);
             !workload.setup.is_rival && client.is_some_and(|client| is_in_core(*client))

@@ -36,7 +36,7 @@ pub struct Failover {
     pub new_ns: u64,
 }
 
-/// Returns the setup: two leaves and two spines, one group of three members. Each of four clients
+/// Returns the setup: three leaves and two spines, one group of three members. Each of four clients
 /// sends a message every 10 us and retransmits after 50 us. Coordinators probe every 20 us with a
 /// timeout of 100 us.
 pub fn failover_setup(seed: u64) -> Setup {

@@ -76,10 +76,10 @@ impl FaultEvent {
             Self::Links(_) => "faulty links",
             Self::Isolate(_) => "switch cut off",
             Self::IsolateMany(_) => "members cut off",
-            Self::CoordinatorLoss(_, Some(_)) => "coordinator cannot hear a member",
+            Self::CoordinatorLoss(_, Some(_)) => "coordinator loses a member's frames",
             Self::LeaseExpiry => "lease lost",
             Self::MemberLoss(_, filter) if *filter != PacketFilter::None => {
-                "members cannot hear others"
+                "members lose others' packets"
             }
             Self::MemberLoss(..)
             | Self::Reconnect(_)

@@ -17,7 +17,7 @@ const TOR: u8 = 2;
 pub struct Layout {
     /// Groups and clients.
     pub groups: Groups,
-    /// Coordinators.
+    /// The processes that coordinate.
     pub coordinators: Vec<ProcessId>,
     nodes: Vec<NodeId>,
 }

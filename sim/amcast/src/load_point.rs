@@ -125,15 +125,15 @@ impl LoadPoint {
         let end_ns = WARM_NS + MEASURE_NS;
         env.run_until(end_ns);
         assert_eq!(env.checker().descriptions(), &[] as &[String]);
-        // With the baseline all members deliver: use the last one.
+        // With the rival all members deliver: use the last one.
         let replica = env.deliveries().iter().map(|one| one.replica).max().unwrap_or_default();
         let here = env.deliveries().iter().filter(|one| one.replica == replica);
         let counted = here.filter(|one| one.at_ns >= WARM_NS && one.at_ns < end_ns);
         let mut latencies: Vec<u64> = counted.map(|one| one.at_ns - one.sent_ns).collect();
         latencies.sort_unstable();
         let at = |part: f64| {
-            let place = (latencies.len() as f64 * part) as usize;
-            latencies.get(place.min(latencies.len().saturating_sub(1))).copied().unwrap_or_default()
+            let index = (latencies.len() as f64 * part) as usize;
+            latencies.get(index.min(latencies.len().saturating_sub(1))).copied().unwrap_or_default()
         };
         let count = latencies.len() as f64;
         LoadResult {

@@ -15,8 +15,8 @@ pub const CAUGHT_BY_SEEDS: &[Mistake] = &[
     Mistake::ProposedTwice,
 ];
 
-/// Runs a seed with a bug, and returns the first violation found as text. An assertion is one in
-/// the machines.
+/// Runs a seed with a bug, and returns the first violation found as text. A failed assertion of a
+/// machine counts as a violation.
 ///
 /// The bug is selected for the whole process during the run, and deselected afterwards.
 pub fn first_violation(mistake: Option<Mistake>, seed: u64) -> Option<String> {

@@ -67,7 +67,7 @@ pub struct Setup {
     pub switch_link: LinkConfig,
     /// CPU cost of frames at hosts.
     pub cpu: CpuConfig,
-    /// Additional CPU cost in ns of each entry in a frame at hosts, for the baseline, whose frames
+    /// Additional CPU cost in ns of each entry in a frame at hosts, for the rival, whose frames
     /// carry many entries.
     pub entry_ns: u64,
     /// Whether hosts are the members and deliver themselves, as in PrimCast.

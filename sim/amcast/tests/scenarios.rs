@@ -17,7 +17,7 @@ fn setup(shape: Shape, messages: u32) -> Setup {
     Setup { groups: 2, clients: 2, load, ..setup }
 }
 
-fn settled(mut env: SimEnv) -> SimEnv {
+fn complete(mut env: SimEnv) -> SimEnv {
     assert_eq!(env.run_to_completion(100_000_000), None);
     env
 }
@@ -25,7 +25,7 @@ fn settled(mut env: SimEnv) -> SimEnv {
 #[test]
 fn total_order_and_equal_histories_on_every_fabric() {
     for shape in [leaf_spine(), Shape::testbed(), Shape::fat_tree(4).expect("a fabric")] {
-        let run = || settled(SimEnv::new(&setup(shape, 50)));
+        let run = || complete(SimEnv::new(&setup(shape, 50)));
         let (one, other) = (run(), run());
         assert_eq!(one.trace_hash(), other.trace_hash());
         assert_eq!(one.checker().sent(), 100);
@@ -38,8 +38,8 @@ fn total_order_and_equal_histories_on_every_fabric() {
 fn leaders_are_in_leaves_and_followers_in_spines() {
     let env = SimEnv::new(&setup(leaf_spine(), 1));
     let (hosts, layout) = (18, env.layout());
-    let at = |group: usize, place: usize| {
-        layout.node(layout.groups.groups[group].members[place]).0 - hosts
+    let at = |group: usize, index: usize| {
+        layout.node(layout.groups.groups[group].members[index]).0 - hosts
     };
     assert_eq!((at(0, 0), at(1, 0)), (0, 1));
     for group in 0..2 {
@@ -51,12 +51,12 @@ fn leaders_are_in_leaves_and_followers_in_spines() {
 
 #[test]
 fn crashed_leader_is_replaced_and_follower_not_needed() {
-    for (place, elections) in [(0, 1), (1, 0)] {
+    for (index, elections) in [(0, 1), (1, 0)] {
         let mut env = SimEnv::new(&setup(leaf_spine(), 60));
-        let member = env.layout().groups.groups[0].members[place];
+        let member = env.layout().groups.groups[0].members[index];
         env.schedule(300_000, FaultEvent::Member(member));
-        let env = settled(env);
-        assert_eq!(env.checker().elections(), elections, "member {place} crashed");
+        let env = complete(env);
+        assert_eq!(env.checker().elections(), elections, "member {index} crashed");
         assert_ne!(env.leader(0), Some(member));
         assert_eq!(env.leader(1), Some(env.layout().groups.groups[1].members[0]));
     }
@@ -68,7 +68,7 @@ fn switch_crash_disconnects_only_its_rack() {
     let leader = env.layout().groups.groups[0].members[0];
     let node = env.layout().node(leader);
     env.schedule(300_000, FaultEvent::Switch(node));
-    let env = settled(env);
+    let env = complete(env);
     assert_eq!(env.checker().elections(), 1);
     assert!(!env.is_alive(leader) && env.members().count() == 5);
     let dead = (0..env.layout().len() as u32).filter(|id| !env.is_alive(ProcessId(*id)));
@@ -82,7 +82,7 @@ fn crashed_coordinator_is_replaced() {
     let node = env.layout().node(first);
     env.schedule(250_000, FaultEvent::Host(node));
     env.schedule(300_000, FaultEvent::Member(leader));
-    let env = settled(env);
+    let env = complete(env);
     assert_eq!(env.checker().elections(), 1);
     let late = env.deliveries().iter().filter(|one| one.sent_ns > 300_000);
     assert!(late.count() > 20, "the group makes progress");
@@ -93,7 +93,7 @@ fn coordinator_that_receives_nothing_is_harmless() {
     let mut env = SimEnv::new(&setup(leaf_spine(), 60));
     let (first, leader) = (env.layout().coordinators[0], env.layout().groups.groups[0].members[0]);
     env.schedule(200_000, FaultEvent::CoordinatorLoss(first, Some(leader)));
-    let env = settled(env);
+    let env = complete(env);
     assert!(env.checker().elections() > 0);
     assert!(env.is_alive(leader) && env.leader(0) != Some(leader));
 }
@@ -105,7 +105,7 @@ fn replica_continues_from_state_of_another() {
     let node = env.layout().node(replica);
     env.schedule(200_000, FaultEvent::Host(node));
     env.schedule(600_000, FaultEvent::Restart(node));
-    let env = settled(env);
+    let env = complete(env);
     assert!(env.is_alive(replica));
     let late = env.deliveries().iter().filter(|one| one.replica == 1 && one.at_ns > 600_000);
     assert!(late.count() > 10, "the replica delivers again");
@@ -124,7 +124,7 @@ fn lagging_replica_does_not_delay_group() {
             let node = env.layout().node(env.layout().groups.groups[0].replicas[1]);
             env.schedule(200_000, FaultEvent::Pause(node, 400_000));
         }
-        let env = settled(env);
+        let env = complete(env);
         let of = |replica| env.deliveries().iter().filter(move |one| one.replica == replica);
         (of(0).map(|one| one.at_ns).max(), of(1).count())
     };
@@ -142,7 +142,7 @@ fn members_on_hosts_deliver_and_pay_cpu_time() {
         ..setup.clone()
     };
     let latency = |setup: &Setup| {
-        let env = settled(SimEnv::new(setup));
+        let env = complete(SimEnv::new(setup));
         let all = env.deliveries().iter().map(|one| one.at_ns - one.sent_ns);
         all.sum::<u64>() / env.deliveries().len() as u64
     };

@@ -38,7 +38,7 @@ fn holds(seed: u64) {
     // As it was found, before members were isolated in turn or received only some packets.
     let mut found = swarm.clone();
     found.setup.load.shift = None;
-    let deaf_at = |at: u64| {
+    let one_way_at = |at: u64| {
         let is_it = |(time, event): &&(u64, FaultEvent)| {
             *time == at
                 && matches!(event, FaultEvent::CoordinatorLoss(..) | FaultEvent::MemberLoss(..))
@@ -49,7 +49,7 @@ fn holds(seed: u64) {
         FaultEvent::IsolateMany(_) | FaultEvent::ReconnectMany(_) | FaultEvent::MemberLoss(..) => {
             false
         }
-        FaultEvent::CoordinatorLoss(..) => deaf_at(*at) == 1,
+        FaultEvent::CoordinatorLoss(..) => one_way_at(*at) == 1,
         _ => true,
     });
     for swarm in [swarm, found] {

@@ -8,9 +8,9 @@ use crate::gate::PacketSource;
 /// All traffic sources of a host.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct HostTraffic {
-    /// TCP.
+    /// The TCP connections of the host.
     pub stack: Stack,
-    /// Pings.
+    /// The pings that the host sends.
     pub pinger: Pinger,
     /// Raw frames.
     pub raw: RawTraffic,

@@ -124,7 +124,7 @@ pub struct Setup {
     pub congestion_control: CongestionControl,
     /// TCP flows.
     pub flows: Vec<Flow>,
-    /// Pings.
+    /// The pings, each between two hosts.
     pub pings: Vec<Ping>,
     /// Raw frames.
     pub offer: Option<OfferedLoad>,

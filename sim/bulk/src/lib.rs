@@ -18,7 +18,7 @@
 //!
 //! # Invariants
 //! - Equal setups give equal histories.
-//! - Every byte delivered is compared with what was sent (K).
+//! - Every byte delivered is compared with what was sent (invariant K of `protocol/bulk`).
 
 #![forbid(unsafe_code)]
 

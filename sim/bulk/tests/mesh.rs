@@ -49,10 +49,10 @@ fn mean_slack_is_about_two_steps() {
 #[test]
 fn slow_link_costs_pipeline_little_and_chain_half() {
     let slow = Some((0, 1, HALF_RATE));
-    let rate_kept = |mesh: Mesh| steps(&mesh) / steps(&Mesh { slow, ..mesh.clone() });
+    let rate_share = |mesh: Mesh| steps(&mesh) / steps(&Mesh { slow, ..mesh.clone() });
     let even = mesh(64, 128);
     let chain = Mesh { algorithm: Algorithm::Plain(Plain::Chain), ..mesh(8, 128) };
-    let (pipeline, chain) = (rate_kept(even), rate_kept(chain));
+    let (pipeline, chain) = (rate_share(even), rate_share(chain));
     assert!(pipeline > 0.95, "{pipeline}");
     assert!((0.45..0.55).contains(&chain), "{chain}");
 }

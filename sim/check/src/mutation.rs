@@ -41,8 +41,9 @@ fn run_mutations(
     missed
 }
 
-/// Limit on the seeds that are tried for a mistake with a known seed. The known seed may stop to
-/// detect the mistake when a machine changes, and a seed that fails without it does not count.
+/// Limit on the seeds that are tried for a mistake with a known seed. After a change of a machine
+/// the known seed may no longer detect the mistake, and a seed that fails without the mistake does
+/// not count.
 const KNOWN_SEEDS_MAX: usize = 40;
 
 /// Tries each mistake from the seed on that is known to detect it. `is_applicable` returns whether

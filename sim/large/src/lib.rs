@@ -6,18 +6,18 @@
 //! virtual switch; with a controller, the last host runs it.
 //!
 //! ```
-//! use onepipe_sim_large::{Scattering, Setup, World};
+//! use onepipe_sim_large::{Scattering, Setup, SimEnv};
 //! use onepipe_topology::Shape;
 //!
 //! let large = Scattering::new(100_000, 0, vec![1, 2, 3], 1 << 20);
-//! let story = World::new(Setup { scatterings: vec![large], ..Setup::new(Shape::testbed(), 4) })
-//!     .run(1_000_000);
-//! assert!((1..4).all(|process| story.delivered[process].len() == 1));
+//! let setup = Setup { scatterings: vec![large], ..Setup::new(Shape::testbed(), 4) };
+//! let report = SimEnv::new(setup).run(1_000_000);
+//! assert!((1..4).all(|process| report.delivered[process].len() == 1));
 //! ```
 //!
 //! # Invariants
 //! - Equal setups give equal histories.
-//! - Every delivered byte is compared with the one sent (K).
+//! - Every delivered byte is compared with the one sent (invariant K of `protocol/bulk`).
 
 #![forbid(unsafe_code)]
 

@@ -44,11 +44,11 @@ impl Machine for Forwarder {
         let Ok((header, opcode)) = parse_header(frame) else { return Verdict::Dropped };
         if opcode == Opcode::Slot
             && self.route.next(header.dst()) == Some(NextHop::Up)
-            && let Some(way) =
+            && let Some(path) =
                 frame.get(HEADER_LEN..).and_then(|payload| Slot::next_link(payload, self.nth))
         {
             let uplinks = PortRange::new(Port(self.ports.lower), self.ports.upper);
-            return Verdict::Forward(uplinks.nth(way.into()));
+            return Verdict::Forward(uplinks.nth(path.into()));
         }
         let port = self.port(header.src(), header.dst(), header.psn());
         port.map_or(Verdict::Dropped, Verdict::Forward)

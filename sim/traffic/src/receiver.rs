@@ -18,11 +18,11 @@ pub(crate) struct Receiver {
     pub bytes: u64,
     /// Parts received out of order, with their lengths.
     early: BTreeMap<u64, u32>,
-    /// Packets not acknowledged.
+    /// Number of packets received since the last acknowledgement.
     unacked: u32,
     /// Whether the last packet was marked.
     was_marked: bool,
-    /// When they are acknowledged at the latest.
+    /// Deadline of the next acknowledgement, if packets are unacknowledged.
     pub due: Option<Mono>,
     /// An acknowledgement is queued.
     pub is_waiting: bool,

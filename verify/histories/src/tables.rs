@@ -15,7 +15,7 @@ const BATCHES: u32 = 400;
 const MULTIPLIER: u32 = 1_664_525;
 const INCREMENT: u32 = 1_013_904_223;
 
-/// Returns the cases of all three.
+/// Returns the cases of golden frames, grants and schedules.
 pub fn cases() -> Vec<Case> {
     let mut cases = vec![Case::new("golden frames".to_owned(), golden_frames)];
     for (name, policy) in

@@ -81,7 +81,7 @@ fn families_never_import_each_other() {
         ("transport/shm", "sim/engine"),
         ("apps/kv", "sim/check"),
     ] {
-        assert!(refusals(from, to)[0].contains("worlds"), "{from} {to}");
+        assert!(refusals(from, to)[0].contains("families"), "{from} {to}");
     }
 }
 

@@ -29,7 +29,8 @@ enum Without {
     Skips,
 }
 
-/// Set for tests when `--no-install` was given: those that need a missing tool skip themselves.
+/// Environment variable that is set for tests with `--no-install`: tests that need a missing tool
+/// skip themselves.
 pub const NO_INSTALL: &str = "ONEPIPE_NO_INSTALL";
 
 /// The command that installs a Debian package.

@@ -1,7 +1,8 @@
 //! Files of one crate that import each other: one of the two holds what belongs to the other.
 //!
-//! A module and the modules directly below it are one room: a child may add methods to its parent's
-//! type. Paths are resolved through `use` declarations and re-exports, as far as their text shows.
+//! A module and the modules directly below it count as one unit: a child may add methods to its
+//! parent's type. Paths are resolved through `use` declarations and re-exports, as far as their
+//! text shows.
 
 use std::collections::{BTreeMap, BTreeSet};
 

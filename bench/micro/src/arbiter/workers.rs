@@ -1,6 +1,6 @@
 //! The worker pool of an arbiter without its control plane over the network: one core keeps the
-//! demand table and builds schedules, the others allocate timeslots (docs/design/arbiter.md, "How do
-//! several cores give out what one would?").
+//! demand table and builds schedules, the others allocate timeslots (docs/design/arbiter.md,
+//! "How do several cores give out what one would?").
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};

@@ -35,7 +35,8 @@ impl EtcdStore {
         }
         let [written, current_epoch, current_generation] = pairs(&value);
         if written.is_some() {
-            // By an attempt whose answer was lost, before the epoch or the generation was over.
+            // An attempt whose answer was lost has written the record, before the epoch or the
+            // generation was over.
             return Ok(true);
         }
         let (current_epoch, _) = number(current_epoch.as_ref()).map_err(StoreError::Failed)?;
@@ -157,7 +158,7 @@ impl EtcdStore {
             return Err(self.mark_deposed());
         }
         self.term_of(epoch)?.generation = current_generation;
-        // By an attempt whose answer was lost.
+        // An attempt whose answer was lost may have made it current.
         Ok(current_generation == new)
     }
 

@@ -19,7 +19,7 @@ use onepipe_wire::{AMCAST_LEN, Amcast, Frame, HEADER_LEN, Header, Opcode, seal};
 pub use plan::{FrameFault, Plan, Rng, Step};
 
 pub const DELAY_NS: u64 = 5_000;
-/// Delay of late frames.
+/// Delay of a delayed frame, ns.
 const LATE_NS: u64 = 160_000;
 /// Duration of the fault phase, and time by which all must have recovered.
 const FAULTS_NS: u64 = 8_000_000;

@@ -59,9 +59,9 @@ pub fn histories() -> impl Strategy<Value = History> {
         prop_oneof![Just(1u64), 1u64..80_000],
     );
     let members = 0..2 * MEMBERS as u32;
-    let silence = (prop::collection::vec((members.clone(), members), 0..8), 0u64..1_000_000);
-    (who, what, network, silence).prop_map(
-        |((seed, shape, elected, first, window), (elected_at, sends, crash), network, silence)| {
+    let timeout = (prop::collection::vec((members.clone(), members), 0..8), 0u64..1_000_000);
+    (who, what, network, timeout).prop_map(
+        |((seed, shape, elected, first, window), (elected_at, sends, crash), network, timeout)| {
             let candidates = SHAPES[shape].1;
             History {
                 seed,
@@ -75,8 +75,8 @@ pub fn histories() -> impl Strategy<Value = History> {
                 lose_percent: network.0,
                 repeat_percent: network.1,
                 jitter_ns: network.2,
-                blocked_links: silence.0,
-                blocked_until: silence.1,
+                blocked_links: timeout.0,
+                blocked_until: timeout.1,
             }
         },
     )

@@ -93,8 +93,8 @@ fn frame(script: &mut Script<'_>, own: u32, now: Now) -> Vec<u8> {
     let has_message = matches!(opcode, Opcode::Start | Opcode::Prop);
     for _ in 0..if has_message { 1 } else { 1 + script.below(3) } {
         let body = body(script, src);
-        let room = &mut bytes[HEADER_LEN + length..];
-        length += body.write(room).expect("the buffer fits the frame");
+        let space = &mut bytes[HEADER_LEN + length..];
+        length += body.write(space).expect("the buffer fits the frame");
     }
     if has_message {
         length += script.below(40) as usize * 5;
@@ -206,8 +206,8 @@ fn member(script: &mut Script<'_>) {
         while member.poll_event().is_some() {}
         assert!(member.epoch() >= epoch && member.barrier() >= barrier);
         (epoch, barrier) = (member.epoch(), member.barrier());
-        let room = member.config().groups.open_max() + member.config().history;
-        assert!(member.open() <= room as u64);
+        let space = member.config().groups.open_max() + member.config().history;
+        assert!(member.open() <= space as u64);
     });
 }
 

@@ -72,12 +72,12 @@ impl Grants {
     }
 }
 
-/// Where the flows go that a batch has visited.
+/// Lists that receive the flows that a batch has visited.
 pub(super) struct Outputs<'a> {
     /// Flows without a timeslot left in this batch, passed to the next batch. Final, as a taken
     /// timeslot is never freed.
     pub forwarded: &'a mut Flows,
-    /// A subset of those that goes to the end of the list.
+    /// A subset of the forwarded flows that goes to the end of the list.
     pub tail: Tail<'a>,
     /// Flows that got timeslots and want more.
     pub requeued: &'a mut Flows,
@@ -85,9 +85,10 @@ pub(super) struct Outputs<'a> {
     pub done: &'a mut Flows,
 }
 
-/// Which flows go to the end of the list instead of to their place.
+/// Which flows go to the end of the list instead of to their position.
 pub(super) enum Tail<'a> {
-    /// None. Flows that pass the filter and then find nothing follow those filtered with them.
+    /// None. A flow that passes the filter and finds no timeslot follows those of its chunk that
+    /// were filtered out.
     None,
     /// Flows that passed the filter and then lost their timeslots to a flow just before them; the
     /// others keep their order.

@@ -45,12 +45,12 @@ pub struct DemandTable {
     reported: u64,
     /// Drained flows that came back, by batch.
     returned: Vec<Flows>,
-    /// Total number of these.
+    /// Total number of flows in `returned`.
     returned_count: u32,
     /// For each endpoint the first batch since its demand was reset; results of earlier batches are
     /// ignored for it.
     reset_at: Vec<u64>,
-    /// The highest of those.
+    /// The highest entry of `reset_at`.
     last_reset: u64,
 }
 
@@ -307,8 +307,8 @@ impl DemandTable {
     }
 
     /// Accounts for the result of a batch: `granted` timeslots were granted, `dropped` belonged to
-    /// endpoints that were reset. Takes the flows in `drained`. Results are reported in the order of
-    /// the batches.
+    /// endpoints that were reset. Takes the flows in `drained`. Results are reported in the order
+    /// of the batches.
     pub fn on_batch(&mut self, granted: u32, dropped: u64, drained: &mut Flows) {
         self.wanted -= u64::from(granted) + dropped;
         let returned_count = self.returned.len().max(1) as u64;

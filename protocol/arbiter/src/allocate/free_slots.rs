@@ -29,7 +29,7 @@ pub(super) struct FreeSlots {
     /// Grants since the last update may have changed `marks`.
     is_stale: bool,
     /// The SIMD partition kernel, if the CPU supports it. The result is the same without.
-    sieve: Option<PartitionKernel>,
+    kernel: Option<PartitionKernel>,
 }
 
 impl FreeSlots {
@@ -44,7 +44,7 @@ impl FreeSlots {
             to: words(),
             marks: [BitTable::NONE; 2],
             is_stale: true,
-            sieve: PartitionKernel::detect().filter(|_| nodes <= BitTable::NUMBERS),
+            kernel: PartitionKernel::detect().filter(|_| nodes <= BitTable::NUMBERS),
         }
     }
 
@@ -63,7 +63,7 @@ impl FreeSlots {
     /// Disables CPU-specific instructions.
     #[cfg(test)]
     pub fn disable_simd(&mut self) {
-        self.sieve = None;
+        self.kernel = None;
     }
 
     /// Writes those of `flows` with free timeslots at both ends to `open` and returns their number.
@@ -80,17 +80,17 @@ impl FreeSlots {
         yielded: &mut Flows,
     ) -> usize {
         let outputs = [open, forwarded.spare_mut(), yielded.spare_mut()];
-        let [open_count, forwarded_count, yielded_count] = match self.sieve {
-            Some(sieve) => {
+        let [open_count, forwarded_count, yielded_count] = match self.kernel {
+            Some(kernel) => {
                 let [first, second] = &mut self.marks;
                 if self.is_stale {
-                    sieve.mark(&self.from[..self.nodes], first);
-                    sieve.mark(&self.to[..self.nodes], second);
+                    kernel.mark(&self.from[..self.nodes], first);
+                    kernel.mark(&self.to[..self.nodes], second);
                     self.is_stale = false;
                 }
                 let mesh =
                     PartitionTables { first, second, exempt: Flow::NO_YIELD, step: Flow::YIELD };
-                sieve.partition(Flow::words(flows), mesh, outputs.map(Flow::words_mut))
+                kernel.partition(Flow::words(flows), mesh, outputs.map(Flow::words_mut))
             }
             None => self.partition_portable(flows, outputs),
         };

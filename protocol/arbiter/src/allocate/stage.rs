@@ -12,10 +12,10 @@ use crate::timeslot::Timeslot;
 use crate::{Config, ConfigError, Policy};
 
 //= spec/arbiter.md#R13
-/// Allocates one batch after another. Flows that it cannot serve go to the stage of the next batch
-/// one by one, and finally, so that the next batch starts before this one has ended: several stages
-/// on several cores form a pipeline (`docs/design/arbiter.md`, "How do several cores give out what
-/// one would?").
+/// Allocates one batch after another. A flow that it cannot serve is forwarded to the stage of the
+/// next batch at once, and does not come back. So the next batch starts before this one has ended:
+/// several stages on several cores form a pipeline (`docs/design/arbiter.md`, "How do several cores
+/// give out what one would?").
 ///
 /// The order of calls for each batch is `forget` for endpoints reset since the last batch, `begin`,
 /// `offer` for the flows that the last batch has forwarded, in their order, `admit` for new flows,
@@ -101,14 +101,14 @@ impl Stage {
         if !self.has_forgotten {
             return self.admit(flows, forwarded);
         }
-        let is_kept = |forgotten: &[u64], flow: &Flow| {
+        let is_retained = |forgotten: &[u64], flow: &Flow| {
             let bits = u64::BITS as usize;
             forgotten[flow.src() / bits] >> (flow.src() % bits) & 1 == 0
         };
         let mut rest = flows;
         while let Some(first) = rest.first() {
-            let keep_run = is_kept(&self.forgotten, first);
-            let end = rest.iter().position(|flow| is_kept(&self.forgotten, flow) != keep_run);
+            let keep_run = is_retained(&self.forgotten, first);
+            let end = rest.iter().position(|flow| is_retained(&self.forgotten, flow) != keep_run);
             let (run, tail) = rest.split_at(end.unwrap_or(rest.len()));
             if keep_run {
                 self.admit(run, forwarded);

@@ -22,7 +22,7 @@ pub(super) struct SlotGrant {
     pub path: u8,
 }
 
-/// The granted timeslots around the present, each at its number modulo their count.
+/// The granted timeslots around the present, each at its number modulo the number of entries.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct SlotCalendar {
     entries: Vec<SlotGrant>,

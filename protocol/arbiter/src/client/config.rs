@@ -17,8 +17,8 @@ pub(crate) const LENGTH_BYTES: usize = 2;
 pub struct Labels {
     /// Number of switches before the first one that chooses: 0 if the endpoint's link leads to it.
     pub first: u8,
-    /// Upper links of that switch; 0 if switches ignore labels. Path `p` takes link `p` modulo this
-    /// number there, and the quotient at the next switch up.
+    /// Upper links of that switch; 0 if switches ignore labels. Path `p` takes link `p % uplinks`
+    /// there, and link `p / uplinks` at the next switch up.
     pub uplinks: u8,
     /// Endpoints per pod; a path between them does not leave the pod. 0: one pod.
     pub pod_nodes: u32,
@@ -30,7 +30,7 @@ pub struct Labels {
 }
 
 impl Labels {
-    /// Switches choose as for other frames.
+    /// No labels: switches choose the links, as for other frames.
     pub const NONE: Self = Self::new(0, 0);
 
     /// Creates labels for a fabric without parallel links and pods.
@@ -61,7 +61,7 @@ impl Labels {
             [up, above, spine, up % parallel_links]
         };
         let first = usize::from(self.first);
-        label.iter_mut().skip(first).zip(bytes).for_each(|(byte, way)| *byte = way);
+        label.iter_mut().skip(first).zip(bytes).for_each(|(byte, path)| *byte = path);
         label
     }
 }

@@ -10,22 +10,21 @@ mod config;
 mod loss;
 mod queue;
 mod request;
+mod slot;
 
 use alloc::vec::Vec;
 
-use onepipe_base::{
-    Incarnation, Machine, Mono, Now, Port, ProcessId, Timestamp, Transmit, Verdict,
-};
+use onepipe_base::{Machine, Mono, Now, Port, ProcessId, Transmit, Verdict};
 use onepipe_wire::{
-    Drops, Fcp, FcpForm, FcpGrant, FcpPart, FcpTotal, Frame, HEADER_LEN, NO_PATH, Opcode,
-    SLOT_HEADER_LEN, Slot, SlotPackets,
+    Drops, Fcp, FcpForm, FcpGrant, FcpPart, FcpTotal, Frame, HEADER_LEN, NO_PATH, Opcode, Slot,
+    SlotPackets,
 };
 
 use crate::clock::expand;
 use crate::fcp::{FrameAddress, PacketVerdict, Session, seal_frame};
 use crate::ring::Ring;
-use crate::{ConfigError, SlotClock, Timeslot};
-use calendar::{Refused, SlotCalendar, SlotGrant};
+use crate::{ConfigError, SlotClock};
+use calendar::{SlotCalendar, SlotGrant};
 use loss::LossDetector;
 use queue::{Cells, Queue};
 use request::Requester;
@@ -42,7 +41,7 @@ const REPORT_NS: u64 = 200_000;
 pub enum ClientEvent {
     /// This arbiter is asked from now on.
     ArbiterChanged(ProcessId),
-    /// An arbiter cannot serve this endpoint. Reported once, until that is over or changes.
+    /// An arbiter rejects this endpoint's settings. Reported when that begins and when it changes.
     TermsMismatch(TermsMismatch),
 }
 
@@ -65,7 +64,7 @@ pub struct ClientStats {
     pub granted: u64,
     /// Granted timeslots in which no packet waited.
     pub idle: u64,
-    /// Granted timeslots that had begun too long ago when the grant arrived, or could be used.
+    /// Granted timeslots that had begun too long ago on arrival of the grant or when it was used.
     pub late: u64,
     /// Granted timeslots that were too far ahead.
     pub ahead: u64,
@@ -220,7 +219,8 @@ impl Client {
     }
 
     //= spec/arbiter.md#R21
-    /// Restarts all totals from what waits. Granted timeslots stay valid.
+    /// Restarts all totals at zero and requests timeslots for the waiting packets. Granted
+    /// timeslots stay valid.
     fn on_reset(&mut self) {
         self.stats.resets += 1;
         self.request.forget();
@@ -331,19 +331,6 @@ impl Client {
         }
     }
 
-    fn park(&mut self, present: Timeslot, slot: Timeslot, what: SlotGrant) {
-        let counter = match self.calendar.park(present, slot, what) {
-            Ok(()) => {
-                self.destinations[usize::from(what.dst)].pending_grants += 1;
-                &mut self.stats.granted
-            }
-            Err(Refused::Late) => &mut self.stats.late,
-            Err(Refused::Ahead) => &mut self.stats.ahead,
-            Err(Refused::Duplicate) => &mut self.stats.duplicate,
-        };
-        *counter += 1;
-    }
-
     /// Handles a frame that was parsed.
     pub(crate) fn on_frame(&mut self, now: Now, frame: &Frame<'_>) -> Verdict {
         self.on_now(now);
@@ -355,18 +342,6 @@ impl Client {
         }
     }
 
-    fn on_slot(&mut self, now: Now, frame: &Frame<'_>) -> Verdict {
-        let src = frame.header.src();
-        let Ok((slot, _)) = Slot::parse(frame.payload) else { return self.drop_frame() };
-        if src.0 >= self.config.nodes {
-            return self.drop_frame();
-        }
-        self.stats.slots_received += 1;
-        let incarnation: Incarnation = frame.header.incarnation();
-        self.losses.on_slot(now.mono, (src.0 as u16, incarnation), frame.header.psn().0, &slot);
-        Verdict::Consumed
-    }
-
     fn drop_frame(&mut self) -> Verdict {
         self.stats.dropped += 1;
         Verdict::Dropped
@@ -374,39 +349,6 @@ impl Client {
 
     fn address(&self, dst: ProcessId) -> FrameAddress {
         FrameAddress { src: self.config.process, incarnation: self.config.incarnation, dst }
-    }
-
-    /// Writes a frame for a timeslot that has begun.
-    fn poll_slot(&mut self, now: Now, buffer: &mut [u8]) -> Option<usize> {
-        let present = self.clock.at(now.sync);
-        while let Some((slot, what, is_late)) = self.calendar.take(present) {
-            let to = &mut self.destinations[usize::from(what.dst)];
-            to.pending_grants -= 1;
-            if is_late {
-                self.stats.late += 1;
-                self.set_demand(what.dst);
-                continue;
-            }
-            let front = HEADER_LEN + SLOT_HEADER_LEN;
-            let Some(bytes) = self.cells.take(&mut to.queue, &mut buffer[front..]) else {
-                // Nothing waits, so nothing is requested in its place.
-                self.stats.idle += 1;
-                continue;
-            };
-            let (number, earlier) = (to.sent, to.earlier);
-            to.sent = number.wrapping_add(1);
-            //= spec/arbiter.md#R31
-            to.earlier = [what.path, earlier[0], earlier[1]];
-            let pair = (self.config.process.0, u32::from(what.dst));
-            let label = self.config.labels.label(what.path, pair);
-            let slot = Slot { label, timeslot: slot.0 as u32, path: what.path, earlier };
-            slot.write(&mut buffer[HEADER_LEN..]).expect("the frame length was checked by new");
-            self.stats.slots_sent += 1;
-            let address = self.address(ProcessId(u32::from(what.dst)));
-            let what = (Opcode::Slot, address, number);
-            return Some(seal_frame(buffer, what, now, SLOT_HEADER_LEN + bytes));
-        }
-        None
     }
 
     /// Writes a control packet, a watchdog for an outdated arbiter, or a loss report.
@@ -439,13 +381,6 @@ impl Client {
     fn report_due(&self) -> Option<Mono> {
         let next = self.reported.map_or(Mono::from_ns(0), |last| last.after_ns(REPORT_NS));
         self.losses.has_reports().then_some(next)
-    }
-
-    /// Returns the time at which the next granted timeslot begins.
-    fn slot_due(&self) -> Option<Mono> {
-        let (slot, now): (Timeslot, Now) = (self.calendar.next()?, self.last?);
-        let sync: Timestamp = now.sync;
-        Some(self.clock.mono(now, sync, slot))
     }
 }
 

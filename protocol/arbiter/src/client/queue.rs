@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn small_packets_share_a_cell_and_order_is_kept() {
+    fn small_packets_share_a_cell_in_order() {
         let mut cells = Cells::new(3, 10);
         let (mut one, mut other) = (Queue::EMPTY, Queue::EMPTY);
         let mut append_to_cell = |queue: &mut Queue, packet: &[u8]| cells.append(queue, packet, 2);

@@ -10,8 +10,8 @@ use super::config::{CONTROL_BURST, ClientConfig, TermsMismatch};
 use crate::fcp::{DESTINATIONS_MAX, DestinationSet, PacketVerdict, Session, WINDOW};
 use crate::ring::Ring;
 
-/// Maximum number of timeslots requested and not granted per destination: half of what tells a
-/// growing 16-bit total from a decreasing one.
+/// Maximum number of timeslots requested and not granted per destination: half of the
+/// distance at which a growing 16-bit total looks like a decreasing one.
 const WANTED_MAX: u32 = 1 << 14;
 /// Interval at which totals are repeated while they are not granted, ns: the arbiter may have had
 /// no space for the demand, or its grant was lost.

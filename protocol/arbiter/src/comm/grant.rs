@@ -8,7 +8,7 @@ use crate::fcp::{DESTINATIONS_MAX, DestinationSet, FrameAddress, Session, seal_f
 use crate::timeslot::BATCH_SLOTS_MAX;
 use crate::{Paths, Routes, Schedule, Timeslot};
 
-/// Interval, in packets, of reports to an endpoint how early its requests arrive.
+/// Interval, in packets, at which an endpoint is sent how early its requests arrive.
 const EARLY_INTERVAL: u32 = 16;
 
 impl Comm {

@@ -81,9 +81,9 @@ impl GrantQueue {
             self.grants[usize::from(self.first)].destinations().for_each(&mut wasted);
             self.pop();
         }
-        let place = usize::from(self.first + self.count) % ROWS_MAX;
+        let index = usize::from(self.first + self.count) % ROWS_MAX;
         self.count += 1;
-        let row = &mut self.grants[place];
+        let row = &mut self.grants[index];
         (row.start, row.pending) = (start, 0);
         (row, 0)
     }

@@ -106,7 +106,7 @@ pub struct ArbiterStats {
     pub lost: u64,
     /// Times that a link or path was found to lose packets, and avoided.
     pub faults: u64,
-    /// Times that one was used again, to find out whether it still does.
+    /// Times that an avoided link or path was used again, to test whether it still loses packets.
     pub retries: u64,
     /// Times that this arbiter became the primary.
     pub takeovers: u64,

@@ -1,8 +1,8 @@
 //! The control plane of an arbiter: sessions, election, batch schedule and fault isolation. The
 //! allocation itself runs elsewhere, perhaps on other cores.
 
+mod batch_scheduler;
 mod config;
-mod scheduler;
 
 use onepipe_base::{Incarnation, Machine, Mono, Now, Port, ProcessId, Transmit, Verdict};
 use onepipe_wire::{Drops, Frame, HEADER_LEN, Opcode, WATCHDOG_LEN, Watchdog};
@@ -16,11 +16,11 @@ use crate::{
     Comm, CommConfig, CommStats, CorePaths, Demand, Routes, Schedule, SlotClock, Timeslot,
 };
 
+pub use batch_scheduler::{BatchScheduler, ScheduledBatch};
 pub use config::{ArbiterConfig, ArbiterError, ArbiterEvent, ArbiterStats};
-pub use scheduler::{BatchScheduler, ScheduledBatch};
 
-/// Maximum number of demands per batch: sixteen for each endpoint where there are most. More wait
-/// for the next batch.
+/// Maximum number of demands per batch: sixteen per endpoint with 4,096 endpoints. Further demands
+/// wait for the next batch.
 const BATCH_DEMANDS_MAX: u32 = 1 << 16;
 /// Capacity of the command queue. A driver that lets it fill up has stopped.
 const COMMANDS_MAX: usize = 256;
@@ -276,7 +276,7 @@ impl ControlPlane {
         self.plan_next_batch(now);
     }
 
-    /// Sets the time of the next batch; with too many in flight that is when one is granted.
+    /// Sets the due time of the next batch; none while the maximum number of batches is in flight.
     fn plan_next_batch(&mut self, now: Now) {
         let due = self.scheduler.due();
         self.batch_due = due.map(|due| self.clock.mono(now, now.sync, due));

@@ -25,14 +25,14 @@ const RTO_MAX_NS: u64 = RTO_MIN_NS << 6;
 pub(crate) enum PacketVerdict {
     /// In step. `is_new_session`: it carries a new reset, so all totals restart at zero.
     Accepted { is_new_session: bool },
-    /// In step, but received before or too old to tell, or ambiguous because a later packet has
+    /// In step, but received before or too old to be known, or ambiguous because a later packet has
     /// overtaken it.
     Duplicate,
     /// Carries a reset that is older than the last one, or far from the local clock.
     Stale,
     /// There is no session.
     NoSession,
-    /// The check is wrong. `is_burst`: so many were that a reset is due.
+    /// The check is wrong. `is_burst`: the number of such packets requires a reset.
     OutOfStep { is_burst: bool },
 }
 

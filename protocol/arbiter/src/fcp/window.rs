@@ -27,7 +27,7 @@ impl ReceiveWindow {
         (sequence.wrapping_sub(self.highest) as i32) < 0
     }
 
-    /// Records a packet. Returns whether it is new, as far as the window tells.
+    /// Records a packet. Returns whether it is new, as far as the window reaches.
     pub fn record(&mut self, sequence: u32) -> bool {
         let ahead = sequence.wrapping_sub(self.highest) as i32;
         if ahead > 0 {

@@ -52,7 +52,7 @@ impl Layout {
         [self.racks, spines][tier] as usize
     }
 
-    /// Returns the number of links of each.
+    /// Returns the number of links of each rack, or of each spine.
     pub fn links(&self, tier: usize) -> usize {
         [self.rack_links, self.tree.map_or(0, |tree| tree.spine_links)][tier] as usize
     }

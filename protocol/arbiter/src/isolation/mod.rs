@@ -22,12 +22,13 @@ use crate::timeslot::BATCH_SLOTS_MAX;
 use layout::{Crossings, Layout, TIERS};
 use reports::{Report, Reports};
 
-/// Losses are evaluated over two windows. A window lasts at least this long, ns...
+/// Minimum length of an evaluation window, ns. Losses are evaluated over two windows; a window is
+/// as long as the largest of this and the two lengths below.
 const WINDOW_NS_MIN: u64 = 1_000_000;
-/// ... and this number of timeslots, which at 10 Gbit/s is as long; fewer packets of a link are not
-/// significant...
+/// Minimum length of an evaluation window, in timeslots: 1 ms at 10 Gbit/s. Fewer packets of a link
+/// are not significant.
 const WINDOW_SLOTS: u64 = 800;
-/// ... and this number of leads, as a lost packet was granted a lead earlier.
+/// Minimum length of an evaluation window, in leads, as a lost packet was granted a lead earlier.
 const WINDOW_LEADS: u64 = 2;
 /// Minimum number of lost packets of a faulty link.
 const LOST_MIN: u32 = 6;
@@ -35,12 +36,13 @@ const LOST_MIN: u32 = 6;
 const LOST_ONE_IN: u32 = 64;
 /// Minimum interval of evaluations, ns. One takes about 5 us if all endpoints report losses.
 const CHECK_INTERVAL_NS: u64 = 100_000;
-/// Time during which losses on a link that is avoided may still be reported, ns: at least this...
+/// Minimum time during which losses on an avoided link may still be reported, ns.
 const GRACE_NS_MIN: u64 = 2_000_000;
-/// ... or the lead, two batches and this for the report.
+/// Time for the report of a loss, ns. Losses may be reported for the lead, two batches and this
+/// time, if that is longer than the minimum.
 const GRACE_REPORT_NS: u64 = 1_000_000;
 /// A link is tried again after this number of grace times, at least 10 ms. The time doubles each
-/// time that it still loses packets, up to a second.
+/// time that the link still loses packets, up to [`RETRY_MAX_NS`].
 const RETRY_GRACES: u64 = 5;
 const RETRY_MAX_NS: u64 = 1_000_000_000;
 /// Maximum number of faults that are remembered.
@@ -112,7 +114,7 @@ struct KnownFault {
     fault: Fault,
     /// When it was last found.
     at: Mono,
-    /// When an avoided one is tried again; when one that is tried is forgotten.
+    /// When an avoided link or path is tried again, or a fault under trial is dropped.
     due: Mono,
     wait_ns: u64,
     is_avoided: bool,

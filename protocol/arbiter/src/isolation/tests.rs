@@ -191,7 +191,7 @@ fn few_or_old_losses_are_ignored() {
 
 /// The testbed with one more pod: six racks of eight in three pods, with two spines of eight upper
 /// links each. With only two pods a packet goes up and down through links of equal numbers, which
-/// could not be told apart.
+/// could not be distinguished.
 const TREE: Tree =
     Tree { nodes: 48, rack_nodes: 8, pod_racks: 2, rack_links: 8, spines: 2, spine_links: 8 };
 

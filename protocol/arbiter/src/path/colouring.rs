@@ -47,13 +47,13 @@ impl Edge {
 pub(super) struct Colouring {
     free: [Vec<u64>; 2],
     usable: Vec<u64>,
-    /// Start of each rack's outgoing edges, and the end of the last rack's. Edges without a colour
-    /// at first follow, of any rack.
+    /// Start of each rack's outgoing edges, and the end of the last rack's. The initially
+    /// uncoloured edges of all racks follow.
     begins: Vec<u16>,
     /// The incoming edge of each rack by colour, valid only for taken colours. Outgoing edges of a
     /// rack are few and contiguous, so they are searched linearly.
     entering: Vec<[u16; 64]>,
-    /// The edges recoloured for the last one placed.
+    /// The edges recoloured for the edge that was coloured last.
     chain: Vec<u16>,
 }
 
@@ -105,19 +105,19 @@ impl Colouring {
         }
     }
 
-    /// Returns the edges recoloured for the last one placed.
+    /// Returns the edges recoloured for the edge that was coloured last.
     pub fn changed(&self) -> &[u16] {
         &self.chain
     }
 
     /// Colours the edge at `at`, and recolours others if necessary. Returns false if impossible.
-    pub fn place(&mut self, edges: &mut [Edge], at: usize, flips: &mut u64) -> bool {
+    pub fn colour_edge(&mut self, edges: &mut [Edge], at: usize, flips: &mut u64) -> bool {
         self.chain.clear();
         let edge = edges[at];
         let (from, to) = (edge.rack(LEAVES), edge.rack(ENTERS));
         let free = self.free[LEAVES][from] & self.free[ENTERS][to];
         if free == 0 {
-            return self.place_by_flip(edges, at, flips);
+            return self.colour_by_flip(edges, at, flips);
         }
         self.assign_colour(edges, at, free.trailing_zeros());
         true
@@ -135,12 +135,12 @@ impl Colouring {
 
     /// Colours an edge whose ends have no free colour in common: frees a colour of the first end at
     /// the second by swapping it with another one along an alternating path.
-    fn place_by_flip(&mut self, edges: &mut [Edge], at: usize, flips: &mut u64) -> bool {
+    fn colour_by_flip(&mut self, edges: &mut [Edge], at: usize, flips: &mut u64) -> bool {
         edges[at].set_colour(COLOURLESS);
         let (from, to) = (edges[at].rack(LEAVES), edges[at].rack(ENTERS));
         // Restricted to colours that the other end can use.
         let mut ours = self.free[LEAVES][from] & self.usable[to];
-        if self.place_by_one(edges, at, ours) {
+        if self.colour_by_one(edges, at, ours) {
             *flips += 1;
             return true;
         }
@@ -161,10 +161,10 @@ impl Colouring {
         false
     }
 
-    /// Tries the common case of [`Colouring::place_by_flip`]: one other edge, which enters the same
-    /// rack with a colour of `ours`, takes a colour that is free at both its ends. This examines
-    /// far less than an alternating path.
-    fn place_by_one(&mut self, edges: &mut [Edge], at: usize, mut ours: u64) -> bool {
+    /// Tries the common case of [`Colouring::colour_by_flip`]: one other edge, which enters the
+    /// same rack with a colour of `ours`, takes a colour that is free at both its ends. This
+    /// examines far less than an alternating path.
+    fn colour_by_one(&mut self, edges: &mut [Edge], at: usize, mut ours: u64) -> bool {
         let to = edges[at].rack(ENTERS);
         while ours != 0 {
             let one = ours.trailing_zeros();

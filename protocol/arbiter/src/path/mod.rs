@@ -362,7 +362,7 @@ impl Paths {
         colouring.begin(of, &edges[..first]);
         let mut unplaced = 0;
         for at in first..first + uncoloured {
-            if !colouring.place(edges, at, &mut self.stats.flips) {
+            if !colouring.colour_edge(edges, at, &mut self.stats.flips) {
                 unplaced += 1;
                 continue;
             }

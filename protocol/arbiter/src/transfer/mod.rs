@@ -8,9 +8,9 @@ mod config;
 mod incoming;
 mod outgoing;
 mod receiver;
+mod remote_sender;
 mod send_queue;
 mod send_queues;
-mod sender;
 
 use alloc::vec::Vec;
 
@@ -25,8 +25,8 @@ use crate::client::{Client, LENGTH_BYTES};
 use crate::ring::Ring;
 use outgoing::Outgoing;
 use receiver::Receiving;
+use remote_sender::OBJECTS_PER_PAIR_MAX;
 use send_queues::SendQueues;
-use sender::OBJECTS_PER_PAIR_MAX;
 
 pub use config::{
     OBJECT_LEN_MIN, ObjectId, TransferConfig, TransferError, TransferEvent, TransferStats,

@@ -7,7 +7,7 @@ use onepipe_wire::{Piece, PieceAckState};
 
 use super::config::{TransferConfig, TransferStats};
 use super::incoming::Incoming;
-use super::sender::{ObjectState, Sender};
+use super::remote_sender::{ObjectState, RemoteSender};
 use crate::client::Client;
 use crate::ring::Ring;
 
@@ -17,7 +17,7 @@ const REPORT_NS: u64 = 100_000;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Receiving {
-    senders: Vec<Sender>,
+    senders: Vec<RemoteSender>,
     /// Senders with a pending report.
     waiting: Ring<u16>,
     /// Memory charge of incomplete objects, and its maximum, in bytes.
@@ -32,7 +32,7 @@ impl Receiving {
     pub fn new(config: &TransferConfig) -> Self {
         let nodes = config.client.nodes as usize;
         Self {
-            senders: (0..nodes).map(|_| Sender::new(Incarnation(0))).collect(),
+            senders: (0..nodes).map(|_| RemoteSender::new(Incarnation(0))).collect(),
             waiting: Ring::new(nodes),
             bytes: 0,
             bytes_max: config.receive_bytes_max,

@@ -6,7 +6,7 @@ use onepipe_base::Mono;
 use onepipe_wire::{PieceAck, PieceAckState, PieceAckWords};
 
 use super::outgoing::Outgoing;
-use super::sender::OBJECTS_PER_PAIR_MAX;
+use super::remote_sender::OBJECTS_PER_PAIR_MAX;
 
 /// Initial retransmission timeout of an object, ns; doubled on every expiry up to
 /// [`RTO_MAX_NS`].

@@ -94,7 +94,7 @@ fn one_way_watchdog_loss_resolves_within_a_lead() {
 //= spec/arbiter.md#R29
 /// Neither arbiter receives packets of the other, but endpoints see both and forward the claims.
 #[test]
-fn endpoints_tell_partitioned_arbiters_of_the_epoch() {
+fn endpoints_send_the_epoch_to_partitioned_arbiters() {
     for seed in 0..12 {
         let (mut net, mut draws) = (TestNet::new(6, 2, seed), Draws(seed));
         net.delay_ns = 1_000 + seed % 4 * 2_000;

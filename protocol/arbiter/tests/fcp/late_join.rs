@@ -8,8 +8,8 @@ use crate::net::{TestNet, arbiter_config, client_config, first_arbiter};
 const MS: u64 = 1_000_000;
 const NODES: u32 = 8;
 
-/// Runs two arbiters, the second of which is the primary because the first is down or cannot hear
-/// it, and then starts an endpoint.
+/// Runs two arbiters, the second of which is the primary because the first is down or does not
+/// receive it, and then starts an endpoint.
 fn join(slot_ns: u64, is_first_down: bool, after_ns: u64) -> TestNet {
     let first = first_arbiter(NODES);
     let client = |process| ClientConfig {

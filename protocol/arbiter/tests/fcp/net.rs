@@ -13,7 +13,7 @@ pub const SLOT_NS: u64 = 1_250;
 /// Start of both clocks of all nodes, without the skew of the synchronised one.
 const OFFSET_NS: u64 = 1_125_900_000_000_000;
 
-/// SplitMix64.
+/// The generator SplitMix64.
 #[derive(Clone)]
 pub struct Draws(pub u64);
 

@@ -142,9 +142,9 @@ impl TestNet {
             byte => usize::from(byte) % self.frames.len(),
         };
         let action = script.byte();
-        let kept = self.frames[index].clone();
+        let retained = self.frames[index].clone();
         let mut bytes = match action {
-            240..=255 => kept,
+            240..=255 => retained,
             _ => self.frames.remove(index).expect("the index is in range"),
         };
         if (200..=219).contains(&action) {

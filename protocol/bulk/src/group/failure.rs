@@ -59,7 +59,7 @@ impl<M: Memory> Group<M> {
         self.on_lost(rank, lost);
     }
 
-    /// Sends a keepalive to the leader; at the leader, detects members that are silent.
+    /// Sends a keepalive to the leader; at the leader, detects members that have timed out.
     fn check_keepalive(&mut self, now: Mono) {
         if self.keepalive_at.is_none_or(|at| at > now) {
             return;

@@ -162,8 +162,8 @@ impl<M: Memory> Group<M> {
         let is_detached = may_gather || self.config.is_shared;
         let detached_len = if self.config.is_shared { 0 } else { range.len() };
         let opcode = (Opcode::BulkPiece, Some(detached_len));
-        let mut sent = self.write_detached(now, rank, opcode, Some(item), slot, |_, room| {
-            header.write(room).map(|_| onepipe_wire::BULK_PIECE_HEADER_LEN)
+        let mut sent = self.write_detached(now, rank, opcode, Some(item), slot, |_, space| {
+            header.write(space).map(|_| onepipe_wire::BULK_PIECE_HEADER_LEN)
         })?;
         if is_detached {
             return Some(Gathered { header: sent, payload: Some((object, range)) });

@@ -216,7 +216,7 @@ fn slow_link_costs_pipeline_little_and_chain_half() {
     let blocks = 1024;
     for l in 3..=6u32 {
         let members = 1 << l;
-        for (algorithm, link, rate_kept) in [
+        for (algorithm, link, rate_share) in [
             // l T' / (T + (l-1) T') with T' = T/2, in thousandths.
             (Plain::Pipeline, (0, 1), 1000 * l / (l + 1)),
             (Plain::Pipeline, (members - 1, members - 2), 1000 * l / (l + 1)),
@@ -228,7 +228,7 @@ fn slow_link_costs_pipeline_little_and_chain_half() {
             assert_eq!(even, schedule.steps(blocks));
             let slow = duration(&schedule, blocks, |from, to| 1 + u64::from(is_slow(from, to)));
             let found = 1000 * even / slow;
-            assert!(found.abs_diff(rate_kept.into()) <= 16, "{algorithm:?} of {members}: {found}");
+            assert!(found.abs_diff(rate_share.into()) <= 16, "{algorithm:?} of {members}: {found}");
         }
     }
 }

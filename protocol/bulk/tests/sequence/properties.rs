@@ -222,7 +222,7 @@ fn receive<M: Harness>(
         if script.below(4) > 0 {
             let at = script.below(placements.len() as u64) as usize;
             let (from, placement) = placements.swap_remove(at);
-            place(script, group, (now, from), &placement);
+            position(script, group, (now, from), &placement);
         }
         return;
     }
@@ -230,7 +230,7 @@ fn receive<M: Harness>(
 }
 
 /// Completes or abandons a placement.
-fn place<M: Harness>(
+fn position<M: Harness>(
     script: &mut Script<'_>,
     group: &mut Group<M>,
     (now, from): (Now, u32),
@@ -238,9 +238,9 @@ fn place<M: Harness>(
 ) {
     let (object, at, bytes) = (placement.object(), placement.offset(), placement.piece_len());
     let memory = group.memory(object).map(|memory| memory.bytes().len());
-    if let Some(room) = group.placement_mut(placement) {
-        assert!(room.len() == bytes && memory.is_some_and(|memory| at + bytes <= memory));
-        room.fill(SHARED[0]);
+    if let Some(space) = group.placement_mut(placement) {
+        assert!(space.len() == bytes && memory.is_some_and(|memory| at + bytes <= memory));
+        space.fill(SHARED[0]);
     }
     match script.below(8) {
         0 => group.abandon_placement(placement),
@@ -305,8 +305,8 @@ fn frame(
     let (failed, stable) = (script.number() as u16, script.number());
     let front = BulkHeader { group: 9, plan, from: from as u16, failed, stable };
     let mut bytes = [SHARED[0]; FRAME_LEN];
-    let room = front.write(&mut bytes[HEADER_LEN..]).expect("the buffer fits the frame");
-    let (opcode, written) = body(script, room);
+    let space = front.write(&mut bytes[HEADER_LEN..]).expect("the buffer fits the frame");
+    let (opcode, written) = body(script, space);
     let incarnation = Incarnation(if script.byte() > 250 { script.number() } else { 1 });
     let header = Header::new(opcode, ProcessId(from), ProcessId(own), incarnation);
     let header = header.stamped(now.sync, Promises::both(now.sync), Psn(script.number()));
@@ -329,7 +329,7 @@ fn frame(
     (from, bytes[..length].to_vec())
 }
 
-fn body(script: &mut Script<'_>, room: &mut [u8]) -> (Opcode, usize) {
+fn body(script: &mut Script<'_>, space: &mut [u8]) -> (Opcode, usize) {
     let fits = "the buffer fits the frame";
     match script.below(16) {
         0..=5 => {
@@ -342,7 +342,7 @@ fn body(script: &mut Script<'_>, room: &mut [u8]) -> (Opcode, usize) {
                 ordinal: script.number(),
                 offers: script.byte() > 240,
             };
-            header.write(room).expect(fits);
+            header.write(space).expect(fits);
             let bytes = [100, 50, 0, script.below(120) as usize][script.below(4) as usize];
             (Opcode::BulkPiece, onepipe_wire::BULK_PIECE_HEADER_LEN + bytes)
         }
@@ -358,7 +358,7 @@ fn body(script: &mut Script<'_>, room: &mut [u8]) -> (Opcode, usize) {
                 is_clean: false,
             };
             let tokens: Vec<u32> = (0..script.below(10)).map(|_| script.number()).collect();
-            (Opcode::BulkState, state.write(room, tokens.into_iter()).expect(fits))
+            (Opcode::BulkState, state.write(space, tokens.into_iter()).expect(fits))
         }
         10 => {
             let ack = BulkAck {
@@ -367,7 +367,7 @@ fn body(script: &mut Script<'_>, room: &mut [u8]) -> (Opcode, usize) {
                 marked: script.number(),
             };
             let words: Vec<u64> = (0..script.below(17)).map(|_| script.number().into()).collect();
-            (Opcode::BulkAck, ack.write(room, words.into_iter()).expect(fits))
+            (Opcode::BulkAck, ack.write(space, words.into_iter()).expect(fits))
         }
         11 => {
             let failures: Vec<BulkFailure> = (0..script.below(2))
@@ -377,7 +377,7 @@ fn body(script: &mut Script<'_>, room: &mut [u8]) -> (Opcode, usize) {
                     reason: script.byte(),
                 })
                 .collect();
-            (Opcode::BulkFailures, BulkFailures::write(room, failures.into_iter()))
+            (Opcode::BulkFailures, BulkFailures::write(space, failures.into_iter()))
         }
         12 | 13 => {
             let extent = (script.byte() > 50).then(|| script.extent());
@@ -389,18 +389,18 @@ fn body(script: &mut Script<'_>, room: &mut [u8]) -> (Opcode, usize) {
             };
             let count = if extent.is_some() { script.below(20) } else { 0 };
             let words: Vec<u64> = (0..count).map(|_| script.number().into()).collect();
-            (Opcode::BulkHave, have.write(room, words.into_iter()).expect(fits))
+            (Opcode::BulkHave, have.write(space, words.into_iter()).expect(fits))
         }
         14 => {
             let want = BulkWant { object: script.number(), block: script.number() };
-            (Opcode::BulkWant, want.write(room).expect(fits))
+            (Opcode::BulkWant, want.write(space).expect(fits))
         }
         _ if script.byte() > 250 => {
-            (Opcode::BulkRefused, BulkRefused::Excluded.write(room).expect(fits))
+            (Opcode::BulkRefused, BulkRefused::Excluded.write(space).expect(fits))
         }
         _ => {
             let bytes = script.below(100) as usize;
-            room[..bytes].fill_with(|| script.byte());
+            space[..bytes].fill_with(|| script.byte());
             ([Opcode::BulkPiece, Opcode::BulkHave][script.below(2) as usize], bytes)
         }
     }

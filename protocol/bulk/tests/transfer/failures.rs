@@ -58,11 +58,11 @@ fn assert_agreed(harness: &Harness, dead: &[usize], sizes: &[usize], scenario: &
 }
 
 /// Crashes `victim` after `at` ns; detected by a timeout, or reported to its neighbours.
-fn die(harness: &mut Harness, victim: usize, at: u64, is_told: bool) {
+fn die(harness: &mut Harness, victim: usize, at: u64, is_notified: bool) {
     let end = harness.now + at;
     harness.run_until(at, |harness| harness.now >= end);
     harness.kill(victim);
-    for rank in (0..harness.groups.len()).filter(|rank| is_told && *rank != victim) {
+    for rank in (0..harness.groups.len()).filter(|rank| is_notified && *rank != victim) {
         if harness.groups[rank].is_some() {
             harness.act(rank, |group| group.handle_link_down(victim as u32));
         }
@@ -85,11 +85,11 @@ fn survivors_agree_after_crash_in_any_step() {
         for (victim, step) in victims.iter().flat_map(|victim| (0..steps).map(|at| (*victim, at))) {
             let link =
                 if (n + step as usize).is_multiple_of(2) { Link::Lossy } else { Link::Reliable };
-            let is_told = link == Link::Reliable;
+            let is_notified = link == Link::Reliable;
             let scenario = format!("{victim} of {n} in step {step}");
             let mut harness = Harness::new(n, link, 1, |_| {});
             send_all(&mut harness, &sizes);
-            die(&mut harness, victim, step * BLOCK_NS, is_told);
+            die(&mut harness, victim, step * BLOCK_NS, is_notified);
             assert!(harness.run(60 * SECOND), "{scenario}");
             scenarios += 1;
             were_over += u32::from(harness.apps.iter().all(|app| app.failed.is_empty()));
@@ -127,9 +127,9 @@ fn survivors_agree_after_several_crashes_and_losses() {
         let mut dead = Vec::new();
         for _ in 0..1 + rng.below(n as u64 / 2) {
             let (victim, at) = (rng.below(n as u64) as usize, rng.below(60_000));
-            let is_told = rng.happens(500);
+            let is_notified = rng.happens(500);
             if !dead.contains(&victim) {
-                die(&mut harness, victim, at, is_told);
+                die(&mut harness, victim, at, is_notified);
                 dead.push(victim);
             }
         }

@@ -23,7 +23,7 @@ fn delivers_over_faulty_lossy_links() {
             config.lookahead_blocks = 1 + seed as u32 % 4;
             config.objects_max = 1 + seed as u32 % 8;
         });
-        harness.is_in_place = seed % 3 == 0;
+        harness.is_zero_copy = seed % 3 == 0;
         harness.faults = Faults {
             loss: rng.below(250),
             duplication: rng.below(300),
@@ -42,7 +42,7 @@ fn delivers_over_faulty_lossy_links() {
 fn retransmits_corrupt_frame_on_reliable_link() {
     for seed in 0..20 {
         let mut harness = Harness::new(5, Link::Reliable, seed, |_| {});
-        harness.is_in_place = seed % 2 == 0;
+        harness.is_zero_copy = seed % 2 == 0;
         harness.faults.corruption = 100;
         send_all(&mut harness, &SIZES);
         assert!(harness.run(120 * SECOND), "seed {seed}");
@@ -70,9 +70,9 @@ pub fn corrupt_piece(bytes: &mut [u8]) -> bool {
 #[test]
 fn requests_corrupt_block_again() {
     let links = [Link::Reliable, Link::Lossy];
-    for (link, is_in_place) in links.into_iter().flat_map(|link| [(link, false), (link, true)]) {
+    for (link, is_zero_copy) in links.into_iter().flat_map(|link| [(link, false), (link, true)]) {
         let mut harness = Harness::new(8, link, 1, |_| {});
-        harness.is_in_place = is_in_place;
+        harness.is_zero_copy = is_zero_copy;
         let mut left = 5;
         harness.frame_fault = Box::new(move |_, from, _, bytes| {
             if from == 1 && left > 0 && corrupt_piece(bytes) {

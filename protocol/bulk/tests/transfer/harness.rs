@@ -82,7 +82,7 @@ pub struct Harness {
     arrival: BTreeMap<(usize, usize), u64>,
     count: u64,
     /// Whether payloads are placed directly into objects.
-    pub is_in_place: bool,
+    pub is_zero_copy: bool,
     /// Number of frames with pieces sent, and with first pieces of blocks.
     pub frames: u64,
     pub steps: u64,
@@ -125,7 +125,7 @@ impl Harness {
             slow_until: BTreeMap::new(),
             frame_fault: Box::new(|_, _, _, _| true),
             free_at: vec![0; n],
-            is_in_place: false,
+            is_zero_copy: false,
             wakes: vec![u64::MAX; n],
             queue: BinaryHeap::new(),
             arrival: BTreeMap::new(),
@@ -200,7 +200,7 @@ impl Harness {
                 self.wake(at, self.free_at[at]);
                 break;
             }
-            let sent = match self.is_in_place {
+            let sent = match self.is_zero_copy {
                 true => group.poll_gather(now, &mut slot),
                 false => group.poll_transmit(now, &mut slot).map(Gathered::from),
             };
@@ -275,7 +275,7 @@ impl Harness {
         match what {
             SimEvent::Frame { to, from, mut bytes } => {
                 if let Some(group) = &mut self.groups[to] {
-                    match self.is_in_place.then(|| group.begin_placement(&bytes)).flatten() {
+                    match self.is_zero_copy.then(|| group.begin_placement(&bytes)).flatten() {
                         None => _ = group.handle_frame(now, Port(from as u16), &mut bytes),
                         Some(placement) => {
                             let behind = &bytes[bytes.len() - placement.piece_len()..];

@@ -43,10 +43,10 @@ fn every_schedule_delivers_objects_of_every_size() {
     let sizes = [0, 1, 300, 301, 999, 1_000, 1_001, 7_500, 0, 20_000];
     for (n, link) in (1..=9).chain([16, 17]).flat_map(|n| [(n, Link::Reliable), (n, Link::Lossy)]) {
         for plain in PLAIN {
-            for is_in_place in [false, true] {
+            for is_zero_copy in [false, true] {
                 let mut harness =
                     Harness::new(n, link, 1, |config| config.algorithm = Algorithm::Plain(plain));
-                harness.is_in_place = is_in_place;
+                harness.is_zero_copy = is_zero_copy;
                 send_all(&mut harness, &sizes);
                 assert!(harness.run(60 * SECOND), "{plain:?} of {n} over {link:?}");
                 assert_complete(&harness, &sizes);

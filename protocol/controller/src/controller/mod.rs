@@ -16,12 +16,12 @@ use onepipe_base::{Instance, Machine, Mono, Now, Port, ProcessId, Psn, Transmit,
 
 use crate::broadcast::Broadcast;
 use crate::decisions::DecisionLog;
+use crate::failure_detection::Suspects;
 use crate::graph::Graph;
 use crate::persist_queue::PersistQueue;
 use crate::ping::Pings;
 use crate::recovery::RecoveryReplies;
 use crate::send_queue::SendQueue;
-use crate::suspects::Suspects;
 use crate::{
     Config, ConfigError, Epoch, Event, Links, PersistError, Record, RecordId, Severed, Stats,
 };

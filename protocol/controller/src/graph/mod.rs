@@ -169,7 +169,8 @@ impl Graph {
         }
     }
 
-    /// Forgets the announced links of all nodes, with the same effect.
+    /// Forgets the announced links of all nodes: the next announcement of each node is applied as
+    /// a whole.
     pub(crate) fn invalidate_all_links(&mut self) {
         self.nodes.iter_mut().for_each(|node| node.links.clear());
     }
@@ -273,9 +274,9 @@ impl Graph {
         }
     }
 
-    /// Returns the lowest such timestamp over the correct processes, except those at or below
-    /// `unset`, which neither commit nor deliver. `Err` while a correct process has not announced
-    /// it.
+    /// Returns the lowest timestamp up to which a correct process knows reliable messages to be
+    /// decided. Timestamps at or below `unset` do not count: their processes neither commit nor
+    /// deliver. `Err` while a correct process has not announced its timestamp.
     pub(crate) fn decided(&self, unset: Timestamp) -> Result<Option<Timestamp>, ()> {
         let correct = self.iter().filter(|(instance, _)| process_of(*instance).is_some());
         let mut lowest: Option<Timestamp> = None;

@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn acks_are_kept_per_kind_and_origin() {
+    fn acks_are_retained_per_kind_and_origin() {
         let mut floods = Floods::new();
         let controller = FloodOrigin::Controller(ProcessId(9));
         floods.queue_ack(LINK, id(1, 1), FloodKind::Resume);

@@ -29,11 +29,7 @@ impl Sender {
         }
         let (failures, to) = (&mut self.failures, connection.to);
         match connection.state {
-            State::Opening | State::Unreachable(_)
-                if opcode == Opcode::Grant
-                    && !connection.is_stale(from.1)
-                    && !connection.has_failed(from.1) =>
-            {
+            _ if opcode == Opcode::Grant && connection.is_opened_by(from.1) => {
                 connection.open(from.1, |message| {
                     failures.push_back(failed(to, message, Outcome::Unknown));
                 });

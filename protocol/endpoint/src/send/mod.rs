@@ -10,6 +10,7 @@ mod congestion;
 mod connection;
 mod credit;
 mod flight;
+mod handshake;
 #[cfg(test)]
 mod harness;
 mod recall;
@@ -17,18 +18,19 @@ mod retransmit;
 mod retransmit_buffer;
 mod rtt;
 mod signal;
+mod submit;
 mod timer;
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-use onepipe_base::{Incarnation, Mono, ProcessId, ScatteringId, Timestamp};
+use onepipe_base::{Mono, ProcessId, Timestamp};
 use onepipe_wire::{Service, Undeliverable};
 
 use crate::arena::PayloadRef;
 use crate::peers::PeerTable;
 use crate::timestamp::TimestampSource;
-use crate::{Config, Message, SendError, SendFailed};
+use crate::{Config, SendFailed};
 use buffer::{Queued, SendBuffer};
 use burst::Burst;
 pub(crate) use burst::Written;
@@ -114,36 +116,6 @@ impl Sender {
             to_recall: Vec::new(),
             targets: Vec::new(),
         }
-    }
-
-    /// Accepts or refuses a scattering as a whole. `last_failed` returns the last failed
-    /// incarnation of a destination that is used for the first time.
-    #[inline]
-    pub fn submit(
-        &mut self,
-        config: &Config,
-        messages: &[Message<'_>],
-        last_failed: impl Fn(ProcessId) -> Option<Incarnation>,
-    ) -> Result<ScatteringId, SendError> {
-        let need = config.check_scattering(messages)?;
-        self.buffer.check(need)?;
-        for message in messages {
-            let to =
-                self.peers.index_or_insert(message.to, || match message.to == config.process {
-                    true => {
-                        Connection::loopback(message.to, config, self.service, self.local_window)
-                    }
-                    false => {
-                        let connection = Connection::new(message.to, config, self.service);
-                        match last_failed(message.to) {
-                            Some(incarnation) => connection.with_failed(incarnation),
-                            None => connection,
-                        }
-                    }
-                });
-            self.buffer.push_message(to as u32, message.payload);
-        }
-        Ok(self.buffer.push(messages.len() as u32))
     }
 
     /// Prefetches the state that an acknowledgement from `process` will change.

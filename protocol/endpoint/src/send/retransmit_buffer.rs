@@ -18,7 +18,7 @@ pub(crate) struct UnackedMessage {
     pub missing: u32,
 }
 
-/// What a packet contained, as far as its messages do not tell.
+/// Content of a packet beyond its messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct UnackedPacket {
     /// Offset of its fragment in the message; `None` for whole messages.

@@ -5,7 +5,7 @@
 pub(crate) struct RttEstimator {
     /// SRTT; 0 before the first sample.
     smoothed_ns: u64,
-    /// RTTVAR.
+    /// RTTVAR of RFC 6298, ns.
     deviation_ns: u64,
 }
 

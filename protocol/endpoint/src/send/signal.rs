@@ -3,7 +3,7 @@
 use core::hint::black_box;
 
 use onepipe_base::{Incarnation, Mono, ProcessId, Psn};
-use onepipe_wire::{Connect, Opcode, Probe, Service};
+use onepipe_wire::{Opcode, Probe, Service};
 
 use super::Sender;
 use super::connection::{Reservation, State};
@@ -33,14 +33,7 @@ impl Sender {
             connection.is_signal_queued = false;
             let (to, psn) = (connection.to, connection.flight.base());
             let written = if core::mem::take(&mut connection.wants_connect) {
-                let (reservation_id, reservation_bytes) = match connection.reservation {
-                    Reservation::Requested(payload_len) | Reservation::Granted(payload_len) => {
-                        (connection.reservation_id, payload_len)
-                    }
-                    _ => (0, 0),
-                };
-                let connect = Connect { reservation_id, reservation_bytes };
-                connect.write(payload).map(|payload_len| (Opcode::Connect, payload_len))
+                connection.write_connect(payload).map(|payload_len| (Opcode::Connect, payload_len))
             } else if let Some(until) = connection.wants_probe.take() {
                 let until = if until.is_before(psn) { psn } else { until };
                 // A reservation is in use while messages charged to it are in flight.
@@ -63,20 +56,6 @@ impl Sender {
             }
         }
         None
-    }
-
-    //= spec/ordering.md#R25
-    pub(super) fn start_opening(&mut self, config: &Config, now: Mono, at: usize) {
-        if !self.peers.get(at).flight.is_accounted_for() {
-            self.give_up(at);
-        }
-        let connection = self.peers.get_mut(at);
-        connection.state = State::Opening;
-        connection.attempts = 0;
-        connection.last_request = Some(now);
-        connection.wants_connect = true;
-        self.queue_signal(at);
-        self.arm(config, now, at);
     }
 
     /// Sends a Connect to an unreachable peer to learn whether it is back; messages to it fail

@@ -21,8 +21,8 @@ use crate::form::{Form, chip};
 use crate::stats::count_drop;
 use crate::{Config, Switch, SwitchEvent};
 
-/// Every so many beacon instants a link gets a beacon even if it is busy: a confirmed link has no
-/// other reason for one, and the other end may have missed the earlier ones that confirmed it.
+/// Number of beacon instants between two beacons of a busy link. A confirmed link has no other
+/// reason for a beacon, and the other end may have missed the earlier ones that confirmed it.
 const REMINDER_INSTANTS: u32 = 16;
 
 /// State kept for the controllers.

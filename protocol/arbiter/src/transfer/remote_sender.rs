@@ -9,11 +9,11 @@ use super::incoming::Incoming;
 use crate::ring::Ring;
 
 /// Maximum number of objects in flight from one sender to one receiver. A new object implies that
-/// those so far before it have ended.
+/// all objects at least this far before it have ended.
 pub(super) const OBJECTS_PER_PAIR_MAX: u32 = 64;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Sender {
+pub(super) struct RemoteSender {
     /// The latest incarnation known.
     pub incarnation: Incarnation,
     /// The highest serial number received, of any object.
@@ -45,7 +45,7 @@ pub(super) enum ObjectState {
     Stale,
 }
 
-impl Sender {
+impl RemoteSender {
     pub fn new(incarnation: Incarnation) -> Self {
         Self {
             incarnation,
@@ -146,7 +146,7 @@ mod tests {
     fn final_state_is_repeated_once_per_request() {
         let piece = |object| Piece { object, bytes: 9, piece_len: 9, index: 0, serial: 0 };
         for state in [PieceAckState::Refused, PieceAckState::Whole] {
-            let mut sender = Sender::new(Incarnation(1));
+            let mut sender = RemoteSender::new(Incarnation(1));
             assert!(matches!(sender.lookup(&piece(5), |_| {}), ObjectState::New));
             sender.end(5, state);
             assert_eq!(sender.final_reports.pop(), Some((5, state)));

@@ -13,7 +13,7 @@ use crate::{Switch, SwitchEvent};
 /// such frames teach the route, and say nothing about the link.
 const HOP_ONLY_HOPS_MAX: u8 = 1;
 
-/// The relation of a frame to its link, where dead links are frozen.
+/// Whether the promises of a frame count for its link; determined only with controllers.
 pub(crate) enum LinkCheck {
     /// Its promises are those of the known peer.
     Accepted,
@@ -24,9 +24,9 @@ pub(crate) enum LinkCheck {
 }
 
 impl Switch {
-    /// Handles that `port` leads nowhere any more, and may lead to another peer from now on: its
-    /// promise, its route and what was advertised are forgotten. With controllers its commit is
-    /// frozen. Takes time in proportion to the route table.
+    /// Handles the removal of the link at `port`, which may lead to another peer from now on: the
+    /// promise of the port, its routes and what was advertised on it are forgotten. With
+    /// controllers its commit is frozen. Takes time in proportion to the route table.
     pub fn unplug(&mut self, port: Port) {
         if port.index() >= self.port_count() {
             return;
@@ -55,8 +55,8 @@ impl Switch {
         }
     }
 
-    /// Handles that the driver has stalled until `now`, and frames of the neighbours are yet to be
-    /// read: no link times out before half a link timeout has passed.
+    /// Handles a stall of the driver that ended at `now`. Frames of the neighbours are yet to be
+    /// read, so no link times out before half a link timeout has passed.
     pub fn handle_stall(&mut self, now: Now) {
         self.liveness.postpone(now.mono);
     }

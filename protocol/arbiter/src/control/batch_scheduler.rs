@@ -21,7 +21,7 @@ pub struct BatchScheduler {
     in_flight_max: u64,
     /// When the last batch was granted.
     granted: Timeslot,
-    /// How long that took since the one before, or since it was due.
+    /// Time to the last grant from the previous grant, or from the due time if that was later.
     took: u64,
     /// Batches take too long, and this was not signalled.
     is_slow: bool,
@@ -45,8 +45,8 @@ impl BatchScheduler {
     /// Creates a schedule of batches of `batch_slots` (at least 1) timeslots, each due `lead`
     /// timeslots before it begins. The first one begins at 0.
     ///
-    /// Batches in flight cover at most half of the lead, as all of them are late when a core is
-    /// preempted for so long; but there are more of them than `workers`, so that none runs idle.
+    /// Batches in flight cover at most half of the lead, because a core that is preempted makes all
+    /// of them late. There are always more of them than `workers`, so that no worker runs idle.
     pub fn new(lead: u64, batch_slots: u32, workers: u32) -> Self {
         let batch_slots = u64::from(batch_slots.max(1));
         let least = u64::from(workers.max(1)) + 1;

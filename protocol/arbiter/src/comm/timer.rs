@@ -1,0 +1,73 @@
+//! Timers of an endpoint's session: retransmission of totals, probes, and giving up.
+
+use onepipe_base::Mono;
+
+use super::{Comm, PROBE_NS};
+
+impl Comm {
+    pub(super) fn arm_timer(&mut self, now: Mono, src: u16) {
+        let peer = &mut self.peers[usize::from(src)];
+        if !peer.is_timer_armed {
+            // Half of the timeout keeps retransmissions from being much later than it.
+            let due = now.after_ns(self.config.retry_ns / 2);
+            peer.is_timer_armed = self.timers.push((due, src));
+        }
+    }
+
+    //= spec/arbiter.md#R26
+    /// Gives up an endpoint that does not answer: drops its state and schedules a probe.
+    pub(super) fn give_up(&mut self, now: Mono, src: u16) {
+        self.stats.timed_out += u64::from(self.peers[usize::from(src)].is_known);
+        self.forget(src);
+        let peer = &mut self.peers[usize::from(src)];
+        peer.session.close();
+        peer.is_unreachable = true;
+        if !peer.is_probe_queued {
+            self.schedule_probe(now, src);
+        }
+    }
+
+    //= spec/arbiter.md#R26
+    pub(super) fn schedule_probe(&mut self, now: Mono, src: u16) {
+        let build_schedule = self.last_probe_at.after_ns(PROBE_NS / u64::from(self.config.nodes));
+        self.last_probe_at = now.after_ns(PROBE_NS).max(build_schedule);
+        self.peers[usize::from(src)].is_probe_queued = self.probes.push((self.last_probe_at, src));
+    }
+
+    pub(super) fn on_timer(&mut self, now: Mono, src: u16) {
+        let peer = &mut self.peers[usize::from(src)];
+        if !peer.session.is_open() || peer.is_unreachable {
+            return;
+        }
+        let retry_ns = self.config.retry_ns.max(peer.session.rto_ns());
+        let before = Mono::from_ns(now.as_ns().saturating_sub(retry_ns));
+        while let Some(advertised) = peer.session.unacked.take_expired(before) {
+            advertised.as_slice().iter().for_each(|dst| peer.resend.push_once(*dst));
+        }
+        let is_idle = now.since_ns(peer.last_seen) > self.config.idle_timeout_ns;
+        let expects_answer = peer.pending > 0
+            || !peer.resend.is_empty()
+            || peer.session.unacked.oldest_sent_at().is_some()
+            || peer.session.reset_due().is_some();
+        if is_idle && expects_answer {
+            return self.give_up(now, src);
+        }
+        let is_due = peer.session.reset_due().is_some_and(|due| due <= now);
+        // Held grants are sent soon and carry the acknowledgement. So, most likely, do the grants
+        // of the next batch, if timeslots are pending.
+        let slots = if peer.pending > 0 { self.batch_slots } else { 0 };
+        let waits_ns = u64::from(slots) * self.config.slot_ns;
+        let due = peer.session.ack_due().map(|due| due.after_ns(waits_ns));
+        let is_ack_due = !peer.is_held && due.is_some_and(|due| due <= now);
+        if is_due || is_ack_due || !peer.resend.is_empty() {
+            self.mark_ready(src);
+        }
+        let peer = &self.peers[usize::from(src)];
+        let is_open = peer.session.unacked.oldest_sent_at().is_some()
+            || peer.session.reset_due().is_some()
+            || peer.session.ack_pending_since.is_some();
+        if is_open || peer.is_ready {
+            self.arm_timer(now, src);
+        }
+    }
+}

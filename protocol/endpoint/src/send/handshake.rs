@@ -1,0 +1,45 @@
+//! The handshake of a connection: Connect requests a window, and a reservation if one is needed;
+//! Grant opens the connection.
+
+use onepipe_base::{Incarnation, Mono};
+use onepipe_wire::Connect;
+
+use super::Sender;
+use super::connection::{Connection, Reservation, State};
+use crate::Config;
+
+impl Sender {
+    //= spec/ordering.md#R25
+    pub(super) fn start_opening(&mut self, config: &Config, now: Mono, at: usize) {
+        if !self.peers.get(at).flight.is_accounted_for() {
+            self.give_up(at);
+        }
+        let connection = self.peers.get_mut(at);
+        connection.state = State::Opening;
+        connection.attempts = 0;
+        connection.last_request = Some(now);
+        connection.wants_connect = true;
+        self.queue_signal(at);
+        self.arm(config, now, at);
+    }
+}
+
+impl Connection {
+    /// Writes the payload of a Connect. Returns its length.
+    pub(super) fn write_connect(&self, payload: &mut [u8]) -> Option<usize> {
+        let (reservation_id, reservation_bytes) = match self.reservation {
+            Reservation::Requested(bytes) | Reservation::Granted(bytes) => {
+                (self.reservation_id, bytes)
+            }
+            _ => (0, 0),
+        };
+        Connect { reservation_id, reservation_bytes }.write(payload)
+    }
+
+    /// Returns whether a Grant of this incarnation of the receiver opens the connection.
+    pub(super) fn is_opened_by(&self, peer: Incarnation) -> bool {
+        matches!(self.state, State::Opening | State::Unreachable(_))
+            && !self.is_stale(peer)
+            && !self.has_failed(peer)
+    }
+}

@@ -1,0 +1,39 @@
+//! Submission: a scattering enters the send buffer, or is refused.
+
+use onepipe_base::{Incarnation, ProcessId, ScatteringId};
+
+use super::Sender;
+use super::connection::Connection;
+use crate::{Config, Message, SendError};
+
+impl Sender {
+    /// Accepts or refuses a scattering as a whole. `last_failed` returns the last failed
+    /// incarnation of a destination that is used for the first time.
+    #[inline]
+    pub fn submit(
+        &mut self,
+        config: &Config,
+        messages: &[Message<'_>],
+        last_failed: impl Fn(ProcessId) -> Option<Incarnation>,
+    ) -> Result<ScatteringId, SendError> {
+        let need = config.check_scattering(messages)?;
+        self.buffer.check(need)?;
+        for message in messages {
+            let to =
+                self.peers.index_or_insert(message.to, || match message.to == config.process {
+                    true => {
+                        Connection::loopback(message.to, config, self.service, self.local_window)
+                    }
+                    false => {
+                        let connection = Connection::new(message.to, config, self.service);
+                        match last_failed(message.to) {
+                            Some(incarnation) => connection.with_failed(incarnation),
+                            None => connection,
+                        }
+                    }
+                });
+            self.buffer.push_message(to as u32, message.payload);
+        }
+        Ok(self.buffer.push(messages.len() as u32))
+    }
+}
