@@ -47,8 +47,8 @@
 //!   work, and no route is negotiated. Sender and receiver agree on every step. A member only sends
 //!   blocks that it received in an earlier step, receives no block twice, receives every block, and
 //!   sends and receives at most one block per step.
-//! - Integrity: a delivered object is byte for byte what was sent; [`Outcome::Complete`] at any member
-//!   means that every object is complete at every member.
+//! - Integrity: a delivered object is byte for byte what was sent; [`Outcome::Complete`] at any
+//!   member means that every object is complete at every member.
 //! - Objects are delivered in the order of sending, each once.
 //! - Every survivor learns which members have failed. In the end, each object is complete at all
 //!   survivors or lost to all of them.
