@@ -73,9 +73,9 @@ fn rows(root: &Path, package: &str, only: Option<&str>) -> Result<String> {
         .args(only)
         .stdout(Stdio::piped());
     let mut child = command.spawn().context("cannot start the mutation run")?;
-    let said = child.stdout.take().context("its output is a pipe")?;
+    let output = child.stdout.take().context("its output is a pipe")?;
     let mut rows = String::new();
-    for line in BufReader::new(said).lines() {
+    for line in BufReader::new(output).lines() {
         let line = line.context("cannot read the output of the mutation run")?;
         println!("{line}");
         writeln!(rows, "{line}")?;

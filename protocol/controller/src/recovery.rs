@@ -24,11 +24,11 @@ pub(crate) struct RecoveryReply {
 impl RecoveryReplies {
     /// Stores a new reply for `instance`. At most `max` are kept: the one of the lowest instance is
     /// evicted, and requested again.
-    pub(crate) fn start(&mut self, instance: Instance, answer: RecoveryReply, max: usize) {
+    pub(crate) fn start(&mut self, instance: Instance, reply: RecoveryReply, max: usize) {
         if self.by_instance.len() >= max && !self.by_instance.contains_key(&instance) {
             self.by_instance.pop_first();
         }
-        self.by_instance.insert(instance, answer);
+        self.by_instance.insert(instance, reply);
     }
 
     pub(crate) fn get(&self, instance: Instance) -> Option<&RecoveryReply> {
@@ -82,7 +82,7 @@ mod tests {
                 incarnation: Incarnation(1),
                 at: near,
             };
-            let answer = RecoveryReply {
+            let reply = RecoveryReply {
                 complete: near,
                 failures: (0..failures).map(failure).collect(),
                 recalls: (0..recalls).map(|process| (ProcessId(process), near)).collect(),
@@ -90,7 +90,7 @@ mod tests {
             let mut buf = [0; RECOVERY_HEADER_LEN + 3 * FAILURE_LEN + 5];
             let (mut read_failures, mut read_recalls) = (Vec::new(), Vec::new());
             let mut part = 0;
-            while let Some(bytes) = answer.write(part, &mut buf) {
+            while let Some(bytes) = reply.write(part, &mut buf) {
                 let view = RecoveryView::parse(&buf[..bytes]).expect("written above");
                 read_failures.extend(view.failures(near));
                 read_recalls.extend(view.recalls(near));
@@ -101,9 +101,9 @@ mod tests {
             }
             assert_eq!(
                 (read_failures, read_recalls),
-                (answer.failures.clone(), answer.recalls.clone())
+                (reply.failures.clone(), reply.recalls.clone())
             );
-            assert_eq!(answer.write(part, &mut buf), None);
+            assert_eq!(reply.write(part, &mut buf), None);
         }
     }
 }

@@ -33,8 +33,8 @@ impl SimEnv {
             frame_len_max: FRAME_LEN_MAX,
             ..Config::default()
         };
-        let bench = Workload::new(setup.clone(), topology.clone());
-        Self { network: Network::new(topology, config, setup.seed, bench) }
+        let workload = Workload::new(setup.clone(), topology.clone());
+        Self { network: Network::new(topology, config, setup.seed, workload) }
     }
 
     /// Advances virtual time by `ns`.
@@ -132,12 +132,12 @@ impl SimEnv {
 
     /// Returns the bytes delivered of each flow.
     pub fn received_bytes(&self) -> Vec<u64> {
-        let bench = &self.network.application;
+        let workload = &self.network.application;
         let of = |(flow, opened): (&crate::Flow, &Option<_>)| {
             let (from, opened) = (ProcessId(flow.spec.from), (*opened)?);
             Some(self.traffic(flow.spec.to)?.stack.received_bytes(from, opened))
         };
-        let flows = bench.setup().flows.iter().zip(&bench.opened);
+        let flows = workload.setup().flows.iter().zip(&workload.opened);
         flows.map(|pair| of(pair).unwrap_or(0)).collect()
     }
 
@@ -149,7 +149,7 @@ impl SimEnv {
     }
 
     /// Returns the raw frames of all hosts: offered and not sent, sent, and received.
-    pub fn plain_frames(&self) -> (u64, u64, u64) {
+    pub fn raw_frames(&self) -> (u64, u64, u64) {
         let hosts = 0..self.network.topology().hosts();
         let raw = hosts.filter_map(|host| Some(&self.traffic(host)?.raw));
         raw.fold((0, 0, 0), |(waiting, sent, received), one| {
@@ -197,9 +197,9 @@ impl SimEnv {
     }
 
     /// Returns the raw frames that were offered and not sent, in timeslots' worth.
-    pub fn plain_waiting(&self) -> u64 {
+    pub fn raw_waiting(&self) -> u64 {
         let backlog: u64 = self.clients().map(|client| u64::from(client.backlog())).sum();
-        self.plain_frames().0 + backlog
+        self.raw_frames().0 + backlog
     }
 
     /// Returns the slot frames sent.

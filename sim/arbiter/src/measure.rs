@@ -132,7 +132,7 @@ pub fn observe(env: &mut SimEnv, plan: &Plan) -> Measured {
         for _ in 0..plan.interval_ns / plan.sample_ns {
             env.run_for_ns(plan.sample_ns);
             queue.saturating_record(env.backlog_bytes(link));
-            waiting += env.plain_waiting();
+            waiting += env.raw_waiting();
             samples += 1;
         }
         let after = env.received_bytes();
@@ -140,11 +140,11 @@ pub fn observe(env: &mut SimEnv, plan: &Plan) -> Measured {
         before = after;
     }
     let (sent_now, lost_now) = env.segments();
-    let bench = &env.network.application;
+    let workload = &env.network.application;
     Measured {
         queue,
-        pongs: bench.pongs_ns.clone(),
-        flows: bench.flows_ns.clone(),
+        pongs: workload.pongs_ns.clone(),
+        flows: workload.flows_ns.clone(),
         intervals,
         interval_ns: plan.interval_ns,
         segments_sent: sent_now - sent,

@@ -23,7 +23,7 @@ use crate::setup::{Arbitration, FRAME_LEN_MAX, OfferedLoad, Setup};
 /// Alarm tokens from here on close flows; those below open them.
 const CLOSING: u32 = 1 << 24;
 /// Alarm tokens from here on start pings.
-const ASKING: u32 = 1 << 25;
+const PINGING: u32 = 1 << 25;
 /// Alarm token for the next offered frames.
 const OFFERING: u32 = 1 << 26;
 /// Number of timeslots for which frames are offered at a time.
@@ -203,7 +203,7 @@ impl Application<Node> for Workload {
                 alarms.extend(flow.closes_ns.map(|closes_ns| (closes_ns, CLOSING + token)));
             }
         }
-        for (token, ping) in (ASKING..).zip(&self.setup.pings) {
+        for (token, ping) in (PINGING..).zip(&self.setup.pings) {
             if is_here(ping.from) {
                 alarms.push((now_ns, token));
             }
@@ -235,8 +235,8 @@ impl Application<Node> for Workload {
                 self.offer(offer, at.node.0, &mut traffic.raw);
                 at.alarm(OFFER_SLOTS * self.setup.slot_ns() * NANOSECOND, OFFERING);
             }
-        } else if let Some(asking) = token.checked_sub(ASKING) {
-            let ping = self.setup.pings[asking as usize];
+        } else if let Some(pinging) = token.checked_sub(PINGING) {
+            let ping = self.setup.pings[pinging as usize];
             traffic.pinger.ping(at.now, ProcessId(ping.to), ping.every_ns);
         } else if let Some(closing) = token.checked_sub(CLOSING) {
             if let Some(flow) = self.opened[closing as usize] {

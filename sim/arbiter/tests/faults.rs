@@ -35,7 +35,7 @@ fn longest_pause_us(env: &mut SimEnv, ns: u64) -> u64 {
 
 /// Asserts that all offered frames were sent, and that both ends agree on all totals.
 fn assert_quiet(env: &SimEnv, what: &str) {
-    let (waiting, sent, received) = env.plain_frames();
+    let (waiting, sent, received) = env.raw_frames();
     assert!(sent > 10_000 && received > sent / 2, "{what}: {sent} and {received}");
     assert_eq!(waiting, 0, "{what}");
     for client in env.clients() {
@@ -68,7 +68,7 @@ fn secondary_takes_over_and_the_old_primary_rejoins() {
         assert_eq!(primaries(&env), [30], "the restarted arbiter does not depose the primary");
         env.run_for_ns(4 * MS);
         assert_quiet(&env, &format!("seed {seed}"));
-        let (_, sent, received) = env.plain_frames();
+        let (_, sent, received) = env.raw_frames();
         assert_eq!(sent, received, "no link has lost any");
     }
 }

@@ -114,7 +114,7 @@ fn tree(offset_ns_max: u64) -> SimEnv {
     env.begin();
     env.run_for_ns(3_000_000);
     assert_eq!((env.overflowed(), env.grant_checker().violations.len()), (0, 0));
-    let (waiting, sent, received) = env.plain_frames();
+    let (waiting, sent, received) = env.raw_frames();
     assert!(received * 100 > (waiting + sent) * 90, "{received} of {sent} and {waiting} waiting");
     let late: u64 = env.clients().map(|client| client.stats().late).sum();
     assert_eq!(late, 0);

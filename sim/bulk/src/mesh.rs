@@ -145,7 +145,7 @@ struct Run<'a> {
     /// Per member, in ns: until when its interface is busy sending and receiving, and its next
     /// wake.
     sends_until: Vec<u64>,
-    takes_until: Vec<u64>,
+    receives_until: Vec<u64>,
     wakes_at: Vec<u64>,
     slow_until: [u64; 2],
     /// Number of objects sent by each sender.
@@ -170,7 +170,7 @@ impl<'a> Run<'a> {
             queue: Queue::new(Span::FABRIC),
             now: Instant::START,
             sends_until: vec![0; n],
-            takes_until: vec![0; n],
+            receives_until: vec![0; n],
             wakes_at: vec![u64::MAX; n],
             slow_until: [0; 2],
             sent: vec![0; mesh.senders],
@@ -307,9 +307,9 @@ impl<'a> Run<'a> {
             self.slow_until[direction] = left;
         }
         // The interface of the receiver takes one frame at a time.
-        let takes_until = &mut self.takes_until[to];
-        *takes_until = (left + mesh.latency_ns).max(*takes_until + busy_ns);
-        let arrives = Instant::from_ps(*takes_until * NANOSECOND);
+        let receives_until = &mut self.receives_until[to];
+        *receives_until = (left + mesh.latency_ns).max(*receives_until + busy_ns);
+        let arrives = Instant::from_ps(*receives_until * NANOSECOND);
         let slot = self.free.pop().unwrap_or_else(|| {
             self.frames.push(Vec::new());
             self.frames.len() - 1

@@ -140,7 +140,7 @@ impl Workload {
         LargeEndpoint::new(config).expect("the settings are in range")
     }
 
-    fn verify(&self, controllers: Controllers) -> Controller {
+    fn controller_machine(&self, controllers: Controllers) -> Controller {
         let config = onepipe_controller::Config {
             incarnation: Incarnation(1),
             frame_len_max: self.setup.frame_len_max,
@@ -257,7 +257,7 @@ impl Application<Node> for Workload {
             return Node::Switch(self.switch(vertex, node.0));
         }
         if let Some(controllers) = self.controllers().filter(|all| all.first.0 == node.0) {
-            let controller = Box::new(self.verify(controllers));
+            let controller = Box::new(self.controller_machine(controllers));
             return Node::Controller(controller, self.topology.network_card());
         }
         if node.0 >= self.setup.processes {

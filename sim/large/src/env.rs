@@ -32,8 +32,8 @@ impl SimEnv {
             class: Setup::class,
             ..Config::default()
         };
-        let bench = Workload::new(setup.clone(), topology.clone());
-        let mut network = Network::new(topology, config, setup.seed, bench);
+        let workload = Workload::new(setup.clone(), topology.clone());
+        let mut network = Network::new(topology, config, setup.seed, workload);
         if setup.loss_ppm > 0 {
             let faults =
                 LinkFaults { loss: Loss::uniform(setup.loss_ppm), ..LinkFaults::default() };

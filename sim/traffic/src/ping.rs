@@ -29,7 +29,7 @@ pub struct Pinger {
     /// Targets with the interval in ns and the time of the next request.
     targets: Vec<(ProcessId, u64, Mono)>,
     /// Replies to send: the destination, and the time of the request.
-    answers: VecDeque<(ProcessId, u64)>,
+    replies: VecDeque<(ProcessId, u64)>,
     pongs: VecDeque<Pong>,
     requests_sent: u64,
 }
@@ -37,8 +37,8 @@ pub struct Pinger {
 impl Pinger {
     /// Creates a host without targets.
     pub fn new(host: ProcessId, card: Port) -> Self {
-        let (answers, pongs) = (VecDeque::new(), VecDeque::new());
-        Self { host, card, targets: Vec::new(), answers, pongs, requests_sent: 0 }
+        let (replies, pongs) = (VecDeque::new(), VecDeque::new());
+        Self { host, card, targets: Vec::new(), replies, pongs, requests_sent: 0 }
     }
 
     /// Pings `peer` now, and then every `every_ns`.
@@ -61,11 +61,11 @@ impl Pinger {
         let frame = Frame::parse(frame).ok()?;
         let is_ours = frame.opcode == Opcode::Foreign && frame.header.dst() == self.host;
         let rest = frame.payload.strip_prefix(&MAGIC).filter(|_| is_ours)?;
-        let (is_answer, rest) = rest.split_first()?;
+        let (is_reply, rest) = rest.split_first()?;
         let sent_ns = u64::from_be_bytes(*rest.first_chunk()?);
         let from = frame.header.src();
-        match *is_answer {
-            0 => self.answers.push_back((from, sent_ns)),
+        match *is_reply {
+            0 => self.replies.push_back((from, sent_ns)),
             _ => {
                 let ns = now.mono.as_ns().checked_sub(sent_ns)?;
                 self.pongs.push_back(Pong { from, ns });
@@ -77,7 +77,7 @@ impl Pinger {
     /// Returns the destination of the next frame, whether it is a reply, and the time of the
     /// request.
     fn next(&mut self, now: Now) -> Option<(ProcessId, bool, u64)> {
-        if let Some((to, sent_ns)) = self.answers.pop_front() {
+        if let Some((to, sent_ns)) = self.replies.pop_front() {
             return Some((to, true, sent_ns));
         }
         let due = self.targets.iter_mut().find(|(.., due)| *due <= now.mono)?;
@@ -91,10 +91,10 @@ impl Pinger {
 impl Pinger {
     /// Writes the next frame. Returns its destination and its length.
     pub fn poll_to(&mut self, now: Now, slot: &mut [u8]) -> Option<(ProcessId, usize)> {
-        let (to, is_answer, sent_ns) = self.next(now)?;
+        let (to, is_reply, sent_ns) = self.next(now)?;
         let space = &mut slot[HEADER_LEN..];
         space[..4].copy_from_slice(&MAGIC);
-        space[4] = is_answer.into();
+        space[4] = is_reply.into();
         space[5..PAYLOAD_LEN].copy_from_slice(&sent_ns.to_be_bytes());
         let header = Header::new(Opcode::Foreign, self.host, to, Incarnation(1));
         let header = header.stamped(now.sync, Promises::both(now.sync), Psn(0));

@@ -104,7 +104,7 @@ fn arbiter(seed: u64) -> u64 {
         env.schedule(4 * MS, Fault::Restart(NodeId(31)));
     }
     env.run_for_ns(8 * MS);
-    let (waiting, sent, received) = env.plain_frames();
+    let (waiting, sent, received) = env.raw_frames();
     digest::of([env.trace_hash(), env.slots_sent(), waiting, sent, received])
 }
 

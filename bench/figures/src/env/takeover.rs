@@ -66,7 +66,7 @@ impl Takeover {
             }
             env.run_for_ns(QUIET_NS);
             takeovers += env.arbiter(SECONDARY).map_or(0, |one| one.stats().takeovers);
-            let (waiting, sent, _) = env.plain_frames();
+            let (waiting, sent, _) = env.raw_frames();
             ensure!(
                 waiting == 0 && sent > 0,
                 "{waiting} frames are left, {sent} sent, seed {seed}"

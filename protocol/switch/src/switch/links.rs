@@ -237,8 +237,8 @@ impl Switch {
                 false => LinkCheck::Ignored,
             };
         }
-        let speaker = header.sender().filter(|instance| self.is_plausible_at(port, *instance));
-        let Some(instance) = speaker else {
+        let sender = header.sender().filter(|instance| self.is_plausible_at(port, *instance));
+        let Some(instance) = sender else {
             return LinkCheck::Refused(count_drop(&mut self.stats.dropped_misplaced));
         };
         let was_two_way = self.neighbours.is_two_way(port);
@@ -356,8 +356,8 @@ impl Switch {
         src: ProcessId,
         last: Option<Promises>,
     ) -> Verdict {
-        let sits_there = leads_to(self.config.route.next(src), port);
-        if !sits_there {
+        let is_behind_port = leads_to(self.config.route.next(src), port);
+        if !is_behind_port {
             return count_drop(&mut self.stats.dropped_misplaced);
         }
         if let Route::ForwardingTable(table) = &mut self.config.route {

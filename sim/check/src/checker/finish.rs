@@ -15,10 +15,10 @@ impl Checker {
         let mut log = std::mem::take(&mut self.violations);
         let mut torn = Violations::default();
         for (id, process) in (0u32..).map(ProcessId).zip(&self.processes) {
-            for (incarnation, lived) in (0u32..).zip(&process.incarnations) {
+            for (incarnation, state) in (0u32..).zip(&process.incarnations) {
                 let is_last = incarnation as usize + 1 == process.incarnations.len();
-                if is_last && lived.end.is_none() {
-                    for sender in &lived.senders {
+                if is_last && state.end.is_none() {
+                    for sender in &state.senders {
                         sender.on_end(
                             id,
                             incarnation,
@@ -29,8 +29,8 @@ impl Checker {
                     }
                 }
                 let violations = if self.may_be_torn { &mut torn } else { &mut log };
-                self.verify(id, incarnation, lived, violations);
-                self.find_unnotified(id, incarnation, lived, &mut log);
+                self.verify(id, incarnation, state, violations);
+                self.find_unnotified(id, incarnation, state, &mut log);
             }
         }
         self.counts.torn += torn.count();
