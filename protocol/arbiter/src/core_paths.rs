@@ -31,7 +31,7 @@ impl Core {
 }
 
 /// A row without paths.
-static NO_PATHS: [u8; BATCH_SLOTS_MAX as usize] = [Paths::NONE; BATCH_SLOTS_MAX as usize];
+static NO_PATH_ROW: [u8; BATCH_SLOTS_MAX as usize] = [Paths::NONE; BATCH_SLOTS_MAX as usize];
 
 /// Path selection for any kind of fabric.
 #[expect(clippy::large_enum_variant, reason = "an arbiter has one")]
@@ -112,7 +112,7 @@ impl Routes for CorePaths {
     #[inline]
     fn of(&self, src: u32) -> &[u8; BATCH_SLOTS_MAX as usize] {
         match self {
-            Self::One(_) => &NO_PATHS,
+            Self::One(_) => &NO_PATH_ROW,
             Self::Racks(paths) => paths.of(src),
             Self::Tree(paths) => paths.of(src),
         }

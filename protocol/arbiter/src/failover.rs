@@ -88,9 +88,9 @@ impl Failover {
 
     /// Stops this arbiter, as a later incarnation exists. Returns false if it was stopped already.
     pub fn retire(&mut self) -> bool {
-        let was_over = core::mem::replace(&mut self.is_replaced, true);
+        let was_replaced = core::mem::replace(&mut self.is_replaced, true);
         (self.is_primary, self.unsent) = (false, 0);
-        !was_over
+        !was_replaced
     }
 
     pub fn is_primary(&self) -> bool {

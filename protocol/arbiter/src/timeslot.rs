@@ -212,8 +212,8 @@ impl Schedule {
 }
 
 impl PartialEq for Schedule {
-    fn eq(&self, mask: &Self) -> bool {
-        self.rows_read().eq(mask.rows_read())
+    fn eq(&self, other: &Self) -> bool {
+        self.rows_read().eq(other.rows_read())
     }
 }
 

@@ -157,8 +157,8 @@ impl Config {
         value(objects, "objects_max", self.objects_max.into())?;
         value(self.probe_min_ns > 0, "probe_min_ns", self.probe_min_ns)?;
         value(self.keepalive_ns > 0, "keepalive_ns", self.keepalive_ns)?;
-        let patient = self.dead_after_ns > self.keepalive_ns;
-        value(patient, "dead_after_ns", self.dead_after_ns)
+        let outlasts_keepalive = self.dead_after_ns > self.keepalive_ns;
+        value(outlasts_keepalive, "dead_after_ns", self.dead_after_ns)
     }
 
     /// Returns the maximum length of a piece in bytes.

@@ -218,8 +218,8 @@ impl Primcast {
         if ack.number > self.advertised && group != own {
             // The message may be final at this timestamp: advertise the clock to the own group.
             self.advertised = self.clock;
-            let bump = Entry { kind: Kind::Clock, number: self.clock, ..ack.clone() };
-            self.send_to_groups(context, GroupSet::EMPTY.with(own), &bump);
+            let clock_update = Entry { kind: Kind::Clock, number: self.clock, ..ack.clone() };
+            self.send_to_groups(context, GroupSet::EMPTY.with(own), &clock_update);
         }
         // The primary's acknowledgement is the proposal, and may arrive before the message.
         let is_here = self.cells.get(&id).is_some_and(|cell| !cell.groups.is_empty());

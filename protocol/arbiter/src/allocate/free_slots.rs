@@ -88,9 +88,9 @@ impl FreeSlots {
                     kernel.mark(&self.to[..self.nodes], second);
                     self.is_stale = false;
                 }
-                let mesh =
+                let tables =
                     PartitionTables { first, second, exempt: Flow::NO_YIELD, step: Flow::YIELD };
-                kernel.partition(Flow::words(flows), mesh, outputs.map(Flow::words_mut))
+                kernel.partition(Flow::words(flows), tables, outputs.map(Flow::words_mut))
             }
             None => self.partition_portable(flows, outputs),
         };

@@ -62,7 +62,12 @@ impl SlotCalendar {
 
     //= spec/arbiter.md#R5
     /// Records the grant of `slot`.
-    pub fn park(&mut self, now: Timeslot, slot: Timeslot, what: SlotGrant) -> Result<(), Refused> {
+    pub fn record_grant(
+        &mut self,
+        now: Timeslot,
+        slot: Timeslot,
+        what: SlotGrant,
+    ) -> Result<(), Refused> {
         if slot.0.saturating_add(self.late) < now.0 {
             return Err(Refused::Late);
         }
@@ -99,7 +104,7 @@ impl SlotCalendar {
         let mut steps = 0;
         while rest == 0 {
             steps += 1;
-            debug_assert!(steps <= self.taken.len(), "one is parked");
+            debug_assert!(steps <= self.taken.len(), "the calendar holds a grant");
             word = (word + 1) % self.taken.len();
             rest = self.taken[word];
         }
@@ -135,10 +140,13 @@ mod tests {
     fn grants_come_out_in_order_when_they_begin() {
         let mut calendar = SlotCalendar::new(16, 64);
         let now = Timeslot(1_000);
-        let mut park = |slot| calendar.park(now, Timeslot(slot), WHAT);
-        assert_eq!([park(1_064), park(984), park(1_001)], [Ok(()); 3]);
-        assert_eq!((park(1_065), park(983)), (Err(Refused::Ahead), Err(Refused::Late)));
-        assert_eq!(park(1_001), Err(Refused::Duplicate));
+        let mut record_grant = |slot| calendar.record_grant(now, Timeslot(slot), WHAT);
+        assert_eq!([record_grant(1_064), record_grant(984), record_grant(1_001)], [Ok(()); 3]);
+        assert_eq!(
+            (record_grant(1_065), record_grant(983)),
+            (Err(Refused::Ahead), Err(Refused::Late))
+        );
+        assert_eq!(record_grant(1_001), Err(Refused::Duplicate));
         assert_eq!(calendar.next(), Some(Timeslot(984)));
         assert_eq!(calendar.take(now), Some((Timeslot(984), WHAT, false)));
         assert_eq!(calendar.take(now), None);
@@ -148,7 +156,7 @@ mod tests {
         assert_eq!(calendar.take(Timeslot(1_064)), Some((Timeslot(1_064), WHAT, false)));
         assert_eq!((calendar.next(), calendar.count()), (None, 0));
         assert_eq!(
-            calendar.park(Timeslot(9), Timeslot(9), WHAT),
+            calendar.record_grant(Timeslot(9), Timeslot(9), WHAT),
             Ok(()),
             "the clock has stepped back"
         );
@@ -158,16 +166,16 @@ mod tests {
     #[test]
     fn no_grant_is_used_early_when_the_clock_steps_back() {
         let mut calendar = SlotCalendar::new(16, 64);
-        assert_eq!(calendar.park(Timeslot(1_000), Timeslot(1_000), WHAT), Ok(()));
-        assert_eq!(calendar.park(Timeslot(1_000), Timeslot(1_064), WHAT), Ok(()));
+        assert_eq!(calendar.record_grant(Timeslot(1_000), Timeslot(1_000), WHAT), Ok(()));
+        assert_eq!(calendar.record_grant(Timeslot(1_000), Timeslot(1_064), WHAT), Ok(()));
         // The clock steps back by 50 timeslots, and a recent timeslot is granted.
         let now = Timeslot(950);
         assert_eq!(
-            calendar.park(now, Timeslot(934), WHAT),
+            calendar.record_grant(now, Timeslot(934), WHAT),
             Err(Refused::Late),
             "beyond the calendar, together with 1064"
         );
-        assert_eq!(calendar.park(now, Timeslot(937), WHAT), Ok(()));
+        assert_eq!(calendar.record_grant(now, Timeslot(937), WHAT), Ok(()));
         let mut taken = [(0, 0); 4];
         let mut count = 0;
         for now in 950..1_100 {

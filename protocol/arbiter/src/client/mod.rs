@@ -300,7 +300,11 @@ impl Client {
                     let base = expand(grants.base(), present);
                     for FcpGrant { slot, dst, path } in grants.grants() {
                         if self.is_other(dst) {
-                            self.park(present, base.plus(slot.into()), SlotGrant { dst, path });
+                            self.record_grant(
+                                present,
+                                base.plus(slot.into()),
+                                SlotGrant { dst, path },
+                            );
                             self.request.on_granted(dst, fcp.sequence);
                         }
                     }

@@ -1,5 +1,5 @@
-//! Timeslots: a granted one is parked until it begins, then a queued packet is sent in it; received
-//! slot frames are checked for losses.
+//! Timeslots: a grant is recorded until its timeslot begins, and then a queued packet is sent in it.
+//! Received slot frames are checked for losses.
 
 use onepipe_base::{Incarnation, Mono, Now, ProcessId, Timestamp, Verdict};
 use onepipe_wire::{Frame, HEADER_LEN, Opcode, SLOT_HEADER_LEN, Slot};
@@ -11,8 +11,8 @@ use crate::fcp::seal_frame;
 
 impl Client {
     /// Parks a granted timeslot until it begins.
-    pub(super) fn park(&mut self, present: Timeslot, slot: Timeslot, what: SlotGrant) {
-        let counter = match self.calendar.park(present, slot, what) {
+    pub(super) fn record_grant(&mut self, present: Timeslot, slot: Timeslot, what: SlotGrant) {
+        let counter = match self.calendar.record_grant(present, slot, what) {
             Ok(()) => {
                 self.destinations[usize::from(what.dst)].pending_grants += 1;
                 &mut self.stats.granted

@@ -406,9 +406,9 @@ impl Comm {
 
     /// Returns the time at which [`Comm::handle_timeout`] must be called, if any.
     pub fn poll_timeout(&self) -> Option<Mono> {
-        let tick = self.timers.front().map(|(due, _)| *due);
-        let call = self.probes.front().map(|(due, _)| *due);
-        Mono::earlier(Mono::earlier(tick, call), self.held_until)
+        let timer = self.timers.front().map(|(due, _)| *due);
+        let probe = self.probes.front().map(|(due, _)| *due);
+        Mono::earlier(Mono::earlier(timer, probe), self.held_until)
     }
 
     /// Whether [`Comm::poll_transmit`] may have a packet to send.

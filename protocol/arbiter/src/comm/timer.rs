@@ -29,8 +29,8 @@ impl Comm {
 
     //= spec/arbiter.md#R26
     pub(super) fn schedule_probe(&mut self, now: Mono, src: u16) {
-        let build_schedule = self.last_probe_at.after_ns(PROBE_NS / u64::from(self.config.nodes));
-        self.last_probe_at = now.after_ns(PROBE_NS).max(build_schedule);
+        let after_last_probe = self.last_probe_at.after_ns(PROBE_NS / u64::from(self.config.nodes));
+        self.last_probe_at = now.after_ns(PROBE_NS).max(after_last_probe);
         self.peers[usize::from(src)].is_probe_queued = self.probes.push((self.last_probe_at, src));
     }
 
@@ -53,8 +53,8 @@ impl Comm {
             return self.give_up(now, src);
         }
         let is_due = peer.session.reset_due().is_some_and(|due| due <= now);
-        // Held grants are sent soon and carry the acknowledgement. So, most likely, do the grants
-        // of the next batch, if timeslots are pending.
+        // Held grants are sent soon and carry the acknowledgement. If timeslots are pending, the
+        // grants of the next batch probably carry it too, so wait for one more batch.
         let slots = if peer.pending > 0 { self.batch_slots } else { 0 };
         let waits_ns = u64::from(slots) * self.config.slot_ns;
         let due = peer.session.ack_due().map(|due| due.after_ns(waits_ns));

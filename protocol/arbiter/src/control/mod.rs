@@ -168,12 +168,12 @@ impl ControlPlane {
             self.demands += 1;
             return Some(Command::Demand(demand));
         }
-        let schedule_batches = self.commands.pop()?;
-        if let Command::Batch(_) = schedule_batches {
+        let command = self.commands.pop()?;
+        if let Command::Batch(_) = command {
             self.comm.close_batch();
             self.demands = 0;
         }
-        Some(schedule_batches)
+        Some(command)
     }
 
     /// Handles demand of a pair that batch `number` has rejected.
@@ -264,14 +264,14 @@ impl ControlPlane {
     fn schedule_batches(&mut self, now: Now) {
         let slot = self.clock.at(now.sync);
         while self.commands.len() + 2 <= COMMANDS_MAX
-            && let Some(ordered) = self.scheduler.poll_batch(slot)
+            && let Some(batch) = self.scheduler.poll_batch(slot)
         {
-            self.stats.skipped += ordered.skipped;
-            if ordered.is_overloaded {
+            self.stats.skipped += batch.skipped;
+            if batch.is_overloaded {
                 self.stats.held_back += 1;
                 self.commands.push(Command::Overload);
             }
-            self.commands.push(Command::Batch(ordered.start));
+            self.commands.push(Command::Batch(batch.start));
         }
         self.plan_next_batch(now);
     }

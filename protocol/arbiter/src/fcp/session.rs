@@ -137,9 +137,9 @@ impl Session {
         self.confirms_reset |= is_new_session;
         if let Some(round_trip_ns) = self.unacked.on_ack(now.mono, fcp.received, fcp.received_bits)
         {
-            let enough_ns = (round_trip_ns + round_trip_ns / 2).clamp(RTO_MIN_NS, RTO_MAX_NS);
-            let less_ns = self.rto_ns - self.rto_ns.saturating_sub(enough_ns).div_ceil(8);
-            self.rto_ns = less_ns.max(enough_ns);
+            let target_ns = (round_trip_ns + round_trip_ns / 2).clamp(RTO_MIN_NS, RTO_MAX_NS);
+            let decayed_ns = self.rto_ns - self.rto_ns.saturating_sub(target_ns).div_ceil(8);
+            self.rto_ns = decayed_ns.max(target_ns);
         }
         if fcp.parts().next().is_some() {
             self.ack_pending_since.get_or_insert(now.mono);
@@ -211,7 +211,7 @@ impl Session {
     //= spec/arbiter.md#R25
     /// Returns the time at which an acknowledgement must be sent on its own.
     pub fn ack_due(&self) -> Option<Mono> {
-        self.ack_pending_since.map(|oldest_sent_at| oldest_sent_at.after_ns(ACK_NS))
+        self.ack_pending_since.map(|since| since.after_ns(ACK_NS))
     }
 
     /// Whether a reset is due. The next one is scheduled with exponential backoff.

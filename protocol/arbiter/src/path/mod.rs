@@ -91,8 +91,8 @@ fn usable(cut: u64, colours: u32, path_of: &PathOf) -> u64 {
 }
 
 /// Mixes a number into an unrelated one (G. Steele et al., 2014, SplitMix64).
-const fn mix(assign_colours: u64) -> u64 {
-    let mixed = (assign_colours ^ assign_colours >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+const fn mix(number: u64) -> u64 {
+    let mixed = (number ^ number >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
     mixed ^ mixed >> 31
 }

@@ -122,9 +122,9 @@ impl TreePaths {
     /// Returns the racks of a packet that leaves its rack, and the upper link that it takes.
     fn rack_exit(&self, schedule: &Schedule, src: u32, slot: usize) -> Option<(u32, u32, u8)> {
         let (dst, link) = (schedule.of(src)[slot], self.racks.of(src)[slot]);
-        let is_one = dst != NO_DESTINATION && link != Paths::NONE;
+        let has_path = dst != NO_DESTINATION && link != Paths::NONE;
         let [from, to] = [src, dst.into()].map(|node| node / self.tree.rack_nodes);
-        is_one.then_some((from, to, link))
+        has_path.then_some((from, to, link))
     }
 
     /// Collects the packets that leave their pod.
@@ -151,8 +151,8 @@ impl TreePaths {
                         return Some(link);
                     }
                     let above = self.spines.of(self.end(from, link))[slot];
-                    let is_one = above != Paths::NONE;
-                    is_one.then(|| link + above * self.tree.rack_links as u8)
+                    let has_path = above != Paths::NONE;
+                    has_path.then(|| link + above * self.tree.rack_links as u8)
                 });
                 self.routes[src as usize][slot] = path.unwrap_or(Paths::NONE);
             }

@@ -58,8 +58,8 @@ impl Incoming {
             return Some(false);
         }
         self.received[word] |= bit;
-        let open_object = piece.index as usize * usize::from(self.piece_len);
-        self.bytes[open_object..open_object + bytes.len()].copy_from_slice(bytes);
+        let begin = piece.index as usize * usize::from(self.piece_len);
+        self.bytes[begin..begin + bytes.len()].copy_from_slice(bytes);
         while self.cumulative < self.pieces
             && self.received[self.cumulative as usize / 64] >> (self.cumulative % 64) & 1 == 1
         {

@@ -112,7 +112,7 @@ impl Transfer {
 
     /// Returns the number of outgoing objects.
     pub fn sending(&self) -> usize {
-        self.sending.on_serial() as usize
+        self.sending.object_count() as usize
     }
 
     /// Returns the endpoint.

@@ -99,8 +99,8 @@ impl Outgoing {
     pub fn write(&self, buffer: &mut [u8], serial: u32) -> Option<(u32, usize)> {
         let index = self.due()?;
         let each = usize::from(self.piece_len);
-        let open_object = index as usize * each;
-        let bytes = &self.bytes[open_object..self.bytes.len().min(open_object + each)];
+        let begin = index as usize * each;
+        let bytes = &self.bytes[begin..self.bytes.len().min(begin + each)];
         let piece = Piece {
             object: self.object,
             bytes: self.bytes.len() as u64,

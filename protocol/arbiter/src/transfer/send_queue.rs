@@ -209,13 +209,13 @@ mod tests {
     #[test]
     fn retransmission_timeout_doubles() {
         let (mut send_queue, mut probed) = (sent(), [0; 4]);
-        let mut on_serial = 0;
+        let mut probe_count = 0;
         for ms in 0..31 {
             if send_queue.on_retransmit_timeout(Mono::from_ns(ms * 1_000_000), false) {
-                probed[on_serial] = ms;
-                on_serial += 1;
+                probed[probe_count] = ms;
+                probe_count += 1;
             }
         }
-        assert_eq!(probed[..on_serial], [2, 6, 14, 30]);
+        assert_eq!(probed[..probe_count], [2, 6, 14, 30]);
     }
 }

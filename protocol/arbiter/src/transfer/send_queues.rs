@@ -22,7 +22,7 @@ pub(super) struct SendQueues {
     open: Vec<u16>,
     ready: Ring<u16>,
     /// Total number of objects.
-    on_serial: u32,
+    object_count: u32,
 }
 
 impl SendQueues {
@@ -32,12 +32,12 @@ impl SendQueues {
             send_queues: alloc::vec![SendQueue::EMPTY; nodes],
             open: Vec::with_capacity(nodes),
             ready: Ring::new(nodes),
-            on_serial: 0,
+            object_count: 0,
         }
     }
 
-    pub fn on_serial(&self) -> u32 {
-        self.on_serial
+    pub fn object_count(&self) -> u32 {
+        self.object_count
     }
 
     /// Returns the serial number of the next piece to `dst`.
@@ -49,7 +49,7 @@ impl SendQueues {
     /// objects in total, but always one per receiver.
     pub fn next_number(&self, dst: ProcessId, limit: u32) -> Option<u32> {
         let send_queue = &self.send_queues[dst.index()];
-        let has_space = self.on_serial < limit || send_queue.is_empty();
+        let has_space = self.object_count < limit || send_queue.is_empty();
         (has_space && send_queue.has_space()).then_some(send_queue.number)
     }
 
@@ -61,7 +61,7 @@ impl SendQueues {
             self.open.push(dst.0 as u16);
         }
         send_queue.push(outgoing);
-        self.on_serial += 1;
+        self.object_count += 1;
         self.mark_ready(dst);
     }
 
@@ -69,7 +69,7 @@ impl SendQueues {
     pub fn remove(&mut self, id: ObjectId) -> Option<Vec<u8>> {
         let send_queue = self.send_queues.get_mut(id.dst.index())?;
         let bytes = send_queue.remove(id.number)?;
-        self.on_serial -= 1;
+        self.object_count -= 1;
         if send_queue.is_empty() {
             self.open.retain(|open| u32::from(*open) != id.dst.0);
         }

@@ -35,7 +35,7 @@ impl FlatSchedule {
             Self::Tree(tree) => tree.steps(blocks),
             // A single block cannot be pipelined; the tree takes as many steps.
             Self::Pipeline(_, tree) if blocks == 1 => tree.steps(blocks),
-            Self::Pipeline(twins, _) => twins.steps(blocks),
+            Self::Pipeline(pipeline, _) => pipeline.steps(blocks),
         }
     }
 
@@ -47,7 +47,7 @@ impl FlatSchedule {
             Self::Chain(chain) => chain.outgoing(rank, blocks, step),
             Self::Tree(tree) => tree.outgoing(rank, blocks, step),
             Self::Pipeline(_, tree) if blocks == 1 => tree.outgoing(rank, blocks, step),
-            Self::Pipeline(twins, _) => twins.outgoing(rank, blocks, step),
+            Self::Pipeline(pipeline, _) => pipeline.outgoing(rank, blocks, step),
         }
     }
 
@@ -59,7 +59,7 @@ impl FlatSchedule {
             Self::Chain(chain) => chain.incoming(rank, blocks, step),
             Self::Tree(tree) => tree.incoming(rank, blocks, step),
             Self::Pipeline(_, tree) if blocks == 1 => tree.incoming(rank, blocks, step),
-            Self::Pipeline(twins, _) => twins.incoming(rank, blocks, step),
+            Self::Pipeline(pipeline, _) => pipeline.incoming(rank, blocks, step),
         }
     }
 
