@@ -141,9 +141,9 @@ impl Aggregator {
         registers.freeze(port)
     }
 
-    /// Assumes that the live instance that feeds `port` has promised at least `commit`, limited to
-    /// the highest commit advertised to it: an instance that has joined since then promises no
-    /// less than that.
+    /// Assumes that the live instance that feeds `port` has promised `commit` or, if lower, the
+    /// highest commit advertised on the outputs that `port` feeds: an instance that has joined
+    /// since then promises no less than that.
     pub(crate) fn assume_promised(&mut self, port: Port, commit: Timestamp) {
         let advertised =
             if self.is_upper(port) { self.max_commit_below } else { self.max_commit_advertised };

@@ -35,7 +35,7 @@ impl Rounds {
     }
 
     /// Returns whether `up` or `down`, the minimum over all inputs of that direction, has risen by
-    /// a quarter of a beacon interval since the last call that returned true for the direction.
+    /// a quarter of a beacon interval since the last rise recorded for the direction.
     #[inline]
     pub(crate) fn is_over(&mut self, up: Option<Promises>, down: Option<Promises>) -> bool {
         let step_ns = self.step_ns;
