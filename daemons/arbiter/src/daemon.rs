@@ -133,7 +133,7 @@ impl ArbiterDaemon {
         }
     }
 
-    /// Rests as the idle strategy demands after a turn.
+    /// Waits as the idle strategy demands, given the progress of the last turn.
     pub fn rest(&mut self, progress: Progress) {
         match &mut self.engine {
             Engine::Single(driver) => driver.rest(progress),

@@ -105,7 +105,7 @@ pub(crate) fn check(
 #[non_exhaustive]
 pub enum RequestError {
     /// The endpoint does not exist.
-    #[error("there is no endpoint {node}: they are numbered below {nodes}")]
+    #[error("there is no endpoint {node}: the number must be below {nodes} (nodes)")]
     UnknownNode {
         /// The unknown endpoint.
         node: u32,
@@ -113,15 +113,15 @@ pub enum RequestError {
         nodes: u32,
     },
     /// Source and destination are the same endpoint.
-    #[error("endpoint {0} asks for timeslots to itself")]
+    #[error("endpoint {0} cannot request timeslots to itself")]
     ToItself(u32),
     /// The request exceeds the backlog limit of a pair; the part below the limit was taken.
-    #[error("{refused} timeslots are more than a pair may wait for")]
+    #[error("rejected {refused} timeslots: the backlog of the pair is full")]
     TooMuch {
         /// Timeslots that were not taken.
         refused: u32,
     },
     /// The maximum number of pairs is waiting already. Nothing was taken; retry later.
-    #[error("{0} pairs wait for timeslots already")]
+    #[error("cannot add a pair: {0} pairs wait for timeslots already (pairs_max)")]
     Full(u32),
 }

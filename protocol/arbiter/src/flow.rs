@@ -170,8 +170,8 @@ impl Flows {
         self.len += flows.len();
     }
 
-    /// Inserts each flow of `of` before the entry at the index that `items` holds as a backlog.
-    /// The indices ascend.
+    /// Inserts flow `of[i]` before the entry at index `items[i].backlog()`, where
+    /// [`Flow::drained_at`] has stored an index. The indices ascend.
     pub(crate) fn insert(&mut self, items: &[Flow], of: &[Flow]) {
         let (mut end, mut to) = (self.len, self.len + of.len());
         self.len = to;
