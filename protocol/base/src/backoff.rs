@@ -2,9 +2,10 @@
 
 use crate::{Address, Mono};
 
-/// The initial interval with jitter is at least this fraction of the maximum one. The maximum is
-/// long because the fabric is large, and then much faster repetition is not affordable either: for
-/// the 10 ms that suit some hundred nodes it is 10 us, little more than two beacon intervals.
+/// With jitter, the initial interval is at least the maximum interval divided by this: a maximum of
+/// 10 ms, which suits a few hundred nodes, gives 10 us, a few beacon intervals. A larger fabric
+/// sets a longer maximum to limit its control traffic, and the initial interval grows with the
+/// maximum.
 const INITIAL_DIVISOR: u64 = 1_000;
 
 /// Schedules the repetition of an update: at once when it changes, again after 1, 2, 4, … initial
@@ -16,7 +17,7 @@ pub struct Backoff {
     max_ns: u64,
     interval_ns: u64,
     due: Option<Mono>,
-    /// State of the jitter, if there is any.
+    /// State of the hash that draws the jitter; `None` without jitter.
     hash: Option<u64>,
 }
 

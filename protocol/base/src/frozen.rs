@@ -26,7 +26,8 @@ pub struct Frozen {
 pub struct FrozenLinks {
     links: Vec<Frozen>,
     last: u32,
-    /// Ports of failed switches whose failure is resolved, with their last commit promise.
+    /// For each port whose failed switch is resolved: the switch, and the highest commit that it
+    /// promised there.
     promised_before: Vec<(Port, Address, Timestamp)>,
 }
 
@@ -36,7 +37,8 @@ impl FrozenLinks {
         Self { links: Vec::new(), last: 0, promised_before: Vec::new() }
     }
 
-    /// Freezes `port` of `registers`, where `instance` was. Returns whether the link was live.
+    /// Freezes `port` of `registers`, whose other end was `instance`. Returns whether the link was
+    /// live.
     pub fn freeze(
         &mut self,
         registers: &mut Registers,
@@ -51,14 +53,15 @@ impl FrozenLinks {
         true
     }
 
-    /// Records that `port`, where `instance` was, is frozen at `commit`. Returns the number of this
-    /// failure.
+    /// Records that `port`, whose other end was `instance`, is frozen at `commit`. Returns the
+    /// number of this failure.
     ///
-    /// A second failure of the same instance replaces the first, but keeps its commit: nothing
-    /// above it was advertised since, and a link that came back unconfirmed promises nothing. So a
-    /// flapping link needs no more space. Instances of one address are kept apart, because the
-    /// commit of each bounds what it may have left behind; beyond `INSTANCES_MAX` (8) the last two
-    /// are merged at the lower commit.
+    /// A second failure of the same instance replaces the first, but keeps the commit of the first:
+    /// no higher commit was advertised in between, because the commits of a link that has come back
+    /// count only once its failure is resolved. So a flapping link needs no more space. Each
+    /// instance of one address has an entry of its own, because its commit bounds the messages that
+    /// it may have left behind; beyond `INSTANCES_MAX` (8) the last two are merged at the lower
+    /// commit.
     pub fn note(&mut self, port: Port, instance: Option<Instance>, mut commit: Timestamp) -> u32 {
         let address = |instance: Option<Instance>| instance.map(|instance| instance.address);
         let is_same = |frozen: &Frozen| frozen.port == port && frozen.instance == instance;
@@ -78,9 +81,9 @@ impl FrozenLinks {
 
     //= spec/failure.md#R40
     /// Returns the highest commit that dead instances of the switch of `instance` promised on
-    /// `port`. All nodes behind that switch have committed everything below; an instance that
-    /// promised less had only not caught up. Applies to switches alone: each instance of a process
-    /// counts for itself.
+    /// `port`; `None` if `instance` is a process, because each instance of a process counts for
+    /// itself. All nodes behind the switch have committed everything below that promise: a later
+    /// instance of the switch that promised less had not yet received their promises.
     pub fn promised_before(&self, port: Port, instance: Option<Instance>) -> Option<Timestamp> {
         let switch = instance.map(|instance| instance.address).filter(is_switch)?;
         let held = self.links.iter().filter(|frozen| frozen.port == port);
@@ -98,7 +101,8 @@ impl FrozenLinks {
         Some(resolved)
     }
 
-    /// Removes failure `number`: returns its link, and the commit that other failures there hold.
+    /// Removes failure `number`. Returns its link, and the lowest commit that other failures on the
+    /// same port still hold.
     pub fn take(&mut self, number: u32) -> Option<(Frozen, Option<Timestamp>)> {
         let at = self.links.iter().position(|frozen| frozen.number == number)?;
         let resolved = self.links.remove(at);

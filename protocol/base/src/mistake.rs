@@ -112,7 +112,7 @@ impl Mistake {
     }
 }
 
-/// Whether this build can make mistakes on purpose. Released programs refuse to build if so.
+/// Whether this build can select a mistake. Released programs refuse to build if so.
 pub const ARE_POSSIBLE: bool = cfg!(feature = "mistakes");
 
 #[cfg(feature = "mistakes")]

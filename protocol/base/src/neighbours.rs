@@ -9,8 +9,8 @@ use crate::{Address, Incarnation, Instance, Port};
 pub enum PeerUpdate {
     /// The sender is the known instance, or the first one on this link.
     Same,
-    /// The sender is another instance than the one known before, which this variant names: that
-    /// one is dead, and its registers with it.
+    /// The sender is another instance than the one known before. This variant names the previous
+    /// instance, which is dead, and whose registers no longer count.
     NewInstance(Instance),
     /// The sender is an earlier incarnation of the known instance, or had not yet noticed the loss
     /// of the link when it sent the frame. The frame must be ignored.
@@ -66,13 +66,13 @@ const UNKNOWN: End = End {
 /// Consecutive stale frames after which a link comes up regardless, because the frames that
 /// reported its loss were themselves lost. Must exceed the beacons of one round trip on an intact
 /// link: otherwise reports of the loss and of the recovery chase each other and make the link flap.
-/// To end this, every flap doubles this number, and also the number of consecutive fresh frames
-/// that bring a link up.
+/// To end such flapping on slower links, every flap doubles this number, and also the number of
+/// consecutive fresh frames that bring a link up.
 const STALE_MAX: u32 = 64;
-/// Maximum number of doublings for fresh frames, and for stale ones.
+/// Maximum number of doublings of the required fresh frames, and of the required stale frames.
 const FLAPS_MAX: u8 = 10;
 const STALE_DOUBLED_MAX: u8 = 4;
-/// The flap count is cleared after this many times [`STALE_MAX`] frames without a loss.
+/// The flap count is cleared after this many times the required stale frames without a loss.
 const STABLE_RUNS: u32 = 16;
 
 impl Neighbours {
@@ -157,8 +157,8 @@ impl Neighbours {
         self.ends.get(port.index()).is_some_and(|end| end.is_two_way)
     }
 
-    /// Marks the link as lost, because nothing arrives on `port` any more; this end advertises so
-    /// from now on. The instance stays known, so that it is recognised when it returns.
+    /// Marks the link as lost, because nothing arrives on `port` any more. From now on this end
+    /// advertises the loss. The instance stays known, so that it is recognised when it returns.
     pub fn mark_lost(&mut self, port: Port) {
         if let Some(end) = self.ends.get_mut(port.index()) {
             if end.is_two_way {

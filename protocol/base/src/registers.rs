@@ -10,9 +10,10 @@ use crate::{Mono, Port, Promises, Timestamp};
 ///
 /// A link is live from its first promise until [`Registers::expire`] or [`Registers::remove`] takes
 /// it out. An *unfed* link ([`Registers::update_unfed`]) is live, but its other end has no live
-/// input and so promises nothing: the link takes no part in the minimum. The owner keeps its output
-/// as `out = max(out, minimum)`: the output stands still while a joining link catches up, and never
-/// moves back (I9).
+/// input and so promises nothing: the link takes no part in the minimum. Its beacons carry a *mark*
+/// instead, a timestamp above every promise sent before; the link counts again from the first
+/// barrier at or above the mark. The owner keeps its output as `out = max(out, minimum)`: the
+/// output stands still while a joining link catches up, and never moves back (I9).
 ///
 /// The two lowest promises are cached, so that the minimum *without one link*
 /// ([`Registers::except`]) needs no pass over the links: the promise of a switch to a process does
@@ -26,7 +27,7 @@ pub struct Registers {
     /// Per link, the commits held by dead instances at its other end. Empty until the first freeze.
     holds: Vec<Hold>,
     /// Per live unfed link, the highest mark received; [`NONE`] if the link is fed or dead. Empty
-    /// until the first mark.
+    /// while no link is unfed.
     marks: Vec<u64>,
     /// Whether an unfed link holds commits.
     has_unfed_commit: bool,
@@ -62,7 +63,7 @@ impl Registers {
     /// Records promises received on `port`. A promise never decreases: the stronger of the old and
     /// the new one counts. Ignores unknown ports. Returns whether the link was not live before.
     ///
-    /// A barrier below the mark of an unfed link was sent before the mark, and is ignored.
+    /// Ignores a barrier below the mark of an unfed link, because it was sent before the mark.
     #[inline]
     pub fn update(&mut self, now: Mono, port: Port, promises: Promises) -> bool {
         let index = port.index();
@@ -91,8 +92,7 @@ impl Registers {
     /// until a barrier of at least `mark` arrives. `held` is the commit that dead instances behind
     /// the link hold. Returns whether the link was not live before.
     ///
-    /// A mark lies above every promise sent before it. A lower one is stale, and only proves that
-    /// the link is live.
+    /// A lower mark than one received before is stale: it only proves that the link is live.
     pub fn update_unfed(
         &mut self,
         now: Mono,
@@ -149,7 +149,7 @@ impl Registers {
         self.commit.set(index, held);
     }
 
-    /// As [`Column::raise`], while some link is held.
+    /// As [`Column::raise`] on the commits, but respects the hold of the link, if it has one.
     #[cold]
     fn raise_commit(&mut self, index: usize, commit: u64) {
         let Some(hold) = self.holds.get_mut(index).filter(|hold| hold.held != NONE) else {
@@ -194,8 +194,8 @@ impl Registers {
     }
 
     //= spec/failure.md#R13
-    /// Holds the commit of `port` at `held`. `None` ends the hold: promises since the freeze count
-    /// again, if there were any.
+    /// Changes the commit at which `port` is held to `held`. `None` ends the hold: then the
+    /// promises received since the freeze count again, if there were any.
     pub fn hold(&mut self, port: Port, held: Option<Timestamp>) {
         let Some(hold) = self.holds.get_mut(port.index()) else { return };
         if hold.held == NONE {
@@ -233,14 +233,14 @@ impl Registers {
         commit(self.commit.except(port.index()))
     }
 
-    /// Returns whether a link that takes no part in the barrier holds commits: for its own dead
-    /// instances, or as an unfed link for those behind it.
+    /// Returns whether any commit is held by a link that takes no part in the barrier: for dead
+    /// instances at its other end, or, on an unfed link, for dead instances farther away.
     #[inline]
     pub fn has_holds(&self) -> bool {
         !self.holds.is_empty() || self.has_unfed_commit
     }
 
-    /// Returns whether `port` is live and its live instance holds no commit.
+    /// Returns whether `port` is live and the live instance at its other end promises no commit.
     pub fn holds_nothing(&self, port: Port) -> bool {
         let index = port.index();
         let commit = match self.holds.get(index).filter(|hold| hold.held != NONE) {

@@ -26,8 +26,8 @@ impl Slew {
         Self { last: None }
     }
 
-    /// Continues from `time` at `now`, whatever the clock says: for a machine that finds its clock
-    /// to be wrong before it has sent any timestamp.
+    /// Continues from `time` at `now`, whatever the clock shows. For a machine that learns that its
+    /// clock is wrong before it has sent any timestamp.
     pub fn restart(&mut self, now: Now, time: Timestamp) {
         self.last = Some((now, time));
     }

@@ -31,8 +31,8 @@ impl Mono {
         self.0.saturating_sub(earlier.0)
     }
 
-    /// Returns the earlier of two optional deadlines. The minimum over an array of deadlines would
-    /// go through memory, at a cost that shows in every call of `poll_timeout`.
+    /// Returns the earlier of two optional deadlines. Compares them in registers: a minimum over an
+    /// array would go through memory, at a measurable cost in every call of `poll_timeout`.
     #[inline]
     pub fn earlier(one: Option<Self>, other: Option<Self>) -> Option<Self> {
         match (one, other) {
@@ -84,12 +84,12 @@ impl Timestamp {
 
     //= spec/ordering.md#R1
     /// Returns the timestamp nearest to `near` whose low 48 bits are `wire` (serial-number
-    /// arithmetic as in PAWS, RFC 7323): exact while the two differ by less than 39.1 h; of two
-    /// equally near ones the earlier.
+    /// arithmetic as in PAWS, RFC 7323). Exact while the original timestamp and `near` differ by
+    /// less than 39.1 h; of two equally near candidates it is the earlier.
     ///
-    /// Never wraps: where the nearest would lie before the origin or after the end of time, the
-    /// next existing one is returned. Otherwise a foreign barrier, received by a clock near its
-    /// origin, would promise everything.
+    /// Never wraps: if the nearest candidate lies before the origin or after the end of time, the
+    /// nearest one within the range is returned. Otherwise a barrier of another fabric, received by
+    /// a clock near its origin, would promise everything.
     #[inline]
     pub const fn from_wire(wire: WireTimestamp, near: Self) -> Self {
         let ahead = wire.0.wrapping_sub(near.0) << 16;

@@ -19,8 +19,10 @@ pub(crate) struct Channel {
     is_used: bool,
     pub sender: Sender,
     pub receiver: Receiver,
-    /// A message that was taken from the receiver and not delivered yet.
+    /// The next message to deliver, taken from the receiver to compare its key with that of the
+    /// other service's next message.
     staged: Option<Delivery>,
+    /// Reused for the timestamps of one recall acknowledgement.
     recalled: Vec<Timestamp>,
 }
 
@@ -64,7 +66,7 @@ impl Channel {
         self.is_used = true;
     }
 
-    /// Returns whether a transmit poll may return a frame. Submitted messages count if they
+    /// Returns whether a transmit poll may return a frame. Submitted messages count only with
     /// `may_send`.
     #[inline]
     pub fn wants_transmit(&self, may_send: bool) -> bool {
@@ -257,7 +259,7 @@ impl Channel {
         }
     }
 
-    /// Returns the key of the next deliverable message below `barrier`.
+    /// Stages the next deliverable message below `barrier`, and returns its key.
     pub fn stage(
         &mut self,
         config: &Config,

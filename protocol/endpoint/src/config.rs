@@ -5,7 +5,8 @@ use onepipe_wire::{HEADER_LEN, Service};
 
 use crate::{MESSAGE_CHARGE_BYTES, Message, SendError};
 
-/// Bytes by which a reliable frame must be shorter than others, so that it fits into a relay frame.
+/// Bytes by which a reliable frame must be shorter than the limit, so that it fits into a relay
+/// frame.
 pub(crate) const RELAY_OVERHEAD_BYTES: usize = HEADER_LEN;
 /// Upper bound of every duration in a configuration.
 const DAY_NS: u64 = 86_400_000_000_000;
@@ -143,7 +144,7 @@ impl Config {
     }
 
     /// Checks a scattering against the limits, as if the send buffer were empty. Returns the bytes
-    /// of send buffer that it needs.
+    /// that it needs in the send buffer.
     ///
     /// # Errors
     /// Every [`SendError`] that waiting cannot resolve: all but `BufferFull`, `Left` and

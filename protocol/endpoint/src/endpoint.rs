@@ -35,9 +35,9 @@ pub struct Endpoint {
     next_service: Service,
     control: ControlPlane,
     exclusion: Exclusion,
-    /// Failures that the application has yet to be notified of, and callbacks that it has not
-    /// finished.
+    /// Failures of which the application has yet to be notified.
     failed: VecDeque<ProcessFailed>,
+    /// Number of failures whose callbacks have not returned.
     callbacks_open: u32,
     lost_links: VecDeque<Port>,
     leave: Leave,

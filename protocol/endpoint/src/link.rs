@@ -50,8 +50,8 @@ impl LinkLayer {
         self.barrier
     }
 
-    /// Returns the commit barrier as far as other processes are concerned: nothing below it commits
-    /// later.
+    /// Returns the commit barrier without this process's own promise: no other process commits a
+    /// scattering below it later.
     #[inline]
     pub fn commit(&self) -> Option<Timestamp> {
         self.commit
@@ -113,8 +113,8 @@ impl LinkLayer {
         self.barrier
     }
 
-    /// Returns the registers to whatever resolves dead links. Call [`LinkLayer::refresh`] after a
-    /// change.
+    /// Returns the registers, for the control plane to freeze and resolve links. The caller must
+    /// call [`LinkLayer::refresh`] after a change.
     #[inline]
     pub fn registers_mut(&mut self) -> &mut Registers {
         &mut self.registers

@@ -74,8 +74,8 @@ impl Config {
                 return Err(SendError::TooLarge { index, bytes, max });
             }
         }
-        // A descriptor is shorter than any large payload: check the scattering with short ones
-        // instead.
+        // The endpoint will carry a descriptor instead of a large payload. A descriptor is shorter
+        // than any large payload, so payloads cut to `large_bytes` stand for the descriptors.
         let as_sent = messages.iter().map(|message| {
             let bytes = message.payload.len().min(self.large_bytes);
             Message { to: message.to, payload: &message.payload[..bytes] }

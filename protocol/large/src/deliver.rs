@@ -130,8 +130,9 @@ impl LargeEndpoint {
         }
     }
 
-    /// A receiver has a payload that will not be ordered: withdraws it. Only if the message was
-    /// lost: an unreachable receiver has nothing, or will detect that this process has left.
+    /// Handles that a receiver has the payload of `group` but not the message that orders it: sends
+    /// a withdrawal, so that the receiver drops the payload. Only after a loss: an unreachable
+    /// receiver has no payload, or drops it when it detects that this process has left the group.
     fn on_not_ordered(&mut self, service: Service, group: u64, failed: &SendFailed) {
         if failed.outcome == Outcome::Lost {
             self.outgoing.withdrawn.push_back((service, group, failed.to));

@@ -28,7 +28,7 @@ pub struct LargeEndpoint {
     /// Buffer for the messages of a scattering.
     pub(crate) written: Vec<u8>,
     is_leaving: bool,
-    /// There may be frames to send without a received frame or an expired timer.
+    /// Whether `poll_transmit` may return a frame although no frame arrived and no timer expired.
     pub(crate) has_work: bool,
 }
 
@@ -86,7 +86,7 @@ impl LargeEndpoint {
     }
 
     /// As [`LargeEndpoint::release`], and returns the payload. Does not copy a large payload that
-    /// no group needs any more.
+    /// its group no longer needs.
     pub fn take(&mut self, delivery: Delivery) -> Vec<u8> {
         match delivery.storage {
             Storage::Message { delivery, skip } => {
@@ -104,7 +104,7 @@ impl LargeEndpoint {
         }
     }
 
-    /// Returns the bytes of large payloads that are not ordered yet: own ones, and received ones.
+    /// Returns the bytes of large payloads in the send buffer and in the receive buffer.
     pub fn large_bytes(&self) -> (u64, u64) {
         (self.outgoing.bytes, self.incoming.bytes)
     }

@@ -102,7 +102,7 @@ pub struct Stats {
     pub objects_received: u64,
     /// Payloads dropped because they will never be ordered.
     pub objects_dropped: u64,
-    /// Best-effort descriptors whose payload is not here any more.
+    /// Best-effort descriptors whose payload is missing or was dropped.
     pub orphans: u64,
     /// Malformed control messages.
     pub misbehaved: u64,

@@ -13,18 +13,18 @@ pub(crate) struct Arrival {
     pub from: ProcessId,
     pub service: Service,
     pub descriptor: LargeObject,
-    /// Memory is allocated for it, and counted.
+    /// Memory is allocated for the payload, and counts in [`Incoming::bytes`].
     pub has_memory: bool,
     /// The payload is complete and its digest is right.
     pub is_whole: bool,
     /// The bytes, once the group does not need them any more.
     pub memory: Option<Vec<u8>>,
-    /// Its descriptor has been delivered, and (`is_released`) the application has released it.
+    /// The descriptor was delivered, and (`is_released`) the application has released the payload.
     pub is_ordered: bool,
     pub is_released: bool,
-    /// The failure timestamp of its sender: descriptors from there on are not delivered.
+    /// The failure timestamp of the sender: descriptors at or above it are not delivered.
     pub failed_at: Option<Timestamp>,
-    /// When to drop it unless it is ordered by then.
+    /// When to drop the payload if it is not ordered by then.
     pub drop_at: Option<Mono>,
 }
 
@@ -45,7 +45,7 @@ impl Arrival {
     }
 }
 
-/// State of the receiver. The number of a group names its sender.
+/// Large payloads at this process as a receiver, by group. The group's number contains its sender.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Incoming {
     pub arrivals: BTreeMap<u64, Arrival>,
@@ -56,7 +56,7 @@ pub(crate) struct Incoming {
 }
 
 impl Incoming {
-    /// Removes and returns a payload.
+    /// Removes and returns the payload of `group`.
     pub fn forget(&mut self, group: u64) -> Option<Arrival> {
         let arrival = self.arrivals.remove(&group)?;
         if arrival.has_memory {

@@ -23,7 +23,8 @@ pub(crate) struct Invitation {
 }
 
 impl LargeEndpoint {
-    /// Handles an invitation. It is ordered, so all members handle it at about the same time.
+    /// Handles an invitation. Invitations are ordered messages, so all members handle an invitation
+    /// at about the same time.
     pub(crate) fn on_invitation(
         &mut self,
         from: ProcessId,
@@ -132,7 +133,7 @@ impl LargeEndpoint {
                     );
                 }
             }
-            // A payload is for all of its receivers, or for none.
+            // A payload must reach all of its receivers: the failure of one aborts the scattering.
             GroupEvent::Failed(_) | GroupEvent::Closed(_) | GroupEvent::Lost { .. } => {
                 let is_open = self.outgoing.object_mut(group).is_some_and(|(_, it)| !it.is_whole);
                 if is_open {
@@ -143,7 +144,8 @@ impl LargeEndpoint {
         }
     }
 
-    /// Handles an event of a group that carries another process's payload, or a resolved own one.
+    /// Handles an event of a group that carries a payload of another process, or an own payload
+    /// whose scattering is ordered or aborted.
     fn on_group(&mut self, group: u64, event: GroupEvent) {
         match event {
             GroupEvent::Announced { bytes, .. } => self.on_memory_requested(group, bytes),
@@ -202,7 +204,7 @@ impl LargeEndpoint {
         }
     }
 
-    /// Handles the last byte of a payload, of which the application does not know yet.
+    /// Handles the complete arrival of a payload: verifies its digest.
     fn on_complete(&mut self, group: u64) {
         let Some(arrival) = self.incoming.arrivals.get_mut(&group) else { return };
         let bytes = self.groups.get_mut(GroupId(group)).and_then(|group| group.bytes(0));
@@ -220,12 +222,12 @@ impl LargeEndpoint {
         let is_member = self.config.endpoint.controllers.is_some();
         let Some(arrival) = self.incoming.arrivals.get_mut(&group) else { return };
         if !arrival.is_whole || (reason == Reason::Left && !arrival.is_ordered) {
-            // A sender orders only complete payloads, and leaves a group only if it does not order
-            // it.
+            // A sender orders only complete payloads, and leaves a group only if it will not order
+            // the payload.
             return self.drop_object(group);
         }
-        // The descriptor may have been sent before. With controllers, the failure timestamp
-        // decides; without, a descriptor arrives within the timeout or not at all.
+        // The sender may have sent the descriptor before it failed. With controllers, the failure
+        // timestamp decides; without, a descriptor arrives within the timeout or not at all.
         if !(arrival.service == Service::Reliable && is_member) {
             arrival.drop_at = Some(self.now.after_ns(self.config.dead_after_ns));
         }
@@ -248,7 +250,7 @@ impl LargeEndpoint {
                 self.drop_object(group);
             }
         }
-        // A payload must reach all receivers or none.
+        // A payload must reach all of its receivers: abort every scattering to the failed process.
         while let Some(at) = self.outgoing.queue.iter().position(|scattering| {
             let is_for = |receivers: &Vec<ProcessId>| receivers.contains(&process);
             scattering.objects.iter().any(|object| is_for(&object.receivers))
@@ -257,8 +259,8 @@ impl LargeEndpoint {
         }
     }
 
-    /// The endpoint has no more events: everything deliverable was delivered, so it is known what a
-    /// failed process has ordered, and all failures were reported.
+    /// Handles that the endpoint has no more events. Every deliverable message was delivered, so
+    /// payloads of failed processes that are not ordered by now never will be.
     pub(crate) fn on_drained(&mut self) {
         if self.outgoing.is_tracking() && self.endpoint.is_drained() {
             self.outgoing.stop_tracking();

@@ -8,8 +8,8 @@ use onepipe_endpoint::{Message, SendFailed, Service};
 use onepipe_wire::{LargeControl, LargeObject};
 use xxhash_rust::xxh3::xxh3_64;
 
-/// Maximum number of own scatterings whose failures are tracked; failures of older ones are
-/// reported with the endpoint's id.
+/// Maximum number of scatterings submitted to the endpoint by this crate itself whose failures are
+/// tracked. Failures of older ones are reported with the endpoint's id.
 const TRACKED_MAX: usize = 4_096;
 
 /// One message of a scattering.
@@ -34,8 +34,9 @@ pub(crate) struct Object {
     /// The bytes, until the group takes them.
     pub memory: Vec<u8>,
     /// The receivers except this process.
+    /// The receivers other than this process.
     pub receivers: Vec<ProcessId>,
-    /// Whether this process is a receiver as well.
+    /// Whether this process is a receiver, too.
     pub is_own: bool,
     pub is_invited: bool,
     /// All receivers have the payload.
@@ -51,7 +52,7 @@ pub(crate) struct Scattering {
     pub objects: Vec<Object>,
     small: Vec<u8>,
     pub bytes: u64,
-    /// It counts towards the limit of payloads in flight.
+    /// Whether its payloads count towards the limit of payloads in flight.
     pub is_started: bool,
 }
 
@@ -100,8 +101,8 @@ impl Scattering {
         self.objects.iter().all(|object| object.is_whole)
     }
 
-    /// Appends the messages to `bytes`: small payloads and descriptors. Returns receiver, start and
-    /// end of each.
+    /// Appends the small payloads and descriptors of all messages to `bytes`. Returns the receiver
+    /// of each message, and the start and end of its part of `bytes`.
     pub fn write(&self, bytes: &mut Vec<u8>) -> Vec<(ProcessId, usize, usize)> {
         let mut at = Vec::with_capacity(self.parts.len());
         for part in &self.parts {
@@ -169,17 +170,17 @@ pub(crate) enum Purpose {
     Withdrawal(u64),
 }
 
-/// State of the sender.
+/// Scatterings with large payloads at this process as their sender.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Outgoing {
     pub queue: VecDeque<Scattering>,
     /// Bytes of all scatterings in the queue.
     pub bytes: u64,
-    /// Own scatterings, in order of submission.
+    /// Scatterings that this crate itself has submitted to the endpoint, in order of submission.
     tracked: VecDeque<(Service, ScatteringId, Purpose)>,
     /// Pending withdrawals.
     pub withdrawn: VecDeque<(Service, u64, ProcessId)>,
-    /// Ids by service.
+    /// Maps of scattering ids, by service.
     ids: [IdMap; 2],
     /// Number of groups so far.
     pub groups: u32,
@@ -277,7 +278,7 @@ impl Outgoing {
         !self.tracked.is_empty()
     }
 
-    /// Forgets the tracked scatterings: all outcomes are known and were reported.
+    /// Forgets the tracked scatterings, once all outcomes are known and reported.
     pub fn stop_tracking(&mut self) {
         self.tracked.clear();
         for ids in &mut self.ids {

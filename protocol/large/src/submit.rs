@@ -15,7 +15,7 @@ use crate::{Event, LargeEndpoint, SendError};
 const SENDER_SHIFT: u32 = 44;
 const INCARNATION_SHIFT: u32 = 32;
 
-/// Returns whether a group belongs to this sender.
+/// Returns whether the number of `group` names `sender`.
 pub(crate) fn is_group_of(group: u64, sender: ProcessId) -> bool {
     group >> SENDER_SHIFT == u64::from(sender.0)
 }
@@ -94,7 +94,7 @@ impl LargeEndpoint {
         Ok(id)
     }
 
-    /// Returns errors that persist, and the lack of send buffer.
+    /// Checks a scattering with large payloads against the limits and the free send buffer.
     fn check(&self, messages: &[Message<'_>]) -> Result<(), SendError> {
         self.config.check_scattering(messages)?;
         if !self.endpoint.is_member() {
@@ -173,7 +173,7 @@ impl LargeEndpoint {
             match result {
                 Ok(Step::Done) => {}
                 Ok(Step::Waiting) => at += 1,
-                // Transmissions will free buffer space.
+                // Retried when transmissions have freed buffer space.
                 Err(onepipe_endpoint::SendError::BufferFull { .. }) => break,
                 Err(_) => self.abort(at),
             }

@@ -17,14 +17,14 @@ pub enum HostEvent<P, S> {
 
 /// A host: the processes are at ports `0..n` of the virtual switch, the network card at port `n`.
 ///
-/// The host has one external port, the network card, with its number at the virtual switch.
+/// Its own one port is the network card, which has number `n` here as well.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Host<S, P> {
     switch: S,
     /// `None`: no process runs at this port.
     processes: Vec<Option<P>>,
     card: Port,
-    /// Processes that may have a frame to send; their cached deadlines may be stale.
+    /// Processes that may have a frame to send. Their entries in `deadlines` may be stale.
     may_send: ReadySet,
     switch_may_send: bool,
     /// Processes that may have an event.
@@ -109,7 +109,8 @@ impl<S: Machine, P: Machine> Host<S, P> {
         self.may_have_event.set(port.index());
     }
 
-    /// Returns the deadline of the process at `index`: cached while the process is not touched.
+    /// Returns the deadline of the process at `index`; from the cache if the process was not called
+    /// since it was last drained.
     #[inline]
     fn deadline(&self, index: usize) -> Option<Mono> {
         match &self.processes[index] {
@@ -119,7 +120,8 @@ impl<S: Machine, P: Machine> Host<S, P> {
         }
     }
 
-    /// Polls the virtual switch for the next frame to the network card; delivers local ones.
+    /// Polls the virtual switch for the next frame to the network card. Delivers frames to local
+    /// processes on the way.
     fn poll_switch(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
         while let Some(transmit) = self.switch.poll_transmit(now, slot) {
             if transmit.port == self.card {

@@ -243,7 +243,7 @@ impl Topology {
         })
     }
 
-    /// Returns the number of switches on the path between two hosts: 0, 1, 3 or 5.
+    /// Returns the number of switches on a shortest path between two hosts: 0, 1, 3 or 5.
     pub fn switches_between(&self, one: HostId, other: HostId) -> u32 {
         let Shape { tors, hosts, .. } = self.shape;
         match one.0 {

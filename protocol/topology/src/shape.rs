@@ -19,9 +19,9 @@ pub struct Shape {
     pub(crate) spines: u32,
     /// Parallel links between a ToR and a spine.
     pub(crate) tor_links: u32,
-    /// Cores of the whole tree; 0 for two tiers or fewer.
+    /// Cores of the whole tree; 0 without a third tier.
     pub(crate) cores: u32,
-    /// Groups of cores that do not share spines.
+    /// Number of groups of cores that share no spines.
     pub(crate) planes: u32,
     /// Parallel links between a spine and a core.
     pub(crate) core_links: u32,
@@ -180,7 +180,7 @@ pub enum ShapeError {
     /// A number is zero.
     #[error("{field} must be at least 1")]
     Zero {
-        /// The number.
+        /// What the number counts.
         field: &'static str,
     },
     /// The port count of a fat tree is odd.
@@ -192,7 +192,7 @@ pub enum ShapeError {
     /// A number exceeds its limit.
     #[error("{field} = {value}, at most {max} are supported")]
     TooLarge {
-        /// The number.
+        /// What the number counts.
         field: &'static str,
         /// Its value.
         value: u64,

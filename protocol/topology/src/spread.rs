@@ -16,8 +16,9 @@ pub enum Spread {
 }
 
 impl Spread {
-    /// Selects one of `ports` for a frame. `salt` differs between nodes: otherwise all flows that
-    /// one tier sends to the same node would select the same port there again (polarisation).
+    /// Selects one of `ports` for a frame. `salt` differs between nodes: with equal salts, all
+    /// flows that reach a node by the same choice would make the same choice there again
+    /// (polarisation).
     #[inline]
     pub fn choose(
         self,

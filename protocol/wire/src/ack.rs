@@ -134,7 +134,8 @@ impl<'a> AckView<'a> {
         Ok(Self { ack, pairs })
     }
 
-    /// For every 64 packets from `cumulative` on: the received ones, and the rejected ones.
+    /// Returns, for every 64 packets from `cumulative` on, the received and the rejected ones: see
+    /// [`Ack::write`].
     pub fn words(&self) -> impl ExactSizeIterator<Item = (u64, u64)> + 'a {
         self.pairs.iter().map(|[received, rejected]| (received.get(), rejected.get()))
     }

@@ -27,7 +27,7 @@ const _: () = assert!(size_of::<Layout>() == ADDRESS_AD_LEN);
 pub struct AddressAd {
     /// Whether an advertisement is requested in return.
     pub asks: bool,
-    /// The address at which the sender believes to be reachable.
+    /// The address at which the sender expects to be reachable.
     pub address: SocketAddr,
 }
 

@@ -120,7 +120,7 @@ pub struct LogicalTime(pub u64);
 pub struct Amcast {
     /// The message, if [`Amcast::MESSAGE`] is set.
     pub id: MessageId,
-    /// The destination groups of the message; empty without a message.
+    /// The destination groups of the message; empty if the packet is not about a message.
     pub groups: GroupSet,
     /// The group on whose behalf the packet is sent, below [`GROUPS_MAX`].
     pub group: GroupId,
@@ -132,15 +132,15 @@ pub struct Amcast {
     pub timestamp: LogicalTime,
     /// The logical clock of the sender.
     pub clock: LogicalTime,
-    /// The order of `group` is final up to here; in a decided proposal, the final timestamp.
+    /// The order of `group` is final up to this time; in a decided proposal, the final timestamp.
     pub barrier: LogicalTime,
     /// A position in the log of `group`.
     pub position: u64,
-    /// Number of positions of the log of `group` that the sender has.
+    /// Number of positions that the sender's log of `group` contains.
     pub count: u64,
-    /// Run length less one: the packet stands for `more` further packets, each about the client's
-    /// next message at the next timestamp and position, and otherwise equal ([`Amcast::nth`]). 0
-    /// without a message.
+    /// Run length less one: the packet stands for itself and `more` further packets. Each of them
+    /// is about the client's next message at the next timestamp and position, and is otherwise
+    /// equal ([`Amcast::nth`]). 0 without a message.
     pub more: u8,
 }
 
@@ -153,7 +153,7 @@ impl Amcast {
     pub const DECIDED: u8 = 1 << 2;
     /// A log, or an entry of it, sent to the next leader.
     pub const FETCH: u8 = 1 << 3;
-    /// The requested positions are discarded: the requester is too far behind.
+    /// The requested positions were dropped from the log: the requester is too far behind.
     pub const BEHIND: u8 = 1 << 4;
     /// The packet applies to everything before `position` in the log as well.
     pub const BEFORE: u8 = 1 << 5;
@@ -180,7 +180,7 @@ impl Amcast {
         self.flags & flags == flags
     }
 
-    /// Returns the packet with a message.
+    /// Returns the packet with [`Amcast::MESSAGE`] set for message `id` to `groups`.
     #[must_use]
     pub const fn of(mut self, id: MessageId, groups: GroupSet) -> Self {
         self.flags |= Self::MESSAGE;

@@ -11,19 +11,20 @@ use crate::{DecodeError, Flags, HEADER_LEN, Header, Opcode};
 /// Length of a frame up to the bytes of its piece.
 pub const DETACHED_FRONT_LEN: usize = HEADER_LEN + DETACHED_COVERED;
 
-/// Seals a detached piece: completes the first [`DETACHED_FRONT_LEN`] bytes, which stand at the
-/// front of `bytes`; `behind` further bytes follow them on the link from elsewhere. Returns the
-/// length of the first part.
+/// Seals a detached piece: completes its front, the [`DETACHED_FRONT_LEN`] bytes at the start of
+/// `bytes`. The piece's own bytes, `behind` of them, are elsewhere in memory and follow the front
+/// on the link. Returns the length of the front.
 ///
 /// # Panics
-/// If `bytes` cannot hold the first part or the payload exceeds 65,535 bytes: a bug of the caller.
+/// If `bytes` cannot hold the front or the payload exceeds 65,535 bytes: a bug of the caller.
 pub fn seal_detached(bytes: &mut [u8], header: Header, behind: usize) -> usize {
     let header = header.flagged(Flags::DETACHED);
     complete(bytes, header, (DETACHED_COVERED, DETACHED_COVERED + behind), crate::HOPS_MAX)
 }
 
-/// Parses the first part of a piece sealed by [`seal_detached`]; the rest need not have arrived.
-/// Returns the header, the covered part of the payload, and the number of bytes that follow.
+/// Parses the front of a piece sealed by [`seal_detached`]; the bytes of the piece need not have
+/// arrived. Returns the header, the covered part of the payload, and the number of bytes that
+/// follow.
 ///
 /// # Errors
 /// A [`DecodeError`] for any other frame.

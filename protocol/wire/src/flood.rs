@@ -28,8 +28,8 @@ pub struct FloodId {
 }
 
 impl FloodId {
-    /// Not flooded: a freeze sent to one neighbour, which neither forwards nor acknowledges it.
-    /// Informs a switch that it was declared dead itself.
+    /// Stands for "not flooded": the id of a freeze that is sent to one neighbour, which neither
+    /// forwards nor acknowledges it. It informs a switch that it was declared dead itself.
     pub const HOP_ONLY: Self = Self { epoch: 0, sequence: 0 };
 }
 
@@ -62,7 +62,7 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// Returns whether this incarnation of `process` is among them.
+    /// Returns whether the failure includes this incarnation of `process`.
     pub fn covers(&self, process: ProcessId, incarnation: Incarnation) -> bool {
         let slot = process.0.wrapping_sub(self.first.0);
         slot < self.count && incarnation <= self.incarnation
@@ -183,7 +183,7 @@ impl InstanceLayout {
     }
 }
 
-/// Writes floods.
+/// Writes the payloads of floods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Flood {
     /// Identifies the flood.

@@ -29,8 +29,8 @@ impl Flags {
     /// all earlier promises rather than a promise (docs/design/failure.md, "What does an unfed
     /// switch send?").
     pub const UNFED: u8 = 1 << 4;
-    /// With [`Flags::UNFED`]: dead links behind the sender hold commits at the commit promise.
-    /// UNFED without this flag: the commit is no promise either.
+    /// With [`Flags::UNFED`]: the commit promise is valid, because dead links behind the sender
+    /// hold commits there. UNFED without this flag: the commit is no promise either.
     pub const HOLDS: u8 = 1 << 5;
     /// In a beacon or a join: the sender holds commits for a previous incarnation of the receiver.
     /// No commit promised on this link counts yet (docs/design/failure.md, "What is sent while a
@@ -105,8 +105,8 @@ impl Header {
         header.stamped(promises.barrier, promises, Psn(psn))
     }
 
-    /// Returns the header of a switch's beacon which also says that promises of the other end, up
-    /// to `counted` so far, are counted and bound every commit that this switch advertises.
+    /// Returns the header of a switch's beacon with an acknowledgement for the other end: its
+    /// promises up to `counted` are counted, and bound every commit that this switch advertises.
     #[must_use]
     pub fn with_counted(mut self, counted: Timestamp) -> Self {
         self.message_ts = six(counted);

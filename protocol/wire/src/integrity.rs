@@ -17,6 +17,7 @@ const HOP_COVERED: usize = HEADER_LEN - 4;
 
 /// Bytes of the payload that the check of a piece with [`Flags::DETACHED`] covers.
 pub(crate) const DETACHED_COVERED: usize = BULK_HEADER_LEN + BULK_PIECE_HEADER_LEN;
+
 /// Seals a frame: writes the header with length and both checks in front of the `payload_len` bytes
 /// of payload that already follow it in `bytes`. Returns the length of the frame.
 ///
@@ -54,8 +55,9 @@ pub(crate) fn complete(
     HEADER_LEN + present_len
 }
 
-/// Rewrites the promises of a frame in place and renews its hop check, whatever it was: the caller
-/// has verified the frame with [`crate::parse_header`]. Leaves bytes shorter than a header alone.
+/// Rewrites the promises of a frame in place and renews its hop check without verifying the old
+/// one: the caller has done so with [`crate::parse_header`]. Leaves bytes shorter than a header
+/// alone.
 #[inline]
 pub fn rewrite_promises(bytes: &mut [u8], promises: Promises) {
     if let Ok((header, _)) = Header::mut_from_prefix(bytes) {

@@ -1,8 +1,8 @@
 //! Control messages about large payloads, whose bytes travel by bulk multicast
 //! (docs/design/large.md).
 //!
-//! They are messages of the ordered services; a magic number of eight bytes distinguishes them. An
-//! application message that begins with the same eight bytes is escaped.
+//! Control messages are messages of the ordered services that begin with a magic number of eight
+//! bytes. An application message that begins with the same eight bytes is escaped.
 
 use onepipe_base::ProcessId;
 use zerocopy::byteorder::big_endian::{U16, U32, U64};
@@ -10,7 +10,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::DecodeError;
 
-/// The magic number: not valid text, and no small integer in either byte order.
+/// The magic number: not valid UTF-8, and no small integer in either byte order.
 const MAGIC: [u8; 8] = [0xf1, 0x1b, 0x9d, 0xc4, 0x27, 0xe8, 0x5a, 0xb3];
 /// Length of an invitation without its members.
 pub const INVITATION_LEN: usize = 48;

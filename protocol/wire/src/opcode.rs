@@ -121,7 +121,7 @@ opcodes! {
     Prop = 0x41,
     /// A member acknowledges a proposal, or reports its clock.
     AmcastAck = 0x42,
-    /// A member reports a final timestamp, or up to where the order is final.
+    /// A member reports the final timestamp of a message, or up to which time the order is final.
     Deliver = 0x43,
     /// A leader has no capacity for a message now.
     Busy = 0x44,
@@ -180,7 +180,7 @@ impl Opcode {
     }
 
     /// Returns whether the frame follows one path, as data does, although it
-    /// [is control][Self::is_control]: it is not repeated when lost, or depends on its order.
+    /// [is control][Self::is_control]: because a lost one is not repeated, or its order matters.
     pub const fn is_path_pinned(self) -> bool {
         matches!(self, Self::Slot | Self::Foreign) || self.is_bulk()
     }
@@ -194,7 +194,8 @@ impl Opcode {
         }
     }
 
-    /// Returns the best-effort opcode with the same meaning: both services share their code.
+    /// Returns the best-effort opcode with the same meaning, so that one handler serves both
+    /// services.
     #[inline]
     #[must_use]
     pub const fn in_best_effort(self) -> Self {

@@ -1,6 +1,6 @@
 //! Packets of a transfer: pieces of an object, and their acknowledgements.
 //!
-//! They travel in slot frames; the first byte is the kind of the packet.
+//! Such packets travel in slot frames. Their first byte is the kind of the packet.
 
 use onepipe_base::Incarnation;
 use zerocopy::byteorder::big_endian::{U16, U32, U64};

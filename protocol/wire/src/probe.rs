@@ -27,7 +27,8 @@ const _: () = assert!(size_of::<Layout>() == PROBE_LEN);
 pub struct Probe {
     /// The sender knows the outcome of every packet before this one: the receiver may forget it.
     pub resolved: Psn,
-    /// End of the packets asked about, from `resolved` on. If equal: a window probe.
+    /// End (exclusive) of the packets asked about, from `resolved` on. If equal to `resolved`: a
+    /// window probe.
     pub until: Psn,
     /// The last reservation request that the sender has finished with: see [`crate::Connect`].
     pub reservation_done: u32,

@@ -44,7 +44,7 @@ pub struct Recovery {
 }
 
 impl Recovery {
-    /// Returns the number of recalls that fit `bytes` of payload together with `failures`.
+    /// Returns the number of recalls that fit into `bytes` of payload after `failures` failures.
     pub const fn fit(bytes: usize, failures: usize) -> usize {
         let left = bytes.saturating_sub(RECOVERY_HEADER_LEN + failures * FAILURE_LEN);
         left / RECALLED_LEN

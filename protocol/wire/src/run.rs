@@ -17,7 +17,8 @@ impl Amcast {
         AmcastRuns { rest: Some(payload), carries_message }
     }
 
-    /// Returns packet `nth` of a run, from 0, on its own. Not meaningful beyond [`Amcast::more`].
+    /// Returns packet `nth` of a run, counted from 0, as a single packet. `nth` is at most
+    /// [`Amcast::more`].
     #[must_use]
     pub const fn nth(&self, nth: u8) -> Self {
         let sequence = self.id.sequence.wrapping_add(nth as u32);

@@ -7,9 +7,10 @@ use crate::DecodeError;
 
 /// Length of the header of a slot frame's payload.
 pub const SLOT_HEADER_LEN: usize = 12;
-/// In a label: the switch chooses the link.
+/// In a label, instead of a link: the switch chooses the link.
 pub const ANY_LINK: u8 = 0xff;
-/// Instead of a path: none was granted, because there is only one, or there was no frame.
+/// Instead of a path: no path was granted because there is only one; in [`Slot::earlier`], there
+/// was no such frame.
 pub const NO_PATH: u8 = 0xff;
 
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]

@@ -18,9 +18,9 @@ struct Layout {
 
 const _: () = assert!(size_of::<Layout>() == WATCHDOG_LEN);
 
-/// Claims that `primary` allocates timeslots. The primary repeats it as a heartbeat; a node that
-/// knows a better claim answers a worse one with it (docs/design/arbiter.md, "How does a secondary
-/// take over without knowing what was given?").
+/// Claims that `primary` allocates timeslots. The primary repeats the claim as a heartbeat; a node
+/// that receives a worse claim than the best that it knows answers with the best one
+/// (docs/design/arbiter.md, "How does a secondary take over without knowing what was given?").
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Watchdog {
     /// Rises with each change of the primary, from 1. An epoch of 0 claims nothing: an arbiter

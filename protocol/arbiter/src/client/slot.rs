@@ -1,4 +1,4 @@
-//! Timeslots: a grant is recorded until its timeslot begins, and then a queued packet is sent in it.
+//! Timeslots: a grant is recorded until its timeslot begins, then a queued packet is sent in it.
 //! Received slot frames are checked for losses.
 
 use onepipe_base::{Incarnation, Mono, Now, ProcessId, Timestamp, Verdict};

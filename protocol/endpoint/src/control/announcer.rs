@@ -16,7 +16,7 @@ pub(super) struct Announcer {
     generation: u32,
     /// Index of the first link in the next part.
     first: u16,
-    /// Number of live links when last checked.
+    /// Number of live links when they were last compared.
     live_links: u32,
     /// The links have changed since the last announcement.
     has_update: bool,

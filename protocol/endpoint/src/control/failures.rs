@@ -43,8 +43,8 @@ impl Failures {
         self.known.partition_point(|known| end(known) <= process)
     }
 
-    /// Inserts a failure from a notice. Returns whether any of it is new: for a process whose
-    /// failed incarnation is the same or later, it is not.
+    /// Inserts a failure from a notice. Returns whether it is new for any of its processes: it is
+    /// not for a process of which the same or a later incarnation is known to have failed.
     pub fn insert(&mut self, failure: Failure) -> bool {
         let before = self.unreported.len();
         let last = end(&failure).min(self.processes_max);

@@ -14,13 +14,13 @@ pub(super) enum FloodOrigin {
     Controller(ProcessId),
 }
 
-/// A notice that is not acknowledged.
+/// A notice that is not acknowledged yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct OpenNotice {
     id: FloodId,
     link: Option<Port>,
     controller: Option<ProcessId>,
-    /// The endpoint has handled every failure that it reports.
+    /// Whether the endpoint has handled every failure of the notice.
     is_handled: bool,
 }
 
@@ -47,7 +47,8 @@ impl Floods {
         self.epoch
     }
 
-    /// Updates the epoch. Returns false if the flood's controller is no longer active.
+    /// Updates the epoch. Returns false if the flood is from an earlier epoch, whose controller is
+    /// no longer active.
     pub fn accepts(&mut self, id: FloodId) -> bool {
         let is_current = id.epoch >= self.epoch;
         self.epoch = self.epoch.max(id.epoch);
@@ -89,7 +90,7 @@ impl Floods {
         self.open.is_some_and(|open| !open.is_handled)
     }
 
-    /// Every reported failure is handled.
+    /// Records that every reported failure is handled.
     pub fn on_handled(&mut self) {
         if let Some(open) = &mut self.open {
             open.is_handled = true;

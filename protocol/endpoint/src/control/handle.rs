@@ -56,7 +56,7 @@ impl ControlPlane {
                 self.pending_pong = Some(from);
                 Handled::Accepted
             }
-            // One for a previous incarnation does not register this one.
+            // An AnnounceAck to a previous incarnation does not register this one.
             Opcode::AnnounceAck if header.psn().0 == self.own.incarnation.0 => {
                 self.is_registered = true;
                 Handled::Accepted
@@ -86,8 +86,8 @@ impl ControlPlane {
                 }
                 Err(_) => self.reject_malformed(),
             },
-            // Frames from processes or switches to controllers; and FloodAcks, which a leaf never
-            // awaits.
+            // Frames that only controllers handle, and FloodAcks: a process forwards no flood, so
+            // it expects no acknowledgement.
             _ => self.reject_malformed(),
         };
         if !matches!(handled, Handled::Rejected) {

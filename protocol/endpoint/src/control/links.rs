@@ -1,4 +1,4 @@
-//! Monitors the peers of a process's links, and its dead links.
+//! Monitors the links of a process: the peers at their other ends, and dead links.
 
 use alloc::vec::Vec;
 
@@ -19,7 +19,7 @@ const CONFIRMED_INTERVALS: u64 = 16;
 pub(crate) enum LinkEvent {
     /// Nothing new: handle the frame.
     Good,
-    /// Handle the frame but not its promises: the peer is unknown, or the link is lost.
+    /// Handle the frame but ignore its promises: the peer is unknown, or the link is lost.
     NoPromise,
     /// Leave: apply the frame's promises, then report the link as dead.
     Left,
@@ -50,8 +50,8 @@ pub(super) struct LinkMonitor {
     controller_timeout_ns: u64,
     /// A change since the last announcement that the registers alone do not show.
     has_changed: bool,
-    /// When to send the next beacon on an uplink. Only beacons contain the peer seen, for which the
-    /// switch waits (docs/design/failure.md, "Who is on a link?").
+    /// When to send the next beacon on an uplink. The switch waits for a beacon, because no other
+    /// frame names the peer that this end sees (docs/design/failure.md, "Who is on a link?").
     beacon_at: Option<Mono>,
     /// Beacon interval in ns. 0: there are no beacons.
     beacon_interval_ns: u64,
@@ -301,8 +301,8 @@ impl LinkMonitor {
     }
 
     //= spec/failure.md#R39
-    /// Returns whether frames from `instance` on `port` are refused: it is this end, is declared
-    /// dead, or a different address is live there.
+    /// Returns whether frames from `instance` on `port` are refused: the instance has this
+    /// process's own address, is declared dead, or a different address is live there.
     #[inline]
     fn is_refused(&self, registers: &Registers, port: Port, instance: Instance) -> bool {
         let is_other =
@@ -336,8 +336,8 @@ impl LinkMonitor {
         Some(oldest.after_ns(self.controller_timeout_ns + 1))
     }
 
-    /// Resolves a frozen link named by `resolved`, which no longer bounds the commit barrier.
-    /// Returns false if there is none, as for a repeated resume.
+    /// Resolves the frozen link named by `resolved`, which then no longer bounds the commit
+    /// barrier. Returns false if this process has no such link, as for a repeated resume.
     pub fn resolve(&mut self, registers: &mut Registers, resolved: Resolved) -> bool {
         if resolved.owner != self.own {
             return false;
@@ -345,7 +345,7 @@ impl LinkMonitor {
         let found = self.frozen.resolve(registers, resolved.number).is_some();
         self.has_changed |= found;
         if found && self.beacon_interval_ns > 0 {
-            // The switch sends commit barriers again once it knows.
+            // The switch sends commit barriers again once a beacon reports that nothing is held.
             (self.beacon_at, self.wants_beacon) = (Some(Mono::from_ns(0)), true);
         }
         found
@@ -367,8 +367,8 @@ impl LinkMonitor {
         if is_up { self.neighbours.instance(port) } else { None }
     }
 
-    /// Returns whether a frame about its link may carry a flood: from a switch, or in a mesh from a
-    /// controller.
+    /// Returns whether floods are accepted from the peer `speaker`: from a switch, or in a mesh
+    /// from a controller.
     pub fn accepts_floods(&self, speaker: Option<Instance>) -> bool {
         match speaker.map(|instance| instance.address) {
             Some(Address::Switch(_)) => self.kind == Links::Uplink,

@@ -59,11 +59,12 @@ use undeliverable::UndeliverableQueue;
 /// (docs/design/failure.md, "Where is the controller?").
 const BACKOFF_MIN_NS: u64 = 20_000;
 /// Timeout of a controller's own link, in link timeouts. A controller sends a Hello every 20 us,
-/// while other links carry beacons every 3 us and time out after ten of them. Ten Hellos may be
-/// missing, too, and slow detection is harmless here.
+/// while other links carry beacons every 3 us and time out after ten missing beacons. With this
+/// factor a controller's link times out after more than ten missing Hellos, too; slow detection is
+/// harmless here.
 const CONTROLLER_TIMEOUTS: u64 = 10;
-/// Duration of relaying to a peer, in announcement intervals, before it is tried directly again: by
-/// then the controllers know every change of its links.
+/// How long frames to a peer are relayed before the direct path is tried again, in announcement
+/// intervals: by then the controllers know every change of the peer's links.
 const RELAY_INTERVALS: u64 = 10;
 
 /// A frame to be sealed, whose payload is written.
@@ -238,9 +239,9 @@ impl ControlPlane {
         self.floods.is_open() && !self.failures.has_unreported()
     }
 
-    /// Handles the completion of every polled failure: messages are discarded, recalls acknowledged
-    /// or passed to [`ControlPlane::on_undeliverable`], callbacks returned. Completion is reported
-    /// as soon as those recalls are recorded.
+    /// Handles that the endpoint has completed every polled failure: messages are discarded,
+    /// recalls acknowledged or passed to [`ControlPlane::on_undeliverable`], callbacks returned.
+    /// Completion is reported to the controllers as soon as those recalls are recorded.
     pub fn on_failures_handled(&mut self) {
         debug_assert!(
             !self.failures.has_unreported(),
@@ -253,6 +254,8 @@ impl ControlPlane {
     }
 
     //= spec/failure.md#R26
+    /// Acknowledges the handled notice unless recalls are not recorded yet. An excluded process
+    /// acknowledges at once.
     fn ack_if_clear(&mut self) {
         if self.excluded.is_some() {
             self.floods.on_handled();
@@ -403,8 +406,8 @@ impl ControlPlane {
         self.announcer.write(now, registers, &mut self.links, payload)
     }
 
-    /// Returns the header of a frame from [`ControlPlane::write_next`]. An announcement contains
-    /// the commit barrier received, below which reliable messages are `decided`.
+    /// Returns the header of a frame from [`ControlPlane::write_next`]. As its message timestamp,
+    /// an announcement carries `decided`, the commit barrier that this process has received.
     pub fn header(
         &self,
         registers: &Registers,

@@ -84,8 +84,9 @@ impl RecoveryClient {
         Some(ControlFrame::to(to, Opcode::Recover, Psn(part.into()), 0))
     }
 
-    /// Handles a part. Returns whether it was requested. Parts belong together while they agree on
-    /// the whole; if the record has changed meanwhile, it is requested again from the start.
+    /// Handles a part. Returns whether it was requested. If the number of parts or the end of the
+    /// record differs from that of the first part, the record has changed meanwhile and is
+    /// requested again from the start.
     pub fn on_part(&mut self, now: Mono, near: Timestamp, view: &RecoveryView<'_>) -> bool {
         let State::Requesting { next, gathered } = &mut self.state else { return false };
         let (front, part) = (view.recovery(near), *next);

@@ -9,11 +9,11 @@ use super::ControlFrame;
 use super::round_robin::RoundRobin;
 use crate::config::RELAY_OVERHEAD_BYTES;
 
-/// Limit on relayed peers. More are unreachable only if the fabric is falling apart; then the peer
-/// that is due to be tried directly first is dropped.
+/// Limit on relayed peers. More are unreachable only if most of the fabric has failed; then the
+/// peer whose direct path is due to be tried first is dropped.
 const RELAYED_PEERS_MAX: usize = 64;
 
-/// Relayed peers, and the frame that is being sent.
+/// Relayed peers, and the frame that is being relayed.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Relay {
     round: RoundRobin,

@@ -17,7 +17,8 @@ impl RoundRobin {
         Self { controllers, next: 0, remaining: 0 }
     }
 
-    /// Starts a round, where the last one ended or was stopped: no controller starves.
+    /// Starts a round of all controllers. The first is the one after the last that was sent a
+    /// frame, so that a round that is stopped early does not always skip the same controllers.
     pub fn start(&mut self) {
         self.remaining = self.controllers.count;
     }

@@ -14,8 +14,8 @@ use crate::{ControlStats, Event, Links, ProcessFailed};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Exclusion {
     Member,
-    /// Failed at this timestamp; the application was not notified. With the commit barrier at that
-    /// moment: later decisions of the other processes are not known here.
+    /// Declared failed at this timestamp; the application is not notified yet. The second field is
+    /// the commit barrier at that moment: this process does not know later outcomes.
     Excluded(Timestamp, Option<Timestamp>),
     /// The application was notified and may call [`Endpoint::recover`].
     Notified(Option<Timestamp>),
@@ -104,7 +104,7 @@ impl Endpoint {
         }
     }
 
-    /// Applies the promises of a frame, unless its link is to be ignored.
+    /// Applies the promises of a frame, unless its event or its UNFED flag forbids that.
     #[inline]
     pub(super) fn on_frame_promises(
         &mut self,
@@ -189,7 +189,8 @@ impl Endpoint {
                 }
             }
         }
-        // A best-effort burst ends first, too: afterwards every message of it can be reported.
+        // Exclusion waits for the end of a best-effort burst, after which every message of the
+        // burst is recorded and can be reported.
         if let Some(at) = self.control.excluded()
             && self.exclusion == Exclusion::Member
             && self.best_effort.sender.unfinished_burst().is_none()
@@ -217,6 +218,7 @@ impl Endpoint {
         self.callbacks_open += 1;
     }
 
+    /// Returns whether [`Endpoint::complete`] has anything to do.
     #[inline]
     pub(super) fn has_failure_step(&self) -> bool {
         self.config.controllers.is_some()
@@ -231,6 +233,8 @@ impl Endpoint {
         is_reported && self.reliable.sender.has_acked_recalls()
     }
 
+    /// Passes undeliverable recalls to the controllers, and reports completion once every failure
+    /// is handled.
     #[cold]
     fn complete(&mut self) {
         let (sender, control) = (&mut self.reliable.sender, &mut self.control);
@@ -241,6 +245,8 @@ impl Endpoint {
         }
     }
 
+    /// Applies the recovery record, if it is complete. `commit` is the commit barrier at the
+    /// exclusion.
     #[cold]
     fn apply_recovery(&mut self, commit: Option<Timestamp>) {
         let Some(recovered) = self.control.poll_recovered() else { return };

@@ -5,6 +5,7 @@ mod delivery;
 mod filter;
 mod flow_control;
 mod reassembly;
+mod recall;
 mod remote_sender;
 mod tracker;
 
@@ -43,22 +44,26 @@ pub(crate) struct Receiver {
     reassembly: Reassembly,
     /// Window of each sender, in bytes.
     window: u64,
-    /// Limit of all reservations in bytes, and the bytes that are granted or used.
+    /// Limit of all reservations, in bytes.
     reservation_bytes_max: u64,
+    /// Bytes of reservations that are granted or used.
     reserved_bytes: u64,
     /// Senders that wait for a reservation, in FIFO order.
     reservation_queue: VecDeque<u32>,
     local_reservation: LocalReservation,
     /// Charge of all buffered messages, of every sender.
     buffered: u64,
-    /// Senders to acknowledge now; senders with a delayed acknowledgement, and when those are due.
+    /// Senders to acknowledge now.
     ack_queue: VecDeque<u32>,
+    /// Senders with a delayed acknowledgement.
     delayed_acks: Vec<u32>,
+    /// When the delayed acknowledgements are due.
     delayed_ack_deadline: Option<Mono>,
     /// Packets of unknown connections, to be answered with Reset.
     reset_queue: VecDeque<(ProcessId, Psn)>,
-    /// Reliable service: recalled and discarded messages, and recalls to acknowledge.
+    /// Recalled and discarded messages; empty in the best-effort service.
     pub(crate) filter: DeliveryFilter,
+    /// Recalls to acknowledge.
     recall_ack_queue: VecDeque<(ProcessId, Timestamp)>,
 }
 
@@ -307,84 +312,9 @@ impl Receiver {
         }
     }
 
-    //= spec/failure.md#R7
-    /// Handles a recall: scatterings that were not delivered yet will not be.
-    pub fn on_recall(
-        &mut self,
-        from: (ProcessId, Incarnation),
-        timestamps: impl Iterator<Item = Timestamp>,
-    ) -> bool {
-        let sender = self.peers.index_of(from.0).map(|at| self.peers.get(at));
-        let Some(sender) = sender.filter(|sender| sender.incarnation == from.1) else {
-            return false;
-        };
-        let sender = (from.0, sender.generation);
-        for timestamp in timestamps {
-            if self.recall_ack_queue.len() < RECALL_ACK_QUEUE_MAX
-                && self.filter.recall(sender, timestamp)
-            {
-                self.recall_ack_queue.push_back((from.0, timestamp));
-            }
-        }
-        true
-    }
-
-    /// Recalls a scattering of this process to itself.
-    pub fn recall_local(&mut self, own: ProcessId, timestamp: Timestamp) {
-        self.filter.recall_unbounded((own, 0), timestamp);
-    }
-
-    /// Recalls a scattering of any incarnation of `from`, as reported by recovery.
-    pub fn recall_recovered(&mut self, from: ProcessId, timestamp: Timestamp) {
-        let Some(at) = self.peers.index_of(from) else { return };
-        // The recovery record does not name the incarnation, but all that were seen here have
-        // failed, except at most the last.
-        for generation in 0..=self.peers.get(at).generation {
-            self.filter.recall_unbounded((from, generation), timestamp);
-        }
-    }
-
-    /// Takes up to `max` recalls of one sender whose acknowledgement is due.
-    pub fn take_recall_acks(&mut self, into: &mut Vec<Timestamp>, max: usize) -> Option<ProcessId> {
-        let (to, _) = *self.recall_ack_queue.front()?;
-        into.clear();
-        while let Some((from, timestamp)) = self.recall_ack_queue.front().copied()
-            && from == to
-            && into.len() < max
-        {
-            into.push(timestamp);
-            self.recall_ack_queue.pop_front();
-        }
-        Some(to)
-    }
-
     /// Returns the last incarnation of `process` that has opened a connection.
     pub fn incarnation_of(&self, process: ProcessId) -> Option<Incarnation> {
         self.peers.index_of(process).map(|at| self.peers.get(at).incarnation)
-    }
-
-    /// Discards messages of `process` at or above `at`, for every incarnation up to `incarnation`
-    /// that was not reported as failed before.
-    pub fn on_failed(&mut self, process: ProcessId, incarnation: Incarnation, at: Timestamp) {
-        let peers = &self.peers;
-        self.filter.prune_discards(|process| {
-            // The local process has no entry among the senders; its discards stay.
-            peers.index_of(process).is_some_and(|at| peers.get(at).has_nothing_buffered())
-        });
-        let Some(index) = self.peers.index_of(process) else { return };
-        let sender = self.peers.get(index);
-        if sender.incarnation <= incarnation {
-            self.filter.discard(process, sender.generation, at);
-            self.close_reservation(index);
-        } else if sender.generation > 0 {
-            self.filter.discard(process, sender.generation - 1, at);
-        }
-    }
-
-    /// This process was declared failed at `at`: no other process delivers what it has scattered
-    /// from then on, so its local messages are discarded, too.
-    pub fn on_excluded(&mut self, own: ProcessId, at: Timestamp) {
-        self.filter.discard(own, 0, at);
     }
 
     /// Inserts a local message.

@@ -135,8 +135,8 @@ impl RemoteSender {
         self.buffered.into()
     }
 
-    /// Handles a restart of the sender. Returns false if it cannot be admitted, because messages of
-    /// 65,535 incarnations ago would be mistaken for its own.
+    /// Handles a restart of the sender. Returns false, and admits no packet of the new incarnation,
+    /// if the generation would wrap to 0 while messages of earlier generations are buffered.
     pub fn restart(&mut self, now: Mono, incarnation: Incarnation, base: Psn) -> bool {
         let generation = match self.generation.checked_add(1) {
             Some(generation) => generation,

@@ -6,7 +6,7 @@
 /// Maximum number of entries sorted at once.
 pub(super) const SORT_MAX: usize = 64;
 const INDEX_BITS: u32 = SORT_MAX.ilog2();
-/// Keys compared by one vector operation.
+/// Number of keys compared by one vector operation.
 const LANES: usize = 8;
 const _: () = assert!(SORT_MAX.is_multiple_of(LANES), "every key is in a full block");
 

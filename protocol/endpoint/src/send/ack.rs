@@ -42,7 +42,8 @@ impl Sender {
             Some(unacked) => to_recall.push(unacked.scattering),
             None => failures.push_back(failed(to, message, Outcome::Lost)),
         };
-        // A scattering is recalled before its remaining messages count as acknowledged.
+        // Lost messages are queued in `acked`, which is processed after the recalls: a scattering
+        // must be recalled before its remaining messages count as acknowledged.
         let lost = |unacked| lost.push(unacked);
         let (buffer, commit) = (&mut self.buffer, &mut self.commit);
         let acked = |unacked: UnackedMessage| {
@@ -132,14 +133,14 @@ impl Sender {
         psn: Psn,
         stats: &mut Stats,
     ) {
-        // The controllers report a restarted receiver as failed first; until then nothing is given
-        // up.
+        // The controllers report a restarted receiver as failed. Until they do, the reliable
+        // service gives nothing up.
         if self.service == Service::Reliable {
             return;
         }
         let Some(at) = self.peers.index_of(from.0) else { return };
         let connection = self.peers.get_mut(at);
-        // The granting incarnation never resets, and an earlier incarnation is over.
+        // A Reset of the incarnation that granted the connection, or of an earlier one, is stale.
         if connection.is_stale(from.1) || connection.peer == Some(from.1) {
             return;
         }

@@ -14,6 +14,7 @@ pub(crate) struct CongestionController {
     window_min: u32,
     window_max: u32,
     frame: u32,
+    /// Slow-start threshold, in bytes.
     threshold: u32,
     /// Moving average of the fraction of marked packets, in units of 1/65,536.
     alpha: u64,

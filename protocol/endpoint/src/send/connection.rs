@@ -54,10 +54,10 @@ pub(crate) enum Fit {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Reliable {
     /// Recalls without an acknowledgement: number and timestamp of the scattering.
+    /// Recalls without an acknowledgement: number and timestamp of the scattering.
     pub recalls: VecDeque<(u64, Timestamp)>,
-    /// How many recalls, from the front, were sent since the last timeout.
+    /// Number of recalls, from the front, that were sent since the last timeout.
     pub recalls_sent: usize,
-    /// Number of the last scattering that was recalled.
     pub last_recalled: Option<u64>,
     /// The connection is in the retransmission queue.
     pub is_retransmit_queued: bool,
@@ -81,14 +81,14 @@ pub(crate) struct Connection {
     pub congestion: CongestionController,
     /// Window of the receiver, in bytes.
     pub window: u64,
-    /// Charges of messages sent, rejected and consumed within the window since the connection
-    /// opened.
+    /// Charges since the connection opened: of messages sent within the window, and of those among
+    /// them that were rejected, and consumed by the application.
     pub sent: u64,
     pub failed: u64,
     pub consumed: u64,
     /// Charge that the oldest waiting scattering has claimed.
     pub claimed: u64,
-    /// Charge that the scattering under consideration needs.
+    /// Charge that the scattering under consideration needs at this destination.
     pub need: u64,
     pub reservation: Reservation,
     pub reservation_id: u32,
@@ -188,8 +188,8 @@ impl Connection {
         self.sent.saturating_sub(self.failed).saturating_sub(self.consumed)
     }
 
-    /// Returns whether messages of charge `self.need` may be sent. The oldest waiting scattering is
-    /// not held back by its own claim.
+    /// Returns whether messages with the charge `self.need` may be sent. The claims of the oldest
+    /// waiting scattering hold back all others.
     #[inline]
     pub fn fit(&self, is_oldest: bool) -> Fit {
         match self.state {
@@ -290,6 +290,7 @@ impl Connection {
         is_quiet && !matches!(self.reservation, Reservation::InUse | Reservation::Granted(_))
     }
 
+    /// Records that the receiver responds.
     pub fn on_response(&mut self) {
         if let Some(reliable) = &mut self.reliable {
             reliable.is_reported = false;
@@ -301,7 +302,7 @@ impl Connection {
         self.peer.is_some_and(|known| peer < known)
     }
 
-    /// Takes in the receiver's window. Returns whether more may be sent than before.
+    /// Updates the receiver's window. Returns whether more may be sent than before.
     pub fn on_window(&mut self, ack: &Ack) -> bool {
         let consumed = ack.consumed_bytes;
         let window = u64::from(ack.window_bytes);
@@ -313,7 +314,7 @@ impl Connection {
         has_grown
     }
 
-    /// Takes in the state of the reservation at the receiver. Returns whether it has changed.
+    /// Updates the state of the reservation at the receiver. Returns whether it has changed.
     pub fn on_reservation(&mut self, ack: &Ack) -> bool {
         if ack.reservation_id != self.reservation_id {
             return false;

@@ -52,7 +52,8 @@ pub(crate) struct Flight {
     base: Psn,
     packets: SeqDeque<Packet>,
     messages: SeqDeque<SentMessage>,
-    /// The message that is being fragmented; its record must be kept.
+    /// Number of the message that is being fragmented; its record is needed until its last
+    /// fragment.
     open: Option<u64>,
     charge: u64,
     /// Every message in packets before this one was reported with an unknown outcome.
@@ -209,7 +210,8 @@ impl Flight {
         let from = view.ack.cumulative;
         let reach = view.words().len() as u32 * 64;
         if self.next().is_before(from) || from.plus(reach).since(self.base) < 0 && reach > 0 {
-            // Packets that were never sent are an error; packets of long ago are resolved already.
+            // An acknowledgement of packets that were never sent is an error. One that covers only
+            // packets before the base has no effect.
             return (!self.next().is_before(from)).then(AckSummary::default);
         }
         let mut summary = AckSummary::default();

@@ -64,9 +64,9 @@ pub(crate) struct Sender {
     deadline: Option<Mono>,
     /// Window of the process at its own receiver, in bytes.
     local_window: u64,
-    /// A reservation to request from the local receiver; a reservation there to release, with the
-    /// bytes that were granted.
+    /// A reservation to request from the local receiver, in bytes.
     local_request: Option<u64>,
+    /// A reservation to release at the local receiver, with the bytes that were granted.
     local_release: Option<u64>,
     /// Reliable service: the open scatterings.
     commit: CommitTracker,
@@ -74,19 +74,20 @@ pub(crate) struct Sender {
     retransmit_queue: VecDeque<u32>,
     /// Local scatterings to recall.
     pub(crate) local_recalls: Vec<Timestamp>,
-    /// Recalls to failed receivers that the controllers must record, with the numbers of their
-    /// scatterings; then the numbers of those being recorded. A scattering stays open until they
-    /// are recorded.
+    /// Recalls to failed receivers that are yet to be passed to the control plane, with the numbers
+    /// of their scatterings. A scattering stays open until the controllers have recorded them.
     undeliverable: VecDeque<(Undeliverable, u64)>,
+    /// Numbers of the scatterings whose recalls were passed on and are not recorded yet.
     recording_undeliverable: VecDeque<u64>,
     /// Receivers that do not respond: frames to them are relayed by a controller.
     pub(crate) unreachable: Vec<ProcessId>,
     /// Number of recalls without an acknowledgement.
     recalls_open: u32,
-    /// Messages resolved by the current acknowledgement, and scatterings that it requires to
-    /// recall.
+    /// Messages resolved by the current acknowledgement.
     acked: Vec<UnackedMessage>,
+    /// Scatterings to recall because of the current acknowledgement.
     to_recall: Vec<u64>,
+    /// Reused for the targets of one scattering.
     targets: Vec<Target>,
 }
 

@@ -158,8 +158,8 @@ impl Sender {
         }
     }
 
-    /// Handles the recording of the first `count` recalls passed on: a recovering process will
-    /// learn them.
+    /// Handles that the controllers have recorded the first `count` recalls passed on. A receiver
+    /// that recovers will learn them, so their scatterings no longer wait.
     pub fn on_undeliverable_ack(&mut self, count: usize) {
         for number in
             self.recording_undeliverable.drain(..count.min(self.recording_undeliverable.len()))

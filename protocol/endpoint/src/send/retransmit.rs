@@ -57,6 +57,8 @@ impl Sender {
             self.unreachable.push(connection.to);
         }
         if connection.state == State::Open {
+            // `attempts` was raised above. Undo its backoff: packets sent within the last plain
+            // timeout may still be acknowledged.
             let rtt_ns = connection.rto_ns(config) >> connection.attempts.min(3);
             let overdue = Mono::from_ns(now.as_ns().saturating_sub(rtt_ns));
             let next = connection.flight.next();

@@ -67,7 +67,8 @@ impl Sender {
         self.queue_signal(at);
     }
 
-    /// Handles the failure of a peer up to `incarnation`: it is not waited for.
+    /// Handles the failure of a peer up to `incarnation`: messages in flight to it have an unknown
+    /// outcome, and messages to it fail until it connects again.
     pub fn on_gone(&mut self, process: ProcessId, incarnation: Incarnation, stats: &mut Stats) {
         if self.service == Service::Reliable {
             return;

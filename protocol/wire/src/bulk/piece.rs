@@ -65,7 +65,7 @@ pub struct BulkPieceHeader {
     /// Index of the block among those that the schedule assigns from the sender to the receiver;
     /// [`BulkPieceHeader::REQUESTED`] if the receiver has requested it.
     pub ordinal: u32,
-    /// An offer without bytes: the sender has the block, but no token to send it.
+    /// Whether this is an offer without bytes: the sender has the block, but no token to send it.
     pub offers: bool,
 }
 

@@ -82,7 +82,7 @@ layout!(HaveLayout, 32 {
     reserved: u8,
 });
 
-/// The blocks of an object that a member holds: sent once members have failed.
+/// The blocks of an object that a member holds. Sent after a failure of members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct BulkHave {
     /// The object.
@@ -169,7 +169,7 @@ pub struct BulkWant {
 }
 
 impl BulkWant {
-    /// Writes it. Returns their length, or `None` when `buf` is too small.
+    /// Writes the request. Returns its length, or `None` if `buf` is too small.
     pub fn write(&self, buf: &mut [u8]) -> Option<usize> {
         let fixed = WantLayout { object: U32::new(self.object), block: U32::new(self.block) };
         write_all(buf, fixed.as_bytes(), core::iter::empty::<[u8; 0]>())
@@ -198,7 +198,7 @@ pub enum BulkRefused {
 }
 
 impl BulkRefused {
-    /// Writes it. Returns their length, or `None` when `buf` is too small.
+    /// Writes the reason. Returns its length, or `None` if `buf` is too small.
     pub fn write(self, buf: &mut [u8]) -> Option<usize> {
         write_all(buf, &[self as u8, 0, 0, 0], core::iter::empty::<[u8; 0]>())
     }

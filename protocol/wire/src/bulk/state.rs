@@ -27,7 +27,7 @@ layout!(StateLayout, 36 {
 pub struct BulkState {
     /// Every object before this one is complete at the sender.
     pub complete: u32,
-    /// No object from this one on is known to the sender.
+    /// The sender knows no object from this one on.
     pub known: u32,
     /// Every object before this one is complete at the sender, or known to be lost.
     pub resolved: u32,

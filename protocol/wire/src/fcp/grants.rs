@@ -1,5 +1,5 @@
-//! Grants of an endpoint: a bitmap of timeslots, and for each granted one its destination and path
-//! in as few bits as distinguish them.
+//! Grants of an endpoint: a bitmap of timeslots, and for each granted timeslot its destination and
+//! path, encoded relative to the lowest ones in as few bits as distinguish them.
 
 use zerocopy::byteorder::big_endian::{U16, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -57,8 +57,8 @@ impl<'a> FcpGrants<'a> {
         (is_padded && all.is_least()).then_some((all, rest))
     }
 
-    /// Returns whether the encoding is minimal and all destinations and paths are in range. Each
-    /// set of grants has exactly one valid encoding.
+    /// Returns whether the encoding is minimal, so that each set of grants has exactly one valid
+    /// encoding, and all destinations and paths are in range.
     fn is_least(&self) -> bool {
         let (mut dsts, mut paths) = (Range::NONE, Range::NONE);
         for (_, dst, path) in self.codes() {
@@ -92,7 +92,7 @@ impl<'a> FcpGrants<'a> {
         })
     }
 
-    /// Returns timeslot, and destination and path relative to the lowest ones, of each grant.
+    /// Returns, for each grant, its timeslot, and its destination and path less the lowest ones.
     fn codes(self) -> impl Iterator<Item = (u8, u16, u16)> + 'a {
         let (width, path_bits) = (self.layout.width(), self.layout.path_bits);
         let (mut slots, mut bytes) = (self.layout.slots.get(), self.codes.iter());

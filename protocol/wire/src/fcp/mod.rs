@@ -74,7 +74,7 @@ pub struct FcpParams {
     pub nodes: u16,
 }
 
-/// Resets all totals and sequence numbers.
+/// Restarts all totals and sequence numbers from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FcpReset {
     /// Time of the reset, all 64 bits in ns: the later one of two resets counts.
@@ -82,12 +82,12 @@ pub struct FcpReset {
     /// The epoch of the arbiter: see [`crate::Watchdog`]; from an endpoint, the highest epoch that
     /// it knows.
     pub epoch: u32,
-    /// The parameters of the sender.
+    /// The parameters that the sender uses.
     pub terms: FcpParams,
 }
 
-/// How long before the end of an allocation batch the last packet of an endpoint arrived: its
-/// requests are considered in that batch at the earliest.
+/// How long before the end of an allocation batch the endpoint's last packet arrived. Its requests
+/// are considered in that batch at the earliest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FcpEarly {
     /// The time in ns; sent in multiples of 64, up to 4 ms.

@@ -14,7 +14,7 @@ use super::{
 pub struct FcpWriter<'a> {
     buf: &'a mut [u8],
     bytes: usize,
-    /// Missing packets, for which space is reserved.
+    /// Missing packets, as bits; unless 0, space for the last part is reserved.
     holes: u64,
 }
 
