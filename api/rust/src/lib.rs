@@ -142,6 +142,7 @@
 //! application. Dropping a pipe is a clean end; so is being killed.
 
 #![forbid(unsafe_code)]
+#![warn(missing_docs)]
 
 mod amcast;
 mod builder;

@@ -21,6 +21,7 @@
 //! - Unsafe code is confined to this crate and those that call the operating system.
 
 #![no_std]
+#![warn(missing_docs)]
 
 mod bits;
 mod blocks;

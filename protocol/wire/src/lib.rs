@@ -25,6 +25,7 @@
 
 #![no_std]
 #![forbid(unsafe_code)]
+#![warn(missing_docs)]
 
 mod ack;
 mod address_ad;
