@@ -85,6 +85,7 @@ fn group_addresses(text: &str) -> Result<GroupAddresses> {
 }
 
 impl GroupArgs {
+    /// Returns the addresses of all participants.
     pub fn directory(&self) -> Result<Directory> {
         if let Some(path) = &self.groups {
             return read(path);
@@ -239,6 +240,7 @@ fn or_usage_error<T>(opened: Result<T, OpenError>) -> Result<T> {
     }
 }
 
+/// Prints the changes since `before`. Returns the present report.
 fn print_interval(now: Report, before: &Report, began: Instant, interval: Duration) -> Report {
     let rate = |now: u64, before: u64| readable((now - before) as f64 / interval.as_secs_f64());
     eprintln!(
@@ -311,6 +313,7 @@ pub fn run_coordinator(arguments: &CoordinatorArguments) -> Result<ExitCode> {
     let directory = arguments.groups.directory()?;
     let mut config = CoordinatorConfig::new(directory, arguments.listen);
     config.leader_timeout = Duration::from_nanos(arguments.leader_timeout);
+    // Ten probes fit into the timeout, so the loss of one does not replace a leader.
     config.probe_interval = config.leader_timeout / 10;
     let mut daemon = or_usage_error(open_coordinator(&config, arguments))?;
     let stop = crate::interrupt::stop_flag(daemon.doorbell(), arguments.exit_on_stdin_eof)?;
@@ -322,6 +325,7 @@ pub fn run_coordinator(arguments: &CoordinatorArguments) -> Result<ExitCode> {
             printed = print(event);
         }
     });
+    // Closes the store before its file is removed.
     drop(daemon);
     if arguments.remove_store {
         // The file does not exist if nothing was decided.

@@ -225,6 +225,7 @@ fn config(arguments: &Arguments) -> Result<Config> {
     machine.allocator.policy = arguments.policy.policy();
     machine.failover.peers = arguments.peers.iter().copied().map(ProcessId).collect();
     machine.failover.takeover_ns = arguments.takeover;
+        // Ten heartbeats fit into the takeover time, so the loss of one is no takeover.
     machine.failover.watchdog_ns = (arguments.takeover / 10).max(1);
     if arguments.secondary {
         machine.failover.role = Role::Secondary;
@@ -248,6 +249,7 @@ fn config(arguments: &Arguments) -> Result<Config> {
 /// Explains why an arbiter was replaced by another one with its id.
 fn replaced_error(report: &Report, by: Incarnation) -> anyhow::Error {
     let Report { process, incarnation, attachment, .. } = report;
+    // An incarnation counts eighths of a second.
     let later_s = f64::from(by.0.wrapping_sub(*incarnation)) / 8.0;
     anyhow!(
         "another arbiter started as process {process} {later_s:.0} s after this one, and endpoints \

@@ -23,7 +23,7 @@ pub struct ServeArgs {
     pub exit_on_stdin_eof: bool,
 }
 
-/// Resolves a name to its first address.
+/// Resolves `HOST:PORT` to its first address.
 pub fn address(text: &str) -> Result<SocketAddr> {
     let mut addresses = text
         .to_socket_addrs()
@@ -31,7 +31,7 @@ pub fn address(text: &str) -> Result<SocketAddr> {
     addresses.next().with_context(|| format!("{text:?} resolves to no address"))
 }
 
-/// Parses `FIRST` or `FIRST:COUNT`.
+/// Parses the process ids of the controllers: `FIRST` or `FIRST:COUNT`.
 pub fn controllers(text: &str) -> Result<Controllers> {
     let (first, count) = text.split_once(':').unwrap_or((text, "1"));
     let number = |text: &str| {

@@ -275,6 +275,10 @@ fn recovery_options(arguments: &Arguments) -> crate::demo::recovery::Options {
     }
 }
 
+/// Runs a benchmark other than `recovery`.
+///
+/// Each benchmark has defaults of its own, which an option replaces only if it was given. So every
+/// arm starts from the defaults of its benchmark, and rejects the values that only it cannot use.
 fn measure(name: Name, arguments: &Arguments) -> Result<Report> {
     let mut bar = Progress::new();
     let show = |run: Run<'_>| bar.show(run.done as f64 / run.total.max(1) as f64, run.case);
@@ -330,6 +334,7 @@ fn measure(name: Name, arguments: &Arguments) -> Result<Report> {
             };
             order(&options, show)
         }
+        // `run` calls it directly: it prints its own report.
         Name::Recovery => anyhow::bail!("bench recovery prints its own report"),
         Name::RecoverySim => {
             let defaults = RecoverySimOptions::default();
@@ -343,6 +348,7 @@ fn measure(name: Name, arguments: &Arguments) -> Result<Report> {
         }
         Name::Bulk => {
             let options = bulk_options(arguments);
+            // Processes and emulated nodes of the benchmark would outlive this one.
             crate::interrupt::on_interrupt(|| {
                 onepipe_bench_micro::cleanup_bulk();
                 std::process::exit(crate::interrupt::EXIT_STATUS.into());

@@ -11,7 +11,7 @@ use onepipe_transport_driver::Doorbell;
 pub const EXIT_STATUS: u8 = 130;
 
 /// Calls `handler` when the user interrupts this process (SIGINT, SIGTERM, SIGHUP), instead of
-/// terminating it. To be called once per process.
+/// terminating it. May be called once per process.
 pub fn on_interrupt(handler: impl FnMut() + Send + 'static) -> Result<()> {
     ctrlc::set_handler(handler).context("cannot install a handler for Ctrl-C")
 }

@@ -61,9 +61,10 @@ pub struct Arguments {
 /// Membership of this process.
 enum Membership {
     Member,
-    /// Declared failed; its pending reliable messages are resolved until the given time.
+    /// Declared failed at the timestamp; the process waits for the outcomes of its reliable messages
+    /// until the instant.
     Excluded(Timestamp, Instant),
-    /// Declared failed; all its messages are resolved.
+    /// Declared failed at the timestamp; all its messages have an outcome.
     Recovered(Timestamp),
 }
 
@@ -143,7 +144,7 @@ fn join(arguments: &Arguments) -> Result<Pipe> {
     builder.join().context("cannot join")
 }
 
-/// Reads lines in a separate thread, because reading blocks.
+/// Reads lines until the input ends. Runs in a thread of its own, because reading blocks.
 fn read_stdin(inputs: &Sender<Input>) {
     for line in std::io::stdin().lock().lines() {
         let Ok(line) = line else { break };
@@ -214,6 +215,7 @@ fn destinations(pipe: &Pipe, to: &str) -> Result<Vec<ProcessId>> {
     destinations.with_context(|| format!("{to:?} is not a list of processes: write `0,2 text`"))
 }
 
+/// Prints the pending deliveries and failures, and updates the membership.
 fn print(pipe: &mut Pipe, membership: &mut Membership) -> Result<()> {
     let mut out = stdout().lock();
     let mut result = Ok(());

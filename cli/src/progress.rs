@@ -21,7 +21,7 @@ impl Progress {
         Self { began: Instant::now(), bar: None }
     }
 
-    /// Shows the fraction that is done, 0 to 1, and the current step.
+/// Shows the fraction that is done, 0 to 1, and what is being done.
     pub fn show(&mut self, part: f64, what: &str) {
         if self.began.elapsed() < SHOW_AFTER {
             return;

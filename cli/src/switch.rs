@@ -234,8 +234,8 @@ fn config(arguments: &Arguments) -> Config {
 
 fn counters(switch: &SoftwareSwitch, began: Instant) -> Counters {
     let (stats, machine, socket) = (switch.stats(), switch.machine_stats(), switch.socket_stats());
-    // Frames from an arbiter to its own id (to be learned by the switch) or to endpoints that are
-    // not up are not losses.
+    // An arbiter sends to its own id, so that the switch learns its address, and to endpoints that
+    // may not be up. These frames are not losses.
     let frames_unroutable = machine.dropped_unknown + stats.frames_to_self;
     Counters {
         seconds: began.elapsed().as_secs_f64(),
@@ -282,7 +282,7 @@ struct Warnings {
 }
 
 impl Warnings {
-    /// Prints new warnings: the neighbour itself cannot find out why it gets no answer.
+    /// Prints new warnings: a neighbour itself cannot find out why it gets no answer.
     fn update(&mut self, switch: &SoftwareSwitch) {
         let stats = switch.stats();
         if let (Some(neighbour), false) = (stats.last_rejected, self.warned_no_port) {

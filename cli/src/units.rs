@@ -28,7 +28,7 @@ pub fn time_ns(text: &str) -> Result<u64> {
 /// Parses the length of a timeslot: the time of a full frame on an endpoint's link. Returns ns.
 pub fn timeslot_ns(text: &str) -> Result<u64> {
     match time_ns(text)? {
-        // More than 1 Tbit/s to 12 kbit/s.
+        // A frame of 1,500 bytes takes 10 ns at 1.2 Tbit/s and 1 s at 12 kbit/s.
         ns @ 10..=1_000_000_000 => Ok(ns),
         _ => bail!(
             "{text:?} is not a timeslot: a full frame takes 10ns to 1s on an endpoint's link, 118us at \

@@ -33,7 +33,7 @@ pub struct Offer {
     pub name: String,
     /// Size in bytes.
     pub bytes: u64,
-    /// Modification time in ns since 1970; with another time it is another file.
+    /// Modification time in ns since 1970: a file with another time is another file.
     pub changed_ns: u64,
     /// Size of a chunk in bytes.
     pub chunk_len: u64,

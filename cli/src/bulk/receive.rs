@@ -26,6 +26,7 @@ pub fn run(arguments: &RecvArguments) -> Result<ExitCode> {
     super::end_on_interrupt()?;
     writeln!(stdout(), "listening at {}", listener.address()).context("cannot print")?;
     loop {
+        // Nothing is to be done at the deadline: listening continues.
         let deadline = Instant::now() + Duration::from_secs(3600);
         let Some(guest) = listener.accept_app(deadline).context("cannot listen")? else { continue };
         let sender = guest.peer_addr().map(|address| address.to_string()).unwrap_or_default();
@@ -183,6 +184,8 @@ struct Target {
 }
 
 impl Target {
+    /// Validates an offer, and opens the file for it. A partial file is resumed if its note shows
+    /// that it belongs to the same file.
     fn new(arguments: &RecvArguments, offer: &Offer) -> Result<Self> {
         let Offer { version, name, bytes, .. } = offer;
         if *version != VERSION {
@@ -203,6 +206,7 @@ impl Target {
         if found.is_some() && !arguments.force {
             bail!("{} already exists (--force replaces it)", path.display());
         }
+        // The note is the offer of which the partial file holds the beginning.
         let (written_path, note) = (sibling_path(&path, "part"), sibling_path(&path, "note"));
         let open =
             File::options().read(true).write(true).create(true).truncate(false).open(&written_path);

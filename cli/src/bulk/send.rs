@@ -76,7 +76,7 @@ pub fn run(arguments: &SendArguments) -> Result<ExitCode> {
     let mut bar = Progress::new();
     let mut rounds = Vec::new();
     let mut unreachable_since = None;
-    // Progress of the last round: complete receivers and common offset; and rounds without any.
+    // Complete receivers and common offset after the last round, and the rounds since these grew.
     let (mut reached, mut stalled_rounds) = ((0, 0), 0);
     while all.iter().any(Receiver::is_missing) && stalled_rounds < ROUNDS_WITHOUT_PROGRESS_MAX {
         let mut peers = send_offers(&mut all, &offer);
@@ -90,6 +90,7 @@ pub fn run(arguments: &SendArguments) -> Result<ExitCode> {
             continue;
         }
         unreachable_since = None;
+    // Blocks are relayed in one order to all, so a round begins where the last receiver stopped.
         let from = peers.iter().map(|peer| peer.resume_at).min().unwrap_or(0);
         let complete = all.iter().filter(|receiver| !receiver.is_missing()).count();
         stalled_rounds = if (complete, from) > reached { 0 } else { stalled_rounds + 1 };
@@ -157,6 +158,7 @@ fn round(
     peers: &mut [Peer],
     bar: &mut Progress,
 ) -> Result<Option<FileReport>> {
+    // The id distinguishes this group from those of other senders and other rounds.
     let nanoseconds = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
     let group = nanoseconds as u64 ^ u64::from(std::process::id()) << 48;
     let mut members = vec![SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0))];
@@ -165,7 +167,7 @@ fn round(
         let (members, schedule) = (members.clone(), arguments.schedule);
         let transport = arguments.transport.name().to_owned();
         let round = Round { group, members, own, schedule, transport };
-        // The rendezvous of the members detects a receiver that does not get this.
+        // The rendezvous of the members detects a receiver that does not get this request.
         let _ = peer.control.send(&Request::Begin(round));
     }
     let from = peers.iter().map(|peer| peer.resume_at).min().unwrap_or(0);

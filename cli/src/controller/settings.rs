@@ -20,8 +20,9 @@ use crate::units;
 pub const STATUS_LISTEN: &str = "127.0.0.1:4480";
 const FABRIC: &str = "default";
 const STORE: &str = "onepipe-controller.redb";
-/// Last process id of a fabric of default size: 64 in shared memory, 1,024 behind a switch.
+/// Last process id of a segment of default size, 64 processes.
 const LAST_OF_SEGMENT: u32 = 63;
+/// Last process id behind a switch of default size, 1,024 processes.
 const LAST_BEHIND_SWITCH: u32 = 1023;
 /// Upper bound of process ids behind a switch.
 const PROCESSES_MAX: u32 = 1 << 20;
@@ -198,6 +199,7 @@ impl ControllerOptions {
 
     #[cfg(not(feature = "etcd"))]
     fn etcd_store(&self) -> Result<StoreChoice> {
+        // A lease on the command line is valid; one in the file was not checked yet.
         if let Some(lease) = &self.lease {
             units::time_ns(lease)?;
         }

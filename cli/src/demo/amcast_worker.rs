@@ -165,6 +165,7 @@ fn deliver(mut replica: AmcastReplica, stop: &AtomicBool) -> Result<()> {
 }
 
 impl Delivered {
+    /// Adds a delivery to the count and to the hash.
     fn take(&mut self, message: &[u8], (client, sequence): (u32, u32), position: u64) {
         let first = message.first_chunk().map_or(0, |first| u64::from_be_bytes(*first));
         for word in [u64::from(client) << 32 | u64::from(sequence), position, first] {

@@ -79,7 +79,7 @@ struct Summary {
     timeslots_granted_twice: u64,
 }
 
-/// Runs both phases, one after the other.
+/// Runs both phases, one after the other, and compares them.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let stop = Arc::new(AtomicBool::new(false));
     let stop_flag = Arc::clone(&stop);

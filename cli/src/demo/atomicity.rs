@@ -82,6 +82,7 @@ struct ProcessLog {
     closed_below: u64,
     failures: Vec<Failure>,
     after_failure: u64,
+    /// Its own scatterings: submitted, delivered to itself, recalled.
     own: [u64; 3],
     is_dead: bool,
 }

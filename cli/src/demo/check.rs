@@ -15,8 +15,8 @@ use std::fmt;
 
 use super::log::{SendFailures, SenderSum, Window};
 
-/// Time in which a loss is reported to its sender and by it to us, in ns: probes, and reports ten
-/// times a second. A process that was killed may not get to it.
+/// Time within which a loss is reported to its sender, after some probes, and then to the parent,
+/// ten times a second, in ns. A process that is killed within it may not have reported its losses.
 const REPORT_LAG_NS: u64 = 1_000_000_000;
 /// Number of violations that are kept as text.
 const TEXTS_MAX: usize = 10;
@@ -151,8 +151,8 @@ impl Checker {
         self.process_logs[process].died_ns = Some(timestamp_ns);
     }
 
-    /// Counts and drops the windows without differences. A window that is open somewhere, or lacks
-    /// messages whose loss may yet be reported, stays.
+    /// Counts and drops the windows in which nothing is missing or wrong. A window that is open
+    /// somewhere, or that lacks messages whose loss may yet be reported, is compared again later.
     pub fn advance(&mut self) -> &Verdict {
         let living = self.process_logs.iter().filter(|process_log| process_log.died_ns.is_none());
         let closed_below = living.map(|process_log| process_log.closed_below).min().unwrap_or(0);
@@ -176,7 +176,7 @@ impl Checker {
         self.verdict
     }
 
-    /// Returns the windows that appear in any log.
+    /// Returns the windows below `limit` that appear in any log.
     fn windows_below(&self, limit: u64) -> Vec<u64> {
         let mut windows: Vec<u64> = Vec::new();
         for process_log in &self.process_logs {
@@ -189,6 +189,7 @@ impl Checker {
         windows
     }
 
+    /// Removes a window and the failures of its messages.
     fn remove_store(&mut self, window: u64) {
         for process_log in &mut self.process_logs {
             process_log.windows.remove(&window);
@@ -232,6 +233,9 @@ impl Checker {
     }
 
     /// Checks that every receiver has what this sender sent, except reported losses.
+    ///
+    /// Messages with unknown outcome were delivered or not, so the sums of a receiver are right with
+    /// none of them, with all of them, or (not decidable by sums) with some of them.
     fn compare_sender(
         &self,
         window: u64,
@@ -271,7 +275,7 @@ impl Checker {
             } else if accounted.count == sent.count {
                 found.violations.push(Violation::Mismatch { window, from, at });
             } else if may_be.count > sent.count {
-                // Some of those with unknown outcome were delivered; the sums do not show which.
+                // Some of the messages with unknown outcome were delivered.
             } else if died_then {
                 found.died_with_sender += sent.count - may_be.count;
             } else if may_be.count < sent.count {

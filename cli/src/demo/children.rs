@@ -28,6 +28,7 @@ pub enum ChildEvent {
     Interrupted,
 }
 
+/// A child process, with pipes to its standard input and output.
 pub(super) struct ChildProcess {
     name: String,
     child: Child,
@@ -143,7 +144,8 @@ impl Children {
         self.workers[process].failure_reason()
     }
 
-    /// Waits until all processes have exited, and kills the others. Returns the names of these.
+    /// Waits for all processes to exit, and kills those that take longer than [`LEAVE_TIMEOUT`].
+    /// Returns the names of the killed ones.
     pub fn shut_down(&mut self) -> Vec<String> {
         let deadline = Instant::now() + LEAVE_TIMEOUT;
         let mut killed = Vec::new();
@@ -258,7 +260,8 @@ impl ChildProcess {
     }
 }
 
-/// Kills all remaining processes, then waits for each, so that none outlives the others.
+/// Kills all processes that have not ended, then waits for each: none runs on while another one is
+/// waited for.
 pub(super) fn end_all<'a>(children: impl Iterator<Item = &'a mut ChildProcess>) {
     let mut children: Vec<_> = children.filter(|child_process| !child_process.has_ended).collect();
     for child_process in &mut children {

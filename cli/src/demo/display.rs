@@ -82,6 +82,7 @@ impl ProgressDisplay {
         }
     }
 
+    /// Redraws the table, or prints a line if a second has passed.
     pub fn tick(
         &mut self,
         state: &[ProcessState],

@@ -21,7 +21,7 @@ use onepipe_transport_udp::{Config as UdpConfig, UdpLink};
 
 const RECEIVER: ProcessId = ProcessId(0);
 const ARBITER: ProcessId = ProcessId(63);
-/// A process id that is never used.
+/// A process id that no process has.
 const ABSENT: ProcessId = ProcessId(62);
 /// Overhead of a frame on the link, as counted by the switch.
 const FRAME_OVERHEAD_BYTES: u64 = 66;
@@ -126,7 +126,7 @@ impl Phase {
         let (stop_flag, shared) = (Arc::clone(&stop), Arc::clone(&snapshot));
         let switch_thread = std::thread::spawn(move || {
             while !stop_flag.load(Ordering::Acquire) {
-                // Both share a core with other threads, so neither sleeps.
+                // They share a core with other threads, so neither sleeps.
                 for _ in 0..64 {
                     switch.turn(|_| {});
                     if let Some(arbiter) = &mut arbiter {
@@ -198,7 +198,7 @@ fn host_driver(
     // Short queues per destination, as packets that wait here delay pings, too.
     (client.queue_slots_max, client.slots_max) = (32, 64);
     let mut tcp = TcpConfig::new(host, port);
-    // Segments of both kinds of flows have the size that fits a timeslot.
+    // A segment fits into a timeslot in both phases, so that the phases send the same segments.
     let frame_len_max = client.slot_payload_max() - 2;
     tcp.segment_len -= tcp.frame_len_max().saturating_sub(frame_len_max) as u32;
     // Timers of a busy machine are late by milliseconds.
@@ -216,7 +216,8 @@ fn host_driver(
     Ok(Driver::new(machine, link, SystemClock::calibrated(), config))
 }
 
-/// Runs the hosts: all senders send to the receiver without end, and the last host pings it.
+/// Runs the hosts. The first one receives, the last one pings it, and those between them send to it
+/// without end.
 fn drive(
     hosts: &mut [HostDriver],
     stop_flag: &AtomicBool,

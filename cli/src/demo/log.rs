@@ -93,8 +93,10 @@ pub struct Entry {
 pub struct Log {
     window_ns: u64,
     open: Window,
+    /// Timestamp, sender and index of the last delivery.
     last: Option<(u64, u32, u16)>,
     closed: Vec<Window>,
+    /// Sums of the lost messages and of those with unknown outcome, by window and receiver.
     failures: BTreeMap<(u64, u32), (SenderSum, SenderSum)>,
     /// Faults so far.
     pub faults: StreamFaults,

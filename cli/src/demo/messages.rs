@@ -59,9 +59,9 @@ pub enum InjectedFault {
 pub enum WorkerCommand {
     /// Start sending.
     Start,
-    /// Stop sending to this process, which is gone.
+    /// Stop sending to this process, which was killed.
     Gone(u32),
-    /// Stop sending; report when all messages have an outcome.
+    /// Stop sending, and report when all messages have an outcome.
     Stop,
     /// Leave and exit.
     Quit,

@@ -157,7 +157,8 @@ fn run_demo(
     let clock = SystemClock::calibrated();
     let (events_tx, events) = channel();
     interrupts.forward_to(&events_tx);
-    // Drop order matters: first all processes end, then stale segments are removed.
+    // Declared before the children, so that it is dropped after them: a segment becomes stale when
+    // its last process has ended.
     let cleanup = SegmentCleanup;
     let mut children = Children::new();
     let fabric = match arguments.transport {
@@ -188,7 +189,7 @@ fn run_demo(
     summary
 }
 
-/// Forwards Ctrl-C to the running demo.
+/// Forwards Ctrl-C to the running demo, of which `bench recovery` has many in turn.
 struct Interrupts {
     listener: Arc<Mutex<Option<Sender<ChildEvent>>>>,
     is_interrupted: Arc<AtomicBool>,
@@ -213,7 +214,7 @@ impl Interrupts {
         let mut events = self.listener.lock().unwrap_or_else(PoisonError::into_inner);
         *events = Some(listener.clone());
         if self.is_interrupted.load(Ordering::Acquire) {
-            // It came before a demo was registered: forward it now, under the lock.
+            // The interrupt came before this demo was registered.
             let _ = listener.send(ChildEvent::Interrupted);
         }
     }

@@ -9,7 +9,7 @@ use super::pauses::Pauses;
 pub struct ProcessState {
     /// Its last sample.
     pub last: Sample,
-    /// Time and deliveries at the previous tick, for computing rates.
+    /// Time and deliveries of the sample at the previous tick, from which the rate is computed.
     pub before: Option<(u64, u64)>,
     /// Recent deliveries per second.
     pub rate_per_s: f64,
@@ -17,11 +17,11 @@ pub struct ProcessState {
     pub latency_max_ns: u64,
     /// All its latencies, once it has left.
     pub latencies: Vec<(u64, u64)>,
-    /// Pauses in its deliveries.
+    /// Pauses between its best-effort deliveries.
     pub any: Pauses,
-    /// Pauses in the deliveries of its own messages to itself: in its sending.
+    /// Pauses between the deliveries of its own messages to itself, which are pauses of its sending.
     pub own: Pauses,
-    /// Pauses in its reliable deliveries.
+    /// Pauses between its reliable deliveries.
     pub reliable: Pauses,
     /// Faults of its reliable stream.
     pub reliable_faults: StreamFaults,

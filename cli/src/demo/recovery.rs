@@ -22,8 +22,8 @@ pub struct Options {
     pub kills: u32,
     /// Length of the demo without a kill, in minutes.
     pub soak_minutes: f64,
-    /// Keeps all cores busy with other work while processes are killed; without kills they always
-    /// are.
+    /// Keeps all cores busy with other work while processes are killed; the demo without a kill
+    /// always does so.
     pub is_busy: bool,
     pub is_json: bool,
 }

@@ -201,7 +201,8 @@ impl<'a> Scenario<'a> {
         }
     }
 
-    /// Handles events until `until`, and refreshes the display.
+    /// Handles events and refreshes the display until `until`, at which it returns
+    /// [`Wait::TimedOut`].
     fn wait_until(&mut self, began: Instant, until: Instant, length: Duration) -> Result<Wait> {
         let mut tick_at = Instant::now() + TICK;
         loop {
@@ -285,6 +286,8 @@ impl<'a> Scenario<'a> {
         state.last = sample;
     }
 
+    /// Computes the result. A pause counts as caused by the kill only at a survivor; at the killed
+    /// process, and in a demo without a kill, every pause is unrelated to one.
     fn summary(mut self, sent_for: Duration, drained_in: Duration) -> Result<Summary> {
         let mut latencies = Histogram::new(2).context("cannot make a histogram")?;
         let mut lines = Vec::new();

@@ -187,7 +187,7 @@ impl Summary {
         self.lines.iter().map(|line| line.lost).sum()
     }
 
-    /// Returns the messages reported with unknown outcome, likewise.
+    /// Returns the messages reported with unknown outcome, including those to a killed process.
     fn unknown(&self) -> u64 {
         self.lines.iter().map(|line| line.unknown).sum()
     }

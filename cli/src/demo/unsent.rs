@@ -1,9 +1,9 @@
 //! Best-effort messages that fail before they are sent.
 //!
 //! A message to a process that does not answer fails at once, without a timestamp, and the rest of
-//! its scattering is sent without it. Other receivers then deliver at a position that this receiver
-//! lacks, and the sender was notified: the loss is logged when the scattering's own message comes
-//! back with the timestamp. (Failures are reported before deliveries.)
+//! its scattering is sent without it. So the others deliver messages of a scattering of which this
+//! receiver lacks its own. The loss can only be logged with the timestamp, which the sender learns
+//! when the scattering's message to itself comes back. (Failures are reported before deliveries.)
 
 use std::collections::BTreeMap;
 

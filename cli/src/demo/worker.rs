@@ -20,20 +20,21 @@ use super::payload::{self, Payload};
 use super::reliable::{Reliable, is_reliable};
 use super::unsent::Unsent;
 
-/// Number of unanswered probes after which a process behind a switch is given up, where no failure
-/// detector exists: in shared memory the kernel reports dead processes, and controllers do. A probe
-/// takes up to eight round trips, some milliseconds while all processes saturate two cores: with
-/// the default of 128 a dead process is probed for 5 to 15 s (measured), with this for about a
-/// second. Without load it is 0.11 s.
+/// Number of unanswered probes after which the endpoint gives up a process behind a switch. Only
+/// needed without controllers: these detect dead processes, as the kernel does in shared memory.
+///
+/// A probe takes up to eight round trips, some milliseconds while all processes saturate two cores.
+/// A dead process was then probed for about a second; with the default of 128 for 5 to 15 s
+/// (measured). Without load it takes 0.11 s.
 const PROBES_MAX: u32 = 16;
 /// Interval of samples, in ns.
 const SAMPLE_INTERVAL_NS: u64 = 100_000_000;
-/// A stream that is idle for this long, without own messages in flight, has ended, in ns. The
+/// A stream without own messages in flight has ended when it was idle for this long, in ns. The
 /// parent waits for all streams to end before it stops a worker.
 const QUIET_NS: u64 = 200_000_000;
 /// Maximum sleep of a worker with a rate limit, in ns: messages may arrive meanwhile.
 const SLEEP_NS_MAX: u64 = 50_000;
-/// Interval of injected faults, in messages.
+/// An injected fault concerns each message whose number is a multiple of this.
 const FAULT_EVERY: u64 = 10_000;
 
 /// Runs a worker. Its parameters are read from standard input.
@@ -100,10 +101,11 @@ struct Worker {
     /// Destinations of scatterings.
     destinations: Vec<ProcessId>,
     payload: Vec<u8>,
-    /// Scatterings of both services.
+    /// Scatterings submitted, of both services.
     submitted: u64,
     started_ns: u64,
     stream: Stream,
+    /// Time of the last sample, in ns of the parent's clock.
     sampled_ns: u64,
 }
 
@@ -119,13 +121,16 @@ struct Stream {
     unknown: u64,
     /// Failed messages of scatterings that were not sent when the failure was reported.
     unsent: Unsent,
+    /// Highest timestamp delivered, in ns.
     seen_ns: u64,
     /// Pauses between deliveries of all messages, and of own ones.
     any: PauseRecorder,
     own: PauseRecorder,
+    /// Latencies of all earlier samples, and those since the last sample.
     latencies: Histogram<u64>,
     recent: Histogram<u64>,
     inject_fault: Option<InjectedFault>,
+    /// Delivery that an injected fault withholds from the log until the next one.
     held: Option<Entry>,
     reliable: Option<Reliable>,
     /// Failed processes, to be removed from the destinations.
@@ -176,6 +181,10 @@ impl Worker {
         })
     }
 
+    /// Runs until the parent quits.
+    ///
+    /// Each turn submits first and polls then, so that the poll sends what was submitted. A sample
+    /// comes after the poll, which has drained all events: everything below the barrier is logged.
     fn run(mut self, commands: &Receiver<WorkerCommand>) -> Result<()> {
         let mut is_sending = false;
         let mut stopped_ns = None;
@@ -236,6 +245,8 @@ impl Worker {
                 free.min((by_now as u64).saturating_sub(self.submitted))
             }
         };
+            // With both services, scatterings alternate: those with odd numbers are reliable. Each
+            // service numbers its scatterings from 0.
         for done in 0..due {
             let reliable = self.stream.reliable.as_mut().filter(|_| self.submitted % 2 == 1);
             let reliable_before = reliable.as_ref().map(|reliable| reliable.submitted);

@@ -51,7 +51,7 @@ enum VictimArg {
     Switch,
 }
 
-/// JSON output. Times in us from the crash.
+/// JSON output; times in us. Those that begin with `to_` count from the crash.
 #[derive(Serialize)]
 struct Json {
     victim: &'static str,

@@ -88,9 +88,10 @@ struct Json {
 }
 
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
-    // Panics are caught and reported with their seed.
+    // A panic is caught and reported with its seed; the default hook would print it as well.
     std::panic::set_hook(Box::new(|_| {}));
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    // Leaves 1,000 seeds to each second, so that runs of the default length share none.
     let seed_from_clock = || since.map_or(0, |since| since.as_secs() * 1_000);
     let cores = || std::thread::available_parallelism().map_or(1, |cores| cores.get());
     let seeds = Seeds {

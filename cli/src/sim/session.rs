@@ -1,4 +1,4 @@
-//! What the fuzzing commands of all services share: parameters, progress, Ctrl-C and exit status.
+//! What the commands that run many seeds share: parameters, progress, Ctrl-C and exit status.
 
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,8 +22,9 @@ pub struct FuzzRun {
     pub is_json: bool,
 }
 
-/// A running fuzz session of any service: shows progress, and stops at Ctrl-C.
+/// A run over many seeds: shows progress, and stops at Ctrl-C.
 pub struct Session {
+    /// Stops the run: set at Ctrl-C, and at a failing seed if the run stops at failures.
     pub stops: Arc<AtomicBool>,
     was_interrupted: Arc<AtomicBool>,
     progress: Mutex<Progress>,
@@ -44,6 +45,7 @@ impl Session {
         Ok(Self { stops, was_interrupted, progress, began: Instant::now(), count })
     }
 
+    /// Shows how many seeds are done, and how many of them failed.
     pub fn show(&self, done: u64, failed: u64) {
         if let Ok(mut progress) = self.progress.lock() {
             let text = match failed {
@@ -60,6 +62,7 @@ impl Session {
     }
 }
 
+/// Returns the exit status: 1 if a seed failed, otherwise 130 if the run was interrupted.
 pub fn status(failed: u64, was_interrupted: bool) -> ExitCode {
     match (failed, was_interrupted) {
         (0, false) => ExitCode::SUCCESS,

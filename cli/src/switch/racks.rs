@@ -45,6 +45,7 @@ struct LossyLinkArg {
     for_ns: Option<u64>,
 }
 
+/// Parses `rack=0,path=2,…`.
 fn lossy(text: &str) -> Result<LossyLinkArg> {
     let (mut rack, mut path, mut direction) = (None, None, None);
     let (mut loss, mut after_ns, mut for_ns) = (None, None, None);
@@ -96,6 +97,7 @@ impl LossyLinkArg {
         directions.map(move |direction| LossyLink { link: Link { rack, path, direction }, loss })
     }
 
+    /// Returns the time at which the link ceases to lose packets.
     fn ends_ns(&self) -> Option<u64> {
         Some(self.after_ns + self.for_ns?)
     }

@@ -37,7 +37,7 @@ impl RecentCounters {
         }
     }
 
-    /// Returns the snapshot of two to three seconds ago, or `then` if that is later.
+    /// Returns the snapshot of two to three seconds ago, or `then` if that is more recent.
     pub fn after(&self, then: &Counters) -> Counters {
         let oldest = self.0.front().filter(|oldest| oldest.running > then.running);
         *oldest.unwrap_or(then)

@@ -47,7 +47,7 @@ pub struct Endpoint {
     pub(super) last_reply: Option<(u32, Duration)>,
     /// Arbiters that are configured for other endpoints.
     pub(super) mismatched: Vec<TermsMismatch>,
-    /// Time for which it has run, as of the last turn.
+    /// Time for which the endpoint has run, as of the last turn.
     pub(super) running: Duration,
     last_turn: Instant,
     pub(super) history: RecentCounters,
@@ -187,8 +187,8 @@ impl Endpoint {
                     self.outbox.push_front((to, object));
                     break;
                 }
-                // Not an endpoint: ids from the command line are checked, and others have sent to
-                // us.
+                // The receiver is not an endpoint. This cannot happen: the id is from the command
+                // line and was checked, or it is that of a process that has sent to this one.
                 Err(_) => {}
             }
         }
@@ -199,8 +199,8 @@ impl Endpoint {
         self.received.pop_front()
     }
 
-    /// Runs until nothing is pending, for `least` at least and `most` at most: acknowledgements are
-    /// repeated whenever the peer asks for them.
+    /// Runs until nothing is pending, for `least` at least and `most` at most. Meanwhile
+    /// acknowledgements are repeated whenever the peer asks for them.
     pub fn linger(&mut self, least: Duration, most: Duration) {
         let began = Instant::now();
         while began.elapsed() < most && (self.pending() > 0 || began.elapsed() < least) {
@@ -219,7 +219,7 @@ impl Endpoint {
         }
     }
 
-    /// Returns the time for which it has run, which is also the time that peers had to reply.
+    /// Returns the time for which the endpoint has run: the time that peers had to reply.
     pub fn running(&self) -> Duration {
         self.running
     }

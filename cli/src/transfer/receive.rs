@@ -69,7 +69,7 @@ pub fn run(arguments: &ReceiveArguments) -> Result<ExitCode> {
     }
 }
 
-/// Prints a status line, to where neither file contents nor JSON go.
+/// Prints a status line to the output that has neither file contents nor JSON.
 fn print_status(arguments: &ReceiveArguments, what: &str) -> Result<()> {
     let said = match super::is_stdio(&arguments.out) || arguments.json {
         true => writeln!(stderr(), "{what}"),
@@ -90,6 +90,7 @@ struct Incoming {
     written: u64,
     /// Bytes written as of the last report to the sender.
     reported: u64,
+    /// Size and digest of the file, once the sender has sent its end.
     trailer: Option<(u64, String)>,
     is_finishing: bool,
     /// Running time at which the sender was last seen, and whether it was probed since.
@@ -370,6 +371,7 @@ impl ReceiveSession<'_> {
 
     /// Probes senders that are idle, and fails transfers whose sender timed out.
     fn expire(&mut self, endpoint: &mut Endpoint) {
+        // A file that is being finished waits for the disk, not for its sender.
         let idle = |file: &Incoming| match file.is_finishing {
             true => Duration::ZERO,
             false => endpoint.running() - file.last_seen,

@@ -32,11 +32,11 @@ const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(1);
 /// Time for acknowledging the receiver's final message: some timeslots, and again as many for
 /// retransmissions.
 const ACK_LINGER: Duration = Duration::from_millis(50);
-/// Time for notifying a receiver of a failure from which a message was received within
-/// `RECENTLY`, …
+/// Time for notifying a reachable receiver of a failure.
 const ABORT_TIMEOUT: Duration = Duration::from_secs(2);
+/// A receiver is reachable if a message from it was received within this time.
 const RECENTLY: Duration = Duration::from_secs(1);
-/// … and any other receiver.
+/// Time for notifying any other receiver of a failure.
 const ABORT_TIMEOUT_UNREACHABLE: Duration = Duration::from_millis(300);
 
 /// Events of the thread that reads the source.
@@ -76,10 +76,11 @@ pub fn run(arguments: &SendArguments) -> Result<ExitCode> {
         bar: Progress::new(),
     };
     let outcome = session.run(&mut endpoint);
+    // Removes the bar before anything is printed.
     session.bar = Progress::new();
     match outcome {
         Ok(Outcome::Complete(digest)) => {
-            // Lets the receiver get the acknowledgement of its final message.
+            // Gives the receiver time to get the acknowledgement of its final message.
             let until = endpoint.counters();
             endpoint.linger(ACK_LINGER, ABORT_TIMEOUT_UNREACHABLE);
             let (bytes, began) = (session.sent, session.began);
@@ -173,7 +174,7 @@ fn read(
         let read = if is_file {
             input.by_ref().take(chunk_len).read_to_end(&mut chunk)
         } else {
-            // Takes what is available: a pipe may deliver slowly.
+            // Takes what is available: a pipe may be written slowly.
             chunk.resize(chunk_len as usize, 0);
             input.read(&mut chunk)
         };

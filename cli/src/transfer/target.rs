@@ -156,6 +156,7 @@ impl Target {
     }
 }
 
+/// What the writer thread writes to.
 enum Sink {
     Stdout,
     PartialFile {
@@ -168,6 +169,7 @@ enum Sink {
     Other(PathBuf),
 }
 
+/// Runs the writer thread: executes the commands in order, and notifies of each.
 fn write(
     sink: Sink,
     queue: impl Iterator<Item = WriteCommand>,

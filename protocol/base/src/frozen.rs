@@ -49,7 +49,7 @@ impl FrozenLinks {
             registers.assume_commit(port, commit);
         }
         let Some(commit) = registers.freeze(port) else { return false };
-        self.note(port, instance, commit);
+        self.record(port, instance, commit);
         true
     }
 
@@ -62,7 +62,7 @@ impl FrozenLinks {
     /// instance of one address has an entry of its own, because its commit bounds the messages that
     /// it may have left behind; beyond `INSTANCES_MAX` (8) the last two are merged at the lower
     /// commit.
-    pub fn note(&mut self, port: Port, instance: Option<Instance>, mut commit: Timestamp) -> u32 {
+    pub fn record(&mut self, port: Port, instance: Option<Instance>, mut commit: Timestamp) -> u32 {
         let address = |instance: Option<Instance>| instance.map(|instance| instance.address);
         let is_same = |frozen: &Frozen| frozen.port == port && frozen.instance == instance;
         let is_related =
@@ -161,7 +161,8 @@ mod tests {
             let instance =
                 Instance { address: Address::Process(ProcessId(0)), incarnation: Incarnation(1) };
             assert!(frozen.freeze(&mut registers, Port(0), Some(instance)));
-            let commit = |registers: &Registers| registers.all().map(|all| all.commit.as_ns());
+            let commit =
+                |registers: &Registers| registers.minimum().map(|minimum| minimum.commit.as_ns());
             assert_eq!(commit(&registers), Some(10));
             let held = frozen.resolve(&mut registers, first).map(|frozen| frozen.commit.as_ns());
             assert_eq!(held, Some(10 * u64::from(first)));
@@ -203,7 +204,7 @@ mod tests {
             assert_eq!(entries(&frozen), [(3, 1, 50)], "{later}");
             assert!(frozen.resolve(&mut registers, 2).is_none(), "taken in by the next");
             assert!(frozen.resolve(&mut registers, 3).is_some());
-            assert_eq!(registers.all().map(|all| all.commit.as_ns()), Some(900));
+            assert_eq!(registers.minimum().map(|minimum| minimum.commit.as_ns()), Some(900));
         }
     }
 
@@ -213,7 +214,8 @@ mod tests {
     fn keeps_instances_of_one_address_apart() {
         let (mut registers, mut frozen) = fail_in_turn(&[(1, 50), (2, 5), (3, 70)]);
         assert_eq!(entries(&frozen), [(1, 1, 50), (2, 2, 5), (3, 3, 70)]);
-        let commit = |registers: &Registers| registers.all().map(|all| all.commit.as_ns());
+        let commit =
+            |registers: &Registers| registers.minimum().map(|minimum| minimum.commit.as_ns());
         for (number, then) in [(2, 50), (1, 70), (3, 900)] {
             frozen.resolve(&mut registers, number);
             assert_eq!(commit(&registers), Some(then));
@@ -280,6 +282,6 @@ mod tests {
         let (registers, frozen) = fail_in_turn(&commits);
         assert_eq!(frozen.iter().len(), INSTANCES_MAX);
         assert_eq!(entries(&frozen).last(), Some(&(12, 12, 80)), "the lowest of the last five");
-        assert_eq!(registers.all().map(|all| all.commit.as_ns()), Some(10));
+        assert_eq!(registers.minimum().map(|minimum| minimum.commit.as_ns()), Some(10));
     }
 }

@@ -16,8 +16,8 @@ use crate::{Mono, Port, Promises, Timestamp};
 /// output stands still while a joining link catches up, and never moves back (I9).
 ///
 /// The two lowest promises are cached, so that the minimum *without one link*
-/// ([`Registers::except`]) needs no pass over the links: the promise of a switch to a process does
-/// not wait for that process's own promise.
+/// ([`Registers::minimum_except`]) needs no pass over the links: the promise of a switch to a
+/// process does not wait for that process's own promise.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Registers {
     last_seen: Vec<Mono>,
@@ -176,7 +176,7 @@ impl Registers {
     /// removed instead.
     pub fn freeze(&mut self, port: Port) -> Option<Timestamp> {
         let index = port.index();
-        if !self.is_live(port) || self.holds_nothing(port) {
+        if !self.is_live(port) || self.promises_no_commit(port) {
             return None;
         }
         if self.holds.is_empty() {
@@ -211,19 +211,19 @@ impl Registers {
 
     /// Returns the minimum over all live links; `None` while there is none.
     #[inline]
-    pub fn all(&self) -> Option<Promises> {
+    pub fn minimum(&self) -> Option<Promises> {
         promises(self.barrier.lowest.0, self.commit.lowest.0)
     }
 
     /// Returns the minimum over all live links except `port`; `None` while there is no other.
     #[inline]
-    pub fn except(&self, port: Port) -> Option<Promises> {
+    pub fn minimum_except(&self, port: Port) -> Option<Promises> {
         let index = port.index();
         promises(self.barrier.except(index), self.commit.except(index))
     }
 
-    /// Returns the lowest commit over all live or held links; unlike [`Registers::all`] also while
-    /// no link is live.
+    /// Returns the lowest commit over all live or held links; unlike [`Registers::minimum`] also
+    /// while no link is live.
     pub fn commit_floor(&self) -> Option<Timestamp> {
         commit(self.commit.lowest.0)
     }
@@ -241,7 +241,7 @@ impl Registers {
     }
 
     /// Returns whether `port` is live and the live instance at its other end promises no commit.
-    pub fn holds_nothing(&self, port: Port) -> bool {
+    pub fn promises_no_commit(&self, port: Port) -> bool {
         let index = port.index();
         let commit = match self.holds.get(index).filter(|hold| hold.held != NONE) {
             Some(hold) => hold.deferred,
@@ -269,7 +269,7 @@ impl Registers {
     }
 
     /// Returns the number of live links.
-    pub fn live(&self) -> u32 {
+    pub fn live_count(&self) -> u32 {
         self.live
     }
 
@@ -304,9 +304,9 @@ impl Registers {
 
     /// Returns a live link without an update since `deadline`, if there is one.
     pub fn idle_since(&self, deadline: Mono) -> Option<Port> {
-        let is_silent =
+        let is_idle =
             |index: &usize| self.is_live(Port(*index as u16)) && self.last_seen[*index] < deadline;
-        (0..self.last_seen.len()).find(is_silent).map(|index| Port(index as u16))
+        (0..self.last_seen.len()).find(is_idle).map(|index| Port(index as u16))
     }
 
     /// Returns the time of the least recent update of any live link.

@@ -94,6 +94,7 @@ pub(crate) enum Outgoing {
 pub(crate) struct Broadcast {
     is_mesh: bool,
     payload_len: usize,
+    /// Initial and longest retransmission interval.
     retransmit_ns: (u64, u64),
     restart_ns: u64,
     epoch: u32,

@@ -59,9 +59,9 @@ pub struct Config {
     /// counted as inexact.
     pub inexact_after_ns: u64,
     /// Initial retransmission interval of an unacknowledged notification; doubles on every
-    /// retransmission …
+    /// retransmission.
     pub retransmit_ns: u64,
-    /// … up to this.
+    /// Upper limit of the retransmission interval.
     pub retransmit_max_ns: u64,
     /// After this time without an acknowledgement a notification restarts as a new flood, on the
     /// current paths.
@@ -83,7 +83,7 @@ pub struct Config {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
-    /// The process is none of the controllers.
+    /// `process` is not among `controllers`.
     #[error("process {0} is not among the configured controllers")]
     NotAController(u32),
     /// A frame is too short for the smallest notice or announcement.

@@ -13,11 +13,13 @@ use crate::{FailedInstance, Leadership, Member, Record};
 pub(crate) struct DecisionLog {
     /// Failures of processes, in the order of their decision.
     failures: Vec<Decision>,
+    /// Index into `failures` of each instance that has one.
     by_instance: BTreeMap<Instance, usize>,
     /// The latest failed incarnation of each process.
     latest: BTreeMap<ProcessId, Incarnation>,
     /// Failed instances, switches included, that not all processes have completed.
     open: BTreeMap<Instance, FailedInstance>,
+    /// By receiver: the recalls that it has not acknowledged, and the sender of each.
     recalls: BTreeMap<ProcessId, BTreeSet<(Undeliverable, ProcessId)>>,
     /// Leaders of agreed-multicast groups, kept for their coordinators.
     leaders: BTreeMap<GroupId, Leadership>,
@@ -160,7 +162,8 @@ impl DecisionLog {
         to_failures(self.decision(instance).into_iter()).pop()
     }
 
-    /// Returns the recalls that this incarnation of `process` has not acknowledged.
+    /// Returns the recalls that this incarnation of `process` has not acknowledged. Incarnation 0
+    /// in a recall stands for any.
     pub(crate) fn recalls(
         &self,
         process: ProcessId,
@@ -178,8 +181,8 @@ impl DecisionLog {
         self.recalls.get(&entry.to).is_some_and(|recalls| recalls.contains(&(entry, sender)))
     }
 
-    /// Drops the recalls for incarnations before `before`: a later one is a member and has nothing
-    /// to recover of them.
+    /// Drops the recalls for incarnations of `process` before `before`. That incarnation is a
+    /// member, and has nothing to recover of earlier ones.
     pub(crate) fn drop_recalls(&mut self, process: ProcessId, before: Incarnation) {
         if let Some(recalls) = self.recalls.get_mut(&process) {
             recalls.retain(|(entry, _)| {

@@ -21,7 +21,7 @@ pub enum Event {
     Failed {
         /// The instance and its failure timestamp.
         failed: FailedInstance,
-        /// When it first lost its path, in this replica's time.
+        /// When the instance first lost its path to the controller, in this replica's time.
         suspected: Mono,
         /// When the failure was decided.
         decided: Mono,
@@ -30,7 +30,7 @@ pub enum Event {
     Noticed {
         /// Number of failed instances.
         instances: usize,
-        /// When the first of them was decided.
+        /// When the first of these failures was decided.
         decided: Mono,
         /// When the notice was sent.
         started_at: Mono,

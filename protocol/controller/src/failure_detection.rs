@@ -14,15 +14,17 @@ use crate::graph::{Graph, process_of};
 use crate::region::{Region, regions};
 use crate::{Config, FailedInstance};
 
-/// Instances that have no path to the controller, with the time since when.
+/// Instances that have no path to the controller.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Suspects {
+    /// When each of them lost its path.
     since: BTreeMap<Instance, Mono>,
     /// Instances that count as dead although frames of them arrive.
+    /// Instances that count as dead although frames of them arrive.
     declared_dead: BTreeSet<Instance>,
-    /// The controller's own links that were idle at the last evaluation.
+    /// Neighbours of the controller whose links were idle at the last evaluation.
     idle: BTreeSet<Instance>,
-    /// Addresses whose instances may have become dead or alive by a change here or by a decision.
+    /// Addresses whose instances may count as dead or alive after a change here or a decision.
     dirty: BTreeSet<Address>,
     /// Instances that were connected once, are not any more, and have not failed.
     disconnected: BTreeSet<Instance>,
@@ -32,7 +34,7 @@ pub(crate) struct Suspects {
     failed_but_listed: BTreeSet<Instance>,
     /// Failed, unresolved instances that shared a region with a suspect at the last evaluation.
     dependencies: BTreeSet<Instance>,
-    /// `since` is unknown; it is to be rebuilt from `disconnected` and `with_registers`.
+    /// Whether `since` is unknown and must be rebuilt from `disconnected` and `with_registers`.
     is_unknown: bool,
     /// Regions are not evaluated before this time.
     backoff_until: Option<Mono>,
@@ -50,7 +52,7 @@ const BACKOFF_NS_PER_VISIT: u64 = 20;
 pub(crate) struct Findings {
     /// Instances that are connected for the first time.
     pub joined: Vec<Instance>,
-    /// Failures to be recorded, with the time since when they were suspected.
+    /// Failures to be recorded, each with the time at which the instance became a suspect.
     pub failed: Vec<(FailedInstance, Mono)>,
     /// Instances whose neighbours have to freeze their links to them.
     pub freeze: Vec<Instance>,
@@ -108,7 +110,7 @@ impl Suspects {
         self.dirty.insert(instance.address);
     }
 
-    /// Clears what depends on the epoch: another replica's timeouts were not this one's.
+    /// Forgets suspects and deadlines: they belong to the previous epoch.
     pub(crate) fn clear(&mut self) {
         self.since.clear();
         (self.is_unknown, self.backoff_until) = (true, None);
@@ -117,7 +119,7 @@ impl Suspects {
     }
 
     /// Evaluates what has changed in the graph. `changed` is when the first change was reported;
-    /// `idle` are idle links of the controller itself.
+    /// `idle` are neighbours of the controller whose links are idle.
     pub(crate) fn evaluate(
         &mut self,
         now: Now,

@@ -28,8 +28,8 @@ impl<E> From<StoreError<E>> for PersistError {
     }
 }
 
-/// Records to be written. The store is offered one at a time, so that the log is in the order of
-/// decisions.
+/// Records to be written. They are offered to the store one at a time, so that the log is in the
+/// order of decisions.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct PersistQueue {
     last: u64,

@@ -37,7 +37,8 @@ pub(crate) enum Due {
 }
 
 impl Pings {
-    /// Starts pinging `process`, unless that is in progress.
+    /// Starts pinging `process`, unless a ping is pending already. A fatal ping replaces a pending
+    /// one that is not fatal.
     pub(crate) fn start(&mut self, now: Mono, process: ProcessId, timeout_ns: u64, is_fatal: bool) {
         if self.pending.get(&process).is_some_and(|pending| pending.is_fatal || !is_fatal) {
             return;

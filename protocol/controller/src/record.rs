@@ -94,7 +94,7 @@ pub struct FailedInstance {
 pub struct Severed {
     /// The end that had frozen it.
     pub owner: Instance,
-    /// Number that the owner gave to its death.
+    /// Number that the owner gave to the link's death.
     pub number: u32,
     /// The other end.
     pub peer: Instance,
@@ -104,7 +104,7 @@ pub struct Severed {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecordError {
-    /// They end too early.
+    /// The bytes end too early.
     #[error("the record is truncated")]
     Truncated,
     /// Bytes follow the record.

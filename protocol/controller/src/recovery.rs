@@ -16,6 +16,7 @@ pub(crate) struct RecoveryReplies {
 /// Everything that a failed process must know.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct RecoveryReply {
+    /// Timestamp below which the outcome of everything that the process may have buffered is known.
     pub complete: Timestamp,
     pub failures: Vec<Failure>,
     pub recalls: Vec<(ProcessId, Timestamp)>,

@@ -14,7 +14,8 @@ use crate::graph::{Arc, Graph, View};
 pub(crate) struct Region {
     /// In ascending order of instance.
     pub members: Vec<usize>,
-    /// Registers that correct nodes hold for a member: the member, its side, and the commit.
+    /// Registers that correct nodes hold for a member: the member, the owner's side of the link,
+    /// and the commit.
     pub registers: Vec<(usize, Side, Timestamp)>,
     /// Members that a correct node lists as up.
     pub up_members: BTreeSet<usize>,
@@ -57,7 +58,7 @@ pub(crate) fn regions(graph: &Graph, suspected: impl Iterator<Item = Instance>) 
             let index = entry.instance.and_then(|instance| adjacency.index(instance));
             let number = index.and_then(|at| Some((at, *region_of.get(&at)?)));
             if let Some((at, number)) = number {
-                // The side as seen from the owner: promises that arrive from below climb.
+                // A frozen lower port received what climbs, an upper port what descends.
                 regions[number].registers.push((at, entry.side, entry.commit));
                 regions[number].visits += 1;
             }

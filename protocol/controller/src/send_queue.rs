@@ -15,7 +15,7 @@ pub(crate) struct OutgoingFrame {
     pub payload: Vec<u8>,
 }
 
-/// A bounded queue. A rejected frame is requested again by its receiver.
+/// A bounded queue. A frame that does not fit is dropped: its receiver repeats the request.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct SendQueue {
     frames: VecDeque<OutgoingFrame>,

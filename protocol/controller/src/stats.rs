@@ -25,13 +25,13 @@ pub struct Stats {
     pub evaluations: u64,
     /// States of nodes and links visited by evaluations: a measure of their cost.
     pub visits: u64,
-    /// Misbehaviour: instances that two switches listed as up.
+    /// Misbehaviour: processes that more than one switch listed at a lower port.
     pub duplicate_registrations: u64,
-    /// Frozen links whose peer is unknown.
+    /// Frozen links that were resolved although their peer is unknown.
     pub unknown_peers: u64,
     /// Instances decided to have failed.
     pub failures: u64,
-    /// Those of them decided without all the registers that determine F.
+    /// Failures decided without all the registers that determine F.
     pub inexact: u64,
     /// Severed links without another path from one end to some process: scatterings between the two
     /// may be delivered at one and not at the other.

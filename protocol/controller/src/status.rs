@@ -18,9 +18,9 @@ pub struct Status {
     pub is_store_available: bool,
     /// Records that wait for the store.
     pub records_waiting: usize,
-    /// Nodes that it is attached to.
+    /// Nodes to which this replica is attached.
     pub attachments: Vec<Instance>,
-    /// All instances that it knows, in ascending order.
+    /// All instances that this replica knows, in ascending order.
     pub members: Vec<MemberStatus>,
     /// Failures whose recovery is not complete.
     pub open: Vec<FailedInstance>,
@@ -50,9 +50,9 @@ pub enum MemberState {
     Joining,
     /// A path of links that are up leads to the controller.
     Up,
-    /// Without a path to the controller; not yet decided.
+    /// The node has no path to the controller; its failure is not decided yet.
     Suspected,
-    /// Failed, and not completed by all processes.
+    /// The node has failed, and is not removed from the graph yet.
     Failed,
 }
 

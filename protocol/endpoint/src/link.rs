@@ -82,14 +82,14 @@ impl LinkLayer {
         }
         self.receives_commits =
             promises.commit.wrapping_add_ns(NO_PROMISE_AGE_NS / 2) >= promises.barrier;
-        let minimum = self.registers.all()?;
+        let minimum = self.registers.minimum()?;
         self.raise(minimum)
     }
 
     /// Returns whether this process is the only live one in a mesh.
     #[inline]
     pub fn has_no_peers(&self, config: &Config) -> bool {
-        config.links == Links::Mesh && self.registers.live() == 0
+        config.links == Links::Mesh && self.registers.live_count() == 0
     }
 
     /// Advances the barriers of a mesh without peers: only this process's own promise counts.
@@ -128,7 +128,7 @@ impl LinkLayer {
     /// Recomputes the barriers from the registers. Returns the barrier if it or the commit barrier
     /// has risen.
     pub fn refresh(&mut self) -> Option<Timestamp> {
-        let minimum = self.registers.all()?;
+        let minimum = self.registers.minimum()?;
         self.raise(minimum)
     }
 
@@ -144,7 +144,7 @@ impl LinkLayer {
         if self.expire_at.is_none_or(|at| now < at) {
             return None;
         }
-        let before = self.registers.live();
+        let before = self.registers.live_count();
         let deadline = Mono::from_ns(now.as_ns().saturating_sub(config.link_timeout_ns));
         while let Some(port) = self.registers.idle_since(deadline) {
             on_lost(&mut self.registers, port);
@@ -152,7 +152,7 @@ impl LinkLayer {
         // One ns later, because a link is lost if it was updated *before* the deadline.
         let oldest = self.registers.oldest_update();
         self.expire_at = oldest.map(|at| at.after_ns(config.link_timeout_ns + 1));
-        if self.registers.live() == before {
+        if self.registers.live_count() == before {
             return None;
         }
         self.restart_join(config, now);

@@ -1,6 +1,8 @@
 //! Events of the endpoint: passes messages on, and handles control messages.
 
-use onepipe_endpoint::{Delivery as Message, Event as EndpointEvent, Outcome, SendFailed, Service};
+use onepipe_endpoint::{
+    Delivery as EndpointDelivery, Event as EndpointEvent, Outcome, SendFailed, Service,
+};
 use onepipe_wire::{ESCAPE_HEADER_LEN, LargeControl, LargeObject};
 
 use crate::event::Storage;
@@ -26,7 +28,7 @@ impl LargeEndpoint {
                 if LargeControl::is_control(self.endpoint.payload(&message)) {
                     return self.on_control(message);
                 }
-                Some(Event::Delivered(as_message(message, 0)))
+                Some(Event::Delivered(to_delivery(message, 0)))
             }
             other => self.on_other_event(other),
         }
@@ -55,9 +57,9 @@ impl LargeEndpoint {
     }
 
     #[cold]
-    fn on_control(&mut self, message: Message) -> Option<Event> {
+    fn on_control(&mut self, message: EndpointDelivery) -> Option<Event> {
         self.has_work = true;
-        let descriptor = match LargeControl::parse(self.endpoint.payload(&message)) {
+        let control = match LargeControl::parse(self.endpoint.payload(&message)) {
             Ok(Some(LargeControl::Escaped(_))) => Control::Escaped,
             Ok(Some(LargeControl::Invitation { object, block_len, piece_len, members })) => {
                 let members = members.iter().collect();
@@ -68,12 +70,12 @@ impl LargeEndpoint {
             Ok(None) | Err(_) => Control::Invalid,
         };
         let (from, service) = (message.from, message.service);
-        match descriptor {
+        match control {
             Control::Escaped => {
-                return Some(Event::Delivered(as_message(message, ESCAPE_HEADER_LEN)));
+                return Some(Event::Delivered(to_delivery(message, ESCAPE_HEADER_LEN)));
             }
             Control::Descriptor(object) => {
-                let Message { timestamp, index, .. } = message;
+                let EndpointDelivery { timestamp, index, .. } = message;
                 let (bytes, storage) = (object.bytes, Storage::Object(object.group));
                 let delivery = Delivery { service, timestamp, from, index, bytes, storage };
                 self.endpoint.release(message);
@@ -86,7 +88,7 @@ impl LargeEndpoint {
             Control::Withdrawn(group) => {
                 self.endpoint.release(message);
                 let arrival = self.incoming.arrivals.get(&group);
-                if arrival.is_some_and(|it| it.from == from && !it.is_ordered) {
+                if arrival.is_some_and(|arrival| arrival.from == from && !arrival.is_ordered) {
                     self.drop_object(group);
                 }
             }
@@ -143,8 +145,8 @@ impl LargeEndpoint {
 
 /// Returns a message whose payload begins after `skip` bytes.
 #[inline]
-fn as_message(message: Message, skip: usize) -> Delivery {
-    let Message { service, timestamp, from, index, len, .. } = message;
+fn to_delivery(message: EndpointDelivery, skip: usize) -> Delivery {
+    let EndpointDelivery { service, timestamp, from, index, len, .. } = message;
     let bytes = u64::from(len) - skip as u64;
     let storage = Storage::Message { delivery: message, skip };
     Delivery { service, timestamp, from, index, bytes, storage }

@@ -105,7 +105,7 @@ impl LargeEndpoint {
     }
 
     /// Returns the bytes of large payloads in the send buffer and in the receive buffer.
-    pub fn large_bytes(&self) -> (u64, u64) {
+    pub fn buffered_bytes(&self) -> (u64, u64) {
         (self.outgoing.bytes, self.incoming.bytes)
     }
 
@@ -217,7 +217,8 @@ impl Machine for LargeEndpoint {
         if self.has_work {
             return Some(self.now);
         }
-        let of_parts = Mono::earlier(self.endpoint.poll_timeout(), self.groups.poll_timeout());
-        Mono::earlier(of_parts, self.incoming.drop_at())
+        let parts_deadline =
+            Mono::earlier(self.endpoint.poll_timeout(), self.groups.poll_timeout());
+        Mono::earlier(parts_deadline, self.incoming.drop_at())
     }
 }

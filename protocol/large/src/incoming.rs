@@ -62,7 +62,7 @@ impl Incoming {
         if arrival.has_memory {
             self.bytes -= arrival.descriptor.bytes;
         }
-        self.waiting_for_memory.retain(|waiting_for_memory| *waiting_for_memory != group);
+        self.waiting_for_memory.retain(|waiting| *waiting != group);
         Some(arrival)
     }
 

@@ -122,7 +122,7 @@ impl LargeEndpoint {
                 let mut own = None;
                 if let Some((_, object)) = self.outgoing.object_mut(group) {
                     object.is_whole = true;
-                    own = object.is_own.then_some(object.descriptor);
+                    own = object.is_for_self.then_some(object.descriptor);
                 }
                 if let Some(descriptor) = own {
                     self.insert_own_object(
@@ -135,7 +135,8 @@ impl LargeEndpoint {
             }
             // A payload must reach all of its receivers: the failure of one aborts the scattering.
             GroupEvent::Failed(_) | GroupEvent::Closed(_) | GroupEvent::Lost { .. } => {
-                let is_open = self.outgoing.object_mut(group).is_some_and(|(_, it)| !it.is_whole);
+                let is_open =
+                    self.outgoing.object_mut(group).is_some_and(|(_, object)| !object.is_whole);
                 if is_open {
                     self.abort(at);
                 }
@@ -153,7 +154,7 @@ impl LargeEndpoint {
             GroupEvent::Stable { memory, .. } => {
                 if let Some(arrival) = self.incoming.arrivals.get_mut(&group) {
                     arrival.memory = Some(memory);
-                    self.forget_if_over(group);
+                    self.forget_if_released(group);
                 }
             }
             GroupEvent::Failed(failure) if failure.rank == 0 => {
@@ -219,7 +220,7 @@ impl LargeEndpoint {
 
     /// Handles that the sender of a payload has failed in its group, or left it.
     fn on_sender_lost(&mut self, group: u64, reason: Reason) {
-        let is_member = self.config.endpoint.controllers.is_some();
+        let has_controllers = self.config.endpoint.controllers.is_some();
         let Some(arrival) = self.incoming.arrivals.get_mut(&group) else { return };
         if !arrival.is_whole || (reason == Reason::Left && !arrival.is_ordered) {
             // A sender orders only complete payloads, and leaves a group only if it will not order
@@ -228,7 +229,7 @@ impl LargeEndpoint {
         }
         // The sender may have sent the descriptor before it failed. With controllers, the failure
         // timestamp decides; without, a descriptor arrives within the timeout or not at all.
-        if !(arrival.service == Service::Reliable && is_member) {
+        if !(arrival.service == Service::Reliable && has_controllers) {
             arrival.drop_at = Some(self.now.after_ns(self.config.dead_after_ns));
         }
     }
@@ -259,8 +260,9 @@ impl LargeEndpoint {
         }
     }
 
-    /// Handles that the endpoint has no more events. Every deliverable message was delivered, so
-    /// payloads of failed processes that are not ordered by now never will be.
+    /// Handles that the endpoint has no more events: every deliverable message was delivered. A
+    /// payload of a failed process that is not ordered although the commit barrier has reached the
+    /// failure timestamp never will be.
     pub(crate) fn on_drained(&mut self) {
         if self.outgoing.is_tracking() && self.endpoint.is_drained() {
             self.outgoing.stop_tracking();
@@ -355,11 +357,11 @@ impl LargeEndpoint {
     pub(crate) fn release_object(&mut self, group: u64) -> Option<Vec<u8>> {
         let arrival = self.incoming.arrivals.get_mut(&group)?;
         arrival.is_released = true;
-        self.forget_if_over(group)
+        self.forget_if_released(group)
     }
 
     /// Removes a payload that is ordered and released, once its group does not need it.
-    fn forget_if_over(&mut self, group: u64) -> Option<Vec<u8>> {
+    fn forget_if_released(&mut self, group: u64) -> Option<Vec<u8>> {
         let arrival = self.incoming.arrivals.get_mut(&group).filter(|it| it.is_released)?;
         let memory = arrival.memory.take()?;
         self.forget(group);

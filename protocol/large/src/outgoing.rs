@@ -37,7 +37,7 @@ pub(crate) struct Object {
     /// The receivers other than this process.
     pub receivers: Vec<ProcessId>,
     /// Whether this process is a receiver, too.
-    pub is_own: bool,
+    pub is_for_self: bool,
     pub is_invited: bool,
     /// All receivers have the payload.
     pub is_whole: bool,
@@ -72,7 +72,7 @@ impl Scattering {
                 // A receiver gets each object once.
                 let same = |object: &Object| {
                     let has_it =
-                        if *to == own { object.is_own } else { object.receivers.contains(to) };
+                        if *to == own { object.is_for_self } else { object.receivers.contains(to) };
                     !has_it && object.memory == *payload
                 };
                 let at = objects.iter().position(same).unwrap_or_else(|| {
@@ -81,7 +81,7 @@ impl Scattering {
                 });
                 let object = &mut objects[at];
                 match *to == own {
-                    true => object.is_own = true,
+                    true => object.is_for_self = true,
                     false => object.receivers.push(*to),
                 }
                 Content::Object(at)
@@ -139,7 +139,7 @@ impl Object {
             descriptor: LargeObject { group, bytes, digest },
             memory: payload.to_vec(),
             receivers: Vec::new(),
-            is_own: false,
+            is_for_self: false,
             is_invited: false,
             is_whole: false,
         }

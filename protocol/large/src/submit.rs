@@ -205,8 +205,8 @@ impl LargeEndpoint {
             written.clear();
             let members: Vec<ProcessId> =
                 core::iter::once(own).chain(object.receivers.iter().copied()).collect();
-            let plan = (block_len(descriptor.bytes), self.config.piece_len());
-            LargeControl::write_invitation(descriptor, plan, members.iter().copied(), |part| {
+            let lengths = (block_len(descriptor.bytes), self.config.piece_len());
+            LargeControl::write_invitation(descriptor, lengths, members.iter().copied(), |part| {
                 written.extend_from_slice(part);
             });
             // Include this process: all members start when they deliver the invitation.

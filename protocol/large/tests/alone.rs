@@ -71,7 +71,7 @@ fn payloads_of_all_sizes_share_a_scattering() {
             }
         }
         assert!(end.is_drained());
-        assert_eq!(end.large_bytes(), (0, 0), "everything was released");
+        assert_eq!(end.buffered_bytes(), (0, 0), "everything was released");
     }
 }
 
@@ -87,7 +87,7 @@ fn refuses_oversized_scatterings() {
     let refused = end.scatter(&[to_self(b"small"), unknown_receiver]);
     let unknown = Refused::UnknownProcess { index: 1, process: 1_000, max: 64 };
     assert_eq!(refused, Err(SendError::Endpoint(unknown)));
-    assert_eq!(end.large_bytes(), (0, 0), "nothing of all this was taken");
+    assert_eq!(end.buffered_bytes(), (0, 0), "nothing of all this was taken");
 
     // To a receiver that never answers: the payloads stay submitted and occupy the send buffer.
     let elsewhere = Message { to: ProcessId(1), payload: &large };

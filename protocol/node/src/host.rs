@@ -15,9 +15,10 @@ pub enum HostEvent<P, S> {
     Switch(S),
 }
 
-/// A host: the processes are at ports `0..n` of the virtual switch, the network card at port `n`.
+/// A host with `n` processes: they are at ports `0..n` of the virtual switch, the network card is
+/// at port `n`.
 ///
-/// Its own one port is the network card, which has number `n` here as well.
+/// The host itself has one port, the network card, which keeps the number `n`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Host<S, P> {
     switch: S,

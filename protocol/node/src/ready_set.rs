@@ -1,4 +1,4 @@
-//! A set of node parts that may have work.
+//! A set of parts of a node that may have work.
 
 use alloc::vec::Vec;
 

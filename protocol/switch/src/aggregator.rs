@@ -100,11 +100,11 @@ impl Aggregator {
     }
 
     /// Whether `port` is up and holds no commit except those of its dead instances.
-    pub(crate) fn holds_nothing(&self, port: Port) -> bool {
+    pub(crate) fn promises_no_commit(&self, port: Port) -> bool {
         if self.is_upper(port) {
-            self.upper.holds_nothing(self.upper_index(port))
+            self.upper.promises_no_commit(self.upper_index(port))
         } else {
-            self.lower.holds_nothing(port)
+            self.lower.promises_no_commit(port)
         }
     }
 
@@ -118,7 +118,7 @@ impl Aggregator {
     }
 
     pub(crate) fn has_all_inputs(&self) -> bool {
-        (self.lower.live() + self.upper.live()) as usize == self.advertised.len()
+        (self.lower.live_count() + self.upper.live_count()) as usize == self.advertised.len()
     }
 
     /// Takes a link out of the minima. Returns whether it was live.
@@ -328,13 +328,13 @@ impl Aggregator {
     /// Returns the minimum over all inputs of the uplinks.
     #[inline]
     pub(crate) fn up(&self) -> Option<Promises> {
-        self.lower.all()
+        self.lower.minimum()
     }
 
     /// Returns the minimum over all inputs of the downlinks.
     #[inline]
     pub(crate) fn down(&self) -> Option<Promises> {
-        match (self.upper.all(), self.lower.all()) {
+        match (self.upper.minimum(), self.lower.minimum()) {
             (Some(upper), Some(lower)) => Some(upper.min(lower)),
             (upper, lower) => upper.or(lower),
         }
@@ -374,12 +374,12 @@ impl Aggregator {
     fn minimum_live(&self, port: Port) -> Option<Promises> {
         if self.is_upper(port) {
             let others = match makes(Mistake::LiveLinkDropped) {
-                true => self.lower.except(Port(0)),
+                true => self.lower.minimum_except(Port(0)),
                 false => None,
             };
-            return others.or(self.lower.all());
+            return others.or(self.lower.minimum());
         }
-        match (self.upper.all(), self.lower.except(port)) {
+        match (self.upper.minimum(), self.lower.minimum_except(port)) {
             (Some(upper), Some(lower)) => Some(upper.min(lower)),
             (None, None) => self.lower.get(port),
             (upper, lower) => upper.or(lower),

@@ -37,8 +37,8 @@ pub(crate) enum Registration {
 }
 
 impl ControllerPorts {
-    /// Creates an empty table of `max` ports on links with this timeout, in ns; 0: none. An entry
-    /// expires after [`TIMEOUT_FACTOR`] times as long without a Hello.
+    /// Creates an empty table of at most `max` ports. An entry expires after [`TIMEOUT_FACTOR`]
+    /// link timeouts without a Hello; never if `link_timeout_ns` is 0.
     pub(crate) fn new(max: usize, link_timeout_ns: u64) -> Self {
         let timeout_ns = link_timeout_ns.saturating_mul(TIMEOUT_FACTOR);
         Self { ports: Vec::with_capacity(max), max, timeout_ns }

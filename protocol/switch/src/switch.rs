@@ -54,8 +54,8 @@ pub struct Switch {
     pub(crate) linked: PortSet,
     /// Outputs whose other end holds commits of a previous incarnation of this switch.
     pub(crate) previous_holds: PortSet,
-    /// Whether joiners may get commits as far as switches above are concerned: one was received,
-    /// there is none, or none was in time.
+    /// Whether the switches above allow joiners to get commits: one of them was received, there is
+    /// no upper port, or the link timeout has passed since the start.
     pub(crate) is_uplink_ready: bool,
     /// Inputs that have promised, since they came up, as much as was advertised on any output.
     pub(crate) caught_up: PortSet,
@@ -218,14 +218,15 @@ impl Switch {
         if !self.aggregator.is_upper(port)
             && let Some(advertised) = &mut advertised
         {
-            // What was advertised here may have been received by another instance.
+            // The commit advertised here before may have been received by another instance.
             advertised.commit = nothing;
         }
         advertised
     }
 
-    /// Returns the mark that shows on the unfed `port` that it is up, and its flags. `None` where
-    /// no peer needs it: a process that is not received shall find its link idle.
+    /// Returns the promises and flags of a beacon that shows the peer of the unfed `port` that the
+    /// link is up. `None` where no peer needs it: a process that this switch does not receive must
+    /// find its link idle.
     #[cold]
     fn advertise_unfed(&mut self, reference: Timestamp, port: Port) -> Option<(Promises, u8)> {
         let is_upper = self.aggregator.is_upper(port);

@@ -187,9 +187,9 @@ impl Topology {
                 End { node: Node::Process(process), port: Port(0) }
             }),
             Node::Switch(id) => {
-                let placed = self.switches.get(id.index())?;
-                let has_port = end.port.0 < placed.ports.total();
-                has_port.then(|| self.peers[placed.first + end.port.index()])
+                let switch = self.switches.get(id.index())?;
+                let has_port = end.port.0 < switch.ports.total();
+                has_port.then(|| self.peers[switch.first + end.port.index()])
             }
         }
     }

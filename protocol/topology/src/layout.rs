@@ -29,10 +29,10 @@ impl Topology {
     pub(crate) fn link_spines(&mut self) {
         let Shape { tors, hosts, spines, tor_links, .. } = self.shape;
         for tor in 0..self.shape.tor_count() {
-            let (pod, add_switches) = (tor / tors, tor % tors);
+            let (pod, tor_in_pod) = (tor / tors, tor % tors);
             for (spine, parallel) in pairs(spines, tor_links) {
                 let id = self.shape.tor_count() + pod * spines + spine;
-                let above = switch_end(id, add_switches * tor_links + parallel);
+                let above = switch_end(id, tor_in_pod * tor_links + parallel);
                 self.join(switch_end(tor, hosts + spine * tor_links + parallel), above);
             }
         }
@@ -46,16 +46,17 @@ impl Topology {
         }
         let first_spine = self.shape.tor_count();
         let first_core = first_spine + pods * spines;
-        let (mates, plane_cores) = (self.shape.plane_spines(), self.shape.plane_cores());
+        let (plane_spines, plane_cores) = (self.shape.plane_spines(), self.shape.plane_cores());
         for (pod, spine) in pairs(pods, spines) {
-            let (plane, add_switches) = (spine / mates, pod * mates + spine % mates);
+            let (plane, lower_index) =
+                (spine / plane_spines, pod * plane_spines + spine % plane_spines);
             for (core, parallel) in pairs(plane_cores, core_links) {
                 let below = switch_end(
                     first_spine + pod * spines + spine,
                     tors * tor_links + core * core_links + parallel,
                 );
                 let id = first_core + plane * plane_cores + core;
-                self.join(below, switch_end(id, add_switches * core_links + parallel));
+                self.join(below, switch_end(id, lower_index * core_links + parallel));
             }
         }
     }
@@ -67,9 +68,9 @@ impl Topology {
 
     fn set_peer(&mut self, at: End, peer: End) {
         let Node::Switch(id) = at.node else { return };
-        let placed = &self.switches[id.index()];
-        assert!(at.port.0 < placed.ports.total(), "the layout stays within the ports it counted");
-        self.peers[placed.first + at.port.index()] = peer;
+        let switch = &self.switches[id.index()];
+        assert!(at.port.0 < switch.ports.total(), "the layout stays within the ports it counted");
+        self.peers[switch.first + at.port.index()] = peer;
     }
 }
 fn switch_end(id: u32, port: u32) -> End {

@@ -35,14 +35,15 @@ impl Spread {
             Self::PerFlow => 0,
             Self::PerPacket => u64::from(psn.0),
         };
-        let draw = mix(mix(flow ^ u64::from(salt).wrapping_mul(ODD)) ^ packet.wrapping_mul(ODD));
+        let draw = mix(mix(flow ^ u64::from(salt).wrapping_mul(GOLDEN_RATIO))
+            ^ packet.wrapping_mul(GOLDEN_RATIO));
         // Scales the high bits to the range: no division, and no relevant bias below 2^16 ports.
         ports.nth((((draw >> 32) * u64::from(ports.count())) >> 32) as u32)
     }
 }
 
 /// 2^64 divided by the golden ratio, odd (Knuth's multiplicative hash).
-const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
+const GOLDEN_RATIO: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// The finaliser of SplitMix64 (Steele, Lea, Flood: OOPSLA 2014): every input bit reaches every
 /// output bit.

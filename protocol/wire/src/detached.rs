@@ -12,14 +12,14 @@ use crate::{DecodeError, Flags, HEADER_LEN, Header, Opcode};
 pub const DETACHED_FRONT_LEN: usize = HEADER_LEN + DETACHED_COVERED;
 
 /// Seals a detached piece: completes its front, the [`DETACHED_FRONT_LEN`] bytes at the start of
-/// `bytes`. The piece's own bytes, `behind` of them, are elsewhere in memory and follow the front
-/// on the link. Returns the length of the front.
+/// `bytes`. The piece's own bytes, `detached_len` of them, are elsewhere in memory and follow the
+/// front on the link. Returns the length of the front.
 ///
 /// # Panics
 /// If `bytes` cannot hold the front or the payload exceeds 65,535 bytes: a bug of the caller.
-pub fn seal_detached(bytes: &mut [u8], header: Header, behind: usize) -> usize {
+pub fn seal_detached(bytes: &mut [u8], header: Header, detached_len: usize) -> usize {
     let header = header.flagged(Flags::DETACHED);
-    complete(bytes, header, (DETACHED_COVERED, DETACHED_COVERED + behind), crate::HOPS_MAX)
+    complete(bytes, header, (DETACHED_COVERED, DETACHED_COVERED + detached_len), crate::HOPS_MAX)
 }
 
 /// Parses the front of a piece sealed by [`seal_detached`]; the bytes of the piece need not have
@@ -53,10 +53,10 @@ mod tests {
         let header = Header::new(Opcode::BulkPiece, ProcessId(1), ProcessId(2), Incarnation(3));
         let mut frame = [7u8; DETACHED_FRONT_LEN + 9];
         assert_eq!(seal_detached(&mut frame, header, 9), DETACHED_FRONT_LEN);
-        let (read, covered, behind) =
+        let (read, covered, detached_len) =
             open_detached(&frame[..DETACHED_FRONT_LEN]).expect("all is here");
         assert_eq!(
-            (read.length(), covered, behind),
+            (read.length(), covered, detached_len),
             (DETACHED_COVERED + 9, &[7; DETACHED_COVERED][..], 9)
         );
         frame[DETACHED_FRONT_LEN] ^= 1;

@@ -201,8 +201,8 @@ impl<'a> TransferPacket<'a> {
                     index: layout.index.get(),
                     serial: layout.serial.get(),
                 };
-                let is_whole =
-                    piece.piece_len > 0 && piece.length().is_some_and(|is| is == bytes.len());
+                let is_whole = piece.piece_len > 0
+                    && piece.length().is_some_and(|length| length == bytes.len());
                 let refused = || field("length of piece", bytes.len() as u64);
                 is_whole.then_some(Self::Piece(piece, bytes)).ok_or_else(refused)
             }

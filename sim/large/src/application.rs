@@ -310,7 +310,7 @@ impl Application<Node> for Workload {
         }
         if let Some(process) = machine.process() {
             let held = &mut self.report.bytes_held_max[at.node.index()];
-            *held = (*held).max(process.large_bytes().1);
+            *held = (*held).max(process.buffered_bytes().1);
         }
     }
 

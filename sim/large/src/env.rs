@@ -57,7 +57,7 @@ impl SimEnv {
         let processes = (0..self.setup.processes).map(NodeId);
         let processes = processes.map(|node| self.network.machine(node).and_then(Node::process));
         for process in processes {
-            report.bytes_held.push(process.map(|process| process.large_bytes().1));
+            report.bytes_held.push(process.map(|process| process.buffered_bytes().1));
             report.is_drained.push(process.map(|process| process.is_drained()));
             report.stats.push(process.map(|process| *process.stats()));
         }

@@ -18,8 +18,8 @@ const CLOCK_FOLLOW_NS: u64 = 10_000_000;
 const RETRANSMIT_NS: u64 = 4_000_000;
 /// Capacity of the outbox in packets: the output of all frames that one receive may return.
 const OUTBOX: usize = 1 << 15;
-/// Minimum of the maximum frame length: control frames fill an Ethernet packet, however short
-/// messages are.
+/// The maximum frame length is at least this: control frames fill an Ethernet packet even if
+/// messages are short.
 const FRAME_LEN_MIN: usize = 1_452;
 /// Default number of messages retained for peers that have missed them.
 const RETAINED_MAX: usize = 4_096;

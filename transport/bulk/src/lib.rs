@@ -13,7 +13,7 @@
 //! start. Nothing above this crate changes.
 //!
 //! # Invariants
-//! - All members of a group use the same carrier: otherwise their plans differ, and the machines
+//! - All members of a group use the same carrier: otherwise their schedules differ, and the machines
 //!   refuse each other.
 //! - A member's port is its rank.
 

@@ -15,7 +15,6 @@ impl GroupStateGuard {
     }
 }
 
-/// Ends the group.
 impl Drop for GroupStateGuard {
     fn drop(&mut self) {
         self.listener.end_group(self.group);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::Source;
 use crate::ticks::system_ns;
 
-/// Nanoseconds per tick have units of 2^-32 ns: 0.6 ppb at 2.6 GHz.
+/// Binary places of [`Calibration::rate`]: its unit, 2^-32 ns, is 0.6 ppb of a tick at 2.6 GHz.
 const SHIFT: u32 = 32;
 /// Duration of the measurement of the counter's rate. Either end is exact to about 30 ns, so the
 /// rate is exact to about 5 ppm.
@@ -22,7 +22,7 @@ pub struct Calibration {
     source: Source,
     /// Nanoseconds per tick, times 2^32.
     rate: u64,
-    /// The tick count at which both clocks below were read.
+    /// The tick count at the origin, where the tick counter and `CLOCK_REALTIME` were read together.
     origin_ticks: u64,
     /// `CLOCK_REALTIME` at the origin.
     origin_sync_ns: u64,
@@ -52,7 +52,7 @@ impl Calibration {
         self.source
     }
 
-    /// Nanoseconds from the origin to `ticks`; zero before it.
+    /// Nanoseconds from the origin to `ticks`; 0 for ticks before the origin.
     #[inline]
     pub fn elapsed_ns(&self, ticks: u64) -> u64 {
         let elapsed = u128::from(ticks.saturating_sub(self.origin_ticks));

@@ -26,7 +26,7 @@ pub struct SystemClock {
     sync_offset_ns: u64,
     /// Injected error of `sync`, for tests.
     skew_ns: u64,
-    /// When to read the system's clock again; `u64::MAX` for never.
+    /// The elapsed time at which to read the system's clock again; `u64::MAX` for never.
     follow_at_ns: u64,
     follow_interval_ns: u64,
 }

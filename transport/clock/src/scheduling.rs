@@ -1,8 +1,8 @@
 //! Scheduling latency of the calling thread.
 
 /// Requested scheduling slice, in ns: the minimum that the kernel grants. The default slice (0.7 to
-/// 3 ms) bounds how long a woken thread may wait for one that computes, and a message or a failure
-/// notice passes through half a dozen threads.
+/// 3 ms) bounds how long a woken thread may wait for a thread that computes, and a message or a
+/// failure notice passes through half a dozen threads.
 const SLICE_NS: u64 = 100_000;
 
 /// Asks the kernel to wake this thread from timed waits as exactly as it can (by default it groups

@@ -46,7 +46,7 @@ impl Duty {
         self.started = Some(now);
     }
 
-    /// Excludes the time up to the next turn, which is a wait or belongs to other threads.
+    /// Excludes the time from now to the next turn: a wait, or time that other threads used.
     #[inline]
     pub(crate) fn on_rest(&mut self) {
         self.started = None;

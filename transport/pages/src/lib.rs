@@ -1,6 +1,6 @@
 //! Bulk groups of one host: objects in pages that all members share.
 //!
-//! object → blocks → group → fronts of pieces → `[pages]` → the page where the object lies → group
+//! object → blocks → group → header parts of pieces → `[pages]` → the object's page → group
 //!
 //! The root's objects lie in a [`PagePool`]. Frames go through rings of shared memory
 //! ([`onepipe_transport_shm::Shm`]) and carry the location of object bytes instead of the bytes. A

@@ -46,22 +46,24 @@ struct Sender {
     peer_incarnation: u64,
     is_attached: bool,
     is_live: bool,
-    /// The promise read from its word, to be reported once its ring is empty.
+    /// The promises last read from the sender's words, reported once the ring has been drained.
     pending: Option<PendingPromises>,
+    /// Whether the last turn has emptied the ring.
     is_drained: bool,
-    /// It was live, and its departure has not been reported to the machine.
+    /// The sender was live, and its departure has not been reported to the machine.
     is_departed: bool,
-    /// Its incarnation has not been reported to the machine.
+    /// The sender's incarnation has not been reported to the machine.
     is_unreported: bool,
-    /// The promise word at the last read, and at the last liveness check.
+    /// The promise word at the last read.
     last_promise: Option<Promise>,
+    /// The promise word at the last liveness check.
     checked_promise: Option<Promise>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct PendingPromises {
     promises: Promises,
-    /// Whether the promises prove that the process is alive.
+    /// Whether the promises are news: they show that the process is alive.
     is_fresh: bool,
 }
 
@@ -133,8 +135,8 @@ impl Inbound {
         }
     }
 
-    /// Checks some of the live processes, in turn, and those whose promise word has been active and
-    /// unchanged since the last check.
+    /// Checks one batch of the live processes, the batch number `turn`, and besides those whose
+    /// promise word has been active and unchanged since the last check.
     pub(crate) fn check_liveness(
         &mut self,
         segment: &Segment,

@@ -54,7 +54,6 @@
 //! All processes of a segment run as one user (only that user can open the file). Numbers read from
 //! the segment are checked, and frames are checked by their machines: a faulty process costs
 //! frames, never a panic or an access out of bounds.
-//!
 
 mod arena;
 mod config;

@@ -1,4 +1,4 @@
-//! Byte-range locks that a process holds as long as it is alive.
+//! Byte-range locks that a process holds as long as it is alive, and allocation of file memory.
 //!
 //! Open-file-description locks: the kernel releases them when the process ends, however it ends, so
 //! the holder of a lock is alive. (A forked child that has not called `exec` counts as its parent.)
@@ -81,12 +81,14 @@ fn fcntl_lock(file: &File, command: libc::c_int, range: &mut libc::flock) -> io:
     if result == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Allocates memory for a part of `file`, so that accessing it cannot fail later.
+/// Allocates memory for a part of `file`, given by offset and length, so that accessing it cannot
+/// fail later.
 pub(crate) fn preallocate(file: &File, part: (usize, usize)) -> io::Result<()> {
     allocate(file, 0, part)
 }
 
-/// Returns the memory of a part of `file` to the system; it then reads as zeros.
+/// Returns the memory of a part of `file`, given by offset and length, to the system; it then reads
+/// as zeros.
 pub(crate) fn punch_hole(file: &File, (start, bytes): (usize, usize)) -> io::Result<()> {
     let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
     allocate(file, mode, (start, bytes))
@@ -100,7 +102,7 @@ fn allocate(file: &File, mode: libc::c_int, (start, bytes): (usize, usize)) -> i
     if result == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Returns the user whose files this process may share.
+/// Returns the effective user id: processes share files of this user only.
 pub(crate) fn effective_uid() -> u32 {
     // SAFETY: takes no arguments and cannot fail.
     unsafe { libc::geteuid() }

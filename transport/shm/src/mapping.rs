@@ -31,7 +31,7 @@ pub(crate) enum Access {
 }
 
 impl Mapping {
-    /// Maps the first `len` bytes of `file`, which must be at least as long.
+    /// Maps the first `bytes` bytes of `file`, which must be at least as long.
     pub(crate) fn new(file: &File, bytes: usize) -> io::Result<Self> {
         Self::map(file, 0, bytes, Access::Write, libc::MAP_SHARED)
     }
@@ -67,8 +67,9 @@ impl Mapping {
     /// Returns the address of a range of the mapping, aligned to `align`.
     ///
     /// # Panics
-    /// If the range is out of bounds or misaligned. Offsets come from `Config`, whose fields were
-    /// checked against the size of the file.
+    /// If the range is out of bounds or misaligned. Offsets into a segment come from `Config`, whose
+    /// fields were checked against the size of the file; offsets into the header of a page pool are
+    /// constants.
     #[inline]
     fn checked_ptr(&self, at: usize, bytes: usize, align: usize) -> NonNull<u8> {
         assert!(at <= self.bytes && bytes <= self.bytes - at && at.is_multiple_of(align));

@@ -16,8 +16,9 @@ const PUBLISH_BYTES: usize = 4096;
 /// Frames in flight below which reading the receiver's head is not worth its cost.
 const RECLAIM_FRAMES: usize = 4;
 
-/// Size of a cache line, and the number of lines that a short frame fills.
+/// Size of a cache line.
 const LINE_BYTES: usize = 64;
+/// Number of lines that a short frame fills.
 const WARM_LINES: usize = 3;
 
 /// The sending side of this process.
@@ -108,7 +109,8 @@ impl Outbound {
         }
     }
 
-    /// Whether every live receiver that takes frames has capacity for a burst.
+    /// Sends the parked frame, if its receiver has capacity again or is no longer waited for.
+    /// Returns whether every live receiver that takes frames has capacity for a burst.
     pub(crate) fn can_begin_burst(
         &mut self,
         segment: &Segment,
@@ -182,6 +184,7 @@ impl Outbound {
                 return;
             }
         };
+        // The receiver's head may have moved since it was last read.
         if fill == Fill::Full {
             fill = self.reclaim_mid_burst(segment, to, slot);
         }
@@ -209,6 +212,7 @@ impl Outbound {
         let is_short = bytes <= INLINE_CELL_LEN;
         let cell = is_short.then(|| receiver.ring.cell(INLINE_CELLS)).flatten();
         let slot_or_inline = if cell.is_some() { INLINE } else { slot };
+        // Below `Fill::Full` the ring has a free entry, so that this never refuses.
         if !receiver.ring.stage(Entry { slot: slot_or_inline, bytes: bytes as u32 }) {
             return;
         }
@@ -236,7 +240,8 @@ impl Outbound {
         }
     }
 
-    /// Sends a copy of `frame`, which lies in another process's arena.
+    /// Sends a copy of `frame`, which lies in another process's arena. Drops it if there is no
+    /// capacity.
     pub(crate) fn forward(
         &mut self,
         segment: &Segment,
@@ -244,7 +249,8 @@ impl Outbound {
         frame: &[u8],
         stats: &mut Stats,
     ) {
-        // Not past a parked frame; and it is not parked itself, as it belongs to no burst.
+        // A forwarded frame must not overtake a parked one. It is never parked itself, because it
+        // belongs to no burst.
         match self.slot(segment) {
             Some(slot) if frame.len() <= slot.len() => {
                 slot[..frame.len()].copy_from_slice(frame);
@@ -290,8 +296,9 @@ impl Outbound {
         self.prefetch_slot(segment);
     }
 
-    /// Fetches the front of the slot that the next burst begins with: its lines are in the cache of
-    /// its last reader, and fetching takes longer than writing a short frame.
+    /// Writes to the front of the slot that the next burst begins with, to fetch its lines: they
+    /// are in the cache of the slot's last reader, and fetching takes longer than writing a short
+    /// frame.
     #[inline]
     fn prefetch_slot(&mut self, segment: &Segment) {
         if let Some(slot) = self.free_slot(segment) {

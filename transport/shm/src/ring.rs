@@ -28,7 +28,7 @@ pub(crate) struct Entry {
     pub(crate) bytes: u32,
 }
 
-/// Bits of an entry for the length and the slot; the rest is the lap.
+/// Bits of an entry for the length in bytes and for the slot; the rest is the lap.
 const LEN_BITS: u32 = 17;
 const SLOT_BITS: u32 = 24;
 const LAP_BITS: u32 = 64 - SLOT_BITS - LEN_BITS;
@@ -172,14 +172,14 @@ impl Producer {
         self.published = self.tail;
     }
 
-    /// Calls `release_slot` with every slot that the receiver has released since. Returns the
-    /// number of entries. Ignores an impossible head.
+    /// Calls `release_slot` with every slot that the receiver has released since the last call.
+    /// Returns the number of entries reclaimed. Ignores an impossible head.
     #[inline]
     pub(crate) fn reclaim(&mut self, view: RingView<'_>, release_slot: impl FnMut(u32)) -> usize {
         let head = view.head.load(Ordering::Acquire);
         let count = head.wrapping_sub(self.reclaimed);
         if count > self.published.wrapping_sub(self.reclaimed) {
-            // Below what `reclaim_all` has reclaimed, or corrupt.
+            // The head lies below what `reclaim_all` has reclaimed, or is corrupt.
             return 0;
         }
         self.release_until(head, release_slot);

@@ -38,7 +38,7 @@ mod at {
 
 /// The header is complete. Written last.
 const READY: u64 = 1;
-/// A process is attached under this id.
+/// States of a process id: a process is attached under it, or none is.
 const ATTACHED: u64 = 1;
 const VACANT: u64 = 0;
 
@@ -167,7 +167,8 @@ impl Segment {
         &self.mapping
     }
 
-    /// A counter that changes whenever a process attaches, detaches or is found dead.
+    /// The membership epoch: a counter that changes whenever a process attaches, detaches or is
+    /// found dead.
     #[inline]
     pub(crate) fn epoch(&self) -> &AtomicU64 {
         self.mapping.word(at::EPOCH)

@@ -11,7 +11,7 @@ pub struct Stats {
     pub frames_marked: u64,
     /// Frames dropped because their receiver had stopped and used up its share.
     pub frames_overflowed: u64,
-    /// Frames dropped because their receiver is not attached or dead.
+    /// Frames dropped because their receiver is not attached, or is dead.
     pub frames_unreachable: u64,
     /// Invalid entries from other processes.
     pub entries_refused: u64,

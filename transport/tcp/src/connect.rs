@@ -127,7 +127,8 @@ fn coordinate(
     state_probe: &mut StateProbe,
 ) -> Result<(), RendezvousError> {
     for (rank, stream) in by_rank(streams) {
-        // No member starts without the root: a running group has another root of the same name.
+        // This root has started nothing: a group that members report as running has the same
+        // number but another root, and ends the wait.
         while !is_readable(stream).map_err(|source| rendezvous.member_error(rank, source))? {
             if Instant::now() >= until {
                 return Err(timeout_error(rendezvous, rank, state_probe));
@@ -152,7 +153,8 @@ fn await_start(
     let Some((root, stream)) = by_rank(streams).next() else { return Ok(()) };
     let sent = rendezvous.handshake(HandshakeKind::Ready, root).send(stream);
     sent.map_err(|source| rendezvous.member_error(root, source))?;
-    // The root may begin to wait later than this member, and then waits as long.
+        // The root's own timeout may have begun later than this member's, so it is waited for as
+        // long again.
     recv_handshake(rendezvous, root, stream, HandshakeKind::Start, until + rendezvous.timeout)
         .map(|_| ())
 }

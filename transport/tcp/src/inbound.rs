@@ -21,7 +21,7 @@ enum ReadState {
     Front,
     /// A piece, into its object.
     Piece { placement: Placement, have: usize },
-    /// A long frame without a place in an object, into a buffer.
+    /// A long frame whose bytes belong to no object, into a buffer.
     Frame { have: usize },
 }
 
@@ -163,8 +163,11 @@ impl Inbound {
                 group.handle_frame(now, port, &mut rest[..bytes]);
                 at += bytes;
                 *frames += 1;
+                // The header part is incomplete.
             } else if rest.len() < DETACHED_FRONT_LEN {
                 break;
+                // The rest of the piece is read into its object. The bytes that came with the
+                // header part are the only ones to be copied.
             } else if let Some(placement) = group.begin_placement(rest) {
                 let have = rest.len() - DETACHED_FRONT_LEN;
                 if let Some(destination) = group.placement_mut(&placement) {
@@ -172,12 +175,14 @@ impl Inbound {
                 }
                 self.state = ReadState::Piece { placement, have };
                 at = self.have;
+                // No object takes the piece, and the read buffer cannot hold the frame.
             } else if bytes > FRONT_LEN {
                 self.frame.clear();
                 self.frame.extend_from_slice(rest);
                 self.frame.resize(bytes, 0);
                 self.state = ReadState::Frame { have: rest.len() };
                 at = self.have;
+                // The frame is incomplete, and fits the read buffer.
             } else {
                 break;
             }

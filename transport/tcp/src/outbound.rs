@@ -11,7 +11,9 @@ const COPIED_MAX: usize = 4096;
 /// socket has not taken.
 #[derive(Debug, Default)]
 pub(crate) struct Outbound {
+    /// What the socket has taken of the queue, and then what it has not.
     bytes: Vec<u8>,
+    /// Number of bytes that the socket has taken.
     at: usize,
 }
 

@@ -64,12 +64,12 @@ struct Destination {
     is_active: bool,
 }
 
-/// Maximum number of ranges queued for one destination: a call's worth of full batches whose frames
-/// are not contiguous; fewer with many destinations, …
+/// Maximum number of ranges queued for one destination if there are few: a call's worth of full
+/// batches whose frames are not contiguous.
 const RANGES_MAX: usize = 4096;
-/// … but at least enough for a few batches.
+/// The same if there are many destinations: enough for a few batches.
 const RANGES_MIN: usize = 256;
-/// Maximum number of ranges queued for all destinations: 24 bytes each, and as many batch headers.
+/// Number of ranges divided between all destinations: 24 bytes each, and as many batch headers.
 const RANGES_ALL_MAX: usize = 1 << 18;
 
 impl BatchSocket {
@@ -229,7 +229,7 @@ impl BatchSocket {
         Some(FrameRange { at: self.slot_at, bytes: self.frame_len_max })
     }
 
-    /// Keeps the first `len` bytes of the last slot: the next slot begins behind them.
+    /// Keeps the first `bytes` bytes of the last slot: the next slot begins behind them.
     #[inline]
     pub fn keep(&mut self, slot: FrameRange, bytes: usize) -> FrameRange {
         debug_assert!(slot.at == self.slot_at && bytes <= slot.bytes);

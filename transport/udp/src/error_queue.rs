@@ -8,7 +8,7 @@ use socket2::Socket;
 
 use crate::receive::address;
 
-/// Size of a control message with an error and the reporting address: more than is requested.
+/// Size of a control message with an error and the reporting address, and some to spare.
 const CONTROL_WORDS: usize = 16;
 
 /// One report of the error queue.

@@ -30,12 +30,16 @@ impl IoRange {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct GsoBatch {
     /// Its ranges in the queue.
+    /// Index of its first range in the queue.
     pub(crate) first_range: usize,
+    /// Number of its ranges.
     pub(crate) ranges: usize,
     /// Length of every segment, except perhaps the last.
     pub(crate) segment_bytes: usize,
+    /// Length of the batch, padding included.
     pub(crate) bytes: usize,
     pub(crate) frames: usize,
+    /// No frame can follow, because the last segment is shorter than the others.
     pub(crate) is_closed: bool,
 }
 
@@ -58,7 +62,8 @@ impl GsoQueue {
         Self { batches, ranges, sent: 0, frames_max, ranges_max }
     }
 
-    /// Appends a frame. Returns false when the queue is full.
+    /// Appends a frame to the last batch, or else to a new one. Returns false when the queue is
+    /// full.
     #[inline]
     pub(crate) fn push(&mut self, at: usize, bytes: usize) -> bool {
         // A frame and its padding take two ranges.
@@ -85,6 +90,8 @@ impl GsoQueue {
                     batch.ranges += 1;
                 }
             }
+            // Padding of more than half a segment costs more than a batch of its own for what
+            // follows.
             if padding * 2 > batch.segment_bytes {
                 batch.is_closed = true;
             } else if padding > 0 {

@@ -17,7 +17,7 @@
 //!   counted.
 //!
 //! UDP may reorder frames; over one path on one machine or one switch it hardly ever does. A frame
-//! that is overtaken costs its messages, never order.
+//! that is overtaken may lose its messages, which come too late; it never breaks their order.
 
 mod batch_socket;
 mod config;

@@ -16,12 +16,13 @@ use crate::{BatchSocket, Config, FrameRange, Offload, OverlayStats, Stats};
 const TREE: Port = Port(0);
 /// The port of all other processes.
 const DIRECT: Port = Port(1);
-/// Destinations of the socket: the aggregator, an address that is only queried or answered, and
-/// from `DIRECT_BASE` on the direct routes.
+/// The socket's destination for frames to the aggregator.
 const TREE_DESTINATION: usize = 0;
+/// The socket's destination for an advertisement sent directly; its address is set for each one.
 const ONE_SHOT_DESTINATION: usize = 1;
+/// The socket's first destination for direct routes.
 const DIRECT_BASE: usize = 2;
-/// Maximum number of direct routes in use; frames for further processes go by the tree.
+/// Maximum number of direct routes in use; frames for further processes are sent by the tree.
 const DIRECT_MAX: u32 = 1024;
 /// Maximum number of pending advertisements; further queries are repeated later.
 const ADS_MAX: usize = 64;
@@ -37,10 +38,10 @@ pub struct LocalProcess {
     pub processes_max: u32,
 }
 
-/// Two links over one socket: port 0 to the aggregator, port 1 to all other processes. Their
-/// addresses are learned by queries through the tree; until a route is confirmed in both
-/// directions, frames go by the tree, too (docs/design/overlay.md, "How do processes find each
-/// other?").
+/// Two links over one socket: port 0 to the aggregator, port 1 to all other processes. The
+/// addresses of these are learned by queries through the tree. Until a route is confirmed in both
+/// directions, frames for its process are sent by the tree, too (docs/design/overlay.md, "How do
+/// processes find each other?").
 #[derive(Debug)]
 pub struct UdpOverlay {
     socket: BatchSocket,
@@ -160,7 +161,8 @@ impl UdpOverlay {
         destination
     }
 
-    /// Returns the destination with address `at` for `process`, or `None` if its slot is in use.
+    /// Returns the destination with address `at` for `process`, or `None` if its slot holds the
+    /// direct route of another process.
     #[inline]
     fn assign_destination(&mut self, process: ProcessId, at: SocketAddr) -> Option<usize> {
         let direct_slot = process.index() % self.direct_slots.len();

@@ -8,9 +8,9 @@ use onepipe_wire::AddressAd;
 /// Delay of the first repetition of a query, in ns, doubled on each repetition: a round trip across
 /// a continent.
 const RETRY_NS: u64 = 10_000_000;
-/// Repetitions without a reply, in all 1.3 s, after which a direct route is given up …
+/// Maximum number of queries without a reply, in all 1.3 s: then the direct route is given up.
 const RETRIES_MAX: u32 = 7;
-/// … and the interval at which a direct route in use is checked, in ns.
+/// Interval of queries that check a direct route in use, in ns.
 const REFRESH_NS: u64 = 1_000_000_000;
 
 /// An address advertisement to be sent.
@@ -31,8 +31,9 @@ struct Peer {
     candidate: Option<SocketAddr>,
     /// Confirmed address: a reply has come from it.
     direct: Option<SocketAddr>,
-    /// Queries since the last direct reply, and when the next one is due.
+    /// Number of queries since the last direct reply.
     unanswered: u32,
+    /// When the next query is due.
     next_query: Mono,
 }
 
@@ -130,6 +131,8 @@ impl PeerTable {
         if peer.incarnation.replace(incarnation).is_some_and(|last| last < incarnation) {
             *peer = Peer { incarnation: Some(incarnation), ..Peer::UNKNOWN };
         }
+        // By the tree: the advertisement names an address that is yet unconfirmed. A query is
+        // answered by the tree; a reply is followed by a query to the address itself.
         let Some(seen) = seen else {
             let is_address =
                 advertised.address.port() != 0 && !advertised.address.ip().is_unspecified();
@@ -143,6 +146,7 @@ impl PeerTable {
                 asks: !advertised.asks,
             });
         };
+        // Directly: the address works in this direction. A reply shows that it works in both.
         peer.candidate = Some(seen);
         if advertised.asks {
             return Some(PendingAd { to: from, at: Some(seen), asks: false });

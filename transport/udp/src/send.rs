@@ -12,7 +12,7 @@ use crate::gso::{GsoBatch, IoRange};
 const CALL_BATCHES: usize = 64;
 /// Maximum number of ranges per system call; a batch has at most twice as many ranges as frames.
 const CALL_RANGES: usize = 1024;
-/// Size of a control message with one number: header and number, aligned.
+/// Size of a control message with one number: its header and the number, aligned, and some to spare.
 const CONTROL_WORDS: usize = 4;
 
 static ZEROS: [u8; 65_536] = [0; 65_536];
@@ -142,6 +142,9 @@ impl Sender {
 
     /// Sends one batch segment by segment, for a kernel or a path without GSO. Returns the number
     /// of segments sent.
+    ///
+    /// Each segment is one frame, perhaps with padding. Its parts are cut from the front of
+    /// `ranges`, where contiguous frames share a range.
     pub(crate) fn send_segments(
         &mut self,
         socket: &Socket,

@@ -46,7 +46,7 @@ pub(crate) fn enable_error_queue(socket: &Socket) {
     let _ = set(socket, libc::IPPROTO_IPV6, libc::IPV6_RECVERR, 1);
 }
 
-/// Enables GRO and detects GSO; both or neither.
+/// Enables GRO and detects GSO. Returns whether the kernel supports both.
 fn has_segmentation(socket: &Socket) -> bool {
     let off = 0;
     set(socket, libc::SOL_UDP, libc::UDP_SEGMENT, off).is_ok()

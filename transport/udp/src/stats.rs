@@ -5,7 +5,7 @@
 pub struct Stats {
     /// Frames handed to the kernel.
     pub frames_sent: u64,
-    /// GSO batches sent; a batch is one datagram to most of the kernel.
+    /// GSO batches sent. The kernel handles a batch as one datagram until it segments it.
     pub gso_batches_sent: u64,
     /// Bytes sent, padding included.
     pub bytes_sent: u64,

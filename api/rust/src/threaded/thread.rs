@@ -20,7 +20,7 @@ use crate::node::{Node, NodeEvent};
 
 /// Maximum number of requests accepted between two turns, so that receiving is not starved.
 const REQUESTS_PER_TURN: usize = 256;
-/// Number of busy turns between publications of counters.
+/// Number of turns between publications of counters while the thread is busy.
 const PUBLISH_EVERY: u32 = 64;
 
 /// The state of the driving thread.
@@ -73,6 +73,10 @@ impl Drop for EndGuard {
 
 impl<T: Fabric> Thread<T> {
     /// Drives the pipe until the caller leaves.
+    ///
+    /// One pass of the loop accepts requests, takes a turn, publishes what it has changed, obeys
+    /// the caller's commands, and rests. It is one function because the compiler keeps the state of
+    /// the loop in registers only there; each step that may be slow is a function of its own.
     pub(crate) fn run(self) {
         reduce_wakeup_latency();
         let Self { mut engine, shared, mut submission_queue, event_writer, idle, leave_timeout } =

@@ -13,24 +13,24 @@ fn promise(ns: u64) -> Promises {
 #[test]
 fn ignores_idle_links_and_expires_dead_ones() {
     let mut registers = Registers::new(3);
-    assert_eq!(registers.all(), None);
+    assert_eq!(registers.minimum(), None);
     assert!(registers.update(Mono::from_ns(5), Port(0), promise(100)));
     assert!(registers.update(Mono::from_ns(9), Port(2), promise(60)));
-    assert_eq!(registers.all(), Some(promise(60)));
-    assert_eq!(registers.except(Port(2)), Some(promise(100)));
+    assert_eq!(registers.minimum(), Some(promise(60)));
+    assert_eq!(registers.minimum_except(Port(2)), Some(promise(100)));
     assert_eq!(registers.oldest_update(), Some(Mono::from_ns(5)));
 
     let mut lost = Vec::new();
     registers.expire(Mono::from_ns(9), |port| lost.push(port));
     assert_eq!(lost, [Port(0)]);
-    assert_eq!((registers.live(), registers.except(Port(2))), (1, None));
+    assert_eq!((registers.live_count(), registers.minimum_except(Port(2))), (1, None));
 }
 
 #[test]
 fn unknown_port_changes_nothing() {
     let mut registers = Registers::new(2);
     assert!(!registers.update(Mono::from_ns(0), Port(7), promise(1)));
-    assert_eq!((registers.all(), registers.remove(Port(7))), (None, false));
+    assert_eq!((registers.minimum(), registers.remove(Port(7))), (None, false));
 }
 
 //= spec/failure.md#R13
@@ -39,19 +39,22 @@ fn frozen_link_holds_commits_until_resolved() {
     let mut registers = Registers::new(2);
     registers.update(Mono::from_ns(0), Port(0), promise(100));
     registers.update(Mono::from_ns(0), Port(1), promise(40));
-    let commit = |registers: &Registers| registers.all().map(|all| all.commit.as_ns());
+    let commit = |registers: &Registers| registers.minimum().map(|minimum| minimum.commit.as_ns());
     assert_eq!(registers.freeze(Port(1)), Some(Timestamp::from_ns(20)));
     assert_eq!(registers.freeze(Port(1)), None);
     registers.update(Mono::from_ns(1), Port(0), promise(200));
-    let all = registers.all().expect("one is live");
-    assert_eq!((all.barrier.as_ns(), all.commit.as_ns(), registers.live()), (200, 20, 1));
+    let minimum = registers.minimum().expect("one is live");
+    assert_eq!(
+        (minimum.barrier.as_ns(), minimum.commit.as_ns(), registers.live_count()),
+        (200, 20, 1)
+    );
     let floor = |ns| Some(Timestamp::from_ns(ns));
-    assert_eq!(registers.except(Port(0)), None, "only a dead link is left");
+    assert_eq!(registers.minimum_except(Port(0)), None, "only a dead link is left");
     assert_eq!(registers.commit_floor_except(Port(0)), floor(20));
     assert_eq!((registers.commit_floor(), registers.is_held(Port(1))), (floor(20), true));
     // A new instance joins: its barrier counts, its commits are deferred.
     registers.update(Mono::from_ns(2), Port(1), promise(300));
-    assert_eq!(registers.all().map(|all| all.barrier.as_ns()), Some(200));
+    assert_eq!(registers.minimum().map(|minimum| minimum.barrier.as_ns()), Some(200));
     assert_eq!(commit(&registers), Some(20));
     // It fails as well, and the first failure is resolved: the second one holds.
     assert_eq!(registers.freeze(Port(1)), Some(Timestamp::from_ns(150)));
@@ -74,11 +77,11 @@ fn deferred_commit_counts_after_hold_ends() {
     registers.freeze(Port(1));
     registers.update(Mono::from_ns(2), Port(1), promise(10));
     registers.update(Mono::from_ns(2), Port(1), promise(8));
-    assert_eq!(registers.all().map(|all| all.commit.as_ns()), Some(5));
+    assert_eq!(registers.minimum().map(|minimum| minimum.commit.as_ns()), Some(5));
     registers.hold(Port(1), None);
-    assert_eq!(registers.all().map(|all| all.commit.as_ns()), Some(5));
+    assert_eq!(registers.minimum().map(|minimum| minimum.commit.as_ns()), Some(5));
     registers.update(Mono::from_ns(3), Port(1), promise(60));
-    assert_eq!(registers.all().map(|all| all.commit.as_ns()), Some(30));
+    assert_eq!(registers.minimum().map(|minimum| minimum.commit.as_ns()), Some(30));
 }
 
 #[test]
@@ -87,7 +90,7 @@ fn maximum_timestamp_is_a_valid_promise() {
     let end = Promises::both(Timestamp::from_ns(u64::MAX));
     assert!(registers.update(Mono::from_ns(0), Port(0), end));
     assert!(!registers.update(Mono::from_ns(0), Port(0), end));
-    assert_eq!((registers.live(), registers.is_live(Port(0))), (1, true));
+    assert_eq!((registers.live_count(), registers.is_live(Port(0))), (1, true));
 }
 
 #[test]
@@ -95,7 +98,7 @@ fn link_updated_at_deadline_stays_live() {
     let mut registers = Registers::new(1);
     registers.update(Mono::from_ns(7), Port(0), promise(9));
     registers.expire(Mono::from_ns(7), |_| unreachable!("it was heard just then"));
-    assert_eq!(registers.live(), 1);
+    assert_eq!(registers.live_count(), 1);
 }
 
 //= spec/failure.md#R15
@@ -107,12 +110,12 @@ fn unfed_link_is_live_but_not_in_minimum() {
         registers.update_unfed(Mono::from_ns(ns), Port(1), Timestamp::from_ns(ns), held)
     };
     let bounds = |registers: &Registers| {
-        registers.all().map(|all| (all.barrier.as_ns(), all.commit.as_ns()))
+        registers.minimum().map(|minimum| (minimum.barrier.as_ns(), minimum.commit.as_ns()))
     };
     registers.update(Mono::from_ns(0), Port(0), promise(100));
     assert!(mark(&mut registers, 10, None) && !mark(&mut registers, 11, None));
-    assert_eq!((registers.live(), bounds(&registers)), (2, Some((100, 50))));
-    assert!(registers.holds_nothing(Port(1)) && registers.get(Port(1)).is_none());
+    assert_eq!((registers.live_count(), bounds(&registers)), (2, Some((100, 50))));
+    assert!(registers.promises_no_commit(Port(1)) && registers.get(Port(1)).is_none());
     assert_eq!(registers.freeze(Port(1)), None, "there is nothing to hold");
     assert_eq!(registers.oldest_update(), Some(Mono::from_ns(0)));
     // A promise older than the last mark only proves that the link is live.
@@ -126,18 +129,18 @@ fn unfed_link_is_live_but_not_in_minimum() {
     // Its input fails, and holds a commit behind it.
     assert!(!mark(&mut registers, 13, Some(7)));
     assert_eq!(bounds(&registers), Some((100, 7)));
-    assert!(registers.has_holds() && !registers.holds_nothing(Port(1)));
+    assert!(registers.has_holds() && !registers.promises_no_commit(Port(1)));
     assert_eq!(registers.commit_floor_except(Port(0)).map(Timestamp::as_ns), Some(7));
     let mut frozen = registers.clone();
     assert_eq!(frozen.freeze(Port(1)).map(Timestamp::as_ns), Some(7));
-    assert_eq!((frozen.live(), bounds(&frozen)), (1, Some((100, 7))));
+    assert_eq!((frozen.live_count(), bounds(&frozen)), (1, Some((100, 7))));
     // That failure is resolved.
     assert!(!mark(&mut registers, 13, None));
     assert_eq!((bounds(&registers), registers.has_holds()), (Some((100, 50)), false));
     assert_eq!(registers.idle_since(Mono::from_ns(12)), Some(Port(0)));
     assert_eq!(registers.idle_since(Mono::from_ns(0)), None);
     assert!(registers.remove(Port(1)) && !registers.remove(Port(1)));
-    assert_eq!(registers.live(), 1);
+    assert_eq!(registers.live_count(), 1);
     assert!(mark(&mut registers, 3, None), "a link that comes back starts anew");
 }
 
@@ -147,13 +150,13 @@ fn previous_instance_holds_unfed_link() {
     registers.update(Mono::from_ns(0), Port(0), promise(900));
     registers.update(Mono::from_ns(0), Port(1), promise(40));
     registers.freeze(Port(1));
-    let commit = |registers: &Registers| registers.all().map(|all| all.commit.as_ns());
+    let commit = |registers: &Registers| registers.minimum().map(|minimum| minimum.commit.as_ns());
     let (mark, held) = (Timestamp::from_ns(50), Timestamp::from_ns(12));
     assert!(registers.update_unfed(Mono::from_ns(1), Port(1), mark, Some(held)));
     assert_eq!(commit(&registers), Some(12));
     registers.update_unfed(Mono::from_ns(2), Port(1), mark, None);
     assert_eq!(commit(&registers), Some(20));
-    assert!(registers.holds_nothing(Port(1)), "but for the former life");
+    assert!(registers.promises_no_commit(Port(1)), "except for the previous incarnation");
     assert!(registers.remove(Port(1)));
     assert_eq!(commit(&registers), Some(20));
     registers.update_unfed(Mono::from_ns(3), Port(1), mark, None);
@@ -267,8 +270,8 @@ proptest! {
                 Some(Promises { barrier, commit })
             };
             let live = || model.iter().flatten();
-            prop_assert_eq!(registers.all(), low(usize::MAX));
-            prop_assert_eq!(registers.live() as usize, live().count());
+            prop_assert_eq!(registers.minimum(), low(usize::MAX));
+            prop_assert_eq!(registers.live_count() as usize, live().count());
             prop_assert_eq!(registers.oldest_update(), live().map(|known| known.last_seen).min());
             let floor = live().filter_map(|known| known.commit).min().map(Timestamp::from_ns);
             prop_assert_eq!(registers.commit_floor(), floor);
@@ -276,12 +279,12 @@ proptest! {
             prop_assert_eq!(registers.has_holds(), live().any(is_held));
             for (at, slot) in model.iter().enumerate() {
                 let port = Port(at as u16);
-                prop_assert_eq!(registers.except(port), low(at));
+                prop_assert_eq!(registers.minimum_except(port), low(at));
                 let fed = slot.filter(|known| known.is_fed);
                 prop_assert_eq!(registers.get(port).is_some(), fed.is_some());
                 prop_assert_eq!(registers.is_live(port), slot.is_some());
-                let holds_nothing = slot.is_some_and(|known| known.commit.is_none());
-                prop_assert_eq!(registers.holds_nothing(port), holds_nothing);
+                let promises_no_commit = slot.is_some_and(|known| known.commit.is_none());
+                prop_assert_eq!(registers.promises_no_commit(port), promises_no_commit);
             }
         }
     }

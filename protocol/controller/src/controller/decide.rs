@@ -30,6 +30,7 @@ impl Controller {
             self.suspects.evaluate(now, changed, config, graph, &self.decisions, idle);
         self.stats.evaluations += 1;
         self.stats.visits = self.graph.adjacency().visits();
+        // No report says that a process of a mesh is idle: only an evaluation finds it.
         if matches!(self.config.links, Links::Mesh(_)) {
             let soon = now.mono.after_ns(self.config.link_timeout_ns);
             findings.reevaluate_at = Mono::earlier(findings.reevaluate_at, Some(soon));

@@ -329,6 +329,7 @@ impl Controller {
         (Some(decided) > failed).then_some(decided)
     }
 
+    /// Handles what is due: Hello frames, retransmissions, pings, and the report of isolation.
     pub(super) fn on_timeout(&mut self, now: Now) {
         let hello_at = *self.own_links.hello_at.get_or_insert(now.mono);
         if now.mono >= hello_at {

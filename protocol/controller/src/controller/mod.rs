@@ -51,7 +51,7 @@ pub struct Controller {
     changed: Option<Mono>,
     /// When the quiet period after the last change ends.
     quiet_at: Option<Mono>,
-    /// Time of the last evaluation, until the next call at a later time.
+    /// Time of the last evaluation; cleared by the first call at a later time.
     evaluated_at: Option<Mono>,
     /// Links that may be resumed without any failure, as of the last evaluation.
     severable: Vec<Severed>,
@@ -63,20 +63,22 @@ pub struct Controller {
     deciding: BTreeMap<Instance, (Mono, Mono)>,
     /// When the first of the open failures was decided.
     open_since: Option<Mono>,
-    /// Processes that joined in another epoch may not know earlier failures: all processes must be
-    /// notified.
+    /// Whether all processes must be notified: those that joined in another epoch may not know
+    /// earlier failures.
     must_notify_all: bool,
     /// Whether all processes have completed all open failures.
     is_notice_complete: bool,
     /// Number of announcements received when the last complete round of notices started.
     covered_announcements: u64,
-    /// Members to be recorded, and those on their way into the store.
+    /// Members to be recorded.
     unrecorded: BTreeSet<Instance>,
+    /// Members on their way into the store.
     recording: BTreeSet<Instance>,
     /// Batches of recalls that wait for the store, with their sender and PSN.
     recalls: BTreeMap<RecordId, (ProcessId, Psn)>,
     /// Kind of the last notification that was restarted for want of acknowledgements.
     unanswered_kind: Option<onepipe_wire::FloodKind>,
+    /// Number of processes that more than one switch listed at the last evaluation.
     duplicates: usize,
     /// Whether most processes have no path to this replica, but are alive.
     is_minority: bool,
@@ -331,8 +333,8 @@ impl Controller {
 
     /// Runs what has become due: an evaluation, records, the next notification.
     fn advance(&mut self, now: Now) {
-        // Frames that arrived during an evaluation are yet to be read, and are evaluated together
-        // with this change.
+        // An evaluation takes time. Frames that have arrived meanwhile are yet to be read, and are
+        // evaluated together with the change that is pending.
         if self.evaluated_at.take_if(|evaluated_at| *evaluated_at < now.mono).is_some()
             && self.quiet_at.is_some()
         {

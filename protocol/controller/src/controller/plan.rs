@@ -192,8 +192,8 @@ impl Controller {
         let open = self.decisions.open().map(|failed| failed.instance);
         let instances: Vec<Instance> =
             open.filter(|instance| !self.suspects.is_depended_on(*instance)).collect();
-        // A pending evaluation may forbid it. While an instance is suspected, links that seem
-        // usable may turn out not to be.
+        // A pending evaluation may find that a link must stay frozen. While an instance is
+        // suspected, links that seem usable may turn out not to be.
         let links = if self.changed.is_none() && self.suspects.is_empty() {
             core::mem::take(&mut self.severable)
         } else {

@@ -58,7 +58,8 @@ pub(super) struct Vertex {
     /// Number of links to the controller on a path that only climbs from the controller's
     /// attachment.
     pub uphill_distance: u32,
-    /// Number of links on any valley-free path; at most one more than `uphill_distance`.
+    /// As `uphill_distance`, but for any valley-free path, on which the turn counts as a link.
+    /// At most one more than `uphill_distance`.
     pub distance: u32,
     /// In ascending order of side and other node.
     pub arcs: Vec<Arc>,

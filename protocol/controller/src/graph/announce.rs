@@ -54,8 +54,8 @@ impl Graph {
             return Announced::Stale;
         }
         node.last_seen = Some(now);
-        // The same generation may list links that are resolved already, because a Resume has not
-        // arrived.
+        // An announcement of a known generation is a repetition. But if it lists frozen links that
+        // are resolved already, their Resume has not arrived and must be sent again.
         if node.generation == Some(announce.generation) && node.frozen.is_empty() {
             return Announced::Unchanged;
         }

@@ -33,11 +33,11 @@ pub(crate) struct Graph {
     newest: BTreeMap<Address, Incarnation>,
     /// Instances that list this controller as a link that is up.
     attachments: BTreeSet<Instance>,
-    /// Owners of frozen links, and owners of resolved links that were not notified of it; with
-    /// their indices.
+    /// Owners of frozen links, with their indices.
     owners: BTreeMap<Instance, usize>,
+    /// Owners of resolved links that were not yet notified of it, with their indices.
     resumable: BTreeMap<Instance, usize>,
-    /// Nodes that list an instance as up whose failure is resolved.
+    /// Nodes that list an instance as up whose failure is resolved, with their indices.
     stale_owners: BTreeMap<Instance, usize>,
     adjacency: Adjacency,
     /// Number of announcements received.
@@ -152,7 +152,7 @@ impl Graph {
         self.adjacency.index(instance).is_some_and(|at| self.adjacency.is_correct(at))
     }
 
-    /// Marks the instances of `address` as possibly dead or alive again.
+    /// Marks the instances of `address` as dirty: whether they count as dead is determined again.
     pub(crate) fn mark_dirty(&mut self, address: Address) {
         self.adjacency.mark_dirty(address);
     }
@@ -175,7 +175,7 @@ impl Graph {
         self.nodes.iter_mut().for_each(|node| node.links.clear());
     }
 
-    /// Marks all instances as possibly dead or alive again.
+    /// Marks all instances as dirty.
     pub(crate) fn mark_all_dirty(&mut self) {
         self.adjacency.mark_all_dirty();
     }

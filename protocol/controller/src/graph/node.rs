@@ -22,8 +22,8 @@ pub(crate) struct Node {
     pub is_recorded: bool,
     /// Its links as last announced; empty when the next announcement has to be applied as a whole.
     pub links: Vec<Link>,
-    /// All peers it was ever linked to and that may still count; in ascending order of instance and
-    /// side.
+    /// Its links to all peers that the graph still contains, up or down; in ascending order of
+    /// instance and side.
     pub edges: Vec<Edge>,
     /// Its frozen links, as announced.
     pub frozen: Vec<FrozenEdge>,
@@ -37,16 +37,16 @@ pub(crate) struct Node {
 pub(crate) struct Edge {
     /// The peer.
     pub instance: Instance,
-    /// Side of the node on which they are.
+    /// Side of the node on which these links are.
     pub side: Side,
-    /// Whether at least one of them is up.
+    /// Whether at least one of these links is up.
     pub is_up: bool,
 }
 
 /// A frozen link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct FrozenEdge {
-    /// Number that its owner gave to its death.
+    /// Number that its owner gave to the link's death.
     pub number: u32,
     /// Side of the owner.
     pub side: Side,
@@ -58,9 +58,10 @@ pub(crate) struct FrozenEdge {
     pub first_announcement: u64,
     /// When that announcement arrived.
     pub first_seen: Mono,
-    /// Whether it need not hold commits any more; decided, and recorded where that is needed.
+    /// Whether the link need not hold commits any more: this is decided and, where the store has to
+    /// know it, recorded.
     pub is_resolved: bool,
-    /// Whether its owner was notified and has not announced itself since.
+    /// Whether its owner was notified of that, and has not announced itself since.
     pub is_notified: bool,
 }
 

@@ -68,6 +68,7 @@ impl Adjacency {
             if core::mem::replace(seen, true) {
                 continue;
             }
+            // An earlier visit while descending has searched the lower side already.
             let was_reached = is_uphill && core::mem::replace(&mut reached[at], true);
             if !self.is_switch(at) {
                 continue;

@@ -2,10 +2,10 @@
 //!
 //! A path climbs from the controller's attachment and then descends, never to climb again;
 //! processes do not forward. So each node has two states: reached while climbing, and reached at
-//! all. Their distances are kept. A state that lost its last neighbour one nearer has a wrong
-//! distance, and so has every state that depends on it; these are searched again from neighbours
-//! with correct distances. New links shorten the distances behind them. (G. Ramalingam and T. Reps,
-//! "An incremental algorithm for a generalization of the shortest-path problem", Journal of
+//! all. The distance of each state is stored. A state that has lost its last neighbour at a
+//! distance one less has a wrong distance, and so has every state that depends on it; these states
+//! are searched again from neighbours with correct distances. New links shorten the distances
+//! behind them. (G. Ramalingam and T. Reps,
 //! Algorithms 21, 1996.)
 
 use alloc::collections::{BTreeMap, BTreeSet};

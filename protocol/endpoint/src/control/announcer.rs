@@ -31,7 +31,7 @@ impl Announcer {
     /// Returns whether an announcement is due now.
     #[inline]
     pub fn wants_transmit(&self, registers: &Registers, links: &LinkMonitor) -> bool {
-        let has_changed = self.live_links != registers.live() || links.has_changed();
+        let has_changed = self.live_links != registers.live_count() || links.has_changed();
         self.has_update || has_changed || self.round.current().is_some()
     }
 
@@ -49,8 +49,8 @@ impl Announcer {
         links: &mut LinkMonitor,
         payload: &mut [u8],
     ) -> Option<ControlFrame> {
-        if links.take_changed() | (self.live_links != registers.live()) {
-            self.live_links = registers.live();
+        if links.take_changed() | (self.live_links != registers.live_count()) {
+            self.live_links = registers.live_count();
             self.generation = self.generation.wrapping_add(1);
             self.backoff.on_change(now);
             self.has_update = true;

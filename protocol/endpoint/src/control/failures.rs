@@ -24,7 +24,7 @@ impl Failures {
 
     /// Returns the failure timestamp of this incarnation of `process`, if it has failed.
     #[inline]
-    pub fn has_failed(&self, process: ProcessId, incarnation: Incarnation) -> Option<Timestamp> {
+    pub fn failed_at(&self, process: ProcessId, incarnation: Incarnation) -> Option<Timestamp> {
         if self.known.is_empty() {
             return None;
         }
@@ -146,7 +146,7 @@ mod tests {
         assert_eq!(failures.known, [failure(2, 8, 2)], "the ranges are merged");
         assert!(failures.insert(failure(5, 1, 3)));
         assert_eq!(polled(&mut failures), [(5, 1, 3)]);
-        let failed = |number| failures.has_failed(ProcessId(5), Incarnation(number));
+        let failed = |number| failures.failed_at(ProcessId(5), Incarnation(number));
         assert_eq!(failed(3).map(Timestamp::as_ns), Some(300));
         assert_eq!(failed(4), None);
         assert_eq!(failures.known.len(), 3);
@@ -185,7 +185,7 @@ mod tests {
                 for (process, &last) in model.iter().enumerate() {
                     for number in 1..7 {
                         let failed =
-                            failures.has_failed(ProcessId(process as u32), Incarnation(number));
+                            failures.failed_at(ProcessId(process as u32), Incarnation(number));
                         let expected = (number <= last).then_some(u64::from(last) * 100);
                         prop_assert_eq!(failed.map(Timestamp::as_ns), expected);
                     }

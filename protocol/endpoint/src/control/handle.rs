@@ -40,7 +40,7 @@ impl ControlPlane {
             let from = header.src();
             let is_direct = self.controllers.is_some_and(|all| all.contains(from));
             if is_direct && !matches!(handled, Handled::Rejected) {
-                self.active = Some((from, now));
+                self.active_controller = Some((from, now));
             }
             return handled;
         }
@@ -67,7 +67,7 @@ impl ControlPlane {
             }
             Opcode::UndeliverableAck => {
                 self.undeliverable.on_undeliverable_ack(header.psn());
-                self.ack_if_clear();
+                self.ack_unless_pending();
                 Handled::Accepted
             }
             Opcode::Relayed => {
@@ -81,7 +81,7 @@ impl ControlPlane {
             }
             Opcode::Recovery => match RecoveryView::parse(frame.payload) {
                 Ok(view) => {
-                    self.recover.on_part(now, clock, &view);
+                    self.recovery.on_part(now, clock, &view);
                     Handled::Accepted
                 }
                 Err(_) => self.reject_malformed(),
@@ -91,7 +91,7 @@ impl ControlPlane {
             _ => self.reject_malformed(),
         };
         if !matches!(handled, Handled::Rejected) {
-            self.active = Some((from, now));
+            self.active_controller = Some((from, now));
         }
         handled
     }
@@ -154,7 +154,7 @@ impl ControlPlane {
             }
         }
         self.floods.on_notice(id, origin, is_new);
-        self.ack_if_clear();
+        self.ack_unless_pending();
     }
 
     #[cold]

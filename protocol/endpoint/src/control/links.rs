@@ -101,10 +101,8 @@ impl LinkMonitor {
             return self.on_switched_frame(port);
         }
         let Some(instance) = header.sender() else { return self.on_anonymous_frame(port, opcode) };
-        let is_unfiltered = !is_hop_only && !opcode.is_control();
-        if is_unfiltered
-            && self.neighbours.is_up_with(port, instance)
-            && !self.is_dead(port, instance)
+        let is_message = !is_hop_only && !opcode.is_control();
+        if is_message && self.neighbours.is_up_with(port, instance) && !self.is_dead(port, instance)
         {
             // The frequent case: a frame from the known peer of a two-way link.
             return LinkEvent::Good;
@@ -367,10 +365,10 @@ impl LinkMonitor {
         if is_up { self.neighbours.instance(port) } else { None }
     }
 
-    /// Returns whether floods are accepted from the peer `speaker`: from a switch, or in a mesh
+    /// Returns whether floods are accepted from the peer `sender`: from a switch, or in a mesh
     /// from a controller.
-    pub fn accepts_floods(&self, speaker: Option<Instance>) -> bool {
-        match speaker.map(|instance| instance.address) {
+    pub fn accepts_floods(&self, sender: Option<Instance>) -> bool {
+        match sender.map(|instance| instance.address) {
             Some(Address::Switch(_)) => self.kind == Links::Uplink,
             Some(Address::Process(process)) => {
                 self.controllers.is_some_and(|all| all.contains(process))

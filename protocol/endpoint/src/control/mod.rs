@@ -99,11 +99,11 @@ pub(crate) struct ControlPlane {
     failures: Failures,
     relay: Relay,
     undeliverable: UndeliverableQueue,
-    recover: RecoveryClient,
+    recovery: RecoveryClient,
     /// The controller whose Ping is to be answered.
     pending_pong: Option<ProcessId>,
     /// The active controller, and when it was last seen.
-    active: Option<(ProcessId, Mono)>,
+    active_controller: Option<(ProcessId, Mono)>,
     excluded: Option<Timestamp>,
     /// The controllers' store contains this incarnation, and earlier failures were reported to it.
     is_registered: bool,
@@ -155,9 +155,9 @@ impl ControlPlane {
             failures: Failures::new(config.processes_max),
             relay: Relay::new(all, config.frame_len_max, relay_ns),
             undeliverable: UndeliverableQueue::new(all, backoff.clone(), first),
-            recover: RecoveryClient::new(all, backoff),
+            recovery: RecoveryClient::new(all, backoff),
             pending_pong: None,
-            active: None,
+            active_controller: None,
             excluded: None,
             is_registered: controllers.is_none(),
             stats: ControlStats::default(),
@@ -218,8 +218,8 @@ impl ControlPlane {
     /// Returns when this incarnation of `process` has failed, or its last failed one if that is
     /// later. `None` if it has not failed.
     #[inline]
-    pub fn has_failed(&self, process: ProcessId, incarnation: Incarnation) -> Option<Timestamp> {
-        self.failures.has_failed(process, incarnation)
+    pub fn failed_at(&self, process: ProcessId, incarnation: Incarnation) -> Option<Timestamp> {
+        self.failures.failed_at(process, incarnation)
     }
 
     /// Returns the last failed incarnation of `process`, if there is one.
@@ -249,14 +249,14 @@ impl ControlPlane {
         );
         if !self.failures.has_unreported() {
             self.floods.on_handled();
-            self.ack_if_clear();
+            self.ack_unless_pending();
         }
     }
 
     //= spec/failure.md#R26
     /// Acknowledges the handled notice unless recalls are not recorded yet. An excluded process
     /// acknowledges at once.
-    fn ack_if_clear(&mut self) {
+    fn ack_unless_pending(&mut self) {
         if self.excluded.is_some() {
             self.floods.on_handled();
         } else if self.undeliverable.pending() > 0 {
@@ -288,7 +288,7 @@ impl ControlPlane {
     /// waits for [`ControlPlane::write_next`], the frame is too long by
     /// [`crate::config::RELAY_OVERHEAD_BYTES`], or there are no controllers.
     pub fn encapsulate(&mut self, inner: &[u8]) -> bool {
-        let active = self.active.map(|(process, _)| process);
+        let active = self.active_controller.map(|(process, _)| process);
         self.controllers.is_some() && self.relay.encapsulate(inner, active)
     }
 
@@ -314,13 +314,13 @@ impl ControlPlane {
     /// Starts requesting the recovery record from the controllers, after exclusion.
     pub fn start_recover(&mut self, now: Mono) {
         if self.controllers.is_some() {
-            self.recover.start(now);
+            self.recovery.start(now);
         }
     }
 
     /// Returns the complete recovery record, once.
     pub fn poll_recovered(&mut self) -> Option<Recovered> {
-        self.recover.poll()
+        self.recovery.poll()
     }
 
     /// See [`LinkMonitor::is_two_way`].
@@ -339,12 +339,12 @@ impl ControlPlane {
 
     /// Returns when the active controller was last seen.
     pub fn controller_last_seen(&self) -> Option<Mono> {
-        self.active.map(|(_, last_seen)| last_seen)
+        self.active_controller.map(|(_, last_seen)| last_seen)
     }
 
     /// Returns the active controller.
     pub fn active_controller(&self) -> Option<ProcessId> {
-        self.active.map(|(process, _)| process)
+        self.active_controller.map(|(process, _)| process)
     }
 
     /// Returns the highest epoch of a controller seen; 0 before any.
@@ -377,7 +377,7 @@ impl ControlPlane {
             || self.floods.wants_transmit()
             || self.relay.wants_transmit()
             || self.undeliverable.wants_transmit()
-            || self.recover.wants_transmit()
+            || self.recovery.wants_transmit()
     }
 
     /// Writes the payload of the next frame. Acknowledgements come first, because others wait for
@@ -399,7 +399,7 @@ impl ControlPlane {
         }
         let frame = self.relay.write(payload);
         let frame = frame.or_else(|| self.undeliverable.write(now, payload));
-        let frame = frame.or_else(|| self.recover.write(now));
+        let frame = frame.or_else(|| self.recovery.write(now));
         if frame.is_some() || self.excluded.is_some() {
             return frame;
         }
@@ -439,7 +439,7 @@ impl ControlPlane {
         if self.controllers.is_none() {
             return beacon;
         }
-        let requests = Mono::earlier(self.undeliverable.deadline(), self.recover.deadline());
+        let requests = Mono::earlier(self.undeliverable.deadline(), self.recovery.deadline());
         let requests = Mono::earlier(beacon, requests);
         if self.excluded.is_some() {
             return requests;

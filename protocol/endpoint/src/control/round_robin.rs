@@ -2,7 +2,7 @@
 
 use onepipe_base::{Controllers, ProcessId};
 
-/// The controllers that are to be sent a frame, in turn.
+/// The controllers that are to be sent a frame, in controller.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct RoundRobin {
     controllers: Controllers,
@@ -51,11 +51,11 @@ impl RoundRobin {
 mod tests {
     use super::*;
 
-    fn turns(round: &mut RoundRobin) -> alloc::vec::Vec<u32> {
+    fn finish(round: &mut RoundRobin) -> alloc::vec::Vec<u32> {
         core::iter::from_fn(|| {
-            let turn = round.current()?;
+            let controller = round.current()?;
             round.advance();
-            Some(turn.0)
+            Some(controller.0)
         })
         .collect()
     }
@@ -67,11 +67,11 @@ mod tests {
         round.start();
         round.advance();
         round.start();
-        assert_eq!(turns(&mut round), [8, 9, 7]);
+        assert_eq!(finish(&mut round), [8, 9, 7]);
         round.start_with(ProcessId(9));
-        assert_eq!(turns(&mut round), [9]);
+        assert_eq!(finish(&mut round), [9]);
         round.start();
         round.stop();
-        assert_eq!(turns(&mut round), []);
+        assert_eq!(finish(&mut round), []);
     }
 }

@@ -84,8 +84,8 @@ impl Endpoint {
     #[inline]
     pub(super) fn on_link_frame(&mut self, now: Now, port: Port, frame: &Frame<'_>) -> LinkEvent {
         let registers = self.link.registers_mut();
-        let shown = (frame.header, frame.opcode);
-        let event = self.control.on_link_frame(registers, now.mono, port, shown);
+        let header_and_opcode = (frame.header, frame.opcode);
+        let event = self.control.on_link_frame(registers, now.mono, port, header_and_opcode);
         if let LinkEvent::Restarted(_) | LinkEvent::Dead = event {
             self.on_peer_replaced(now, port, event);
         }
@@ -162,7 +162,7 @@ impl Endpoint {
     #[inline]
     pub(super) fn is_failed(&self, frame: &Frame<'_>) -> bool {
         let (process, incarnation) = (frame.header.src(), frame.header.incarnation());
-        self.control.has_failed(process, incarnation).is_some()
+        self.control.failed_at(process, incarnation).is_some()
     }
 
     /// Discards and recalls messages for every newly reported failure, and completes finished ones.
@@ -200,7 +200,7 @@ impl Endpoint {
             self.reliable.sender.abandon(at);
         }
         if self.has_failure_step() {
-            self.complete();
+            self.complete_failures();
         }
         if let Exclusion::Notified(commit) = self.exclusion {
             self.apply_recovery(commit);
@@ -218,7 +218,7 @@ impl Endpoint {
         self.callbacks_open += 1;
     }
 
-    /// Returns whether [`Endpoint::complete`] has anything to do.
+    /// Returns whether [`Endpoint::complete_failures`] has anything to do.
     #[inline]
     pub(super) fn has_failure_step(&self) -> bool {
         self.config.controllers.is_some()
@@ -236,7 +236,7 @@ impl Endpoint {
     /// Passes undeliverable recalls to the controllers, and reports completion once every failure
     /// is handled.
     #[cold]
-    fn complete(&mut self) {
+    fn complete_failures(&mut self) {
         let (sender, control) = (&mut self.reliable.sender, &mut self.control);
         sender.report_undeliverable(|recall| control.on_undeliverable(recall));
         if !sender.has_undeliverable() && control.is_completion_pending() && self.has_handled_all()

@@ -37,14 +37,14 @@ impl Sender {
             State::Open if connection.peer == Some(from.1) => {}
             _ => return false,
         }
-        let (to_recall, lost) = (&mut self.to_recall, &mut self.acked);
+        let (to_recall, queued) = (&mut self.to_recall, &mut self.acked);
         let fail = |message: SentMessage, unacked: Option<UnackedMessage>| match unacked {
             Some(unacked) => to_recall.push(unacked.scattering),
             None => failures.push_back(failed(to, message, Outcome::Lost)),
         };
         // Lost messages are queued in `acked`, which is processed after the recalls: a scattering
         // must be recalled before its remaining messages count as acknowledged.
-        let lost = |unacked| lost.push(unacked);
+        let lost = |unacked| queued.push(unacked);
         let (buffer, commit) = (&mut self.buffer, &mut self.commit);
         let acked = |unacked: UnackedMessage| {
             buffer.release(unacked.payload_ref, unacked.len);

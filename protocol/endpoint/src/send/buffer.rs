@@ -144,7 +144,7 @@ impl SendBuffer {
 
     /// Removes the oldest scattering, which has a single message.
     #[inline]
-    pub fn send_single(&mut self) {
+    pub fn pop_single(&mut self) {
         self.messages.pop_front(1);
         self.queue.pop_front(1);
         if self.queue.front().is_some_and(QueueEntry::is_sent) {

@@ -85,16 +85,8 @@ impl Sender {
         let burst = &mut self.burst;
         let at = burst.messages.len() as u32;
         burst.first = burst.first.or(Some(timestamp));
-        let departure = self.commit.next();
-        let stamped = Stamped {
-            timestamp,
-            scattering,
-            payload_ref,
-            len,
-            index,
-            next: END,
-            number: departure,
-        };
+        let number = self.commit.next();
+        let stamped = Stamped { timestamp, scattering, payload_ref, len, index, next: END, number };
         burst.messages.push(stamped);
         let connection = self.peers.get_mut(to as usize);
         if connection.chain.0 == END {

@@ -260,7 +260,7 @@ impl Sender {
             let missing = u32::from(!single.is_local);
             self.commit.push_single(single.id, timestamp, target, missing);
         }
-        self.buffer.send_single();
+        self.buffer.pop_single();
     }
 
     fn deliver_local(

@@ -33,6 +33,7 @@ pub(crate) struct Control {
     pub(crate) controller_ports: ControllerPorts,
     pub(crate) announcer: Announcer,
     pub(crate) flood: FloodState,
+    /// Number of beacon instants since the start.
     instants: u32,
     /// Instances that controllers have declared dead, one per address.
     pub(crate) dead: Vec<Instance>,

@@ -94,8 +94,9 @@ impl Switch {
 
     //= spec/failure.md#R14
     //= spec/failure.md#R36
-    /// Marks `port` as caught up if its promises have reached everything advertised here and, for a
-    /// lower port, everything advertised further up, as far as this switch's promises reach.
+    /// Marks `port` as caught up if its promises have reached every commit that this switch has
+    /// advertised to the nodes that the port feeds and, for a lower port, if all other switches
+    /// count what this switch advertises.
     fn check_caught_up(&mut self, port: Port, promises: Promises) {
         if !self.aggregator.has_reached(port, promises) || self.aggregator.promised(port).is_none()
         {
@@ -194,7 +195,7 @@ impl Switch {
         {
             self.aggregator.assume_promised(port, commit);
         }
-        if self.aggregator.holds_nothing(port) {
+        if self.aggregator.promises_no_commit(port) {
             // The port was never fed, or the failure of what fed it is resolved.
             self.aggregator.remove(port);
             if let Some(control) = &mut self.control {
@@ -207,7 +208,7 @@ impl Switch {
             self.aggregator.hold(port, None);
         }
         if let Some(control) = &mut self.control {
-            control.frozen.note(port, instance, commit);
+            control.frozen.record(port, instance, commit);
             control.announcer.on_change();
         }
         self.stats.links_frozen += 1;

@@ -54,22 +54,22 @@ impl<'a> FcpGrants<'a> {
         let unused = codes.len() * 8 - bits;
         let is_padded = codes.last().is_none_or(|last| last.trailing_zeros() as usize >= unused);
         let all = Self { layout, codes };
-        (is_padded && all.is_least()).then_some((all, rest))
+        (is_padded && all.is_minimal()).then_some((all, rest))
     }
 
     /// Returns whether the encoding is minimal, so that each set of grants has exactly one valid
     /// encoding, and all destinations and paths are in range.
-    fn is_least(&self) -> bool {
+    fn is_minimal(&self) -> bool {
         let (mut dsts, mut paths) = (Range::NONE, Range::NONE);
         for (_, dst, path) in self.codes() {
             dsts.add(dst);
             paths.add(path);
         }
-        let is_least = |range: Range, bits: u8, least: u16, most: u16| {
+        let is_minimal = |range: Range, bits: u8, least: u16, most: u16| {
             range.least == 0 && range.bits() == bits && range.most <= most - least
         };
-        is_least(dsts, self.layout.dst_bits, self.layout.dst.get(), u16::MAX)
-            && is_least(paths, self.layout.path_bits, self.layout.path.into(), u8::MAX.into())
+        is_minimal(dsts, self.layout.dst_bits, self.layout.dst.get(), u16::MAX)
+            && is_minimal(paths, self.layout.path_bits, self.layout.path.into(), u8::MAX.into())
     }
 
     /// Returns the number of the first timeslot of the bitmap, modulo 2^48.
@@ -96,16 +96,16 @@ impl<'a> FcpGrants<'a> {
     fn codes(self) -> impl Iterator<Item = (u8, u16, u16)> + 'a {
         let (width, path_bits) = (self.layout.width(), self.layout.path_bits);
         let (mut slots, mut bytes) = (self.layout.slots.get(), self.codes.iter());
-        let (mut ahead, mut bits) = (0u64, 0);
+        let (mut bit_buffer, mut bits) = (0u64, 0);
         core::iter::from_fn(move || {
             let slot = slots.trailing_zeros() as u8;
             slots &= slots.checked_sub(1)?;
             while bits < width {
-                ahead = ahead << 8 | u64::from(*bytes.next()?);
+                bit_buffer = bit_buffer << 8 | u64::from(*bytes.next()?);
                 bits += 8;
             }
             bits -= width;
-            let code = (ahead >> bits) & !(u64::MAX << width);
+            let code = (bit_buffer >> bits) & !(u64::MAX << width);
             Some((slot, (code >> path_bits) as u16, (code & !(u64::MAX << path_bits)) as u16))
         })
     }
@@ -172,19 +172,19 @@ pub(super) fn write(
     let bytes = size_of::<GrantLayout>() + (slots.count_ones() * width).div_ceil(8) as usize;
     let (front, codes) = buf.get_mut(..bytes)?.split_at_mut(size_of::<GrantLayout>());
     front.copy_from_slice(layout.as_bytes());
-    let (mut ahead, mut bits) = (0u64, 0);
+    let (mut bit_buffer, mut bits) = (0u64, 0);
     let mut codes = codes.iter_mut();
     for (dst, path) in each().map(&of) {
         let code = u64::from(dst - dsts.least) << layout.path_bits
             | u64::from(u16::from(path) - paths.least);
-        (ahead, bits) = (ahead << width | code, bits + width);
+        (bit_buffer, bits) = (bit_buffer << width | code, bits + width);
         while bits >= 8 {
             bits -= 8;
-            *codes.next()? = (ahead >> bits) as u8;
+            *codes.next()? = (bit_buffer >> bits) as u8;
         }
     }
     if bits > 0 {
-        *codes.next()? = (ahead << (8 - bits)) as u8;
+        *codes.next()? = (bit_buffer << (8 - bits)) as u8;
     }
     Some(bytes)
 }

@@ -54,8 +54,8 @@ impl<'a> FcpWriter<'a> {
     pub fn totals(&mut self, form: FcpForm, totals: &[FcpTotal]) -> usize {
         let (Some(first), Some(last)) = (totals.first(), totals.last()) else { return 0 };
         if form == FcpForm::List {
-            let buf = self.free().saturating_sub(LIST_LEN) / ENTRY_LEN;
-            let count = totals.len().min(buf).min(u8::MAX.into());
+            let capacity = self.free().saturating_sub(LIST_LEN) / ENTRY_LEN;
+            let count = totals.len().min(capacity).min(u8::MAX.into());
             if count == 0 {
                 return 0;
             }

@@ -3,17 +3,17 @@
 //! A reader knows which *generation* of a region holds its page. It increments the reader count and
 //! then checks that the generation is still the same; the owner begins a new generation and then
 //! checks that the count is zero. With a full fence on both sides at least one of them sees the
-//! other: so no process reads what the owner rewrites, however late a reader comes, and whether or
-//! not the other members count it as failed.
+//! other: so no process reads what the owner rewrites, however late a reader comes, and even if
+//! other processes take that reader for dead.
 
 use crate::sync::{AtomicU64, Ordering, fence};
 
 /// The words of one region.
 #[derive(Clone, Copy)]
 pub(crate) struct Claim<'a> {
-    /// Number of readers.
+    /// Number of readers that hold the region.
     pub(crate) readers: &'a AtomicU64,
-    /// Number of this use of the region. Written by the owner.
+    /// Counts the owner's attempts to reuse or free the region. Written by the owner only.
     pub(crate) generation: &'a AtomicU64,
 }
 

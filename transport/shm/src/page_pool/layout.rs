@@ -3,7 +3,8 @@
 use crate::mapping::Mapping;
 use crate::page_pool::claim::Claim;
 
-/// "1pshelf" and a number incremented whenever anything changes its position or meaning.
+/// The magic number of a page pool: seven ASCII bytes, then the version of the layout, incremented
+/// whenever a field moves or changes its meaning.
 pub(super) const MAGIC: u64 = 0x3170_7368_656c_6601;
 pub(super) const MAGIC_AT: usize = 0;
 /// Maximum number of regions of a pool.
@@ -18,13 +19,16 @@ pub(super) const HEADER_LEN: usize = CLAIMS_AT + REGIONS_MAX * CLAIM_LEN;
 /// Length of a [`PageLocation`] in a frame.
 pub const PAGE_LOCATION_LEN: usize = 32;
 
-/// The location of an object in a page pool.
+/// The location of a page in a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PageLocation {
-    /// The region and its generation, its offset in the file, and its size.
+    /// Index of the region that holds the page.
     pub(super) region: u64,
+    /// Generation of the region in which the page was allocated.
     pub(super) generation: u64,
+    /// Offset of the region in the file.
     pub(super) at: u64,
+    /// Size of the region in bytes; the page may be shorter.
     pub(super) capacity: u64,
 }
 

@@ -124,7 +124,7 @@ impl Hash for Page {
 impl fmt::Debug for Page {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Page")
-            .field("place", &self.region_ref.location)
+            .field("location", &self.region_ref.location)
             .field("bytes", &self.bytes)
             .finish_non_exhaustive()
     }

@@ -7,7 +7,8 @@ use crate::mapping::{Access, Mapping};
 use crate::page_pool::PageLocation;
 use crate::page_pool::layout;
 
-/// Maximum number of mapped regions: as many as an owner keeps free, and some that are read.
+/// Maximum number of regions that stay mapped: those that the owner keeps free for reuse, and some
+/// that hold pages in use.
 const MAPPED_MAX: usize = 16;
 
 /// The file of another process's pool, and the regions that are mapped.
@@ -15,8 +16,8 @@ const MAPPED_MAX: usize = 16;
 pub(super) struct PoolMapping {
     file: File,
     header: Mapping,
-    /// Mappings by offset in the file, most recently used last. The offset and size of a region
-    /// never change: a removed region leaves a hole.
+    /// Mappings by offset in the file, most recently used last. They never become invalid: the
+    /// offset and size of a region do not change, and a region that the owner removes leaves a hole.
     mapped: Mutex<Vec<(u64, Arc<Mapping>)>>,
 }
 
@@ -29,6 +30,8 @@ impl PoolMapping {
         &self.header
     }
 
+    /// Returns the mapping of the region at `location`, mapped now if it was not. `None` if the
+    /// location lies beyond the end of the file, or the kernel refuses.
     pub(super) fn map(&self, location: PageLocation) -> Option<Arc<Mapping>> {
         // A thread that panicked while holding the lock changed one entry at a time.
         let mut mapped = self.mapped.lock().unwrap_or_else(PoisonError::into_inner);

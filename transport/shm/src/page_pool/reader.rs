@@ -18,7 +18,8 @@ use crate::{AttachError, lock};
 pub struct PageReader(Arc<PoolMapping>);
 
 impl PageReader {
-    /// Attaches to the pool of this name under a `number` from 1 on that no other reader has.
+    /// Attaches to the pool of this name as reader `number`: at least 1, and different from the
+    /// number of every other reader.
     ///
     /// # Errors
     /// [`AttachError`]: there is no such pool, or the kernel refuses.

@@ -12,7 +12,8 @@ use crate::segment::{open_locked, path_of};
 use crate::sync::Ordering;
 use crate::{AttachError, lock};
 
-/// Maximum number of free regions; the memory of smaller ones returns to the system.
+/// Maximum number of free regions that keep their memory. Beyond that, the smallest ones return
+/// theirs to the system.
 const FREE_MAX: usize = 8;
 
 /// The file of a pool and its regions.
@@ -27,7 +28,7 @@ pub(super) struct Owner {
 #[derive(Debug)]
 struct Regions {
     all: Vec<Region>,
-    /// Length of the file: regions are only appended.
+    /// Length of the file, where the next region is appended.
     end: u64,
     has_name: bool,
 }
@@ -35,7 +36,7 @@ struct Regions {
 #[derive(Debug)]
 struct Region {
     at: u64,
-    /// `None` once its memory has returned to the system: its number may be reused.
+    /// `None` once the memory has returned to the system: then the index may be reused.
     mapping: Option<Arc<Mapping>>,
     is_free: bool,
 }
@@ -88,8 +89,8 @@ impl Owner {
         let fits = |region: &Region| region.is_free && region.bytes() >= capacity;
         let mut free: Vec<usize> =
             (0..regions.all.len()).filter(|at| fits(&regions.all[*at])).collect();
-        // A new region costs all readers new pages, which is more than copying: prefer any unread
-        // free region.
+        // A new region must be mapped and faulted in by every reader, which costs more than a copy
+        // of the bytes. So any free region that is not read will do, however large it is.
         free.sort_by_key(|at| regions.all[*at].bytes());
         for at in free {
             let Some(generation) = layout::claim(&self.header, at).renew() else { continue };
@@ -138,7 +139,7 @@ impl Owner {
         Some((location, mapping))
     }
 
-    /// Returns the memory of small free regions to the system, so that few are kept.
+    /// Returns the memory of the smallest free regions to the system while there are too many.
     fn trim_free(&self, regions: &mut Regions) {
         loop {
             let is_free = |at: &usize| regions.all[*at].is_free;
@@ -148,7 +149,7 @@ impl Owner {
             let region = &mut regions.all[at];
             region.is_free = false;
             if layout::claim(&self.header, at).renew().is_none() {
-                // It is read for a long time: do not consider it again.
+                // A reader holds it and may do so for long: it is never allocated again.
                 continue;
             }
             let bytes = region.bytes();

@@ -88,7 +88,8 @@ fn restarted_switch_leaves_a_frozen_link() {
     assert_eq!(beacon(&mut pair, 140, switch(2), Some(own())), LinkEvent::Good);
     let both = [(0, Some(switch(1)), frozen(1, 110)), (0, Some(switch(2)), LinkState::Up)];
     assert_eq!(announced(&pair), both);
-    let commit = |pair: &(LinkMonitor, Registers)| pair.1.all().map(|all| all.commit.as_ns());
+    let commit =
+        |pair: &(LinkMonitor, Registers)| pair.1.minimum().map(|minimum| minimum.commit.as_ns());
     assert_eq!(commit(&pair), Some(110));
     assert!(!resolve(&mut pair, process(1, 3), 1), "owned by a previous incarnation");
     assert!(!resolve(&mut pair, own(), 2), "unknown number");
@@ -134,9 +135,9 @@ fn nothing_freezes_without_controllers() {
     let mut pair = uplink(None);
     beacon(&mut pair, 100, switch(1), Some(own()));
     assert_eq!(beacon(&mut pair, 90, switch(2), None), LinkEvent::Restarted(switch(1)));
-    assert_eq!(pair.1.all(), Some(promises(90)));
+    assert_eq!(pair.1.minimum(), Some(promises(90)));
     assert!(pair.0.on_link_down(&mut pair.1, Port(0)));
-    assert_eq!((pair.1.all(), announced(&pair)), (None, Vec::new()));
+    assert_eq!((pair.1.minimum(), announced(&pair)), (None, Vec::new()));
 }
 
 #[test]
@@ -211,7 +212,7 @@ fn controller_link_is_up_while_hellos_arrive() {
     let hello = (Opcode::Hello, process(7, 1), None);
     assert_eq!(send(&mut pair, (7, 1_000), hello), LinkEvent::Good);
     assert_eq!(announced(&pair), [(7, Some(process(7, 1)), LinkState::Up)]);
-    assert_eq!((pair.1.live(), pair.0.deadline()), (0, Some(Mono::from_ns(1_101))));
+    assert_eq!((pair.1.live_count(), pair.0.deadline()), (0, Some(Mono::from_ns(1_101))));
     assert!(pair.0.take_changed());
     pair.0.on_timeout(Mono::from_ns(1_100));
     assert!(!pair.0.has_changed());

@@ -140,7 +140,7 @@ fn flood_is_acked_once_handled_and_recorded() {
     let flat = harness.receive_control(0, Opcode::Notice, 0, &flood);
     assert_eq!((flat, harness.drain()[0].0.dst()), (Effect::Accepted, ProcessId(30)));
     let failed = |process, incarnation| {
-        harness.control.has_failed(ProcessId(process), Incarnation(incarnation))
+        harness.control.failed_at(ProcessId(process), Incarnation(incarnation))
     };
     assert_eq!(
         (failed(5, 1).map(Timestamp::as_ns), failed(5, 2), failed(6, 1)),
