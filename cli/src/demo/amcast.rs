@@ -96,6 +96,7 @@ struct DemoGroup {
     events: Receiver<Event>,
     events_tx: Sender<Event>,
     replicas: Vec<Delivered>,
+    /// Hashes of the deliveries at the checkpoints, by replica.
     checkpoints: Vec<Vec<u64>>,
     clients: Vec<Option<Sent>>,
     election: Option<String>,
@@ -167,6 +168,8 @@ fn run_scenario(group: &mut DemoGroup, arguments: &Arguments) -> Result<Option<S
 }
 
 impl DemoGroup {
+    /// Starts all processes. The members listen before the coordinator, which would replace a leader
+    /// that does not reply; the clients, which send at once, come last.
     fn start(arguments: &Arguments) -> Result<Self> {
         let layout = Loopback {
             groups: 1,
@@ -316,7 +319,7 @@ impl DemoGroup {
         }
     }
 
-    /// Returns the index of the leader: the last one elected, initially the first.
+    /// Returns the index of the leader: of the last one elected, initially 0.
     fn leader(&self) -> usize {
         // "process 1 leads …": members have the first ids.
         let word = self.election.as_deref().and_then(|line| line.split(' ').nth(1));
@@ -324,6 +327,7 @@ impl DemoGroup {
         process.filter(|process| *process < MEMBERS).unwrap_or_default()
     }
 
+    /// Returns the number of deliveries of the slowest replica.
     fn slowest(&self) -> u64 {
         self.replicas.iter().map(|replica| replica.count).min().unwrap_or_default()
     }

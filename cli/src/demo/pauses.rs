@@ -1,11 +1,11 @@
 //! Pauses between deliveries: recorded by workers, evaluated by the parent.
 
-/// Only the longest of the pauses that begin within such a slice is reported, in ns.
+/// Of the pauses that begin within one slice of this length, only the longest is reported. In ns.
 const SLICE_NS: u64 = 1_000_000;
-/// A pause that begins at most this long after a kill is caused by it: the barrier stops at the
-/// kill, but deliveries below it continue. In ns.
+/// A pause that begins up to this long after a kill counts as caused by it: the barrier stops at
+/// the kill, but deliveries below it continue. In ns.
 const KILL_EFFECT_NS: u64 = 10_000_000;
-/// Pauses are retained for this long, as a kill may turn out to fall into one, in ns.
+/// Pauses are retained for this long, as a kill may still turn out to fall into one, in ns.
 const RETENTION_NS: u64 = 1_000_000_000;
 
 /// Start and length of a pause, in ns of the parent's clock.
@@ -50,10 +50,10 @@ impl PauseRecorder {
     }
 }
 
-/// Pauses of one process at the parent.
+/// Pauses of one process, as known to the parent.
 #[derive(Clone, Debug, Default)]
 pub struct Pauses {
-    /// Pauses into which the kill falls, or may fall.
+    /// Pauses that the kill has caused, or may cause if it comes now.
     near: Vec<Pause>,
     other_max_ns: u64,
 }
