@@ -63,7 +63,7 @@ struct Sender {
 #[derive(Clone, Copy, Debug)]
 struct PendingPromises {
     promises: Promises,
-    /// Whether the promises are news: they show that the process is alive.
+    /// Whether the promises show that the process is alive: it is idle, or has raised its floor.
     is_fresh: bool,
 }
 

@@ -20,9 +20,10 @@ pub(crate) struct Connection {
     stream: TcpStream,
     pub inbound: Inbound,
     pub outbound: Outbound,
-    /// Registered for writability (`EPOLLOUT`).
+    /// Whether epoll reports when the socket becomes writable (`EPOLLOUT`).
     pub wants_write: bool,
-    /// There may be more to read than epoll reports.
+    /// Whether the last turn stopped reading before the socket was empty: epoll may not report it
+    /// again.
     pub has_more: bool,
 }
 

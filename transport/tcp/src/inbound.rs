@@ -163,27 +163,27 @@ impl Inbound {
                 group.handle_frame(now, port, &mut rest[..bytes]);
                 at += bytes;
                 *frames += 1;
-                // The header part is incomplete.
             } else if rest.len() < DETACHED_FRONT_LEN {
+                // The header part is incomplete.
                 break;
-                // The rest of the piece is read into its object. The bytes that came with the
-                // header part are the only ones to be copied.
             } else if let Some(placement) = group.begin_placement(rest) {
+                // Only the bytes that came with the header part are copied; the rest of the piece
+                // is read into its object.
                 let have = rest.len() - DETACHED_FRONT_LEN;
                 if let Some(destination) = group.placement_mut(&placement) {
                     destination[..have].copy_from_slice(&rest[DETACHED_FRONT_LEN..]);
                 }
                 self.state = ReadState::Piece { placement, have };
                 at = self.have;
-                // No object takes the piece, and the read buffer cannot hold the frame.
             } else if bytes > FRONT_LEN {
+                // No object takes the frame's bytes, and the read buffer cannot hold them.
                 self.frame.clear();
                 self.frame.extend_from_slice(rest);
                 self.frame.resize(bytes, 0);
                 self.state = ReadState::Frame { have: rest.len() };
                 at = self.have;
-                // The frame is incomplete, and fits the read buffer.
             } else {
+                // The frame is incomplete, and will fit the read buffer.
                 break;
             }
         }

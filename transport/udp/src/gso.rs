@@ -29,7 +29,6 @@ impl IoRange {
 /// One GSO batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct GsoBatch {
-    /// Its ranges in the queue.
     /// Index of its first range in the queue.
     pub(crate) first_range: usize,
     /// Number of its ranges.

@@ -7,11 +7,11 @@ use std::{mem, ptr};
 
 use socket2::Socket;
 
-/// Memory for one batch: the longest datagram there is.
+/// Memory for one batch: the length of the longest datagram.
 pub(crate) const BATCH_BYTES_MAX: usize = 65_536;
 /// Maximum number of batches received per system call.
 const CALL_BATCHES: usize = 16;
-/// Size of the control messages: more than the requested number needs.
+/// Size of the control messages, and some to spare.
 const CONTROL_WORDS: usize = 8;
 
 /// Memory for the arguments of system calls.
@@ -32,7 +32,7 @@ unsafe impl Send for Receiver {}
 /// A received batch.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Arrived {
-    /// Total length in bytes.
+    /// Length in bytes of the whole batch.
     pub(crate) bytes: usize,
     /// Length of each frame, except perhaps the last.
     pub(crate) segment_bytes: usize,
@@ -141,6 +141,7 @@ fn segment_bytes(header: &libc::msghdr) -> Option<usize> {
     None
 }
 
+/// Converts an address that the kernel has written; `None` for an unknown family.
 pub(crate) fn address(name: &libc::sockaddr_storage) -> Option<SocketAddr> {
     let name: *const libc::sockaddr_storage = name;
     // SAFETY: the storage is larger than and aligned for every kind of address, valid for any bits,

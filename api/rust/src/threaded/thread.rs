@@ -74,9 +74,8 @@ impl Drop for EndGuard {
 impl<T: Fabric> Thread<T> {
     /// Drives the pipe until the caller leaves.
     ///
-    /// One pass of the loop accepts requests, takes a turn, publishes what it has changed, obeys
-    /// the caller's commands, and rests. It is one function because the compiler keeps the state of
-    /// the loop in registers only there; each step that may be slow is a function of its own.
+    /// Each pass of the loop accepts requests, takes a turn, publishes what the turn has changed,
+    /// carries out the caller's commands, and rests.
     pub(crate) fn run(self) {
         reduce_wakeup_latency();
         let Self { mut engine, shared, mut submission_queue, event_writer, idle, leave_timeout } =
@@ -97,6 +96,7 @@ impl<T: Fabric> Thread<T> {
         let mut unpublished = 0;
         let mut graceful_leave: Option<GracefulLeave> = None;
         loop {
+            // Requests first: the turn that follows sends them.
             let accepted = accept_requests(
                 &mut engine,
                 &mut event_sink,
@@ -105,6 +105,7 @@ impl<T: Fabric> Thread<T> {
                 &mut accepted_counts,
             );
             let progress = engine.turn(|node, event| event_sink.take(node, event));
+            // The caller may have recycled batches for events that had none.
             let caught_up = event_sink.event_writer.flush_held(engine.node_mut());
             shared.publish_barrier(engine.barrier());
             // Publish peers before events that concern them.
@@ -112,6 +113,7 @@ impl<T: Fabric> Thread<T> {
                 shared.publish_peers(engine.peers());
             }
 
+            // A plain load in most passes: the swap would take the cache line from the caller.
             let is_commanded = shared.is_commanded.load(Ordering::Relaxed);
             if is_commanded && shared.is_commanded.swap(false, Ordering::Acquire) {
                 if let Some(on_event) = lock(&shared.on_event).take() {
@@ -125,6 +127,7 @@ impl<T: Fabric> Thread<T> {
                 }
             }
             if let Some(graceful_leave) = graceful_leave {
+                // What was submitted before the leave is still sent.
                 let has_more = deferred.is_some() || !submission_queue.requests.is_empty();
                 if let Some(is_drained) = graceful_leave.step(&mut engine, has_more) {
                     shared.is_drained.store(is_drained, Ordering::Release);
@@ -134,9 +137,12 @@ impl<T: Fabric> Thread<T> {
 
             let is_idle = accepted == 0 && !caught_up && progress.is_idle();
             idle_turn_count = if is_idle { idle_turn_count + 1 } else { 0 };
+            // An idle thread hands over its batch; a busy one goes on filling it while the caller
+            // has others to read.
             if event_sink.event_writer.publish(is_idle) {
                 shared.event_waiter.wake();
             }
+            // Counters take a lock: publish them rarely, and when the thread has become idle.
             unpublished += 1;
             if idle_turn_count == 1 || unpublished >= PUBLISH_EVERY {
                 unpublished = 0;
@@ -148,6 +154,7 @@ impl<T: Fabric> Thread<T> {
             } else if graceful_leave
                 .is_some_and(|graceful_leave| graceful_leave.is_nearly_done(&engine))
             {
+                // Only the acknowledgement delay remains: too short a time to block.
                 std::thread::yield_now();
             } else if awake_turn_count.is_some_and(|limit| idle_turn_count > limit) {
                 // A deferred request waits for frames, as the endpoint does.
