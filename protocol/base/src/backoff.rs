@@ -80,7 +80,7 @@ mod tests {
     #[test]
     fn repeats_with_doubling_interval_up_to_maximum() {
         let mut backoff = Backoff::new(10, 35);
-        assert!(!backoff.take(Mono::from_ns(1_000)), "nothing to say yet");
+        assert!(!backoff.take(Mono::from_ns(1_000)), "nothing to send yet");
         backoff.on_change(Mono::from_ns(100));
         let mut sent = alloc::vec::Vec::new();
         for ns in 100..300 {
@@ -99,11 +99,11 @@ mod tests {
         let begin = |id| {
             let mut backoff = Backoff::with_jitter(10_000, 1_000_000, address(id));
             backoff.on_change(Mono::from_ns(0));
-            assert!(backoff.take(Mono::from_ns(0)), "news waits for nothing");
+            assert!(backoff.take(Mono::from_ns(0)), "a change is sent at once");
             backoff
         };
         let mut backoffs: alloc::vec::Vec<Backoff> = (0..1_000).map(begin).collect();
-        assert_eq!(backoffs[7], begin(7), "always alike");
+        assert_eq!(backoffs[7], begin(7), "deterministic");
         for interval_ns in [10_000, 20_000, 40_000] {
             let mut pauses = alloc::vec::Vec::new();
             for backoff in &mut backoffs {
@@ -118,7 +118,7 @@ mod tests {
                 let even = interval_ns * part as u64 / 1_000;
                 assert!(pause.abs_diff(even) < interval_ns / 16, "{pause}, not about {even}");
             }
-            assert!(pauses[999] <= interval_ns, "no pause is longer than without");
+            assert!(pauses[999] <= interval_ns, "jitter never lengthens an interval");
         }
     }
 

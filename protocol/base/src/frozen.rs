@@ -4,8 +4,8 @@ use alloc::vec::Vec;
 
 use crate::{Address, Instance, Port, Registers, Timestamp};
 
-/// Number of instances of one address that are kept apart on one port. Each takes another restart
-/// of the node before a controller has resolved the first failure.
+/// Maximum number of entries for the instances of one address on one port. A further entry needs a
+/// further restart of the node before a controller has resolved the first failure.
 const INSTANCES_MAX: usize = 8;
 
 /// A frozen link of a node.
@@ -191,7 +191,7 @@ mod tests {
 
     fn entries(frozen: &FrozenLinks) -> Vec<(u32, u32, u64)> {
         let entry = |dead: &Frozen| {
-            let instance = dead.instance.expect("it has said who it is");
+            let instance = dead.instance.expect("its instance is known");
             (dead.number, instance.incarnation.0, dead.commit.as_ns())
         };
         frozen.iter().map(entry).collect()
@@ -202,7 +202,7 @@ mod tests {
         for later in [700, 5] {
             let (mut registers, mut frozen) = fail_in_turn(&[(1, 50), (1, later), (1, later)]);
             assert_eq!(entries(&frozen), [(3, 1, 50)], "{later}");
-            assert!(frozen.resolve(&mut registers, 2).is_none(), "taken in by the next");
+            assert!(frozen.resolve(&mut registers, 2).is_none(), "merged into the next failure");
             assert!(frozen.resolve(&mut registers, 3).is_some());
             assert_eq!(registers.minimum().map(|minimum| minimum.commit.as_ns()), Some(900));
         }

@@ -7,7 +7,8 @@ use crate::{Mono, Now, Port};
 pub enum Verdict {
     /// The machine took what it needed; the driver may reuse the buffer.
     Consumed,
-    /// The frame was malformed, stale or foreign; it is counted and has no other effect.
+    /// The frame was malformed, stale or not for this machine; it is counted, and has no other
+    /// effect.
     Dropped,
     /// The driver must send the frame, as rewritten in place, out of this port, after everything
     /// that was polled or forwarded for that port before (rule D3).

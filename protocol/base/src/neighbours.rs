@@ -40,7 +40,8 @@ struct End {
     flaps: u8,
     /// Consecutive frames with the same `is_agreed`.
     run: u32,
-    /// Whether the last frame showed that both ends agree on the state of the link.
+    /// Whether the last frame showed that both ends agree on the state of the link: such a frame is
+    /// *fresh*, any other *stale*.
     is_agreed: bool,
 }
 
@@ -72,7 +73,7 @@ const STALE_MAX: u32 = 64;
 /// Maximum number of doublings of the required fresh frames, and of the required stale frames.
 const FLAPS_MAX: u8 = 10;
 const STALE_DOUBLED_MAX: u8 = 4;
-/// The flap count is cleared after this many times the required stale frames without a loss.
+/// After this multiple of the required stale frames without a loss, the flap count is cleared.
 const STABLE_RUNS: u32 = 16;
 
 impl Neighbours {
@@ -268,7 +269,7 @@ mod tests {
         assert_eq!(
             neighbours.on_hello(port, instance(5), None, own),
             PeerUpdate::Stale,
-            "said once"
+            "reported once"
         );
         let previous = Instance { incarnation: Incarnation(3), ..own };
         assert_eq!(neighbours.on_hello(port, instance(5), Some(previous), own), PeerUpdate::Stale);
@@ -321,7 +322,7 @@ mod tests {
                         PeerUpdate::Same => is_live[to] = true,
                         PeerUpdate::OneWay => (is_live[to], downs[to]) = (false, downs[to] + 1),
                         PeerUpdate::Stale => {}
-                        PeerUpdate::NewInstance(_) => unreachable!("one life each"),
+                        PeerUpdate::NewInstance(_) => unreachable!("one incarnation each"),
                     }
                 }
             }

@@ -356,7 +356,7 @@ impl Column {
         }
     }
 
-    /// Sets a value. A search is needed only when one of the two lowest rises above the other.
+    /// Sets a value. Searches only if one of the two lowest values rises past the second-lowest.
     #[inline]
     fn set(&mut self, index: usize, value: u64) {
         self.values[index] = value;

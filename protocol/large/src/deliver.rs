@@ -10,7 +10,8 @@ use crate::objects::Invitation;
 use crate::outgoing::Purpose;
 use crate::{Delivery, Event, LargeEndpoint};
 
-/// A parsed control message.
+/// A parsed control message that does not borrow from the endpoint's buffer, so that the buffer can
+/// be released before the message is handled.
 enum Control {
     Escaped,
     Invitation(Invitation),

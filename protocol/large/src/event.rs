@@ -94,9 +94,9 @@ pub enum SendError {
 pub struct Stats {
     /// Payloads whose transfer was started.
     pub objects_sent: u64,
-    /// Payloads that reached all their receivers.
+    /// Payloads that were ordered, because they had reached all their receivers.
     pub objects_ordered: u64,
-    /// Payloads that did not reach all their receivers.
+    /// Payloads that were not ordered, because a receiver failed or this process was excluded.
     pub objects_failed: u64,
     /// Payloads received completely.
     pub objects_received: u64,

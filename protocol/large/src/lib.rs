@@ -33,7 +33,7 @@
 //!
 //! # Invariants
 //! - The guarantees of an endpoint about order, atomicity and reports hold for messages of any size
-//!   (I1 to I8, I12). A delivered payload is complete and unchanged (K).
+//!   (I1 to I8, I12). A delivered payload is complete and unchanged.
 //! - A payload that cannot reach all its receivers is not ordered, and its sender is notified.
 //! - Memory is bounded by [`Config`]; a payload that does not fit a receiver waits at its sender.
 //! - Frames of messages have priority over frames of bulk multicast.

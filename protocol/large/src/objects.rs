@@ -41,7 +41,7 @@ impl LargeEndpoint {
             self.stats.misbehaved += 1;
             return;
         };
-        // An own object that was aborted before its invitation arrived.
+        // This process has aborted its own object since it sent the invitation.
         if from == own && self.outgoing.object_mut(object.group).is_none() {
             return;
         }
@@ -304,6 +304,7 @@ impl LargeEndpoint {
         }
     }
 
+    /// Drops a payload, and allocates its memory to waiting groups. Returns whether it was present.
     pub(crate) fn forget(&mut self, group: u64) -> bool {
         let is_removed = self.incoming.forget(group).is_some();
         self.allocate_memory();
@@ -339,7 +340,7 @@ impl LargeEndpoint {
         memory.or_else(in_group).unwrap_or(&[])
     }
 
-    /// Handles a descriptor. Returns whether its payload is here.
+    /// Handles a descriptor. Returns whether its payload has been received completely.
     pub(crate) fn on_descriptor(&mut self, from: ProcessId, descriptor: LargeObject) -> bool {
         let arrival = self.incoming.arrivals.get_mut(&descriptor.group);
         let Some(arrival) =

@@ -33,7 +33,6 @@ pub(crate) struct Object {
     pub descriptor: LargeObject,
     /// The bytes, until the group takes them.
     pub memory: Vec<u8>,
-    /// The receivers except this process.
     /// The receivers other than this process.
     pub receivers: Vec<ProcessId>,
     /// Whether this process is a receiver, too.

@@ -146,7 +146,9 @@ impl LargeEndpoint {
         sender << SENDER_SHIFT | incarnation << INCARNATION_SHIFT | u64::from(self.outgoing.groups)
     }
 
-    /// Advances all scatterings as far as possible, in the order of submission.
+    /// Advances all scatterings as far as possible, in the order of submission. A scattering is
+    /// started if its payloads do not exceed the limit of payloads in flight, or if none is in
+    /// flight: otherwise one with more payloads than the limit could never start.
     pub(crate) fn advance(&mut self) {
         while let Some((service, group, to)) = self.outgoing.withdrawn.front().copied() {
             if self.withdraw(service, group, to).is_err() {

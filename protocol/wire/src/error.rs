@@ -14,7 +14,7 @@ pub enum DecodeError {
         /// Bytes that are present.
         got: usize,
     },
-    /// The version byte is another one: a foreign packet, or another version.
+    /// Unknown version byte: the packet is of another protocol, or of another version of this one.
     #[error("unknown version {0:#04x}, expected {ours:#04x}", ours = crate::VERSION)]
     Version(u8),
     /// The opcode is not known to this version.

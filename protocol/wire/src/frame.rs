@@ -48,7 +48,8 @@ pub fn parse_header(bytes: &[u8]) -> Result<(&Header, Opcode), DecodeError> {
     Ok((header, opcode))
 }
 
-/// As [`parse_header`], but the payload may be incomplete. Returns the bytes present as well.
+/// As [`parse_header`], but the payload may be incomplete. Also returns the bytes of it that are
+/// present.
 #[inline]
 pub(crate) fn begin(bytes: &[u8]) -> Result<(&Header, Opcode, &[u8]), DecodeError> {
     let truncated = DecodeError::Truncated { part: "header", need: HEADER_LEN, got: bytes.len() };

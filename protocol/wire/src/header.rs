@@ -105,8 +105,9 @@ impl Header {
         header.stamped(promises.barrier, promises, Psn(psn))
     }
 
-    /// Returns the header of a switch's beacon with an acknowledgement for the other end: its
-    /// promises up to `counted` are counted, and bound every commit that this switch advertises.
+    /// Returns the header of a switch's beacon with an acknowledgement for the other end: the
+    /// promises of that end up to `counted` are counted, and bound every commit that this switch
+    /// advertises.
     #[must_use]
     pub fn with_counted(mut self, counted: Timestamp) -> Self {
         self.message_ts = six(counted);

@@ -37,8 +37,8 @@ pub fn seal_with_hops(bytes: &mut [u8], header: Header, payload_len: usize, hops
     complete(bytes, header, (payload_len, payload_len), hops)
 }
 
-/// Seals a frame of whose payload only the first bytes follow the header in `bytes`. Returns the
-/// length of this part.
+/// Seals a frame of which only the header and the first `present_len` bytes of the payload are in
+/// `bytes`. Returns the length of this part.
 #[inline]
 pub(crate) fn complete(
     bytes: &mut [u8],

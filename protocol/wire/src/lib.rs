@@ -96,5 +96,5 @@ pub use run::{AMCAST_LENGTH_BYTES, AmcastPackets, AmcastRun, AmcastRuns};
 pub use slot::{ANY_LINK, Drops, Loss, NO_PATH, SLOT_HEADER_LEN, Slot, SlotPackets, write_packet};
 pub use watchdog::{WATCHDOG_LEN, Watchdog};
 
-/// The version byte of this wire format. Rare at this offset of a foreign packet.
+/// The version byte of this wire format. Rare at this offset in packets of other protocols.
 pub const VERSION: u8 = 0x1b;

@@ -54,7 +54,7 @@ impl<'a> Recall<'a> {
 pub struct Undeliverable {
     /// The receiver of the recall.
     pub to: ProcessId,
-    /// The incarnation of the receiver; 0 if unknown: any.
+    /// The incarnation of the receiver; 0 if unknown, which stands for every incarnation.
     pub incarnation: Incarnation,
     /// The scattering's timestamp; its sender is the frame's source.
     pub timestamp: Timestamp,

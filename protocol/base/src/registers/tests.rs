@@ -97,7 +97,7 @@ fn maximum_timestamp_is_a_valid_promise() {
 fn link_updated_at_deadline_stays_live() {
     let mut registers = Registers::new(1);
     registers.update(Mono::from_ns(7), Port(0), promise(9));
-    registers.expire(Mono::from_ns(7), |_| unreachable!("it was heard just then"));
+    registers.expire(Mono::from_ns(7), |_| unreachable!("it was updated at the deadline"));
     assert_eq!(registers.live_count(), 1);
 }
 
@@ -141,7 +141,7 @@ fn unfed_link_is_live_but_not_in_minimum() {
     assert_eq!(registers.idle_since(Mono::from_ns(0)), None);
     assert!(registers.remove(Port(1)) && !registers.remove(Port(1)));
     assert_eq!(registers.live_count(), 1);
-    assert!(mark(&mut registers, 3, None), "a link that comes back starts anew");
+    assert!(mark(&mut registers, 3, None), "a link that comes back has no old mark");
 }
 
 #[test]

@@ -92,7 +92,7 @@ impl<'a> FcpGrants<'a> {
         })
     }
 
-    /// Returns, for each grant, its timeslot, and its destination and path less the lowest ones.
+    /// Returns, for each grant, its timeslot, and its destination and path minus the lowest ones.
     fn codes(self) -> impl Iterator<Item = (u8, u16, u16)> + 'a {
         let (width, path_bits) = (self.layout.width(), self.layout.path_bits);
         let (mut slots, mut bytes) = (self.layout.slots.get(), self.codes.iter());
