@@ -13,7 +13,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, ensure};
 use onepipe_base::mistake::Mistake;
 
-/// The page that is committed.
+/// The committed page with the results.
 const PAGE: &str = "docs/results/seeded-bugs.md";
 const PAGE_HEAD: &str = "\
 # Seeded bugs
@@ -46,7 +46,8 @@ the rules exhaustively with the mistake ([rules](../../protocol/amcast/tests/rul
 |---|---|---|---:|---:|
 ";
 
-/// Searches for the mistake called `only`; without one, for all mistakes, and writes the page.
+/// Searches for a seed that shows the mistake called `only`. If `only` is `None`, searches for all
+/// mistakes and writes the page.
 pub fn run(root: &Path, only: Option<&str>) -> Result<()> {
     let Some(title) = only else {
         let scattering = rows(root, "onepipe-sim-scenarios", None)?;

@@ -1,6 +1,6 @@
 //! `cargo xtask layers`: which crate may import which, the table of ARCHITECTURE.md as code.
 //!
-//! Dev-dependencies obey the same table, with one widening: a crate of rank 5 may test against
+//! Dev-dependencies obey the same table, with one exception: a crate of rank 5 may test against
 //! others of rank 5 (the API against the switch daemon). The tests of a machine therefore cannot
 //! reach a simulator, a transport or a sibling: tests that need several machines at once
 //! are in `protocol/node` or `sim/scenarios`.
@@ -92,7 +92,7 @@ fn may_import(from: &str, to: &str, is_dev: bool) -> Result<(), &'static str> {
         (TOP, _) => Ok(()),
         _ if lower > upper => Err("it lies above"),
         (WRAPPERS, _) if to != "api/rust" && !from.starts_with(&format!("{to}/")) => {
-            Err("what wraps the API imports `api/rust` alone")
+            Err("a wrapper of the API imports `api/rust` alone")
         }
         (WRAPPERS, _) => Ok(()),
         (PRODUCTS, _) if family(to) == "sim" => Err("what users run does not hold a simulator"),

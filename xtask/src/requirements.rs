@@ -1,8 +1,8 @@
-//! `cargo xtask requirements`: every numbered requirement of `docs/spec` is cited where the code
-//! keeps it and where a test shows it.
+//! `cargo xtask requirements`: every numbered requirement of `docs/spec` is cited by the code that
+//! keeps it and by a test that shows it.
 //!
-//! A requirement is a paragraph that begins with `**R12**`. Code cites it by a comment of its own
-//! line, `//= spec/ordering.md#R12`, above the item or statement that keeps it.
+//! A requirement is a paragraph that begins with `**R12**`. A citation is a comment on a line of
+//! its own, `//= spec/ordering.md#R12`, above the item or statement that keeps the requirement.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

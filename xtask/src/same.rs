@@ -35,7 +35,7 @@ pub fn run(root: &Path, records: bool) -> Result<()> {
     Ok(())
 }
 
-/// Every case whose digest differs, is missing, or is new.
+/// Returns every case whose digest differs, is missing, or is new.
 fn differences(recorded: &str, found: &str) -> Vec<String> {
     let (recorded, found) = (digests(recorded), digests(found));
     let mut findings = Vec::new();
@@ -56,7 +56,7 @@ fn differences(recorded: &str, found: &str) -> Vec<String> {
     findings
 }
 
-/// `case digest` lines; a case's name may contain spaces.
+/// Parses lines of the form `case digest`; a case's name may contain spaces.
 fn digests(text: &str) -> BTreeMap<&str, &str> {
     text.lines().filter_map(|line| line.rsplit_once(' ')).collect()
 }

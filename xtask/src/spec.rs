@@ -38,8 +38,9 @@ pub fn run(root: &Path) -> Result<()> {
     std::fs::create_dir_all(&work).context("making the folder of TLC's states")?;
     let folder = root.join("verify/spec");
     std::fs::copy(folder.join("agreed.tla"), work.join("agreed.tla"))
-        .context("no specification")?;
-    let config = std::fs::read_to_string(folder.join("agreed.cfg")).context("no agreed.cfg")?;
+        .context("cannot copy verify/spec/agreed.tla")?;
+    let config = std::fs::read_to_string(folder.join("agreed.cfg"))
+        .context("cannot read verify/spec/agreed.cfg")?;
     let mut wrong = Vec::new();
     for variant in VARIANTS {
         let own = config.replace("\"nothing\"", &format!("\"{variant}\""));

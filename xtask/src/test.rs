@@ -95,7 +95,7 @@ pub enum Install {
     Nothing,
 }
 
-/// The checked workspace, and the tools at hand.
+/// The checked workspace, and what can be built there.
 struct Checkout {
     root: PathBuf,
     /// Whether the feature `etcd` is built and tested.
@@ -150,7 +150,7 @@ fn run_steps(checkout: &Checkout, steps: &[&Step], counts: &mut Counts) -> Resul
     Ok(())
 }
 
-/// Prints to the stream of the tests' own output, so that the order is kept.
+/// Prints a status line to stdout, like the tests, so that their lines keep their order.
 fn say(line: &str) {
     let mut out = std::io::stdout().lock();
     // The reader may have closed the pipe; the exit status still reports the result.
@@ -210,7 +210,8 @@ fn tests(checkout: &Checkout, counts: &mut Counts, by_hand: &str) -> Result<()> 
     }
     let status = child.wait()?;
     if !status.success() && counts.failed == before {
-        // A program that was killed, or did not build, prints no result line: a failure as well.
+        // A program that was killed or did not build prints no result line, so its failure is not
+        // counted yet.
         counts.failed += 1;
     }
     ensure!(status.success(), "{status}");
@@ -223,7 +224,7 @@ fn succeed(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// The command that a step shows is the command that it runs.
+/// Splits the command that a step shows into the command that it runs.
 fn parse(checkout: &Checkout, by_hand: &str) -> Command {
     let mut words = by_hand.split(' ');
     let mut command = Command::new(words.next().unwrap_or("cargo"));

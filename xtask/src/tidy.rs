@@ -159,6 +159,7 @@ fn check(source: &Source) -> Vec<String> {
     findings
 }
 
+/// Returns the text of a source file or manifest; `None` for any other file.
 fn text_of_interest(root: &Path, path: &str) -> Result<Option<String>> {
     let is_manifest = path.ends_with("/Cargo.toml") && !path.starts_with("verify/fuzz/");
     let is_source = [".rs", ".c", ".h", ".p4", ".py", ".lua"].iter().any(|end| path.ends_with(end));

@@ -73,6 +73,7 @@ struct Case {
     replicas: usize,
     bytes: usize,
     window: u32,
+    /// Length of the measurement.
     time: Duration,
 }
 
@@ -348,6 +349,7 @@ impl<'scope> Workers<'scope> {
                 let is_held = send_limit.send_while(|| submit(machine, now, &message));
                 let progress = mesh_driver.turn(|_, _| {});
                 (samples, seen) = (samples + 1, seen + counts(mesh_driver.machine()).0 as u64);
+                // Waits by time: no doorbell rings when a receiver catches up.
                 match is_held {
                     true => std::thread::sleep(send_limit::POLL_INTERVAL),
                     false => mesh_driver.rest(progress),

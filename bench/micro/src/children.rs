@@ -4,7 +4,7 @@ use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 
-/// Name of the hidden subcommand (or first argument) with which a program that uses this crate must
+/// Name of the hidden subcommand (or first argument) upon which a program that uses this crate must
 /// call [`crate::worker`].
 pub const WORKER: &str = "bench-worker";
 

@@ -219,8 +219,8 @@ fn run(options: &OrderOptions, bytes: usize, side: Side) -> Result<Vec<Outcome>>
     processes::run(&jobs)
 }
 
-/// Checks that the delivery logs of all receivers have a common prefix of maximum length. A lost
-/// message looks like a disagreement, so the error states how many were lost.
+/// Checks that the delivery logs of all receivers agree as far as the shorter of two logs goes. A
+/// lost message looks like a disagreement, so the error states how many were lost.
 fn check_same_order(receivers: &[Outcome]) -> Result<()> {
     let failed: u64 = receivers.iter().map(|outcome| outcome.failed).sum();
     for (at, outcome) in receivers.iter().enumerate() {

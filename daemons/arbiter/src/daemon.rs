@@ -73,7 +73,7 @@ impl ArbiterDaemon {
             Engine::Single(Box::new(drive(arbiter, connect()?, config)))
         } else {
             let workers = config.cores.len() - 1;
-            // So that each worker may have a batch in flight.
+            // Each worker may have a batch in flight.
             let allocator = &mut machine.allocator;
             allocator.return_batches = allocator.return_batches.max(workers.min(16) as u32);
             let control_plane = ControlPlane::new(machine.clone())?;

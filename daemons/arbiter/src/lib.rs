@@ -4,7 +4,7 @@
 //! [`onepipe_arbiter::Arbiter`]; [`ArbiterDaemon`] gives it a socket, a clock and a thread. With
 //! several cores the thread runs the machine [`onepipe_arbiter::ControlPlane`], and each other core
 //! a [`onepipe_arbiter::Worker`], joined by single-producer, single-consumer rings. The grants are
-//! the same.
+//! the same as with one core.
 //!
 //! # Invariants
 //! - The daemon makes no decisions: the machine does.

@@ -61,7 +61,7 @@ impl PipelinedArbiter {
         let mut read = || {
             rings.read(|rings, batch, worker| {
                 let last = dispatcher.last();
-                // First, as the next batch may wait for it.
+                // This comes first, as a later batch may wait for it.
                 if dispatcher.on_batch_allocated(batch, rings) {
                     pool.wake(last);
                 }

@@ -27,7 +27,7 @@ pub struct Report {
     pub takeovers: u64,
     /// Length of a timeslot.
     pub slot_ns: u64,
-    /// How long before it begins a batch is due.
+    /// Time between the due time of a batch and its first timeslot.
     pub lead_ns: u64,
     /// Delay of the last batch after its due time.
     pub lag_ns: u64,

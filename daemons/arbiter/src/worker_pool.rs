@@ -30,7 +30,8 @@ struct Shared {
 }
 
 impl Shared {
-    /// Wakes worker `at`. One that does not run yet will check its queues by itself.
+    /// Wakes worker `at`. A thread that does not run yet needs no wake-up: it begins by checking
+    /// its queues.
     fn wake(&self, at: usize) {
         if let Some(thread) = self.threads[at].get() {
             thread.unpark();

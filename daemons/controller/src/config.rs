@@ -62,7 +62,8 @@ impl Config {
             retransmit_max_ns: 50_000_000,
             restart_ns: 200_000_000,
             ping_timeout_ns: 300_000_000,
-            // The last neighbour may detect a failure by a timeout, the first by the kernel.
+            // One neighbour may learn of a failure by its timeout, long after another has learned
+            // of it from the kernel.
             inexact_after_ns: 3_000_000_000,
             ..onepipe_controller::Config::new(process, controllers)
         };

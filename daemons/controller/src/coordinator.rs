@@ -15,7 +15,7 @@ use onepipe_transport_driver::{Doorbell, DrivenMachine, Idle};
 
 use crate::store_worker::{ElectionTimers, StoreEvent, StoreHandle};
 
-/// After this many further decisions the log is replaced by the last decision of each group.
+/// A log that has grown by this many records is replaced by the last decision of each group.
 const LOG_RECORDS_MAX: usize = 1_000;
 
 /// The configuration of a coordinator daemon.
@@ -109,7 +109,7 @@ impl CoordinatorDaemon {
         Ok(Self { mesh_driver, store_handle: store_handle.map_err(OpenError::Thread)? })
     }
 
-    /// Returns the doorbell that wakes it when it blocks.
+    /// Returns the doorbell that wakes the daemon when it blocks.
     pub fn doorbell(&self) -> Doorbell {
         self.mesh_driver.doorbell()
     }
@@ -144,6 +144,7 @@ struct CoordinatorNode {
     epoch: Option<Epoch>,
     /// Decisions being written, by record number.
     waiting: VecDeque<(RecordId, Decision)>,
+    /// Number of the last record.
     last: u64,
     /// Number of records in the log, as far as this coordinator has seen it grow.
     log_records: usize,

@@ -19,6 +19,7 @@ use crate::{Attachment, Config, Report, StartError};
 
 /// How often the clock is aligned with the system clock, which other processes share.
 const CLOCK_FOLLOW_NS: u64 = 100_000_000;
+
 /// A controller: one thread for the machine, one for the store, one for status requests.
 #[derive(Debug)]
 pub struct ControllerDaemon {
@@ -44,7 +45,7 @@ impl ControllerDaemon {
     where
         S: Store<Error: Error> + Send + 'static,
     {
-        // The thread of the store shall run without scheduling delay, too.
+        // Called before the thread of the store starts, as that thread inherits the settings.
         reduce_wakeup_latency();
         let status_listener = match config.status_listen {
             None => None,
@@ -93,7 +94,7 @@ impl ControllerDaemon {
         self.status_addr
     }
 
-    /// Returns the doorbell that wakes it when it blocks.
+    /// Returns the doorbell that wakes the daemon when it blocks.
     pub fn doorbell(&self) -> Doorbell {
         self.doorbell.clone()
     }
@@ -180,7 +181,7 @@ impl<T: Transport> ControllerLoop<T> {
                 is_isolated |= event == Event::Isolated;
                 on_event(&event);
             });
-            // With a single replica no other one could do better.
+            // A single replica does not resign: no other one could take over.
             if let Some(epoch) = self.driver.machine().epoch()
                 && is_isolated
                 && self.has_others

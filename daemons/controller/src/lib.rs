@@ -1,12 +1,12 @@
 //! The controller of a fabric as a daemon, and the stores of its decisions.
 //!
-//! scattering → send → switch → receive → reorder → deliver continues without it: `[controller]` is
-//! not on the data path, and only recovery from failures waits for it.
+//! Messages pass scattering → send → switch → receive → reorder → deliver without the controller:
+//! only recovery from failures waits for it.
 //!
 //! [`ControllerDaemon`] drives an [`onepipe_controller::Controller`] behind a switch over UDP, or
 //! in shared memory. A second thread, the store worker, owns the store: [`RedbStore`], one file for
 //! the replicas of one machine; or, with the feature `etcd`, `EtcdStore`, for replicas on several
-//! machines. A third one answers `GET /status` ([`Report`]) and `GET /metrics`.
+//! machines. A third thread answers `GET /status` ([`Report`]) and `GET /metrics`.
 //!
 //! [`CoordinatorDaemon`] drives an [`onepipe_amcast::Coordinator`], which names the leaders of
 //! agreed-multicast groups, with a store worker and a store of the same kinds.

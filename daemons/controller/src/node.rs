@@ -1,4 +1,4 @@
-//! The machine in the form that the driver runs.
+//! The controller machine in the form that the driver runs.
 
 use std::collections::VecDeque;
 
@@ -58,8 +58,8 @@ impl Node {
         Some((epoch, id, record))
     }
 
-    /// Returns an equivalent shorter log when the log has grown long; again when it has grown as
-    /// much again.
+    /// Returns an equivalent shorter log each time that the log has grown by [`LOG_RECORDS_MAX`]
+    /// records.
     pub(crate) fn poll_replace(&mut self) -> Option<(Epoch, Vec<Record>)> {
         if self.log_records < LOG_RECORDS_MAX {
             return None;
@@ -151,14 +151,14 @@ impl Machine for Node {
 }
 
 impl DrivenMachine for Node {
-    /// Promises do not bind a controller, and it makes none; but they show that the process is
-    /// alive.
+    /// Records the promises for reports. A controller delivers nothing, so they do not bind it; but
+    /// they show that the process is alive.
     fn handle_promises(&mut self, now: Now, port: Port, promises: Promises) {
         self.record_promises(now, port, promises);
         self.machine.handle_liveness(now, port);
     }
 
-    /// The shared memory of the process is gone.
+    /// The process at this port has left the shared memory.
     fn handle_link_down(&mut self, port: Port) {
         self.is_due = true;
         self.machine.handle_link_down(port);

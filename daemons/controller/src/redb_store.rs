@@ -13,7 +13,7 @@ use redb::{
 
 /// Records by index in the log.
 const LOG: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("onepipe/log");
-/// Numbers by name.
+/// The epoch and the format, by name.
 const NUMBERS: TableDefinition<'_, &str, u64> = TableDefinition::new("onepipe/numbers");
 const EPOCH: &str = "epoch";
 const FORMAT: &str = "format";
@@ -28,7 +28,7 @@ const CACHE_BYTES: usize = 4 << 20;
 #[derive(Debug)]
 pub struct RedbStore {
     path: PathBuf,
-    /// While this replica is active.
+    /// The term of this replica while it is active.
     term: Option<Term>,
 }
 
@@ -50,7 +50,7 @@ pub enum RedbError {
         /// The error of the system.
         source: io::Error,
     },
-    /// Another process is active on it.
+    /// Another process has the lock of the file.
     #[error("{path} is in use by the active controller", path = path.display())]
     Held {
         /// The file.

@@ -46,7 +46,7 @@ pub struct StoreReport {
     pub is_available: bool,
     /// Its last error.
     pub error: Option<String>,
-    /// Time since that changed, in seconds.
+    /// Time since `is_available` changed, in seconds.
     pub since_s: f64,
     /// Failed calls since the start.
     pub failures: u64,
@@ -72,9 +72,9 @@ pub struct MemberReport {
 pub struct BarrierReport {
     /// The port.
     pub port: u16,
-    /// All further messages there are at or above this.
+    /// Lower bound of the timestamps of all messages that follow on this link.
     pub barrier_ns: u64,
-    /// All scatterings that commit later are at or above this.
+    /// Lower bound of the timestamps of all scatterings that commit later.
     pub commit_ns: u64,
     /// Time since the promises arrived.
     pub age_ns: u64,
@@ -98,7 +98,7 @@ pub struct FailureReport {
 pub struct FrozenReport {
     /// Its owner.
     pub owner: String,
-    /// Number that the owner gave to its death.
+    /// Number that the owner gave to this failure of the link.
     pub number: u32,
     /// The peer at its other end, as far as known.
     pub peer: Option<String>,

@@ -108,7 +108,8 @@ impl StoreHandle {
     }
 
     fn send(&self, command: Command) {
-        // The worker ends last.
+        // The worker receives until it gets `Command::End`; if it has panicked, nothing is left to
+        // do.
         let _ = self.commands.send(command);
     }
 }
@@ -151,7 +152,7 @@ impl<S: Store<Error: Error>> StoreWorker<S> {
                 Ok(Command::Append(epoch, id, record)) => self.append(epoch, id, &record),
                 Ok(Command::Replace(epoch, records)) => {
                     let replaced = self.store.replace(epoch, &records);
-                    // The log then stays long.
+                    // If this fails, the log stays long, which is harmless.
                     let _ = self.check(epoch, replaced);
                 }
                 Ok(Command::Resign(epoch)) => {

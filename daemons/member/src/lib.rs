@@ -5,8 +5,8 @@
 //!
 //! # Invariants
 //! - All decisions are the machine's: the order of messages, and which member leads.
-//! - State is not persisted. A member that has stopped counts among the f of its group that may
-//!   crash; it must not return under the same process id.
+//! - State is not persisted. A member that has stopped counts as crashed, of which a group
+//!   tolerates f; it must not return under the same process id.
 
 #![forbid(unsafe_code)]
 

@@ -24,7 +24,7 @@ pub struct Report {
     pub completed: u64,
     /// Messages refused with `Busy`.
     pub busy: u64,
-    /// Packets of a past epoch, or of one that is not known here yet.
+    /// Packets of a past epoch, or of one that the member has not entered yet.
     pub other_epoch: u64,
     /// Proposals received out of order.
     pub gaps: u64,

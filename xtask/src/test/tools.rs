@@ -14,18 +14,18 @@ struct Tool {
     install: &'static [&'static str],
     /// Its purpose, as a verb phrase.
     purpose: &'static str,
-    /// What `--no-install` leaves out without it.
+    /// What happens with `--no-install` if the tool is missing.
     without: Without,
 }
 
-/// What happens with `--no-install` where a tool is missing.
+/// What happens with `--no-install` if a tool is missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Without {
     /// Nothing can be checked.
     Fails,
     /// The feature `etcd` is neither built nor tested.
     Etcd,
-    /// Tests that need it print `SKIPPED`.
+    /// Tests that need the tool print `SKIPPED`.
     Skips,
 }
 
@@ -106,7 +106,7 @@ const TOOLS: &[Tool] = &[
     },
 ];
 
-/// Installs what is missing.
+/// Installs the missing tools; names each first.
 pub fn provide() -> Result<()> {
     let mut knows_packages = false;
     for tool in missing() {
@@ -117,13 +117,13 @@ pub fn provide() -> Result<()> {
         }
         install(tool.install)?;
         let by_hand = tool.install.join(" ");
-        ensure!(is_there(tool.probe), "{by_hand} did not bring `{}`", tool.name);
+        ensure!(is_there(tool.probe), "`{}` is still missing after {by_hand}", tool.name);
     }
     Ok(())
 }
 
-/// Names what is missing and what is left out for it. Returns whether the feature `etcd` can be
-/// built and tested.
+/// Names the missing tools and what is left out without them. Returns whether the feature `etcd`
+/// can be built and tested.
 pub fn forgo() -> Result<bool> {
     report(&missing().collect::<Vec<_>>())
 }

@@ -39,7 +39,7 @@ fn module(file: &str) -> Module {
 struct File<'a> {
     path: &'a str,
     imports: Vec<Vec<String>>,
-    /// Those of its imports that are public again.
+    /// Those of `imports` that the file exports again.
     reexports: Vec<Vec<String>>,
 }
 
@@ -68,7 +68,7 @@ impl<'a> File<'a> {
     }
 }
 
-/// Where the next `use` declaration begins.
+/// Returns where the next `use` declaration begins.
 fn next_use(code: &str) -> Option<usize> {
     let starts = code.match_indices("use ").map(|(at, _)| at);
     starts.into_iter().find(|at| {
@@ -77,7 +77,7 @@ fn next_use(code: &str) -> Option<usize> {
     })
 }
 
-/// The paths of a use tree: `a::{b, c::d}` is `a::b` and `a::c::d`.
+/// Returns the paths of a use tree: `a::{b, c::d}` is `a::b` and `a::c::d`.
 fn expand(tree: &str) -> Vec<Vec<String>> {
     let Some((prefix, rest)) = tree.split_once('{') else {
         let path = tree.split(" as ").next().unwrap_or(tree);
@@ -102,7 +102,7 @@ fn expand(tree: &str) -> Vec<Vec<String>> {
     branches.flat_map(|branch| expand(&format!("{prefix}{branch}"))).collect()
 }
 
-/// Paths in code that begin with `crate::`, `super::` or `self::`.
+/// Returns the paths in code that begin with `crate::`, `super::` or `self::`.
 fn qualified(code: &str) -> Vec<Vec<String>> {
     let is_part = |c: char| c.is_alphanumeric() || c == '_' || c == ':';
     let paths = code.split(move |c: char| !is_part(c)).filter(|path| {
@@ -139,7 +139,7 @@ impl Crate<'_> {
         findings
     }
 
-    /// The module that a path leads to, seen from `from`; `None` when it leaves the crate.
+    /// Returns the module that a path leads to, seen from `from`; `None` when it leaves the crate.
     fn resolve(&self, from: &Module, path: &[String], depth: u32) -> Option<Module> {
         let (mut at, mut rest) = (from.clone(), path);
         match path.first()?.as_str() {

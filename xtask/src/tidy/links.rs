@@ -14,7 +14,7 @@ pub fn check(path: &str, text: &str, paths: &[String]) -> Vec<String> {
         for name in names(line) {
             let ending = format!("/{name}");
             if !paths.iter().any(|path| path == name || path.ends_with(&ending)) {
-                findings.push(format!("{path}:{at}: speaks of {name}, which is not there"));
+                findings.push(format!("{path}:{at}: names {name}, which is not there"));
             }
         }
     }
@@ -87,7 +87,7 @@ mod tests {
         let gone = "links to gone.md, which is not there";
         assert_eq!(found("\n[a](gone.md)"), [format!("docs/glossary.md:2: {gone}")]);
         assert!(found("[a](../docs/wire)")[0].contains("links to ../docs/wire,"));
-        assert!(found("see `wire/src/header.rs`")[0].contains("speaks of wire/src/header.rs"));
+        assert!(found("see `wire/src/header.rs`")[0].contains("names wire/src/header.rs"));
         assert_eq!(found("see `b.rs`").len(), 1, "the end of a path is not the end of a name");
     }
 }

@@ -33,7 +33,7 @@ pub fn check(source: &Source) -> Vec<String> {
         for (name, _) in entries.iter().filter(|(_, entry)| !of_workspace(Some(entry))) {
             findings.push(format!(
                 "{path}: `{name}` takes its version from [workspace.dependencies], \
-                 so that there is one of it and one reason for it"
+                 so that the workspace has one version of it"
             ));
         }
     }
@@ -58,7 +58,7 @@ pub fn reasons(root_manifest: &str, contributing: &str) -> Vec<String> {
     let of_others = dependencies.iter().filter(|(_, entry)| entry.get("path").is_none());
     let without = of_others.filter(|(name, _)| !named.contains(&name.as_str()));
     without
-        .map(|(name, _)| format!("Cargo.toml: `{name}` has no line in CONTRIBUTING.md: why it?"))
+        .map(|(name, _)| format!("Cargo.toml: `{name}` has no line in CONTRIBUTING.md: add one"))
         .collect()
 }
 

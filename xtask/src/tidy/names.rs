@@ -5,7 +5,8 @@ use super::Source;
 const BANNED: &[&str] =
     &["utils", "util", "common", "helpers", "helper", "misc", "manager", "core2", "stuff"];
 
-const REASON: &str = "says nothing about what is inside; name it after the thing (style: Names)";
+const REASON: &str =
+    "says nothing about what is inside; name it after the thing (CONTRIBUTING.md, \"Style\")";
 
 /// Returns files and folders with a banned name.
 pub fn paths(paths: &[String]) -> Vec<String> {

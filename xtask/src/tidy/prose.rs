@@ -62,7 +62,7 @@ fn without_fences(lines: Vec<Line<'_>>) -> Vec<Line<'_>> {
     prose
 }
 
-/// Returns the sentences that begin with a pronoun that stands for nobody in particular.
+/// Returns the sentences that begin with one of [`BARE`].
 pub fn bare_subjects(path: &str, lines: &[Line<'_>]) -> Vec<String> {
     let mut findings = Vec::new();
     for line in lines {
@@ -76,8 +76,8 @@ pub fn bare_subjects(path: &str, lines: &[Line<'_>]) -> Vec<String> {
     findings
 }
 
-/// The first word of each sentence that begins on this line. Questions are headings of the design
-/// documents, and begin as they like.
+/// Returns the first word of each sentence that begins on this line. Questions are exempt: they are
+/// headings of the design documents.
 fn first_words<'a>(line: &Line<'a>) -> impl Iterator<Item = &'a str> {
     let text = line.text.trim_start_matches(['#', '*', '-', '|', ' ', '"']);
     let first = (line.begins_sentence && !line.text.ends_with('?')).then(|| word(text));

@@ -44,6 +44,8 @@ impl Documents<'_> {
             .filter(move |path| path.ends_with(&ending) || path.as_str() == &ending[1..])
     }
 
+    /// Returns whether a document has this heading, given as its text or as `section N`, where N
+    /// begins the heading's text (`3. Recall`).
     fn has_heading(&self, path: &str, heading: &str) -> bool {
         let text = self.texts.iter().find(|(document, _)| document == path).map(|(_, text)| text);
         text.is_some_and(|text| {
@@ -62,7 +64,7 @@ impl Documents<'_> {
     }
 }
 
-/// The names of Markdown, Rust and golden files in a line.
+/// Returns the names of Markdown, Rust and golden files in a line.
 fn file_names(text: &str) -> impl Iterator<Item = &str> {
     let is_part = |c: char| c.is_alphanumeric() || "/._-".contains(c);
     text.split(move |c: char| !is_part(c)).filter_map(|word| {
@@ -73,7 +75,7 @@ fn file_names(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// What a reference names behind the file: `, "Heading"` or ` section N`.
+/// Returns what a reference names after the file: `, "Heading"` or ` section N`.
 fn heading(behind: &str) -> Option<String> {
     let behind = behind.trim_start_matches(['`', ')']);
     if let Some(quoted) = behind.strip_prefix(", \"") {

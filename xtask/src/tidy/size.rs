@@ -13,11 +13,12 @@ use super::Source;
 const LINES_MAX: usize = 500;
 /// The maximum length of a file with its tests, listed or not.
 const LINES_WITH_TESTS_MAX: usize = 800;
-const REMEDY: &str = "divide it along the way of a message";
+const REMEDY: &str = "divide it into the stages that a message passes";
 /// The maximum width of a line, in characters (rustfmt does not wrap strings, comments and macros).
 const WIDTH_MAX: usize = 100;
 
-/// The files that were too long when the rule was introduced, with their length at that time.
+/// The files that are longer than [`LINES_MAX`], with the length that each had when the list was
+/// last changed.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Ratchet {

@@ -1,4 +1,4 @@
-//! A source file, split as far as the rules need it: code, comments, tests.
+//! A source file, divided into code, comments and tests.
 
 use std::ops::Range;
 

@@ -13,7 +13,7 @@ use super::prose::Line;
 
 const FILE: &str = "xtask/vocabulary.toml";
 
-/// The private words, each with its standard term.
+/// The private words, each with its standard term, by where they are refused.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Vocabulary {
@@ -69,7 +69,7 @@ impl Vocabulary {
         for path in paths {
             let parts = path.split(['/', '.']);
             for (word, term) in parts.flat_map(words_of).filter_map(|word| self.name(path, word)) {
-                findings.push(format!("{path}: a file name says not `{word}`, but {term}"));
+                findings.push(format!("{path}: not `{word}` in a file name, but {term}"));
             }
         }
         findings
@@ -111,8 +111,9 @@ fn identifiers(line: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// The words of an identifier or file name, in lower case: parts between underscores, hyphens and
-/// humps. `two_way` and `one_way` are one word each, as in OSPF.
+/// Returns the words of an identifier or file name, in lower case: the parts between underscores
+/// and hyphens, divided before each capital. `two_way` and `one_way` are terms of OSPF, so their
+/// `way` is not returned.
 fn words_of(name: &str) -> impl Iterator<Item = String> {
     let mut words: Vec<String> = Vec::new();
     for part in name.split(['_', '-']).filter(|part| !part.is_empty()) {
@@ -132,7 +133,7 @@ fn words_of(name: &str) -> impl Iterator<Item = String> {
         }
         words.push(word);
     }
-    // In camel case the two halves are pushed separately.
+    // The check above sees whole parts only: `TwoWay` is one part that gives two words.
     while let Some(at) = words
         .windows(2)
         .position(|pair| matches!(pair[0].as_str(), "two" | "one") && pair[1] == "way")
@@ -142,13 +143,14 @@ fn words_of(name: &str) -> impl Iterator<Item = String> {
     words.into_iter()
 }
 
-/// The text without what stands in backticks: identifiers are checked where they are defined.
+/// Returns the text without what stands in backticks: identifiers are checked where they are
+/// defined.
 fn without_code(text: &str) -> String {
     text.split('`').step_by(2).collect::<Vec<_>>().join(" ")
 }
 
-/// Whether `word`, or the words of a phrase, stand in `text` by themselves. A life cycle is no
-/// private word.
+/// Returns whether `word`, or the words of a phrase, stand in `text` by themselves. The `life` of
+/// "life cycle" is no private word.
 fn contains_word(text: &str, word: &str) -> bool {
     let is_part = |c: char| c.is_alphanumeric() || c == '_' || c == '-';
     text.match_indices(word).any(|(at, _)| {

@@ -10,7 +10,7 @@ const MACHINES: &[(&str, &str)] = &[
     ("HashSet", "its order differs between runs: use a flat array or BTreeSet"),
     ("Instant", "time is an input: take `Now`"),
     ("SystemTime", "time is an input: take `Now`"),
-    (".unwrap()", "say why it cannot fail: expect(\"reason\"), or answer with an error"),
+    (".unwrap()", "say why it cannot fail: expect(\"reason\"), or return an error"),
     ("println!", "a machine does not print: use events and counters"),
     ("cfg(sim)", "no machine may depend on the environment that drives it"),
 ];
@@ -44,7 +44,7 @@ pub fn check(source: &Source) -> Vec<String> {
             |word: &&&str| line.split(|c: char| !c.is_alphanumeric()).any(|w| w == **word);
         if let Some(word) = UNFINISHED.iter().find(is_unfinished) {
             findings
-                .push(format!("{}: {word}: finish it, or write it into the issue", location(at)));
+                .push(format!("{}: {word}: finish it, or open an issue", location(at)));
         }
     }
     findings

@@ -100,6 +100,7 @@ struct Run {
 }
 
 impl Run {
+    /// Returns the CPU time per granted timeslot, in ns.
     fn slot_ns(&self) -> f64 {
         self.spent.as_nanos() as f64 / self.counters.slots_granted as f64
     }

@@ -11,7 +11,7 @@ use crate::Detail;
 /// of the Fastpass paper uses 10,000 and 50,000.
 const WARM_UP: u64 = 10_112;
 const COUNTED: u64 = 50_048;
-/// Upper bound of the packets of a trace; limits traces of a thousand endpoints and more.
+/// Maximum number of packets of a trace; it shortens the traces of a thousand endpoints and more.
 const PACKETS: f64 = 16e6;
 /// A working allocator serves all measured transfers within this multiple of the trace.
 const SLOTS_MAX_FACTOR: u64 = 16;

@@ -12,10 +12,10 @@ use crate::Detail;
 /// Minimum gap between two clock reads that counts as a stall.
 const STALL_MIN: Duration = Duration::from_micros(5);
 
-/// Stalls of such threads on all cores, in ns.
+/// Stalls of threads that only read the clock, on all cores, in ns.
 pub(super) struct Jitter {
     times: Histogram<u64>,
-    /// Total measured time, and stalled time.
+    /// Total measured time, and the part of it in stalls.
     all: Duration,
     stalled: Duration,
 }

@@ -52,7 +52,8 @@ impl Load {
         &self.arrivals
     }
 
-    /// Returns the arrival time of each of these transfers, in timeslots.
+    /// Returns the arrival time of each transfer that the last call of [`Load::until`] returned, in
+    /// timeslots.
     pub fn times(&self) -> &[f64] {
         &self.times
     }

@@ -131,7 +131,8 @@ fn completions(options: &ArbiterOptions, nodes: u32, load: f64) -> Result<Vec<De
     if traces == 0 {
         return Ok(Vec::new());
     }
-    // Several cores grant what one core grants that is informed as late, see `workers::run`.
+    // With several cores, requests for a drained flow count `return_batches` batches later (see
+    // `workers::run`). One core with the same setting grants the same timeslots, so one is run.
     let return_batches = (options.cores as u32 - 1).min(16);
     let config = Config { return_batches, ..config(options, nodes) };
     let ours = Completion::measure(kind, traces, || Ok(Allocator::new(config)?))?;
@@ -298,6 +299,7 @@ pub fn arbiter_path(
         for &load in &options.loads {
             let schedules = schedules(nodes, load)?;
             let fabric = Fabric { nodes, rack_nodes: 32, paths: 4, is_strict: false };
+            // Times per packet that others were recoloured to give it a path.
             let mut flips = 0.0;
             harness.measure(
                 &format!("racks={} paths=4 load={load}", nodes.div_ceil(32)),
@@ -353,7 +355,8 @@ fn schedules(nodes: u32, load: f64) -> Result<Vec<Schedule>> {
     Ok(schedules)
 }
 
-/// Returns the time per timeslot over all schedules, in us; results are checked untimed.
+/// Returns the time of assigning paths per timeslot, over all schedules, in us; results are checked
+/// untimed.
 fn colour(
     schedules: &[Schedule],
     fabric: Fabric,
@@ -373,6 +376,7 @@ fn colour(
     Ok(spent.as_secs_f64() * 1e6 / slots)
 }
 
+/// Checks that every packet between racks has a path, and that no link exceeds its share.
 fn check_paths(schedule: &Schedule, fabric: Fabric, routes: &Routes) -> Result<()> {
     let (racks, paths) = (fabric.nodes.div_ceil(fabric.rack_nodes), fabric.paths);
     let share = fabric.rack_nodes.div_ceil(paths);

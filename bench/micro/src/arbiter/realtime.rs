@@ -98,7 +98,8 @@ pub fn arbiter_realtime(
                 "us/slot",
                 Better::Lower,
                 || {
-                    // The kernel's throttling of real-time threads takes its share now.
+                    // The kernel stops real-time threads that run for more than 95 % of a second.
+                    // This pause is long enough that it stops none during the run.
                     std::thread::sleep(Duration::from_secs_f64(options.seconds));
                     stalls
                         .add(&jitter::run(&available[..options.cores.max(1)], options.seconds)?)?;

@@ -9,8 +9,8 @@ use super::{BulkMemory, BulkOptions};
 
 /// Bytes copied at a time.
 const BLOCK_LEN: usize = 1 << 20;
-/// Minimum distance between source and destination working sets, so that objects larger than the
-/// caches are copied from memory.
+/// Maximum length of the source and the destination buffer of a core: far above the size of the
+/// caches, so that large objects are copied from memory.
 const MEMORY_BYTES: usize = 256 << 20;
 /// The fastest of this many runs counts.
 const RUNS: usize = 3;
@@ -28,8 +28,8 @@ fn copies(options: &BulkOptions, processes: u32) -> u32 {
     }
 }
 
-/// Returns the time that all cores together need for these copies, each core within its own memory,
-/// in us.
+/// Returns the time that all cores together need for the copies of an object of `bytes` bytes, each
+/// core within its own memory, in us.
 pub(super) fn copy_time_us(options: &BulkOptions, processes: u32, bytes: usize) -> f64 {
     let copied = bytes.saturating_mul(copies(options, processes) as usize);
     let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());

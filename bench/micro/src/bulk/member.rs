@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 /// small object.
 const YIELD_NS: u64 = 500_000;
 const RENDEZVOUS_TIMEOUT: Duration = Duration::from_secs(20);
+/// Maximum time for which an idle process blocks.
 const WAIT_NS: u64 = 10_000_000;
 
 /// Parameters of one process.
@@ -40,8 +41,8 @@ pub enum BulkMemory {
     Mapped,
 }
 
-/// Timestamps of a process: at the root the start of each round, elsewhere its completion; in ns of
-/// the machine's monotonic clock.
+/// Timestamps of a process, in ns of the machine's monotonic clock: at the root the start of each
+/// round, at a receiver the completion of each round.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Measured {
     pub at_ns: Vec<u64>,
@@ -86,8 +87,9 @@ struct Run {
     end: GroupDriver<SystemClock>,
     expected: Vec<u8>,
     at_ns: Vec<u64>,
-    /// Start of the idle period, and whether it has lasted long enough to block.
+    /// Start of the idle period.
     idle_since: Option<u64>,
+    /// Whether the idle period has lasted [`YIELD_NS`].
     may_block: bool,
 }
 
@@ -172,6 +174,7 @@ impl Run {
         Ok(())
     }
 
+    /// Runs until the group is done, and checks that it has transferred all objects.
     fn finish(
         &mut self,
         mut on_event: impl FnMut(&mut Group<ObjectBytes>, Event<ObjectBytes>),

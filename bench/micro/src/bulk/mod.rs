@@ -22,7 +22,7 @@ use member::{Job, Measured};
 use mpi::{Mpi, Rival};
 use nodes::Nodes;
 
-/// The word behind [`WORKER`] that selects a process of this benchmark.
+/// The argument after [`WORKER`] that selects a process of this benchmark.
 pub(crate) const BULK: &str = "bulk";
 /// Bytes sent in about a second: the number of rounds follows from it.
 const WORK_BYTES: usize = 512 << 20;
@@ -90,7 +90,7 @@ impl BulkOptions {
 }
 
 /// Measures the time until the last of the group has all of an object, with every byte compared,
-/// and that of `MPI_Bcast` of OpenMPI and MPICH, alternately. Installs their Debian packages where
+/// alternately with the time of `MPI_Bcast` of OpenMPI and MPICH. Installs their Debian packages if
 /// they are missing.
 ///
 /// # Errors

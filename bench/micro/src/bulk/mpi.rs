@@ -134,8 +134,8 @@ impl Mpi {
                     command.env("MPIR_CVAR_NOLOCAL", "1");
                 }
                 if let Some(nodes) = nodes {
-                    // Otherwise it finds paths between namespaces of one machine that bypass the
-                    // links.
+                    // Otherwise UCX, MPICH's transport, finds paths between namespaces of one
+                    // machine that bypass the links.
                     command.env("UCX_TLS", "tcp").env("UCX_NET_DEVICES", Nodes::DEVICE);
                     command.args(["-launcher", "ssh", "-launcher-exec"]).arg(nodes.file(AGENT));
                     command.args(["-iface", Nodes::DEVICE, "-hosts", &nodes.hosts(processes)]);
@@ -161,7 +161,8 @@ impl Mpi {
         let output_text = String::from_utf8_lossy(&output.stdout);
         let times: Vec<f64> =
             output_text.lines().filter_map(|line| line.trim().parse::<f64>().ok()).collect();
-        // The exit status does not matter: every round was compared before it was printed.
+        // The exit status does not matter: the program prints a round only after it has compared
+        // the data.
         ensure!(
             times.len() == rounds as usize,
             "{} printed {} of {rounds} rounds: {}",

@@ -113,6 +113,7 @@ impl Nodes {
         tc(&[&of("filter")[..], &what, &["flowid", "1:20"]].concat())
     }
 
+    /// Returns the name of the namespace of node `at`; the bridge follows the last node.
     fn namespace(&self, at: u32) -> String {
         format!("{}{at}", self.prefix)
     }
@@ -121,12 +122,12 @@ impl Nodes {
         Ipv4Addr::new(10, 77, self.subnet, at as u8 + 1)
     }
 
-    /// Returns the address on which a member listens.
+    /// Returns the address on which the member on node `at` listens.
     pub(super) fn member(&self, at: u32) -> SocketAddr {
         (self.ip(at), 4420).into()
     }
 
-    /// Returns the command prefix that runs a command on a node.
+    /// Returns the command prefix that runs a command on node `at`.
     pub(super) fn enter(&self, at: u32) -> [String; 4] {
         ["ip", "netns", "exec", &self.namespace(at)].map(str::to_owned)
     }

@@ -18,6 +18,7 @@ const CHECKPOINT: u64 = 10_000;
 pub(super) struct DeliveryLog {
     pub outcome: Outcome,
     pub joined: Vec<bool>,
+    /// Number of end messages received.
     pub ended: u32,
     /// Whether deliveries must be in ascending order.
     pub is_ordered: bool,

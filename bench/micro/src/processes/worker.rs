@@ -254,6 +254,7 @@ impl<'j, T: Transport> Worker<'j, T> {
         while self.delivery_log.ended == 0 {
             let is_idle = self.turn()?;
             turn_count += 1;
+            // Reading the clock costs as much as an idle poll.
             let is_looked_at = is_idle || turn_count.is_multiple_of(65_536);
             let is_late = is_looked_at && Instant::now() >= deadline;
             ensure!(!is_late, "the end of the pings did not arrive: {}", self.state());

@@ -17,6 +17,7 @@ pub(super) struct Cluster {
     /// Keeps the connections alive between calls, on a thread of its own. Present until dropped.
     runtime: Option<Runtime>,
     members: Vec<Member>,
+    /// Index of the member that calls go to.
     at: usize,
     deadline: Duration,
     attempt_timeout: Duration,
@@ -123,7 +124,7 @@ impl std::fmt::Debug for Cluster {
     }
 }
 
-/// Whether another attempt would get the same error.
+/// Returns whether another attempt would get the same error.
 fn is_final(error: &etcd_client::Error) -> bool {
     use etcd_client::Error;
     // Invalid argument, not found, already exists, permission denied, failed precondition, out of
@@ -137,7 +138,7 @@ fn is_final(error: &etcd_client::Error) -> bool {
     }
 }
 
-/// Whether the requested revision was compacted.
+/// Returns whether the requested revision was compacted.
 pub(super) fn is_compacted(error: &EtcdError) -> bool {
     const OUT_OF_RANGE: i32 = 11;
     let EtcdError::Refused { source: etcd_client::Error::GRpcStatus(status), .. } = error else {
@@ -146,7 +147,7 @@ pub(super) fn is_compacted(error: &EtcdError) -> bool {
     i32::from(status.code()) == OUT_OF_RANGE
 }
 
-/// Whether a lease has expired.
+/// Returns whether a lease has expired.
 pub(super) fn is_expired(error: &EtcdError) -> bool {
     use etcd_client::Error;
     const NOT_FOUND: i32 = 5;

@@ -19,7 +19,7 @@ use cluster::{Answer, Cluster, is_compacted, is_expired};
 pub use config::{EtcdConfig, EtcdError};
 use keys::{Keys, number};
 
-/// How often a transaction that has lost a race is retried. In every race another one succeeds.
+/// How often a transaction that has lost a race to another one is retried.
 const RACES_MAX: u32 = 8;
 /// Records per read.
 const PAGE_RECORDS: i64 = 256;
@@ -33,7 +33,7 @@ pub struct EtcdStore {
     cluster: Cluster,
     keys: Keys,
     lease_ttl_s: i64,
-    /// While this replica is active, as far as it knows.
+    /// The term of this replica while it is active, as far as it knows.
     term: Option<Term>,
 }
 
@@ -291,7 +291,7 @@ impl Store for EtcdStore {
             Ok(Some(term)) => {
                 let epoch = term.epoch;
                 self.term = Some(term);
-                // No key is bound to it any more.
+                // No key is bound to the previous lease any more.
                 if let Some(previous) = previous {
                     self.revoke(previous.lease);
                 }

@@ -80,8 +80,8 @@ impl EtcdStore {
         Err(StoreError::Failed(self.lost_race(reason)))
     }
 
-    /// Removes what an earlier epoch has written partially. Returns the revision after that: later
-    /// appends have a higher one.
+    /// Removes the records of generation `new` and later ones, which an earlier epoch may have
+    /// written partially. Returns the revision of the removal: later appends have a higher one.
     fn clear(&mut self, epoch: Epoch, new: u64) -> Result<i64, StoreError<EtcdError>> {
         let behind = DeleteOptions::new().with_range(self.keys.logs_end());
         let txn = Txn::new()
@@ -94,6 +94,7 @@ impl EtcdStore {
         Ok(answer.header().map_or(0, |header| header.revision()))
     }
 
+    /// Writes all records into generation `new`, in transactions of limited size.
     fn fill(
         &mut self,
         epoch: Epoch,
@@ -121,8 +122,9 @@ impl EtcdStore {
         Ok(())
     }
 
-    /// Makes generation `new` current instead of `old`, if nothing was appended to that one since
-    /// `revision`: an append whose answer was lost may have been late. Returns false if there was.
+    /// Makes generation `new` current in place of `old`, unless a record was appended to `old`
+    /// after `revision`: an append whose answer was lost may take effect late. Returns whether
+    /// `new` is current.
     fn exchange(
         &mut self,
         epoch: Epoch,
@@ -158,7 +160,7 @@ impl EtcdStore {
             return Err(self.mark_deposed());
         }
         self.term_of(epoch)?.generation = current_generation;
-        // An attempt whose answer was lost may have made it current.
+        // An attempt whose answer was lost may have made `new` current.
         Ok(current_generation == new)
     }
 

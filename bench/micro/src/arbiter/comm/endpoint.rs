@@ -7,8 +7,8 @@ use onepipe_wire::{
 
 /// Destinations of an endpoint.
 pub(super) const DESTINATIONS: usize = 4;
-/// Timeslots that it requests for each destination beyond those granted: several batches in all,
-/// and few enough to be encoded in one byte where that form is shorter.
+/// Timeslots requested for each destination beyond the granted ones: several batches in all, and
+/// few enough for the one-byte totals of [`FcpForm::ShortMap`].
 const WANTED: u16 = 120;
 /// Timeslots between two control packets, as in [`onepipe_arbiter::ClientConfig`].
 const SEND_INTERVAL_SLOTS: u64 = 64;
