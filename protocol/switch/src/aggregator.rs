@@ -141,9 +141,9 @@ impl Aggregator {
         registers.freeze(port)
     }
 
-    /// Assumes that the live instance that feeds `port` has promised `commit` or, if lower, the
-    /// highest commit advertised on the outputs that `port` feeds: an instance that has joined
-    /// since then promises no less than that.
+    /// Assumes that the live instance that feeds `port` has promised `commit` or, if that is
+    /// lower, the highest commit advertised on the outputs that `port` feeds: an instance that has
+    /// joined since then promises no less than that.
     pub(crate) fn assume_promised(&mut self, port: Port, commit: Timestamp) {
         let advertised =
             if self.is_upper(port) { self.max_commit_below } else { self.max_commit_advertised };
@@ -185,7 +185,8 @@ impl Aggregator {
         self.unfed.remove(port);
     }
 
-    /// Handles a link that has come up: whether its other end counts what it receives is unknown.
+    /// Handles a link that has come up: whether its other end counts what this switch advertises is
+    /// unknown until it reports so.
     pub(crate) fn await_counted(&mut self, port: Port) {
         let promises = self.advertised[port.index()].filter(|_| !self.unfed.contains(port));
         self.awaited[port.index()] =
@@ -294,11 +295,11 @@ impl Aggregator {
     }
 
     //= spec/failure.md#R14
-    /// Whether no commit above the promises of `port` was advertised on any output that it feeds:
-    /// an instance that promises that much holds each of them at or below its own promise.
+    /// Whether `promises` of `port` are at or above every commit advertised on an output that the
+    /// port feeds. An instance that promises that much holds each of these commits from then on.
     ///
-    /// A switch above advertises no commit while it waits to be counted. Joiners above it are bound
-    /// by its barrier in the same way: they have nothing open.
+    /// Of a switch above, the barrier is compared: it advertises no commit while it waits to be
+    /// counted. Its barrier bounds the joiners above it in the same way: they have nothing open.
     pub(crate) fn has_reached(&self, port: Port, promises: Promises) -> bool {
         match self.is_upper(port) {
             true => self.max_commit_below.is_none_or(|advertised| advertised <= promises.barrier),

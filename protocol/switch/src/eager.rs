@@ -6,18 +6,18 @@ use onepipe_base::Promises;
 /// `poll_transmit`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Eager {
-    /// None: beacons leave at multiples of the interval only. An idle fabric then waits up to an
+    /// No rise: beacons leave at multiples of the interval only. An idle fabric then waits up to an
     /// interval at each hop.
     Never,
-    /// Those by a quarter of a beacon interval or more. All hops send beacons at the same instants,
-    /// No rise: beacons leave at multiples of the interval only. An idle fabric then waits up to an
+    /// Rises by a quarter of a beacon interval or more. All hops send beacons at the same instants,
+    /// so the minimum rises by an interval when the last input of an instant has arrived, and the
     /// rise crosses the whole fabric in one go: an idle fabric waits for half an interval in all,
     /// however deep it is (1Pipe section 7.2). A beacon that has left early is not sent again at
-    /// Rises by a quarter of a beacon interval or more. All hops send beacons at the same instants,
+    /// the next instant. Clock skew makes a round rise in parts, and each part that is large enough
     /// is advertised: an idle testbed of 32 processes carries 1.6 times the frames.
     ByRound,
-    /// Every rise. For links that are fast to send on and slow to wait for. Costs up to a beacon per port
-    /// for every drain, so a driver that sets it drains after a batch of frames, not after each.
+    /// Every rise. For links that are fast to send on and slow to wait for. Costs up to a beacon per
+    /// port for every drain, so a driver that sets it drains after a batch of frames, not after each.
     Always,
 }
 
