@@ -20,7 +20,8 @@ use onepipe_transport_driver::Idle;
 use crate::args::{ServeArgs, address};
 use crate::units::{self, readable};
 
-const BEHIND: &str = "it missed more messages than the other members retain and cannot catch up";
+const BEHIND_MESSAGE: &str =
+    "it missed more messages than the other members retain and cannot catch up";
 
 const MEMBER_EXAMPLES: &str = "\
 Examples:
@@ -71,31 +72,34 @@ pub struct GroupArgs {
 #[derive(Clone, Debug)]
 struct GroupAddresses {
     group: u16,
-    at: Vec<SocketAddr>,
+    addresses: Vec<SocketAddr>,
 }
 
 /// Parses `0=127.0.0.1:4500,127.0.0.1:4501`.
 fn group_addresses(text: &str) -> Result<GroupAddresses> {
-    let Some((group, at)) = text.split_once('=') else {
+    let Some((group, addresses)) = text.split_once('=') else {
         bail!("{text:?}: expected GROUP=ADDRESS,..., for example 0=127.0.0.1:4500,127.0.0.1:4501");
     };
     let group = group.trim().parse().ok().filter(|group| *group < GROUPS_MAX);
     let Some(group) = group else { bail!("{text:?}: groups are numbered from 0 to 63") };
-    Ok(GroupAddresses { group, at: at.split(',').map(address).collect::<Result<_>>()? })
+    Ok(GroupAddresses {
+        group,
+        addresses: addresses.split(',').map(address).collect::<Result<_>>()?,
+    })
 }
 
 impl GroupArgs {
     /// Returns the addresses of all participants.
     pub fn directory(&self) -> Result<Directory> {
         if let Some(path) = &self.groups {
-            return read(path);
+            return read_directory(path);
         }
         let mut directory = Directory::new();
         for group_addresses in &self.group {
-            directory.set_members(group_addresses.group, group_addresses.at.clone());
+            directory.set_members(group_addresses.group, group_addresses.addresses.clone());
         }
         for group_addresses in &self.replicas {
-            directory.set_replicas(group_addresses.group, group_addresses.at.clone());
+            directory.set_replicas(group_addresses.group, group_addresses.addresses.clone());
         }
         directory.set_clients(self.clients.clone());
         directory.set_coordinators(self.coordinators.clone());
@@ -110,7 +114,7 @@ impl GroupArgs {
 }
 
 /// Reads the TOML file of the participants.
-fn read(path: &Path) -> Result<Directory> {
+fn read_directory(path: &Path) -> Result<Directory> {
     let text = std::fs::read_to_string(path);
     let text = text.with_context(|| format!("cannot read {}", path.display()))?;
     Directory::read(&text).with_context(|| format!("in {}", path.display()))
@@ -147,28 +151,28 @@ pub fn run_member(arguments: &MemberArguments) -> Result<ExitCode> {
     print_identity(&report, arguments.listen)?;
     let began = Instant::now();
     let interval = arguments.serve_args.stats_interval.map(Duration::from_nanos);
-    let mut next = interval.map(|interval| began + interval);
-    let (mut before, mut is_behind, mut printed) = (report, false, Ok(()));
+    let mut next_print = interval.map(|interval| began + interval);
+    let (mut before, mut is_behind, mut print_result) = (report, false, Ok(()));
     onepipe_transport_clock::reduce_wakeup_latency();
     while !stop.load(Ordering::Acquire) && !is_behind {
         let progress = daemon.turn(|event| {
             is_behind |= event == MemberEvent::Behind;
-            if let (true, MemberEvent::Leads(epoch)) = (printed.is_ok(), event) {
-                printed = writeln!(stdout(), "leads in epoch {epoch}");
+            if let (true, MemberEvent::Leads(epoch)) = (print_result.is_ok(), event) {
+                print_result = writeln!(stdout(), "leads in epoch {epoch}");
             }
         });
-        if let (Some(at), Some(interval)) = (next, interval)
+        if let (Some(at), Some(interval)) = (next_print, interval)
             && Instant::now() >= at
         {
-            next = Some(at + interval);
+            next_print = Some(at + interval);
             before = print_interval(daemon.report(), &before, began, interval);
         }
         daemon.rest(progress);
     }
-    printed.context("cannot print")?;
+    print_result.context("cannot print")?;
     print_summary(&daemon.report(), began, arguments.serve_args.json)?;
     if is_behind {
-        bail!("{BEHIND}");
+        bail!("{BEHIND_MESSAGE}");
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -193,7 +197,7 @@ impl HostedMember {
     /// Opens the hosted member, if one is configured.
     pub fn open(&self, idle: Idle) -> Result<Option<MemberDaemon>> {
         let (Some(at), Some(groups)) = (self.member, &self.groups) else { return Ok(None) };
-        let directory = read(groups)?;
+        let directory = read_directory(groups)?;
         let options = Options { idle, ..Options::default() };
         let daemon = or_usage_error(MemberDaemon::new(&directory, at, &options))?;
         print_identity(&daemon.report(), at)?;
@@ -218,7 +222,7 @@ pub fn run_alongside<T>(
                 }
             });
             if ended == Ended::Behind {
-                eprintln!("onepipe: the member: {BEHIND}");
+                eprintln!("onepipe: the member: {BEHIND_MESSAGE}");
             }
             member.report()
         });
@@ -319,10 +323,10 @@ pub fn run_coordinator(arguments: &CoordinatorArguments) -> Result<ExitCode> {
     let stop = crate::interrupt::stop_flag(daemon.doorbell(), arguments.exit_on_stdin_eof)?;
     let mut out = stdout();
     writeln!(out, "coordinator at {}", arguments.listen).context("cannot print")?;
-    let mut printed = Ok(());
+    let mut print_result = Ok(());
     daemon.run(&stop, |event| {
-        if printed.is_ok() {
-            printed = print(event);
+        if print_result.is_ok() {
+            print_result = print(event);
         }
     });
     // Closes the store before its file is removed.
@@ -331,7 +335,7 @@ pub fn run_coordinator(arguments: &CoordinatorArguments) -> Result<ExitCode> {
         // The file does not exist if nothing was decided.
         let _ = std::fs::remove_file(&arguments.store);
     }
-    printed.context("cannot print")?;
+    print_result.context("cannot print")?;
     Ok(ExitCode::SUCCESS)
 }
 

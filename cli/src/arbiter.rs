@@ -14,7 +14,7 @@ use onepipe_daemon_arbiter::{ArbiterDaemon, Config, Report};
 use onepipe_transport_driver::Idle;
 
 use crate::args::{ServeArgs, address};
-use crate::status::avoided;
+use crate::status::avoided_text;
 use crate::units::{self, readable, readable_ns};
 
 const EXAMPLES: &str = "\
@@ -91,30 +91,30 @@ enum Cores {
 
 /// Parses a number of cores, or a list of them.
 fn cores(text: &str) -> Result<Cores, String> {
-    let number = |text: &str| match text.parse::<usize>() {
+    let parse_core = |text: &str| match text.parse::<usize>() {
         Ok(core) if core < 1024 => Ok(core),
         _ => Err(format!(
             "{text:?} is not a core: write a number of cores like 2, or a list like 0,2-3"
         )),
     };
     if let Ok(count) = text.parse::<usize>() {
-        let is_some = (1..=64).contains(&count);
-        return if is_some {
+        let is_in_range = (1..=64).contains(&count);
+        return if is_in_range {
             Ok(Cores::Count(count))
         } else {
             Err("expected 1 to 64 cores".to_owned())
         };
     }
-    let mut all = Vec::new();
+    let mut listed = Vec::new();
     for part in text.split(',') {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
-        let (first, last) = (number(first)?, number(last)?);
-        if last < first || (first..=last).any(|core| all.contains(&core)) {
+        let (first, last) = (parse_core(first)?, parse_core(last)?);
+        if last < first || (first..=last).any(|core| listed.contains(&core)) {
             return Err(format!("{part:?} is descending or a duplicate"));
         }
-        all.extend(first..=last);
+        listed.extend(first..=last);
     }
-    Ok(Cores::List(all))
+    Ok(Cores::List(listed))
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -144,7 +144,7 @@ fn check(arguments: &Arguments) {
             endpoints()
         ));
     }
-    for (at, peer) in peers.iter().enumerate() {
+    for (index, peer) in peers.iter().enumerate() {
         if *peer == process {
             crate::usage_error(&format!("--peers names {peer}, which is this arbiter itself"));
         }
@@ -154,7 +154,7 @@ fn check(arguments: &Arguments) {
                 endpoints()
             ));
         }
-        if peers[..at].contains(peer) {
+        if peers[..index].contains(peer) {
             crate::usage_error(&format!("--peers names {peer} twice"));
         }
     }
@@ -181,9 +181,9 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
 
     let began = Instant::now();
     let interval = arguments.serve_args.stats_interval.map(Duration::from_nanos);
-    let mut next = interval.map(|interval| began + interval);
+    let mut next_print = interval.map(|interval| began + interval);
     let mut before = daemon.report();
-    let mut printed = Ok(());
+    let mut print_result = Ok(());
     let mut replaced = None;
     daemon.prepare_thread();
     while !stop.load(Ordering::Acquire) && replaced.is_none() {
@@ -191,19 +191,19 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
             if let ArbiterEvent::Replaced { by } = event {
                 replaced = Some(by);
             }
-            if printed.is_ok() {
-                printed = print(event);
+            if print_result.is_ok() {
+                print_result = print(event);
             }
         });
-        if let (Some(at), Some(interval)) = (next, interval)
+        if let (Some(at), Some(interval)) = (next_print, interval)
             && Instant::now() >= at
         {
-            next = Some(at + interval);
+            next_print = Some(at + interval);
             before = print_interval(&daemon.report(), &before, began, interval);
         }
         daemon.rest(progress);
     }
-    printed.context("cannot print")?;
+    print_result.context("cannot print")?;
     let report = daemon.report();
     print_summary(&report, began, arguments.serve_args.json)?;
     match replaced {
@@ -225,7 +225,7 @@ fn config(arguments: &Arguments) -> Result<Config> {
     machine.allocator.policy = arguments.policy.policy();
     machine.failover.peers = arguments.peers.iter().copied().map(ProcessId).collect();
     machine.failover.takeover_ns = arguments.takeover;
-        // Ten heartbeats fit into the takeover time, so the loss of one is no takeover.
+    // Ten heartbeats fit into the takeover time, so the loss of one is no takeover.
     machine.failover.watchdog_ns = (arguments.takeover / 10).max(1);
     if arguments.secondary {
         machine.failover.role = Role::Secondary;
@@ -287,7 +287,7 @@ fn print_interval(now: &Report, before: &Report, began: Instant, interval: Durat
         rate(now.packets_sent, before.packets_sent),
     );
     if !now.avoided.is_empty() {
-        eprintln!("          avoids {}", avoided(now));
+        eprintln!("          avoids {}", avoided_text(now));
     }
     now.clone()
 }
@@ -315,7 +315,7 @@ fn print_summary(report: &Report, began: Instant, is_json: bool) -> Result<()> {
     )?;
     if report.faults_found > 0 {
         let Report { packets_lost, faults_found, faults_retried, .. } = report;
-        let avoided = avoided(report);
+        let avoided = avoided_text(report);
         writeln!(
             out,
             "{packets_lost} packets reported lost; {faults_found} faults located, \
@@ -324,18 +324,18 @@ fn print_summary(report: &Report, began: Instant, is_json: bool) -> Result<()> {
     }
     if report.packets_unknown > 0 {
         let endpoints = report.endpoints;
-        let many = report.packets_unknown;
+        let packets = report.packets_unknown;
         writeln!(
             out,
-            "{many} packets from processes that are not among its {endpoints} endpoints"
+            "{packets} packets from processes that are not among its {endpoints} endpoints"
         )?;
     }
     if report.packets_mismatched > 0 {
-        let (many, slot_ns) = (report.packets_mismatched, report.slot_ns);
+        let (packets, slot_ns) = (report.packets_mismatched, report.slot_ns);
         let endpoints = report.endpoints;
         writeln!(
             out,
-            "{many} packets from endpoints with other settings than timeslots of {slot_ns} ns \
+            "{packets} packets from endpoints with other settings than timeslots of {slot_ns} ns \
              and {endpoints} endpoints"
         )?;
     }

@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 use onepipe_bench_micro::{
     AmcastOptions, ArbiterOptions, BulkMemory, BulkOptions, CommOptions, EndpointOptions,
-    OrderOptions, PairOptions, Progress as Run, RealtimeOptions, RecoverySimOptions,
+    OrderOptions, PairOptions, Progress as BenchProgress, RealtimeOptions, RecoverySimOptions,
     ReorderOptions, Report, Rule, SimOptions, SwitchOptions, amcast, arbiter_alloc, arbiter_comm,
     arbiter_path, arbiter_realtime, bulk, endpoint, order, pair_reliable, pair_shm, pair_udp,
     recovery_sim, reorder, sim, switch,
@@ -281,7 +281,8 @@ fn recovery_options(arguments: &Arguments) -> crate::demo::recovery::Options {
 /// arm starts from the defaults of its benchmark, and rejects the values that only it cannot use.
 fn measure(name: Name, arguments: &Arguments) -> Result<Report> {
     let mut bar = Progress::new();
-    let show = |run: Run<'_>| bar.show(run.done as f64 / run.total.max(1) as f64, run.case);
+    let show =
+        |run: BenchProgress<'_>| bar.show(run.done as f64 / run.total.max(1) as f64, run.case);
     let is_udp = arguments.transport == Some(Transport::Udp);
     let runs = |default: usize| arguments.runs.map_or(default, |runs| runs as usize);
     match name {

@@ -58,17 +58,17 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         writeln!(out, "status at http://{addr}/status").context("cannot print")?;
     }
     out.flush().context("cannot print")?;
-    let mut printed = Ok(());
+    let mut print_result = Ok(());
     daemon.run(&stop, |event| {
-        if printed.is_ok() {
-            printed = print(event);
+        if print_result.is_ok() {
+            print_result = print(event);
         }
     });
     if let (StoreChoice::File(path), true) = (&settings.store, arguments.remove_store) {
         // The file does not exist if nothing was decided.
         let _ = std::fs::remove_file(path);
     }
-    printed.context("cannot print")?;
+    print_result.context("cannot print")?;
     Ok(ExitCode::SUCCESS)
 }
 

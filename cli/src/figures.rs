@@ -59,30 +59,30 @@ struct Json<'a> {
 }
 
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
-    let chosen = choose(&arguments.ids);
+    let experiments = choose(&arguments.ids);
     let is_cancelled = Arc::new(AtomicBool::new(false));
     let cancel = Arc::clone(&is_cancelled);
     interrupt::on_interrupt(move || cancel.store(true, Ordering::Relaxed))?;
     let began = Instant::now();
     let mut record = Record::open(&arguments.out, arguments.any_build)?;
-    let tasks: Vec<Task> = chosen
+    let tasks: Vec<Task> = experiments
         .iter()
-        .flat_map(|figure| figure.cases(arguments.quick))
+        .flat_map(|experiment| experiment.cases(arguments.quick))
         .map(|(_, _, task)| task)
         .collect();
     let cores = || std::thread::available_parallelism().map_or(1, usize::from);
     let jobs = arguments.jobs.map_or_else(cores, usize::from);
     let mut bar = Progress::new();
-    record.complete(&tasks, jobs, &is_cancelled, |now| {
-        let what = format!("{} of {} runs", now.done, now.of);
-        bar.show(now.done as f64 / now.of.max(1) as f64, &what);
+    record.complete(&tasks, jobs, &is_cancelled, |progress| {
+        let what = format!("{} of {} runs", progress.done, progress.of);
+        bar.show(progress.done as f64 / progress.of.max(1) as f64, &what);
     })?;
     drop(bar);
     if is_cancelled.load(Ordering::Relaxed) {
         eprintln!("onepipe: interrupted; the same command resumes from here");
         return Ok(ExitCode::from(interrupt::EXIT_STATUS));
     }
-    let figures: Vec<Figure> = chosen
+    let figures: Vec<Figure> = experiments
         .into_iter()
         .map(|experiment| {
             let (measured, errors) = record.measured(&experiment, arguments.quick);
@@ -95,16 +95,16 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
 
 /// Returns the requested figures; exits with a usage error for an unknown id.
 fn choose(ids: &[String]) -> Vec<Experiment> {
-    let mut known = all();
-    let names: Vec<&str> = known.iter().map(|figure| figure.id).collect();
-    if let Some(unknown) = ids.iter().find(|id| *id != "all" && !names.contains(&id.as_str())) {
+    let mut experiments = all();
+    let known_ids: Vec<&str> = experiments.iter().map(|experiment| experiment.id).collect();
+    if let Some(unknown) = ids.iter().find(|id| *id != "all" && !known_ids.contains(&id.as_str())) {
         usage_error(&format!(
             "there is no figure {unknown:?}; there are: {}, all",
-            names.join(", ")
+            known_ids.join(", ")
         ));
     }
-    known.retain(|figure| ids.iter().any(|id| id == "all" || id == figure.id));
-    known
+    experiments.retain(|experiment| ids.iter().any(|id| id == "all" || id == experiment.id));
+    experiments
 }
 
 /// Prints the result. The exit status is 1 only if a run failed: a claim that does not hold is a

@@ -20,19 +20,19 @@ pub fn on_interrupt(handler: impl FnMut() + Send + 'static) -> Result<()> {
 /// `exit_on_stdin_eof` also when standard input ends.
 pub fn stop_flag(doorbell: Doorbell, exit_on_stdin_eof: bool) -> Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
-    let stop_running = {
+    let request_stop = {
         let stop = Arc::clone(&stop);
         move || {
             stop.store(true, Ordering::Release);
             doorbell.ring();
         }
     };
-    on_interrupt(stop_running.clone())?;
+    on_interrupt(request_stop.clone())?;
     if exit_on_stdin_eof {
         std::thread::spawn(move || {
             // An error ends the input as well.
             let _ = std::io::stdin().lock().read_to_end(&mut Vec::new());
-            stop_running();
+            request_stop();
         });
     }
     Ok(stop)

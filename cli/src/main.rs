@@ -111,15 +111,15 @@ fn main() -> ExitCode {
 
 /// Prints an error with its causes. Returns the exit status.
 fn report_error(error: anyhow::Error) -> ExitCode {
-    let is_pipe = |cause: &std::io::Error| cause.kind() == std::io::ErrorKind::BrokenPipe;
+    let is_broken_pipe = |cause: &std::io::Error| cause.kind() == std::io::ErrorKind::BrokenPipe;
     // Ignore a closed pipe, as in `onepipe ... | head`.
-    if !error.chain().any(|cause| cause.downcast_ref().is_some_and(is_pipe)) {
+    if !error.chain().any(|cause| cause.downcast_ref().is_some_and(is_broken_pipe)) {
         eprintln!("onepipe: {error:#}");
     }
     ExitCode::FAILURE
 }
 
 /// Exits with the usage of the command and exit status 2, for contradictory arguments.
-fn usage_error(what: &str) -> ! {
-    Arguments::command().error(clap::error::ErrorKind::ArgumentConflict, what).exit()
+fn usage_error(message: &str) -> ! {
+    Arguments::command().error(clap::error::ErrorKind::ArgumentConflict, message).exit()
 }

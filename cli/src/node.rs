@@ -109,8 +109,8 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     }
     let mut membership = Membership::Member;
     run_loop(&mut pipe, &inputs, arguments, &mut membership)?;
-    let left = pipe.leave();
-    print(&mut pipe, &mut membership)?;
+    let leave_result = pipe.leave();
+    handle_events(&mut pipe, &mut membership)?;
     if let Membership::Excluded(at, _) | Membership::Recovered(at) = membership {
         bail!(
             "this process was declared failed at {} ns: it was unresponsive for too long, or another one \
@@ -118,7 +118,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
             at.as_ns()
         );
     }
-    left.context("left before the outcome of every message was known")?;
+    leave_result.context("left before the outcome of every message was known")?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -128,8 +128,8 @@ fn join(arguments: &Arguments) -> Result<Pipe> {
         builder = builder.process(process);
     }
     let is_network = arguments.udp.is_some() || arguments.overlay.is_some();
-    let default = if is_network { 1024 } else { 64 };
-    builder = builder.processes(arguments.processes.unwrap_or(default));
+    let default_processes = if is_network { 1024 } else { 64 };
+    builder = builder.processes(arguments.processes.unwrap_or(default_processes));
     builder = match (&arguments.udp, &arguments.overlay) {
         (Some(switch), _) => builder.udp(switch),
         (_, Some(aggregator)) => builder.overlay(aggregator),
@@ -175,7 +175,7 @@ fn run_loop(
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return Ok(()),
         }
-        print(pipe, membership)?;
+        handle_events(pipe, membership)?;
     }
     Ok(())
 }
@@ -189,15 +189,15 @@ fn scatter(pipe: &mut Pipe, line: &str, is_reliable: bool) -> Result<()> {
     let destinations = destinations(pipe, to)?;
     let payload = text.as_bytes();
     let messages: Vec<_> = destinations.iter().map(|to| Message { to: *to, payload }).collect();
-    let sent = match is_reliable {
+    let scattered = match is_reliable {
         true => pipe.scatter_reliably_wait(&messages, SEND_TIMEOUT),
         false => pipe.scatter_wait(&messages, SEND_TIMEOUT),
     };
-    match sent {
+    match scattered {
         Err(error @ SendError::BufferFull { .. }) => {
             Err(error).context("the send buffer is full: earlier messages are not acknowledged")
         }
-        sent => sent.map(|_| ()).with_context(|| format!("cannot send {line:?}")),
+        scattered => scattered.map(|_| ()).with_context(|| format!("cannot send {line:?}")),
     }
 }
 
@@ -210,13 +210,13 @@ fn destinations(pipe: &Pipe, to: &str) -> Result<Vec<ProcessId>> {
         all.push(pipe.process());
         return Ok(all);
     }
-    let read = |word: &str| word.parse().map(ProcessId);
-    let destinations = to.split(',').map(read).collect::<Result<_, _>>();
+    let parse = |word: &str| word.parse().map(ProcessId);
+    let destinations = to.split(',').map(parse).collect::<Result<_, _>>();
     destinations.with_context(|| format!("{to:?} is not a list of processes: write `0,2 text`"))
 }
 
 /// Prints the pending deliveries and failures, and updates the membership.
-fn print(pipe: &mut Pipe, membership: &mut Membership) -> Result<()> {
+fn handle_events(pipe: &mut Pipe, membership: &mut Membership) -> Result<()> {
     let mut out = stdout().lock();
     let mut result = Ok(());
     pipe.poll(|event| match event {

@@ -21,8 +21,8 @@ impl Progress {
         Self { began: Instant::now(), bar: None }
     }
 
-/// Shows the fraction that is done, 0 to 1, and what is being done.
-    pub fn show(&mut self, part: f64, what: &str) {
+    /// Shows the fraction that is done, 0 to 1, and what is being done.
+    pub fn show(&mut self, fraction: f64, message: &str) {
         if self.began.elapsed() < SHOW_AFTER {
             return;
         }
@@ -34,12 +34,12 @@ impl Progress {
             }
             bar
         });
-        bar.set_message(what.to_string());
-        bar.set_position((part * STEPS as f64) as u64);
+        bar.set_message(message.to_string());
+        bar.set_position((fraction * STEPS as f64) as u64);
     }
 
     /// Shows what has been done, where the total is unknown.
-    pub fn show_count(&mut self, what: impl FnOnce() -> String) {
+    pub fn show_count(&mut self, message: impl FnOnce() -> String) {
         if self.began.elapsed() < SHOW_AFTER {
             return;
         }
@@ -50,7 +50,7 @@ impl Progress {
             }
             bar
         });
-        bar.set_message(what());
+        bar.set_message(message());
         bar.tick();
     }
 }

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::controller::{STATUS_LISTEN, address};
 
-pub use arbiter::avoided;
+pub use arbiter::avoided_text;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -83,7 +83,7 @@ struct Responses {
 /// Queries all addresses and prints the reports.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let responses: Vec<Response> = arguments.from.iter().map(|from| query(from)).collect();
-    let any_reached = responses.iter().any(|response| response.report.is_some());
+    let is_any_reachable = responses.iter().any(|response| response.report.is_some());
     let mut out = stdout().lock();
     if arguments.json {
         let is_arbiter =
@@ -100,7 +100,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
             write!(out, "{}\n{text}\n", response.from).context("cannot print")?;
         }
     }
-    Ok(if any_reached { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if is_any_reachable { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 fn query(from: &str) -> Response {
@@ -130,11 +130,11 @@ fn fetch(from: SocketAddr) -> Result<StatusReport> {
 /// Formats the report of a controller as a table.
 fn table(report: &Report) -> String {
     let mut lines = vec![
-        ("replica", replica(report)),
+        ("replica", replica_text(report)),
         ("attached", report.attachment.clone()),
-        ("store", store(report)),
-        ("neighbours", list(&report.attachments)),
-        ("members", members(report)),
+        ("store", store_text(report)),
+        ("neighbours", join_or_none(&report.attachments)),
+        ("members", members_text(report)),
     ];
     let barriers = report.barriers.iter().map(|link| {
         let (barrier, commit, age) = (link.barrier_ns, link.commit_ns, ms(link.age_ns));
@@ -148,18 +148,18 @@ fn table(report: &Report) -> String {
             format!("{name} incarnation {incarnation}: {state}, {} links up", member.links_up),
         )
     }));
-    lines.extend(report.open.iter().map(|failure| ("recovering", failed(failure))));
+    lines.extend(report.open.iter().map(|failure| ("recovering", failure_text(failure))));
     lines.extend(report.frozen.iter().map(|link| {
         let peer = link.peer.as_deref().unwrap_or("an unknown peer");
         ("frozen", format!("{}, towards {peer}: commits {} ns", link.owner, link.commit_ns))
     }));
     lines.push(("failures", report.failures.len().to_string()));
     let shown = report.failures.iter().rev().take(FAILURES_SHOWN);
-    lines.extend(shown.map(|failure| ("failed", failed(failure))));
-    lines.iter().map(|(what, text)| format!("  {what:<11} {text}\n")).collect()
+    lines.extend(shown.map(|failure| ("failed", failure_text(failure))));
+    lines.iter().map(|(label, text)| format!("  {label:<11} {text}\n")).collect()
 }
 
-fn replica(report: &Report) -> String {
+fn replica_text(report: &Report) -> String {
     let role = match report.epoch {
         Some(epoch) => format!("active in epoch {epoch}"),
         None => "standby".to_owned(),
@@ -170,7 +170,7 @@ fn replica(report: &Report) -> String {
     )
 }
 
-fn store(report: &Report) -> String {
+fn store_text(report: &Report) -> String {
     let store = &report.store;
     let waiting = match store.records_waiting {
         0 => String::new(),
@@ -185,21 +185,21 @@ fn store(report: &Report) -> String {
     }
 }
 
-fn members(report: &Report) -> String {
+fn members_text(report: &Report) -> String {
     let count = |state: &str| report.members.iter().filter(|member| member.state == state).count();
     let states = ["up", "joining", "suspected", "failed"];
     let counts = states.iter().map(|state| (count(state), state)).filter(|(count, _)| *count > 0);
     let counts: Vec<String> = counts.map(|(count, state)| format!("{count} {state}")).collect();
-    list(&counts)
+    join_or_none(&counts)
 }
 
-fn failed(failure: &FailureReport) -> String {
+fn failure_text(failure: &FailureReport) -> String {
     let (name, incarnation, at) = (&failure.name, failure.incarnation, failure.failed_at_ns);
     let qualifier = if failure.is_exact { "" } else { " (approximately)" };
     format!("{name} incarnation {incarnation} at {at} ns{qualifier}")
 }
 
-fn list(items: &[String]) -> String {
+fn join_or_none(items: &[String]) -> String {
     if items.is_empty() { "none".to_owned() } else { items.join(", ") }
 }
 

@@ -184,17 +184,17 @@ fn run_switch(
     let began = Instant::now();
     let interval = serve_args.stats_interval.map(Duration::from_nanos);
     let mut before = Counters::default();
-    let mut next = interval.map(|interval| began + interval);
+    let mut next_print = interval.map(|interval| began + interval);
     let mut warnings = Warnings::default();
     onepipe_transport_clock::reduce_wakeup_latency();
     while !stop.load(Ordering::Acquire) {
         schedule.apply_due(&mut switch, began)?;
         let progress = switch.turn(|_| {});
-        warnings.update(&switch);
-        if let (Some(at), Some(interval)) = (next, interval)
+        warnings.print_new(&switch);
+        if let (Some(at), Some(interval)) = (next_print, interval)
             && Instant::now() >= at
         {
-            next = Some(at + interval);
+            next_print = Some(at + interval);
             before = print_interval(&switch, began, before);
         }
         switch.rest(progress);
@@ -283,7 +283,7 @@ struct Warnings {
 
 impl Warnings {
     /// Prints new warnings: a neighbour itself cannot find out why it gets no answer.
-    fn update(&mut self, switch: &SoftwareSwitch) {
+    fn print_new(&mut self, switch: &SoftwareSwitch) {
         let stats = switch.stats();
         if let (Some(neighbour), false) = (stats.last_rejected, self.warned_no_port) {
             self.warned_no_port = true;
@@ -295,9 +295,9 @@ impl Warnings {
         }
         if let (Some(process), false) = (stats.process_out_of_range, self.warned_out_of_range) {
             self.warned_out_of_range = true;
-            let (process, most) = (process.0, switch.processes_max());
+            let (process, processes_max) = (process.0, switch.processes_max());
             eprintln!(
-                "onepipe: process {process} is not served: ids must be below --processes {most}; \
+                "onepipe: process {process} is not served: ids must be below --processes {processes_max}; \
                  not reported again"
             );
         }

@@ -77,11 +77,11 @@ pub fn rate(text: &str) -> Result<f64> {
 
 /// Parses a bit rate like `500k`, `100M` or `1G`. Returns bit/s.
 pub fn bits_per_s(text: &str) -> Result<u64> {
-    let read = match text.strip_suffix('G') {
+    let parsed = match text.strip_suffix('G') {
         Some(number) => number.parse::<f64>().ok().map(|number| number * 1e9),
         None => rate(text).ok(),
     };
-    match read {
+    match parsed {
         Some(bits) if (1e3..=1e12).contains(&bits) => Ok(bits as u64),
         _ => bail!("{text:?} is not a bit rate from 1k to 1000G: write for example 100M or 1G"),
     }

@@ -81,8 +81,8 @@ impl ControlConnection {
         Self { stream: BufReader::new(stream) }
     }
 
-    pub fn send(&self, what: &impl Serialize) -> Result<()> {
-        let mut line = serde_json::to_vec(what)?;
+    pub fn send(&self, message: &impl Serialize) -> Result<()> {
+        let mut line = serde_json::to_vec(message)?;
         line.push(b'\n');
         self.stream.get_ref().write_all(&line).context("connection lost")
     }

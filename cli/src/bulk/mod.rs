@@ -116,7 +116,7 @@ impl Schedule {
 
 /// Parses the name of a transport.
 fn carrier(name: &str) -> Result<Carrier, String> {
-    let names = || Carrier::ALL.iter().map(|it| it.name()).collect::<Vec<_>>().join(", ");
+    let names = || Carrier::ALL.iter().map(|carrier| carrier.name()).collect::<Vec<_>>().join(", ");
     Carrier::by_name(name).ok_or_else(|| format!("expected one of {}", names()))
 }
 

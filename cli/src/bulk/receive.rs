@@ -28,9 +28,11 @@ pub fn run(arguments: &RecvArguments) -> Result<ExitCode> {
     loop {
         // Nothing is to be done at the deadline: listening continues.
         let deadline = Instant::now() + Duration::from_secs(3600);
-        let Some(guest) = listener.accept_app(deadline).context("cannot listen")? else { continue };
-        let sender = guest.peer_addr().map(|address| address.to_string()).unwrap_or_default();
-        match receive(arguments, &listener, ControlConnection::new(guest)) {
+        let Some(connection) = listener.accept_app(deadline).context("cannot listen")? else {
+            continue;
+        };
+        let sender = connection.peer_addr().map(|address| address.to_string()).unwrap_or_default();
+        match receive(arguments, &listener, ControlConnection::new(connection)) {
             Ok(received) => {
                 print_report(arguments, &received, &sender)?;
                 if !arguments.forever {
@@ -131,8 +133,8 @@ fn receive_round(
             });
         }
         Err(error) => {
-            let what = format!("{}", target.written_path.display());
-            return Err(ReceiveError::Final(anyhow::Error::from(error).context(what)));
+            let path = format!("{}", target.written_path.display());
+            return Err(ReceiveError::Final(anyhow::Error::from(error).context(path)));
         }
     };
     // This receiver has all bytes; the sender finds out about the others.
@@ -165,12 +167,12 @@ fn print_report(arguments: &RecvArguments, received: &Received, sender: &str) ->
         });
         return writeln!(out, "{line}").context("cannot print");
     }
-    let rest = match report.from {
+    let resumed = match report.from {
         0 => String::new(),
         from => format!(", {from} of them received earlier"),
     };
     writeln!(out, "{digest}  {}", path.display())?;
-    writeln!(out, "{} bytes in {seconds:.2} s{rest}", report.bytes).context("cannot print")
+    writeln!(out, "{} bytes in {seconds:.2} s{resumed}", report.bytes).context("cannot print")
 }
 
 /// Destination of a file: bytes go to a partial file, which is renamed when it is complete.
@@ -191,19 +193,20 @@ impl Target {
         if *version != VERSION {
             bail!("the sender uses protocol version {version}, this receiver {VERSION}");
         }
-        let is_plain = Path::new(name).file_name().is_some_and(|plain| plain == name.as_str());
-        if !is_plain {
+        let is_file_name =
+            Path::new(name).file_name().is_some_and(|last_part| last_part == name.as_str());
+        if !is_file_name {
             bail!("{name:?} is not a valid file name");
         }
         let out = &arguments.out;
         let path = if out.is_dir() { out.join(name) } else { out.clone() };
-        let found = fs::metadata(&path).ok();
-        if found.as_ref().is_some_and(|found| !found.is_file()) {
+        let existing = fs::metadata(&path).ok();
+        if existing.as_ref().is_some_and(|existing| !existing.is_file()) {
             let open = File::options().write(true).open(&path);
             let file = open.with_context(|| format!("cannot open {}", path.display()))?;
             return Ok(Self { file, written_path: path.clone(), path, resume_at: 0 });
         }
-        if found.is_some() && !arguments.force {
+        if existing.is_some() && !arguments.force {
             bail!("{} already exists (--force replaces it)", path.display());
         }
         // The note is the offer of which the partial file holds the beginning.
@@ -211,10 +214,10 @@ impl Target {
         let open =
             File::options().read(true).write(true).create(true).truncate(false).open(&written_path);
         let file = open.with_context(|| format!("cannot open {}", written_path.display()))?;
-        let known: Option<Offer> =
-            fs::read(&note).ok().and_then(|known| serde_json::from_slice(&known).ok());
-        let is_same = known.is_some_and(|known| {
-            (known.bytes, known.changed_ns) == (offer.bytes, offer.changed_ns)
+        let noted_offer: Option<Offer> =
+            fs::read(&note).ok().and_then(|noted_offer| serde_json::from_slice(&noted_offer).ok());
+        let is_same = noted_offer.is_some_and(|noted_offer| {
+            (noted_offer.bytes, noted_offer.changed_ns) == (offer.bytes, offer.changed_ns)
         });
         let resume_at = if is_same { file.metadata()?.len().min(*bytes) } else { 0 };
         file.set_len(resume_at)
@@ -251,9 +254,9 @@ impl Target {
 }
 
 /// Returns a path beside `path` with the suffix `.onepipe-…`.
-fn sibling_path(path: &Path, what: &str) -> PathBuf {
+fn sibling_path(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.file_name().unwrap_or_default().to_os_string();
-    name.push(format!(".onepipe-{what}"));
+    name.push(format!(".onepipe-{suffix}"));
     path.with_file_name(name)
 }
 

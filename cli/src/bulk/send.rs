@@ -51,26 +51,26 @@ impl Receiver {
 /// Sends a file in as many rounds as needed: a receiver that fails is left out of the next round.
 pub fn run(arguments: &SendArguments) -> Result<ExitCode> {
     super::end_on_interrupt()?;
-    let what = || format!("cannot read {}", arguments.file.display());
-    let found = std::fs::metadata(&arguments.file).with_context(what)?;
-    if !found.is_file() {
+    let context = || format!("cannot read {}", arguments.file.display());
+    let metadata = std::fs::metadata(&arguments.file).with_context(context)?;
+    if !metadata.is_file() {
         bail!("{} is not a regular file", arguments.file.display());
     }
     let name = arguments.file.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let changed = found.modified().ok().and_then(|at| at.duration_since(UNIX_EPOCH).ok());
+    let changed = metadata.modified().ok().and_then(|at| at.duration_since(UNIX_EPOCH).ok());
     let offer = Offer {
         version: VERSION,
         name,
-        bytes: found.len(),
+        bytes: metadata.len(),
         changed_ns: changed.map_or(0, |since| since.as_nanos() as u64),
         chunk_len: arguments.chunk.clamp(1, u32::MAX as usize) as u64,
     };
-    let mut all: Vec<Receiver> = Vec::new();
+    let mut receivers: Vec<Receiver> = Vec::new();
     for address in &arguments.to {
-        if all.iter().any(|known| known.address == *address) {
+        if receivers.iter().any(|known| known.address == *address) {
             crate::usage_error(&format!("{address} is named twice"));
         }
-        all.push(Receiver { address: *address, state: State::Missing(None) });
+        receivers.push(Receiver { address: *address, state: State::Missing(None) });
     }
     let began = Instant::now();
     let mut bar = Progress::new();
@@ -78,11 +78,12 @@ pub fn run(arguments: &SendArguments) -> Result<ExitCode> {
     let mut unreachable_since = None;
     // Complete receivers and common offset after the last round, and the rounds since these grew.
     let (mut reached, mut stalled_rounds) = ((0, 0), 0);
-    while all.iter().any(Receiver::is_missing) && stalled_rounds < ROUNDS_WITHOUT_PROGRESS_MAX {
-        let mut peers = send_offers(&mut all, &offer);
+    while receivers.iter().any(Receiver::is_missing) && stalled_rounds < ROUNDS_WITHOUT_PROGRESS_MAX
+    {
+        let mut peers = send_offers(&mut receivers, &offer);
         if peers.is_empty() {
             let since = *unreachable_since.get_or_insert_with(Instant::now);
-            let is_missing = all.iter().any(Receiver::is_missing);
+            let is_missing = receivers.iter().any(Receiver::is_missing);
             if !is_missing || since.elapsed() >= Duration::from_nanos(arguments.connect_timeout) {
                 break;
             }
@@ -90,28 +91,28 @@ pub fn run(arguments: &SendArguments) -> Result<ExitCode> {
             continue;
         }
         unreachable_since = None;
-    // Blocks are relayed in one order to all, so a round begins where the last receiver stopped.
+        // Blocks are relayed in one order to all, so a round begins where the last receiver stopped.
         let from = peers.iter().map(|peer| peer.resume_at).min().unwrap_or(0);
-        let complete = all.iter().filter(|receiver| !receiver.is_missing()).count();
+        let complete = receivers.iter().filter(|receiver| !receiver.is_missing()).count();
         stalled_rounds = if (complete, from) > reached { 0 } else { stalled_rounds + 1 };
         reached = (complete, from);
-        rounds.extend(round(arguments, &offer, &mut all, &mut peers, &mut bar)?);
+        rounds.extend(run_round(arguments, &offer, &mut receivers, &mut peers, &mut bar)?);
     }
     drop(bar);
-    print_summary(arguments, &offer, &all, &rounds, began)
+    print_summary(arguments, &offer, &receivers, &rounds, began)
 }
 
 /// A receiver that is connected.
 struct Peer {
     /// Index among all receivers.
-    at: usize,
+    index: usize,
     control: ControlConnection,
     /// Bytes that the receiver has already.
     resume_at: u64,
 }
 
 /// Offers the file to all receivers that lack it, concurrently. Returns the connected ones.
-fn send_offers(all: &mut [Receiver], offer: &Offer) -> Vec<Peer> {
+fn send_offers(receivers: &mut [Receiver], offer: &Offer) -> Vec<Peer> {
     let send_offer = |address| -> Result<(ControlConnection, Reply)> {
         let stream = onepipe::Listener::connect_app(address, CONNECT_TIMEOUT)
             .context("cannot be reached")?;
@@ -122,19 +123,24 @@ fn send_offers(all: &mut [Receiver], offer: &Offer) -> Vec<Peer> {
     };
     let replies: Vec<_> = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..)
-            .zip(all.iter())
+            .zip(receivers.iter())
             .filter(|(_, receiver)| receiver.is_missing())
-            .map(|(at, receiver)| (at, receiver.address))
-            .map(|(at, address)| (at, scope.spawn(move || send_offer(address))))
+            .map(|(index, receiver)| (index, receiver.address))
+            .map(|(index, address)| (index, scope.spawn(move || send_offer(address))))
             .collect();
-        threads.into_iter().filter_map(|(at, thread)| Some((at, thread.join().ok()?))).collect()
+        threads
+            .into_iter()
+            .filter_map(|(index, thread)| Some((index, thread.join().ok()?)))
+            .collect()
     });
     let mut peers = Vec::new();
-    for (at, reply) in replies {
+    for (index, reply) in replies {
         match reply {
-            Ok((control, Reply::Resume(resume_at))) => peers.push(Peer { at, control, resume_at }),
-            Ok((_, reply)) => all[at].state = state_after(reply),
-            Err(reason) => all[at].state = State::Missing(Some(format!("{reason:#}"))),
+            Ok((control, Reply::Resume(resume_at))) => {
+                peers.push(Peer { index, control, resume_at })
+            }
+            Ok((_, reply)) => receivers[index].state = state_after(reply),
+            Err(reason) => receivers[index].state = State::Missing(Some(format!("{reason:#}"))),
         }
     }
     peers
@@ -151,10 +157,10 @@ fn state_after(reply: Reply) -> State {
 
 /// Sends the file to the connected receivers, from the offset that all of them have. Returns the
 /// report if the file was sent to its end.
-fn round(
+fn run_round(
     arguments: &SendArguments,
     offer: &Offer,
-    all: &mut [Receiver],
+    receivers: &mut [Receiver],
     peers: &mut [Peer],
     bar: &mut Progress,
 ) -> Result<Option<FileReport>> {
@@ -162,7 +168,7 @@ fn round(
     let nanoseconds = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
     let group = nanoseconds as u64 ^ u64::from(std::process::id()) << 48;
     let mut members = vec![SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0))];
-    members.extend(peers.iter().map(|peer| all[peer.at].address));
+    members.extend(peers.iter().map(|peer| receivers[peer.index].address));
     for (own, peer) in (1..).zip(peers.iter()) {
         let (members, schedule) = (members.clone(), arguments.schedule);
         let transport = arguments.transport.name().to_owned();
@@ -178,7 +184,7 @@ fn round(
     }
     for peer in peers {
         let reply = peer.control.recv(if sent.is_ok() { SYNC_TIMEOUT } else { REPLY_TIMEOUT });
-        all[peer.at].state = match (reply, &sent) {
+        receivers[peer.index].state = match (reply, &sent) {
             (Ok(Reply::Done(digest)), Ok(report)) if digest == report.digest_hex() => {
                 State::Complete
             }
@@ -223,16 +229,16 @@ fn send(
 fn print_summary(
     arguments: &SendArguments,
     offer: &Offer,
-    all: &[Receiver],
+    receivers: &[Receiver],
     rounds: &[FileReport],
     began: Instant,
 ) -> Result<ExitCode> {
     let seconds = began.elapsed().as_secs_f64();
     let digest = rounds.last().map(FileReport::digest_hex);
-    let complete = all.iter().filter(|receiver| receiver.state == State::Complete).count();
+    let complete = receivers.iter().filter(|receiver| receiver.state == State::Complete).count();
     let mut out = stdout().lock();
     if arguments.json {
-        let members: Vec<_> = all
+        let members: Vec<_> = receivers
             .iter()
             .map(|receiver| {
                 let (state, reason) = match &receiver.state {
@@ -257,13 +263,13 @@ fn print_summary(
             out,
             "{} bytes to {complete} of {} receivers in {seconds:.2} s: {rate:.0} Mbit/s to each",
             offer.bytes,
-            all.len(),
+            receivers.len(),
         )?;
     }
-    for receiver in all {
+    for receiver in receivers {
         if let State::Missing(Some(reason)) | State::Failed(reason) = &receiver.state {
             eprintln!("onepipe: {}: not delivered: {reason}", receiver.address);
         }
     }
-    Ok(if complete == all.len() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if complete == receivers.len() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -80,7 +80,7 @@ pub struct ControllerOptions {
 /// The configuration file: a table for each command.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct File {
+struct ConfigFile {
     #[serde(default)]
     controller: ControllerOptions,
 }
@@ -115,20 +115,20 @@ impl Settings {
     /// Reads the file, if one is given, and validates everything.
     pub fn resolve(options: &ControllerOptions) -> Result<Self> {
         let options = match &options.config {
-            Some(path) => options.clone().or(read(path)?),
+            Some(path) => options.clone().or(read_file(path)?),
             None => options.clone(),
         };
         let attachment = match (&options.udp, &options.fabric) {
             (Some(switch), _) => Attachment::Switch(address(switch)?),
             (None, name) => Attachment::Segment(name.clone().unwrap_or_else(|| FABRIC.to_owned())),
         };
-        let last = match attachment {
+        let last_process = match attachment {
             Attachment::Switch(_) => LAST_BEHIND_SWITCH,
             Attachment::Segment(_) => LAST_OF_SEGMENT,
         };
         let controllers = match &options.controllers {
             Some(text) => controllers(text)?,
-            None => Controllers { first: ProcessId(last), count: 1 },
+            None => Controllers { first: ProcessId(last_process), count: 1 },
         };
         let process = options.process.map_or(controllers.first, ProcessId);
         if !controllers.contains(process) {
@@ -207,10 +207,11 @@ impl ControllerOptions {
     }
 }
 
-fn read(path: &Path) -> Result<ControllerOptions> {
+fn read_file(path: &Path) -> Result<ControllerOptions> {
     let text = std::fs::read_to_string(path);
     let text = text.with_context(|| format!("cannot read {}", path.display()))?;
-    let file: File = toml::from_str(&text).with_context(|| format!("in {}", path.display()))?;
+    let file: ConfigFile =
+        toml::from_str(&text).with_context(|| format!("in {}", path.display()))?;
     Ok(file.controller)
 }
 
@@ -248,7 +249,7 @@ mod tests {
     fn file(text: &str) -> Result<ControllerOptions> {
         let path = tempfile::NamedTempFile::new().expect("a file");
         std::fs::write(path.path(), text).expect("write");
-        read(path.path())
+        read_file(path.path())
     }
 
     #[test]
@@ -264,10 +265,10 @@ mod tests {
         assert_eq!(settings.store, StoreChoice::File("/var/lib/onepipe/lab.redb".into()));
         let switch = Attachment::Switch("127.0.0.1:4410".parse().expect("an address"));
         assert_eq!(settings.config.attachment, switch);
-        let here =
+        let in_memory =
             ControllerOptions { fabric: Some("lab".to_owned()), ..ControllerOptions::default() };
-        let here = here.or(file(text).expect("all keys are known"));
-        assert_eq!(here.udp, None, "the attachment comes from one source");
+        let in_memory = in_memory.or(file(text).expect("all keys are known"));
+        assert_eq!(in_memory.udp, None, "the attachment comes from one source");
     }
 
     #[test]

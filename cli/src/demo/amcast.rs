@@ -152,13 +152,13 @@ fn run_scenario(group: &mut DemoGroup, arguments: &Arguments) -> Result<Option<S
     let sent =
         |group: &DemoGroup| group.clients.iter().flatten().map(|sent| sent.sent).sum::<u64>();
     // Their last reports are written by now, but not all read.
-    let until = Instant::now() + STEP_TIMEOUT;
-    let mut is_through = false;
-    while !is_through && Instant::now() < until {
+    let deadline = Instant::now() + STEP_TIMEOUT;
+    let mut is_complete = false;
+    while !is_complete && Instant::now() < deadline {
         group.poll_events(Duration::from_millis(100))?;
         let all = sent(group);
         let completed: u64 = group.clients.iter().flatten().map(|sent| sent.completed).sum();
-        is_through = completed == all && group.replicas.iter().all(|replica| replica.count == all);
+        is_complete = completed == all && group.replicas.iter().all(|replica| replica.count == all);
     }
     summary.sent = sent(group);
     summary.completed = group.clients.iter().flatten().map(|sent| sent.completed).sum();
@@ -179,30 +179,32 @@ impl DemoGroup {
             coordinators: 1,
         };
         let directory = layout.directory().context("no free ports")?;
-        let list =
+        let join_addresses =
             |all: &[SocketAddr]| all.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
-        let of = |role| directory.of(role);
-        let (members, replicas) = (of(Role::Member(GROUP)), of(Role::Replica(GROUP)));
-        let (clients, coordinator) = (of(Role::Client), of(Role::Coordinator));
+        let addresses_of = |role| directory.of(role);
+        let (members, replicas) =
+            (addresses_of(Role::Member(GROUP)), addresses_of(Role::Replica(GROUP)));
+        let (clients, coordinator) = (addresses_of(Role::Client), addresses_of(Role::Coordinator));
         let group_options = [
-            ("--group", format!("0={}", list(&members))),
-            ("--replicas", format!("0={}", list(&replicas))),
-            ("--clients", list(&clients)),
-            ("--coordinators", list(&coordinator)),
+            ("--group", format!("0={}", join_addresses(&members))),
+            ("--replicas", format!("0={}", join_addresses(&replicas))),
+            ("--clients", join_addresses(&clients)),
+            ("--coordinators", join_addresses(&coordinator)),
             ("--window", arguments.window.to_string()),
         ];
-        let start = |name: String, command: &str, at: SocketAddr, more: &[&str]| {
-            let at = at.to_string();
+        let start = |name: String, command: &str, address: SocketAddr, options: &[&str]| {
+            let address = address.to_string();
             let group_options =
                 group_options.iter().flat_map(|(key, value)| [*key, value.as_str()]);
-            let arguments = [command, "--listen", &at].into_iter().chain(group_options);
-            let arguments = arguments.chain(more.iter().copied());
+            let arguments = [command, "--listen", &address].into_iter().chain(group_options);
+            let arguments = arguments.chain(options.iter().copied());
             ChildProcess::start(name, &arguments.collect::<Vec<_>>())
         };
         // In memory if possible; no decision outlives the demo.
-        let memory = Path::new("/dev/shm");
-        let directory = if memory.is_dir() { memory.to_path_buf() } else { std::env::temp_dir() };
-        let store = directory.join(format!("onepipe-amcast-{}.redb", std::process::id()));
+        let shared_memory = Path::new("/dev/shm");
+        let store_dir =
+            if shared_memory.is_dir() { shared_memory.to_path_buf() } else { std::env::temp_dir() };
+        let store = store_dir.join(format!("onepipe-amcast-{}.redb", std::process::id()));
         let (events_tx, events) = channel();
         let mut group = Self {
             members: Vec::new(),
@@ -217,9 +219,9 @@ impl DemoGroup {
             election: None,
             gaps: vec![(0, 0); REPLICAS],
         };
-        for (number, at) in members.iter().enumerate() {
+        for (number, address) in members.iter().enumerate() {
             let member =
-                start(format!("member {number}"), "member", *at, &["--exit-on-stdin-eof"])?;
+                start(format!("member {number}"), "member", *address, &["--exit-on-stdin-eof"])?;
             group.members.push(member);
         }
         for member in &mut group.members {
@@ -227,7 +229,7 @@ impl DemoGroup {
         }
         let (path, leader_timeout) =
             (group.store.to_string_lossy().into_owned(), format!("{}ns", arguments.leader_timeout));
-        let more = [
+        let options = [
             "--store",
             &path,
             "--leader-timeout",
@@ -235,7 +237,7 @@ impl DemoGroup {
             "--exit-on-stdin-eof",
             "--remove-store",
         ];
-        let coordinator = start("the coordinator".into(), "coordinator", coordinator[0], &more)?;
+        let coordinator = start("the coordinator".into(), "coordinator", coordinator[0], &options)?;
         group.coordinator.push(coordinator);
         let events_tx = group.events_tx.clone();
         let lines = wait_for_line(&mut group.coordinator[0], "active")?;
@@ -246,12 +248,22 @@ impl DemoGroup {
             }
         });
         let (bytes, rate) = (arguments.size.to_string(), arguments.rate.to_string());
-        for (number, at) in replicas.iter().enumerate() {
-            group.start_worker(start(format!("replica {number}"), "amcast-worker", *at, &[])?)?;
+        for (number, address) in replicas.iter().enumerate() {
+            group.start_worker(start(
+                format!("replica {number}"),
+                "amcast-worker",
+                *address,
+                &[],
+            )?)?;
         }
-        for (number, at) in clients.iter().enumerate() {
-            let more = ["--sends", "--size", &bytes, "--rate", &rate];
-            group.start_worker(start(format!("client {number}"), "amcast-worker", *at, &more)?)?;
+        for (number, address) in clients.iter().enumerate() {
+            let options = ["--sends", "--size", &bytes, "--rate", &rate];
+            group.start_worker(start(
+                format!("client {number}"),
+                "amcast-worker",
+                *address,
+                &options,
+            )?)?;
         }
         Ok(group)
     }
@@ -283,13 +295,13 @@ impl DemoGroup {
                     eprintln!("coordinator: {line}");
                     self.election = Some(line);
                 }
-                Event::Report(at, WorkerReport::Replica(report)) => {
-                    self.checkpoints[at].extend_from_slice(&report.checkpoints);
-                    self.gaps[at] = self.gaps[at].max((report.gap_ns, report.gap_until_ns));
-                    self.replicas[at] = report;
+                Event::Report(worker, WorkerReport::Replica(report)) => {
+                    self.checkpoints[worker].extend_from_slice(&report.checkpoints);
+                    self.gaps[worker] = self.gaps[worker].max((report.gap_ns, report.gap_until_ns));
+                    self.replicas[worker] = report;
                 }
-                Event::Report(at, WorkerReport::Client(sent)) => {
-                    self.clients[at - REPLICAS] = Some(sent)
+                Event::Report(worker, WorkerReport::Client(sent)) => {
+                    self.clients[worker - REPLICAS] = Some(sent)
                 }
             }
             next = self.events.try_recv().ok();
@@ -300,7 +312,8 @@ impl DemoGroup {
     /// Runs for `time` and prints progress. Returns false when interrupted.
     fn run_for(&mut self, time: Duration) -> Result<bool> {
         let until = Instant::now() + time;
-        let (mut next_report, mut before) = (Instant::now() + REPORT_INTERVAL, self.slowest());
+        let (mut next_report, mut before) =
+            (Instant::now() + REPORT_INTERVAL, self.slowest_count());
         loop {
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
@@ -311,7 +324,7 @@ impl DemoGroup {
             }
             if Instant::now() >= next_report {
                 next_report += REPORT_INTERVAL;
-                let now = self.slowest();
+                let now = self.slowest_count();
                 let rate = (now - before) as f64 / REPORT_INTERVAL.as_secs_f64();
                 eprintln!("{:>8} delivered, {:>7}/s", readable(now as f64), readable(rate));
                 before = now;
@@ -328,36 +341,38 @@ impl DemoGroup {
     }
 
     /// Returns the number of deliveries of the slowest replica.
-    fn slowest(&self) -> u64 {
+    fn slowest_count(&self) -> u64 {
         self.replicas.iter().map(|replica| replica.count).min().unwrap_or_default()
     }
 
     /// Verifies all invariants.
     fn verify(&mut self, summary: &mut Summary, killed_ns: Option<u64>) {
         let Self { replicas, checkpoints, .. } = self;
-        let mut violations = |what: String| summary.violations.push(what);
-        for (at, replica) in replicas.iter().enumerate() {
+        let mut add_violation = |violation: String| summary.violations.push(violation);
+        for (number, replica) in replicas.iter().enumerate() {
             if replica.is_behind {
-                violations(format!("replica {at} fell behind"));
+                add_violation(format!("replica {number} fell behind"));
             }
             if replica.count != summary.sent {
-                violations(format!(
-                    "replica {at} has delivered {} of {}",
+                add_violation(format!(
+                    "replica {number} has delivered {} of {}",
                     replica.count, summary.sent
                 ));
             }
-            if replica.hash != replicas[0].hash || checkpoints[at] != checkpoints[0] {
-                violations(format!("replicas 0 and {at} have delivered in different orders"));
+            if replica.hash != replicas[0].hash || checkpoints[number] != checkpoints[0] {
+                add_violation(format!(
+                    "replicas 0 and {number} have delivered in different orders"
+                ));
             }
         }
         if summary.completed != summary.sent {
-            violations(format!("{} of {} messages completed", summary.completed, summary.sent));
+            add_violation(format!("{} of {} messages completed", summary.completed, summary.sent));
         }
         if summary.sent == 0 {
-            violations("nothing was sent".into());
+            add_violation("nothing was sent".into());
         }
         if killed_ns.is_some() && summary.election.is_none() {
-            violations("no leader was elected".into());
+            add_violation("no leader was elected".into());
         }
         summary.delivered = replicas.iter().map(|replica| replica.count).collect();
         summary.messages_per_s = summary.sent as f64 / summary.seconds.max(1e-3);
@@ -373,15 +388,15 @@ impl DemoGroup {
 
 /// Waits until `member` has printed a line that begins with `word`.
 fn wait_for_line(
-    member: &mut ChildProcess,
+    process: &mut ChildProcess,
     word: &str,
 ) -> Result<std::io::Lines<std::io::BufReader<std::process::ChildStdout>>> {
-    let mut lines = member.output()?.lines();
+    let mut lines = process.output()?.lines();
     loop {
         match lines.next() {
             Some(Ok(line)) if line.starts_with(word) => return Ok(lines),
             Some(Ok(_)) => {}
-            _ => bail!("a process did not start: {}", member.failure_reason()),
+            _ => bail!("a process did not start: {}", process.failure_reason()),
         }
     }
 }
@@ -418,8 +433,8 @@ impl Summary {
                 "the leader was killed; {ms:.1} ms later the next message was delivered"
             )?;
         }
-        for violations in &self.violations {
-            writeln!(out, "VIOLATION  {violations}")?;
+        for violation in &self.violations {
+            writeln!(out, "VIOLATION  {violation}")?;
         }
         Ok(())
     }

@@ -114,13 +114,13 @@ fn send(mut client: Amcast, arguments: &Arguments, stop: &AtomicBool) -> Result<
     let mut message = vec![0; arguments.size.max(8)];
     print_report(&WorkerReport::Client(sent))?;
     let began = Instant::now();
-    let (mut last, mut end) = (began, None);
-    while end.is_none_or(|end| Instant::now() < end && sent.completed < sent.sent) {
-        if end.is_none() && stop.load(Ordering::Acquire) {
-            end = Some(Instant::now() + DRAIN_TIMEOUT);
+    let (mut last_report, mut deadline) = (began, None);
+    while deadline.is_none_or(|deadline| Instant::now() < deadline && sent.completed < sent.sent) {
+        if deadline.is_none() && stop.load(Ordering::Acquire) {
+            deadline = Some(Instant::now() + DRAIN_TIMEOUT);
         }
         let due = (began.elapsed().as_secs_f64() * arguments.rate) as u64;
-        let mut can_send = end.is_none();
+        let mut can_send = deadline.is_none();
         while can_send && sent.sent < due {
             message[..8].copy_from_slice(&sent.sent.to_be_bytes());
             can_send = client.amcast(&[0], &message).is_ok();
@@ -131,8 +131,8 @@ fn send(mut client: Amcast, arguments: &Arguments, stop: &AtomicBool) -> Result<
         if sent.completed == before {
             std::thread::sleep(IDLE_SLEEP);
         }
-        if last.elapsed() >= REPORT_INTERVAL {
-            last = Instant::now();
+        if last_report.elapsed() >= REPORT_INTERVAL {
+            last_report = Instant::now();
             print_report(&WorkerReport::Client(sent))?;
         }
     }
@@ -143,19 +143,19 @@ fn send(mut client: Amcast, arguments: &Arguments, stop: &AtomicBool) -> Result<
 fn deliver(mut replica: AmcastReplica, stop: &AtomicBool) -> Result<()> {
     let mut delivered = Delivered::default();
     print_report(&WorkerReport::Replica(delivered.clone()))?;
-    let (mut last, mut before_ns) = (Instant::now(), None);
+    let (mut last_report, mut last_delivery_ns) = (Instant::now(), None);
     while !stop.load(Ordering::Acquire) && !delivered.is_behind {
         let mut has_delivered = false;
-        let delivered_any = replica.wait(POLL_INTERVAL, |message, id, position| {
+        let waited = replica.wait(POLL_INTERVAL, |message, id, position| {
             has_delivered = true;
-            delivered.take(message, (id.client, id.sequence), position.0);
+            delivered.record(message, (id.client, id.sequence), position.0);
         });
-        delivered.is_behind = delivered_any.is_err();
+        delivered.is_behind = waited.is_err();
         if has_delivered {
-            delivered.note_gap(&mut before_ns);
+            delivered.record_gap(&mut last_delivery_ns);
         }
-        if last.elapsed() >= REPORT_INTERVAL {
-            last = Instant::now();
+        if last_report.elapsed() >= REPORT_INTERVAL {
+            last_report = Instant::now();
             print_report(&WorkerReport::Replica(delivered.clone()))?;
             delivered.checkpoints.clear();
             delivered.gap_ns = 0;
@@ -166,9 +166,9 @@ fn deliver(mut replica: AmcastReplica, stop: &AtomicBool) -> Result<()> {
 
 impl Delivered {
     /// Adds a delivery to the count and to the hash.
-    fn take(&mut self, message: &[u8], (client, sequence): (u32, u32), position: u64) {
-        let first = message.first_chunk().map_or(0, |first| u64::from_be_bytes(*first));
-        for word in [u64::from(client) << 32 | u64::from(sequence), position, first] {
+    fn record(&mut self, message: &[u8], (client, sequence): (u32, u32), position: u64) {
+        let number = message.first_chunk().map_or(0, |number| u64::from_be_bytes(*number));
+        for word in [u64::from(client) << 32 | u64::from(sequence), position, number] {
             self.hash = (self.hash.rotate_left(5) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         }
         self.count += 1;
@@ -178,9 +178,9 @@ impl Delivered {
     }
 
     /// Records the gap since the previous delivery.
-    fn note_gap(&mut self, before_ns: &mut Option<u64>) {
+    fn record_gap(&mut self, last_delivery_ns: &mut Option<u64>) {
         let now_ns = unix_ns();
-        if let Some(before) = before_ns.replace(now_ns) {
+        if let Some(before) = last_delivery_ns.replace(now_ns) {
             let gap_ns = now_ns.saturating_sub(before);
             if gap_ns > self.gap_ns {
                 (self.gap_ns, self.gap_until_ns) = (gap_ns, now_ns);

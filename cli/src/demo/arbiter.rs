@@ -90,7 +90,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let mut outcomes = Vec::new();
     let mut granted_twice = 0;
     for is_scheduled in [false, true] {
-        let Some(snapshot) = show(incast, is_scheduled, seconds, &stop)? else {
+        let Some(snapshot) = run_phase(incast, is_scheduled, seconds, &stop)? else {
             eprintln!("onepipe: interrupted");
             return Ok(ExitCode::from(crate::interrupt::EXIT_STATUS));
         };
@@ -114,7 +114,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
 }
 
 /// Runs one phase and prints its progress. Returns `None` if it was interrupted.
-fn show(
+fn run_phase(
     incast: Incast,
     is_scheduled: bool,
     seconds: f64,

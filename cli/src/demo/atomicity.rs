@@ -91,7 +91,7 @@ struct ProcessLog {
 #[derive(Clone, Debug)]
 pub struct AtomicityChecker {
     process_logs: Vec<ProcessLog>,
-    atomicity_report: AtomicityReport,
+    report: AtomicityReport,
 }
 
 impl AtomicityChecker {
@@ -99,7 +99,7 @@ impl AtomicityChecker {
     pub fn new(processes: usize) -> Self {
         Self {
             process_logs: vec![ProcessLog::default(); processes],
-            atomicity_report: AtomicityReport::default(),
+            report: AtomicityReport::default(),
         }
     }
 
@@ -122,8 +122,8 @@ impl AtomicityChecker {
 
     /// Compares and drops the windows that all live processes have closed.
     pub fn advance(&mut self) {
-        let living = self.process_logs.iter().filter(|process_log| !process_log.is_dead);
-        let closed_below = living.map(|process_log| process_log.closed_below).min().unwrap_or(0);
+        let survivors = self.process_logs.iter().filter(|process_log| !process_log.is_dead);
+        let closed_below = survivors.map(|process_log| process_log.closed_below).min().unwrap_or(0);
         self.compare_below(closed_below);
     }
 
@@ -142,20 +142,20 @@ impl AtomicityChecker {
             if is_dead {
                 continue;
             }
-            self.atomicity_report.failures += reported;
-            self.atomicity_report.recalled += recalled;
+            self.report.failures += reported;
+            self.report.recalled += recalled;
             if submitted != delivered + recalled {
                 self.record(AtomicityViolation::Unaccounted { at, submitted, delivered, recalled });
             }
         }
-        self.atomicity_report
+        self.report
     }
 
     /// Returns the times at which the survivors were notified of the failure of `process`, in ns of
     /// the parent's clock.
     pub fn notified_ns(&self, process: usize) -> impl Iterator<Item = u64> + '_ {
-        let living = self.process_logs.iter().filter(|process_log| !process_log.is_dead);
-        let failures = living.flat_map(|process_log| &process_log.failures);
+        let survivors = self.process_logs.iter().filter(|process_log| !process_log.is_dead);
+        let failures = survivors.flat_map(|process_log| &process_log.failures);
         let of_process = failures.filter(move |failure| failure.process as usize == process);
         of_process.map(|failure| failure.notified_ns)
     }
@@ -177,7 +177,7 @@ impl AtomicityChecker {
 
     fn compare(&mut self, window: u64) {
         let mut one: Option<usize> = None;
-        self.atomicity_report.windows += 1;
+        self.report.windows += 1;
         for at in 0..self.process_logs.len() {
             let process_log = &self.process_logs[at];
             if process_log.closed_below <= window {
@@ -189,7 +189,7 @@ impl AtomicityChecker {
             }
             let log = process_log.windows.get(&window);
             let counts = log.iter().flat_map(|log| &log.senders).map(|sender_sum| sender_sum.count);
-            self.atomicity_report.messages += counts.sum::<u64>();
+            self.report.messages += counts.sum::<u64>();
             match one {
                 None => one = Some(at),
                 Some(one) if self.process_logs[one].windows.get(&window) == log => {}
@@ -200,8 +200,9 @@ impl AtomicityChecker {
 
     fn compare_failures(&mut self) {
         let count = self.process_logs.len();
-        let living: Vec<usize> = (0..count).filter(|at| !self.process_logs[*at].is_dead).collect();
-        let Some(&one) = living.first() else { return };
+        let survivors: Vec<usize> =
+            (0..count).filter(|at| !self.process_logs[*at].is_dead).collect();
+        let Some(&one) = survivors.first() else { return };
         for process in 0..count {
             let reported = |at: usize| -> Vec<u64> {
                 let failures = self.process_logs[at].failures.iter();
@@ -209,7 +210,7 @@ impl AtomicityChecker {
                 of_process.map(|failure| failure.failed_ns).collect()
             };
             let expected = reported(one);
-            let others = living.iter().filter(|at| reported(**at) != expected);
+            let others = survivors.iter().filter(|at| reported(**at) != expected);
             let differing: Vec<usize> = others.copied().collect();
             for other in differing {
                 self.record(AtomicityViolation::Failure { process, one, other });
@@ -218,9 +219,9 @@ impl AtomicityChecker {
     }
 
     fn record(&mut self, violation: AtomicityViolation) {
-        self.atomicity_report.violations += 1;
-        if self.atomicity_report.first.len() < TEXTS_MAX {
-            self.atomicity_report.first.push(violation);
+        self.report.violations += 1;
+        if self.report.first.len() < TEXTS_MAX {
+            self.report.first.push(violation);
         }
     }
 }
@@ -236,7 +237,7 @@ mod tests {
         ReliableSample { windows, closed_below, own: [2, 1, 1], ..ReliableSample::default() }
     }
 
-    fn atomicity_report(samples: [ReliableSample; 3], dead: Option<usize>) -> AtomicityReport {
+    fn report(samples: [ReliableSample; 3], dead: Option<usize>) -> AtomicityReport {
         let mut atomicity = AtomicityChecker::new(3);
         samples.into_iter().enumerate().for_each(|(at, sample)| atomicity.add(at, sample));
         dead.into_iter().for_each(|process| atomicity.on_killed(process));
@@ -246,25 +247,22 @@ mod tests {
 
     #[test]
     fn detects_log_that_differs() {
-        let good = atomicity_report([sample(1, 5), sample(1, 5), sample(1, 5)], None);
+        let good = report([sample(1, 5), sample(1, 5), sample(1, 5)], None);
         assert_eq!((good.violations, good.messages, good.windows, good.recalled), (0, 6, 1, 3));
-        let bad = atomicity_report([sample(1, 5), sample(1, 5), sample(2, 5)], None);
+        let bad = report([sample(1, 5), sample(1, 5), sample(2, 5)], None);
         assert_eq!(bad.first, [AtomicityViolation::Differ { window: 4, one: 0, other: 2 }]);
         let none = ReliableSample { windows: vec![], ..sample(1, 5) };
-        let bad = atomicity_report([sample(1, 5), none, sample(1, 5)], None);
+        let bad = report([sample(1, 5), none, sample(1, 5)], None);
         assert_eq!(bad.first, [AtomicityViolation::Differ { window: 4, one: 0, other: 1 }]);
     }
 
     #[test]
     fn checks_closed_windows_of_killed_process() {
         let early = ReliableSample { windows: vec![], ..sample(1, 4) };
-        assert_eq!(
-            atomicity_report([sample(1, 5), sample(1, 5), early.clone()], Some(2)).violations,
-            0
-        );
-        let late = atomicity_report([sample(1, 5), sample(1, 5), early], None);
+        assert_eq!(report([sample(1, 5), sample(1, 5), early.clone()], Some(2)).violations, 0);
+        let late = report([sample(1, 5), sample(1, 5), early], None);
         assert_eq!(late.first, [AtomicityViolation::Unfinished { window: 4, at: 2 }]);
-        let bad = atomicity_report([sample(1, 5), sample(1, 5), sample(2, 5)], Some(2));
+        let bad = report([sample(1, 5), sample(1, 5), sample(2, 5)], Some(2));
         assert_eq!(bad.first, [AtomicityViolation::Differ { window: 4, one: 0, other: 2 }]);
     }
 
@@ -274,23 +272,20 @@ mod tests {
             let failures = vec![Failure { process: 2, failed_ns, notified_ns: 1 }];
             ReliableSample { failures, ..sample(1, 5) }
         };
-        assert_eq!(
-            atomicity_report([reported(9), reported(9), sample(1, 5)], Some(2)).violations,
-            0
-        );
-        let bad = atomicity_report([reported(9), reported(8), sample(1, 5)], Some(2));
+        assert_eq!(report([reported(9), reported(9), sample(1, 5)], Some(2)).violations, 0);
+        let bad = report([reported(9), reported(8), sample(1, 5)], Some(2));
         assert_eq!(bad.first, [AtomicityViolation::Failure { process: 2, one: 0, other: 1 }]);
-        let missing = atomicity_report([reported(9), sample(1, 5), sample(1, 5)], Some(2));
+        let missing = report([reported(9), sample(1, 5), sample(1, 5)], Some(2));
         assert_eq!(missing.first, [AtomicityViolation::Failure { process: 2, one: 0, other: 1 }]);
         let after_failure = ReliableSample { after_failure: 3, ..reported(9) };
-        let bad = atomicity_report([reported(9), after_failure, sample(1, 5)], Some(2));
+        let bad = report([reported(9), after_failure, sample(1, 5)], Some(2));
         assert_eq!(bad.first, [AtomicityViolation::AfterFailure { at: 1, messages: 3 }]);
     }
 
     #[test]
     fn every_scattering_is_delivered_or_recalled() {
         let open = ReliableSample { own: [3, 1, 1], ..sample(1, 5) };
-        let bad = atomicity_report([sample(1, 5), open, sample(1, 5)], None);
+        let bad = report([sample(1, 5), open, sample(1, 5)], None);
         let unaccounted =
             AtomicityViolation::Unaccounted { at: 1, submitted: 3, delivered: 1, recalled: 1 };
         assert_eq!(bad.first, [unaccounted]);

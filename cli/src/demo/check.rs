@@ -154,13 +154,14 @@ impl Checker {
     /// Counts and drops the windows in which nothing is missing or wrong. A window that is open
     /// somewhere, or that lacks messages whose loss may yet be reported, is compared again later.
     pub fn advance(&mut self) -> &Verdict {
-        let living = self.process_logs.iter().filter(|process_log| process_log.died_ns.is_none());
-        let closed_below = living.map(|process_log| process_log.closed_below).min().unwrap_or(0);
+        let survivors =
+            self.process_logs.iter().filter(|process_log| process_log.died_ns.is_none());
+        let closed_below = survivors.map(|process_log| process_log.closed_below).min().unwrap_or(0);
         for window in self.windows_below(closed_below) {
             let comparison = self.compare(window);
             if comparison.violations.is_empty() && comparison.died_with_sender == 0 {
-                self.count(comparison);
-                self.remove_store(window);
+                self.add_to_verdict(comparison);
+                self.remove_window(window);
             }
         }
         &self.verdict
@@ -170,8 +171,8 @@ impl Checker {
     pub fn finish(mut self) -> Verdict {
         for window in self.windows_below(u64::MAX) {
             let comparison = self.compare(window);
-            self.count(comparison);
-            self.remove_store(window);
+            self.add_to_verdict(comparison);
+            self.remove_window(window);
         }
         self.verdict
     }
@@ -190,7 +191,7 @@ impl Checker {
     }
 
     /// Removes a window and the failures of its messages.
-    fn remove_store(&mut self, window: u64) {
+    fn remove_window(&mut self, window: u64) {
         for process_log in &mut self.process_logs {
             process_log.windows.remove(&window);
             while let Some(entry) = process_log.failures.range((window, 0)..(window + 1, 0)).next()
@@ -201,7 +202,7 @@ impl Checker {
         }
     }
 
-    fn count(&mut self, comparison: Comparison) {
+    fn add_to_verdict(&mut self, comparison: Comparison) {
         let verdict = &mut self.verdict;
         // A window that has only late loss reports was counted before.
         verdict.windows += u64::from(comparison.messages > 0);
@@ -216,20 +217,20 @@ impl Checker {
     }
 
     fn compare(&self, window: u64) -> Comparison {
-        let mut found = Comparison { is_full: true, ..Comparison::default() };
+        let mut comparison = Comparison { is_full: true, ..Comparison::default() };
         let mut receivers = Vec::new();
         for (at, process_log) in self.process_logs.iter().enumerate() {
             if process_log.closed_below > window {
                 receivers.push(at);
             } else if process_log.died_ns.is_none() {
-                found.violations.push(Violation::Unfinished { window, at: at as u32 });
+                comparison.violations.push(Violation::Unfinished { window, at: at as u32 });
             }
         }
         for from in 0..self.process_logs.len() {
-            self.compare_sender(window, from, &receivers, &mut found);
+            self.compare_sender(window, from, &receivers, &mut comparison);
         }
-        self.compare_order(window, &receivers, &mut found);
-        found
+        self.compare_order(window, &receivers, &mut comparison);
+        comparison
     }
 
     /// Checks that every receiver has what this sender sent, except reported losses.
@@ -241,11 +242,11 @@ impl Checker {
         window: u64,
         from: usize,
         receivers: &[usize],
-        found: &mut Comparison,
+        comparison: &mut Comparison,
     ) {
         let sender = &self.process_logs[from];
         let ends_ns = window.saturating_add(1).saturating_mul(self.window_ns);
-        let died_then = sender.died_ns.is_some_and(|died| ends_ns + REPORT_LAG_NS > died);
+        let may_lack_reports = sender.died_ns.is_some_and(|died| ends_ns + REPORT_LAG_NS > died);
         let sent = (sender.closed_below > window).then(|| sender.sender_sum(window, from));
         let Some(sent) = sent else {
             // It was killed before it closed this window (a live one is reported above): the
@@ -253,59 +254,59 @@ impl Checker {
             let counts =
                 receivers.iter().map(|at| self.process_logs[*at].sender_sum(window, from).count);
             let most = counts.clone().max().unwrap_or(0);
-            found.messages += counts.clone().sum::<u64>();
-            found.died_with_sender += counts.map(|count| most - count).sum::<u64>();
+            comparison.messages += counts.clone().sum::<u64>();
+            comparison.died_with_sender += counts.map(|count| most - count).sum::<u64>();
             return;
         };
         for &at in receivers {
             let got = self.process_logs[at].sender_sum(window, from);
             let (lost, unknown) = sender.failures(window, at);
-            found.messages += got.count;
-            found.lost += lost.count;
-            found.unknown += unknown.count;
+            comparison.messages += got.count;
+            comparison.lost += lost.count;
+            comparison.unknown += unknown.count;
             let accounted = got.plus(lost);
-            let may_be = accounted.plus(unknown);
+            let with_unknown = accounted.plus(unknown);
             let (window, from, at) = (window, from as u32, at as u32);
-            if accounted == sent || may_be == sent {
+            if accounted == sent || with_unknown == sent {
                 continue;
             }
             if accounted.count > sent.count {
                 let messages = accounted.count - sent.count;
-                found.violations.push(Violation::Excess { window, from, at, messages });
+                comparison.violations.push(Violation::Excess { window, from, at, messages });
             } else if accounted.count == sent.count {
-                found.violations.push(Violation::Mismatch { window, from, at });
-            } else if may_be.count > sent.count {
+                comparison.violations.push(Violation::Mismatch { window, from, at });
+            } else if with_unknown.count > sent.count {
                 // Some of the messages with unknown outcome were delivered.
-            } else if died_then {
-                found.died_with_sender += sent.count - may_be.count;
-            } else if may_be.count < sent.count {
-                let messages = sent.count - may_be.count;
-                found.violations.push(Violation::Unreported { window, from, at, messages });
+            } else if may_lack_reports {
+                comparison.died_with_sender += sent.count - with_unknown.count;
+            } else if with_unknown.count < sent.count {
+                let messages = sent.count - with_unknown.count;
+                comparison.violations.push(Violation::Unreported { window, from, at, messages });
             } else {
-                found.violations.push(Violation::Mismatch { window, from, at });
+                comparison.violations.push(Violation::Mismatch { window, from, at });
             }
         }
     }
 
     /// Checks that receivers with the same messages have them in the same order.
-    fn compare_order(&self, window: u64, receivers: &[usize], found: &mut Comparison) {
-        let mut kinds: Vec<(usize, &Window)> = Vec::new();
+    fn compare_order(&self, window: u64, receivers: &[usize], comparison: &mut Comparison) {
+        let mut distinct: Vec<(usize, &Window)> = Vec::new();
         for &at in receivers {
             let Some(log) = self.process_logs[at].windows.get(&window) else {
-                found.is_full = false;
+                comparison.is_full = false;
                 continue;
             };
-            match kinds.iter().find(|(_, kind)| kind.senders == log.senders) {
-                Some((_, kind)) if kind.order_hash == log.order_hash => {}
-                Some((one, _)) => found.violations.push(Violation::Order {
+            match distinct.iter().find(|(_, known)| known.senders == log.senders) {
+                Some((_, known)) if known.order_hash == log.order_hash => {}
+                Some((one, _)) => comparison.violations.push(Violation::Order {
                     window,
                     one: *one as u32,
                     other: at as u32,
                 }),
-                None => kinds.push((at, log)),
+                None => distinct.push((at, log)),
             }
         }
-        found.is_full &= kinds.len() == 1;
+        comparison.is_full &= distinct.len() == 1;
     }
 }
 

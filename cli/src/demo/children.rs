@@ -33,7 +33,7 @@ pub(super) struct ChildProcess {
     name: String,
     child: Child,
     stdin: Option<ChildStdin>,
-    failure_reason: Option<JoinHandle<String>>,
+    stderr_reader: Option<JoinHandle<String>>,
     has_ended: bool,
 }
 
@@ -172,7 +172,7 @@ impl ChildProcess {
             .spawn()
             .with_context(|| format!("cannot start {name} ({})", program.display()))?;
         let stdin = child.stdin.take();
-        let failure_reason = child.stderr.take().map(|stderr| {
+        let stderr_reader = child.stderr.take().map(|stderr| {
             std::thread::spawn(move || {
                 let mut text = String::new();
                 let mut stderr = stderr.take(STDERR_LEN_MAX);
@@ -182,7 +182,7 @@ impl ChildProcess {
                 text
             })
         });
-        Ok(Self { name, child, stdin, failure_reason, has_ended: false })
+        Ok(Self { name, child, stdin, stderr_reader, has_ended: false })
     }
 
     /// Writes a line of JSON to its standard input; ignored if the process has exited.
@@ -203,7 +203,7 @@ impl ChildProcess {
     pub(super) fn failure_reason(&mut self) -> String {
         let status = self.end();
         let text =
-            self.failure_reason.take().and_then(|thread| thread.join().ok()).unwrap_or_default();
+            self.stderr_reader.take().and_then(|thread| thread.join().ok()).unwrap_or_default();
         match text.trim() {
             "" => format!("exited without an error message ({status})"),
             text => text.trim_start_matches("onepipe: ").to_string(),

@@ -12,7 +12,7 @@ use crate::units::{readable, readable_ns};
 /// Maximum number of processes that are listed individually.
 const ROWS_MAX: usize = 16;
 /// Width of the progress bar.
-const BAR: usize = 60;
+const BAR_WIDTH: usize = 60;
 const HEADING: &str =
     "  process  delivered/s  latency p50        p99        max  barrier lag    failed";
 
@@ -26,8 +26,8 @@ pub struct ProgressDisplay {
     /// The table as last drawn, without the notes.
     table: Vec<String>,
     /// Number of lines drawn on the terminal.
-    drawn: usize,
-    second: u64,
+    lines_drawn: usize,
+    last_second: u64,
 }
 
 impl ProgressDisplay {
@@ -38,12 +38,12 @@ impl ProgressDisplay {
             false => std::io::stdout().is_terminal(),
         };
         let is_dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
-        let carried = match arguments.transport {
+        let transport = match arguments.transport {
             super::Transport::Shm => "over shared memory",
             super::Transport::Udp => "over UDP through a software switch",
         };
         let title = format!(
-            "{} processes {carried}; {}-byte messages, all to all",
+            "{} processes {transport}; {}-byte messages, all to all",
             arguments.processes, arguments.size
         );
         Self {
@@ -53,8 +53,8 @@ impl ProgressDisplay {
             title,
             notes: Vec::new(),
             table: Vec::new(),
-            drawn: 0,
-            second: 0,
+            lines_drawn: 0,
+            last_second: 0,
         }
     }
 
@@ -66,9 +66,9 @@ impl ProgressDisplay {
     /// Prints the title, when all processes have joined.
     pub fn begin(&mut self) {
         let title = self.title.clone();
-        self.write(&[title]);
+        self.write_lines(&[title]);
         if self.is_table {
-            self.write(&[String::new()]);
+            self.write_lines(&[String::new()]);
         }
     }
 
@@ -78,63 +78,63 @@ impl ProgressDisplay {
             self.notes.push(text.to_string());
             self.redraw();
         } else {
-            self.write(&[format!("         {text}")]);
+            self.write_lines(&[format!("         {text}")]);
         }
     }
 
     /// Redraws the table, or prints a line if a second has passed.
     pub fn tick(
         &mut self,
-        state: &[ProcessState],
+        states: &[ProcessState],
         verdict: &Verdict,
         elapsed: Duration,
         length: Duration,
     ) {
         if self.is_table {
-            self.table = self.rows(state, verdict, elapsed.min(length), length);
+            self.table = self.table_rows(states, verdict, elapsed.min(length), length);
             self.redraw();
-        } else if elapsed.as_secs() > self.second && elapsed <= length {
-            self.second = elapsed.as_secs();
-            let line = line(state, verdict, elapsed);
-            self.write(&[line]);
+        } else if elapsed.as_secs() > self.last_second && elapsed <= length {
+            self.last_second = elapsed.as_secs();
+            let line = status_line(states, verdict, elapsed);
+            self.write_lines(&[line]);
         }
     }
 
     /// Leaves the table as it is; further output goes below it.
     pub fn end(&mut self) {
         if self.is_table {
-            self.write(&[String::new()]);
-            self.drawn = 0;
+            self.write_lines(&[String::new()]);
+            self.lines_drawn = 0;
         }
     }
 
-    fn rows(
+    fn table_rows(
         &self,
-        state: &[ProcessState],
+        states: &[ProcessState],
         verdict: &Verdict,
         elapsed: Duration,
         length: Duration,
     ) -> Vec<String> {
         let mut lines = vec![format!("\x1b[1m{HEADING}\x1b[0m")];
-        for (process, state) in state.iter().enumerate().take(ROWS_MAX) {
+        for (process, state) in states.iter().enumerate().take(ROWS_MAX) {
             lines.push(match state.is_dead {
                 true => format!("\x1b[2m  {process:>7}  killed\x1b[0m"),
                 false => row(&process.to_string(), state.rate_per_s, state),
             });
         }
-        if state.len() > ROWS_MAX {
-            lines.push(format!("           and {} more", state.len() - ROWS_MAX));
+        if states.len() > ROWS_MAX {
+            lines.push(format!("           and {} more", states.len() - ROWS_MAX));
         }
-        let living = || state.iter().filter(|state| !state.is_dead);
-        let rate: f64 = living().map(|state| state.rate_per_s).sum();
+        let survivors = || states.iter().filter(|state| !state.is_dead);
+        let rate: f64 = survivors().map(|state| state.rate_per_s).sum();
         lines.push(format!("      all  {:>11}", readable(rate)));
         lines.push(String::new());
-        let part = (elapsed.as_secs_f64() / length.as_secs_f64()).min(1.0);
-        let full = (part * BAR as f64) as usize;
+        let fraction = (elapsed.as_secs_f64() / length.as_secs_f64()).min(1.0);
+        let full = (fraction * BAR_WIDTH as f64) as usize;
         lines.push(format!(
             "  {}{}  {:.1} of {:.1} s",
             "█".repeat(full),
-            "░".repeat(BAR - full),
+            "░".repeat(BAR_WIDTH - full),
             elapsed.as_secs_f64(),
             length.as_secs_f64(),
         ));
@@ -147,8 +147,8 @@ impl ProgressDisplay {
         let lines: Vec<String> = self.table.iter().cloned().chain(notes).collect();
         // Disables line wrapping, which would shift the table.
         let mut text = "\x1b[?7l".to_string();
-        if self.drawn > 0 {
-            text += &format!("\x1b[{}A", self.drawn);
+        if self.lines_drawn > 0 {
+            text += &format!("\x1b[{}A", self.lines_drawn);
         }
         for line in &lines {
             text += "\x1b[2K";
@@ -156,15 +156,15 @@ impl ProgressDisplay {
             text += "\n";
         }
         text += "\x1b[?7h";
-        self.drawn = lines.len();
-        self.put(&text);
+        self.lines_drawn = lines.len();
+        self.write_text(&text);
     }
 
-    fn write(&mut self, lines: &[String]) {
-        self.put(&(lines.join("\n") + "\n"));
+    fn write_lines(&mut self, lines: &[String]) {
+        self.write_text(&(lines.join("\n") + "\n"));
     }
 
-    fn put(&mut self, text: &str) {
+    fn write_text(&mut self, text: &str) {
         if self.is_quiet {
             return;
         }
@@ -177,7 +177,7 @@ impl ProgressDisplay {
 }
 
 fn row(name: &str, rate_per_s: f64, state: &ProcessState) -> String {
-    let last = &state.last;
+    let last = &state.last_sample;
     format!(
         "  {name:>7}  {:>11}  {:>11} {:>10} {:>10}  {:>11} {:>9}",
         readable(rate_per_s),
@@ -189,18 +189,19 @@ fn row(name: &str, rate_per_s: f64, state: &ProcessState) -> String {
     )
 }
 
-fn line(state: &[ProcessState], verdict: &Verdict, elapsed: Duration) -> String {
-    let living = || state.iter().filter(|state| !state.is_dead);
-    let rate: f64 = living().map(|state| state.rate_per_s).sum();
-    let worst = |of: fn(&ProcessState) -> u64| readable_ns(living().map(of).max().unwrap_or(0));
+fn status_line(states: &[ProcessState], verdict: &Verdict, elapsed: Duration) -> String {
+    let survivors = || states.iter().filter(|state| !state.is_dead);
+    let rate: f64 = survivors().map(|state| state.rate_per_s).sum();
+    let highest =
+        |value: fn(&ProcessState) -> u64| readable_ns(survivors().map(value).max().unwrap_or(0));
     format!(
         "{:>5.0} s  {} messages/s delivered; latency p50 {} p99 {} max {}; failed {}; {}",
         elapsed.as_secs_f64(),
         readable(rate),
-        worst(|state| state.last.latency.p50_ns),
-        worst(|state| state.last.latency.p99_ns),
-        worst(|state| state.latency_max_ns),
-        living().map(|state| state.last.lost + state.last.unknown).sum::<u64>(),
+        highest(|state| state.last_sample.latency.p50_ns),
+        highest(|state| state.last_sample.latency.p99_ns),
+        highest(|state| state.latency_max_ns),
+        survivors().map(|state| state.last_sample.lost + state.last_sample.unknown).sum::<u64>(),
         agreement(verdict)
     )
 }

@@ -98,11 +98,11 @@ impl Phase {
             mark_bytes: None,
         });
         let mut switch = SoftwareSwitch::new(&config).context("cannot start a switch")?;
-        let at = switch.local_addr();
+        let switch_addr = switch.local_addr();
         let slot_ns = slot_ns(incast.bits_per_s, UdpConfig::default().frame_len_max as u64);
         // The receiver, the senders, and the pinging host.
         let nodes = incast.senders + 2;
-        let mut config = ArbiterConfig::new(at, ARBITER, nodes, slot_ns);
+        let mut config = ArbiterConfig::new(switch_addr, ARBITER, nodes, slot_ns);
         // Timeslots are long here, and a ping waits for the end of a batch.
         config.machine.allocator.batch_slots = 8;
         config.machine.allocator.share_slots = 1;
@@ -110,8 +110,8 @@ impl Phase {
             true => Some(ArbiterDaemon::new(&config).context("cannot start an arbiter")?),
             false => None,
         };
-        let hosts =
-            (0..nodes).map(|host| host_driver(at, host, nodes, is_scheduled.then_some(slot_ns)));
+        let hosts = (0..nodes)
+            .map(|host| host_driver(switch_addr, host, nodes, is_scheduled.then_some(slot_ns)));
         let mut hosts = hosts.collect::<Result<Vec<HostDriver>>>()?;
 
         let stop = Arc::new(AtomicBool::new(false));
@@ -161,10 +161,10 @@ impl Phase {
 
     fn halt(&mut self) -> Result<()> {
         self.stop.store(true, Ordering::Release);
-        let switched = self.switch_thread.take().map_or(Ok(()), JoinHandle::join);
-        let worked = self.host_thread.take().map_or(Ok(Ok(())), JoinHandle::join);
-        switched.map_err(|_| anyhow!("the switch has panicked"))?;
-        worked.map_err(|_| anyhow!("the hosts have panicked"))?
+        let switch_result = self.switch_thread.take().map_or(Ok(()), JoinHandle::join);
+        let host_result = self.host_thread.take().map_or(Ok(Ok(())), JoinHandle::join);
+        switch_result.map_err(|_| anyhow!("the switch has panicked"))?;
+        host_result.map_err(|_| anyhow!("the hosts have panicked"))?
     }
 }
 
@@ -238,8 +238,8 @@ fn drive(
     while !stop_flag.load(Ordering::Acquire) {
         for _ in 0..16 {
             for host in &mut *hosts {
-                host.turn(|_, said| {
-                    if let HostEvent::Pong(pong) = said {
+                host.turn(|_, event| {
+                    if let HostEvent::Pong(pong) = event {
                         pings.push(pong.ns);
                     }
                 });

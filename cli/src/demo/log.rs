@@ -178,12 +178,12 @@ impl Log {
         self.open.number
     }
 
-    fn close(&mut self, next: u64) {
+    fn close(&mut self, number: u64) {
         let senders = vec![SenderSum::default(); self.open.senders.len()];
-        let next = Window { number: next, order_hash: 0, senders };
-        let done = std::mem::replace(&mut self.open, next);
-        if done.senders.iter().any(|sender_sum| sender_sum.count > 0) {
-            self.closed.push(done);
+        let next = Window { number, order_hash: 0, senders };
+        let closed = std::mem::replace(&mut self.open, next);
+        if closed.senders.iter().any(|sender_sum| sender_sum.count > 0) {
+            self.closed.push(closed);
         }
     }
 }

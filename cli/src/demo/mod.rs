@@ -191,31 +191,31 @@ fn run_demo(
 
 /// Forwards Ctrl-C to the running demo, of which `bench recovery` has many in turn.
 struct Interrupts {
-    listener: Arc<Mutex<Option<Sender<ChildEvent>>>>,
+    events_tx: Arc<Mutex<Option<Sender<ChildEvent>>>>,
     is_interrupted: Arc<AtomicBool>,
 }
 
 impl Interrupts {
     fn install() -> Result<Self> {
-        let listener: Arc<Mutex<Option<Sender<ChildEvent>>>> = Arc::default();
+        let events_tx: Arc<Mutex<Option<Sender<ChildEvent>>>> = Arc::default();
         let is_interrupted: Arc<AtomicBool> = Arc::default();
-        let (target, flag) = (Arc::clone(&listener), Arc::clone(&is_interrupted));
+        let (events, flag) = (Arc::clone(&events_tx), Arc::clone(&is_interrupted));
         crate::interrupt::on_interrupt(move || {
             flag.store(true, Ordering::Release);
-            if let Some(listener) = &*target.lock().unwrap_or_else(PoisonError::into_inner) {
+            if let Some(events_tx) = &*events.lock().unwrap_or_else(PoisonError::into_inner) {
                 // Fails when the demo has ended.
-                let _ = listener.send(ChildEvent::Interrupted);
+                let _ = events_tx.send(ChildEvent::Interrupted);
             }
         })?;
-        Ok(Self { listener, is_interrupted })
+        Ok(Self { events_tx, is_interrupted })
     }
 
-    fn forward_to(&self, listener: &Sender<ChildEvent>) {
-        let mut events = self.listener.lock().unwrap_or_else(PoisonError::into_inner);
-        *events = Some(listener.clone());
+    fn forward_to(&self, events_tx: &Sender<ChildEvent>) {
+        let mut registered = self.events_tx.lock().unwrap_or_else(PoisonError::into_inner);
+        *registered = Some(events_tx.clone());
         if self.is_interrupted.load(Ordering::Acquire) {
             // The interrupt came before this demo was registered.
-            let _ = listener.send(ChildEvent::Interrupted);
+            let _ = events_tx.send(ChildEvent::Interrupted);
         }
     }
 }

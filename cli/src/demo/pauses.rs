@@ -54,7 +54,7 @@ impl PauseRecorder {
 #[derive(Clone, Debug, Default)]
 pub struct Pauses {
     /// Pauses that the kill has caused, or may cause if it comes now.
-    near: Vec<Pause>,
+    near_kill: Vec<Pause>,
     other_max_ns: u64,
 }
 
@@ -70,7 +70,7 @@ pub struct Longest {
 impl Pauses {
     /// Adds pauses. A pause counts up to the end of sending: after it there may be nothing to
     /// deliver.
-    pub fn take(
+    pub fn add(
         &mut self,
         pauses: &mut Vec<Pause>,
         now_ns: u64,
@@ -79,14 +79,15 @@ impl Pauses {
     ) {
         for (began_ns, length_ns) in pauses.drain(..) {
             let length_ns = length_ns.min(stopped_ns.saturating_sub(began_ns));
-            self.near.push((began_ns, length_ns));
+            self.near_kill.push((began_ns, length_ns));
         }
-        let keeps_from_ns = killed_ns.unwrap_or(now_ns.saturating_sub(RETENTION_NS));
+        let retained_from_ns = killed_ns.unwrap_or(now_ns.saturating_sub(RETENTION_NS));
         let kill_effect_ends_ns =
             killed_ns.map_or(u64::MAX, |killed_ns| killed_ns + KILL_EFFECT_NS);
         let other_max_ns = &mut self.other_max_ns;
-        self.near.retain(|(began_ns, length_ns)| {
-            let is_near = began_ns + length_ns >= keeps_from_ns && *began_ns <= kill_effect_ends_ns;
+        self.near_kill.retain(|(began_ns, length_ns)| {
+            let is_near =
+                began_ns + length_ns >= retained_from_ns && *began_ns <= kill_effect_ends_ns;
             if !is_near {
                 *other_max_ns = (*other_max_ns).max(*length_ns);
             }
@@ -96,7 +97,7 @@ impl Pauses {
 
     /// Returns the longest pause of each kind.
     pub fn longest(&self) -> Longest {
-        let kill_pause_ns = self.near.iter().map(|pause| pause.1).max().unwrap_or(0);
+        let kill_pause_ns = self.near_kill.iter().map(|pause| pause.1).max().unwrap_or(0);
         Longest { kill_pause_ns, other_ns: self.other_max_ns }
     }
 }
@@ -109,13 +110,13 @@ mod tests {
 
     #[test]
     fn keeps_longest_pause_of_each_slice() {
-        let mut watch = PauseRecorder::new(10 * MS);
+        let mut recorder = PauseRecorder::new(10 * MS);
         for at_ns in [10 * MS + 5, 10 * MS + 100, 10 * MS + 110, 13 * MS, 13 * MS + 1] {
-            watch.on_delivered(at_ns);
+            recorder.on_delivered(at_ns);
         }
         let long = (10 * MS + 110, 3 * MS - 110);
-        assert_eq!(watch.take(), [long, (13 * MS, 1)]);
-        assert_eq!(watch.take(), []);
+        assert_eq!(recorder.take(), [long, (13 * MS, 1)]);
+        assert_eq!(recorder.take(), []);
     }
 
     #[test]
@@ -123,16 +124,16 @@ mod tests {
         let killed_ns = 100 * MS;
         let mut pauses = Pauses::default();
         let mut early = vec![(50 * MS, 20 * MS), (98 * MS, MS)];
-        pauses.take(&mut early, 99 * MS, None, u64::MAX);
+        pauses.add(&mut early, 99 * MS, None, u64::MAX);
         let mut later = vec![(99 * MS, 4 * MS), (105 * MS, 7 * MS), (200 * MS, 50 * MS)];
-        pauses.take(&mut later, 300 * MS, Some(killed_ns), u64::MAX);
+        pauses.add(&mut later, 300 * MS, Some(killed_ns), u64::MAX);
         assert_eq!(pauses.longest(), Longest { kill_pause_ns: 7 * MS, other_ns: 50 * MS });
     }
 
     #[test]
     fn ignores_pause_after_end_of_sending() {
         let mut pauses = Pauses::default();
-        pauses.take(&mut vec![(95 * MS, 900 * MS)], 1_000 * MS, Some(10 * MS), 100 * MS);
+        pauses.add(&mut vec![(95 * MS, 900 * MS)], 1_000 * MS, Some(10 * MS), 100 * MS);
         assert_eq!(pauses.longest(), Longest { kill_pause_ns: 0, other_ns: 5 * MS });
     }
 }

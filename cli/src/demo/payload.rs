@@ -30,13 +30,13 @@ pub fn read(from: u32, bytes: &[u8]) -> Option<Payload> {
     let (seen_ns, rest) = read_u64(rest)?;
     let fill_byte = fill_byte(from, sequence);
     // Compares all bytes without an early exit, so that the loop can be vectorised.
-    let is_intact = rest.iter().fold(true, |so_far, byte| so_far & (*byte == fill_byte));
+    let is_intact = rest.iter().fold(true, |is_same, byte| is_same & (*byte == fill_byte));
     is_intact.then_some(Payload { sequence, submitted_ns, seen_ns })
 }
 
 fn read_u64(bytes: &[u8]) -> Option<(u64, &[u8])> {
-    let (read_u64, rest) = bytes.split_first_chunk()?;
-    Some((u64::from_be_bytes(*read_u64), rest))
+    let (word, rest) = bytes.split_first_chunk()?;
+    Some((u64::from_be_bytes(*word), rest))
 }
 
 fn fill_byte(from: u32, sequence: u64) -> u8 {

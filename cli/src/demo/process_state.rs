@@ -8,9 +8,9 @@ use super::pauses::Pauses;
 #[derive(Debug, Default)]
 pub struct ProcessState {
     /// Its last sample.
-    pub last: Sample,
+    pub last_sample: Sample,
     /// Time and deliveries of the sample at the previous tick, from which the rate is computed.
-    pub before: Option<(u64, u64)>,
+    pub previous_tick: Option<(u64, u64)>,
     /// Recent deliveries per second.
     pub rate_per_s: f64,
     /// The longest latency so far.
@@ -18,11 +18,11 @@ pub struct ProcessState {
     /// All its latencies, once it has left.
     pub latencies: Vec<(u64, u64)>,
     /// Pauses between its best-effort deliveries.
-    pub any: Pauses,
+    pub pauses: Pauses,
     /// Pauses between the deliveries of its own messages to itself, which are pauses of its sending.
-    pub own: Pauses,
+    pub own_pauses: Pauses,
     /// Pauses between its reliable deliveries.
-    pub reliable: Pauses,
+    pub reliable_pauses: Pauses,
     /// Faults of its reliable stream.
     pub reliable_faults: StreamFaults,
     /// Whether it was killed.

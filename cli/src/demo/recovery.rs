@@ -90,7 +90,7 @@ pub fn run(options: &Options) -> Result<ExitCode> {
         is_busy: options.is_busy,
         ..Report::default()
     };
-    let (mut gaps, mut detected, mut texts) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut gaps, mut detected, mut violation_texts) = (Vec::new(), Vec::new(), Vec::new());
     let mut bar = Progress::new();
     let load = options.is_busy.then(CpuLoad::start);
     for kill in 0..options.kills {
@@ -106,7 +106,7 @@ pub fn run(options: &Options) -> Result<ExitCode> {
         let kill = summary.kill.as_ref();
         detected.extend(kill.and_then(|kill| kill.detected_in_ns).map(|ns| ns as f64 / 1e3));
         report.violations += summary.violations();
-        texts.extend(summary.texts());
+        violation_texts.extend(summary.violation_texts());
     }
     drop(load);
     if options.soak_minutes > 0.0 && !report.was_interrupted {
@@ -124,7 +124,7 @@ pub fn run(options: &Options) -> Result<ExitCode> {
                 .map_or(0, |atomicity_report| atomicity_report.failures);
             report.longest_soak_gap_us = summary.reliable_pause_max_ns as f64 / 1e3;
             report.violations += summary.violations();
-            texts.extend(summary.texts());
+            violation_texts.extend(summary.violation_texts());
         }
     }
     drop(bar);
@@ -132,7 +132,7 @@ pub fn run(options: &Options) -> Result<ExitCode> {
     report.gap_us = Distribution::of(gaps.clone());
     report.detected_us = Distribution::of(detected);
     report.gaps_us = gaps;
-    print(&report, &texts, options.is_json).context("cannot print")?;
+    print(&report, &violation_texts, options.is_json).context("cannot print")?;
     let has_held = report.violations == 0 && report.false_alarms == 0;
     Ok(match (has_held, report.was_interrupted) {
         (false, _) => ExitCode::FAILURE,
@@ -160,7 +160,7 @@ fn arguments(transport: Transport, seconds: f64, kill: bool) -> Arguments {
     }
 }
 
-fn print(report: &Report, texts: &[String], is_json: bool) -> Result<()> {
+fn print(report: &Report, violation_texts: &[String], is_json: bool) -> Result<()> {
     let mut out = stdout().lock();
     if is_json {
         serde_json::to_writer(&mut out, report)?;
@@ -191,7 +191,7 @@ fn print(report: &Report, texts: &[String], is_json: bool) -> Result<()> {
     if report.was_interrupted {
         writeln!(out, "  interrupted: partial results")?;
     }
-    for text in texts {
+    for text in violation_texts {
         writeln!(out, "  VIOLATION  {text}")?;
     }
     writeln!(out, "  verdict       {} violations", report.violations)?;

@@ -14,7 +14,7 @@ use super::display::ProgressDisplay;
 use super::log::StreamFaults;
 use super::messages::{FabricAddress, FinalReport, Sample, WorkerCommand, WorkerReport};
 use super::process_state::ProcessState;
-use super::summary::{Kill, Line, Summary};
+use super::summary::{Kill, ProcessSummary, Summary};
 use super::{Arguments, window_ns};
 
 /// Timeout of joining: a busy machine starts processes slowly.
@@ -83,8 +83,8 @@ impl<'a> Scenario<'a> {
             Wait::Done => {}
             Wait::Interrupted => return Ok(None),
             Wait::TimedOut => {
-                let late = self.list_processes(|state| !state.has_joined);
-                bail!("process {late} did not join within {JOIN_TIMEOUT:?}");
+                let unfinished = self.list_processes(|state| !state.has_joined);
+                bail!("process {unfinished} did not join within {JOIN_TIMEOUT:?}");
             }
         }
         if self.arguments.reliable {
@@ -119,9 +119,9 @@ impl<'a> Scenario<'a> {
         {
             return Ok(None);
         }
-        let late = self.children.shut_down();
-        if !late.is_empty() {
-            self.problems.push(format!("{} did not exit and was killed", late.join(", ")));
+        let unfinished = self.children.shut_down();
+        if !unfinished.is_empty() {
+            self.problems.push(format!("{} did not exit and was killed", unfinished.join(", ")));
         }
         self.display.end();
         self.summary(sent_for, drained_in).map(Some)
@@ -171,7 +171,7 @@ impl<'a> Scenario<'a> {
             let Some(left) = deadline.checked_duration_since(Instant::now()) else {
                 return Ok(Wait::TimedOut);
             };
-            if self.listen(left)? {
+            if self.handle_next_event(left)? {
                 return Ok(Wait::Interrupted);
             }
         }
@@ -185,14 +185,15 @@ impl<'a> Scenario<'a> {
             Wait::TimedOut => {}
             wait => return Ok(wait),
         }
-        let late = self.list_processes(|state| !has_drained(state));
-        self.display
-            .note(&format!("process {late} is still waiting for the outcome of its messages"));
+        let unfinished = self.list_processes(|state| !has_drained(state));
+        self.display.note(&format!(
+            "process {unfinished} is still waiting for the outcome of its messages"
+        ));
         match self.wait(DRAIN_TIMEOUT, has_drained)? {
             Wait::TimedOut => {
-                let late = self.list_processes(|state| !has_drained(state));
+                let unfinished = self.list_processes(|state| !has_drained(state));
                 self.problems.push(format!(
-                    "process {late} did not learn the outcome of its messages within \
+                    "process {unfinished} did not learn the outcome of its messages within \
                      {DRAIN_TIMEOUT:?}"
                 ));
                 Ok(Wait::Done)
@@ -214,7 +215,7 @@ impl<'a> Scenario<'a> {
                 tick_at = now + TICK;
                 self.tick(began.elapsed(), length);
             }
-            if self.listen(until.min(tick_at).saturating_duration_since(now))? {
+            if self.handle_next_event(until.min(tick_at).saturating_duration_since(now))? {
                 return Ok(Wait::Interrupted);
             }
         }
@@ -222,8 +223,9 @@ impl<'a> Scenario<'a> {
 
     fn tick(&mut self, elapsed: Duration, length: Duration) {
         for state in &mut self.states {
-            let now = (state.last.at_ns, state.last.delivered);
-            if let Some(before) = state.before.replace(now).filter(|before| before.0 < now.0) {
+            let now = (state.last_sample.at_ns, state.last_sample.delivered);
+            if let Some(before) = state.previous_tick.replace(now).filter(|before| before.0 < now.0)
+            {
                 state.rate_per_s = (now.1 - before.1) as f64 / (now.0 - before.0) as f64 * 1e9;
             }
         }
@@ -235,9 +237,9 @@ impl<'a> Scenario<'a> {
     }
 
     /// Handles one event, if one arrives within `timeout`. Returns whether the user interrupted.
-    fn listen(&mut self, timeout: Duration) -> Result<bool> {
+    fn handle_next_event(&mut self, timeout: Duration) -> Result<bool> {
         match self.events.recv_timeout(timeout) {
-            Ok(ChildEvent::Report(process, report)) => self.add(process, *report),
+            Ok(ChildEvent::Report(process, report)) => self.on_report(process, *report),
             Ok(ChildEvent::Exited(process)) => {
                 let state = &self.states[process];
                 if !state.is_dead && !state.has_left {
@@ -252,21 +254,21 @@ impl<'a> Scenario<'a> {
         Ok(false)
     }
 
-    fn add(&mut self, process: usize, report: WorkerReport) {
+    fn on_report(&mut self, process: usize, report: WorkerReport) {
         let state = &mut self.states[process];
         match report {
             WorkerReport::Ready => state.has_joined = true,
             WorkerReport::Drained => state.has_drained = true,
-            WorkerReport::Sample(sample) => self.take(process, sample),
+            WorkerReport::Sample(sample) => self.on_sample(process, sample),
             WorkerReport::FinalReport(FinalReport { sample, latencies }) => {
                 state.has_left = true;
                 state.latencies = latencies;
-                self.take(process, sample);
+                self.on_sample(process, sample);
             }
         }
     }
 
-    fn take(&mut self, process: usize, mut sample: Sample) {
+    fn on_sample(&mut self, process: usize, mut sample: Sample) {
         let windows = std::mem::take(&mut sample.windows);
         let failures = std::mem::take(&mut sample.failures);
         self.checker.add(process, windows, failures, sample.closed_below);
@@ -275,15 +277,15 @@ impl<'a> Scenario<'a> {
         state.latency_max_ns = state.latency_max_ns.max(sample.latency.max_ns);
         let killed_ns = self.kill.as_ref().map(|kill| kill.at_ns);
         let now_ns = sample.at_ns;
-        state.any.take(&mut sample.pauses, now_ns, killed_ns, self.stopped_ns);
-        state.own.take(&mut sample.own_pauses, now_ns, killed_ns, self.stopped_ns);
+        state.pauses.add(&mut sample.pauses, now_ns, killed_ns, self.stopped_ns);
+        state.own_pauses.add(&mut sample.own_pauses, now_ns, killed_ns, self.stopped_ns);
         if let (Some(mut reliable), Some(atomicity)) = (reliable, &mut self.atomicity) {
             let stopped_ns = self.stopped_ns;
-            state.reliable.take(&mut reliable.pauses, now_ns, killed_ns, stopped_ns);
+            state.reliable_pauses.add(&mut reliable.pauses, now_ns, killed_ns, stopped_ns);
             state.reliable_faults = reliable.faults;
             atomicity.add(process, reliable);
         }
-        state.last = sample;
+        state.last_sample = sample;
     }
 
     /// Computes the result. A pause counts as caused by the kill only at a survivor; at the killed
@@ -292,49 +294,49 @@ impl<'a> Scenario<'a> {
         let mut latencies = Histogram::new(2).context("cannot make a histogram")?;
         let mut lines = Vec::new();
         let mut pause_max_ns = 0;
-        let (mut reliable_ns, mut reliable_pause_max_ns) = (0, 0);
+        let (mut reliable_recovered_in_ns, mut reliable_pause_max_ns) = (0, 0);
         if let (Some(atomicity), Some(kill)) = (&self.atomicity, &mut self.kill) {
             let first_ns = atomicity.notified_ns(kill.process).min();
             kill.detected_in_ns = first_ns.map(|first_ns| first_ns.saturating_sub(kill.at_ns));
         }
         let mut faults = StreamFaults::default();
         for state in &mut self.states {
-            let mut own = Histogram::<u64>::new(2).context("cannot make a histogram")?;
+            let mut own_latencies = Histogram::<u64>::new(2).context("cannot make a histogram")?;
             for &(value, count) in &state.latencies {
-                own.record_n(value, count).context("cannot grow a histogram")?;
+                own_latencies.record_n(value, count).context("cannot grow a histogram")?;
             }
-            latencies.add(&own).context("cannot add a histogram")?;
-            let (any, of_own) = (state.any.longest(), state.own.longest());
+            latencies.add(&own_latencies).context("cannot add a histogram")?;
+            let (longest, own_longest) = (state.pauses.longest(), state.own_pauses.longest());
             match self.kill.as_mut().filter(|_| !state.is_dead) {
                 Some(kill) => {
-                    kill.recovered_in_ns = kill.recovered_in_ns.max(any.kill_pause_ns);
+                    kill.recovered_in_ns = kill.recovered_in_ns.max(longest.kill_pause_ns);
                     kill.senders_recovered_in_ns =
-                        kill.senders_recovered_in_ns.max(of_own.kill_pause_ns);
-                    pause_max_ns = pause_max_ns.max(any.other_ns);
-                    let reliable = state.reliable.longest();
-                    reliable_ns = reliable_ns.max(reliable.kill_pause_ns);
+                        kill.senders_recovered_in_ns.max(own_longest.kill_pause_ns);
+                    pause_max_ns = pause_max_ns.max(longest.other_ns);
+                    let reliable = state.reliable_pauses.longest();
+                    reliable_recovered_in_ns = reliable_recovered_in_ns.max(reliable.kill_pause_ns);
                     reliable_pause_max_ns = reliable_pause_max_ns.max(reliable.other_ns);
                 }
                 None => {
-                    let reliable = state.reliable.longest();
-                    pause_max_ns = pause_max_ns.max(any.other_ns.max(any.kill_pause_ns));
+                    let reliable = state.reliable_pauses.longest();
+                    pause_max_ns = pause_max_ns.max(longest.other_ns.max(longest.kill_pause_ns));
                     reliable_pause_max_ns =
                         reliable_pause_max_ns.max(reliable.other_ns.max(reliable.kill_pause_ns));
                 }
             }
-            for of_one in [state.last.faults, state.reliable_faults] {
-                faults.order += of_one.order;
-                faults.causality += of_one.causality;
-                faults.payload += of_one.payload;
+            for stream_faults in [state.last_sample.faults, state.reliable_faults] {
+                faults.order += stream_faults.order;
+                faults.causality += stream_faults.causality;
+                faults.payload += stream_faults.payload;
             }
-            lines.push(Line::new(state, &own));
+            lines.push(ProcessSummary::new(state, &own_latencies));
         }
         for (process, state) in self.states.iter().enumerate() {
             // A killed process may not have reported anything.
-            if state.last.delivered == 0 && !state.is_dead {
+            if state.last_sample.delivered == 0 && !state.is_dead {
                 self.problems.push(format!("process {process} delivered nothing"));
             } else if let Some(kill) = self.kill.as_ref().filter(|_| !state.is_dead)
-                && state.last.timestamp_ns <= kill.timestamp_ns
+                && state.last_sample.timestamp_ns <= kill.timestamp_ns
             {
                 self.problems.push(format!(
                     "process {process} delivered nothing that was sent after process {} was killed",
@@ -348,7 +350,7 @@ impl<'a> Scenario<'a> {
         }
         Ok(Summary {
             atomicity_report: self.atomicity.map(AtomicityChecker::finish),
-            reliable_recovered_in_ns: reliable_ns,
+            reliable_recovered_in_ns: reliable_recovered_in_ns,
             processes: self.arguments.processes,
             transport: self.arguments.transport.name(),
             payload_len: self.arguments.size,

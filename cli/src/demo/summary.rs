@@ -31,7 +31,7 @@ pub struct Kill {
 
 /// Counters of one process.
 #[derive(Clone, Debug)]
-pub struct Line {
+pub struct ProcessSummary {
     is_dead: bool,
     delivered: u64,
     submitted: u64,
@@ -40,10 +40,10 @@ pub struct Line {
     latency: Quantiles,
 }
 
-impl Line {
+impl ProcessSummary {
     /// Returns the counters of a process.
     pub fn new(state: &ProcessState, latencies: &Histogram<u64>) -> Self {
-        let last = &state.last;
+        let last = &state.last_sample;
         Self {
             is_dead: state.is_dead,
             delivered: last.delivered,
@@ -83,7 +83,7 @@ pub struct Summary {
     pub seconds: f64,
     /// Time after that until all messages had an outcome.
     pub drain_seconds: f64,
-    pub lines: Vec<Line>,
+    pub lines: Vec<ProcessSummary>,
     pub latencies: Histogram<u64>,
     pub verdict: Verdict,
     /// Result for the reliable stream, if there was one.
@@ -177,9 +177,9 @@ impl Summary {
 
     /// Returns the mean deliveries per second of a process that was not killed.
     fn per_process_rate(&self) -> f64 {
-        let living = || self.lines.iter().filter(|line| !line.is_dead);
-        let delivered: u64 = living().map(|line| line.delivered).sum();
-        delivered as f64 / self.seconds / (living().count().max(1)) as f64
+        let survivors = || self.lines.iter().filter(|line| !line.is_dead);
+        let delivered: u64 = survivors().map(|line| line.delivered).sum();
+        delivered as f64 / self.seconds / (survivors().count().max(1)) as f64
     }
 
     /// Returns the messages reported lost, including those to a killed process.
@@ -193,20 +193,21 @@ impl Summary {
     }
 
     /// Formats the violations.
-    pub fn texts(&self) -> Vec<String> {
-        let mut texts: Vec<String> = self.verdict.first.iter().map(ToString::to_string).collect();
-        let violations =
+    pub fn violation_texts(&self) -> Vec<String> {
+        let mut violation_texts: Vec<String> =
+            self.verdict.first.iter().map(ToString::to_string).collect();
+        let atomicity =
             self.atomicity_report.iter().flat_map(|atomicity_report| &atomicity_report.first);
-        texts.extend(violations.map(ToString::to_string));
+        violation_texts.extend(atomicity.map(ToString::to_string));
         let faults = [
             (self.faults.order, "deliveries were not above the one before them"),
             (self.faults.causality, "deliveries were not above what their sender had seen"),
             (self.faults.payload, "payloads differ from what their sender wrote"),
         ];
         let faults = faults.iter().filter(|(count, _)| *count > 0);
-        texts.extend(faults.map(|(count, what)| format!("{count} {what}")));
-        texts.extend(self.problems.iter().cloned());
-        texts
+        violation_texts.extend(faults.map(|(count, what)| format!("{count} {what}")));
+        violation_texts.extend(self.problems.iter().cloned());
+        violation_texts
     }
 
     /// Prints the result as JSON or as a table.
@@ -235,7 +236,7 @@ impl Summary {
             windows_compared: self.verdict.windows,
             windows_compared_in_full: self.verdict.windows_full,
             violations: self.violations(),
-            violation_texts: self.texts(),
+            violation_texts: self.violation_texts(),
             killed: self.kill.as_ref().map(|kill| kill.process),
             recovered_in_us: self.kill.as_ref().map(|kill| us(self.recovered_in_ns(kill))),
             senders_recovered_in_us: self
@@ -289,10 +290,10 @@ impl Summary {
         self.print_findings(&mut out)
     }
 
-    fn print_latency(&self, out: &mut impl Write, latency: Quantiles, lost: u64) -> Result<()> {
+    fn print_latency(&self, out: &mut impl Write, latency: Quantiles, failed: u64) -> Result<()> {
         writeln!(
             out,
-            "  {:>11} {:>10} {:>10} {lost:>9}",
+            "  {:>11} {:>10} {:>10} {failed:>9}",
             readable_ns(latency.p50_ns),
             readable_ns(latency.p99_ns),
             readable_ns(latency.max_ns),
@@ -358,7 +359,7 @@ impl Summary {
                 verdict.died_with_sender
             )?;
         }
-        for text in self.texts() {
+        for text in self.violation_texts() {
             writeln!(out, "  VIOLATION  {text}")?;
         }
         match self.violations() {

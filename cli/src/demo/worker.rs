@@ -124,14 +124,14 @@ struct Stream {
     /// Highest timestamp delivered, in ns.
     seen_ns: u64,
     /// Pauses between deliveries of all messages, and of own ones.
-    any: PauseRecorder,
-    own: PauseRecorder,
+    pauses: PauseRecorder,
+    own_pauses: PauseRecorder,
     /// Latencies of all earlier samples, and those since the last sample.
     latencies: Histogram<u64>,
     recent: Histogram<u64>,
     inject_fault: Option<InjectedFault>,
     /// Delivery that an injected fault withholds from the log until the next one.
-    held: Option<Entry>,
+    withheld: Option<Entry>,
     reliable: Option<Reliable>,
     /// Failed processes, to be removed from the destinations.
     failed: Vec<ProcessId>,
@@ -155,12 +155,12 @@ impl Worker {
             unknown: 0,
             unsent: Unsent::default(),
             seen_ns: 0,
-            any: PauseRecorder::new(now_ns),
-            own: PauseRecorder::new(now_ns),
+            pauses: PauseRecorder::new(now_ns),
+            own_pauses: PauseRecorder::new(now_ns),
             latencies: histogram()?,
             recent: histogram()?,
             inject_fault: spec.inject_fault,
-            held: None,
+            withheld: None,
             reliable: spec.is_reliable.then(|| {
                 let processes = spec.processes as usize;
                 Reliable::new(spec.process, processes, spec.window_ns, now_ns)
@@ -193,8 +193,8 @@ impl Worker {
                 Ok(WorkerCommand::Start) => {
                     is_sending = true;
                     self.started_ns = self.clock.read().mono.as_ns();
-                    self.stream.any = PauseRecorder::new(self.started_ns);
-                    self.stream.own = PauseRecorder::new(self.started_ns);
+                    self.stream.pauses = PauseRecorder::new(self.started_ns);
+                    self.stream.own_pauses = PauseRecorder::new(self.started_ns);
                     if let Some(reliable) = &mut self.stream.reliable {
                         reliable.recorder = PauseRecorder::new(self.started_ns);
                     }
@@ -222,7 +222,7 @@ impl Worker {
             if let Some(since_ns) = stopped_ns {
                 let reliable = self.stream.reliable.as_ref();
                 let reliable_ns = reliable.map_or(0, |reliable| reliable.recorder.last_ns());
-                let last_ns = self.stream.any.last_ns().max(reliable_ns);
+                let last_ns = self.stream.pauses.last_ns().max(reliable_ns);
                 let quiet_ns = now_ns.saturating_sub(last_ns.max(since_ns));
                 if quiet_ns >= QUIET_NS && self.pipe.is_drained() {
                     stopped_ns = None;
@@ -241,12 +241,12 @@ impl Worker {
         let due = match self.spec.rate_per_s {
             None => free,
             Some(rate) => {
-                let by_now = (now_ns - self.started_ns) as f64 / 1e9 * rate;
-                free.min((by_now as u64).saturating_sub(self.submitted))
+                let due_by_now = (now_ns - self.started_ns) as f64 / 1e9 * rate;
+                free.min((due_by_now as u64).saturating_sub(self.submitted))
             }
         };
-            // With both services, scatterings alternate: those with odd numbers are reliable. Each
-            // service numbers its scatterings from 0.
+        // With both services, scatterings alternate: those with odd numbers are reliable. Each
+        // service numbers its scatterings from 0.
         for done in 0..due {
             let reliable = self.stream.reliable.as_mut().filter(|_| self.submitted % 2 == 1);
             let reliable_before = reliable.as_ref().map(|reliable| reliable.submitted);
@@ -322,8 +322,8 @@ impl Worker {
             barrier_lag_ns: barrier.map_or(0, |barrier| fabric_now.since_ns(barrier)),
             latency,
             timestamp_ns: stream.seen_ns,
-            pauses: stream.any.take(),
-            own_pauses: stream.own.take(),
+            pauses: stream.pauses.take(),
+            own_pauses: stream.own_pauses.take(),
             faults: stream.log.faults,
             windows,
             failures,
@@ -336,9 +336,9 @@ impl Worker {
     fn finish(mut self) -> Result<()> {
         let now_ns = self.clock.read().mono.as_ns();
         let sample = self.sample(now_ns);
-        let steps = self.stream.latencies.iter_recorded();
+        let recorded = self.stream.latencies.iter_recorded();
         let latencies =
-            steps.map(|step| (step.value_iterated_to(), step.count_since_last_iteration()));
+            recorded.map(|value| (value.value_iterated_to(), value.count_since_last_iteration()));
         let final_report = FinalReport { sample, latencies: latencies.collect() };
         let process = self.stream.process;
         self.pipe.leave(|_| {}).with_context(|| format!("process {process} cannot leave"))?;
@@ -373,7 +373,7 @@ impl Stream {
         self.seen_ns = self.seen_ns.max(timestamp_ns);
         let is_reliable = is_reliable(message);
         if !is_reliable {
-            self.any.on_delivered(now_ns);
+            self.pauses.on_delivered(now_ns);
         }
         let Some(payload) = payload::read(from, message.payload) else {
             self.log.faults.payload += 1;
@@ -382,7 +382,7 @@ impl Stream {
         if from == self.process {
             self.returned += 1;
             if !is_reliable {
-                self.own.on_delivered(now_ns);
+                self.own_pauses.on_delivered(now_ns);
             }
         }
         let is_recorded = self.recent.record(now_ns.saturating_sub(payload.submitted_ns)).is_ok();
@@ -397,7 +397,7 @@ impl Stream {
         }
         match self.inject_fault {
             None => self.log.on_delivered(entry),
-            Some(inject_fault) => self.log_with_fault(inject_fault, entry),
+            Some(fault) => self.log_with_fault(fault, entry),
         }
     }
 
@@ -420,20 +420,20 @@ impl Stream {
     }
 
     /// Logs with an injected fault at every [`FAULT_EVERY`]th message.
-    fn log_with_fault(&mut self, inject_fault: InjectedFault, mut entry: Entry) {
-        if let Some(mut held) = self.held.take() {
-            if inject_fault == InjectedFault::Swap {
-                std::mem::swap(&mut held.sequence, &mut entry.sequence);
-                self.log.on_delivered(held);
+    fn log_with_fault(&mut self, fault: InjectedFault, mut entry: Entry) {
+        if let Some(mut withheld) = self.withheld.take() {
+            if fault == InjectedFault::Swap {
+                std::mem::swap(&mut withheld.sequence, &mut entry.sequence);
+                self.log.on_delivered(withheld);
                 self.log.on_delivered(entry);
             } else {
                 self.log.on_delivered(entry);
-                self.log.on_delivered(held);
+                self.log.on_delivered(withheld);
             }
         } else if !self.delivered.is_multiple_of(FAULT_EVERY) {
             self.log.on_delivered(entry);
-        } else if inject_fault != InjectedFault::Loss {
-            self.held = Some(entry);
+        } else if fault != InjectedFault::Loss {
+            self.withheld = Some(entry);
         }
     }
 }

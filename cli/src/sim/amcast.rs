@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use onepipe_sim_amcast::{FaultEvent, FuzzReport, Swarm, fuzz};
 use serde::Serialize;
 
-use super::session::{FuzzRun, JsonFailing, Session, TRACE_EVENTS, status};
+use super::session::{FuzzRun, JsonFailing, Session, TRACE_EVENTS, exit_status};
 use crate::units::readable;
 
 /// Maximum number of runs for shrinking the first failing seed.
@@ -37,10 +37,10 @@ struct Json {
 pub fn run(run_options: &FuzzRun) -> Result<ExitCode> {
     let session = Session::begin(run_options.seeds.count)?;
     let progress = |done, failed| session.show(done, failed);
-    let report = fuzz(&run_options.seeds, &session.stops, run_options.stops_at_failure, progress);
+    let report = fuzz(&run_options.seeds, &session.stop, run_options.stops_at_failure, progress);
     let (wall_seconds, was_interrupted) = session.end();
     let FuzzReport { seeds, failed, .. } = report;
-    let first_failing = report.failing.first().map(|seed| failing(*seed));
+    let first_failing = report.failing.first().map(|seed| shrink_failing(*seed));
     let json = Json {
         service: "amcast",
         first_seed: run_options.seeds.first,
@@ -66,32 +66,32 @@ pub fn run(run_options: &FuzzRun) -> Result<ExitCode> {
     } else {
         print(&mut out, &json)?;
     }
-    Ok(status(failed, was_interrupted))
+    Ok(exit_status(failed, was_interrupted))
 }
 
-fn failing(seed: u64) -> JsonFailing {
+fn shrink_failing(seed: u64) -> JsonFailing {
     let swarm = Swarm::draw(seed);
-    let small = swarm.shrunk(SHRINK_ATTEMPTS);
+    let shrunk = swarm.shrunk(SHRINK_ATTEMPTS);
     JsonFailing {
         seed,
         reproduce: format!("onepipe sim fuzz --service amcast --seed {seed} --trace"),
-        complaints: small.attempt().violations,
+        violation_texts: shrunk.attempt().violations,
         faults_drawn: swarm.timeline.len(),
-        faults_needed: small.timeline.iter().map(line).collect(),
+        faults_needed: shrunk.timeline.iter().map(fault_line).collect(),
     }
 }
 
-fn line((at_ns, fault): &(u64, FaultEvent)) -> String {
+fn fault_line((at_ns, fault): &(u64, FaultEvent)) -> String {
     format!("{} us: {fault:?}", at_ns / 1_000)
 }
 
 fn print(out: &mut impl Write, json: &Json) -> Result<()> {
-    let how = if json.was_interrupted { ", interrupted" } else { "" };
+    let interrupted = if json.was_interrupted { ", interrupted" } else { "" };
     let (seeds, first, seconds) = (json.seeds, json.first_seed, json.wall_seconds);
-    let an_hour = readable(json.seeds_per_hour);
+    let per_hour = readable(json.seeds_per_hour);
     writeln!(
         out,
-        "  seeds      {seeds} from {first} on in {seconds:.1} s: {an_hour} an hour{how}"
+        "  seeds      {seeds} from {first} on in {seconds:.1} s: {per_hour} an hour{interrupted}"
     )?;
     writeln!(
         out,
@@ -120,7 +120,7 @@ fn print(out: &mut impl Write, json: &Json) -> Result<()> {
         for what in &first.faults_needed {
             writeln!(out, "               {what}")?;
         }
-        for text in &first.complaints {
+        for text in &first.violation_texts {
             writeln!(out, "  VIOLATION  {text}")?;
         }
     }
@@ -138,7 +138,7 @@ pub fn trace(seed: u64) -> Result<ExitCode> {
     let outcome = swarm.attempt();
     let mut out = stdout().lock();
     for fault in &swarm.timeline {
-        writeln!(out, "  fault      {}", line(fault))?;
+        writeln!(out, "  fault      {}", fault_line(fault))?;
     }
     for text in &outcome.violations {
         writeln!(out, "  VIOLATION  {text}")?;
@@ -147,7 +147,7 @@ pub fn trace(seed: u64) -> Result<ExitCode> {
     std::fs::write(&path, outcome.trace_lines.join("\n") + "\n")
         .with_context(|| format!("cannot write the history to {path}"))?;
     writeln!(out, "  history    {path}")?;
-    let is_right = outcome.violations.is_empty();
-    writeln!(out, "  verdict    {}", if is_right { "every invariant held" } else { "FAILED" })?;
-    Ok(status(u64::from(!is_right), false))
+    let has_held = outcome.violations.is_empty();
+    writeln!(out, "  verdict    {}", if has_held { "every invariant held" } else { "FAILED" })?;
+    Ok(exit_status(u64::from(!has_held), false))
 }

@@ -10,7 +10,7 @@ use onepipe_sim_amcast::{Failover, Victim, failover_setup, failovers};
 use onepipe_sim_engine::Seeds;
 use serde::Serialize;
 
-use super::session::{Session, status};
+use super::session::{Session, exit_status};
 use crate::units::readable_ns;
 
 const EXAMPLES: &str = "\
@@ -78,8 +78,8 @@ struct Quantiles {
 }
 
 impl Quantiles {
-    fn of(measured: &[Failover], what: fn(&Failover) -> u64) -> Self {
-        let mut all: Vec<u64> = measured.iter().map(what).collect();
+    fn of(measured: &[Failover], field: fn(&Failover) -> u64) -> Self {
+        let mut all: Vec<u64> = measured.iter().map(field).collect();
         all.sort_unstable();
         let at = |percent: usize| {
             let index = (all.len() * percent / 100).min(all.len().saturating_sub(1));
@@ -90,7 +90,7 @@ impl Quantiles {
 }
 
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
-    let (victim, name) = match arguments.victim {
+    let (victim, victim_name) = match arguments.victim {
         VictimArg::Member => (Victim::Member, "member"),
         VictimArg::Switch => (Victim::Switch, "switch"),
     };
@@ -98,23 +98,23 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let jobs = arguments.jobs.map_or_else(cores, usize::from);
     let seeds = Seeds { first: arguments.seed, count: arguments.crashes, jobs };
     let session = Session::begin(arguments.crashes)?;
-    let all = failovers(victim, &seeds, &session.stops, |done| session.show(done, 0));
+    let outcomes = failovers(victim, &seeds, &session.stop, |done| session.show(done, 0));
     let (wall_seconds, was_interrupted) = session.end();
-    let measured: Vec<Failover> = all.iter().filter_map(|(_, one)| *one).collect();
-    let failed = all.iter().filter(|(_, one)| one.is_none()).map(|(seed, _)| *seed);
+    let measured: Vec<Failover> = outcomes.iter().filter_map(|(_, outcome)| *outcome).collect();
+    let failed = outcomes.iter().filter(|(_, outcome)| outcome.is_none()).map(|(seed, _)| *seed);
     let not_recovered: Vec<u64> = failed.collect();
     ensure!(!measured.is_empty(), "no group recovered: {not_recovered:?}");
     let setup = failover_setup(arguments.seed);
     let us = |ns: u64| ns as f64 / 1e3;
     let json = Json {
-        victim: name,
-        crashes: all.len() as u64,
+        victim: victim_name,
+        crashes: outcomes.len() as u64,
         probe_interval_us: us(setup.probe_interval_ns),
         leader_timeout_us: us(setup.leader_timeout_ns),
         retransmit_interval_us: us(setup.rto_min_ns),
-        to_next_delivery_us: Quantiles::of(&measured, |one| one.next_ns),
-        longest_gap_us: Quantiles::of(&measured, |one| one.gap_ns),
-        to_new_message_us: Quantiles::of(&measured, |one| one.new_ns),
+        to_next_delivery_us: Quantiles::of(&measured, |outcome| outcome.next_ns),
+        longest_gap_us: Quantiles::of(&measured, |outcome| outcome.gap_ns),
+        to_new_message_us: Quantiles::of(&measured, |outcome| outcome.new_ns),
         wall_seconds,
         was_interrupted,
         not_recovered,
@@ -126,14 +126,18 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     } else {
         print(&mut out, &json)?;
     }
-    Ok(status(json.not_recovered.len() as u64, was_interrupted))
+    Ok(exit_status(json.not_recovered.len() as u64, was_interrupted))
 }
 
 fn print(out: &mut impl Write, json: &Json) -> Result<()> {
-    let how = if json.was_interrupted { ", interrupted" } else { "" };
+    let interrupted = if json.was_interrupted { ", interrupted" } else { "" };
     let (crashes, seconds) = (json.crashes, json.wall_seconds);
-    writeln!(out, "  crashes    {crashes} of a leader's {} in {seconds:.1} s{how}", json.victim)?;
-    for (name, spread) in [
+    writeln!(
+        out,
+        "  crashes    {crashes} of a leader's {} in {seconds:.1} s{interrupted}",
+        json.victim
+    )?;
+    for (label, spread) in [
         ("next", &json.to_next_delivery_us),
         ("gap", &json.longest_gap_us),
         ("new", &json.to_new_message_us),
@@ -141,7 +145,7 @@ fn print(out: &mut impl Write, json: &Json) -> Result<()> {
         let of = |us: f64| readable_ns((us * 1e3) as u64);
         writeln!(
             out,
-            "  {name:<10} p10 {}, p50 {}, p90 {}, p99 {}, max {}",
+            "  {label:<10} p10 {}, p50 {}, p90 {}, p99 {}, max {}",
             of(spread.p10),
             of(spread.p50),
             of(spread.p90),

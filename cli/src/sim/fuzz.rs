@@ -14,7 +14,7 @@ use onepipe_sim_scenarios::{
 use serde::Serialize;
 
 use super::amcast;
-use super::session::{FuzzRun, JsonFailing, Session, TRACE_EVENTS, status};
+use super::session::{FuzzRun, JsonFailing, Session, TRACE_EVENTS, exit_status};
 use crate::units::readable;
 
 const EXAMPLES: &str = "\
@@ -114,7 +114,7 @@ fn scattering(run_options: &FuzzRun) -> Result<ExitCode> {
     let options =
         FuzzOptions { first, seeds: count, jobs, stops_at_failure: run_options.stops_at_failure };
     let session = Session::begin(count)?;
-    let report = fuzz(&options, &session.stops, |done, failed| session.show(done, failed));
+    let report = fuzz(&options, &session.stop, |done, failed| session.show(done, failed));
     let (wall_seconds, was_interrupted) = session.end();
     let first = report.failing.first().copied().and_then(shrink);
     let json = json(&options, &report, wall_seconds, was_interrupted, first.as_ref());
@@ -125,7 +125,7 @@ fn scattering(run_options: &FuzzRun) -> Result<ExitCode> {
     } else {
         print(&mut out, &json)?;
     }
-    Ok(status(report.failed, was_interrupted))
+    Ok(exit_status(report.failed, was_interrupted))
 }
 
 fn json(
@@ -160,7 +160,7 @@ fn json(
         first_failing: first.map(|first| JsonFailing {
             seed: first.seed,
             reproduce: format!("onepipe sim fuzz --seed {} --trace", first.seed),
-            complaints: first.violations.clone(),
+            violation_texts: first.violations.clone(),
             faults_drawn: first.faults,
             faults_needed: faults(&first.timeline, first.missing),
         }),
@@ -214,7 +214,7 @@ fn print(out: &mut impl Write, json: &Json) -> Result<()> {
         for what in &first.faults_needed {
             writeln!(out, "               {what}")?;
         }
-        for text in &first.complaints {
+        for text in &first.violation_texts {
             writeln!(out, "  VIOLATION  {text}")?;
         }
     }

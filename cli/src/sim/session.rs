@@ -25,7 +25,7 @@ pub struct FuzzRun {
 /// A run over many seeds: shows progress, and stops at Ctrl-C.
 pub struct Session {
     /// Stops the run: set at Ctrl-C, and at a failing seed if the run stops at failures.
-    pub stops: Arc<AtomicBool>,
+    pub stop: Arc<AtomicBool>,
     was_interrupted: Arc<AtomicBool>,
     progress: Mutex<Progress>,
     began: Instant,
@@ -34,15 +34,15 @@ pub struct Session {
 
 impl Session {
     pub fn begin(count: u64) -> Result<Self> {
-        let (stops, was_interrupted) =
+        let (stop, was_interrupted) =
             (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
-        let (stop_flag, interrupted_flag) = (Arc::clone(&stops), Arc::clone(&was_interrupted));
+        let (stop_flag, interrupted_flag) = (Arc::clone(&stop), Arc::clone(&was_interrupted));
         interrupt::on_interrupt(move || {
             interrupted_flag.store(true, Ordering::Relaxed);
             stop_flag.store(true, Ordering::Relaxed);
         })?;
         let progress = Mutex::new(Progress::new());
-        Ok(Self { stops, was_interrupted, progress, began: Instant::now(), count })
+        Ok(Self { stop, was_interrupted, progress, began: Instant::now(), count })
     }
 
     /// Shows how many seeds are done, and how many of them failed.
@@ -63,7 +63,7 @@ impl Session {
 }
 
 /// Returns the exit status: 1 if a seed failed, otherwise 130 if the run was interrupted.
-pub fn status(failed: u64, was_interrupted: bool) -> ExitCode {
+pub fn exit_status(failed: u64, was_interrupted: bool) -> ExitCode {
     match (failed, was_interrupted) {
         (0, false) => ExitCode::SUCCESS,
         (0, true) => ExitCode::from(interrupt::EXIT_STATUS),
@@ -76,7 +76,7 @@ pub fn status(failed: u64, was_interrupted: bool) -> ExitCode {
 pub struct JsonFailing {
     pub seed: u64,
     pub reproduce: String,
-    pub complaints: Vec<String>,
+    pub violation_texts: Vec<String>,
     pub faults_drawn: usize,
     pub faults_needed: Vec<String>,
 }

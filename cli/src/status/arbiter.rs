@@ -8,7 +8,7 @@ fn us(ns: u64) -> String {
 }
 
 /// Formats the links and paths that the arbiter avoids.
-pub fn avoided(report: &Report) -> String {
+pub fn avoided_text(report: &Report) -> String {
     match &report.avoided[..] {
         [] => "nothing".to_owned(),
         avoided => avoided.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
@@ -82,9 +82,9 @@ pub fn table(report: &Report) -> String {
                 report.packets_lost,
                 report.faults_found,
                 report.faults_retried,
-                avoided(report)
+                avoided_text(report)
             ),
         ),
     ];
-    lines.iter().map(|(what, text)| format!("  {what:<11} {text}\n")).collect()
+    lines.iter().map(|(label, text)| format!("  {label:<11} {text}\n")).collect()
 }

@@ -29,7 +29,7 @@ pub struct RackArguments {
     /// Make the link between a rack and a path lose scheduled packets, like rack=0,path=2 or
     /// rack=0,path=2,direction=up,loss=50%,after=2s,for=10s [default: both directions, all packets,
     /// from the start, permanently]; may be repeated
-    #[arg(long, value_name = "LINK", requires = "rack_nodes", value_parser = lossy)]
+    #[arg(long, value_name = "LINK", requires = "rack_nodes", value_parser = lossy_link)]
     lossy_link: Vec<LossyLinkArg>,
 }
 
@@ -46,7 +46,7 @@ struct LossyLinkArg {
 }
 
 /// Parses `rack=0,path=2,…`.
-fn lossy(text: &str) -> Result<LossyLinkArg> {
+fn lossy_link(text: &str) -> Result<LossyLinkArg> {
     let (mut rack, mut path, mut direction) = (None, None, None);
     let (mut loss, mut after_ns, mut for_ns) = (None, None, None);
     for part in text.split(',') {
@@ -54,7 +54,7 @@ fn lossy(text: &str) -> Result<LossyLinkArg> {
             bail!("{part:?} is not KEY=VALUE: {EXAMPLE}");
         };
         let count = || value.parse::<u32>().with_context(|| format!("{value:?} is not a number"));
-        let known = match name {
+        let is_repeated = match name {
             "rack" => rack.replace(count()?).is_some(),
             "path" => path.replace(count()?).is_some(),
             "direction" => {
@@ -71,7 +71,7 @@ fn lossy(text: &str) -> Result<LossyLinkArg> {
             "for" => for_ns.replace(units::time_ns(value)?).is_some(),
             _ => bail!("{name:?} is not a key of a link: {EXAMPLE}"),
         };
-        if known {
+        if is_repeated {
             bail!("{name} is given twice");
         }
     }
@@ -102,7 +102,7 @@ impl LossyLinkArg {
         Some(self.after_ns + self.for_ns?)
     }
 
-    fn is_at(&self, ns: u64) -> bool {
+    fn is_lossy_at(&self, ns: u64) -> bool {
         self.after_ns <= ns && self.ends_ns().is_none_or(|end| ns < end)
     }
 }
@@ -113,7 +113,7 @@ impl RackArguments {
     pub fn racks(&self) -> (Option<Racks>, LinkFaultSchedule) {
         let Some(rack_nodes) = self.rack_nodes else { return (None, LinkFaultSchedule::default()) };
         let schedule = LinkFaultSchedule::new(self.lossy_link.clone());
-        let lossy = schedule.at(0);
+        let lossy = schedule.lossy_links_at(0);
         let racks = Racks { nodes: self.nodes, rack_nodes, paths: self.paths, lossy };
         let all: Vec<LossyLink> = self.lossy_link.iter().flat_map(LossyLinkArg::links).collect();
         if let Err(error) = racks.check(&all) {
@@ -141,8 +141,12 @@ impl LinkFaultSchedule {
     }
 
     /// Returns the lossy links at this time. The last entry for a link wins.
-    fn at(&self, ns: u64) -> Vec<LossyLink> {
-        self.all.iter().filter(|lossy| lossy.is_at(ns)).flat_map(LossyLinkArg::links).collect()
+    fn lossy_links_at(&self, ns: u64) -> Vec<LossyLink> {
+        self.all
+            .iter()
+            .filter(|lossy| lossy.is_lossy_at(ns))
+            .flat_map(LossyLinkArg::links)
+            .collect()
     }
 
     /// Applies the changes that are due.
@@ -154,7 +158,7 @@ impl LinkFaultSchedule {
         }
         let ns = u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX);
         while self.changes_ns.pop_if(|change| *change <= ns).is_some() {}
-        Ok(switch.set_lossy_links(&self.at(ns))?)
+        Ok(switch.set_lossy_links(&self.lossy_links_at(ns))?)
     }
 }
 
@@ -229,7 +233,7 @@ mod tests {
 
     #[test]
     fn parses_lossy_link_with_defaults() {
-        let whole = lossy("rack=1,path=2,direction=down,loss=50%,after=2s,for=10s").ok();
+        let whole = lossy_link("rack=1,path=2,direction=down,loss=50%,after=2s,for=10s").ok();
         let read = LossyLinkArg {
             rack: 1,
             path: 2,
@@ -239,7 +243,7 @@ mod tests {
             for_ns: Some(10_000_000_000),
         };
         assert_eq!(whole, Some(read.clone()));
-        let short = lossy("path=0,rack=3").expect("valid link");
+        let short = lossy_link("path=0,rack=3").expect("valid link");
         assert_eq!((short.direction, short.loss, short.ends_ns()), (None, 1.0, None));
         assert_eq!((short.links().count(), read.links().count()), (2, 1));
         for (text, expected) in [
@@ -256,21 +260,21 @@ mod tests {
             ("rack=0,path=1,spine=3", "is not a key of a link"),
             ("rack=0,path=1,rack=2", "rack is given twice"),
         ] {
-            let error = lossy(text).expect_err(text).to_string();
+            let error = lossy_link(text).expect_err(text).to_string();
             assert!(error.contains(expected), "{text}: {error}");
         }
     }
 
     #[test]
     fn lossy_links_follow_schedule() {
-        let of = |text: &str| lossy(text).expect("valid link");
+        let of = |text: &str| lossy_link(text).expect("valid link");
         let schedule = LinkFaultSchedule::new(vec![
             of("rack=0,path=0,direction=up,for=3s"),
             of("rack=1,path=1,direction=up,after=2s,for=2s"),
             of("rack=2,path=2,direction=up"),
         ]);
         let at = |s: u64| {
-            let links = schedule.at(s * 1_000_000_000);
+            let links = schedule.lossy_links_at(s * 1_000_000_000);
             links.iter().map(|lossy| lossy.link.rack).collect::<Vec<_>>()
         };
         assert_eq!([0, 2, 3, 4].map(at), [vec![0, 2], vec![0, 1, 2], vec![1, 2], vec![2]]);

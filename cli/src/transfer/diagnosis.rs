@@ -16,19 +16,19 @@ const PROBE_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// Returns whether a UDP port is known to be closed. A timeout proves nothing.
 fn is_port_closed(addr: SocketAddr) -> bool {
-    let own = match addr {
+    let local_addr = match addr {
         SocketAddr::V4(_) => SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)),
         SocketAddr::V6(_) => SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0)),
     };
-    let ask = || {
-        let socket = UdpSocket::bind(own)?;
+    let probe = || {
+        let socket = UdpSocket::bind(local_addr)?;
         socket.connect(addr)?;
         socket.set_read_timeout(Some(PROBE_TIMEOUT))?;
         // An empty datagram, which every receiver ignores.
         socket.send(&[])?;
         socket.recv(&mut [0])
     };
-    ask().is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused)
+    probe().is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused)
 }
 
 impl Endpoint {
@@ -41,15 +41,15 @@ impl Endpoint {
         let EndpointOptions { udp, arbiter, nodes, slot, .. } = &self.options;
         let before = self.history.after(before);
         let (was, is) = (&before.endpoint, self.transfer.endpoint_stats());
-        let running_since = |count: fn(&ClientStats) -> u64| count(is) - count(was);
-        let replies = running_since(|it| it.control_received);
-        let apart = running_since(|it| it.clock_skewed);
+        let recent = |count: fn(&ClientStats) -> u64| count(is) - count(was);
+        let replies = recent(|stats| stats.control_received);
+        let skewed = recent(|stats| stats.clock_skewed);
         let received = replies
-            + apart
-            + running_since(|it| it.control_bad)
-            + running_since(|it| it.slots_received);
-        let granted = running_since(|it| it.granted);
-        let useless = (running_since(|it| it.late), running_since(|it| it.ahead));
+            + skewed
+            + recent(|stats| stats.control_bad)
+            + recent(|stats| stats.slots_received);
+        let granted = recent(|stats| stats.granted);
+        let useless = (recent(|stats| stats.late), recent(|stats| stats.ahead));
         let slot = readable_ns(*slot);
         if received == 0 && is_port_closed(*udp) {
             return Some(format!(
@@ -62,13 +62,13 @@ impl Endpoint {
         {
             return Some(format!("{mismatched}: --slot and --nodes must be the arbiter's"));
         }
-        if replies == 0 && apart > 0 {
+        if replies == 0 && skewed > 0 {
             return Some(format!(
                 "an arbiter answers ({ids} was asked), but its clock differs by more than a \
                  second from that of this host: timeslots need synchronised clocks"
             ));
         }
-        let has_asked = running_since(|it| it.control_sent) > 0;
+        let has_asked = recent(|stats| stats.control_sent) > 0;
         match self.last_reply {
             None if replies == 0 && has_asked => {
                 return Some(format!(

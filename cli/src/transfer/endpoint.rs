@@ -195,15 +195,15 @@ impl Endpoint {
     }
 
     /// Returns the next received object.
-    pub fn next(&mut self) -> Option<(ProcessId, Vec<u8>)> {
+    pub fn next_received(&mut self) -> Option<(ProcessId, Vec<u8>)> {
         self.received.pop_front()
     }
 
     /// Runs until nothing is pending, for `least` at least and `most` at most. Meanwhile
     /// acknowledgements are repeated whenever the peer asks for them.
-    pub fn linger(&mut self, least: Duration, most: Duration) {
+    pub fn linger(&mut self, at_least: Duration, at_most: Duration) {
         let began = Instant::now();
-        while began.elapsed() < most && (self.pending() > 0 || began.elapsed() < least) {
+        while began.elapsed() < at_most && (self.pending() > 0 || began.elapsed() < at_least) {
             self.turn();
             self.received.clear();
         }
@@ -239,12 +239,12 @@ impl Endpoint {
     }
 
     /// Formats the process id and the switch.
-    pub fn name(&self) -> String {
+    pub fn describe(&self) -> String {
         format!("process {} behind {}", self.process, self.options.udp)
     }
 
     /// Formats the current arbiter and the length of timeslots.
-    pub fn arbiter(&self) -> String {
+    pub fn describe_arbiter(&self) -> String {
         format!(
             "arbiter {} gives timeslots of {}",
             self.current_arbiter,

@@ -125,14 +125,14 @@ impl EndpointOptions {
                 arbiter.len()
             ));
         }
-        for (at, id) in arbiter.iter().enumerate() {
+        for (index, id) in arbiter.iter().enumerate() {
             if id < nodes {
                 crate::usage_error(&format!(
                     "--arbiter {id} is the id of an endpoint: endpoints are 0 to {} with --nodes {nodes}",
                     nodes - 1
                 ));
             }
-            if arbiter[..at].contains(id) {
+            if arbiter[..index].contains(id) {
                 crate::usage_error(&format!("--arbiter names {id} twice"));
             }
         }

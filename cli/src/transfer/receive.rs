@@ -39,13 +39,13 @@ pub fn run(arguments: &ReceiveArguments) -> Result<ExitCode> {
     if *forever && super::is_stdio(out) {
         crate::usage_error("--forever needs a directory: standard output takes one file");
     }
-    let target = Destination::prepare(out, arguments.force, *forever)?;
+    let destination = Destination::prepare(out, arguments.force, *forever)?;
     let mut endpoint = Endpoint::open(options, *process)?;
     let (events_tx, events_rx) = channel();
-    print_status(arguments, &endpoint.name())?;
+    print_status(arguments, &endpoint.describe())?;
     let mut session = ReceiveSession {
         arguments,
-        out: target,
+        destination,
         files: BTreeMap::new(),
         ended: BTreeSet::new(),
         events_tx,
@@ -71,11 +71,11 @@ pub fn run(arguments: &ReceiveArguments) -> Result<ExitCode> {
 
 /// Prints a status line to the output that has neither file contents nor JSON.
 fn print_status(arguments: &ReceiveArguments, what: &str) -> Result<()> {
-    let said = match super::is_stdio(&arguments.out) || arguments.json {
+    let printed = match super::is_stdio(&arguments.out) || arguments.json {
         true => writeln!(stderr(), "{what}"),
         false => writeln!(stdout(), "{what}"),
     };
-    said.context("cannot print")
+    printed.context("cannot print")
 }
 
 /// A file that is being received.
@@ -101,7 +101,7 @@ struct Incoming {
 
 struct ReceiveSession<'a> {
     arguments: &'a ReceiveArguments,
-    out: Destination,
+    destination: Destination,
     files: BTreeMap<Key, Incoming>,
     /// Transfers that have completed or failed.
     ended: BTreeSet<Key>,
@@ -122,18 +122,18 @@ impl ReceiveSession<'_> {
             }
             if !is_ready && endpoint.is_served() {
                 is_ready = true;
-                print_status(self.arguments, &format!("ready: {}", endpoint.arbiter()))?;
+                print_status(self.arguments, &format!("ready: {}", endpoint.describe_arbiter()))?;
             }
             let is_over = endpoint.has_no_matching_arbiter()
                 || endpoint.running_since(&began) >= endpoint.timeout();
             if !is_ready && is_over {
                 let (waited, name) =
-                    (endpoint.running_since(&began).as_secs_f64(), endpoint.name());
+                    (endpoint.running_since(&began).as_secs_f64(), endpoint.describe());
                 let diagnosis =
                     endpoint.diagnose(&began).unwrap_or_else(|| "no response".to_owned());
                 bail!("gave up after {waited:.1} s ({name}): {diagnosis}");
             }
-            while let Some((from, object)) = endpoint.next() {
+            while let Some((from, object)) = endpoint.next_received() {
                 self.on_message(endpoint, from, &object)?;
             }
             while let Ok((key, event)) = self.events_rx.try_recv() {
@@ -153,7 +153,7 @@ impl ReceiveSession<'_> {
         from: ProcessId,
         object: &[u8],
     ) -> Result<()> {
-        let (message, at) = match message::read(object) {
+        let (message, data_at) = match message::read(object) {
             Ok(read) => read,
             Err(reason) => {
                 if self.unknown_senders.insert(from) {
@@ -164,7 +164,7 @@ impl ReceiveSession<'_> {
             }
         };
         let key = (from, message.file);
-        let bytes = &object[at..];
+        let bytes = &object[data_at..];
         match message.body {
             Body::Open { name, bytes } => {
                 if let Err(reason) = self.on_open(endpoint, key, name, bytes) {
@@ -244,7 +244,7 @@ impl ReceiveSession<'_> {
         if !forever && let Some((busy, _)) = self.files.keys().next() {
             bail!("busy with a file from process {} (--forever accepts several)", busy.0);
         }
-        let path = self.out.path(&name)?;
+        let path = self.destination.path(&name)?;
         if self.files.values().any(|file| file.target.path == path) {
             bail!("{} is already being received from another process", path.display());
         }
@@ -279,13 +279,16 @@ impl ReceiveSession<'_> {
         let Some(file) = self.files.get_mut(&key) else { return Ok(()) };
         file.touch(now);
         let count = bytes.len() as u64;
-        let until = offset.saturating_add(count);
-        let is_all = file.bytes.is_none_or(|announced| until <= announced);
-        ensure!(is_all, "received more bytes than announced");
-        let is_next = offset >= file.next && !file.out_of_order.contains_key(&offset);
-        let waits = (file.next - file.written).saturating_add(file.out_of_order_bytes);
+        let end = offset.saturating_add(count);
+        let is_within = file.bytes.is_none_or(|announced| end <= announced);
+        ensure!(is_within, "received more bytes than announced");
+        let is_new = offset >= file.next && !file.out_of_order.contains_key(&offset);
+        let unwritten = (file.next - file.written).saturating_add(file.out_of_order_bytes);
         // A chunk may begin within the window and end behind it.
-        ensure!(is_next && waits <= WINDOW_BYTES, "bytes at offset {offset} are out of sequence");
+        ensure!(
+            is_new && unwritten <= WINDOW_BYTES,
+            "bytes at offset {offset} are out of sequence"
+        );
         file.out_of_order.insert(offset, bytes.to_vec());
         file.out_of_order_bytes += count;
         file.flush();
@@ -376,8 +379,8 @@ impl ReceiveSession<'_> {
             true => Duration::ZERO,
             false => endpoint.running() - file.last_seen,
         };
-        let longest = self.files.iter_mut().max_by_key(|(_, file)| idle(file));
-        let Some((key, file)) = longest else { return };
+        let most_idle = self.files.iter_mut().max_by_key(|(_, file)| idle(file));
+        let Some((key, file)) = most_idle else { return };
         let (key, idle) = (*key, idle(file));
         if idle >= SENDER_TIMEOUT {
             let reason =
@@ -399,12 +402,12 @@ impl ReceiveSession<'_> {
         };
         match file.bytes {
             Some(bytes) => {
-                let part = file.written as f64 / bytes.max(1) as f64;
-                self.bar.show(part.min(1.0), &name);
+                let fraction = file.written as f64 / bytes.max(1) as f64;
+                self.bar.show(fraction.min(1.0), &name);
             }
             None => {
-                let what = || format!("{} bytes of {name}", readable(file.written as f64));
-                self.bar.show_count(what);
+                let text = || format!("{} bytes of {name}", readable(file.written as f64));
+                self.bar.show_count(text);
             }
         }
     }

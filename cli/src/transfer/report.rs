@@ -46,26 +46,26 @@ struct Totals {
 
 fn totals(bytes: u64, endpoint: &Endpoint, (began, now): (&Counters, &Counters)) -> Totals {
     let seconds = (now.at - began.at).as_secs_f64().max(1e-6);
-    let (is, was) = (&now.endpoint, &began.endpoint);
-    let (sent, before) = (&now.transfer, &began.transfer);
+    let (endpoint_now, endpoint_before) = (&now.endpoint, &began.endpoint);
+    let (now_transfer, was_transfer) = (&now.transfer, &began.transfer);
     let counters = json!({
         "pieces": {
-            "sent": sent.pieces_sent - before.pieces_sent,
-            "retransmitted": sent.pieces_retransmitted - before.pieces_retransmitted,
-            "received": sent.pieces_received - before.pieces_received,
-            "duplicates": sent.pieces_duplicate - before.pieces_duplicate,
-            "reports_sent": sent.reports_sent - before.reports_sent,
+            "sent": now_transfer.pieces_sent - was_transfer.pieces_sent,
+            "retransmitted": now_transfer.pieces_retransmitted - was_transfer.pieces_retransmitted,
+            "received": now_transfer.pieces_received - was_transfer.pieces_received,
+            "duplicates": now_transfer.pieces_duplicate - was_transfer.pieces_duplicate,
+            "reports_sent": now_transfer.reports_sent - was_transfer.reports_sent,
         },
         "timeslots": {
-            "granted": is.granted - was.granted,
-            "idle": is.idle - was.idle,
-            "late": is.late - was.late,
-            "early": is.ahead - was.ahead,
+            "granted": endpoint_now.granted - endpoint_before.granted,
+            "idle": endpoint_now.idle - endpoint_before.idle,
+            "late": endpoint_now.late - endpoint_before.late,
+            "early": endpoint_now.ahead - endpoint_before.ahead,
         },
         "control": {
-            "sent": is.control_sent - was.control_sent,
-            "received": is.control_received - was.control_received,
-            "bytes_sent": is.control_bytes - was.control_bytes,
+            "sent": endpoint_now.control_sent - endpoint_before.control_sent,
+            "received": endpoint_now.control_received - endpoint_before.control_received,
+            "bytes_sent": endpoint_now.control_bytes - endpoint_before.control_bytes,
         },
         "arbiters": endpoint.serving_arbiters(),
     });
@@ -74,7 +74,7 @@ fn totals(bytes: u64, endpoint: &Endpoint, (began, now): (&Counters, &Counters))
 
 impl Totals {
     /// Adds the common part to a JSON report.
-    fn object(&self, mut message: Value) -> Value {
+    fn to_json(&self, mut message: Value) -> Value {
         message["bytes"] = self.bytes.into();
         message["seconds"] = self.seconds.into();
         message["goodput_bits_per_s"] = self.bits_per_s.into();
@@ -88,12 +88,13 @@ impl Totals {
         let Self { bytes, seconds, bits_per_s, counters } = self;
         let rate = readable(*bits_per_s);
         writeln!(out, "{bytes} bytes {peer} in {seconds:.2} s: {rate}bit/s")?;
-        let of = |what: &str, which: &str| counters[what][which].as_u64().unwrap_or(0);
-        let pieces = |which| of("pieces", which);
-        let slots = |which| of("timeslots", which);
-        let control = |which| of("control", which);
+        let counter = |group: &str, which: &str| counters[group][which].as_u64().unwrap_or(0);
+        let pieces = |which| counter("pieces", which);
+        let slots = |which| counter("timeslots", which);
+        let control = |which| counter("control", which);
         let arbiters = counters["arbiters"].as_array().into_iter().flatten();
-        let arbiters = arbiters.map(|it| format!("{} ({} replies)", it["process"], it["replies"]));
+        let arbiters = arbiters
+            .map(|arbiter| format!("{} ({} replies)", arbiter["process"], arbiter["replies"]));
         let rows = [
             (
                 "pieces",
@@ -126,7 +127,7 @@ impl Totals {
             ),
             ("arbiter", arbiters.collect::<Vec<_>>().join(", then ")),
         ];
-        rows.iter().try_for_each(|(what, text)| writeln!(out, "  {what:<10} {text}"))
+        rows.iter().try_for_each(|(label, text)| writeln!(out, "  {label:<10} {text}"))
     }
 }
 
@@ -140,7 +141,7 @@ impl SentFile<'_> {
                 "command": "transfer send", "file": name, "digest": digest, "process": process,
                 "to": to,
             });
-            writeln!(out, "{}", totals.object(message))
+            writeln!(out, "{}", totals.to_json(message))
         } else {
             writeln!(out, "{digest}  {name}")
                 .and_then(|()| totals.table(&mut out, &format!("to process {to}")))
@@ -160,7 +161,7 @@ impl ReceivedFile<'_> {
                 "command": "transfer receive", "file": path, "digest": digest, "process": process,
                 "from": from,
             });
-            writeln!(out, "{}", totals.object(message))
+            writeln!(out, "{}", totals.to_json(message))
         } else {
             writeln!(out, "{digest}  {path}")
                 .and_then(|()| totals.table(&mut *out, &format!("from process {from}")))

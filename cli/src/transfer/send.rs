@@ -56,8 +56,8 @@ pub fn run(arguments: &SendArguments) -> Result<ExitCode> {
     }
     let mut source = Source::open(arguments)?;
     let mut endpoint = Endpoint::open(options, *process)?;
-    let chunk = (CHUNK_NS / options.slot * SLOT_BYTES).clamp(CHUNK_LEN_MIN, CHUNK_LEN_MAX);
-    let source_events = source.read(chunk, endpoint.doorbell());
+    let chunk_len = (CHUNK_NS / options.slot * SLOT_BYTES).clamp(CHUNK_LEN_MIN, CHUNK_LEN_MAX);
+    let source_events = source.read(chunk_len, endpoint.doorbell());
     let nanoseconds = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
     let began = endpoint.counters();
     let mut session = SendSession {
@@ -123,7 +123,7 @@ struct Source {
 impl Source {
     fn open(arguments: &SendArguments) -> Result<Self> {
         let file = &arguments.file;
-        let named = |name: &str| {
+        let valid_name = |name: &str| {
             let name = arguments.name.clone().unwrap_or_else(|| name.to_owned());
             message::check_name(&name).context("choose another name with --name")?;
             anyhow::Ok(name)
@@ -131,22 +131,22 @@ impl Source {
         if super::is_stdio(file) {
             let input: Box<dyn Read + Send> = Box::new(stdin());
             return Ok(Self {
-                name: named("stdin")?,
+                name: valid_name("stdin")?,
                 bytes: None,
                 input: Some(input),
                 is_file: false,
             });
         }
-        let what = || format!("cannot read {}", file.display());
-        let found = std::fs::metadata(file).with_context(what)?;
-        if found.is_dir() {
+        let context = || format!("cannot read {}", file.display());
+        let metadata = std::fs::metadata(file).with_context(context)?;
+        if metadata.is_dir() {
             bail!("{} is a directory: try `tar c {0} | onepipe transfer send -`", file.display());
         }
-        let name = named(&file.file_name().unwrap_or_default().to_string_lossy())?;
-        let input: Box<dyn Read + Send> = Box::new(File::open(file).with_context(what)?);
-        let is_file = found.is_file();
+        let name = valid_name(&file.file_name().unwrap_or_default().to_string_lossy())?;
+        let input: Box<dyn Read + Send> = Box::new(File::open(file).with_context(context)?);
+        let is_file = metadata.is_file();
         // Files that are generated on reading, as in /proc, have size zero.
-        let bytes = Some(found.len()).filter(|bytes| is_file && *bytes > 0);
+        let bytes = Some(metadata.len()).filter(|bytes| is_file && *bytes > 0);
         Ok(Self { name, bytes, input: Some(input), is_file })
     }
 
@@ -242,7 +242,7 @@ impl SendSession {
             if endpoint.is_stopped() {
                 return Ok(Outcome::Interrupted);
             }
-            while let Some((from, object)) = endpoint.next() {
+            while let Some((from, object)) = endpoint.next_received() {
                 if let Some(outcome) = self.on_message(endpoint, from, &object)? {
                     return Ok(outcome);
                 }
@@ -299,8 +299,8 @@ impl SendSession {
     fn send_due(&mut self, endpoint: &mut Endpoint) -> Result<()> {
         match self.state {
             State::Opening => {
-                let begin = Body::Open { name: self.name.clone(), bytes: self.bytes };
-                self.send_message(endpoint, begin, b"");
+                let open = Body::Open { name: self.name.clone(), bytes: self.bytes };
+                self.send_message(endpoint, open, b"");
                 self.state = State::AwaitingAccept;
             }
             State::Sending => {
@@ -308,12 +308,18 @@ impl SendSession {
                     match self.source_events.try_recv() {
                         Ok(SourceEvent::Read(chunk)) => {
                             let bytes = self.sent + chunk.len() as u64;
-                            ensure!(self.bytes.is_none_or(|all| bytes <= all), self.changed());
+                            ensure!(
+                                self.bytes.is_none_or(|announced| bytes <= announced),
+                                self.changed_text()
+                            );
                             self.send_message(endpoint, Body::Data { offset: self.sent }, &chunk);
                             self.sent = bytes;
                         }
                         Ok(SourceEvent::Eof { bytes, digest }) => {
-                            ensure!(self.bytes.is_none_or(|all| bytes == all), self.changed());
+                            ensure!(
+                                self.bytes.is_none_or(|announced| bytes == announced),
+                                self.changed_text()
+                            );
                             self.send_message(
                                 endpoint,
                                 Body::Finish { bytes, digest: digest.clone() },
@@ -356,7 +362,7 @@ impl SendSession {
     }
 
     /// Returns the error for a file whose size has changed: parts of two versions make no file.
-    fn changed(&self) -> String {
+    fn changed_text(&self) -> String {
         let bytes = self.bytes.unwrap_or_default();
         format!("{} had {bytes} bytes and was modified while it was sent", self.name)
     }
@@ -364,12 +370,12 @@ impl SendSession {
     fn show(&mut self) {
         match self.bytes {
             Some(bytes) => {
-                let part = self.written as f64 / bytes.max(1) as f64;
-                self.bar.show(part.min(1.0), &self.name);
+                let fraction = self.written as f64 / bytes.max(1) as f64;
+                self.bar.show(fraction.min(1.0), &self.name);
             }
             None => {
-                let what = || format!("{} bytes of {}", readable(self.written as f64), self.name);
-                self.bar.show_count(what);
+                let text = || format!("{} bytes of {}", readable(self.written as f64), self.name);
+                self.bar.show_count(text);
             }
         }
     }
@@ -383,16 +389,16 @@ impl SendSession {
                 endpoint.counters().endpoint.slots_sent - self.last_seen.endpoint.slots_sent;
             // With two senders of one id, the earlier one gets no more messages.
             let was_connected = matches!(self.state, State::Sending | State::Finishing(_));
-            let other = match was_connected || self.foreign_messages > 0 {
+            let duplicate_id = match was_connected || self.foreign_messages > 0 {
                 true => format!(", or does another process use id {}", endpoint.process()),
                 false => String::new(),
             };
             format!(
                 "process {to} does not answer, though {} and {slots} packets were sent to it: does \
-                 `onepipe transfer receive --process {to}` run there{other}?",
-                endpoint.arbiter()
+                 `onepipe transfer receive --process {to}` run there{duplicate_id}?",
+                endpoint.describe_arbiter()
             )
         });
-        anyhow::anyhow!("gave up after {waited:.1} s ({}): {diagnosis}", endpoint.name())
+        anyhow::anyhow!("gave up after {waited:.1} s ({}): {diagnosis}", endpoint.describe())
     }
 }

@@ -57,28 +57,30 @@ pub enum Destination {
 impl Destination {
     /// Interprets the path `out`. Creates a directory where one is needed, and rejects paths that
     /// could not be written when the data has arrived.
-    pub fn prepare(out: &Path, force: bool, is_for_many: bool) -> Result<Self> {
+    pub fn prepare(out: &Path, force: bool, needs_folder: bool) -> Result<Self> {
         if super::is_stdio(out) {
             return Ok(Self::Stdout);
         }
-        let name = out.display();
-        let is_for_many = is_for_many || out.as_os_str().as_encoded_bytes().ends_with(b"/");
+        let out_name = out.display();
+        let needs_folder = needs_folder || out.as_os_str().as_encoded_bytes().ends_with(b"/");
         match fs::metadata(out).ok() {
-            Some(found) if found.is_dir() => return Ok(Self::Folder(out.to_owned())),
-            Some(found) if found.is_file() && is_for_many => bail!("{name} is not a directory"),
-            Some(found) if found.is_file() && !force => {
-                bail!("{name} already exists (--force replaces it)")
+            Some(metadata) if metadata.is_dir() => return Ok(Self::Folder(out.to_owned())),
+            Some(metadata) if metadata.is_file() && needs_folder => {
+                bail!("{out_name} is not a directory")
+            }
+            Some(metadata) if metadata.is_file() && !force => {
+                bail!("{out_name} already exists (--force replaces it)")
             }
             Some(_) => {}
-            None if is_for_many => {
+            None if needs_folder => {
                 fs::create_dir_all(out)
-                    .with_context(|| format!("cannot create the directory {name}"))?;
+                    .with_context(|| format!("cannot create the directory {out_name}"))?;
                 return Ok(Self::Folder(out.to_owned()));
             }
             None => {
                 let parent = out.parent().filter(|parent| !parent.as_os_str().is_empty());
                 if let Some(parent) = parent.filter(|parent| !parent.is_dir()) {
-                    bail!("cannot write {name}: no such directory: {}", parent.display());
+                    bail!("cannot write {out_name}: no such directory: {}", parent.display());
                 }
             }
         }
@@ -93,8 +95,8 @@ impl Destination {
             Self::Path(path) => return Ok(path.clone()),
             Self::Folder(folder) => folder,
         };
-        let is_plain = Path::new(name).file_name().is_some_and(|plain| plain == name);
-        if !is_plain {
+        let is_file_name = Path::new(name).file_name().is_some_and(|last_part| last_part == name);
+        if !is_file_name {
             bail!("{name:?} is not a valid file name");
         }
         Ok(folder.join(name))
@@ -109,12 +111,12 @@ impl Target {
         doorbell: Doorbell,
         notify: impl Fn(WriteEvent) + Send + 'static,
     ) -> Result<Self> {
-        let found = fs::metadata(&path).ok();
-        let is_plain = found.as_ref().is_none_or(fs::Metadata::is_file);
+        let existing = fs::metadata(&path).ok();
+        let is_regular = existing.as_ref().is_none_or(fs::Metadata::is_file);
         let (sink, part) = if super::is_stdio(&path) {
             (Sink::Stdout, None)
-        } else if is_plain {
-            if found.is_some() && !force {
+        } else if is_regular {
+            if existing.is_some() && !force {
                 bail!("{} already exists (--force replaces it)", path.display());
             }
             let mut name = path.file_name().unwrap_or_default().to_os_string();
@@ -136,8 +138,8 @@ impl Target {
                 notify(event);
                 doorbell.ring();
             };
-            if let Err(why) = write(sink, queue.into_iter(), &notify) {
-                notify(WriteEvent::Failed(format!("{why:#}")));
+            if let Err(error) = run_writer(sink, queue.into_iter(), &notify) {
+                notify(WriteEvent::Failed(format!("{error:#}")));
             }
         });
         thread.context("cannot start a thread")?;
@@ -170,7 +172,7 @@ enum Sink {
 }
 
 /// Runs the writer thread: executes the commands in order, and notifies of each.
-fn write(
+fn run_writer(
     sink: Sink,
     queue: impl Iterator<Item = WriteCommand>,
     notify: &impl Fn(WriteEvent),
@@ -185,26 +187,26 @@ fn write(
         Sink::Other(path) => (Box::new(open(path)?), path.display().to_string()),
     };
     let (mut bytes, mut hasher) = (0, blake3::Hasher::new());
-    let cannot = || format!("cannot write {target_name}");
+    let write_context = || format!("cannot write {target_name}");
     for command in queue {
         match command {
             WriteCommand::Bytes(chunk) => {
-                to.write_all(&chunk).with_context(cannot)?;
+                to.write_all(&chunk).with_context(write_context)?;
                 if matches!(sink, Sink::Stdout) {
-                    to.flush().with_context(cannot)?;
+                    to.flush().with_context(write_context)?;
                 }
                 hasher.update(&chunk);
                 bytes += chunk.len() as u64;
                 notify(WriteEvent::Bytes(bytes));
             }
             WriteCommand::Finish { digest } => {
-                to.flush().with_context(cannot)?;
+                to.flush().with_context(write_context)?;
                 let actual = hasher.finalize().to_hex().to_string();
                 if actual != digest {
                     bail!("digest mismatch: received {actual}, expected {digest}");
                 }
                 drop(to);
-                rename_when_complete(&sink).with_context(cannot)?;
+                rename_when_complete(&sink).with_context(write_context)?;
                 notify(WriteEvent::Complete);
                 return Ok(());
             }
