@@ -29,7 +29,7 @@ pub(crate) struct DecisionLog {
 struct Decision {
     failed: FailedInstance,
     /// When it was recorded or loaded.
-    at: Mono,
+    recorded_at: Mono,
     is_resolved: bool,
 }
 
@@ -66,10 +66,10 @@ impl DecisionLog {
                     self.recalls.entry(entry.to).or_default().insert((*entry, *sender));
                 }
             }
-            Record::Leads(leaders) => {
-                let last = self.leaders.entry(leaders.group).or_insert(*leaders);
-                if last.epoch < leaders.epoch {
-                    *last = *leaders;
+            Record::Leads(leadership) => {
+                let last = self.leaders.entry(leadership.group).or_insert(*leadership);
+                if last.epoch < leadership.epoch {
+                    *last = *leadership;
                 }
             }
         }
@@ -78,13 +78,13 @@ impl DecisionLog {
 
     //= spec/failure.md#R23
     /// Records a failure. The first decision about an instance of a process is final.
-    fn record_failure(&mut self, at: Mono, failed: FailedInstance) {
+    fn record_failure(&mut self, recorded_at: Mono, failed: FailedInstance) {
         if let Address::Process(process) = failed.instance.address {
             if self.by_instance.contains_key(&failed.instance) {
                 return;
             }
             self.by_instance.insert(failed.instance, self.failures.len());
-            self.failures.push(Decision { failed, at, is_resolved: false });
+            self.failures.push(Decision { failed, recorded_at, is_resolved: false });
             let latest = self.latest.entry(process).or_insert(failed.instance.incarnation);
             *latest = failed.instance.incarnation.max(*latest);
         }
@@ -93,8 +93,8 @@ impl DecisionLog {
 
     fn mark_resolved(&mut self, instance: Instance) {
         self.open.remove(&instance);
-        if let Some(at) = self.by_instance.get(&instance) {
-            self.failures[*at].is_resolved = true;
+        if let Some(index) = self.by_instance.get(&instance) {
+            self.failures[*index].is_resolved = true;
         }
     }
 
@@ -111,7 +111,7 @@ impl DecisionLog {
     /// Returns the decision about exactly this instance of a process or, while it is open, of a
     /// switch.
     pub(crate) fn decision(&self, instance: Instance) -> Option<FailedInstance> {
-        let decided = self.by_instance.get(&instance).map(|at| self.failures[*at].failed);
+        let decided = self.by_instance.get(&instance).map(|index| self.failures[*index].failed);
         decided.or_else(|| self.open.get(&instance).copied())
     }
 
@@ -131,17 +131,17 @@ impl DecisionLog {
 
     /// Returns all failures of processes, oldest first.
     pub(crate) fn failures(&self) -> impl ExactSizeIterator<Item = FailedInstance> {
-        self.failures.iter().map(|decided| decided.failed)
+        self.failures.iter().map(|decision| decision.failed)
     }
 
     /// Whether any failure of a process is resolved.
     pub(crate) fn has_resolved(&self) -> bool {
-        self.failures.iter().any(|decided| decided.is_resolved)
+        self.failures.iter().any(|decision| decision.is_resolved)
     }
 
     /// Whether any failure is open or recent, so that a notice has to be sent.
     pub(crate) fn has_notice(&self, now: Mono, notice_retention_ns: u64) -> bool {
-        let is_recent = |last: &Decision| now.since_ns(last.at) < notice_retention_ns;
+        let is_recent = |last: &Decision| now.since_ns(last.recorded_at) < notice_retention_ns;
         let is_process = |instance: &Instance| matches!(instance.address, Address::Process(_));
         self.failures.last().is_some_and(is_recent) || self.open.keys().any(is_process)
     }
@@ -149,10 +149,10 @@ impl DecisionLog {
     /// Returns the open and the recent failures in the form of a notice: incarnations of one
     /// process in their order, and adjacent processes with equal failure timestamps in one entry.
     pub(crate) fn recent_failures(&self, now: Mono, notice_retention_ns: u64) -> Vec<Failure> {
-        let is_recent = |decided: &&Decision| {
-            !decided.is_resolved || now.since_ns(decided.at) < notice_retention_ns
+        let is_recent = |decision: &&Decision| {
+            !decision.is_resolved || now.since_ns(decision.recorded_at) < notice_retention_ns
         };
-        to_failures(self.failures.iter().filter(is_recent).map(|decided| decided.failed))
+        to_failures(self.failures.iter().filter(is_recent).map(|decision| decision.failed))
     }
 
     /// Returns the failure of the latest failed incarnation of `process`, in the form of a notice.
@@ -196,8 +196,8 @@ impl DecisionLog {
         let mut records = Vec::new();
         let mut failed: Vec<FailedInstance> = self.failures().collect();
         failed.extend(self.open().filter(|open| !self.by_instance.contains_key(&open.instance)));
-        let resolved = self.failures.iter().filter(|decided| decided.is_resolved);
-        let instances: Vec<Instance> = resolved.map(|decided| decided.failed.instance).collect();
+        let resolved = self.failures.iter().filter(|decision| decision.is_resolved);
+        let instances: Vec<Instance> = resolved.map(|decision| decision.failed.instance).collect();
         if !failed.is_empty() {
             records.push(Record::Failed(failed));
         }
@@ -292,13 +292,13 @@ mod tests {
 
     #[test]
     fn keeps_the_latest_leader_of_each_group() {
-        let leaders = |group, epoch, leader| {
+        let leads = |group, epoch, leader| {
             let (group, leader) = (GroupId(group), ProcessId(leader));
             Record::Leads(Leadership { group, epoch, leader })
         };
         let (decisions, _) =
-            DecisionLog::load(NOW, &[leaders(1, 3, 7), leaders(0, 2, 5), leaders(1, 2, 6)]);
-        assert_eq!(decisions.records(), [leaders(0, 2, 5), leaders(1, 3, 7)]);
+            DecisionLog::load(NOW, &[leads(1, 3, 7), leads(0, 2, 5), leads(1, 2, 6)]);
+        assert_eq!(decisions.records(), [leads(0, 2, 5), leads(1, 3, 7)]);
     }
 
     #[test]

@@ -118,12 +118,12 @@ impl Suspects {
         self.dirty.extend(declared_dead.into_iter().map(|instance| instance.address));
     }
 
-    /// Evaluates what has changed in the graph. `changed` is when the first change was reported;
+    /// Evaluates what has changed in the graph. `changed_at` is when the first change was reported;
     /// `idle` are neighbours of the controller whose links are idle.
     pub(crate) fn evaluate(
         &mut self,
         now: Now,
-        changed: Mono,
+        changed_at: Mono,
         config: &Config,
         graph: &mut Graph,
         decisions: &DecisionLog,
@@ -174,7 +174,7 @@ impl Suspects {
             self.is_unknown = true;
             return findings;
         }
-        self.suspect(changed, graph, decisions, changed_instances);
+        self.suspect(changed_at, graph, decisions, changed_instances);
         if let Some(until) = self.backoff_until.filter(|until| now.mono < *until) {
             (findings.is_backing_off, findings.reevaluate_at) = (true, Some(until));
             return findings;
@@ -183,7 +183,7 @@ impl Suspects {
         #[cfg(test)]
         self.check_regions(graph, decisions, &regions);
         let members = regions.iter().flat_map(|region| &region.members);
-        let instances = members.map(|at| graph.adjacency().instance(*at));
+        let instances = members.map(|index| graph.adjacency().instance(*index));
         self.dependencies = instances.filter(|instance| decisions.is_open(*instance)).collect();
         let visits = regions.iter().map(|region| region.visits).sum();
         graph.note_visits(visits);
@@ -200,15 +200,15 @@ impl Suspects {
     /// Returns failed instances that a correct node lists as up.
     pub(crate) fn stale_peers(&self, graph: &Graph) -> BTreeSet<Instance> {
         let is_listed = |instance: &&Instance| graph.adjacency().is_listed_by_correct(**instance);
-        let open = self.failed_but_listed.iter().filter(is_listed).copied();
-        open.chain(graph.stale_peers()).collect()
+        let listed = self.failed_but_listed.iter().filter(is_listed).copied();
+        listed.chain(graph.stale_peers()).collect()
     }
 
     /// Updates the suspects among `changed_instances`. An instance that never was connected is a
     /// suspect, too, if a correct node holds a register for it.
     fn suspect(
         &mut self,
-        changed: Mono,
+        changed_at: Mono,
         graph: &mut Graph,
         decisions: &DecisionLog,
         mut changed_instances: BTreeSet<Instance>,
@@ -234,7 +234,7 @@ impl Suspects {
             let is_lost =
                 self.disconnected.contains(&instance) || with_registers.contains(&instance);
             if is_lost && !decisions.is_open(instance) {
-                self.since.entry(instance).or_insert(changed);
+                self.since.entry(instance).or_insert(changed_at);
             } else {
                 self.since.remove(&instance);
             }
@@ -266,15 +266,16 @@ impl Suspects {
         let adjacency = graph.adjacency();
         let suspects = || {
             let members = region.members.iter();
-            members.filter_map(|at| Some((*at, *self.since.get(&adjacency.instance(*at))?)))
+            members
+                .filter_map(|index| Some((*index, *self.since.get(&adjacency.instance(*index))?)))
         };
         let mut wake_at =
             |at: Mono| findings.reevaluate_at = Mono::earlier(findings.reevaluate_at, Some(at));
         let Some(since) = suspects().map(|(_, since)| since).max() else { return };
         // Frames from a suspect postpone the decision: its links may be up again, and not all ends
         // have announced so.
-        let last_seen = |(at, _): (usize, Mono)| {
-            let instance = adjacency.instance(at);
+        let last_seen = |(index, _): (usize, Mono)| {
+            let instance = adjacency.instance(index);
             graph
                 .get(instance)
                 .and_then(|node| node.last_seen)
@@ -282,43 +283,45 @@ impl Suspects {
         };
         let quiet_since =
             suspects().filter_map(last_seen).max().map_or(since, |last_seen| last_seen.max(since));
-        let mut ready = quiet_since.after_ns(config.quiet_ns).min(since.after_ns(config.grace_ns));
-        let processes = || suspects().filter_map(|(at, _)| process_of(adjacency.instance(at)));
+        let mut decide_at =
+            quiet_since.after_ns(config.quiet_ns).min(since.after_ns(config.grace_ns));
+        let processes =
+            || suspects().filter_map(|(index, _)| process_of(adjacency.instance(index)));
         //= spec/failure.md#R30
         if processes().count() > adjacency.correct_process_count() {
             // The larger part can hardly have failed: probably the controller is cut off.
             let is_alive = quiet_since > since;
             findings.is_minority |= is_alive;
             findings.ping.extend(processes());
-            ready = if is_alive {
+            decide_at = if is_alive {
                 quiet_since.after_ns(config.grace_ns)
             } else {
                 since.after_ns(config.ping_timeout_ns)
             };
         }
-        if now.mono < ready {
-            return wake_at(ready);
+        if now.mono < decide_at {
+            return wake_at(decide_at);
         }
         let mut is_exact = true;
         // Registers of instances that have failed already are not needed.
-        let is_needed = |at: &&usize| !decisions.has_failed(adjacency.instance(**at));
-        if region.up_members.iter().any(|at| is_needed(&at)) {
+        let is_needed = |index: &&usize| !decisions.has_failed(adjacency.instance(**index));
+        if region.up_members.iter().any(|index| is_needed(&index)) {
             let is_declared_dead =
-                |at: &usize| self.declared_dead.contains(&adjacency.instance(*at));
+                |index: &usize| self.declared_dead.contains(&adjacency.instance(*index));
             let freeze_at = since.after_ns(config.freeze_after_ns);
-            let all = now.mono >= freeze_at;
-            let last_seen = region.up_members.iter().filter(is_needed);
-            let freeze = last_seen.filter(|at| all || is_declared_dead(at));
-            findings.freeze.extend(freeze.map(|at| adjacency.instance(*at)));
-            let give_up = since.after_ns(config.inexact_after_ns);
-            if now.mono < give_up {
-                return wake_at(if all { give_up } else { freeze_at });
+            let must_freeze_all = now.mono >= freeze_at;
+            let needed = region.up_members.iter().filter(is_needed);
+            let freeze = needed.filter(|index| must_freeze_all || is_declared_dead(index));
+            findings.freeze.extend(freeze.map(|index| adjacency.instance(*index)));
+            let give_up_at = since.after_ns(config.inexact_after_ns);
+            if now.mono < give_up_at {
+                return wake_at(if must_freeze_all { give_up_at } else { freeze_at });
             }
             is_exact = false;
         }
-        let values = region.values(graph);
-        for (at, since) in suspects() {
-            let instance = adjacency.instance(at);
+        let registers = region.greatest_registers(graph);
+        for (index, since) in suspects() {
+            let instance = adjacency.instance(index);
             // Of two incarnations of one process the earlier one is decided first, or together with
             // the later.
             let first = Instance { incarnation: Incarnation(0), ..instance };
@@ -331,7 +334,7 @@ impl Suspects {
             // No correct node has ever received its promises, so no process can deliver messages of
             // it.
             let lower_bound = || now.sync.saturating_sub_ns(WIRE_MODULUS / 4);
-            let at = values.get(&at).copied().unwrap_or_else(lower_bound);
+            let at = registers.get(&index).copied().unwrap_or_else(lower_bound);
             let at = match () {
                 () if makes(Mistake::FailureTooLate) => at.wrapping_add_ns(1_000),
                 () if makes(Mistake::FailureTooEarly) => at.saturating_sub_ns(1_000),

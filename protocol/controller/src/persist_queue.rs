@@ -75,7 +75,7 @@ impl PersistQueue {
 
     /// Handles the failed write of `id`, which is offered again after `retry_after_ns`. Returns
     /// whether `id` was outstanding.
-    pub(crate) fn on_refused(&mut self, now: Now, id: RecordId, retry_after_ns: u64) -> bool {
+    pub(crate) fn on_failed(&mut self, now: Now, id: RecordId, retry_after_ns: u64) -> bool {
         if !self.is_offered(id) {
             return false;
         }
@@ -129,8 +129,8 @@ mod tests {
         let second = persist_queue.push(Record::Members(Vec::new()));
         assert_eq!(persist_queue.poll(), Some((first, record(Vec::new()))));
         assert_eq!(persist_queue.poll(), None, "one at a time");
-        assert!(!persist_queue.on_refused(now(5), second, 10));
-        assert!(persist_queue.on_refused(now(5), first, 10));
+        assert!(!persist_queue.on_failed(now(5), second, 10));
+        assert!(persist_queue.on_failed(now(5), first, 10));
         assert_eq!((persist_queue.poll(), persist_queue.due()), (None, Some(Mono::from_ns(15))));
         persist_queue.on_timeout(Mono::from_ns(15));
         assert!(persist_queue.has_failed() && persist_queue.poll().is_some());

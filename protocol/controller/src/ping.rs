@@ -15,15 +15,15 @@ pub(crate) struct Pings {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Ping {
-    next: Mono,
-    give_up: Mono,
+    ping_at: Mono,
+    give_up_at: Mono,
     /// Whether a timeout means that the process has failed.
     is_fatal: bool,
 }
 
 impl Ping {
     fn due(&self) -> Mono {
-        self.next.min(self.give_up)
+        self.ping_at.min(self.give_up_at)
     }
 }
 
@@ -44,7 +44,7 @@ impl Pings {
             return;
         }
         self.cancel(process);
-        let pending = Ping { next: now, give_up: now.after_ns(timeout_ns), is_fatal };
+        let pending = Ping { ping_at: now, give_up_at: now.after_ns(timeout_ns), is_fatal };
         self.by_deadline.insert((pending.due(), process));
         self.pending.insert(process, pending);
     }
@@ -60,8 +60,8 @@ impl Pings {
     pub(crate) fn extend_all(&mut self, now: Mono, timeout_ns: u64) {
         self.by_deadline.clear();
         for (process, pending) in &mut self.pending {
-            pending.next = now;
-            pending.give_up = now.after_ns(timeout_ns);
+            pending.ping_at = now;
+            pending.give_up_at = now.after_ns(timeout_ns);
             self.by_deadline.insert((pending.due(), *process));
         }
     }
@@ -83,8 +83,8 @@ impl Pings {
         {
             self.by_deadline.remove(&(due, process));
             let Some(pending) = self.pending.get_mut(&process) else { continue };
-            if now < pending.give_up {
-                pending.next = now.after_ns(retransmit_ns);
+            if now < pending.give_up_at {
+                pending.ping_at = now.after_ns(retransmit_ns);
                 self.by_deadline.insert((pending.due(), process));
                 return Some(Due::Ping(process));
             }
@@ -110,13 +110,13 @@ mod tests {
         pings.start(at(0), one, 100, true);
         pings.start(at(0), two, 100, false);
         pings.start(at(0), three, 100, true);
-        let mut pending = alloc::vec::Vec::new();
+        let mut popped = alloc::vec::Vec::new();
         for ns in 0..=100 {
             if ns == 60 {
                 pings.cancel(three);
             }
             while let Some(due) = pings.pop(at(ns), 40) {
-                pending.push((ns, due));
+                popped.push((ns, due));
             }
         }
         let ping = |ns, process| (ns, Due::Ping(process));
@@ -124,7 +124,7 @@ mod tests {
         let mut expected: alloc::vec::Vec<_> = rounds.into_iter().flatten().collect();
         expected.pop();
         expected.push((100, Due::TimedOut(one)));
-        assert_eq!(pending, expected);
+        assert_eq!(popped, expected);
         assert_eq!(pings.due(), None);
     }
 }

@@ -50,19 +50,25 @@ impl RecoveryReply {
     /// Writes one part into the payload of a frame. Returns its length in bytes, or `None` if there
     /// is no such part.
     pub(crate) fn write(&self, part: u32, buf: &mut [u8]) -> Option<usize> {
-        let each = buf.len().saturating_sub(RECOVERY_HEADER_LEN) / FAILURE_LEN;
-        let each_recall = Recovery::fit(buf.len(), 0);
-        let failure_parts = self.failures.len().div_ceil(each.max(1));
-        let parts = (failure_parts + self.recalls.len().div_ceil(each_recall.max(1))).max(1);
+        let failures_per_part = buf.len().saturating_sub(RECOVERY_HEADER_LEN) / FAILURE_LEN;
+        let recalls_per_part = Recovery::fit(buf.len(), 0);
+        let failure_parts = self.failures.len().div_ceil(failures_per_part.max(1));
+        let parts = (failure_parts + self.recalls.len().div_ceil(recalls_per_part.max(1))).max(1);
         let (part, parts) = (u16::try_from(part).ok()?, u16::try_from(parts).ok()?);
         if part >= parts {
             return None;
         }
         let part_index = usize::from(part);
-        let failures = self.failures.iter().copied().skip(part_index * each).take(each);
-        let after = part_index.checked_sub(failure_parts);
-        let skip = after.map_or(self.recalls.len(), |after| after * each_recall);
-        let recalls = self.recalls.iter().copied().skip(skip).take(each_recall);
+        let failures = self
+            .failures
+            .iter()
+            .copied()
+            .skip(part_index * failures_per_part)
+            .take(failures_per_part);
+        let recall_part = part_index.checked_sub(failure_parts);
+        let skip =
+            recall_part.map_or(self.recalls.len(), |recall_part| recall_part * recalls_per_part);
+        let recalls = self.recalls.iter().copied().skip(skip).take(recalls_per_part);
         Recovery { complete: self.complete, part, parts }.write(buf, failures, recalls)
     }
 }

@@ -35,31 +35,31 @@ pub(crate) fn regions(graph: &Graph, suspected: impl Iterator<Item = Instance>) 
         let number = regions.len();
         region_of.insert(start, number);
         let (mut members, mut up_members) = (alloc::vec![start], BTreeSet::new());
-        let (mut done, mut visits) = (0, 0);
-        while let Some(at) = members.get(done).copied() {
-            done += 1;
-            for Arc { to, other, own, .. } in adjacency.arcs(at) {
+        let (mut visited, mut visits) = (0, 0);
+        while let Some(index) = members.get(visited).copied() {
+            visited += 1;
+            for Arc { to, other, own, .. } in adjacency.arcs(index) {
                 visits += 1;
                 if adjacency.is_correct(to) {
-                    let claims = other == View::Unknown && own == View::Up;
-                    if other == View::Up || claims {
-                        up_members.insert(at);
+                    let is_listed_by_member_only = other == View::Unknown && own == View::Up;
+                    if other == View::Up || is_listed_by_member_only {
+                        up_members.insert(index);
                     }
                 } else if region_of.insert(to, number).is_none() {
                     members.push(to);
                 }
             }
         }
-        members.sort_unstable_by_key(|at| adjacency.instance(*at));
+        members.sort_unstable_by_key(|index| adjacency.instance(*index));
         regions.push(Region { members, registers: Vec::new(), up_members, visits });
     }
     for (_, node) in graph.correct_owners() {
         for entry in &node.frozen {
             let index = entry.instance.and_then(|instance| adjacency.index(instance));
-            let number = index.and_then(|at| Some((at, *region_of.get(&at)?)));
-            if let Some((at, number)) = number {
+            let number = index.and_then(|index| Some((index, *region_of.get(&index)?)));
+            if let Some((index, number)) = number {
                 // A frozen lower port received what climbs, an upper port what descends.
-                regions[number].registers.push((at, entry.side, entry.commit));
+                regions[number].registers.push((index, entry.side, entry.commit));
                 regions[number].visits += 1;
             }
         }
@@ -71,11 +71,11 @@ impl Region {
     //= spec/failure.md#R22
     /// Returns, for each member, the greatest register on the border that its promises can reach
     /// through the region, up and then down; nothing for members that reach none.
-    pub(crate) fn values(&self, graph: &Graph) -> BTreeMap<usize, Timestamp> {
+    pub(crate) fn greatest_registers(&self, graph: &Graph) -> BTreeMap<usize, Timestamp> {
         let adjacency = graph.adjacency();
         // A switch is two nodes: its aggregate of inputs from below, and of all its inputs.
         let mut seen: BTreeSet<(usize, bool)> = BTreeSet::new();
-        let mut values = BTreeMap::new();
+        let mut greatest = BTreeMap::new();
         let mut registers = self.registers.clone();
         registers.sort_unstable_by_key(|(_, _, commit)| core::cmp::Reverse(*commit));
         let mut work: Vec<(usize, bool)> = Vec::new();
@@ -83,39 +83,41 @@ impl Region {
             work.push((start, side == Side::Upper));
             // Walks against the direction of promises. Registers are visited in descending order,
             // so the first value of a member is its greatest.
-            while let Some((at, descends)) = work.pop() {
-                if !seen.insert((at, descends)) {
+            while let Some((index, descends)) = work.pop() {
+                if !seen.insert((index, descends)) {
                     continue;
                 }
-                values.entry(at).or_insert(commit);
-                if !adjacency.is_switch(at) {
+                greatest.entry(index).or_insert(commit);
+                if !adjacency.is_switch(index) {
                     continue;
                 }
                 if descends {
-                    work.push((at, false));
+                    work.push((index, false));
                 }
                 let from = if descends { Side::Upper } else { Side::Lower };
                 for arc in adjacency
-                    .arcs(at)
+                    .arcs(index)
                     .filter(|arc| arc.side == from && !adjacency.is_correct(arc.to))
                 {
-                    if is_counted(graph, at, &arc) && (!descends || adjacency.is_switch(arc.to)) {
+                    if is_aggregated(graph, index, &arc)
+                        && (!descends || adjacency.is_switch(arc.to))
+                    {
                         work.push((arc.to, descends));
                     }
                 }
             }
         }
-        values
+        greatest
     }
 }
 
-/// Whether the promises of `arc.to` still count at `at`.
-fn is_counted(graph: &Graph, at: usize, arc: &Arc) -> bool {
+/// Whether the promises of `arc.to` are still aggregated at `index`.
+fn is_aggregated(graph: &Graph, index: usize, arc: &Arc) -> bool {
     let adjacency = graph.adjacency();
     match arc.own {
         View::Up => true,
         View::Unknown => arc.other == View::Up,
-        View::Down => graph.get(adjacency.instance(at)).is_some_and(|node| {
+        View::Down => graph.get(adjacency.instance(index)).is_some_and(|node| {
             let peer = Some(adjacency.instance(arc.to));
             node.frozen.iter().any(|entry| entry.instance == peer && !entry.is_resolved)
         }),

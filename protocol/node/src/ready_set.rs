@@ -40,9 +40,9 @@ impl ReadySet {
             return Some(first * 64 + word.trailing_zeros() as usize);
         }
         let count = self.words.len();
-        (1..=count).map(|step| (first + step) % count).find_map(|at| {
-            let word = self.words[at];
-            (word != 0).then(|| at * 64 + word.trailing_zeros() as usize)
+        (1..=count).map(|step| (first + step) % count).find_map(|index| {
+            let word = self.words[index];
+            (word != 0).then(|| index * 64 + word.trailing_zeros() as usize)
         })
     }
 }

@@ -46,12 +46,13 @@ pub(crate) struct Aggregator {
 
 impl Aggregator {
     pub(crate) fn new(lower_ports: u16, upper_ports: u16) -> Self {
+        let port_count = usize::from(lower_ports) + usize::from(upper_ports);
         Self {
             lower_ports,
             lower: Registers::new(lower_ports),
             upper: Registers::new(upper_ports),
-            advertised: alloc::vec![None; usize::from(lower_ports) + usize::from(upper_ports)],
-            awaited: alloc::vec![NOT_ADVERTISED; usize::from(lower_ports) + usize::from(upper_ports)],
+            advertised: alloc::vec![None; port_count],
+            awaited: alloc::vec![NOT_ADVERTISED; port_count],
             unfed: PortSet::new(lower_ports + upper_ports),
             max_commit_advertised: None,
             max_commit_below: None,
@@ -187,14 +188,14 @@ impl Aggregator {
 
     /// Handles a link that has come up: whether its other end counts what this switch advertises is
     /// unknown until it reports so.
-    pub(crate) fn await_counted(&mut self, port: Port) {
+    pub(crate) fn await_peer_report(&mut self, port: Port) {
         let promises = self.advertised[port.index()].filter(|_| !self.unfed.contains(port));
         self.awaited[port.index()] =
             promises.map_or(NOT_ADVERTISED, |promises| Some(promises.barrier));
     }
 
     /// Notes that the other end of `port` counts what was advertised up to `counted`.
-    pub(crate) fn on_counted(&mut self, port: Port, counted: Timestamp) {
+    pub(crate) fn on_peer_report(&mut self, port: Port, counted: Timestamp) {
         let awaited = &mut self.awaited[port.index()];
         if awaited.is_some_and(|awaited| awaited <= counted) {
             *awaited = None;
@@ -203,7 +204,7 @@ impl Aggregator {
 
     /// Whether the other end of `port`, if the link is live, is known to count what this switch
     /// advertises.
-    pub(crate) fn is_counted(&self, port: Port) -> bool {
+    pub(crate) fn is_counted_by_peer(&self, port: Port) -> bool {
         self.awaited[port.index()].is_none() || !self.is_live(port)
     }
 
@@ -268,19 +269,19 @@ impl Aggregator {
     /// Returns the promises of a beacon on the unfed output `port`, and whether dead links hold
     /// commits. The barrier is no promise but a mark that shows that the link is up; the commit is
     /// that of the dead links, if there are any and `with_commit` is set. Both are at least
-    /// `nothing`.
+    /// `lower_bound`.
     ///
     /// The mark lies above everything advertised before, so that the other end can recognise
     /// reordered frames. No live input contradicts the mark, since there is none.
     pub(crate) fn advertise_unfed(
         &mut self,
         port: Port,
-        nothing: Promises,
+        lower_bound: Promises,
         with_commit: bool,
     ) -> (Promises, bool) {
         let floor = self.commit_floor(port);
-        let commit = floor.filter(|_| with_commit).unwrap_or(nothing.commit);
-        let fresh = Promises { commit: commit.max(nothing.commit), ..nothing };
+        let commit = floor.filter(|_| with_commit).unwrap_or(lower_bound.commit);
+        let fresh = Promises { commit: commit.max(lower_bound.commit), ..lower_bound };
         let mut promises = self.advertised(port).map_or(fresh, |advertised| advertised.max(fresh));
         if !self.unfed.contains(port) {
             promises.barrier = promises.barrier.wrapping_add_ns(1);
@@ -310,9 +311,13 @@ impl Aggregator {
     }
 
     /// As [`Aggregator::advertise`] for an output whose other end may not know yet which instance
-    /// it receives: the commit stays at what was advertised before, at least `nothing`.
-    pub(crate) fn advertise_barrier(&mut self, port: Port, nothing: Timestamp) -> Option<Promises> {
-        let fresh = Promises { commit: nothing, ..self.minimum(port)? };
+    /// it receives: the commit stays at what was advertised before, at least `lower_bound`.
+    pub(crate) fn advertise_barrier(
+        &mut self,
+        port: Port,
+        lower_bound: Timestamp,
+    ) -> Option<Promises> {
+        let fresh = Promises { commit: lower_bound, ..self.minimum(port)? };
         Some(self.record_advertised(port, fresh))
     }
 
@@ -328,13 +333,13 @@ impl Aggregator {
 
     /// Returns the minimum over all inputs of the uplinks.
     #[inline]
-    pub(crate) fn up(&self) -> Option<Promises> {
+    pub(crate) fn uplink_minimum(&self) -> Option<Promises> {
         self.lower.minimum()
     }
 
     /// Returns the minimum over all inputs of the downlinks.
     #[inline]
-    pub(crate) fn down(&self) -> Option<Promises> {
+    pub(crate) fn downlink_minimum(&self) -> Option<Promises> {
         match (self.upper.minimum(), self.lower.minimum()) {
             (Some(upper), Some(lower)) => Some(upper.min(lower)),
             (upper, lower) => upper.or(lower),
@@ -526,14 +531,14 @@ mod tests {
     #[test]
     fn commit_is_not_advertised_before_confirmation() {
         let mut aggregator = aggregator(&[(0, 50), (1, 40)]);
-        let nothing = Timestamp::from_ns(3);
+        let lower_bound = Timestamp::from_ns(3);
         let promises = |promises: Option<Promises>| {
             promises.map(|promises| (promises.barrier.as_ns(), promises.commit.as_ns()))
         };
-        assert_eq!(promises(aggregator.advertise_barrier(Port(2), nothing)), Some((40, 3)));
+        assert_eq!(promises(aggregator.advertise_barrier(Port(2), lower_bound)), Some((40, 3)));
         assert!(!aggregator.has_update(Port(2), false) && aggregator.has_update(Port(2), true));
         assert_eq!(promises(aggregator.advertise(Port(2))), Some((40, 20)));
         aggregator.update(Mono::from_ns(0), Port(1), promise(48));
-        assert_eq!(promises(aggregator.advertise_barrier(Port(2), nothing)), Some((48, 20)));
+        assert_eq!(promises(aggregator.advertise_barrier(Port(2), lower_bound)), Some((48, 20)));
     }
 }

@@ -70,8 +70,8 @@ impl ControllerPorts {
 
     /// Removes and returns a port that has timed out.
     pub(crate) fn pop_expired(&mut self, now: Mono) -> Option<Port> {
-        let at = self.ports.iter().position(|entry| self.is_expired(entry, now))?;
-        Some(self.ports.remove(at).port)
+        let index = self.ports.iter().position(|entry| self.is_expired(entry, now))?;
+        Some(self.ports.remove(index).port)
     }
 
     /// Removes `port`. Returns whether it was registered.

@@ -16,7 +16,7 @@ use crate::port_set::PortSet;
 /// controllers, to which the death is announced, start a later flood.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct FloodState {
-    repeat_ns: u64,
+    retransmit_ns: u64,
     current: Option<Current>,
     payload: Vec<u8>,
     /// Links that have not acknowledged.
@@ -25,7 +25,7 @@ pub(crate) struct FloodState {
     unsent: PortSet,
     /// Links on which it is to be acknowledged now.
     acks: PortSet,
-    repeat_at: Option<Mono>,
+    retransmit_at: Option<Mono>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -61,16 +61,16 @@ pub(crate) enum Outgoing {
 
 impl FloodState {
     /// Creates a state without a flood. The payload of a flood has at most `bytes_max` bytes.
-    pub(crate) fn new(ports: u16, bytes_max: usize, repeat_ns: u64) -> Self {
+    pub(crate) fn new(ports: u16, bytes_max: usize, retransmit_ns: u64) -> Self {
         let none = || PortSet::new(ports);
         Self {
-            repeat_ns,
+            retransmit_ns,
             current: None,
             payload: Vec::with_capacity(bytes_max),
             pending: none(),
             unsent: none(),
             acks: none(),
-            repeat_at: None,
+            retransmit_at: None,
         }
     }
 
@@ -112,7 +112,7 @@ impl FloodState {
                     self.pending.insert(port);
                     self.unsent.insert(port);
                 }
-                self.repeat_at = Some(now.after_ns(self.repeat_ns));
+                self.retransmit_at = Some(now.after_ns(self.retransmit_ns));
                 self.ack_parent();
                 Arrived::New
             }
@@ -141,7 +141,7 @@ impl FloodState {
         }
         if self.pending.contains(port) {
             self.unsent.insert(port);
-            self.repeat_at.get_or_insert(now.after_ns(self.repeat_ns));
+            self.retransmit_at.get_or_insert(now.after_ns(self.retransmit_ns));
         }
     }
 
@@ -158,18 +158,18 @@ impl FloodState {
 
     /// Returns when the next retransmission is due.
     pub(crate) fn due(&self) -> Option<Mono> {
-        self.repeat_at
+        self.retransmit_at
     }
 
     /// Schedules retransmissions on live links that have not acknowledged.
     pub(crate) fn on_timeout(&mut self, now: Mono, is_live: impl Fn(Port) -> bool) {
-        if self.repeat_at.is_none_or(|at| now < at) {
+        if self.retransmit_at.is_none_or(|at| now < at) {
             return;
         }
-        self.repeat_at = None;
+        self.retransmit_at = None;
         for port in self.pending.iter().filter(|port| is_live(*port)) {
             self.unsent.insert(port);
-            self.repeat_at = Some(now.after_ns(self.repeat_ns));
+            self.retransmit_at = Some(now.after_ns(self.retransmit_ns));
         }
     }
 
@@ -220,9 +220,9 @@ mod tests {
     }
 
     fn pop(flood: &mut FloodState) -> Vec<(char, u16)> {
-        let named = |unsent| match unsent {
-            Outgoing::Flood(port) => ('w', port.0),
-            Outgoing::FloodAck(port, _) => ('e', port.0),
+        let named = |outgoing| match outgoing {
+            Outgoing::Flood(port) => ('f', port.0),
+            Outgoing::FloodAck(port, _) => ('a', port.0),
         };
         core::iter::from_fn(|| flood.pop()).map(named).collect()
     }
@@ -241,7 +241,7 @@ mod tests {
         let mut flood = flood();
         assert!(!flood.on_flood_ack(Port(0), ack(1)), "no flood yet");
         assert_eq!(arrive(&mut flood, 0, 1, 1), Arrived::New);
-        assert_eq!(pop(&mut flood), [('w', 0), ('w', 2), ('w', 3)]);
+        assert_eq!(pop(&mut flood), [('f', 0), ('f', 2), ('f', 3)]);
         assert_eq!(flood.payload(), [9]);
         assert!(flood.on_flood_ack(Port(0), ack(1)) && !flood.on_flood_ack(Port(0), ack(1)));
         assert!(!flood.on_flood_ack(Port(2), ack(2)) && !flood.on_flood_ack(Port(1), ack(1)));
@@ -250,18 +250,18 @@ mod tests {
         flood.on_timeout(Mono::from_ns(99), |_| true);
         assert_eq!(pop(&mut flood), []);
         flood.on_timeout(Mono::from_ns(100), |port| port != Port(3));
-        assert_eq!(pop(&mut flood), [('w', 2)], "link 3 is down");
+        assert_eq!(pop(&mut flood), [('f', 2)], "link 3 is down");
         assert_eq!(flood.due(), Some(Mono::from_ns(200)));
         assert_eq!(
             arrive(&mut flood, 1, 2, 1),
             Arrived::Duplicate,
             "the flood arrived on another link"
         );
-        assert_eq!(pop(&mut flood), [('e', 2)]);
+        assert_eq!(pop(&mut flood), [('a', 2)]);
         assert!(flood.on_flood_ack(Port(3), ack(1)));
-        assert_eq!(pop(&mut flood), [('e', 1)]);
+        assert_eq!(pop(&mut flood), [('a', 1)]);
         assert_eq!(arrive(&mut flood, 1, 1, 1), Arrived::Duplicate, "the acknowledgement was lost");
-        assert_eq!(pop(&mut flood), [('e', 1)]);
+        assert_eq!(pop(&mut flood), [('a', 1)]);
         flood.on_timeout(Mono::from_ns(200), |_| true);
         assert_eq!((pop(&mut flood).len(), flood.due()), (0, None));
     }
@@ -273,7 +273,7 @@ mod tests {
         arrive(&mut flood, 0, 0, 5);
         assert_eq!(arrive(&mut flood, 0, 1, 4), Arrived::Superseded);
         assert_eq!(arrive(&mut flood, 0, 2, 6), Arrived::New);
-        assert_eq!(pop(&mut flood), [('w', 0), ('w', 1), ('w', 3)]);
+        assert_eq!(pop(&mut flood), [('f', 0), ('f', 1), ('f', 3)]);
         assert!(!flood.on_flood_ack(Port(1), ack(5)));
     }
 
@@ -282,23 +282,23 @@ mod tests {
         let mut flood = flood();
         flood.on_joined(Mono::from_ns(0), Port(3));
         flood.on_flood(Mono::from_ns(0), Port(0), (id(1), KIND), &[], [Port(1)].into_iter());
-        assert_eq!(pop(&mut flood), [('w', 1)]);
+        assert_eq!(pop(&mut flood), [('f', 1)]);
         flood.on_joined(Mono::from_ns(0), Port(0));
         flood.on_joined(Mono::from_ns(0), Port(3));
-        assert_eq!(pop(&mut flood), [('w', 3)]);
+        assert_eq!(pop(&mut flood), [('f', 3)]);
         flood.on_flood_ack(Port(1), ack(1));
         assert_eq!(pop(&mut flood), [], "link 3 has not acknowledged");
         flood.on_flood_ack(Port(3), ack(1));
-        assert_eq!(pop(&mut flood), [('e', 0)]);
+        assert_eq!(pop(&mut flood), [('a', 0)]);
         flood.on_joined(Mono::from_ns(0), Port(2));
-        assert_eq!(pop(&mut flood), [('w', 2)], "sent although the parent does not wait for it");
+        assert_eq!(pop(&mut flood), [('f', 2)], "sent although the parent does not wait for it");
         flood.on_timeout(Mono::from_ns(100), |_| true);
-        assert_eq!(pop(&mut flood), [('w', 2)]);
+        assert_eq!(pop(&mut flood), [('f', 2)]);
         assert!(flood.on_flood_ack(Port(2), ack(1)));
         assert_eq!(pop(&mut flood), []);
         let resume = (id(2), FloodKind::Resume);
         flood.on_flood(Mono::from_ns(0), Port(0), resume, &[], [Port(1)].into_iter());
-        assert_eq!(pop(&mut flood), [('w', 1)]);
+        assert_eq!(pop(&mut flood), [('f', 1)]);
         flood.on_joined(Mono::from_ns(0), Port(3));
         assert_eq!(pop(&mut flood), []);
     }
@@ -315,17 +315,17 @@ mod tests {
         flood.on_timeout(Mono::from_ns(100), |_| false);
         assert_eq!((pop(&mut flood), flood.due()), (Vec::new(), None));
         flood.on_joined(Mono::from_ns(0), Port(3));
-        assert_eq!(pop(&mut flood), [('w', 3)], "back again");
+        assert_eq!(pop(&mut flood), [('f', 3)], "back again");
         flood.on_gone(Port(1));
         flood.on_gone(Port(3));
         flood.on_joined(Mono::from_ns(0), Port(3));
-        assert_eq!(pop(&mut flood), [('w', 3)], "another instance");
+        assert_eq!(pop(&mut flood), [('f', 3)], "another instance");
         assert_eq!((flood.on_flood_ack(Port(3), ack(1)), pop(&mut flood)), (true, Vec::new()));
         arrive(&mut flood, 0, 0, 2);
         pop(&mut flood);
         for port in [1, 2, 3] {
             flood.on_flood_ack(Port(port), ack(2));
         }
-        assert_eq!(pop(&mut flood), [('e', 0)]);
+        assert_eq!(pop(&mut flood), [('a', 0)]);
     }
 }

@@ -156,16 +156,16 @@ impl Switch {
         &mut self,
         reference: Timestamp,
         input: Port,
-        to: FlowKey,
+        flow: FlowKey,
         frame: &mut [u8],
     ) -> Verdict {
-        let Some(next) = self.config.route.next(to.dst) else {
+        let Some(next) = self.config.route.next(flow.dst) else {
             return count_drop(&mut self.stats.dropped_unknown);
         };
         let Some(next_hops) = self.next_hops(next, Some(input)) else {
             return count_drop(&mut self.stats.dropped_back);
         };
-        let output = self.choose(next_hops, to);
+        let output = self.choose(next_hops, flow);
         if !self.config.form.counts_frames(self.aggregator.is_upper(output)) {
             return self.pass_without_promise(reference, output, frame);
         }
@@ -213,13 +213,13 @@ impl Switch {
         if self.may_advertise_commit(port) {
             return self.aggregator.advertise(port);
         }
-        let nothing = no_promise(reference).commit;
-        let mut advertised = self.aggregator.advertise_barrier(port, nothing);
+        let no_commit = no_promise(reference).commit;
+        let mut advertised = self.aggregator.advertise_barrier(port, no_commit);
         if !self.aggregator.is_upper(port)
             && let Some(advertised) = &mut advertised
         {
             // The commit advertised here before may have been received by another instance.
-            advertised.commit = nothing;
+            advertised.commit = no_commit;
         }
         advertised
     }
@@ -234,9 +234,9 @@ impl Switch {
             return None;
         }
         let with_commit = self.may_advertise_commit(port);
-        let (promises, holds) =
+        let (promises, holds_commits) =
             self.aggregator.advertise_unfed(port, no_promise(reference), with_commit);
-        Some((promises, if holds { Flags::UNFED | Flags::HOLDS } else { Flags::UNFED }))
+        Some((promises, if holds_commits { Flags::UNFED | Flags::HOLDS } else { Flags::UNFED }))
     }
 
     //= spec/failure.md#R18
@@ -251,16 +251,16 @@ impl Switch {
             Some(promises) => (promises, 0),
             None => self.advertise_unfed(reference, port)?,
         };
-        let counts = self.may_advertise_commit(port)
+        let is_counted = self.may_advertise_commit(port)
             && (!self.must_hold_joiners() || self.caught_up.contains(port));
-        let counted = self.aggregator.promised(port).filter(|_| counts);
-        let counted = counted.unwrap_or(no_promise(reference)).barrier;
+        let counted_barrier = self.aggregator.promised(port).filter(|_| is_counted);
+        let counted_barrier = counted_barrier.unwrap_or(no_promise(reference)).barrier;
         self.stats.beacons_sent += 1;
         debug_assert!(slot.len() >= HEADER_LEN);
         let (own, peer) = (self.config.instance(), self.peer_at(port));
         let header = Header::hop_only(Opcode::Beacon, own, peer, promises);
         let previous = if self.aggregator.is_held(port) { Flags::PREVIOUS_HOLDS } else { 0 };
-        let header = header.with_counted(counted).flagged(flags | previous);
+        let header = header.with_counted(counted_barrier).flagged(flags | previous);
         let bytes = seal_with_hops(slot, header, 0, 0);
         Some(Transmit { port, bytes })
     }
@@ -314,9 +314,9 @@ impl Switch {
     /// next live one after it, so that the loss of one link of a bundle, or of one root, costs a
     /// timeout and not a share of all flows permanently.
     #[inline]
-    pub(crate) fn choose(&self, next_hops: PortRange, to: FlowKey) -> Port {
+    pub(crate) fn choose(&self, next_hops: PortRange, flow: FlowKey) -> Port {
         let salt = self.config.switch.0;
-        let chosen = self.config.spread.choose(next_hops, salt, (to.src, to.dst), to.psn);
+        let chosen = self.config.spread.choose(next_hops, salt, (flow.src, flow.dst), flow.psn);
         if next_hops.count() == 1 || self.aggregator.is_live(chosen) {
             return chosen;
         }
@@ -344,7 +344,9 @@ impl Switch {
         core::mem::take(&mut self.has_update)
             && match self.config.eager_beacons {
                 Eager::Never => false,
-                Eager::ByRound => self.rounds.is_over(self.aggregator.up(), self.aggregator.down()),
+                Eager::ByRound => self
+                    .rounds
+                    .is_over(self.aggregator.uplink_minimum(), self.aggregator.downlink_minimum()),
                 Eager::Always => true,
             }
     }
@@ -366,19 +368,19 @@ impl Machine for Switch {
         if opcode.is_control() {
             return self.on_control(now.mono, reference, port, frame);
         }
-        let is_counted = self.config.form.counts_frames(self.aggregator.is_upper(port));
-        if !is_counted && !opcode.is_hop_only() {
-            let to = FlowKey { src: header.src(), dst: header.dst(), psn: header.psn() };
-            self.learn(port, to.src);
-            return self.on_passing(reference, port, to, frame);
+        let carries_promise = self.config.form.counts_frames(self.aggregator.is_upper(port));
+        if !carries_promise && !opcode.is_hop_only() {
+            let flow = FlowKey { src: header.src(), dst: header.dst(), psn: header.psn() };
+            self.learn(port, flow.src);
+            return self.on_passing(reference, port, flow, frame);
         }
         let Some(promises) = self.clock.promises(header, reference) else {
             return count_drop(&mut self.stats.dropped_ahead);
         };
-        let to = FlowKey { src: header.src(), dst: header.dst(), psn: header.psn() };
-        let counted = header.message_ts(reference);
-        let unfed = opcode == Opcode::Beacon && header.has(Flags::UNFED);
-        let holds = header.has(Flags::HOLDS);
+        let flow = FlowKey { src: header.src(), dst: header.dst(), psn: header.psn() };
+        let counted_barrier = header.message_ts(reference);
+        let is_unfed = opcode == Opcode::Beacon && header.has(Flags::UNFED);
+        let holds_commits = header.has(Flags::HOLDS);
         let mut is_accepted = true;
         if self.control.is_some() {
             if self.is_declared_dead(header, opcode) {
@@ -395,28 +397,28 @@ impl Machine for Switch {
         }
         if opcode == Opcode::Leave {
             let last = (is_accepted && self.control.is_some()).then_some(promises);
-            return self.on_leave(now.mono, port, to.src, last);
+            return self.on_leave(now.mono, port, flow.src, last);
         }
         if !is_accepted {
             self.stats.ignored += 1;
-        } else if unfed {
-            self.on_unfed(now.mono, port, promises, holds);
+        } else if is_unfed {
+            self.on_unfed(now.mono, port, promises, holds_commits);
         } else {
             self.on_promises(now.mono, port, promises);
         }
         if opcode == Opcode::Join {
-            return self.on_join(port, to.src);
+            return self.on_join(port, flow.src);
         }
-        self.learn(port, to.src);
+        self.learn(port, flow.src);
         match opcode {
             Opcode::Beacon => {
                 self.stats.beacons_received += 1;
                 if is_accepted {
-                    self.aggregator.on_counted(port, counted);
+                    self.aggregator.on_peer_report(port, counted_barrier);
                 }
                 Verdict::Consumed
             }
-            _ => self.on_passing(reference, port, to, frame),
+            _ => self.on_passing(reference, port, flow, frame),
         }
     }
 

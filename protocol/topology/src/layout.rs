@@ -66,13 +66,14 @@ impl Topology {
         self.set_peer(other, one);
     }
 
-    fn set_peer(&mut self, at: End, peer: End) {
-        let Node::Switch(id) = at.node else { return };
+    fn set_peer(&mut self, end: End, peer: End) {
+        let Node::Switch(id) = end.node else { return };
         let switch = &self.switches[id.index()];
-        assert!(at.port.0 < switch.ports.total(), "the layout stays within the ports it counted");
-        self.peers[switch.first + at.port.index()] = peer;
+        assert!(end.port.0 < switch.ports.total(), "the layout stays within the ports it counted");
+        self.peers[switch.first + end.port.index()] = peer;
     }
 }
+
 fn switch_end(id: u32, port: u32) -> End {
     End { node: Node::Switch(SwitchId(id)), port: Port(port as u16) }
 }

@@ -9,7 +9,7 @@ use crate::{End, NextHop, Node, PortRange, Topology};
 #[derive(Clone, Debug)]
 pub struct Path<'a, Choose> {
     topology: &'a Topology,
-    at: Node,
+    current: Node,
     dst: ProcessId,
     choose: Choose,
 }
@@ -23,7 +23,7 @@ impl Topology {
     where
         Choose: FnMut(Node, PortRange) -> Port,
     {
-        Path { topology: self, at: Node::Process(src), dst, choose }
+        Path { topology: self, current: Node::Process(src), dst, choose }
     }
 }
 
@@ -31,11 +31,11 @@ impl<Choose: FnMut(Node, PortRange) -> Port> Iterator for Path<'_, Choose> {
     type Item = End;
 
     fn next(&mut self) -> Option<End> {
-        if self.at == Node::Process(self.dst) {
+        if self.current == Node::Process(self.dst) {
             return None;
         }
-        let counts = self.topology.ports(self.at);
-        let next = match self.at {
+        let counts = self.topology.ports(self.current);
+        let next = match self.current {
             Node::Process(_) => NextHop::Up,
             node => self.topology.route(node).next(self.dst)?,
         };
@@ -43,8 +43,8 @@ impl<Choose: FnMut(Node, PortRange) -> Port> Iterator for Path<'_, Choose> {
             NextHop::Down(ports) => ports,
             NextHop::Up => PortRange::new(Port(counts.lower), counts.upper),
         };
-        let end = End { node: self.at, port: (self.choose)(self.at, ports) };
-        self.at = self.topology.peer(end)?.node;
+        let end = End { node: self.current, port: (self.choose)(self.current, ports) };
+        self.current = self.topology.peer(end)?.node;
         Some(end)
     }
 }

@@ -20,14 +20,14 @@ impl Controller {
     pub(super) fn evaluate(&mut self, now: Now) {
         (self.evaluate_at, self.quiet_at) = (None, None);
         self.evaluated_at = Some(now.mono);
-        let changed = self.changed.take().unwrap_or(now.mono);
+        let changed_at = self.changed_at.take().unwrap_or(now.mono);
         let idle = self.idle_neighbours(now.mono);
         for process in idle.iter().filter_map(|instance| process_of(*instance)) {
             self.pings.start(now.mono, process, self.config.ping_timeout_ns, false);
         }
         let (graph, config) = (&mut self.graph, &self.config);
         let mut findings =
-            self.suspects.evaluate(now, changed, config, graph, &self.decisions, idle);
+            self.suspects.evaluate(now, changed_at, config, graph, &self.decisions, idle);
         self.stats.evaluations += 1;
         self.stats.visits = self.graph.adjacency().visits();
         // No report says that a process of a mesh is idle: only an evaluation finds it.
@@ -108,11 +108,11 @@ impl Controller {
         let is_idle = |instance: &Instance| {
             let last_seen = self.graph.get(*instance).and_then(|node| node.last_seen);
             // A frame may have been in flight when the others lost the link.
-            let resolvable = |at: &Mono| at.after_ns(self.config.quiet_ns);
+            let in_flight_until = |at: &Mono| at.after_ns(self.config.quiet_ns);
             last_seen.is_none_or(|last_seen| {
                 now.since_ns(last_seen.max(self.own_links.receiving_since))
                     > self.config.link_timeout_ns
-                    || lost_at.get(instance).is_some_and(|at| last_seen < resolvable(at))
+                    || lost_at.get(instance).is_some_and(|at| last_seen < in_flight_until(at))
             })
         };
         self.graph.attachments().filter(is_idle).collect()
@@ -274,18 +274,18 @@ impl Controller {
 
     /// Counts lower ends of severed links that no longer reach some correct process.
     fn count_partitions(&mut self, links: &[Severed]) {
-        let is_lower = |link: &&Severed| {
+        let is_owned_by_upper = |link: &&Severed| {
             self.graph.get(link.owner).is_some_and(|node| {
                 let mut frozen = node.frozen.iter();
                 frozen.any(|entry| entry.number == link.number && entry.side != Side::Upper)
             })
         };
         let ends: BTreeSet<(Instance, Instance)> =
-            links.iter().filter(is_lower).map(|link| (link.peer, link.owner)).collect();
-        let mut counted = None;
+            links.iter().filter(is_owned_by_upper).map(|link| (link.peer, link.owner)).collect();
+        let mut last_counted = None;
         for (lower, upper) in ends {
-            if counted != Some(lower) && self.graph.is_cut_off(upper, lower) {
-                counted = Some(lower);
+            if last_counted != Some(lower) && self.graph.is_cut_off(upper, lower) {
+                last_counted = Some(lower);
                 self.stats.partitions += 1;
             }
         }

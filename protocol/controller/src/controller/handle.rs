@@ -31,24 +31,24 @@ impl Controller {
             return Verdict::Dropped;
         }
         self.on_received(now.mono);
-        let counted = match frame.opcode {
+        let result = match frame.opcode {
             opcode if opcode.is_hop_only() => self.on_hop_only(now, port, &frame),
-            _ if frame.header.dst() != self.config.process => Err(Drop::Foreign),
+            _ if frame.header.dst() != self.config.process => Err(DropReason::Foreign),
             _ => self.on_message(now, &frame),
         };
-        match counted {
+        match result {
             Ok(()) => {
                 self.stats.frames_taken += 1;
                 Verdict::Consumed
             }
             Err(reason) => {
                 let counter = match reason {
-                    Drop::Malformed => &mut self.stats.dropped_malformed,
-                    Drop::Foreign => &mut self.stats.dropped_foreign,
-                    Drop::Stale => &mut self.stats.dropped_stale,
-                    Drop::Range => &mut self.stats.dropped_range,
-                    Drop::Standby => &mut self.stats.dropped_standby,
-                    Drop::Full => &mut self.stats.dropped_full,
+                    DropReason::Malformed => &mut self.stats.dropped_malformed,
+                    DropReason::Foreign => &mut self.stats.dropped_foreign,
+                    DropReason::Stale => &mut self.stats.dropped_stale,
+                    DropReason::Range => &mut self.stats.dropped_range,
+                    DropReason::Standby => &mut self.stats.dropped_standby,
+                    DropReason::Full => &mut self.stats.dropped_full,
                 };
                 *counter += 1;
                 Verdict::Dropped
@@ -69,53 +69,53 @@ impl Controller {
         self.own_links.is_isolated = false;
     }
 
-    fn on_hop_only(&mut self, now: Now, port: Port, frame: &Frame<'_>) -> Result<(), Drop> {
-        let speaker = frame.header.sender().ok_or(Drop::Malformed)?;
-        self.check_range(speaker)?;
-        self.own_links.peers.insert(port, speaker);
-        if let (Links::Mesh(_), Address::Process(process)) = (self.config.links, speaker.address)
+    fn on_hop_only(&mut self, now: Now, port: Port, frame: &Frame<'_>) -> Result<(), DropReason> {
+        let sender = frame.header.sender().ok_or(DropReason::Malformed)?;
+        self.check_range(sender)?;
+        self.own_links.peers.insert(port, sender);
+        if let (Links::Mesh(_), Address::Process(process)) = (self.config.links, sender.address)
             && u32::from(port.0) == process.0
         {
             self.on_alive(now.mono, process);
         }
         if frame.opcode == Opcode::FloodAck {
-            let ack = FloodAck::parse(frame.payload).map_err(|_| Drop::Malformed)?;
+            let ack = FloodAck::parse(frame.payload).map_err(|_| DropReason::Malformed)?;
             if self.active.is_none() {
-                return Err(Drop::Standby);
+                return Err(DropReason::Standby);
             }
             if !self.broadcast.on_flood_ack(now.mono, port, ack) {
-                return Err(Drop::Stale);
+                return Err(DropReason::Stale);
             }
         }
         Ok(())
     }
 
-    fn on_message(&mut self, now: Now, frame: &Frame<'_>) -> Result<(), Drop> {
-        let instance = frame.header.sender().ok_or(Drop::Malformed)?;
+    fn on_message(&mut self, now: Now, frame: &Frame<'_>) -> Result<(), DropReason> {
+        let instance = frame.header.sender().ok_or(DropReason::Malformed)?;
         self.check_range(instance)?;
         if frame.opcode == Opcode::Announce {
             return self.on_announce(now, instance, frame);
         }
-        let Address::Process(process) = instance.address else { return Err(Drop::Foreign) };
-        let is_failed = self.decisions.has_failed(instance);
+        let Address::Process(process) = instance.address else { return Err(DropReason::Foreign) };
+        let has_failed = self.decisions.has_failed(instance);
         let is_superseded =
             self.graph.newest(instance.address).is_some_and(|newest| newest > instance);
         if frame.opcode == Opcode::Recover {
             return self.on_recover(now, instance, process, frame.header.psn());
         }
-        if is_failed || is_superseded {
-            return Err(Drop::Stale);
+        if has_failed || is_superseded {
+            return Err(DropReason::Stale);
         }
         self.on_alive(now.mono, process);
         match frame.opcode {
             Opcode::Completed | Opcode::Relay | Opcode::Undeliverable if self.active.is_none() => {
-                Err(Drop::Standby)
+                Err(DropReason::Standby)
             }
             Opcode::Completed => {
-                let ack = FloodAck::parse(frame.payload).map_err(|_| Drop::Malformed)?;
+                let ack = FloodAck::parse(frame.payload).map_err(|_| DropReason::Malformed)?;
                 match self.broadcast.on_completed(now.mono, process, ack) {
                     true => Ok(()),
-                    false => Err(Drop::Stale),
+                    false => Err(DropReason::Stale),
                 }
             }
             Opcode::Pong => Ok(()),
@@ -123,39 +123,44 @@ impl Controller {
             Opcode::Undeliverable => {
                 self.on_undeliverable(now.sync, process, frame.header.psn(), frame.payload)
             }
-            _ => Err(Drop::Foreign),
+            _ => Err(DropReason::Foreign),
         }
     }
 
-    fn check_range(&self, instance: Instance) -> Result<(), Drop> {
-        let is_known = match instance.address {
+    fn check_range(&self, instance: Instance) -> Result<(), DropReason> {
+        let is_in_range = match instance.address {
             Address::Process(process) => process.0 < self.config.processes_max,
             Address::Switch(switch) => switch.0 < self.config.switches_max,
         };
-        if is_known { Ok(()) } else { Err(Drop::Range) }
+        if is_in_range { Ok(()) } else { Err(DropReason::Range) }
     }
 
-    fn on_announce(&mut self, now: Now, instance: Instance, frame: &Frame<'_>) -> Result<(), Drop> {
+    fn on_announce(
+        &mut self,
+        now: Now,
+        instance: Instance,
+        frame: &Frame<'_>,
+    ) -> Result<(), DropReason> {
         if let Address::Process(process) = instance.address {
             if self.config.controllers.contains(process) {
-                return Err(Drop::Foreign);
+                return Err(DropReason::Foreign);
             }
             if self.decisions.has_failed(instance) {
                 self.notify_own_failure(process);
-                return Err(Drop::Stale);
+                return Err(DropReason::Stale);
             }
         }
-        let view = AnnounceView::parse(frame.payload).map_err(|_| Drop::Malformed)?;
+        let view = AnnounceView::parse(frame.payload).map_err(|_| DropReason::Malformed)?;
         if view
             .links(now.sync)
             .any(|link| link.instance.is_some_and(|instance| self.check_range(instance).is_err()))
         {
-            return Err(Drop::Range);
+            return Err(DropReason::Range);
         }
         let decisions = &self.decisions;
         let is_over = |instance| decisions.is_resolved(instance);
         match self.graph.announce(now.mono, instance, &view, now.sync, is_over) {
-            Announced::Stale => return Err(Drop::Stale),
+            Announced::Stale => return Err(DropReason::Stale),
             Announced::Partial | Announced::Unchanged => {}
             Announced::Changed { is_loss } => {
                 self.stats.announcements += 1;
@@ -193,12 +198,12 @@ impl Controller {
     /// Acknowledges the announcements of a process, once the store knows the process and the
     /// process knows all failures.
     pub(super) fn ack_announce(&mut self, instance: Instance, process: ProcessId) {
-        let is_noted = self
+        let is_recorded = self
             .graph
             .get(instance)
             .is_some_and(|node| node.generation.is_some() && node.has_joined && node.is_recorded);
         if self.active.is_some()
-            && is_noted
+            && is_recorded
             && !self.must_notify_all
             && !self.recording.contains(&instance)
             && !self.broadcast.is_pending(process)
@@ -213,10 +218,10 @@ impl Controller {
     }
 
     //= spec/failure.md#R29
-    fn on_relay(&mut self, now: Now, payload: &[u8]) -> Result<(), Drop> {
-        let (header, opcode) = parse_header(payload).map_err(|_| Drop::Malformed)?;
+    fn on_relay(&mut self, now: Now, payload: &[u8]) -> Result<(), DropReason> {
+        let (header, opcode) = parse_header(payload).map_err(|_| DropReason::Malformed)?;
         if opcode.is_control() || opcode.is_hop_only() {
-            return Err(Drop::Malformed);
+            return Err(DropReason::Malformed);
         }
         let to = header.dst();
         let bytes = HEADER_LEN + header.length();
@@ -241,8 +246,8 @@ impl Controller {
         sender: ProcessId,
         psn: Psn,
         payload: &[u8],
-    ) -> Result<(), Drop> {
-        let all = Undeliverable::parse(payload, near).map_err(|_| Drop::Malformed)?;
+    ) -> Result<(), DropReason> {
+        let all = Undeliverable::parse(payload, near).map_err(|_| DropReason::Malformed)?;
         let is_new = |entry: &Undeliverable| !self.decisions.has_recall(sender, *entry);
         let entries: Vec<Undeliverable> = all.filter(is_new).collect();
         if entries.is_empty() {
@@ -250,13 +255,13 @@ impl Controller {
             return Ok(());
         }
         if entries.iter().any(|entry| entry.to.0 >= self.config.processes_max) {
-            return Err(Drop::Range);
+            return Err(DropReason::Range);
         }
         if self.recalls.values().any(|pending| *pending == (sender, psn)) {
             return Ok(());
         }
         if self.recalls.len() >= self.config.queue_max {
-            return Err(Drop::Full);
+            return Err(DropReason::Full);
         }
         let id = self.persist_queue.push(Record::Undeliverable { sender, entries });
         self.recalls.insert(id, (sender, psn));
@@ -272,19 +277,19 @@ impl Controller {
         instance: Instance,
         process: ProcessId,
         part: Psn,
-    ) -> Result<(), Drop> {
+    ) -> Result<(), DropReason> {
         if self.active.is_none() {
-            return Err(Drop::Standby);
+            return Err(DropReason::Standby);
         }
         // The first reply stays valid: what it reports as complete does not change, and the process
         // receives nothing meanwhile. A new reply for every retransmitted request for part 0 would
         // never get as far as the last part.
         if self.recovery_replies.get(instance).is_none() {
             if !self.decisions.has_failed(instance) || !self.is_recoverable(instance) {
-                return Err(Drop::Stale);
+                return Err(DropReason::Stale);
             }
             let reply = RecoveryReply {
-                complete: self.decided(now, instance).ok_or(Drop::Stale)?,
+                complete: self.decided(now, instance).ok_or(DropReason::Stale)?,
                 failures: self.decisions.recent_failures(now.mono, u64::MAX),
                 recalls: self.decisions.recalls(process, instance.incarnation).collect(),
             };
@@ -295,8 +300,8 @@ impl Controller {
             }
         }
         let mut buf = alloc::vec![0; self.config.payload_len_max()];
-        let reply = self.recovery_replies.get(instance).ok_or(Drop::Full)?;
-        let bytes = reply.write(part.0, &mut buf).ok_or(Drop::Stale)?;
+        let reply = self.recovery_replies.get(instance).ok_or(DropReason::Full)?;
+        let bytes = reply.write(part.0, &mut buf).ok_or(DropReason::Stale)?;
         buf.truncate(bytes);
         self.stats.recoveries += 1;
         self.enqueue_frame(Opcode::Recovery, process, part, buf);
@@ -413,7 +418,7 @@ impl Controller {
 }
 
 /// Why a frame is dropped.
-enum Drop {
+enum DropReason {
     Malformed,
     Foreign,
     Stale,

@@ -48,7 +48,7 @@ pub struct Controller {
     /// When the graph is evaluated even if nothing changes.
     evaluate_at: Option<Mono>,
     /// When the graph changed first since the last evaluation.
-    changed: Option<Mono>,
+    changed_at: Option<Mono>,
     /// When the quiet period after the last change ends.
     quiet_at: Option<Mono>,
     /// Time of the last evaluation; cleared by the first call at a later time.
@@ -136,7 +136,7 @@ impl Controller {
                 hello_ports: 0..0,
             },
             evaluate_at: None,
-            changed: None,
+            changed_at: None,
             quiet_at: None,
             evaluated_at: None,
             severable: Vec::new(),
@@ -256,7 +256,7 @@ impl Controller {
             Err(PersistError::Deposed) if self.persist_queue.is_offered(id) => self.depose(now),
             Err(PersistError::Deposed) => {}
             Err(PersistError::Failed) => {
-                if self.persist_queue.on_refused(now, id, self.config.store_retry_ns) {
+                if self.persist_queue.on_failed(now, id, self.config.store_retry_ns) {
                     self.stats.store_failures += 1;
                     if !core::mem::replace(&mut self.is_store_down, true) {
                         self.notify(Event::StoreFailed);
@@ -326,8 +326,8 @@ impl Controller {
     /// Schedules an evaluation after the quiet period, or at the latest [`QUIET_PERIODS_MAX`] quiet
     /// periods after the first change.
     fn schedule_evaluation(&mut self, now: Mono) {
-        let changed = *self.changed.get_or_insert(now);
-        let latest = changed.after_ns(self.config.quiet_ns.saturating_mul(QUIET_PERIODS_MAX));
+        let changed_at = *self.changed_at.get_or_insert(now);
+        let latest = changed_at.after_ns(self.config.quiet_ns.saturating_mul(QUIET_PERIODS_MAX));
         self.quiet_at = Some(now.after_ns(self.config.quiet_ns).min(latest));
     }
 

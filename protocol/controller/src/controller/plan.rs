@@ -31,17 +31,17 @@ impl Controller {
             let wants_full_notice = (has_open && !self.is_notice_complete)
                 || self.needs_renotify
                 || self.must_notify_all;
-            let is_notified =
+            let needs_no_notice =
                 !has_open && !wants_full_notice && self.broadcast.pending_joiners.is_empty();
-            let notification = match is_notified {
+            let failures = match needs_no_notice {
                 true => Vec::new(),
                 false => self.decisions.recent_failures(now.mono, self.config.notice_retention_ns),
             };
-            if notification.is_empty() {
+            if failures.is_empty() {
                 self.broadcast.pending_joiners.clear();
                 self.must_notify_all = false;
             }
-            if has_open && !self.is_notice_complete && notification.is_empty() {
+            if has_open && !self.is_notice_complete && failures.is_empty() {
                 // Only switches have failed: processes have nothing to do.
                 self.is_notice_complete = true;
                 self.covered_announcements = self.graph.announcements();
@@ -52,10 +52,10 @@ impl Controller {
             if !resolved.is_empty() {
                 candidates.push(Candidate::Resume(resolved));
             }
-            if wants_full_notice && !notification.is_empty() {
+            if wants_full_notice && !failures.is_empty() {
                 candidates.push(Candidate::NoticeAll);
             } else if !self.broadcast.pending_joiners.is_empty() {
-                candidates.push(Candidate::NoticeLate);
+                candidates.push(Candidate::NoticeJoiners);
             }
             if !self.freeze.is_empty() {
                 candidates.push(Candidate::Freeze);
@@ -65,24 +65,24 @@ impl Controller {
             }
             // A notification without acknowledgements lets the others go first.
             let unanswered_kind = self.unanswered_kind.take();
-            let at = candidates
+            let index = candidates
                 .iter()
                 .position(|candidate| Some(candidate.kind()) != unanswered_kind)
                 .unwrap_or(0);
             if candidates.is_empty() {
                 return;
             }
-            match candidates.swap_remove(at) {
+            match candidates.swap_remove(index) {
                 Candidate::Resume(resolved) => self.notify_all(now, Notification::Resume(resolved)),
                 Candidate::Freeze => {
                     let instances = core::mem::take(&mut self.freeze);
                     self.notify_all(now, Notification::Freeze(instances));
                 }
-                Candidate::NoticeAll => self.notify_all(now, Notification::Notice(notification)),
-                Candidate::NoticeLate => {
+                Candidate::NoticeAll => self.notify_all(now, Notification::Notice(failures)),
+                Candidate::NoticeJoiners => {
                     let processes = core::mem::take(&mut self.broadcast.pending_joiners);
                     let recipients = Recipients { links: BTreeSet::new(), processes };
-                    self.start_round(now, Notification::Notice(notification), recipients, false);
+                    self.start_round(now, Notification::Notice(failures), recipients, false);
                 }
             }
         }
@@ -194,7 +194,7 @@ impl Controller {
             open.filter(|instance| !self.suspects.is_depended_on(*instance)).collect();
         // A pending evaluation may find that a link must stay frozen. While an instance is
         // suspected, links that seem usable may turn out not to be.
-        let links = if self.changed.is_none() && self.suspects.is_empty() {
+        let links = if self.changed_at.is_none() && self.suspects.is_empty() {
             core::mem::take(&mut self.severable)
         } else {
             Vec::new()
@@ -208,7 +208,7 @@ impl Controller {
 enum Candidate {
     Resume(Vec<Resolved>),
     NoticeAll,
-    NoticeLate,
+    NoticeJoiners,
     Freeze,
 }
 
@@ -216,7 +216,7 @@ impl Candidate {
     fn kind(&self) -> FloodKind {
         match self {
             Self::Resume(_) => FloodKind::Resume,
-            Self::NoticeAll | Self::NoticeLate => FloodKind::Notice,
+            Self::NoticeAll | Self::NoticeJoiners => FloodKind::Notice,
             Self::Freeze => FloodKind::Freeze,
         }
     }

@@ -116,43 +116,43 @@ pub(crate) struct Adjacency {
 impl Adjacency {
     /// Returns the index of an instance that the graph contains.
     pub(crate) fn index(&self, instance: Instance) -> Option<usize> {
-        self.by_instance.get(&instance).copied().filter(|at| self.vertices[*at].is_present)
+        self.by_instance.get(&instance).copied().filter(|index| self.vertices[*index].is_present)
     }
 
-    pub(crate) fn instance(&self, at: usize) -> Instance {
-        self.vertices[at].instance
+    pub(crate) fn instance(&self, index: usize) -> Instance {
+        self.vertices[index].instance
     }
 
-    /// Returns the links of `at` to instances that the graph contains.
-    pub(crate) fn arcs(&self, at: usize) -> impl Iterator<Item = Arc> {
-        self.vertices[at].arcs.iter().copied().filter(|arc| self.vertices[arc.to].is_present)
+    /// Returns the links of `index` to instances that the graph contains.
+    pub(crate) fn arcs(&self, index: usize) -> impl Iterator<Item = Arc> {
+        self.vertices[index].arcs.iter().copied().filter(|arc| self.vertices[arc.to].is_present)
     }
 
-    pub(crate) fn is_switch(&self, at: usize) -> bool {
-        self.vertices[at].is_switch()
+    pub(crate) fn is_switch(&self, index: usize) -> bool {
+        self.vertices[index].is_switch()
     }
 
-    pub(crate) fn is_present(&self, at: usize) -> bool {
-        self.vertices[at].is_present
+    pub(crate) fn is_present(&self, index: usize) -> bool {
+        self.vertices[index].is_present
     }
 
     /// Whether it had a path to the controller at the last update.
-    pub(crate) fn is_correct(&self, at: usize) -> bool {
-        self.vertices[at].is_correct
+    pub(crate) fn is_correct(&self, index: usize) -> bool {
+        self.vertices[index].is_correct
     }
 
     /// Whether any node lists `instance`, which need not be in the graph any more, as up.
     pub(crate) fn is_listed(&self, instance: Instance) -> bool {
-        self.listing(instance).next().is_some()
+        self.listed_by(instance).next().is_some()
     }
 
     /// Whether a correct node lists it as up.
     pub(crate) fn is_listed_by_correct(&self, instance: Instance) -> bool {
-        self.listing(instance).any(|at| self.vertices[at].is_correct)
+        self.listed_by(instance).any(|index| self.vertices[index].is_correct)
     }
 
-    fn listing(&self, instance: Instance) -> impl Iterator<Item = usize> {
-        let arcs = self.by_instance.get(&instance).map(|at| self.vertices[*at].arcs.iter());
+    fn listed_by(&self, instance: Instance) -> impl Iterator<Item = usize> {
+        let arcs = self.by_instance.get(&instance).map(|index| self.vertices[*index].arcs.iter());
         let up = arcs.into_iter().flatten().filter(|arc| arc.other == View::Up);
         up.map(|arc| arc.to)
     }
@@ -181,35 +181,38 @@ impl Adjacency {
     pub(crate) fn has_successor(&self, instance: Instance) -> bool {
         let last = Instance { incarnation: Incarnation(u32::MAX), ..instance };
         let mut later = self.by_instance.range((Bound::Excluded(instance), Bound::Included(last)));
-        later.any(|(_, at)| self.vertices[*at].is_present)
+        later.any(|(_, index)| self.vertices[*index].is_present)
     }
 
     /// Returns all instances of the graph with their indices, in ascending order.
     pub(super) fn indices(&self) -> impl Iterator<Item = (Instance, usize)> {
-        let present = self.by_instance.iter().filter(|(_, at)| self.vertices[**at].is_present);
-        present.map(|(instance, at)| (*instance, *at))
+        let present =
+            self.by_instance.iter().filter(|(_, index)| self.vertices[**index].is_present);
+        present.map(|(instance, index)| (*instance, *index))
     }
 
     /// Adds `instance` to the graph. Returns its index.
     pub(super) fn insert(&mut self, instance: Instance) -> usize {
-        let at = self.index_or_insert(instance);
-        self.update_vertex(at, |vertex| vertex.is_present = true);
-        self.touch(at, true);
-        self.dirty.insert(at);
-        at
+        let index = self.index_or_insert(instance);
+        self.update_vertex(index, |vertex| vertex.is_present = true);
+        self.touch(index, true);
+        self.dirty.insert(index);
+        index
     }
 
     /// Removes `instance` and its views from the graph. The views that others have of it stay.
     pub(super) fn remove(&mut self, instance: Instance) {
-        let Some(at) = self.index(instance) else { return };
-        for arc in self.vertices[at].arcs.clone() {
-            self.set_view(at, arc.to, arc.side, View::Unknown);
+        let Some(index) = self.index(instance) else { return };
+        for arc in self.vertices[index].arcs.clone() {
+            self.set_view(index, arc.to, arc.side, View::Unknown);
         }
-        self.set_correct(at, false);
-        self.update_vertex(at, |vertex| (vertex.is_present, vertex.is_attached) = (false, false));
-        self.touch(at, false);
-        self.dirty.insert(at);
-        self.vacated.push(at);
+        self.set_correct(index, false);
+        self.update_vertex(index, |vertex| {
+            (vertex.is_present, vertex.is_attached) = (false, false)
+        });
+        self.touch(index, false);
+        self.dirty.insert(index);
+        self.vacated.push(index);
     }
 
     /// Sets the view that `from` has of its links to `to` on `side`.
@@ -220,9 +223,9 @@ impl Adjacency {
 
     /// Notes whether the controller is attached to `instance`.
     pub(super) fn attach(&mut self, instance: Instance, is_attached: bool) {
-        if let Some(at) = self.index(instance) {
-            self.vertices[at].is_attached = is_attached;
-            self.touch(at, is_attached);
+        if let Some(index) = self.index(instance) {
+            self.vertices[index].is_attached = is_attached;
+            self.touch(index, is_attached);
         }
     }
 
@@ -230,15 +233,16 @@ impl Adjacency {
     /// or present neighbour.
     pub(super) fn with_neighbours(&self, address: Address) -> impl Iterator<Item = (usize, usize)> {
         let instance = |incarnation| Instance { address, incarnation: Incarnation(incarnation) };
-        let instances = self.by_instance.range(instance(0)..=instance(u32::MAX)).map(|(_, at)| *at);
-        instances.flat_map(|at| self.vertices[at].arcs.iter().map(move |arc| (at, arc.to)))
+        let instances =
+            self.by_instance.range(instance(0)..=instance(u32::MAX)).map(|(_, index)| *index);
+        instances.flat_map(|index| self.vertices[index].arcs.iter().map(move |arc| (index, arc.to)))
     }
 
     /// Marks the instances of `address` as dirty.
     pub(super) fn mark_dirty(&mut self, address: Address) {
         let instance = |incarnation| Instance { address, incarnation: Incarnation(incarnation) };
         let instances = self.by_instance.range(instance(0)..=instance(u32::MAX));
-        self.dirty.extend(instances.map(|(_, at)| at));
+        self.dirty.extend(instances.map(|(_, index)| index));
     }
 
     /// Marks all instances as dirty.
@@ -250,25 +254,25 @@ impl Adjacency {
         core::mem::take(&mut self.dirty)
     }
 
-    /// Sets whether `at` counts as dead.
-    pub(super) fn set_dead(&mut self, at: usize, is_dead: bool) {
-        if self.vertices[at].is_dead != is_dead {
-            self.vertices[at].is_dead = is_dead;
-            self.touch(at, !is_dead);
+    /// Sets whether `index` counts as dead.
+    pub(super) fn set_dead(&mut self, index: usize, is_dead: bool) {
+        if self.vertices[index].is_dead != is_dead {
+            self.vertices[index].is_dead = is_dead;
+            self.touch(index, !is_dead);
         }
     }
 
-    /// Notes that `at` may have lost paths, or gained some.
-    fn touch(&mut self, at: usize, is_gain: bool) {
-        self.touched.insert(at);
+    /// Notes that `index` may have lost paths, or gained some.
+    fn touch(&mut self, index: usize, is_gain: bool) {
+        self.touched.insert(index);
         if is_gain {
-            self.gained.insert(at);
+            self.gained.insert(index);
         }
     }
 
-    /// Sets whether `at` is connected. Returns whether that is a change.
-    pub(super) fn set_correct(&mut self, at: usize, is_correct: bool) -> bool {
-        let vertex = &mut self.vertices[at];
+    /// Sets whether `index` is connected. Returns whether that is a change.
+    pub(super) fn set_correct(&mut self, index: usize, is_correct: bool) -> bool {
+        let vertex = &mut self.vertices[index];
         let has_changed = core::mem::replace(&mut vertex.is_correct, is_correct) != is_correct;
         let process = usize::from(has_changed && !vertex.is_switch());
         if is_correct {
@@ -283,20 +287,20 @@ impl Adjacency {
 
     /// Makes the indices of removed instances available again.
     pub(super) fn recycle_indices(&mut self) {
-        for at in core::mem::take(&mut self.vacated) {
-            let vertex = &self.vertices[at];
+        for index in core::mem::take(&mut self.vacated) {
+            let vertex = &self.vertices[index];
             let is_free = !vertex.is_present && vertex.arcs.is_empty();
-            if is_free && self.by_instance.get(&vertex.instance) == Some(&at) {
+            if is_free && self.by_instance.get(&vertex.instance) == Some(&index) {
                 self.by_instance.remove(&vertex.instance);
-                self.free.push(at);
+                self.free.push(index);
             }
         }
     }
 
     /// Returns the index of `instance`, which is allocated if needed.
     fn index_or_insert(&mut self, instance: Instance) -> usize {
-        if let Some(at) = self.by_instance.get(&instance) {
-            return *at;
+        if let Some(index) = self.by_instance.get(&instance) {
+            return *index;
         }
         let vertex = Vertex {
             instance,
@@ -309,14 +313,14 @@ impl Adjacency {
             arcs: Vec::new(),
             uplink_count: 0,
         };
-        let at = self.free.pop().unwrap_or(self.vertices.len());
-        if at == self.vertices.len() {
+        let index = self.free.pop().unwrap_or(self.vertices.len());
+        if index == self.vertices.len() {
             self.vertices.push(vertex);
         } else {
-            self.vertices[at] = vertex;
+            self.vertices[index] = vertex;
         }
-        self.by_instance.insert(instance, at);
-        at
+        self.by_instance.insert(instance, index);
+        index
     }
 
     fn set_view(&mut self, from: usize, to: usize, side: Side, view: View) {
@@ -334,37 +338,37 @@ impl Adjacency {
         }
     }
 
-    /// Changes what `at` knows of a link; a link that no end has a view of is removed. Returns
+    /// Changes what `index` knows of a link; a link that no end has a view of is removed. Returns
     /// whether it was up and whether it is up.
     fn update_arc(
         &mut self,
-        at: usize,
+        index: usize,
         to: usize,
         side: Side,
         f: impl FnOnce(&mut Arc),
     ) -> (bool, bool) {
-        self.update_vertex(at, |vertex| {
-            let index = vertex.arcs.binary_search_by_key(&(side, to), |arc| (arc.side, arc.to));
+        self.update_vertex(index, |vertex| {
+            let arc_index = vertex.arcs.binary_search_by_key(&(side, to), |arc| (arc.side, arc.to));
             let unknown = Arc { to, side, own: View::Unknown, other: View::Unknown };
-            let was = index.map_or(unknown, |index| vertex.arcs[index]);
+            let was = arc_index.map_or(unknown, |arc_index| vertex.arcs[arc_index]);
             let mut arc = was;
             f(&mut arc);
             let is_known = (arc.own, arc.other) != (View::Unknown, View::Unknown);
-            match index {
-                Ok(index) if is_known => vertex.arcs[index] = arc,
-                Ok(index) => drop(vertex.arcs.remove(index)),
-                Err(index) if is_known => vertex.arcs.insert(index, arc),
+            match arc_index {
+                Ok(arc_index) if is_known => vertex.arcs[arc_index] = arc,
+                Ok(arc_index) => drop(vertex.arcs.remove(arc_index)),
+                Err(arc_index) if is_known => vertex.arcs.insert(arc_index, arc),
                 Err(_) => {}
             }
-            let is_uplink = |arc: Arc| u32::from(arc.side == Side::Upper && arc.other == View::Up);
-            vertex.uplink_count = vertex.uplink_count + is_uplink(arc) - is_uplink(was);
-            (index.is_ok() && was.is_up(), is_known && arc.is_up())
+            let uplinks = |arc: Arc| u32::from(arc.side == Side::Upper && arc.other == View::Up);
+            vertex.uplink_count = vertex.uplink_count + uplinks(arc) - uplinks(was);
+            (arc_index.is_ok() && was.is_up(), is_known && arc.is_up())
         })
     }
 
     /// Changes a vertex and maintains the number of duplicates.
-    fn update_vertex<R>(&mut self, at: usize, f: impl FnOnce(&mut Vertex) -> R) -> R {
-        let vertex = &mut self.vertices[at];
+    fn update_vertex<R>(&mut self, index: usize, f: impl FnOnce(&mut Vertex) -> R) -> R {
+        let vertex = &mut self.vertices[index];
         let was_duplicate = vertex.is_duplicate();
         let result = f(vertex);
         match (was_duplicate, vertex.is_duplicate()) {

@@ -48,8 +48,8 @@ impl Graph {
         if newest.is_some_and(|newest| newest > instance.incarnation) {
             return Announced::Stale;
         }
-        let at = self.index_or_insert(instance);
-        let node = &mut self.nodes[at];
+        let index = self.index_or_insert(instance);
+        let node = &mut self.nodes[index];
         if node.is_stale(announce.generation) {
             return Announced::Stale;
         }
@@ -71,13 +71,13 @@ impl Graph {
         self.announcements += 1;
         #[cfg(test)]
         let mut other = self.clone();
-        let changed = self.changed_peers(instance, at, &links, &is_over);
+        let changed = self.changed_peers(instance, index, &links, &is_over);
         #[cfg(test)]
         let expected = changed.is_some().then(|| {
-            let change = other.apply(now, instance, at, links.clone(), None, &is_over);
+            let change = other.apply(now, instance, index, links.clone(), None, &is_over);
             (change, other)
         });
-        let change = self.apply(now, instance, at, links, changed, &is_over);
+        let change = self.apply(now, instance, index, links, changed, &is_over);
         #[cfg(test)]
         if let Some((expected, other)) = expected {
             assert_eq!(change, expected);
@@ -91,26 +91,26 @@ impl Graph {
         }
     }
 
-    /// Replaces the links of `instance`, which has index `at`: those to the peers in `changed`, or
-    /// all.
+    /// Replaces the links of `instance`, which has index `index`: those to the peers in `changed`,
+    /// or all.
     fn apply(
         &mut self,
         now: Mono,
         instance: Instance,
-        at: usize,
+        index: usize,
         links: Vec<Link>,
         changed: Option<Vec<(Instance, Side)>>,
         is_over: impl Fn(Instance) -> bool,
     ) -> Change {
         let change = match changed {
-            Some(changed) => self.apply_some(at, &links, changed),
-            None => self.apply_all(instance, at, &links, is_over),
+            Some(changed) => self.apply_some(index, &links, changed),
+            None => self.apply_all(instance, index, &links, is_over),
         };
         let held = links.iter().filter_map(|link| match link.state {
             LinkState::Frozen { number, commit } => Some((link, number, commit)),
             LinkState::Up => None,
         });
-        let before = core::mem::take(&mut self.nodes[at].frozen);
+        let before = core::mem::take(&mut self.nodes[index].frozen);
         let mut frozen = Vec::new();
         let mut is_new = false;
         for (link, number, commit) in held {
@@ -134,9 +134,9 @@ impl Graph {
             || before.len() != frozen.len()
             // Its owner was notified, but announces it again: the Resume has to be sent again.
             || before.iter().any(|known| known.is_notified);
-        let node = &mut self.nodes[at];
+        let node = &mut self.nodes[index];
         (node.frozen, node.links) = (frozen, links);
-        self.reindex(instance, at);
+        self.reindex(instance, index);
         Change { is_any, is_loss }
     }
 
@@ -145,11 +145,11 @@ impl Graph {
     fn changed_peers(
         &self,
         instance: Instance,
-        at: usize,
+        index: usize,
         links: &[Link],
         is_over: impl Fn(Instance) -> bool,
     ) -> Option<Vec<(Instance, Side)>> {
-        let node = &self.nodes[at];
+        let node = &self.nodes[index];
         if node.links.is_empty() || !node.stale_peers.is_empty() {
             return None;
         }
@@ -166,16 +166,23 @@ impl Graph {
         Some(changed)
     }
 
-    fn apply_some(&mut self, at: usize, links: &[Link], changed: Vec<(Instance, Side)>) -> Change {
+    fn apply_some(
+        &mut self,
+        index: usize,
+        links: &[Link],
+        changed: Vec<(Instance, Side)>,
+    ) -> Change {
         let mut change = Change::default();
         for (peer, side) in changed {
             let is_match = |link: &&Link| link.instance == Some(peer) && link.side == side;
             let is_up = links.iter().filter(is_match).any(|link| link.state == LinkState::Up);
-            let node = &mut self.nodes[at];
+            let node = &mut self.nodes[index];
             let was_up = match node.find(peer, side) {
-                Ok(index) => Some(core::mem::replace(&mut node.edges[index].is_up, is_up)),
-                Err(index) => {
-                    node.edges.insert(index, Edge { instance: peer, side, is_up });
+                Ok(edge_index) => {
+                    Some(core::mem::replace(&mut node.edges[edge_index].is_up, is_up))
+                }
+                Err(edge_index) => {
+                    node.edges.insert(edge_index, Edge { instance: peer, side, is_up });
                     node.is_recorded = false;
                     self.index_or_insert(peer);
                     None
@@ -183,7 +190,7 @@ impl Graph {
             };
             if was_up != Some(is_up) {
                 let view = if is_up { View::Up } else { View::Down };
-                self.adjacency.set_view_of(at, peer, side, view);
+                self.adjacency.set_view_of(index, peer, side, view);
                 change.is_any = true;
                 change.is_loss |= was_up == Some(true);
             }
@@ -194,11 +201,11 @@ impl Graph {
     fn apply_all(
         &mut self,
         instance: Instance,
-        at: usize,
+        index: usize,
         links: &[Link],
         is_over: impl Fn(Instance) -> bool,
     ) -> Change {
-        let mut node = core::mem::take(&mut self.nodes[at]);
+        let mut node = core::mem::take(&mut self.nodes[index]);
         let (edges, stale_peers) = (node.edges.clone(), core::mem::take(&mut node.stale_peers));
         node.edges.iter_mut().for_each(|edge| edge.is_up = false);
         let was_attached = self.attachments.remove(&instance);
@@ -227,16 +234,19 @@ impl Graph {
         if was_attached != is_attached {
             self.adjacency.attach(instance, is_attached);
         }
-        self.update_views(at, &edges, &node.edges);
+        self.update_views(index, &edges, &node.edges);
         let lost = |edge: &Edge| {
-            edge.is_up && !node.find(edge.instance, edge.side).is_ok_and(|at| node.edges[at].is_up)
+            edge.is_up
+                && !node
+                    .find(edge.instance, edge.side)
+                    .is_ok_and(|edge_index| node.edges[edge_index].is_up)
         };
         let is_loss = edges.iter().any(lost) || (was_attached && !is_attached);
         let is_any = is_loss
             || edges != node.edges
             || was_attached != is_attached
             || stale_peers != node.stale_peers;
-        self.nodes[at] = node;
+        self.nodes[index] = node;
         Change { is_any, is_loss }
     }
 

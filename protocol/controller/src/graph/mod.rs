@@ -62,24 +62,25 @@ impl Graph {
 
     /// Returns the index of `instance`, which is added to the graph if needed.
     fn index_or_insert(&mut self, instance: Instance) -> usize {
-        let at = self.adjacency.index(instance).unwrap_or_else(|| self.adjacency.insert(instance));
-        if self.nodes.len() <= at {
-            self.nodes.resize(at + 1, Node::default());
+        let index =
+            self.adjacency.index(instance).unwrap_or_else(|| self.adjacency.insert(instance));
+        if self.nodes.len() <= index {
+            self.nodes.resize(index + 1, Node::default());
         }
-        at
+        index
     }
 
-    /// Updates the sets of owners after a change to `owner`, which has index `at`.
-    fn reindex(&mut self, owner: Instance, at: usize) {
-        let node = &self.nodes[at];
+    /// Updates the sets of owners after a change to `owner`, which has index `index`.
+    fn reindex(&mut self, owner: Instance, index: usize) {
+        let node = &self.nodes[index];
         let is_ready = node.frozen.iter().any(|entry| entry.is_resolved && !entry.is_notified);
-        for (set, is_in) in [
+        for (set, belongs) in [
             (&mut self.owners, !node.frozen.is_empty()),
             (&mut self.resumable, is_ready),
             (&mut self.stale_owners, !node.stale_peers.is_empty()),
         ] {
-            if is_in {
-                set.insert(owner, at);
+            if belongs {
+                set.insert(owner, index);
             } else {
                 set.remove(&owner);
             }
@@ -88,9 +89,9 @@ impl Graph {
 
     /// Applies `change` to the frozen links of `owner`.
     pub(crate) fn update_frozen(&mut self, owner: Instance, change: impl FnMut(&mut FrozenEdge)) {
-        let Some(at) = self.adjacency.index(owner) else { return };
-        self.nodes[at].frozen.iter_mut().for_each(change);
-        self.reindex(owner, at);
+        let Some(index) = self.adjacency.index(owner) else { return };
+        self.nodes[index].frozen.iter_mut().for_each(change);
+        self.reindex(owner, index);
     }
 
     /// Adds a node that the store knows. Its links count as up until a node announces otherwise,
@@ -101,11 +102,11 @@ impl Graph {
             self.newest.entry(member.instance.address).or_insert(member.instance.incarnation);
         *newest = member.instance.incarnation.max(*newest);
         for link in &member.links {
-            let at = self.index_or_insert(link.instance);
-            self.nodes[at].has_joined = true;
+            let index = self.index_or_insert(link.instance);
+            self.nodes[index].has_joined = true;
         }
-        let at = self.index_or_insert(member.instance);
-        let node = &mut self.nodes[at];
+        let index = self.index_or_insert(member.instance);
+        let node = &mut self.nodes[index];
         node.has_joined = true;
         let (is_unannounced, before) = (node.generation.is_none(), node.edges.clone());
         for link in &member.links {
@@ -113,7 +114,7 @@ impl Graph {
         }
         node.is_recorded = true;
         let after = node.edges.clone();
-        self.update_views(at, &before, &after);
+        self.update_views(index, &before, &after);
     }
 
     /// Returns what the store should record of `instance`.
@@ -125,16 +126,16 @@ impl Graph {
     }
 
     pub(crate) fn get(&self, instance: Instance) -> Option<&Node> {
-        self.adjacency.index(instance).map(|at| &self.nodes[at])
+        self.adjacency.index(instance).map(|index| &self.nodes[index])
     }
 
     pub(crate) fn get_mut(&mut self, instance: Instance) -> Option<&mut Node> {
-        self.adjacency.index(instance).map(|at| &mut self.nodes[at])
+        self.adjacency.index(instance).map(|index| &mut self.nodes[index])
     }
 
     /// Returns all nodes in ascending order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Instance, &Node)> {
-        self.adjacency.indices().map(|(instance, at)| (instance, &self.nodes[at]))
+        self.adjacency.indices().map(|(instance, index)| (instance, &self.nodes[index]))
     }
 
     /// Returns the links between the nodes.
@@ -149,7 +150,7 @@ impl Graph {
 
     /// Whether `instance` had a path to the controller at the last evaluation.
     pub(crate) fn is_correct(&self, instance: Instance) -> bool {
-        self.adjacency.index(instance).is_some_and(|at| self.adjacency.is_correct(at))
+        self.adjacency.index(instance).is_some_and(|index| self.adjacency.is_correct(index))
     }
 
     /// Marks the instances of `address` as dirty: whether they count as dead is determined again.
@@ -160,9 +161,9 @@ impl Graph {
     /// Forgets the announced links around `address`: its instances may have been removed or
     /// resolved, so the next announcement of a neighbour has to be applied as a whole.
     pub(crate) fn invalidate_links(&mut self, address: Address) {
-        for (at, neighbour) in self.adjacency.with_neighbours(address) {
-            for at in [at, neighbour] {
-                if let Some(node) = self.nodes.get_mut(at) {
+        for (index, neighbour) in self.adjacency.with_neighbours(address) {
+            for index in [index, neighbour] {
+                if let Some(node) = self.nodes.get_mut(index) {
                     node.links.clear();
                 }
             }
@@ -188,23 +189,23 @@ impl Graph {
     ) -> BTreeSet<Instance> {
         let dirty = self.adjacency.take_dirty();
         let mut changed_instances = BTreeSet::new();
-        for at in dirty {
-            let instance = self.adjacency.instance(at);
+        for index in dirty {
+            let instance = self.adjacency.instance(index);
             changed_instances.insert(instance);
-            if self.adjacency.is_present(at) {
+            if self.adjacency.is_present(index) {
                 let is_dead = is_dead(self, instance);
-                self.adjacency.set_dead(at, is_dead);
+                self.adjacency.set_dead(index, is_dead);
             }
         }
         let changed = self.adjacency.update_reachability();
-        changed_instances.extend(changed.into_iter().map(|at| self.adjacency.instance(at)));
+        changed_instances.extend(changed.into_iter().map(|index| self.adjacency.instance(index)));
         self.adjacency.recycle_indices();
         changed_instances
     }
 
     /// Returns the nodes with frozen links, in ascending order.
     pub(crate) fn owners(&self) -> impl ExactSizeIterator<Item = (Instance, &Node)> {
-        self.owners.iter().map(|(owner, at)| (*owner, &self.nodes[*at]))
+        self.owners.iter().map(|(owner, index)| (*owner, &self.nodes[*index]))
     }
 
     /// Returns the correct nodes with frozen links.
@@ -230,8 +231,8 @@ impl Graph {
         &'a self,
         of: &'a BTreeMap<Instance, usize>,
     ) -> impl Iterator<Item = (Instance, &'a Node)> {
-        let correct = of.iter().filter(|(_, at)| self.adjacency.is_correct(**at));
-        correct.map(|(instance, at)| (*instance, &self.nodes[*at]))
+        let correct = of.iter().filter(|(_, index)| self.adjacency.is_correct(**index));
+        correct.map(|(instance, index)| (*instance, &self.nodes[*index]))
     }
 
     /// Returns the nodes that this controller is attached to.
@@ -300,9 +301,9 @@ impl Graph {
     pub(crate) fn remove(&mut self, instance: Instance) {
         self.invalidate_links(instance.address);
         self.attachments.remove(&instance);
-        if let Some(at) = self.adjacency.index(instance) {
-            self.nodes[at] = Node::default();
-            self.reindex(instance, at);
+        if let Some(index) = self.adjacency.index(instance) {
+            self.nodes[index] = Node::default();
+            self.reindex(instance, index);
         }
         self.adjacency.remove(instance);
     }

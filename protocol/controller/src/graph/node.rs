@@ -112,9 +112,9 @@ impl Node {
     /// Adds an edge, or marks it as up.
     pub fn link(&mut self, instance: Instance, side: Side, is_up: bool) {
         match self.find(instance, side) {
-            Ok(at) => self.edges[at].is_up |= is_up,
-            Err(at) => {
-                self.edges.insert(at, Edge { instance, side, is_up });
+            Ok(index) => self.edges[index].is_up |= is_up,
+            Err(index) => {
+                self.edges.insert(index, Edge { instance, side, is_up });
                 self.is_recorded = false;
             }
         }

@@ -20,8 +20,8 @@ impl Graph {
             return false;
         }
         let reached = self.adjacency.reach_from(start);
-        let mut all = (0..reached.len()).filter(|at| self.adjacency.is_correct(*at));
-        all.any(|at| !self.adjacency.is_switch(at) && !reached[at])
+        let mut correct = (0..reached.len()).filter(|index| self.adjacency.is_correct(*index));
+        correct.any(|index| !self.adjacency.is_switch(index) && !reached[index])
     }
 }
 
@@ -37,20 +37,24 @@ impl Adjacency {
         if is_up(self, lower, upper, Side::Upper) {
             return true;
         }
-        let neighbours = |adjacency: &Self, at: usize| {
-            let arcs = adjacency.arcs(at).filter(|arc| arc.is_up() && adjacency.is_correct(arc.to));
+        let neighbours = |adjacency: &Self, index: usize| {
+            let arcs =
+                adjacency.arcs(index).filter(|arc| arc.is_up() && adjacency.is_correct(arc.to));
             arcs.map(|arc| (arc.side, arc.to)).collect::<Vec<_>>()
         };
         let wanted = neighbours(self, upper);
         let others: Vec<Vec<(Side, usize)>> = neighbours(self, lower)
             .into_iter()
-            .filter(|(side, at)| *side == Side::Upper && *at != upper && self.is_switch(*at))
-            .map(|(_, at)| neighbours(self, at))
+            .filter(|(side, index)| {
+                *side == Side::Upper && *index != upper && self.is_switch(*index)
+            })
+            .map(|(_, index)| neighbours(self, index))
             .collect();
         self.visits += (wanted.len() * (1 + others.len())) as u64;
         // Arcs are sorted by side and index.
-        let leads_to = |next_hop: &(Side, usize)| {
-            next_hop.1 == lower || others.iter().any(|other| other.binary_search(next_hop).is_ok())
+        let leads_to = |neighbour: &(Side, usize)| {
+            neighbour.1 == lower
+                || others.iter().any(|other| other.binary_search(neighbour).is_ok())
         };
         wanted.iter().all(leads_to)
     }
@@ -63,17 +67,17 @@ impl Adjacency {
         let mut work =
             Vec::from_iter(self.is_correct(start).then(|| (start, self.is_switch(start))));
         let mut visits = 0;
-        while let Some((at, is_uphill)) = work.pop() {
-            let seen = if is_uphill { &mut reached_uphill[at] } else { &mut reached[at] };
+        while let Some((index, is_uphill)) = work.pop() {
+            let seen = if is_uphill { &mut reached_uphill[index] } else { &mut reached[index] };
             if core::mem::replace(seen, true) {
                 continue;
             }
             // An earlier visit while descending has searched the lower side already.
-            let was_reached = is_uphill && core::mem::replace(&mut reached[at], true);
-            if !self.is_switch(at) {
+            let was_reached = is_uphill && core::mem::replace(&mut reached[index], true);
+            if !self.is_switch(index) {
                 continue;
             }
-            for arc in self.arcs(at).filter(|arc| arc.is_up() && self.is_correct(arc.to)) {
+            for arc in self.arcs(index).filter(|arc| arc.is_up() && self.is_correct(arc.to)) {
                 visits += 1;
                 match arc.side {
                     Side::Upper if is_uphill && self.is_switch(arc.to) => work.push((arc.to, true)),

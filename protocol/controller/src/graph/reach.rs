@@ -19,7 +19,7 @@ use super::adjacency::UNREACHABLE;
 /// A node and how it is reached: while climbing, or at all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct State {
-    at: usize,
+    index: usize,
     is_uphill: bool,
 }
 
@@ -30,7 +30,7 @@ impl Adjacency {
         let touched = core::mem::take(&mut self.touched);
         let gained = core::mem::take(&mut self.gained);
         let mut changed = touched.clone();
-        let both = |at: usize| [true, false].map(|is_uphill| State { at, is_uphill });
+        let both = |index: usize| [true, false].map(|is_uphill| State { index, is_uphill });
         // States that lost all support, nearest first: the states that they depend on are final by
         // then.
         let mut unsupported = DistanceQueue::default();
@@ -46,7 +46,7 @@ impl Adjacency {
                 continue;
             }
             self.set_distance(state, UNREACHABLE);
-            changed.insert(state.at);
+            changed.insert(state.index);
             to_search.push(state);
             self.for_each_successor(state, |adjacency, next| {
                 if adjacency.distance(next) == distance + 1 {
@@ -63,7 +63,7 @@ impl Adjacency {
                 continue;
             }
             self.set_distance(state, distance);
-            changed.insert(state.at);
+            changed.insert(state.index);
             self.for_each_successor(state, |adjacency, next| {
                 if distance + 1 < adjacency.distance(next) {
                     queue.push(distance + 1, next);
@@ -76,23 +76,23 @@ impl Adjacency {
     /// Updates which instances are correct. Returns those that have changed.
     fn update_correct(&mut self, changed: BTreeSet<usize>) -> Vec<usize> {
         let mut changed_indices = Vec::new();
-        for at in changed {
-            let vertex = &self.vertices[at];
+        for index in changed {
+            let vertex = &self.vertices[index];
             let is_correct = vertex.is_present && vertex.distance != UNREACHABLE;
-            if self.set_correct(at, is_correct) {
-                changed_indices.push(at);
+            if self.set_correct(index, is_correct) {
+                changed_indices.push(index);
             }
         }
         changed_indices
     }
 
-    fn distance(&self, State { at, is_uphill }: State) -> u32 {
-        let vertex = &self.vertices[at];
+    fn distance(&self, State { index, is_uphill }: State) -> u32 {
+        let vertex = &self.vertices[index];
         if is_uphill { vertex.uphill_distance } else { vertex.distance }
     }
 
-    fn set_distance(&mut self, State { at, is_uphill }: State, distance: u32) {
-        let vertex = &mut self.vertices[at];
+    fn set_distance(&mut self, State { index, is_uphill }: State, distance: u32) {
+        let vertex = &mut self.vertices[index];
         if is_uphill {
             vertex.uphill_distance = distance;
         } else {
@@ -102,9 +102,9 @@ impl Adjacency {
 
     /// Returns the distance over the best neighbour, or over any neighbour that makes it at most
     /// `bound`.
-    fn distance_via_neighbours(&mut self, State { at, is_uphill }: State, bound: u32) -> u32 {
+    fn distance_via_neighbours(&mut self, State { index, is_uphill }: State, bound: u32) -> u32 {
         self.visits += 1;
-        let vertex = &self.vertices[at];
+        let vertex = &self.vertices[index];
         if !vertex.is_open() || (is_uphill && !vertex.is_switch()) {
             return UNREACHABLE;
         }
@@ -130,20 +130,20 @@ impl Adjacency {
 
     /// Visits the states that `state` leads to.
     fn for_each_successor(&mut self, state: State, mut visit: impl FnMut(&Self, State)) {
-        let State { at, is_uphill } = state;
+        let State { index, is_uphill } = state;
         self.visits += 1;
         if is_uphill {
-            visit(self, State { at, is_uphill: false });
+            visit(self, State { index, is_uphill: false });
         }
-        if !self.vertices[at].is_switch() {
+        if !self.vertices[index].is_switch() {
             return;
         }
-        let arcs = self.vertices[at].arcs_on(if is_uphill { Side::Upper } else { Side::Lower });
+        let arcs = self.vertices[index].arcs_on(if is_uphill { Side::Upper } else { Side::Lower });
         let count = arcs.len() as u64;
         for arc in arcs.iter().filter(|arc| arc.is_up()) {
             let other = &self.vertices[arc.to];
             if other.is_open() && (!is_uphill || other.is_switch()) {
-                visit(self, State { at: arc.to, is_uphill });
+                visit(self, State { index: arc.to, is_uphill });
             }
         }
         self.visits += count;

@@ -71,13 +71,13 @@ impl<'a> Reference<'a> {
     pub(crate) fn check_adjacency(&self) {
         let adjacency = self.graph.adjacency();
         for (instance, arcs) in &self.arcs {
-            let at = adjacency.index(*instance).expect("every node of the graph has an index");
-            let found: BTreeMap<(Instance, Side), Views> = (adjacency.arcs(at))
+            let index = adjacency.index(*instance).expect("every node of the graph has an index");
+            let found: BTreeMap<(Instance, Side), Views> = (adjacency.arcs(index))
                 .map(|arc| ((adjacency.instance(arc.to), arc.side), (arc.own, arc.other)))
                 .collect();
             assert_eq!(&found, arcs, "links of {instance:?}");
             assert_eq!(
-                adjacency.is_correct(at),
+                adjacency.is_correct(index),
                 self.reached.contains(instance),
                 "path of {instance:?}"
             );
@@ -123,15 +123,15 @@ impl<'a> Reference<'a> {
         if self.reached.is_empty() {
             return BTreeSet::new();
         }
-        let mut held = BTreeSet::new();
+        let mut with_registers = BTreeSet::new();
         for (_, node) in self.graph.owners().filter(|(owner, _)| self.reached.contains(owner)) {
             let frozen = node.frozen.iter();
-            held.extend(frozen.filter_map(|entry| entry.instance));
+            with_registers.extend(frozen.filter_map(|entry| entry.instance));
         }
         let is_suspect = |(instance, node): &(Instance, &super::Node)| {
-            let has_been = node.has_joined || held.contains(instance);
+            let is_known = node.has_joined || with_registers.contains(instance);
             let is_over = decisions.has_failed(*instance) || decisions.is_open(*instance);
-            !self.reached.contains(instance) && has_been && !is_over
+            !self.reached.contains(instance) && is_known && !is_over
         };
         self.graph.iter().filter(is_suspect).map(|(instance, _)| instance).collect()
     }
@@ -157,21 +157,22 @@ impl<'a> Reference<'a> {
                 expected.push(self.region(members));
             }
         }
-        let instance = |at: &usize| adjacency.instance(*at);
+        let instance = |index: &usize| adjacency.instance(*index);
         let found = found.iter().map(|region| {
             let mut registers: Vec<(Instance, Side, Timestamp)> = region
                 .registers
                 .iter()
-                .map(|(at, side, at_ns)| (instance(at), *side, *at_ns))
+                .map(|(index, side, commit)| (instance(index), *side, *commit))
                 .collect();
             registers.sort_unstable();
-            let values = region.values(self.graph);
-            let values = values.iter().map(|(at, value)| (instance(at), *value)).collect();
+            let greatest_registers = region.greatest_registers(self.graph);
+            let greatest_registers =
+                greatest_registers.iter().map(|(index, value)| (instance(index), *value)).collect();
             (
                 region.members.iter().map(instance).collect(),
                 registers,
                 region.up_members.iter().map(instance).collect(),
-                values,
+                greatest_registers,
             )
         });
         let mut found: Vec<Border> = found.collect();
@@ -183,8 +184,8 @@ impl<'a> Reference<'a> {
         let mut up_members = BTreeSet::new();
         for instance in &members {
             for ((to, _), (own, other)) in &self.arcs[instance] {
-                let claims = *other == View::Unknown && *own == View::Up;
-                if self.reached.contains(to) && (*other == View::Up || claims) {
+                let is_listed_by_member_only = *other == View::Unknown && *own == View::Up;
+                if self.reached.contains(to) && (*other == View::Up || is_listed_by_member_only) {
                     up_members.insert(*instance);
                 }
             }
@@ -199,18 +200,18 @@ impl<'a> Reference<'a> {
             }
         }
         registers.sort_unstable();
-        let values = self.values(&members, &registers);
-        (members, registers, up_members, values)
+        let greatest_registers = self.greatest_registers(&members, &registers);
+        (members, registers, up_members, greatest_registers)
     }
 
     /// Returns the greatest register that the promises of each member reach, computed separately
     /// for each member.
-    fn values(
+    fn greatest_registers(
         &self,
         members: &BTreeSet<Instance>,
         registers: &[(Instance, Side, Timestamp)],
     ) -> BTreeMap<Instance, Timestamp> {
-        let of = |start: &Instance| {
+        let greatest = |start: &Instance| {
             let (mut seen, mut best) = (BTreeSet::new(), None);
             // A process promises upwards; a switch aggregates inputs from below, and inputs from
             // above.
@@ -220,20 +221,21 @@ impl<'a> Reference<'a> {
                 if !seen.insert((instance, descends)) {
                     continue;
                 }
-                let here = registers.iter().filter(|(at, _, _)| *at == instance);
-                let here = here.filter(|(_, side, _)| (*side == Side::Upper) == descends);
-                best = here.map(|(_, _, commit)| *commit).max().max(best);
+                let own_registers = registers.iter().filter(|(member, _, _)| *member == instance);
+                let own_registers =
+                    own_registers.filter(|(_, side, _)| (*side == Side::Upper) == descends);
+                best = own_registers.map(|(_, _, commit)| *commit).max().max(best);
                 if !descends && is_switch(instance) {
                     work.push((instance, true));
                 }
                 // Receivers of its promises within the region.
                 for (to, side) in self.arcs[&instance].keys().filter(|(to, _)| members.contains(to))
                 {
-                    let is_counted =
-                        is_switch(*to) && self.is_counted(*to, instance, opposite(*side));
+                    let is_aggregated =
+                        is_switch(*to) && self.is_aggregated(*to, instance, opposite(*side));
                     match side {
-                        Side::Upper if !descends && is_counted => work.push((*to, false)),
-                        Side::Lower if is_switch(instance) && descends && is_counted => {
+                        Side::Upper if !descends && is_aggregated => work.push((*to, false)),
+                        Side::Lower if is_switch(instance) && descends && is_aggregated => {
                             work.push((*to, true));
                         }
                         _ => {}
@@ -242,16 +244,16 @@ impl<'a> Reference<'a> {
             }
             Some((*start, best?))
         };
-        members.iter().filter_map(of).collect()
+        members.iter().filter_map(greatest).collect()
     }
 
-    /// Whether the promises of `from` still count at `at`.
-    fn is_counted(&self, at: Instance, from: Instance, side: Side) -> bool {
-        match self.arcs[&at][&(from, side)] {
+    /// Whether the promises of `from` are still aggregated at `receiver`.
+    fn is_aggregated(&self, receiver: Instance, from: Instance, side: Side) -> bool {
+        match self.arcs[&receiver][&(from, side)] {
             (View::Up, _) | (View::Unknown, View::Up) => true,
             (View::Unknown, _) => false,
             (View::Down, _) => {
-                let frozen = self.graph.get(at).expect("a member").frozen.iter();
+                let frozen = self.graph.get(receiver).expect("a member").frozen.iter();
                 let mut held = frozen.filter(|entry| !entry.is_resolved);
                 held.any(|entry| entry.instance == Some(from))
             }

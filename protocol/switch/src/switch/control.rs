@@ -186,17 +186,16 @@ impl Switch {
     /// if a receiver cannot be reached, and has not failed?").
     fn declare_dead(&mut self, from: Port, instance: Instance) {
         let Some(control) = &mut self.control else { return };
-        let is_same = |known: &Instance| known.address == instance.address;
-        match control.dead.iter_mut().find(|known| is_same(known)) {
+        let is_same_address = |known: &Instance| known.address == instance.address;
+        match control.dead.iter_mut().find(|known| is_same_address(known)) {
             Some(known) => known.incarnation = known.incarnation.max(instance.incarnation),
             None => control.dead.push(instance),
         }
         for port in (0..self.port_count() as u16).map(Port).filter(|port| *port != from) {
-            let is_there = self
-                .neighbours
-                .instance(port)
-                .is_some_and(|known| is_same(&known) && known.incarnation <= instance.incarnation);
-            if is_there && self.aggregator.is_live(port) {
+            let is_dead_peer = self.neighbours.instance(port).is_some_and(|known| {
+                is_same_address(&known) && known.incarnation <= instance.incarnation
+            });
+            if is_dead_peer && self.aggregator.is_live(port) {
                 self.take_down(port, SwitchEvent::LinkLost(port));
             }
         }
@@ -290,22 +289,22 @@ impl Switch {
         control.flood.on_timeout(now, |port| self.aggregator.is_live(port));
         if self.beacons.is_due(now) {
             control.instants = control.instants.wrapping_add(1);
-            let reminds = control.instants.is_multiple_of(REMINDER_INSTANTS);
+            let is_reminder = control.instants.is_multiple_of(REMINDER_INSTANTS);
             for port in self.linked.iter() {
-                if reminds || !self.neighbours.is_two_way(port) {
+                if is_reminder || !self.neighbours.is_two_way(port) {
                     self.beacons.force_next(port);
                 }
             }
             // A lost neighbour that still sends gets beacons that show it; a silent one gets
             // none any more.
-            for port in (0..if reminds { self.config.lower_ports } else { 0 }).map(Port) {
+            for port in (0..if is_reminder { self.config.lower_ports } else { 0 }).map(Port) {
                 if !self.aggregator.is_live(port) {
                     self.stop_beacons(port);
                 }
             }
         }
         while let Some(port) =
-            self.control.as_mut().and_then(|all| all.controller_ports.pop_expired(now))
+            self.control.as_mut().and_then(|control| control.controller_ports.pop_expired(now))
         {
             if let Some(control) = &mut self.control {
                 control.announcer.on_change();
@@ -325,9 +324,9 @@ impl Switch {
             if let Some((port, instance)) = self.control.as_mut()?.death_notice.take() {
                 return self.write_death_notice(reference, port, instance, slot);
             }
-            let unsent = self.control.as_mut()?.flood.pop();
-            let Some(unsent) = unsent else { return self.poll_announce(now, reference, slot) };
-            if let Some(transmit) = self.write_outgoing(reference, unsent, slot) {
+            let outgoing = self.control.as_mut()?.flood.pop();
+            let Some(outgoing) = outgoing else { return self.poll_announce(now, reference, slot) };
+            if let Some(transmit) = self.write_outgoing(reference, outgoing, slot) {
                 return Some(transmit);
             }
         }
@@ -337,18 +336,18 @@ impl Switch {
     fn write_outgoing(
         &mut self,
         reference: Timestamp,
-        unsent: Outgoing,
+        outgoing: Outgoing,
         slot: &mut [u8],
     ) -> Option<Transmit> {
-        let (own, nothing) = (self.config.instance(), no_promise(reference));
-        let (port, opcode) = match unsent {
+        let (own, promises) = (self.config.instance(), no_promise(reference));
+        let (port, opcode) = match outgoing {
             Outgoing::Flood(port) => (port, Opcode::Flood),
             Outgoing::FloodAck(port, _) => (port, Opcode::FloodAck),
         };
-        let header = Header::hop_only(opcode, own, self.peer_at(port), nothing);
+        let header = Header::hop_only(opcode, own, self.peer_at(port), promises);
         let control = self.control.as_ref()?;
         let buf = slot.get_mut(HEADER_LEN..)?;
-        let bytes = match unsent {
+        let bytes = match outgoing {
             Outgoing::Flood(_) if !self.aggregator.is_live(port) => return None,
             Outgoing::Flood(_) => {
                 let payload = control.flood.payload();

@@ -79,9 +79,15 @@ impl Switch {
 
     /// As [`Switch::on_promises`] for a beacon of an unfed link.
     #[cold]
-    pub(crate) fn on_unfed(&mut self, now: Mono, port: Port, promises: Promises, holds: bool) {
+    pub(crate) fn on_unfed(
+        &mut self,
+        now: Mono,
+        port: Port,
+        promises: Promises,
+        holds_commits: bool,
+    ) {
         self.has_update = true;
-        let held = holds.then_some(promises.commit);
+        let held = holds_commits.then_some(promises.commit);
         let is_new = self.aggregator.update_unfed(now, port, promises.barrier, held);
         if self.aggregator.promised(port).is_none() {
             // The next instance that feeds it is a joiner.
@@ -103,7 +109,7 @@ impl Switch {
             return;
         }
         if self.must_hold_joiners() && !self.aggregator.is_upper(port) {
-            if !self.is_uplink_ready || !self.is_counted_elsewhere(port) {
+            if !self.is_uplink_ready || !self.is_counted_by_others(port) {
                 return;
             }
             if self.is_switch_at(port) {
@@ -116,18 +122,18 @@ impl Switch {
 
     /// Whether all other switches count what this one advertises: then no commit advertised above
     /// or below them lies above what a joiner at `port` has promised.
-    fn is_counted_elsewhere(&self, port: Port) -> bool {
+    fn is_counted_by_others(&self, port: Port) -> bool {
         let mut others = (0..self.port_count() as u16).map(Port).filter(|other| *other != port);
         others.all(|other| {
             let is_switch = self.aggregator.is_upper(other) || self.is_switch_at(other);
-            !is_switch || self.aggregator.is_counted(other)
+            !is_switch || self.aggregator.is_counted_by_peer(other)
         })
     }
 
     /// Makes all lower ports except `port` catch up again: the switch that has come up there has
     /// advertised commits that the processes below have not promised.
     #[cold]
-    fn recheck_joiners(&mut self, port: Port) {
+    fn restart_catch_up(&mut self, port: Port) {
         for other in (0..self.config.lower_ports).map(Port).filter(|other| *other != port) {
             self.caught_up.remove(other);
         }
@@ -137,9 +143,9 @@ impl Switch {
         self.linked.insert(port);
         self.is_uplink_ready |= self.aggregator.is_upper(port);
         self.liveness.on_joined(now);
-        self.aggregator.await_counted(port);
+        self.aggregator.await_peer_report(port);
         if self.must_hold_joiners() && (self.aggregator.is_upper(port) || self.is_switch_at(port)) {
-            self.recheck_joiners(port);
+            self.restart_catch_up(port);
         }
         self.notify(SwitchEvent::LinkJoined(port));
         if let Some(control) = &mut self.control {
@@ -227,12 +233,12 @@ impl Switch {
     /// Determines the relation of a frame to its link (`docs/design/failure.md`, "Who is on a
     /// link?"). Freezes what has died before the frame's promises can be applied.
     pub(crate) fn check_link(&mut self, port: Port, header: &Header, opcode: Opcode) -> LinkCheck {
-        let (hops, is_of_link) = (header.hops(), opcode.is_hop_only());
-        if is_of_link && (HOP_ONLY_HOPS_MAX + 1..HOPS_MAX).contains(&hops) {
+        let (hops, is_hop_only) = (header.hops(), opcode.is_hop_only());
+        if is_hop_only && (HOP_ONLY_HOPS_MAX + 1..HOPS_MAX).contains(&hops) {
             return LinkCheck::Ignored;
         }
-        let is_from_there = is_of_link || (hops == HOPS_MAX && !self.aggregator.is_upper(port));
-        if !is_from_there {
+        let is_from_peer = is_hop_only || (hops == HOPS_MAX && !self.aggregator.is_upper(port));
+        if !is_from_peer {
             return match self.neighbours.is_up(port) {
                 true => LinkCheck::Accepted,
                 false => LinkCheck::Ignored,
@@ -244,11 +250,11 @@ impl Switch {
         };
         let was_two_way = self.neighbours.is_two_way(port);
         // A Leave is accepted whether or not its sender receives this switch.
-        let update = match is_of_link && opcode != Opcode::Leave {
+        let update = match is_hop_only && opcode != Opcode::Leave {
             true => self.neighbours.on_hello(port, instance, header.peer(), self.config.instance()),
             false => self.neighbours.on_instance(port, instance),
         };
-        if is_of_link && opcode != Opcode::Leave && update != PeerUpdate::Stale {
+        if is_hop_only && opcode != Opcode::Leave && update != PeerUpdate::Stale {
             let is_held = header.has(Flags::PREVIOUS_HOLDS);
             if is_held {
                 self.previous_holds.insert(port)
@@ -331,8 +337,8 @@ impl Switch {
     /// Handles the Join of a process behind `port`. The barrier is advertised to it at once, so
     /// that it can raise its timestamps: until then its low promise holds all others back.
     pub(crate) fn on_join(&mut self, port: Port, src: ProcessId) -> Verdict {
-        let upper = self.aggregator.is_upper(port);
-        let fits = !upper
+        let is_upper = self.aggregator.is_upper(port);
+        let fits = !is_upper
             && match &mut self.config.route {
                 Route::ForwardingTable(table) => table.learn(src, port),
                 Route::Tree(_) => leads_to(self.config.route.next(src), port),

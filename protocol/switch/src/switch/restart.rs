@@ -29,9 +29,9 @@ impl Switch {
         instance: Instance,
         slot: &mut [u8],
     ) -> Option<Transmit> {
-        let nothing = no_promise(reference);
+        let promises = no_promise(reference);
         let header =
-            Header::hop_only(Opcode::Flood, self.config.instance(), self.peer_at(port), nothing);
+            Header::hop_only(Opcode::Flood, self.config.instance(), self.peer_at(port), promises);
         let buf = slot.get_mut(HEADER_LEN..)?;
         let flood = Flood { id: FloodId::HOP_ONLY };
         let (_, bytes) = flood.write_freeze(buf, core::iter::once(instance))?;
