@@ -86,8 +86,8 @@
 //! # Payloads of any size
 //! A message is copied into buffers, and while it is being sent it delays all newer messages of its
 //! sender: it should not be large. With [`Builder::any_size`] a payload of more than
-//! [`LargeConfig::large_bytes`] travels by bulk multicast instead, and takes its position in the
-//! order when all its receivers have it. It is sent, received and reported as any other.
+//! [`LargeConfig::large_threshold_bytes`] travels by bulk multicast instead, and takes its position
+//! in the order when all its receivers have it. It is sent, received and reported as any other.
 //!
 //! ```
 //! use onepipe::{Event, Message, Pipe, ProcessId};
@@ -176,7 +176,7 @@ pub use onepipe_amcast::{
     MessageId, ReplicaStats,
 };
 pub use onepipe_arbiter::{
-    ClientStats, FcpParams, OBJECT_LEN_MIN, ObjectId, TermsMismatch, TransferError, TransferEvent,
+    ClientStats, FcpParams, OBJECT_LEN_MIN, ObjectId, ParamsMismatch, TransferError, TransferEvent,
     TransferStats,
 };
 pub use onepipe_base::{Incarnation, ProcessId, ScatteringId, Timestamp};

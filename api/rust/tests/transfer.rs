@@ -251,16 +251,16 @@ fn configuration_mismatch_is_reported() {
     let end = running.end(0).slot(2 * SLOT).open().expect("the system opens a socket");
     let sending = end.send(ProcessId(1), vec![7; 100]).expect("there is capacity");
     let began = Instant::now();
-    let terms_mismatch = loop {
+    let params_mismatch = loop {
         assert!(began.elapsed() < TIMEOUT, "{:?}", end.endpoint_stats());
-        match end.terms_mismatch() {
-            Some(terms_mismatch) => break terms_mismatch,
+        match end.params_mismatch() {
+            Some(params_mismatch) => break params_mismatch,
             None => std::thread::sleep(Duration::from_millis(1)),
         }
     };
-    assert_eq!(terms_mismatch.arbiter, ProcessId(ARBITER));
-    assert_eq!(u128::from(terms_mismatch.theirs.slot_ns), SLOT.as_nanos());
-    assert_eq!(terms_mismatch.own.slot_ns, 2 * terms_mismatch.theirs.slot_ns);
+    assert_eq!(params_mismatch.arbiter, ProcessId(ARBITER));
+    assert_eq!(u128::from(params_mismatch.theirs.slot_ns), SLOT.as_nanos());
+    assert_eq!(params_mismatch.own.slot_ns, 2 * params_mismatch.theirs.slot_ns);
     assert_eq!(sending.outcome(), None, "a matching arbiter may still respond");
 }
 

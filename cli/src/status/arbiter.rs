@@ -46,7 +46,7 @@ pub fn table(report: &Report) -> String {
                 report.slots_granted,
                 report.slots_advertised,
                 report.slots_skipped,
-                report.slots_unplaced
+                report.slots_without_path
             ),
         ),
         ("rejected", format!("{}, and {} capped", report.slots_refused, report.slots_capped)),

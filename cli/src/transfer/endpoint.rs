@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use onepipe::{EmbeddedTransfer, ObjectId, ProcessId, TransferError, TransferEvent};
-use onepipe_arbiter::{ClientEvent, TermsMismatch};
+use onepipe_arbiter::{ClientEvent, ParamsMismatch};
 
 use super::EndpointOptions;
 use super::counters::{Counters, RecentCounters};
@@ -46,7 +46,7 @@ pub struct Endpoint {
     /// The arbiter that replied last, and when.
     pub(super) last_reply: Option<(u32, Duration)>,
     /// Arbiters that are configured for other endpoints.
-    pub(super) mismatched: Vec<TermsMismatch>,
+    pub(super) mismatched: Vec<ParamsMismatch>,
     /// Time for which the endpoint has run, as of the last turn.
     pub(super) running: Duration,
     last_turn: Instant,
@@ -135,7 +135,7 @@ impl Endpoint {
             TransferEvent::Client(ClientEvent::ArbiterChanged(arbiter)) => {
                 *current_arbiter = arbiter.0
             }
-            TransferEvent::Client(ClientEvent::TermsMismatch(one)) => {
+            TransferEvent::Client(ClientEvent::ParamsMismatch(one)) => {
                 mismatched.retain(|known| known.arbiter != one.arbiter);
                 mismatched.push(one);
             }

@@ -75,7 +75,8 @@ impl ArbiterDaemon {
             let workers = config.cores.len() - 1;
             // Each worker may have a batch in flight.
             let allocator = &mut machine.allocator;
-            allocator.return_batches = allocator.return_batches.max(workers.min(16) as u32);
+            allocator.renew_after_batches =
+                allocator.renew_after_batches.max(workers.min(16) as u32);
             let control_plane = ControlPlane::new(machine.clone())?;
             let dispatcher =
                 Dispatcher::new(&machine.allocator, workers).map_err(ArbiterError::from)?;

@@ -50,7 +50,7 @@ pub struct Report {
     /// Granted timeslots that were advertised in time.
     pub slots_advertised: u64,
     /// Granted timeslots without a path.
-    pub slots_unplaced: u64,
+    pub slots_without_path: u64,
     /// Timeslots skipped because the daemon was late.
     pub slots_skipped: u64,
     /// Times that new flows were held back because of an overload.
@@ -163,7 +163,7 @@ impl Report {
             slots_demanded: comm.demanded,
             slots_granted: stats.granted,
             slots_advertised: comm.advertised,
-            slots_unplaced: stats.unplaced,
+            slots_without_path: stats.without_path,
             slots_skipped: stats.skipped,
             batches_held_back: stats.held_back,
             slots_capped: comm.capped,
@@ -174,7 +174,7 @@ impl Report {
             packets_sent: comm.sent,
             acks_sent: comm.sent_acks,
             packets_unknown: comm.unknown_sources,
-            packets_mismatched: comm.terms_mismatch,
+            packets_mismatched: comm.params_mismatch,
             packets_bad: comm.bad + comm.stale + comm.malformed + comm.unknown_destinations,
             checks_failed: comm.bad,
             resets: comm.resets + comm.resets_accepted,
@@ -216,7 +216,7 @@ impl Status for Report {
             ("slots_demanded", self.slots_demanded),
             ("slots_granted", self.slots_granted),
             ("slots_advertised", self.slots_advertised),
-            ("slots_unplaced", self.slots_unplaced),
+            ("slots_without_path", self.slots_without_path),
             ("slots_skipped", self.slots_skipped),
             ("batches_held_back", self.batches_held_back),
             ("slots_capped", self.slots_capped),

@@ -76,7 +76,7 @@ pub fn worker_ring(
         flows_out[workers - 1].push(flow).expect("the ring is empty");
     }
     // Flows of a reset endpoint may still be queued when new ones take their places.
-    let fresh_max = pairs_max * (1 + config.allocator.return_batches as usize);
+    let fresh_max = pairs_max * (1 + config.allocator.renew_after_batches as usize);
     let mut worker_ring = Vec::with_capacity(workers);
     let mut rings = Vec::with_capacity(workers);
     for (at, (flows_in, flows_out)) in flows_in.into_iter().zip(flows_out).enumerate() {
@@ -294,7 +294,7 @@ mod tests {
     #[test]
     fn threads_grant_the_same_as_one_allocator() {
         let mut machine = ArbiterConfig::new(ProcessId(NODES), NODES, (NODES, 1), 1_000);
-        machine.allocator.return_batches = 2;
+        machine.allocator.renew_after_batches = 2;
         let alone = alone(machine.allocator);
         for workers in 1..4 {
             let (worker_ring, mut rings) = worker_ring(&machine, workers).expect("right");

@@ -31,7 +31,7 @@ pub struct Report {
     /// Packets retransmitted, on request or by a timeout.
     pub retransmitted: u64,
     /// Packets that were malformed, from an unknown process, or addressed to another process.
-    pub foreign: u64,
+    pub invalid: u64,
     /// Packets dropped because the outbox was full.
     pub outbox_dropped: u64,
     /// Frames received.
@@ -60,7 +60,7 @@ impl Report {
             other_epoch: stats.other_epoch,
             gaps: stats.gaps,
             retransmitted: stats.retransmitted,
-            foreign: stats.foreign,
+            invalid: stats.invalid,
             outbox_dropped: member.outbox_dropped(),
             frames_received: udp.frames_received,
             frames_sent: udp.frames_sent,

@@ -73,7 +73,7 @@ pub struct ClientStats {
     /// Retransmissions of messages.
     pub retransmitted: u64,
     /// Invalid packets.
-    pub foreign: u64,
+    pub invalid: u64,
 }
 
 /// Open message.
@@ -347,16 +347,17 @@ impl Client {
         if first.to_all || !space.reserve(first.bytes.into()) {
             return 0;
         }
-        for more in 0..u8::MAX {
-            let Some(at) = self.send_queue.get(usize::from(more) + 1).map(|at| *at as usize) else {
-                return more;
+        for further in 0..u8::MAX {
+            let Some(at) = self.send_queue.get(usize::from(further) + 1).map(|at| *at as usize)
+            else {
+                return further;
             };
-            let Some(open) = self.open[at] else { return more };
-            let is_next = first.id.sequence.checked_add(u32::from(more) + 1);
+            let Some(open) = self.open[at] else { return further };
+            let is_next = first.id.sequence.checked_add(u32::from(further) + 1);
             let is_like = Some(open.id.sequence) == is_next
                 && (open.groups, open.send_to, open.to_all) == (first.groups, send_to, false);
             if !is_like || !space.reserve(open.bytes.into()) || !self.try_start(now, at) {
-                return more;
+                return further;
             }
             if let Some(open) = &mut self.open[at] {
                 open.send_to = open.send_to.without(group);
@@ -404,7 +405,7 @@ impl Machine for Client {
                 }
             }
         }
-        self.stats.foreign += u64::from(!is_valid);
+        self.stats.invalid += u64::from(!is_valid);
         if is_valid { Verdict::Consumed } else { Verdict::Dropped }
     }
 
@@ -446,17 +447,18 @@ impl Machine for Client {
                 continue;
             };
             let first = *open;
-            let more = self.coalesce(now, (first, send_to), group, slot.len());
-            let body = Amcast::new(group, self.leaders[group.index()].0).of(first.id, first.groups);
+            let further = self.coalesce(now, (first, send_to), group, slot.len());
+            let body = Amcast::new(group, self.leaders[group.index()].0)
+                .with_message(first.id, first.groups);
             let outgoing = Outgoing {
                 to,
                 opcode: Opcode::Start,
-                body: Amcast { more, ..body },
+                body: Amcast { further, ..body },
                 message: None,
             };
-            let ends = (self.config.process, self.config.incarnation);
+            let sender = (self.config.process, self.config.incarnation);
             let message = |nth: u8| self.message(first.id.sequence.wrapping_add(nth.into()));
-            let bytes = write_run(slot, now, ends, &outgoing, message);
+            let bytes = write_run(slot, now, sender, &outgoing, message);
             return Some(Transmit { port: Port(0), bytes });
         }
         None

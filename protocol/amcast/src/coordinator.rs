@@ -62,7 +62,7 @@ pub struct CoordinatorStats {
     /// Replies of members.
     pub replies: u64,
     /// Invalid packets.
-    pub foreign: u64,
+    pub invalid: u64,
 }
 
 /// Last status received from a member.
@@ -236,7 +236,7 @@ impl Coordinator {
         let (leader_timeout_ns, members) =
             (self.config.leader_timeout_ns, &self.config.groups.groups[at].members);
         for member in members {
-            let body = Amcast { flags: Amcast::ASKS, ..Amcast::new(group, 0) };
+            let body = Amcast { flags: Amcast::WANTS_REPLY, ..Amcast::new(group, 0) };
             self.outbox.push(*member, Opcode::NewLeader, body, None);
         }
         let monitor = &mut self.groups[at];
@@ -284,7 +284,7 @@ impl Machine for Coordinator {
                 is_valid = true;
             }
         }
-        self.stats.foreign += u64::from(!is_valid);
+        self.stats.invalid += u64::from(!is_valid);
         if is_valid { Verdict::Consumed } else { Verdict::Dropped }
     }
 
@@ -296,8 +296,8 @@ impl Machine for Coordinator {
     }
 
     fn poll_transmit(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
-        let ends = (self.config.process, self.config.incarnation);
-        let bytes = self.outbox.write(slot, now, ends, |_, _| None)?;
+        let sender = (self.config.process, self.config.incarnation);
+        let bytes = self.outbox.write(slot, now, sender, |_, _| None)?;
         Some(Transmit { port: Port(0), bytes })
     }
 

@@ -29,15 +29,15 @@ impl Outgoing {
     }
 
     /// Appends a packet to the run if it is the next one. Returns whether it was.
-    fn join(&mut self, opcode: Opcode, body: &Amcast, message: Option<u64>) -> bool {
+    fn append(&mut self, opcode: Opcode, body: &Amcast, message: Option<u64>) -> bool {
         // A decided proposal carries its final timestamp, which does not ascend by one.
         let can_be_run = match opcode {
             Opcode::Prop => body.flags == Amcast::MESSAGE,
             Opcode::AmcastAck | Opcode::Deliver => true,
             _ => false,
         };
-        let next = self.message.map(|at| at.wrapping_add(u64::from(self.body.more) + 1));
-        can_be_run && self.opcode == opcode && next == message && self.body.join(body)
+        let next = self.message.map(|at| at.wrapping_add(u64::from(self.body.further) + 1));
+        can_be_run && self.opcode == opcode && next == message && self.body.append(body)
     }
 }
 
@@ -75,16 +75,16 @@ pub(crate) struct Outbox {
 }
 
 impl Outbox {
-    /// Creates an empty outbox with a capacity of `most` packets to any of `peers`.
-    pub fn new(most: usize, peers: impl IntoIterator<Item = ProcessId>) -> Self {
+    /// Creates an empty outbox with a capacity of `capacity` packets to any of `peers`.
+    pub fn new(capacity: usize, peers: impl IntoIterator<Item = ProcessId>) -> Self {
         let mut peers: Vec<ProcessId> = peers.into_iter().collect();
         peers.sort_unstable();
         peers.dedup();
         Self {
             busy: VecDeque::with_capacity(peers.len()),
             queues: peers.into_iter().map(|to| Queue { to, first: NONE, last: NONE }).collect(),
-            slots: vec![None; most],
-            free: Vec::with_capacity(most),
+            slots: vec![None; capacity],
+            free: Vec::with_capacity(capacity),
             used: 0,
             dropped: 0,
         }
@@ -100,7 +100,7 @@ impl Outbox {
             return;
         };
         let last = self.slots.get_mut(self.queues[at].last as usize).and_then(Option::as_mut);
-        if last.is_some_and(|last| last.outgoing.join(opcode, &body, message)) {
+        if last.is_some_and(|last| last.outgoing.append(opcode, &body, message)) {
             return;
         }
         let slot = match self.free.pop() {
@@ -154,11 +154,11 @@ impl Outbox {
         let first = self.busy.front().map(|at| self.queues[*at as usize].first);
         let entry = first.and_then(|slot| self.slots[slot as usize].as_mut());
         let Some(Slot { outgoing, .. }) = entry else { return };
-        if count > outgoing.body.more {
+        if count > outgoing.body.further {
             self.pop_if(|_| true);
         } else {
             let (first, message) = outgoing.nth(count);
-            outgoing.body = Amcast { more: outgoing.body.more - count, ..first };
+            outgoing.body = Amcast { further: outgoing.body.further - count, ..first };
             outgoing.message = Some(message);
         }
     }
@@ -169,7 +169,7 @@ impl Outbox {
         &mut self,
         slot: &mut [u8],
         now: Now,
-        ends: (ProcessId, Incarnation),
+        sender: (ProcessId, Incarnation),
         message: impl Fn(&Amcast, u64) -> Option<&'a [u8]>,
     ) -> Option<usize> {
         loop {
@@ -182,13 +182,14 @@ impl Outbox {
                 let (body, at) = outgoing.nth(nth);
                 message(&body, at)
             };
-            let packets = count_fitting(slot.len(), outgoing.body.more, find);
+            let packets = count_fitting(slot.len(), outgoing.body.further, find);
             if packets == 0 {
                 self.pop_run(1);
                 continue;
             }
-            let run = Outgoing { body: Amcast { more: packets - 1, ..outgoing.body }, ..outgoing };
-            let bytes = write_run(slot, now, ends, &run, |nth| find(nth).unwrap_or_default());
+            let run =
+                Outgoing { body: Amcast { further: packets - 1, ..outgoing.body }, ..outgoing };
+            let bytes = write_run(slot, now, sender, &run, |nth| find(nth).unwrap_or_default());
             self.pop_run(packets);
             return Some(bytes);
         }
@@ -203,7 +204,7 @@ impl Outbox {
             write_packet(slot, packets, &other);
             packets += 1;
         }
-        Some(seal_frame(slot, now, ends, &first, packets * AMCAST_LEN))
+        Some(seal_frame(slot, now, sender, &first, packets * AMCAST_LEN))
     }
 }
 
@@ -229,9 +230,13 @@ impl FrameSpace {
 
 /// Returns how many packets of a run fit a frame, up to the first whose message is not found. The
 /// first packet always fits.
-fn count_fitting<'a>(frame_len: usize, more: u8, message: impl Fn(u8) -> Option<&'a [u8]>) -> u8 {
+fn count_fitting<'a>(
+    frame_len: usize,
+    further: u8,
+    message: impl Fn(u8) -> Option<&'a [u8]>,
+) -> u8 {
     let (mut space, mut packets) = (FrameSpace::new(frame_len), 0);
-    while packets <= more && packets < u8::MAX {
+    while packets <= further && packets < u8::MAX {
         let Some(message) = message(packets) else { break };
         if !space.reserve(message.len()) {
             return packets.max(1);
@@ -264,16 +269,16 @@ fn seal_frame(
 pub(crate) fn write_run<'a>(
     slot: &mut [u8],
     now: Now,
-    ends: (ProcessId, Incarnation),
+    sender: (ProcessId, Incarnation),
     outgoing: &Outgoing,
     message: impl Fn(u8) -> &'a [u8],
 ) -> usize {
     write_packet(slot, 0, outgoing);
     let space = &mut slot[HEADER_LEN + AMCAST_LEN..];
     let mut bytes = 0;
-    for nth in 0..=outgoing.body.more {
+    for nth in 0..=outgoing.body.further {
         let message = message(nth);
-        if outgoing.body.more > 0 {
+        if outgoing.body.further > 0 {
             let length = (message.len() as u16).to_be_bytes();
             space[bytes..bytes + length.len()].copy_from_slice(&length);
             bytes += length.len();
@@ -281,7 +286,7 @@ pub(crate) fn write_run<'a>(
         space[bytes..bytes + message.len()].copy_from_slice(message);
         bytes += message.len();
     }
-    seal_frame(slot, now, ends, outgoing, AMCAST_LEN + bytes)
+    seal_frame(slot, now, sender, outgoing, AMCAST_LEN + bytes)
 }
 
 #[cfg(test)]
@@ -295,7 +300,7 @@ mod tests {
         let mut outbox = Outbox::new(16, [ProcessId(1)]);
         for nth in 0..7 {
             let id = MessageId { client: 0, sequence: nth as u32 };
-            let body = Amcast::new(GroupId(0), 1).of(id, GroupSet::from_bits(1));
+            let body = Amcast::new(GroupId(0), 1).with_message(id, GroupSet::from_bits(1));
             let body = Amcast { timestamp: LogicalTime(9 + nth), position: nth, ..body };
             outbox.push(ProcessId(1), Opcode::Prop, body, Some(nth));
         }

@@ -82,7 +82,7 @@ pub struct ReplicaStats {
     /// Packets for positions that did not fit the buffer.
     pub out_of_window: u64,
     /// Invalid packets.
-    pub foreign: u64,
+    pub invalid: u64,
 }
 
 /// Position of the group's log, as far as known to the replica.
@@ -236,7 +236,7 @@ impl Replica {
                 let barrier = &mut self.barriers[member];
                 *barrier = (*barrier).max((body.barrier, body.count));
                 self.update_barrier();
-                if body.has(Amcast::ASKS) {
+                if body.has(Amcast::WANTS_REPLY) {
                     self.request(member);
                 }
                 // Ignore replies to a previous incarnation.
@@ -349,7 +349,8 @@ impl Replica {
         let body =
             Amcast { position: self.contiguous_until, timestamp, ..Amcast::new(self.group, 0) };
         let is_known = self.acked_by >> member & 1 == 1;
-        let (flags, count) = if is_known { (0, 0) } else { (Amcast::ASKS, self.incarnation()) };
+        let (flags, count) =
+            if is_known { (0, 0) } else { (Amcast::WANTS_REPLY, self.incarnation()) };
         self.outbox.push(own.members[member], Opcode::Gap, Amcast { flags, count, ..body }, None);
     }
 
@@ -432,7 +433,7 @@ impl Machine for Replica {
                 }
             }
         }
-        self.stats.foreign += u64::from(!is_valid);
+        self.stats.invalid += u64::from(!is_valid);
         self.advance(now);
         if is_valid { Verdict::Consumed } else { Verdict::Dropped }
     }
@@ -461,8 +462,8 @@ impl Machine for Replica {
     }
 
     fn poll_transmit(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
-        let ends = (self.config.process, self.config.incarnation);
-        let bytes = self.outbox.write(slot, now, ends, |_, _| None)?;
+        let sender = (self.config.process, self.config.incarnation);
+        let bytes = self.outbox.write(slot, now, sender, |_, _| None)?;
         Some(Transmit { port: Port(0), bytes })
     }
 

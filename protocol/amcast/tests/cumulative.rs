@@ -31,7 +31,11 @@ fn cumulative_ack(group: GroupId, epoch: u32, until: u64) -> Amcast {
 
 /// Returns the first position of a group's log in an epoch.
 fn first(group: GroupId, epoch: u32, groups: GroupSet) -> Amcast {
-    Amcast { timestamp: LogicalTime(1), count: 1, ..Amcast::new(group, epoch).of(ID, groups) }
+    Amcast {
+        timestamp: LogicalTime(1),
+        count: 1,
+        ..Amcast::new(group, epoch).with_message(ID, groups)
+    }
 }
 
 fn decided(harness: &Harness, member: usize) -> u64 {
@@ -56,7 +60,12 @@ fn ack_of_earlier_epoch_does_not_count_for_follower() {
 fn ack_of_earlier_epoch_does_not_count_for_reelected_leader() {
     let (mut harness, own) = (harness(&[3]), GroupSet::EMPTY.with(OWN));
     let client = harness.groups.clients[0].0;
-    deliver_packet(&mut harness, (client, 0), Opcode::Start, Amcast::new(OWN, 1).of(ID, own));
+    deliver_packet(
+        &mut harness,
+        (client, 0),
+        Opcode::Start,
+        Amcast::new(OWN, 1).with_message(ID, own),
+    );
     let now = harness.time();
     assert!(harness.members[0].as_mut().expect("alive").lead(now, 2));
     let promise = Amcast { timestamp: LogicalTime(1), ..Amcast::new(OWN, 2) };
@@ -76,7 +85,12 @@ fn ack_of_other_group_in_earlier_epoch_does_not_count() {
     let other = GroupId(1);
     let (mut harness, both) = (harness(&[3, 3]), GroupSet::EMPTY.with(OWN).with(other));
     let client = harness.groups.clients[0].0;
-    deliver_packet(&mut harness, (client, 0), Opcode::Start, Amcast::new(OWN, 1).of(ID, both));
+    deliver_packet(
+        &mut harness,
+        (client, 0),
+        Opcode::Start,
+        Amcast::new(OWN, 1).with_message(ID, both),
+    );
     deliver_packet(&mut harness, (1, 0), Opcode::AmcastAck, cumulative_ack(OWN, 1, 1));
     // Members 3 to 5 are the other group; its first position in epoch 1 is not known here.
     deliver_packet(&mut harness, (4, 0), Opcode::AmcastAck, cumulative_ack(other, 1, 1));
@@ -103,7 +117,7 @@ fn acks(harness: &mut Harness, (src, dst): (u32, u32)) -> Vec<Amcast> {
 /// Returns the proposal of the message at a position in an epoch.
 fn proposal(position: u64, epoch: u32) -> Amcast {
     let id = MessageId { client: 0, sequence: position as u32 };
-    let body = Amcast::new(OWN, epoch).of(id, GroupSet::EMPTY.with(OWN));
+    let body = Amcast::new(OWN, epoch).with_message(id, GroupSet::EMPTY.with(OWN));
     Amcast { timestamp: LogicalTime(position + 1), position, count: position + 1, ..body }
 }
 

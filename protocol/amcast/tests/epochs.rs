@@ -41,23 +41,23 @@ fn clock_raised_after_promise_does_not_count_before() {
     let mut harness = Harness::new(Plan { members: vec![3, 3], ..Plan::calm() });
     let client = harness.groups.clients[0].0;
     let id = |sequence| MessageId { client: 0, sequence };
-    let start = Amcast::new(OWN, 1).of(id(0), GroupSet::EMPTY.with(OWN));
+    let start = Amcast::new(OWN, 1).with_message(id(0), GroupSet::EMPTY.with(OWN));
     deliver_packet(&mut harness, (client, 0), Opcode::Start, &start);
     let proposal = last_packet(&mut harness, (0, 1), Opcode::Prop).expect("the member leads");
     deliver_packet(&mut harness, (0, 1), Opcode::Prop, &proposal);
-    let ask = Amcast { flags: Amcast::ASKS, ..Amcast::new(OWN, 2) };
+    let ask = Amcast { flags: Amcast::WANTS_REPLY, ..Amcast::new(OWN, 2) };
     deliver_packet(&mut harness, (2, 1), Opcode::NewLeader, &ask);
     let promise =
         last_packet(&mut harness, (1, 2), Opcode::AmcastPromise).expect("2 is later than 1");
     let both = GroupSet::EMPTY.with(OWN).with(GroupId(1));
-    let far = Amcast::new(GroupId(1), 1).of(id(1), both);
+    let far = Amcast::new(GroupId(1), 1).with_message(id(1), both);
     deliver_packet(
         &mut harness,
         (3, 1),
         Opcode::Prop,
         &Amcast { timestamp: LogicalTime(10), ..far },
     );
-    let own = Amcast::new(OWN, 1).of(id(0), GroupSet::EMPTY.with(OWN));
+    let own = Amcast::new(OWN, 1).with_message(id(0), GroupSet::EMPTY.with(OWN));
     deliver_packet(&mut harness, (0, 1), Opcode::Gap, &own);
     let answer =
         last_packet(&mut harness, (1, 0), Opcode::AmcastAck).expect("the member knows the message");
@@ -78,7 +78,7 @@ fn deposed_leader_stops_on_later_decision() {
         let client = harness.groups.clients[0].0;
         let of = |sequence| {
             let id = MessageId { client: 0, sequence };
-            Amcast::new(OWN, 1).of(id, GroupSet::EMPTY.with(OWN))
+            Amcast::new(OWN, 1).with_message(id, GroupSet::EMPTY.with(OWN))
         };
         if has_proposed {
             deliver_packet(&mut harness, (client, 0), Opcode::Start, &of(0));

@@ -45,7 +45,7 @@ fn unknown_and_invalid_frames_have_no_effect() {
     let replica = harness.groups.groups[1].replicas[0];
     let id = onepipe_amcast::MessageId { client: 0, sequence: 0 };
     let own = GroupSet::EMPTY.with(GroupId(0));
-    let start = Amcast::new(GroupId(0), 1).of(id, own);
+    let start = Amcast::new(GroupId(0), 1).with_message(id, own);
     let cases = [
         // Another client's id, an unknown group, a group that is no destination.
         (replica, Opcode::Start, start),
@@ -69,7 +69,7 @@ fn unknown_and_invalid_frames_have_no_effect() {
         assert_eq!((member.open(), member.epoch()), (before.open(), before.epoch()), "{opcode:?}");
     }
     let member = harness.members[0].as_ref().expect("alive");
-    assert_eq!(member.stats().foreign, 7);
+    assert_eq!(member.stats().invalid, 7);
 }
 
 /// Drops all frames to the second replica of the first group.

@@ -155,8 +155,8 @@ impl Model for Bounds {
             let id = MessageId { client: 0, sequence };
             let is_shared = sequence % 2 == 0 && (self.is_whole || !self.others.is_empty());
             let groups = GroupSet::from_bits(if is_shared { 0b11 } else { 0b01 });
-            let start = Amcast::new(GroupId(0), 1).of(id, groups);
-            let far = Amcast::new(GroupId(1), 1).of(id, groups);
+            let start = Amcast::new(GroupId(0), 1).with_message(id, groups);
+            let far = Amcast::new(GroupId(1), 1).with_message(id, groups);
             for state in &mut states {
                 (0..MEMBERS).for_each(|to| {
                     state.network.insert(frame(CLIENT, to, Opcode::Start, &start));
@@ -173,7 +173,7 @@ impl Model for Bounds {
             let with = |state: &State, other: u64| {
                 let mut state = state.clone();
                 let timestamp = LogicalTime(other);
-                let other = Amcast::new(GroupId(1), 1).of(id, groups);
+                let other = Amcast::new(GroupId(1), 1).with_message(id, groups);
                 let flags = other.flags | Amcast::DECIDED;
                 let other = Amcast { flags, timestamp, barrier: timestamp, ..other };
                 (0..MEMBERS).for_each(|to| {

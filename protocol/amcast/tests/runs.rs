@@ -44,7 +44,7 @@ fn poll_frames_of(machine: &mut impl Machine, bytes: usize) -> Vec<Vec<u8>> {
 fn frame_shape(bytes: &[u8]) -> (u32, Opcode, Vec<usize>) {
     let frame = Frame::parse(bytes).expect("valid output of a machine");
     let runs = Amcast::runs(frame.opcode, frame.payload);
-    let packets = runs.map(|run| usize::from(run.expect("a run").first.more) + 1);
+    let packets = runs.map(|run| usize::from(run.expect("a run").first.further) + 1);
     (frame.header.dst().0, frame.opcode, packets.collect())
 }
 

@@ -129,7 +129,7 @@ impl Arbiter {
                     start,
                     slots,
                     granted,
-                    unplaced: self.paths.assign(&self.schedule, start, slots),
+                    without_path: self.paths.assign(&self.schedule, start, slots),
                     wanted: self.allocator.wanted(),
                     pairs: self.allocator.pairs(),
                 };

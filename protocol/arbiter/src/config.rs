@@ -41,7 +41,7 @@ pub struct Config {
     /// meanwhile, at most 16. A pipeline may have this number of batches in flight and one more,
     /// and needs at least 1. With 0 (one core only) a flow is renewed within the same batch.
     /// Default 0.
-    pub return_batches: u32,
+    pub renew_after_batches: u32,
 }
 
 impl Config {
@@ -55,7 +55,7 @@ impl Config {
             policy: Policy::MaxMinFair,
             share_slots: 32,
             pairs_max: if some < all { some } else { all },
-            return_batches: 0,
+            renew_after_batches: 0,
         }
     }
 
@@ -72,8 +72,8 @@ impl Config {
         check((2..=NODES_MAX).contains(&self.nodes), "nodes", self.nodes)?;
         check(slots.contains(&self.batch_slots), "batch_slots", self.batch_slots)?;
         check(slots.contains(&self.share_slots), "share_slots", self.share_slots)?;
-        let returns = self.return_batches;
-        check((0..=16).contains(&returns), "return_batches", returns)?;
+        let returns = self.renew_after_batches;
+        check((0..=16).contains(&returns), "renew_after_batches", returns)?;
         check((1..=1 << 24).contains(&self.pairs_max), "pairs_max", self.pairs_max)
     }
 }
@@ -88,13 +88,13 @@ pub struct ConfigError {
     pub value: u64,
 }
 
-/// Returns an error that names the setting unless `is_right`.
+/// Returns an error that names the setting unless `is_valid`.
 pub(crate) fn check(
-    is_right: bool,
+    is_valid: bool,
     name: &'static str,
     value: impl Into<u64>,
 ) -> Result<(), ConfigError> {
-    match is_right {
+    match is_valid {
         true => Ok(()),
         false => Err(ConfigError { name, value: value.into() }),
     }

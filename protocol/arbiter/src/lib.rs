@@ -65,7 +65,7 @@ mod transfer;
 pub use allocate::{Allocator, Batch, Capacity, CapacityError, DemandTable, Stage};
 pub use arbiter::Arbiter;
 pub use client::{
-    Client, ClientConfig, ClientEvent, ClientStats, EnqueueError, Labels, TermsMismatch,
+    Client, ClientConfig, ClientEvent, ClientStats, EnqueueError, Labels, ParamsMismatch,
 };
 pub use clock::SlotClock;
 pub use comm::{Comm, CommConfig, CommStats, Demand};

@@ -54,7 +54,7 @@ impl Model {
     fn close(&mut self) {
         let now = self.batches;
         self.batches += 1;
-        let returns = u64::from(self.allocator.config().return_batches);
+        let returns = u64::from(self.allocator.config().renew_after_batches);
         self.wants.retain(|_, want| {
             if returns == 0 {
                 *want = Want { own: want.own + want.more, ..Want::default() };
@@ -114,9 +114,9 @@ fn check_matching(batch: &Batch) -> [BTreeMap<u32, u64>; 2] {
 
 fn config() -> impl Strategy<Value = Config> {
     (2u32..24, 1u32..=64, any::<bool>(), 1u32..=64, 0u32..5).prop_map(
-        |(nodes, batch_slots, is_fair, share_slots, return_batches)| {
+        |(nodes, batch_slots, is_fair, share_slots, renew_after_batches)| {
             let policy = if is_fair { Policy::MaxMinFair } else { Policy::ShortestFirst };
-            Config { batch_slots, policy, share_slots, return_batches, ..Config::new(nodes) }
+            Config { batch_slots, policy, share_slots, renew_after_batches, ..Config::new(nodes) }
         },
     )
 }
@@ -153,7 +153,7 @@ proptest! {
         let most = busiest.values().max().copied().unwrap_or(0);
         // Drained flows with queued demand wait once more.
         let batches = (2 * most).div_ceil(u64::from(config.batch_slots)) + 1;
-        for _ in 0..2 * batches + u64::from(config.return_batches) {
+        for _ in 0..2 * batches + u64::from(config.renew_after_batches) {
             model.batch();
         }
         prop_assert_eq!(
@@ -300,8 +300,9 @@ fn yielding_flows_do_not_starve() {
     let copies = |(src, dst): (u32, u32)| (0..60).map(move |copy| (6 * copy + src, 6 * copy + dst));
     let hot_pairs = (361..600).map(|src| (src, 360));
     let pairs: Vec<_> = hot_pairs.clone().chain(kinds.into_iter().flat_map(copies)).collect();
-    for return_batches in [0, 1, 3] {
-        let own = Config { batch_slots: 16, share_slots: 16, return_batches, ..Config::new(600) };
+    for renew_after_batches in [0, 1, 3] {
+        let own =
+            Config { batch_slots: 16, share_slots: 16, renew_after_batches, ..Config::new(600) };
         let (mut granted, mut longest) = compete(own, &pairs, 600);
         granted.drain(..hot_pairs.len());
         longest.drain(..hot_pairs.len());

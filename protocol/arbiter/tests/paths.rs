@@ -70,8 +70,8 @@ proptest! {
     ) {
         let schedule = schedule(fabric.nodes, &requests);
         let mut paths = Paths::new(fabric).expect("the fabric is valid");
-        let unplaced = paths.assign(&schedule, Timeslot(start >> 1), 64);
-        prop_assert_eq!(unplaced, 0, "every packet has a path");
+        let without_path = paths.assign(&schedule, Timeslot(start >> 1), 64);
+        prop_assert_eq!(without_path, 0, "every packet has a path");
         for slot in 0..64 {
             let whole = match fabric.is_strict {
                 true => busiest(&schedule, fabric.rack_nodes, slot),
@@ -100,7 +100,7 @@ proptest! {
         let cut = (cut.0 % paths.racks(), cut.1 % fabric.paths);
         paths.set_failed(failed, true).expect("the path exists");
         paths.set_cut(cut.0, cut.1, true).expect("the link exists");
-        let unplaced = paths.assign(&schedule, Timeslot(start >> 1), 64);
+        let without_path = paths.assign(&schedule, Timeslot(start >> 1), 64);
         let share = fabric.rack_nodes.div_ceil(fabric.paths);
         let mut placed = 0;
         for slot in 0..64 {
@@ -117,7 +117,7 @@ proptest! {
                 u32::from(*src) / fabric.rack_nodes != u32::from(*dst) / fabric.rack_nodes
             }).count() as u32
         };
-        prop_assert_eq!(placed + unplaced, (0..64).map(crossing).sum::<u32>());
+        prop_assert_eq!(placed + without_path, (0..64).map(crossing).sum::<u32>());
 
         paths.set_failed(failed, false).expect("the path exists");
         paths.set_cut(cut.0, cut.1, false).expect("the link exists");
@@ -197,7 +197,7 @@ fn without_paths_nothing_leaves_a_rack() {
     paths.set_failed(0, true).expect("the path exists");
     let two = schedule(4, &[(0, 2, 3), (0, 1, 2)]);
     assert_eq!(paths.assign(&two, Timeslot(0), 64), 3);
-    assert_eq!(paths.stats().unplaced, 3);
+    assert_eq!(paths.stats().without_path, 3);
     assert!(paths.set_failed(1, true).is_err() && paths.set_cut(2, 0, true).is_err());
     assert!(paths.set_cut(0, 1, true).is_err());
     for (rack_nodes, count) in [(0, 1), (65, 1), (1, 0), (1, 65)] {

@@ -35,12 +35,18 @@ fn outcome(start: Timeslot, (schedule, routes): (&Schedule, &impl Routes)) -> Ou
 fn config(
     policy: Policy,
     share_slots: u32,
-    (pairs_max, return_batches): (u32, u32),
+    (pairs_max, renew_after_batches): (u32, u32),
 ) -> ArbiterConfig {
     let mut config = ArbiterConfig::new(ProcessId(NODES), NODES, (8, 8), 1_000);
     config.core = Core::Racks(Fabric { nodes: NODES, rack_nodes: 8, paths: 8, is_strict: false });
-    config.allocator =
-        Config { nodes: NODES, batch_slots: BATCH, policy, share_slots, pairs_max, return_batches };
+    config.allocator = Config {
+        nodes: NODES,
+        batch_slots: BATCH,
+        policy,
+        share_slots,
+        pairs_max,
+        renew_after_batches,
+    };
     config
 }
 
@@ -222,7 +228,7 @@ proptest! {
         is_fair in any::<bool>(),
         share_slots in 1u32..20,
         has_space in any::<bool>(),
-        return_batches in 1u32..5,
+        renew_after_batches in 1u32..5,
     ) {
         let mut next = 0;
         for command in &mut commands {
@@ -233,7 +239,7 @@ proptest! {
         }
         let policy = if is_fair { Policy::MaxMinFair } else { Policy::ShortestFirst };
         let pairs_max = if has_space { NODES * NODES } else { 150 };
-        let config = config(policy, share_slots, (pairs_max, return_batches));
+        let config = config(policy, share_slots, (pairs_max, renew_after_batches));
         let (alone, left) = alone(&config, &commands);
         let (together, left_together) = run_interleaved(&config, workers, &commands, &draws);
         let other = alone.iter().zip(&together).position(|(alone, together)| alone != together);

@@ -38,7 +38,7 @@ fn links(tree: Tree, src: u32, dst: u32, path: u8) -> Vec<(&'static str, u32, u3
     links
 }
 
-fn check(tree: Tree, paths: &TreePaths, schedule: &Schedule, unplaced: u32) {
+fn check(tree: Tree, paths: &TreePaths, schedule: &Schedule, without_path: u32) {
     let mut without = 0;
     for slot in 0..64 {
         let mut seen = BTreeSet::new();
@@ -56,7 +56,7 @@ fn check(tree: Tree, paths: &TreePaths, schedule: &Schedule, unplaced: u32) {
             }
         }
     }
-    assert_eq!(without, unplaced);
+    assert_eq!(without, without_path);
 }
 
 proptest! {
@@ -71,8 +71,8 @@ proptest! {
         let tree = if is_fat { FAT } else { Tree { nodes: 31, ..TESTBED } };
         let schedule = schedule(tree, &requests);
         let mut paths = TreePaths::new(tree).expect("the tree is valid");
-        let unplaced = paths.assign(&schedule, Timeslot(0), 64);
-        prop_assert_eq!(unplaced, 0, "every packet has a path");
+        let without_path = paths.assign(&schedule, Timeslot(0), 64);
+        prop_assert_eq!(without_path, 0, "every packet has a path");
         check(tree, &paths, &schedule, 0);
     }
 }
@@ -84,19 +84,19 @@ fn cut_link_is_unused_until_repaired() {
     let schedule = schedule(TESTBED, &all);
     let mut paths = TreePaths::new(TESTBED).expect("the tree is valid");
     paths.set_cut(0, 3, true).expect("the link exists");
-    let unplaced = paths.assign(&schedule, Timeslot(0), 64);
+    let without_path = paths.assign(&schedule, Timeslot(0), 64);
     // Eight endpoints of a rack send, and eight receive, through seven links.
-    assert_eq!(unplaced, 2 * 64);
-    check(TESTBED, &paths, &schedule, unplaced);
+    assert_eq!(without_path, 2 * 64);
+    check(TESTBED, &paths, &schedule, without_path);
     let uses = |paths: &TreePaths| (0..8).any(|src| paths.of(src).iter().any(|one| one % 8 == 3));
     assert!(!uses(&paths), "rack 0 does not use link 3");
     paths.set_cut(0, 3, false).expect("the link exists");
     assert_eq!(paths.assign(&schedule, Timeslot(0), 64), 0);
     assert!(uses(&paths), "the link is used again");
     paths.set_spine_cut(1, 7, true).expect("the link exists");
-    let unplaced = paths.assign(&schedule, Timeslot(0), 64);
-    assert!(unplaced > 0, "a spine with seven links bears seven packets");
-    check(TESTBED, &paths, &schedule, unplaced);
+    let without_path = paths.assign(&schedule, Timeslot(0), 64);
+    assert!(without_path > 0, "a spine with seven links bears seven packets");
+    check(TESTBED, &paths, &schedule, without_path);
 }
 
 #[test]

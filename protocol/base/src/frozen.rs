@@ -25,7 +25,7 @@ pub struct Frozen {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct FrozenLinks {
     links: Vec<Frozen>,
-    last: u32,
+    last_number: u32,
     /// For each port whose failed switch is resolved: the switch, and the highest commit that it
     /// promised there.
     promised_before: Vec<(Port, Address, Timestamp)>,
@@ -34,7 +34,7 @@ pub struct FrozenLinks {
 impl FrozenLinks {
     /// Returns an empty list.
     pub const fn new() -> Self {
-        Self { links: Vec::new(), last: 0, promised_before: Vec::new() }
+        Self { links: Vec::new(), last_number: 0, promised_before: Vec::new() }
     }
 
     /// Freezes `port` of `registers`, whose other end was `instance`. Returns whether the link was
@@ -74,9 +74,9 @@ impl FrozenLinks {
         {
             commit = commit.min(self.links.remove(at).commit);
         }
-        self.last = self.last.wrapping_add(1).max(1);
-        self.links.push(Frozen { number: self.last, port, instance, commit });
-        self.last
+        self.last_number = self.last_number.wrapping_add(1).max(1);
+        self.links.push(Frozen { number: self.last_number, port, instance, commit });
+        self.last_number
     }
 
     //= spec/failure.md#R40

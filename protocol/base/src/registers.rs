@@ -350,8 +350,8 @@ impl Column {
 
     #[inline]
     fn raise(&mut self, index: usize, value: u64) {
-        let (held, value) = (self.values[index], value.min(NONE - 1));
-        if held == NONE || value > held {
+        let (old, value) = (self.values[index], value.min(NONE - 1));
+        if old == NONE || value > old {
             self.set(index, value);
         }
     }
@@ -381,16 +381,16 @@ impl Column {
     /// lowest: the search ends there.
     #[inline(never)]
     fn seek_second(&mut self) {
-        let (least, first) = self.lowest;
+        let (lowest, lowest_at) = self.lowest;
         self.second = (NONE, usize::MAX);
-        if first == usize::MAX {
+        if lowest_at == usize::MAX {
             return;
         }
-        for index in (first + 1..self.values.len()).chain(0..first) {
+        for index in (lowest_at + 1..self.values.len()).chain(0..lowest_at) {
             let value = self.values[index];
             if value < self.second.0 {
                 self.second = (value, index);
-                if value == least {
+                if value == lowest {
                     return;
                 }
             }

@@ -92,9 +92,9 @@ impl Timestamp {
     /// a clock near its origin, would promise everything.
     #[inline]
     pub const fn from_wire(wire: WireTimestamp, near: Self) -> Self {
-        let ahead = wire.0.wrapping_sub(near.0) << 16;
+        let shifted = wire.0.wrapping_sub(near.0) << 16;
         // Sign-extend the 48-bit difference.
-        let delta = (ahead as i64) >> 16;
+        let delta = (shifted as i64) >> 16;
         match near.0.checked_add_signed(delta) {
             Some(ns) => Self(ns),
             None if delta < 0 => Self(near.0.wrapping_add_signed(delta).wrapping_add(WIRE_MODULUS)),

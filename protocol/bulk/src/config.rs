@@ -132,7 +132,7 @@ impl Config {
     }
 
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
-        let value = |is_right, name, value| match is_right {
+        let value = |is_valid, name, value| match is_valid {
             true => Ok(()),
             false => Err(ConfigError::Value { name, value }),
         };
@@ -146,7 +146,7 @@ impl Config {
             return Err(ConfigError::DuplicateMember(pair[0]));
         }
         let frame = self.frame_len_max;
-        let fits = self.staged_bytes() + PIECE_FRONT_LEN <= frame;
+        let fits = self.frame_data_max() + PIECE_FRONT_LEN <= frame;
         value(fits && self.piece_len > 0, "piece_len", self.piece_len.into())?;
         let frames = FRAME_LEN_MIN..=HEADER_LEN + usize::from(u16::MAX);
         value(frames.contains(&frame), "frame_len_max", frame as u64)?;
@@ -166,8 +166,8 @@ impl Config {
         if self.is_shared { SHARED_PIECE_LEN } else { self.piece_len }
     }
 
-    /// Returns the maximum number of data bytes in a frame.
-    pub(crate) fn staged_bytes(&self) -> usize {
+    /// Returns the maximum number of bytes of an object in a frame; 0 in shared memory.
+    pub(crate) fn frame_data_max(&self) -> usize {
         if self.is_shared { 0 } else { self.piece_len as usize }
     }
 
@@ -183,9 +183,10 @@ impl Config {
 
     //= spec/bulk.md#R8
     /// Returns a digest of all settings that members must agree on.
-    pub(crate) fn plan(&self) -> u32 {
-        let mut plan = u64::from(self.piece_len());
-        let mut mix = |word: u64| plan = xxh3_64_with_seed(&word.to_be_bytes(), plan);
+    pub(crate) fn config_digest(&self) -> u32 {
+        let mut config_digest = u64::from(self.piece_len());
+        let mut mix =
+            |word: u64| config_digest = xxh3_64_with_seed(&word.to_be_bytes(), config_digest);
         for member in &self.members {
             mix(member.process.0.into());
         }
@@ -199,7 +200,7 @@ impl Config {
                 sizes.iter().for_each(|size| mix((*size).into()));
             }
         }
-        plan as u32
+        config_digest as u32
     }
 }
 

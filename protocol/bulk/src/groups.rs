@@ -77,8 +77,8 @@ impl<M: Memory> Machine for Groups<M> {
     type Event = (GroupId, Event<M>);
 
     fn handle_frame(&mut self, now: Now, port: Port, frame: &mut [u8]) -> Verdict {
-        let front = frame.get(HEADER_LEN..).map(BulkHeader::parse);
-        let id = front.and_then(Result::ok).map(|(front, _)| GroupId(front.group));
+        let header = frame.get(HEADER_LEN..).map(BulkHeader::parse);
+        let id = header.and_then(Result::ok).map(|(header, _)| GroupId(header.group));
         match id.and_then(|id| self.groups.get_mut(&id)) {
             Some(group) => group.handle_frame(now, port, frame),
             None => {

@@ -95,8 +95,8 @@ pub(crate) struct Peer {
     pub have_cursor: Option<(u32, u32)>,
     pub haves_due: VecDeque<(u32, u32)>,
     /// Counts in the header of the last frame received.
-    pub front_stable: u32,
-    pub front_failed: u16,
+    pub advertised_stable: u32,
+    pub advertised_failed: u16,
     /// Counts in the last state received.
     pub complete: u32,
     pub known: u32,
@@ -126,8 +126,8 @@ impl Peer {
             failures_sent: 0,
             have_cursor: None,
             haves_due: VecDeque::new(),
-            front_stable: 0,
-            front_failed: 0,
+            advertised_stable: 0,
+            advertised_failed: 0,
             complete: 0,
             known: 0,
             resolved: 0,

@@ -51,7 +51,7 @@ impl RecoveryReply {
     /// is no such part.
     pub(crate) fn write(&self, part: u32, buf: &mut [u8]) -> Option<usize> {
         let failures_per_part = buf.len().saturating_sub(RECOVERY_HEADER_LEN) / FAILURE_LEN;
-        let recalls_per_part = Recovery::fit(buf.len(), 0);
+        let recalls_per_part = Recovery::recalls_fitting(buf.len(), 0);
         let failure_parts = self.failures.len().div_ceil(failures_per_part.max(1));
         let parts = (failure_parts + self.recalls.len().div_ceil(recalls_per_part.max(1))).max(1);
         let (part, parts) = (u16::try_from(part).ok()?, u16::try_from(parts).ok()?);

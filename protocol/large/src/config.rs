@@ -10,9 +10,10 @@ use crate::outgoing::bytes_of;
 
 /// Target number of blocks of an object: enough to keep relays busy, few enough for low overhead
 /// (docs/design/bulk.md, "What is a step?").
-const BLOCKS: u64 = 64;
-/// Minimum and maximum block length; the last block may be shorter.
-const BLOCK_LEN: (u64, u64) = (16 << 10, 1 << 20);
+const BLOCKS_TARGET: u64 = 64;
+/// Minimum block length in bytes; the last block may be shorter.
+const BLOCK_LEN_MIN: u64 = 16 << 10;
+const BLOCK_LEN_MAX: u64 = 1 << 20;
 
 /// Configuration of a [`crate::LargeEndpoint`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -21,7 +22,7 @@ pub struct Config {
     pub endpoint: onepipe_endpoint::Config,
     /// Payloads longer than this, in bytes, are sent by bulk multicast. Default 64 KiB
     /// (docs/design/large.md, "From which size on?").
-    pub large_bytes: usize,
+    pub large_threshold_bytes: usize,
     /// Reliability of the links. Default: lossy.
     pub link: Link,
     /// Maximum length of a payload, in bytes. Default 1 GiB.
@@ -43,7 +44,7 @@ impl Config {
     pub fn new(endpoint: onepipe_endpoint::Config) -> Self {
         Self {
             endpoint,
-            large_bytes: 64 << 10,
+            large_threshold_bytes: 64 << 10,
             link: Link::Lossy,
             object_len_max: 1 << 30,
             sent_bytes_max: 1 << 30,
@@ -59,7 +60,7 @@ impl Config {
     /// Only errors that persist when the scattering is retried.
     #[inline]
     pub fn check_scattering(&self, messages: &[Message<'_>]) -> Result<(), SendError> {
-        if messages.iter().all(|message| message.payload.len() <= self.large_bytes) {
+        if messages.iter().all(|message| message.payload.len() <= self.large_threshold_bytes) {
             self.endpoint.check_scattering(messages)?;
             return Ok(());
         }
@@ -75,9 +76,9 @@ impl Config {
             }
         }
         // The endpoint will carry a descriptor instead of a large payload. A descriptor is shorter
-        // than any large payload, so payloads cut to `large_bytes` stand for the descriptors.
+        // than any large payload, so payloads cut to `large_threshold_bytes` stand for the descriptors.
         let as_sent = messages.iter().map(|message| {
-            let bytes = message.payload.len().min(self.large_bytes);
+            let bytes = message.payload.len().min(self.large_threshold_bytes);
             Message { to: message.to, payload: &message.payload[..bytes] }
         });
         self.endpoint.check_scattering(&as_sent.collect::<Vec<_>>())?;
@@ -99,9 +100,9 @@ impl Config {
         // A bulk frame must hold its headers and a piece.
         let frame = self.endpoint.frame_len_max;
         check(frame >= 512, "frame_len_max", frame as u64)?;
-        let large = self.large_bytes;
-        let fits = large <= self.endpoint.message_len_max as usize;
-        check(fits, "large_bytes", large as u64)?;
+        let threshold = self.large_threshold_bytes;
+        let fits = threshold <= self.endpoint.message_len_max as usize;
+        check(fits, "large_threshold_bytes", threshold as u64)?;
         check(self.objects_max > 0, "objects_max", self.objects_max as u64)?;
         let object = self.object_len_max;
         let fits = object <= self.sent_bytes_max && object <= self.received_bytes_max;
@@ -112,7 +113,7 @@ impl Config {
 
 /// Returns the block length of an object of `bytes` bytes.
 pub(crate) fn block_len(bytes: u64) -> u32 {
-    (bytes / BLOCKS).next_power_of_two().clamp(BLOCK_LEN.0, BLOCK_LEN.1) as u32
+    (bytes / BLOCKS_TARGET).next_power_of_two().clamp(BLOCK_LEN_MIN, BLOCK_LEN_MAX) as u32
 }
 
 /// Why a configuration is invalid.

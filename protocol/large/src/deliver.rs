@@ -95,7 +95,7 @@ impl LargeEndpoint {
             }
             Control::Invalid => {
                 self.endpoint.release(message);
-                self.stats.misbehaved += 1;
+                self.stats.invalid += 1;
             }
         }
         None

@@ -104,6 +104,6 @@ pub struct Stats {
     pub objects_dropped: u64,
     /// Best-effort descriptors whose payload is missing or was dropped.
     pub orphans: u64,
-    /// Malformed control messages.
-    pub misbehaved: u64,
+    /// Malformed control messages, invalid invitations, and payloads with a wrong digest.
+    pub invalid: u64,
 }

@@ -38,7 +38,7 @@ impl LargeEndpoint {
         let is_known = self.incoming.arrivals.contains_key(&object.group);
         let is_from_sender = members.first() == Some(&from) && is_group_of(object.group, from);
         let Some(rank) = rank.filter(|_| fits && is_from_sender && !is_known) else {
-            self.stats.misbehaved += 1;
+            self.stats.invalid += 1;
             return;
         };
         // This process has aborted its own object since it sent the invitation.
@@ -46,7 +46,7 @@ impl LargeEndpoint {
             return;
         }
         let Ok(mut group) = Group::new(self.group_config(&invitation, rank)) else {
-            self.stats.misbehaved += 1;
+            self.stats.invalid += 1;
             return;
         };
         if from == own {
@@ -197,8 +197,8 @@ impl LargeEndpoint {
             }
             self.incoming.waiting_for_memory.pop_front();
             let memory = alloc::vec![0; bytes as usize];
-            let taken = self.groups.get_mut(GroupId(group));
-            if taken.is_some_and(|group| group.provide(0, memory).is_ok()) {
+            let bulk_group = self.groups.get_mut(GroupId(group));
+            if bulk_group.is_some_and(|group| group.provide(0, memory).is_ok()) {
                 arrival.has_memory = true;
                 self.incoming.bytes += bytes;
             }
@@ -213,7 +213,7 @@ impl LargeEndpoint {
             arrival.is_whole = true;
             self.stats.objects_received += 1;
         } else {
-            self.stats.misbehaved += 1;
+            self.stats.invalid += 1;
             self.drop_object(group);
         }
     }
@@ -272,8 +272,9 @@ impl LargeEndpoint {
         }
         let commit = self.endpoint.commit_barrier();
         let is_over = |(group, arrival): (&u64, &Arrival)| {
-            let is_over = arrival.failed_at.is_some_and(|at| commit.is_some_and(|now| now >= at));
-            (is_over && !arrival.is_ordered).then_some(*group)
+            let is_past_failure =
+                arrival.failed_at.is_some_and(|at| commit.is_some_and(|now| now >= at));
+            (is_past_failure && !arrival.is_ordered).then_some(*group)
         };
         let over: Vec<u64> = self.incoming.arrivals.iter().filter_map(is_over).collect();
         over.into_iter().for_each(|group| self.drop_object(group));
@@ -335,7 +336,8 @@ impl LargeEndpoint {
 
     /// Returns the bytes of a complete payload.
     pub(crate) fn object(&self, group: u64) -> &[u8] {
-        let memory = self.incoming.arrivals.get(&group).and_then(|it| it.memory.as_deref());
+        let memory =
+            self.incoming.arrivals.get(&group).and_then(|arrival| arrival.memory.as_deref());
         let in_group = || self.groups.get(GroupId(group)).and_then(|group| group.bytes(0));
         memory.or_else(in_group).unwrap_or(&[])
     }
@@ -343,9 +345,9 @@ impl LargeEndpoint {
     /// Handles a descriptor. Returns whether its payload has been received completely.
     pub(crate) fn on_descriptor(&mut self, from: ProcessId, descriptor: LargeObject) -> bool {
         let arrival = self.incoming.arrivals.get_mut(&descriptor.group);
-        let Some(arrival) =
-            arrival.filter(|it| it.is_whole && it.descriptor == descriptor && it.from == from)
-        else {
+        let Some(arrival) = arrival.filter(|arrival| {
+            arrival.is_whole && arrival.descriptor == descriptor && arrival.from == from
+        }) else {
             self.stats.orphans += 1;
             return false;
         };
@@ -363,7 +365,8 @@ impl LargeEndpoint {
 
     /// Removes a payload that is ordered and released, once its group does not need it.
     fn forget_if_released(&mut self, group: u64) -> Option<Vec<u8>> {
-        let arrival = self.incoming.arrivals.get_mut(&group).filter(|it| it.is_released)?;
+        let arrival =
+            self.incoming.arrivals.get_mut(&group).filter(|arrival| arrival.is_released)?;
         let memory = arrival.memory.take()?;
         self.forget(group);
         Some(memory)

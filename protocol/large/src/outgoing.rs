@@ -60,14 +60,14 @@ impl Scattering {
     pub fn new(
         (service, id): (Service, ScatteringId),
         messages: &[Message<'_>],
-        large_bytes: usize,
+        large_threshold_bytes: usize,
         own: ProcessId,
         group: u64,
     ) -> Self {
         let (mut objects, mut small) = (Vec::<Object>::new(), Vec::new());
         let mut parts = Vec::with_capacity(messages.len());
         for Message { to, payload } in messages {
-            let content = if payload.len() > large_bytes {
+            let content = if payload.len() > large_threshold_bytes {
                 // A receiver gets each object once.
                 let same = |object: &Object| {
                     let has_it =
@@ -103,7 +103,7 @@ impl Scattering {
     /// Appends the small payloads and descriptors of all messages to `bytes`. Returns the receiver
     /// of each message, and the start and end of its part of `bytes`.
     pub fn write(&self, bytes: &mut Vec<u8>) -> Vec<(ProcessId, usize, usize)> {
-        let mut at = Vec::with_capacity(self.parts.len());
+        let mut ranges = Vec::with_capacity(self.parts.len());
         for part in &self.parts {
             let from = bytes.len();
             match part.content {
@@ -117,9 +117,9 @@ impl Scattering {
                     });
                 }
             }
-            at.push((part.to, from, bytes.len()));
+            ranges.push((part.to, from, bytes.len()));
         }
-        at
+        ranges
     }
 
     /// Returns the group of the object of the message at `index`, if it carries one.
@@ -190,7 +190,7 @@ pub(crate) struct Outgoing {
 struct IdMap {
     next: u64,
     /// `(endpoint id, offset)`: the offset to add from that id on, modulo 2^64.
-    shifts: VecDeque<(u64, u64)>,
+    offsets: VecDeque<(u64, u64)>,
 }
 
 impl IdMap {
@@ -202,20 +202,20 @@ impl IdMap {
     /// Returns the application's id of a scattering just accepted by the endpoint.
     #[inline]
     fn map_new(&mut self, endpoint: ScatteringId) -> ScatteringId {
-        let own = self.next();
-        let shift = own.0.wrapping_sub(endpoint.0);
-        if self.shifts.back().map_or(0, |(_, shift)| *shift) != shift {
-            if self.shifts.len() == TRACKED_MAX {
-                self.shifts.pop_front();
+        let id = self.next();
+        let offset = id.0.wrapping_sub(endpoint.0);
+        if self.offsets.back().map_or(0, |(_, offset)| *offset) != offset {
+            if self.offsets.len() == TRACKED_MAX {
+                self.offsets.pop_front();
             }
-            self.shifts.push_back((endpoint.0, shift));
+            self.offsets.push_back((endpoint.0, offset));
         }
-        own
+        id
     }
 
-    fn of(&self, endpoint: ScatteringId) -> ScatteringId {
-        let shift = self.shifts.iter().rev().find(|(from, _)| *from <= endpoint.0);
-        ScatteringId(endpoint.0.wrapping_add(shift.map_or(0, |(_, shift)| *shift)))
+    fn application_id(&self, endpoint: ScatteringId) -> ScatteringId {
+        let offset = self.offsets.iter().rev().find(|(from, _)| *from <= endpoint.0);
+        ScatteringId(endpoint.0.wrapping_add(offset.map_or(0, |(_, offset)| *offset)))
     }
 }
 
@@ -233,7 +233,7 @@ impl Outgoing {
 
     /// Returns the application's id of a scattering that the endpoint names.
     pub fn map_id(&self, service: Service, endpoint: ScatteringId) -> ScatteringId {
-        self.ids[service as usize].of(endpoint)
+        self.ids[service as usize].application_id(endpoint)
     }
 
     /// Returns the number of payloads in flight.
@@ -281,8 +281,8 @@ impl Outgoing {
     pub fn stop_tracking(&mut self) {
         self.tracked.clear();
         for ids in &mut self.ids {
-            let old = ids.shifts.len().saturating_sub(1);
-            ids.shifts.drain(..old);
+            let old = ids.offsets.len().saturating_sub(1);
+            ids.offsets.drain(..old);
         }
     }
 }

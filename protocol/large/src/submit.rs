@@ -61,7 +61,7 @@ impl LargeEndpoint {
     #[inline]
     fn is_plain(&self, messages: &[Message<'_>]) -> bool {
         let is_plain = |message: &Message<'_>| {
-            message.payload.len() <= self.config.large_bytes
+            message.payload.len() <= self.config.large_threshold_bytes
                 && !LargeControl::is_control(message.payload)
         };
         !self.is_leaving() && messages.iter().all(is_plain)
@@ -76,8 +76,8 @@ impl LargeEndpoint {
         if self.is_leaving() {
             return Err(onepipe_endpoint::SendError::Left.into());
         }
-        let large_bytes = self.config.large_bytes;
-        let is_large = |message: &Message<'_>| message.payload.len() > large_bytes;
+        let large_threshold_bytes = self.config.large_threshold_bytes;
+        let is_large = |message: &Message<'_>| message.payload.len() > large_threshold_bytes;
         if !messages.iter().any(is_large) {
             let id = self.submit_escaped(service, messages)?;
             return Ok(self.outgoing.map_new_id(service, id));
@@ -86,7 +86,8 @@ impl LargeEndpoint {
         let id = self.outgoing.next_id(service);
         let group = self.next_group();
         let own = self.config.endpoint.process;
-        let scattering = Scattering::new((service, id), messages, large_bytes, own, group);
+        let scattering =
+            Scattering::new((service, id), messages, large_threshold_bytes, own, group);
         self.outgoing.groups = self.outgoing.groups.wrapping_add(scattering.objects.len() as u32);
         self.outgoing.bytes += scattering.bytes;
         self.outgoing.queue.push_back(scattering);
@@ -112,26 +113,27 @@ impl LargeEndpoint {
         messages: &[Message<'_>],
     ) -> Result<ScatteringId, onepipe_endpoint::SendError> {
         let mut written = Vec::new();
-        let mut at = Vec::with_capacity(messages.len());
+        let mut parts = Vec::with_capacity(messages.len());
         for message in messages {
             let from = written.len();
             put_message(message.payload, |part| written.extend_from_slice(part));
-            at.push((message.to, from, written.len()));
+            parts.push((message.to, from, written.len()));
         }
-        self.scatter_written(service, &written, &at)
+        self.scatter_written(service, &written, &parts)
     }
 
+    /// Submits a scattering whose messages are ranges of `written`: receiver, start and end of each.
     fn scatter_written(
         &mut self,
         service: Service,
         written: &[u8],
-        at: &[(ProcessId, usize, usize)],
+        parts: &[(ProcessId, usize, usize)],
     ) -> Result<ScatteringId, onepipe_endpoint::SendError> {
         let message = |(to, from, end): &(ProcessId, usize, usize)| Message {
             to: *to,
             payload: &written[*from..*end],
         };
-        let messages: Vec<Message<'_>> = at.iter().map(message).collect();
+        let messages: Vec<Message<'_>> = parts.iter().map(message).collect();
         match service {
             Service::BestEffort => self.endpoint.scatter(&messages),
             Service::Reliable => self.endpoint.scatter_reliably(&messages),
@@ -165,8 +167,8 @@ impl LargeEndpoint {
                 self.invite(at)
             } else {
                 let in_flight = self.outgoing.in_flight();
-                let all = in_flight + scattering.objects.len();
-                if in_flight > 0 && all > self.config.objects_max {
+                let total = in_flight + scattering.objects.len();
+                if in_flight > 0 && total > self.config.objects_max {
                     break;
                 }
                 self.outgoing.queue[at].is_started = true;
@@ -212,8 +214,8 @@ impl LargeEndpoint {
                 written.extend_from_slice(part);
             });
             // Include this process: all members start when they deliver the invitation.
-            let all = members.iter().map(|to| (*to, 0, written.len())).collect::<Vec<_>>();
-            let result = self.scatter_written(service, &written, &all);
+            let invitations = members.iter().map(|to| (*to, 0, written.len())).collect::<Vec<_>>();
+            let result = self.scatter_written(service, &written, &invitations);
             self.written = written;
             let id = result?;
             self.outgoing.track(service, id, Purpose::Invitation(descriptor.group));

@@ -10,7 +10,7 @@ fn config() -> Config {
     let endpoint = onepipe_endpoint::Config::new(ProcessId(0), Incarnation(1));
     let endpoint = onepipe_endpoint::Config { links: Links::Mesh, ..endpoint };
     Config {
-        large_bytes: LARGE,
+        large_threshold_bytes: LARGE,
         object_len_max: 100_000,
         sent_bytes_max: 250_000,
         received_bytes_max: 250_000,

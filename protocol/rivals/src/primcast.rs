@@ -60,7 +60,7 @@ struct Cell {
     payload: Bytes,
     votes: Vec<Vote>,
     /// Final timestamp, once decided.
-    last: Option<u64>,
+    final_timestamp: Option<u64>,
     is_delivered: bool,
 }
 
@@ -170,7 +170,7 @@ impl Primcast {
             groups: GroupSet::EMPTY,
             payload: Bytes::new(),
             votes: alloc::vec![Vote::default(); groups],
-            last: None,
+            final_timestamp: None,
             is_delivered: false,
         })
     }
@@ -261,13 +261,16 @@ impl Primcast {
 
     fn decide(&mut self, id: Id) {
         let majority = self.layout.group_members / 2 + 1;
-        let Some(cell) = self.cells.get_mut(&id).filter(|cell| cell.last.is_none()) else { return };
+        let Some(cell) = self.cells.get_mut(&id).filter(|cell| cell.final_timestamp.is_none())
+        else {
+            return;
+        };
         let votes = || cell.groups.iter().map(|group| cell.votes[group.index()]);
         let is_final = votes().all(|vote| vote.voters.count_ones() >= majority);
-        let last = votes().map(|vote| vote.timestamp).max();
-        if let Some(last) = last.filter(|_| is_final) {
-            cell.last = Some(last);
-            self.waiting.insert((last, id));
+        let final_timestamp = votes().map(|vote| vote.timestamp).max();
+        if let Some(final_timestamp) = final_timestamp.filter(|_| is_final) {
+            cell.final_timestamp = Some(final_timestamp);
+            self.waiting.insert((final_timestamp, id));
         }
     }
 
@@ -311,7 +314,7 @@ impl Primcast {
     /// Returns the barrier: no later message of the own group gets a timestamp at or below it.
     fn barrier(&mut self) -> u64 {
         while let Some((_, id)) = self.proposed.front()
-            && self.cells.get(id).is_none_or(|cell| cell.last.is_some())
+            && self.cells.get(id).is_none_or(|cell| cell.final_timestamp.is_some())
         {
             self.proposed.pop_front();
         }

@@ -18,7 +18,7 @@ struct Layout {
     window: U32,
     consumed: U64,
     reservation_id: U32,
-    connection: U32,
+    acked_incarnation: U32,
     words: U16,
     reservation: u8,
     reserved: u8,
@@ -43,7 +43,7 @@ pub struct Ack {
     /// Bytes of this connection that the application has consumed so far.
     pub consumed_bytes: u64,
     /// The sender's incarnation that is acknowledged: an ACK to a previous incarnation is stale.
-    pub connection: u32,
+    pub acked_incarnation: u32,
     /// The reservation request that this ACK answers: see [`crate::Connect`].
     pub reservation_id: u32,
     /// The state of that reservation: one of the `RESERVATION_*` constants.
@@ -79,7 +79,7 @@ impl Ack {
             window: U32::new(self.window_bytes),
             consumed: U64::new(self.consumed_bytes),
             reservation_id: U32::new(self.reservation_id),
-            connection: U32::new(self.connection),
+            acked_incarnation: U32::new(self.acked_incarnation),
             words: U16::new(count as u16),
             reservation: self.reservation,
             reserved: 0,
@@ -127,7 +127,7 @@ impl<'a> AckView<'a> {
             marked: layout.marked.get(),
             window_bytes: layout.window.get(),
             consumed_bytes: layout.consumed.get(),
-            connection: layout.connection.get(),
+            acked_incarnation: layout.acked_incarnation.get(),
             reservation_id: layout.reservation_id.get(),
             reservation: layout.reservation,
         };

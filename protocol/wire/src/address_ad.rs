@@ -13,7 +13,7 @@ pub const ADDRESS_AD_LEN: usize = 20;
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 struct Layout {
-    asks: u8,
+    wants_reply: u8,
     reserved: u8,
     udp_port: U16,
     ip: [u8; 16],
@@ -26,7 +26,7 @@ const _: () = assert!(size_of::<Layout>() == ADDRESS_AD_LEN);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AddressAd {
     /// Whether an advertisement is requested in return.
-    pub asks: bool,
+    pub wants_reply: bool,
     /// The address at which the sender expects to be reachable.
     pub address: SocketAddr,
 }
@@ -39,7 +39,7 @@ impl AddressAd {
             IpAddr::V6(ip) => ip,
         };
         let layout = Layout {
-            asks: u8::from(self.asks),
+            wants_reply: u8::from(self.wants_reply),
             reserved: 0,
             udp_port: U16::new(self.address.port()),
             ip: ip.octets(),
@@ -51,19 +51,19 @@ impl AddressAd {
     /// Parses the payload of a frame with opcode [`crate::Opcode::AddressAd`].
     ///
     /// # Errors
-    /// If the payload is too short, or `asks` is neither 0 nor 1.
+    /// If the payload is too short, or `wants_reply` is neither 0 nor 1.
     pub fn parse(payload: &[u8]) -> Result<Self, DecodeError> {
         let Ok((layout, _)) = Layout::ref_from_prefix(payload) else {
             let (need, got) = (ADDRESS_AD_LEN, payload.len());
             return Err(DecodeError::Truncated { part: "address advertisement", need, got });
         };
-        let asks = match layout.asks {
+        let wants_reply = match layout.wants_reply {
             0 => false,
             1 => true,
-            value => return Err(DecodeError::Field { field: "asks", value: value.into() }),
+            value => return Err(DecodeError::Field { field: "wants_reply", value: value.into() }),
         };
         let ip = Ipv6Addr::from(layout.ip).to_canonical();
-        Ok(Self { asks, address: SocketAddr::new(ip, layout.udp_port.get()) })
+        Ok(Self { wants_reply, address: SocketAddr::new(ip, layout.udp_port.get()) })
     }
 }
 
@@ -74,8 +74,8 @@ mod tests {
     #[test]
     fn ipv4_and_ipv6_round_trip() {
         for address in ["10.1.2.3:4410", "[fd00::7]:65535", "0.0.0.0:0"] {
-            for asks in [false, true] {
-                let ad = AddressAd { asks, address: address.parse().expect("an address") };
+            for wants_reply in [false, true] {
+                let ad = AddressAd { wants_reply, address: address.parse().expect("an address") };
                 let mut bytes = [0xee; ADDRESS_AD_LEN];
                 assert_eq!(ad.write(&mut bytes), Some(ADDRESS_AD_LEN));
                 assert_eq!(AddressAd::parse(&bytes), Ok(ad));

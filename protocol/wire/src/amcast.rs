@@ -18,7 +18,7 @@ struct Layout {
     groups: U64,
     group: U16,
     flags: u8,
-    more: u8,
+    further: u8,
     epoch: U32,
     timestamp: U64,
     clock: U64,
@@ -138,17 +138,17 @@ pub struct Amcast {
     pub position: u64,
     /// Number of positions that the sender's log of `group` contains.
     pub count: u64,
-    /// Run length less one: the packet stands for itself and `more` further packets. Each of them
+    /// Run length less one: the packet stands for itself and `further` further packets. Each of them
     /// is about the client's next message at the next timestamp and position, and is otherwise
     /// equal ([`Amcast::nth`]). 0 without a message.
-    pub more: u8,
+    pub further: u8,
 }
 
 impl Amcast {
     /// The packet is about a message: `id` and `groups` are valid.
     pub const MESSAGE: u8 = 1 << 0;
     /// A response is requested.
-    pub const ASKS: u8 = 1 << 1;
+    pub const WANTS_REPLY: u8 = 1 << 1;
     /// The final timestamp is known: it is `timestamp`, and in a proposal `barrier`.
     pub const DECIDED: u8 = 1 << 2;
     /// A log, or an entry of it, sent to the next leader.
@@ -171,7 +171,7 @@ impl Amcast {
             barrier: LogicalTime(0),
             position: 0,
             count: 0,
-            more: 0,
+            further: 0,
         }
     }
 
@@ -182,7 +182,7 @@ impl Amcast {
 
     /// Returns the packet with [`Amcast::MESSAGE`] set for message `id` to `groups`.
     #[must_use]
-    pub const fn of(mut self, id: MessageId, groups: GroupSet) -> Self {
+    pub const fn with_message(mut self, id: MessageId, groups: GroupSet) -> Self {
         self.flags |= Self::MESSAGE;
         (self.id, self.groups) = (id, groups);
         self
@@ -196,7 +196,7 @@ impl Amcast {
             groups: U64::new(self.groups.0),
             group: U16::new(self.group.0),
             flags: self.flags,
-            more: self.more,
+            further: self.further,
             epoch: U32::new(self.epoch),
             timestamp: U64::new(self.timestamp.0),
             clock: U64::new(self.clock.0),
@@ -229,7 +229,7 @@ impl Amcast {
         if (groups == 0) == (flags & Self::MESSAGE != 0) {
             return refused("groups", groups);
         }
-        let read = Self {
+        let packet = Self {
             id: MessageId { client: layout.client.get(), sequence: layout.sequence.get() },
             groups: GroupSet(groups),
             group: GroupId(group),
@@ -240,12 +240,12 @@ impl Amcast {
             barrier: LogicalTime(layout.barrier.get()),
             position: layout.position.get(),
             count: layout.count.get(),
-            more: layout.more,
+            further: layout.further,
         };
-        if read.more > 0 && (!read.has(Self::MESSAGE) || read.last_of_run().is_none()) {
-            return refused("more", u64::from(read.more));
+        if packet.further > 0 && (!packet.has(Self::MESSAGE) || packet.last_of_run().is_none()) {
+            return refused("further", u64::from(packet.further));
         }
-        Ok((read, message))
+        Ok((packet, message))
     }
 }
 
@@ -268,11 +268,11 @@ mod tests {
         let mut cut = Amcast::packets(Opcode::Deliver, &bytes[..bytes.len() - 1]).skip(2);
         assert!(matches!(cut.next(), Some(Err(DecodeError::Truncated { got: 63, .. }))));
         assert_eq!(cut.next(), None);
-        let none = Amcast::packets(Opcode::Gap, &[]).map(|read| read.is_err());
+        let none = Amcast::packets(Opcode::Gap, &[]).map(|packet| packet.is_err());
         assert!(none.eq([true]), "there is one at least");
         bytes[AMCAST_LEN + 16] = 255;
-        let read = Amcast::packets(Opcode::Gap, &bytes).map(|read| read.is_ok());
-        assert!(read.eq([true, false]), "nothing behind what is none");
+        let packet = Amcast::packets(Opcode::Gap, &bytes).map(|packet| packet.is_ok());
+        assert!(packet.eq([true, false]), "nothing behind what is none");
     }
 
     #[test]
@@ -289,7 +289,8 @@ mod tests {
     #[test]
     fn refuses_invalid_fields() {
         let set = GroupSet::EMPTY.with(GroupId(1));
-        let good = Amcast::new(GroupId(1), 1).of(MessageId { client: 0, sequence: 0 }, set);
+        let good =
+            Amcast::new(GroupId(1), 1).with_message(MessageId { client: 0, sequence: 0 }, set);
         let bad = [
             Amcast { group: GroupId(64), ..good },
             Amcast { flags: good.flags | 1 << 6, ..good },

@@ -4,12 +4,12 @@
 //! directly into the receiver's without being touched: the end-to-end check covers only what
 //! precedes them, and the digest of the block covers the bytes.
 
-use crate::frame::begin;
-use crate::integrity::{DETACHED_COVERED, complete, end_to_end};
+use crate::frame::split_header;
+use crate::integrity::{DETACHED_COVERED_LEN, compute_integrity, seal_prefix};
 use crate::{DecodeError, Flags, HEADER_LEN, Header, Opcode};
 
 /// Length of a frame up to the bytes of its piece.
-pub const DETACHED_FRONT_LEN: usize = HEADER_LEN + DETACHED_COVERED;
+pub const DETACHED_FRONT_LEN: usize = HEADER_LEN + DETACHED_COVERED_LEN;
 
 /// Seals a detached piece: completes its front, the [`DETACHED_FRONT_LEN`] bytes at the start of
 /// `bytes`. The piece's own bytes, `detached_len` of them, are elsewhere in memory and follow the
@@ -19,7 +19,12 @@ pub const DETACHED_FRONT_LEN: usize = HEADER_LEN + DETACHED_COVERED;
 /// If `bytes` cannot hold the front or the payload exceeds 65,535 bytes: a bug of the caller.
 pub fn seal_detached(bytes: &mut [u8], header: Header, detached_len: usize) -> usize {
     let header = header.flagged(Flags::DETACHED);
-    complete(bytes, header, (DETACHED_COVERED, DETACHED_COVERED + detached_len), crate::HOPS_MAX)
+    seal_prefix(
+        bytes,
+        header,
+        (DETACHED_COVERED_LEN, DETACHED_COVERED_LEN + detached_len),
+        crate::HOPS_MAX,
+    )
 }
 
 /// Parses the front of a piece sealed by [`seal_detached`]; the bytes of the piece need not have
@@ -29,17 +34,17 @@ pub fn seal_detached(bytes: &mut [u8], header: Header, detached_len: usize) -> u
 /// # Errors
 /// A [`DecodeError`] for any other frame.
 pub fn open_detached(bytes: &[u8]) -> Result<(&Header, &[u8], usize), DecodeError> {
-    let (header, opcode, rest) = begin(bytes)?;
+    let (header, opcode, rest) = split_header(bytes)?;
     if opcode != Opcode::BulkPiece || !header.has(Flags::DETACHED) {
         return Err(DecodeError::Opcode(opcode as u8));
     }
-    let (need, got) = (DETACHED_COVERED, rest.len().min(header.length()));
+    let (need, got) = (DETACHED_COVERED_LEN, rest.len().min(header.length()));
     let truncated = DecodeError::Truncated { part: "front of a bulk piece", need, got };
-    let covered = rest.get(..DETACHED_COVERED).filter(|_| got == need).ok_or(truncated)?;
-    if end_to_end(header, covered) != header.integrity.get() {
+    let covered = rest.get(..DETACHED_COVERED_LEN).filter(|_| got == need).ok_or(truncated)?;
+    if compute_integrity(header, covered) != header.integrity.get() {
         return Err(DecodeError::Integrity);
     }
-    Ok((header, covered, header.length() - DETACHED_COVERED))
+    Ok((header, covered, header.length() - DETACHED_COVERED_LEN))
 }
 
 #[cfg(test)]
@@ -57,10 +62,13 @@ mod tests {
             open_detached(&frame[..DETACHED_FRONT_LEN]).expect("all is here");
         assert_eq!(
             (read.length(), covered, detached_len),
-            (DETACHED_COVERED + 9, &[7; DETACHED_COVERED][..], 9)
+            (DETACHED_COVERED_LEN + 9, &[7; DETACHED_COVERED_LEN][..], 9)
         );
         frame[DETACHED_FRONT_LEN] ^= 1;
-        assert_eq!(Frame::parse(&frame).expect("the front is whole").payload[DETACHED_COVERED], 6);
+        assert_eq!(
+            Frame::parse(&frame).expect("the front is whole").payload[DETACHED_COVERED_LEN],
+            6
+        );
         assert!(open_detached(&frame[..DETACHED_FRONT_LEN - 1]).is_err());
         frame[HEADER_LEN + 5] ^= 1;
         assert!(Frame::parse(&frame).is_err() && open_detached(&frame).is_err());

@@ -64,8 +64,8 @@ pub struct Failure {
 impl Failure {
     /// Returns whether the failure includes this incarnation of `process`.
     pub fn covers(&self, process: ProcessId, incarnation: Incarnation) -> bool {
-        let slot = process.0.wrapping_sub(self.first.0);
-        slot < self.count && incarnation <= self.incarnation
+        let offset = process.0.wrapping_sub(self.first.0);
+        offset < self.count && incarnation <= self.incarnation
     }
 }
 
@@ -435,7 +435,8 @@ mod tests {
     #[test]
     fn failure_covers_incarnations_up_to_its_own() {
         let failure = failures()[0];
-        let covers = |process, instance| failure.covers(ProcessId(process), Incarnation(instance));
+        let covers =
+            |process, incarnation| failure.covers(ProcessId(process), Incarnation(incarnation));
         assert!(covers(16, 4) && covers(31, 0));
         assert!(!covers(15, 4) && !covers(32, 4) && !covers(16, 5));
     }

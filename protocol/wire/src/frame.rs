@@ -25,7 +25,7 @@ impl<'a> Frame<'a> {
     pub fn parse(bytes: &'a [u8]) -> Result<Self, DecodeError> {
         let (header, opcode) = parse_header(bytes)?;
         let payload = &bytes[HEADER_LEN..HEADER_LEN + header.length()];
-        if integrity::end_to_end(header, payload) != header.integrity.get() {
+        if integrity::compute_integrity(header, payload) != header.integrity.get() {
             return Err(DecodeError::Integrity);
         }
         Ok(Self { header, opcode, payload })
@@ -40,7 +40,7 @@ impl<'a> Frame<'a> {
 /// As [`Frame::parse`].
 #[inline]
 pub fn parse_header(bytes: &[u8]) -> Result<(&Header, Opcode), DecodeError> {
-    let (header, opcode, rest) = begin(bytes)?;
+    let (header, opcode, rest) = split_header(bytes)?;
     if rest.len() < header.length() {
         let (need, got) = (header.length(), rest.len());
         return Err(DecodeError::Truncated { part: "payload", need, got });
@@ -51,13 +51,13 @@ pub fn parse_header(bytes: &[u8]) -> Result<(&Header, Opcode), DecodeError> {
 /// As [`parse_header`], but the payload may be incomplete. Also returns the bytes of it that are
 /// present.
 #[inline]
-pub(crate) fn begin(bytes: &[u8]) -> Result<(&Header, Opcode, &[u8]), DecodeError> {
+pub(crate) fn split_header(bytes: &[u8]) -> Result<(&Header, Opcode, &[u8]), DecodeError> {
     let truncated = DecodeError::Truncated { part: "header", need: HEADER_LEN, got: bytes.len() };
     let (header, rest) = Header::ref_from_prefix(bytes).map_err(|_| truncated)?;
     if header.version != VERSION {
         return Err(DecodeError::Version(header.version));
     }
-    if integrity::hop(header) != header.hop_check.get() {
+    if integrity::compute_hop_check(header) != header.hop_check.get() {
         return Err(DecodeError::HopCheck);
     }
     Ok((header, header.opcode()?, rest))

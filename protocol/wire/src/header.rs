@@ -110,7 +110,7 @@ impl Header {
     /// advertises.
     #[must_use]
     pub fn with_counted(mut self, counted: Timestamp) -> Self {
-        self.message_ts = six(counted);
+        self.message_ts = to_wire_bytes(counted);
         self
     }
 
@@ -128,7 +128,7 @@ impl Header {
     /// Returns the header with its three timestamps and PSN.
     #[must_use]
     pub fn stamped(mut self, message: Timestamp, promises: Promises, psn: Psn) -> Self {
-        self.message_ts = six(message);
+        self.message_ts = to_wire_bytes(message);
         self.psn = U32::new(psn.0);
         self.set_promises(promises);
         self
@@ -183,20 +183,20 @@ impl Header {
 
     /// Returns the timestamp of the first message, expanded against `near`.
     pub fn message_ts(&self, near: Timestamp) -> Timestamp {
-        Timestamp::from_wire(from_six(self.message_ts), near)
+        Timestamp::from_wire(from_wire_bytes(self.message_ts), near)
     }
 
     /// Returns both promises, expanded against `near`.
     pub fn promises(&self, near: Timestamp) -> Promises {
         Promises {
-            barrier: Timestamp::from_wire(from_six(self.barrier), near),
-            commit: Timestamp::from_wire(from_six(self.commit), near),
+            barrier: Timestamp::from_wire(from_wire_bytes(self.barrier), near),
+            commit: Timestamp::from_wire(from_wire_bytes(self.commit), near),
         }
     }
 
     pub(crate) fn set_promises(&mut self, promises: Promises) {
-        self.barrier = six(promises.barrier);
-        self.commit = six(promises.commit);
+        self.barrier = to_wire_bytes(promises.barrier);
+        self.commit = to_wire_bytes(promises.commit);
     }
 }
 
@@ -208,14 +208,14 @@ pub fn header_unchecked(bytes: &[u8]) -> Option<&Header> {
 }
 
 #[inline]
-fn six(ts: Timestamp) -> [u8; 6] {
-    let [_, _, six @ ..] = ts.to_wire().bits().to_be_bytes();
-    six
+fn to_wire_bytes(ts: Timestamp) -> [u8; 6] {
+    let [_, _, bytes @ ..] = ts.to_wire().bits().to_be_bytes();
+    bytes
 }
 
 #[inline]
-fn from_six(six: [u8; 6]) -> WireTimestamp {
-    let [a, b, c, d, e, f] = six;
+fn from_wire_bytes(bytes: [u8; 6]) -> WireTimestamp {
+    let [a, b, c, d, e, f] = bytes;
     WireTimestamp::from_bits(u64::from_be_bytes([0, 0, a, b, c, d, e, f]))
 }
 

@@ -13,10 +13,10 @@ use crate::bulk::{BULK_HEADER_LEN, BULK_PIECE_HEADER_LEN};
 use crate::{Flags, HEADER_LEN, Header, Opcode};
 
 /// Bytes of the header that the hop check covers: all but the check itself.
-const HOP_COVERED: usize = HEADER_LEN - 4;
+const HOP_COVERED_LEN: usize = HEADER_LEN - 4;
 
 /// Bytes of the payload that the check of a piece with [`Flags::DETACHED`] covers.
-pub(crate) const DETACHED_COVERED: usize = BULK_HEADER_LEN + BULK_PIECE_HEADER_LEN;
+pub(crate) const DETACHED_COVERED_LEN: usize = BULK_HEADER_LEN + BULK_PIECE_HEADER_LEN;
 
 /// Seals a frame: writes the header with length and both checks in front of the `payload_len` bytes
 /// of payload that already follow it in `bytes`. Returns the length of the frame.
@@ -34,13 +34,13 @@ pub fn seal(bytes: &mut [u8], header: Header, payload_len: usize) -> usize {
 /// As [`seal`].
 #[inline]
 pub fn seal_with_hops(bytes: &mut [u8], header: Header, payload_len: usize, hops: u8) -> usize {
-    complete(bytes, header, (payload_len, payload_len), hops)
+    seal_prefix(bytes, header, (payload_len, payload_len), hops)
 }
 
 /// Seals a frame of which only the header and the first `present_len` bytes of the payload are in
 /// `bytes`. Returns the length of this part.
 #[inline]
-pub(crate) fn complete(
+pub(crate) fn seal_prefix(
     bytes: &mut [u8],
     mut header: Header,
     (present_len, payload_len): (usize, usize),
@@ -49,8 +49,8 @@ pub(crate) fn complete(
     let (front, rest) = bytes.split_at_mut(HEADER_LEN);
     header.length = U16::new(u16::try_from(payload_len).expect("payload exceeds 65,535 bytes"));
     header.hops = hops;
-    header.integrity = U64::new(end_to_end(&header, &rest[..present_len]));
-    header.hop_check = U32::new(hop(&header));
+    header.integrity = U64::new(compute_integrity(&header, &rest[..present_len]));
+    header.hop_check = U32::new(compute_hop_check(&header));
     front.copy_from_slice(header.as_bytes());
     HEADER_LEN + present_len
 }
@@ -62,7 +62,7 @@ pub(crate) fn complete(
 pub fn rewrite_promises(bytes: &mut [u8], promises: Promises) {
     if let Ok((header, _)) = Header::mut_from_prefix(bytes) {
         header.set_promises(promises);
-        header.hop_check = U32::new(hop(header));
+        header.hop_check = U32::new(compute_hop_check(header));
     }
 }
 
@@ -71,10 +71,10 @@ pub fn rewrite_promises(bytes: &mut [u8], promises: Promises) {
 #[inline]
 pub fn mark_congestion(bytes: &mut [u8]) {
     if let Ok((header, _)) = Header::mut_from_prefix(bytes) {
-        let was_intact = header.hop_check.get() == hop(header);
+        let was_intact = header.hop_check.get() == compute_hop_check(header);
         header.flags |= Flags::CONGESTION;
         if was_intact {
-            header.hop_check = U32::new(hop(header));
+            header.hop_check = U32::new(compute_hop_check(header));
         }
     }
 }
@@ -95,24 +95,25 @@ pub fn take_hop(bytes: &mut [u8]) -> bool {
 
 /// Returns whether the bytes start with a header whose hop check holds.
 pub fn is_hop_intact(bytes: &[u8]) -> bool {
-    Header::ref_from_prefix(bytes).is_ok_and(|(header, _)| header.hop_check.get() == hop(header))
+    Header::ref_from_prefix(bytes)
+        .is_ok_and(|(header, _)| header.hop_check.get() == compute_hop_check(header))
 }
 
 #[inline]
-pub(crate) fn hop(header: &Header) -> u32 {
-    xxh3_64(&header.as_bytes()[..HOP_COVERED]) as u32
+pub(crate) fn compute_hop_check(header: &Header) -> u32 {
+    xxh3_64(&header.as_bytes()[..HOP_COVERED_LEN]) as u32
 }
 
 /// Returns the part of a piece's payload that its end-to-end check covers.
-fn covered<'a>(header: &Header, payload: &'a [u8]) -> &'a [u8] {
-    let covers = if header.has(Flags::DETACHED) { DETACHED_COVERED } else { payload.len() };
+fn covered_payload<'a>(header: &Header, payload: &'a [u8]) -> &'a [u8] {
+    let covers = if header.has(Flags::DETACHED) { DETACHED_COVERED_LEN } else { payload.len() };
     &payload[..payload.len().min(covers)]
 }
 
 /// Computes the end-to-end check. Fields and payload are hashed separately, so that the payload
 /// need not be copied.
 #[inline]
-pub(crate) fn end_to_end(header: &Header, payload: &[u8]) -> u64 {
+pub(crate) fn compute_integrity(header: &Header, payload: &[u8]) -> u64 {
     let mut fixed = *header;
     fixed.barrier = [0; 6];
     fixed.commit = [0; 6];
@@ -121,7 +122,7 @@ pub(crate) fn end_to_end(header: &Header, payload: &[u8]) -> u64 {
     fixed.integrity = U64::ZERO;
     fixed.hop_check = U32::ZERO;
     let covered = match header.opcode == Opcode::BulkPiece as u8 {
-        true => covered(header, payload),
+        true => covered_payload(header, payload),
         false => payload,
     };
     xxh3_64(fixed.as_bytes()).rotate_left(17) ^ xxh3_64(covered)

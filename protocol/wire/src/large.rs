@@ -44,7 +44,7 @@ struct ObjectLayout {
 
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
-struct PlanLayout {
+struct GroupLayout {
     block_len: U32,
     piece_len: U16,
     members: U16,
@@ -52,7 +52,7 @@ struct PlanLayout {
 
 const _: () = assert!(size_of::<Front>() == ESCAPE_HEADER_LEN);
 const _: () = assert!(size_of::<Front>() + size_of::<ObjectLayout>() == DESCRIPTOR_LEN);
-const _: () = assert!(DESCRIPTOR_LEN + size_of::<PlanLayout>() == INVITATION_LEN);
+const _: () = assert!(DESCRIPTOR_LEN + size_of::<GroupLayout>() == INVITATION_LEN);
 const _: () = assert!(size_of::<Front>() + size_of::<U64>() == WITHDRAWN_LEN);
 
 /// A payload that travels by bulk multicast.
@@ -112,19 +112,19 @@ impl<'a> LargeControl<'a> {
     /// If it is a control message that is truncated or of an unknown kind.
     #[inline]
     pub fn parse(message: &'a [u8]) -> Result<Option<Self>, DecodeError> {
-        if Self::is_control(message) { Self::parse_marked(message).map(Some) } else { Ok(None) }
+        if Self::is_control(message) { Self::parse_control(message).map(Some) } else { Ok(None) }
     }
 
-    fn parse_marked(message: &'a [u8]) -> Result<Self, DecodeError> {
-        let cut_short = |need| {
+    fn parse_control(message: &'a [u8]) -> Result<Self, DecodeError> {
+        let truncated = |need| {
             let got = message.len();
             DecodeError::Truncated { part: "large-payload control message", need, got }
         };
         let (front, rest) =
-            Front::ref_from_prefix(message).map_err(|_| cut_short(ESCAPE_HEADER_LEN))?;
+            Front::ref_from_prefix(message).map_err(|_| truncated(ESCAPE_HEADER_LEN))?;
         let object = || {
             let (layout, rest) =
-                ObjectLayout::ref_from_prefix(rest).map_err(|_| cut_short(DESCRIPTOR_LEN))?;
+                ObjectLayout::ref_from_prefix(rest).map_err(|_| truncated(DESCRIPTOR_LEN))?;
             let (group, bytes, digest) =
                 (layout.group.get(), layout.bytes.get(), layout.digest.get());
             Ok((LargeObject { group, bytes, digest }, rest))
@@ -133,19 +133,20 @@ impl<'a> LargeControl<'a> {
             ESCAPED => Ok(Self::Escaped(rest)),
             INVITATION => {
                 let (object, rest) = object()?;
-                let (plan, rest) =
-                    PlanLayout::ref_from_prefix(rest).map_err(|_| cut_short(INVITATION_LEN))?;
-                let count = usize::from(plan.members.get());
+                let (group_layout, rest) =
+                    GroupLayout::ref_from_prefix(rest).map_err(|_| truncated(INVITATION_LEN))?;
+                let count = usize::from(group_layout.members.get());
                 let (members, _) = <[U32]>::ref_from_prefix_with_elems(rest, count)
-                    .map_err(|_| cut_short(INVITATION_LEN + count * size_of::<U32>()))?;
-                let (block_len, piece_len) = (plan.block_len.get(), plan.piece_len.get());
+                    .map_err(|_| truncated(INVITATION_LEN + count * size_of::<U32>()))?;
+                let (block_len, piece_len) =
+                    (group_layout.block_len.get(), group_layout.piece_len.get());
                 let members = LargeMembers(members);
                 Ok(Self::Invitation { object, block_len, piece_len, members })
             }
             DESCRIPTOR => Ok(Self::Descriptor(object()?.0)),
             WITHDRAWN => {
                 let (group, _) =
-                    U64::ref_from_prefix(rest).map_err(|_| cut_short(WITHDRAWN_LEN))?;
+                    U64::ref_from_prefix(rest).map_err(|_| truncated(WITHDRAWN_LEN))?;
                 Ok(Self::Withdrawn(group.get()))
             }
             kind => Err(DecodeError::Field {
@@ -169,12 +170,12 @@ impl<'a> LargeControl<'a> {
         mut put: impl FnMut(&[u8]),
     ) {
         write_object(INVITATION, object, &mut put);
-        let plan = PlanLayout {
+        let group_layout = GroupLayout {
             block_len: U32::new(block_len),
             piece_len: U16::new(piece_len),
             members: U16::new(members.len() as u16),
         };
-        put(plan.as_bytes());
+        put(group_layout.as_bytes());
         members.for_each(|process| put(U32::new(process.0).as_bytes()));
     }
 

@@ -68,8 +68,8 @@ pub use data::{
 pub use detached::{DETACHED_FRONT_LEN, open_detached, seal_detached};
 pub use error::DecodeError;
 pub use fcp::{
-    FCP_HEADER_LEN, Fcp, FcpEarly, FcpForm, FcpGrant, FcpGrants, FcpParams, FcpPart, FcpReset,
-    FcpTotal, FcpTotals, FcpWriter,
+    FCP_HEADER_LEN, Fcp, FcpArrival, FcpEncoding, FcpGrant, FcpGrants, FcpParams, FcpPart,
+    FcpReset, FcpTotal, FcpTotals, FcpWriter,
 };
 pub use flood::{
     FAILURE_LEN, FLOOD_ACK_LEN, FLOOD_HEADER_LEN, Failure, Flood, FloodAck, FloodId, FloodKind,

@@ -70,10 +70,10 @@ impl Piece {
 
     /// Length of this piece.
     fn length(&self) -> Option<usize> {
-        let each = u64::from(self.piece_len);
-        let rest = self.bytes.checked_sub(each * u64::from(self.index))?;
-        let is_one = each > 0 && self.index < self.pieces()?;
-        is_one.then_some(rest.min(each) as usize)
+        let piece_len = u64::from(self.piece_len);
+        let rest = self.bytes.checked_sub(piece_len * u64::from(self.index))?;
+        let is_in_range = piece_len > 0 && self.index < self.pieces()?;
+        is_in_range.then_some(rest.min(piece_len) as usize)
     }
 
     /// Writes the packet. Returns its length, or `None` if `buf` is too small or `piece` does not
@@ -174,8 +174,8 @@ impl<'a> PieceAckWords<'a> {
 
     /// Returns a word, if the index is in range.
     #[inline]
-    pub fn get(self, slot: usize) -> Option<u64> {
-        self.words.get(slot).map(|word| word.get())
+    pub fn get(self, index: usize) -> Option<u64> {
+        self.words.get(index).map(|word| word.get())
     }
 }
 
@@ -220,14 +220,14 @@ impl<'a> TransferPacket<'a> {
                     2 => PieceAckState::Refused,
                     other => return Err(field("piece acknowledgement state", other.into())),
                 };
-                let pieces = PieceAck {
+                let ack = PieceAck {
                     object: layout.object.get(),
                     state,
                     serial: layout.serial.get(),
                     cumulative: layout.cumulative.get(),
                     incarnation: Incarnation(layout.incarnation.get()),
                 };
-                Ok(Self::PieceAck(pieces, PieceAckWords { words }))
+                Ok(Self::PieceAck(ack, PieceAckWords { words }))
             }
             kind => Err(field("kind of transfer packet", kind.copied().unwrap_or_default().into())),
         }

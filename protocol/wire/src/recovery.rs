@@ -45,7 +45,7 @@ pub struct Recovery {
 
 impl Recovery {
     /// Returns the number of recalls that fit into `bytes` of payload after `failures` failures.
-    pub const fn fit(bytes: usize, failures: usize) -> usize {
+    pub const fn recalls_fitting(bytes: usize, failures: usize) -> usize {
         let left = bytes.saturating_sub(RECOVERY_HEADER_LEN + failures * FAILURE_LEN);
         left / RECALLED_LEN
     }
@@ -68,8 +68,8 @@ impl Recovery {
             failures: U16::new(counts.0),
             recalls: U16::new(counts.1),
         };
-        let (slot, rest) = buf.split_at_mut(RECOVERY_HEADER_LEN);
-        slot.copy_from_slice(front.as_bytes());
+        let (header, rest) = buf.split_at_mut(RECOVERY_HEADER_LEN);
+        header.copy_from_slice(front.as_bytes());
         let (failed, recalled) = rest.split_at_mut(failures.len() * FAILURE_LEN);
         for (slot, failure) in failed.chunks_exact_mut(FAILURE_LEN).zip(failures) {
             slot.copy_from_slice(FailureLayout::new(failure).as_bytes());
@@ -158,7 +158,7 @@ mod tests {
         let recalls = [(ProcessId(4), near), (ProcessId(5), near.wrapping_add_ns(9))];
         let recovery = Recovery { complete: near, part: 1, parts: 2 };
         let mut buf = [0; RECOVERY_HEADER_LEN + FAILURE_LEN + 2 * RECALLED_LEN];
-        assert_eq!(Recovery::fit(buf.len(), 1), 2);
+        assert_eq!(Recovery::recalls_fitting(buf.len(), 1), 2);
         let bytes =
             recovery.write(&mut buf, [failure].into_iter(), recalls.into_iter()).expect("fits");
         assert_eq!(bytes, buf.len());

@@ -18,34 +18,38 @@ impl Amcast {
     }
 
     /// Returns packet `nth` of a run, counted from 0, as a single packet. `nth` is at most
-    /// [`Amcast::more`].
+    /// [`Amcast::further`].
     #[must_use]
     pub const fn nth(&self, nth: u8) -> Self {
         let sequence = self.id.sequence.wrapping_add(nth as u32);
         let timestamp = LogicalTime(self.timestamp.0.wrapping_add(nth as u64));
         let position = self.position.wrapping_add(nth as u64);
         let id = MessageId { client: self.id.client, sequence };
-        Self { id, timestamp, position, more: 0, ..*self }
+        Self { id, timestamp, position, further: 0, ..*self }
     }
 
     /// Returns sequence number, timestamp and position of the last packet; `None` on overflow.
     pub(crate) fn last_of_run(&self) -> Option<(u32, u64, u64)> {
-        let more = u64::from(self.more);
-        let sequence = self.id.sequence.checked_add(self.more.into())?;
-        Some((sequence, self.timestamp.0.checked_add(more)?, self.position.checked_add(more)?))
+        let further = u64::from(self.further);
+        let sequence = self.id.sequence.checked_add(self.further.into())?;
+        Some((
+            sequence,
+            self.timestamp.0.checked_add(further)?,
+            self.position.checked_add(further)?,
+        ))
     }
 
     /// Appends `next` to the run and returns true if it continues the run. The fields about the
     /// sender (clock, barrier and count) become those of `next`.
-    pub fn join(&mut self, next: &Self) -> bool {
+    pub fn append(&mut self, next: &Self) -> bool {
         let is_like = self.flags & next.flags & Self::MESSAGE != 0
             && (self.flags, self.group, self.epoch) == (next.flags, next.group, next.epoch)
             && (self.groups, self.id.client) == (next.groups, next.id.client);
         let next_position = (next.id.sequence, next.timestamp.0, next.position);
-        let longer = Self { more: self.more.saturating_add(1), ..*self };
+        let longer = Self { further: self.further.saturating_add(1), ..*self };
         let is_next = is_like
-            && self.more < u8::MAX
-            && next.more == 0
+            && self.further < u8::MAX
+            && next.further == 0
             && longer.last_of_run().is_some_and(|last| last == next_position);
         if is_next {
             let Self { clock, barrier, count, .. } = *next;
@@ -93,11 +97,11 @@ impl<'a> Iterator for AmcastRuns<'a> {
                 return Ok(AmcastRun { first, messages: &[] });
             }
             let mut rest = Some(behind);
-            for _ in 0..=first.more {
+            for _ in 0..=first.further {
                 rest = rest.and_then(AmcastRun::split).map(|(_, rest)| rest);
             }
-            if first.more > 0 && rest != Some(&[]) {
-                return Err(DecodeError::Field { field: "more", value: first.more.into() });
+            if first.further > 0 && rest != Some(&[]) {
+                return Err(DecodeError::Field { field: "further", value: first.further.into() });
             }
             Ok(AmcastRun { first, messages: behind })
         }))
@@ -120,7 +124,7 @@ impl<'a> Iterator for AmcastPackets<'a> {
     fn next(&mut self) -> Option<Self::Item> {
         let Some(run) = &mut self.run else {
             return Some(self.runs.next()?.map(|run| {
-                if run.first.more == 0 {
+                if run.first.further == 0 {
                     return (run.first, run.messages);
                 }
                 (self.nth, self.run) = (0, Some(run));
@@ -130,7 +134,7 @@ impl<'a> Iterator for AmcastPackets<'a> {
         };
         self.nth += 1;
         let packet = run.first.nth(self.nth);
-        let is_last = self.nth == run.first.more;
+        let is_last = self.nth == run.first.further;
         let message = self.next_message();
         if is_last {
             self.run = None;
@@ -161,14 +165,14 @@ mod tests {
             timestamp: LogicalTime(70 + nth),
             position: 40 + nth,
             clock: LogicalTime(90 + nth),
-            ..Amcast::new(GroupId(1), 1).of(id(9 + nth as u32), GroupSet::from_bits(2))
+            ..Amcast::new(GroupId(1), 1).with_message(id(9 + nth as u32), GroupSet::from_bits(2))
         };
         let mut run = packet(0);
         for other in [packet(2), Amcast { epoch: 2, ..packet(1) }, Amcast { flags: 0, ..packet(1) }]
         {
-            assert!(!run.join(&other), "{other:?}");
+            assert!(!run.append(&other), "{other:?}");
         }
-        assert!(run.join(&packet(1)) && run.join(&packet(2)) && !run.join(&packet(4)));
+        assert!(run.append(&packet(1)) && run.append(&packet(2)) && !run.append(&packet(4)));
         let mut bytes = [0; 2 * AMCAST_LEN];
         for buf in bytes.chunks_mut(AMCAST_LEN) {
             run.write(buf).expect("it fits");
@@ -186,7 +190,7 @@ mod tests {
         // The messages must fill the frame.
         for cut in [&payload[..payload.len() - 1], &[&payload[..], b"d"].concat()] {
             let mut read = Amcast::packets(Opcode::Start, cut);
-            assert!(matches!(read.next(), Some(Err(DecodeError::Field { field: "more", .. }))));
+            assert!(matches!(read.next(), Some(Err(DecodeError::Field { field: "further", .. }))));
             assert_eq!(read.next(), None);
         }
     }
@@ -194,20 +198,20 @@ mod tests {
     #[test]
     fn run_does_not_overflow() {
         let id = MessageId { client: 0, sequence: u32::MAX - 1 };
-        let first = Amcast::new(GroupId(0), 1).of(id, GroupSet::from_bits(1));
-        let mut run = Amcast { more: 1, ..first };
+        let first = Amcast::new(GroupId(0), 1).with_message(id, GroupSet::from_bits(1));
+        let mut run = Amcast { further: 1, ..first };
         let mut buf = [0; AMCAST_LEN];
         run.write(&mut buf).expect("it fits");
         assert_eq!(Amcast::parse(&buf).map(|(read, _)| read), Ok(run));
-        run.more = 2;
+        run.further = 2;
         run.write(&mut buf).expect("it fits");
         assert!(Amcast::parse(&buf).is_err(), "no number is behind the last");
-        Amcast { more: 1, ..Amcast::new(GroupId(0), 1) }.write(&mut buf).expect("it fits");
+        Amcast { further: 1, ..Amcast::new(GroupId(0), 1) }.write(&mut buf).expect("it fits");
         assert!(Amcast::parse(&buf).is_err(), "a run is one of messages");
-        let mut run = Amcast { more: u8::MAX - 1, position: 0, ..first.nth(0) };
+        let mut run = Amcast { further: u8::MAX - 1, position: 0, ..first.nth(0) };
         run.id.sequence = 0;
-        let next = |nth| Amcast { more: 0, ..run.nth(nth) };
+        let next = |nth| Amcast { further: 0, ..run.nth(nth) };
         let (last, behind) = (next(u8::MAX), next(u8::MAX).nth(1));
-        assert!(run.join(&last) && !run.join(&behind), "it is full");
+        assert!(run.append(&last) && !run.append(&behind), "it is full");
     }
 }

@@ -51,7 +51,7 @@ impl ControlTraffic {
         self.resets += u64::from(fcp.reset().is_some());
         for part in fcp.parts() {
             match part {
-                FcpPart::Reset(_) | FcpPart::Early(_) => {}
+                FcpPart::Reset(_) | FcpPart::Arrival(_) => {}
                 FcpPart::Totals(totals) => self.totals += totals.totals().count() as u64,
                 FcpPart::Grants(grants) => self.slots += u64::from(grants.slots().count_ones()),
             }

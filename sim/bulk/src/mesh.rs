@@ -345,7 +345,7 @@ fn first_piece(frame: &[u8]) -> Option<(usize, u32)> {
     let payload = frame.get(HEADER_LEN..HEADER_LEN + header.length())?;
     let (front, rest) = BulkHeader::parse(payload).ok()?;
     let piece = BulkPiece::parse(rest).ok()?.header;
-    let is_first = front.group == 0 && piece.object == 0 && !piece.offers;
+    let is_first = front.group == 0 && piece.object == 0 && !piece.is_offer;
     is_first.then_some((piece.block as usize, piece.offset))
 }
 

@@ -98,7 +98,7 @@ fn counts_local_violations_immediately() {
 
 #[test]
 fn detects_frames_to_uninvolved_processes() {
-    let about = |sequence, groups| Amcast::new(GroupId(0), 1).of(id(sequence), groups);
+    let about = |sequence, groups| Amcast::new(GroupId(0), 1).with_message(id(sequence), groups);
     let clock = Amcast::new(GroupId(0), 1);
     for (src, dst, body, is_right) in [
         (2, 0, about(0, ONE), true),

@@ -129,7 +129,7 @@ impl Workload {
             ..onepipe_endpoint::Config::new(process, Incarnation(1))
         };
         let config = Config {
-            large_bytes: self.setup.large_bytes,
+            large_threshold_bytes: self.setup.large_threshold_bytes,
             received_bytes_max: self.setup.received_bytes_max,
             object_len_max: Config::new(endpoint.clone())
                 .object_len_max

@@ -63,7 +63,7 @@ pub struct Setup {
     /// Maximum length of a frame.
     pub frame_len_max: usize,
     /// Payloads longer than this, in bytes, are sent by bulk multicast.
-    pub large_bytes: usize,
+    pub large_threshold_bytes: usize,
     /// Receive buffer for large payloads, in bytes.
     pub received_bytes_max: u64,
     /// Time without an answer after which a member of a bulk group has failed, in ns.
@@ -95,7 +95,7 @@ impl Setup {
             has_controller: true,
             loss_ppm: 0,
             frame_len_max: 1_472,
-            large_bytes: 64 << 10,
+            large_threshold_bytes: 64 << 10,
             received_bytes_max: 1 << 30,
             dead_after_ns: 2_000_000,
             scatterings: vec![],

@@ -14,7 +14,7 @@ const RUN_NS: u64 = 6_000_000;
 /// Five processes in two racks; payloads above 4 KiB are large.
 fn setup() -> Setup {
     let shape = Shape::leaf_spine(2, 1, 3).expect("there is one");
-    Setup { large_bytes: 4 << 10, ..Setup::new(shape, 5) }
+    Setup { large_threshold_bytes: 4 << 10, ..Setup::new(shape, 5) }
 }
 
 fn run_verified(setup: &Setup, run_ns: u64) -> Report {

@@ -76,7 +76,7 @@ fn setup() -> impl Strategy<Value = Setup> {
                 received_bytes_max: memory,
                 clock_ns,
                 seed,
-                large_bytes: LARGE_BYTES,
+                large_threshold_bytes: LARGE_BYTES,
                 dead_after_ns: DEAD_AFTER_NS,
                 ..Setup::new(Shape::leaf_spine(2, 1, 3).expect("there is one"), PROCESSES)
             }

@@ -242,7 +242,7 @@ fn write_address_ad(
     now: Now,
     (ad, advertised): (PendingAd, SocketAddr),
 ) -> usize {
-    let payload = AddressAd { asks: ad.asks, address: advertised };
+    let payload = AddressAd { wants_reply: ad.wants_reply, address: advertised };
     let bytes =
         payload.write(&mut slot[HEADER_LEN..]).expect("a slot must hold an address advertisement");
     let header = Header::new(Opcode::AddressAd, own.process, ad.to, own.incarnation);

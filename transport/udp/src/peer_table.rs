@@ -19,7 +19,7 @@ pub(crate) struct PendingAd {
     pub(crate) to: ProcessId,
     /// Destination address for a direct advertisement; `None` sends it by the tree.
     pub(crate) at: Option<SocketAddr>,
-    pub(crate) asks: bool,
+    pub(crate) wants_reply: bool,
 }
 
 /// The state of one peer.
@@ -94,10 +94,10 @@ impl PeerTable {
             (peer.direct, peer.candidate) = (None, None);
         }
         if let Some(at) = peer.direct.or(peer.candidate) {
-            send_query(PendingAd { to, at: Some(at), asks: true });
+            send_query(PendingAd { to, at: Some(at), wants_reply: true });
         }
         if peer.direct.is_none() {
-            send_query(PendingAd { to, at: None, asks: true });
+            send_query(PendingAd { to, at: None, wants_reply: true });
         }
         peer.schedule_query(now);
     }
@@ -139,17 +139,17 @@ impl PeerTable {
             if is_address && peer.direct.is_none() {
                 peer.candidate = Some(advertised.address);
             }
-            let at = if advertised.asks { None } else { peer.candidate };
-            return (advertised.asks || at.is_some()).then_some(PendingAd {
+            let at = if advertised.wants_reply { None } else { peer.candidate };
+            return (advertised.wants_reply || at.is_some()).then_some(PendingAd {
                 to: from,
                 at,
-                asks: !advertised.asks,
+                wants_reply: !advertised.wants_reply,
             });
         };
         // Directly: the address works in this direction. A reply shows that it works in both.
         peer.candidate = Some(seen);
-        if advertised.asks {
-            return Some(PendingAd { to: from, at: Some(seen), asks: false });
+        if advertised.wants_reply {
+            return Some(PendingAd { to: from, at: Some(seen), wants_reply: false });
         }
         peer.direct = Some(seen);
         peer.unanswered = 0;
@@ -188,7 +188,7 @@ mod tests {
     fn route_of(peers: &mut PeerTable, ms: u64) -> (Option<u16>, Vec<(Option<u16>, bool)>) {
         let mut queries = Vec::new();
         let route = peers.route(at(ms), ProcessId(1), |ad| {
-            queries.push((ad.at.map(|at| at.port()), ad.asks));
+            queries.push((ad.at.map(|at| at.port()), ad.wants_reply));
         });
         (route.map(|route| route.port()), queries)
     }
@@ -196,13 +196,13 @@ mod tests {
     fn advertised(
         peers: &mut PeerTable,
         ms: u64,
-        (number, asks): (u32, bool),
+        (number, wants_reply): (u32, bool),
         udp_port: u16,
         seen: Option<u16>,
     ) -> Option<(Option<u16>, bool)> {
-        let advertised = AddressAd { asks, address: address(udp_port) };
+        let advertised = AddressAd { wants_reply, address: address(udp_port) };
         let ad = peers.on_address_ad(at(ms), incarnation(number), advertised, seen.map(address))?;
-        Some((ad.at.map(|at| at.port()), ad.asks))
+        Some((ad.at.map(|at| at.port()), ad.wants_reply))
     }
 
     /// Queries by the tree, learns an address, queries it, and gets a reply from another one.
@@ -275,7 +275,7 @@ mod tests {
     fn unknown_ids_and_self_are_ignored() {
         let mut peers = PeerTable::new(ProcessId(1), 4);
         assert_eq!(advertised(&mut peers, 0, (1, true), 70, Some(70)), None);
-        let advertised = AddressAd { asks: true, address: address(7) };
+        let advertised = AddressAd { wants_reply: true, address: address(7) };
         assert_eq!(
             peers.on_address_ad(at(0), (ProcessId(4), Incarnation(1)), advertised, None),
             None

@@ -9,9 +9,9 @@ use onepipe_topology::Shape;
 use crate::Case;
 use crate::digest;
 
-/// Seeds that draw everything: shapes, clocks, both services, controllers, faults.
+/// Number of seeds that draw everything: shapes, clocks, both services, controllers, faults.
 const DRAWN: u64 = 300;
-/// Seeds for each placement of the switches' machines.
+/// Number of seeds for each placement of the switches' machines.
 const PLACED: u64 = 16;
 const AMCAST: u64 = 48;
 const ARBITER: u64 = 24;
@@ -130,7 +130,7 @@ fn large(seed: u64) -> u64 {
         scatterings,
         crashes_after: if seed.is_multiple_of(2) { vec![crash] } else { vec![] },
         loss_ppm: if seed.is_multiple_of(3) { 10_000 } else { 0 },
-        large_bytes: 4 << 10,
+        large_threshold_bytes: 4 << 10,
         seed,
         ..Setup::new(Shape::leaf_spine(2, 1, 3).expect("6 hosts fit"), PROCESSES)
     };

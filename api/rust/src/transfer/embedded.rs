@@ -1,7 +1,7 @@
 //! An endpoint of scheduled transfer without a thread.
 
 use onepipe_arbiter::{
-    ClientStats, ObjectId, TermsMismatch, Transfer as Machine, TransferError, TransferEvent,
+    ClientStats, ObjectId, ParamsMismatch, Transfer as Machine, TransferError, TransferEvent,
     TransferStats,
 };
 use onepipe_base::ProcessId;
@@ -77,8 +77,8 @@ impl EmbeddedTransfer {
 
     /// The settings of an arbiter and of this endpoint, if their timeslots or endpoints differ:
     /// such an arbiter grants nothing. `None` once a matching arbiter has responded.
-    pub fn terms_mismatch(&self) -> Option<TermsMismatch> {
-        self.driver.machine().client().terms_mismatch()
+    pub fn params_mismatch(&self) -> Option<ParamsMismatch> {
+        self.driver.machine().client().params_mismatch()
     }
 }
 

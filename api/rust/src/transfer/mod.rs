@@ -13,7 +13,7 @@ use std::task::{Context, Poll};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use onepipe_arbiter::{ClientStats, TermsMismatch, TransferStats};
+use onepipe_arbiter::{ClientStats, ParamsMismatch, TransferStats};
 use onepipe_base::ProcessId;
 use onepipe_transport_driver::Doorbell;
 
@@ -156,7 +156,7 @@ impl Transfer {
 
     /// Counters of timeslots and control packets, as of a moment ago. They show why no timeslot is
     /// granted: nothing was received from an arbiter (`control_received`), its settings differ
-    /// (`terms_mismatch`: see [`Transfer::terms_mismatch`]), or its clock does (`clock_apart`,
+    /// (`params_mismatch`: see [`Transfer::params_mismatch`]), or its clock does (`clock_apart`,
     /// `late`, `ahead`).
     pub fn endpoint_stats(&self) -> ClientStats {
         lock(&self.shared.snapshot).endpoint
@@ -165,8 +165,8 @@ impl Transfer {
     /// The settings of an arbiter and of this endpoint, if their timeslots or endpoints differ:
     /// such an arbiter grants nothing. As of a moment ago; `None` once a matching arbiter has
     /// responded.
-    pub fn terms_mismatch(&self) -> Option<TermsMismatch> {
-        lock(&self.shared.snapshot).terms_mismatch
+    pub fn params_mismatch(&self) -> Option<ParamsMismatch> {
+        lock(&self.shared.snapshot).params_mismatch
     }
 
     fn stop_thread(&mut self) {

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::task::Waker;
 
-use onepipe_arbiter::{ClientStats, OBJECT_LEN_MIN, TermsMismatch, TransferStats};
+use onepipe_arbiter::{ClientStats, OBJECT_LEN_MIN, ParamsMismatch, TransferStats};
 use onepipe_base::ProcessId;
 use onepipe_transport_driver::Doorbell;
 
@@ -68,7 +68,7 @@ pub(super) struct Shared {
 pub(super) struct Snapshot {
     pub transfer: TransferStats,
     pub endpoint: ClientStats,
-    pub terms_mismatch: Option<TermsMismatch>,
+    pub params_mismatch: Option<ParamsMismatch>,
 }
 
 /// Returns the number of bytes for which an object of the given length counts against the limits.

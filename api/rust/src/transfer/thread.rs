@@ -45,7 +45,7 @@ pub(super) fn run(mut transfer: EmbeddedTransfer, shared: &Shared) {
             *lock(&shared.snapshot) = Snapshot {
                 transfer: *transfer.stats(),
                 endpoint: *transfer.endpoint_stats(),
-                terms_mismatch: transfer.terms_mismatch(),
+                params_mismatch: transfer.params_mismatch(),
             };
         }
         transfer.rest(progress);

@@ -10,9 +10,9 @@ use serde::{Deserialize, Serialize};
 use crate::Calibration;
 use crate::values::Values;
 
-/// Start of the small messages, after all processes have joined, and submission of the payload,
-/// after all pairs have communicated. In ns.
+/// Start of the small messages, in ns: all processes have joined by then.
 const PROBES_NS: u64 = 300_000;
+/// Submission of the payload, in ns: all pairs have exchanged small messages by then.
 const BEGIN_NS: u64 = 600_000;
 /// Interval between small messages of a process, in ns.
 const EVERY_NS: u64 = 4_000;
@@ -78,7 +78,7 @@ impl Large {
         let large = Scattering::new(BEGIN_NS, 0, to, self.bytes as usize);
         let calibration = Calibration::PAPER.network();
         let classes = if self.has_classes { 2 } else { 1 };
-        // Lossless queues would grow to the size of the payload.
+        // Not the lossless queues of the calibration: they would grow to the size of the payload.
         let link = LinkConfig { classes, ..LinkConfig::default() };
         let propagation_of =
             |of: LinkConfig| LinkConfig { propagation_ns: of.propagation_ns, ..link };
@@ -88,7 +88,7 @@ impl Large {
         let setup = Setup {
             host_link: propagation_of(calibration.host_link),
             switch_link: propagation_of(calibration.switch_link),
-            large_bytes: match self.is_bulk {
+            large_threshold_bytes: match self.is_bulk {
                 true => self.bytes as usize - 1,
                 false => MESSAGE_LEN_MAX,
             },

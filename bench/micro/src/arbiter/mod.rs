@@ -131,10 +131,10 @@ fn completions(options: &ArbiterOptions, nodes: u32, load: f64) -> Result<Vec<De
     if traces == 0 {
         return Ok(Vec::new());
     }
-    // With several cores, requests for a drained flow count `return_batches` batches later (see
+    // With several cores, requests for a drained flow count `renew_after_batches` batches later (see
     // `workers::run`). One core with the same setting grants the same timeslots, so one is run.
-    let return_batches = (options.cores as u32 - 1).min(16);
-    let config = Config { return_batches, ..config(options, nodes) };
+    let renew_after_batches = (options.cores as u32 - 1).min(16);
+    let config = Config { renew_after_batches, ..config(options, nodes) };
     let ours = Completion::measure(kind, traces, || Ok(Allocator::new(config)?))?;
     let plain = Completion::measure(kind, traces, || Ok(PlainAllocator::new(nodes, batch_slots)))?;
     Ok([ours.details(""), plain.details("of plain ")].concat())
@@ -308,9 +308,9 @@ pub fn arbiter_path(
                 || {
                     let mut paths = Paths::new(fabric)?;
                     let spent = colour(&schedules, fabric, |schedule, routes| {
-                        let unplaced = paths.assign(schedule, Timeslot(0), BATCH_SLOTS_MAX);
+                        let without_path = paths.assign(schedule, Timeslot(0), BATCH_SLOTS_MAX);
                         (0..nodes).for_each(|src| routes[src as usize] = *paths.of(src));
-                        unplaced
+                        without_path
                     })?;
                     let stats = paths.stats();
                     flips = stats.flips as f64 / stats.packets.max(1) as f64;
@@ -367,9 +367,9 @@ fn colour(
     let mut spent = Duration::ZERO;
     for schedule in schedules {
         let clock = Instant::now();
-        let unplaced = assign(schedule, &mut routes);
+        let without_path = assign(schedule, &mut routes);
         spent += clock.elapsed();
-        ensure!(unplaced == 0, "{unplaced} packets have no path");
+        ensure!(without_path == 0, "{without_path} packets have no path");
         check_paths(schedule, fabric, &routes)?;
     }
     let slots = schedules.len() as f64 * f64::from(BATCH_SLOTS_MAX);

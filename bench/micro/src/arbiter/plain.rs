@@ -123,7 +123,7 @@ impl PlainPaths {
     }
 
     pub fn assign(&mut self, schedule: &Schedule, routes: &mut Routes) -> u32 {
-        let mut unplaced = 0;
+        let mut without_path = 0;
         for slot in 0..BATCH_SLOTS_MAX as usize {
             self.table.fill(None);
             self.edges.clear();
@@ -137,13 +137,13 @@ impl PlainPaths {
                 }
             }
             for edge in 0..self.edges.len() {
-                unplaced += u32::from(self.ring_worker(edge).is_none());
+                without_path += u32::from(self.ring_worker(edge).is_none());
             }
             for edge in &self.edges {
                 routes[edge.src][slot] = (edge.colour % self.fabric.paths as usize) as u8;
             }
         }
-        unplaced
+        without_path
     }
 
     fn ring_worker(&mut self, edge: usize) -> Option<()> {

@@ -147,8 +147,8 @@ pub(super) fn run<R: Send>(
 ) -> Result<(R, Vec<CpuTime>)> {
     let workers = cores.len().max(2) - 1;
     // Each worker may have a finished batch while another one is started.
-    let return_batches = config.return_batches.max(workers.min(16) as u32);
-    let config = Config { return_batches, ..config };
+    let renew_after_batches = config.renew_after_batches.max(workers.min(16) as u32);
+    let config = Config { renew_after_batches, ..config };
     let (worker_ring, rings) = worker_ring(&machine(config, slot_ns), workers)?;
     let mut control =
         ControlCore { dispatcher: Dispatcher::new(&config, workers)?, rings, own: None };

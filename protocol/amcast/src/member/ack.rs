@@ -28,7 +28,7 @@ impl Member {
 
     pub(super) fn ack_packet(&self, position: u64, epoch: u32) -> Amcast {
         let Some(entry) = self.log.get(position) else { return self.new_packet() };
-        let body = self.new_packet().of(entry.id, entry.groups);
+        let body = self.new_packet().with_message(entry.id, entry.groups);
         Amcast { epoch, timestamp: entry.timestamp, position, ..body }
     }
 
@@ -108,7 +108,7 @@ impl Member {
             } else {
                 self.stats.other_epoch += 1;
             }
-            if body.has(Amcast::ASKS) && !body.has(Amcast::MESSAGE) {
+            if body.has(Amcast::WANTS_REPLY) && !body.has(Amcast::MESSAGE) {
                 self.send_cumulative_ack(|other| other == member, 0);
             }
         }

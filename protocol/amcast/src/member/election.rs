@@ -31,9 +31,9 @@ impl Member {
         true
     }
 
-    /// Handles a coordinator's probe (`ASKS`) or appointment.
+    /// Handles a coordinator's probe (`WANTS_REPLY`) or appointment.
     pub(super) fn on_coordinator(&mut self, now: Now, src: ProcessId, body: &Amcast) -> bool {
-        if !body.has(Amcast::ASKS) {
+        if !body.has(Amcast::WANTS_REPLY) {
             self.lead(now, body.epoch);
         }
         self.send(src, Opcode::AmcastPromise, self.status(), None);
@@ -68,7 +68,7 @@ impl Member {
             self.stats.other_epoch += 1;
             return;
         }
-        if body.has(Amcast::ASKS) {
+        if body.has(Amcast::WANTS_REPLY) {
             if body.epoch > self.promised {
                 self.promise(body.epoch, None);
             }
@@ -249,7 +249,7 @@ impl Member {
     /// Requests promises from the members that have not given one.
     fn request_promises(&mut self) {
         let own = self.new_packet();
-        let body = Amcast { flags: own.flags | Amcast::ASKS, ..own };
+        let body = Amcast { flags: own.flags | Amcast::WANTS_REPLY, ..own };
         for member in 0..self.promises.len() {
             if self.promises[member].is_none() {
                 self.send_to_member(member, Opcode::NewLeader, body);

@@ -42,7 +42,7 @@ pub struct MemberStats {
     /// Messages refused with `Busy`.
     pub busy: u64,
     /// Packets that were malformed, from an unknown process, or addressed to another process.
-    pub foreign: u64,
+    pub invalid: u64,
     /// Packets of a past epoch, or of one that is not known here yet.
     pub other_epoch: u64,
     /// Proposals received out of order.
@@ -322,7 +322,7 @@ impl Machine for Member {
                 }
             }
         }
-        self.stats.foreign += u64::from(!is_valid);
+        self.stats.invalid += u64::from(!is_valid);
         // Consequences are processed once for all packets that arrive together.
         self.is_dirty = true;
         if is_valid { Verdict::Consumed } else { Verdict::Dropped }
@@ -344,8 +344,8 @@ impl Machine for Member {
             self.advance(now);
         }
         let log = &self.log;
-        let ends = (self.config.process, self.config.incarnation);
-        let bytes = self.outbox.write(slot, now, ends, |body, position| {
+        let sender = (self.config.process, self.config.incarnation);
+        let bytes = self.outbox.write(slot, now, sender, |body, position| {
             // The position may have been overwritten since the packet was queued.
             let is_held = log.get(position).is_some_and(|entry| entry.id == body.id);
             is_held.then(|| log.message(position))

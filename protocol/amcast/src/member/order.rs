@@ -116,7 +116,7 @@ impl Member {
             let position = known.and_then(|cell| cell.position);
             let decided = position.and_then(|position| self.log.get(position)?.decided);
             let timestamp = decided.unwrap_or_default();
-            let reply = Amcast { timestamp, ..self.new_packet().of(id, body.groups) };
+            let reply = Amcast { timestamp, ..self.new_packet().with_message(id, body.groups) };
             self.send(client, Opcode::Deliver, reply, None);
             self.stats.retransmitted += 1;
             return;
@@ -135,7 +135,7 @@ impl Member {
         //= spec/amcast.md#R30
         if self.open() >= self.config.busy_threshold || !self.has_space() {
             self.stats.busy += 1;
-            let body = self.new_packet().of(id, body.groups);
+            let body = self.new_packet().with_message(id, body.groups);
             self.send(client, Opcode::Busy, body, None);
             return;
         }
@@ -175,7 +175,7 @@ impl Member {
     /// Returns the proposal packet for a position of the log.
     pub(super) fn proposal(&self, position: u64) -> Option<Amcast> {
         let entry = self.log.get(position)?;
-        let body = self.new_packet().of(entry.id, entry.groups);
+        let body = self.new_packet().with_message(entry.id, entry.groups);
         let flags = body.flags | entry.decided.map_or(0, |_| Amcast::DECIDED);
         let barrier = entry.decided.unwrap_or_default();
         Some(Amcast { flags, timestamp: entry.timestamp, barrier, position, ..body })
@@ -353,7 +353,7 @@ impl Member {
         self.raise_barrier();
         let Some(entry) = self.log.get(position) else { return };
         let (id, groups) = (entry.id, entry.groups);
-        let body = self.barrier_packet().of(id, groups);
+        let body = self.barrier_packet().with_message(id, groups);
         let flags = body.flags | Amcast::DECIDED;
         let body = Amcast { flags, timestamp: decided, position, ..body };
         self.send_to_replicas(body);
@@ -426,7 +426,7 @@ impl Member {
             //= spec/amcast.md#R17
             if let (Role::Leader, Some(client)) = (self.role, client) {
                 let timestamp = entry.decided.unwrap_or_default();
-                let body = self.new_packet().of(entry.id, entry.groups);
+                let body = self.new_packet().with_message(entry.id, entry.groups);
                 let body = Amcast { timestamp, position, ..body };
                 self.send(client, Opcode::Deliver, body, None);
                 self.stats.completed += 1;

@@ -82,7 +82,8 @@ impl Member {
         //= spec/amcast.md#R14
         // Without the log of the present epoch, the count means nothing in that epoch: the leader
         // would take it for an acknowledgement and not send its log. Answer for the synced epoch.
-        let own = Amcast { epoch: self.synced, ..self.new_packet().of(entry.id, entry.groups) };
+        let own =
+            Amcast { epoch: self.synced, ..self.new_packet().with_message(entry.id, entry.groups) };
         //= spec/amcast.md#R14
         // A clock raised since the promise of the next epoch must not count in the previous one:
         // the next leader only knows the clock that was reported with the promise.
@@ -99,10 +100,10 @@ impl Member {
         self.stats.retransmitted += 1;
     }
 
-    /// Handles a replica's report that it has everything before `body.position`. With `ASKS`, its
+    /// Handles a replica's report that it has everything before `body.position`. With `WANTS_REPLY`, its
     /// incarnation `body.count` starts there, and a previous incarnation may have had more.
     pub(super) fn on_replica_gap(&mut self, replica: usize, src: ProcessId, body: &Amcast) {
-        let begins = body.has(Amcast::ASKS);
+        let begins = body.has(Amcast::WANTS_REPLY);
         if self.replica_next[replica] < body.position || begins {
             self.replica_next[replica] = body.position.min(self.log.end());
             self.timer.reset();
@@ -185,7 +186,7 @@ impl Member {
                 let end = self.log.end();
                 let counts = core::mem::take(&mut self.log_lens);
                 let lacks = |member: usize| counts[member].is_none_or(|count| count < end);
-                self.send_cumulative_ack(lacks, Amcast::ASKS);
+                self.send_cumulative_ack(lacks, Amcast::WANTS_REPLY);
                 self.log_lens = counts;
             }
             Role::Follower(leader) => {
@@ -206,7 +207,7 @@ impl Member {
             if self.replica_next[replica] < self.log.first_undecided() {
                 let own =
                     self.config.groups.get(self.group).expect("the member's own group exists");
-                let (to, flags) = (own.replicas[replica], Amcast::ASKS);
+                let (to, flags) = (own.replicas[replica], Amcast::WANTS_REPLY);
                 self.send(to, Opcode::Deliver, Amcast { flags, ..self.barrier_packet() }, None);
             }
         }
@@ -214,7 +215,7 @@ impl Member {
 
     fn retransmit_open(&mut self) {
         // Request the other members' clocks, and what they know of positions undecided here.
-        self.send_cumulative_ack(|_| true, Amcast::ASKS);
+        self.send_cumulative_ack(|_| true, Amcast::WANTS_REPLY);
         if self.log.first_undecided() < self.log.end() {
             let body = Amcast { position: self.log.first_undecided(), ..self.new_packet() };
             self.send_to_members(self.group, Opcode::Gap, body, None, |_| true);
@@ -247,7 +248,7 @@ impl Member {
                     );
                 }
                 if self.role != Role::Leader || !is_own {
-                    let body = self.new_packet().of(proposal.id, proposal.groups);
+                    let body = self.new_packet().with_message(proposal.id, proposal.groups);
                     self.send_to_members(group, Opcode::Gap, body, None, has_not);
                 }
             }

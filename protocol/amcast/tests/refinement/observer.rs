@@ -128,7 +128,7 @@ impl Observer {
             return Err("unknown epoch".into());
         };
         let to_member = packets.dst.index() < all;
-        let is_asked = body.has(Amcast::ASKS);
+        let is_asked = body.has(Amcast::WANTS_REPLY);
         match packets.opcode {
             Opcode::Prop => self.on_prop((group, index, epoch), body),
             Opcode::AmcastAck => self.on_ack((group, index, epoch), body),

@@ -133,9 +133,9 @@ fn body(script: &mut Script<'_>, src: u32) -> Amcast {
             250.. => script.number().max(1),
             byte => u64::from(byte % 3) + 1,
         };
-        body = body.of(id, GroupSet::from_bits(bits));
+        body = body.with_message(id, GroupSet::from_bits(bits));
     }
-    let flags = [Amcast::ASKS, Amcast::DECIDED, Amcast::FETCH, Amcast::BEHIND];
+    let flags = [Amcast::WANTS_REPLY, Amcast::DECIDED, Amcast::FETCH, Amcast::BEHIND];
     for flag in flags {
         body.flags |= if script.byte() < 60 { flag } else { 0 };
     }

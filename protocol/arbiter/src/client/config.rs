@@ -141,7 +141,7 @@ impl ClientConfig {
     }
 
     /// Returns the settings that must equal those of the arbiters.
-    pub(crate) const fn terms(&self) -> FcpParams {
+    pub(crate) const fn params(&self) -> FcpParams {
         FcpParams { slot_ns: self.slot_ns as u32, nodes: self.nodes as u16 }
     }
 
@@ -174,7 +174,7 @@ impl ClientConfig {
     "arbiter {} has timeslots of {} ns and {} endpoints, and this endpoint was set up for {} ns and {}",
     .arbiter.0, .theirs.slot_ns, .theirs.nodes, .own.slot_ns, .own.nodes
 )]
-pub struct TermsMismatch {
+pub struct ParamsMismatch {
     /// The arbiter.
     pub arbiter: ProcessId,
     /// The arbiter's settings.

@@ -42,7 +42,7 @@ pub(super) struct LossDetector {
     reports: Vec<Loss>,
     /// Lost frames, and those of them whose path is unknown.
     pub lost: u64,
-    pub lost_unplaced: u64,
+    pub lost_without_path: u64,
 }
 
 impl LossDetector {
@@ -53,7 +53,7 @@ impl LossDetector {
             gaps: Ring::new(GAPS_MAX),
             reports: Vec::with_capacity(REPORTS_MAX),
             lost: 0,
-            lost_unplaced: 0,
+            lost_without_path: 0,
         }
     }
 
@@ -90,9 +90,9 @@ impl LossDetector {
                 self.report(src, *path);
             }
         }
-        let unplaced = (ahead as u64).saturating_sub(slot.earlier.len() as u64);
-        self.lost += unplaced;
-        self.lost_unplaced += unplaced;
+        let without_path = (ahead as u64).saturating_sub(slot.earlier.len() as u64);
+        self.lost += without_path;
+        self.lost_without_path += without_path;
     }
 
     //= spec/arbiter.md#R31
@@ -108,7 +108,7 @@ impl LossDetector {
     fn report(&mut self, src: u16, path: u8) {
         if path == NO_PATH {
             // Without a choice of paths a report is of no use.
-            self.lost_unplaced += 1;
+            self.lost_without_path += 1;
             return;
         }
         let known = self.reports.iter_mut().find(|report| (report.src, report.path) == (src, path));
@@ -161,7 +161,7 @@ mod tests {
         losses.on_timeout(now(3 + REORDER_NS));
         let reports: Vec<Loss> = losses.drain().collect();
         assert_eq!(reports, [Loss { src: 2, lost: 2, path: 4 }]);
-        assert_eq!((losses.lost, losses.lost_unplaced), (2 + 8, 5 + 1));
+        assert_eq!((losses.lost, losses.lost_without_path), (2 + 8, 5 + 1));
     }
 
     #[test]

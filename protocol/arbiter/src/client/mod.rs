@@ -16,7 +16,7 @@ use alloc::vec::Vec;
 
 use onepipe_base::{Machine, Mono, Now, Port, ProcessId, Transmit, Verdict};
 use onepipe_wire::{
-    Drops, Fcp, FcpForm, FcpGrant, FcpPart, FcpTotal, Frame, HEADER_LEN, NO_PATH, Opcode, Slot,
+    Drops, Fcp, FcpEncoding, FcpGrant, FcpPart, FcpTotal, Frame, HEADER_LEN, NO_PATH, Opcode, Slot,
     SlotPackets,
 };
 
@@ -30,7 +30,7 @@ use queue::{Cells, Queue};
 use request::Requester;
 
 pub(crate) use config::{CONTROL_INTERVAL_SLOTS, LENGTH_BYTES};
-pub use config::{ClientConfig, EnqueueError, Labels, TermsMismatch};
+pub use config::{ClientConfig, EnqueueError, Labels, ParamsMismatch};
 
 /// Minimum interval of loss reports, ns.
 const REPORT_NS: u64 = 200_000;
@@ -42,7 +42,7 @@ pub enum ClientEvent {
     /// This arbiter is asked from now on.
     ArbiterChanged(ProcessId),
     /// An arbiter rejects this endpoint's settings. Reported when that begins and when it changes.
-    TermsMismatch(TermsMismatch),
+    ParamsMismatch(ParamsMismatch),
 }
 
 /// Counters of a client.
@@ -59,7 +59,7 @@ pub struct ClientStats {
     /// Slot frames that were sent to this endpoint and lost, by their sequence numbers.
     pub slots_lost: u64,
     /// Lost slot frames whose path is unknown.
-    pub slots_lost_unplaced: u64,
+    pub slots_lost_without_path: u64,
     /// Timeslots granted in time.
     pub granted: u64,
     /// Granted timeslots in which no packet waited.
@@ -81,7 +81,7 @@ pub struct ClientStats {
     /// Resets sent or accepted.
     pub resets: u64,
     /// Resets of arbiters that are configured with another timeslot length or number of endpoints.
-    pub terms_mismatch: u64,
+    pub params_mismatch: u64,
     /// Resets of arbiters whose clock differs by more than a second; ignored.
     pub clock_skewed: u64,
     /// Frames that are invalid, or not for this endpoint.
@@ -111,7 +111,7 @@ pub struct Client {
     request: Requester,
     losses: LossDetector,
     reported: Option<Mono>,
-    terms_mismatch: Option<TermsMismatch>,
+    params_mismatch: Option<ParamsMismatch>,
     events: Ring<ClientEvent>,
     stats: ClientStats,
 }
@@ -134,7 +134,7 @@ impl Client {
             request: Requester::new(&config),
             losses: LossDetector::new(config.nodes),
             reported: None,
-            terms_mismatch: None,
+            params_mismatch: None,
             events: Ring::new(16),
             stats: ClientStats::default(),
             config,
@@ -197,8 +197,8 @@ impl Client {
     }
 
     /// Returns why nothing is granted, if an arbiter has reported so and none has answered since.
-    pub fn terms_mismatch(&self) -> Option<TermsMismatch> {
-        self.terms_mismatch
+    pub fn params_mismatch(&self) -> Option<ParamsMismatch> {
+        self.params_mismatch
     }
 
     /// Returns the configuration.
@@ -246,10 +246,10 @@ impl Client {
         if self.request.is_stale_incarnation(index, incarnation) {
             return self.drop_frame();
         }
-        if let Some(terms_mismatch) = self.request.terms_mismatch(src, &fcp) {
-            self.stats.terms_mismatch += 1;
-            if self.terms_mismatch.replace(terms_mismatch) != Some(terms_mismatch) {
-                self.events.push(ClientEvent::TermsMismatch(terms_mismatch));
+        if let Some(params_mismatch) = self.request.params_mismatch(src, &fcp) {
+            self.stats.params_mismatch += 1;
+            if self.params_mismatch.replace(params_mismatch) != Some(params_mismatch) {
+                self.events.push(ClientEvent::ParamsMismatch(params_mismatch));
             }
             return Verdict::Dropped;
         }
@@ -261,7 +261,7 @@ impl Client {
         match self.request.verify(now, index, &fcp) {
             PacketVerdict::Accepted { is_new_session } => {
                 self.stats.control_received += 1;
-                self.terms_mismatch = None;
+                self.params_mismatch = None;
                 self.request.on_incarnation(index, incarnation);
                 if is_new_session {
                     self.events.push(ClientEvent::ArbiterChanged(src));
@@ -292,9 +292,9 @@ impl Client {
         for part in fcp.parts() {
             match part {
                 FcpPart::Reset(_) => {}
-                FcpPart::Early(early) => {
-                    let batch_ns = u64::from(early.batch_slots) * self.config.slot_ns;
-                    self.request.on_early(fcp.received, early.ns, batch_ns);
+                FcpPart::Arrival(arrival) => {
+                    let batch_ns = u64::from(arrival.batch_slots) * self.config.slot_ns;
+                    self.request.on_arrival(fcp.received, arrival.early_ns, batch_ns);
                 }
                 FcpPart::Grants(grants) => {
                     let base = expand(grants.base(), present);
@@ -310,7 +310,7 @@ impl Client {
                     }
                     grants.grants().for_each(|grant| self.set_demand_checked(grant.dst));
                 }
-                FcpPart::Totals(totals) if totals.form() == FcpForm::ShortMap => {
+                FcpPart::Totals(totals) if totals.encoding() == FcpEncoding::ShortMap => {
                     // Only endpoints send short maps.
                 }
                 FcpPart::Totals(totals) => {
@@ -402,7 +402,7 @@ impl Machine for Client {
         self.on_now(now);
         self.losses.on_timeout(now.mono);
         self.stats.slots_lost = self.losses.lost;
-        self.stats.slots_lost_unplaced = self.losses.lost_unplaced;
+        self.stats.slots_lost_without_path = self.losses.lost_without_path;
         if self.request.on_timeout(now) {
             self.events.push(ClientEvent::ArbiterChanged(self.request.arbiter()));
             self.on_reset();

@@ -4,9 +4,9 @@ use alloc::vec::Vec;
 use core::cmp::Ordering;
 
 use onepipe_base::{Incarnation, Mono, Now, ProcessId};
-use onepipe_wire::{Fcp, FcpForm, FcpParams, FcpTotal, FcpWriter, Watchdog};
+use onepipe_wire::{Fcp, FcpEncoding, FcpParams, FcpTotal, FcpWriter, Watchdog};
 
-use super::config::{CONTROL_BURST, ClientConfig, TermsMismatch};
+use super::config::{CONTROL_BURST, ClientConfig, ParamsMismatch};
 use crate::fcp::{DESTINATIONS_MAX, DestinationSet, PacketVerdict, Session, WINDOW};
 use crate::ring::Ring;
 
@@ -80,7 +80,7 @@ pub(super) struct Requester {
     /// When the next packet would be sent at an even rate.
     paced_at: Mono,
     control_interval_ns: u64,
-    terms: FcpParams,
+    params: FcpParams,
     process: ProcessId,
     /// Number and time of the last packet.
     last_sent: (u32, Mono),
@@ -106,7 +106,7 @@ impl Requester {
             refresh_at: None,
             paced_at: Mono::from_ns(0),
             control_interval_ns: config.control_interval_ns,
-            terms: config.terms(),
+            params: config.params(),
             process: config.process,
             last_sent: (0, Mono::from_ns(0)),
             batch_close: None,
@@ -141,10 +141,10 @@ impl Requester {
         self.batch_close = None;
     }
 
-    /// Returns the terms of both ends if a packet's reset carries other terms.
-    pub fn terms_mismatch(&self, arbiter: ProcessId, fcp: &Fcp<'_>) -> Option<TermsMismatch> {
-        let (theirs, own) = (Session::terms_mismatch(fcp, self.terms)?, self.terms);
-        Some(TermsMismatch { arbiter, theirs, own })
+    /// Returns the parameters of both ends if a packet's reset carries others.
+    pub fn params_mismatch(&self, arbiter: ProcessId, fcp: &Fcp<'_>) -> Option<ParamsMismatch> {
+        let (theirs, own) = (Session::params_mismatch(fcp, self.params)?, self.params);
+        Some(ParamsMismatch { arbiter, theirs, own })
     }
 
     //= spec/arbiter.md#R30
@@ -294,7 +294,7 @@ impl Requester {
     }
 
     /// Handles the information that packet `number` arrived `early_ns` before a batch was closed.
-    pub fn on_early(&mut self, number: u32, early_ns: u64, batch_ns: u64) {
+    pub fn on_arrival(&mut self, number: u32, early_ns: u64, batch_ns: u64) {
         if number == self.last_sent.0 && batch_ns > 0 {
             let margin_ns = batch_ns / MARGIN;
             if self.batch_close.is_none() {
@@ -362,7 +362,7 @@ impl Requester {
         if !(is_reset || is_ack_due || has_updates || is_keepalive_due) {
             return None;
         }
-        let mut writer = self.session.write(buffer, (self.epoch(), self.terms))?;
+        let mut writer = self.session.write(buffer, (self.epoch(), self.params))?;
         let mut destinations = DestinationSet::NONE;
         self.write(&mut writer, &mut destinations);
         self.paced_at = self.paced_at.max(now).after_ns(self.control_interval_ns);
@@ -394,13 +394,13 @@ impl Requester {
         all.sort_by_key(is_long);
         let (short, long) = all.split_at_mut(all.partition_point(|one| !is_long(one)));
         for (totals, may_be_short) in [(short, true), (long, false)] {
-            let form = FcpForm::shortest(totals, may_be_short);
-            if form != FcpForm::List {
+            let encoding = FcpEncoding::shortest(totals, may_be_short);
+            if encoding != FcpEncoding::List {
                 totals.sort_unstable_by_key(|one| one.dst);
             }
-            let written = match writer.totals(form, totals) {
+            let written = match writer.totals(encoding, totals) {
                 // A map is written as a whole or not at all; a list may be cut.
-                0 => writer.totals(FcpForm::List, totals),
+                0 => writer.totals(FcpEncoding::List, totals),
                 written => written,
             };
             totals[..written].iter().for_each(|total| destinations.push(total.dst));

@@ -54,7 +54,7 @@ impl CommConfig {
     }
 
     /// Returns the settings that must equal those of the endpoints.
-    pub(super) const fn terms(&self) -> FcpParams {
+    pub(super) const fn params(&self) -> FcpParams {
         FcpParams { slot_ns: self.slot_ns as u32, nodes: self.nodes as u16 }
     }
 
@@ -105,7 +105,7 @@ pub struct CommStats {
     /// Packets of endpoints that do not exist, as their number is not below `nodes`.
     pub unknown_sources: u64,
     /// Resets of endpoints that are configured with another timeslot length or number of endpoints.
-    pub terms_mismatch: u64,
+    pub params_mismatch: u64,
     /// Frames that are not valid control packets.
     pub malformed: u64,
     /// Endpoints given up after the idle timeout with pending timeslots or acknowledgements.

@@ -1,7 +1,7 @@
 //! Grants: from the schedule of a batch to control packets.
 
 use onepipe_base::{Mono, Now, ProcessId};
-use onepipe_wire::{FcpEarly, FcpForm, FcpReset, FcpTotal, HEADER_LEN, Opcode};
+use onepipe_wire::{FcpArrival, FcpEncoding, FcpReset, FcpTotal, HEADER_LEN, Opcode};
 
 use super::Comm;
 use crate::fcp::{DESTINATIONS_MAX, DestinationSet, FrameAddress, Session, seal_frame};
@@ -9,7 +9,7 @@ use crate::timeslot::BATCH_SLOTS_MAX;
 use crate::{Paths, Routes, Schedule, Timeslot};
 
 /// Interval, in packets, at which an endpoint is sent how early its requests arrive.
-const EARLY_INTERVAL: u32 = 16;
+const ARRIVAL_INTERVAL: u32 = 16;
 
 impl Comm {
     /// Queues the grants of the first `slots` timeslots of batch `number`, which begins at `start`,
@@ -102,8 +102,8 @@ impl Comm {
         let most = self.config.frame_len_max;
         let buffer = slot.get_mut(..most)?;
         if let Some(to) = self.rejected.take() {
-            let (epoch, terms) = (self.epoch, self.config.terms());
-            let reset = FcpReset { time: now.sync, epoch, terms };
+            let (epoch, params) = (self.epoch, self.config.params());
+            let reset = FcpReset { time: now.sync, epoch, params };
             let bytes = Session::reject(&mut buffer[HEADER_LEN..], reset)?;
             return Some(self.seal(now, buffer, (to, 1), bytes));
         }
@@ -147,12 +147,13 @@ impl Comm {
             return None;
         }
         let own = &mut self.totals[usize::from(src) * nodes..][..nodes];
-        let mut writer = peer.session.write(buffer, (self.epoch, self.config.terms()))?;
+        let mut writer = peer.session.write(buffer, (self.epoch, self.config.params()))?;
         let number = peer.session.unacked.next();
-        if number % EARLY_INTERVAL == 1 && peer.last_seen <= self.closed_at {
+        if number % ARRIVAL_INTERVAL == 1 && peer.last_seen <= self.closed_at {
             // First, while there is space; a value that cannot be encoded is skipped.
-            let (ns, batch_slots) = (self.closed_at.since_ns(peer.last_seen), self.batch_slots);
-            writer.early(FcpEarly { ns, batch_slots });
+            let (early_ns, batch_slots) =
+                (self.closed_at.since_ns(peer.last_seen), self.batch_slots);
+            writer.arrival(FcpArrival { early_ns, batch_slots });
         }
         let mut advertised = DestinationSet::NONE;
         let (pending, stats) = (&mut peer.pending, &mut self.stats);
@@ -169,7 +170,7 @@ impl Comm {
             totals[count] = FcpTotal { dst, total: own[usize::from(dst)].granted };
             count += 1;
         }
-        let written = writer.totals(FcpForm::List, &totals[..count]);
+        let written = writer.totals(FcpEncoding::List, &totals[..count]);
         totals[..written].iter().for_each(|total| advertised.push(total.dst));
         totals[written..count].iter().for_each(|total| peer.resend.push_once(total.dst));
         self.stats.sent_acks += u64::from(writer.is_empty());

@@ -13,7 +13,7 @@ mod totals;
 use alloc::vec::Vec;
 
 use onepipe_base::{Mono, Now, ProcessId};
-use onepipe_wire::{Fcp, FcpForm, FcpPart, FcpTotal, Frame};
+use onepipe_wire::{Fcp, FcpEncoding, FcpPart, FcpTotal, Frame};
 
 use crate::ConfigError;
 use crate::fcp::{PacketVerdict, Session};
@@ -29,7 +29,7 @@ const RESEND_MAX: usize = 32;
 /// Interval of probes to an unreachable endpoint, ns. An endpoint with something to send does not
 /// wait for them. With 4,096 unreachable endpoints a thousand probes are sent per second.
 const PROBE_NS: u64 = 4_000_000_000;
-/// Minimum interval of resets that reject endpoints with other terms, ns.
+/// Minimum interval of resets that reject endpoints with other parameters, ns.
 const REJECT_INTERVAL_NS: u64 = 2_000_000;
 /// Maximum number of demands that wait for the allocator.
 const DEMANDS_MAX: usize = 4_096;
@@ -92,7 +92,7 @@ pub struct Comm {
     /// Unreachable endpoints to probe, ordered by time and spread evenly.
     probes: Ring<(Mono, u16)>,
     last_probe_at: Mono,
-    /// An endpoint to reject because of other terms, and when the next rejection is allowed.
+    /// An endpoint to reject because of other parameters, and when the next rejection is allowed.
     rejected: Option<ProcessId>,
     reject_after: Mono,
     demands: Ring<Demand>,
@@ -160,15 +160,15 @@ impl Comm {
             self.stats.malformed += 1;
             return false;
         };
-        let terms_mismatch = Session::terms_mismatch(&fcp, self.config.terms());
-        let Some(peer) = self.peers.get_mut(src.index()).filter(|_| terms_mismatch.is_none())
+        let params_mismatch = Session::params_mismatch(&fcp, self.config.params());
+        let Some(peer) = self.peers.get_mut(src.index()).filter(|_| params_mismatch.is_none())
         else {
             let is_stranger = src.0 >= self.config.nodes;
             self.stats.unknown_sources += u64::from(is_stranger);
-            self.stats.terms_mismatch += u64::from(!is_stranger);
-            // Only reject endpoints by their own terms: two arbiters would answer each other
+            self.stats.params_mismatch += u64::from(!is_stranger);
+            // Only reject endpoints by their own parameters: two arbiters would answer each other
             // forever.
-            if terms_mismatch.is_some_and(|theirs| src.0 < theirs.nodes.into()) {
+            if params_mismatch.is_some_and(|theirs| src.0 < theirs.nodes.into()) {
                 self.reject(now.mono, src);
             }
             return false;
@@ -221,7 +221,7 @@ impl Comm {
     }
 
     //= spec/arbiter.md#R22
-    /// Sends a reset with the terms of this arbiter, unless another one is pending or was sent
+    /// Sends a reset with the parameters of this arbiter, unless another one is pending or was sent
     /// recently.
     fn reject(&mut self, now: Mono, to: ProcessId) {
         if self.rejected.is_none() && now >= self.reject_after {
@@ -287,11 +287,11 @@ impl Comm {
     fn on_parts(&mut self, src: u16, fcp: &Fcp<'_>) {
         for part in fcp.parts() {
             let FcpPart::Totals(totals) = part else { continue };
-            let is_short = totals.form() == FcpForm::ShortMap;
+            let is_short = totals.encoding() == FcpEncoding::ShortMap;
             // First come, first served. A map is in ascending order, and if all sources started at
             // its begin they would contend for the same destinations: start at another one each.
-            let begin = match totals.form() {
-                FcpForm::List => 0,
+            let begin = match totals.encoding() {
+                FcpEncoding::List => 0,
                 _ => (u32::from(src).wrapping_add(fcp.sequence) as usize) % totals.totals().count(),
             };
             let (first, last) = (totals.totals().skip(begin), totals.totals().take(begin));

@@ -92,7 +92,7 @@ pub struct ArbiterStats {
     /// Timeslots granted.
     pub granted: u64,
     /// Granted timeslots without a path.
-    pub unplaced: u64,
+    pub without_path: u64,
     /// Timeslots skipped because the driver was late.
     pub skipped: u64,
     /// Times that new flows were held back because of an overload.

@@ -55,7 +55,7 @@ pub struct BatchSummary {
     /// Number of packets granted.
     pub granted: u32,
     /// Granted packets without a path.
-    pub unplaced: u32,
+    pub without_path: u32,
     /// Timeslots requested and not granted.
     pub wanted: u64,
     /// Pairs that wait for them, without those whose flow is not renewed yet.
@@ -106,11 +106,11 @@ impl ControlPlane {
             failover: Failover::new(config.comm.process, config.failover.clone()),
             commands: Ring::new(COMMANDS_MAX),
             demands: 0,
-            // `return_batches` equals the number of workers of a pipeline, and 0 without one.
+            // `renew_after_batches` equals the number of workers of a pipeline, and 0 without one.
             scheduler: BatchScheduler::new(
                 clock.slots(config.lead_ns),
                 config.allocator.batch_slots,
-                config.allocator.return_batches,
+                config.allocator.renew_after_batches,
             ),
             batch_due: None,
             waiting: (0, 0),
@@ -194,7 +194,7 @@ impl ControlPlane {
         let BatchSummary { number, start, slots, .. } = *batch;
         self.stats.batches += 1;
         self.stats.granted += u64::from(batch.granted);
-        self.stats.unplaced += u64::from(batch.unplaced);
+        self.stats.without_path += u64::from(batch.without_path);
         self.waiting = (batch.wanted, batch.pairs);
         let (sync, begin) = (now.sync, self.clock.begin(start));
         self.stats.late += u64::from(begin <= sync);

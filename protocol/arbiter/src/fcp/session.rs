@@ -156,11 +156,11 @@ impl Session {
     }
 
     //= spec/arbiter.md#R22
-    /// Returns the terms in a packet's reset if they differ from `terms` and the packet's check is
-    /// right. There can be no session between such ends.
-    pub fn terms_mismatch(fcp: &Fcp<'_>, terms: FcpParams) -> Option<FcpParams> {
-        let reset = fcp.reset().filter(|reset| reset.terms != terms)?;
-        fcp.is_in_step(mix(reset.time.as_ns())).then_some(reset.terms)
+    /// Returns the parameters in a packet's reset if they differ from `params` and the packet's
+    /// check is valid. There can be no session between such ends.
+    pub fn params_mismatch(fcp: &Fcp<'_>, params: FcpParams) -> Option<FcpParams> {
+        let reset = fcp.reset().filter(|reset| reset.params != params)?;
+        fcp.is_in_step(mix(reset.time.as_ns())).then_some(reset.params)
     }
 
     /// Whether a packet's reset is outside the accepted range of the local clock.
@@ -180,8 +180,8 @@ impl Session {
     /// valid and recent reset.
     pub fn compare_reset(&self, now: Now, fcp: &Fcp<'_>) -> Option<Ordering> {
         let time = fcp.reset()?.time;
-        let is_right = is_recent(now, time) && fcp.is_in_step(mix(time.as_ns()));
-        is_right.then(|| Some(time).cmp(&self.time))
+        let is_valid = is_recent(now, time) && fcp.is_in_step(mix(time.as_ns()));
+        is_valid.then(|| Some(time).cmp(&self.time))
     }
 
     //= spec/arbiter.md#R20
@@ -224,16 +224,16 @@ impl Session {
         self.reset_backoff.due().filter(|_| self.is_open() && !self.is_confirmed)
     }
 
-    /// Starts a packet. A reset that it has to carry is of this epoch and these terms.
+    /// Starts a packet. A reset that it has to carry is of this epoch, with these parameters.
     pub fn write<'a>(
         &self,
         buffer: &'a mut [u8],
-        (epoch, terms): (u32, FcpParams),
+        (epoch, params): (u32, FcpParams),
     ) -> Option<FcpWriter<'a>> {
         let received = (self.received.highest, self.received.bits);
         let mut writer = FcpWriter::new(buffer, received)?;
         match self.time.filter(|_| !self.is_confirmed || self.confirms_reset) {
-            Some(time) if !writer.reset(FcpReset { time, epoch, terms }) => None,
+            Some(time) if !writer.reset(FcpReset { time, epoch, params }) => None,
             _ => Some(writer),
         }
     }

@@ -350,9 +350,9 @@ impl Isolation {
                     let fault = Fault::at(tier, group, crossing.link);
                     let loss_rate = self.loss_rate(tier, group, crossing.link, is_up);
                     // Hysteresis: a link that was faulty before wins against one of equal rate.
-                    let was_it = self.faults.iter().any(|found| found.fault == fault);
+                    let was_faulty = self.faults.iter().any(|found| found.fault == fault);
                     let loss_rate = loss_rate
-                        .map(|loss_rate| loss_rate + if was_it { loss_rate / 4 } else { 0 });
+                        .map(|loss_rate| loss_rate + if was_faulty { loss_rate / 4 } else { 0 });
                     if let Some(loss_rate) =
                         loss_rate.filter(|loss_rate| is_worse(*loss_rate, &worst))
                     {

@@ -68,7 +68,7 @@ pub struct PathStats {
     /// Times that other packets were recoloured for one.
     pub flips: u64,
     /// Packets without a path, because links have failed.
-    pub unplaced: u64,
+    pub without_path: u64,
 }
 
 /// Entries per timeslot in the edge table: one per endpoint and a cache line more. The rows of all
@@ -148,7 +148,7 @@ impl Paths {
     /// # Errors
     /// When the fabric is invalid.
     pub fn new(fabric: Fabric) -> Result<Self, FabricError> {
-        let check = |is_right, name, value| match is_right {
+        let check = |is_valid, name, value| match is_valid {
             true => Ok(()),
             false => Err(FabricError { name, value }),
         };
@@ -279,15 +279,15 @@ impl Paths {
                 self.assign_row(src, schedule.of(src as u32), schedule.busy(src as u32) & all);
             }
         }
-        let mut unplaced = 0;
+        let mut without_path = 0;
         for (slot, mask) in masks.into_iter().enumerate() {
             if self.uncoloured[slot] > 0 {
-                unplaced += self.assign_uncoloured(slot, mask);
+                without_path += self.assign_uncoloured(slot, mask);
             }
         }
-        self.stats.packets += self.counts.iter().sum::<usize>() as u64 - u64::from(unplaced);
-        self.stats.unplaced += u64::from(unplaced);
-        unplaced
+        self.stats.packets += self.counts.iter().sum::<usize>() as u64 - u64::from(without_path);
+        self.stats.without_path += u64::from(without_path);
+        without_path
     }
 
     fn nodes(&self, schedule: &Schedule) -> usize {
@@ -360,10 +360,10 @@ impl Paths {
             ([usable, leaving[rack][slot], entering[rack][slot]], begins[rack][slot] as u16)
         };
         colouring.begin(of, &edges[..first]);
-        let mut unplaced = 0;
+        let mut without_path = 0;
         for at in first..first + uncoloured {
             if !colouring.colour_edge(edges, at, &mut self.stats.flips) {
-                unplaced += 1;
+                without_path += 1;
                 continue;
             }
             for &at in colouring.changed().iter().chain([&(at as u16)]) {
@@ -372,7 +372,7 @@ impl Paths {
             }
         }
         self.counts[slot] += uncoloured;
-        unplaced
+        without_path
     }
 
     /// Returns the path of `src` in each timeslot of the last batch.

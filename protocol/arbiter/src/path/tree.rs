@@ -51,7 +51,7 @@ impl TreePaths {
     /// When the tree is invalid, or has more paths than fit eight bits.
     pub fn new(tree: Tree) -> Result<Self, FabricError> {
         let Tree { nodes, rack_nodes, pod_racks, rack_links, spines, spine_links } = tree;
-        let check = |is_right, name, value| match is_right {
+        let check = |is_valid, name, value| match is_valid {
             true => Ok(()),
             false => Err(FabricError { name, value }),
         };
@@ -104,11 +104,11 @@ impl TreePaths {
     /// `start`. Returns the number of packets without one, which must not be sent.
     pub fn assign(&mut self, schedule: &Schedule, start: Timeslot, slots: u32) -> u32 {
         let slots = slots.min(BATCH_SLOTS_MAX);
-        let unplaced = self.racks.assign(schedule, start, slots);
+        let without_path = self.racks.assign(schedule, start, slots);
         self.gather_pod_exits(schedule, slots);
-        let unplaced = unplaced + self.spines.assign(&self.above, start, slots);
+        let without_path = without_path + self.spines.assign(&self.above, start, slots);
         self.merge(schedule, slots);
-        unplaced
+        without_path
     }
 
     /// Returns the end of a spine that a packet passes through upper link `link` of `rack`.

@@ -36,7 +36,7 @@ impl AllocatedBatch {
             start: Timeslot(0),
             slots: 0,
             granted: 0,
-            unplaced: 0,
+            without_path: 0,
             wanted: 0,
             pairs: 0,
         };

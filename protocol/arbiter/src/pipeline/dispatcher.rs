@@ -70,10 +70,10 @@ impl Dispatcher {
     /// is allocated here.
     ///
     /// # Errors
-    /// When a setting is out of range, or `return_batches` is 0.
+    /// When a setting is out of range, or `renew_after_batches` is 0.
     pub fn new(config: &Config, workers: usize) -> Result<Self, ConfigError> {
-        if config.return_batches == 0 {
-            return Err(ConfigError { name: "return_batches of several cores", value: 0 });
+        if config.renew_after_batches == 0 {
+            return Err(ConfigError { name: "renew_after_batches of several cores", value: 0 });
         }
         Ok(Self { demand: DemandTable::new(config)?, workers: workers.max(1), next: 0 })
     }

@@ -184,7 +184,7 @@ impl Worker {
         }
         into.build_schedule();
         let (start, slots) = (into.summary.start, into.summary.slots);
-        into.summary.unplaced = self.paths.assign(&into.schedule, start, slots);
+        into.summary.without_path = self.paths.assign(&into.schedule, start, slots);
         for (src, routes) in into.routes.iter_mut().enumerate() {
             if into.schedule.busy(src as u32) != 0 {
                 *routes = *self.paths.of(src as u32);

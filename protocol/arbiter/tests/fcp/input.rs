@@ -3,7 +3,7 @@
 use onepipe_arbiter::{Arbiter, Client, ClientConfig, Comm, CommConfig, EnqueueError, Timeslot};
 use onepipe_base::{Incarnation, Machine, Port, ProcessId, Psn, Timestamp, Verdict};
 use onepipe_wire::{
-    Drops, FcpForm, FcpParams, FcpReset, FcpTotal, FcpWriter, Frame, HEADER_LEN, Header, Loss,
+    Drops, FcpEncoding, FcpParams, FcpReset, FcpTotal, FcpWriter, Frame, HEADER_LEN, Header, Loss,
     Opcode, Watchdog, seal,
 };
 
@@ -39,7 +39,7 @@ fn seed(time: Timestamp) -> u64 {
     bits ^ (bits >> 31)
 }
 
-fn terms(slot_ns: u64, nodes: u32) -> FcpParams {
+fn params(slot_ns: u64, nodes: u32) -> FcpParams {
     FcpParams { slot_ns: slot_ns as u32, nodes: nodes as u16 }
 }
 
@@ -48,11 +48,11 @@ fn request(net: &TestNet, src: u32, wants: &[(u16, u16)]) -> Vec<u8> {
     let time = net.at().sync;
     frame(Opcode::Fcp, src, net.nodes(), |buffer| {
         let mut writer = FcpWriter::new(buffer, (0, u64::MAX)).expect("a header fits");
-        let terms = terms(SLOT_NS, net.nodes());
-        assert!(writer.reset(FcpReset { time, epoch: 1, terms }));
+        let params = params(SLOT_NS, net.nodes());
+        assert!(writer.reset(FcpReset { time, epoch: 1, params }));
         for (dst, total) in wants {
             let total = FcpTotal { dst: *dst, total: *total };
-            assert_eq!(writer.totals(FcpForm::List, &[total]), 1);
+            assert_eq!(writer.totals(FcpEncoding::List, &[total]), 1);
         }
         writer.finish(seed(time))
     })
@@ -81,7 +81,7 @@ fn requests_for_unknown_endpoints_are_counted() {
         assert_eq!(
             frame.header.dst(),
             ProcessId(1),
-            "a sender that is no endpoint by its own terms is not answered"
+            "a sender that is no endpoint by its own parameters is not answered"
         );
     }
 }
@@ -96,25 +96,25 @@ fn reordered_short_total_is_ignored_and_unacked() {
     let (time, nodes) = (net.at().sync, net.nodes());
     let bytes = request(&net, 1, &[(3, 50)]);
     assert_eq!(put(&mut net, &bytes), Verdict::Consumed);
-    let total_packet = |number, form, total| {
+    let total_packet = |number, encoding, total| {
         sequenced_frame(number, Opcode::Fcp, (1, nodes), |buffer| {
             let mut writer = FcpWriter::new(buffer, (0, u64::MAX)).expect("a header fits");
-            assert_eq!(writer.totals(form, &[FcpTotal { dst: 3, total }]), 1);
+            assert_eq!(writer.totals(encoding, &[FcpTotal { dst: 3, total }]), 1);
             writer.finish(seed(time))
         })
     };
-    let short = total_packet(2, FcpForm::ShortMap, 60);
-    assert_eq!(put(&mut net, &total_packet(3, FcpForm::List, 300)), Verdict::Consumed);
+    let short = total_packet(2, FcpEncoding::ShortMap, 60);
+    assert_eq!(put(&mut net, &total_packet(3, FcpEncoding::List, 300)), Verdict::Consumed);
     assert_eq!(net.arbiters[0].comm().pending(1), 300);
     // 60 must not be taken for 316, however often it is repeated.
     for _ in 0..2 {
         assert_eq!(put(&mut net, &short), Verdict::Dropped);
         assert_eq!(net.arbiters[0].comm().pending(1), 300);
     }
-    assert_eq!(put(&mut net, &total_packet(4, FcpForm::ShortMap, 60)), Verdict::Consumed);
+    assert_eq!(put(&mut net, &total_packet(4, FcpEncoding::ShortMap, 60)), Verdict::Consumed);
     assert_eq!(net.arbiters[0].comm().pending(1), 316, "accepted in order");
     assert_eq!(
-        put(&mut net, &total_packet(2, FcpForm::List, 60)),
+        put(&mut net, &total_packet(2, FcpEncoding::List, 60)),
         Verdict::Consumed,
         "not received before"
     );
@@ -187,10 +187,10 @@ fn demands_beyond_the_queue_are_counted() {
     for src in 0..40 {
         let bytes = frame(Opcode::Fcp, src, nodes, |buffer| {
             let mut writer = FcpWriter::new(buffer, (0, u64::MAX)).expect("a header fits");
-            let terms = terms(1_250, nodes);
-            assert!(writer.reset(FcpReset { time: now.sync, epoch: 1, terms }));
+            let params = params(1_250, nodes);
+            assert!(writer.reset(FcpReset { time: now.sync, epoch: 1, params }));
             let totals: Vec<_> = wants(src).map(|dst| FcpTotal { dst, total: 1 }).collect();
-            assert_eq!(writer.totals(FcpForm::List, &totals), totals.len());
+            assert_eq!(writer.totals(FcpEncoding::List, &totals), totals.len());
             writer.finish(seed(now.sync))
         });
         assert!(comm.handle_frame(now, &Frame::parse(&bytes).expect("sealed")));
@@ -210,8 +210,8 @@ fn grant_before_timeslot_zero_is_rejected() {
     let bytes = frame(Opcode::Fcp, 4, 0, |buffer| {
         let mut writer = FcpWriter::new(buffer, (0, u64::MAX)).expect("a header fits");
         let time = now.sync.wrapping_add_ns(1);
-        let terms = terms(100_000, 4);
-        assert!(writer.reset(FcpReset { time, epoch: 1, terms }));
+        let params = params(100_000, 4);
+        assert!(writer.reset(FcpReset { time, epoch: 1, params }));
         assert!(writer.grants((1 << 48) - 40, u64::MAX, |_| (1, 255)));
         writer.finish(seed(time))
     });

@@ -1,6 +1,6 @@
 //! Endpoints and arbiters with different settings: both report it, and others are served.
 
-use onepipe_arbiter::{ArbiterConfig, ClientConfig, FcpParams, TermsMismatch};
+use onepipe_arbiter::{ArbiterConfig, ClientConfig, FcpParams, ParamsMismatch};
 use onepipe_base::ProcessId;
 
 use crate::net::{SLOT_NS, TestNet, arbiter_config, client_config};
@@ -18,16 +18,16 @@ fn mismatched_timeslot_length_is_reported() {
     let mut net = TestNet::of(clients, vec![arbiter_config(0, 4, 1)], 1);
     (0..20).for_each(|_| assert!(net.enqueue(3, 0, 200) && net.enqueue(2, 0, 200)));
     net.run_for(1_000 * MS);
-    let terms = |slot_ns| FcpParams { slot_ns, nodes: 4 };
-    let terms_mismatch =
-        TermsMismatch { arbiter: ProcessId(4), theirs: terms(1_250), own: terms(2_500) };
-    assert_eq!(net.clients[3].terms_mismatch(), Some(terms_mismatch));
+    let params = |slot_ns| FcpParams { slot_ns, nodes: 4 };
+    let params_mismatch =
+        ParamsMismatch { arbiter: ProcessId(4), theirs: params(1_250), own: params(2_500) };
+    assert_eq!(net.clients[3].params_mismatch(), Some(params_mismatch));
     let said = "arbiter 4 has timeslots of 1250 ns and 4 endpoints, and this endpoint was set up \
                 for 2500 ns and 4";
-    assert_eq!(terms_mismatch.to_string(), said);
-    assert_eq!((net.clients[2].terms_mismatch(), net.clients[2].backlog()), (None, 0));
+    assert_eq!(params_mismatch.to_string(), said);
+    assert_eq!((net.clients[2].params_mismatch(), net.clients[2].backlog()), (None, 0));
     let (stats, own) = (*net.arbiters[0].comm_stats(), *net.clients[3].stats());
-    assert!(stats.terms_mismatch > 10 && own.terms_mismatch > 10, "{stats:?} {own:?}");
+    assert!(stats.params_mismatch > 10 && own.params_mismatch > 10, "{stats:?} {own:?}");
     assert_eq!((stats.bad, stats.unknown_sources, own.control_bad, own.granted), (0, 0, 0, 0));
     assert!(stats.sent < 1_000, "{stats:?}");
     // The settings are corrected.
@@ -36,7 +36,7 @@ fn mismatched_timeslot_length_is_reported() {
     net.run_for(10 * MS);
     assert!(net.enqueue(3, 1, 200));
     net.run_for(10 * MS);
-    assert_eq!((net.clients[3].terms_mismatch(), net.clients[3].backlog()), (None, 0));
+    assert_eq!((net.clients[3].params_mismatch(), net.clients[3].backlog()), (None, 0));
 }
 
 //= spec/arbiter.md#R22
@@ -48,9 +48,10 @@ fn endpoint_beyond_nodes_is_rejected() {
     net.drop_filter = Box::new(|_, from, to, _| from.0.min(to.0) < 5);
     assert!(net.enqueue(5, 1, 200));
     net.run_for(100 * MS);
-    let terms = |nodes| FcpParams { slot_ns: 1_250, nodes };
-    let terms_mismatch = TermsMismatch { arbiter: ProcessId(6), theirs: terms(4), own: terms(6) };
-    assert_eq!(net.clients[5].terms_mismatch(), Some(terms_mismatch));
+    let params = |nodes| FcpParams { slot_ns: 1_250, nodes };
+    let params_mismatch =
+        ParamsMismatch { arbiter: ProcessId(6), theirs: params(4), own: params(6) };
+    assert_eq!(net.clients[5].params_mismatch(), Some(params_mismatch));
     let stats = *net.arbiters[0].comm_stats();
     assert!(stats.unknown_sources > 5 && stats.unknown_destinations == 0, "{stats:?}");
 }

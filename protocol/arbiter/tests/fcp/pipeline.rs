@@ -58,7 +58,7 @@ struct Pipeline {
 impl Pipeline {
     fn new(workers: usize) -> Self {
         let mut config = arbiter_config(0, 4, 1);
-        config.allocator.return_batches = 1;
+        config.allocator.renew_after_batches = 1;
         // Half of the lead has four batches.
         config.lead_ns = 8 * u64::from(config.allocator.batch_slots) * SLOT_NS;
         let worker = |at| Worker::new(&config, at, workers).expect("right");

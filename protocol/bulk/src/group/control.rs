@@ -113,7 +113,7 @@ impl<M: Memory> Group<M> {
             block: 0,
             offset: 0,
             ordinal: BulkPieceHeader::REQUESTED,
-            offers: true,
+            is_offer: true,
         };
         let item = Item::Offer { object };
         self.write(now, rank, Opcode::BulkPiece, Some(item), slot, |_, buffer| {
@@ -249,8 +249,8 @@ impl<M: Memory> Group<M> {
         slot: &mut [u8],
         body: impl FnOnce(&Self, &mut [u8]) -> Option<usize>,
     ) -> Option<Transmit> {
-        let front = self.front();
-        let buffer = front.write(slot.get_mut(HEADER_LEN..)?)?;
+        let bulk_header = self.bulk_header();
+        let buffer = bulk_header.write(slot.get_mut(HEADER_LEN..)?)?;
         let bytes = BULK_HEADER_LEN + body(self, buffer)?;
         let member = self.config.members[rank as usize];
         let header = self.header(opcode, member.process);
@@ -275,7 +275,7 @@ impl<M: Memory> Group<M> {
     /// Writes the next refusal of a process that is not a member.
     pub(super) fn write_refusal(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
         let (port, process, reason) = self.refusals.pop_front()?;
-        let buffer = self.front().write(slot.get_mut(HEADER_LEN..)?)?;
+        let buffer = self.bulk_header().write(slot.get_mut(HEADER_LEN..)?)?;
         let bytes = BULK_HEADER_LEN + reason.write(buffer)?;
         let header = self.header(Opcode::BulkRefused, process);
         let header = header.stamped(now.sync, Promises::both(now.sync), Psn::FIRST);
@@ -288,10 +288,10 @@ impl<M: Memory> Group<M> {
         Header::new(opcode, own, to, self.config.incarnation)
     }
 
-    fn front(&self) -> BulkHeader {
+    fn bulk_header(&self) -> BulkHeader {
         BulkHeader {
             group: self.config.group.0,
-            plan: self.plan,
+            config_digest: self.config_digest,
             from: self.config.own as u16,
             failed: self.failures.len() as u16,
             stable: self.stable,

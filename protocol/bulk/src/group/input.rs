@@ -46,23 +46,23 @@ impl<M: Memory> Group<M> {
         if frame.opcode as u8 & 0xf0 != Opcode::BulkPiece as u8 {
             return Err(DecodeError::Opcode(frame.opcode as u8));
         }
-        let (front, rest) = BulkHeader::parse(frame.payload)?;
-        if front.group != self.config.group.0 {
-            return Err(DecodeError::Field { field: "group", value: front.group });
+        let (header, rest) = BulkHeader::parse(frame.payload)?;
+        if header.group != self.config.group.0 {
+            return Err(DecodeError::Field { field: "group", value: header.group });
         }
         if frame.opcode == Opcode::BulkRefused {
             let refused = BulkRefused::parse(rest)?;
             self.on_refused(frame, refused);
             return Ok(());
         }
-        let from = u32::from(front.from);
+        let from = u32::from(header.from);
         let is_member =
             self.config.members.get(from as usize).is_some_and(|member| {
                 member.process == frame.header.src() && from != self.config.own
             });
         //= spec/bulk.md#R8
-        if !is_member || front.plan != self.plan {
-            return self.refuse(port, frame, BulkRefused::OtherPlan);
+        if !is_member || header.config_digest != self.config_digest {
+            return self.refuse(port, frame, BulkRefused::OtherConfig);
         }
         let incarnation = frame.header.incarnation();
         match self.peers[from as usize].incarnation {
@@ -91,8 +91,9 @@ impl<M: Memory> Group<M> {
             self.ready.set(from);
             self.update_deadline(from);
         }
-        (self.peer(from).front_stable, self.peer(from).front_failed) = (front.stable, front.failed);
-        self.on_stable(front.stable);
+        (self.peer(from).advertised_stable, self.peer(from).advertised_failed) =
+            (header.stable, header.failed);
+        self.on_stable(header.stable);
         self.process_body(now, from, frame.opcode, (rest, placed))
     }
 
@@ -174,7 +175,7 @@ impl<M: Memory> Group<M> {
 
     //= spec/bulk.md#R21
     fn on_state(&mut self, from: u32, view: &BulkStateView<'_>) {
-        let (state, stable) = (view.state, self.peer(from).front_stable);
+        let (state, stable) = (view.state, self.peer(from).advertised_stable);
         for (ahead, count) in (0..).zip(view.tokens()) {
             let object = stable.wrapping_add(ahead);
             if object.wrapping_sub(self.stable) < self.config.objects_max {
@@ -182,7 +183,7 @@ impl<M: Memory> Group<M> {
                 flow.granted = flow.granted.max(count);
             }
         }
-        let failed = self.peer(from).front_failed;
+        let failed = self.peer(from).advertised_failed;
         let peer = self.peer(from);
         peer.complete = peer.complete.max(state.complete);
         peer.known = peer.known.max(state.known);

@@ -8,6 +8,7 @@ mod progress;
 mod queue;
 mod receive;
 mod repair;
+mod send;
 mod transmit;
 
 use alloc::collections::VecDeque;
@@ -15,7 +16,7 @@ use alloc::vec::Vec;
 use core::ops::Range;
 
 use onepipe_base::{Machine, Mono, Now, Port, ProcessId, Transmit, Verdict};
-use onepipe_wire::{BulkPieceHeader, BulkRefused, Extent};
+use onepipe_wire::{BulkPieceHeader, BulkRefused};
 
 use crate::bitset::BitSet;
 use crate::event::{Event, Failure, Outcome, Reason, SendError, Unsent};
@@ -74,7 +75,7 @@ struct Staged {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Group<M = Vec<u8>> {
     config: Config,
-    plan: u32,
+    config_digest: u32,
     schedule: Schedule,
     /// Peers by rank; the own entry is unused.
     peers: Vec<Peer>,
@@ -139,7 +140,7 @@ impl<M: Memory> Group<M> {
         let schedule = Schedule::new(&config.algorithm, members)?;
         let sessions = config.members.iter().map(|member| LinkSession::new(member.link, &config));
         let mut group = Self {
-            plan: config.plan(),
+            config_digest: config.config_digest(),
             peers: sessions.map(Peer::new).collect(),
             lost: Vec::new(),
             first_senders: Vec::new(),
@@ -160,7 +161,7 @@ impl<M: Memory> Group<M> {
             is_closed: false,
             is_clean: false,
             staged: None,
-            staged_bytes: Vec::with_capacity(config.staged_bytes()),
+            staged_bytes: Vec::with_capacity(config.frame_data_max()),
             spare: VecDeque::new(),
             refusals: VecDeque::new(),
             events: VecDeque::new(),
@@ -174,36 +175,6 @@ impl<M: Memory> Group<M> {
         };
         group.find_sources();
         Ok(group)
-    }
-
-    //= spec/bulk.md#R12
-    /// Sends an object to all other members. Returns its number.
-    ///
-    /// # Errors
-    /// [`Unsent`] with the memory if this member is not the root or cannot send now.
-    pub fn send(&mut self, memory: M) -> Result<u32, Unsent<M>> {
-        let object = self.known;
-        let bytes = memory.bytes().len() as u64;
-        let extent = Extent {
-            bytes,
-            block_len: self.config.block_len_of(bytes),
-            has_digests: self.config.has_digests,
-        };
-        let shape = Shape::new(extent, self.config.piece_len());
-        let error = match shape {
-            _ if self.config.own != 0 => SendError::NotRoot,
-            _ if self.outcome.is_some() || self.total.is_some() => SendError::Closed,
-            _ if !self.failures.is_empty() => SendError::Failed,
-            _ if object - self.stable >= self.config.objects_max => SendError::Full,
-            None => SendError::TooLarge,
-            Some(shape) => {
-                self.add_object(object, shape);
-                self.active_mut(object).object = Some(Object::complete(shape, memory));
-                self.advance();
-                return Ok(object);
-            }
-        };
-        Err(Unsent { error, memory })
     }
 
     /// Provides memory for an object that was [`Event::Announced`].

@@ -107,14 +107,15 @@ impl<M: Memory> Group<M> {
     pub fn begin_placement(&mut self, front: &[u8]) -> Option<Placement> {
         let front: [u8; DETACHED_FRONT_LEN] = front.get(..DETACHED_FRONT_LEN)?.try_into().ok()?;
         let (header, payload, bytes) = open_detached(&front).ok()?;
-        let (from, rest) = BulkHeader::parse(payload).ok()?;
-        let rank = usize::from(from.from);
+        let (bulk_header, rest) = BulkHeader::parse(payload).ok()?;
+        let rank = usize::from(bulk_header.from);
         let member = self.config.members.get(rank).map(|member| member.process);
-        let is_ours = from.group == self.config.group.0 && from.plan == self.plan;
-        let is_theirs = member == Some(header.src()) && from.from != self.config.own as u16;
+        let is_ours = bulk_header.group == self.config.group.0
+            && bulk_header.config_digest == self.config_digest;
+        let is_theirs = member == Some(header.src()) && bulk_header.from != self.config.own as u16;
         // In shared memory no data follows; its length is that of the piece.
-        let may_be = self.config.is_shared == (bytes == 0);
-        if !is_ours || !is_theirs || self.outcome.is_some() || !may_be {
+        let has_expected_data = self.config.is_shared == (bytes == 0);
+        if !is_ours || !is_theirs || self.outcome.is_some() || !has_expected_data {
             return None;
         }
         let peer = &self.peers[rank];
@@ -122,7 +123,7 @@ impl<M: Memory> Group<M> {
             return None;
         }
         let piece = BulkPiece::parse(rest).ok()?.header;
-        if piece.offers {
+        if piece.is_offer {
             return None;
         }
         if self.config.is_shared {

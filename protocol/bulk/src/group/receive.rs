@@ -110,7 +110,7 @@ impl<M: Memory> Group<M> {
     pub(super) fn on_piece(&mut self, from: u32, header: &BulkPieceHeader, bytes: Payload<'_>) {
         let Some(shape) = self.on_extent(header.object, header.extent) else { return };
         self.sources.set(from);
-        if header.offers {
+        if header.is_offer {
             return self.queue_state(from);
         }
         let at = shape.piece_at(header.block, header.offset, bytes.len());

@@ -29,7 +29,7 @@ impl<M: Memory> Group<M> {
             return;
         }
         let (failed, blocks) =
-            (self.peer(from).front_failed, shape.map_or(0, |shape| shape.blocks));
+            (self.peer(from).advertised_failed, shape.map_or(0, |shape| shape.blocks));
         let flow = self.peer(from).flow(have.object);
         if flow.words_view.is_none_or(|(count, known)| failed >= count && known != have.view) {
             // The previous report may predate the shape. Blocks held then are still held.

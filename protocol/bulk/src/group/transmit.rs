@@ -58,7 +58,7 @@ impl<M: Memory> Group<M> {
     //= spec/bulk.md#R19
     /// Returns the step of the next piece for a member, if one may be sent.
     fn next_step(&mut self, rank: u32) -> Option<(u32, u64)> {
-        let bytes = PIECE_FRONT_LEN + self.config.staged_bytes();
+        let bytes = PIECE_FRONT_LEN + self.config.frame_data_max();
         if !self.peer(rank).session.can_send(bytes) {
             return None;
         }
@@ -155,7 +155,7 @@ impl<M: Memory> Group<M> {
             block,
             offset: (range.start - shape.range(block).start) as u32,
             ordinal,
-            offers: false,
+            is_offer: false,
         };
         self.stats.pieces_sent += 1;
         //= spec/bulk.md#R15

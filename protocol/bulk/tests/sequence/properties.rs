@@ -127,13 +127,13 @@ fn group<M: Harness>(own: u32, link: Link) -> Group<M> {
 }
 
 /// Returns the plan in the frames of this group, from a frame of another member.
-fn plan<M: Harness>() -> u32 {
+fn config_digest<M: Harness>() -> u32 {
     let now = Now { mono: Mono::from_ns(1), sync: Timestamp::from_ns(1 << 50) };
     let mut slot = [0; FRAME_LEN];
     let mut other = group::<M>(1, Link::Lossy);
     let sent = other.poll_transmit(now, &mut slot).expect("a member sends its state to the root");
     let frame = Frame::parse(&slot[..sent.bytes]).expect("valid output");
-    BulkHeader::parse(frame.payload).expect("a frame of a group").0.plan
+    BulkHeader::parse(frame.payload).expect("a frame of a group").0.config_digest
 }
 
 /// Runs `bytes` as a script, against a member with links of any kind.
@@ -155,13 +155,13 @@ pub fn detached(bytes: &[u8]) {
 }
 
 fn play<M: Harness>(mut script: Script<'_>, (own, link): (u32, Link), is_detached: bool) {
-    let (mut group, plan, mut ns) = (group::<M>(own, link), plan::<M>(), 1_000);
+    let (mut group, config_digest, mut ns) = (group::<M>(own, link), config_digest::<M>(), 1_000);
     let (mut over, mut placements) = (None, Vec::new());
     while !script.rest.is_empty() {
         let now = Now { mono: Mono::from_ns(ns), sync: Timestamp::from_ns((1 << 50) + ns) };
         match script.byte() {
             0..=199 => {
-                let (from, mut bytes) = frame(&mut script, now, (own, plan), is_detached);
+                let (from, mut bytes) = frame(&mut script, now, (own, config_digest), is_detached);
                 match is_detached {
                     true => receive(&mut script, &mut group, (now, from), bytes, &mut placements),
                     false => {
@@ -297,13 +297,13 @@ fn drain<M: Harness>(script: &mut Script<'_>, group: &mut Group<M>, now: Now, is
 fn frame(
     script: &mut Script<'_>,
     now: Now,
-    (own, plan): (u32, u32),
+    (own, config_digest): (u32, u32),
     is_detached: bool,
 ) -> (u32, Vec<u8>) {
     let from = script.below(u64::from(MEMBERS) + 1) as u32;
-    let plan = if script.byte() == 255 { !plan } else { plan };
+    let config_digest = if script.byte() == 255 { !config_digest } else { config_digest };
     let (failed, stable) = (script.number() as u16, script.number());
-    let front = BulkHeader { group: 9, plan, from: from as u16, failed, stable };
+    let front = BulkHeader { group: 9, config_digest, from: from as u16, failed, stable };
     let mut bytes = [SHARED[0]; FRAME_LEN];
     let space = front.write(&mut bytes[HEADER_LEN..]).expect("the buffer fits the frame");
     let (opcode, written) = body(script, space);
@@ -340,7 +340,7 @@ fn body(script: &mut Script<'_>, space: &mut [u8]) -> (Opcode, usize) {
                 block: script.number(),
                 offset: script.below(3) as u32 * 100,
                 ordinal: script.number(),
-                offers: script.byte() > 240,
+                is_offer: script.byte() > 240,
             };
             header.write(space).expect(fits);
             let bytes = [100, 50, 0, script.below(120) as usize][script.below(4) as usize];

@@ -260,7 +260,7 @@ fn other_plan_or_incarnation_is_refused() {
     harness.groups[3] = Some(other(3, &|config| config.piece_len = 299));
     harness.act(3, |_| ());
     harness.run_until(SECOND, |harness| harness.apps[3].closed.is_some());
-    assert_eq!(harness.apps[3].closed, Some(Outcome::Refused(BulkRefused::OtherPlan)));
+    assert_eq!(harness.apps[3].closed, Some(Outcome::Refused(BulkRefused::OtherConfig)));
 
     let mut harness = Harness::new(4, Link::Lossy, 1, |_| {});
     send_all(&mut harness, &[50_000]);

@@ -125,7 +125,7 @@ impl Receiver {
             marked: sender.marked,
             window_bytes: sender.window_bytes(window) as u32,
             consumed_bytes: sender.consumed,
-            connection: sender.incarnation.0,
+            acked_incarnation: sender.incarnation.0,
             reservation_id: sender.reservation_id(),
             reservation: match sender.reservation() {
                 Reservation::None | Reservation::Waiting(_) => Ack::RESERVATION_PENDING,

@@ -24,7 +24,7 @@ impl Sender {
     ) -> bool {
         let Some(at) = self.peers.index_of(from.0) else { return false };
         let connection = self.peers.get_mut(at);
-        if view.ack.connection != config.incarnation.0 {
+        if view.ack.acked_incarnation != config.incarnation.0 {
             return false;
         }
         let (failures, to) = (&mut self.failures, connection.to);

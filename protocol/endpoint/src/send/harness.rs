@@ -125,7 +125,7 @@ impl SenderHarness {
             marked: 0,
             window_bytes: 0,
             consumed_bytes: 0,
-            connection: self.config.incarnation.0,
+            acked_incarnation: self.config.incarnation.0,
             reservation_id: 0,
             reservation: Ack::RESERVATION_PENDING,
         };

@@ -209,7 +209,7 @@ pub fn ack(
         marked: 0,
         window_bytes: 64 << 10,
         consumed_bytes: 0,
-        connection: 1,
+        acked_incarnation: 1,
         reservation_id: 0,
         reservation: 0,
     };

@@ -287,7 +287,7 @@ impl Run<'_> {
                     marked: script.number(0) as u32,
                     window_bytes: script.number(8_192) as u32,
                     consumed_bytes: script.number(500),
-                    connection: 1 + script.below(8) as u32 / 7,
+                    acked_incarnation: 1 + script.below(8) as u32 / 7,
                     reservation_id: script.number(4) as u32,
                     reservation: script.below(3) as u8,
                 };

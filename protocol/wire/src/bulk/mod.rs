@@ -36,7 +36,7 @@ pub const BULK_HEADER_LEN: usize = 24;
 
 layout!(Layout, 24 {
     group: U64,
-    plan: U32,
+    config_digest: U32,
     from: U16,
     failed: U16,
     stable: U32,
@@ -49,7 +49,7 @@ pub struct BulkHeader {
     /// The group.
     pub group: u64,
     /// Digest of the configuration that all members must share: members, schedule, piece size.
-    pub plan: u32,
+    pub config_digest: u32,
     /// The sender's rank.
     pub from: u16,
     /// Number of members that the sender knows to have failed.
@@ -63,7 +63,7 @@ impl BulkHeader {
     pub fn write<'a>(&self, buf: &'a mut [u8]) -> Option<&'a mut [u8]> {
         let layout = Layout {
             group: U64::new(self.group),
-            plan: U32::new(self.plan),
+            config_digest: U32::new(self.config_digest),
             from: U16::new(self.from),
             failed: U16::new(self.failed),
             stable: U32::new(self.stable),
@@ -82,7 +82,7 @@ impl BulkHeader {
         let (layout, rest) = read::<Layout>(payload, "bulk header")?;
         let front = Self {
             group: layout.group.get(),
-            plan: layout.plan.get(),
+            config_digest: layout.config_digest.get(),
             from: layout.from.get(),
             failed: layout.failed.get(),
             stable: layout.stable.get(),
@@ -115,9 +115,9 @@ fn read_words<'a, T: FromBytes + Immutable + Unaligned>(
     })
 }
 
-/// Refuses `value` of `field` unless `is_right`.
-fn check(is_right: bool, field: &'static str, value: u64) -> Result<(), DecodeError> {
-    if is_right { Ok(()) } else { Err(DecodeError::Field { field, value }) }
+/// Refuses `value` of `field` unless `is_valid`.
+fn check(is_valid: bool, field: &'static str, value: u64) -> Result<(), DecodeError> {
+    if is_valid { Ok(()) } else { Err(DecodeError::Field { field, value }) }
 }
 
 /// Writes a fixed part and the words that follow it; `None` if `buf` is too small.

@@ -29,7 +29,7 @@ impl Extent {
     }
 
     pub(super) fn read(bytes: U64, block_len: U32, kind: u8) -> Result<Self, DecodeError> {
-        check(kind <= Self::DIGESTS, "digest plan", kind.into())?;
+        check(kind <= Self::DIGESTS, "digest mode", kind.into())?;
         check(block_len.get() > 0, "block length", 0)?;
         let has_digests = kind == Self::DIGESTS;
         Ok(Self { bytes: bytes.get(), block_len: block_len.get(), has_digests })
@@ -45,7 +45,7 @@ layout!(Layout, 40 {
     offset: U32,
     ordinal: U32,
     kind: u8,
-    offers: u8,
+    is_offer: u8,
     reserved: [u8; 2],
 });
 
@@ -66,7 +66,7 @@ pub struct BulkPieceHeader {
     /// [`BulkPieceHeader::REQUESTED`] if the receiver has requested it.
     pub ordinal: u32,
     /// Whether this is an offer without bytes: the sender has the block, but no token to send it.
-    pub offers: bool,
+    pub is_offer: bool,
 }
 
 impl BulkPieceHeader {
@@ -84,7 +84,7 @@ impl BulkPieceHeader {
             offset: U32::new(self.offset),
             ordinal: U32::new(self.ordinal),
             kind: self.extent.kind(),
-            offers: self.offers.into(),
+            is_offer: self.is_offer.into(),
             reserved: [0; 2],
         };
         let (front, rest) = buf.split_at_mut_checked(BULK_PIECE_HEADER_LEN)?;
@@ -110,7 +110,7 @@ impl<'a> BulkPiece<'a> {
     pub fn parse(rest: &'a [u8]) -> Result<Self, DecodeError> {
         let (layout, bytes) = read::<Layout>(rest, "piece of a block")?;
         let extent = Extent::read(layout.bytes, layout.block_len, layout.kind)?;
-        check(layout.offers <= 1, "offer", layout.offers.into())?;
+        check(layout.is_offer <= 1, "offer", layout.is_offer.into())?;
         let header = BulkPieceHeader {
             object: layout.object.get(),
             extent,
@@ -118,7 +118,7 @@ impl<'a> BulkPiece<'a> {
             block: layout.block.get(),
             offset: layout.offset.get(),
             ordinal: layout.ordinal.get(),
-            offers: layout.offers == 1,
+            is_offer: layout.is_offer == 1,
         };
         let in_block = u64::from(header.offset) + bytes.len() as u64;
         check(in_block <= extent.block_len.into(), "end of a piece", in_block)?;

@@ -190,7 +190,7 @@ impl BulkWant {
 #[repr(u8)]
 pub enum BulkRefused {
     /// The group has other members, another schedule or another piece size.
-    OtherPlan = 1,
+    OtherConfig = 1,
     /// The group continues without this member: it was considered failed, or joins too late.
     Excluded = 2,
     /// The member has restarted; the group knows its previous incarnation.
@@ -209,7 +209,7 @@ impl BulkRefused {
     /// If it is too short, or the reason is unknown.
     pub fn parse(rest: &[u8]) -> Result<Self, DecodeError> {
         match read::<[u8; 4]>(rest, "bulk refusal")?.0[0] {
-            1 => Ok(Self::OtherPlan),
+            1 => Ok(Self::OtherConfig),
             2 => Ok(Self::Excluded),
             3 => Ok(Self::OtherIncarnation),
             other => {

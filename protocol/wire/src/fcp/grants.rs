@@ -52,9 +52,10 @@ impl<'a> FcpGrants<'a> {
         let bits = slots.count_ones() as usize * layout.width() as usize;
         let (codes, rest) = rest.split_at_checked(bits.div_ceil(8))?;
         let unused = codes.len() * 8 - bits;
-        let is_padded = codes.last().is_none_or(|last| last.trailing_zeros() as usize >= unused);
+        let has_zero_padding =
+            codes.last().is_none_or(|last| last.trailing_zeros() as usize >= unused);
         let all = Self { layout, codes };
-        (is_padded && all.is_minimal()).then_some((all, rest))
+        (has_zero_padding && all.is_minimal()).then_some((all, rest))
     }
 
     /// Returns whether the encoding is minimal, so that each set of grants has exactly one valid
@@ -65,8 +66,8 @@ impl<'a> FcpGrants<'a> {
             dsts.add(dst);
             paths.add(path);
         }
-        let is_minimal = |range: Range, bits: u8, least: u16, most: u16| {
-            range.least == 0 && range.bits() == bits && range.most <= most - least
+        let is_minimal = |range: Range, bits: u8, min: u16, max: u16| {
+            range.min == 0 && range.bits() == bits && range.max <= max - min
         };
         is_minimal(dsts, self.layout.dst_bits, self.layout.dst.get(), u16::MAX)
             && is_minimal(paths, self.layout.path_bits, self.layout.path.into(), u8::MAX.into())
@@ -84,11 +85,11 @@ impl<'a> FcpGrants<'a> {
 
     /// Returns the grants in ascending order of timeslots.
     pub fn grants(self) -> impl Iterator<Item = FcpGrant> + 'a {
-        let (dst_least, path_least) = (self.layout.dst.get(), self.layout.path);
+        let (dst_min, path_min) = (self.layout.dst.get(), self.layout.path);
         self.codes().map(move |(slot, dst, path)| FcpGrant {
             slot,
-            dst: dst_least.wrapping_add(dst),
-            path: path_least.wrapping_add(path as u8),
+            dst: dst_min.wrapping_add(dst),
+            path: path_min.wrapping_add(path as u8),
         })
     }
 
@@ -120,21 +121,21 @@ impl GrantLayout {
 /// Range of the values of a field.
 #[derive(Clone, Copy)]
 struct Range {
-    least: u16,
-    most: u16,
+    min: u16,
+    max: u16,
 }
 
 impl Range {
-    const NONE: Self = Self { least: u16::MAX, most: 0 };
+    const NONE: Self = Self { min: u16::MAX, max: 0 };
 
     const fn add(&mut self, value: u16) {
-        self.least = if value < self.least { value } else { self.least };
-        self.most = if value > self.most { value } else { self.most };
+        self.min = if value < self.min { value } else { self.min };
+        self.max = if value > self.max { value } else { self.max };
     }
 
     /// Returns the number of bits that distinguish the values.
     const fn bits(self) -> u8 {
-        (u16::BITS - (self.most - self.least).leading_zeros()) as u8
+        (u16::BITS - (self.max - self.min).leading_zeros()) as u8
     }
 }
 
@@ -142,9 +143,9 @@ impl Range {
 pub(super) fn write(
     buf: &mut [u8],
     (base, slots): (u64, u64),
-    of: impl Fn(usize) -> (u16, u8),
+    grant_at: impl Fn(usize) -> (u16, u8),
 ) -> Option<usize> {
-    let each = || {
+    let set_slots = || {
         let mut rest = slots;
         core::iter::from_fn(move || {
             let slot = rest.trailing_zeros() as usize;
@@ -153,19 +154,19 @@ pub(super) fn write(
         })
     };
     let (mut dsts, mut paths) = (Range::NONE, Range::NONE);
-    for (dst, path) in each().map(&of) {
+    for (dst, path) in set_slots().map(&grant_at) {
         dsts.add(dst);
         paths.add(path.into());
     }
-    let mut front = [0; 6];
-    front.copy_from_slice(&base.to_be_bytes()[2..]);
+    let mut base_bytes = [0; 6];
+    base_bytes.copy_from_slice(&base.to_be_bytes()[2..]);
     let layout = GrantLayout {
         kind: GRANT,
         dst_bits: dsts.bits(),
         path_bits: paths.bits(),
-        path: paths.least as u8,
-        dst: U16::new(dsts.least),
-        base: front,
+        path: paths.min as u8,
+        dst: U16::new(dsts.min),
+        base: base_bytes,
         slots: U64::new(slots),
     };
     let width = layout.width();
@@ -174,9 +175,9 @@ pub(super) fn write(
     front.copy_from_slice(layout.as_bytes());
     let (mut bit_buffer, mut bits) = (0u64, 0);
     let mut codes = codes.iter_mut();
-    for (dst, path) in each().map(&of) {
-        let code = u64::from(dst - dsts.least) << layout.path_bits
-            | u64::from(u16::from(path) - paths.least);
+    for (dst, path) in set_slots().map(&grant_at) {
+        let code =
+            u64::from(dst - dsts.min) << layout.path_bits | u64::from(u16::from(path) - paths.min);
         (bit_buffer, bits) = (bit_buffer << width | code, bits + width);
         while bits >= 8 {
             bits -= 8;
@@ -199,15 +200,15 @@ mod tests {
 
     #[test]
     fn grants_use_minimal_bits() {
-        let written = |slots: u64, of: fn(usize) -> (u16, u8)| {
+        let written = |slots: u64, grant_at: fn(usize) -> (u16, u8)| {
             let mut buf = [0xff; 200];
-            let bytes = write(&mut buf, (7, slots), of).expect("it fits");
+            let bytes = write(&mut buf, (7, slots), grant_at).expect("it fits");
             let (read, rest) = FcpGrants::split(&buf[..bytes]).expect("just written");
             assert_eq!((read.base(), read.slots(), rest.len()), (7, slots, 0));
             let grants: Vec<FcpGrant> = read.grants().collect();
             assert_eq!(grants.len(), slots.count_ones() as usize);
             for FcpGrant { slot, dst, path } in grants {
-                assert!(slots >> slot & 1 == 1 && (dst, path) == of(slot.into()));
+                assert!(slots >> slot & 1 == 1 && (dst, path) == grant_at(slot.into()));
             }
             bytes - size_of::<GrantLayout>()
         };

@@ -17,7 +17,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use crate::DecodeError;
 
 pub use grants::{FcpGrant, FcpGrants};
-pub use totals::{FcpForm, FcpTotal, FcpTotals};
+pub use totals::{FcpEncoding, FcpTotal, FcpTotals};
 pub use writer::FcpWriter;
 
 /// Length of the header of a control packet.
@@ -31,9 +31,9 @@ const GRANT: u8 = 3;
 const MAP: u8 = 4;
 const SHORT_MAP: u8 = 5;
 const HOLES: u8 = 6;
-const EARLY: u8 = 7;
-/// Unit of [`FcpEarly::ns`] on the wire, in ns.
-const EARLY_NS: u64 = 64;
+const ARRIVAL: u8 = 7;
+/// Unit of [`FcpArrival::early_ns`] on the wire, in ns.
+const ARRIVAL_UNIT_NS: u64 = 64;
 /// Length of the last part, which lists missing packets.
 const HOLES_LEN: usize = 9;
 
@@ -57,7 +57,7 @@ struct ResetLayout {
 
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
-struct EarlyLayout {
+struct ArrivalLayout {
     kind: u8,
     batch_slots: u8,
     early: U16,
@@ -82,16 +82,16 @@ pub struct FcpReset {
     /// The epoch of the arbiter: see [`crate::Watchdog`]; from an endpoint, the highest epoch that
     /// it knows.
     pub epoch: u32,
-    /// The parameters that the sender uses.
-    pub terms: FcpParams,
+    /// The parameters of the sender.
+    pub params: FcpParams,
 }
 
-/// How long before the end of an allocation batch the endpoint's last packet arrived. Its requests
-/// are considered in that batch at the earliest.
+/// Arrival of the endpoint's last packet, relative to the end of the batch whose allocation could
+/// consider its requests first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct FcpEarly {
-    /// The time in ns; sent in multiples of 64, up to 4 ms.
-    pub ns: u64,
+pub struct FcpArrival {
+    /// Time from the arrival to the end of that batch, in ns; sent in multiples of 64, up to 4 ms.
+    pub early_ns: u64,
     /// Interval of batches, in timeslots.
     pub batch_slots: u8,
 }
@@ -105,8 +105,8 @@ pub enum FcpPart<'a> {
     Totals(FcpTotals<'a>),
     /// Granted timeslots.
     Grants(FcpGrants<'a>),
-    /// Arrival time of the packet with the highest acknowledged number.
-    Early(FcpEarly),
+    /// Arrival of the packet with the highest acknowledged number.
+    Arrival(FcpArrival),
 }
 
 /// A control packet, borrowed from its bytes. Its parts are well formed; use [`Fcp::is_in_step`] to
@@ -167,7 +167,7 @@ impl<'a> Fcp<'a> {
     /// Returns whether the packet is relative to the receiver's state: it has totals modulo 2^8. A
     /// receiver that has processed a later packet must not use it.
     pub fn is_relative(&self) -> bool {
-        let is_short = |totals: &FcpTotals<'_>| totals.form() == FcpForm::ShortMap;
+        let is_short = |totals: &FcpTotals<'_>| totals.encoding() == FcpEncoding::ShortMap;
         self.parts().any(|part| matches!(part, FcpPart::Totals(totals) if is_short(&totals)))
     }
 
@@ -201,16 +201,18 @@ fn split_part(bytes: &[u8]) -> Option<(FcpPart<'_>, &[u8])> {
         RESET => {
             let (layout, rest) = ResetLayout::ref_from_prefix(bytes).ok()?;
             let (time, epoch) = (Timestamp::from_ns(layout.time.get()), layout.epoch.get());
-            let terms = FcpParams { slot_ns: layout.slot_ns.get(), nodes: layout.nodes.get() };
-            Some((FcpPart::Reset(FcpReset { time, epoch, terms }), rest))
+            let params = FcpParams { slot_ns: layout.slot_ns.get(), nodes: layout.nodes.get() };
+            Some((FcpPart::Reset(FcpReset { time, epoch, params }), rest))
         }
         TOTALS | MAP | SHORT_MAP => {
             FcpTotals::split(bytes).map(|(totals, rest)| (FcpPart::Totals(totals), rest))
         }
-        EARLY => {
-            let (layout, rest) = EarlyLayout::ref_from_prefix(bytes).ok()?;
-            let (ns, batch_slots) = (u64::from(layout.early.get()) * EARLY_NS, layout.batch_slots);
-            (batch_slots > 0).then_some((FcpPart::Early(FcpEarly { ns, batch_slots }), rest))
+        ARRIVAL => {
+            let (layout, rest) = ArrivalLayout::ref_from_prefix(bytes).ok()?;
+            let (early_ns, batch_slots) =
+                (u64::from(layout.early.get()) * ARRIVAL_UNIT_NS, layout.batch_slots);
+            (batch_slots > 0)
+                .then_some((FcpPart::Arrival(FcpArrival { early_ns, batch_slots }), rest))
         }
         GRANT => FcpGrants::split(bytes).map(|(grants, rest)| (FcpPart::Grants(grants), rest)),
         _ => None,
@@ -227,20 +229,23 @@ mod tests {
 
     #[test]
     fn parts_round_trip_and_report_overflow() {
-        let terms = FcpParams { slot_ns: 1 << 30, nodes: 4_096 };
-        let reset = FcpReset { time: Timestamp::from_ns(u64::MAX - 1), epoch: 9, terms };
+        let params = FcpParams { slot_ns: 1 << 30, nodes: 4_096 };
+        let reset = FcpReset { time: Timestamp::from_ns(u64::MAX - 1), epoch: 9, params };
         let totals = [1u16, 2, 9].map(|dst| FcpTotal { dst, total: 65_535 - dst });
         let [slots, base] = [1 | 1 << 63, (1 << 48) - 2];
         let of = |slot: usize| if slot == 0 { (7, 255) } else { (9, 1) };
         let mut buf = [0xff; 8 + 20 + (2 + 12) + (20 + 3) + (4 + 2 + 6) + 9];
         let mut writer = FcpWriter::new(&mut buf, (4, !0b110)).expect("it fits");
-        assert!(writer.reset(reset) && writer.totals(FcpForm::List, &totals) == 3);
+        assert!(writer.reset(reset) && writer.totals(FcpEncoding::List, &totals) == 3);
         assert!(writer.grants(base, slots, of));
-        assert_eq!(writer.totals(FcpForm::Map, &totals), 3);
+        assert_eq!(writer.totals(FcpEncoding::Map, &totals), 3);
         assert!(!writer.grants(base, slots, of), "it is full");
         assert_eq!(
             (0, 0),
-            (writer.totals(FcpForm::List, &totals), writer.totals(FcpForm::ShortMap, &totals))
+            (
+                writer.totals(FcpEncoding::List, &totals),
+                writer.totals(FcpEncoding::ShortMap, &totals)
+            )
         );
         let bytes = writer.finish(77);
         assert_eq!(bytes, buf.len());
@@ -253,8 +258,11 @@ mod tests {
         else {
             panic!("{parts:?}")
         };
-        for (all, form) in [(list, FcpForm::List), (map, FcpForm::Map)] {
-            assert_eq!((all.form(), all.totals().collect::<Vec<_>>()), (form, totals.to_vec()));
+        for (all, encoding) in [(list, FcpEncoding::List), (map, FcpEncoding::Map)] {
+            assert_eq!(
+                (all.encoding(), all.totals().collect::<Vec<_>>()),
+                (encoding, totals.to_vec())
+            );
         }
         assert_eq!((given.base(), given.slots()), (base, slots));
         let grants: Vec<FcpGrant> = given.grants().collect();

@@ -13,13 +13,13 @@ pub(super) const ENTRY_LEN: usize = 4;
 pub struct FcpTotal {
     /// The destination.
     pub dst: u16,
-    /// The number modulo 2^16; in a [`FcpForm::ShortMap`] modulo 2^8.
+    /// The number modulo 2^16; in a [`FcpEncoding::ShortMap`] modulo 2^8.
     pub total: u16,
 }
 
 /// Encoding of totals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum FcpForm {
+pub enum FcpEncoding {
     /// Each total with its destination: four bytes.
     List,
     /// A bitmap of destinations, and two bytes for each total.
@@ -28,7 +28,7 @@ pub enum FcpForm {
     ShortMap,
 }
 
-impl FcpForm {
+impl FcpEncoding {
     /// Length of a total without its destination.
     pub(super) const fn total_len(self) -> usize {
         match self {
@@ -47,17 +47,17 @@ impl FcpForm {
         let all = || totals.iter().map(|total| total.dst);
         let (Some(first), Some(last)) = (all().min(), all().max()) else { return Self::List };
         let map = if may_be_short { Self::ShortMap } else { Self::Map };
-        let marks = Self::map_len(first, last);
-        let mapped = MAP_LEN + marks + totals.len() * map.total_len();
+        let map_len = Self::map_len(first, last);
+        let mapped = MAP_LEN + map_len + totals.len() * map.total_len();
         let listed = LIST_LEN + totals.len() * ENTRY_LEN;
-        if mapped < listed && marks <= usize::from(u8::MAX) { map } else { Self::List }
+        if mapped < listed && map_len <= usize::from(u8::MAX) { map } else { Self::List }
     }
 }
 
 /// The totals of a part.
 #[derive(Clone, Copy, Debug)]
 pub struct FcpTotals<'a> {
-    form: FcpForm,
+    encoding: FcpEncoding,
     first: u16,
     /// Bitmap of destinations from `first` on, lowest bit of a byte first; empty for a list.
     map: &'a [u8],
@@ -66,20 +66,20 @@ pub struct FcpTotals<'a> {
 
 impl<'a> FcpTotals<'a> {
     pub(super) fn split(bytes: &'a [u8]) -> Option<(Self, &'a [u8])> {
-        let form = match *bytes.first()? {
+        let encoding = match *bytes.first()? {
             TOTALS => {
                 let count = usize::from(*bytes.get(1)?);
                 let entries = bytes.get(LIST_LEN..)?;
                 let (bytes, rest) = entries.split_at_checked(count * ENTRY_LEN)?;
-                let all = Self { form: FcpForm::List, first: 0, map: &[], bytes };
+                let all = Self { encoding: FcpEncoding::List, first: 0, map: &[], bytes };
                 return (count > 0).then_some((all, rest));
             }
-            MAP => FcpForm::Map,
-            SHORT_MAP => FcpForm::ShortMap,
+            MAP => FcpEncoding::Map,
+            SHORT_MAP => FcpEncoding::ShortMap,
             _ => return None,
         };
-        let (&[_, marks, high, low], rest) = bytes.split_first_chunk::<MAP_LEN>()?;
-        let (map, rest) = rest.split_at_checked(usize::from(marks))?;
+        let (&[_, map_len, high, low], rest) = bytes.split_first_chunk::<MAP_LEN>()?;
+        let (map, rest) = rest.split_at_checked(usize::from(map_len))?;
         // Each set of totals has exactly one valid encoding.
         if map.first()? & 1 == 0 || *map.last()? == 0 {
             return None;
@@ -89,36 +89,36 @@ impl<'a> FcpTotals<'a> {
         if usize::from(first) + span > usize::from(u16::MAX) {
             return None;
         }
-        let count: u32 = map.iter().map(|marks| marks.count_ones()).sum();
-        let (bytes, rest) = rest.split_at_checked(count as usize * form.total_len())?;
-        Some((Self { form, first, map, bytes }, rest))
+        let count: u32 = map.iter().map(|byte| byte.count_ones()).sum();
+        let (bytes, rest) = rest.split_at_checked(count as usize * encoding.total_len())?;
+        Some((Self { encoding, first, map, bytes }, rest))
     }
 
     /// Returns the encoding.
-    pub fn form(&self) -> FcpForm {
-        self.form
+    pub fn encoding(&self) -> FcpEncoding {
+        self.encoding
     }
 
     /// Returns each total.
     pub fn totals(self) -> impl Iterator<Item = FcpTotal> + 'a {
         let mut rest = self.bytes;
-        let (mut byte_index, mut marks) = (0, self.map.first().copied().unwrap_or_default());
+        let (mut byte_index, mut bits) = (0, self.map.first().copied().unwrap_or_default());
         core::iter::from_fn(move || {
             let mut next = |bytes: usize| {
                 let (value, behind) = rest.split_at_checked(bytes)?;
                 rest = behind;
                 Some(value.iter().fold(0, |value, byte| value << 8 | u16::from(*byte)))
             };
-            if self.form == FcpForm::List {
+            if self.encoding == FcpEncoding::List {
                 return Some(FcpTotal { dst: next(2)?, total: next(2)? });
             }
-            while marks == 0 {
+            while bits == 0 {
                 byte_index += 1;
-                marks = *self.map.get(byte_index)?;
+                bits = *self.map.get(byte_index)?;
             }
-            let dst = self.first + (byte_index * 8) as u16 + marks.trailing_zeros() as u16;
-            marks &= marks - 1;
-            Some(FcpTotal { dst, total: next(self.form.total_len())? })
+            let dst = self.first + (byte_index * 8) as u16 + bits.trailing_zeros() as u16;
+            bits &= bits - 1;
+            Some(FcpTotal { dst, total: next(self.encoding.total_len())? })
         })
     }
 }
@@ -149,11 +149,11 @@ mod tests {
         let of = |every: usize, count: usize| {
             let all: [FcpTotal; 40] =
                 core::array::from_fn(|at| FcpTotal { dst: (at * every) as u16, total: 9 });
-            [false, true].map(|may_be_short| FcpForm::shortest(&all[..count], may_be_short))
+            [false, true].map(|may_be_short| FcpEncoding::shortest(&all[..count], may_be_short))
         };
-        assert_eq!(of(1, 30), [FcpForm::Map, FcpForm::ShortMap]);
-        assert_eq!(of(1, 1), [FcpForm::List, FcpForm::List]);
-        assert_eq!(of(20, 30), [FcpForm::List, FcpForm::ShortMap]);
-        assert_eq!(of(60, 40), [FcpForm::List, FcpForm::List]);
+        assert_eq!(of(1, 30), [FcpEncoding::Map, FcpEncoding::ShortMap]);
+        assert_eq!(of(1, 1), [FcpEncoding::List, FcpEncoding::List]);
+        assert_eq!(of(20, 30), [FcpEncoding::List, FcpEncoding::ShortMap]);
+        assert_eq!(of(60, 40), [FcpEncoding::List, FcpEncoding::List]);
     }
 }

@@ -232,7 +232,7 @@ fn acknowledgement(golden: &Golden, frame: &Frame<'_>) {
     assert_eq!(u64::from(ack.window_bytes), golden.number("window"));
     assert_eq!(ack.consumed_bytes, golden.number("consumed"));
     assert_eq!(u64::from(ack.reservation_id), golden.number("room_id"));
-    assert_eq!(u64::from(ack.connection), golden.number("connection"));
+    assert_eq!(u64::from(ack.acked_incarnation), golden.number("connection"));
     assert_eq!(u64::from(ack.reservation), golden.number("room"));
     assert_eq!(read.words().len() as u64, golden.number("words"));
     let (received, rejected): (Vec<u64>, Vec<u64>) = read.words().unzip();

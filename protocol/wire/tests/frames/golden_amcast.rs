@@ -18,7 +18,7 @@ pub fn packet(golden: &Golden, frame: &Frame<'_>) {
     assert_eq!(read.barrier.0, golden.number("settled"));
     assert_eq!(read.position, golden.number("position"));
     assert_eq!(read.count, golden.number("count"));
-    assert_eq!(u64::from(read.more), golden.number("more"));
+    assert_eq!(u64::from(read.further), golden.number("more"));
     let packets = Amcast::packets(frame.opcode, frame.payload);
     let packets: Vec<_> = packets.map(|packet| packet.expect("a golden packet")).collect();
     let messages = golden.bytes_of("message");

@@ -18,7 +18,7 @@ pub fn body(golden: &Golden, frame: &Frame<'_>) -> bool {
     let (front, rest) = BulkHeader::parse(frame.payload).expect("a golden front");
     let expected = BulkHeader {
         group: number("group"),
-        plan: number("plan") as u32,
+        config_digest: number("plan") as u32,
         from: number("from") as u16,
         failed: number("failed") as u16,
         stable: number("stable") as u32,
@@ -89,7 +89,7 @@ fn piece(golden: &Golden, rest: &[u8]) {
     assert_eq!((header.digest, u64::from(header.block)), (number("digest"), number("block")));
     assert_eq!(u64::from(header.offset), number("offset"));
     assert_eq!(u64::from(header.ordinal), number("ordinal"));
-    assert_eq!(header.offers, number("offers") == 1);
+    assert_eq!(header.is_offer, number("offers") == 1);
     assert_eq!(piece.bytes, golden.bytes_of("piece").concat());
 }
 

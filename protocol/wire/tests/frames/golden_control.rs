@@ -57,7 +57,7 @@ pub fn recall(golden: &Golden, frame: &Frame<'_>) {
 
 pub fn ad(golden: &Golden, frame: &Frame<'_>) {
     let read = AddressAd::parse(frame.payload).expect("a golden address advertisement");
-    assert_eq!(u64::from(read.asks), golden.number("asks"));
+    assert_eq!(u64::from(read.wants_reply), golden.number("asks"));
     assert_eq!(u64::from(read.address.port()), golden.number("udp_port"));
     let SocketAddr::V4(address) = read.address else { panic!("it is an IPv4 address") };
     let ip = golden.bytes_of("ip")[0];

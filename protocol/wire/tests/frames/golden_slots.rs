@@ -24,12 +24,12 @@ pub fn fcp(golden: &Golden, frame: &Frame<'_>) {
             FcpPart::Reset(reset) => {
                 assert_eq!(reset.time, Timestamp::from_ns(golden.number("time")));
                 assert_eq!(u64::from(reset.epoch), golden.number("epoch"));
-                assert_eq!(u64::from(reset.terms.slot_ns), golden.number("slot_ns"));
-                assert_eq!(u64::from(reset.terms.nodes), golden.number("nodes"));
+                assert_eq!(u64::from(reset.params.slot_ns), golden.number("slot_ns"));
+                assert_eq!(u64::from(reset.params.nodes), golden.number("nodes"));
             }
-            FcpPart::Early(early) => {
-                assert_eq!(early.ns, 64 * golden.number("early"));
-                assert_eq!(u64::from(early.batch_slots), golden.number("batch_slots"));
+            FcpPart::Arrival(arrival) => {
+                assert_eq!(arrival.early_ns, 64 * golden.number("early"));
+                assert_eq!(u64::from(arrival.batch_slots), golden.number("batch_slots"));
             }
             FcpPart::Totals(all) => totals.extend(all.totals()),
             FcpPart::Grants(all) => {

@@ -44,7 +44,7 @@ proptest! {
     ) {
         let extent = Extent { bytes, block_len, has_digests: true };
         let header = BulkPieceHeader {
-            object: 1, extent, digest: 2, block, offset, ordinal: 3, offers: false,
+            object: 1, extent, digest: 2, block, offset, ordinal: 3, is_offer: false,
         };
         let mut buf = vec![0; 40 + length];
         header.write(&mut buf).expect("it fits");
@@ -66,7 +66,7 @@ fn refuses_invalid_fields_by_name() {
     piece[23] = 1;
     assert!(BulkPiece::parse(&piece).is_ok());
     piece[36] = 2;
-    refuses(BulkPiece::parse(&piece).err(), "digest plan");
+    refuses(BulkPiece::parse(&piece).err(), "digest mode");
     (piece[36], piece[37]) = (1, 2);
     refuses(BulkPiece::parse(&piece).err(), "offer");
 

@@ -303,7 +303,7 @@ proptest! {
         let write = |buf: &mut [u8]| {
             recovery.write(buf, failures.iter().copied(), recalls.iter().copied())
         };
-        prop_assert_eq!(Recovery::fit(bytes + spare, failures.len()), recalls.len());
+        prop_assert_eq!(Recovery::recalls_fitting(bytes + spare, failures.len()), recalls.len());
         prop_assert_eq!(write(&mut vec![0; bytes - 1]), None);
         let mut all = vec![0xaa; at + bytes + spare];
         prop_assert_eq!(write(&mut all[at..]), Some(bytes));

@@ -54,13 +54,13 @@ prop_compose! {
 prop_compose! {
     fn any_ack()(
         (cumulative, received, marked, window_bytes) in any::<(u32, u32, u32, u32)>(),
-        (consumed_bytes, connection, reservation_id) in any::<(u64, u32, u32)>(),
-        buf in 0..=Ack::RESERVATION_REFUSED,
+        (consumed_bytes, acked_incarnation, reservation_id) in any::<(u64, u32, u32)>(),
+        reservation in 0..=Ack::RESERVATION_REFUSED,
     ) -> Ack {
         let cumulative = Psn(cumulative);
         Ack {
-            cumulative, received, marked, window_bytes, consumed_bytes, connection,
-            reservation_id, reservation: buf,
+            cumulative, received, marked, window_bytes, consumed_bytes, acked_incarnation,
+            reservation_id, reservation,
         }
     }
 }
@@ -344,7 +344,7 @@ fn refuses_invalid_acknowledgements() {
         marked: 0,
         window_bytes: 0,
         consumed_bytes: 0,
-        connection: 0,
+        acked_incarnation: 0,
         reservation_id: 0,
         reservation: 0,
     };

@@ -3,7 +3,7 @@
 
 use onepipe_base::{Incarnation, Timestamp};
 use onepipe_wire::{
-    Drops, FCP_HEADER_LEN, Fcp, FcpEarly, FcpForm, FcpParams, FcpPart, FcpReset, FcpTotal,
+    Drops, FCP_HEADER_LEN, Fcp, FcpArrival, FcpEncoding, FcpParams, FcpPart, FcpReset, FcpTotal,
     FcpWriter, Loss, PIECE_ACK_WORDS_MAX, Piece, PieceAck, PieceAckState, TransferPacket,
 };
 use proptest::collection::vec;
@@ -30,28 +30,28 @@ proptest! {
             reset.map(|(time, epoch, slot_ns, nodes)| FcpReset {
                 time: Timestamp::from_ns(time),
                 epoch,
-                terms: FcpParams { slot_ns, nodes },
+                params: FcpParams { slot_ns, nodes },
             });
         let reset = reset.filter(|reset| writer.reset(*reset));
-        let early = early.map(|(early, batch_slots)| FcpEarly { ns: 64 * early, batch_slots });
-        let early = early.filter(|early| writer.early(*early));
+        let early = early.map(|(early, batch_slots)| FcpArrival { early_ns: 64 * early, batch_slots });
+        let early = early.filter(|early| writer.arrival(*early));
         let mut said = Vec::new();
-        for (form, totals, within) in totals {
-            let form = [FcpForm::List, FcpForm::Map, FcpForm::ShortMap][usize::from(form)];
+        for (encoding, totals, within) in totals {
+            let encoding = [FcpEncoding::List, FcpEncoding::Map, FcpEncoding::ShortMap][usize::from(encoding)];
             let mut totals: Vec<FcpTotal> =
                 totals.into_iter().map(|(dst, total)| FcpTotal { dst, total }).collect();
-            if form != FcpForm::List {
+            if encoding != FcpEncoding::List {
                 totals.iter_mut().for_each(|one| one.dst %= within);
                 totals.sort_by_key(|one| one.dst);
                 totals.dedup_by_key(|one| one.dst);
             }
-            if form == FcpForm::ShortMap {
+            if encoding == FcpEncoding::ShortMap {
                 totals.iter_mut().for_each(|one| one.total %= 256);
             }
-            let written = writer.totals(form, &totals);
-            prop_assert!(form == FcpForm::List || written == 0 || written == totals.len());
+            let written = writer.totals(encoding, &totals);
+            prop_assert!(encoding == FcpEncoding::List || written == 0 || written == totals.len());
             totals.truncate(written);
-            said.extend((written > 0).then_some((form, totals)));
+            said.extend((written > 0).then_some((encoding, totals)));
         }
         // Destination and path with that many bits each.
         let of = |bits: u64, slot: usize| {
@@ -70,15 +70,15 @@ proptest! {
         prop_assert!(read.is_in_step(seed) && !read.is_in_step(!seed));
         prop_assert_eq!((read.sequence, (read.received, read.received_bits)), (number, received));
         prop_assert_eq!(read.reset(), reset);
-        let has_short_map = said.iter().any(|(form, _)| *form == FcpForm::ShortMap);
+        let has_short_map = said.iter().any(|(encoding, _)| *encoding == FcpEncoding::ShortMap);
         prop_assert_eq!(read.is_relative(), has_short_map);
         let (mut said, mut given) = (said.into_iter(), given.into_iter());
         for part in read.parts() {
             match part {
                 FcpPart::Reset(read) => prop_assert_eq!(Some(read), reset),
-                FcpPart::Early(read) => prop_assert_eq!(Some(read), early),
+                FcpPart::Arrival(read) => prop_assert_eq!(Some(read), early),
                 FcpPart::Totals(all) => {
-                    let read = (all.form(), all.totals().collect());
+                    let read = (all.encoding(), all.totals().collect());
                     prop_assert_eq!(Some(read), said.next());
                 }
                 FcpPart::Grants(all) => {

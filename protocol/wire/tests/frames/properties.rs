@@ -82,8 +82,8 @@ fn large_control(bytes: &[u8]) {
     match note {
         LargeControl::Escaped(message) => LargeControl::write_escaped(message, put),
         LargeControl::Invitation { object, block_len, piece_len, members } => {
-            let plan = (block_len, piece_len);
-            LargeControl::write_invitation(object, plan, members.iter(), put);
+            let lengths = (block_len, piece_len);
+            LargeControl::write_invitation(object, lengths, members.iter(), put);
         }
         LargeControl::Descriptor(object) => LargeControl::write_descriptor(object, put),
         LargeControl::Withdrawn(group) => LargeControl::write_withdrawn(group, put),
@@ -261,9 +261,9 @@ pub fn refcp(read: &Fcp<'_>, seed: u64) -> Vec<u8> {
             FcpPart::Reset(reset) => assert!(writer.reset(reset)),
             FcpPart::Totals(all) => {
                 let totals: Vec<FcpTotal> = all.totals().collect();
-                assert_eq!(writer.totals(all.form(), &totals), totals.len());
+                assert_eq!(writer.totals(all.encoding(), &totals), totals.len());
             }
-            FcpPart::Early(early) => assert!(writer.early(early)),
+            FcpPart::Arrival(arrival) => assert!(writer.arrival(arrival)),
             FcpPart::Grants(all) => {
                 let mut given = [(0, 0); 64];
                 for FcpGrant { slot, dst, path } in all.grants() {

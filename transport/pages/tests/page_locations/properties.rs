@@ -82,7 +82,8 @@ fn check_frame(bytes: &[u8], sealed: u8, location: &[u8; PAGE_LOCATION_LEN]) {
         page_location(bytes).map(|_| behind)
     });
     let byte = |at: usize| u32::from(bytes.get(at).copied().unwrap_or(0));
-    let front = BulkHeader { group: 9, plan: 1, from: byte(0) as u16, failed: 0, stable: byte(1) };
+    let front =
+        BulkHeader { group: 9, config_digest: 1, from: byte(0) as u16, failed: 0, stable: byte(1) };
     let block_len = 1 + byte(4);
     let piece = BulkPieceHeader {
         object: byte(2) << 24 | byte(3),
@@ -91,7 +92,7 @@ fn check_frame(bytes: &[u8], sealed: u8, location: &[u8; PAGE_LOCATION_LEN]) {
         block: byte(5) % (5_000 / block_len),
         offset: byte(6) % block_len,
         ordinal: byte(7),
-        offers: sealed & 2 > 0,
+        is_offer: sealed & 2 > 0,
     };
     let mut frame = [0; DETACHED_FRONT_LEN + PAGE_LOCATION_LEN];
     let fixture = front.write(&mut frame[HEADER_LEN..]).expect("the frame is large enough");

@@ -2,13 +2,13 @@
 
 use onepipe_base::{Incarnation, Mono, Now, ProcessId, Promises, Psn, Timestamp};
 use onepipe_wire::{
-    Fcp, FcpForm, FcpPart, FcpReset, FcpTotal, FcpWriter, HEADER_LEN, Header, Opcode, seal,
+    Fcp, FcpEncoding, FcpPart, FcpReset, FcpTotal, FcpWriter, HEADER_LEN, Header, Opcode, seal,
 };
 
 /// Destinations of an endpoint.
 pub(super) const DESTINATIONS: usize = 4;
 /// Timeslots requested for each destination beyond the granted ones: several batches in all, and
-/// few enough for the one-byte totals of [`FcpForm::ShortMap`].
+/// few enough for the one-byte totals of [`FcpEncoding::ShortMap`].
 const WANTED: u16 = 120;
 /// Timeslots between two control packets, as in [`onepipe_arbiter::ClientConfig`].
 const SEND_INTERVAL_SLOTS: u64 = 64;
@@ -92,9 +92,9 @@ impl Endpoint {
                         *granted = total;
                     }
                 }),
-                FcpPart::Early(early) if fcp.received.wrapping_add(1) == self.sequence => {
-                    let batch_ns = u64::from(early.batch_slots) * self.slot_ns;
-                    let later_ns = (early.ns + batch_ns - batch_ns / MARGIN) % batch_ns;
+                FcpPart::Arrival(arrival) if fcp.received.wrapping_add(1) == self.sequence => {
+                    let batch_ns = u64::from(arrival.batch_slots) * self.slot_ns;
+                    let later_ns = (arrival.early_ns + batch_ns - batch_ns / MARGIN) % batch_ns;
                     self.slot_phase = Some((self.sent_at.after_ns(later_ns), batch_ns));
                 }
                 _ => {}
@@ -155,8 +155,8 @@ impl Endpoint {
             let requested = self.granted[at].wrapping_add(WANTED);
             *total = FcpTotal { dst: self.destinations[at], total: requested };
         }
-        let form = FcpForm::shortest(&totals, true);
-        if form != FcpForm::List {
+        let form = FcpEncoding::shortest(&totals, true);
+        if form != FcpEncoding::List {
             totals.sort_unstable_by_key(|total| total.dst);
         }
         writer.totals(form, &totals);

@@ -44,7 +44,7 @@ fn respond(
         marked: 0,
         window_bytes: 0,
         consumed_bytes: 0,
-        connection: 0,
+        acked_incarnation: 0,
         reservation_id: 0,
         reservation: 0,
     };
