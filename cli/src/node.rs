@@ -61,8 +61,8 @@ pub struct Arguments {
 /// Membership of this process.
 enum Membership {
     Member,
-    /// Declared failed at the timestamp; the process waits for the outcomes of its reliable messages
-    /// until the instant.
+    /// Declared failed at the timestamp; until the instant, the process waits for the outcomes of
+    /// its reliable messages.
     Excluded(Timestamp, Instant),
     /// Declared failed at the timestamp; all its messages have an outcome.
     Recovered(Timestamp),

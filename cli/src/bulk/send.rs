@@ -91,7 +91,7 @@ pub fn run(arguments: &SendArguments) -> Result<ExitCode> {
             continue;
         }
         unreachable_since = None;
-        // Blocks are relayed in one order to all, so a round begins where the last receiver stopped.
+        // All receivers get the same blocks, so a round begins where the last of them stopped.
         let from = peers.iter().map(|peer| peer.resume_at).min().unwrap_or(0);
         let complete = receivers.iter().filter(|receiver| !receiver.is_missing()).count();
         stalled_rounds = if (complete, from) > reached { 0 } else { stalled_rounds + 1 };

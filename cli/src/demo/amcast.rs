@@ -168,8 +168,8 @@ fn run_scenario(group: &mut DemoGroup, arguments: &Arguments) -> Result<Option<S
 }
 
 impl DemoGroup {
-    /// Starts all processes. The members listen before the coordinator, which would replace a leader
-    /// that does not reply; the clients, which send at once, come last.
+    /// Starts all processes. The members listen before the coordinator, which would replace a
+    /// leader that does not reply; the clients, which send at once, come last.
     fn start(arguments: &Arguments) -> Result<Self> {
         let layout = Loopback {
             groups: 1,

@@ -235,8 +235,8 @@ impl Checker {
 
     /// Checks that every receiver has what this sender sent, except reported losses.
     ///
-    /// Messages with unknown outcome were delivered or not, so the sums of a receiver are right with
-    /// none of them, with all of them, or (not decidable by sums) with some of them.
+    /// A message with unknown outcome was delivered or lost. So a receiver is right if it has none
+    /// of them, all of them, or some; in the last case only the counts can be checked.
     fn compare_sender(
         &self,
         window: u64,
@@ -259,12 +259,12 @@ impl Checker {
             return;
         };
         for &at in receivers {
-            let got = self.process_logs[at].sender_sum(window, from);
+            let delivered = self.process_logs[at].sender_sum(window, from);
             let (lost, unknown) = sender.failures(window, at);
-            comparison.messages += got.count;
+            comparison.messages += delivered.count;
             comparison.lost += lost.count;
             comparison.unknown += unknown.count;
-            let accounted = got.plus(lost);
+            let accounted = delivered.plus(lost);
             let with_unknown = accounted.plus(unknown);
             let (window, from, at) = (window, from as u32, at as u32);
             if accounted == sent || with_unknown == sent {

@@ -19,7 +19,7 @@ pub struct ProcessState {
     pub latencies: Vec<(u64, u64)>,
     /// Pauses between its best-effort deliveries.
     pub pauses: Pauses,
-    /// Pauses between the deliveries of its own messages to itself, which are pauses of its sending.
+    /// Pauses between the deliveries of its own messages to itself: pauses of its sending.
     pub own_pauses: Pauses,
     /// Pauses between its reliable deliveries.
     pub reliable_pauses: Pauses,

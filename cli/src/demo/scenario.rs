@@ -292,7 +292,7 @@ impl<'a> Scenario<'a> {
     /// process, and in a demo without a kill, every pause is unrelated to one.
     fn summary(mut self, sent_for: Duration, drained_in: Duration) -> Result<Summary> {
         let mut latencies = Histogram::new(2).context("cannot make a histogram")?;
-        let mut lines = Vec::new();
+        let mut per_process = Vec::new();
         let mut pause_max_ns = 0;
         let (mut reliable_recovered_in_ns, mut reliable_pause_max_ns) = (0, 0);
         if let (Some(atomicity), Some(kill)) = (&self.atomicity, &mut self.kill) {
@@ -329,7 +329,7 @@ impl<'a> Scenario<'a> {
                 faults.causality += stream_faults.causality;
                 faults.payload += stream_faults.payload;
             }
-            lines.push(ProcessSummary::new(state, &own_latencies));
+            per_process.push(ProcessSummary::new(state, &own_latencies));
         }
         for (process, state) in self.states.iter().enumerate() {
             // A killed process may not have reported anything.
@@ -350,13 +350,13 @@ impl<'a> Scenario<'a> {
         }
         Ok(Summary {
             atomicity_report: self.atomicity.map(AtomicityChecker::finish),
-            reliable_recovered_in_ns: reliable_recovered_in_ns,
+            reliable_recovered_in_ns,
             processes: self.arguments.processes,
             transport: self.arguments.transport.name(),
             payload_len: self.arguments.size,
             seconds: sent_for.as_secs_f64(),
             drain_seconds: drained_in.as_secs_f64(),
-            lines,
+            per_process,
             latencies,
             verdict: self.checker.finish(),
             faults,

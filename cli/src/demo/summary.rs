@@ -83,7 +83,7 @@ pub struct Summary {
     pub seconds: f64,
     /// Time after that until all messages had an outcome.
     pub drain_seconds: f64,
-    pub lines: Vec<ProcessSummary>,
+    pub per_process: Vec<ProcessSummary>,
     pub latencies: Histogram<u64>,
     pub verdict: Verdict,
     /// Result for the reliable stream, if there was one.
@@ -172,24 +172,24 @@ impl Summary {
     }
 
     fn delivered(&self) -> u64 {
-        self.lines.iter().map(|line| line.delivered).sum()
+        self.per_process.iter().map(|line| line.delivered).sum()
     }
 
     /// Returns the mean deliveries per second of a process that was not killed.
     fn per_process_rate(&self) -> f64 {
-        let survivors = || self.lines.iter().filter(|line| !line.is_dead);
+        let survivors = || self.per_process.iter().filter(|line| !line.is_dead);
         let delivered: u64 = survivors().map(|line| line.delivered).sum();
         delivered as f64 / self.seconds / (survivors().count().max(1)) as f64
     }
 
     /// Returns the messages reported lost, including those to a killed process.
     fn lost(&self) -> u64 {
-        self.lines.iter().map(|line| line.lost).sum()
+        self.per_process.iter().map(|line| line.lost).sum()
     }
 
     /// Returns the messages reported with unknown outcome, including those to a killed process.
     fn unknown(&self) -> u64 {
-        self.lines.iter().map(|line| line.unknown).sum()
+        self.per_process.iter().map(|line| line.unknown).sum()
     }
 
     /// Formats the violations.
@@ -268,7 +268,7 @@ impl Summary {
             out,
             "  process    delivered  scatterings  latency p50        p99        max    failed"
         )?;
-        for (process, line) in self.lines.iter().enumerate() {
+        for (process, line) in self.per_process.iter().enumerate() {
             write!(
                 out,
                 "  {process:>7} {:>12} {:>12}",
@@ -281,7 +281,7 @@ impl Summary {
             }
             self.print_latency(&mut out, line.latency, line.lost + line.unknown)?;
         }
-        let submitted: u64 = self.lines.iter().map(|line| line.submitted).sum();
+        let submitted: u64 = self.per_process.iter().map(|line| line.submitted).sum();
         let (delivered, submitted) = (self.delivered() as f64, submitted as f64);
         write!(out, "      all {:>12} {:>12}", readable(delivered), readable(submitted))?;
         let latencies = Quantiles::of(&self.latencies);

@@ -35,8 +35,8 @@ impl Endpoint {
     /// Explains why there has been no progress since `before`, unless the peer is the cause. Only
     /// recent counters are used, as earlier success explains nothing.
     ///
-    /// The checks follow the path of a request: first the switch, then the arbiter, then its grants.
-    /// The first of them that fails is the cause, because what lies behind it cannot work.
+    /// The checks follow the path of a request: first the switch, then the arbiter, then its
+    /// grants. The first check that fails names the cause, as nothing behind it can work.
     pub fn diagnose(&self, before: &Counters) -> Option<String> {
         let EndpointOptions { udp, arbiter, nodes, slot, .. } = &self.options;
         let before = self.history.after(before);

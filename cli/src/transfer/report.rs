@@ -47,14 +47,15 @@ struct Totals {
 fn totals(bytes: u64, endpoint: &Endpoint, (began, now): (&Counters, &Counters)) -> Totals {
     let seconds = (now.at - began.at).as_secs_f64().max(1e-6);
     let (endpoint_now, endpoint_before) = (&now.endpoint, &began.endpoint);
-    let (now_transfer, was_transfer) = (&now.transfer, &began.transfer);
+    let (transfer_now, transfer_before) = (&now.transfer, &began.transfer);
     let counters = json!({
         "pieces": {
-            "sent": now_transfer.pieces_sent - was_transfer.pieces_sent,
-            "retransmitted": now_transfer.pieces_retransmitted - was_transfer.pieces_retransmitted,
-            "received": now_transfer.pieces_received - was_transfer.pieces_received,
-            "duplicates": now_transfer.pieces_duplicate - was_transfer.pieces_duplicate,
-            "reports_sent": now_transfer.reports_sent - was_transfer.reports_sent,
+            "sent": transfer_now.pieces_sent - transfer_before.pieces_sent,
+            "retransmitted": transfer_now.pieces_retransmitted
+                - transfer_before.pieces_retransmitted,
+            "received": transfer_now.pieces_received - transfer_before.pieces_received,
+            "duplicates": transfer_now.pieces_duplicate - transfer_before.pieces_duplicate,
+            "reports_sent": transfer_now.reports_sent - transfer_before.reports_sent,
         },
         "timeslots": {
             "granted": endpoint_now.granted - endpoint_before.granted,
