@@ -8,9 +8,9 @@ use clap::{Args, ValueEnum};
 use onepipe_bench_micro::{
     AmcastOptions, ArbiterOptions, BulkMemory, BulkOptions, CommOptions, EndpointOptions,
     OrderOptions, PairOptions, Progress as BenchProgress, RealtimeOptions, RecoverySimOptions,
-    ReorderOptions, Report, Rule, SimOptions, SwitchOptions, amcast, arbiter_alloc, arbiter_comm,
-    arbiter_path, arbiter_realtime, bulk, endpoint, order, pair_reliable, pair_shm, pair_udp,
-    recovery_sim, reorder, sim, switch,
+    ReorderOptions, Report, RivalMethod, SimOptions, SwitchOptions, amcast, arbiter_alloc,
+    arbiter_comm, arbiter_path, arbiter_realtime, bulk, endpoint, order, pair_reliable, pair_shm,
+    pair_udp, recovery_sim, reorder, sim, switch,
 };
 
 use crate::arbiter::PolicyArg;
@@ -197,13 +197,13 @@ enum Rival {
 }
 
 impl Rival {
-    const fn rule(self) -> Rule {
+    const fn method(self) -> RivalMethod {
         match self {
-            Self::Unordered => Rule::Unordered,
-            Self::Token => Rule::Token,
-            Self::Lamport => Rule::Lamport,
-            Self::Sequencer => Rule::Sequencer,
-            Self::SwitchSequencer => Rule::SwitchSequencer,
+            Self::Unordered => RivalMethod::Unordered,
+            Self::Token => RivalMethod::Token,
+            Self::Lamport => RivalMethod::Lamport,
+            Self::Sequencer => RivalMethod::Sequencer,
+            Self::SwitchSequencer => RivalMethod::SwitchSequencer,
         }
     }
 }
@@ -311,8 +311,8 @@ fn measure(name: Name, arguments: &Arguments) -> Result<Report> {
             if !(2..=16).contains(&processes) {
                 crate::usage_error("bench order takes 2 to 16 processes");
             }
-            let rival = arguments.rival.map(Rival::rule);
-            if rival == Some(Rule::SwitchSequencer) && !is_udp {
+            let rival = arguments.rival.map(Rival::method);
+            if rival == Some(RivalMethod::SwitchSequencer) && !is_udp {
                 crate::usage_error("a switch sequencer needs a switch: --transport udp");
             }
             if arguments.reliable && rival.is_some() {

@@ -58,8 +58,8 @@ pub fn run(root: &Path, only: Option<&str>) -> Result<()> {
         println!("written to {PAGE}");
         return Ok(());
     };
-    let is_it = |mistake: &&Mistake| mistake.title() == title;
-    let is_of_amcast = Mistake::of_amcast().iter().any(|mistake| is_it(&mistake));
+    let is_wanted = |mistake: &&Mistake| mistake.title() == title;
+    let is_of_amcast = Mistake::of_amcast().iter().any(|mistake| is_wanted(&mistake));
     let package = ["onepipe-sim-scenarios", "onepipe-sim-amcast"][usize::from(is_of_amcast)];
     rows(root, package, only).map(|_| ())
 }
@@ -81,8 +81,8 @@ fn rows(root: &Path, package: &str, only: Option<&str>) -> Result<String> {
         println!("{line}");
         writeln!(rows, "{line}")?;
     }
-    let is_sound = child.wait().context("cannot wait for the mutation run")?.success();
-    ensure!(is_sound, "a mistake was missed");
+    let has_succeeded = child.wait().context("cannot wait for the mutation run")?.success();
+    ensure!(has_succeeded, "a mistake was missed");
     Ok(rows)
 }
 

@@ -11,9 +11,9 @@ pub fn run(root: &Path, target: &str, seconds: u64) -> Result<()> {
     let fuzz = root.join("verify/fuzz");
     let is_installed = Command::new("cargo").args(["fuzz", "--version"]).output()?.status.success();
     if !is_installed {
-        println!("fuzz: installing cargo-fuzz {VERSION} with cargo install");
+        println!("fuzz: installing cargo-fuzz {CARGO_FUZZ_VERSION} with cargo install");
         let mut install = Command::new("cargo");
-        install.args(["install", "--locked", "cargo-fuzz", "--version", VERSION]);
+        install.args(["install", "--locked", "cargo-fuzz", "--version", CARGO_FUZZ_VERSION]);
         ensure!(install.status()?.success(), "cargo install cargo-fuzz failed");
     }
     let found = format!("found/{target}");
@@ -30,4 +30,4 @@ pub fn run(root: &Path, target: &str, seconds: u64) -> Result<()> {
 }
 
 /// The version of cargo-fuzz that is installed if none is.
-const VERSION: &str = "0.13.2";
+const CARGO_FUZZ_VERSION: &str = "0.13.2";

@@ -57,7 +57,7 @@ const TOP: u8 = 7;
 /// Checks the workspace at `root`.
 pub fn run(root: &Path) -> Result<()> {
     let members = workspace::members(root)?;
-    crate::conclude("layers", &check(&members))?;
+    crate::report_findings("layers", &check(&members))?;
     println!("layers: {} crates keep to the table", members.len());
     Ok(())
 }

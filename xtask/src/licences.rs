@@ -48,10 +48,10 @@ pub fn run(root: &Path) -> Result<()> {
         .current_dir(root)
         .output()
         .context("running cargo metadata")?;
-    let complaint = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "cargo metadata failed:\n{complaint}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "cargo metadata failed:\n{stderr}");
     let metadata: Metadata = serde_json::from_slice(&output.stdout)?;
-    crate::conclude("licences", &findings(&metadata.packages, &deny))?;
+    crate::report_findings("licences", &findings(&metadata.packages, &deny))?;
     println!("licences: {} packages, all allowed by deny.toml", metadata.packages.len());
     Ok(())
 }
@@ -78,28 +78,28 @@ fn is_allowed(expression: &str, allowed: &[String]) -> bool {
     let spaced = expression.replace('/', " OR ").replace('(', " ( ").replace(')', " ) ");
     let words: Vec<&str> = spaced.split_whitespace().collect();
     let mut at = 0;
-    either(&words, &mut at, allowed) == Some(true) && at == words.len()
+    parse_or(&words, &mut at, allowed) == Some(true) && at == words.len()
 }
 
 /// Parses `TERM { OR TERM }`; `None` for a malformed expression.
-fn either(words: &[&str], at: &mut usize, allowed: &[String]) -> Option<bool> {
-    let mut holds = both(words, at, allowed)?;
+fn parse_or(words: &[&str], at: &mut usize, allowed: &[String]) -> Option<bool> {
+    let mut holds = parse_and(words, at, allowed)?;
     while words.get(*at) == Some(&"OR") {
         *at += 1;
-        holds |= both(words, at, allowed)?;
+        holds |= parse_and(words, at, allowed)?;
     }
     Some(holds)
 }
 
 /// Parses `LICENCE { AND LICENCE }`, each a name, a name WITH an exception, or an expression in
 /// brackets.
-fn both(words: &[&str], at: &mut usize, allowed: &[String]) -> Option<bool> {
+fn parse_and(words: &[&str], at: &mut usize, allowed: &[String]) -> Option<bool> {
     let mut holds = true;
     loop {
         let word = *words.get(*at)?;
         *at += 1;
         if word == "(" {
-            holds &= either(words, at, allowed)?;
+            holds &= parse_or(words, at, allowed)?;
             (words.get(*at) == Some(&")")).then(|| *at += 1)?;
         } else {
             let mut name = word.to_string();

@@ -140,7 +140,7 @@ fn take_root(arguments: &mut Vec<String>) -> Result<PathBuf> {
 }
 
 /// Prints the findings of a check. Returns an error if there are any.
-fn conclude(check: &str, findings: &[String]) -> Result<()> {
+fn report_findings(check: &str, findings: &[String]) -> Result<()> {
     for finding in findings {
         eprintln!("{finding}");
     }

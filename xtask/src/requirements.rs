@@ -26,7 +26,7 @@ pub fn run(root: &Path) -> Result<()> {
     let project = Project::read(root)?;
     let requirements = requirements(&project.documents);
     let findings = check(&requirements, &project.sources);
-    crate::conclude("requirements", &findings)?;
+    crate::report_findings("requirements", &findings)?;
     println!("requirements: {}, each cited by code and by a test", requirements.len());
     Ok(())
 }

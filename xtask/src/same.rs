@@ -13,7 +13,7 @@ use anyhow::{Context, Result, ensure};
 const RECORDED: &str = "verify/histories/testdata/histories.txt";
 
 /// Compares the digests of this checkout with the recorded ones, or records them.
-pub fn run(root: &Path, records: bool) -> Result<()> {
+pub fn run(root: &Path, is_recording: bool) -> Result<()> {
     let output = Command::new("cargo")
         .args(["run", "--quiet", "--release", "--package", "onepipe-verify-histories"])
         .current_dir(root)
@@ -23,14 +23,14 @@ pub fn run(root: &Path, records: bool) -> Result<()> {
     ensure!(output.status.success(), "onepipe-verify-histories: {}", output.status);
     let found = String::from_utf8(output.stdout).context("digests are text")?;
     let path = root.join(RECORDED);
-    if records {
+    if is_recording {
         std::fs::write(&path, &found).with_context(|| format!("cannot write {RECORDED}"))?;
         println!("same: {} digests recorded in {RECORDED}", found.lines().count());
         return Ok(());
     }
     let recorded =
         std::fs::read_to_string(&path).with_context(|| format!("cannot read {RECORDED}"))?;
-    crate::conclude("same", &differences(&recorded, &found))?;
+    crate::report_findings("same", &differences(&recorded, &found))?;
     println!("same: {} digests are as recorded", found.lines().count());
     Ok(())
 }

@@ -41,10 +41,10 @@ pub fn run(root: &Path) -> Result<()> {
         .context("cannot copy verify/spec/agreed.tla")?;
     let config = std::fs::read_to_string(folder.join("agreed.cfg"))
         .context("cannot read verify/spec/agreed.cfg")?;
-    let mut wrong = Vec::new();
+    let mut findings = Vec::new();
     for variant in VARIANTS {
-        let own = config.replace("\"nothing\"", &format!("\"{variant}\""));
-        std::fs::write(work.join("agreed.cfg"), own).context("writing agreed.cfg")?;
+        let variant_config = config.replace("\"nothing\"", &format!("\"{variant}\""));
+        std::fs::write(work.join("agreed.cfg"), variant_config).context("writing agreed.cfg")?;
         let output = Command::new("java")
             .args(["-XX:+UseParallelGC", "-cp"])
             .arg(&jar)
@@ -52,13 +52,13 @@ pub fn run(root: &Path) -> Result<()> {
             .current_dir(&work)
             .output()
             .context("running java (apt-get install default-jre-headless)")?;
-        let verdict = read(&String::from_utf8_lossy(&output.stdout))?;
+        let verdict = parse_verdict(&String::from_utf8_lossy(&output.stdout))?;
         println!("{variant}: {verdict:?}");
         if matches!(verdict, Verdict::Holds(_)) != (*variant == VARIANTS[0]) {
-            wrong.push(format!("{variant}: {verdict:?}"));
+            findings.push(format!("{variant}: {verdict:?}"));
         }
     }
-    crate::conclude("spec", &wrong)
+    crate::report_findings("spec", &findings)
 }
 
 /// Returns the path of TLC; Maven fetches it if it is missing.
@@ -77,7 +77,7 @@ fn jar() -> Result<PathBuf> {
 }
 
 /// Parses the verdict from the output of TLC.
-fn read(output: &str) -> Result<Verdict> {
+fn parse_verdict(output: &str) -> Result<Verdict> {
     let violated = output.lines().find_map(|line| {
         let name = line.strip_prefix("Error: Invariant ")?;
         name.strip_suffix(" is violated.")
@@ -104,12 +104,14 @@ mod tests {
     fn what_tlc_says_is_understood() {
         let end = "Model checking completed. No error has been found.\n\
                    6026631 states generated, 833123 distinct states found, 0 states left on queue.\n";
-        assert_eq!(read(end).ok(), Some(Verdict::Holds(833_123)));
+        assert_eq!(parse_verdict(end).ok(), Some(Verdict::Holds(833_123)));
         let wrong = "Error: Invariant Settled is violated.\nError: The behavior up to this point\n\
                      110 states generated, 82 distinct states found, 65 states left on queue.\n";
-        assert_eq!(read(wrong).ok(), Some(Verdict::Violated("Settled".into())));
+        assert_eq!(parse_verdict(wrong).ok(), Some(Verdict::Violated("Settled".into())));
         let unsure = end.replace(" 0 states left", " 7 states left");
-        assert!(read(&unsure).is_err() && read("Error: no such module\n").is_err());
+        assert!(
+            parse_verdict(&unsure).is_err() && parse_verdict("Error: no such module\n").is_err()
+        );
     }
 
     #[test]

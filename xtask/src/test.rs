@@ -30,7 +30,7 @@ struct Step {
     name: &'static str,
     by_hand: &'static str,
     run: fn(&Checkout, &mut Counts, &str) -> Result<()>,
-    part_of: &'static [Extent],
+    extents: &'static [Extent],
 }
 
 const ALWAYS: &[Extent] = &[Extent::Full, Extent::Quick];
@@ -38,34 +38,34 @@ const FULL: &[Extent] = &[Extent::Full];
 const QUICK: &[Extent] = &[Extent::Quick];
 
 const STEPS: &[Step] = &[
-    Step { name: "format", by_hand: "cargo fmt --all --check", run: command, part_of: ALWAYS },
-    Step { name: "layers", by_hand: "cargo xtask layers", run: layers, part_of: ALWAYS },
-    Step { name: "tidy", by_hand: "cargo xtask tidy", run: tidy, part_of: ALWAYS },
+    Step { name: "format", by_hand: "cargo fmt --all --check", run: command, extents: ALWAYS },
+    Step { name: "layers", by_hand: "cargo xtask layers", run: layers, extents: ALWAYS },
+    Step { name: "tidy", by_hand: "cargo xtask tidy", run: tidy, extents: ALWAYS },
     Step {
         name: "requirements",
         by_hand: "cargo xtask requirements",
         run: requirements,
-        part_of: ALWAYS,
+        extents: ALWAYS,
     },
     Step {
         name: "lints",
         by_hand: "cargo clippy --workspace --features onepipe-cli/etcd --all-targets \
                   -- -D warnings",
         run: command,
-        part_of: ALWAYS,
+        extents: ALWAYS,
     },
     Step {
         name: "unit tests",
         by_hand: "cargo test --workspace --no-fail-fast --lib --bins",
         run: tests,
-        part_of: QUICK,
+        extents: QUICK,
     },
     Step {
         // Unit, property, integration and documentation tests; fuzz corpora replayed.
         name: "tests",
         by_hand: "cargo test --workspace --features onepipe-cli/etcd --no-fail-fast",
         run: tests,
-        part_of: FULL,
+        extents: FULL,
     },
     Step {
         // A separate build: in all others the feature `mistakes` is off.
@@ -73,17 +73,17 @@ const STEPS: &[Step] = &[
         by_hand: "cargo test --package onepipe-sim-scenarios --package onepipe-sim-amcast \
                   --package onepipe-amcast --features mistakes --test mistakes",
         run: tests,
-        part_of: FULL,
+        extents: FULL,
     },
-    Step { name: "histories", by_hand: "cargo xtask same", run: same, part_of: FULL },
-    Step { name: "no-std", by_hand: "cargo xtask no-std", run: no_std, part_of: FULL },
+    Step { name: "histories", by_hand: "cargo xtask same", run: same, extents: FULL },
+    Step { name: "no-std", by_hand: "cargo xtask no-std", run: no_std, extents: FULL },
     Step {
         name: "documentation",
         by_hand: "cargo doc --workspace --no-deps --lib",
         run: documentation,
-        part_of: FULL,
+        extents: FULL,
     },
-    Step { name: "licences", by_hand: "cargo xtask licences", run: licences, part_of: FULL },
+    Step { name: "licences", by_hand: "cargo xtask licences", run: licences, extents: FULL },
 ];
 
 /// Whether missing tools are installed.
@@ -116,11 +116,11 @@ const ETCD: &str = " --features onepipe-cli/etcd";
 /// Runs all steps of `extent`; stops at the first that fails.
 pub fn run(root: &Path, extent: Extent, install: Install) -> Result<()> {
     let has_etcd = match install {
-        Install::Missing => tools::provide().map(|()| true)?,
-        Install::Nothing => tools::forgo()?,
+        Install::Missing => tools::install_missing().map(|()| true)?,
+        Install::Nothing => tools::report_missing()?,
     };
     let checkout = Checkout { root: root.to_path_buf(), has_etcd, install };
-    let steps: Vec<&Step> = STEPS.iter().filter(|step| step.part_of.contains(&extent)).collect();
+    let steps: Vec<&Step> = STEPS.iter().filter(|step| step.extents.contains(&extent)).collect();
     let mut counts = Counts::default();
     let outcome = run_steps(&checkout, &steps, &mut counts);
     if outcome.is_ok() || counts.failed > 0 {
@@ -135,23 +135,25 @@ fn run_steps(checkout: &Checkout, steps: &[&Step], counts: &mut Counts) -> Resul
     let start = Instant::now();
     for (at, step) in steps.iter().enumerate() {
         let by_hand = checkout.command(step.by_hand);
-        say(&format!("[{}/{}] {}: {by_hand}", at + 1, steps.len(), step.name));
+        print_status(&format!("[{}/{}] {}: {by_hand}", at + 1, steps.len(), step.name));
         let began = Instant::now();
         let outcome = (step.run)(checkout, counts, &by_hand);
         let seconds = began.elapsed().as_secs_f64();
         if let Err(error) = outcome {
             let name = step.name;
-            say(&format!("{name} FAILED after {seconds:.1} s: {error:#}; by hand: {by_hand}"));
+            print_status(&format!(
+                "{name} FAILED after {seconds:.1} s: {error:#}; by hand: {by_hand}"
+            ));
             bail!(crate::Reported);
         }
-        say(&format!("{} ok, {seconds:.1} s", step.name));
+        print_status(&format!("{} ok, {seconds:.1} s", step.name));
     }
-    say(&format!("all {} steps ok, {:.0} s", steps.len(), start.elapsed().as_secs_f64()));
+    print_status(&format!("all {} steps ok, {:.0} s", steps.len(), start.elapsed().as_secs_f64()));
     Ok(())
 }
 
 /// Prints a status line to stdout, like the tests, so that their lines keep their order.
-fn say(line: &str) {
+fn print_status(line: &str) {
     let mut out = std::io::stdout().lock();
     // The reader may have closed the pipe; the exit status still reports the result.
     let _ = writeln!(out, "==> {line}").and_then(|()| out.flush());
@@ -182,11 +184,11 @@ fn licences(checkout: &Checkout, _: &mut Counts, _: &str) -> Result<()> {
 }
 
 fn documentation(checkout: &Checkout, _: &mut Counts, by_hand: &str) -> Result<()> {
-    succeed(parse(checkout, by_hand).env("RUSTDOCFLAGS", "-D warnings"))
+    run_to_success(parse(checkout, by_hand).env("RUSTDOCFLAGS", "-D warnings"))
 }
 
 fn command(checkout: &Checkout, _: &mut Counts, by_hand: &str) -> Result<()> {
-    succeed(&mut parse(checkout, by_hand))
+    run_to_success(&mut parse(checkout, by_hand))
 }
 
 /// Runs tests, forwards their output, and adds up their result lines.
@@ -218,7 +220,7 @@ fn tests(checkout: &Checkout, counts: &mut Counts, by_hand: &str) -> Result<()> 
     Ok(())
 }
 
-fn succeed(command: &mut Command) -> Result<()> {
+fn run_to_success(command: &mut Command) -> Result<()> {
     let status = command.status().context("running cargo")?;
     ensure!(status.success(), "{status}");
     Ok(())
@@ -237,7 +239,7 @@ mod tests {
     use super::*;
 
     fn step(run: fn(&Checkout, &mut Counts, &str) -> Result<()>) -> Step {
-        Step { name: "it", by_hand: "cargo no-such-command", run, part_of: ALWAYS }
+        Step { name: "it", by_hand: "cargo no-such-command", run, extents: ALWAYS }
     }
 
     fn checkout(has_etcd: bool) -> Checkout {

@@ -37,25 +37,25 @@ pub fn run(root: &Path) -> Result<()> {
     findings.extend(manifest::reasons(&read("Cargo.toml")?, &read("CONTRIBUTING.md")?));
     let language = Language::of(&project, &Vocabulary::read(root)?);
     findings.extend(language.findings().cloned());
-    crate::conclude("tidy", &findings)?;
+    crate::report_findings("tidy", &findings)?;
     println!("tidy: {} files, of which {} are source", project.paths.len(), project.sources.len());
     Ok(())
 }
 
 /// Prints the number of findings about the language of the project at `root`, by kind, and how
 /// often standard terms occur. The table of words is that of this program's own checkout, so that
-/// two states of the project can be compared. With `lists` the findings precede the counts.
-pub fn count(root: &Path, lists: bool) -> Result<()> {
+/// two states of the project can be compared. With `has_list` the findings precede the counts.
+pub fn count(root: &Path, has_list: bool) -> Result<()> {
     let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let project = Project::read(root)?;
     let language = Language::of(&project, &Vocabulary::read(&own)?);
-    for finding in language.findings().filter(|_| lists) {
+    for finding in language.findings().filter(|_| has_list) {
         println!("{finding}");
     }
     for (kind, count) in language.counts() {
         println!("{count:>6}  {kind}");
     }
-    for term in STANDARD {
+    for term in STANDARD_TERMS {
         let count: usize =
             project.sources.iter().map(|s| s.text.to_lowercase().matches(term).count()).sum();
         println!("{count:>6}  \"{term}\" in sources");
@@ -64,7 +64,7 @@ pub fn count(root: &Path, lists: bool) -> Result<()> {
 }
 
 /// Terms of the field that `count` looks for.
-const STANDARD: &[&str] =
+const STANDARD_TERMS: &[&str] =
     &["retransmi", "handshake", "backpressure", "flow control", "heartbeat", "in flight"];
 
 /// The files that the rules check.
@@ -83,7 +83,7 @@ impl Project {
         let paths = files(root)?;
         let (mut sources, mut documents) = (Vec::new(), Vec::new());
         for path in &paths {
-            if let Some(text) = text_of_interest(root, path)? {
+            if let Some(text) = read_source(root, path)? {
                 sources.push(Source::new(path, &text));
             } else if path.ends_with(".md") {
                 let text = std::fs::read_to_string(root.join(path));
@@ -160,7 +160,7 @@ fn check(source: &Source) -> Vec<String> {
 }
 
 /// Returns the text of a source file or manifest; `None` for any other file.
-fn text_of_interest(root: &Path, path: &str) -> Result<Option<String>> {
+fn read_source(root: &Path, path: &str) -> Result<Option<String>> {
     let is_manifest = path.ends_with("/Cargo.toml") && !path.starts_with("verify/fuzz/");
     let is_source = [".rs", ".c", ".h", ".p4", ".py", ".lua"].iter().any(|end| path.ends_with(end));
     if !(is_manifest || is_source) {

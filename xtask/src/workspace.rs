@@ -51,8 +51,8 @@ pub fn members(root: &Path) -> Result<Vec<Member>> {
         .current_dir(root)
         .output()
         .context("running cargo metadata")?;
-    let complaint = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "cargo metadata failed:\n{complaint}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "cargo metadata failed:\n{stderr}");
     let metadata: Metadata = serde_json::from_slice(&output.stdout)?;
 
     let relative = |path: &str| -> String {

@@ -340,24 +340,25 @@ impl<'scope> Workers<'scope> {
         let mut send_limit = SendLimit::new(&self.delivered, ahead_max);
         scope.spawn(move || {
             threads.register(ThreadKind::Client);
-            let (mut samples, mut seen) = (0, 0);
+            let (mut polls, mut in_flight_sum) = (0, 0);
             let mut message = vec![7; bytes.max(8)];
             while !stop.load(Ordering::Acquire) {
                 let now = mesh_driver.now();
                 message[..8].copy_from_slice(&(began.elapsed().as_nanos() as u64).to_be_bytes());
                 let machine = mesh_driver.machine_mut();
-                let is_held = send_limit.send_while(|| submit(machine, now, &message));
+                let is_limited = send_limit.send_while(|| submit(machine, now, &message));
                 let progress = mesh_driver.turn(|_, _| {});
-                (samples, seen) = (samples + 1, seen + counts(mesh_driver.machine()).0 as u64);
+                (polls, in_flight_sum) =
+                    (polls + 1, in_flight_sum + counts(mesh_driver.machine()).0 as u64);
                 // Waits by time: no doorbell rings when a receiver catches up.
-                match is_held {
+                match is_limited {
                     true => std::thread::sleep(send_limit::POLL_INTERVAL),
                     false => mesh_driver.rest(progress),
                 }
             }
             let mut traffic = traffic::lock(traffic);
             traffic.add(mesh_driver.transport(), counts(mesh_driver.machine()).1);
-            traffic.add_in_flight(seen, samples);
+            traffic.add_in_flight(in_flight_sum, polls);
         });
     }
 }

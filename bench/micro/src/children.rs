@@ -9,14 +9,14 @@ use anyhow::{Context, Result, ensure};
 pub const WORKER: &str = "bench-worker";
 
 /// Has the kernel kill this process when its parent exits, however that happens.
-pub(crate) fn end_with(starter: u32) -> Result<()> {
+pub(crate) fn die_with_parent(parent_pid: u32) -> Result<()> {
     use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 
     set_parent_process_death_signal(Some(Signal::KILL))
         .context("cannot set the parent death signal")?;
     // The parent may have exited before the signal was set.
     let parent = getppid().map_or(0, |pid| pid.as_raw_nonzero().get() as u32);
-    ensure!(parent == starter, "the parent process has exited");
+    ensure!(parent == parent_pid, "the parent process has exited");
     Ok(())
 }
 
@@ -87,8 +87,9 @@ mod tests {
                     spawn_self(&std::process::id().to_string()).spawn().expect("starts");
                 worker.wait().expect("own child");
             }
-            Ok(starter) => {
-                end_with(starter.parse().expect("a number")).expect("the parent is alive");
+            Ok(parent_pid) => {
+                die_with_parent(parent_pid.parse().expect("a number"))
+                    .expect("the parent is alive");
                 println!("\nrunning");
                 std::thread::sleep(Duration::from_secs(10));
                 println!("\nsurvived");

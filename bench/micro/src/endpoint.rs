@@ -64,7 +64,7 @@ pub fn message_ns() -> Result<f64> {
 }
 
 fn through_endpoints(options: &EndpointOptions) -> Result<f64> {
-    let end = |process| {
+    let new_endpoint = |process| {
         Endpoint::new(Config {
             links: Links::Mesh,
             processes_max: 2,
@@ -73,27 +73,28 @@ fn through_endpoints(options: &EndpointOptions) -> Result<f64> {
             ..Config::new(ProcessId(process), Incarnation(1))
         })
     };
-    let (mut from, mut to) = (end(0)?, end(1)?);
+    let (mut sender, mut receiver) = (new_endpoint(0)?, new_endpoint(1)?);
     let mut slot = vec![0; options.frame_len];
     let (mut ns, mut sent, mut delivered) = (1 << 40, 0u64, 0u64);
     let mut payload = [7; 64];
     let start = Instant::now();
     while delivered < options.messages {
-        while from.send_buffer_bytes() < 96 << 10 && sent < options.messages {
+        while sender.send_buffer_bytes() < 96 << 10 && sent < options.messages {
             payload[..8].copy_from_slice(&sent.to_le_bytes());
-            from.scatter(&[Message { to: ProcessId(1), payload: &payload }])?;
+            sender.scatter(&[Message { to: ProcessId(1), payload: &payload }])?;
             sent += 1;
         }
         ns += 10_000;
         let now = Now { mono: Mono::from_ns(ns), sync: Timestamp::from_ns(ns) };
-        exchange_frames(now, Port(0), &mut from, &mut to, &mut slot);
-        exchange_frames(now, Port(1), &mut to, &mut from, &mut slot);
-        while let Some(event) = to.poll_event() {
+        exchange_frames(now, Port(0), &mut sender, &mut receiver, &mut slot);
+        exchange_frames(now, Port(1), &mut receiver, &mut sender, &mut slot);
+        while let Some(event) = receiver.poll_event() {
             let Event::Delivered(delivery) = event else { continue };
-            let word = to.payload(&delivery).first_chunk().map(|word| u64::from_le_bytes(*word));
+            let word =
+                receiver.payload(&delivery).first_chunk().map(|word| u64::from_le_bytes(*word));
             ensure!(word == Some(delivered), "{word:?} was delivered in place of {delivered}");
             delivered += 1;
-            to.release(delivery);
+            receiver.release(delivery);
         }
     }
     Ok(options.messages as f64 / start.elapsed().max(Duration::from_nanos(1)).as_secs_f64())

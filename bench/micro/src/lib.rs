@@ -49,7 +49,7 @@ pub use hardware::Hardware;
 pub use harness::{Better, Harness, Progress, RUNS_MIN};
 pub use order::{OrderOptions, order};
 pub use pair::{PairOptions, pair_reliable, pair_shm, pair_udp};
-pub use processes::{Rule, worker};
+pub use processes::{RivalMethod, worker};
 pub use recovery_sim::{RecoverySimOptions, recovery_sim};
 pub use reorder::{ReorderOptions, Reordered, reorder, reordered};
 pub use report::{Case, Detail, Report};

@@ -2,11 +2,15 @@
 
 use anyhow::{Context, Result, ensure};
 
-use crate::processes::{self, Fabric, Job, Outcome, Role, Rule};
+use crate::processes::{self, Fabric, Job, Outcome, RivalMethod, Role};
 use crate::{Better, Harness, Progress, Report};
 
 /// Bytes of the longest message measured: longer ones travel by bulk multicast.
 const LEN_MAX: usize = 1 << 20;
+
+/// Goal for the CPU time of a message at a receiver, in ns (docs/results/benchmarks.md): a constant
+/// as the yardstick of the CPU time.
+const CPU_GOAL_NS: f64 = 2_000.0;
 
 /// Options of [`order`].
 #[derive(Clone, Debug, PartialEq)]
@@ -20,7 +24,7 @@ pub struct OrderOptions {
     /// Uses UDP through the software switch, or shared memory.
     pub is_udp: bool,
     /// Measures a rival, with our protocol as the yardstick.
-    pub rival: Option<Rule>,
+    pub rival: Option<RivalMethod>,
     /// Number of runs of each side. Default 3.
     pub runs: usize,
     /// Length of each run, in s. Default 2.
@@ -55,9 +59,9 @@ pub fn order(options: &OrderOptions, progress: impl FnMut(Progress<'_>)) -> Resu
     ensure!((2..=16).contains(&options.processes), "2 to 16 processes, not {}", options.processes);
     let fits = |bytes: &usize| (8..=LEN_MAX).contains(bytes);
     ensure!(options.bytes.iter().all(fits), "messages have 8 to {LEN_MAX} bytes");
-    if let Some(rule) = options.rival {
+    if let Some(method) = options.rival {
         ensure!(!options.is_reliable, "a rival is compared with best effort");
-        return rival(options, rule, progress);
+        return rival(options, method, progress);
     }
     let transport = if options.is_udp { "udp" } else { "shm" };
     let yardstick = match (options.is_reliable, options.is_udp) {
@@ -96,16 +100,20 @@ pub fn order(options: &OrderOptions, progress: impl FnMut(Progress<'_>)) -> Resu
             "ns",
             Better::Lower,
             || cpu.next().context("measured above"),
-            || Ok(2_000.0),
+            || Ok(CPU_GOAL_NS),
         )?;
     }
     Ok(harness.finish())
 }
 
 /// Measures a rival, with our protocol as the yardstick.
-fn rival(options: &OrderOptions, rule: Rule, progress: impl FnMut(Progress<'_>)) -> Result<Report> {
+fn rival(
+    options: &OrderOptions,
+    method: RivalMethod,
+    progress: impl FnMut(Progress<'_>),
+) -> Result<Report> {
     ensure!(
-        options.is_udp || rule != Rule::SwitchSequencer,
+        options.is_udp || method != RivalMethod::SwitchSequencer,
         "shared memory has no switch for a sequencer"
     );
     let about = "messages delivered at each receiver of a rival, all processes sending to all; cpu \
@@ -115,7 +123,7 @@ fn rival(options: &OrderOptions, rule: Rule, progress: impl FnMut(Progress<'_>))
     let transport = if options.is_udp { "udp" } else { "shm" };
     for &bytes in &options.bytes {
         let processes = options.processes;
-        let name = rule.name();
+        let name = method.name();
         let case =
             format!("rival={name} transport={transport} processes={processes} bytes={bytes}");
         let (mut cpu, mut our_cpu) = (Vec::new(), Vec::new());
@@ -124,7 +132,7 @@ fn rival(options: &OrderOptions, rule: Rule, progress: impl FnMut(Progress<'_>))
             "msg/s",
             Better::Higher,
             || {
-                let measured = rates(options, bytes, Side::Rival(rule))?;
+                let measured = rates(options, bytes, Side::Rival(method))?;
                 cpu.push(measured.cpu_ns);
                 Ok(measured.rate)
             },
@@ -161,7 +169,7 @@ enum Side {
     Ours,
     /// Our protocol with best effort, as a reference.
     BestEffort,
-    Rival(Rule),
+    Rival(RivalMethod),
 }
 
 fn rates(options: &OrderOptions, bytes: usize, side: Side) -> Result<Measured> {
@@ -171,7 +179,7 @@ fn rates(options: &OrderOptions, bytes: usize, side: Side) -> Result<Measured> {
     // Each receiver has checked that its deliveries ascend. With best effort a descheduled process
     // loses messages, so logs may differ; the rate is a valid reference all the same.
     let is_reference = side == Side::BestEffort || options.rival.is_some();
-    let may_differ = side == Side::Rival(Rule::Unordered) || (is_reference && lost > 0);
+    let may_differ = side == Side::Rival(RivalMethod::Unordered) || (is_reference && lost > 0);
     if !may_differ {
         check_same_order(receivers)?;
     }
@@ -186,21 +194,21 @@ fn rates(options: &OrderOptions, bytes: usize, side: Side) -> Result<Measured> {
 }
 
 fn run(options: &OrderOptions, bytes: usize, side: Side) -> Result<Vec<Outcome>> {
-    let rule = match side {
-        Side::Rival(rule) => Some(rule),
+    let method = match side {
+        Side::Rival(method) => Some(method),
         Side::Ours | Side::BestEffort => None,
     };
     let fabric = match options.is_udp {
         true => Fabric::Udp { switch: processes::free_address()?, frame_len: 1472 },
         false => {
-            let name = rule.map_or("ours", Rule::name);
+            let name = method.map_or("ours", RivalMethod::name);
             Fabric::Shm(format!("bench-order-{name}-{}-{bytes}", std::process::id()))
         }
     };
     let job = |process| Job {
         role: Role::AllToAll,
         fabric: fabric.clone(),
-        rule,
+        method,
         is_reliable: options.is_reliable && side == Side::Ours,
         process,
         processes: options.processes,
@@ -210,7 +218,7 @@ fn run(options: &OrderOptions, bytes: usize, side: Side) -> Result<Vec<Outcome>>
         idle: "backoff".to_string(),
     };
     let mut jobs: Vec<Job> = (0..options.processes).map(job).collect();
-    if rule == Some(Rule::Sequencer) {
+    if method == Some(RivalMethod::Sequencer) {
         jobs.push(Job { role: Role::Sequencer, ..job(options.processes) });
     }
     if options.is_udp {

@@ -53,7 +53,7 @@ pub fn pair_shm(options: &PairOptions, progress: impl FnMut(Progress<'_>)) -> Re
             let latency = outcomes[0].latency_ns.context("process 0 pinged")?;
             Ok(latency[0] as f64)
         },
-        || processes::ring_round_trip_ns(200_000),
+        || processes::ring_one_way_ns(200_000),
     )?;
     Ok(harness.finish())
 }
@@ -61,7 +61,7 @@ pub fn pair_shm(options: &PairOptions, progress: impl FnMut(Progress<'_>)) -> Re
 /// Returns one process of each role, each pinned to a core.
 fn two(roles: [Role; 2], fabric: &Fabric, seconds: f64, idle: &str) -> Vec<Job> {
     let job = |(process, role): (usize, Role)| Job {
-        rule: None,
+        method: None,
         role,
         fabric: fabric.clone(),
         is_reliable: false,
@@ -115,7 +115,7 @@ pub fn pair_udp(options: &PairOptions, progress: impl FnMut(Progress<'_>)) -> Re
                     let outcomes = run([Role::Ping, Role::Pong], 1472, idle)?;
                     Ok(outcomes[0].latency_ns.context("process 0 pinged")?[at] as f64)
                 },
-                || processes::datagram_round_trip_ns(20_000, idle == "yield"),
+                || processes::datagram_one_way_ns(20_000, idle == "yield"),
             )?;
         }
     }

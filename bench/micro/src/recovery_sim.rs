@@ -50,16 +50,16 @@ pub fn recovery_sim(
         Harness::new("recovery-sim", about).with_runs(options.runs).with_progress(progress);
     for recovery in [Recovery::Flat, Recovery::Tree] {
         for component in Component::ALL {
-            let mut of_testbed = None;
+            let mut testbed_us = None;
             for hosts in FIGURE_HOSTS {
                 let reference =
                     if component == Component::Process { Component::Host } else { component };
                 let Some(paper) = paper_us(reference, hosts) else { continue };
                 let case = name(component, recovery, "testbed", hosts);
                 let plan = |seed| Options::testbed(hosts, component, recovery, seed);
-                of_testbed = Some(measure(&mut harness, &case, plan, paper)?);
+                testbed_us = Some(measure(&mut harness, &case, plan, paper)?);
             }
-            let of_testbed = of_testbed.context("the figure has a value at 32 hosts")?;
+            let testbed_us = testbed_us.context("the figure has a value at 32 hosts")?;
             for k in FAT_TREES {
                 let shape = Shape::fat_tree(k)?;
                 let hosts = shape.host_count();
@@ -69,7 +69,7 @@ pub fn recovery_sim(
                 }
                 let case = name(component, recovery, &shape.to_string(), hosts);
                 let plan = |seed| Options::full(shape, component, recovery, seed);
-                measure(&mut harness, &case, plan, of_testbed)?;
+                measure(&mut harness, &case, plan, testbed_us)?;
             }
         }
     }

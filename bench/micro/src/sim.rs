@@ -48,19 +48,19 @@ pub fn sim(options: &SimOptions, progress: impl FnMut(Progress<'_>)) -> Result<R
     let mut harness = Harness::new("sim", about).with_runs(options.runs).with_progress(progress);
     for (pairs, warm_up_us) in [("known", options.warm_up_us), ("new", 0)] {
         let case = format!("topology=testbed processes={} pairs={pairs}", options.processes);
-        let mut counted = Hops::default();
+        let mut last_hops = Hops::default();
         harness.measure(
             &case,
             "hops/s",
             Better::Higher,
             || {
                 let (hops, seconds) = measure(options, warm_up_us)?;
-                counted = hops;
+                last_hops = hops;
                 Ok(hops.iter().sum::<u64>() as f64 / seconds)
             },
             || Ok(heap_rate(2 * options.processes as usize)),
         )?;
-        harness.detail(details(&counted));
+        harness.detail(details(&last_hops));
     }
     Ok(harness.finish())
 }
@@ -97,9 +97,9 @@ fn details(hops: &Hops) -> Vec<Detail> {
     std::iter::once(detail("hops", hops.iter().sum())).chain(kinds).collect()
 }
 
-fn heap_rate(waiting: usize) -> f64 {
+fn heap_rate(pending: usize) -> f64 {
     const EVENTS: u64 = 4_000_000;
-    let mut heap: BinaryHeap<_> = (0..waiting as u64).map(|at| Reverse((at * 97, at))).collect();
+    let mut heap: BinaryHeap<_> = (0..pending as u64).map(|at| Reverse((at * 97, at))).collect();
     let start = Instant::now();
     for number in 0..EVENTS {
         let Some(Reverse((at, _))) = heap.pop() else { break };

@@ -53,7 +53,7 @@ pub fn switch(options: &SwitchOptions, progress: impl FnMut(Progress<'_>)) -> Re
             "cores",
             Better::Lower,
             || beacon_cores(ports, interval_ns, rounds),
-            || Ok(copied_cores(ports, interval_ns, rounds)),
+            || Ok(copying_cores(ports, interval_ns, rounds)),
         )?;
     }
     for (form, name) in [(Form::Chip, "chip"), (Form::OffChip, "off-chip")] {
@@ -69,12 +69,12 @@ pub fn switch(options: &SwitchOptions, progress: impl FnMut(Progress<'_>)) -> Re
     Ok(harness.finish())
 }
 
-type Bytes = [u8; HEADER_LEN];
+type FrameBytes = [u8; HEADER_LEN];
 /// Frames that are prepared at a time, outside of the measured time.
 const ROUNDS_AT_ONCE: usize = 64;
 const START_NS: u64 = 1 << 50;
 
-fn at(ns: u64) -> Now {
+fn now_at(ns: u64) -> Now {
     Now { mono: Mono::from_ns(ns), sync: Timestamp::from_ns(ns) }
 }
 
@@ -86,7 +86,7 @@ fn machine(ports: u16, form: Form, beacon_interval_ns: u64) -> Result<Switch> {
     Ok(Switch::new(Config { form, beacon_interval_ns, link_timeout_ns, start_wait_ns, ..config })?)
 }
 
-fn beacon(port: u16, promise_ns: u64) -> Bytes {
+fn beacon(port: u16, promise_ns: u64) -> FrameBytes {
     let mut bytes = [0; HEADER_LEN];
     let address = Address::Switch(SwitchId(1 + u32::from(port)));
     let instance = Instance { address, incarnation: Incarnation(1) };
@@ -108,13 +108,13 @@ pub fn beacon_cores(ports: u16, interval_ns: u64, rounds: usize) -> Result<f64> 
     while round < rounds {
         let count = ROUNDS_AT_ONCE.min(rounds - round);
         let instant = |index: usize| START_NS + (round + index) as u64 * interval_ns;
-        let mut frames: Vec<Vec<Bytes>> = (0..count)
+        let mut frames: Vec<Vec<FrameBytes>> = (0..count)
             .map(|index| (0..ports).map(|port| beacon(port, instant(index))).collect())
             .collect();
         let began = Instant::now();
         for (index, frames) in frames.iter_mut().enumerate() {
             // Beacons take half an interval to arrive.
-            let now = at(instant(index) + interval_ns / 2);
+            let now = now_at(instant(index) + interval_ns / 2);
             while switch.poll_timeout().is_some_and(|due| due <= now.mono) {
                 switch.handle_timeout(now);
             }
@@ -135,8 +135,8 @@ pub fn beacon_cores(ports: u16, interval_ns: u64, rounds: usize) -> Result<f64> 
 }
 
 /// Returns the cores that copying the same frames and searching the minimum of a table need.
-fn copied_cores(ports: u16, interval_ns: u64, rounds: usize) -> f64 {
-    let frames: Vec<Bytes> = (0..ports).map(|port| beacon(port, START_NS)).collect();
+fn copying_cores(ports: u16, interval_ns: u64, rounds: usize) -> f64 {
+    let frames: Vec<FrameBytes> = (0..ports).map(|port| beacon(port, START_NS)).collect();
     let mut table = vec![0u64; frames.len()];
     let mut slot = [0; HEADER_LEN];
     let began = Instant::now();
@@ -166,17 +166,17 @@ fn forwarding_rate(ports: u16, form: Form, rounds: usize) -> Result<f64> {
         bytes
     };
     for port in 0..ports {
-        switch.handle_frame(at(START_NS), Port(port), &mut frame(Opcode::Join, port, START_NS));
+        switch.handle_frame(now_at(START_NS), Port(port), &mut frame(Opcode::Join, port, START_NS));
     }
     let (mut forwarded, mut spent) = (0, Duration::ZERO);
     for round in (0..rounds).step_by(ROUNDS_AT_ONCE) {
         let ns = START_NS + round as u64;
         let all = (0..ports).cycle().take(ROUNDS_AT_ONCE * usize::from(ports));
-        let mut frames: Vec<(u16, Bytes)> =
+        let mut frames: Vec<(u16, FrameBytes)> =
             all.map(|port| (port, frame(Opcode::Data, port, ns))).collect();
         let began = Instant::now();
         for (port, bytes) in &mut frames {
-            let verdict = switch.handle_frame(at(ns), Port(*port), bytes);
+            let verdict = switch.handle_frame(now_at(ns), Port(*port), bytes);
             forwarded += u64::from(matches!(verdict, Verdict::Forward(_)));
         }
         spent += began.elapsed();

@@ -53,9 +53,9 @@ impl ArbiterDaemon {
     /// [`StartError`]: a setting is out of range, or the system refuses a resource. A switch that
     /// does not answer is no error: the arbiter waits for it.
     pub fn new(config: &Config) -> Result<Self, StartError> {
-        let udp = UdpConfig::default();
+        let udp_config = UdpConfig::default();
         let mut machine = config.machine.clone();
-        machine.comm.frame_len_max = udp.frame_len_max;
+        machine.comm.frame_len_max = udp_config.frame_len_max;
         let own = machine.comm.process;
         // Watchdogs to its own id end at the switch, which learns from them where the arbiter is
         // attached, even before any request and without other arbiters.
@@ -63,9 +63,9 @@ impl ArbiterDaemon {
             machine.failover.peers.push(own);
         }
         machine.comm.incarnation = start_incarnation();
-        check(&config.cores)?;
+        check_cores(&config.cores)?;
         let connect = || {
-            UdpLink::connect(config.switch, &udp)
+            UdpLink::connect(config.switch, &udp_config)
                 .map_err(|source| StartError::Socket { switch: config.switch, source })
         };
         let engine = if config.cores.len() < 2 {
@@ -191,7 +191,7 @@ fn serve_status(listen: SocketAddr, doorbell: Doorbell) -> std::io::Result<Statu
 }
 
 /// Checks that threads may run on all of these cores.
-fn check(wanted: &[usize]) -> Result<(), StartError> {
+fn check_cores(wanted: &[usize]) -> Result<(), StartError> {
     let Some(&first) = wanted.first() else { return Ok(()) };
     let available = cores().map_err(|source| StartError::Core { core: first, source })?;
     match wanted.iter().find(|core| !available.contains(core)) {

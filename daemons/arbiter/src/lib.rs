@@ -24,4 +24,4 @@ mod worker_pool;
 pub use config::{Config, StartError};
 pub use daemon::ArbiterDaemon;
 pub use report::{Avoided, Report};
-pub use ring::{RingWorker, StepResult, WorkerRings, worker_ring};
+pub use ring::{RingWorker, TurnResult, WorkerRings, connect_workers};

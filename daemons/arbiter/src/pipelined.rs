@@ -56,7 +56,7 @@ impl PipelinedArbiter {
     }
 
     /// Passes finished batches to the dispatcher and the control plane.
-    fn read(&mut self, now: Now) {
+    fn read_batches(&mut self, now: Now) {
         let Self { control_plane, dispatcher, pool, rings } = self;
         let mut read = || {
             rings.read(|rings, batch, worker| {
@@ -88,7 +88,7 @@ impl Machine for PipelinedArbiter {
 
     fn handle_timeout(&mut self, now: Now) {
         self.pool.assert_alive();
-        self.read(now);
+        self.read_batches(now);
         self.control_plane.handle_timeout(now);
         self.run_commands();
     }

@@ -9,7 +9,7 @@ use rtrb::{Consumer, Producer, RingBuffer};
 /// Maximum number of flows taken at a time.
 const CHUNK: usize = 512;
 /// Batch buffers per worker: one being read and one being written.
-const BATCHES: usize = 2;
+const BUFFERS_PER_WORKER: usize = 2;
 
 /// A worker with its ends of the rings to other workers and to the dispatcher. The caller runs it
 /// on a core of its own.
@@ -22,7 +22,7 @@ pub struct RingWorker {
     flows_in: Consumer<Flow>,
     flows_out: Producer<Flow>,
     /// Batch buffers that were read and can be reused.
-    read: Consumer<Box<AllocatedBatch>>,
+    free: Consumer<Box<AllocatedBatch>>,
     written: Producer<Box<AllocatedBatch>>,
     /// A batch has ended and waits for a buffer.
     has_unwritten: bool,
@@ -30,24 +30,24 @@ pub struct RingWorker {
 
 /// The other ends of a worker's rings.
 #[derive(Debug)]
-pub struct WorkerRing {
+pub struct DispatcherEnds {
     commands: Producer<WorkerCommand>,
     fresh: Producer<Flow>,
-    read: Producer<Box<AllocatedBatch>>,
+    free: Producer<Box<AllocatedBatch>>,
     written: Consumer<Box<AllocatedBatch>>,
 }
 
 /// The rings to all workers, used by a [`Dispatcher`].
 #[derive(Debug)]
 pub struct WorkerRings {
-    rings: Vec<WorkerRing>,
+    rings: Vec<DispatcherEnds>,
     /// The worker of the next batch to read: results are read in order.
     next: usize,
 }
 
 /// The outcome of a turn of a [`RingWorker`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct StepResult {
+pub struct TurnResult {
     /// There was something to do.
     pub is_busy: bool,
     /// All flows of a batch were forwarded to the next worker.
@@ -60,7 +60,7 @@ pub struct StepResult {
 ///
 /// # Errors
 /// When a setting is out of range.
-pub fn worker_ring(
+pub fn connect_workers(
     config: &ArbiterConfig,
     workers: usize,
 ) -> Result<(Vec<RingWorker>, WorkerRings), ArbiterError> {
@@ -77,41 +77,41 @@ pub fn worker_ring(
     }
     // Flows of a reset endpoint may still be queued when new ones take their places.
     let fresh_max = pairs_max * (1 + config.allocator.renew_after_batches as usize);
-    let mut worker_ring = Vec::with_capacity(workers);
+    let mut ring_workers = Vec::with_capacity(workers);
     let mut rings = Vec::with_capacity(workers);
     for (at, (flows_in, flows_out)) in flows_in.into_iter().zip(flows_out).enumerate() {
         let (to_worker, commands) = RingBuffer::new(Dispatcher::COMMANDS_MAX);
         let (to_admit, fresh) = RingBuffer::new(fresh_max);
-        let (mut to_write, read) = RingBuffer::new(BATCHES);
-        let (written, to_read) = RingBuffer::new(BATCHES);
-        for _ in 0..BATCHES {
+        let (mut to_write, free) = RingBuffer::new(BUFFERS_PER_WORKER);
+        let (written, to_read) = RingBuffer::new(BUFFERS_PER_WORKER);
+        for _ in 0..BUFFERS_PER_WORKER {
             let batch = Box::new(AllocatedBatch::new(&config.allocator));
             to_write.push(batch).expect("the ring holds all buffers");
         }
-        rings.push(WorkerRing {
+        rings.push(DispatcherEnds {
             commands: to_worker,
             fresh: to_admit,
-            read: to_write,
+            free: to_write,
             written: to_read,
         });
-        worker_ring.push(RingWorker {
+        ring_workers.push(RingWorker {
             worker: Worker::new(config, at, workers)?,
             commands,
             fresh,
             flows_in,
             flows_out,
-            read,
+            free,
             written,
             has_unwritten: false,
         });
     }
-    Ok((worker_ring, WorkerRings { rings, next: 0 }))
+    Ok((ring_workers, WorkerRings { rings, next: 0 }))
 }
 
 impl RingWorker {
     /// Does what can be done now. Never blocks.
-    pub fn turn(&mut self) -> StepResult {
-        let mut done = StepResult::default();
+    pub fn turn(&mut self) -> TurnResult {
+        let mut done = TurnResult::default();
         if self.has_unwritten && !self.write(&mut done) {
             return done;
         }
@@ -138,8 +138,8 @@ impl RingWorker {
     }
 
     /// Writes the finished batch if a buffer is free.
-    fn write(&mut self, done: &mut StepResult) -> bool {
-        let Ok(mut batch) = self.read.pop() else { return false };
+    fn write(&mut self, done: &mut TurnResult) -> bool {
+        let Ok(mut batch) = self.free.pop() else { return false };
         self.worker.write(&mut batch);
         // An idle worker fills the schedule; the result is the same wherever that is done.
         if self.commands.is_empty() {
@@ -222,8 +222,8 @@ impl WorkerRings {
         let at = self.next;
         let mut batch = self.rings[at].written.pop().ok()?;
         let result = read(self, &mut batch, at);
-        let read = &mut self.rings[at].read;
-        read.push(batch).expect("the ring holds all buffers");
+        let free = &mut self.rings[at].free;
+        free.push(batch).expect("the ring holds all buffers");
         self.next = (at + 1) % self.rings.len();
         Some(result)
     }
@@ -252,7 +252,7 @@ mod tests {
     use super::*;
 
     const NODES: u32 = 48;
-    const BATCHES: u64 = 400;
+    const BUFFERS_PER_WORKER: u64 = 400;
 
     /// Returns the same pseudo-random demands for each batch.
     fn demands() -> impl Iterator<Item = Vec<Demand>> {
@@ -261,7 +261,7 @@ mod tests {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040);
             (state >> 33) as u32 % below
         };
-        (0..BATCHES).map(move |_| {
+        (0..BUFFERS_PER_WORKER).map(move |_| {
             let one = |_| match draw(20) {
                 0 => Demand::Forget(draw(NODES)),
                 _ => Demand::Want { src: draw(NODES), dst: draw(NODES), slots: 1 + draw(90) },
@@ -297,10 +297,10 @@ mod tests {
         machine.allocator.renew_after_batches = 2;
         let alone = alone(machine.allocator);
         for workers in 1..4 {
-            let (worker_ring, mut rings) = worker_ring(&machine, workers).expect("right");
+            let (ring_workers, mut rings) = connect_workers(&machine, workers).expect("right");
             let stop = AtomicBool::new(false);
             let together = std::thread::scope(|scope| {
-                for mut ring_worker in worker_ring {
+                for mut ring_worker in ring_workers {
                     let stop = &stop;
                     scope.spawn(move || {
                         while !stop.load(Ordering::Acquire) {
@@ -316,7 +316,7 @@ mod tests {
                     let start = Command::Batch(Timeslot(batch as u64 * 64));
                     demands.into_iter().map(Command::Demand).chain([start])
                 });
-                while batches.len() < BATCHES as usize {
+                while batches.len() < BUFFERS_PER_WORKER as usize {
                     while dispatcher.is_ready()
                         && rings.command_space() > 1
                         && let Some(command) = commands.next()

@@ -10,7 +10,7 @@ use onepipe_arbiter::{ArbiterConfig, ArbiterError};
 use onepipe_transport_clock::{pin_to_core, reduce_wakeup_latency};
 use onepipe_transport_driver::{Doorbell, Idle, IdleAction, Idler};
 
-use crate::ring::{RingWorker, WorkerRings, worker_ring};
+use crate::ring::{RingWorker, WorkerRings, connect_workers};
 
 /// Maximum sleep of an idle worker: it sees the stop flag within this time.
 const REST_MAX: Duration = Duration::from_millis(100);
@@ -55,15 +55,15 @@ impl WorkerPool {
         config: &ArbiterConfig,
         cores: &[usize],
         idle: Idle,
-        control_plane: &Doorbell,
+        control_doorbell: &Doorbell,
     ) -> Result<(Self, WorkerRings), WorkerPoolError> {
-        let (worker_ring, rings) = worker_ring(config, cores.len())?;
+        let (ring_workers, rings) = connect_workers(config, cores.len())?;
         let threads = cores.iter().map(|_| OnceLock::new()).collect();
         let shared = Arc::new(Shared { stop: AtomicBool::new(false), threads });
         let mut pool = Self { shared, threads: Vec::with_capacity(cores.len()) };
-        for (at, (ring_worker, &core)) in worker_ring.into_iter().zip(cores).enumerate() {
+        for (at, (ring_worker, &core)) in ring_workers.into_iter().zip(cores).enumerate() {
             let shared = Arc::clone(&pool.shared);
-            let doorbell = (idle != Idle::Spin).then(|| control_plane.clone());
+            let doorbell = (idle != Idle::Spin).then(|| control_doorbell.clone());
             let thread = std::thread::Builder::new().name(format!("worker-{at}"));
             pool.threads.push(thread.spawn(move || {
                 // Pinning was tried before; without it the thread runs on any core.
@@ -105,7 +105,7 @@ fn work(
     at: usize,
     shared: &Shared,
     idle: Idle,
-    control_plane: Option<&Doorbell>,
+    control_doorbell: Option<&Doorbell>,
 ) {
     let next = (at + 1) % shared.threads.len();
     let mut idler = Idler::new(idle);
@@ -114,8 +114,8 @@ fn work(
         if done.has_forwarded && next != at {
             shared.wake(next);
         }
-        if let (true, Some(control_plane)) = (done.has_written, control_plane) {
-            control_plane.ring();
+        if let (true, Some(control_doorbell)) = (done.has_written, control_doorbell) {
+            control_doorbell.ring();
         }
         if done.is_busy {
             idler.on_busy();

@@ -143,9 +143,9 @@ struct CoordinatorNode {
     /// The epoch, while active.
     epoch: Option<Epoch>,
     /// Decisions being written, by record number.
-    waiting: VecDeque<(RecordId, Decision)>,
+    writing: VecDeque<(RecordId, Decision)>,
     /// Number of the last record.
-    last: u64,
+    last_record: u64,
     /// Number of records in the log, as far as this coordinator has seen it grow.
     log_records: usize,
     events: VecDeque<CoordinatorEvent>,
@@ -153,16 +153,16 @@ struct CoordinatorNode {
 
 impl CoordinatorNode {
     fn new(machine: Coordinator) -> Self {
-        let (inbox, waiting, events) = (VecDeque::new(), VecDeque::new(), VecDeque::new());
-        Self { machine, inbox, epoch: None, waiting, last: 0, log_records: 0, events }
+        let (inbox, writing, events) = (VecDeque::new(), VecDeque::new(), VecDeque::new());
+        Self { machine, inbox, epoch: None, writing, last_record: 0, log_records: 0, events }
     }
 
     fn poll_persist(&mut self) -> Option<(Epoch, RecordId, Record)> {
         let epoch = self.epoch?;
         let decision = self.machine.poll_persist()?;
-        self.last += 1;
-        let id = RecordId(self.last);
-        self.waiting.push_back((id, decision));
+        self.last_record += 1;
+        let id = RecordId(self.last_record);
+        self.writing.push_back((id, decision));
         let Decision { group, epoch: group_epoch, leader } = decision;
         Some((epoch, id, Record::Leads(Leadership { group, epoch: group_epoch, leader })))
     }
@@ -181,7 +181,7 @@ impl CoordinatorNode {
             match event {
                 StoreEvent::Elected(epoch, records) => {
                     self.epoch = Some(epoch);
-                    self.waiting.clear();
+                    self.writing.clear();
                     self.log_records = records.len();
                     let decisions = records.iter().filter_map(|record| match record {
                         Record::Leads(Leadership { group, epoch, leader }) => {
@@ -194,8 +194,8 @@ impl CoordinatorNode {
                 }
                 StoreEvent::Written(id, written) => {
                     self.log_records += 1;
-                    let at = self.waiting.iter().position(|(waiting, _)| *waiting == id);
-                    if let Some((_, decision)) = at.and_then(|at| self.waiting.remove(at)) {
+                    let at = self.writing.iter().position(|(writing, _)| *writing == id);
+                    if let Some((_, decision)) = at.and_then(|at| self.writing.remove(at)) {
                         self.machine.handle_persisted(now, decision, written.is_ok());
                     }
                 }

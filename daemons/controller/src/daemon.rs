@@ -57,11 +57,11 @@ impl ControllerDaemon {
         let mut machine = config.machine.clone();
         let (attached, doorbell) = match &config.attachment {
             Attachment::Switch(switch) => {
-                let udp = UdpConfig::default();
+                let udp_config = UdpConfig::default();
                 machine.incarnation = start_incarnation();
                 machine.links = Links::Uplink;
-                machine.frame_len_max = udp.frame_len_max;
-                let link = UdpLink::connect(*switch, &udp)
+                machine.frame_len_max = udp_config.frame_len_max;
+                let link = UdpLink::connect(*switch, &udp_config)
                     .map_err(|source| StartError::Socket { switch: *switch, source })?;
                 let clock = SystemClock::calibrated().following_system(CLOCK_FOLLOW_NS);
                 let control_loop =
@@ -73,12 +73,12 @@ impl ControllerDaemon {
                 let shm = Shm::attach(name, Some(machine.process), &ShmConfig::default());
                 let shm =
                     shm.map_err(|source| StartError::Segment { name: name.clone(), source })?;
-                let sizes = *shm.config();
+                let shm_config = *shm.config();
                 machine.incarnation = shm.incarnation();
                 // A segment has at most 1,024 processes.
-                machine.links = Links::Mesh(sizes.processes_max as u16);
-                machine.processes_max = sizes.processes_max;
-                machine.frame_len_max = sizes.frame_len_max;
+                machine.links = Links::Mesh(shm_config.processes_max as u16);
+                machine.processes_max = shm_config.processes_max;
+                machine.frame_len_max = shm_config.frame_len_max;
                 let clock = shm.clock();
                 let control_loop =
                     ControllerLoop::open(config, machine, shm, clock, store, status_listener)?;

@@ -15,10 +15,10 @@ use redb::{
 const LOG: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("onepipe/log");
 /// The epoch and the format, by name.
 const NUMBERS: TableDefinition<'_, &str, u64> = TableDefinition::new("onepipe/numbers");
-const EPOCH: &str = "epoch";
-const FORMAT: &str = "format";
+const EPOCH_KEY: &str = "epoch";
+const FORMAT_KEY: &str = "format";
 /// Version of the tables above; any other was written by another version of this program.
-const FORMAT_NUMBER: u64 = 1;
+const FORMAT_VERSION: u64 = 1;
 /// A few pages: a log is short, and read once.
 const CACHE_BYTES: usize = 4 << 20;
 
@@ -66,7 +66,7 @@ pub enum RedbError {
     },
     /// The file is damaged.
     #[error("{path} is damaged: {reason}; restore it from a backup", path = path.display())]
-    Torn {
+    Damaged {
         /// The file.
         path: PathBuf,
         /// The reason.
@@ -102,13 +102,13 @@ impl RedbStore {
             Err(error) => return Err(self.system(error)),
             // Files are created as a whole (see `create`), so this one was truncated; redb would
             // initialize it again, with epochs from 1.
-            Ok(file) if file.len() == 0 => return Err(self.torn("it is empty")),
+            Ok(file) if file.len() == 0 => return Err(self.damaged("it is empty")),
             Ok(_) => {}
         }
         match Builder::new().set_cache_size(CACHE_BYTES).open(&self.path) {
             Ok(database) => Ok(Some(database)),
             Err(DatabaseError::DatabaseAlreadyOpen) => Ok(None),
-            Err(error) => Err(self.refused(error.into())),
+            Err(error) => Err(self.store_error(error.into())),
         }
     }
 
@@ -139,12 +139,12 @@ impl RedbStore {
         // Left behind by a process with the same id.
         let _ = fs::remove_file(temp_path);
         let database =
-            Builder::new().create(temp_path).map_err(|error| self.refused(error.into()))?;
+            Builder::new().create(temp_path).map_err(|error| self.store_error(error.into()))?;
         self.write(&database, |transaction| {
             transaction.open_table(LOG)?;
             let mut numbers = transaction.open_table(NUMBERS)?;
-            numbers.insert(FORMAT, FORMAT_NUMBER)?;
-            numbers.insert(EPOCH, 0)?;
+            numbers.insert(FORMAT_KEY, FORMAT_VERSION)?;
+            numbers.insert(EPOCH_KEY, 0)?;
             Ok(())
         })
     }
@@ -161,35 +161,36 @@ impl RedbStore {
             transaction.commit()?;
             Ok(done)
         };
-        done().map_err(|error| self.refused(error))
+        done().map_err(|error| self.store_error(error))
     }
 
-    fn begin(&self, database: &Database, replica: ProcessId) -> Result<Epoch, RedbError> {
-        let format = self.number(database, FORMAT)?;
-        if format != FORMAT_NUMBER {
-            let reason = format!("its format is {format}, this version reads {FORMAT_NUMBER}");
+    /// Starts the next epoch, and records in the log that `replica` is active in it.
+    fn begin_epoch(&self, database: &Database, replica: ProcessId) -> Result<Epoch, RedbError> {
+        let format = self.read_number(database, FORMAT_KEY)?;
+        if format != FORMAT_VERSION {
+            let reason = format!("its format is {format}, this version reads {FORMAT_VERSION}");
             return Err(self.foreign(reason));
         }
-        let last = self.number(database, EPOCH)?;
+        let last = self.read_number(database, EPOCH_KEY)?;
         let epoch = u32::try_from(last).ok().and_then(|last| last.checked_add(1)).map(Epoch);
-        let epoch = epoch.ok_or_else(|| self.torn(format!("its last epoch is {last}")))?;
+        let epoch = epoch.ok_or_else(|| self.damaged(format!("its last epoch is {last}")))?;
         self.write(database, |transaction| {
-            transaction.open_table(NUMBERS)?.insert(EPOCH, u64::from(epoch.0))?;
+            transaction.open_table(NUMBERS)?.insert(EPOCH_KEY, u64::from(epoch.0))?;
             push(&mut transaction.open_table(LOG)?, &Record::Epoch { epoch, replica })
         })?;
         Ok(epoch)
     }
 
-    fn number(&self, database: &Database, name: &str) -> Result<u64, RedbError> {
+    fn read_number(&self, database: &Database, name: &str) -> Result<u64, RedbError> {
         let read = || {
             let numbers = database.begin_read()?.open_table(NUMBERS)?;
             Ok(numbers.get(name)?.map(|number| number.value()))
         };
-        let number: Option<u64> = read().map_err(|error| self.refused(error))?;
-        number.ok_or_else(|| self.torn(format!("it has no number for {name:?}")))
+        let number: Option<u64> = read().map_err(|error| self.store_error(error))?;
+        number.ok_or_else(|| self.damaged(format!("it has no number for {name:?}")))
     }
 
-    fn read(&self, database: &Database) -> Result<Vec<Record>, RedbError> {
+    fn read_log(&self, database: &Database) -> Result<Vec<Record>, RedbError> {
         let read = || {
             let log = database.begin_read()?.open_table(LOG)?;
             let entries = log.iter()?.map(|entry| {
@@ -198,7 +199,7 @@ impl RedbStore {
             });
             entries.collect::<Result<Vec<_>, redb::Error>>()
         };
-        let entries = read().map_err(|error| self.refused(error))?;
+        let entries = read().map_err(|error| self.store_error(error))?;
         let decode = |(at, bytes): (u64, Vec<u8>)| {
             let path = self.path.clone();
             Record::decode(&bytes).map_err(|source| RedbError::Record { path, at, source })
@@ -214,14 +215,15 @@ impl RedbStore {
         }
     }
 
-    fn refused(&self, error: redb::Error) -> RedbError {
+    /// Returns what an error of the database says about the file.
+    fn store_error(&self, error: redb::Error) -> RedbError {
         match error {
             redb::Error::Io(source) if source.kind() == io::ErrorKind::InvalidData => {
                 // redb reports a file with a wrong magic number like this.
                 self.foreign(source.to_string())
             }
             redb::Error::Io(source) if source.kind() == io::ErrorKind::UnexpectedEof => {
-                self.torn(source.to_string())
+                self.damaged(source.to_string())
             }
             redb::Error::Io(source) => self.system(source),
             redb::Error::UpgradeRequired(version) => {
@@ -231,7 +233,7 @@ impl RedbStore {
                 self.foreign(format!("the database has no table {table}"))
             }
             redb::Error::DatabaseAlreadyOpen => RedbError::Held { path: self.path.clone() },
-            error => self.torn(error.to_string()),
+            error => self.damaged(error.to_string()),
         }
     }
 
@@ -243,8 +245,8 @@ impl RedbStore {
         RedbError::Foreign { path: self.path.clone(), reason: reason.into() }
     }
 
-    fn torn(&self, reason: impl Into<String>) -> RedbError {
-        RedbError::Torn { path: self.path.clone(), reason: reason.into() }
+    fn damaged(&self, reason: impl Into<String>) -> RedbError {
+        RedbError::Damaged { path: self.path.clone(), reason: reason.into() }
     }
 }
 
@@ -268,7 +270,7 @@ impl Store for RedbStore {
                 None => return Ok(None),
             },
         };
-        let epoch = self.begin(&database, replica)?;
+        let epoch = self.begin_epoch(&database, replica)?;
         self.term = Some(Term { database, epoch });
         Ok(Some(epoch))
     }
@@ -285,9 +287,9 @@ impl Store for RedbStore {
 
     fn load(&mut self) -> Result<Vec<Record>, RedbError> {
         match &self.term {
-            Some(term) => self.read(&term.database),
+            Some(term) => self.read_log(&term.database),
             None => match self.open()? {
-                Some(database) => self.read(&database),
+                Some(database) => self.read_log(&database),
                 None => Err(RedbError::Held { path: self.path.clone() }),
             },
         }

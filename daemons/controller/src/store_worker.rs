@@ -153,7 +153,7 @@ impl<S: Store<Error: Error>> StoreWorker<S> {
                 Ok(Command::Replace(epoch, records)) => {
                     let replaced = self.store.replace(epoch, &records);
                     // If this fails, the log stays long, which is harmless.
-                    let _ = self.check(epoch, replaced);
+                    let _ = self.handle_result(epoch, replaced);
                 }
                 Ok(Command::Resign(epoch)) => {
                     self.resign(epoch);
@@ -185,7 +185,7 @@ impl<S: Store<Error: Error>> StoreWorker<S> {
         };
         self.due = Instant::now() + self.timers.renew_interval;
         let renewed = self.store.renew(epoch);
-        if self.check(epoch, renewed).is_ok() && !is_reported {
+        if self.handle_result(epoch, renewed).is_ok() && !is_reported {
             self.load_and_report(epoch);
         }
     }
@@ -208,19 +208,19 @@ impl<S: Store<Error: Error>> StoreWorker<S> {
 
     fn append(&mut self, epoch: Epoch, id: RecordId, record: &Record) {
         let appended = self.store.append(epoch, record);
-        let result = self.check(epoch, appended);
+        let result = self.handle_result(epoch, appended);
         self.report(StoreEvent::Written(id, result));
     }
 
     fn resign(&mut self, epoch: Epoch) {
         let resigned = self.store.resign(epoch);
         // If the store does not answer, the epoch ends all the same: it is not renewed any more.
-        let _ = self.check(epoch, resigned);
+        let _ = self.handle_result(epoch, resigned);
         self.depose(epoch);
     }
 
     /// Handles a result of the store in `epoch`.
-    fn check(
+    fn handle_result(
         &mut self,
         epoch: Epoch,
         result: Result<(), StoreError<S::Error>>,

@@ -15,18 +15,18 @@ struct Tool {
     /// Its purpose, as a verb phrase.
     purpose: &'static str,
     /// What happens with `--no-install` if the tool is missing.
-    without: Without,
+    if_missing: IfMissing,
 }
 
 /// What happens with `--no-install` if a tool is missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Without {
+enum IfMissing {
     /// Nothing can be checked.
-    Fails,
+    Fail,
     /// The feature `etcd` is neither built nor tested.
-    Etcd,
+    SkipEtcd,
     /// Tests that need the tool print `SKIPPED`.
-    Skips,
+    SkipTests,
 }
 
 /// Environment variable that is set for tests with `--no-install`: tests that need a missing tool
@@ -46,74 +46,74 @@ const TOOLS: &[Tool] = &[
         probe: &["cargo", "fmt", "--version"],
         install: &["rustup", "component", "add", "rustfmt"],
         purpose: "checks the format",
-        without: Without::Fails,
+        if_missing: IfMissing::Fail,
     },
     Tool {
         name: "cargo clippy",
         probe: &["cargo", "clippy", "--version"],
         install: &["rustup", "component", "add", "clippy"],
         purpose: "checks the lints",
-        without: Without::Fails,
+        if_missing: IfMissing::Fail,
     },
     Tool {
         name: "git",
         probe: &["git", "--version"],
         install: debian!("git"),
         purpose: "lists the files that `tidy` reads (Debian package git)",
-        without: Without::Fails,
+        if_missing: IfMissing::Fail,
     },
     Tool {
         name: "protoc",
         probe: &["protoc", "--version"],
         install: debian!("protobuf-compiler"),
         purpose: "builds the feature `etcd` (Debian package protobuf-compiler)",
-        without: Without::Etcd,
+        if_missing: IfMissing::SkipEtcd,
     },
     Tool {
         name: "google/protobuf/descriptor.proto",
         probe: &["test", "-e", "/usr/include/google/protobuf/descriptor.proto"],
         install: debian!("libprotobuf-dev"),
         purpose: "is read by protoc (Debian package libprotobuf-dev)",
-        without: Without::Etcd,
+        if_missing: IfMissing::SkipEtcd,
     },
     Tool {
         name: "etcd",
         probe: &["etcd", "--version"],
         install: debian!("etcd-server"),
         purpose: "is what the feature `etcd` is tested against (Debian package etcd-server)",
-        without: Without::Etcd,
+        if_missing: IfMissing::SkipEtcd,
     },
     Tool {
         name: "nft",
         probe: &["nft", "--version"],
         install: debian!("nftables"),
         purpose: "makes networks of network namespaces lose datagrams (Debian package nftables)",
-        without: Without::Skips,
+        if_missing: IfMissing::SkipTests,
     },
     Tool {
         name: "ip",
         probe: &["ip", "-V"],
         install: debian!("iproute2"),
         purpose: "makes network namespaces (Debian package iproute2)",
-        without: Without::Skips,
+        if_missing: IfMissing::SkipTests,
     },
     Tool {
         name: "chromium",
         probe: &["chromium", "--version"],
         install: debian!("chromium"),
         purpose: "looks at the page of `onepipe figures` (Debian package chromium)",
-        without: Without::Skips,
+        if_missing: IfMissing::SkipTests,
     },
 ];
 
 /// Installs the missing tools; names each first.
-pub fn provide() -> Result<()> {
-    let mut knows_packages = false;
+pub fn install_missing() -> Result<()> {
+    let mut has_updated_index = false;
     for tool in missing() {
         println!("==> missing: `{}`, which {}", tool.name, tool.purpose);
-        if tool.install[0] == "apt-get" && !knows_packages {
+        if tool.install[0] == "apt-get" && !has_updated_index {
             install(&["apt-get", "update", "--quiet"])?;
-            knows_packages = true;
+            has_updated_index = true;
         }
         install(tool.install)?;
         let by_hand = tool.install.join(" ");
@@ -124,7 +124,7 @@ pub fn provide() -> Result<()> {
 
 /// Names the missing tools and what is left out without them. Returns whether the feature `etcd`
 /// can be built and tested.
-pub fn forgo() -> Result<bool> {
+pub fn report_missing() -> Result<bool> {
     report(&missing().collect::<Vec<_>>())
 }
 
@@ -134,19 +134,19 @@ fn missing() -> impl Iterator<Item = &'static Tool> {
 
 fn report(missing: &[&Tool]) -> Result<bool> {
     for tool in missing {
-        let left_out = match tool.without {
-            Without::Fails => bail!(
+        let left_out = match tool.if_missing {
+            IfMissing::Fail => bail!(
                 "`{}`, which {}, is missing; install it by: {}",
                 tool.name,
                 tool.purpose,
                 tool.install.join(" ")
             ),
-            Without::Etcd => "the feature `etcd` is NOT built and NOT tested",
-            Without::Skips => "tests that need it are SKIPPED",
+            IfMissing::SkipEtcd => "the feature `etcd` is NOT built and NOT tested",
+            IfMissing::SkipTests => "tests that need it are SKIPPED",
         };
         println!("==> missing: `{}`, which {}: {left_out}", tool.name, tool.purpose);
     }
-    Ok(!missing.iter().any(|tool| tool.without == Without::Etcd))
+    Ok(!missing.iter().any(|tool| tool.if_missing == IfMissing::SkipEtcd))
 }
 
 fn install(command: &[&str]) -> Result<()> {

@@ -26,8 +26,8 @@ impl Documents<'_> {
                     findings.push(format!("{at}: refers to {name}, which does not exist"));
                     continue;
                 }
-                let behind = text.split_once(name).map_or("", |(_, behind)| behind);
-                if let Some(heading) = heading(behind)
+                let after = text.split_once(name).map_or("", |(_, after)| after);
+                if let Some(heading) = heading(after)
                     && !found.iter().any(|path| self.has_heading(path, &heading))
                 {
                     findings.push(format!("{at}: {name} has no heading {heading}"));
@@ -76,12 +76,12 @@ fn file_names(text: &str) -> impl Iterator<Item = &str> {
 }
 
 /// Returns what a reference names after the file: `, "Heading"` or ` section N`.
-fn heading(behind: &str) -> Option<String> {
-    let behind = behind.trim_start_matches(['`', ')']);
-    if let Some(quoted) = behind.strip_prefix(", \"") {
+fn heading(after: &str) -> Option<String> {
+    let after = after.trim_start_matches(['`', ')']);
+    if let Some(quoted) = after.strip_prefix(", \"") {
         return Some(quoted.split('"').next()?.to_string());
     }
-    let number = behind.strip_prefix(" section ").or_else(|| behind.strip_prefix(", section "))?;
+    let number = after.strip_prefix(" section ").or_else(|| after.strip_prefix(", section "))?;
     let number: String = number.chars().take_while(|c| c.is_numeric() || *c == '.').collect();
     Some(format!("section {}", number.trim_end_matches('.')))
 }

@@ -75,7 +75,7 @@ fn code_and_comments(text: &str) -> (String, String) {
     let (mut code, mut comments) = (text.as_bytes().to_vec(), text.as_bytes().to_vec());
     let mut at = 0;
     while at < text.len() {
-        let end = end_of_passive(text, at);
+        let end = end_of_comment_or_literal(text, at);
         match end {
             Some(end) => {
                 clear(&mut code[at..end]);
@@ -95,7 +95,7 @@ fn code_and_comments(text: &str) -> (String, String) {
 }
 
 /// Returns the end of the comment or literal that begins at `at`; `None` if none begins there.
-fn end_of_passive(text: &str, at: usize) -> Option<usize> {
+fn end_of_comment_or_literal(text: &str, at: usize) -> Option<usize> {
     let rest = text.as_bytes().get(at..)?;
     let until = |end: &str, from: usize| {
         let found = text.get(at + from..).and_then(|rest| rest.find(end));

@@ -50,7 +50,8 @@ impl Vocabulary {
         let mut findings = Vec::new();
         for (at, line) in source.code.lines().enumerate() {
             for name in identifiers(line) {
-                for (word, term) in words_of(name).filter_map(|word| self.name(&source.path, word))
+                for (word, term) in
+                    words_of(name).filter_map(|word| self.term_of(&source.path, word))
                 {
                     findings.push(format!(
                         "{}:{}: `{name}`: not `{word}`, but {term}",
@@ -68,7 +69,8 @@ impl Vocabulary {
         let mut findings = Vec::new();
         for path in paths {
             let parts = path.split(['/', '.']);
-            for (word, term) in parts.flat_map(words_of).filter_map(|word| self.name(path, word)) {
+            for (word, term) in parts.flat_map(words_of).filter_map(|word| self.term_of(path, word))
+            {
                 findings.push(format!("{path}: not `{word}` in a file name, but {term}"));
             }
         }
@@ -89,7 +91,8 @@ impl Vocabulary {
         findings
     }
 
-    fn name(&self, path: &str, word: String) -> Option<(String, &str)> {
+    /// Returns a private word of a name with its standard term; `None` for any other word.
+    fn term_of(&self, path: &str, word: String) -> Option<(String, &str)> {
         let term = self.everywhere.get(&word).or_else(|| self.names.get(&word))?;
         (!self.is_exempt(path, &word)).then_some((word, term))
     }

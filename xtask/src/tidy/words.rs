@@ -3,7 +3,7 @@
 use super::Source;
 
 /// Words that no machine (`protocol/*`) may use outside its tests, and why.
-const MACHINES: &[(&str, &str)] = &[
+const BANNED_IN_MACHINES: &[(&str, &str)] = &[
     ("f32", "floats differ between machines and are not Eq: use fixed point"),
     ("f64", "floats differ between machines and are not Eq: use fixed point"),
     ("HashMap", "its order differs between runs: use a flat array or BTreeMap"),
@@ -20,20 +20,20 @@ const UNFINISHED: &[&str] = &[concat!("TO", "DO"), concat!("FIX", "ME"), concat!
 
 /// Where unsafe code may stand: code that uses the operating system, a device, a C caller, or
 /// instructions that not every processor has. Tests may use it (a counting allocator does).
-const UNSAFE: &[&str] = &["transport/", "api/c/", "protocol/simd/"];
+const UNSAFE_FOLDERS: &[&str] = &["transport/", "api/c/", "protocol/simd/"];
 
 /// Checks the words of one Rust file.
 pub fn check(source: &Source) -> Vec<String> {
     let mut findings = crate_root(source);
     let location = |at: usize| format!("{}:{}", source.path, at + 1);
     if source.path.starts_with("protocol/") {
-        for (word, reason) in MACHINES {
+        for (word, reason) in BANNED_IN_MACHINES {
             let lines = source.lines_with(word);
             let lines = lines.into_iter().filter(|at| !source.is_test_line(*at));
             findings.extend(lines.map(|at| format!("{}: `{word}`: {reason}", location(at))));
         }
     }
-    if !UNSAFE.iter().any(|folder| source.path.starts_with(folder)) {
+    if !UNSAFE_FOLDERS.iter().any(|folder| source.path.starts_with(folder)) {
         let lines = source.lines_with("unsafe");
         let lines = lines.into_iter().filter(|at| !source.is_test_line(*at));
         let reason = "unsafe code lives in transport/, api/c and protocol/simd";
@@ -43,8 +43,7 @@ pub fn check(source: &Source) -> Vec<String> {
         let is_unfinished =
             |word: &&&str| line.split(|c: char| !c.is_alphanumeric()).any(|w| w == **word);
         if let Some(word) = UNFINISHED.iter().find(is_unfinished) {
-            findings
-                .push(format!("{}: {word}: finish it, or open an issue", location(at)));
+            findings.push(format!("{}: {word}: finish it, or open an issue", location(at)));
         }
     }
     findings
@@ -59,7 +58,7 @@ fn crate_root(source: &Source) -> Vec<String> {
         findings.push(format!("{path}: a crate begins with `//!`: what it is, in one sentence"));
     }
     if is_root && path.starts_with("protocol/") {
-        let is_unsafe = UNSAFE.iter().any(|folder| path.starts_with(folder));
+        let is_unsafe = UNSAFE_FOLDERS.iter().any(|folder| path.starts_with(folder));
         for attribute in ["#![no_std]", "#![forbid(unsafe_code)]"] {
             let is_needed = attribute == "#![no_std]" || !is_unsafe;
             if is_needed && !source.code.contains(attribute) {
@@ -82,7 +81,7 @@ mod tests {
 
     #[test]
     fn each_word_banned_in_machines_fails_there_and_only_there() {
-        for (word, reason) in MACHINES {
+        for (word, reason) in BANNED_IN_MACHINES {
             let text = format!("fn f() {{ {word} }}\n");
             let inside = found("protocol/switch/src/barrier.rs", &text);
             assert_eq!(inside.len(), 1, "{word}");

@@ -12,7 +12,7 @@ use super::cpu_usage::ThreadKind;
 use super::{Case, IDLE, MEMBERS, Outcome, measure};
 
 /// Bytes of PrimCast's frame headers, rounded up.
-const FRONT_LEN: usize = 128;
+const HEADERS_LEN: usize = 128;
 /// Bytes in flight to one member: the size of the socket buffer.
 const WINDOW_BYTES: usize = 1 << 20;
 /// Long enough that a descheduled peer is not probed in vain, as on our side.
@@ -53,7 +53,7 @@ pub(super) fn run(case: Case) -> Result<Outcome> {
     let directory = case.directory(0)?;
     let groups = u32::from(case.groups);
     let method = Method::Primcast { groups, group_members: MEMBERS as u32 };
-    let frame_len_max = (case.bytes + FRONT_LEN).max(1_472);
+    let frame_len_max = (case.bytes + HEADERS_LEN).max(1_472);
     let incarnation = start_incarnation();
     let rival = |process| {
         Rival::new(Config {

@@ -31,9 +31,8 @@ impl Traffic {
     }
 
     /// Adds the client's samples of messages in flight: their sum and their number.
-    pub(super) fn add_in_flight(&mut self, seen: u64, samples: u64) {
-        self.in_flight_samples =
-            (self.in_flight_samples.0 + seen, self.in_flight_samples.1 + samples);
+    pub(super) fn add_in_flight(&mut self, sum: u64, polls: u64) {
+        self.in_flight_samples = (self.in_flight_samples.0 + sum, self.in_flight_samples.1 + polls);
     }
 
     /// Sets the number of messages delivered at the slowest receiver.

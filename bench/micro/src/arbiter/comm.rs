@@ -39,7 +39,7 @@ impl Default for CommOptions {
     }
 }
 
-const COMM: &str = "the arbiter's daemon over UDP: control packets in, allocation, paths, control \
+const ABOUT: &str = "the arbiter's daemon over UDP: control packets in, allocation, paths, control \
                     packets out, in CPU time of its I/O thread; endpoints with a permanent backlog, \
                     four destinations each; yardstick: a thread that receives and sends as many \
                     bare datagrams";
@@ -63,7 +63,7 @@ const fn slot_ns(nodes: u32) -> u64 {
 /// # Errors
 /// Returns an error when nothing is granted or the system refuses a socket.
 pub fn arbiter_comm(options: &CommOptions, progress: impl FnMut(Progress<'_>)) -> Result<Report> {
-    let harness = Harness::new("arbiter comm", COMM).with_runs(options.runs);
+    let harness = Harness::new("arbiter comm", ABOUT).with_runs(options.runs);
     let mut harness = harness.with_progress(progress);
     let time = Duration::from_secs_f64(options.seconds);
     for &nodes in &options.nodes {
@@ -78,7 +78,7 @@ pub fn arbiter_comm(options: &CommOptions, progress: impl FnMut(Progress<'_>)) -
                 let run = run(nodes, time, options.workers)?;
                 details = run.details();
                 datagrams.set(run.packets() as f64 / run.counters.slots_granted as f64);
-                Ok(run.slot_ns())
+                Ok(run.cpu_ns_per_slot())
             },
             || Ok(bare_datagram_ns(time / 4)? * datagrams.get()),
         )?;
@@ -101,7 +101,7 @@ struct Run {
 
 impl Run {
     /// Returns the CPU time per granted timeslot, in ns.
-    fn slot_ns(&self) -> f64 {
+    fn cpu_ns_per_slot(&self) -> f64 {
         self.spent.as_nanos() as f64 / self.counters.slots_granted as f64
     }
 
@@ -133,7 +133,7 @@ impl Run {
             detail("dropped before the endpoints", rate(self.endpoints.lost.into()), "/s"),
             detail("turn p50", self.turn_times.value_at_quantile(0.5) as f64 / 1e3, "us"),
             detail("turn p99", self.turn_times.value_at_quantile(0.99) as f64 / 1e3, "us"),
-            detail("per core", PACKET_BITS as f64 / self.slot_ns(), "Gbit/s"),
+            detail("per core", PACKET_BITS as f64 / self.cpu_ns_per_slot(), "Gbit/s"),
         ]
     }
 }
@@ -172,20 +172,20 @@ fn run(nodes: u32, time: Duration, workers: usize) -> Result<Run> {
 /// Polls the daemon; counters start when `is_warm` is set.
 fn serve(mut daemon: ArbiterDaemon, is_warm: &AtomicBool, stop: &AtomicBool) -> Result<Run> {
     let mut turn_times = Histogram::new_with_bounds(1, 10_000_000_000, 3)?;
-    let mut first = None;
+    let mut baseline = None;
     while !stop.load(Ordering::Acquire) {
-        if first.is_none() && is_warm.load(Ordering::Acquire) {
-            first = Some((daemon.report(), thread_cpu_time(), Instant::now()));
+        if baseline.is_none() && is_warm.load(Ordering::Acquire) {
+            baseline = Some((daemon.report(), thread_cpu_time(), Instant::now()));
         }
         let begin = Instant::now();
         let progress = daemon.turn(|_| {});
-        if first.is_some() && progress.frames_received > 0 {
+        if baseline.is_some() && progress.frames_received > 0 {
             turn_times.saturating_record(begin.elapsed().as_nanos() as u64);
         }
         daemon.rest(progress);
     }
     let (before, spent_before, began) =
-        first.unwrap_or_else(|| (daemon.report(), thread_cpu_time(), Instant::now()));
+        baseline.unwrap_or_else(|| (daemon.report(), thread_cpu_time(), Instant::now()));
     let mut counters = daemon.report();
     counters.slots_granted -= before.slots_granted;
     counters.slots_demanded -= before.slots_demanded;
@@ -241,7 +241,7 @@ mod tests {
     fn daemon_grants_requested_timeslots() {
         for workers in [0, 1] {
             let run = run(8, Duration::from_millis(300), workers).expect("timeslots are granted");
-            assert!(run.counters.packets_received > 0 && run.slot_ns() > 0.0);
+            assert!(run.counters.packets_received > 0 && run.cpu_ns_per_slot() > 0.0);
             assert!(!run.turn_times.is_empty());
         }
         assert!(bare_datagram_ns(Duration::from_millis(50)).is_ok_and(|ns| ns > 0.0));

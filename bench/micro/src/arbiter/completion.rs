@@ -12,7 +12,7 @@ use crate::Detail;
 const WARM_UP: u64 = 10_112;
 const COUNTED: u64 = 50_048;
 /// Maximum number of packets of a trace; it shortens the traces of a thousand endpoints and more.
-const PACKETS: f64 = 16e6;
+const PACKETS_MAX: f64 = 16e6;
 /// A working allocator serves all measured transfers within this multiple of the trace.
 const SLOTS_MAX_FACTOR: u64 = 16;
 
@@ -35,7 +35,7 @@ impl Completion {
         traces: u64,
         mut allocator: impl FnMut() -> Result<A>,
     ) -> Result<Self> {
-        let slots = (PACKETS / (f64::from(nodes) * load)) as u64;
+        let slots = (PACKETS_MAX / (f64::from(nodes) * load)) as u64;
         let all = (WARM_UP + COUNTED).min(slots);
         let window = (all * WARM_UP / (WARM_UP + COUNTED), all);
         let (mut means, mut p99s) = (Vec::new(), Vec::new());
@@ -105,7 +105,7 @@ fn run(
 #[derive(Clone, Copy)]
 struct Transfer {
     time: f64,
-    left: u32,
+    packets_left: u32,
     /// Index + 1 of the next transfer of the same pair; zero if none.
     next: u32,
 }
@@ -137,7 +137,7 @@ impl Transfers {
     }
 
     fn arrive(&mut self, (src, dst): (u32, u32), packets: u32, time: f64) {
-        let transfer = Transfer { time, left: packets, next: 0 };
+        let transfer = Transfer { time, packets_left: packets, next: 0 };
         let index = self.free.pop().unwrap_or(self.all.len() as u32);
         match self.all.get_mut(index as usize) {
             Some(free) => *free = transfer,
@@ -156,8 +156,8 @@ impl Transfers {
         let [first, _] = &mut self.ends[usize::from(src) * self.nodes + usize::from(dst)];
         ensure!(*first > 0, "{src} was granted a timeslot to {dst} that it did not request");
         let transfer = &mut self.all[*first as usize - 1];
-        transfer.left -= 1;
-        if transfer.left == 0 {
+        transfer.packets_left -= 1;
+        if transfer.packets_left == 0 {
             self.free.push(*first - 1);
             *first = transfer.next;
             let time = transfer.time;

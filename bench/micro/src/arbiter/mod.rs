@@ -75,7 +75,7 @@ impl ArbiterOptions {
     }
 }
 
-const ALLOCATION: &str = "timeslots on one core or a pipeline of cores: requests in, allocation, schedules out; \
+const ABOUT_ALLOC: &str = "timeslots on one core or a pipeline of cores: requests in, allocation, schedules out; \
                           transfers of 10 packets in the mean between uniformly random pairs; \
                           yardstick: a plain allocator, one packet a visit, least recently served \
                           first; utilisation: granted of what was requested while measured; \
@@ -90,7 +90,7 @@ pub fn arbiter_alloc(
     options: &ArbiterOptions,
     progress: impl FnMut(Progress<'_>),
 ) -> Result<Report> {
-    let harness = Harness::new("arbiter alloc", ALLOCATION).with_runs(options.runs);
+    let harness = Harness::new("arbiter alloc", ABOUT_ALLOC).with_runs(options.runs);
     let mut harness = harness.with_progress(progress);
     let policy = match options.policy {
         Policy::MaxMinFair => "fair",
@@ -127,7 +127,7 @@ pub fn arbiter_alloc(
 /// Returns the completion times of transfers with our allocator and with the plain one.
 fn completions(options: &ArbiterOptions, nodes: u32, load: f64) -> Result<Vec<Detail>> {
     let ArbiterOptions { batch_slots, traces, .. } = *options;
-    let kind = (nodes, load, batch_slots);
+    let workload = (nodes, load, batch_slots);
     if traces == 0 {
         return Ok(Vec::new());
     }
@@ -135,8 +135,9 @@ fn completions(options: &ArbiterOptions, nodes: u32, load: f64) -> Result<Vec<De
     // `workers::run`). One core with the same setting grants the same timeslots, so one is run.
     let renew_after_batches = (options.cores as u32 - 1).min(16);
     let config = Config { renew_after_batches, ..config(options, nodes) };
-    let ours = Completion::measure(kind, traces, || Ok(Allocator::new(config)?))?;
-    let plain = Completion::measure(kind, traces, || Ok(PlainAllocator::new(nodes, batch_slots)))?;
+    let ours = Completion::measure(workload, traces, || Ok(Allocator::new(config)?))?;
+    let plain =
+        Completion::measure(workload, traces, || Ok(PlainAllocator::new(nodes, batch_slots)))?;
     Ok([ours.details(""), plain.details("of plain ")].concat())
 }
 
@@ -180,7 +181,7 @@ impl Outcome {
 
 /// Returns an arbiter with this allocator and all endpoints behind one switch, so that nothing but
 /// the allocation is measured.
-fn machine(config: Config, slot_ns: u64) -> ArbiterConfig {
+fn arbiter_config(config: Config, slot_ns: u64) -> ArbiterConfig {
     let nodes = config.nodes;
     let arbiter = ArbiterConfig::new(ProcessId(nodes), nodes, (1, 1), slot_ns);
     ArbiterConfig { allocator: config, core: Core::One { nodes }, ..arbiter }
@@ -281,7 +282,7 @@ fn check(schedule: &Schedule, slots: u32, granted: u64) -> Result<()> {
     Ok(())
 }
 
-const PATHS: &str = "one core chooses paths: racks of 32 endpoints, four paths, batches of 64 \
+const ABOUT_PATH: &str = "one core chooses paths: racks of 32 endpoints, four paths, batches of 64 \
                      timeslots as the allocator gives them; yardstick: colouring the same by a \
                      table of colours, without bit sets";
 
@@ -293,7 +294,7 @@ pub fn arbiter_path(
     options: &ArbiterOptions,
     progress: impl FnMut(Progress<'_>),
 ) -> Result<Report> {
-    let harness = Harness::new("arbiter path", PATHS).with_runs(options.runs);
+    let harness = Harness::new("arbiter path", ABOUT_PATH).with_runs(options.runs);
     let mut harness = harness.with_progress(progress);
     for &nodes in &options.nodes {
         for &load in &options.loads {
@@ -307,7 +308,7 @@ pub fn arbiter_path(
                 Better::Lower,
                 || {
                     let mut paths = Paths::new(fabric)?;
-                    let spent = colour(&schedules, fabric, |schedule, routes| {
+                    let spent = time_assignment(&schedules, fabric, |schedule, routes| {
                         let without_path = paths.assign(schedule, Timeslot(0), BATCH_SLOTS_MAX);
                         (0..nodes).for_each(|src| routes[src as usize] = *paths.of(src));
                         without_path
@@ -318,7 +319,9 @@ pub fn arbiter_path(
                 },
                 || {
                     let mut paths = PlainPaths::new(fabric);
-                    colour(&schedules, fabric, |schedule, routes| paths.assign(schedule, routes))
+                    time_assignment(&schedules, fabric, |schedule, routes| {
+                        paths.assign(schedule, routes)
+                    })
                 },
             )?;
             let unit = String::new();
@@ -357,7 +360,7 @@ fn schedules(nodes: u32, load: f64) -> Result<Vec<Schedule>> {
 
 /// Returns the time of assigning paths per timeslot, over all schedules, in us; results are checked
 /// untimed.
-fn colour(
+fn time_assignment(
     schedules: &[Schedule],
     fabric: Fabric,
     mut assign: impl FnMut(&Schedule, &mut Routes) -> u32,
@@ -379,7 +382,7 @@ fn colour(
 /// Checks that every packet between racks has a path, and that no link exceeds its share.
 fn check_paths(schedule: &Schedule, fabric: Fabric, routes: &Routes) -> Result<()> {
     let (racks, paths) = (fabric.nodes.div_ceil(fabric.rack_nodes), fabric.paths);
-    let share = fabric.rack_nodes.div_ceil(paths);
+    let packets_max = fabric.rack_nodes.div_ceil(paths);
     for slot in 0..BATCH_SLOTS_MAX {
         let mut packets = vec![0; (2 * racks * paths) as usize];
         for src in 0..fabric.nodes {
@@ -392,7 +395,7 @@ fn check_paths(schedule: &Schedule, fabric: Fabric, routes: &Routes) -> Result<(
             ensure!(path < paths, "no path from {src} to {dst}");
             for link in [from * paths + path, (racks + to) * paths + path] {
                 packets[link as usize] += 1;
-                ensure!(packets[link as usize] <= share, "link {link} is overloaded");
+                ensure!(packets[link as usize] <= packets_max, "link {link} is overloaded");
             }
         }
     }
@@ -418,9 +421,9 @@ mod tests {
         let fabric = Fabric { nodes: 128, rack_nodes: 32, paths: 4, is_strict: false };
         let schedules = schedules(128, 0.9).expect("valid settings");
         let mut plain = PlainPaths::new(fabric);
-        colour(&schedules, fabric, |schedule, routes| plain.assign(schedule, routes))
+        time_assignment(&schedules, fabric, |schedule, routes| plain.assign(schedule, routes))
             .expect("no link is overloaded");
-        let bad = colour(&schedules, fabric, |_, routes| {
+        let bad = time_assignment(&schedules, fabric, |_, routes| {
             routes.fill([0; BATCH_SLOTS_MAX as usize]);
             0
         });

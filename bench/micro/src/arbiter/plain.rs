@@ -15,7 +15,8 @@ pub(super) struct PlainAllocator {
     served: Vec<Vec<(u16, u16)>>,
     sends: Vec<u64>,
     receives: Vec<u64>,
-    all: u64,
+    /// One bit for each timeslot of a batch.
+    slots_mask: u64,
 }
 
 impl PlainAllocator {
@@ -28,7 +29,7 @@ impl PlainAllocator {
             served: vec![Vec::new(); batch_slots as usize],
             sends: vec![0; nodes],
             receives: vec![0; nodes],
-            all: u64::MAX >> (64 - batch_slots),
+            slots_mask: u64::MAX >> (64 - batch_slots),
         }
     }
 
@@ -36,7 +37,7 @@ impl PlainAllocator {
     fn serve(&mut self, src: u16, dst: u16) -> Option<usize> {
         let (sends, receives) =
             (&mut self.sends[usize::from(src)], &mut self.receives[usize::from(dst)]);
-        let free = self.all & !*sends & !*receives;
+        let free = self.slots_mask & !*sends & !*receives;
         let slot = free.trailing_zeros() as usize;
         (free != 0).then(|| {
             *sends |= 1 << slot;
@@ -60,16 +61,16 @@ impl SlotAllocator for PlainAllocator {
         self.sends.fill(0);
         self.receives.fill(0);
         schedule.clear();
-        let (mut given, mut onward) = (0, Vec::new());
+        let (mut granted, mut remaining) = (0, Vec::new());
         let mut list = std::mem::take(&mut self.waiting);
         for turn in 0..=self.served.len() {
             for &(src, dst) in &list {
                 let Some(slot) = self.serve(src, dst) else {
-                    onward.push((src, dst));
+                    remaining.push((src, dst));
                     continue;
                 };
                 schedule.put(u32::from(src), slot as u32, dst);
-                given += 1;
+                granted += 1;
                 let backlog = &mut self.backlogs[usize::from(src) * self.nodes + usize::from(dst)];
                 *backlog -= 1;
                 if *backlog > 0 {
@@ -77,7 +78,7 @@ impl SlotAllocator for PlainAllocator {
                     let next = slot.max(turn).min(self.served.len() - 1);
                     match turn < self.served.len() {
                         true => self.served[next].push((src, dst)),
-                        false => onward.push((src, dst)),
+                        false => remaining.push((src, dst)),
                     }
                 }
             }
@@ -85,8 +86,8 @@ impl SlotAllocator for PlainAllocator {
                 list = std::mem::take(next);
             }
         }
-        self.waiting = onward;
-        given
+        self.waiting = remaining;
+        granted
     }
 }
 
@@ -114,12 +115,12 @@ impl PlainPaths {
         Self { fabric, colours, table: vec![None; 2 * racks * colours], edges: Vec::new() }
     }
 
-    fn at(&self, side: usize, rack: usize, colour: usize) -> usize {
+    fn table_index(&self, side: usize, rack: usize, colour: usize) -> usize {
         (2 * rack + side) * self.colours + colour
     }
 
-    fn free(&self, side: usize, rack: usize) -> Option<usize> {
-        (0..self.colours).find(|colour| self.table[self.at(side, rack, *colour)].is_none())
+    fn free_colour(&self, side: usize, rack: usize) -> Option<usize> {
+        (0..self.colours).find(|colour| self.table[self.table_index(side, rack, *colour)].is_none())
     }
 
     pub fn assign(&mut self, schedule: &Schedule, routes: &mut Routes) -> u32 {
@@ -137,7 +138,7 @@ impl PlainPaths {
                 }
             }
             for edge in 0..self.edges.len() {
-                without_path += u32::from(self.ring_worker(edge).is_none());
+                without_path += u32::from(self.place_edge(edge).is_none());
             }
             for edge in &self.edges {
                 routes[edge.src][slot] = (edge.colour % self.fabric.paths as usize) as u8;
@@ -146,11 +147,13 @@ impl PlainPaths {
         without_path
     }
 
-    fn ring_worker(&mut self, edge: usize) -> Option<()> {
+    /// Gives an edge a colour that is free at both racks. If there is none, frees a colour at the
+    /// second rack by a flip.
+    fn place_edge(&mut self, edge: usize) -> Option<()> {
         let racks = self.edges[edge].racks;
-        let one = self.free(0, racks[0])?;
-        if self.table[self.at(1, racks[1], one)].is_some() {
-            let other = self.free(1, racks[1])?;
+        let one = self.free_colour(0, racks[0])?;
+        if self.table[self.table_index(1, racks[1], one)].is_some() {
+            let other = self.free_colour(1, racks[1])?;
             self.flip(racks[1], one, other);
         }
         self.colour_edge(edge, one);
@@ -160,15 +163,17 @@ impl PlainPaths {
     fn colour_edge(&mut self, edge: usize, colour: usize) {
         self.edges[edge].colour = colour;
         for side in [0, 1] {
-            let at = self.at(side, self.edges[edge].racks[side], colour);
-            self.table[at] = Some(edge);
+            let table_index = self.table_index(side, self.edges[edge].racks[side], colour);
+            self.table[table_index] = Some(edge);
         }
     }
 
+    /// Swaps colours `one` and `other` along the alternating path that begins at the second side of
+    /// rack `start`.
     fn flip(&mut self, start: usize, one: usize, other: usize) {
         let mut chain = Vec::new();
         let (mut side, mut rack, mut colour) = (1, start, one);
-        while let Some(edge) = self.table[self.at(side, rack, colour)] {
+        while let Some(edge) = self.table[self.table_index(side, rack, colour)] {
             chain.push(edge);
             side = 1 - side;
             rack = self.edges[edge].racks[side];
@@ -177,8 +182,8 @@ impl PlainPaths {
         for &edge in &chain {
             for side in [0, 1] {
                 let PlainEdge { racks, colour, .. } = self.edges[edge];
-                let at = self.at(side, racks[side], colour);
-                self.table[at] = None;
+                let table_index = self.table_index(side, racks[side], colour);
+                self.table[table_index] = None;
             }
         }
         for edge in chain {

@@ -70,7 +70,7 @@ const IN_FLIGHT_MAX: usize = 32;
 /// Fraction (1/n) of the batches that is warm-up.
 const WARM_UP: usize = 8;
 /// Interval of checked schedules, in batches; only batches of the warm-up are checked.
-const CHECKED: usize = 16;
+const CHECK_INTERVAL: usize = 16;
 
 /// Measures granting timeslots in real time.
 ///
@@ -142,7 +142,7 @@ impl Requests {
     }
 
     /// Returns the first measured batch.
-    fn first(&self) -> usize {
+    fn first_measured(&self) -> usize {
         self.batches() / WARM_UP
     }
 
@@ -152,7 +152,7 @@ impl Requests {
     }
 
     fn requested(&self) -> u64 {
-        let measured = (self.first()..self.batches()).flat_map(|batch| self.of(batch));
+        let measured = (self.first_measured()..self.batches()).flat_map(|batch| self.of(batch));
         measured.map(|(.., slots)| u64::from(*slots)).sum()
     }
 }
@@ -274,10 +274,10 @@ fn run(
     requests: &Requests,
 ) -> Result<Run> {
     let cores: Vec<_> = available[..options.cores.max(1)].iter().copied().map(Some).collect();
-    let lead = |control: ControlCore, is_measured: &AtomicBool| {
+    let run_control = |control: ControlCore, is_measured: &AtomicBool| {
         BatchStarter::new(options, requests, control)?.work(is_measured)
     };
-    let (mut run, others) = workers::run(config, options.slot_ns, &cores, lead)?;
+    let (mut run, others) = workers::run(config, options.slot_ns, &cores, run_control)?;
     run.cores.extend(others);
     Ok(run)
 }
@@ -289,7 +289,8 @@ struct BatchStarter<'a> {
     control: ControlCore,
     /// The first timeslot begins a lead after the start of the run.
     scheduler: BatchScheduler,
-    lead: u64,
+    /// The lead in timeslots.
+    lead_slots: u64,
     began: Instant,
     /// Batches whose requests were read.
     requested: usize,
@@ -304,16 +305,16 @@ impl<'a> BatchStarter<'a> {
         requests: &'a Requests,
         control: ControlCore,
     ) -> Result<Self> {
-        let lead = options.lead_ns.div_ceil(options.slot_ns);
+        let lead_slots = options.lead_ns.div_ceil(options.slot_ns);
         let workers = options.cores.saturating_sub(1) as u32;
-        let mut scheduler = BatchScheduler::new(lead, options.batch_slots, workers);
-        scheduler.begin(Timeslot(lead));
+        let mut scheduler = BatchScheduler::new(lead_slots, options.batch_slots, workers);
+        scheduler.begin(Timeslot(lead_slots));
         Ok(Self {
             options,
             requests,
             control,
             scheduler,
-            lead,
+            lead_slots,
             began: Instant::now() + Duration::from_millis(1),
             requested: 0,
             in_flight: VecDeque::with_capacity(IN_FLIGHT_MAX),
@@ -323,10 +324,13 @@ impl<'a> BatchStarter<'a> {
     }
 
     fn work(mut self, is_measured: &AtomicBool) -> Result<Run> {
-        let (batches, first) = (self.requests.batches(), self.requests.first());
+        let (batches, first_measured) = (self.requests.batches(), self.requests.first_measured());
         let slots = u64::from(self.options.batch_slots);
         // A batch that is due before the end may be started late and still meet its deadline.
-        let (from, end) = (self.lead + first as u64 * slots, self.lead + batches as u64 * slots);
+        let (from, end) = (
+            self.lead_slots + first_measured as u64 * slots,
+            self.lead_slots + batches as u64 * slots,
+        );
         while self.scheduler.next().0 < end || !self.in_flight.is_empty() {
             self.poll_batch()?;
             let Some(now) = Instant::now().checked_duration_since(self.began) else { continue };
@@ -341,7 +345,7 @@ impl<'a> BatchStarter<'a> {
                 self.run.skipped += end - next.max(from);
                 continue;
             }
-            if self.batch_at(now) >= first {
+            if self.batch_at(now) >= first_measured {
                 if !is_measured.load(Ordering::Relaxed) {
                     self.run.backlog_before = self.control.wanted();
                 }
@@ -352,7 +356,7 @@ impl<'a> BatchStarter<'a> {
             }
             self.start_batch(scheduled)?;
         }
-        self.run.slots = (batches - first) as u64 * slots;
+        self.run.slots = (batches - first_measured) as u64 * slots;
         self.run.requested = self.requests.requested();
         self.run.backlog_after = self.control.wanted();
         self.run.cores = vec![self.meter.finish()];
@@ -366,7 +370,7 @@ impl<'a> BatchStarter<'a> {
 
     /// Reads the requests that are due, and starts the batch.
     fn start_batch(&mut self, scheduled: ScheduledBatch) -> Result<()> {
-        let batch = self.batch_at(Timeslot(scheduled.start.0 - self.lead));
+        let batch = self.batch_at(Timeslot(scheduled.start.0 - self.lead_slots));
         let (control, requests) = (&mut self.control, self.requests);
         let (requested, until) = (self.requested, (batch + 1).min(requests.batches()));
         let mut result = Ok(());
@@ -385,14 +389,14 @@ impl<'a> BatchStarter<'a> {
 
     fn poll_batch(&mut self) -> Result<()> {
         let Some(&start) = self.in_flight.front() else { return Ok(()) };
-        let batch = self.batch_at(Timeslot(start.0 - self.lead));
-        let is_measured = batch >= self.requests.first();
+        let batch = self.batch_at(Timeslot(start.0 - self.lead_slots));
+        let is_measured = batch >= self.requests.first_measured();
         let (control, slots) = (&mut self.control, self.options.batch_slots);
         let mut granted = None;
         self.meter.measure(|| {
             granted = control.poll_batch(|allocated: &AllocatedBatch| {
                 let packets = u64::from(allocated.summary().granted);
-                if !is_measured && batch.is_multiple_of(CHECKED) {
+                if !is_measured && batch.is_multiple_of(CHECK_INTERVAL) {
                     check(allocated.schedule(), slots, packets)?;
                 }
                 anyhow::Ok(packets)
@@ -405,10 +409,10 @@ impl<'a> BatchStarter<'a> {
         self.scheduler.on_batch_granted(Timeslot(now / self.options.slot_ns), start);
         if is_measured {
             let run = &mut self.run;
-            let lag_ns = now.saturating_sub((start.0 - self.lead) * self.options.slot_ns);
+            let lag_ns = now.saturating_sub((start.0 - self.lead_slots) * self.options.slot_ns);
             run.batches += 1;
             run.lag.saturating_record(lag_ns);
-            if lag_ns < self.lead * self.options.slot_ns {
+            if lag_ns < self.lead_slots * self.options.slot_ns {
                 run.in_time += granted;
             } else {
                 run.too_late += granted;

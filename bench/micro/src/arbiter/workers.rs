@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow, ensure};
 use onepipe_arbiter::{AllocatedBatch, Command, Config, Demand, Dispatcher, Timeslot};
-use onepipe_daemon_arbiter::{RingWorker, WorkerRings, worker_ring};
+use onepipe_daemon_arbiter::{RingWorker, WorkerRings, connect_workers};
 use onepipe_transport_clock::pin_to_core;
 use rustix::time::{ClockId, clock_gettime};
 
-use super::machine;
+use super::arbiter_config;
 use crate::Detail;
 
 /// Polls of empty rings before a thread yields its core, where timeslots are not granted in real
@@ -149,17 +149,17 @@ pub(super) fn run<R: Send>(
     // Each worker may have a finished batch while another one is started.
     let renew_after_batches = config.renew_after_batches.max(workers.min(16) as u32);
     let config = Config { renew_after_batches, ..config };
-    let (worker_ring, rings) = worker_ring(&machine(config, slot_ns), workers)?;
+    let (ring_workers, rings) = connect_workers(&arbiter_config(config, slot_ns), workers)?;
     let mut control =
         ControlCore { dispatcher: Dispatcher::new(&config, workers)?, rings, own: None };
-    let mut worker_ring: Vec<_> = worker_ring.into_iter().map(Some).collect();
+    let mut ring_workers: Vec<_> = ring_workers.into_iter().map(Some).collect();
     if cores.len() < 2 {
-        control.own = worker_ring[0].take();
+        control.own = ring_workers[0].take();
     }
     let (is_measured, stop) = (AtomicBool::new(false), AtomicBool::new(false));
     let others = cores.get(1..).unwrap_or_default();
     std::thread::scope(|scope| {
-        let workers: Vec<_> = (worker_ring.into_iter().flatten().zip(others))
+        let workers: Vec<_> = (ring_workers.into_iter().flatten().zip(others))
             .map(|(ring_worker, core)| {
                 let (is_measured, stop) = (&is_measured, &stop);
                 scope.spawn(move || work(ring_worker, *core, is_measured, stop))

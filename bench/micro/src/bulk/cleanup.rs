@@ -22,12 +22,12 @@ pub(super) enum Resource {
 }
 
 /// All resources that exist now.
-static ALL: Mutex<Vec<Resource>> = Mutex::new(Vec::new());
+static RESOURCES: Mutex<Vec<Resource>> = Mutex::new(Vec::new());
 
 /// Locks the registry. While the guard is held, no cleanup starts; once the last cleanup holds it,
 /// no resource can be registered any more.
 pub(super) fn lock() -> MutexGuard<'static, Vec<Resource>> {
-    ALL.lock().unwrap_or_else(PoisonError::into_inner)
+    RESOURCES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Registers a resource; call it before creating the resource.

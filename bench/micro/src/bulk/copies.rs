@@ -33,35 +33,35 @@ fn copies(options: &BulkOptions, processes: u32) -> u32 {
 pub(super) fn copy_time_us(options: &BulkOptions, processes: u32, bytes: usize) -> f64 {
     let copied = bytes.saturating_mul(copies(options, processes) as usize);
     let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
-    let each = copied.div_ceil(cores);
-    if each == 0 {
+    let bytes_per_core = copied.div_ceil(cores);
+    if bytes_per_core == 0 {
         return 0.0;
     }
     let block = BLOCK_LEN.min(bytes.max(1));
     let memory = MEMORY_BYTES.min(bytes.next_multiple_of(block));
     let barrier = Barrier::new(cores);
-    let time = || {
+    let time_copies = || {
         let (from, mut to) = (vec![1u8; memory], vec![2u8; memory]);
-        let mut least = f64::INFINITY;
+        let mut fastest = f64::INFINITY;
         for _ in 0..RUNS {
             barrier.wait();
             let began = Instant::now();
-            let (mut done, mut at) = (0, 0);
-            while done < each {
-                let now = block.min(each - done);
-                to[at..at + now].copy_from_slice(&from[at..at + now]);
-                std::hint::black_box(&mut to[at]);
-                (done, at) = (done + now, (at + block) % memory);
+            let (mut copied, mut offset) = (0, 0);
+            while copied < bytes_per_core {
+                let len = block.min(bytes_per_core - copied);
+                to[offset..offset + len].copy_from_slice(&from[offset..offset + len]);
+                std::hint::black_box(&mut to[offset]);
+                (copied, offset) = (copied + len, (offset + block) % memory);
             }
             // The run ends when the slowest core is done.
             barrier.wait();
-            least = least.min(began.elapsed().as_secs_f64() * 1e6);
+            fastest = fastest.min(began.elapsed().as_secs_f64() * 1e6);
         }
-        least
+        fastest
     };
     std::thread::scope(|scope| {
-        let others: Vec<_> = (1..cores).map(|_| scope.spawn(time)).collect();
-        let own = time();
+        let others: Vec<_> = (1..cores).map(|_| scope.spawn(time_copies)).collect();
+        let own = time_copies();
         let others = others.into_iter().filter_map(|other| other.join().ok());
         others.fold(own, f64::max)
     })

@@ -65,10 +65,10 @@ pub(super) fn work(job: &Job) -> Result<Measured> {
         ..carrier.config(1, job.members.len(), own)
     };
     let clock = SystemClock::calibrated();
-    let end =
+    let driver =
         GroupDriver::join(carrier, Group::with_memory(config)?, &rendezvous, &listener, clock)?;
     let mut run = Run {
-        end,
+        driver,
         expected: pattern(job.bytes),
         at_ns: Vec::new(),
         idle_since: None,
@@ -84,7 +84,7 @@ pub(super) fn work(job: &Job) -> Result<Measured> {
 }
 
 struct Run {
-    end: GroupDriver<SystemClock>,
+    driver: GroupDriver<SystemClock>,
     expected: Vec<u8>,
     at_ns: Vec<u64>,
     /// Start of the idle period.
@@ -96,55 +96,57 @@ struct Run {
 impl Run {
     /// Runs the root: each object is sent when all receivers have compared the one before.
     fn send(&mut self, job: &Job) -> Result<()> {
-        let mut own = vec![0; job.bytes];
-        let page_pool = self.end.page_pool().filter(|_| job.memory != BulkMemory::Private).cloned();
+        let mut buffer = vec![0; job.bytes];
+        let page_pool =
+            self.driver.page_pool().filter(|_| job.memory != BulkMemory::Private).cloned();
         for round in 0..job.rounds {
             stamp(&mut self.expected, round);
             let object = match &page_pool {
                 Some(page_pool) => {
-                    let mut page_mut = page_pool.alloc(job.bytes).context("there is no memory")?;
-                    page_mut.copy_from_slice(&self.expected);
-                    page_mut.into()
+                    let mut page =
+                        page_pool.alloc(job.bytes).context("the shared memory is full")?;
+                    page.copy_from_slice(&self.expected);
+                    page.into()
                 }
                 None => {
-                    own.copy_from_slice(&self.expected);
-                    ObjectBytes::Private(own)
+                    buffer.copy_from_slice(&self.expected);
+                    ObjectBytes::Private(buffer)
                 }
             };
             self.at_ns.push(now_ns());
-            self.end.group_mut().send(object).ok().context("the group accepts no objects")?;
-            let mut back = None;
-            while back.is_none() {
+            self.driver.group_mut().send(object).ok().context("the group accepts no objects")?;
+            let mut returned = None;
+            while returned.is_none() {
                 let mut ended = None;
-                let turned = self.end.turn(self.wait_ns(), |_, event| match event {
-                    Event::Stable { memory, .. } => back = Some(memory),
+                let progress = self.driver.turn(self.wait_ns(), |_, event| match event {
+                    Event::Stable { memory, .. } => returned = Some(memory),
                     Event::Closed(outcome) => ended = Some(outcome),
                     _ => {}
                 })?;
-                self.on_turn(turned.is_idle());
+                self.on_turn(progress.is_idle());
                 ensure!(ended.is_none(), "the group has ended: {ended:?}");
             }
-            own = match back.context("it has come back")? {
-                ObjectBytes::Private(own) => own,
+            buffer = match returned.context("the loop ends when the object is stable")? {
+                ObjectBytes::Private(buffer) => buffer,
                 ObjectBytes::Shared(_) => Vec::new(),
             };
         }
-        self.end.group_mut().close()?;
+        self.driver.group_mut().close()?;
         self.finish(|_, _| {})
     }
 
     fn receive(&mut self, job: &Job) -> Result<()> {
         let page_index =
-            self.end.page_index().filter(|_| job.memory == BulkMemory::Mapped).cloned();
+            self.driver.page_index().filter(|_| job.memory == BulkMemory::Mapped).cloned();
         if page_index.is_none() {
             // Written once, as in broadcast.c, so that the pages are mapped. The next object may be
             // announced before the memory of the previous one has come back, hence two buffers.
             for _ in 0..2 {
-                self.end.group_mut().offer_memory(vec![1; job.bytes].into());
+                self.driver.group_mut().offer_memory(vec![1; job.bytes].into());
             }
         }
         let (mut expected, mut at_ns) = (std::mem::take(&mut self.expected), Vec::new());
-        let mut differs = None;
+        let mut mismatch = None;
         self.finish(|group, event| match event {
             Event::Delivered { object } => {
                 at_ns.push(now_ns());
@@ -152,24 +154,25 @@ impl Run {
                 // Compared after the timestamp, and before the root starts the next round: not
                 // measured.
                 if group.bytes(object) != Some(&expected[..]) {
-                    differs = Some(object);
+                    mismatch = Some(object);
                 }
             }
             Event::Announced { object, bytes } => {
-                let page =
-                    page_index.as_ref().and_then(|it: &PageIndex| it.page(object, bytes as usize));
+                let page = page_index
+                    .as_ref()
+                    .and_then(|index: &PageIndex| index.page(object, bytes as usize));
                 // Memory that has come back since the announcement.
                 let memory = page.map(ObjectBytes::from).or_else(|| group.take_spare());
                 let memory = memory.unwrap_or_else(|| vec![0; bytes as usize].into());
                 let provided = group.provide(object, memory);
-                debug_assert!(provided.is_ok(), "it is wanted");
+                debug_assert!(provided.is_ok(), "the object was announced");
             }
             Event::Stable { memory: memory @ ObjectBytes::Private(_), .. } => {
                 group.offer_memory(memory)
             }
             _ => {}
         })?;
-        ensure!(differs.is_none(), "other data came in round {differs:?}");
+        ensure!(mismatch.is_none(), "round {mismatch:?}: received other data than was sent");
         self.at_ns = at_ns;
         Ok(())
     }
@@ -179,12 +182,12 @@ impl Run {
         &mut self,
         mut on_event: impl FnMut(&mut Group<ObjectBytes>, Event<ObjectBytes>),
     ) -> Result<()> {
-        while !self.end.group().is_done() {
+        while !self.driver.group().is_done() {
             let wait_ns = self.wait_ns();
-            let turned = self.end.turn(wait_ns, &mut on_event)?;
-            self.on_turn(turned.is_idle());
+            let progress = self.driver.turn(wait_ns, &mut on_event)?;
+            self.on_turn(progress.is_idle());
         }
-        let outcome = self.end.group().outcome();
+        let outcome = self.driver.group().outcome();
         ensure!(outcome == Some(Outcome::Complete), "the group has ended: {outcome:?}");
         Ok(())
     }

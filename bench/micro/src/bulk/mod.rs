@@ -99,11 +99,11 @@ pub fn bulk(options: &BulkOptions, progress: impl FnMut(Progress<'_>)) -> Result
     let about = "time until the last process holds the whole object of the first one; cpu \
                  is the CPU time of all processes per object; yardstick: MPI_Bcast";
     let mpi = Mpi::prepare()?;
-    let most = options.processes.iter().copied().max().unwrap_or(0);
-    ensure!(most <= 16 && !options.processes.contains(&1), "2 to 16 processes");
+    let processes_max = options.processes.iter().copied().max().unwrap_or(0);
+    ensure!(processes_max <= 16 && !options.processes.contains(&1), "2 to 16 processes");
     let nodes = match options.has_nodes {
         true => Some(
-            Nodes::new(most, options.node_mbit, options.has_slow_link)
+            Nodes::new(processes_max, options.node_mbit, options.has_slow_link)
                 .context("emulating nodes (as root)")?,
         ),
         false => None,
@@ -113,7 +113,7 @@ pub fn bulk(options: &BulkOptions, progress: impl FnMut(Progress<'_>)) -> Result
         false => &[Rival::OpenMpi, Rival::Mpich],
     };
     // Bytes on an emulated link per byte of an object.
-    let wire_share = match options.carrier.link() {
+    let wire_bytes_per_byte = match options.carrier.link() {
         Link::Lossy => ETHERNET_BYTES / f64::from(options.carrier.piece_len()),
         Link::Reliable => ETHERNET_BYTES / TCP_BYTES,
     };
@@ -131,7 +131,7 @@ pub fn bulk(options: &BulkOptions, progress: impl FnMut(Progress<'_>)) -> Result
             let case = format!(
                 "network={network}{slow} transport={transport}{memory} processes={processes} bytes={bytes} rival={name}"
             );
-            let line_us = bytes as f64 * 8.0 * wire_share / f64::from(options.node_mbit);
+            let line_us = bytes as f64 * 8.0 * wire_bytes_per_byte / f64::from(options.node_mbit);
             let rounds = if options.has_nodes { node_rounds(line_us) } else { rounds(bytes) };
             let size = (processes, bytes, rounds);
             let mut cpu = Vec::new();
@@ -149,11 +149,11 @@ pub fn bulk(options: &BulkOptions, progress: impl FnMut(Progress<'_>)) -> Result
             let mean = cpu.iter().sum::<f64>() / cpu.len() as f64;
             let mut details =
                 vec![Detail { name: "cpu".to_owned(), value: mean, unit: "ms".to_owned() }];
-            let more = match options.has_nodes {
+            let (name, value) = match options.has_nodes {
                 true => ("line time", line_us),
                 false => ("copies only", copies::copy_time_us(options, processes, bytes)),
             };
-            details.push(Detail { name: more.0.to_owned(), value: more.1, unit: "us".to_owned() });
+            details.push(Detail { name: name.to_owned(), value, unit: "us".to_owned() });
             harness.detail(details);
         }
     }
@@ -162,7 +162,8 @@ pub fn bulk(options: &BulkOptions, progress: impl FnMut(Progress<'_>)) -> Result
 
 fn pairs(options: &BulkOptions) -> impl Iterator<Item = (u32, usize)> {
     let bytes = &options.bytes;
-    options.processes.iter().flat_map(move |it| bytes.iter().map(move |bytes| (*it, *bytes)))
+    let processes = options.processes.iter();
+    processes.flat_map(move |count| bytes.iter().map(move |bytes| (*count, *bytes)))
 }
 
 /// Returns the number of rounds of one run over loopback; enough that the first ones, in which
@@ -236,7 +237,7 @@ fn free_ports(count: u32) -> Result<Vec<SocketAddr>> {
     let free = ports.filter_map(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).ok());
     let free: Vec<TcpListener> = free.take(count as usize).collect();
     ensure!(free.len() == count as usize, "{count} ports below {} are not free", PORTS.end);
-    free.iter().map(|socket| socket.local_addr().context("asking for a port")).collect()
+    free.iter().map(|socket| socket.local_addr().context("reading the port of a socket")).collect()
 }
 
 /// Runs one process of our own side.

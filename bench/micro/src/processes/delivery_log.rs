@@ -19,7 +19,7 @@ pub(super) struct DeliveryLog {
     pub outcome: Outcome,
     pub joined: Vec<bool>,
     /// Number of end messages received.
-    pub ended: u32,
+    pub ends_received: u32,
     /// Whether deliveries must be in ascending order.
     pub is_ordered: bool,
     /// Next number expected from each sender.
@@ -43,7 +43,7 @@ impl DeliveryLog {
         Self {
             outcome: Outcome::default(),
             joined: (0..job.processes).map(|process| process == job.process).collect(),
-            ended: 0,
+            ends_received: 0,
             is_ordered: true,
             expected: vec![0; job.processes as usize],
             last: None,
@@ -91,7 +91,7 @@ impl DeliveryLog {
         match word {
             HELLO => self.joined[from] = true,
             _ => {
-                self.ended += 1;
+                self.ends_received += 1;
                 self.last_at = Some(Instant::now());
             }
         }
@@ -114,12 +114,12 @@ impl DeliveryLog {
         self.hash = (self.hash.rotate_left(5) ^ item).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         self.outcome.delivered += 1;
         if self.outcome.delivered % CHECKPOINT == 1 {
-            self.check();
+            self.add_checkpoint();
         }
     }
 
     #[cold]
-    fn check(&mut self) {
+    fn add_checkpoint(&mut self) {
         self.first_at.get_or_insert_with(Instant::now);
         self.outcome.checkpoints.push(self.hash);
     }

@@ -32,7 +32,7 @@ pub(crate) enum Role {
 
 /// Ordering method of a rival (crate `onepipe_rivals`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Rule {
+pub enum RivalMethod {
     /// None: messages are delivered as they arrive.
     Unordered,
     /// A circulating token.
@@ -45,7 +45,7 @@ pub enum Rule {
     SwitchSequencer,
 }
 
-impl Rule {
+impl RivalMethod {
     /// All methods.
     pub const ALL: [Self; 5] =
         [Self::Unordered, Self::Token, Self::Lamport, Self::Sequencer, Self::SwitchSequencer];
@@ -68,7 +68,7 @@ pub(crate) struct Job {
     pub role: Role,
     pub fabric: Fabric,
     /// The rival's method; `None`: our own protocol.
-    pub rule: Option<Rule>,
+    pub method: Option<RivalMethod>,
     /// Uses the reliable service.
     pub is_reliable: bool,
     pub process: u32,

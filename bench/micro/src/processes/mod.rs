@@ -12,11 +12,11 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
-use crate::children::{Children, WORKER, end_with};
+use crate::children::{Children, WORKER, die_with_parent};
 
-pub use job::Rule;
+pub use job::RivalMethod;
 pub(crate) use job::{Fabric, Job, Outcome, Role};
-pub(crate) use yardstick::{datagram_rate, datagram_round_trip_ns, ring_rate, ring_round_trip_ns};
+pub(crate) use yardstick::{datagram_one_way_ns, datagram_rate, ring_one_way_ns, ring_rate};
 
 /// Runs one process of a benchmark; for a program whose first argument is [`WORKER`].
 ///
@@ -24,16 +24,16 @@ pub(crate) use yardstick::{datagram_rate, datagram_round_trip_ns, ring_rate, rin
 /// Returns an error when `args` are not those of the benchmark, or the process fails; its parent
 /// reports that.
 pub fn worker(args: &[String]) -> Result<()> {
-    if let [word, starter, job] = args
+    if let [word, parent_pid, job] = args
         && word == crate::bulk::BULK
     {
-        end_with(starter.parse().context("invalid pid of the parent")?)?;
+        die_with_parent(parent_pid.parse().context("invalid pid of the parent")?)?;
         return crate::bulk::work(job);
     }
     let [job] = args else { anyhow::bail!("{WORKER} takes one job, not {} arguments", args.len()) };
-    let (job, starter): (Job, u32) =
+    let (job, parent_pid): (Job, u32) =
         serde_json::from_str(job).with_context(|| format!("reading the job {job}"))?;
-    end_with(starter)?;
+    die_with_parent(parent_pid)?;
     let outcome = work(&job)?;
     println!("{}", serde_json::to_string(&outcome)?);
     Ok(())
@@ -59,11 +59,11 @@ pub(crate) fn free_address() -> Result<String> {
 /// Runs the process of a job: the relay, a rival, or a process of our own protocol.
 fn work(job: &Job) -> Result<Outcome> {
     worker::pin_to_core(job.core);
-    match (job.rule, &job.fabric) {
-        (Some(rule), Fabric::Udp { switch, frame_len }) if job.role == Role::Switch => {
-            relay::relay(job, switch, *frame_len, rule)
+    match (job.method, &job.fabric) {
+        (Some(method), Fabric::Udp { switch, frame_len }) if job.role == Role::Switch => {
+            relay::relay(job, switch, *frame_len, method)
         }
-        (Some(rule), _) => rival::work(job, rule),
+        (Some(method), _) => rival::work(job, method),
         (None, _) => worker::work(job),
     }
 }

@@ -12,16 +12,21 @@ use onepipe_transport_udp::{BatchSocket, Config};
 use onepipe_wire::parse_header;
 
 use super::delivery_log::{TIMEOUT, cpu_seconds};
-use super::{Job, Outcome, Rule, rival};
+use super::{Job, Outcome, RivalMethod, rival};
 
 /// Forwards frames until idle for a second.
-pub(super) fn relay(job: &Job, bind: &str, frame_len: usize, rule: Rule) -> Result<Outcome> {
+pub(super) fn relay(
+    job: &Job,
+    bind: &str,
+    frame_len: usize,
+    method: RivalMethod,
+) -> Result<Outcome> {
     let config =
         Config { bind: Some(bind.parse()?), frame_len_max: frame_len, ..Config::default() };
     let sequencer_id = ProcessId(job.processes);
     let sequencer = Job { process: sequencer_id.0, ..job.clone() };
-    let sequencer = (rule == Rule::SwitchSequencer)
-        .then(|| rival::new_rival(&sequencer, rule, Links::Uplink, frame_len))
+    let sequencer = (method == RivalMethod::SwitchSequencer)
+        .then(|| rival::new_rival(&sequencer, method, Links::Uplink, frame_len))
         .transpose()?;
     // The members, and a sequencer at a host.
     let nodes = job.processes as usize + 1;

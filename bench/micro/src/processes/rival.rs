@@ -12,7 +12,7 @@ use onepipe_transport_udp::UdpLink;
 use onepipe_wire::{Header, Opcode, seal};
 
 use super::delivery_log::{DeliveryLog, END, HELLO, TIMEOUT, cpu_seconds};
-use super::{Fabric, Job, Outcome, Role, Rule};
+use super::{Fabric, Job, Outcome, RivalMethod, Role};
 
 /// Interval of clock messages of an idle Lamport member, in ns: our own beacon interval over UDP.
 const LAMPORT_INTERVAL_NS: u64 = 20_000;
@@ -89,44 +89,50 @@ impl Machine for Member {
 impl DrivenMachine for Member {}
 
 /// Returns the configuration of a method.
-fn method(rule: Rule) -> Method {
-    match rule {
-        Rule::Unordered => Method::Unordered,
-        Rule::Token => Method::Token,
-        Rule::Lamport => Method::Lamport { interval_ns: LAMPORT_INTERVAL_NS },
-        Rule::Sequencer | Rule::SwitchSequencer => Method::Sequencer,
+fn rivals_method(method: RivalMethod) -> Method {
+    match method {
+        RivalMethod::Unordered => Method::Unordered,
+        RivalMethod::Token => Method::Token,
+        RivalMethod::Lamport => Method::Lamport { interval_ns: LAMPORT_INTERVAL_NS },
+        RivalMethod::Sequencer | RivalMethod::SwitchSequencer => Method::Sequencer,
     }
 }
 
 /// Creates the machine of a member, or of the sequencer.
-pub(super) fn new_rival(job: &Job, rule: Rule, links: Links, frame_len: usize) -> Result<Rival> {
-    let config = Config::new(method(rule), ProcessId(job.process), job.processes);
+pub(super) fn new_rival(
+    job: &Job,
+    method: RivalMethod,
+    links: Links,
+    frame_len: usize,
+) -> Result<Rival> {
+    let config = Config::new(rivals_method(method), ProcessId(job.process), job.processes);
     Ok(Rival::new(Config { links, frame_len_max: frame_len, ..config })?)
 }
 
 /// Runs a member, or a sequencer at a host.
-pub(super) fn work(job: &Job, rule: Rule) -> Result<Outcome> {
+pub(super) fn work(job: &Job, method: RivalMethod) -> Result<Outcome> {
     match &job.fabric {
         Fabric::Shm(name) => {
-            let processes_max = job.processes + u32::from(rule == Rule::Sequencer);
-            let shared = onepipe_transport_shm::Config {
+            let processes_max = job.processes + u32::from(method == RivalMethod::Sequencer);
+            let shm_config = onepipe_transport_shm::Config {
                 processes_max,
                 ..onepipe_transport_shm::Config::default()
             };
-            let shm = Shm::attach(name, Some(ProcessId(job.process)), &shared)?;
+            let shm = Shm::attach(name, Some(ProcessId(job.process)), &shm_config)?;
             let frame_len = shm.config().frame_len_max;
             let clock = shm.clock();
-            Worker::new(job, new_rival(job, rule, Links::Mesh, frame_len)?, shm, clock).work(rule)
+            Worker::new(job, new_rival(job, method, Links::Mesh, frame_len)?, shm, clock)
+                .work(method)
         }
         Fabric::Udp { switch, frame_len } => {
-            let udp = onepipe_transport_udp::Config {
+            let udp_config = onepipe_transport_udp::Config {
                 frame_len_max: *frame_len,
                 ..onepipe_transport_udp::Config::default()
             };
-            let link = UdpLink::connect(switch.parse()?, &udp)?;
+            let link = UdpLink::connect(switch.parse()?, &udp_config)?;
             let clock = SystemClock::calibrated();
-            Worker::new(job, new_rival(job, rule, Links::Uplink, *frame_len)?, link, clock)
-                .work(rule)
+            Worker::new(job, new_rival(job, method, Links::Uplink, *frame_len)?, link, clock)
+                .work(method)
         }
     }
 }
@@ -144,22 +150,22 @@ struct Worker<'j, T> {
 
 impl<'j, T: Transport> Worker<'j, T> {
     fn new(job: &'j Job, rival: Rival, transport: T, clock: SystemClock) -> Self {
-        let driving = DriverConfig { idle: job.idle(), ..DriverConfig::default() };
+        let driver_config = DriverConfig { idle: job.idle(), ..DriverConfig::default() };
         Self {
             job,
             clock: clock.clone(),
-            driver: Driver::new(Member::new(rival), transport, clock, driving),
+            driver: Driver::new(Member::new(rival), transport, clock, driver_config),
             delivery_log: DeliveryLog::new(job),
             payload: vec![0; job.bytes.max(8)],
             last_frame_at: Instant::now(),
         }
     }
 
-    fn work(mut self, rule: Rule) -> Result<Outcome> {
+    fn work(mut self, method: RivalMethod) -> Result<Outcome> {
         if self.job.role == Role::Sequencer {
             return self.run_sequencer();
         }
-        self.delivery_log.is_ordered = rule != Rule::Unordered;
+        self.delivery_log.is_ordered = method != RivalMethod::Unordered;
         // One hello is enough: connections are reliable.
         self.send_control(HELLO)?;
         self.turn_until("the hello of all members", |delivery_log| {
@@ -168,7 +174,9 @@ impl<'j, T: Transport> Worker<'j, T> {
         let cpu = cpu_seconds();
         self.flood()?;
         let processes = self.job.processes;
-        self.turn_until("the end of all members", |delivery_log| delivery_log.ended == processes)?;
+        self.turn_until("the end of all members", |delivery_log| {
+            delivery_log.ends_received == processes
+        })?;
         self.delivery_log.outcome.cpu_seconds = cpu_seconds() - cpu;
         let end = Instant::now();
         // Peers may have exited already, so the last messages may stay unacknowledged.
@@ -280,11 +288,11 @@ mod tests {
 
     /// Runs three members that send to each other for a moment, with the processes that the method
     /// needs.
-    fn run(rule: Rule, fabric: &Fabric) -> Vec<Outcome> {
+    fn run(method: RivalMethod, fabric: &Fabric) -> Vec<Outcome> {
         let job = |process, role| Job {
             role,
             fabric: fabric.clone(),
-            rule: Some(rule),
+            method: Some(method),
             is_reliable: false,
             process,
             processes: 3,
@@ -294,7 +302,7 @@ mod tests {
             idle: "backoff".to_string(),
         };
         let mut jobs: Vec<Job> = (0..3).map(|process| job(process, Role::AllToAll)).collect();
-        if rule == Rule::Sequencer {
+        if method == RivalMethod::Sequencer {
             jobs.push(job(3, Role::Sequencer));
         }
         if matches!(fabric, Fabric::Udp { .. }) {
@@ -308,31 +316,36 @@ mod tests {
         })
     }
 
-    fn check(rule: Rule, outcomes: &[Outcome]) {
+    fn check(method: RivalMethod, outcomes: &[Outcome]) {
         let first = &outcomes[0];
-        assert!(first.delivered > 100, "{rule:?}: {first:?}");
+        assert!(first.delivered > 100, "{method:?}: {first:?}");
         for outcome in outcomes {
             // Nothing is lost: a member that has all end messages has all messages.
-            assert_eq!(outcome.delivered, first.delivered, "{rule:?}");
-            if rule != Rule::Unordered {
-                assert_eq!(outcome.checkpoints, first.checkpoints, "{rule:?}");
+            assert_eq!(outcome.delivered, first.delivered, "{method:?}");
+            if method != RivalMethod::Unordered {
+                assert_eq!(outcome.checkpoints, first.checkpoints, "{method:?}");
             }
         }
     }
 
     #[test]
     fn rivals_agree_over_shared_memory() {
-        for rule in [Rule::Unordered, Rule::Token, Rule::Lamport, Rule::Sequencer] {
-            let fabric = Fabric::Shm(format!("rival-{}-{}", rule.name(), std::process::id()));
-            check(rule, &run(rule, &fabric));
+        for method in [
+            RivalMethod::Unordered,
+            RivalMethod::Token,
+            RivalMethod::Lamport,
+            RivalMethod::Sequencer,
+        ] {
+            let fabric = Fabric::Shm(format!("rival-{}-{}", method.name(), std::process::id()));
+            check(method, &run(method, &fabric));
         }
     }
 
     #[test]
     fn rivals_agree_over_udp() {
-        for rule in Rule::ALL {
+        for method in RivalMethod::ALL {
             let switch = free_address().expect("a free port");
-            check(rule, &run(rule, &Fabric::Udp { switch, frame_len: 1472 }));
+            check(method, &run(method, &Fabric::Udp { switch, frame_len: 1472 }));
         }
     }
 }

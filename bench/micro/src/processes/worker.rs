@@ -23,11 +23,11 @@ const BACKLOG_BYTES: usize = 96 << 10;
 pub(crate) fn work(job: &Job) -> Result<Outcome> {
     match &job.fabric {
         Fabric::Shm(name) => {
-            let shared = onepipe_transport_shm::Config {
+            let shm_config = onepipe_transport_shm::Config {
                 processes_max: job.processes,
                 ..onepipe_transport_shm::Config::default()
             };
-            let shm = Shm::attach(name, Some(ProcessId(job.process)), &shared)?;
+            let shm = Shm::attach(name, Some(ProcessId(job.process)), &shm_config)?;
             let config = Config {
                 links: Links::Mesh,
                 beacon_interval_ns: 0,
@@ -41,11 +41,11 @@ pub(crate) fn work(job: &Job) -> Result<Outcome> {
             run_switch(switch, *frame_len, job.idle())
         }
         Fabric::Udp { switch, frame_len } => {
-            let udp = onepipe_transport_udp::Config {
+            let udp_config = onepipe_transport_udp::Config {
                 frame_len_max: *frame_len,
                 ..onepipe_transport_udp::Config::default()
             };
-            let link = UdpLink::connect(switch.parse()?, &udp)?;
+            let link = UdpLink::connect(switch.parse()?, &udp_config)?;
             let config = Config {
                 beacon_interval_ns: 20_000,
                 frame_len_max: *frame_len,
@@ -108,8 +108,8 @@ struct Worker<'j, T> {
 
 impl<'j, T: Transport> Worker<'j, T> {
     fn new(job: &'j Job, config: Config, transport: T, clock: SystemClock) -> Result<Self> {
-        let driving = DriverConfig { idle: job.idle(), ..DriverConfig::default() };
-        let driver = Driver::new(Endpoint::new(config)?, transport, clock, driving);
+        let driver_config = DriverConfig { idle: job.idle(), ..DriverConfig::default() };
+        let driver = Driver::new(Endpoint::new(config)?, transport, clock, driver_config);
         let delivery_log = DeliveryLog::new(job);
         Ok(Self { job, driver, delivery_log, payload: vec![0; job.bytes.max(8)] })
     }
@@ -119,15 +119,15 @@ impl<'j, T: Transport> Worker<'j, T> {
         let cpu = cpu_seconds();
         match self.job.role {
             Role::Flood => self.flood(&[1])?,
-            Role::Sink => {
-                self.turn_until("the end of the flood", |delivery_log| delivery_log.ended == 1)?
-            }
+            Role::Sink => self.turn_until("the end of the flood", |delivery_log| {
+                delivery_log.ends_received == 1
+            })?,
             Role::AllToAll => {
                 let everyone: Vec<u32> = (0..self.job.processes).collect();
                 self.flood(&everyone)?;
                 let processes = self.job.processes;
                 self.turn_until("the end of all members", |delivery_log| {
-                    delivery_log.ended == processes
+                    delivery_log.ends_received == processes
                 })?;
             }
             Role::Ping => self.ping()?,
@@ -251,12 +251,12 @@ impl<'j, T: Transport> Worker<'j, T> {
         let service = self.service();
         let deadline = self.deadline();
         let mut turn_count = 0u64;
-        while self.delivery_log.ended == 0 {
+        while self.delivery_log.ends_received == 0 {
             let is_idle = self.turn()?;
             turn_count += 1;
             // Reading the clock costs as much as an idle poll.
-            let is_looked_at = is_idle || turn_count.is_multiple_of(65_536);
-            let is_late = is_looked_at && Instant::now() >= deadline;
+            let checks_deadline = is_idle || turn_count.is_multiple_of(65_536);
+            let is_late = checks_deadline && Instant::now() >= deadline;
             ensure!(!is_late, "the end of the pings did not arrive: {}", self.state());
             if self.delivery_log.outcome.failed != failed {
                 // The reply was lost: send it again.

@@ -51,7 +51,7 @@ pub(crate) fn ring_rate(seconds: f64) -> Result<f64> {
 
 /// Returns the median one-way time of a 64-byte message between two cores over two bare rings, in
 /// ns: half the round trip.
-pub(crate) fn ring_round_trip_ns(rounds: u64) -> Result<f64> {
+pub(crate) fn ring_one_way_ns(rounds: u64) -> Result<f64> {
     let (mut ping, mut take_ping) = rtrb::RingBuffer::<Message>::new(64);
     let (mut pong, mut take_pong) = rtrb::RingBuffer::<Message>::new(64);
     let ponger = thread::spawn(move || {
@@ -83,16 +83,16 @@ pub(crate) fn ring_round_trip_ns(rounds: u64) -> Result<f64> {
 /// another: bare datagrams.
 pub(crate) fn datagram_rate(seconds: f64) -> Result<f64> {
     let config = Config { bind: Some("127.0.0.1:0".parse()?), ..Config::default() };
-    let mut inlet = BatchSocket::bind(&config, 1)?;
-    let mut link = UdpLink::connect(inlet.local_addr()?, &Config::default())?;
+    let mut batch_socket = BatchSocket::bind(&config, 1)?;
+    let mut link = UdpLink::connect(batch_socket.local_addr()?, &Config::default())?;
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
         let receiver = scope.spawn(|| {
             pin_to_core(Some(1));
             let (mut frames, mut start, mut last) = (0u64, None, Instant::now());
             while !stop.load(Ordering::Relaxed) {
-                for batch in 0..inlet.receive() {
-                    frames += inlet.frames(batch).count() as u64;
+                for batch in 0..batch_socket.receive() {
+                    frames += batch_socket.frames(batch).count() as u64;
                 }
                 if frames > 0 {
                     start.get_or_insert_with(Instant::now);
@@ -124,7 +124,7 @@ pub(crate) fn datagram_rate(seconds: f64) -> Result<f64> {
 
 /// Returns the median one-way time of a 64-byte datagram between two threads over loopback, in ns:
 /// half the round trip. `is_spinning` selects polling the sockets or blocking.
-pub(crate) fn datagram_round_trip_ns(rounds: usize, is_spinning: bool) -> Result<f64> {
+pub(crate) fn datagram_one_way_ns(rounds: usize, is_spinning: bool) -> Result<f64> {
     let (pinger, ponger) = (UdpSocket::bind("127.0.0.1:0")?, UdpSocket::bind("127.0.0.1:0")?);
     pinger.connect(ponger.local_addr()?)?;
     ponger.connect(pinger.local_addr()?)?;

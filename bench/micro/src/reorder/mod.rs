@@ -65,9 +65,9 @@ pub fn reorder(options: &ReorderOptions, progress: impl FnMut(Progress<'_>)) -> 
     for &delay_ns in &options.delays_ns {
         let arrivals = Arrivals::new(options, delay_ns);
         // Warms both up and checks that they agree.
-        let (calendar, heap) = (through_reorder(&arrivals), through_heap(&arrivals));
-        ensure!(calendar.order == heap.order, "the reorder stage and the heap disagree");
-        ensure!(calendar.messages == heap.messages, "the reorder stage and the heap disagree");
+        let (ours, heap) = (through_reorder(&arrivals), through_heap(&arrivals));
+        ensure!(ours.order == heap.order, "the reorder stage and the heap disagree");
+        ensure!(ours.messages == heap.messages, "the reorder stage and the heap disagree");
         let ReorderOptions { senders, rate_per_s, batch, .. } = *options;
         let case = format!(
             "senders={senders} delay_us={} batch={batch} rate_m={}",
@@ -173,7 +173,7 @@ fn through_reorder(arrivals: &Arrivals) -> Outcome {
         }
     }
     black_box(&queue);
-    conclude(&receiver, start)
+    finish_run(&receiver, start)
 }
 
 fn through_heap(arrivals: &Arrivals) -> Outcome {
@@ -191,10 +191,10 @@ fn through_heap(arrivals: &Arrivals) -> Outcome {
         }
     }
     black_box(&queue);
-    conclude(&receiver, start)
+    finish_run(&receiver, start)
 }
 
-fn conclude(receiver: &Receiver, start: Instant) -> Outcome {
+fn finish_run(receiver: &Receiver, start: Instant) -> Outcome {
     let seconds = start.elapsed().as_secs_f64();
     Outcome { messages: receiver.messages, seconds, order: receiver.order }
 }

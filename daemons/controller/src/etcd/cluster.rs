@@ -18,7 +18,7 @@ pub(super) struct Cluster {
     runtime: Option<Runtime>,
     members: Vec<Member>,
     /// Index of the member that calls go to.
-    at: usize,
+    current: usize,
     deadline: Duration,
     attempt_timeout: Duration,
 }
@@ -62,7 +62,7 @@ impl Cluster {
         });
         let members = members.collect::<Result<_, _>>()?;
         let (deadline, attempt_timeout) = (config.deadline, config.attempt_timeout);
-        Ok(Self { runtime: Some(runtime), members, at: 0, deadline, attempt_timeout })
+        Ok(Self { runtime: Some(runtime), members, current: 0, deadline, attempt_timeout })
     }
 
     /// Calls one member after the other until one answers or the deadline has passed.
@@ -80,7 +80,7 @@ impl Cluster {
         let mut pause = RETRY_MIN;
         let mut is_repeated = false;
         loop {
-            let member = &self.members[self.at];
+            let member = &self.members[self.current];
             let timeout = until.saturating_duration_since(Instant::now()).min(self.attempt_timeout);
             let attempt =
                 async { tokio::time::timeout(timeout, request(member.client.clone())).await };
@@ -92,7 +92,7 @@ impl Cluster {
                 Ok(Err(error)) => format!("{}: {}", member.endpoint, message_of(&error)),
                 Err(_) => format!("{}: no answer within {timeout:?}", member.endpoint),
             };
-            self.at = (self.at + 1) % self.members.len();
+            self.current = (self.current + 1) % self.members.len();
             is_repeated = true;
             if Instant::now() + pause >= until {
                 return Err(EtcdError::Unavailable { endpoints: self.endpoints(), reason });

@@ -52,7 +52,7 @@ struct Term {
 
 /// The state of the election in etcd.
 #[derive(Debug)]
-struct State {
+struct ElectionState {
     active: Option<Active>,
     epoch: Epoch,
     epoch_revision: i64,
@@ -103,7 +103,7 @@ impl EtcdStore {
         let _ = self.cluster.call(revoke);
     }
 
-    fn state(&mut self) -> Result<State, EtcdError> {
+    fn state(&mut self) -> Result<ElectionState, EtcdError> {
         let get = |key| TxnOp::get(key, None);
         let keys = [self.keys.active(), self.keys.epoch(), self.keys.generation()];
         let answer = self.transact(Txn::new().and_then(keys.map(get)))?;
@@ -121,12 +121,12 @@ impl EtcdStore {
             let (key, value) = (self.keys.epoch(), epoch_number.to_string());
             return Err(EtcdError::Foreign { key, value });
         };
-        Ok(State { active, epoch, epoch_revision, generation, generation_revision })
+        Ok(ElectionState { active, epoch, epoch_revision, generation, generation_revision })
     }
 
     /// Becomes active with `lease`, if no other replica is.
     fn try_activate(&mut self, replica: ProcessId, lease: i64) -> Result<Option<Term>, EtcdError> {
-        let mut last = String::new();
+        let mut reason = String::new();
         for _ in 0..RACES_MAX {
             let state = self.state()?;
             let mut term = Term {
@@ -166,9 +166,9 @@ impl EtcdStore {
             if self.transact(txn)?.value.succeeded() {
                 return Ok(Some(term));
             }
-            last = format!("epoch {} was not the last any more", state.epoch.0);
+            reason = format!("epoch {} was not the last any more", state.epoch.0);
         }
-        Err(self.lost_race(last))
+        Err(self.lost_race(reason))
     }
 
     /// Returns this replica's term, if it is that of `epoch`.

@@ -17,10 +17,10 @@ impl EtcdStore {
         &mut self,
         epoch: Epoch,
         generation: u64,
-        number_of_record: u64,
+        record_number: u64,
         bytes: &[u8],
     ) -> Result<bool, StoreError<EtcdError>> {
-        let key = self.keys.record(generation, epoch, number_of_record);
+        let key = self.keys.record(generation, epoch, record_number);
         let txn = Txn::new()
             .when([self.guard(epoch), self.is_generation(generation)])
             .and_then([TxnOp::put(key.clone(), bytes, None)])
@@ -83,10 +83,10 @@ impl EtcdStore {
     /// Removes the records of generation `new` and later ones, which an earlier epoch may have
     /// written partially. Returns the revision of the removal: later appends have a higher one.
     fn clear(&mut self, epoch: Epoch, new: u64) -> Result<i64, StoreError<EtcdError>> {
-        let behind = DeleteOptions::new().with_range(self.keys.logs_end());
+        let to_end = DeleteOptions::new().with_range(self.keys.logs_end());
         let txn = Txn::new()
             .when([self.guard(epoch)])
-            .and_then([TxnOp::delete(self.keys.log(new), Some(behind))]);
+            .and_then([TxnOp::delete(self.keys.log(new), Some(to_end))]);
         let answer = self.transact(txn).map_err(StoreError::Failed)?.value;
         if !answer.succeeded() {
             return Err(self.mark_deposed());
@@ -136,13 +136,13 @@ impl EtcdStore {
         let untouched = Compare::mod_revision(log, CompareOp::Less, revision + 1)
             .with_range(self.keys.log(old + 1));
         let before = DeleteOptions::new().with_range(self.keys.log(new));
-        let behind = DeleteOptions::new().with_range(self.keys.logs_end());
+        let to_end = DeleteOptions::new().with_range(self.keys.logs_end());
         let txn = Txn::new()
             .when([self.guard(epoch), self.is_generation(old), untouched])
             .and_then([
                 TxnOp::put(self.keys.generation(), new.to_string(), None),
                 TxnOp::delete(self.keys.logs(), Some(before)),
-                TxnOp::delete(self.keys.log(new + 1), Some(behind)),
+                TxnOp::delete(self.keys.log(new + 1), Some(to_end)),
             ])
             .or_else([
                 TxnOp::get(self.keys.epoch(), None),

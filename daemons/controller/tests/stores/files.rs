@@ -67,7 +67,7 @@ fn truncated_file_is_rejected_at_any_length() {
         fs::write(file.path(), &complete[..cut]).expect("write");
         let mut store = RedbStore::new(file.path());
         let error = store.campaign(ONE).expect_err("the file is truncated");
-        let is_reported = matches!(error, RedbError::Torn { .. } | RedbError::Foreign { .. });
+        let is_reported = matches!(error, RedbError::Damaged { .. } | RedbError::Foreign { .. });
         assert!(is_reported && error.to_string().contains("controller.redb"), "{cut}: {error:?}");
     }
     fs::write(file.path(), &complete).expect("write");
