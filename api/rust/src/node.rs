@@ -229,7 +229,7 @@ impl driver::DrivenMachine for Node {
 
     /// In shared memory a rising promise does not wake a process.
     #[inline]
-    fn is_waiting(&self) -> bool {
+    fn is_awaiting_promises(&self) -> bool {
         self.is_mesh() && (self.endpoint().pending() > 0 || !self.departed.is_empty())
     }
 }

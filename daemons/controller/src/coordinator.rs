@@ -85,7 +85,7 @@ impl CoordinatorDaemon {
         let (directory, at) = (&config.directory, config.at);
         let groups = directory.groups()?;
         let Some((process, Role::Coordinator)) = directory.at(at) else {
-            return Err(DirectoryError::WrongRole { at, what: "coordinator" }.into());
+            return Err(DirectoryError::WrongRole { at, role_name: "coordinator" }.into());
         };
         let ns = |name, time: Duration| match u64::try_from(time.as_nanos()) {
             Ok(ns) => Ok(ns),

@@ -105,7 +105,7 @@ impl SwitchTransport {
 
     /// Returns the port of a batch's sender; assigns one if needed.
     fn port_of_batch(&mut self, batch: usize, now: Mono) -> Option<Port> {
-        let from = self.socket.sender(batch)?;
+        let from = self.socket.source(batch)?;
         if let Some(port) = self.ports.find(from, now) {
             return Some(port);
         }

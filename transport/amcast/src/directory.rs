@@ -64,12 +64,12 @@ pub enum DirectoryError {
     #[error("the directory has no client")]
     NoClient,
     /// The address has not the required role.
-    #[error("{at} is not the address of a {what} in this directory")]
+    #[error("{at} is not the address of a {role_name} in this directory")]
     WrongRole {
         /// The address.
         at: SocketAddr,
         /// The required role.
-        what: &'static str,
+        role_name: &'static str,
     },
     /// A name that cannot be resolved to an address.
     #[error("{0:?} is not an address: write for example 127.0.0.1:4500")]

@@ -83,20 +83,20 @@ pub enum OpenError {
     Thread(#[source] io::Error),
 }
 
-/// Opens the process at address `at` of `directory`, which must have the role `what`, with the
+/// Opens the process at address `at` of `directory`, which must have the role `role_name`, with the
 /// machine that `make` returns.
 ///
 /// # Errors
 /// [`OpenError`]. Peers that do not respond are no error: the machine waits for them.
 pub fn open<M: DrivenMachine>(
     directory: &Directory,
-    (at, what): (SocketAddr, &'static str),
+    (at, role_name): (SocketAddr, &'static str),
     options: &Options,
     make: impl FnOnce(Config) -> Result<M, ConfigError>,
 ) -> Result<MeshDriver<M>, OpenError> {
     let groups = directory.groups()?;
     let Some((process, _)) = directory.at(at) else {
-        return Err(DirectoryError::WrongRole { at, what }.into());
+        return Err(DirectoryError::WrongRole { at, role_name }.into());
     };
     let mut config = Config::new(process, groups);
     config.incarnation = start_incarnation();
@@ -109,7 +109,7 @@ pub fn open<M: DrivenMachine>(
     let frame_len_max = config.groups.frame_len_max;
     // A machine refuses a process of another role by naming the field `process`.
     let machine = make(config).map_err(|error| match error.name {
-        "process" => OpenError::Directory(DirectoryError::WrongRole { at, what }),
+        "process" => OpenError::Directory(DirectoryError::WrongRole { at, role_name }),
         _ => OpenError::Config(error),
     })?;
     open_with(directory, (at, process), (frame_len_max, options.idle), machine)
@@ -134,8 +134,8 @@ pub fn open_with<M: DrivenMachine>(
     let processes = directory.addresses().count() as u32;
     let mesh = UdpMesh::bind(&udp, processes);
     let mut mesh = mesh.map_err(|source| OpenError::Socket { at, source })?;
-    for (other, there) in directory.addresses().filter(|(other, _)| *other != process) {
-        mesh.set_peer(other, there);
+    for (other, address) in directory.addresses().filter(|(other, _)| *other != process) {
+        mesh.set_peer(other, address);
     }
     let clock = SystemClock::calibrated().following_system(CLOCK_FOLLOW_NS);
     let config =

@@ -5,11 +5,11 @@ use std::time::Duration;
 use crate::Source;
 use crate::ticks::system_ns;
 
-/// Binary places of [`Calibration::rate`]: its unit, 2^-32 ns, is 0.6 ppb of a tick at 2.6 GHz.
+/// Binary places of [`Calibration::period`]: its unit, 2^-32 ns, is 0.6 ppb of a tick at 2.6 GHz.
 const SHIFT: u32 = 32;
 /// Duration of the measurement of the counter's rate. Either end is exact to about 30 ns, so the
 /// rate is exact to about 5 ppm.
-const MEASURE: Duration = Duration::from_millis(10);
+const MEASURE_TIME: Duration = Duration::from_millis(10);
 /// Attempts to read both clocks without an interruption between the reads.
 const ATTEMPTS: u32 = 16;
 
@@ -21,7 +21,7 @@ const ATTEMPTS: u32 = 16;
 pub struct Calibration {
     source: Source,
     /// Nanoseconds per tick, times 2^32.
-    rate: u64,
+    period: u64,
     /// The tick count at the origin, where the tick counter and `CLOCK_REALTIME` were read together.
     origin_ticks: u64,
     /// `CLOCK_REALTIME` at the origin.
@@ -39,12 +39,12 @@ impl Calibration {
 
     /// Measures `source`. Returns at once for [`Source::System`], which needs no measurement.
     pub fn measure_source(source: Source) -> Self {
-        let rate = match source {
+        let period = match source {
             Source::System => 1 << SHIFT,
-            Source::Tsc => tsc_rate(),
+            Source::Tsc => tsc_period(),
         };
         let (origin_ticks, origin_sync_ns) = read_both(source, libc::CLOCK_REALTIME);
-        Self { source, rate, origin_ticks, origin_sync_ns }
+        Self { source, period, origin_ticks, origin_sync_ns }
     }
 
     /// The source of the ticks.
@@ -56,7 +56,7 @@ impl Calibration {
     #[inline]
     pub fn elapsed_ns(&self, ticks: u64) -> u64 {
         let elapsed = u128::from(ticks.saturating_sub(self.origin_ticks));
-        ((elapsed * u128::from(self.rate)) >> SHIFT) as u64
+        ((elapsed * u128::from(self.period)) >> SHIFT) as u64
     }
 
     /// The synchronised clock at the origin, in nanoseconds.
@@ -71,18 +71,18 @@ impl Calibration {
             Source::Tsc => 1,
             Source::System => 2,
         };
-        [source, self.rate, self.origin_ticks, self.origin_sync_ns]
+        [source, self.period, self.origin_ticks, self.origin_sync_ns]
     }
 
     /// Decodes the words of [`Calibration::to_words`]; `None` for any other words.
     pub fn from_words(words: [u64; Self::WORDS]) -> Option<Self> {
-        let [source, rate, origin_ticks, origin_sync_ns] = words;
+        let [source, period, origin_ticks, origin_sync_ns] = words;
         let source = match source {
             1 => Source::Tsc,
             2 => Source::System,
             _ => return None,
         };
-        (rate != 0).then_some(Self { source, rate, origin_ticks, origin_sync_ns })
+        (period != 0).then_some(Self { source, period, origin_ticks, origin_sync_ns })
     }
 
     /// Returns `CLOCK_REALTIME` minus the time by this calibration, in ns and wrapping: the
@@ -95,13 +95,13 @@ impl Calibration {
 
 /// Measures the nanoseconds per tick of the time-stamp counter, times 2^32, against the raw clock,
 /// which NTP does not adjust.
-fn tsc_rate() -> u64 {
+fn tsc_period() -> u64 {
     let (first_ticks, first_ns) = read_both(Source::Tsc, libc::CLOCK_MONOTONIC_RAW);
-    std::thread::sleep(MEASURE);
+    std::thread::sleep(MEASURE_TIME);
     let (last_ticks, last_ns) = read_both(Source::Tsc, libc::CLOCK_MONOTONIC_RAW);
     let ticks = u128::from(last_ticks.wrapping_sub(first_ticks)).max(1);
-    let rate = (u128::from(last_ns - first_ns) << SHIFT) / ticks;
-    (rate as u64).max(1)
+    let period = (u128::from(last_ns - first_ns) << SHIFT) / ticks;
+    (period as u64).max(1)
 }
 
 /// Reads a tick count and a system clock at the same moment: the narrowest of several attempts.

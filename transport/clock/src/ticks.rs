@@ -15,9 +15,9 @@ impl Source {
     /// time by it.
     pub fn detect() -> Self {
         const SYSFS: &str = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
-        let kernel_uses_it = std::fs::read_to_string(SYSFS)
+        let kernel_uses_tsc = std::fs::read_to_string(SYSFS)
             .is_ok_and(|name| matches!(name.trim(), "tsc" | "kvm-clock"));
-        if kernel_uses_it && is_tsc_invariant() { Self::Tsc } else { Self::System }
+        if kernel_uses_tsc && is_tsc_invariant() { Self::Tsc } else { Self::System }
     }
 
     /// Reads the tick count after every earlier load and store of this thread has been performed

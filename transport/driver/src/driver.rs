@@ -62,8 +62,8 @@ impl Progress {
 
     /// Whether the turn did nothing but timer work, so that no more input is to be expected soon.
     fn is_quiet(&self) -> bool {
-        let is_beacon = self.frames_sent == 0 || self.is_timeout;
-        self.frames_received + self.events == 0 && is_beacon
+        let is_timer_output = self.frames_sent == 0 || self.is_timeout;
+        self.frames_received + self.events == 0 && is_timer_output
     }
 }
 
@@ -145,9 +145,9 @@ impl<M: DrivenMachine, T: Transport, C: Clock> Driver<M, T, C> {
         self.duty.on_turn(now.mono, self.config.turn_threshold_ns);
 
         let machine = &mut self.machine;
-        self.transport.set_awaiting_promises(machine.is_waiting());
-        let take = |port, frame: &mut [u8]| machine.handle_frame(now, port, frame);
-        progress.frames_received = self.transport.receive(now, take);
+        self.transport.set_awaiting_promises(machine.is_awaiting_promises());
+        let on_frame = |port, frame: &mut [u8]| machine.handle_frame(now, port, frame);
+        progress.frames_received = self.transport.receive(now, on_frame);
         self.transport.poll_peers(|port, incarnation| machine.handle_peer(now, port, incarnation));
         self.transport
             .poll_promises(now, |port, promises| machine.handle_promises(now, port, promises));
@@ -177,7 +177,7 @@ impl<M: DrivenMachine, T: Transport, C: Clock> Driver<M, T, C> {
             return;
         }
         let is_blocked = progress.is_blocked || self.is_burst_cut;
-        let may_block = !is_blocked && !self.machine.is_waiting();
+        let may_block = !is_blocked && !self.machine.is_awaiting_promises();
         match self.idler.on_idle(may_block) {
             // No pause instruction: a turn takes as long as one, and would delay a frame.
             IdleAction::Spin => {}

@@ -44,7 +44,7 @@ pub trait DrivenMachine: Machine {
 
     /// Whether the machine waits for promises of others to rise. A rise does not wake a blocked
     /// driver, so the driver keeps polling.
-    fn is_waiting(&self) -> bool {
+    fn is_awaiting_promises(&self) -> bool {
         false
     }
 }
@@ -105,7 +105,7 @@ impl DrivenMachine for Endpoint {
     }
 
     #[inline]
-    fn is_waiting(&self) -> bool {
+    fn is_awaiting_promises(&self) -> bool {
         self.pending() > 0
     }
 }

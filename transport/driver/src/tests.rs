@@ -39,7 +39,7 @@ struct ReplyMachine {
     events: VecDeque<u8>,
     due_ns: Option<u64>,
     forwards: bool,
-    is_waiting: bool,
+    is_awaiting_promises: bool,
 }
 
 impl Machine for ReplyMachine {
@@ -93,8 +93,8 @@ impl DrivenMachine for ReplyMachine {
         !self.out.is_empty()
     }
 
-    fn is_waiting(&self) -> bool {
-        self.is_waiting
+    fn is_awaiting_promises(&self) -> bool {
+        self.is_awaiting_promises
     }
 }
 
@@ -119,17 +119,17 @@ impl Waker for NoopWaker {
 impl Transport for ScriptedTransport {
     const IS_FIFO: bool = true;
 
-    fn set_awaiting_promises(&mut self, is_waiting: bool) {
-        if is_waiting {
+    fn set_awaiting_promises(&mut self, is_awaiting_promises: bool) {
+        if is_awaiting_promises {
             self.log.borrow_mut().push(Step::Expect(true));
         }
     }
 
-    fn receive(&mut self, _: Now, mut take: impl FnMut(Port, &mut [u8]) -> Verdict) -> usize {
+    fn receive(&mut self, _: Now, mut on_frame: impl FnMut(Port, &mut [u8]) -> Verdict) -> usize {
         let frames: Vec<u8> = self.arriving.drain(..).collect();
         for frame in &frames {
             let mut bytes = [*frame];
-            if let Verdict::Forward(_) = take(Port(0), &mut bytes) {
+            if let Verdict::Forward(_) = on_frame(Port(0), &mut bytes) {
                 self.log.borrow_mut().push(Step::Forwarded(bytes[0]));
             }
         }
@@ -216,7 +216,7 @@ fn turn(driver: &mut ReplyDriver, log: &Log) -> (Progress, Vec<Step>) {
 #[test]
 fn turn_receives_then_delivers_then_sends() {
     let (mut driver, log) = driver(&[10, 20], Idle::Spin);
-    driver.machine_mut().is_waiting = true;
+    driver.machine_mut().is_awaiting_promises = true;
     driver.transport_mut().arriving.extend([1, 2]);
     driver.transport_mut().promised = Some(5);
     driver.transport_mut().link_down = Some(3);
@@ -367,13 +367,13 @@ fn d5_a_timer_is_late_never_early() {
 fn backoff_blocks_unless_promises_are_awaited() {
     let (mut driver, log) = driver(&[100; 8], Idle::Backoff { spins: 1, yields: 1 });
     driver.machine_mut().due_ns = Some(450);
-    driver.machine_mut().is_waiting = true;
+    driver.machine_mut().is_awaiting_promises = true;
     for _ in 0..4 {
         let (progress, _) = turn(&mut driver, &log);
         driver.rest(progress);
         assert_eq!(log.borrow().last(), Some(&Step::Expect(true)));
     }
-    driver.machine_mut().is_waiting = false;
+    driver.machine_mut().is_awaiting_promises = false;
     let (progress, _) = turn(&mut driver, &log);
     driver.rest(progress);
     assert_eq!(log.borrow().last(), Some(&Step::Wait(350)));

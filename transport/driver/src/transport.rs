@@ -18,16 +18,16 @@ pub trait Transport {
 
     /// Sets whether the machine waits for promises to rise. While it does not, a transport that
     /// polls for promises may poll less often, because polling disturbs the senders.
-    fn set_awaiting_promises(&mut self, is_waiting: bool) {
-        let _ = is_waiting;
+    fn set_awaiting_promises(&mut self, is_awaiting_promises: bool) {
+        let _ = is_awaiting_promises;
     }
 
-    /// Passes received frames to `take` in place, at most a bounded batch, and returns their
-    /// number. A frame for which `take` returns [`Verdict::Forward`] is sent out of that port as it
+    /// Passes received frames to `on_frame` in place, at most a bounded batch, and returns their
+    /// number. A frame for which `on_frame` returns [`Verdict::Forward`] is sent out of that port as it
     /// then stands, behind everything sent to that port before.
     ///
     /// `now` was read before this call.
-    fn receive(&mut self, now: Now, take: impl FnMut(Port, &mut [u8]) -> Verdict) -> usize;
+    fn receive(&mut self, now: Now, on_frame: impl FnMut(Port, &mut [u8]) -> Verdict) -> usize;
 
     /// Reports to `on_peer` each new incarnation at the other end of a link, where the transport
     /// knows it. All frames of the previous incarnation have been received by then.

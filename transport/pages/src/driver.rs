@@ -137,8 +137,9 @@ impl<C: Clock> ShmGroupDriver<C> {
                 self.shm.send(sent.header);
                 continue;
             };
-            let bytes = self.group.memory(object);
-            let Some(location) = bytes.and_then(|bytes| self.role.location(object, bytes)) else {
+            let object_bytes = self.group.memory(object);
+            let Some(location) = object_bytes.and_then(|bytes| self.role.location(object, bytes))
+            else {
                 // A receiver always knows the location of an object it has. At the root no memory
                 // was left for a copy that others could read: the object cannot be sent.
                 if self.page_pool().is_some() {

@@ -72,18 +72,18 @@ pub fn join(
     rendezvous: &Rendezvous<'_>,
     streams: Vec<Option<TcpStream>>,
 ) -> Result<SharedLinks, JoinError> {
-    let checked = |rank: u32, result: io::Result<()>| {
+    let with_rank = |rank: u32, result: io::Result<()>| {
         let address = rendezvous.members[rank as usize];
         result.map_err(|source| RendezvousError::Member { rank, address, source })
     };
-    let connected = |streams: &[Option<TcpStream>], from: u32| {
+    let connected_from = |streams: &[Option<TcpStream>], from: u32| {
         let connected = (0u32..).zip(streams).skip(from as usize);
         connected
             .filter_map(|(rank, stream)| Some((rank, stream.as_ref()?.try_clone().ok()?)))
             .collect::<Vec<_>>()
     };
-    for (rank, stream) in connected(&streams, 0) {
-        checked(rank, stream.set_read_timeout(Some(rendezvous.timeout)))?;
+    for (rank, stream) in connected_from(&streams, 0) {
+        with_rank(rank, stream.set_read_timeout(Some(rendezvous.timeout)))?;
     }
     if rendezvous.own == 0 {
         // A directory that cannot be read is no reason to fail.
@@ -91,34 +91,34 @@ pub fn join(
         let segment_name = segment_name();
         let page_pool = PagePool::create(&pool_name(&segment_name))?;
         let shm = attach(&segment_name, rendezvous)?;
-        let all = connected(&streams, 1);
+        let all = connected_from(&streams, 1);
         for (rank, stream) in &all {
-            checked(*rank, send_name(stream, &segment_name))?;
+            with_rank(*rank, send_name(stream, &segment_name))?;
         }
         for (rank, stream) in &all {
-            checked(*rank, recv_ack(stream))?;
+            with_rank(*rank, recv_ack(stream))?;
         }
         // All members have attached: without names nothing can be left behind.
         let _ = (page_pool.unlink(), shm.unlink());
         for (rank, mut stream) in all {
-            checked(rank, stream.write_all(&[ACK]))?;
+            with_rank(rank, stream.write_all(&[ACK]))?;
         }
         return Ok(SharedLinks { shm, role: PageRole::Root(page_pool, Copies::default()) });
     }
-    let Some((_, mut root)) = connected(&streams, 0).into_iter().next() else {
-        return Err(checked(0, Err(io::ErrorKind::NotConnected.into()))
+    let Some((_, mut root)) = connected_from(&streams, 0).into_iter().next() else {
+        return Err(with_rank(0, Err(io::ErrorKind::NotConnected.into()))
             .expect_err("it is an error")
             .into());
     };
     let mut segment_name = [0; NAME_LEN];
-    checked(0, root.read_exact(&mut segment_name))?;
+    with_rank(0, root.read_exact(&mut segment_name))?;
     let segment_name = String::from_utf8_lossy(&segment_name);
     let segment_name = segment_name.trim_end_matches('\0');
     // Attach to the pool first: it exists on the root's host only, so nothing is created in vain.
     let reader = PageReader::open(&pool_name(segment_name), rendezvous.own)?;
     let shm = attach(segment_name, rendezvous)?;
-    checked(0, root.write_all(&[ACK]))?;
-    checked(0, recv_ack(&root))?;
+    with_rank(0, root.write_all(&[ACK]))?;
+    with_rank(0, recv_ack(&root))?;
     Ok(SharedLinks { shm, role: PageRole::Receiver(PageIndex::new(reader)) })
 }
 

@@ -42,14 +42,14 @@ impl Default for Config {
 pub(crate) const VERSION: u64 = 3;
 
 /// Two cache lines: processors fetch lines in pairs.
-const LINE_BYTES: usize = 128;
+const LINE_PAIR_BYTES: usize = 128;
 /// Number of inline cells beside each ring, a power of two: as many short frames need no slot.
 pub(crate) const INLINE_CELLS: usize = 16;
 /// Size of an inline cell: a frame with one message of 64 bytes takes half of it.
 pub(crate) const INLINE_CELL_LEN: usize = 256;
 const PAGE_BYTES: usize = 4096;
 /// Per process: a line each for state, promises and futex, and one in reserve.
-const PROCESS_BYTES: usize = 4 * LINE_BYTES;
+const PROCESS_BYTES: usize = 4 * LINE_PAIR_BYTES;
 
 impl Config {
     /// Returns the first field that is out of range, with its value.
@@ -71,13 +71,13 @@ impl Config {
     }
 
     /// Offset of the state of `process`: incarnation, pid, state.
-    pub(crate) fn state_at(&self, process: usize) -> usize {
+    pub(crate) fn process_words_at(&self, process: usize) -> usize {
         PAGE_BYTES + process * PROCESS_BYTES
     }
 
     /// Offset of the promise word of `process`.
     pub(crate) fn promise_at(&self, process: usize) -> usize {
-        self.state_at(process) + LINE_BYTES
+        self.process_words_at(process) + LINE_PAIR_BYTES
     }
 
     /// Offset of the commit hold of `process`: on the line of its promise word, because receivers
@@ -88,15 +88,15 @@ impl Config {
 
     /// Offset of the futex that `process` sleeps on.
     pub(crate) fn futex_slot_at(&self, process: usize) -> usize {
-        self.state_at(process) + 2 * LINE_BYTES
+        self.process_words_at(process) + 2 * LINE_PAIR_BYTES
     }
 
     fn rings_at(&self) -> usize {
-        self.state_at(self.processes()).next_multiple_of(PAGE_BYTES)
+        self.process_words_at(self.processes()).next_multiple_of(PAGE_BYTES)
     }
 
     fn ring_bytes(&self) -> usize {
-        LINE_BYTES + self.ring_entries as usize * 8 + INLINE_CELLS * INLINE_CELL_LEN
+        LINE_PAIR_BYTES + self.ring_entries as usize * 8 + INLINE_CELLS * INLINE_CELL_LEN
     }
 
     /// Offset of the ring from one process to another: its head, on a cache line of its own.
@@ -106,7 +106,7 @@ impl Config {
 
     /// Offset of the entries of that ring.
     pub(crate) fn entries_at(&self, from: usize, to: usize) -> usize {
-        self.ring_at(from, to) + LINE_BYTES
+        self.ring_at(from, to) + LINE_PAIR_BYTES
     }
 
     /// Offset of an inline cell of that ring.
@@ -118,7 +118,7 @@ impl Config {
     /// Distance of slots, in bytes: an odd number of lines. Frames at distances of powers of two
     /// would compete for the same few sets of the caches.
     fn slot_bytes(&self) -> usize {
-        self.frame_len_max.next_multiple_of(LINE_BYTES) + LINE_BYTES
+        self.frame_len_max.next_multiple_of(LINE_PAIR_BYTES) + LINE_PAIR_BYTES
     }
 
     fn arena_bytes(&self) -> usize {
@@ -136,12 +136,12 @@ impl Config {
     }
 
     /// The part that all processes use: header and states. Offset and length.
-    pub(crate) fn front(&self) -> (usize, usize) {
+    pub(crate) fn common_part(&self) -> (usize, usize) {
         (0, self.rings_at())
     }
 
     /// The parts that `process` writes frames into: its rings and its arena. Offsets and lengths.
-    pub(crate) fn own(&self, process: usize) -> [(usize, usize); 2] {
+    pub(crate) fn own_parts(&self, process: usize) -> [(usize, usize); 2] {
         let rings = self.ring_at(process, 0);
         let rings_end = self.ring_at(process + 1, 0);
         [(rings, rings_end - rings), (self.arena_at(process), self.arena_bytes())]
@@ -169,7 +169,7 @@ mod tests {
         assert_eq!(config.out_of_range(), None);
         let mut parts: Vec<(usize, usize)> = vec![(0, PAGE_BYTES)];
         for from in 0..3 {
-            parts.push((config.state_at(from), 24));
+            parts.push((config.process_words_at(from), 24));
             parts.push((config.promise_at(from), 16));
             parts.push((config.futex_slot_at(from), 4));
             for to in 0..3 {
@@ -184,8 +184,8 @@ mod tests {
         }
         parts.sort_unstable();
         for pair in parts.windows(2) {
-            let lines = (pair[0].0 + pair[0].1).div_ceil(LINE_BYTES);
-            assert!(lines * LINE_BYTES <= pair[1].0, "{pair:?}");
+            let lines = (pair[0].0 + pair[0].1).div_ceil(LINE_PAIR_BYTES);
+            assert!(lines * LINE_PAIR_BYTES <= pair[1].0, "{pair:?}");
         }
         let (at, bytes) = *parts.last().expect("the layout has parts");
         assert!(at + bytes <= config.segment_len());

@@ -83,7 +83,7 @@ impl Inbound {
         for process in (0..segment.config().processes_max as usize).filter(|process| *process != me)
         {
             // The rings of a process that never attached may have no memory.
-            if segment.peer_incarnation(process).0 != 0 {
+            if segment.membership(process).0 != 0 {
                 let ring = Consumer::resume(segment.ring(process, me));
                 senders.push(Sender::new(process, ring));
             }
@@ -108,13 +108,13 @@ impl Inbound {
         let me = segment.process();
         for process in (0..segment.config().processes_max as usize).filter(|process| *process != me)
         {
-            let (peer_incarnation, is_attached) = segment.peer_incarnation(process);
+            let (peer_incarnation, is_attached) = segment.membership(process);
             if peer_incarnation == 0 {
                 continue;
             }
             let known = self.senders.iter().position(|sender| sender.process == process);
             let at = known.unwrap_or_else(|| {
-                self.senders.push(Sender::new(process, Consumer::fresh()));
+                self.senders.push(Sender::new(process, Consumer::new()));
                 self.senders.len() - 1
             });
             let sender = &mut self.senders[at];
@@ -135,16 +135,16 @@ impl Inbound {
         }
     }
 
-    /// Checks one batch of the live processes, the batch number `turn`, and besides those whose
+    /// Checks one batch of the live processes, the batch number `round`, and besides those whose
     /// promise word has been active and unchanged since the last check.
     pub(crate) fn check_liveness(
         &mut self,
         segment: &Segment,
-        turn: u64,
+        round: u64,
         mut changed: impl FnMut(PeerChange),
     ) {
         let count = self.senders.len().max(1);
-        let first = (turn as usize).wrapping_mul(LIVENESS_BATCH) % count;
+        let first = (round as usize).wrapping_mul(LIVENESS_BATCH) % count;
         for (at, sender) in self.senders.iter_mut().enumerate() {
             let is_stuck = matches!(sender.last_promise, Some(Promise::Active(_)))
                 && sender.last_promise == sender.checked_promise;
@@ -160,8 +160,8 @@ impl Inbound {
 
     /// Sets whether the machine waits for promises.
     #[inline]
-    pub(crate) fn set_awaiting_promises(&mut self, is_waiting: bool) {
-        self.is_awaiting_promises = is_waiting;
+    pub(crate) fn set_awaiting_promises(&mut self, is_awaiting_promises: bool) {
+        self.is_awaiting_promises = is_awaiting_promises;
     }
 
     /// Reads the promise words if due, then drains the rings, at most one batch.
@@ -171,7 +171,7 @@ impl Inbound {
         now: Now,
         outbound: &mut Outbound,
         stats: &mut Stats,
-        mut take: impl FnMut(Port, &mut [u8]) -> Verdict,
+        mut on_frame: impl FnMut(Port, &mut [u8]) -> Verdict,
     ) -> usize {
         let me = segment.process();
         if self.is_awaiting_promises || now.mono >= self.next_scan {
@@ -211,7 +211,7 @@ impl Inbound {
                 // SAFETY: the entry gives the slot, or the inline cell of its index, to this
                 // process until it is released below, and nothing else in this process accesses it.
                 let frame = unsafe { segment.mapping().bytes_mut(offset, bytes) };
-                if let Verdict::Forward(port) = take(Port(from as u16), frame) {
+                if let Verdict::Forward(port) = on_frame(Port(from as u16), frame) {
                     outbound.forward(segment, port, frame, stats);
                 }
             }
@@ -232,13 +232,14 @@ impl Inbound {
             // A promise that could not be reported yet still holds.
             if sender.pending.is_none() {
                 let promise = segment.promise_word(sender.process).load();
-                let open = segment.commit_hold(sender.process).load().map(Timestamp::from_ns);
+                let commit_hold =
+                    segment.commit_hold(sender.process).load().map(Timestamp::from_ns);
                 let is_changed = sender.last_promise.replace(promise) != Some(promise);
                 let (barrier, is_fresh) = match promise {
                     Promise::Idle => (now.sync, true),
                     Promise::Active(floor) => (Timestamp::from_ns(floor), is_changed),
                 };
-                let commit = open.map_or(barrier, |open| open.min(barrier));
+                let commit = commit_hold.map_or(barrier, |commit_hold| commit_hold.min(barrier));
                 sender.pending =
                     Some(PendingPromises { promises: Promises { barrier, commit }, is_fresh });
             }

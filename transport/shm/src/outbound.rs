@@ -19,7 +19,7 @@ const RECLAIM_FRAMES: usize = 4;
 /// Size of a cache line.
 const LINE_BYTES: usize = 64;
 /// Number of lines that a short frame fills.
-const WARM_LINES: usize = 3;
+const SHORT_FRAME_LINES: usize = 3;
 
 /// The sending side of this process.
 #[derive(Debug)]
@@ -302,7 +302,7 @@ impl Outbound {
     #[inline]
     fn prefetch_slot(&mut self, segment: &Segment) {
         if let Some(slot) = self.free_slot(segment) {
-            slot.chunks_mut(LINE_BYTES).take(WARM_LINES).for_each(|line| line[0] = 0);
+            slot.chunks_mut(LINE_BYTES).take(SHORT_FRAME_LINES).for_each(|line| line[0] = 0);
         }
     }
 

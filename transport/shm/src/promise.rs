@@ -12,7 +12,7 @@ pub(crate) enum Promise {
 }
 
 const IDLE: u64 = 0;
-const NOTHING: u64 = 0;
+const NO_HOLD: u64 = 0;
 
 /// The promise word of one process, written by that process only.
 #[derive(Clone, Copy)]
@@ -65,14 +65,14 @@ impl CommitHold<'_> {
     /// Publishes the timestamp; `None` if no scattering is unresolved.
     #[inline]
     pub(crate) fn store(self, since: Option<u64>) {
-        self.0.store(since.map_or(NOTHING, |since| since.max(1)), Ordering::Release);
+        self.0.store(since.map_or(NO_HOLD, |since| since.max(1)), Ordering::Release);
     }
 
     /// Reads the timestamp. The promise word must have been read before.
     #[inline]
     pub(crate) fn load(self) -> Option<u64> {
         match self.0.load(Ordering::Acquire) {
-            NOTHING => None,
+            NO_HOLD => None,
             since => Some(since),
         }
     }

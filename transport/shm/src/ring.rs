@@ -55,7 +55,7 @@ impl Entry {
 }
 
 impl RingView<'_> {
-    fn at(&self, index: u64) -> &AtomicU64 {
+    fn word(&self, index: u64) -> &AtomicU64 {
         &self.entries[index as usize & (self.entries.len() - 1)]
     }
 
@@ -66,15 +66,15 @@ impl RingView<'_> {
     /// Returns the entry at `index` if it has been published, with everything written before it.
     #[inline]
     fn read(&self, index: u64) -> Option<Entry> {
-        Entry::from_word(self.at(index).load(Ordering::Acquire), self.lap(index))
+        Entry::from_word(self.word(index).load(Ordering::Acquire), self.lap(index))
     }
 
     /// Returns the first index at or after `from` without a published entry.
-    fn end_of_written(&self, from: u64) -> u64 {
+    fn end_of_published(&self, from: u64) -> u64 {
         let capacity = self.entries.len() as u64;
-        let written =
+        let published_entries =
             (0..capacity).take_while(|ahead| self.read(from.wrapping_add(*ahead)).is_some());
-        from.wrapping_add(written.count() as u64)
+        from.wrapping_add(published_entries.count() as u64)
     }
 }
 
@@ -90,7 +90,7 @@ pub(crate) struct Producer {
     /// Entries below this have been staged.
     tail: u64,
     /// Length of each staged frame, indexed like `slots`.
-    bytes: Box<[u32]>,
+    lengths: Box<[u32]>,
 }
 
 const NO_SLOT: u32 = u32::MAX;
@@ -102,7 +102,7 @@ impl Producer {
     pub(crate) fn resume(view: RingView<'_>, mut claim: impl FnMut(Entry) -> bool) -> Self {
         let capacity = view.entries.len();
         let head = view.head.load(Ordering::Acquire);
-        let tail = view.end_of_written(head);
+        let tail = view.end_of_published(head);
         let mut slots = vec![NO_SLOT; capacity].into_boxed_slice();
         let mut index = head;
         while index != tail {
@@ -114,11 +114,11 @@ impl Producer {
             index = index.wrapping_add(1);
         }
         while index != head.wrapping_add(capacity as u64) {
-            view.at(index).store(0, Ordering::Relaxed);
+            view.word(index).store(0, Ordering::Relaxed);
             index = index.wrapping_add(1);
         }
-        let bytes = vec![0; capacity].into_boxed_slice();
-        Self { slots, bytes, reclaimed: head, published: tail, tail }
+        let lengths = vec![0; capacity].into_boxed_slice();
+        Self { slots, lengths, reclaimed: head, published: tail, tail }
     }
 
     /// Returns the number of entries of the ring.
@@ -153,7 +153,7 @@ impl Producer {
         }
         let at = self.tail as usize & (self.slots.len() - 1);
         self.slots[at] = entry.slot;
-        self.bytes[at] = entry.bytes;
+        self.lengths[at] = entry.bytes;
         self.tail = self.tail.wrapping_add(1);
         true
     }
@@ -166,8 +166,8 @@ impl Producer {
         while index != self.published {
             index = index.wrapping_sub(1);
             let at = index as usize & (self.slots.len() - 1);
-            let entry = Entry { slot: self.slots[at], bytes: self.bytes[at] };
-            view.at(index).store(entry.to_word(view.lap(index)), Ordering::Release);
+            let entry = Entry { slot: self.slots[at], bytes: self.lengths[at] };
+            view.word(index).store(entry.to_word(view.lap(index)), Ordering::Release);
         }
         self.published = self.tail;
     }
@@ -213,14 +213,14 @@ pub(crate) struct Consumer {
 
 impl Consumer {
     /// Makes the receiver's end of an unused ring.
-    pub(crate) fn fresh() -> Self {
+    pub(crate) fn new() -> Self {
         Self { head: 0, released: 0 }
     }
 
     /// Takes the ring over from a previous incarnation of this receiver: skips and so releases
     /// everything in it.
     pub(crate) fn resume(view: RingView<'_>) -> Self {
-        let head = view.end_of_written(view.head.load(Ordering::Acquire));
+        let head = view.end_of_published(view.head.load(Ordering::Acquire));
         view.head.store(head, Ordering::Release);
         Self { head, released: head }
     }

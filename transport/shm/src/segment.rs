@@ -107,16 +107,16 @@ impl Segment {
     /// Resets the state, the promise word and the futex that a previous incarnation left, and
     /// allocates the memory that this process writes to.
     fn start_incarnation(mut self) -> Result<Self, AttachError> {
-        for part in self.config.own(self.process) {
+        for part in self.config.own_parts(self.process) {
             lock::preallocate(&self.file, part).map_err(AttachError::io("allocate memory"))?;
         }
         // Seconds since 1970 exceed every incarnation of a removed segment; the stored number is
         // the previous incarnation in this one.
         let seconds =
             SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-        let (previous, _) = self.peer_incarnation(self.process);
+        let (previous, _) = self.membership(self.process);
         self.incarnation = previous.saturating_add(1).max(seconds) as u32;
-        let [incarnation, pid, state] = self.state(self.process);
+        let [incarnation, pid, state] = self.process_words(self.process);
         state.store(VACANT, Ordering::Relaxed);
         incarnation.store(u64::from(self.incarnation), Ordering::Relaxed);
         pid.store(u64::from(std::process::id()), Ordering::Relaxed);
@@ -128,7 +128,7 @@ impl Segment {
 
     /// Makes this process visible to others and releases the setup lock.
     pub(crate) fn publish(&self) -> Result<(), AttachError> {
-        let [_, _, state] = self.state(self.process);
+        let [_, _, state] = self.process_words(self.process);
         state.store(ATTACHED, Ordering::Release);
         self.epoch().fetch_add(1, Ordering::Release);
         lock::unlock_setup(&self.file).map_err(AttachError::io("unlock the segment"))
@@ -175,15 +175,15 @@ impl Segment {
     }
 
     /// The words for incarnation, pid and state of a process.
-    fn state(&self, process: usize) -> [&AtomicU64; 3] {
-        let at = self.config.state_at(process);
+    fn process_words(&self, process: usize) -> [&AtomicU64; 3] {
+        let at = self.config.process_words_at(process);
         [0, 8, 16].map(|offset| self.mapping.word(at + offset))
     }
 
     /// Returns the latest incarnation of a process, 0 if there was none, and whether the segment
     /// shows it as attached.
-    pub(crate) fn peer_incarnation(&self, process: usize) -> (u64, bool) {
-        let [incarnation, _, state] = self.state(process);
+    pub(crate) fn membership(&self, process: usize) -> (u64, bool) {
+        let [incarnation, _, state] = self.process_words(process);
         let is_attached = state.load(Ordering::Acquire) == ATTACHED;
         (incarnation.load(Ordering::Acquire), is_attached)
     }
@@ -213,9 +213,7 @@ impl Segment {
     pub(crate) fn notify_membership_change(&self) {
         self.epoch().fetch_add(1, Ordering::Release);
         fence_before_wake();
-        for process in
-            (0..self.config.processes_max as usize).filter(|at| self.peer_incarnation(*at).1)
-        {
+        for process in (0..self.config.processes_max as usize).filter(|at| self.membership(*at).1) {
             let futex_slot = self.futex_slot(process);
             if process != self.process && futex_slot.take_wake() {
                 futex::wake(futex_slot.0);
@@ -246,7 +244,7 @@ impl Drop for Segment {
         if lock::lock_setup(&self.file).is_err() {
             return;
         }
-        let [_, _, state] = self.state(self.process);
+        let [_, _, state] = self.process_words(self.process);
         state.store(VACANT, Ordering::Release);
         self.epoch().fetch_add(1, Ordering::Release);
         let is_last = lock::unlock_process(&self.file, self.process).is_ok()
@@ -310,7 +308,7 @@ fn create(file: &File, config: &Config) -> Result<(Mapping, Config), AttachError
     // Contents left by a crash are dropped: everything starts as zeros.
     file.set_len(0).map_err(AttachError::io(what))?;
     file.set_len(config.segment_len() as u64).map_err(AttachError::io(what))?;
-    lock::preallocate(file, config.front()).map_err(AttachError::io("allocate memory"))?;
+    lock::preallocate(file, config.common_part()).map_err(AttachError::io("allocate memory"))?;
     let mapping = Mapping::new(file, config.segment_len()).map_err(AttachError::io(what))?;
     let store = |at: usize, value| mapping.word(at).store(value, Ordering::Relaxed);
     store(at::MAGIC, MAGIC);
@@ -382,7 +380,7 @@ fn claim_process_id(
         return Err(AttachError::OutOfRange { process, processes_max });
     }
     if !take(process as usize)? {
-        let pid_at = config.state_at(process as usize) + 8;
+        let pid_at = config.process_words_at(process as usize) + 8;
         let pid = mapping.word(pid_at).load(Ordering::Relaxed);
         return Err(AttachError::Taken { process, pid });
     }

@@ -180,15 +180,15 @@ impl Transport for Shm {
     const IS_FIFO: bool = true;
 
     #[inline]
-    fn set_awaiting_promises(&mut self, is_waiting: bool) {
-        self.inbound.set_awaiting_promises(is_waiting);
+    fn set_awaiting_promises(&mut self, is_awaiting_promises: bool) {
+        self.inbound.set_awaiting_promises(is_awaiting_promises);
     }
 
     #[inline]
-    fn receive(&mut self, now: Now, take: impl FnMut(Port, &mut [u8]) -> Verdict) -> usize {
+    fn receive(&mut self, now: Now, on_frame: impl FnMut(Port, &mut [u8]) -> Verdict) -> usize {
         self.update_membership(now.mono);
         let (outbound, stats) = (&mut self.outbound, &mut self.stats);
-        let frames = self.inbound.receive(&self.segment, now, outbound, stats, take);
+        let frames = self.inbound.receive(&self.segment, now, outbound, stats, on_frame);
         // Publish forwarded frames, if any.
         self.outbound.publish(&self.segment);
         self.outbound.finish(&self.segment, &mut self.stats);
@@ -206,8 +206,8 @@ impl Transport for Shm {
     }
 
     #[inline]
-    fn poll_links_down(&mut self, unlink: impl FnMut(Port)) {
-        self.inbound.poll_links_down(unlink);
+    fn poll_links_down(&mut self, on_link_down: impl FnMut(Port)) {
+        self.inbound.poll_links_down(on_link_down);
     }
 
     #[inline]

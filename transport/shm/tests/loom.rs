@@ -100,7 +100,7 @@ fn slot_is_never_written_while_read() {
                 }
             })
         };
-        let mut consumer = Consumer::fresh();
+        let mut consumer = Consumer::new();
         for expected in 0..FRAMES {
             let entry = loop {
                 if let Some(entry) = consumer.next(segment.view()) {
@@ -145,7 +145,7 @@ fn inline_cell_is_never_written_while_read() {
                 }
             })
         };
-        let mut consumer = Consumer::fresh();
+        let mut consumer = Consumer::new();
         for expected in 0..FRAMES {
             let entry = loop {
                 if let Some(entry) = consumer.next(segment.view()) {
@@ -188,7 +188,7 @@ fn no_frame_arrives_below_the_promise() {
                 }
             })
         };
-        let mut consumer = Consumer::fresh();
+        let mut consumer = Consumer::new();
         let mut barrier = 0;
         for _ in 0..2 {
             let read = segment.tick();
@@ -225,7 +225,7 @@ fn sleeper_is_woken_or_sees_the_frame() {
                 FutexSlot(&segment.futex_slot).take_wake()
             })
         };
-        let mut consumer = Consumer::fresh();
+        let mut consumer = Consumer::new();
         let futex_slot = FutexSlot(&segment.futex_slot);
         futex_slot.prepare_sleep();
         let has_slept = consumer.is_empty(segment.view());

@@ -5,14 +5,14 @@ use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
 use crate::group_state::GroupStates;
-use crate::handshake::{Handshake, HandshakeKind, LEN};
+use crate::handshake::{HANDSHAKE_LEN, Handshake, HandshakeKind};
 
 /// Maximum time to receive the handshake of a connection.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Maximum time that an accepted connection waits to be claimed.
 const ACCEPTED_TIMEOUT: Duration = Duration::from_secs(60);
 /// Maximum number of connections held here; more wait in the kernel's backlog.
-const WAITING_MAX: usize = 1024;
+const CONNECTIONS_MAX: usize = 1024;
 
 /// The connections of a listener that no caller has claimed yet, and the states of groups.
 #[derive(Debug)]
@@ -27,7 +27,7 @@ pub(crate) struct Acceptor {
 #[derive(Debug)]
 struct PendingConnection {
     stream: TcpStream,
-    bytes: [u8; LEN],
+    bytes: [u8; HANDSHAKE_LEN],
     received: usize,
     since: Instant,
 }
@@ -45,7 +45,7 @@ impl Acceptor {
 
     /// Whether the limit of held connections is reached.
     pub fn is_full(&self) -> bool {
-        self.pending.len() + self.accepted.len() >= WAITING_MAX
+        self.pending.len() + self.accepted.len() >= CONNECTIONS_MAX
     }
 
     /// Accepts connections, reads handshakes and answers state queries.
@@ -54,7 +54,7 @@ impl Acceptor {
             match self.listener.accept() {
                 Ok((stream, _)) => {
                     stream.set_nonblocking(true)?;
-                    let bytes = [0; LEN];
+                    let bytes = [0; HANDSHAKE_LEN];
                     self.pending.push(PendingConnection { stream, bytes, received: 0, since: now });
                 }
                 // The client has closed the connection already.
@@ -77,7 +77,7 @@ impl Acceptor {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(_) => return,
         }
-        if connection.received < LEN {
+        if connection.received < HANDSHAKE_LEN {
             if now.duration_since(connection.since) < HANDSHAKE_TIMEOUT {
                 self.pending.push(connection);
             }

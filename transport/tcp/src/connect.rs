@@ -8,7 +8,7 @@ use std::io;
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use crate::handshake::{Handshake, HandshakeKind, LEN};
+use crate::handshake::{HANDSHAKE_LEN, Handshake, HandshakeKind};
 use crate::state_probe::StateProbe;
 use crate::{GroupState, Listener, Rendezvous, RendezvousError};
 
@@ -103,14 +103,15 @@ fn connect_all(
     }
     for rank in 0..own {
         let stream = loop {
-            let soon = until.min(Instant::now() + RETRY_INTERVAL);
-            let stream =
-                listener.member(rendezvous.group, (rank, own), soon).map_err(|source| {
-                    RendezvousError::Listener { address: listener.address(), source }
-                })?;
+            let next_poll = until.min(Instant::now() + RETRY_INTERVAL);
+            let stream = listener.accept_member(rendezvous.group, (rank, own), next_poll).map_err(
+                |source| RendezvousError::Listener { address: listener.address(), source },
+            )?;
             match stream {
                 Some(stream) => break stream,
-                None if soon == until => return Err(timeout_error(rendezvous, rank, state_probe)),
+                None if next_poll == until => {
+                    return Err(timeout_error(rendezvous, rank, state_probe));
+                }
                 None => state_probe.poll(rendezvous)?,
             }
         };
@@ -153,8 +154,8 @@ fn await_start(
     let Some((root, stream)) = by_rank(streams).next() else { return Ok(()) };
     let sent = rendezvous.handshake(HandshakeKind::Ready, root).send(stream);
     sent.map_err(|source| rendezvous.member_error(root, source))?;
-        // The root's own timeout may have begun later than this member's, so it is waited for as
-        // long again.
+    // The root's own timeout may have begun later than this member's, so it is waited for as
+    // long again.
     recv_handshake(rendezvous, root, stream, HandshakeKind::Start, until + rendezvous.timeout)
         .map(|_| ())
 }
@@ -194,8 +195,8 @@ fn recv_handshake(
 /// Waits briefly until a message has arrived or the connection is closed.
 fn is_readable(stream: &TcpStream) -> io::Result<bool> {
     stream.set_read_timeout(Some(RETRY_INTERVAL))?;
-    match stream.peek(&mut [0; LEN]).map_err(|error| (error.kind(), error)) {
-        Ok(bytes) => Ok(bytes == 0 || bytes == LEN),
+    match stream.peek(&mut [0; HANDSHAKE_LEN]).map_err(|error| (error.kind(), error)) {
+        Ok(bytes) => Ok(bytes == 0 || bytes == HANDSHAKE_LEN),
         // A process that was stopped and continued gets `EINTR`.
         Err((io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted, _)) => Ok(false),
         Err((_, error)) => Err(error),

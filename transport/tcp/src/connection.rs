@@ -22,8 +22,8 @@ pub(crate) struct Connection {
     pub outbound: Outbound,
     /// Whether epoll reports when the socket becomes writable (`EPOLLOUT`).
     pub wants_write: bool,
-    /// Whether the last turn stopped reading before the socket was empty: epoll may not report it
-    /// again.
+    /// Whether the last turn stopped before everything was handled: frames may be left in the read
+    /// buffer, which epoll does not report.
     pub has_more: bool,
 }
 

@@ -75,9 +75,9 @@ impl<C: Clock, M: Memory> TcpGroupDriver<C, M> {
             epoll::EventData::new_u64(DOORBELL_TOKEN),
             epoll::EventFlags::IN,
         )?;
-        let connect = |stream: Option<TcpStream>| stream.map(Connection::new).transpose();
+        let open = |stream: Option<TcpStream>| stream.map(Connection::new).transpose();
         let connections =
-            streams.into_iter().map(connect).collect::<io::Result<Vec<Option<Connection>>>>()?;
+            streams.into_iter().map(open).collect::<io::Result<Vec<Option<Connection>>>>()?;
         for (rank, connection) in (0..).zip(&connections) {
             if let Some(connection) = connection {
                 let (data, wanted) = (epoll::EventData::new_u64(rank), epoll::EventFlags::IN);
@@ -176,14 +176,14 @@ impl<C: Clock, M: Memory> TcpGroupDriver<C, M> {
         let flushed = connection.flush();
         let is_waiting = connection.outbound.is_waiting();
         let has_changed = std::mem::replace(&mut connection.wants_write, is_waiting) != is_waiting;
-        let watched = match has_changed {
+        let updated = match has_changed {
             true => update_interest(&self.epoll, rank, connection),
             false => Ok(()),
         };
         if has_changed {
             self.group.set_blocked(rank as u32, is_waiting);
         }
-        if flushed.and(watched).is_err() {
+        if flushed.and(updated).is_err() {
             self.drop_connection(rank);
         }
     }

@@ -6,7 +6,7 @@ use std::net::TcpStream;
 /// The first bytes of each handshake message; the last one is the version.
 const MAGIC: [u8; 4] = [b'1', b'p', b'b', 1];
 /// Length of a handshake message.
-pub(crate) const LEN: usize = 24;
+pub(crate) const HANDSHAKE_LEN: usize = 24;
 
 /// The kind of a handshake message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,8 +43,8 @@ pub(crate) struct Handshake {
 }
 
 impl Handshake {
-    pub(crate) fn bytes(self) -> [u8; LEN] {
-        let mut bytes = [0; LEN];
+    pub(crate) fn bytes(self) -> [u8; HANDSHAKE_LEN] {
+        let mut bytes = [0; HANDSHAKE_LEN];
         bytes[..4].copy_from_slice(&MAGIC);
         bytes[4] = match self.kind {
             HandshakeKind::Member => 1,
@@ -63,7 +63,7 @@ impl Handshake {
     }
 
     /// Parses a message; `None` for malformed bytes.
-    pub(crate) fn parse(bytes: &[u8; LEN]) -> Option<Self> {
+    pub(crate) fn parse(bytes: &[u8; HANDSHAKE_LEN]) -> Option<Self> {
         let kind = match bytes[4] {
             1 => HandshakeKind::Member,
             2 => HandshakeKind::App,
@@ -95,7 +95,7 @@ impl Handshake {
 
     /// Receives the next message on a blocking stream.
     pub(crate) fn recv(mut stream: &TcpStream) -> io::Result<Self> {
-        let mut bytes = [0; LEN];
+        let mut bytes = [0; HANDSHAKE_LEN];
         stream.read_exact(&mut bytes)?;
         Self::parse(&bytes).ok_or_else(|| {
             io::Error::new(

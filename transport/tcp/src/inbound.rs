@@ -20,9 +20,9 @@ enum ReadState {
     /// The header part of a frame.
     Front,
     /// A piece, into its object.
-    Piece { placement: Placement, have: usize },
+    Piece { placement: Placement, received: usize },
     /// A long frame whose bytes belong to no object, into a buffer.
-    Frame { have: usize },
+    Frame { received: usize },
 }
 
 /// The parser state of a connection.
@@ -30,7 +30,8 @@ enum ReadState {
 pub(crate) struct Inbound {
     /// Header parts, and short frames.
     front: Box<[u8; FRONT_LEN]>,
-    have: usize,
+    /// Number of bytes in `front`.
+    front_len: usize,
     /// A frame longer than the read buffer.
     frame: Vec<u8>,
     state: ReadState,
@@ -48,7 +49,7 @@ pub(crate) enum ReadOutcome {
 impl Inbound {
     pub fn new() -> Self {
         let front = Box::new([0; FRONT_LEN]);
-        Self { front, have: 0, frame: Vec::new(), state: ReadState::Front }
+        Self { front, front_len: 0, frame: Vec::new(), state: ReadState::Front }
     }
 
     /// Reads and passes frames to the group. Adds their number to `frames`.
@@ -93,18 +94,18 @@ impl Inbound {
 
     /// Reads the rest of the current piece or frame, and the following header part.
     fn read<M: Memory>(&mut self, mut from: &TcpStream, group: &mut Group<M>) -> io::Result<usize> {
-        let front = &mut self.front[self.have..];
+        let front = &mut self.front[self.front_len..];
         match &self.state {
             ReadState::Front => from.read(front),
-            ReadState::Piece { placement, have } => match group.placement_mut(placement) {
-                Some(destination) => read_both(from, &mut destination[*have..], front),
+            ReadState::Piece { placement, received } => match group.placement_mut(placement) {
+                Some(destination) => read_both(from, &mut destination[*received..], front),
                 None => {
                     // The piece is not needed any more: discard its bytes.
                     self.frame.resize(placement.piece_len(), 0);
-                    read_both(from, &mut self.frame[*have..], front)
+                    read_both(from, &mut self.frame[*received..], front)
                 }
             },
-            ReadState::Frame { have } => read_both(from, &mut self.frame[*have..], front),
+            ReadState::Frame { received } => read_both(from, &mut self.frame[*received..], front),
         }
     }
 
@@ -118,22 +119,22 @@ impl Inbound {
         frames: &mut usize,
     ) {
         match &mut self.state {
-            ReadState::Front => self.have += bytes,
-            ReadState::Piece { placement, have } => {
-                let here = bytes.min(placement.piece_len() - *have);
-                *have += here;
-                self.have += bytes - here;
-                if *have == placement.piece_len() {
+            ReadState::Front => self.front_len += bytes,
+            ReadState::Piece { placement, received } => {
+                let taken = bytes.min(placement.piece_len() - *received);
+                *received += taken;
+                self.front_len += bytes - taken;
+                if *received == placement.piece_len() {
                     group.handle_placed(now, port, placement);
                     self.state = ReadState::Front;
                     *frames += 1;
                 }
             }
-            ReadState::Frame { have } => {
-                let here = bytes.min(self.frame.len() - *have);
-                *have += here;
-                self.have += bytes - here;
-                if *have == self.frame.len() {
+            ReadState::Frame { received } => {
+                let taken = bytes.min(self.frame.len() - *received);
+                *received += taken;
+                self.front_len += bytes - taken;
+                if *received == self.frame.len() {
                     group.handle_frame(now, port, &mut self.frame);
                     self.state = ReadState::Front;
                     *frames += 1;
@@ -153,10 +154,10 @@ impl Inbound {
     ) -> io::Result<bool> {
         let mut at = 0;
         while matches!(self.state, ReadState::Front)
-            && self.have - at >= HEADER_LEN
+            && self.front_len - at >= HEADER_LEN
             && !group.has_events()
         {
-            let rest = &mut self.front[at..self.have];
+            let rest = &mut self.front[at..self.front_len];
             let header = header_unchecked(rest).filter(|_| is_hop_intact(rest));
             let bytes = HEADER_LEN + header.ok_or(io::ErrorKind::InvalidData)?.length();
             if bytes <= rest.len() {
@@ -169,26 +170,26 @@ impl Inbound {
             } else if let Some(placement) = group.begin_placement(rest) {
                 // Only the bytes that came with the header part are copied; the rest of the piece
                 // is read into its object.
-                let have = rest.len() - DETACHED_FRONT_LEN;
+                let received = rest.len() - DETACHED_FRONT_LEN;
                 if let Some(destination) = group.placement_mut(&placement) {
-                    destination[..have].copy_from_slice(&rest[DETACHED_FRONT_LEN..]);
+                    destination[..received].copy_from_slice(&rest[DETACHED_FRONT_LEN..]);
                 }
-                self.state = ReadState::Piece { placement, have };
-                at = self.have;
+                self.state = ReadState::Piece { placement, received };
+                at = self.front_len;
             } else if bytes > FRONT_LEN {
                 // No object takes the frame's bytes, and the read buffer cannot hold them.
                 self.frame.clear();
                 self.frame.extend_from_slice(rest);
                 self.frame.resize(bytes, 0);
-                self.state = ReadState::Frame { have: rest.len() };
-                at = self.have;
+                self.state = ReadState::Frame { received: rest.len() };
+                at = self.front_len;
             } else {
                 // The frame is incomplete, and will fit the read buffer.
                 break;
             }
         }
-        self.front.copy_within(at..self.have, 0);
-        self.have -= at;
+        self.front.copy_within(at..self.front_len, 0);
+        self.front_len -= at;
         Ok(group.has_events())
     }
 }

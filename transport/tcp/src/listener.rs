@@ -83,21 +83,21 @@ impl Listener {
     /// # Errors
     /// The system's.
     pub fn accept_app(&self, until: Instant) -> io::Result<Option<TcpStream>> {
-        self.wait(until, |handshake| handshake.kind == HandshakeKind::App)
+        self.accept_matching(until, |handshake| handshake.kind == HandshakeKind::App)
     }
 
     /// Returns the connection of one member of a group to another, if it comes before `until`.
-    pub(crate) fn member(
+    pub(crate) fn accept_member(
         &self,
         group: u64,
         (from, to): (u32, u32),
         until: Instant,
     ) -> io::Result<Option<TcpStream>> {
         let wanted = Handshake { kind: HandshakeKind::Member, group, from, to };
-        self.wait(until, |handshake| *handshake == wanted)
+        self.accept_matching(until, |handshake| *handshake == wanted)
     }
 
-    fn wait(
+    fn accept_matching(
         &self,
         until: Instant,
         is_wanted: impl Fn(&Handshake) -> bool,

@@ -14,13 +14,13 @@ pub(crate) struct Outbound {
     /// What the socket has taken of the queue, and then what it has not.
     bytes: Vec<u8>,
     /// Number of bytes that the socket has taken.
-    at: usize,
+    taken_len: usize,
 }
 
 impl Outbound {
     /// Whether bytes are queued.
     pub fn is_waiting(&self) -> bool {
-        self.at < self.bytes.len()
+        self.taken_len < self.bytes.len()
     }
 
     /// Sends a frame whose `payload` lies elsewhere. Short frames wait for others, or for
@@ -31,23 +31,23 @@ impl Outbound {
             self.bytes.extend_from_slice(payload);
             return Ok(false);
         }
-        let waiting = self.bytes.len() - self.at;
-        let parts = [&self.bytes[self.at..], header, payload].map(IoSlice::new);
+        let queued = self.bytes.len() - self.taken_len;
+        let parts = [&self.bytes[self.taken_len..], header, payload].map(IoSlice::new);
         let taken = match to.write_vectored(&parts) {
             Err(error) if is_would_block(&error) => 0,
             taken => taken?,
         };
-        let rest = taken.saturating_sub(waiting);
-        self.on_taken(taken.min(waiting));
-        self.bytes.extend_from_slice(&header[rest.min(header.len())..]);
-        self.bytes.extend_from_slice(&payload[rest.saturating_sub(header.len())..]);
+        let taken_of_frame = taken.saturating_sub(queued);
+        self.on_taken(taken.min(queued));
+        self.bytes.extend_from_slice(&header[taken_of_frame.min(header.len())..]);
+        self.bytes.extend_from_slice(&payload[taken_of_frame.saturating_sub(header.len())..]);
         Ok(self.is_waiting())
     }
 
     /// Writes the queue to the socket, as far as the socket takes it.
     pub fn flush(&mut self, mut to: &TcpStream) -> io::Result<()> {
         while self.is_waiting() {
-            match to.write(&self.bytes[self.at..]) {
+            match to.write(&self.bytes[self.taken_len..]) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
                 Ok(taken) => self.on_taken(taken),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -59,10 +59,10 @@ impl Outbound {
     }
 
     fn on_taken(&mut self, bytes: usize) {
-        self.at += bytes;
+        self.taken_len += bytes;
         if !self.is_waiting() {
             self.bytes.clear();
-            self.at = 0;
+            self.taken_len = 0;
         }
     }
 }

@@ -6,7 +6,7 @@ use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use crate::group_state::GroupState;
-use crate::handshake::{Handshake, HandshakeKind, LEN};
+use crate::handshake::{HANDSHAKE_LEN, Handshake, HandshakeKind};
 use crate::{Listener, Rendezvous, RendezvousError};
 
 /// Delay of the first queries, and interval between rounds of queries.
@@ -100,9 +100,9 @@ fn send_query(rendezvous: &Rendezvous<'_>, rank: u32) -> Option<TcpStream> {
 
 /// Reads the reply, if it has arrived.
 fn recv_reply(stream: &TcpStream, group: u64) -> io::Result<Option<GroupState>> {
-    let mut bytes = [0; LEN];
+    let mut bytes = [0; HANDSHAKE_LEN];
     match stream.peek(&mut bytes) {
-        Ok(LEN) => {}
+        Ok(HANDSHAKE_LEN) => {}
         Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
         Ok(_) => return Ok(None),
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),

@@ -47,7 +47,7 @@ pub struct BatchSocket {
     frame_len_max: usize,
     receiver: Receiver,
     /// Number of batches received by the last `receive`.
-    arrived: usize,
+    batches_received: usize,
     sender: Sender,
     destinations: Vec<Destination>,
     /// Destinations with queued frames.
@@ -60,7 +60,7 @@ pub struct BatchSocket {
 
 struct Destination {
     address: Option<SockAddr>,
-    batches: GsoQueue,
+    queue: GsoQueue,
     is_active: bool,
 }
 
@@ -110,12 +110,12 @@ impl BatchSocket {
         let batch_max = if offload == Offload::Plain { 1 } else { usize::MAX };
         let frames_max = if offload == Offload::Segment { FRAMES_MAX } else { 1 };
         let receiver = Receiver::new(batch_max, wants_addresses);
-        let slots_at = receiver.bytes();
+        let slots_at = receiver.memory_bytes();
         let bytes = slots_at + config.send_queue_bytes.max(config.frame_len_max);
         let ranges_max = (RANGES_ALL_MAX / destinations.max(1)).clamp(RANGES_MIN, RANGES_MAX);
         let destination = |_| Destination {
             address: None,
-            batches: GsoQueue::new(frames_max, ranges_max),
+            queue: GsoQueue::new(frames_max, ranges_max),
             is_active: false,
         };
         Ok(Self {
@@ -126,7 +126,7 @@ impl BatchSocket {
             slot_at: slots_at,
             frame_len_max: config.frame_len_max,
             receiver,
-            arrived: 0,
+            batches_received: 0,
             sender: Sender::new(batch_max),
             destinations: (0..destinations).map(destination).collect(),
             active: Vec::with_capacity(destinations),
@@ -159,7 +159,7 @@ impl BatchSocket {
     pub fn set_destination(&mut self, destination: usize, to: Option<SocketAddr>) {
         let destination = &mut self.destinations[destination];
         destination.address = to.map(SockAddr::from);
-        destination.batches.clear();
+        destination.queue.clear();
     }
 
     /// Receives at most one call's worth of batches and returns their number. Invalidates frames
@@ -168,10 +168,11 @@ impl BatchSocket {
         if self.has_forwarded {
             self.discard();
         }
-        self.arrived = self.receiver.receive(&self.socket, &mut self.memory[..self.slots_at]);
-        self.stats.gro_batches_received += self.arrived as u64;
+        self.batches_received =
+            self.receiver.receive(&self.socket, &mut self.memory[..self.slots_at]);
+        self.stats.gro_batches_received += self.batches_received as u64;
         self.stats.receives += 1;
-        self.arrived
+        self.batches_received
     }
 
     /// Returns the next address that refused a datagram, as reported by the kernel (ICMP port
@@ -192,17 +193,17 @@ impl BatchSocket {
     }
 
     /// The source address of a batch of the last `receive`.
-    pub fn sender(&self, batch: usize) -> Option<SocketAddr> {
-        self.receiver.from(batch)
+    pub fn source(&self, batch: usize) -> Option<SocketAddr> {
+        self.receiver.source(batch)
     }
 
     /// The frames of a batch of the last `receive`; none of a truncated one.
     pub fn frames(&mut self, batch: usize) -> impl Iterator<Item = FrameRange> + use<> {
-        debug_assert!(batch < self.arrived);
-        let arrived = self.receiver.arrived(batch);
-        let bytes = if arrived.is_truncated { 0 } else { arrived.bytes };
-        self.stats.gro_batches_truncated += u64::from(arrived.is_truncated);
-        let segment_bytes = arrived.segment_bytes.max(1);
+        debug_assert!(batch < self.batches_received);
+        let received = self.receiver.batch(batch);
+        let bytes = if received.is_truncated { 0 } else { received.bytes };
+        self.stats.gro_batches_truncated += u64::from(received.is_truncated);
+        let segment_bytes = received.segment_bytes.max(1);
         self.stats.frames_received += bytes.div_ceil(segment_bytes) as u64;
         let first = batch * BATCH_BYTES_MAX;
         (0..bytes).step_by(segment_bytes).map(move |segment| FrameRange {
@@ -244,10 +245,10 @@ impl BatchSocket {
             self.stats.frames_refused += 1;
             return;
         };
-        if !to.batches.push(frame.at, frame.bytes) {
+        if !to.queue.push(frame.at, frame.bytes) {
             self.flush();
             let to = &mut self.destinations[destination];
-            if !to.batches.push(frame.at, frame.bytes) {
+            if !to.queue.push(frame.at, frame.bytes) {
                 self.stats.frames_overflowed += 1;
                 return;
             }
@@ -274,7 +275,7 @@ impl BatchSocket {
             // SAFETY: memory and addresses are owned by this socket, and were staged just now.
             let sent = unsafe { self.sender.send_batch(&self.socket) };
             match sent {
-                Sent::GsoQueue(count) => (0..count).for_each(|index| self.on_sent(index)),
+                Sent::Batches(count) => (0..count).for_each(|index| self.on_sent(index)),
                 Sent::Blocked => {
                     self.stats.sends_blocked += 1;
                     self.sender.clear();
@@ -290,10 +291,10 @@ impl BatchSocket {
     /// Drops all queued frames.
     pub fn discard(&mut self) {
         for &active in &self.active {
-            let batches = &mut self.destinations[active].batches;
-            let frames: usize = batches.waiting().iter().map(|batch| batch.frames).sum();
+            let queue = &mut self.destinations[active].queue;
+            let frames: usize = queue.queued().iter().map(|batch| batch.frames).sum();
             self.stats.frames_overflowed += frames as u64;
-            batches.clear();
+            queue.clear();
         }
         self.on_empty();
     }
@@ -302,7 +303,7 @@ impl BatchSocket {
     /// the receive buffer is still more than a quarter full. Costs a system call if the first
     /// holds.
     pub fn is_backlogged(&mut self) -> bool {
-        let is_backlogged = self.arrived > 1
+        let is_backlogged = self.batches_received > 1
             && socket::backlog(&self.socket).is_some_and(|backlog| backlog.used > backlog.size / 4);
         self.stats.backlogs += u64::from(is_backlogged);
         is_backlogged
@@ -325,7 +326,7 @@ impl BatchSocket {
     pub fn wait(&mut self, timeout_ns: u64) {
         let fds = [self.socket.as_raw_fd(), self.event_fd.fd()];
         self.receiver.has_reports |= socket::poll(fds, timeout_ns);
-        self.event_fd.answer();
+        self.event_fd.clear();
     }
 
     /// The handle that ends [`BatchSocket::wait`] from another thread.
@@ -344,9 +345,9 @@ impl BatchSocket {
     fn stage(&mut self) {
         self.sender.clear();
         for &active in &self.active {
-            let Destination { address, batches, .. } = &self.destinations[active];
-            for batch in batches.waiting() {
-                let ranges = batches.ranges(batch);
+            let Destination { address, queue, .. } = &self.destinations[active];
+            for batch in queue.queued() {
+                let ranges = queue.ranges(batch);
                 if !self.sender.stage(&self.memory, batch, ranges, active, address.as_ref()) {
                     return;
                 }
@@ -356,11 +357,11 @@ impl BatchSocket {
 
     /// Removes the batch that was staged at `index` and has been sent.
     fn on_sent(&mut self, index: usize) {
-        let batches = &mut self.destinations[self.sender.destination(index)].batches;
-        self.stats.frames_sent += batches.waiting()[0].frames as u64;
-        self.stats.bytes_sent += batches.waiting()[0].bytes as u64;
+        let queue = &mut self.destinations[self.sender.destination(index)].queue;
+        self.stats.frames_sent += queue.queued()[0].frames as u64;
+        self.stats.bytes_sent += queue.queued()[0].bytes as u64;
         self.stats.gso_batches_sent += 1;
-        batches.on_sent(1);
+        queue.on_sent(1);
     }
 
     /// Handles the refusal of the first staged batch. The error may belong to an earlier datagram,
@@ -369,23 +370,23 @@ impl BatchSocket {
     fn on_refused(&mut self, error: &io::Error) {
         self.receiver.has_reports = true;
         let destination = self.sender.destination(0);
-        let Destination { address, batches, .. } = &mut self.destinations[destination];
-        let batch = batches.waiting()[0];
+        let Destination { address, queue, .. } = &mut self.destinations[destination];
+        let batch = queue.queued()[0];
         let is_late_report = error.kind() == io::ErrorKind::ConnectionRefused;
-        let is_batch = batch.frames > 1
+        let is_gso_refusal = batch.frames > 1
             && matches!(error.raw_os_error(), Some(libc::EINVAL | libc::EIO | libc::EMSGSIZE));
-        let sent = if is_batch || is_late_report {
-            let ranges = batches.ranges(&batch);
+        let sent = if is_gso_refusal || is_late_report {
+            let ranges = queue.ranges(&batch);
             self.sender.send_segments(&self.socket, &self.memory, &batch, ranges, address.as_ref())
         } else {
             0
         };
-        batches.on_sent(1);
+        queue.on_sent(1);
         self.stats.frames_sent += sent as u64;
         self.stats.frames_refused += (batch.frames - sent) as u64;
-        if is_batch && sent > 0 {
+        if is_gso_refusal && sent > 0 {
             self.offload = Offload::Batch;
-            self.destinations.iter_mut().for_each(|to| to.batches.disable_gso());
+            self.destinations.iter_mut().for_each(|to| to.queue.disable_gso());
         }
     }
 
@@ -401,7 +402,7 @@ impl BatchSocket {
 
 impl fmt::Debug for BatchSocket {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Exchange")
+        f.debug_struct("BatchSocket")
             .field("socket", &self.socket)
             .field("offload", &self.offload)
             .field("stats", &self.stats)

@@ -26,7 +26,7 @@ impl EventFd {
     }
 
     /// Clears all wake-ups so far.
-    pub(crate) fn answer(&self) {
+    pub(crate) fn clear(&self) {
         // Fails when the counter is zero, which is as good.
         let _ = (&self.0).read(&mut [0; 8]);
     }

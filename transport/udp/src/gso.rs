@@ -7,7 +7,7 @@
 /// Maximum number of frames in a batch (Linux: `UDP_MAX_SEGMENTS`, 64 before 6.8).
 pub(crate) const FRAMES_MAX: usize = 64;
 /// Maximum length of a batch: what fits a datagram with an IPv6 header.
-const LEN_MAX: usize = 65_000;
+const BATCH_LEN_MAX: usize = 65_000;
 
 /// A contiguous range of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,7 +73,7 @@ impl GsoQueue {
             && !batch.is_closed
             && bytes <= batch.segment_bytes
             && batch.frames < self.frames_max
-            && batch.bytes + batch.segment_bytes <= LEN_MAX
+            && batch.bytes + batch.segment_bytes <= BATCH_LEN_MAX
         {
             let padding = batch.segment_bytes - bytes;
             batch.bytes += bytes;
@@ -119,7 +119,7 @@ impl GsoQueue {
     }
 
     /// The queued batches.
-    pub(crate) fn waiting(&self) -> &[GsoBatch] {
+    pub(crate) fn queued(&self) -> &[GsoBatch] {
         &self.batches[self.sent..]
     }
 
@@ -165,7 +165,7 @@ mod tests {
             at += bytes;
         }
         let shape = |batch: &GsoBatch| (batch.segment_bytes, batch.frames, batch.bytes);
-        batches.waiting().iter().map(shape).collect()
+        batches.queued().iter().map(shape).collect()
     }
 
     #[test]
@@ -174,9 +174,9 @@ mod tests {
         for frame in 0..5 {
             assert!(batches.push(frame * 100, 100));
         }
-        let batch = batches.waiting()[0];
+        let batch = batches.queued()[0];
         assert_eq!(batches.ranges(&batch), [IoRange::Bytes { at: 0, bytes: 500 }]);
-        assert_eq!((batch.frames, batches.waiting().len()), (5, 1));
+        assert_eq!((batch.frames, batches.queued().len()), (5, 1));
     }
 
     #[test]
@@ -207,7 +207,7 @@ mod tests {
                 expected.push(frame);
             }
             let mut segments = Vec::new();
-            for batch in batches.waiting() {
+            for batch in batches.queued() {
                 let mut bytes = Vec::new();
                 for range in batches.ranges(batch) {
                     match *range {

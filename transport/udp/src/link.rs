@@ -60,7 +60,7 @@ impl UdpLink {
     }
 
     #[cfg(test)]
-    pub(crate) fn exchange_mut(&mut self) -> &mut BatchSocket {
+    pub(crate) fn socket_mut(&mut self) -> &mut BatchSocket {
         &mut self.socket
     }
 }
@@ -68,7 +68,7 @@ impl UdpLink {
 impl Transport for UdpLink {
     const IS_FIFO: bool = false;
 
-    fn receive(&mut self, _: Now, mut take: impl FnMut(Port, &mut [u8]) -> Verdict) -> usize {
+    fn receive(&mut self, _: Now, mut on_frame: impl FnMut(Port, &mut [u8]) -> Verdict) -> usize {
         let batches = self.socket.receive();
         // The receive buffer is the queue before this process: a long queue marks its frames.
         let is_backlogged = self.socket.is_backlogged();
@@ -80,7 +80,7 @@ impl Transport for UdpLink {
                 if is_backlogged {
                     mark_congestion(frame);
                 }
-                if let Verdict::Forward(UPLINK) = take(UPLINK, frame) {
+                if let Verdict::Forward(UPLINK) = on_frame(UPLINK, frame) {
                     self.socket.send(UPLINK.index(), range);
                 }
             }

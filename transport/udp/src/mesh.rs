@@ -81,14 +81,14 @@ impl UdpMesh {
 impl Transport for UdpMesh {
     const IS_FIFO: bool = false;
 
-    fn receive(&mut self, _: Now, mut take: impl FnMut(Port, &mut [u8]) -> Verdict) -> usize {
+    fn receive(&mut self, _: Now, mut on_frame: impl FnMut(Port, &mut [u8]) -> Verdict) -> usize {
         let batches = self.socket.receive();
         let mut frames = 0;
         for batch in 0..batches {
             for range in self.socket.frames(batch) {
                 frames += 1;
                 // Frames are not forwarded: there is no other port.
-                take(MESH, self.socket.frame(range));
+                on_frame(MESH, self.socket.frame(range));
             }
         }
         // Machines detect absent peers by timeouts; the kernel's reports only have to be cleared.

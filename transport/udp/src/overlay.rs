@@ -169,9 +169,9 @@ impl UdpOverlay {
         if self.direct_slots[direct_slot] == Some((process, at)) {
             return Some(DIRECT_BASE + direct_slot);
         }
-        let is_others =
+        let is_in_use =
             |(other, _): (ProcessId, _)| other != process && self.peers.direct(other).is_some();
-        if self.direct_slots[direct_slot].is_some_and(is_others) {
+        if self.direct_slots[direct_slot].is_some_and(is_in_use) {
             return None;
         }
         let at_socket = self.to_socket_family(at)?;
@@ -197,13 +197,13 @@ impl UdpOverlay {
     #[cold]
     fn on_address_ad(&mut self, now: Now, range: FrameRange, seen: Option<SocketAddr>) {
         let Ok(frame) = Frame::parse(self.socket.frame(range)) else { return };
-        let Ok(advertised) = AddressAd::parse(frame.payload) else { return };
+        let Ok(address_ad) = AddressAd::parse(frame.payload) else { return };
         if frame.header.dst() != self.own.process {
             return;
         }
         let from = (frame.header.src(), frame.header.incarnation());
         self.stats.address_ads_received += 1;
-        if let Some(ad) = self.peers.on_address_ad(now.mono, from, advertised, seen)
+        if let Some(ad) = self.peers.on_address_ad(now.mono, from, address_ad, seen)
             && self.ads.len() < ADS_MAX
         {
             self.ads.push(ad);
@@ -265,13 +265,13 @@ fn is_address_ad(frame: &[u8]) -> bool {
 impl Transport for UdpOverlay {
     const IS_FIFO: bool = false;
 
-    fn receive(&mut self, now: Now, mut take: impl FnMut(Port, &mut [u8]) -> Verdict) -> usize {
+    fn receive(&mut self, now: Now, mut on_frame: impl FnMut(Port, &mut [u8]) -> Verdict) -> usize {
         self.now = Some(now);
         let batches = self.socket.receive();
         let is_backlogged = self.socket.is_backlogged();
         let mut frames = 0;
         for batch in 0..batches {
-            let from = self.socket.sender(batch);
+            let from = self.socket.source(batch);
             let is_tree = from == Some(self.aggregator);
             let (port, seen) = if is_tree { (TREE, None) } else { (DIRECT, from) };
             for range in self.socket.frames(batch) {
@@ -285,7 +285,7 @@ impl Transport for UdpOverlay {
                     mark_congestion(frame);
                 }
                 // A process forwards no frames.
-                take(port, frame);
+                on_frame(port, frame);
             }
         }
         if !self.ads.is_empty() {

@@ -68,36 +68,31 @@ impl PeerTable {
     }
 
     /// Returns the direct route for a frame to `to`, if confirmed, and passes due queries to
-    /// `send_query`: by the tree, and directly where an address is known.
+    /// `on_query`: by the tree, and directly where an address is known.
     #[inline]
     pub(crate) fn route(
         &mut self,
         now: Mono,
         to: ProcessId,
-        send_query: impl FnMut(PendingAd),
+        on_query: impl FnMut(PendingAd),
     ) -> Option<SocketAddr> {
         let peer = self.peers.get_mut(to.index())?;
         if peer.next_query <= now {
-            Self::send_query(peer, now, to, send_query);
+            Self::send_query(peer, now, to, on_query);
         }
         peer.direct
     }
 
     #[cold]
-    fn send_query(
-        peer: &mut Peer,
-        now: Mono,
-        to: ProcessId,
-        mut send_query: impl FnMut(PendingAd),
-    ) {
+    fn send_query(peer: &mut Peer, now: Mono, to: ProcessId, mut on_query: impl FnMut(PendingAd)) {
         if peer.unanswered >= RETRIES_MAX {
             (peer.direct, peer.candidate) = (None, None);
         }
         if let Some(at) = peer.direct.or(peer.candidate) {
-            send_query(PendingAd { to, at: Some(at), wants_reply: true });
+            on_query(PendingAd { to, at: Some(at), wants_reply: true });
         }
         if peer.direct.is_none() {
-            send_query(PendingAd { to, at: None, wants_reply: true });
+            on_query(PendingAd { to, at: None, wants_reply: true });
         }
         peer.schedule_query(now);
     }
@@ -118,7 +113,7 @@ impl PeerTable {
         &mut self,
         now: Mono,
         (from, incarnation): (ProcessId, Incarnation),
-        advertised: AddressAd,
+        address_ad: AddressAd,
         seen: Option<SocketAddr>,
     ) -> Option<PendingAd> {
         if from == self.own {
@@ -135,20 +130,20 @@ impl PeerTable {
         // answered by the tree; a reply is followed by a query to the address itself.
         let Some(seen) = seen else {
             let is_address =
-                advertised.address.port() != 0 && !advertised.address.ip().is_unspecified();
+                address_ad.address.port() != 0 && !address_ad.address.ip().is_unspecified();
             if is_address && peer.direct.is_none() {
-                peer.candidate = Some(advertised.address);
+                peer.candidate = Some(address_ad.address);
             }
-            let at = if advertised.wants_reply { None } else { peer.candidate };
-            return (advertised.wants_reply || at.is_some()).then_some(PendingAd {
+            let at = if address_ad.wants_reply { None } else { peer.candidate };
+            return (address_ad.wants_reply || at.is_some()).then_some(PendingAd {
                 to: from,
                 at,
-                wants_reply: !advertised.wants_reply,
+                wants_reply: !address_ad.wants_reply,
             });
         };
         // Directly: the address works in this direction. A reply shows that it works in both.
         peer.candidate = Some(seen);
-        if advertised.wants_reply {
+        if address_ad.wants_reply {
             return Some(PendingAd { to: from, at: Some(seen), wants_reply: false });
         }
         peer.direct = Some(seen);

@@ -31,7 +31,7 @@ unsafe impl Send for Receiver {}
 
 /// A received batch.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Arrived {
+pub(crate) struct ReceivedBatch {
     /// Length in bytes of the whole batch.
     pub(crate) bytes: usize,
     /// Length of each frame, except perhaps the last.
@@ -44,21 +44,21 @@ impl Receiver {
     /// Receives at most `batch_max` batches per call; requests source addresses if
     /// `wants_addresses`.
     pub(crate) fn new(batch_max: usize, wants_addresses: bool) -> Self {
-        let batch = batch_max.clamp(1, CALL_BATCHES);
+        let batch_max = batch_max.clamp(1, CALL_BATCHES);
         // SAFETY: all of these are plain integers and pointers, for which zeros are valid.
         let (header, range, name) = unsafe { (mem::zeroed(), mem::zeroed(), mem::zeroed()) };
         Self {
-            headers: vec![header; batch],
-            ranges: vec![range; batch],
-            controls: vec![[0; CONTROL_WORDS]; batch],
-            addresses: vec![name; batch],
+            headers: vec![header; batch_max],
+            ranges: vec![range; batch_max],
+            controls: vec![[0; CONTROL_WORDS]; batch_max],
+            addresses: vec![name; batch_max],
             wants_addresses,
             has_reports: false,
         }
     }
 
     /// Returns the size of the memory that `receive` needs.
-    pub(crate) fn bytes(&self) -> usize {
+    pub(crate) fn memory_bytes(&self) -> usize {
         self.headers.len() * BATCH_BYTES_MAX
     }
 
@@ -104,12 +104,12 @@ impl Receiver {
     }
 
     /// Returns the batch at `at` of the last call.
-    pub(crate) fn arrived(&self, at: usize) -> Arrived {
+    pub(crate) fn batch(&self, at: usize) -> ReceivedBatch {
         let header = &self.headers[at];
         let bytes = header.msg_len as usize;
         let segment_bytes =
             segment_bytes(&header.msg_hdr).filter(|segment| (1..bytes).contains(segment));
-        Arrived {
+        ReceivedBatch {
             bytes,
             segment_bytes: segment_bytes.unwrap_or(bytes),
             is_truncated: header.msg_hdr.msg_flags & libc::MSG_TRUNC != 0,
@@ -117,7 +117,7 @@ impl Receiver {
     }
 
     /// Returns the source address of the batch at `at` of the last call.
-    pub(crate) fn from(&self, at: usize) -> Option<SocketAddr> {
+    pub(crate) fn source(&self, at: usize) -> Option<SocketAddr> {
         self.wants_addresses.then(|| address(&self.addresses[at])).flatten()
     }
 }

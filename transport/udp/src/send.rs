@@ -37,7 +37,7 @@ unsafe impl Send for Sender {}
 /// The result of a system call.
 pub(crate) enum Sent {
     /// The first `n` batches were sent.
-    GsoQueue(usize),
+    Batches(usize),
     /// None was sent: the socket's buffer is full.
     Blocked,
     /// The first batch was refused.
@@ -131,7 +131,7 @@ impl Sender {
             libc::sendmmsg(socket.as_raw_fd(), self.headers.as_mut_ptr(), count, flags as _)
         };
         if sent >= 0 {
-            return Sent::GsoQueue(sent as usize);
+            return Sent::Batches(sent as usize);
         }
         let error = io::Error::last_os_error();
         match error.raw_os_error() {
@@ -174,8 +174,8 @@ impl Sender {
             self.clear();
             let is_staged = self.stage(memory, &single, &parts[..count], 0, to);
             // SAFETY: `memory` and `to` are borrowed as long as this call lasts.
-            let fired = unsafe { self.send_batch(socket) };
-            sent += usize::from(is_staged && matches!(fired, Sent::GsoQueue(1)));
+            let single_sent = unsafe { self.send_batch(socket) };
+            sent += usize::from(is_staged && matches!(single_sent, Sent::Batches(1)));
         }
         self.clear();
         sent

@@ -9,15 +9,15 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::{Config, Offload};
 
-/// Opens a non-blocking socket of the address family of `family`, bound as `config` says.
-pub(crate) fn open(config: &Config, family: SocketAddr) -> io::Result<(Socket, Offload)> {
+/// Opens a non-blocking socket of the address family of `address`, bound as `config` says.
+pub(crate) fn open(config: &Config, address: SocketAddr) -> io::Result<(Socket, Offload)> {
     if !(256..=65_000).contains(&config.frame_len_max) {
         let what = format!("frame_len_max = {} is out of range", config.frame_len_max);
         return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
     }
-    let socket = Socket::new(Domain::for_address(family), Type::DGRAM, Some(Protocol::UDP))?;
+    let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?;
     socket.set_nonblocking(true)?;
-    let any = match family {
+    let any = match address {
         SocketAddr::V4(_) => SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)),
         SocketAddr::V6(_) => SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0)),
     };
@@ -32,7 +32,7 @@ pub(crate) fn open(config: &Config, family: SocketAddr) -> io::Result<(Socket, O
         }
     }
     let offload = match config.offload {
-        Offload::Segment if has_segmentation(&socket) => Offload::Segment,
+        Offload::Segment if enable_segmentation(&socket) => Offload::Segment,
         Offload::Segment => Offload::Batch,
         less => less,
     };
@@ -47,7 +47,7 @@ pub(crate) fn enable_error_queue(socket: &Socket) {
 }
 
 /// Enables GRO and detects GSO. Returns whether the kernel supports both.
-fn has_segmentation(socket: &Socket) -> bool {
+fn enable_segmentation(socket: &Socket) -> bool {
     let off = 0;
     set(socket, libc::SOL_UDP, libc::UDP_SEGMENT, off).is_ok()
         && set(socket, libc::SOL_UDP, libc::UDP_GRO, 1).is_ok()
@@ -61,10 +61,10 @@ fn set(
 ) -> io::Result<()> {
     let bytes = size_of::<libc::c_int>() as libc::socklen_t;
     // SAFETY: the descriptor is open, and the pointer is to a `c_int` of the given length.
-    let answer = unsafe {
+    let result = unsafe {
         libc::setsockopt(socket.as_raw_fd(), level, option, (&raw const value).cast(), bytes)
     };
-    if answer == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    if result == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
 /// The state of a receive buffer.
@@ -87,7 +87,7 @@ pub(crate) fn backlog(socket: &Socket) -> Option<Backlog> {
     let mut numbers = [0u32; 9];
     let mut bytes = size_of_val(&numbers) as libc::socklen_t;
     // SAFETY: the descriptor is open, the pointers are to memory of the given lengths.
-    let answer = unsafe {
+    let result = unsafe {
         libc::getsockopt(
             socket.as_raw_fd(),
             libc::SOL_SOCKET,
@@ -96,8 +96,8 @@ pub(crate) fn backlog(socket: &Socket) -> Option<Backlog> {
             &raw mut bytes,
         )
     };
-    let [used, size, drops] = [USED, SIZE, DROPS].map(|range| numbers[range]);
-    (answer == 0).then_some(Backlog { used, size, drops })
+    let [used, size, drops] = [USED, SIZE, DROPS].map(|index| numbers[index]);
+    (result == 0).then_some(Backlog { used, size, drops })
 }
 
 /// Blocks until one of two descriptors is readable or `timeout_ns` have passed. May return early.

@@ -45,7 +45,7 @@ fn receive(socket: &mut BatchSocket, count: usize, send_back: bool) -> Vec<Vec<u
         assert!(started.elapsed() < TIMEOUT, "{} of {count} frames arrived", frames.len());
         socket.wait(1_000_000);
         for batch in 0..socket.receive() {
-            let from = socket.sender(batch).expect("a bound socket reports source addresses");
+            let from = socket.source(batch).expect("a bound socket reports source addresses");
             socket.set_destination(1, Some(from));
             for range in socket.frames(batch) {
                 frames.push(socket.frame(range).to_vec());
@@ -150,7 +150,7 @@ fn batch_rejected_by_the_path_is_sent_in_segments() {
     if link.offload() < Offload::Segment {
         return;
     }
-    link.exchange_mut().reject_gso();
+    link.socket_mut().reject_gso();
     let lengths = [1000, 900, 1000, 80, 300, 300];
     burst(&mut link, &lengths);
     check(&receive(&mut socket, lengths.len(), false), &lengths);

@@ -21,7 +21,7 @@ fn there_and_back(link: &mut UdpLink, reflector: &mut BatchSocket) {
     while back < FRAMES {
         assert!(started.elapsed() < Duration::from_secs(10), "{back} of {FRAMES} came back");
         for batch in 0..reflector.receive() {
-            let from = reflector.sender(batch);
+            let from = reflector.source(batch);
             reflector.set_destination(0, from);
             for range in reflector.frames(batch) {
                 reflector.send(0, range);

@@ -69,7 +69,7 @@ impl Relay {
         let batches = self.socket.receive();
         let now = self.clock.read();
         for batch in 0..batches {
-            let from = self.socket.sender(batch);
+            let from = self.socket.source(batch);
             for index in self.socket.frames(batch) {
                 self.frames += 1;
                 let frame = self.socket.frame(index);

@@ -49,11 +49,11 @@ impl PageLocation {
         let word = |at: usize| u64::from_be_bytes(bytes.as_chunks::<8>().0[at]);
         let location =
             Self { region: word(0), generation: word(1), at: word(2), capacity: word(3) };
-        let is_page = |bytes: u64| bytes.is_multiple_of(PAGE_BYTES as u64);
+        let is_page_multiple = |bytes: u64| bytes.is_multiple_of(PAGE_BYTES as u64);
         let is_valid = location.region < REGIONS_MAX as u64
             && location.at >= HEADER_LEN as u64
-            && is_page(location.at)
-            && is_page(location.capacity)
+            && is_page_multiple(location.at)
+            && is_page_multiple(location.capacity)
             && location.at.checked_add(location.capacity).is_some_and(|end| end <= i64::MAX as u64);
         is_valid.then_some(location)
     }

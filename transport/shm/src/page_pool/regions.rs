@@ -88,17 +88,18 @@ impl Owner {
     ) -> Option<(PageLocation, Arc<Mapping>)> {
         let fits = |region: &Region| region.is_free && region.bytes() >= capacity;
         let mut free: Vec<usize> =
-            (0..regions.all.len()).filter(|at| fits(&regions.all[*at])).collect();
+            (0..regions.all.len()).filter(|index| fits(&regions.all[*index])).collect();
         // A new region must be mapped and faulted in by every reader, which costs more than a copy
         // of the bytes. So any free region that is not read will do, however large it is.
-        free.sort_by_key(|at| regions.all[*at].bytes());
-        for at in free {
-            let Some(generation) = layout::claim(&self.header, at).renew() else { continue };
-            let region = &mut regions.all[at];
+        free.sort_by_key(|index| regions.all[*index].bytes());
+        for index in free {
+            let Some(generation) = layout::claim(&self.header, index).renew() else { continue };
+            let region = &mut regions.all[index];
             region.is_free = false;
             let mapping = region.mapping.clone()?;
             let capacity = mapping.bytes() as u64;
-            let location = PageLocation { region: at as u64, generation, at: region.at, capacity };
+            let location =
+                PageLocation { region: index as u64, generation, at: region.at, capacity };
             return Some((location, mapping));
         }
         None
@@ -111,12 +112,12 @@ impl Owner {
         capacity: usize,
     ) -> Option<(PageLocation, Arc<Mapping>)> {
         self.trim_free(regions);
-        let gone = regions.all.iter().position(|region| region.mapping.is_none());
-        let number = gone.unwrap_or(regions.all.len());
-        if number >= REGIONS_MAX {
+        let vacant = regions.all.iter().position(|region| region.mapping.is_none());
+        let index = vacant.unwrap_or(regions.all.len());
+        if index >= REGIONS_MAX {
             return None;
         }
-        let generation = layout::claim(&self.header, number).renew()?;
+        let generation = layout::claim(&self.header, index).renew()?;
         let (at, end) = (regions.end, regions.end.checked_add(capacity as u64)?);
         self.file.set_len(end).ok()?;
         let part = (usize::try_from(at).ok()?, capacity);
@@ -130,25 +131,25 @@ impl Owner {
         regions.end = end;
         let mapping = Arc::new(mapping);
         let region = Region { at, mapping: Some(Arc::clone(&mapping)), is_free: false };
-        match gone {
-            Some(gone) => regions.all[gone] = region,
+        match vacant {
+            Some(vacant) => regions.all[vacant] = region,
             None => regions.all.push(region),
         }
         let location =
-            PageLocation { region: number as u64, generation, at, capacity: capacity as u64 };
+            PageLocation { region: index as u64, generation, at, capacity: capacity as u64 };
         Some((location, mapping))
     }
 
     /// Returns the memory of the smallest free regions to the system while there are too many.
     fn trim_free(&self, regions: &mut Regions) {
         loop {
-            let is_free = |at: &usize| regions.all[*at].is_free;
+            let is_free = |index: &usize| regions.all[*index].is_free;
             let free: Vec<usize> = (0..regions.all.len()).filter(is_free).collect();
-            let least = free.iter().copied().min_by_key(|at| regions.all[*at].bytes());
-            let Some(at) = least.filter(|_| free.len() >= FREE_MAX) else { return };
-            let region = &mut regions.all[at];
+            let smallest = free.iter().copied().min_by_key(|index| regions.all[*index].bytes());
+            let Some(index) = smallest.filter(|_| free.len() >= FREE_MAX) else { return };
+            let region = &mut regions.all[index];
             region.is_free = false;
-            if layout::claim(&self.header, at).renew().is_none() {
+            if layout::claim(&self.header, index).renew().is_none() {
                 // A reader holds it and may do so for long: it is never allocated again.
                 continue;
             }

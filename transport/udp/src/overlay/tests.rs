@@ -29,7 +29,7 @@ impl Tree {
     /// Routes frames as a switch does.
     fn turn(&mut self) {
         for batch in 0..self.socket.receive() {
-            let from = self.socket.sender(batch).expect("a bound socket reports source addresses");
+            let from = self.socket.source(batch).expect("a bound socket reports source addresses");
             for range in self.socket.frames(batch) {
                 let (header, opcode) =
                     parse_header(self.socket.frame(range)).expect("an intact frame");

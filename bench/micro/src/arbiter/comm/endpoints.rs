@@ -91,7 +91,7 @@ impl Endpoints {
         let batches = self.socket.receive();
         for batch in 0..batches {
             if !self.knows_arbiter {
-                self.socket.set_destination(TO_ARBITER, self.socket.sender(batch));
+                self.socket.set_destination(TO_ARBITER, self.socket.source(batch));
                 self.knows_arbiter = true;
             }
             for index in self.socket.frames(batch) {
