@@ -8,7 +8,9 @@ use std::time::Instant;
 
 use anyhow::Result;
 use clap::Args;
-use onepipe_bench_figures::{Experiment, Figure, Line, Record, Task, all, lines, summary, write};
+use onepipe_bench_figures::{
+    ClaimResult, Experiment, Figure, Record, Task, all, claim_results, summary, write,
+};
 use serde::Serialize;
 
 use crate::progress::Progress;
@@ -52,7 +54,7 @@ struct Json<'a> {
     quick: bool,
     out: String,
     wall_seconds: f64,
-    claims: &'a [Line],
+    claims: &'a [ClaimResult],
     hold: usize,
     do_not_hold: usize,
     errors: Vec<&'a String>,
@@ -74,8 +76,8 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let jobs = arguments.jobs.map_or_else(cores, usize::from);
     let mut bar = Progress::new();
     record.complete(&tasks, jobs, &is_cancelled, |progress| {
-        let what = format!("{} of {} runs", progress.done, progress.of);
-        bar.show(progress.done as f64 / progress.of.max(1) as f64, &what);
+        let what = format!("{} of {} runs", progress.done, progress.total);
+        bar.show(progress.done as f64 / progress.total.max(1) as f64, &what);
     })?;
     drop(bar);
     if is_cancelled.load(Ordering::Relaxed) {
@@ -110,9 +112,9 @@ fn choose(ids: &[String]) -> Vec<Experiment> {
 /// Prints the result. The exit status is 1 only if a run failed: a claim that does not hold is a
 /// result.
 fn report(arguments: &Arguments, figures: &[Figure], wall_seconds: f64) -> Result<ExitCode> {
-    let claims = lines(figures);
+    let claims = claim_results(figures);
     let errors: Vec<&String> = figures.iter().flat_map(|figure| &figure.errors).collect();
-    let count = |holds| claims.iter().filter(|line| line.holds == Some(holds)).count();
+    let count = |holds| claims.iter().filter(|claim| claim.holds == Some(holds)).count();
     if arguments.json {
         let json = Json {
             figures: figures.iter().map(|figure| figure.experiment.id).collect(),

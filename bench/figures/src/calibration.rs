@@ -38,12 +38,16 @@ pub(crate) fn message_ns() -> Result<f64> {
 }
 
 impl Calibration {
-    /// The testbed of 1Pipe. One experiment provides what the text does not: *the latency of
-    /// unordered messages on an idle network* (figure 9a, "unorder": 2.2 us over one switch, 5.25
-    /// over five), two links against six, which gives 0.76 us per link and 0.34 per host. The rest
-    /// is from the text: 5 M messages/s per process, 80 M per host, clock errors of 0.3 us on
-    /// average (here: uniform within 0.6), beacons every 3 us, 2 us for a switch's delegate, "10 us
-    /// for the 5-hop topology" (sections 7.1 and 7.2).
+    /// The testbed of 1Pipe.
+    ///
+    /// The delays of links and hosts are not in the text. They follow from the latency of unordered
+    /// messages on an idle network (figure 9a, "unorder"): 2.2 us over one switch, thus two links
+    /// and two hosts, and 5.25 us over five switches, thus six links and two hosts. This gives
+    /// 0.76 us per link and 0.34 us per host.
+    ///
+    /// The other values are from the text (sections 7.1 and 7.2): 5 M messages/s per process, 80 M
+    /// per host, clock errors of 0.3 us on average (here: uniform within 0.6), beacons every 3 us,
+    /// and 2 us for a switch's delegate ("10 us for the 5-hop topology").
     pub const PAPER: Self = Self {
         link_ns: 762,
         host_ns: 338,
@@ -54,9 +58,9 @@ impl Calibration {
         detour_ns: 2_000,
     };
 
-    /// Returns the network with queues shared by background flows, which may overflow. Frames are
-    /// marked from 65 packets on (DCTCP, SIGCOMM 2010, for 10 Gbit/s; more than the seventh of a
-    /// round trip that it recommends here).
+    /// Returns the network for background flows: queues have `queue_bytes` and may overflow. Frames
+    /// are marked from a queue of 65 packets on, as the DCTCP paper (SIGCOMM 2010) does at
+    /// 10 Gbit/s; a seventh of a round trip, which that paper recommends, would be less here.
     pub(crate) fn shared_network(&self, switch_link_bits_per_s: u64, queue_bytes: u32) -> Config {
         let Config { host_link, switch_link, .. } = self.network();
         let queue_bytes_max = u64::from(queue_bytes);

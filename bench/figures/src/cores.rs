@@ -9,7 +9,7 @@ use crate::values::Values;
 
 /// Bits of a packet as in the paper: 1,500 bytes.
 const PACKET_BITS: f64 = 12_000.0;
-/// Packets per run, at least a tenth of a second.
+/// Packets per run: enough for a tenth of a second.
 const PACKETS: u64 = 4_000_000;
 
 /// Allocates timeslots to `nodes` endpoints at a load in thousandths. Returns `slot_us`, the time
@@ -17,20 +17,20 @@ const PACKETS: u64 = 4_000_000;
 /// relative to a simple allocator.
 pub(crate) fn timeslots(nodes: u32, load_permille: u32) -> Result<Values> {
     let options = options(nodes, load_permille);
-    of(&arbiter_alloc(&options, |_| {})?, &options)
+    values_of(&arbiter_alloc(&options, |_| {})?, &options)
 }
 
 /// Selects paths for `nodes` endpoints in racks of 32 with four paths. Returns the same values as
 /// [`timeslots`].
 pub(crate) fn paths(nodes: u32, load_permille: u32) -> Result<Values> {
     let options = options(nodes, load_permille);
-    of(&arbiter_path(&options, |_| {})?, &options)
+    values_of(&arbiter_path(&options, |_| {})?, &options)
 }
 
 /// Serves `nodes` endpoints over UDP with one core for communication. Returns `gbps`, the traffic
-/// whose requests and grants it can handle; `slot_ns`, the time per timeslot; `turn_us`, the median
-/// of the longest wait of a received packet; and `ratio`, the speed relative to a thread that
-/// receives and sends as many bare datagrams.
+/// whose requests and grants it can handle; `slot_ns`, the CPU time per timeslot; `turn_us`, the
+/// median time between two polls of the socket, the longest that a received packet waits; and
+/// `ratio`, the speed relative to a thread that receives and sends as many bare datagrams.
 pub(crate) fn communication(nodes: u32) -> Result<Values> {
     let options = CommOptions { nodes: vec![nodes], workers: 1, ..CommOptions::default() };
     let report = arbiter_comm(&options, |_| {})?;
@@ -49,7 +49,7 @@ fn options(nodes: u32, load_permille: u32) -> ArbiterOptions {
     ArbiterOptions { nodes: vec![nodes], loads, packets: PACKETS, traces: 0, ..defaults }
 }
 
-fn of(report: &Report, options: &ArbiterOptions) -> Result<Values> {
+fn values_of(report: &Report, options: &ArbiterOptions) -> Result<Values> {
     let case = report.results.first().context("the benchmark returned no result")?;
     let packets = f64::from(options.nodes[0]) * options.loads[0];
     let tbps = packets * PACKET_BITS / case.value / 1e6;

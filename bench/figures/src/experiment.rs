@@ -54,7 +54,7 @@ pub struct Axis {
 pub struct Curve {
     /// Name in the legend and in the CSV.
     pub name: &'static str,
-    /// Column of the reference with the paper's curve, if there is one.
+    /// Column of [`Experiment::reference`] with the paper's curve, if there is one.
     pub column: Option<&'static str>,
     /// What the comparison with the paper shows.
     pub role: Role,
@@ -77,10 +77,9 @@ pub enum Role {
     MachineCosts,
 }
 
-/// A claim about a whole figure.
+/// A claim of the paper that the points of a single curve do not show, or a claim of ours.
 #[derive(Debug)]
 pub struct Claim {
-    /// The claim.
     pub text: &'static str,
     /// Verifies the claim by the measured curves; `None` if they do not reach far enough.
     pub verify: fn(&Measured) -> Option<Verdict>,
@@ -140,8 +139,8 @@ pub enum Task {
     Order(Setup),
     /// A system under load, with background flows on the same links.
     Shared(Setup, Background),
-    /// A system under load, with the message cost of this machine, measured in the same run.
-    Measured(Setup),
+    /// A system under load, with the CPU time of a message measured on this machine.
+    MachineCosts(Setup),
     /// Beacons on an idle testbed.
     BeaconShare {
         /// Beacon interval in ns.
@@ -161,7 +160,7 @@ pub enum Task {
     },
     /// Bulk traffic on Fastpass's rack.
     Rack(Rack),
-    /// Takeover from a primary to a secondary arbiter on that rack.
+    /// Takeover from a primary to a secondary arbiter on Fastpass's rack.
     Takeover(Takeover),
     /// Bulk multicast.
     Multicast(Multicast),
@@ -221,16 +220,16 @@ pub struct Agreed {
     pub offered_per_s: u64,
 }
 
-/// Number of ports, from 1Pipe section 7.2.
+/// Number of ports of the switch in [`Task::BeaconCores`] (1Pipe section 7.2).
 const SWITCH_PORTS: u16 = 32;
-/// Number of beacon intervals that are measured: some ten milliseconds.
+/// Number of beacon intervals that [`Task::BeaconCores`] measures.
 const ROUNDS: usize = 20_000;
 
 impl Task {
     /// Whether the task must run alone because it measures real time or needs gigabytes.
-    pub fn is_alone(&self) -> bool {
+    pub fn runs_alone(&self) -> bool {
         match self {
-            Self::Measured(_) | Self::BeaconCores { .. } | Self::Reorder { .. } => true,
+            Self::MachineCosts(_) | Self::BeaconCores { .. } | Self::Reorder { .. } => true,
             Self::Timeslots { .. } | Self::Paths { .. } | Self::Communication { .. } => true,
             Self::Order(setup) => setup.processes > 5_000,
             Self::Multicast(multicast) => multicast.is_large(),
@@ -247,7 +246,7 @@ impl Task {
         match self {
             Self::Order(setup) => setup.run(),
             Self::Shared(setup, background) => setup.run_beside(*background),
-            Self::Measured(setup) => {
+            Self::MachineCosts(setup) => {
                 let message_ns = crate::calibration::message_ns()?;
                 let mut values = setup.on_this_machine(message_ns).run()?;
                 values.insert("message_ns".to_owned(), message_ns);
@@ -260,10 +259,9 @@ impl Task {
             }
             Self::Reorder { delay_ns } => {
                 let measured = reordered(*delay_ns)?;
-                let mega = |value: f64| value / 1e6;
                 let values = [
-                    ("throughput_mps", mega(measured.rate_per_s)),
-                    ("memory_mb", mega(measured.waiting_bytes_max as f64)),
+                    ("throughput_mps", measured.rate_per_s / 1e6),
+                    ("memory_mb", measured.waiting_bytes_max as f64 / 1e6),
                 ];
                 Ok(values.map(|(name, value)| (name.to_owned(), value)).into())
             }
@@ -283,13 +281,14 @@ impl Task {
             }
             Self::RecoveryAtScale { hosts, is_tree, seed } => {
                 let shape = fat_tree(*hosts)?;
-                let how = if *is_tree { Recovery::Tree } else { Recovery::Flat };
-                recovered(&Options::full(shape, Component::Host, how, *seed))
+                let recovery = if *is_tree { Recovery::Tree } else { Recovery::Flat };
+                recovered(&Options::full(shape, Component::Host, recovery, *seed))
             }
         }
     }
 }
 
+/// Runs a recovery. Returns `recovery_us`, the mean stall of the barriers.
 fn recovered(options: &Options) -> Result<Values> {
     let measured = onepipe_sim_recovery::run(options, |_| {})?;
     Ok([("recovery_us".to_owned(), measured.stall_us())].into())
@@ -299,17 +298,17 @@ impl crate::Experiment {
     /// Returns the runs of the experiment: curve, x and task.
     pub fn cases(&self, is_quick: bool) -> Vec<(&'static str, f64, Task)> {
         let xs = if is_quick { self.xs_quick } else { self.xs };
-        let of = |curve: &Curve| {
+        let cases_of = |curve: &Curve| {
             let (name, task) = (curve.name, curve.task);
             xs.iter().filter_map(move |x| Some((name, *x, task(*x)?))).collect::<Vec<_>>()
         };
-        self.curves.iter().flat_map(of).collect()
+        self.curves.iter().flat_map(cases_of).collect()
     }
 
     /// Compares each curve with its counterpart in the paper, if there is one: the median of the
     /// ratios of our values to the paper's, and whether every point lies within 25 %, which counts
     /// as reproduced.
-    pub fn compared(&self, measured: &Measured) -> Vec<Compared> {
+    pub fn comparisons(&self, measured: &Measured) -> Vec<Comparison> {
         let compare = |curve: &Curve| {
             let column = curve.column?;
             let points = measured.curves.get(curve.name)?;
@@ -322,7 +321,7 @@ impl crate::Experiment {
             let median = ratios[ratios.len() / 2].1;
             let holds = least.1 >= 0.75 && most.1 <= 1.25;
             let (name, role, remark) = (curve.name, curve.role, curve.remark);
-            Some(Compared { name, role, remark, median, least, most, holds })
+            Some(Comparison { name, role, remark, median, least, most, holds })
         };
         self.curves.iter().filter_map(compare).collect()
     }
@@ -330,7 +329,7 @@ impl crate::Experiment {
 
 /// Comparison of a curve with the paper.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Compared {
+pub struct Comparison {
     /// Name of the curve.
     pub name: &'static str,
     /// What the comparison shows.

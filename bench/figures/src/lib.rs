@@ -18,7 +18,7 @@
 //!
 //! # Invariants
 //! - No constant is fitted to a curve that is compared with it: [`Calibration`] gives the source of
-//!   each constant, [`Role`] names the curve that was used.
+//!   each constant, [`Role::Calibration`] marks the curve that constants were derived from.
 //! - Equal setups give equal values.
 //! - A run that delivers in a wrong order, or loses a message without a fault, is an error.
 
@@ -36,14 +36,14 @@ mod values;
 
 pub use calibration::Calibration;
 pub use env::{
-    Background, Bulk, Condition, Form, Large, Multicast, PrimaryFault, Rack, Scheduler, Scheme,
-    Setup, System, Takeover, Traffic,
+    Background, Condition, Form, Large, Multicast, PrimaryFault, Rack, RackTraffic, Scheduler,
+    Scheme, Setup, System, Takeover, Traffic,
 };
 pub use experiment::{
-    Agreed, Axis, Claim, Compared, Curve, Experiment, Measured, Role, Task, Verdict, value_at,
+    Agreed, Axis, Claim, Comparison, Curve, Experiment, Measured, Role, Task, Verdict, value_at,
 };
 pub use experiments::all;
-pub use output::{Figure, Line, lines, summary, write};
+pub use output::{ClaimResult, Figure, claim_results, summary, write};
 pub use reference::Reference;
 pub use runner::{Progress, Record};
 pub use values::Values;

@@ -14,7 +14,7 @@ impl Reference {
             line.split('\t').map(|cell| cell.trim().trim_matches('"')).collect()
         };
         let mut lines = text.lines().filter(|line| !line.trim().is_empty());
-        // One of the files separates its names by spaces.
+        // data/loss_latency.tsv separates its names by spaces.
         let names = lines.next().map_or_else(Vec::new, |line| match line.contains('\t') {
             true => cells(line),
             false => line.split('"').map(str::trim).filter(|name| !name.is_empty()).collect(),
@@ -22,22 +22,23 @@ impl Reference {
         Self { names, rows: lines.map(cells).collect() }
     }
 
-    /// Returns the points of a column; x is the first column.
+    /// Returns the points of a column; x is the first column. A value that is not above zero means
+    /// that the paper has no point there.
     pub fn points(&self, column: &str) -> Vec<(f64, f64)> {
-        let Some(at) = self.names.iter().position(|name| *name == column) else {
+        let Some(index) = self.names.iter().position(|name| *name == column) else {
             return Vec::new();
         };
         let point = |row: &Vec<&str>| {
             // A ratio to one counts as its first part: `6:1` is 6.
             let x = row.first()?.trim_end_matches(":1");
-            Some((x.parse::<f64>().ok()?, row.get(at)?.parse::<f64>().ok()?))
+            Some((x.parse::<f64>().ok()?, row.get(index)?.parse::<f64>().ok()?))
         };
         self.rows.iter().filter_map(point).filter(|(_, value)| *value > 0.0).collect()
     }
 
     /// Returns the value of a column at `x`.
     pub fn at(&self, column: &str, x: f64) -> Option<f64> {
-        self.points(column).into_iter().find(|(at, _)| *at == x).map(|(_, value)| value)
+        self.points(column).into_iter().find(|point| point.0 == x).map(|(_, value)| value)
     }
 }
 

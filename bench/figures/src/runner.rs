@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use anyhow::{Context, Result};
@@ -18,7 +18,7 @@ use crate::values::Values;
 /// A recorded run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Run {
-    /// Digest of the program: results of other builds do not count.
+    /// Digest of the program that ran the task.
     build: String,
     task: Task,
     /// Values, or the error.
@@ -26,7 +26,7 @@ struct Run {
     seconds: f64,
 }
 
-/// The record of a directory: `runs.jsonl`.
+/// All runs of an evaluation, stored in `runs.jsonl` of its directory.
 #[derive(Debug)]
 pub struct Record {
     path: PathBuf,
@@ -37,10 +37,10 @@ pub struct Record {
 /// Progress of an evaluation.
 #[derive(Clone, Copy, Debug)]
 pub struct Progress<'a> {
-    /// Finished tasks, recorded ones included.
+    /// Number of finished tasks, recorded ones included.
     pub done: usize,
-    /// Total number of tasks.
-    pub of: usize,
+    /// Number of all tasks.
+    pub total: usize,
     /// The task that finished last.
     pub last: &'a str,
 }
@@ -84,10 +84,10 @@ impl Record {
     ) -> Result<()> {
         let mut seen = BTreeSet::new();
         let mut missing: Vec<&Task> = tasks.iter().filter(|task| seen.insert(key(task))).collect();
-        let of = missing.len();
+        let total = missing.len();
         missing.retain(|task| !self.results.contains_key(&key(task)));
-        let known = of - missing.len();
-        progress(Progress { done: known, of, last: "" });
+        let recorded = total - missing.len();
+        progress(Progress { done: recorded, total, last: "" });
         let mut file = OpenOptions::new()
             .create(true)
             .append(true)
@@ -96,12 +96,13 @@ impl Record {
         // Terminate a truncated line so that it does not swallow the next one.
         file.write_all(b"\n")?;
         // Tasks that must run alone go first.
-        missing.sort_by_key(|task| !task.is_alone());
-        let alone = missing.iter().filter(|task| task.is_alone()).count();
-        let parts = missing.split_at(alone);
-        let done = Mutex::new((Vec::new(), file, progress));
+        missing.sort_by_key(|task| !task.runs_alone());
+        let alone_count = missing.iter().filter(|task| task.runs_alone()).count();
+        let (alone, others) = missing.split_at(alone_count);
+        // One lock for all three: lines of the file stay whole, and progress counts up.
+        let output = Mutex::new((Vec::new(), file, progress));
         let build = &self.build;
-        for (missing, jobs) in [(parts.0, 1), (parts.1, jobs)] {
+        for (missing, jobs) in [(alone, 1), (others, jobs)] {
             let next = AtomicUsize::new(0);
             std::thread::scope(|scope| {
                 for _ in 0..jobs.clamp(1, missing.len().max(1)) {
@@ -109,9 +110,9 @@ impl Record {
                         while !is_cancelled.load(Ordering::Relaxed)
                             && let Some(task) = missing.get(next.fetch_add(1, Ordering::Relaxed))
                         {
-                            let begun = Instant::now();
+                            let began = Instant::now();
                             let result = task.run().map_err(|error| format!("{error:#}"));
-                            let seconds = begun.elapsed().as_secs_f64();
+                            let seconds = began.elapsed().as_secs_f64();
                             let run = Run {
                                 build: build.clone(),
                                 task: (*task).clone(),
@@ -119,17 +120,18 @@ impl Record {
                                 seconds,
                             };
                             let line = serde_json::to_string(&run).unwrap_or_default();
-                            let mut done = done.lock().unwrap_or_else(|held| held.into_inner());
-                            let (runs, file, progress) = &mut *done;
+                            let mut output = output.lock().unwrap_or_else(PoisonError::into_inner);
+                            let (runs, file, progress) = &mut *output;
                             let written = writeln!(file, "{line}");
                             runs.push((run, written));
-                            progress(Progress { done: known + runs.len(), of, last: &key(task) });
+                            let done = recorded + runs.len();
+                            progress(Progress { done, total, last: &key(task) });
                         }
                     });
                 }
             });
         }
-        let (runs, ..) = done.into_inner().unwrap_or_else(|held| held.into_inner());
+        let (runs, ..) = output.into_inner().unwrap_or_else(PoisonError::into_inner);
         for (run, written) in runs {
             written.with_context(|| format!("writing {}", self.path.display()))?;
             self.results.insert(key(&run.task), run.result);

@@ -3,8 +3,9 @@
 use std::sync::atomic::AtomicBool;
 
 use onepipe_bench_figures::{
-    Background, Bulk, Calibration, Condition, Experiment, Figure, Form, Large, Multicast, Rack,
-    Record, Scheduler, Scheme, Setup, System, Task, Traffic, Values, all, lines, write,
+    Background, Calibration, Condition, Experiment, Figure, Form, Large, Multicast, Rack,
+    RackTraffic, Record, Scheduler, Scheme, Setup, System, Task, Traffic, Values, all,
+    claim_results, write,
 };
 
 fn setup(system: System, processes: u32) -> Setup {
@@ -128,8 +129,8 @@ fn low_priority_flows_add_less_than_two_us() {
 #[test]
 fn arbiter_keeps_shares_equal_as_senders_change() {
     let run = |scheduler| {
-        let bulk = Bulk::ComeAndGo { interval_ms: 10 };
-        Task::Rack(Rack { scheduler, bulk, seed: 1 }).run().expect("the run succeeds")
+        let traffic = RackTraffic::ComeAndGo { interval_ms: 10 };
+        Task::Rack(Rack { scheduler, traffic, seed: 1 }).run().expect("the run succeeds")
     };
     let (tcp, arbiter) = (run(Scheduler::Tcp), run(Scheduler::Arbiter));
     // A segment in 10 ms is 1.1 Mbit/s.
@@ -144,11 +145,11 @@ fn arbiter_keeps_shares_equal_as_senders_change() {
 
 #[test]
 fn rack_runs_are_deterministic_and_arbiter_is_fair() {
-    let run = |scheduler, bulk| {
-        let task = Task::Rack(Rack { scheduler, bulk, seed: 1 });
+    let run = |scheduler, traffic| {
+        let task = Task::Rack(Rack { scheduler, traffic, seed: 1 });
         task.run().unwrap_or_else(|error| panic!("{task:?}: {error}"))
     };
-    let five = |scheduler| run(scheduler, Bulk::FiveSenders { interval_ms: 5 });
+    let five = |scheduler| run(scheduler, RackTraffic::FiveSenders { interval_ms: 5 });
     let (tcp, arbiter) = (five(Scheduler::Tcp), five(Scheduler::Arbiter));
     assert_eq!(arbiter, five(Scheduler::Arbiter));
     let deviation = |values: &Values| values["deviation_mbps"];
@@ -156,7 +157,7 @@ fn rack_runs_are_deterministic_and_arbiter_is_fair() {
     assert!(deviation(&arbiter) < 2.2 && deviation(&tcp) > 100.0, "{tcp:?} {arbiter:?}");
     assert!(arbiter["line_percent"] > 98.0 && tcp["line_percent"] > 98.0, "{tcp:?} {arbiter:?}");
     assert!(arbiter["queue_p99_kb"] < 3.1 && tcp["queue_p50_kb"] > 1_000.0, "{tcp:?} {arbiter:?}");
-    let load = run(Scheduler::Arbiter, Bulk::Load { permille: 500 });
+    let load = run(Scheduler::Arbiter, RackTraffic::Load { permille: 500 });
     assert!((0.3..3.0).contains(&load["control_percent"]), "{load:?}");
 }
 
@@ -182,14 +183,14 @@ fn multicast_runs_are_deterministic_and_rank_schedules() {
 
 #[test]
 fn bulk_is_slower_for_small_payloads_and_spares_others() {
-    let run = |bytes, is_bulk, has_others| {
+    let run = |bytes, is_bulk, has_small_messages| {
         let large = Large {
             bytes,
             receivers: 7,
             is_bulk,
             is_reliable: true,
             has_classes: true,
-            has_others,
+            has_small_messages,
         };
         Task::Large(large).run().unwrap_or_else(|error| panic!("{large:?}: {error}"))
     };
@@ -217,7 +218,9 @@ fn interrupted_evaluation_resumes() {
         let mut record = Record::open(directory.path(), false).expect("the record opens");
         let mut seen = Vec::new();
         record
-            .complete(tasks, 2, &AtomicBool::new(is_cancelled), |now| seen.push((now.done, now.of)))
+            .complete(tasks, 2, &AtomicBool::new(is_cancelled), |now| {
+                seen.push((now.done, now.total))
+            })
             .expect("the record can be written");
         seen
     };
@@ -281,7 +284,7 @@ fn every_figure_writes_csv_svg_and_claims() {
     assert_eq!(page.matches("<svg").count(), 2);
     assert!(page.contains("not run"), "the page reports missing runs");
     assert!(read("evaluation.md").contains("| 9a | best effort: within 25 %"));
-    let verified = lines(&figures);
+    let verified = claim_results(&figures);
     let calibrated = verified.iter().find(|line| line.claim.starts_with("unordered"));
     assert_eq!(
         calibrated.map(|line| line.holds),

@@ -22,9 +22,9 @@ use super::sequencer_route::SequencerRoute;
 use super::{Form, Setup, System, Traffic};
 
 /// Payload of every message in bytes (1Pipe section 7.2).
-const LEN: usize = 64;
-/// Alarm tokens from here on start flows; lower ones belong to processes.
-const FLOWS: u32 = 1 << 16;
+const PAYLOAD_LEN: usize = 64;
+/// Alarm tokens from this one on start flows; lower ones are ports of processes.
+const FIRST_FLOW_TOKEN: u32 = 1 << 16;
 /// A process with this much in its send buffer submits nothing: 64 messages.
 const BACKLOG_BYTES: usize = 64 * 128;
 
@@ -32,13 +32,13 @@ const BACKLOG_BYTES: usize = 64 * 128;
 #[derive(Debug)]
 pub(super) struct TestbedApp {
     setup: Setup,
-    /// Background flows on the links, and those that are still to be started.
     background: Option<Background>,
+    /// The flows of `background`; an alarm starts each.
     specs: Vec<FlowSpec>,
     topology: Topology,
     route: Option<SequencerRoute>,
     random: Random,
-    /// Position of each process in the all-to-all round.
+    /// Receiver of each process's last message, in the all-to-all round.
     next_receivers: Vec<u32>,
     /// Position in the total order of each process's last delivery.
     last: Vec<(u64, u32)>,
@@ -46,7 +46,7 @@ pub(super) struct TestbedApp {
     is_measuring: bool,
     latency_ns: Histogram<u64>,
     delivered: u64,
-    disorder: u64,
+    out_of_order: u64,
     failed: u64,
 }
 
@@ -54,7 +54,7 @@ impl TestbedApp {
     pub fn new(setup: Setup, topology: Topology, background: Option<Background>) -> Result<Self> {
         let members = setup.processes;
         let hosts = topology.hosts();
-        let specs = background.map_or_else(Vec::new, |it| it.specs(hosts, setup.seed));
+        let specs = background.map_or_else(Vec::new, |flows| flows.specs(hosts, setup.seed));
         let route = match setup.system {
             System::SwitchSequencer => Some(SequencerRoute::new(&topology, members, true)),
             System::HostSequencer => Some(SequencerRoute::new(&topology, members, false)),
@@ -68,7 +68,7 @@ impl TestbedApp {
             is_measuring: false,
             latency_ns: Histogram::new_with_bounds(1, 10_000_000_000, 3)?,
             delivered: 0,
-            disorder: 0,
+            out_of_order: 0,
             failed: 0,
             background,
             specs,
@@ -84,7 +84,11 @@ impl TestbedApp {
 
     /// Returns the measured values.
     pub fn finish(&self, virtual_ns: u64, hops: u64) -> Result<BTreeMap<String, f64>> {
-        ensure!(self.disorder == 0, "{} messages were delivered out of order", self.disorder);
+        ensure!(
+            self.out_of_order == 0,
+            "{} messages were delivered out of order",
+            self.out_of_order
+        );
         ensure!(self.delivered > 0, "no message was delivered");
         ensure!(
             self.setup.loss_ppb > 0 || self.background.is_some() || self.failed == 0,
@@ -115,7 +119,7 @@ impl TestbedApp {
     }
 
     /// Returns the receiver of the next message of `process`.
-    fn next(&mut self, process: u32) -> ProcessId {
+    fn next_receiver(&mut self, process: u32) -> ProcessId {
         let members = self.setup.processes;
         match self.setup.traffic {
             Traffic::Idle { .. } => ProcessId((process + members / 2) % members),
@@ -130,17 +134,18 @@ impl TestbedApp {
         }
     }
 
-    fn payload(now: Instant) -> [u8; LEN] {
-        let mut payload = [0; LEN];
+    /// Returns a payload that begins with the time of its submission.
+    fn payload(now: Instant) -> [u8; PAYLOAD_LEN] {
+        let mut payload = [0; PAYLOAD_LEN];
         payload[..8].copy_from_slice(&now.as_ps().to_le_bytes());
         payload
     }
 
-    fn on_delivery(&mut self, now: Instant, to: u32, order: Option<(u64, u32)>, payload: &[u8]) {
-        if let Some(order) = order {
+    fn on_delivery(&mut self, now: Instant, to: u32, position: Option<(u64, u32)>, payload: &[u8]) {
+        if let Some(position) = position {
             let last = &mut self.last[to as usize];
-            self.disorder += u64::from(order < *last);
-            *last = order;
+            self.out_of_order += u64::from(position < *last);
+            *last = position;
         }
         if !self.is_measuring {
             return;
@@ -186,7 +191,7 @@ impl TestbedApp {
             awaits_commits: self.setup.form == Form::Host,
             beacon_interval_ns,
             link_timeout_ns: 10 * beacon_interval_ns,
-            probe_timeout_min_ns: self.setup.probe_ns,
+            probe_timeout_min_ns: self.setup.probe_timeout_ns,
             ..onepipe_endpoint::Config::new(ProcessId(process), Incarnation(1))
         };
         let endpoint = Endpoint::new(config).expect("a calibration is in range");
@@ -206,7 +211,7 @@ impl TestbedApp {
         RateLimited::new(Rival::new(config).expect("a calibration is in range"), message_ns)
     }
 
-    fn plain(&self, vertex: Vertex, index: u32) -> PlainSwitch {
+    fn plain_switch(&self, vertex: Vertex, index: u32) -> PlainSwitch {
         let Setup { system, processes, calibration, .. } = &self.setup;
         let sequencer = self.route.as_ref();
         let local_sequencer = sequencer.filter(|route| route.vertex == vertex).map(|_| {
@@ -254,8 +259,8 @@ impl Application<Node> for TestbedApp {
                             BackgroundTraffic::Gated(gated) => {
                                 Node::Gated(Box::new(SharedNic::new(host, *gated)))
                             }
-                            BackgroundTraffic::Arbiter(local_sequencer) => {
-                                Node::Arbiter(Box::new(SharedNic::new(host, *local_sequencer)))
+                            BackgroundTraffic::Arbiter(arbiter) => {
+                                Node::Arbiter(Box::new(SharedNic::new(host, *arbiter)))
                             }
                         }
                     }
@@ -267,45 +272,45 @@ impl Application<Node> for TestbedApp {
             (_, true) => {
                 let message_ns = self.setup.calibration.message_ns;
                 let rivals = processes().map(|id| self.rival(id, message_ns)).collect();
-                Node::RivalHost(Host::new(self.plain(vertex, node.0), rivals))
+                Node::RivalHost(Host::new(self.plain_switch(vertex, node.0), rivals))
             }
-            (_, false) => Node::PlainSwitch(self.plain(vertex, node.0)),
+            (_, false) => Node::PlainSwitch(self.plain_switch(vertex, node.0)),
         }
     }
 
     fn on_start(&mut self, mut at: NodeContext<'_>, machine: &mut Node) {
-        for (token, spec) in (FLOWS..).zip(&self.specs) {
+        for (token, spec) in (FIRST_FLOW_TOKEN..).zip(&self.specs) {
             if spec.from == at.node.0 {
                 at.alarm(spec.at_ns * NANOSECOND, token);
             }
         }
         if matches!(machine, Node::RivalHost(_)) || machine.onepipe_mut().is_some() {
-            // Start after all processes have joined.
-            let calm_ps = (50_000 + 30 * self.detour_ns()) * NANOSECOND;
+            // Messages start after all processes have joined, each process at a random phase.
+            let start_ps = (50_000 + 30 * self.detour_ns()) * NANOSECOND;
             for port in 0..self.topology.processes_per_host() {
                 let phase_ps = self.random.below(self.every_ns() * NANOSECOND);
-                at.alarm(calm_ps + phase_ps, port.into());
+                at.alarm(start_ps + phase_ps, port.into());
             }
         }
     }
 
-    fn on_event(&mut self, at: NodeContext<'_>, machine: &mut Node, said: NodeEvent) {
-        let first = || self.topology.processes_of(HostId(at.node.0)).start;
-        match (machine, said) {
-            (node, NodeEvent::OnepipeHost(port, Event::Delivered(delivery))) => {
-                let to = first() + u32::from(port.0);
+    fn on_event(&mut self, at: NodeContext<'_>, machine: &mut Node, event: NodeEvent) {
+        let first_process = || self.topology.processes_of(HostId(at.node.0)).start;
+        match (machine, event) {
+            (node, NodeEvent::Onepipe(port, Event::Delivered(delivery))) => {
+                let to = first_process() + u32::from(port.0);
                 let process = node.onepipe_mut().and_then(|host| host.process_mut(port));
                 let Some(process) = process else { return };
-                let order = (delivery.timestamp.as_ns(), delivery.from.0);
-                self.on_delivery(at.instant, to, Some(order), process.machine.payload(&delivery));
+                let position = Some((delivery.timestamp.as_ns(), delivery.from.0));
+                self.on_delivery(at.instant, to, position, process.machine.payload(&delivery));
                 process.machine.release(delivery);
             }
-            (_, NodeEvent::OnepipeHost(_, Event::SendFailed(_))) => self.failed += 1,
+            (_, NodeEvent::Onepipe(_, Event::SendFailed(_))) => self.failed += 1,
             (_, NodeEvent::Rival(port, delivery)) => {
-                let to = first() + u32::from(port.0);
+                let to = first_process() + u32::from(port.0);
                 let is_ordered = self.setup.system != System::Unordered;
-                let order = is_ordered.then_some((delivery.number, delivery.from.0));
-                self.on_delivery(at.instant, to, order, &delivery.payload);
+                let position = is_ordered.then_some((delivery.number, delivery.from.0));
+                self.on_delivery(at.instant, to, position, &delivery.payload);
             }
             _ => {}
         }
@@ -314,7 +319,9 @@ impl Application<Node> for TestbedApp {
     fn on_drained(&mut self, _at: NodeContext<'_>, _machine: &mut Node) {}
 
     fn on_alarm(&mut self, mut at: NodeContext<'_>, machine: &mut Node, token: u32) {
-        if let Some(spec) = token.checked_sub(FLOWS).map(|at| self.specs[at as usize]) {
+        if let Some(spec) =
+            token.checked_sub(FIRST_FLOW_TOKEN).map(|index| self.specs[index as usize])
+        {
             let to = ProcessId(self.topology.processes_of(HostId(spec.to)).start);
             if let Some(stack) = machine.stack_mut() {
                 stack.open(at.now, to, spec.bytes);
@@ -322,27 +329,25 @@ impl Application<Node> for TestbedApp {
             return;
         }
         at.alarm(self.every_ns() * NANOSECOND, token);
-        let process = self.topology.processes_of(HostId(at.node.0)).start + token;
+        let from = self.topology.processes_of(HostId(at.node.0)).start + token;
         let (port, payload) = (Port(token as u16), Self::payload(at.instant));
         if let Node::RivalHost(host) = machine {
-            let Some(rate_limited) = host.process_mut(port) else { return };
-            if rate_limited.machine.has_space() {
-                let to = To::One(self.next(process));
-                self.failed += u64::from(rate_limited.machine.send(at.now, to, &payload).is_err());
+            let Some(process) = host.process_mut(port) else { return };
+            if process.machine.has_space() {
+                let to = To::One(self.next_receiver(from));
+                self.failed += u64::from(process.machine.send(at.now, to, &payload).is_err());
             }
             return;
         }
-        let Some(rate_limited) = machine.onepipe_mut().and_then(|host| host.process_mut(port))
-        else {
-            return;
-        };
-        if rate_limited.machine.send_buffer_bytes() >= BACKLOG_BYTES {
+        let process = machine.onepipe_mut().and_then(|host| host.process_mut(port));
+        let Some(process) = process else { return };
+        if process.machine.send_buffer_bytes() >= BACKLOG_BYTES {
             return;
         }
-        let messages = [Message { to: self.next(process), payload: &payload }];
+        let messages = [Message { to: self.next_receiver(from), payload: &payload }];
         let sent = match self.setup.system {
-            System::Reliable => rate_limited.machine.scatter_reliably(&messages),
-            _ => rate_limited.machine.scatter(&messages),
+            System::Reliable => process.machine.scatter_reliably(&messages),
+            _ => process.machine.scatter(&messages),
         };
         // Cannot fail: every message has a receiver, and the send buffer has space.
         self.failed += u64::from(sent.is_err());

@@ -23,14 +23,15 @@ const RESERVE_PERMILLE: u32 = 30;
 /// Delay before scheduled flows start, in ns: all hosts have joined by then.
 const START_DELAY_NS: u64 = 300_000;
 
-/// Reordering tolerance of a scheduled flow in packets: clocks are off by ten timeslots.
+/// Reordering tolerance of a scheduled flow in packets: two clocks differ by up to ten timeslots.
 const REORDER_PACKETS: u64 = 32;
 
+/// Returns the default of [`Background::queue_bytes`] for serde.
 const fn queue_bytes() -> u32 {
     QUEUE_BYTES
 }
 
-/// The machine that shares a host with its processes.
+/// The machine of the background flows, which shares a host with its processes.
 #[expect(clippy::large_enum_variant, reason = "short-lived: destructured at once")]
 pub(super) enum BackgroundTraffic {
     Stack(Stack),
@@ -48,8 +49,8 @@ pub struct Background {
     /// Whether an arbiter on the last host schedules the flows; that host has none.
     #[serde(default)]
     pub is_scheduled: bool,
-    /// Oversubscription of the links between switches. Reduces the number of links, and their rate
-    /// only where the number cannot be divided.
+    /// Oversubscription of the links between switches. It reduces the number of links; their rate
+    /// only where their number is not a multiple of it.
     pub oversubscription: u32,
     /// Capacity of the queue before a link, in bytes.
     #[serde(default = "queue_bytes")]
@@ -73,7 +74,7 @@ impl Background {
         }
     }
 
-    /// Returns the number of classes, and the class of a frame.
+    /// Returns the number of classes, and the function that classifies a frame.
     pub(super) fn classes(self) -> (u8, fn(&[u8]) -> u8) {
         match self.has_classes {
             true => (2, |frame| u8::from(is_of_flow(frame))),
@@ -83,9 +84,9 @@ impl Background {
 
     /// Returns the number of parallel links, four on the testbed, and the rate of each in bits/s.
     pub(super) fn bundle(self) -> (u32, u64) {
-        let times = self.oversubscription.max(1);
-        let links = 4u32.div_ceil(times);
-        (links, 400_000_000_000 / u64::from(times * links))
+        let oversubscription = self.oversubscription.max(1);
+        let links = 4u32.div_ceil(oversubscription);
+        (links, 400_000_000_000 / u64::from(oversubscription * links))
     }
 
     /// Returns the flows to start.
@@ -98,7 +99,7 @@ impl Background {
         all.map(|spec| FlowSpec { at_ns: spec.at_ns + START_DELAY_NS, ..spec }).collect()
     }
 
-    /// Returns the machine that shares a host with its processes.
+    /// Returns the machine of the background flows at a host, whose NIC is at port `card`.
     pub(super) fn traffic_of(
         self,
         topology: &Topology,
@@ -106,18 +107,17 @@ impl Background {
         card: Port,
     ) -> BackgroundTraffic {
         let hosts = topology.hosts();
-        let (process, last) = (ProcessId(host), hosts - 1);
+        let (process, arbiter_host) = (ProcessId(host), hosts - 1);
         if !self.is_scheduled {
             return BackgroundTraffic::Stack(self.stack(TcpConfig::new(process, card)));
         }
         let link = LinkConfig::default();
         let arbitration =
             Arbitration { reserve_permille: RESERVE_PERMILLE, ..Arbitration::of(hosts) };
-        let bytes = FRAME_LEN;
-        let slot_ns = arbitration.slot_ns(&link, bytes);
-        let (core, labels) = fabric_of(topology, last);
-        if host == last {
-            let config = ArbiterConfig::new(process, last, (1, 1), slot_ns);
+        let slot_ns = arbitration.slot_ns(&link, FRAME_LEN);
+        let (core, labels) = fabric_of(topology, arbiter_host);
+        if host == arbiter_host {
+            let config = ArbiterConfig::new(process, arbiter_host, (1, 1), slot_ns);
             let allocator = Config { share_slots: 1, ..config.allocator };
             let arbiter = Arbiter::new(ArbiterConfig { core, allocator, ..config });
             let arbiter = arbiter.expect("the testbed is a tree");
@@ -125,12 +125,12 @@ impl Background {
         }
         let config = ClientConfig {
             labels,
-            // What a host sends while it waits for the reply to a request: 65 us and a round trip.
+            // More than a host sends while it waits for a grant, for 65 us and a round trip.
             slots_max: 4 * 1_024,
             queue_slots_max: 512,
             control_interval_ns: u64::from(arbitration.control_interval_slots) * slot_ns,
-            frame_len_max: bytes,
-            ..ClientConfig::new(process, last, ProcessId(last), slot_ns)
+            frame_len_max: FRAME_LEN,
+            ..ClientConfig::new(process, arbiter_host, ProcessId(arbiter_host), slot_ns)
         };
         let client = Client::new(config).expect("the settings are in range");
         let setup = onepipe_sim_arbiter::Setup::rack().scheduled();

@@ -11,7 +11,7 @@ use super::{Setup, System, Traffic};
 use crate::Calibration;
 use crate::values::Values;
 
-/// Number of beacon intervals before the measurement, and of the measurement.
+/// Number of beacon intervals of the warm-up, and again of the measurement.
 const INTERVALS: u64 = 100;
 
 /// Runs the testbed with 32 idle processes. Returns `percent_of_link`, the mean share of a link's
@@ -38,9 +38,9 @@ pub(crate) fn beacon_share(interval_ns: u64, gbps: u32) -> Result<Values> {
     let before = network.stats().hops_by_kind[kind];
     network.run_for(INTERVALS * interval_ns * NANOSECOND);
     let beacons = (network.stats().hops_by_kind[kind] - before) as f64;
-    let each = beacons / links / INTERVALS as f64;
+    let per_interval = beacons / links / INTERVALS as f64;
     let bytes = HEADER_LEN as f64 + host_link.overhead_bytes as f64;
-    let percent = 100.0 * each * bytes * 8.0 / (interval_ns as f64 * f64::from(gbps));
-    let values = [("percent_of_link", percent), ("beacons_per_interval", each)];
+    let percent = 100.0 * per_interval * bytes * 8.0 / (interval_ns as f64 * f64::from(gbps));
+    let values = [("percent_of_link", percent), ("beacons_per_interval", per_interval)];
     Ok(values.map(|(name, value)| (name.to_owned(), value)).into())
 }

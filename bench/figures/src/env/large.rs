@@ -16,10 +16,12 @@ const PROBES_NS: u64 = 300_000;
 const BEGIN_NS: u64 = 600_000;
 /// Interval between small messages of a process, in ns.
 const EVERY_NS: u64 = 4_000;
-/// Limit on the duration of a run: a constant in ns, and ns per byte to each group of up to
-/// [`RECEIVERS`] receivers. As a message the payload is sent to each receiver separately.
-const RUN_LIMIT_NS: (u64, u64) = (400_000, 6);
-const RECEIVERS: u32 = 7;
+/// Limit on the time from the submission of the payload, in ns, without the time for its bytes.
+const LIMIT_NS: u64 = 400_000;
+/// Limit on the time per byte of the payload, in ns, for up to [`GROUP_RECEIVERS`] receivers; as a
+/// message it is sent to each receiver separately.
+const LIMIT_NS_PER_BYTE: u64 = 6;
+const GROUP_RECEIVERS: u32 = 7;
 /// Largest message that an endpoint accepts.
 const MESSAGE_LEN_MAX: usize = 16 << 20;
 /// Number of processes: all hosts except the controller's.
@@ -39,7 +41,7 @@ pub struct Large {
     /// Whether switches prioritize messages over frames of bulk multicast.
     pub has_classes: bool,
     /// Whether small messages are sent beside the payload.
-    pub has_others: bool,
+    pub has_small_messages: bool,
 }
 
 impl Large {
@@ -52,11 +54,12 @@ impl Large {
     /// If a receiver has not delivered the payload.
     pub fn run(&self) -> Result<Values> {
         let report = self.report(true);
-        let took = report.delivered.iter().flatten().filter(|seen| seen.scattering.is_some());
-        let took: Vec<u64> = took.map(|seen| seen.after_ns).collect();
+        let delivered = report.delivered.iter().flatten();
+        let payloads = delivered.filter(|delivery| delivery.scattering.is_some());
+        let took: Vec<u64> = payloads.map(|delivery| delivery.after_ns).collect();
         ensure!(took.len() == self.receivers as usize, "{} have delivered the payload", took.len());
         let took_ns = took.into_iter().max().unwrap_or(0);
-        if !self.has_others {
+        if !self.has_small_messages {
             return Ok([("took_us".to_owned(), took_ns as f64 / 1e3)].into());
         }
         let within = BEGIN_NS..BEGIN_NS + took_ns;
@@ -72,7 +75,8 @@ impl Large {
         Ok(values.map(|(name, value)| (name.to_owned(), value)).into())
     }
 
-    fn report(&self, is_there: bool) -> Report {
+    /// Runs the small messages, with or without the payload.
+    fn report(&self, has_payload: bool) -> Report {
         let service = if self.is_reliable { Service::Reliable } else { Service::BestEffort };
         let to = (1..=self.receivers).collect();
         let large = Scattering::new(BEGIN_NS, 0, to, self.bytes as usize);
@@ -80,20 +84,20 @@ impl Large {
         let classes = if self.has_classes { 2 } else { 1 };
         // Not the lossless queues of the calibration: they would grow to the size of the payload.
         let link = LinkConfig { classes, ..LinkConfig::default() };
-        let propagation_of =
-            |of: LinkConfig| LinkConfig { propagation_ns: of.propagation_ns, ..link };
-        let copies = u64::from(self.receivers.div_ceil(RECEIVERS));
-        let until_ns = BEGIN_NS + RUN_LIMIT_NS.0 + RUN_LIMIT_NS.1 * self.bytes * copies;
+        let with_delay_of =
+            |other: LinkConfig| LinkConfig { propagation_ns: other.propagation_ns, ..link };
+        let groups = u64::from(self.receivers.div_ceil(GROUP_RECEIVERS));
+        let until_ns = BEGIN_NS + LIMIT_NS + LIMIT_NS_PER_BYTE * self.bytes * groups;
         let probes = Probes { every_ns: EVERY_NS, from_ns: PROBES_NS, until_ns, service };
         let setup = Setup {
-            host_link: propagation_of(calibration.host_link),
-            switch_link: propagation_of(calibration.switch_link),
+            host_link: with_delay_of(calibration.host_link),
+            switch_link: with_delay_of(calibration.switch_link),
             large_threshold_bytes: match self.is_bulk {
                 true => self.bytes as usize - 1,
                 false => MESSAGE_LEN_MAX,
             },
-            scatterings: if is_there { vec![Scattering { service, ..large }] } else { vec![] },
-            probes: self.has_others.then_some(probes),
+            scatterings: if has_payload { vec![Scattering { service, ..large }] } else { vec![] },
+            probes: self.has_small_messages.then_some(probes),
             // No process fails.
             dead_after_ns: 1_000_000_000,
             ..Setup::new(Shape::testbed(), PROCESSES)

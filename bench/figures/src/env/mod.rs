@@ -31,7 +31,7 @@ pub use self::large::Large;
 pub use self::multicast::{Condition, Multicast, Scheme};
 use self::node::Node;
 use self::queue_sampler::QueueSampler;
-pub use self::rack::{Bulk, Rack, Scheduler};
+pub use self::rack::{Rack, RackTraffic, Scheduler};
 pub use self::takeover::{PrimaryFault, Takeover};
 use crate::Calibration;
 
@@ -62,8 +62,9 @@ impl System {
             Self::Unordered => Some(Method::Unordered),
             Self::Token => Some(Method::Token),
             Self::Lamport => {
-                let all_ns = u64::from(members.max(2) - 1) * calibration.message_ns;
-                Some(Method::Lamport { interval_ns: 2 * all_ns })
+                // Sending the clock to all others takes half of each interval.
+                let round_ns = u64::from(members.max(2) - 1) * calibration.message_ns;
+                Some(Method::Lamport { interval_ns: 2 * round_ns })
             }
             Self::SwitchSequencer | Self::HostSequencer => Some(Method::Sequencer),
         }
@@ -123,14 +124,14 @@ pub struct Setup {
     pub traffic: Traffic,
     /// Costs of the testbed.
     pub calibration: Calibration,
-    /// Loss rate of every link, in parts per billion ...
+    /// Loss rate of the links, in parts per billion.
     pub loss_ppb: u32,
-    /// ... or only of the links that lead to a host.
+    /// Whether only the links that lead to a host lose frames.
     #[serde(default)]
     pub loses_at_hosts: bool,
     /// Minimum probe timeout of our endpoints, in ns.
-    #[serde(default = "probe_ns")]
-    pub probe_ns: u64,
+    #[serde(default = "probe_timeout_ns")]
+    pub probe_timeout_ns: u64,
     /// Time before the measurement, in us.
     pub warm_up_us: u64,
     /// Duration of the measurement, in us.
@@ -139,14 +140,14 @@ pub struct Setup {
     pub seed: u64,
 }
 
-/// The endpoint's default, for hosts whose processes may have to wait for a processor.
-const fn probe_ns() -> u64 {
+/// Returns the endpoint's default, for hosts whose processes may have to wait for a processor.
+const fn probe_timeout_ns() -> u64 {
     200_000
 }
 
 impl Setup {
-    /// Creates a run of `system` with `processes` on the paper's testbed, in chips: 300 us of
-    /// warm-up and 200 us of measurement.
+    /// Creates a run of `system` with `processes` on the paper's testbed, with aggregation in
+    /// chips, 300 us of warm-up and 200 us of measurement.
     pub fn new(system: System, processes: u32, traffic: Traffic) -> Self {
         Self {
             system,
@@ -156,14 +157,14 @@ impl Setup {
             calibration: Calibration::PAPER,
             loss_ppb: 0,
             loses_at_hosts: false,
-            probe_ns: probe_ns(),
+            probe_timeout_ns: probe_timeout_ns(),
             warm_up_us: 300,
             measure_us: 200,
             seed: 1,
         }
     }
 
-    /// Returns the setup with this message cost.
+    /// Returns the setup with `message_ns` as the CPU time of a message.
     pub(crate) fn on_this_machine(&self, message_ns: f64) -> Self {
         let message_ns = message_ns.round().max(1.0) as u64;
         Self { calibration: Calibration { message_ns, ..self.calibration }, ..self.clone() }
@@ -175,13 +176,14 @@ impl Setup {
             ..=8 => Shape::star(8),
             9..=16 => Shape::leaf_spine(2, 2, 8),
             17..=512 => Ok(Shape::testbed()),
-            many => fat_tree(many),
+            processes => fat_tree(processes),
         }
     }
 
     /// Runs the setup. Returns `latency_mean_us`, `latency_p5_us`, `latency_p50_us` and
     /// `latency_p95_us` from submission to delivery, `throughput_mps` (million messages delivered
-    /// per second and process), `hops` and `virtual_us`.
+    /// per second and process), `failed_share` (of the messages with an outcome), `hops` (frames
+    /// over links) and `virtual_us` (duration of the run).
     ///
     /// # Errors
     /// If the processes do not fit, nothing was delivered, or the order was violated.
@@ -225,10 +227,11 @@ impl Setup {
         );
         let topology = Topology::new(shape, per_host as u16)?;
         let app = TestbedApp::new(self.clone(), topology.clone(), background)?;
-        let rates = (network.host_link.rate_bits_per_s, network.switch_link.rate_bits_per_s);
-        let (host_bits, switch_bits) = rates;
+        let rates_bits_per_s =
+            (network.host_link.rate_bits_per_s, network.switch_link.rate_bits_per_s);
         let off_chip_cpu = self.form.off_chip_cpu(&self.calibration);
-        // No event at one node changes the traffic of another; a large fabric exceeds the cache.
+        // A large fabric exceeds the cache, and lookahead windows keep one node's state there. They
+        // are allowed because the application sends the same traffic whatever happens elsewhere.
         let uses_lookahead = self.processes > 512;
         let network = Config { off_chip_cpu, uses_lookahead, ..network };
         let mut network = Network::new(topology, network, self.seed, app);
@@ -243,7 +246,7 @@ impl Setup {
         network.application.begin();
         let before = flows_bytes(&network);
         let queue_sampler =
-            background.is_some().then(|| QueueSampler::new(&network, (host_bits, switch_bits)));
+            background.is_some().then(|| QueueSampler::new(&network, rates_bits_per_s));
         let mut queue_sampler = queue_sampler.unwrap_or_default();
         let end = network.now().after(self.measure_us * 1_000 * NANOSECOND);
         while background.is_some() && network.now().after(QueueSampler::EVERY_PS) < end {

@@ -82,13 +82,13 @@ impl Multicast {
         self.bytes * u64::from(self.members) > 1 << 30
     }
 
-    /// Runs the transfer. Returns `ms` and `gbps` (size of the object over the time until all have
-    /// it); in addition
+    /// Runs the transfer. Returns `ms`, the time until all members have the object, and `gbps`, its
+    /// size over that time; in addition
     /// - undisturbed: `slack` of a send in the steady state;
-    /// - breakdown: `part_1_us` and so on, the paper's table 1;
+    /// - breakdown: `part_1_us` to `part_4_us`, lines of the paper's table 1;
     /// - stall: `more_us`, the additional time, and `step_us`, the time of a block;
-    /// - slow link: `kept_percent` of the bandwidth without it;
-    /// - rate: `thousand_per_s`, objects of all senders.
+    /// - slow link: `kept_percent`, the share of the bandwidth without it that is left;
+    /// - rate: `thousand_per_s`, thousands of objects per second from all senders.
     ///
     /// # Errors
     /// If the fabric is invalid, or a member has not received everything.
@@ -105,22 +105,22 @@ impl Multicast {
                 (flow.last_ns, breakdown(&flow))
             }
             Condition::Stall { us } => {
-                let even_ns = mesh.run().last_ns;
-                let last_ns = |moment: u64| {
-                    // Quarters of a step, over two steps.
-                    let from = even_ns / 2 + moment * (mesh.block_ns() / 4.0) as u64;
-                    let stall = Some((1, from, u64::from(us) * 1_000));
+                let undisturbed_ns = mesh.run().last_ns;
+                let stalled_ns = |moment: u64| {
+                    // The eight pauses start a quarter of a step apart.
+                    let from_ns = undisturbed_ns / 2 + moment * (mesh.block_ns() / 4.0) as u64;
+                    let stall = Some((1, from_ns, u64::from(us) * 1_000));
                     Mesh { stall, ..mesh.clone() }.run().last_ns
                 };
-                let last_ns = (0..STALL_MOMENTS).map(last_ns).max().unwrap_or(even_ns);
-                let more_us = last_ns.saturating_sub(even_ns) as f64 / 1e3;
+                let last_ns = (0..STALL_MOMENTS).map(stalled_ns).max().unwrap_or(undisturbed_ns);
+                let more_us = last_ns.saturating_sub(undisturbed_ns) as f64 / 1e3;
                 (last_ns, vec![("more_us", more_us), ("step_us", mesh.block_ns() / 1e3)])
             }
             Condition::SlowLink => {
                 let slow = Some((0, 1, mesh.rate_bits_per_s / 2));
-                let (even, last) = (mesh.run(), Mesh { slow, ..mesh.clone() }.run());
-                let retained = 100.0 * even.last_ns as f64 / last.last_ns as f64;
-                (last.last_ns, vec![("kept_percent", retained)])
+                let (undisturbed, slowed) = (mesh.run(), Mesh { slow, ..mesh.clone() }.run());
+                let percent = 100.0 * undisturbed.last_ns as f64 / slowed.last_ns as f64;
+                (slowed.last_ns, vec![("kept_percent", percent)])
             }
             Condition::Rate { senders } => {
                 let last_ns = mesh.run().last_ns;
@@ -182,22 +182,26 @@ impl Multicast {
     }
 }
 
-/// Returns the lines of the paper's table 1, seen by the member that is farthest from the root:
-/// until its first block is complete (by the paper the time "taken by the root to send and by the
-/// first receiver to relay"); while it receives others; while it waits; total. The other lines,
-/// setup and copying, are host costs, which the simulator does not model.
+/// Returns four lines of the paper's table 1 for the member that is farthest from the root:
+/// 1. the time until its first block is complete (in the paper, the time "taken by the root to send
+///    and by the first receiver to relay");
+/// 2. the time in which it receives other blocks;
+/// 3. the time in which it waits for a block;
+/// 4. the total.
+///
+/// The other lines of the table, setup and copying, are host costs, which the simulator does not
+/// model.
 fn breakdown(flow: &Flow) -> Vec<(&'static str, f64)> {
     let hops = flow.hops.last().map_or(&[][..], Vec::as_slice);
-    let first = hops.iter().map(|hop| hop.complete_ns).min().unwrap_or(0);
-    let others = hops.iter().filter(|hop| hop.complete_ns > first);
-    let busy: u64 = others.map(|hop: &Hop| hop.busy_ns).sum();
-    let waiting = flow.last_ns.saturating_sub(first + busy);
+    let first_ns = hops.iter().map(|hop| hop.complete_ns).min().unwrap_or(0);
+    let others = hops.iter().filter(|hop| hop.complete_ns > first_ns);
+    let busy_ns: u64 = others.map(|hop: &Hop| hop.busy_ns).sum();
+    let waiting_ns = flow.last_ns.saturating_sub(first_ns + busy_ns);
     let us = |ns: u64| ns as f64 / 1e3;
-    let all = us(flow.last_ns);
     vec![
-        ("part_1_us", us(first)),
-        ("part_2_us", us(busy)),
-        ("part_3_us", us(waiting)),
-        ("part_4_us", all),
+        ("part_1_us", us(first_ns)),
+        ("part_2_us", us(busy_ns)),
+        ("part_3_us", us(waiting_ns)),
+        ("part_4_us", us(flow.last_ns)),
     ]
 }

@@ -33,7 +33,7 @@ pub(super) enum Node {
 }
 
 impl Node {
-    /// Returns the host of 1Pipe, if it is one.
+    /// Returns the 1Pipe host, if the node is one.
     pub fn onepipe_mut(&mut self) -> Option<&mut OnepipeHost> {
         match self {
             Self::Host(host) => Some(host),
@@ -44,7 +44,7 @@ impl Node {
         }
     }
 
-    /// Returns the TCP stack of the host, if it has one.
+    /// Returns the TCP stack of the background flows, if the node has one.
     pub fn stack_mut(&mut self) -> Option<&mut Stack> {
         match self {
             Self::Shared(shared) => Some(&mut shared.guest),
@@ -67,7 +67,7 @@ impl Node {
 /// An event of a process, with its port.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum NodeEvent {
-    OnepipeHost(Port, Event),
+    Onepipe(Port, Event),
     Rival(Port, Delivery),
     Nothing,
 }
@@ -124,7 +124,7 @@ impl Machine for Node {
             Self::Gated(shared) => shared.poll_event().map(shared_event),
             Self::Arbiter(shared) => shared.poll_event().map(shared_event),
             Self::Switch(switch) => switch.poll_event().map(|_| NodeEvent::Nothing),
-            Self::RivalHost(host) => host.poll_event().map(|said| match said {
+            Self::RivalHost(host) => host.poll_event().map(|event| match event {
                 HostEvent::Process(port, delivery) => NodeEvent::Rival(port, delivery),
                 HostEvent::Switch(()) => NodeEvent::Nothing,
             }),
@@ -147,16 +147,16 @@ impl Machine for Node {
     }
 }
 
-fn shared_event<S, G>(said: Either<HostEvent<Event, S>, G>) -> NodeEvent {
-    match said {
-        Either::Machine(said) => onepipe_event(said),
+fn shared_event<S, G>(event: Either<HostEvent<Event, S>, G>) -> NodeEvent {
+    match event {
+        Either::Machine(event) => onepipe_event(event),
         Either::Guest(_) => NodeEvent::Nothing,
     }
 }
 
-fn onepipe_event<S>(said: HostEvent<Event, S>) -> NodeEvent {
-    match said {
-        HostEvent::Process(port, event) => NodeEvent::OnepipeHost(port, event),
+fn onepipe_event<S>(event: HostEvent<Event, S>) -> NodeEvent {
+    match event {
+        HostEvent::Process(port, event) => NodeEvent::Onepipe(port, event),
         HostEvent::Switch(_) => NodeEvent::Nothing,
     }
 }

@@ -11,9 +11,9 @@ use super::rate_limited::RateLimited;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct PlainSwitch {
     pub forwarder: Forwarder,
-    /// The sequencer's id and the port towards it; no port if the sequencer is here.
+    /// The sequencer's id and the port towards it; no port if the sequencer runs in this switch.
     pub sequencer: Option<(ProcessId, Option<Port>)>,
-    /// The sequencer, if it is here.
+    /// The sequencer, if it runs in this switch.
     pub local_sequencer: Option<Box<RateLimited<Rival>>>,
 }
 

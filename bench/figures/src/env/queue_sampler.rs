@@ -12,9 +12,9 @@ use super::node::Node;
 /// Samples the longest queue of the links between each pair of tiers.
 #[derive(Debug, Default)]
 pub(super) struct QueueSampler {
-    /// Links by tiers, from and to: 1 for hosts, 2 for the switches above them.
+    /// Links by the tiers that they lead from and to: 1 for hosts, 2 for the switches above them.
     groups: BTreeMap<(u8, u8), Vec<LinkId>>,
-    /// Sums of the sampled longest queues, in bytes.
+    /// By tiers, the sum over all samples of the longest queue, in bytes.
     longest: BTreeMap<(u8, u8), u64>,
     samples: u64,
     /// Rates of a host's link and of a link between switches.
@@ -43,7 +43,8 @@ impl QueueSampler {
         }
     }
 
-    /// Returns the means of the longest queues, in us.
+    /// Returns, for each pair of tiers, the mean of the longest queue: the time in us that it takes
+    /// to drain.
     pub fn longest_us(&self) -> impl Iterator<Item = (String, f64)> + '_ {
         self.longest.iter().map(|((from, to), bytes)| {
             let (host, switch) = self.bits_per_s;

@@ -8,9 +8,9 @@ use serde::{Deserialize, Serialize};
 use crate::values::Values;
 
 /// Percentiles in the paper's tables (Fastpass section 7.1).
-const QUANTILES: [f64; 4] = [50.0, 90.0, 99.0, 99.9];
-/// TCP flows from a sender to a receiver (experiment A).
-const FLOWS: usize = 20;
+const PERCENTILES: [f64; 4] = [50.0, 90.0, 99.0, 99.9];
+/// Number of TCP flows from each sender to the receiver (experiment A).
+const FLOWS_PER_SENDER: usize = 20;
 /// Largest number of connections (experiment C).
 const CONNECTIONS: u32 = 5;
 /// Number of intervals of the warm-up, and of the measurement of shares.
@@ -33,7 +33,7 @@ pub enum Scheduler {
 
 /// The traffic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Bulk {
+pub enum RackTraffic {
     /// Experiments A and B: four senders with 20 flows each to one receiver, and a fifth host that
     /// pings the receiver.
     FourSenders,
@@ -53,7 +53,7 @@ pub enum Bulk {
         /// Timeslots with a frame, in thousandths.
         permille: u32,
     },
-    /// As [`Bulk::Load`], but each host sends to few others.
+    /// As [`RackTraffic::Load`], but each host sends to few others.
     LoadToFew {
         /// Timeslots with a frame, in thousandths.
         permille: u32,
@@ -73,54 +73,58 @@ pub struct Rack {
     /// What decides when a packet is sent.
     pub scheduler: Scheduler,
     /// The traffic.
-    pub bulk: Bulk,
+    pub traffic: RackTraffic,
     /// Seed of the run.
     pub seed: u64,
 }
 
 impl Rack {
-    /// Runs the traffic. Returns for all `goodput_gbps` (throughput of TCP's applications),
-    /// `line_percent` (the share of the receiver's link that it takes in full frames),
-    /// `queue_p50_kb` and so on (the queue before the receiver, in thousands of bytes),
-    /// `segments_lost`, `resent_percent`, and the longest queue before any link of a switch,
-    /// `frames_queued_max` and `octets_queued_max`; in addition
+    /// Runs the traffic. Returns
+    /// - `goodput_gbps`, the throughput of TCP's applications, and `line_percent`, the share of the
+    ///   receiver's link that this throughput takes in full frames;
+    /// - `queue_p50_kb` and so on, the queue before the receiver in thousands of bytes;
+    /// - `segments_lost` and `resent_percent`;
+    /// - `frames_queued_max` and `octets_queued_max`, the longest queue before any link of a switch
+    ///   in frames and in bytes.
+    ///
+    /// In addition, returns for
     /// - four senders: `ping_p50_ms` and so on, round-trip times;
     /// - five connections: `deviation_mbps`, the standard deviation of a sender's throughput in an
-    ///   interval from the mean of all senders in that interval; and `deviation_all_mbps`,
-    ///   including the intervals in which a connection starts or ends;
+    ///   interval from the mean of all senders in that interval, without the intervals in which a
+    ///   connection starts or ends; and `deviation_all_mbps`, with them;
     /// - load: `control_percent`, bytes of control packets relative to those of frames in
-    ///   timeslots, and `wait_slots`, the mean wait of a frame in timeslots;
-    /// - incast: `flow_p50_ms` and so on, from a query to the end of a response.
+    ///   timeslots, and `wait_slots`, how many timeslots a frame waits on average;
+    /// - incast: `flow_p50_ms` and so on, the time from a query to the end of a response.
     ///
     /// # Errors
     /// If a guarantee was violated.
     pub fn run(&self) -> Result<Values> {
-        let (setup, plan) = self.lay_out();
+        let (setup, plan) = self.setup_and_plan();
         let measured = measure(&setup, &plan);
-        let mut values = of_all(&setup, &measured);
+        let mut values = common_values(&setup, &measured);
         let mut put = |name: String, value: f64| {
             values.insert(name, value);
         };
-        match self.bulk {
-            Bulk::FourSenders => {
-                for percent in QUANTILES {
+        match self.traffic {
+            RackTraffic::FourSenders => {
+                for percent in PERCENTILES {
                     let ns = measured.ping_ns(percent / 100.0) as f64;
                     put(format!("ping_p{percent}_ms"), ns / 1e6);
                 }
             }
-            Bulk::FiveSenders { .. } | Bulk::ComeAndGo { .. } => {
-                let [calm, all] = deviations(&setup, &plan, &measured);
-                put("deviation_mbps".to_owned(), calm / 1e6);
+            RackTraffic::FiveSenders { .. } | RackTraffic::ComeAndGo { .. } => {
+                let [steady, all] = deviations(&setup, &plan, &measured);
+                put("deviation_mbps".to_owned(), steady / 1e6);
                 put("deviation_all_mbps".to_owned(), all / 1e6);
             }
-            Bulk::Load { .. } | Bulk::LoadToFew { .. } => {
+            RackTraffic::Load { .. } | RackTraffic::LoadToFew { .. } => {
                 let sent = measured.slots_sent * setup.full_len();
                 let percent = 100.0 * measured.control_bytes as f64 / sent.max(1) as f64;
                 put("control_percent".to_owned(), percent);
                 put("wait_slots".to_owned(), measured.wait_slots(setup.slot_ns()));
             }
-            Bulk::Incast { .. } => {
-                for percent in QUANTILES {
+            RackTraffic::Incast { .. } => {
+                for percent in PERCENTILES {
                     let ns = measured.flow_ns(percent / 100.0) as f64;
                     put(format!("flow_p{percent}_ms"), ns / 1e6);
                 }
@@ -129,7 +133,8 @@ impl Rack {
         Ok(values)
     }
 
-    fn lay_out(&self) -> (Setup, Plan) {
+    /// Returns the simulated rack with its traffic, and when it is measured.
+    fn setup_and_plan(&self) -> (Setup, Plan) {
         let congestion_control = match self.scheduler {
             Scheduler::Tcp => CongestionControl::Reno,
             Scheduler::Dctcp => CongestionControl::Dctcp,
@@ -141,16 +146,17 @@ impl Rack {
             Scheduler::Arbiter => setup.scheduled(),
             Scheduler::Tcp | Scheduler::Dctcp => setup,
         };
-        match self.bulk {
-            Bulk::FourSenders => {
-                let flows = (1..=4).flat_map(|from| [Flow::endless(from, 0); FLOWS]).collect();
+        match self.traffic {
+            RackTraffic::FourSenders => {
+                let flows =
+                    (1..=4).flat_map(|from| [Flow::endless(from, 0); FLOWS_PER_SENDER]).collect();
                 // The paper pings every 10 ms for 20 minutes.
                 let pings = vec![Ping { from: 5, to: 0, every_ns: 250_000 }];
-                // Reno takes 90 ms from one loss of a flow to the next.
+                // From one loss of a Reno flow to the next it takes 90 ms: measure several.
                 let plan = Plan { warm_up_ns: 200_000_000, measure_ns: 600_000_000, ..Plan::of(0) };
                 (Setup { flows, pings, ..setup }, plan)
             }
-            Bulk::FiveSenders { interval_ms } => {
+            RackTraffic::FiveSenders { interval_ms } => {
                 let flows = (1..=CONNECTIONS).map(|from| Flow::endless(from, 0)).collect();
                 let interval_ns = u64::from(interval_ms) * 1_000_000;
                 let all_ns = SHARE_INTERVALS * interval_ns;
@@ -158,12 +164,12 @@ impl Rack {
                     Plan { warm_up_ns: all_ns, measure_ns: all_ns, interval_ns, ..Plan::of(0) };
                 (Setup { flows, ..setup }, plan)
             }
-            Bulk::ComeAndGo { interval_ms } => {
+            RackTraffic::ComeAndGo { interval_ms } => {
                 let interval_ns = u64::from(interval_ms) * 1_000_000;
                 let stage_ns = STAGE_INTERVALS * interval_ns;
-                let flow = |nth: u32| {
-                    let at_ns = u64::from(nth) * stage_ns;
-                    let endless = Flow::endless(1 + nth, 0);
+                let flow = |index: u32| {
+                    let at_ns = u64::from(index) * stage_ns;
+                    let endless = Flow::endless(1 + index, 0);
                     let spec = FlowSpec { at_ns, ..endless.spec };
                     Flow { spec, closes_ns: Some(at_ns + u64::from(CONNECTIONS) * stage_ns) }
                 };
@@ -172,12 +178,13 @@ impl Rack {
                 let plan = Plan { warm_up_ns: 0, measure_ns, interval_ns, ..Plan::of(0) };
                 (Setup { flows, ..setup }, plan)
             }
-            Bulk::Load { permille } => offered(setup, OfferedLoad::to_all(permille)),
-            Bulk::LoadToFew { permille, peers } => {
+            RackTraffic::Load { permille } => offered(setup, OfferedLoad::to_all(permille)),
+            RackTraffic::LoadToFew { permille, peers } => {
                 offered(setup, OfferedLoad { peers, ..OfferedLoad::to_all(permille) })
             }
-            Bulk::Incast { senders } => {
-                // A megabyte each, ten times, at a fifth of the link with 16 senders.
+            RackTraffic::Incast { senders } => {
+                // Ten responses of a megabyte from each sender; those of 16 senders take a fifth of
+                // the receiver's link.
                 let (bytes, every_ns, rounds) = (1 << 20, 70_000_000, 10);
                 let incast = Incast { to: 0, senders, bytes, every_ns, rounds };
                 let specs = incast.specs(32).into_iter();
@@ -197,14 +204,14 @@ fn offered(setup: Setup, offer: OfferedLoad) -> (Setup, Plan) {
     (Setup { offer: Some(offer), ..setup }, plan)
 }
 
-/// Returns the standard deviation of a sender's throughput in an interval, in bits/s, from the mean
-/// of all senders that are active for the whole interval: over intervals in which no connection
-/// starts or ends, and over all. Intervals with a single sender do not count.
+/// Returns the standard deviation, in bits/s, of a sender's throughput in an interval from the mean
+/// of all senders that are active for the whole interval: first over the steady intervals, in which
+/// no connection starts or ends, then over all. Intervals with a single sender do not count.
 fn deviations(setup: &Setup, plan: &Plan, measured: &Measured) -> [f64; 2] {
     let seconds = measured.interval_ns as f64 / 1e9;
     let (mut squares, mut counts) = ([0.0; 2], [0_usize; 2]);
-    for (nth, bytes) in (0u64..).zip(&measured.intervals) {
-        let begins_ns = plan.warm_up_ns + nth * plan.interval_ns;
+    for (index, bytes) in (0u64..).zip(&measured.intervals) {
+        let begins_ns = plan.warm_up_ns + index * plan.interval_ns;
         let ends_ns = begins_ns + plan.interval_ns;
         let during = begins_ns..ends_ns;
         let changes = |flow: &Flow| {
@@ -220,30 +227,32 @@ fn deviations(setup: &Setup, plan: &Plan, measured: &Measured) -> [f64; 2] {
             continue;
         }
         let mean = rates.iter().sum::<f64>() / rates.len() as f64;
-        let is_calm = !setup.flows.iter().any(changes);
-        for of in usize::from(!is_calm)..2 {
-            squares[of] += rates.iter().map(|rate| (rate - mean).powi(2)).sum::<f64>();
-            counts[of] += rates.len();
+        let is_steady = !setup.flows.iter().any(changes);
+        // Index 0 collects the steady intervals, index 1 all.
+        for set in usize::from(!is_steady)..2 {
+            squares[set] += rates.iter().map(|rate| (rate - mean).powi(2)).sum::<f64>();
+            counts[set] += rates.len();
         }
     }
-    [0, 1].map(|of| (squares[of] / counts[of].max(1) as f64).sqrt())
+    [0, 1].map(|set| (squares[set] / counts[set].max(1) as f64).sqrt())
 }
 
-fn of_all(setup: &Setup, measured: &Measured) -> Values {
+/// Returns the values that do not depend on the kind of traffic.
+fn common_values(setup: &Setup, measured: &Measured) -> Values {
     let goodput = measured.goodput_bits_per_s();
-    // The share of the link that these bytes take in full frames.
-    let line = goodput * setup.full_len() as f64 / f64::from(setup.segment_len());
+    // What these bytes take of the link in full frames, in bits/s.
+    let in_full_frames = goodput * setup.full_len() as f64 / f64::from(setup.segment_len());
     let resent = measured.segments_lost as f64 / measured.segments_sent.max(1) as f64;
     let values = [
         ("goodput_gbps", goodput / 1e9),
-        ("line_percent", 100.0 * line / setup.host_link.rate_bits_per_s as f64),
+        ("line_percent", 100.0 * in_full_frames / setup.host_link.rate_bits_per_s as f64),
         ("segments_lost", measured.segments_lost as f64),
         ("resent_percent", 100.0 * resent),
         ("frames_queued_max", measured.peak.frames as f64),
         ("octets_queued_max", measured.peak.bytes as f64),
     ];
     let mut values: Values = values.map(|(name, value)| (name.to_owned(), value)).into();
-    for percent in QUANTILES {
+    for percent in PERCENTILES {
         let bytes = measured.queue_bytes(percent / 100.0) as f64;
         values.insert(format!("queue_p{percent}_kb"), bytes / 1e3);
     }

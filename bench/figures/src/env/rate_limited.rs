@@ -6,7 +6,7 @@ use onepipe_wire::parse_header;
 /// Length of a 64-byte message in a frame, with its header.
 const MESSAGE_LEN: usize = 72;
 
-/// Limits the frames of a machine by its CPU time per message.
+/// A machine that sends only as fast as its CPU time per message allows.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct RateLimited<M> {
     pub machine: M,
@@ -24,7 +24,7 @@ impl<M: Machine> RateLimited<M> {
     /// Returns the CPU time of a frame: that of its messages, at least of one.
     fn cost_ns(&self, frame: &[u8]) -> u64 {
         match parse_header(frame) {
-            // Done by NICs, or by a dedicated core (1Pipe section 7.1).
+            // NICs or a dedicated core send hop-only frames (1Pipe section 7.1).
             Ok((_, opcode)) if opcode.is_hop_only() => 0,
             Ok((header, _)) => self.message_ns * (header.length() / MESSAGE_LEN).max(1) as u64,
             Err(_) => 0,
@@ -65,7 +65,7 @@ impl<M: Machine> Machine for RateLimited<M> {
 
     #[inline]
     fn poll_timeout(&self) -> Option<Mono> {
-        // Frames that become due while the CPU is busy could not leave.
+        // The machine's own timeout can wait: frames that it causes could not leave earlier.
         match self.is_waiting {
             true => Some(self.busy_until),
             false => self.machine.poll_timeout(),

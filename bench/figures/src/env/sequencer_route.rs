@@ -15,22 +15,26 @@ pub(super) struct SequencerRoute {
 }
 
 impl SequencerRoute {
-    /// Places the sequencer in the lowest switch above all members, or on the first host.
+    /// Places the sequencer in the lowest switch above all members if `is_switch`, else on the
+    /// first host. A breadth-first search from there finds each node's port.
     pub fn new(topology: &Topology, members: u32, is_switch: bool) -> Self {
-        let vertex = if is_switch { over_all(topology, members) } else { Vertex::Host(HostId(0)) };
+        let vertex = if is_switch {
+            lowest_switch_above(topology, members)
+        } else {
+            Vertex::Host(HostId(0))
+        };
         let vertices: Vec<Vertex> = topology.nodes().collect();
-        let index = |vertex| vertices.iter().position(|one| *one == vertex);
+        let index_of = |node| vertices.iter().position(|one| *one == node);
         let mut ports = vec![None; vertices.len()];
         let mut queue = VecDeque::from([vertex]);
-        while let Some(near) = queue.pop_front() {
-            for port in 0..topology.ports(near).total() {
-                let Some(far) = topology.peer(End { node: near, port: Port(port) }) else {
-                    continue;
-                };
-                let Some(at) = index(far.node).filter(|_| far.node != vertex) else { continue };
-                if ports[at].is_none() {
-                    ports[at] = Some(far.port);
-                    queue.push_back(far.node);
+        while let Some(node) = queue.pop_front() {
+            for port in 0..topology.ports(node).total() {
+                let Some(peer) = topology.peer(End { node, port: Port(port) }) else { continue };
+                let index = index_of(peer.node).filter(|_| peer.node != vertex);
+                let Some(index) = index else { continue };
+                if ports[index].is_none() {
+                    ports[index] = Some(peer.port);
+                    queue.push_back(peer.node);
                 }
             }
         }
@@ -43,10 +47,11 @@ impl SequencerRoute {
     }
 }
 
-/// Returns the first switch of the lowest tier from which all members are below.
-fn over_all(topology: &Topology, members: u32) -> Vertex {
-    let tier = match topology.switches_between(HostId(0), topology.host_of(ProcessId(members - 1)))
-    {
+/// Returns the first switch of the lowest tier whose switches have all members below them.
+fn lowest_switch_above(topology: &Topology, members: u32) -> Vertex {
+    let last_host = topology.host_of(ProcessId(members - 1));
+    // Members in one rack need a ToR (tier 2), in one pod a spine (3), else a core switch (4).
+    let tier = match topology.switches_between(HostId(0), last_host) {
         0 | 1 => 2,
         3 => 3,
         _ => 4,

@@ -7,20 +7,21 @@ use serde::{Deserialize, Serialize};
 
 use crate::values::Values;
 
-/// Hosts of the arbiters.
+/// Host of the primary.
 const PRIMARY: u32 = 31;
+/// Host of the secondary.
 const SECONDARY: u32 = 30;
 /// Time until all endpoints have sent requests and timeslots are granted.
-const BEFORE_NS: u64 = 2_000_000;
+const WARM_UP_NS: u64 = 2_000_000;
 /// Time of the fault and of its effects.
-const AFTER_NS: u64 = 5_000_000;
+const MEASURE_NS: u64 = 5_000_000;
 /// Time until the remaining frames have been sent.
-const QUIET_NS: u64 = 10_000_000;
-/// Loss rate of the primary's packets over a lossy link. Ten consecutive watchdogs are lost in one
-/// of five milliseconds.
+const DRAIN_NS: u64 = 10_000_000;
+/// Loss rate of the primary's packets on its lossy link. Ten watchdogs in a row, after which the
+/// secondary takes over, are lost in about one of five milliseconds.
 const LOST_PPM: u32 = 850_000;
 /// Sampling interval.
-const LOOK_NS: u64 = 5_000;
+const SAMPLE_NS: u64 = 5_000;
 
 /// The fault of the primary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -39,32 +40,32 @@ pub struct Takeover {
     /// Timeslots with a frame, in thousandths.
     pub load_permille: u32,
     /// Number of trials, each at another time and with other traffic.
-    pub times: u32,
+    pub trials: u32,
 }
 
 impl Takeover {
-    /// Runs the trials. Returns `pause_us`, the median of the longest time in which no endpoint
-    /// sent in a timeslot, and `pause_max_us`; and over all trials `takeovers`, `granted`, the
-    /// pairs that were granted a timeslot, and `contradictions` between them: timeslots granted to
-    /// a sender or a receiver twice, by one arbiter or two.
+    /// Runs the trials. The pause of a trial is the longest time in which no endpoint sent in a
+    /// timeslot. Returns `pause_us`, the median pause, and `pause_max_us`, the longest; and, summed
+    /// over all trials, `takeovers`, `granted` (the number of grants) and `contradictions` (the
+    /// timeslots granted to a sender or a receiver twice, by one arbiter or by two).
     ///
     /// # Errors
-    /// If no arbiter takes over in any trial, or packets are left.
+    /// If no arbiter takes over in any trial, or packets are not sent by the end of a trial.
     pub fn run(&self) -> Result<Values> {
         let (mut pauses, mut takeovers) = (Vec::new(), 0);
         let (mut granted, mut contradictions) = (0, 0);
-        for seed in 1..=u64::from(self.times) {
+        for seed in 1..=u64::from(self.trials) {
             let mut env = self.env(seed);
-            env.run_for_ns(BEFORE_NS);
+            env.run_for_ns(WARM_UP_NS);
             self.inject(&mut env, seed * 17_000);
             let (mut longest, mut pause) = (0, 0);
-            for _ in 0..AFTER_NS / LOOK_NS {
+            for _ in 0..MEASURE_NS / SAMPLE_NS {
                 let before = env.slots_sent();
-                env.run_for_ns(LOOK_NS);
-                pause = if env.slots_sent() == before { pause + LOOK_NS } else { 0 };
+                env.run_for_ns(SAMPLE_NS);
+                pause = if env.slots_sent() == before { pause + SAMPLE_NS } else { 0 };
                 longest = longest.max(pause);
             }
-            env.run_for_ns(QUIET_NS);
+            env.run_for_ns(DRAIN_NS);
             takeovers += env.arbiter(SECONDARY).map_or(0, |one| one.stats().takeovers);
             let (waiting, sent, _) = env.raw_frames();
             ensure!(
@@ -84,26 +85,28 @@ impl Takeover {
             ("granted", Some(&(granted as f64))),
             ("contradictions", Some(&(contradictions as f64))),
         ];
-        let known = values.into_iter().filter_map(|(name, value)| Some((name.to_owned(), *value?)));
-        Ok(known.collect())
+        let values = values.into_iter();
+        Ok(values.filter_map(|(name, value)| Some((name.to_owned(), *value?))).collect())
     }
 
     fn env(&self, seed: u64) -> SimEnv {
-        let until_ns = BEFORE_NS + AFTER_NS;
+        let until_ns = WARM_UP_NS + MEASURE_NS;
         let offer = Some(OfferedLoad { until_ns, ..OfferedLoad::to_all(self.load_permille) });
         let arbitration = Arbitration { arbiters: 2, endpoints: SECONDARY, ..Arbitration::of(32) };
         let (arbitration, checks_grants) = (Some(arbitration), true);
         SimEnv::new(&Setup { offer, arbitration, checks_grants, seed, ..Setup::rack() })
     }
 
-    fn inject(&self, env: &mut SimEnv, in_ns: u64) {
+    /// Schedules the fault after `delay_ns`.
+    fn inject(&self, env: &mut SimEnv, delay_ns: u64) {
         match self.fault {
-            PrimaryFault::Crash => env.schedule(in_ns, Fault::Crash(NodeId(PRIMARY))),
+            PrimaryFault::Crash => env.schedule(delay_ns, Fault::Crash(NodeId(PRIMARY))),
             PrimaryFault::LossyLink => {
                 let link = env.card_link(PRIMARY);
                 let loss = LinkFaults { loss: Loss::uniform(LOST_PPM), ..LinkFaults::default() };
-                env.schedule(in_ns, Fault::SetLinkFaults(link, loss));
-                env.schedule(in_ns + 3_000_000, Fault::SetLinkFaults(link, LinkFaults::default()));
+                env.schedule(delay_ns, Fault::SetLinkFaults(link, loss));
+                let healthy = LinkFaults::default();
+                env.schedule(delay_ns + 3_000_000, Fault::SetLinkFaults(link, healthy));
             }
         }
     }
@@ -117,7 +120,7 @@ mod tests {
     fn secondary_takes_over_without_conflicting_grants() {
         for fault in [PrimaryFault::Crash, PrimaryFault::LossyLink] {
             let values =
-                Takeover { fault, load_permille: 300, times: 4 }.run().expect("it goes on");
+                Takeover { fault, load_permille: 300, trials: 4 }.run().expect("it goes on");
             assert_eq!(values["contradictions"], 0.0, "{fault:?}");
             assert!(values["granted"] > 20_000.0, "{values:?}");
             assert!(values["pause_us"] <= values["pause_max_us"], "{values:?}");

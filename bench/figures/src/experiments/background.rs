@@ -1,23 +1,24 @@
-//! Figure 12: latency beside TCP flows, and on an oversubscribed fabric. In the form of the paper's
-//! curves: hosts act as delegates of the switches.
+//! Figure 12: latency beside TCP flows, and on an oversubscribed fabric. As in the paper's figure,
+//! hosts act as delegates of the switches.
 
 use crate::experiment::{Axis, Claim, Curve, Experiment, Measured, Role, Task, Verdict};
 use crate::reference::Reference;
 use crate::{Background, Form, Setup, System};
 
-/// The paper uses 512 processes with as many hops; idle, they have 8 % more latency (figure 9a).
+/// The paper uses 512 processes. 32 have paths of as many hops, and when idle 8 % less latency
+/// (figure 9a).
 const PROCESSES: f64 = 32.0;
-const TCP: &str = "the paper gives neither its queue capacity nor the congestion signal of its TCP: here \
+const TCP_UNKNOWN: &str = "the paper gives neither its queue capacity nor the congestion signal of its TCP: here \
                    Reno fills 512 KiB, an assumption; for half and twice that capacity see the \
                    curves at ten flows";
 
-const NARROW: &str = "as 12a; and a queue of a given size lasts longer on a slower link: with 3:1, \
-                      5:1 and 6:1 the remaining links have 67, 80 and 67 Gbit/s, with 2:1 and 4:1 \
-                      100";
+const NARROW: &str = "as in 12a; and the same queue takes longer to drain over a slower link: with \
+                      3:1, 5:1 and 6:1 the remaining links have 67, 80 and 67 Gbit/s, with 2:1 and \
+                      4:1 100";
 
 fn flows_of(system: System, background: Background) -> Option<Task> {
     let Task::Order(setup) = super::idle(system, PROCESSES)? else { return None };
-    // Reno takes 112 round trips of 50 us to refill what two flows have left of a full queue.
+    // After a loss two Reno flows take 112 round trips of 50 us to fill the queue again.
     let setup = Setup { warm_up_us: 6_000, measure_us: 6_000, ..setup };
     super::by_hosts(Some(Task::Shared(setup, background)))
 }
@@ -69,30 +70,30 @@ macro_rules! curves {
 }
 
 /// Returns the difference of a curve between two positions.
-fn more(measured: &Measured, curve: &str, at: f64, than: f64) -> Option<f64> {
-    Some(measured.at(curve, at)? - measured.at(curve, than)?)
+fn more(measured: &Measured, curve: &str, at: f64, base: f64) -> Option<f64> {
+    Some(measured.at(curve, at)? - measured.at(curve, base)?)
 }
 
-/// Whether the paper's increase lies between the increases with DCTCP and with Reno flows.
+/// Verifies that the paper's increase lies between the increases with DCTCP and with Reno flows.
 fn between(
     measured: &Measured,
     curves: [&str; 2],
-    (at, than): (f64, f64),
+    (at, base): (f64, f64),
     paper_us: f64,
 ) -> Option<Verdict> {
     let [reno, dctcp] = curves;
-    let (most, least) = (more(measured, reno, at, than)?, more(measured, dctcp, at, than)?);
+    let (most, least) = (more(measured, reno, at, base)?, more(measured, dctcp, at, base)?);
     let ours = format!("{least:.1} us (DCTCP) to {most:.1} us (Reno)");
     let holds = (least..=most).contains(&paper_us);
     Some(Verdict { holds, ours, paper: format!("{paper_us:.1} us") })
 }
 
-/// Whether ten scheduled flows leave the latency unchanged (our design goal; no paper has this).
-fn flat(measured: &Measured, curve: &str) -> Option<Verdict> {
+/// Verifies that ten scheduled flows add less than 2 us (our design goal; no paper has this).
+fn adds_little(measured: &Measured, curve: &str) -> Option<Verdict> {
     let more_us = more(measured, curve, 10.0, 0.0)?;
     let gbps = measured.other(curve, 10.0, "flows_gbps")?;
     let ours = format!("{more_us:.2} us, while flows carry {gbps:.0} Gbit/s for each host");
-    Some(Verdict { holds: more_us < 2.0, ours, paper: "it has no scheduler".into() })
+    Some(Verdict { holds: more_us < 2.0, ours, paper: "no scheduler".into() })
 }
 
 const SCHEDULED: [&str; 2] =
@@ -102,7 +103,7 @@ const IN_CLASSES: [&str; 2] = [
     "reliable by chips, scheduled flows, two classes",
 ];
 const BEHIND: &str = "reliable by chips, Reno flows, two classes";
-const NOT_FLAT: &str = "clocks are off by up to five timeslots of 127 ns here, and the path to a receiver has \
+const SCHEDULED_QUEUES: &str = "clocks are off by up to five timeslots of 127 ns here, and the path to a receiver has \
                         two to six links of 762 ns: packets of different timeslots meet before it; \
                         a reliable message waits in such queues on its own path and on those of its \
                         acknowledgement and of the commit";
@@ -119,8 +120,8 @@ pub fn flows() -> Experiment {
         y: Axis { label: "us from submission to delivery, mean", is_log: false },
         metric: "latency_mean_us",
         curves: curves! {
-            "best effort", Some("BE-host"), TCP, |x| beside(System::BestEffort, x, false, 1.0);
-            "reliable", Some("R-host"), TCP, |x| beside(System::Reliable, x, false, 1.0);
+            "best effort", Some("BE-host"), TCP_UNKNOWN, |x| beside(System::BestEffort, x, false, 1.0);
+            "reliable", Some("R-host"), TCP_UNKNOWN, |x| beside(System::Reliable, x, false, 1.0);
             "best effort, DCTCP flows", None, "", |x| beside(System::BestEffort, x, true, 1.0);
             "reliable, DCTCP flows", None, "", |x| beside(System::Reliable, x, true, 1.0);
             "best effort by chips, scheduled flows", None, "", |x| {
@@ -147,12 +148,13 @@ pub fn flows() -> Experiment {
                 text: "what ten flows per host add to best effort lies between the effects of flows \
                        that keep queues short (DCTCP) and that fill them (Reno)",
                 verify: |measured| between(measured, BEST_EFFORT, (10.0, 0.0), 46.31 - 15.97),
-                remark: TCP,
+                remark: TCP_UNKNOWN,
             },
             Claim {
-                text: "so does what they add to reliable",
+                text: "what ten flows per host add to reliable lies between the effects of DCTCP \
+                       and of Reno flows",
                 verify: |measured| between(measured, RELIABLE, (10.0, 0.0), 75.32 - 26.71),
-                remark: TCP,
+                remark: TCP_UNKNOWN,
             },
             Claim {
                 text: "ten flows add more with longer queues: half, once and twice the assumed \
@@ -165,30 +167,30 @@ pub fn flows() -> Experiment {
                     let twice = added("best effort, twice the queue")?;
                     let ours = format!("{half:.1}, {all:.1} and {twice:.1} us");
                     let holds = half < all && all < twice;
-                    Some(Verdict { holds, ours, paper: "30.3 us; it does not say how long".into() })
+                    Some(Verdict { holds, ours, paper: "30.3 us; queue capacity not given".into() })
                 },
                 remark: "",
             },
             Claim {
-                text: "ten flows scheduled by an arbiter (arbiter: F-A) add less than 2 us to best \
+                text: "ten flows scheduled by an arbiter (as in F-A) add less than 2 us to best \
                        effort",
-                verify: |measured| flat(measured, SCHEDULED[0]),
-                remark: NOT_FLAT,
+                verify: |measured| adds_little(measured, SCHEDULED[0]),
+                remark: SCHEDULED_QUEUES,
             },
             Claim {
-                text: "and less than 2 us to reliable",
-                verify: |measured| flat(measured, SCHEDULED[1]),
-                remark: NOT_FLAT,
+                text: "ten flows scheduled by an arbiter add less than 2 us to reliable",
+                verify: |measured| adds_little(measured, SCHEDULED[1]),
+                remark: SCHEDULED_QUEUES,
             },
             Claim {
-                text: "with two classes on links, scheduled flows behind messages, scheduled flows \
-                       add less than 2 us to best effort",
-                verify: |measured| flat(measured, IN_CLASSES[0]),
+                text: "with two classes on links, messages before flows, scheduled flows add less \
+                       than 2 us to best effort",
+                verify: |measured| adds_little(measured, IN_CLASSES[0]),
                 remark: "",
             },
             Claim {
-                text: "and with two classes less than 2 us to reliable",
-                verify: |measured| flat(measured, IN_CLASSES[1]),
+                text: "with two classes on links, scheduled flows add less than 2 us to reliable",
+                verify: |measured| adds_little(measured, IN_CLASSES[1]),
                 remark: "",
             },
             Claim {
@@ -201,7 +203,7 @@ pub fn flows() -> Experiment {
                     let ours =
                         format!("{more_us:.2} us more; {behind:.0} and {scheduled:.0} frames");
                     let holds = more_us < 2.0 && behind > 0.0 && scheduled == 0.0;
-                    Some(Verdict { holds, ours, paper: "it has no scheduler".into() })
+                    Some(Verdict { holds, ours, paper: "no scheduler".into() })
                 },
                 remark: "",
             },
@@ -259,7 +261,8 @@ pub fn oversubscription() -> Experiment {
                 remark: NARROW,
             },
             Claim {
-                text: "so does what it adds to reliable",
+                text: "what 6:1 adds to reliable lies between what it adds beside DCTCP and beside \
+                       Reno flows",
                 verify: |measured| between(measured, RELIABLE, (6.0, 1.0), 112.80 - 75.32),
                 remark: NARROW,
             },

@@ -9,8 +9,9 @@ const LOADS: &[f64] = &[0.1, 0.5, 0.9, 0.99];
 const CORE: &str = "one core";
 /// Number of endpoints that the paper's arbiter was compiled for.
 const NODES: u32 = 256;
-/// Sixteen racks of 32, as in the paper's measurement of path selection (docs/design/arbiter.md).
-const NODES_OF_PATHS: u32 = 512;
+/// Number of endpoints for path selection: sixteen racks of 32, as in the paper's measurement
+/// (docs/design/arbiter.md).
+const PATH_NODES: u32 = 512;
 
 fn permille(load: f64) -> u32 {
     (load * 1e3).round() as u32
@@ -38,6 +39,7 @@ fn figure(
     }
 }
 
+/// Verifies that one core handles at least `tbps` of traffic at load 0.9.
 fn at_least(measured: &Measured, tbps: f64, paper: &str) -> Option<Verdict> {
     let core = measured.at(CORE, 0.9)?;
     let slot_us = measured.other(CORE, 0.9, "slot_us")?;
@@ -49,7 +51,7 @@ fn at_least(measured: &Measured, tbps: f64, paper: &str) -> Option<Verdict> {
 pub fn communication() -> Experiment {
     Experiment {
         id: "F-D",
-        title: "Traffic whose requests and grants one core takes and sends, over UDP (Fastpass)",
+        title: "Traffic whose requests and grants one core handles, over UDP (Fastpass)",
         headline: "130 Gbit/s with 1 us of queueing in the card",
         x: Axis { label: "endpoints", is_log: true },
         y: Axis { label: "Gbit/s of traffic, on one core for communication", is_log: false },
@@ -67,20 +69,21 @@ pub fn communication() -> Experiment {
         claims: vec![Claim {
             text: "one core for communication serves 130 Gbit/s of traffic, and packets wait 1 us",
             verify: |measured| {
-                let most = *SERVED.last()?;
-                let gbps = measured.at(CORE, most)?;
-                let turn_us = measured.other(CORE, most, "turn_us")?;
-                let slot_ns = measured.other(CORE, most, "slot_ns")?;
+                let endpoints = *SERVED.last()?;
+                let gbps = measured.at(CORE, endpoints)?;
+                let turn_us = measured.other(CORE, endpoints, "turn_us")?;
+                let slot_ns = measured.other(CORE, endpoints, "slot_ns")?;
                 let ours = format!(
-                    "{gbps:.0} Gbit/s, {slot_ns:.0} ns a timeslot, and {turn_us:.0} us to the next \
-                     look, with {most} endpoints"
+                    "{gbps:.0} Gbit/s, {slot_ns:.0} ns a timeslot, and {turn_us:.0} us between two \
+                     polls, with {endpoints} endpoints"
                 );
                 let paper = "130 Gbit/s with 1 us".into();
                 Some(Verdict { holds: gbps >= 130.0 && turn_us <= 1.0, ours, paper })
             },
             remark: "a fraction of a core serves the traffic, but packets wait longer: the paper polls \
                      the card's queues from user space, while here a poll is a system call that receives \
-                     and sends the packets of all endpoints, which ask just before a batch is closed",
+                     and sends the packets of all endpoints, which send requests just before a \
+                     batch is closed",
         }],
     }
 }
@@ -90,7 +93,7 @@ pub fn timeslots() -> Experiment {
     let task = |load| Some(Task::Timeslots { nodes: NODES, load_permille: permille(load) });
     figure(
         "F-F",
-        "Traffic that a core gives timeslots to, 256 endpoints, on this machine (Fastpass)",
+        "Traffic that a core allocates timeslots to, 256 endpoints, on this machine (Fastpass)",
         "2.21 Tbit/s on 8 cores",
         task,
         vec![Claim {
@@ -103,10 +106,10 @@ pub fn timeslots() -> Experiment {
 
 /// Figure F-G.
 pub fn paths() -> Experiment {
-    let task = |load| Some(Task::Paths { nodes: NODES_OF_PATHS, load_permille: permille(load) });
+    let task = |load| Some(Task::Paths { nodes: PATH_NODES, load_permille: permille(load) });
     figure(
         "F-G",
-        "Traffic that a core chooses paths for, 16 racks, on this machine (Fastpass)",
+        "Traffic that a core selects paths for, 16 racks, on this machine (Fastpass)",
         "more than 5 Tbit/s on 10 cores",
         task,
         vec![Claim {

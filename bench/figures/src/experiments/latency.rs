@@ -4,28 +4,29 @@ use crate::experiment::{Axis, Claim, Curve, Experiment, Measured, Role, Task, Ve
 use crate::reference::Reference;
 use crate::{Setup, System};
 
-/// Two of the longest round trips of the text, "2 to 10 us" (1Pipe section 7.2): the probe timeout
-/// of an endpoint that polls.
+/// Probe timeout of an endpoint that polls: two of the longest round trips, which take "2 to 10 us"
+/// (1Pipe section 7.2).
 const TWO_ROUND_TRIPS_NS: u64 = 20_000;
-const BE_LOSS: &str = "by the text a lost beacon delays everyone until the next one, 3 us later: with 192 \
-                       links one in 52 intervals loses a beacon at 1e-4, 0.06 us on average; the cause \
-                       of the paper's 2.3 us there is not known. At 1e-2 few messages wait long for \
-                       window credit, until the lost one is probed for: with 32 \
-                       processes and a window of 1 MB at least 9.5 us instead of 16.8 (run apart). At \
-                       1e-1 half of all frames are lost on six links, and three in four probes or \
-                       their replies; connections open late, and few messages wait for milliseconds: \
-                       after 0.1 s, with 32 processes, 95 in 100 take less than 28 us, and the rest make \
-                       the mean of 349 (run apart)";
-const RECEIVED: &str = "a beacon that is lost on a last link delays one receiver only, so best \
+const BE_LOSS: &str = "by the text a lost beacon delays everyone until the next one, 3 us later. \
+                       At 1e-4 one of 192 links loses a beacon in every 52nd interval, which adds \
+                       0.06 us on average; the cause of the paper's 2.3 us there is not known. At \
+                       1e-2 a few messages wait long for window credit, until a probe repairs the \
+                       loss: with 32 processes and a window of 1 MB the latency is 9.5 us instead \
+                       of 16.8 (separate run). At 1e-1 half of all frames are lost on six links, \
+                       and three of four probes or their replies; connections open late, and a few \
+                       messages wait for milliseconds: after 0.1 s, with 32 processes, 95 of 100 \
+                       take less than 28 us, and the rest raise the mean to 349 (separate run)";
+const LOSS_AT_RECEIVERS: &str = "a beacon that is lost on a last link delays one receiver only, so best \
                         effort hardly suffers; reliable waits for the slowest of all senders, and \
-                        the probe timeout doubles for what is lost twice. At 1e-4 a millisecond of 25,600 \
-                        messages loses three";
-const SOON: &str =
-    "lost on each of six links here, at receivers only in the paper: see the last curve";
-const PATIENT: &str = "our default probe timeout is at least 200 us, for hosts whose \
-                       processes wait for a processor; for 20 us see the curve";
+                        the probe timeout doubles for what is lost twice. At 1e-4 the run of 1 ms \
+                        loses three of its 25,600 messages";
+const LOSS_ON_ALL_LINKS: &str = "frames are lost on each of six links here, in the paper only at receivers: see \
+                    the last curve";
+const LONG_TIMEOUT: &str = "our default probe timeout is at least 200 us, for hosts whose processes \
+                       wait for a processor; for 20 us see the curve \"asked after 20 us\"";
 
-/// Compares what ordering adds to a value over one, three and five switches.
+/// Compares what ordering adds to the value `name`, over one, three and five switches, with the
+/// paper's range from `least` to `most`.
 fn over_unordered(measured: &Measured, name: &str, least: f64, most: f64) -> Option<Verdict> {
     let at = |curve: &str, x: f64| {
         let points = measured.curves.get(curve)?;
@@ -42,10 +43,10 @@ fn over_unordered(measured: &Measured, name: &str, least: f64, most: f64) -> Opt
 /// Whether the latency is unchanged up to a loss of one in a million, and at least a tenth higher
 /// from one in ten thousand on.
 fn grows(measured: &Measured, curve: &str, paper: &str) -> Option<Verdict> {
-    let calm = measured.at(curve, 1e-8).or_else(|| measured.at(curve, 1e-6))?;
-    let over = |x| Some(measured.at(curve, x)? / calm);
+    let lossless = measured.at(curve, 1e-8).or_else(|| measured.at(curve, 1e-6))?;
+    let over = |x| Some(measured.at(curve, x)? / lossless);
     let (rare, often) = (over(1e-6)?, over(1e-4)?);
-    let ours = format!("{rare:.2} of it at 1e-6, {often:.2} at 1e-4");
+    let ours = format!("{rare:.2} times at 1e-6, {often:.2} at 1e-4");
     Some(Verdict { holds: rare < 1.1 && often >= 1.1, ours, paper: paper.into() })
 }
 
@@ -79,7 +80,7 @@ pub fn idle() -> Experiment {
                 column: Some("BE-host"),
                 remark: "the text's 2 us per switch do not fit the paper's own points: those lie 1.34 us \
                          above the chip's over one switch, and with 1.34 us instead of 2 all four match \
-                         within 5 % (run apart)",
+                         within 5 % (separate run)",
                 role: Role::Predicted,
                 task: |x| super::by_hosts(super::idle(System::BestEffort, x)),
             },
@@ -108,7 +109,7 @@ pub fn idle() -> Experiment {
                 remark: "",
             },
             Claim {
-                text: "and 1.7 to 3.3 us at the 95th percentile",
+                text: "at the 95th percentile ordering costs 1.7 to 3.3 us (each within 25 %)",
                 verify: |measured| over_unordered(measured, "latency_p95_us", 1.7, 3.3),
                 remark: "clocks are off by 0.3 us on average as in the paper, but uniformly within 0.6: at the \
                          95th percentile 0.57, the paper's 1.0; and nothing else varies here",
@@ -165,18 +166,18 @@ pub fn loss() -> Experiment {
             _ => None,
         }
     }
-    /// With a short probe timeout.
-    fn soon(system: System, loss: f64) -> Option<Task> {
+    /// As `at`, with a short probe timeout.
+    fn short_timeout(system: System, loss: f64) -> Option<Task> {
         match at(system, loss)? {
             Task::Order(setup) => {
-                Some(Task::Order(Setup { probe_ns: TWO_ROUND_TRIPS_NS, ..setup }))
+                Some(Task::Order(Setup { probe_timeout_ns: TWO_ROUND_TRIPS_NS, ..setup }))
             }
             _ => None,
         }
     }
-    /// With losses where the paper has them: "in lib1pipe receiver" (section 7.2).
-    fn received(system: System, loss: f64) -> Option<Task> {
-        match soon(system, loss)? {
+    /// As `short_timeout`, with losses only where the paper has them: "in lib1pipe receiver" (section 7.2).
+    fn loss_at_receivers(system: System, loss: f64) -> Option<Task> {
+        match short_timeout(system, loss)? {
             Task::Order(setup) => Some(Task::Order(Setup { loses_at_hosts: true, ..setup })),
             _ => None,
         }
@@ -197,40 +198,49 @@ pub fn loss() -> Experiment {
         metric: "latency_mean_us",
         curves: vec![
             curve("best effort", "BE-chip", BE_LOSS, |x| at(System::BestEffort, x)),
-            curve("reliable", "R-chip", PATIENT, |x| at(System::Reliable, x)),
+            curve("reliable", "R-chip", LONG_TIMEOUT, |x| at(System::Reliable, x)),
             curve("best effort, by hosts", "BE-host", BE_LOSS, |x| {
                 super::by_hosts(at(System::BestEffort, x))
             }),
-            curve("reliable, by hosts", "R-host", PATIENT, |x| {
+            curve("reliable, by hosts", "R-host", LONG_TIMEOUT, |x| {
                 super::by_hosts(at(System::Reliable, x))
             }),
             curve("best effort, asked after 20 us", "BE-chip", BE_LOSS, |x| {
-                soon(System::BestEffort, x)
+                short_timeout(System::BestEffort, x)
             }),
-            curve("reliable, asked after 20 us", "R-chip", SOON, |x| soon(System::Reliable, x)),
-            curve("best effort, asked after 20 us, lost at receivers", "BE-chip", RECEIVED, |x| {
-                received(System::BestEffort, x)
+            curve("reliable, asked after 20 us", "R-chip", LOSS_ON_ALL_LINKS, |x| {
+                short_timeout(System::Reliable, x)
             }),
-            curve("reliable, asked after 20 us, lost at receivers", "R-chip", RECEIVED, |x| {
-                received(System::Reliable, x)
-            }),
+            curve(
+                "best effort, asked after 20 us, lost at receivers",
+                "BE-chip",
+                LOSS_AT_RECEIVERS,
+                |x| loss_at_receivers(System::BestEffort, x),
+            ),
+            curve(
+                "reliable, asked after 20 us, lost at receivers",
+                "R-chip",
+                LOSS_AT_RECEIVERS,
+                |x| loss_at_receivers(System::Reliable, x),
+            ),
         ],
         xs: &[1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1],
         xs_quick: &[1e-6, 1e-4, 1e-2],
         reference: Reference::new(include_str!("../../data/loss_latency.tsv")),
         claims: vec![
             Claim {
-                text: "best effort has the latency without loss up to 1e-6, and a tenth more from 1e-4 \
-                       on",
+                text: "best effort: up to 1e-6 loss does not raise the latency, from 1e-4 on by at \
+                       least a tenth",
                 verify: |measured| {
-                    grows(measured, "best effort", "1.00 of it at 1e-6, 1.31 at 1e-4")
+                    grows(measured, "best effort", "1.00 times at 1e-6, 1.31 at 1e-4")
                 },
                 remark: BE_LOSS,
             },
             Claim {
-                text: "so does reliable",
-                verify: |measured| grows(measured, "reliable", "1.01 of it at 1e-6, 1.73 at 1e-4"),
-                remark: PATIENT,
+                text: "reliable: up to 1e-6 loss does not raise the latency, from 1e-4 on by at \
+                       least a tenth",
+                verify: |measured| grows(measured, "reliable", "1.01 times at 1e-6, 1.73 at 1e-4"),
+                remark: LONG_TIMEOUT,
             },
             Claim {
                 text: "loss costs reliable more than best effort",

@@ -32,7 +32,7 @@ pub fn all() -> Vec<Experiment> {
         overhead::beacon_share(),
         scale::latency(),
         scale::recovery(),
-        scale::measured(),
+        scale::with_machine_costs(),
         rack::queue(),
         rack::ping(),
         rack::shares(),
@@ -43,7 +43,7 @@ pub fn all() -> Vec<Experiment> {
         rack::resent(),
         takeover::takeover(),
         multicast::large(),
-        multicast::middling(),
+        multicast::medium(),
         multicast::blocks(),
         multicast::rate(),
         multicast::sierra(),
@@ -60,13 +60,14 @@ pub fn all() -> Vec<Experiment> {
 /// Returns a run of `system` with `processes` on the paper's testbed.
 fn setup(system: System, processes: f64, traffic: Traffic) -> Setup {
     let processes = processes as u32;
-    // Long enough that all pairs have communicated and connections have their full windows.
+    // A process sends at most one message in 400 ns, so a round to all others takes this long. The
+    // warm-up has three rounds: all pairs communicate, and connections get their full windows.
     let round_us = u64::from(processes) * 400 / 1_000;
     let (warm_up_us, measure_us) = (300 + 3 * round_us, 200 + round_us / 2);
     Setup { warm_up_us, measure_us, ..Setup::new(system, processes, traffic) }
 }
 
-/// Returns the task with hosts as delegates of the switches.
+/// Returns `task` with hosts as delegates of the switches.
 fn by_hosts(task: Option<Task>) -> Option<Task> {
     match task? {
         Task::Order(setup) => Some(Task::Order(Setup { form: Form::Host, ..setup })),
@@ -77,7 +78,8 @@ fn by_hosts(task: Option<Task>) -> Option<Task> {
     }
 }
 
-/// Returns a task in which each process sends a message every 20 us to the process half-way around.
+/// Returns a task in which each process sends a message every 20 us to the process half-way around
+/// the ring of process ids.
 fn idle(system: System, processes: f64) -> Option<Task> {
     let setup = setup(system, processes, Traffic::Idle { every_ns: 20_000 });
     Some(Task::Order(Setup { warm_up_us: 400, measure_us: 400, ..setup }))

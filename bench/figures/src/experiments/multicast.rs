@@ -34,7 +34,7 @@ fn all_times(measured: &Measured, curve: &str, xs: &[f64]) -> Option<Vec<f64>> {
     xs.iter().map(|x| times(measured, curve, *x)).collect()
 }
 
-macro_rules! four {
+macro_rules! all_schemes {
     ($bytes:expr) => {
         vec![
             curve(PIPELINE, |n| run(Condition::Undisturbed, Scheme::Pipeline, n, $bytes, MIB)),
@@ -49,10 +49,10 @@ fn schedules(id: &'static str, title: &'static str, curves: Vec<Curve>) -> Exper
     Experiment {
         id,
         title,
-        headline: "chain and pipeline are alike but for small objects to many; sequential and tree \
-                   fall off",
+        headline: "chain and pipeline are alike except for small objects to many members; \
+                   sequential and tree fall off",
         x: Axis { label: "members, the sender among them", is_log: false },
-        y: Axis { label: "ms until all have all", is_log: true },
+        y: Axis { label: "ms until all members have the object", is_log: true },
         metric: "ms",
         curves,
         xs: GROUPS,
@@ -99,11 +99,11 @@ pub fn large() -> Experiment {
         },
     ];
     let title = "256 MiB in blocks of 1 MiB, by schedule (RDMC, Fractus)";
-    Experiment { claims, ..schedules("R-4a", title, four!(256 * MIB)) }
+    Experiment { claims, ..schedules("R-4a", title, all_schemes!(256 * MIB)) }
 }
 
 /// Figure R-4b.
-pub fn middling() -> Experiment {
+pub fn medium() -> Experiment {
     let claims = vec![Claim {
         text: "with 8 MiB to 16 members the pipeline is faster than the chain by at least a quarter",
         verify: |measured| {
@@ -115,7 +115,7 @@ pub fn middling() -> Experiment {
         remark: "",
     }];
     let title = "8 MiB in blocks of 1 MiB, by schedule (RDMC, Fractus)";
-    Experiment { claims, ..schedules("R-4b", title, four!(8 * MIB)) }
+    Experiment { claims, ..schedules("R-4b", title, all_schemes!(8 * MIB)) }
 }
 
 /// Returns the position of the highest value of a curve.
@@ -190,7 +190,7 @@ pub fn rate() -> Experiment {
     Experiment {
         id: "R-7",
         title: "Objects of one byte (RDMC, Fractus)",
-        headline: "fewer the more members, and more the more of them send",
+        headline: "the rate falls with the number of members and rises with that of senders",
         x: Axis { label: "members", is_log: false },
         y: Axis { label: "thousand objects/s, of all senders", is_log: true },
         metric: "thousand_per_s",
@@ -236,7 +236,7 @@ pub fn sierra() -> Experiment {
         title: "4 MiB in 256 blocks to up to 512 members (RDMC, Sierra)",
         headline: "sub-linear up to 512 nodes",
         x: Axis { label: "members", is_log: true },
-        y: Axis { label: "ms until all have all", is_log: false },
+        y: Axis { label: "ms until all members have the object", is_log: false },
         metric: "ms",
         curves: vec![curve(PIPELINE, of)],
         xs: &[4.0, 16.0, 64.0, 128.0, 256.0, 512.0],
@@ -247,13 +247,13 @@ pub fn sierra() -> Experiment {
                    paper's 256 MB, each a 64th as large)",
             verify: |measured| {
                 let at = |x| measured.at(PIPELINE, x);
-                let (least, most, all) = (at(4.0)?, at(256.0)?, at(512.0)?);
+                let (at_4, at_256, at_512) = (at(4.0)?, at(256.0)?, at(512.0)?);
                 let ours = format!(
                     "{:.2} times with 256 members against 4; 512 take {:.2} times as long",
-                    most / least,
-                    all / least
+                    at_256 / at_4,
+                    at_512 / at_4
                 );
-                Some(Verdict { holds: most < 2.0 * least, ours, paper: "sub-linear".into() })
+                Some(Verdict { holds: at_256 < 2.0 * at_4, ours, paper: "sub-linear".into() })
             },
             remark: "",
         }],

@@ -7,21 +7,23 @@ use crate::{System, Task, Traffic};
 const XS: &[f64] = &[2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0];
 const XS_QUICK: &[f64] = &[2.0, 8.0, 16.0, 32.0, 64.0];
 
-/// From a run in which acknowledgements cost nothing.
+/// The separate run is one in which acknowledgements cost nothing.
 const ACKS: &str = "an acknowledgement costs its sender as much as a message here, and with more \
                     receivers each one covers fewer messages: where it costs nothing, 128 \
-                    processes do 4.91 M/s, 0.95 of the paper's, in 7.0 us, the paper's 7.1 (run apart)";
-const SWITCH: &str = "the links of its switch are saturated: one from each pod leads there, and it orders 88 to 105 \
-                      M/s in total, the paper's 653; with links twice as fast 64 processes do 3.28 M/s \
-                      instead of 1.52, with links four times as fast all 5 (run apart)";
+                    processes do 4.91 M/s, 0.95 of the paper's, in 7.0 us, the paper's 7.1 \
+                    (separate run)";
+const SWITCH: &str = "the links to its switch are saturated, one from each pod: it orders 88 to \
+                      105 M/s in total, the paper's 653; with links twice as fast 64 processes do \
+                      3.28 M/s instead of 1.52, with links four times as fast the full 5 \
+                      (separate run)";
 
 /// Traffic at the full rate of a process.
-fn full(system: System, processes: f64) -> Option<Task> {
+fn full_rate(system: System, processes: f64) -> Option<Task> {
     Some(Task::Order(super::setup(system, processes, Traffic::AllToAll { every_ns: 200 })))
 }
 
 /// Traffic at half rate: queues stay short where nothing is overloaded.
-fn half(system: System, processes: f64) -> Option<Task> {
+fn half_rate(system: System, processes: f64) -> Option<Task> {
     Some(Task::Order(super::setup(system, processes, Traffic::AllToAll { every_ns: 400 })))
 }
 
@@ -41,37 +43,46 @@ macro_rules! curves {
 fn by_hosts(column: Option<&'static str>, task: fn(f64) -> Option<Task>) -> Curve {
     let (role, remark) = (
         Role::Predicted,
-        "as in chips, acknowledgements make processes queue: where they cost nothing, 128 take 21.7 us; the rest is the detour, see 9a",
+        "as in chips, acknowledgements make processes queue: where they cost nothing, 128 take \
+         21.7 us (separate run); the rest is the detour, see 9a",
     );
     Curve { name: "best effort, by hosts", column, role, remark, task }
 }
 
-fn with(mut curves: Vec<Curve>, more: Curve) -> Vec<Curve> {
+fn with_curve(mut curves: Vec<Curve>, more: Curve) -> Vec<Curve> {
     curves.push(more);
     curves
 }
 
 /// Returns the last x at which both curves were measured, with their values.
-fn last(measured: &Measured, one: &str, other: &str) -> Option<(f64, f64, f64)> {
+fn last_common(measured: &Measured, one: &str, other: &str) -> Option<(f64, f64, f64)> {
     XS.iter().rev().find_map(|x| Some((*x, measured.at(one, *x)?, measured.at(other, *x)?)))
 }
 
-/// Compares the x from which a curve lies below three quarters of its value at two processes.
-fn bends(measured: &Measured, curve: &str, paper: f64) -> Option<Verdict> {
+/// Compares the x from which a curve lies below three quarters of its value at two processes with
+/// the paper's; it holds within a factor of two.
+fn falls_off(measured: &Measured, curve: &str, paper: f64) -> Option<Verdict> {
     let two = measured.at(curve, 2.0)?;
     let at = XS.iter().find(|x| measured.at(curve, **x).is_some_and(|rate| rate < 0.75 * two));
     // A curve without a bend counts only if it was measured far enough.
     let ours = match at {
         Some(x) => format!("from {x} on"),
-        None => format!("not up to {}", last(measured, curve, curve)?.0),
+        None => format!("not up to {}", last_common(measured, curve, curve)?.0),
     };
     let holds = at.is_some_and(|x| (paper / 2.0..=paper * 2.0).contains(x));
     Some(Verdict { holds, ours, paper: format!("from {paper} on") })
 }
 
-/// Compares the value of a curve at 512 processes with the paper's, within 25 %.
-fn at_512(measured: &Measured, curve: &str, times: f64, unit: &str, paper: f64) -> Option<Verdict> {
-    let value = measured.at(curve, 512.0)? * times;
+/// Compares the value of a curve at 512 processes, times a factor, with the paper's; it holds
+/// within 25 %.
+fn at_512(
+    measured: &Measured,
+    curve: &str,
+    factor: f64,
+    unit: &str,
+    paper: f64,
+) -> Option<Verdict> {
+    let value = measured.at(curve, 512.0)? * factor;
     let holds = (0.75..=1.25).contains(&(value / paper));
     Some(Verdict { holds, ours: format!("{value:.1} {unit}"), paper: format!("{paper} {unit}") })
 }
@@ -86,23 +97,24 @@ pub fn throughput() -> Experiment {
         x: Axis { label: "processes", is_log: true },
         y: Axis { label: "M messages/s a process", is_log: false },
         metric: "throughput_mps",
-        curves: with(
-            curves! { full,
+        curves: with_curve(
+            curves! { full_rate,
                 "best effort", "1Pipe/BE", BestEffort,
                     ACKS;
                 "reliable", "1Pipe/R", Reliable, "as best effort";
                 "switch sequencer", "SwitchSeq", SwitchSequencer,
                     SWITCH;
                 "host sequencer", "HostSeq", HostSequencer,
-                    "its host takes the text's 12 ns per message, and orders 50 to 66 M/s in total; why the \
-                     paper's orders 54 and not 80 is not known";
+                    "its host takes the text's 12 ns per message, and orders 50 to 66 M/s in \
+                     total; why the paper's orders 54 and not 80 is not known";
                 "token", "Token", Token,
-                    "its holder sends everything that waits, at most 64 messages: more per round than the paper's";
+                    "its holder sends everything that waits, at most 64 messages: more per round \
+                     than the paper's";
                 "Lamport", "Lamport", Lamport,
-                    "clocks are sent between messages and share their frames, so they cost less than \
-                     the half that they may";
+                    "clocks share frames with messages, so they cost less than the half of the \
+                     rate that they may take";
             },
-            by_hosts(None, |x| super::by_hosts(full(System::BestEffort, x))),
+            by_hosts(None, |x| super::by_hosts(full_rate(System::BestEffort, x))),
         ),
         xs: XS,
         xs_quick: XS_QUICK,
@@ -111,7 +123,7 @@ pub fn throughput() -> Experiment {
             Claim {
                 text: "best effort is flat: the largest fabric keeps three quarters of two processes",
                 verify: |measured| {
-                    let (x, last, _) = last(measured, "best effort", "best effort")?;
+                    let (x, last, _) = last_common(measured, "best effort", "best effort")?;
                     let ratio = last / measured.at("best effort", 2.0)?;
                     let ours = format!("{ratio:.2} at {x}");
                     Some(Verdict { holds: ratio >= 0.75, ours, paper: "0.98 at 512".into() })
@@ -145,19 +157,20 @@ pub fn throughput() -> Experiment {
             Claim {
                 text: "a host sequencer falls off at 16 processes (below 3/4 of two; within a factor of \
                        two)",
-                verify: |measured| bends(measured, "host sequencer", 16.0),
+                verify: |measured| falls_off(measured, "host sequencer", 16.0),
                 remark: "",
             },
             Claim {
                 text: "a switch sequencer falls off at 256 processes",
-                verify: |measured| bends(measured, "switch sequencer", 256.0),
+                verify: |measured| falls_off(measured, "switch sequencer", 256.0),
                 remark: SWITCH,
             },
             Claim {
-                text: "the place of aggregation does not affect throughput: hosts within 5 % of \
-                       chips",
+                text: "throughput does not depend on where barriers are aggregated: hosts within \
+                       5 % of chips",
                 verify: |measured| {
-                    let (x, chip, host) = last(measured, "best effort", "best effort, by hosts")?;
+                    let (x, chip, host) =
+                        last_common(measured, "best effort", "best effort, by hosts")?;
                     let ours = format!("{:.2} of it at {x}", host / chip);
                     let holds = (0.95..=1.05).contains(&(host / chip));
                     Some(Verdict { holds, ours, paper: "the same (section 7.2)".into() })
@@ -168,20 +181,21 @@ pub fn throughput() -> Experiment {
                 text: "best effort beats every rival except Lamport at the largest fabric",
                 verify: |measured| {
                     let rivals = ["switch sequencer", "host sequencer", "token"];
-                    let best =
-                        rivals.iter().filter_map(|rival| last(measured, "best effort", rival));
-                    let worst = best.map(|(_, ours, rival)| ours / rival).reduce(f64::min)?;
-                    let ours = format!("{worst:.1} times the best of them");
-                    Some(Verdict { holds: worst > 1.0, ours, paper: "3.9 times at 512".into() })
+                    let pairs = rivals
+                        .iter()
+                        .filter_map(|rival| last_common(measured, "best effort", rival));
+                    let least = pairs.map(|(_, ours, rival)| ours / rival).reduce(f64::min)?;
+                    let ours = format!("{least:.1} times the best of them");
+                    Some(Verdict { holds: least > 1.0, ours, paper: "3.9 times at 512".into() })
                 },
                 remark: "",
             },
             Claim {
                 text: "the token's throughput falls as one over the number of processes",
                 verify: |measured| {
-                    let (x, last, _) = last(measured, "token", "token")?;
+                    let (x, last, _) = last_common(measured, "token", "token")?;
                     let product = last * x / (measured.at("token", 8.0)? * 8.0);
-                    let ours = format!("in all {product:.2} of what 8 do, at {x}");
+                    let ours = format!("{product:.2} of the total of 8 processes, at {x}");
                     let holds = (0.5..2.0).contains(&product);
                     Some(Verdict { holds, ours, paper: "1.05 at 512".into() })
                 },
@@ -200,18 +214,24 @@ pub fn latency() -> Experiment {
         x: Axis { label: "processes", is_log: true },
         y: Axis { label: "us from submission to delivery, mean", is_log: true },
         metric: "latency_mean_us",
-        curves: with(
-            curves! { half,
+        curves: with_curve(
+            curves! { half_rate,
                 "best effort", "1Pipe/chip", BestEffort,
-                    "under load messages carry barriers, so with few processes they need not wait for beacons; with many, acknowledgements take the other half of a process's rate, and everything queues: where they cost nothing, 128 processes take 7.0 us, the paper's 7.1 (run apart)";
+                    "under load messages carry barriers, so with few processes they need not wait \
+                     for beacons; with many, acknowledgements take the other half of a process's \
+                     rate, and everything queues: where they cost nothing, 128 processes take \
+                     7.0 us, the paper's 7.1 (separate run)";
                 "switch sequencer", "SwitchSeq", SwitchSequencer,
-                    "in one rack it is on the path, and costs nothing; with 64 processes it is saturated, see 8a";
+                    "in one rack it is on the path, and costs nothing; with 64 processes it \
+                     is saturated, see 8a";
                 "host sequencer", "HostSeq", HostSequencer,
-                    "half load: it is saturated from 32 processes on, the paper's from 16";
-                "token", "Token", Token, "it is saturated at half load, too, and most of the latency is queueing at each member";
-                "Lamport", "Lamport", Lamport, "as its throughput";
+                    "at half load it is saturated from 32 processes on, the paper's from 16";
+                "token", "Token", Token,
+                    "it is saturated at half load, too, and most of the latency is queueing at \
+                     each member";
+                "Lamport", "Lamport", Lamport, "see 8a";
             },
-            by_hosts(Some("1Pipe/host"), |x| super::by_hosts(half(System::BestEffort, x))),
+            by_hosts(Some("1Pipe/host"), |x| super::by_hosts(half_rate(System::BestEffort, x))),
         ),
         xs: XS,
         xs_quick: XS_QUICK,
@@ -250,7 +270,7 @@ pub fn latency() -> Experiment {
                 verify: |measured| {
                     let rivals = ["host sequencer", "token", "Lamport"];
                     let least = rivals.iter().filter_map(|rival| {
-                        let (x, ours, rival) = last(measured, "best effort", rival)?;
+                        let (x, ours, rival) = last_common(measured, "best effort", rival)?;
                         (x >= 32.0).then_some(rival / ours)
                     });
                     let least = least.reduce(f64::min)?;

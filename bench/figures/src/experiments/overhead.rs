@@ -36,7 +36,7 @@ pub fn reordering() -> Experiment {
                 verify: |measured| {
                     let at = |x| measured.at("reorder stage", x);
                     let retained = at(125.0)? / at(0.0)?;
-                    let (ours, paper) = (format!("{retained:.2} of it"), "0.70 of it".into());
+                    let (ours, paper) = (format!("{retained:.2}"), "0.70".into());
                     Some(Verdict { holds: retained >= 4.3 / 6.1, ours, paper })
                 },
                 remark: "",
@@ -84,9 +84,12 @@ pub fn waiting() -> Experiment {
             text: "memory grows in proportion to the delay, to a few megabytes",
             verify: |measured| {
                 let at = |x| measured.at("receive buffer", x);
-                let (some, all) = (at(25.0)?, at(125.0)?);
-                let holds = (4.0..6.0).contains(&(all / some)) && all < 5.0;
-                let ours = format!("{all:.2} MB at 125 us, {:.1} times that at 25", all / some);
+                let (at_25_us, at_125_us) = (at(25.0)?, at(125.0)?);
+                let holds = (4.0..6.0).contains(&(at_125_us / at_25_us)) && at_125_us < 5.0;
+                let ours = format!(
+                    "{at_125_us:.2} MB at 125 us, {:.1} times that at 25",
+                    at_125_us / at_25_us
+                );
                 Some(Verdict { holds, ours, paper: "3.125 MB at 125 us, 5.0 times".into() })
             },
             remark: "",

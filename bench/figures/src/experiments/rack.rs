@@ -2,53 +2,57 @@
 
 use crate::experiment::{Axis, Claim, Curve, Experiment, Measured, Role, Task, Verdict};
 use crate::reference::Reference;
-use crate::{Bulk, Rack, Scheduler};
+use crate::{Rack, RackTraffic, Scheduler};
 
 const TCP: &str = "TCP";
 const DCTCP: &str = "DCTCP";
 const ARBITER: &str = "arbiter";
-const TCP_GOES: &str = "TCP, they come and go";
-const DCTCP_GOES: &str = "DCTCP, they come and go";
-const ARBITER_GOES: &str = "arbiter, they come and go";
+const TCP_CHANGING: &str = "TCP, they come and go";
+const DCTCP_CHANGING: &str = "DCTCP, they come and go";
+const ARBITER_CHANGING: &str = "arbiter, they come and go";
 /// Percentiles in the paper's tables.
-const QUANTILES: &[f64] = &[50.0, 90.0, 99.0, 99.9];
+const PERCENTILES: &[f64] = &[50.0, 90.0, 99.0, 99.9];
 /// Averaging intervals of throughput, in seconds.
 const INTERVALS: &[f64] = &[0.1, 1.0];
 const LOADS: &[f64] = &[0.1, 0.3, 0.5, 0.7, 0.9, 0.99];
-/// Numbers of hosts that respond to a query.
+/// Numbers of hosts that respond to one host at the same time.
 const SENDERS: &[f64] = &[8.0, 16.0, 24.0];
 
 const RENO: &str = "Reno, where the paper's hosts used Linux's default (it does not say which)";
-const NO_HOST: &str = "the paper attributes this to its hosts: \"jitter in endpoint transmission times\", \
-                       of locks and timers in the kernel. Ours have none: only the clock error is left";
-const CONTROL: &str = "the headers alone of one packet each way in 64 timeslots are 0.27 %, 118 bytes \
-                       each, of which 52 are ours; with one request in 128 timeslots it is 0.30 %, \
-                       but a frame waits half as long again (run apart)";
-const CONTROL_FEW: &str = "as above; with one request in 128 timeslots it is 0.26 % (run apart)";
+const NO_HOST: &str = "the paper attributes its queue to its hosts: \"jitter in endpoint \
+                       transmission times\", of locks and timers in the kernel. Ours have none: \
+                       only the clock error is left";
+const CONTROL: &str = "a request and a grant packet in 64 timeslots: their headers alone, 118 \
+                       bytes each, of which 52 are ours, take 0.27 %; with one request in 128 \
+                       timeslots it is 0.30 % in all, but a frame waits half as long again \
+                       (separate run)";
+const CONTROL_FEW: &str = "as with all others; with one request in 128 timeslots it is 0.26 % \
+                           (separate run)";
 const FEW: &str = "arbiter (each to four others)";
+/// Number of receivers of each endpoint in the curve [`FEW`].
 const PEERS: u32 = 4;
 const NO_KERNEL: &str = "a reply passes no kernel here, only links of 1 us; what is left is the \
                          arbiter's batches and its lead";
 
-fn run(scheduler: Scheduler, bulk: Bulk) -> Option<Task> {
-    Some(Task::Rack(Rack { scheduler, bulk, seed: 1 }))
+fn run(scheduler: Scheduler, traffic: RackTraffic) -> Option<Task> {
+    Some(Task::Rack(Rack { scheduler, traffic, seed: 1 }))
 }
 
-/// One run measures all percentiles.
-fn four(scheduler: Scheduler, _percent: f64) -> Option<Task> {
-    run(scheduler, Bulk::FourSenders)
+/// Returns the same run for every percentile: it measures all of them.
+fn four_senders(scheduler: Scheduler, _percent: f64) -> Option<Task> {
+    run(scheduler, RackTraffic::FourSenders)
 }
 
-fn five(scheduler: Scheduler, seconds: f64) -> Option<Task> {
-    run(scheduler, Bulk::FiveSenders { interval_ms: (seconds * 1e3).round() as u32 })
+fn five_senders(scheduler: Scheduler, seconds: f64) -> Option<Task> {
+    run(scheduler, RackTraffic::FiveSenders { interval_ms: (seconds * 1e3).round() as u32 })
 }
 
 fn come_and_go(scheduler: Scheduler, seconds: f64) -> Option<Task> {
-    run(scheduler, Bulk::ComeAndGo { interval_ms: (seconds * 1e3).round() as u32 })
+    run(scheduler, RackTraffic::ComeAndGo { interval_ms: (seconds * 1e3).round() as u32 })
 }
 
 fn incast(scheduler: Scheduler, senders: f64) -> Option<Task> {
-    run(scheduler, Bulk::Incast { senders: senders as u32 })
+    run(scheduler, RackTraffic::Incast { senders: senders as u32 })
 }
 
 macro_rules! curves {
@@ -81,12 +85,12 @@ pub fn queue() -> Experiment {
         id: "F-A",
         title: "The queue before a receiver of four senders (Fastpass)",
         headline: "median 4351 KB with TCP, 18 KB with the arbiter, which has 1.6 % less throughput",
-        x: Axis { label: "% of all looks", is_log: false },
-        y: Axis { label: "KB in the queue, at most", is_log: true },
+        x: Axis { label: "percentile of the samples", is_log: false },
+        y: Axis { label: "KB in the queue", is_log: true },
         metric: "queue_p{x}_kb",
-        curves: curves!(four, Some("Baseline"), Some("Fastpass"), NO_HOST),
-        xs: QUANTILES,
-        xs_quick: QUANTILES,
+        curves: curves!(four_senders, Some("Baseline"), Some("Fastpass"), NO_HOST),
+        xs: PERCENTILES,
+        xs_quick: PERCENTILES,
         reference: Reference::new(include_str!("../../data/fastpass_queue.tsv")),
         claims: vec![
             Claim {
@@ -138,21 +142,21 @@ pub fn queue() -> Experiment {
 }
 
 const ENCAPSULATION: &str = "a packet under the arbiter travels inside one of our frames, with an additional \
-                             header of 66 bytes in the same 1,500: 4.3 % of them. The paper's client \
-                             is in the kernel and sends packets unchanged";
+                             header of 66 bytes, 4.3 % of the same 1,500. The paper's client is in \
+                             the kernel and sends packets unchanged";
 
 /// Figure F-B.
 pub fn ping() -> Experiment {
     Experiment {
         id: "F-B",
-        title: "A question to the receiver of four senders, and its answer (Fastpass)",
+        title: "Ping of the receiver of four senders (Fastpass)",
         headline: "median 3.56 ms with TCP, 0.23 ms with the arbiter",
-        x: Axis { label: "% of all answers", is_log: false },
-        y: Axis { label: "ms from the question to the answer, at most", is_log: true },
+        x: Axis { label: "percentile of the replies", is_log: false },
+        y: Axis { label: "ms from the ping to its reply", is_log: true },
         metric: "ping_p{x}_ms",
-        curves: curves!(four, Some("Baseline"), Some("Fastpass"), NO_KERNEL),
-        xs: QUANTILES,
-        xs_quick: QUANTILES,
+        curves: curves!(four_senders, Some("Baseline"), Some("Fastpass"), NO_KERNEL),
+        xs: PERCENTILES,
+        xs_quick: PERCENTILES,
         reference: Reference::new(include_str!("../../data/fastpass_ping.tsv")),
         claims: vec![Claim {
             text: "pings are 15.5 times as fast under the arbiter",
@@ -172,17 +176,17 @@ pub fn ping() -> Experiment {
 pub fn shares() -> Experiment {
     Experiment {
         id: "F-C",
-        title: "How far shares of one link lie apart, five connections (Fastpass)",
+        title: "Deviation between the shares of five connections on one link (Fastpass)",
         headline: "5200 times closer with the arbiter, over intervals of 1 s",
         x: Axis { label: "s over which throughput is taken", is_log: true },
         y: Axis { label: "Mbit/s, standard deviation of a sender's throughput", is_log: true },
         metric: "deviation_mbps",
         curves: [
-            curves!(five, None, None, ""),
+            curves!(five_senders, None, None, ""),
             vec![
-                curve(TCP_GOES, None, "", |x| come_and_go(Scheduler::Tcp, x)),
-                curve(DCTCP_GOES, None, "", |x| come_and_go(Scheduler::Dctcp, x)),
-                curve(ARBITER_GOES, None, "", |x| come_and_go(Scheduler::Arbiter, x)),
+                curve(TCP_CHANGING, None, "", |x| come_and_go(Scheduler::Tcp, x)),
+                curve(DCTCP_CHANGING, None, "", |x| come_and_go(Scheduler::Dctcp, x)),
+                curve(ARBITER_CHANGING, None, "", |x| come_and_go(Scheduler::Arbiter, x)),
             ],
         ]
         .into_iter()
@@ -193,36 +197,39 @@ pub fn shares() -> Experiment {
         reference: Reference::new(""),
         claims: vec![
             Claim {
-                text: "over intervals of 1 s the shares of up to five senders that come and go are at \
-                       least 1000 times closer under the arbiter (one comes or goes every 3 s; the \
-                       paper's every 30; that second does not count)",
-                verify: |measured| closer(measured, [TCP_GOES, ARBITER_GOES], 1_000.0),
+                text: "over intervals of 1 s the shares of up to five senders that come and go are \
+                       at least 1000 times closer under the arbiter (one comes or goes every 3 s, \
+                       in the paper every 30 s; the interval with the change does not count)",
+                verify: |measured| closer(measured, [TCP_CHANGING, ARBITER_CHANGING], 1_000.0),
                 remark: "",
             },
             Claim {
-                text: "they are at least 100 times closer when that second counts, too",
+                text: "the shares of senders that come and go are at least 100 times closer when \
+                       the intervals with a change count, too",
                 verify: |measured| {
                     let all = |curve| measured.other(curve, 1.0, "deviation_all_mbps");
-                    let (tcp, arbiter) = (all(TCP_GOES)?, all(ARBITER_GOES)?);
+                    let (tcp, arbiter) = (all(TCP_CHANGING)?, all(ARBITER_CHANGING)?);
                     let times = tcp / arbiter;
                     let ours = format!("{times:.0} times: {arbiter:.3} and {tcp:.0} Mbit/s");
-                    let paper = "it does not say".into();
+                    let paper = "not given".into();
                     Some(Verdict { holds: times >= 100.0, ours, paper })
                 },
                 remark: "",
             },
             Claim {
-                text: "the shares of five senders that stay are 1000 times closer, too",
+                text: "over intervals of 1 s the shares of five senders that stay are 1000 times \
+                       closer",
                 verify: |measured| closer(measured, [TCP, ARBITER], 1_000.0),
                 remark: "",
             },
             Claim {
-                text: "over intervals of 0.1 s they are 100 times closer, because a packet counts more",
+                text: "over intervals of 0.1 s the shares of five senders that stay are 100 times \
+                       closer, as a packet counts more",
                 verify: |measured| {
                     let times = times(measured, TCP, ARBITER, 0.1)?;
                     let (tcp, arbiter) = (measured.at(TCP, 0.1)?, measured.at(ARBITER, 0.1)?);
                     let ours = format!("{times:.0} times: {arbiter:.3} and {tcp:.0} Mbit/s");
-                    let paper = "it says nothing of 0.1 s".into();
+                    let paper = "not given for 0.1 s".into();
                     Some(Verdict { holds: times >= 100.0, ours, paper })
                 },
                 remark: "",
@@ -231,8 +238,8 @@ pub fn shares() -> Experiment {
     }
 }
 
-/// Whether over intervals of 1 s the shares of the second curve are at least `least` times closer
-/// than those of the first.
+/// Verifies that over intervals of 1 s the shares of the second curve are at least `least` times
+/// closer than those of the first.
 fn closer(measured: &Measured, [tcp, arbiter]: [&str; 2], least: f64) -> Option<Verdict> {
     let times = times(measured, tcp, arbiter, 1.0)?;
     let (tcp, arbiter) = (measured.at(tcp, 1.0)?, measured.at(arbiter, 1.0)?);
@@ -251,11 +258,11 @@ pub fn control() -> Experiment {
         metric: "control_percent",
         curves: vec![
             curve(ARBITER, None, "", |load| {
-                run(Scheduler::Arbiter, Bulk::Load { permille: (load * 1e3).round() as u32 })
+                run(Scheduler::Arbiter, RackTraffic::Load { permille: (load * 1e3).round() as u32 })
             }),
             curve(FEW, None, "", |load| {
                 let permille = (load * 1e3).round() as u32;
-                run(Scheduler::Arbiter, Bulk::LoadToFew { permille, peers: PEERS })
+                run(Scheduler::Arbiter, RackTraffic::LoadToFew { permille, peers: PEERS })
             }),
         ],
         xs: LOADS,
@@ -273,7 +280,8 @@ pub fn control() -> Experiment {
                 remark: CONTROL,
             },
             Claim {
-                text: "the same where each endpoint sends to four others",
+                text: "control packets take at most 0.3 % where each endpoint sends to four \
+                       others, at load 0.9",
                 verify: |measured| {
                     let percent = measured.at(FEW, 0.9)?;
                     let ours = format!("{percent:.2} %, requests and grants");
@@ -300,10 +308,10 @@ pub fn control() -> Experiment {
 pub fn resent() -> Experiment {
     Experiment {
         id: "F-H",
-        title: "Segments that are sent again when many answer one at a time (Fastpass)",
+        title: "Segments that are retransmitted when many hosts respond to one (Fastpass)",
         headline: "2.5 times fewer with the arbiter, in a service of Facebook's",
-        x: Axis { label: "hosts that answer, a megabyte each", is_log: false },
-        y: Axis { label: "% of all segments sent again", is_log: false },
+        x: Axis { label: "hosts that respond, a megabyte each", is_log: false },
+        y: Axis { label: "% of all segments retransmitted", is_log: false },
         metric: "resent_percent",
         curves: curves!(incast, None, None, ""),
         xs: SENDERS,
@@ -322,13 +330,13 @@ pub fn resent() -> Experiment {
                 remark: "",
             },
             Claim {
-                text: "the responses are not later for it: the 99th percentile within 1.1 times \
-                       that with TCP",
+                text: "the arbiter does not delay responses: the 99th percentile is within 1.1 \
+                       times that with TCP",
                 verify: |measured| {
                     let of = |curve| measured.other(curve, 16.0, "flow_p99_ms");
                     let (tcp, arbiter) = (of(TCP)?, of(ARBITER)?);
                     let ours = format!("{arbiter:.1} and {tcp:.1} ms");
-                    let paper = "it says nothing of it".into();
+                    let paper = "not given".into();
                     Some(Verdict { holds: arbiter <= 1.1 * tcp, ours, paper })
                 },
                 remark: "",

@@ -9,9 +9,10 @@ const CORE: &str = "no process must be notified, so no work is done per host; ou
                     waits 6 us for further reports and evaluates its graph for 5 \
                     (docs/results/recovery.md)";
 
+/// Returns the run; `None` where the paper has no core switch, in fewer than two racks.
 fn at(component: &str, hosts: f64) -> Option<Task> {
-    let is_there = component != "core-switch" || hosts >= 16.0;
-    is_there.then(|| Task::Recovery { hosts: hosts as u32, component: component.into(), seed: 1 })
+    let exists = component != "core-switch" || hosts >= 16.0;
+    exists.then(|| Task::Recovery { hosts: hosts as u32, component: component.into(), seed: 1 })
 }
 
 /// Figure 10.
@@ -28,7 +29,7 @@ pub fn by_component() -> Experiment {
         title: "Recovery by failed component, notified one by one",
         headline: "36 to 458 us",
         x: Axis { label: "hosts", is_log: true },
-        y: Axis { label: "us that barriers stand still, mean", is_log: true },
+        y: Axis { label: "us that barriers stall, mean", is_log: true },
         metric: "recovery_us",
         curves: vec![
             curve("host", "Host", "", |x| at("host", x)),

@@ -7,7 +7,7 @@ use crate::{Condition, Multicast, Scheme};
 
 const PIPELINE: &str = "binomial pipeline";
 const CHAIN: &str = "chain";
-const FORMULA_SLOW: &str = "strict steps, by the paper's formula";
+const FORMULA: &str = "strict steps, by the paper's formula";
 const MIB: u64 = 1 << 20;
 const GROUPS: &[f64] = &[4.0, 8.0, 16.0, 32.0, 64.0];
 /// Blocks of an object for the comparison of groups of up to 64: a multiple of all group sizes.
@@ -33,7 +33,7 @@ pub fn breakdown() -> Experiment {
         title: "Where the time of 256 MiB to 4 members goes (RDMC, Stampede)",
         headline: "99 % of it the network is in use",
         x: Axis {
-            label: "1 until the first block is there, 2 other blocks, 3 waiting, 4 all",
+            label: "1 until the first block has arrived, 2 other blocks, 3 waiting, 4 total",
             is_log: false,
         },
         y: Axis { label: "us, at the farthest member", is_log: true },
@@ -67,9 +67,9 @@ fn stall_of(scheme: Scheme, us: f64) -> Option<Task> {
 pub fn stall() -> Experiment {
     Experiment {
         id: "R-5",
-        title: "A relay of four members stands still for a while (RDMC, Stampede)",
+        title: "A relay of four members pauses (RDMC, Stampede)",
         headline: "100 us make the root wait one step",
-        x: Axis { label: "us for which it stands still", is_log: false },
+        x: Axis { label: "us of the pause", is_log: false },
         y: Axis { label: "us that the transfer takes longer", is_log: false },
         metric: "more_us",
         curves: vec![
@@ -92,14 +92,13 @@ pub fn stall() -> Experiment {
                 remark: "",
             },
             Claim {
-                text: "a longer pause costs no more than itself: 400 us, and at most a step beyond \
-                       them",
+                text: "a pause of 400 us costs the transfer at most 400 us and a step",
                 verify: |measured| {
                     let (pipeline, chain) =
                         (measured.at(PIPELINE, 400.0)?, measured.at(CHAIN, 400.0)?);
                     let step = measured.other(PIPELINE, 400.0, "step_us")?;
                     let ours = format!("{pipeline:.0} us more, the chain {chain:.0}");
-                    let paper = "by its formulas as much as it stood".into();
+                    let paper = "as much as the pause, by its formulas".into();
                     Some(Verdict { holds: pipeline <= 400.0 + step, ours, paper })
                 },
                 remark: "",
@@ -123,7 +122,7 @@ pub fn slow_link() -> Experiment {
         metric: "kept_percent",
         curves: vec![
             Curve {
-                column: Some(FORMULA_SLOW),
+                column: Some(FORMULA),
                 remark: "each neighbour has its own queue here: only members that need what comes over \
                          the slow link wait for it",
                 ..curve(PIPELINE, |n| slow_of(Scheme::Pipeline, n))
@@ -153,13 +152,13 @@ pub fn slow_link() -> Experiment {
 pub fn slack() -> Experiment {
     Experiment {
         id: "R-slack",
-        title: "Steps between a block's coming to a member and its leaving (RDMC section 4.5)",
+        title: "Steps between the arrival of a block at a member and its relay (RDMC section 4.5)",
         headline: "about 2, by its formula",
         x: Axis { label: "members", is_log: true },
         y: Axis { label: "steps, mean", is_log: false },
         metric: "slack",
         curves: vec![Curve {
-            column: Some("strict steps, by the paper's formula"),
+            column: Some(FORMULA),
             remark: RUNS_AHEAD,
             ..curve(PIPELINE, |n| {
                 run(Condition::Undisturbed, Scheme::Pipeline, n as u32, BLOCKS << 16, 1 << 16)

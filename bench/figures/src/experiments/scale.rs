@@ -5,12 +5,12 @@ use crate::experiment::{Axis, Claim, Curve, Experiment, Role, Verdict};
 use crate::reference::Reference;
 use crate::{Setup, System, Task, Traffic};
 
-/// Compares the latency that loss adds at 32 K hosts.
+/// Compares the latency that loss adds at 32 K hosts with the paper's range.
 fn added(measured: &crate::Measured, lossy: &str, least: f64, most: f64) -> Option<Verdict> {
     let at = |curve| measured.at(curve, 35_152.0);
     let us = at(lossy)? - at("no loss")?;
     let ours = format!("{us:+.2} us at 35,152 hosts");
-    // Another draw of the clocks changes the value by a twentieth.
+    // Other clock errors change the value by 0.05 us.
     let holds = (least - 0.05..=most).contains(&us);
     Some(Verdict { holds, ours, paper: format!("{least:+} to {most:+} us at 32 K") })
 }
@@ -19,15 +19,20 @@ fn added(measured: &crate::Measured, lossy: &str, least: f64, most: f64) -> Opti
 pub fn latency() -> Experiment {
     fn at(hosts: f64, loss_ppb: u32) -> Option<Task> {
         let setup = super::setup(System::Reliable, hosts, Traffic::Idle { every_ns: 50_000 });
-        // Two round trips, as in figure 9b. Longer than a lost beacon delays the barriers.
-        let probe_ns = 20_000;
-        Some(Task::Order(Setup { loss_ppb, probe_ns, warm_up_us: 250, measure_us: 150, ..setup }))
+        // Two round trips, as in figure 9b: longer than a lost beacon delays the barriers.
+        let probe_timeout_ns = 20_000;
+        Some(Task::Order(Setup {
+            loss_ppb,
+            probe_timeout_ns,
+            warm_up_us: 250,
+            measure_us: 150,
+            ..setup
+        }))
     }
     let curve = |name, task| Curve { name, column: None, role: Role::Predicted, remark: "", task };
     Experiment {
         id: "scale",
-        title: "Latency of reliable messages in large fat trees, idle but for one message a process \
-                every 50 us",
+        title: "Latency of reliable messages in large fat trees, one message a process every 50 us",
         headline: "32 K hosts: losses of 1e-8 add 0 to 3 us, losses of 1e-6 3 to 17 us",
         x: Axis { label: "hosts", is_log: true },
         y: Axis { label: "us from submission to delivery, mean", is_log: false },
@@ -57,7 +62,7 @@ pub fn latency() -> Experiment {
                 verify: |measured| {
                     let at = |x| measured.at("no loss", x);
                     let us = at(35_152.0)? - at(1_024.0)?;
-                    let (ours, paper) = (format!("{us:+.2} us"), "not measured there".into());
+                    let (ours, paper) = (format!("{us:+.2} us"), "not measured".into());
                     Some(Verdict { holds: us.abs() <= 2.0, ours, paper })
                 },
                 remark: "",
@@ -78,7 +83,7 @@ pub fn recovery() -> Experiment {
         title: "Recovery from the failure of a host in large fat trees",
         headline: "notified one by one, 3 to 15 us a host",
         x: Axis { label: "hosts", is_log: true },
-        y: Axis { label: "us that barriers stand still, mean", is_log: true },
+        y: Axis { label: "us that barriers stall, mean", is_log: true },
         metric: "recovery_us",
         curves: vec![
             curve("told one by one", |x| at(x, false)),
@@ -100,12 +105,13 @@ pub fn recovery() -> Experiment {
                 remark: "",
             },
             Claim {
-                text: "notified by floods it does not: 1 K hosts take at most 1.5 times as long as 128",
+                text: "notified by floods, recovery does not grow: 1 K hosts take at most 1.5 \
+                       times as long as 128",
                 verify: |measured| {
                     let at = |x| measured.at("told in waves", x);
                     let (few, many) = (at(128.0)?, at(1_024.0)?);
                     let ours = format!("{few:.0} us with 128, {many:.0} with 1,024");
-                    let paper = "not built there".into();
+                    let paper = "not built".into();
                     Some(Verdict { holds: many <= 1.5 * few, ours, paper })
                 },
                 remark: "",
@@ -115,10 +121,14 @@ pub fn recovery() -> Experiment {
 }
 
 /// Figure: throughput with the costs of this machine.
-pub fn measured() -> Experiment {
+pub fn with_machine_costs() -> Experiment {
     fn at(system: System, processes: f64) -> Option<Task> {
         // More than a process of any machine can send.
-        Some(Task::Measured(super::setup(system, processes, Traffic::AllToAll { every_ns: 25 })))
+        Some(Task::MachineCosts(super::setup(
+            system,
+            processes,
+            Traffic::AllToAll { every_ns: 25 },
+        )))
     }
     let curve = |name, column, task| Curve {
         name,

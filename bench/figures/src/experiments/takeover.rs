@@ -7,12 +7,12 @@ use crate::{PrimaryFault, Takeover};
 const DIES: &str = "the primary dies";
 const LOSSY: &str = "it is hardly heard for 3 ms";
 const LOADS: &[f64] = &[0.1, 0.3, 0.5, 0.7, 0.9];
-/// Number of trials, each at another time.
-const TIMES: u32 = 10;
+/// Number of trials of a point; the primary fails at another time in each.
+const TRIALS: u32 = 10;
 
 fn task(fault: PrimaryFault, load: f64) -> Option<Task> {
     let load_permille = (load * 1e3).round() as u32;
-    Some(Task::Takeover(Takeover { fault, load_permille, times: TIMES }))
+    Some(Task::Takeover(Takeover { fault, load_permille, trials: TRIALS }))
 }
 
 fn curve(name: &'static str, task: fn(f64) -> Option<Task>) -> Curve {
@@ -20,7 +20,7 @@ fn curve(name: &'static str, task: fn(f64) -> Option<Task>) -> Curve {
 }
 
 /// Returns the sum of a value over both curves.
-fn of_both(measured: &Measured, name: &str) -> Option<f64> {
+fn sum_of_both(measured: &Measured, name: &str) -> Option<f64> {
     let curves = [DIES, LOSSY].map(|curve| {
         let points = measured.curves.get(curve)?;
         points.iter().map(|(_, values)| values.get(name).copied()).sum::<Option<f64>>()
@@ -33,7 +33,7 @@ pub fn takeover() -> Experiment {
     Experiment {
         id: "F-I",
         title: "A rack whose arbiter dies (Fastpass)",
-        headline: "it measures none; a secondary takes over after 1 ms, and shares no state",
+        headline: "a secondary takes over after 1 ms, and shares no state; no measurement",
         x: Axis { label: "load, part of what the endpoints can send", is_log: false },
         y: Axis { label: "us without a packet in any timeslot, median of ten", is_log: false },
         metric: "pause_us",
@@ -49,8 +49,8 @@ pub fn takeover() -> Experiment {
                 text: "no timeslot is granted twice, to a sender or to a receiver, by one arbiter \
                        or by two, whether the primary has failed or most of its packets are lost",
                 verify: |measured| {
-                    let contradictions = of_both(measured, "contradictions")?;
-                    let granted = of_both(measured, "granted")?;
+                    let contradictions = sum_of_both(measured, "contradictions")?;
+                    let granted = sum_of_both(measured, "granted")?;
                     let ours = format!("{contradictions:.0} of {granted:.0} grants");
                     let holds = contradictions == 0.0 && granted > 0.0;
                     Some(Verdict { holds, ours, paper: "none, by its argument".into() })
@@ -67,7 +67,7 @@ pub fn takeover() -> Experiment {
                     let longest =
                         pauses.collect::<Option<Vec<_>>>()?.into_iter().reduce(f64::max)?;
                     let ours = format!("{longest:.0} us at the most");
-                    let paper = "it measures none".into();
+                    let paper = "not measured".into();
                     Some(Verdict { holds: longest <= 1_500.0, ours, paper })
                 },
                 remark: "",

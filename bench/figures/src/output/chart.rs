@@ -41,12 +41,12 @@ pub(super) fn draw(figure: &Figure) -> Result<String> {
     let curves: Vec<Points> = experiment.curves.iter().map(points).collect();
     let all: Vec<(f64, f64)> =
         curves.iter().flat_map(|curve| curve.ours.iter().chain(&curve.paper)).copied().collect();
-    let ends = |of: fn(&(f64, f64)) -> f64| {
-        let least = all.iter().map(of).fold(f64::INFINITY, f64::min);
-        let most = all.iter().map(of).fold(0.0, f64::max);
+    let range = |coordinate: fn(&(f64, f64)) -> f64| {
+        let least = all.iter().map(coordinate).fold(f64::INFINITY, f64::min);
+        let most = all.iter().map(coordinate).fold(0.0, f64::max);
         if least < most { (least, most) } else { (0.5 * most.max(1.0), 2.0 * most.max(1.0)) }
     };
-    let ((left, right), (low, high)) = (ends(|point| point.0), ends(|point| point.1));
+    let ((left, right), (low, high)) = (range(|point| point.0), range(|point| point.1));
     let (x_log, x_plain) = ((left * 0.9..right * 1.1).log_scale(), 0.0..right * 1.05);
     let (y_log, y_plain) = ((low * 0.8..high * 1.25).log_scale(), 0.0..high * 1.1);
     match (experiment.x.is_log, experiment.y.is_log) {

@@ -9,7 +9,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
-pub use self::table::{Line, lines};
+pub use self::table::{ClaimResult, claim_results};
 
 use crate::Experiment;
 use crate::experiment::Measured;
@@ -21,7 +21,7 @@ pub struct Figure {
     pub experiment: Experiment,
     /// Measured points.
     pub measured: Measured,
-    /// Errors of its runs.
+    /// Errors of the experiment's runs.
     pub errors: Vec<String>,
 }
 

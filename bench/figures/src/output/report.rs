@@ -22,7 +22,7 @@ pub(super) fn page(figures: &[Figure], charts: &[String], is_quick: bool) -> Str
          predicted.{}</p>\n",
         if is_quick { " This is a quick run: fewer points." } else { "" }
     );
-    claims(&mut html, &table::lines(figures));
+    claims(&mut html, &table::claim_results(figures));
     for (figure, chart) in figures.iter().zip(charts) {
         let experiment = &figure.experiment;
         let (id, title) = (experiment.id, escape(experiment.title));
@@ -39,9 +39,9 @@ pub(super) fn page(figures: &[Figure], charts: &[String], is_quick: bool) -> Str
     html
 }
 
-fn claims(html: &mut String, lines: &[table::Line]) {
+fn claims(html: &mut String, claim_results: &[table::ClaimResult]) {
     html.push_str("<table><tr><th>Figure<th>Claim<th>Paper<th>Ours<th></tr>\n");
-    for line in lines {
+    for line in claim_results {
         let class = match line.holds {
             Some(true) => "yes",
             Some(false) => "no",

@@ -9,10 +9,10 @@ use crate::experiment::Role;
 
 /// A claim with its result.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Line {
+pub struct ClaimResult {
     /// Id of the figure.
     pub figure: &'static str,
-    /// The claim.
+    /// Text of the claim.
     pub claim: String,
     /// The paper's value.
     pub paper: String,
@@ -25,25 +25,25 @@ pub struct Line {
     pub remark: &'static str,
 }
 
-impl Line {
+impl ClaimResult {
     pub(super) fn state(&self) -> &'static str {
         match self.holds {
             Some(true) => "holds",
             Some(false) => "does not hold",
-            None => "not judged",
+            None => "no verdict",
         }
     }
 }
 
-/// Returns every claim of every figure: first each curve within 25 % of the paper's, then the
-/// others.
-pub fn lines(figures: &[Figure]) -> Vec<Line> {
-    let mut lines = Vec::new();
+/// Returns the results of all claims. Those of a figure begin with one claim for each curve that
+/// the paper has: that it lies within 25 % of the paper's points.
+pub fn claim_results(figures: &[Figure]) -> Vec<ClaimResult> {
+    let mut claim_results = Vec::new();
     for Figure { experiment, measured, .. } in figures {
-        for curve in experiment.compared(measured) {
+        for curve in experiment.comparisons(measured) {
             let ((least_x, least), (most_x, most)) = (curve.least, curve.most);
             let is_predicted = curve.role == Role::Predicted;
-            lines.push(Line {
+            claim_results.push(ClaimResult {
                 figure: experiment.id,
                 claim: format!("{}: within 25 % of the paper's points", curve.name),
                 paper: "1".into(),
@@ -53,7 +53,7 @@ pub fn lines(figures: &[Figure]) -> Vec<Line> {
                 ),
                 holds: is_predicted.then_some(curve.holds),
                 remark: match (is_predicted, curve.holds) {
-                    (false, _) if curve.role == Role::Calibration => "calibrated by it",
+                    (false, _) if curve.role == Role::Calibration => "used for calibration",
                     (false, _) => "another machine than the paper's",
                     (true, true) => "",
                     (true, false) => curve.remark,
@@ -64,8 +64,9 @@ pub fn lines(figures: &[Figure]) -> Vec<Line> {
             let verdict = (claim.verify)(measured);
             let holds = verdict.as_ref().map(|verdict| verdict.holds);
             let missing = || ("not measured".to_owned(), String::new());
-            let (ours, paper) = verdict.map_or_else(missing, |said| (said.ours, said.paper));
-            lines.push(Line {
+            let (ours, paper) =
+                verdict.map_or_else(missing, |verdict| (verdict.ours, verdict.paper));
+            claim_results.push(ClaimResult {
                 figure: experiment.id,
                 claim: claim.text.to_owned(),
                 paper,
@@ -75,24 +76,24 @@ pub fn lines(figures: &[Figure]) -> Vec<Line> {
             });
         }
     }
-    lines
+    claim_results
 }
 
 /// Returns the page `docs/evaluation.md`.
 pub(super) fn markdown(figures: &[Figure], is_quick: bool) -> String {
-    let how = if is_quick { " --quick" } else { "" };
+    let option = if is_quick { " --quick" } else { "" };
     let mut text = format!(
-        "# The evaluation of the papers, run again\n\nWritten by `onepipe figures all{how}`; not edited. How \
-         to do that again, and how long it takes, is in\n[the README](../README.md). Calibration \
-         `paper`: every number and its source is in\n`Calibration::PAPER` (bench/figures). One \
-         experiment gave the latency of links and hosts (figure 9a,\nunordered); everything else is \
-         predicted. \"(run apart)\" is what was found with a change made for that.\n\n\
+        "# The evaluation of the papers, run again\n\nWritten by `onepipe figures all{option}`; not \
+         edited. The constants of the simulated testbeds and their\nsources are in bench/figures \
+         (`Calibration::PAPER`). One experiment gave the latency of links and hosts\n(figure 9a, \
+         unordered); everything else is predicted. \"(separate run)\" marks the result of a \
+         run\nwith a changed setup, which this command does not repeat.\n\n\
          | figure | claim | paper | ours | |\n|---|---|---|---|---|\n"
     );
-    for line in lines(figures) {
+    for line in claim_results(figures) {
         let remark =
             if line.remark.is_empty() { String::new() } else { format!(": {}", line.remark) };
-        let Line { figure, claim, paper, ours, .. } = &line;
+        let ClaimResult { figure, claim, paper, ours, .. } = &line;
         // Writing to a string cannot fail.
         let _ =
             writeln!(text, "| {figure} | {claim} | {paper} | {ours} | {}{remark} |", line.state());
@@ -108,8 +109,8 @@ pub(super) fn markdown(figures: &[Figure], is_quick: bool) -> String {
 /// Returns the table for a terminal.
 pub(super) fn text(figures: &[Figure]) -> String {
     let mut text = String::new();
-    for line in lines(figures) {
-        let Line { figure, claim, ours, .. } = &line;
+    for line in claim_results(figures) {
+        let ClaimResult { figure, claim, ours, .. } = &line;
         let _ = writeln!(text, "{figure:>4}  {:<13}  {claim}\n{:21}{ours}", line.state(), "");
     }
     text
