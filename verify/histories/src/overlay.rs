@@ -1,7 +1,7 @@
 //! Runs of the overlay form: endpoints under a tree of aggregators, over links that lose, duplicate
 //! and reorder frames.
 
-// The network of the overlay's own tests; they use parts of it that this program does not.
+// This is the network of the overlay's own tests, which use more of it.
 #[allow(dead_code)]
 #[path = "../../../protocol/node/tests/overlay/network.rs"]
 mod network;
@@ -11,8 +11,9 @@ use crate::digest::Digest;
 use network::TestNet;
 
 const SEEDS: u64 = 6;
-/// Processes send during the first of these, and deliver what is in flight during the second.
+/// Duration of the phase in which processes send.
 const SEND_NS: u64 = 4_000_000;
+/// Duration of the phase in which they deliver what is in flight.
 const DRAIN_NS: u64 = 12_000_000;
 
 /// Returns one case for each seed.

@@ -117,14 +117,15 @@ fn large(seed: u64) -> u64 {
     for _ in 0..random.between(2, 8) {
         let from = random.below(PROCESSES.into()) as u32;
         let to = (0..PROCESSES).filter(|to| *to != from && random.below(3) > 0).collect::<Vec<_>>();
-        let size = if random.below(3) == 0 { 100 } else { random.between(4_000, 60_000) };
+        let bytes = if random.below(3) == 0 { 100 } else { random.between(4_000, 60_000) };
         let at_ns = 400_000 + random.below(200_000);
         let service = if random.below(4) == 0 { Service::BestEffort } else { Service::Reliable };
         if !to.is_empty() {
             scatterings
-                .push(Scattering { service, ..Scattering::new(at_ns, from, to, size as usize) });
+                .push(Scattering { service, ..Scattering::new(at_ns, from, to, bytes as usize) });
         }
     }
+    // The process, a time in ns, and the number of frames that it sends after that time.
     let crash = (random.below(PROCESSES.into()) as u32, 400_000, random.below(150) as u32);
     let setup = Setup {
         scatterings,
@@ -173,8 +174,8 @@ fn bulk() -> Vec<Case> {
         for at_ns in [2_000, 15_000, 40_000, 90_000] {
             let objects = vec![1 << 19, 1 << 18];
             let setup = Setup { objects, delivery, ..Setup::new(Shape::testbed(), 8) };
-            let all = u8::from(delivery == Delivery::AllOrNone);
-            let name = format!("bulk crash rank={rank} at={at_ns} all={all}");
+            let is_all_or_none = u8::from(delivery == Delivery::AllOrNone);
+            let name = format!("bulk crash rank={rank} at={at_ns} all={is_all_or_none}");
             cases.push(run(name, setup, Some((rank, at_ns))));
         }
     }

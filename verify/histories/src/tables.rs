@@ -1,4 +1,4 @@
-//! What needs no network: golden frames, the allocator's grants and paths, block schedules.
+//! Cases that need no network: golden frames, the allocator's grants and paths, block schedules.
 
 use std::fs;
 use std::path::Path;
@@ -9,7 +9,7 @@ use onepipe_bulk::{Algorithm, Plain};
 use crate::Case;
 use crate::digest::{self, Digest};
 
-/// Batches of a trace of requests.
+/// Number of batches in a trace of requests.
 const BATCHES: u32 = 400;
 /// A linear congruential generator (Numerical Recipes): the same requests in every build.
 const MULTIPLIER: u32 = 1_664_525;
@@ -35,7 +35,7 @@ pub fn cases() -> Vec<Case> {
     cases
 }
 
-/// The bytes of all golden frames. Names of files and comments do not count.
+/// Returns the digest of the bytes of all golden frames, whatever the names of their files.
 fn golden_frames() -> u64 {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../protocol/wire/testdata");
     let files = fs::read_dir(&folder).expect("the checkout has golden frames");
@@ -51,7 +51,8 @@ fn golden_frames() -> u64 {
     digest::of(digests)
 }
 
-/// The hexadecimal bytes of a golden frame, one number each.
+/// Returns the bytes of a golden frame: the hexadecimal values after each `field:`, without
+/// comments (`#`) and definitions (`@`).
 fn frame_bytes(text: &str) -> Vec<u64> {
     let lines = text.lines().map(|line| line.split('#').next().unwrap_or_default());
     let fields = lines.filter(|line| !line.trim_start().starts_with('@'));
@@ -60,7 +61,8 @@ fn frame_bytes(text: &str) -> Vec<u64> {
     bytes.map(|byte| u64::from_str_radix(byte, 16).expect("a byte has two digits")).collect()
 }
 
-/// Grants and paths of a trace that overloads the allocator, lets it drain, and drops endpoints.
+/// Returns the digest of the grants and paths of a trace, which overloads the allocator, lets it
+/// drain, and drops endpoints.
 fn grants(config: Config) -> u64 {
     let nodes = config.nodes;
     let fabric = Fabric { nodes, rack_nodes: nodes / 4, paths: 4, is_strict: true };
@@ -68,14 +70,15 @@ fn grants(config: Config) -> u64 {
     let mut allocator = Allocator::new(config).expect("the settings are in range");
     let mut schedule = Schedule::new(nodes);
     let mut digest = Digest::default();
-    let mut seed = 1u32;
+    // State of the generator of requests.
+    let mut random = 1u32;
     for batch in 0..BATCHES {
         let requests = if batch % 100 < 60 { nodes * 3 } else { 0 };
         for _ in 0..requests {
-            seed = seed.wrapping_mul(MULTIPLIER).wrapping_add(INCREMENT);
-            let (src, dst) = ((seed >> 8) % nodes, (seed >> 18) % nodes);
-            // Refused requests count as well: they must be the same ones.
-            digest.add(allocator.request(src, dst, seed >> 27).is_ok().into());
+            random = random.wrapping_mul(MULTIPLIER).wrapping_add(INCREMENT);
+            let (src, dst) = ((random >> 8) % nodes, (random >> 18) % nodes);
+            // The digest covers refusals, too: the same requests must be refused.
+            digest.add(allocator.request(src, dst, random >> 27).is_ok().into());
         }
         if batch % 50 == 49 {
             allocator.forget(batch % nodes);
@@ -84,20 +87,21 @@ fn grants(config: Config) -> u64 {
         let start = Timeslot(u64::from(batch * config.batch_slots));
         digest.add(paths.assign(&schedule, start, config.batch_slots).into());
         for src in 0..nodes {
-            let mut slots = schedule.busy(src);
-            digest.add(slots);
-            while slots != 0 {
-                let slot = slots.trailing_zeros() as usize;
+            let mut busy_slots = schedule.busy(src);
+            digest.add(busy_slots);
+            while busy_slots != 0 {
+                let slot = busy_slots.trailing_zeros() as usize;
                 digest.add(schedule.of(src)[slot].into());
                 digest.add(paths.of(src)[slot].into());
-                slots &= slots - 1;
+                busy_slots &= busy_slots - 1;
             }
         }
     }
     digest.finish()
 }
 
-/// Every transfer of every member, for objects of 1 to 17 and of 64 blocks, by every algorithm.
+/// Returns the digest of every transfer of every member, for objects of 1 to 17 and of 64 blocks,
+/// by every algorithm.
 fn schedules(members: u32) -> u64 {
     let mut digest = Digest::default();
     let plain = [Plain::Sequential, Plain::Chain, Plain::Tree, Plain::Pipeline];
@@ -121,7 +125,7 @@ fn schedules(members: u32) -> u64 {
                 let first = first.map_or([u64::MAX; 3], |first| {
                     [first.step, first.from.into(), first.block.into()]
                 });
-                first.into_iter().for_each(|number| digest.add(number));
+                first.into_iter().for_each(|field| digest.add(field));
                 for step in 0..schedule.steps(blocks) {
                     for transfer in [
                         schedule.outgoing(rank, blocks, step),

@@ -18,7 +18,7 @@ use crate::node::{Node, connect_node};
 const BEACON_INTERVAL_NS: u64 = 20_000;
 const LEAVES: usize = 2;
 const PROCESSES: u32 = 4;
-/// Link timeout in ns: no node times out while others are polled.
+/// Link timeout in ns: long enough that no node times out while others are polled.
 const LINK_TIMEOUT_NS: u64 = 20_000_000_000;
 const WARM_UP: usize = 200;
 
@@ -29,39 +29,43 @@ struct Overlay {
 }
 
 impl Overlay {
-    /// Builds a tree of aggregators: a single one, or leaves below a chain that ends in a root.
+    /// Builds a tree of `levels` aggregators: one with all processes, or a chain from the root down
+    /// with two leaves at its end, which have the processes.
     fn new(levels: usize) -> Result<Self> {
         let mut overlay = Self { aggregators: vec![], nodes: vec![], delivered: 0 };
-        let mut up = None;
+        let mut parent = None;
         for _ in 1..levels {
-            up = Some(overlay.aggregator(up)?);
+            parent = Some(overlay.add_aggregator(parent)?);
         }
-        let leaves = if levels == 1 { 1 } else { LEAVES };
-        let parents = (0..leaves).map(|_| overlay.aggregator(up)).collect::<Result<Vec<_>>>()?;
+        let leaf_count = if levels == 1 { 1 } else { LEAVES };
+        let leaves = (0..leaf_count).map(|_| overlay.add_aggregator(parent));
+        let leaves = leaves.collect::<Result<Vec<_>>>()?;
         for process in 0..PROCESSES {
-            let parent = parents[process as usize % leaves];
+            let leaf = leaves[process as usize % leaf_count];
             let tune = |config: &mut onepipe_endpoint::Config| {
                 config.beacon_interval_ns = BEACON_INTERVAL_NS;
             };
-            overlay.nodes.push(connect_node(parent, process, Incarnation(1), tune, Idle::Spin)?);
+            overlay.nodes.push(connect_node(leaf, process, Incarnation(1), tune, Idle::Spin)?);
         }
         Ok(overlay)
     }
 
-    fn aggregator(&mut self, up: Option<SocketAddr>) -> Result<SocketAddr> {
+    /// Starts an aggregator below `parent`. Returns its address.
+    fn add_aggregator(&mut self, parent: Option<SocketAddr>) -> Result<SocketAddr> {
         let config = SwitchConfig {
-            up,
+            up: parent,
             beacon_interval_ns: BEACON_INTERVAL_NS,
             link_timeout_ns: LINK_TIMEOUT_NS,
             idle: Idle::Spin,
             ..SwitchConfig::new(SocketAddr::from(([127, 0, 0, 1], 0)))
         };
         let aggregator = SoftwareSwitch::new(&config).context("cannot start an aggregator")?;
-        let at = aggregator.local_addr();
+        let address = aggregator.local_addr();
         self.aggregators.push(aggregator);
-        Ok(at)
+        Ok(address)
     }
 
+    /// Runs one turn of every aggregator and every node, and counts deliveries.
     fn poll_all(&mut self) {
         for aggregator in &mut self.aggregators {
             aggregator.turn(|_| {});
@@ -77,9 +81,10 @@ impl Overlay {
         }
     }
 
-    /// Scatters to all processes and waits for all deliveries. Returns the time in ns.
+    /// Scatters from node `from` to all processes and polls until all have delivered. Returns the
+    /// time that this took, in ns.
     fn scatter(&mut self, from: usize) -> Result<u64> {
-        let message = |to| Message { to: ProcessId(to), payload: b"a message of sixteen" };
+        let message = |to| Message { to: ProcessId(to), payload: b"twenty bytes of data" };
         let messages: Vec<_> = (0..PROCESSES).map(message).collect();
         let began = Instant::now();
         self.delivered = 0;
@@ -108,7 +113,7 @@ pub(crate) fn run(count: usize) -> Result<()> {
             .map(|round| overlay.scatter(round % PROCESSES as usize))
             .collect::<Result<Vec<u64>>>()?;
         times.sort_unstable();
-        let at = |share: f64| times[((times.len() - 1) as f64 * share) as usize] as f64 / 1e3;
+        let quantile_us = |q: f64| times[((times.len() - 1) as f64 * q) as usize] as f64 / 1e3;
         let (direct, tree) = overlay.nodes.iter().fold((0, 0), |(direct, tree), node| {
             let stats = node.transport().overlay_stats();
             (direct + stats.frames_direct, tree + stats.frames_by_tree)
@@ -116,9 +121,9 @@ pub(crate) fn run(count: usize) -> Result<()> {
         println!(
             "{levels} levels: p50 {:.0} us, p90 {:.0} us, p99 {:.0} us; {direct} frames direct, \
              {tree} by the tree",
-            at(0.5),
-            at(0.9),
-            at(0.99)
+            quantile_us(0.5),
+            quantile_us(0.9),
+            quantile_us(0.99)
         );
     }
     Ok(())

@@ -17,15 +17,15 @@ use onepipe_daemon_controller::{
 };
 use onepipe_daemon_switch::{Config, SoftwareSwitch, SwitchId};
 
-/// Id of the single controller.
+/// Process ids of controllers: one.
 const CONTROLLERS: Controllers = Controllers { first: ProcessId(1000), count: 1 };
 
 const USAGE: &str = "\
 overlay aggregator LISTEN [PARENT]     aggregates until standard input ends
-overlay controlled LISTEN ID [PARENT]  the same as aggregator ID, with a controller
+overlay controlled LISTEN ID [PARENT]  as aggregator with switch id ID, beside a controller
 overlay controller AGGREGATOR STORE    runs a controller until standard input ends
 overlay node AGGREGATOR ID ALL COUNT   scatters COUNT times to processes 0..ALL, logs deliveries
-overlay member AGGREGATOR ID ALL COUNT the same, with a controller
+overlay member AGGREGATOR ID ALL COUNT as node, beside a controller
 overlay latency [COUNT]                measures commits over trees on the loopback";
 
 fn main() -> Result<()> {
@@ -37,10 +37,10 @@ fn main() -> Result<()> {
         ["controlled", listen, id] => aggregate(controlled(listen, id)?, None),
         ["controlled", listen, id, parent] => aggregate(controlled(listen, id)?, Some(parent)),
         ["controller", aggregator, store] => control(aggregator.parse()?, store.into()),
-        [kind @ ("node" | "member"), aggregator, process, all, count] => {
+        [kind @ ("node" | "member"), aggregator, process, process_count, count] => {
             let controllers = (kind == "member").then_some(CONTROLLERS);
-            let (process, all) = (process.parse()?, all.parse()?);
-            node::run(aggregator.parse()?, process, all, count.parse()?, controllers)
+            let (process, process_count) = (process.parse()?, process_count.parse()?);
+            node::run(aggregator.parse()?, process, process_count, count.parse()?, controllers)
         }
         ["latency"] => latency::run(2_000),
         ["latency", count] => latency::run(count.parse()?),
@@ -58,34 +58,35 @@ fn aggregate(config: Config, parent: Option<&str>) -> Result<()> {
     let up = parent.map(str::parse).transpose()?;
     let config = Config { up, ..config };
     let mut aggregator = SoftwareSwitch::new(&config).context("cannot start an aggregator")?;
-    let stop = ends_with_input(aggregator.doorbell());
+    let stop = stop_at_end_of_input(aggregator.doorbell());
     writeln!(stdout(), "listening at {}", aggregator.local_addr())?;
     aggregator.run(&stop, |_| {});
     Ok(())
 }
 
-/// Runs a controller that keeps its decisions in the file `store`.
+/// Runs a controller that stores its decisions in the file `store`.
 fn control(aggregator: SocketAddr, store: std::path::PathBuf) -> Result<()> {
     let attachment = Attachment::Switch(aggregator);
     let config = ControllerConfig::new(attachment, CONTROLLERS.first, CONTROLLERS);
     let daemon = ControllerDaemon::new(&config, RedbStore::new(store));
     let daemon = daemon.context("cannot start a controller")?;
-    let stop = ends_with_input(daemon.doorbell());
+    let stop = stop_at_end_of_input(daemon.doorbell());
     daemon.run(&stop, |event| {
-        // The reader may have exited.
+        // An error means that the reader of standard output has exited.
         let _ = writeln!(stdout(), "{event:?}");
     });
     Ok(())
 }
 
-/// Returns a flag that is set when standard input ends: the parent process has exited.
-fn ends_with_input(doorbell: onepipe_transport_driver::Doorbell) -> Arc<AtomicBool> {
+/// Returns a flag that is set when standard input ends, because the parent process has closed it or
+/// exited.
+fn stop_at_end_of_input(doorbell: onepipe_transport_driver::Doorbell) -> Arc<AtomicBool> {
     let stop = Arc::new(AtomicBool::new(false));
-    let ends = Arc::clone(&stop);
+    let flag = Arc::clone(&stop);
     std::thread::spawn(move || {
         // An error ends the input, too.
         let _ = stdin().lock().read_to_end(&mut Vec::new());
-        ends.store(true, Ordering::Release);
+        flag.store(true, Ordering::Release);
         doorbell.ring();
     });
     stop

@@ -14,10 +14,10 @@ use onepipe_transport_udp::{Config as UdpConfig, LocalProcess, UdpOverlay};
 
 /// Interval between scatterings, some hundreds per second.
 const SEND_INTERVAL: Duration = Duration::from_millis(2);
-/// Interval until the direct paths to all other processes are open, which takes them a request and
-/// a reply each.
+/// Interval between scatterings until the direct paths to all other processes are open. Each path
+/// needs a request and a reply.
 const STARTUP_SEND_INTERVAL: Duration = Duration::from_millis(20);
-/// Beacon interval as in the API: what a shared machine sustains.
+/// Beacon interval as in the crate `onepipe`: what a shared machine sustains.
 const BEACON_INTERVAL_NS: u64 = 50_000;
 const PROBE_TIMEOUT_NS: u64 = 1_000_000;
 const PROBES_MAX: u32 = 128;
@@ -25,15 +25,15 @@ const PROBES_MAX: u32 = 128;
 const PROBES_MAX_WITHOUT_FAILURES: u32 = 100_000;
 const CLOCK_FOLLOW_NS: u64 = 100_000_000;
 const LINK_TIMEOUT_NS: u64 = 1_000_000_000;
-/// Message to all survivors after a failure, sent after everything else: a process that has
+/// Payload that each survivor of a failure sends last, to all survivors: a process that has
 /// delivered it from every survivor has, by FIFO order, delivered everything.
 const LAST_MARKER: &str = "last";
-/// As in the software switch.
+/// Size of the fabric, as in the software switch.
 pub(crate) const PROCESSES_MAX: u32 = 1024;
 
 pub(crate) type Node = Driver<Endpoint, UdpOverlay, SystemClock>;
 
-/// Creates a process that is attached to `aggregator`.
+/// Creates a process that is attached to `aggregator`; `tune` changes its configuration.
 pub(crate) fn connect_node(
     aggregator: SocketAddr,
     process: u32,
@@ -49,28 +49,30 @@ pub(crate) fn connect_node(
         link_timeout_ns: 0,
         probe_timeout_min_ns: PROBE_TIMEOUT_NS,
         probes_max: PROBES_MAX,
-        // Networks reorder (driver rule D4).
+        // IP networks reorder, and the configuration must say so (driver rule D4).
         reorder_packets: 0,
         ..Config::new(process, incarnation)
     };
     tune(&mut config);
-    let own = LocalProcess { process, incarnation, processes_max: PROCESSES_MAX };
-    let links = UdpOverlay::connect(aggregator, own, None, &UdpConfig::default())
+    let local = LocalProcess { process, incarnation, processes_max: PROCESSES_MAX };
+    let transport = UdpOverlay::connect(aggregator, local, None, &UdpConfig::default())
         .with_context(|| format!("cannot connect to the aggregator at {aggregator}"))?;
     let endpoint = Endpoint::new(config).context("the endpoint's configuration is out of range")?;
     let clock = SystemClock::calibrated().following_system(CLOCK_FOLLOW_NS);
-    let driver = DriverConfig { idle, ..DriverConfig::default() };
-    Ok(Driver::new(endpoint, links, clock, driver))
+    let driver_config = DriverConfig { idle, ..DriverConfig::default() };
+    Ok(Driver::new(endpoint, transport, clock, driver_config))
 }
 
-/// Scatters `count` numbers to the processes below `all`. Prints `delivered TIMESTAMP FROM NUMBER`
-/// and `failed NUMBER TO`, then `done DIRECT TREE`, the frames sent since the direct paths to all
-/// others were open, and runs until standard input ends. With controllers, a failed process is
-/// printed as `gone PROCESS TIMESTAMP` and gets no further messages.
+/// Scatters `count` numbers to the processes below `process_count`. Prints each delivery, as
+/// `delivered TIMESTAMP FROM NUMBER`, and each message without one, as `failed NUMBER TO`. Once
+/// nothing is outstanding, prints `done DIRECT TREE`: the frames sent on direct paths and by the
+/// tree since the direct paths to all others were open. Runs until standard input ends. With
+/// controllers, a failed process is printed as `gone PROCESS TIMESTAMP` and gets no further
+/// messages.
 pub(crate) fn run(
     aggregator: SocketAddr,
     process: u32,
-    all: u32,
+    process_count: u32,
     count: u64,
     controllers: Option<Controllers>,
 ) -> Result<()> {
@@ -79,37 +81,45 @@ pub(crate) fn run(
         None => config.probes_max = PROBES_MAX_WITHOUT_FAILURES,
     };
     let mut node = connect_node(aggregator, process, start_incarnation(), tune, Idle::ADAPTIVE)?;
-    let mut gone: Vec<ProcessId> = Vec::new();
-    let stop = crate::ends_with_input(node.doorbell());
+    let mut failed_processes: Vec<ProcessId> = Vec::new();
+    let stop = crate::stop_at_end_of_input(node.doorbell());
     let mut out = BufWriter::new(stdout().lock());
     let (mut sent, mut delivered, mut is_done) = (0, 0, false);
     let (mut is_last_sent, mut last_markers) = (false, 0);
-    let (mut next, mut before) = (Instant::now(), None);
+    // The statistics at the time when all direct paths were open; none before.
+    let mut startup_stats = None;
+    let mut next_send = Instant::now();
     while !stop.load(Ordering::Acquire) {
-        if sent < count && Instant::now() >= next {
+        if sent < count && Instant::now() >= next_send {
             let transport = node.transport();
-            if before.is_none() && transport.direct_count() + 1 >= all as usize {
-                before = Some(*transport.overlay_stats());
+            if startup_stats.is_none() && transport.direct_count() + 1 >= process_count as usize {
+                startup_stats = Some(*transport.overlay_stats());
             }
-            next = if before.is_some() {
-                next + SEND_INTERVAL
+            // While messages go by the tree, few are sent: the test expects most to go directly.
+            next_send = if startup_stats.is_some() {
+                next_send + SEND_INTERVAL
             } else {
                 Instant::now() + STARTUP_SEND_INTERVAL
             };
             let payload = sent.to_string();
             let message = |to| Message { to: ProcessId(to), payload: payload.as_bytes() };
-            let messages: Vec<_> =
-                (0..all).map(message).filter(|message| !gone.contains(&message.to)).collect();
+            let messages: Vec<_> = (0..process_count)
+                .map(message)
+                .filter(|message| !failed_processes.contains(&message.to))
+                .collect();
             node.machine_mut().scatter_reliably(&messages).context("cannot scatter a number")?;
             sent += 1;
         }
-        if sent == count && !gone.is_empty() && !is_last_sent {
+        if sent == count && !failed_processes.is_empty() && !is_last_sent {
             let message = |to| Message { to: ProcessId(to), payload: LAST_MARKER.as_bytes() };
-            let survivors = (0..all).map(message).filter(|message| !gone.contains(&message.to));
-            let survivors: Vec<_> = survivors.collect();
-            node.machine_mut().scatter_reliably(&survivors).context("cannot scatter the marker")?;
+            let messages: Vec<_> = (0..process_count)
+                .map(message)
+                .filter(|message| !failed_processes.contains(&message.to))
+                .collect();
+            node.machine_mut().scatter_reliably(&messages).context("cannot scatter the marker")?;
             is_last_sent = true;
         }
+        // The callback cannot return an error of the output, so the first one is checked after it.
         let mut result = Ok(());
         let progress = node.turn(|endpoint, event| match event {
             Event::Delivered(delivery) => {
@@ -126,7 +136,7 @@ pub(crate) fn run(
                 result = writeln!(out, "failed {} {}", failed.scattering.0, failed.to.0);
             }
             Event::ProcessFailed(failed) => {
-                gone.push(failed.process);
+                failed_processes.push(failed.process);
                 endpoint.on_failure_handled();
                 if result.is_ok() {
                     result = writeln!(out, "gone {} {}", failed.process.0, failed.at.as_ns());
@@ -135,18 +145,17 @@ pub(crate) fn run(
             _ => {}
         });
         result?;
-        let has_all = match gone.len() {
-            0 => delivered >= u64::from(all) * count,
-            // The number of messages from a failed process is not known.
-            dead => last_markers + dead >= all as usize,
+        let has_all = match failed_processes.len() {
+            0 => delivered >= u64::from(process_count) * count,
+            // A failed process sent fewer messages, so count the survivors' markers instead.
+            failures => last_markers + failures >= process_count as usize,
         };
-        let is_through = sent == count && has_all;
-        if !is_done && is_through && node.machine().is_drained() {
+        if !is_done && sent == count && has_all && node.machine().is_drained() {
             is_done = true;
             let stats = *node.transport().overlay_stats();
-            let before = before.unwrap_or(stats);
-            let direct = stats.frames_direct - before.frames_direct;
-            writeln!(out, "done {direct} {}", stats.frames_by_tree - before.frames_by_tree)?;
+            let start = startup_stats.unwrap_or(stats);
+            let direct = stats.frames_direct - start.frames_direct;
+            writeln!(out, "done {direct} {}", stats.frames_by_tree - start.frames_by_tree)?;
             out.flush()?;
         }
         if sent == count || progress.is_idle() {
