@@ -200,7 +200,7 @@ fn options(arguments: &Arguments) -> Options {
         WorkloadArg::Ping => Workload::Ping { bytes },
     };
     let pattern = match arguments.interval {
-        Some(ns) => SendPattern::OpenLoop { ns },
+        Some(interval_ns) => SendPattern::OpenLoop { interval_ns },
         None => SendPattern::ClosedLoop { messages_max: arguments.outstanding },
     };
     let defaults =

@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 use onepipe_sim_engine::Seeds;
 use onepipe_sim_scenarios::{
-    Failing, FaultEvent, FuzzOptions, FuzzReport, RunOutcome, Swarm, fuzz, shrink,
+    FailingSeed, FaultEvent, FuzzOptions, FuzzReport, RunOutcome, Swarm, fuzz, shrink,
 };
 use serde::Serialize;
 
@@ -125,7 +125,7 @@ fn scattering(run_options: &FuzzRun) -> Result<ExitCode> {
     } else {
         print(&mut out, &json)?;
     }
-    Ok(exit_status(report.failed, was_interrupted))
+    Ok(exit_status(report.failing_count, was_interrupted))
 }
 
 fn json(
@@ -133,7 +133,7 @@ fn json(
     report: &FuzzReport,
     wall_seconds: f64,
     was_interrupted: bool,
-    first: Option<&Failing>,
+    first: Option<&FailingSeed>,
 ) -> Json {
     Json {
         first_seed: options.first,
@@ -150,10 +150,10 @@ fn json(
         seeds_per_hour: report.seeds as f64 * 3_600.0 / wall_seconds,
         deliveries_per_second: report.delivered as f64 / wall_seconds,
         was_interrupted,
-        failed_seeds: report.failed,
+        failed_seeds: report.failing_count,
         panics: report.panics,
         rules_broken: report
-            .broken
+            .seeds_by_rule
             .iter()
             .map(|(rule, seeds)| (format!("{rule:?}"), *seeds))
             .collect(),
@@ -162,15 +162,15 @@ fn json(
             reproduce: format!("onepipe sim fuzz --seed {} --trace", first.seed),
             violation_texts: first.violations.clone(),
             faults_drawn: first.faults,
-            faults_needed: faults(&first.timeline, first.missing),
+            faults_needed: faults(&first.timeline, first.removed),
         }),
     }
 }
 
 /// Formats the faults of a timeline, one per line.
-fn faults(timeline: &[(u64, FaultEvent)], missing: Option<u32>) -> Vec<String> {
+fn faults(timeline: &[(u64, FaultEvent)], removed: Option<u32>) -> Vec<String> {
     let lines = timeline.iter().map(|(at_us, what)| format!("{at_us} us: {what:?}"));
-    lines.chain(missing.map(|id| format!("after healing: process {id} stays down"))).collect()
+    lines.chain(removed.map(|id| format!("after healing: process {id} stays down"))).collect()
 }
 
 fn print(out: &mut impl Write, json: &Json) -> Result<()> {
@@ -234,7 +234,7 @@ fn trace(seed: u64) -> Result<ExitCode> {
     swarm.plan.network.trace_lines_max = TRACE_EVENTS;
     let outcome = swarm.attempt();
     let mut out = stdout().lock();
-    for line in faults(&swarm.timeline, swarm.missing) {
+    for line in faults(&swarm.timeline, swarm.removed) {
         writeln!(out, "  fault      {line}")?;
     }
     for text in outcome.violations() {

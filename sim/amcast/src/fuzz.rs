@@ -53,7 +53,7 @@ impl FuzzReport {
         for name in swarm.timeline.iter().filter_map(|(_, event)| event.name()) {
             count(name, 1);
         }
-        let kinds = ["frame lost", "frame changed", "frame duplicated", "frame overtaken"];
+        let kinds = ["frame lost", "frame corrupted", "frame duplicated", "frame delayed"];
         kinds.into_iter().zip(outcome.frames).for_each(|(name, frames)| count(name, frames));
         let Quorums { leaders, followers, changed, lost, split_brain } = outcome.quorums;
         count("leader lost", leaders);

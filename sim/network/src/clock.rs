@@ -54,7 +54,8 @@ impl Clock {
     #[inline]
     pub fn instant_of(&self, mono: Mono) -> Instant {
         let target_ns = mono.as_ns().saturating_sub(self.mono_origin_ns);
-        // Invert the drift to first order, then correct: the error is below one in a million.
+        // Invert the drift to first order, which is less than a millionth of `target_ns` off, and
+        // correct that.
         let mut ns = target_ns;
         if self.drift != 0 {
             ns = ns.saturating_add_signed(-self.drift_ns(target_ns));

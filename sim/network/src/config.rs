@@ -64,8 +64,8 @@ pub struct Config {
     pub uses_lookahead: bool,
     /// Number of most recent events that are kept as text.
     pub trace_lines_max: usize,
-    /// Limit on the steps of a run (events, frames written, and machine events), whatever machines
-    /// and application do. When it is reached, nothing more happens.
+    /// Limit on the steps of a run: events, frames written by machines, and machine events. It ends
+    /// a run in which machines or the application never come to rest: nothing happens beyond it.
     pub steps_max: u64,
 }
 

@@ -11,11 +11,15 @@ use crate::{Application, NodeContext, NodeId};
 const OPCODE_AT: usize = 22;
 
 impl<M: Machine, A: Application<M>> Network<M, A> {
+    /// Handles the arrival of a frame at the end of a link.
+    ///
+    /// The top byte of every word of the trace is the kind of the event: 1 for an arrival, 2 for an
+    /// alarm, 3 for an expired timer, 4 for a fault.
     #[inline]
-    pub(crate) fn on_arrive(&mut self, link: u32, frame: FrameRef, epoch: u32) {
-        let over = &self.links[link as usize];
-        let (port, index) = (over.to_port, over.to.index());
-        if over.epoch != epoch {
+    pub(crate) fn on_arrive(&mut self, link_index: u32, frame: FrameRef, epoch: u32) {
+        let link = &self.links[link_index as usize];
+        let (port, index) = (link.to_port, link.to.index());
+        if link.epoch != epoch {
             self.stats.drops.link_down += 1;
             return self.pool.free(frame);
         }
@@ -26,8 +30,9 @@ impl<M: Machine, A: Application<M>> Network<M, A> {
         let bytes = self.pool.bytes(frame);
         self.stats.on_hop(bytes.get(OPCODE_AT).copied().unwrap_or(0));
         let digest = digest(bytes);
-        self.trace.note(self.now, 1 << 56 | u64::from(link) << 16 | bytes.len() as u64, digest);
-        self.trace.line(self.now, || format_arrival(link, index, port, bytes));
+        let word = 1 << 56 | u64::from(link_index) << 16 | bytes.len() as u64;
+        self.trace.note(self.now, word, digest);
+        self.trace.line(self.now, || format_arrival(link_index, index, port, bytes));
         if self.is_for_off_chip_cpu(index, frame) {
             return self.send_to_cpu(index, port, frame);
         }
@@ -45,8 +50,11 @@ impl<M: Machine, A: Application<M>> Network<M, A> {
         self.drain(index);
     }
 
+    /// Handles the expiry of a machine's timer.
     pub(crate) fn on_wake(&mut self, index: usize) {
         let node = &mut self.nodes[index];
+        // Events cannot be unscheduled: if the timer was set to an earlier instant in the meantime,
+        // or the node has crashed, this event is stale.
         if node.wake_at != self.now || node.machine.is_none() {
             return;
         }
@@ -59,8 +67,10 @@ impl<M: Machine, A: Application<M>> Network<M, A> {
         self.drain(index);
     }
 
+    /// Runs a node whose CPU or NIC was busy: its timers, the waiting frames, and its output.
     pub(crate) fn on_run(&mut self, index: usize) {
         let node = &mut self.nodes[index];
+        // As in `on_wake`, the event may be stale.
         if node.run_at != self.now || node.machine.is_none() {
             return;
         }
@@ -125,7 +135,7 @@ impl<M: Machine, A: Application<M>> Network<M, A> {
     }
 
     /// Drains a machine after an input: polls events, then frames, until neither is left (driver
-    /// rule D2), then schedules its timer.
+    /// rule D2), then schedules its timer and the alarms that the application has requested.
     pub(crate) fn drain(&mut self, index: usize) {
         if self.nodes[index].is_host {
             self.drain_host(index);
@@ -332,6 +342,7 @@ fn format_arrival(link: u32, node: usize, port: Port, bytes: &[u8]) -> String {
     let Ok((header, opcode)) = onepipe_wire::parse_header(bytes) else {
         return format!("{arrival} not a frame");
     };
+    // Any time will do: only the 48 bits that the frame carries are printed.
     let near = onepipe_base::Timestamp::from_ns(1 << 60);
     format!(
         "{arrival} {opcode:?} {}->{} psn={} ts={} barrier={} commit={}",

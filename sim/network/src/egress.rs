@@ -14,22 +14,21 @@ impl<M: Machine, A: Application<M>> Network<M, A> {
     /// Sends a frame out of a port.
     #[inline]
     pub(crate) fn transmit(&mut self, index: usize, port: Port, frame: FrameRef) {
-        let slot = self.nodes[index].first_port + port.index();
-        let number = self.ports[slot];
-        assert!(number != NO_LINK, "node {index} has no link at port {}", port.0);
-        if self.nodes[index].frames_left.is_some() && self.reaches_crash_point(index, frame) {
+        let link_index = self.ports[self.nodes[index].first_port + port.index()];
+        assert!(link_index != NO_LINK, "node {index} has no link at port {}", port.0);
+        if self.nodes[index].frames_left.is_some() && self.hits_crash_point(index, frame) {
             self.pool.free(frame);
             return self.crash(NodeId(index as u32));
         }
-        let link = &mut self.links[number as usize];
+        let link = &mut self.links[link_index as usize];
         let bytes = self.pool.bytes_mut(frame);
-        self.application.on_departure(self.now, LinkId(number), bytes);
+        self.application.on_departure(self.now, LinkId(link_index), bytes);
         if link.is_down {
             self.stats.drops.link_down += 1;
             return self.pool.free(frame);
         }
-        if link.classes.is_some() {
-            return self.enqueue(number, frame);
+        if link.priority_queues.is_some() {
+            return self.enqueue(link_index, frame);
         }
         match link.admit(self.now, bytes.len()) {
             Admission::Full => {
@@ -41,48 +40,50 @@ impl<M: Machine, A: Application<M>> Network<M, A> {
                     mark_congestion(bytes);
                     self.stats.marked += 1;
                 }
-                self.propagate(number, frame, arrival);
+                self.propagate(link_index, frame, arrival);
             }
         }
     }
 
-    /// Whether the node has sent its last frame before a [`crate::Fault::CrashAfter`].
+    /// Counts a frame of a node with a crash point ([`crate::Fault::CrashAfter`]). Returns whether
+    /// the node crashes instead of sending the frame.
     #[cold]
-    fn reaches_crash_point(&mut self, index: usize, frame: FrameRef) -> bool {
+    fn hits_crash_point(&mut self, index: usize, frame: FrameRef) -> bool {
         let opcode = parse_header(self.pool.bytes(frame)).map(|(_, opcode)| opcode);
         let Some(left) = &mut self.nodes[index].frames_left else { return false };
         if opcode == Ok(Opcode::Beacon) {
             return false;
         }
-        let reaches_crash_point = *left == 0;
+        let crashes = *left == 0;
         *left = left.saturating_sub(1);
-        reaches_crash_point
+        crashes
     }
 
     /// Handles the end of a transmission on a link with priorities: starts the next frame.
-    pub(crate) fn on_sent(&mut self, number: u32, epoch: u32) {
-        if self.links[number as usize].epoch == epoch {
-            self.send_next(number);
+    pub(crate) fn on_sent(&mut self, link_index: u32, epoch: u32) {
+        if self.links[link_index as usize].epoch == epoch {
+            self.send_next(link_index);
         }
     }
 
     /// Drops all frames that are queued before a link with priorities.
-    pub(crate) fn drop_queued(&mut self, number: u32) {
-        let Some(classes) = &mut self.links[number as usize].classes else { return };
-        classes.is_busy = false;
-        while let Some((frame, _)) = classes.pop() {
+    pub(crate) fn drop_queued(&mut self, link_index: u32) {
+        let Some(queues) = &mut self.links[link_index as usize].priority_queues else { return };
+        queues.is_busy = false;
+        while let Some((frame, _)) = queues.pop() {
             self.stats.drops.link_down += 1;
             self.pool.free(frame);
         }
     }
 
-    fn enqueue(&mut self, number: u32, frame: FrameRef) {
-        let link = &mut self.links[number as usize];
+    /// Appends a frame to the queue of its class.
+    fn enqueue(&mut self, link_index: u32, frame: FrameRef) {
+        let link = &mut self.links[link_index as usize];
         let bytes = self.pool.bytes_mut(frame);
         let class = (self.config.class)(bytes);
-        let classes = link.classes.as_ref().expect("checked by the caller");
-        let class = classes.clamp(class);
-        let queued_bytes = classes.queued_bytes(class);
+        let queues = link.priority_queues.as_ref().expect("checked by the caller");
+        let class = queues.clamp(class);
+        let queued_bytes = queues.queued_bytes(class);
         if !link.has_space(queued_bytes, bytes.len()) {
             self.stats.drops.queue_full += 1;
             return self.pool.free(frame);
@@ -91,48 +92,49 @@ impl<M: Machine, A: Application<M>> Network<M, A> {
             mark_congestion(bytes);
             self.stats.marked += 1;
         }
-        let classes = link.classes.as_mut().expect("checked by the caller");
-        classes.push(class, frame, bytes.len());
-        if !classes.is_busy {
-            self.send_next(number);
+        let queues = link.priority_queues.as_mut().expect("checked by the caller");
+        queues.push(class, frame, bytes.len());
+        if !queues.is_busy {
+            self.send_next(link_index);
         }
     }
 
-    fn send_next(&mut self, number: u32) {
-        let link = &mut self.links[number as usize];
-        let Some(classes) = &mut link.classes else { return };
-        let next = classes.pop();
-        classes.is_busy = next.is_some();
+    /// Starts the transmission of the next frame of a link with priorities, if one is queued.
+    fn send_next(&mut self, link_index: u32) {
+        let link = &mut self.links[link_index as usize];
+        let Some(queues) = &mut link.priority_queues else { return };
+        let next = queues.pop();
+        queues.is_busy = next.is_some();
         let Some((frame, bytes)) = next else { return };
-        link.free_at = self.now.after(link.sending_ps(bytes));
+        link.free_at = self.now.after(link.transmission_ps(bytes));
         let (free_at, epoch) = (link.free_at, link.epoch);
         let arrival = free_at.after(link.propagation_ps());
-        let from = self.links[number as usize].from;
-        self.queue(from.index()).schedule(free_at, Event::Sent { link: number, epoch });
-        self.propagate(number, frame, arrival);
+        let from = self.links[link_index as usize].from;
+        self.queue(from.index()).schedule(free_at, Event::Sent { link: link_index, epoch });
+        self.propagate(link_index, frame, arrival);
     }
 
     /// Schedules the arrival of a transmitted frame, subject to the link's faults.
     #[inline]
-    fn propagate(&mut self, number: u32, frame: FrameRef, arrival: Instant) {
-        let link = &self.links[number as usize];
+    fn propagate(&mut self, link_index: u32, frame: FrameRef, arrival: Instant) {
+        let link = &self.links[link_index as usize];
         if link.faults.is_some() {
-            return self.propagate_with_faults(number, frame, arrival);
+            return self.propagate_with_faults(link_index, frame, arrival);
         }
-        self.schedule_arrival(number, frame, arrival);
+        self.schedule_arrival(link_index, frame, arrival);
     }
 
     #[inline]
-    fn schedule_arrival(&mut self, number: u32, frame: FrameRef, arrival: Instant) {
-        let link = &self.links[number as usize];
+    fn schedule_arrival(&mut self, link_index: u32, frame: FrameRef, arrival: Instant) {
+        let link = &self.links[link_index as usize];
         let (to, epoch) = (link.to.index(), link.epoch);
-        self.queue(to).schedule(arrival, Event::Arrive { link: number, frame, epoch });
+        self.queue(to).schedule(arrival, Event::Arrive { link: link_index, frame, epoch });
     }
 
-    fn propagate_with_faults(&mut self, number: u32, frame: FrameRef, arrival: Instant) {
-        let link = &mut self.links[number as usize];
-        let state = link.faults.as_mut().expect("checked by the caller");
-        let outcome = state.decide(self.pool.bytes(frame));
+    fn propagate_with_faults(&mut self, link_index: u32, frame: FrameRef, arrival: Instant) {
+        let link = &mut self.links[link_index as usize];
+        let faults = link.faults.as_mut().expect("checked by the caller");
+        let outcome = faults.draw_outcome(self.pool.bytes(frame));
         if outcome.is_lost {
             self.stats.drops.lost += 1;
             return self.pool.free(frame);
@@ -142,16 +144,16 @@ impl<M: Machine, A: Application<M>> Network<M, A> {
             outcome.duplicate_delay_ns.map(|delay_ns| (self.pool.duplicate(frame), delay_ns));
         if outcome.is_corrupted {
             self.stats.corrupted += 1;
-            let left = state.corrupt(self.pool.bytes_mut(frame));
-            self.pool.truncate(frame, left);
+            let len = faults.corrupt(self.pool.bytes_mut(frame));
+            self.pool.truncate(frame, len);
         }
         if let Some((frame, delay_ns)) = copy {
             self.stats.duplicated += 1;
             let arrival = arrival.after(delay_ns * NANOSECOND);
-            self.schedule_arrival(number, frame, arrival);
+            self.schedule_arrival(link_index, frame, arrival);
         }
         self.stats.delayed += u64::from(outcome.delay_ns > 0);
         let arrival = arrival.after(outcome.delay_ns * NANOSECOND);
-        self.schedule_arrival(number, frame, arrival);
+        self.schedule_arrival(link_index, frame, arrival);
     }
 }

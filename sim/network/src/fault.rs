@@ -7,7 +7,8 @@ use crate::{LinkFaults, LinkId, NodeId};
 pub enum Fault {
     /// The node stops. Its state and the frames on its outgoing links are lost.
     Crash(NodeId),
-    /// The node crashes instead of sending the frame after the given number; beacons do not count.
+    /// The node sends the given number of frames, and crashes when it is to send the next one.
+    /// Beacons are sent and do not count.
     CrashAfter(NodeId, u32),
     /// A crashed node restarts with empty state. Its clock is synchronized first, as a host does
     /// before it joins.

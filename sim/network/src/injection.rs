@@ -32,7 +32,8 @@ impl<M: Machine, A: Application<M>> Network<M, A> {
     /// Injects `fault` now.
     pub fn inject(&mut self, fault: Fault) {
         self.trace.line(self.now, || format!("{fault:?}"));
-        let (kind, what) = match fault {
+        // The number of a node or a link.
+        let (kind, target) = match fault {
             Fault::Crash(node) => (0, node.0),
             Fault::Restart(node) => (1, node.0),
             Fault::Cut(link) => (2, link.0),
@@ -42,7 +43,7 @@ impl<M: Machine, A: Application<M>> Network<M, A> {
             Fault::Pause(node, _) => (6, node.0),
             Fault::CrashAfter(node, _) => (7, node.0),
         };
-        self.trace.note(self.now, 4 << 56 | kind << 32 | u64::from(what), 0);
+        self.trace.note(self.now, 4 << 56 | kind << 32 | u64::from(target), 0);
         match fault {
             Fault::Crash(node) => self.crash(node),
             Fault::CrashAfter(node, frames) => {
@@ -68,6 +69,7 @@ impl<M: Machine, A: Application<M>> Network<M, A> {
         }
     }
 
+    /// Stops a node that is up: its state, its ring and the frames on its outgoing links are lost.
     pub(crate) fn crash(&mut self, id: NodeId) {
         let node = &mut self.nodes[id.index()];
         node.frames_left = None;
@@ -80,9 +82,9 @@ impl<M: Machine, A: Application<M>> Network<M, A> {
         let ring = std::mem::take(&mut node.ring);
         self.stats.drops.node_down += ring.len() as u64;
         ring.into_iter().for_each(|(_, frame)| self.pool.free(frame));
-        for number in 0..self.links.len() {
-            if self.links[number].from == id {
-                self.drop_in_flight(LinkId(number as u32));
+        for link in 0..self.links.len() {
+            if self.links[link].from == id {
+                self.drop_in_flight(LinkId(link as u32));
             }
         }
         self.application.on_crash(self.now, id);
@@ -90,7 +92,7 @@ impl<M: Machine, A: Application<M>> Network<M, A> {
 
     /// Drops the frames that are on a link or queued before it.
     fn drop_in_flight(&mut self, link: LinkId) {
-        self.links[link.index()].cut(self.now);
+        self.links[link.index()].begin_epoch(self.now);
         self.drop_queued(link.0);
     }
 }

@@ -14,10 +14,12 @@
 //! # Invariants
 //! - Equal topology, configuration and seed give equal histories ([`Network::trace_hash`]).
 //! - The driver rules of `Machine` hold: clocks are read once per batch, timers are never early,
-//!   frames of one port leave in the order in which they were polled (one class, no fault).
+//!   frames of one port leave in the order in which they were polled (on a link with one class and
+//!   without faults).
 //! - Each node handles its own events in time order. Events of different nodes are handled in time
 //!   order, too, unless lookahead is enabled ([`Config::uses_lookahead`]).
-//! - A host is polled only while its NIC has space: messages are stamped at departure.
+//! - A host is polled only while its NIC has space, so its messages are stamped shortly before they
+//!   leave.
 //! - Nothing is allocated per frame in the steady state.
 
 #![forbid(unsafe_code)]
@@ -50,4 +52,4 @@ pub use link_faults::{LinkFaults, Loss};
 pub use network::Network;
 pub use off_chip_cpu::{OffChipCpu, Placement};
 pub use stats::{Drops, HopKind, Stats};
-pub use workload::{Destination, Load, SendPattern, Workload, WorkloadGenerator};
+pub use workload::{Load, OutgoingMessage, SendPattern, Workload, WorkloadGenerator};

@@ -54,13 +54,14 @@ pub(crate) struct Link {
     overhead_bytes: u64,
     /// When all accepted frames will have left. The queue length follows from it.
     pub free_at: Instant,
-    /// Incremented by every cut: frames of an earlier epoch are lost.
+    /// Incremented when the link is cut or its sending node crashes: frames of an earlier epoch are
+    /// lost.
     pub epoch: u32,
     /// Whether the link is cut.
     pub is_down: bool,
     pub faults: Option<Box<FaultState>>,
     /// Queues of a link with more than one class.
-    pub classes: Option<Box<PriorityQueues>>,
+    pub priority_queues: Option<Box<PriorityQueues>>,
 }
 
 /// Result of admitting a frame to the egress queue.
@@ -88,7 +89,8 @@ impl Link {
             epoch: 0,
             is_down: false,
             faults: None,
-            classes: (config.classes > 1).then(|| Box::new(PriorityQueues::new(config.classes))),
+            priority_queues: (config.classes > 1)
+                .then(|| Box::new(PriorityQueues::new(config.classes))),
         }
     }
 
@@ -97,29 +99,30 @@ impl Link {
     #[inline]
     pub fn admit(&mut self, now: Instant, bytes: usize) -> Admission {
         let queued_bytes = self.backlog_bytes(now);
-        let size = bytes as u64 + self.overhead_bytes;
-        if queued_bytes + size > self.queue_bytes_max {
+        let wire_bytes = bytes as u64 + self.overhead_bytes;
+        if queued_bytes + wire_bytes > self.queue_bytes_max {
             return Admission::Full;
         }
-        self.free_at = self.free_at.max(now).after(size * self.ps_per_byte);
+        self.free_at = self.free_at.max(now).after(wire_bytes * self.ps_per_byte);
         let arrival = self.free_at.after(self.propagation_ps);
         Admission::Accepted { arrival, is_marked: queued_bytes > self.ecn_threshold_bytes }
     }
 
-    /// Returns the bytes that are queued or in transmission.
+    /// Returns the bytes that are queued or in transmission, including the overhead of each frame.
+    /// On a link with several classes: the bytes of the queued frames only.
     #[inline]
     pub fn backlog_bytes(&self, now: Instant) -> u64 {
-        match &self.classes {
+        match &self.priority_queues {
             None => {
                 let ps = self.free_at.since(now);
                 if ps == 0 { 0 } else { ps / self.ps_per_byte.max(1) }
             }
-            Some(classes) => classes.bytes(),
+            Some(queues) => queues.total_bytes(),
         }
     }
 
     /// Returns the transmission time of a frame of `bytes`, in ps.
-    pub fn sending_ps(&self, bytes: usize) -> u64 {
+    pub fn transmission_ps(&self, bytes: usize) -> u64 {
         (bytes as u64 + self.overhead_bytes) * self.ps_per_byte
     }
 
@@ -149,8 +152,8 @@ impl Link {
         }
     }
 
-    /// Drops everything that is on the link.
-    pub fn cut(&mut self, now: Instant) {
+    /// Begins a new epoch: every frame that is on the link is lost.
+    pub fn begin_epoch(&mut self, now: Instant) {
         self.epoch = self.epoch.wrapping_add(1);
         self.free_at = now;
     }

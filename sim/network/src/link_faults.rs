@@ -84,7 +84,8 @@ impl FaultState {
         Self { faults, random, burst_left: 0 }
     }
 
-    pub fn decide(&mut self, bytes: &[u8]) -> FrameOutcome {
+    /// Draws the faults of one frame.
+    pub fn draw_outcome(&mut self, bytes: &[u8]) -> FrameOutcome {
         let (faults, random) = (&self.faults, &mut self.random);
         if self.burst_left == 0 && random.happens(faults.burst_ppm) {
             self.burst_left = faults.burst_frames;
@@ -150,7 +151,7 @@ mod tests {
         {
             let header = Header::new(opcode, ProcessId(0), ProcessId(1), Incarnation(0));
             onepipe_wire::seal(&mut bytes, header, 0);
-            assert_eq!(state.decide(&bytes).is_lost, lost, "{opcode:?}");
+            assert_eq!(state.draw_outcome(&bytes).is_lost, lost, "{opcode:?}");
         }
     }
 
@@ -158,7 +159,7 @@ mod tests {
     fn burst_drops_consecutive_frames() {
         let faults = LinkFaults { burst_ppm: 10_000, burst_frames: 7, ..LinkFaults::default() };
         let mut state = state(faults);
-        let lost: Vec<bool> = (0..10_000).map(|_| state.decide(&[]).is_lost).collect();
+        let lost: Vec<bool> = (0..10_000).map(|_| state.draw_outcome(&[]).is_lost).collect();
         let runs: Vec<usize> =
             lost.split(|lost| !lost).map(<[bool]>::len).filter(|len| *len > 0).collect();
         assert!(runs.len() > 50 && runs.iter().all(|run| run % 7 == 0), "{runs:?}");

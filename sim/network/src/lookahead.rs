@@ -3,9 +3,12 @@
 //! An event at a node affects a neighbour no earlier than one link delay later. So a node may
 //! handle all its events of that time before any other node runs, which keeps its state in the
 //! cache: one window is worth hundreds of events. This is conservative parallel discrete-event
-//! simulation on one thread. Data-centre topologies are bipartite: every neighbour of a node has
-//! the other colour. The nodes of the two colours run alternately, and each time advance to one
-//! link delay beyond their neighbours, in windows of two link delays.
+//! simulation on one thread.
+//!
+//! Data-centre topologies are bipartite: the nodes have two colours, and every neighbour of a node
+//! has the other colour. The two colours run alternately. With equal link delays, the nodes of one
+//! colour start one delay behind their neighbours and stop one delay ahead of them, so each window
+//! spans two delays.
 
 use onepipe_sim_engine::Instant;
 
@@ -43,12 +46,13 @@ impl Lookahead {
         self.order.len()
     }
 
-    /// Returns the node at position `index` of a round and the end of its window, which is
-    /// exclusive. No event is due before `first` at any node; no window extends beyond `end`.
-    pub fn window(&mut self, index: usize, first: Instant, end: Instant) -> (usize, Instant) {
-        let node = self.order[index] as usize;
-        let horizons = |&(from, ps): &(u32, u64)| self.horizons[from as usize].max(first).after(ps);
-        let window_end = self.upstream[node].iter().map(horizons).min().unwrap_or(end).min(end);
+    /// Returns the node at a position of a round and the end of its window, which is exclusive. No
+    /// event is due before `first` at any node; no window extends beyond `end`.
+    pub fn window(&mut self, position: usize, first: Instant, end: Instant) -> (usize, Instant) {
+        let node = self.order[position] as usize;
+        // The earliest instant at which a further frame of the neighbour `from` can arrive.
+        let arrival = |&(from, ps): &(u32, u64)| self.horizons[from as usize].max(first).after(ps);
+        let window_end = self.upstream[node].iter().map(arrival).min().unwrap_or(end).min(end);
         self.horizons[node] = self.horizons[node].max(window_end);
         (node, window_end)
     }
@@ -57,29 +61,29 @@ impl Lookahead {
 /// Returns all nodes grouped by colour, so that neighbours have different colours where possible.
 fn bipartite_order(upstream: &[Vec<(u32, u64)>]) -> Vec<u32> {
     let mut colours = vec![None; upstream.len()];
-    let mut waiting = Vec::new();
+    let mut unvisited = Vec::new();
     for start in 0..upstream.len() {
         if colours[start].is_none() {
             colours[start] = Some(false);
-            waiting.push(start);
+            unvisited.push(start);
         }
-        while let Some(node) = waiting.pop() {
+        while let Some(node) = unvisited.pop() {
             for &(from, _) in &upstream[node] {
                 if colours[from as usize].is_none() {
                     colours[from as usize] = colours[node].map(|colour: bool| !colour);
-                    waiting.push(from as usize);
+                    unvisited.push(from as usize);
                 }
             }
         }
     }
-    let of = |colour| {
+    let nodes_of = |colour| {
         let colours = &colours;
         (0u32..)
             .zip(colours)
             .filter(move |(_, assigned)| **assigned == Some(colour))
             .map(|(node, _)| node)
     };
-    of(false).chain(of(true)).collect()
+    nodes_of(false).chain(nodes_of(true)).collect()
 }
 
 #[cfg(test)]

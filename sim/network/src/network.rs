@@ -31,7 +31,7 @@ pub(crate) enum Event {
     Alarm { node: u32, incarnation: u32, token: u32 },
     /// A link with priorities has finished transmitting a frame.
     Sent { link: u32, epoch: u32 },
-    /// A frame arrives at the off-chip CPU of a switch.
+    /// The off-chip CPU of a switch has received and processed a frame.
     CpuArrival { node: u32, frame: FrameRef, port: u16, incarnation: u16 },
     /// A frame written by an off-chip CPU arrives at the chip.
     ChipArrival { node: u32, frame: FrameRef, port: u16, incarnation: u16 },
@@ -44,6 +44,7 @@ pub(crate) enum Event {
 pub(crate) struct Node<M> {
     /// `None` while the node is down.
     pub machine: Option<M>,
+    /// Number of crashes so far.
     pub incarnation: u32,
     /// Index of the event queue that holds the node's events.
     pub queue_index: usize,
@@ -90,8 +91,11 @@ pub struct Network<M, A> {
     events_at_instant: u32,
     /// Remaining steps of the run.
     steps_left: u64,
+    /// Buffer into which machines write their frames.
     pub(crate) slot: Vec<u8>,
+    /// Alarms that the application has requested and that are not yet scheduled.
     pub(crate) alarms: Vec<(Instant, NodeId, u32)>,
+    /// The fault schedule, in the order of its creation.
     pub(crate) faults: Vec<Fault>,
 }
 
@@ -184,7 +188,8 @@ impl<M: Machine, A: Application<M>> Network<M, A> {
     }
 
     /// Returns the bytes that are queued before a link or in transmission, including the overhead
-    /// of each frame on the wire.
+    /// of each frame on the wire. On a link with several classes: the bytes of the queued frames
+    /// only.
     pub fn backlog_bytes(&self, link: LinkId) -> u64 {
         self.links[link.index()].backlog_bytes(self.now)
     }
@@ -229,17 +234,17 @@ impl<M: Machine, A: Application<M>> Network<M, A> {
         if first > limit {
             return false;
         }
-        let faults = lookahead.len();
+        let fault_queue = lookahead.len();
         let mut end = limit.after(1);
-        if let Some(fault) = self.queues[faults].earliest() {
-            if fault == first {
-                self.run_queue(faults, first);
+        if let Some(fault_at) = self.queues[fault_queue].earliest() {
+            if fault_at == first {
+                self.run_queue(fault_queue, first);
                 return true;
             }
-            end = end.min(fault);
+            end = end.min(fault_at);
         }
-        for turn in 0..lookahead.len() {
-            let (node, window_end) = lookahead.window(turn, first, end);
+        for position in 0..lookahead.len() {
+            let (node, window_end) = lookahead.window(position, first, end);
             if window_end > first {
                 self.run_queue(node, Instant::from_ps(window_end.as_ps() - 1));
             }
@@ -369,13 +374,13 @@ impl<M: Machine, A: Application<M>> Network<M, A> {
 
     fn build_nodes(&mut self) {
         let vertices: Vec<Vertex> = self.topology.nodes().collect();
-        for (number, vertex) in (0u32..).zip(vertices) {
-            let mut random = self.random("clock", number);
+        for (id, vertex) in (0u32..).zip(vertices) {
+            let mut random = self.random("clock", id);
             let clocks = self.config.clocks;
-            let mut error = |max: u64| random.between(0, 2 * max) as i64 - max as i64;
+            let mut draw = |max: u64| random.between(0, 2 * max) as i64 - max as i64;
             let error = ClockError {
-                offset_ns: error(clocks.offset_ns_max),
-                drift_ppb: error(clocks.drift_ppb_max.into()) as i32,
+                offset_ns: draw(clocks.offset_ns_max),
+                drift_ppb: draw(clocks.drift_ppb_max.into()) as i32,
             };
             let mono_origin_ns = random.below(1 << 40);
             let first_port = self.ports.len();
@@ -399,13 +404,13 @@ impl<M: Machine, A: Application<M>> Network<M, A> {
     }
 
     fn build_links(&mut self) {
-        for (number, link) in (0u32..).zip(self.topology.links()) {
+        for (id, link) in (0u32..).zip(self.topology.links()) {
             let (from, to) = (link.from.node, link.to.node);
             let touches_host = matches!(from, Vertex::Host(_)) || matches!(to, Vertex::Host(_));
             let config = if touches_host { self.config.host_link } else { self.config.switch_link };
             let (from, to) = (node_of(&self.topology, from), node_of(&self.topology, to));
-            let port = self.nodes[from.index()].first_port + link.from.port.index();
-            self.ports[port] = number;
+            let port_index = self.nodes[from.index()].first_port + link.from.port.index();
+            self.ports[port_index] = id;
             self.links.push(Link::new(config, from, to, link.to.port));
         }
     }

@@ -43,7 +43,7 @@ impl Placement {
     /// All placements.
     pub const ALL: [Self; 3] = [Self::Chip, Self::SwitchCpu, Self::Delegate];
 
-    /// The name used on the command line.
+    /// Returns the name used on the command line.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Chip => "chip",
@@ -108,15 +108,15 @@ impl<M: Machine, A: Application<M>> Network<M, A> {
         let Some(off_chip_cpu) = self.config.off_chip_cpu else { return };
         let arrives_at = self.now.after(off_chip_cpu.to_cpu_ns * NANOSECOND);
         let node = &mut self.nodes[index];
-        let ready = node.off_chip_free_at.max(arrives_at);
-        if ready.since(arrives_at) > off_chip_cpu.backlog_ns_max * NANOSECOND {
+        let starts_at = node.off_chip_free_at.max(arrives_at);
+        if starts_at.since(arrives_at) > off_chip_cpu.backlog_ns_max * NANOSECOND {
             self.stats.drops.ring_full += 1;
             return self.pool.free(frame);
         }
-        node.off_chip_free_at = ready.after(off_chip_cpu.receive_ns * NANOSECOND);
-        let (arrives_at, incarnation) = (node.off_chip_free_at, node.incarnation as u16);
+        node.off_chip_free_at = starts_at.after(off_chip_cpu.receive_ns * NANOSECOND);
+        let (processed_at, incarnation) = (node.off_chip_free_at, node.incarnation as u16);
         let event = Event::CpuArrival { node: index as u32, frame, port: port.0, incarnation };
-        self.queue(index).schedule(arrives_at, event);
+        self.queue(index).schedule(processed_at, event);
     }
 
     /// Sends a frame from the CPU to the chip; drops the frame if the CPU's backlog is full.
@@ -140,7 +140,7 @@ impl<M: Machine, A: Application<M>> Network<M, A> {
         self.queue(index).schedule(arrives_at, event);
     }
 
-    /// Handles the arrival of a frame at the CPU.
+    /// Passes a frame that the CPU has processed to the machine.
     #[cold]
     pub(crate) fn on_cpu_arrival(
         &mut self,
@@ -156,7 +156,7 @@ impl<M: Machine, A: Application<M>> Network<M, A> {
         self.admit(index, port, frame);
     }
 
-    /// Handles the arrival of a frame at the chip.
+    /// Sends a frame of the machine that has arrived at the chip.
     #[cold]
     pub(crate) fn on_chip_arrival(
         &mut self,

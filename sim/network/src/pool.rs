@@ -2,7 +2,8 @@
 
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-/// Bytes of a cache line. A slot begins with one, and a header fits into it.
+/// Bytes of a cache line. Every slot begins at the start of one, so that the length and the header
+/// of a frame are in one cache line.
 const CACHE_LINE_BYTES: usize = 64;
 /// Bytes of the length prefix of a slot.
 const LENGTH_PREFIX_BYTES: usize = 4;
@@ -114,20 +115,21 @@ impl Pool {
 #[repr(C, align(64))]
 struct CacheLine([u8; CACHE_LINE_BYTES]);
 
-/// Slots of one size. The length is stored in front of the frame, so that both share a cache line.
+/// Slots of one size, each with the length of its frame in front of the frame.
 #[derive(Debug)]
 struct Slab {
     bytes_max: usize,
-    /// Cache lines of a slot.
-    size: usize,
+    /// Number of cache lines of a slot.
+    slot_lines: usize,
     lines: Vec<CacheLine>,
+    /// Free slots.
     free: Vec<u32>,
 }
 
 impl Slab {
     fn new(bytes_max: usize) -> Self {
-        let size = (LENGTH_PREFIX_BYTES + bytes_max).div_ceil(CACHE_LINE_BYTES);
-        Self { bytes_max, size, lines: Vec::new(), free: Vec::new() }
+        let slot_lines = (LENGTH_PREFIX_BYTES + bytes_max).div_ceil(CACHE_LINE_BYTES);
+        Self { bytes_max, slot_lines, lines: Vec::new(), free: Vec::new() }
     }
 
     #[inline]
@@ -139,53 +141,57 @@ impl Slab {
         slot
     }
 
+    /// Allocates one more slot.
     #[cold]
     fn grow(&mut self) -> u32 {
-        let slot = self.count() as u32;
+        let slot = self.slots() as u32;
         assert!(slot < LARGE, "cannot store a frame: 2^31 frames are in flight");
-        self.lines.resize(self.lines.len() + self.size, CacheLine([0; CACHE_LINE_BYTES]));
+        self.lines.resize(self.lines.len() + self.slot_lines, CacheLine([0; CACHE_LINE_BYTES]));
         slot
     }
 
-    fn count(&self) -> usize {
-        self.lines.len() / self.size
+    fn slots(&self) -> usize {
+        self.lines.len() / self.slot_lines
     }
 
+    /// Returns the index of the first cache line of a slot.
     #[inline]
-    fn first(&self, slot: u32) -> usize {
-        slot as usize * self.size
+    fn first_line(&self, slot: u32) -> usize {
+        slot as usize * self.slot_lines
     }
 
     #[inline]
     fn length(&self, slot: u32) -> u32 {
-        let line = &self.lines[self.first(slot)].0;
+        let line = &self.lines[self.first_line(slot)].0;
         u32::from_le_bytes([line[0], line[1], line[2], line[3]])
     }
 
     #[inline]
     fn set_length(&mut self, slot: u32, bytes: u32) {
-        let first = self.first(slot);
+        let first = self.first_line(slot);
         self.lines[first].0[..LENGTH_PREFIX_BYTES].copy_from_slice(&bytes.to_le_bytes());
     }
 
     #[inline]
     fn bytes(&self, slot: u32) -> &[u8] {
-        let (first, end) = (self.first(slot), LENGTH_PREFIX_BYTES + self.length(slot) as usize);
-        let lines = &self.lines[first..first + self.size];
+        let (first, end) =
+            (self.first_line(slot), LENGTH_PREFIX_BYTES + self.length(slot) as usize);
+        let lines = &self.lines[first..first + self.slot_lines];
         &lines.as_bytes()[LENGTH_PREFIX_BYTES..end]
     }
 
     #[inline]
     fn bytes_mut(&mut self, slot: u32) -> &mut [u8] {
-        let (first, end) = (self.first(slot), LENGTH_PREFIX_BYTES + self.length(slot) as usize);
-        let lines = &mut self.lines[first..first + self.size];
+        let (first, end) =
+            (self.first_line(slot), LENGTH_PREFIX_BYTES + self.length(slot) as usize);
+        let lines = &mut self.lines[first..first + self.slot_lines];
         &mut lines.as_mut_bytes()[LENGTH_PREFIX_BYTES..end]
     }
 
     #[inline]
     fn prefetch_rest(&self, slot: u32) -> u64 {
-        let first = self.first(slot);
-        let rest = &self.lines[first + 1..first + self.size];
+        let first = self.first_line(slot);
+        let rest = &self.lines[first + 1..first + self.slot_lines];
         rest.iter().fold(0, |all, line| all ^ u64::from(line.0[0]))
     }
 
@@ -194,7 +200,7 @@ impl Slab {
     }
 
     fn in_use(&self) -> usize {
-        self.count() - self.free.len()
+        self.slots() - self.free.len()
     }
 }
 
@@ -217,6 +223,6 @@ mod tests {
             assert_eq!(pool.in_flight(), 3);
             [small, large, copy].into_iter().for_each(|frame| pool.free(frame));
         }
-        assert_eq!((pool.small.count(), pool.large.count()), (1, 2));
+        assert_eq!((pool.small.slots(), pool.large.slots()), (1, 2));
     }
 }

@@ -8,7 +8,9 @@ use crate::pool::FrameRef;
 /// the link is FIFO for them (driver rule D3). Other traffic may use other classes.
 #[derive(Debug)]
 pub(crate) struct PriorityQueues {
+    /// The frames of each class, with their lengths.
     queues: Vec<VecDeque<(FrameRef, u32)>>,
+    /// Queued bytes of each class.
     bytes: Vec<u64>,
     /// Whether a frame is in transmission.
     pub is_busy: bool,
@@ -35,7 +37,7 @@ impl PriorityQueues {
     }
 
     /// Returns the bytes that are queued in all classes.
-    pub fn bytes(&self) -> u64 {
+    pub fn total_bytes(&self) -> u64 {
         self.bytes.iter().sum()
     }
 

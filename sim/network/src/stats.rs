@@ -32,8 +32,8 @@ impl HopKind {
         }
     }
 
-    /// Returns the kind of a frame by its opcode byte. A table lookup without a branch: of
-    /// everything that depends on a frame, the opcode is the least predictable.
+    /// Returns the kind of a frame by its opcode byte. A table lookup, because a branch on the
+    /// opcode would often be mispredicted.
     #[inline]
     pub(crate) fn of_byte(byte: u8) -> Self {
         Self::ALL[usize::from(KINDS[usize::from(byte)])]
@@ -43,8 +43,8 @@ impl HopKind {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Data => "data",
-            Self::Ack => "answers",
-            Self::Handshake => "opening",
+            Self::Ack => "acks",
+            Self::Handshake => "handshakes",
             Self::Beacon => "beacons",
             Self::Other => "others",
         }
@@ -54,11 +54,11 @@ impl HopKind {
 /// The index of the [`HopKind`] for each opcode byte.
 const KINDS: [u8; 256] = {
     let mut kinds = [HopKind::Other as u8; 256];
-    let mut at = 0;
-    while at < Opcode::ALL.len() {
-        let opcode = Opcode::ALL[at];
+    let mut index = 0;
+    while index < Opcode::ALL.len() {
+        let opcode = Opcode::ALL[index];
         kinds[opcode as usize] = HopKind::of(opcode) as u8;
-        at += 1;
+        index += 1;
     }
     kinds
 };
@@ -74,7 +74,7 @@ pub struct Drops {
     pub link_down: u64,
     /// The receiving node was down.
     pub node_down: u64,
-    /// The receive ring of a CPU was full.
+    /// The receive ring of a host or the backlog of an off-chip CPU was full.
     pub ring_full: u64,
     /// Rejected by a machine (`Verdict::Dropped`): corrupt, stale or misrouted.
     pub rejected: u64,

@@ -3,9 +3,9 @@
 use onepipe_base::ProcessId;
 use onepipe_sim_engine::Random;
 
-/// One message to submit.
+/// A message to submit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Destination {
+pub struct OutgoingMessage {
     /// The receiver.
     pub to: ProcessId,
     /// Length of the payload in bytes.
@@ -25,7 +25,7 @@ pub enum SendPattern {
     /// submission is delayed by a random part of the interval.
     OpenLoop {
         /// Interval in ns.
-        ns: u64,
+        interval_ns: u64,
     },
 }
 
@@ -80,8 +80,8 @@ pub struct WorkloadGenerator {
     workload: Workload,
     from: ProcessId,
     processes: u32,
-    /// Current position in the all-to-all round.
-    turn: u32,
+    /// Distance on the ring of process ids to the last receiver of the all-to-all pattern.
+    distance: u32,
     random: Random,
 }
 
@@ -89,28 +89,29 @@ impl WorkloadGenerator {
     /// Creates the generator of process `from`, one of `processes`.
     pub fn new(workload: Workload, from: ProcessId, processes: u32, seed: u64) -> Self {
         let random = Random::named(seed, "scatterings", from.0.into());
-        Self { workload, from, processes, turn: 0, random }
+        Self { workload, from, processes, distance: 0, random }
     }
 
-    /// Writes the next scattering to `plan`, replacing its content.
-    pub fn next(&mut self, plan: &mut Vec<Destination>) {
-        plan.clear();
+    /// Writes the next scattering to `scattering`, replacing its content.
+    pub fn next(&mut self, scattering: &mut Vec<OutgoingMessage>) {
+        scattering.clear();
         match self.workload {
             Workload::AllToAll { fan_out, bytes } => {
                 let others = self.processes.saturating_sub(1).max(1);
                 for _ in 0..fan_out.min(others) {
-                    self.turn = self.turn % others + 1;
-                    plan.push(Destination { to: self.peer_at(self.turn), bytes });
+                    self.distance = self.distance % others + 1;
+                    let to = self.peer_at(self.distance);
+                    scattering.push(OutgoingMessage { to, bytes });
                 }
             }
             Workload::Random { fan_out_max, bytes_max } => {
                 for _ in 0..self.random.between(1, fan_out_max.max(1).into()) {
                     let to = ProcessId(self.random.below(self.processes.into()) as u32);
-                    plan.push(Destination { to, bytes: self.bytes(bytes_max) });
+                    scattering.push(OutgoingMessage { to, bytes: self.draw_bytes(bytes_max) });
                 }
             }
             Workload::Ping { bytes } => {
-                plan.push(Destination { to: self.peer_at(self.processes / 2), bytes });
+                scattering.push(OutgoingMessage { to: self.peer_at(self.processes / 2), bytes });
             }
         }
     }
@@ -119,8 +120,9 @@ impl WorkloadGenerator {
         ProcessId((self.from.0 + distance) % self.processes)
     }
 
-    /// Draws a size: mostly small, 15 in 256 up to four packets, 1 in 256 up to the limit.
-    fn bytes(&mut self, bytes_max: u32) -> u32 {
+    /// Draws the length of a payload: 1 in 256 is up to `bytes_max`, 15 in 256 are up to four
+    /// packets, and all others are small.
+    fn draw_bytes(&mut self, bytes_max: u32) -> u32 {
         let max = match self.random.below(256) {
             0 => bytes_max,
             1..16 => bytes_max.min(6_000),
@@ -138,11 +140,11 @@ mod tests {
     fn all_to_all_visits_every_peer_equally() {
         let workload = Workload::AllToAll { fan_out: 4, bytes: 64 };
         let mut generator = WorkloadGenerator::new(workload, ProcessId(3), 9, 1);
-        let (mut plan, mut seen) = (Vec::new(), [0; 9]);
+        let (mut scattering, mut seen) = (Vec::new(), [0; 9]);
         for _ in 0..10 {
-            generator.next(&mut plan);
-            assert_eq!(plan.len(), 4);
-            plan.iter().for_each(|message| seen[message.to.index()] += 1);
+            generator.next(&mut scattering);
+            assert_eq!(scattering.len(), 4);
+            scattering.iter().for_each(|message| seen[message.to.index()] += 1);
         }
         assert_eq!(seen, [5, 5, 5, 0, 5, 5, 5, 5, 5]);
     }
@@ -151,11 +153,11 @@ mod tests {
     fn random_scatterings_span_their_limits() {
         let workload = Workload::Random { fan_out_max: 3, bytes_max: 100_000 };
         let mut generator = WorkloadGenerator::new(workload, ProcessId(0), 4, 1);
-        let (mut plan, mut longest, mut widest) = (Vec::new(), 0, 0);
+        let (mut scattering, mut longest, mut widest) = (Vec::new(), 0, 0);
         for _ in 0..5_000 {
-            generator.next(&mut plan);
-            widest = widest.max(plan.len());
-            longest = plan.iter().map(|message| message.bytes).fold(longest, u32::max);
+            generator.next(&mut scattering);
+            widest = widest.max(scattering.len());
+            longest = scattering.iter().map(|message| message.bytes).fold(longest, u32::max);
         }
         assert_eq!(widest, 3);
         assert!((50_000..=100_000).contains(&longest), "{longest}");

@@ -31,6 +31,7 @@ fn main() {
     }
 }
 
+/// Measures a fat tree of switches with `ports` ports.
 fn measure(ports: u32) {
     let half = ports / 2;
     let hosts = ports * half * half;
@@ -40,10 +41,10 @@ fn measure(ports: u32) {
     let config = Config { incarnation: Incarnation(1), ..Config::new(process, controllers) };
     let mut bench = Bench {
         controller: Controller::new(config).expect("the configuration is valid"),
-        to: process,
+        controller_id: process,
         ns: 1_000_000,
         generations: BTreeMap::new(),
-        forgotten: BTreeSet::new(),
+        removed: BTreeSet::new(),
     };
     let member = |(instance, links): (&Instance, &Vec<(Side, Instance)>)| {
         let link =
@@ -55,7 +56,7 @@ fn measure(ports: u32) {
     bench.controller.activate(bench.now(), Epoch(1), &[members]);
     let rack_switch = rack(hosts, half, hosts - 1);
     let own = Instance { address: Address::Process(process), incarnation: Incarnation(1) };
-    let mut links = up(&fabric[&rack_switch]);
+    let mut links = all_up(&fabric[&rack_switch]);
     links.push(Link {
         port: Port(0),
         side: Side::Lower,
@@ -67,7 +68,7 @@ fn measure(ports: u32) {
     bench.persist();
     // Every node has announced itself before the first failure.
     for (instance, links) in fabric.iter().filter(|(instance, _)| **instance != rack_switch) {
-        bench.announce(*instance, &up(links));
+        bench.announce(*instance, &all_up(links));
     }
     bench.wait();
     bench.persist();
@@ -83,31 +84,34 @@ fn measure(ports: u32) {
             let victim = victim(run);
             let announced = bench.fail(&fabric, victim);
             let before = bench.controller.stats().visits;
-            let last_evaluations = bench.wait();
+            let decided = bench.wait();
             visits = bench.controller.stats().visits - before;
-            times.push([announced, last_evaluations, bench.persist(), bench.wait()]);
+            times.push([announced, decided, bench.persist(), bench.wait()]);
             bench.resume(&fabric, victim);
         }
         let median = |part: usize| {
-            let mut all: Vec<Duration> = times.iter().map(|spent| spent[part]).collect();
-            all.sort_unstable();
-            all[all.len() / 2]
+            let mut sorted: Vec<Duration> = times.iter().map(|spent| spent[part]).collect();
+            sorted.sort_unstable();
+            sorted[sorted.len() / 2]
         };
-        let [announced, last_evaluations, written, again] = [0, 1, 2, 3].map(median);
+        let [announced, decided, written, next] = [0, 1, 2, 3].map(median);
         println!(
-            "  {name}: told in {announced:?}, look {last_evaluations:?} ({visits} visits), written in \
-             {written:?}, next look {again:?}"
+            "  {name}: announced in {announced:?}, decided in {decided:?} ({visits} visits), \
+             written in {written:?}, next evaluation in {next:?}"
         );
     }
 }
 
+/// A controller that has taken over the fabric, with the time and the announcements of its nodes.
 struct Bench {
     controller: Controller,
-    to: ProcessId,
+    controller_id: ProcessId,
+    /// The current time.
     ns: u64,
+    /// Last generation of each node's announcements.
     generations: BTreeMap<Instance, u32>,
     /// Instances that have failed and were removed from the graph.
-    forgotten: BTreeSet<Instance>,
+    removed: BTreeSet<Instance>,
 }
 
 impl Bench {
@@ -131,7 +135,7 @@ impl Bench {
             }
             spent += self.announce(*owner, &links);
         }
-        self.forgotten.insert(victim);
+        self.removed.insert(victim);
         spent
     }
 
@@ -148,12 +152,10 @@ impl Bench {
 
     /// Returns the live links of an instance, without links to removed instances.
     fn links(&self, fabric: &Fabric, instance: Instance) -> Vec<Link> {
-        let mut links = up(&fabric[&instance]);
-        links.retain(|link| {
-            link.instance.is_none_or(|instance| !self.forgotten.contains(&instance))
-        });
-        if instance == rack_of(fabric, self.to) {
-            let address = Address::Process(self.to);
+        let mut links = all_up(&fabric[&instance]);
+        links.retain(|link| link.instance.is_none_or(|instance| !self.removed.contains(&instance)));
+        if instance == rack_of(fabric, self.controller_id) {
+            let address = Address::Process(self.controller_id);
             let own = Instance { address, incarnation: Incarnation(1) };
             let (port, side, state) = (Port(0), Side::Lower, LinkState::Up);
             links.push(Link { port, side, instance: Some(own), state });
@@ -161,6 +163,7 @@ impl Bench {
         links
     }
 
+    /// Passes an announcement of a node to the controller. Returns the processing time.
     fn announce(&mut self, instance: Instance, links: &[Link]) -> Duration {
         let generation = self.generations.entry(instance).or_insert(0);
         *generation += 1;
@@ -173,7 +176,8 @@ impl Bench {
             let (count, bytes) =
                 announce.write(&mut slot[HEADER_LEN..], rest).expect("a link fits into a frame");
             let src = ProcessId(instance.address.to_bits());
-            let header = Header::new(Opcode::Announce, src, self.to, instance.incarnation);
+            let header =
+                Header::new(Opcode::Announce, src, self.controller_id, instance.incarnation);
             let stamp = self.now().sync;
             let header = header.stamped(stamp, Promises::both(stamp), Psn::FIRST);
             let length = seal(&mut slot, header, bytes);
@@ -185,7 +189,7 @@ impl Bench {
         spent
     }
 
-    /// Waits until the controller evaluates the reports. Returns the processing time.
+    /// Advances the time until the controller evaluates the reports. Returns the processing time.
     fn wait(&mut self) -> Duration {
         self.ns += self.controller.config().quiet_ns;
         let (now, begun) = (self.now(), Instant::now());
@@ -203,7 +207,8 @@ impl Bench {
     }
 }
 
-fn up(links: &[(Side, Instance)]) -> Vec<Link> {
+/// Returns the links of a node, all of them up.
+fn all_up(links: &[(Side, Instance)]) -> Vec<Link> {
     let link = |(port, (side, instance)): (usize, &(Side, Instance))| Link {
         port: Port(port as u16 + 1),
         side: *side,
@@ -222,6 +227,7 @@ fn rack(hosts: u32, half: u32, host: u32) -> Instance {
     switch(hosts + host / half)
 }
 
+/// Returns the rack switch above the controller's host: that of the host beside it.
 fn rack_of(fabric: &Fabric, controller: ProcessId) -> Instance {
     let beside = Instance { address: Address::Switch(SwitchId(controller.0 - 1)), ..switch(0) };
     let upper = fabric[&beside].iter().find(|(side, _)| *side == Side::Upper);

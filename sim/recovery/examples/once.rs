@@ -15,11 +15,12 @@ fn main() -> Result<(), Box<dyn Error>> {
     let hosts: u32 = hosts.parse()?;
     let seed = rest.first().map_or(Ok(1), |seed| seed.parse())?;
     let recovery = if recovery == "flat" { Recovery::Flat } else { Recovery::Tree };
-    for of in Component::ALL.into_iter().filter(|of| component == "all" || of.name() == component) {
+    let is_chosen = |failing: &Component| component == "all" || failing.name() == component;
+    for failing in Component::ALL.into_iter().filter(is_chosen) {
         let options = if shape == "testbed" {
-            Options::testbed(hosts, of, recovery, seed)
+            Options::testbed(hosts, failing, recovery, seed)
         } else {
-            Options::full(shape.parse()?, of, recovery, seed)
+            Options::full(shape.parse()?, failing, recovery, seed)
         };
         let start = Instant::now();
         let mut announced = 0;
@@ -31,8 +32,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         })?;
         println!(
             "{:11} {hosts:3} stall {:7.1} last {:7.1} = detect {:5.1} + determine {:5.1} + \
-             broadcast {:6.1} + resume {:5.1}; contacts {} looks {} visits {} think {:.1} us; paper {:?}; {} failed; {} us in {:.2} s, {} hops",
-            of.name(),
+             broadcast {:6.1} + resume {:5.1}; contacts {} evaluations {} visits {} evaluating {:.1} us; paper {:?}; {} failed; {} us in {:.2} s, {} hops",
+            failing.name(),
             measured.stall_us(),
             measured.last_us,
             measured.detection_us,
@@ -43,7 +44,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             measured.controller_work.evaluations,
             measured.controller_work.visits,
             measured.controller_work.ns as f64 / 1_000.0,
-            paper_us(of, hosts),
+            paper_us(failing, hosts),
             measured.failed,
             measured.simulated_us,
             start.elapsed().as_secs_f64(),

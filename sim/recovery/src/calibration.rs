@@ -12,11 +12,11 @@ pub struct Calibration {
     /// Beacon interval; a link times out after ten intervals without a frame.
     pub beacon_interval_ns: u64,
     /// CPU time of the controller for each process that it contacts: half for the outgoing frame
-    /// and half for the reply. Every other frame with new information costs as much as one of
-    /// these.
+    /// and half for the reply. Every other frame with new information, sent or received, also costs
+    /// half.
     pub contact_ns: u64,
     /// CPU time of the controller for a frame without new information: a repeated announcement.
-    pub packet_ns: u64,
+    pub repeat_ns: u64,
     /// CPU time of the controller for one graph evaluation ...
     pub evaluation_ns: u64,
     /// ... and for each node and link that the evaluation visits.
@@ -45,7 +45,8 @@ impl Calibration {
     ///   us with 21 visits; 6, 14 and 30 us with 159, 311 and 501, in graphs of 2,366, 17,662 and
     ///   73,682 nodes, where the visited nodes are in no cache). The paper does not say how long
     ///   its controller takes to determine the failed processes;
-    /// - reports are complete within a beacon interval and a crossing of the network, 6 links;
+    /// - reports are complete within a beacon interval and a crossing of the network, 6 links: this
+    ///   is `quiet_ns`;
     /// - a store without delay: with the fastest recovery at 36 us, 30 of them detection, the
     ///   paper's figures leave no time for one.
     pub fn paper() -> Self {
@@ -56,7 +57,7 @@ impl Calibration {
             clocks: ClockConfig { offset_ns_max: 600, drift_ppb_max: 0 },
             beacon_interval_ns,
             contact_ns: 3_000,
-            packet_ns: beacon_interval_ns / 64 + 1,
+            repeat_ns: beacon_interval_ns / 64 + 1,
             evaluation_ns: 5_000,
             visit_ns: 50,
             quiet_ns: beacon_interval_ns + 6 * link.propagation_ns,

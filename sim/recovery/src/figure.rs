@@ -13,7 +13,7 @@ const CORE_SWITCH: [f64; 5] = [0.0, 0.0, 0.0, 111.000, 171.057];
 
 /// Returns the paper's value in us. The figure has none for the crash of a single process.
 pub fn paper_us(component: Component, hosts: u32) -> Option<f64> {
-    let at = FIGURE_HOSTS.iter().position(|figure| *figure == hosts)?;
+    let index = FIGURE_HOSTS.iter().position(|figure_hosts| *figure_hosts == hosts)?;
     let row = match component {
         Component::Process => return None,
         Component::Host => HOST,
@@ -21,7 +21,7 @@ pub fn paper_us(component: Component, hosts: u32) -> Option<f64> {
         Component::CoreLink => CORE_LINK,
         Component::CoreSwitch => CORE_SWITCH,
     };
-    Some(row[at]).filter(|us| *us > 0.0)
+    Some(row[index]).filter(|us| *us > 0.0)
 }
 
 #[cfg(test)]

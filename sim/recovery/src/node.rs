@@ -1,4 +1,4 @@
-//! The nodes of the fabric as one machine.
+//! One machine type for every node of the fabric.
 
 use onepipe_base::{Machine, Mono, Now, Port, Transmit, Verdict};
 use onepipe_controller::Controller;
@@ -75,9 +75,9 @@ impl Machine for Node {
         match self {
             Self::Host(host) => host.poll_transmit(now, slot),
             Self::Switch(switch, _) => switch.poll_transmit(now, slot),
-            Self::Controller(controller, card) => {
+            Self::Controller(controller, nic_port) => {
                 let transmit = controller.poll_transmit(now, slot)?;
-                Some(Transmit { port: *card, ..transmit })
+                Some(Transmit { port: *nic_port, ..transmit })
             }
             Self::Idle => None,
         }

@@ -35,9 +35,9 @@ pub(crate) struct Milestones {
     pub detected: Option<Instant>,
     /// The first failure was decided and recorded.
     pub decided: Option<Instant>,
-    /// Every process was notified and has completed its callbacks.
+    /// Every correct process was notified and has completed its callbacks.
     pub noticed: Option<Instant>,
-    /// The first frozen link was resumed.
+    /// The controller began to release frozen links.
     pub resuming: Option<Instant>,
 }
 
@@ -59,9 +59,10 @@ pub(crate) struct Observer {
     calibration: Calibration,
     recovery: Recovery,
     random: Random,
-    /// Hosts that run a process.
+    /// Whether each host runs a process.
     pub members: Vec<bool>,
-    sends: Vec<bool>,
+    /// Whether the process of each host generates load.
+    is_sender: Vec<bool>,
     pub controller: NodeId,
     /// Records on their way to the store.
     writing: VecDeque<RecordId>,
@@ -69,7 +70,7 @@ pub(crate) struct Observer {
     pub connected: usize,
     /// Announcements received by the controller.
     pub announcements: Cell<u64>,
-    /// Latest generation and part of each node's announcements.
+    /// Latest announcement of each node: its generation, and the first link of its last part.
     known: RefCell<BTreeMap<ProcessId, (u32, u16)>>,
     /// Whether the controller loads the members from the store when it starts.
     pub starts_from_store: bool,
@@ -82,7 +83,7 @@ pub(crate) struct Observer {
     pub milestones: Milestones,
     /// Number of processes declared failed.
     pub failures: usize,
-    /// Frames that cost the controller CPU time.
+    /// Frames with new information, sent or received by the controller since the failure.
     pub contacts: Cell<u64>,
     /// The controller's counters of evaluations and visits at the last call of
     /// `evaluation_cost_ns`.
@@ -101,14 +102,15 @@ impl Observer {
         seed: u64,
     ) -> Self {
         let hosts = topology.hosts();
-        let mut left = senders;
-        let mut take = |is_member: &bool| {
-            let takes = *is_member && left > 0;
-            left -= u32::from(takes);
-            takes
+        // The first `senders` members send.
+        let mut senders_left = senders;
+        let mut becomes_sender = |is_member: &bool| {
+            let is_sender = *is_member && senders_left > 0;
+            senders_left -= u32::from(is_sender);
+            is_sender
         };
         Self {
-            sends: members.iter().map(&mut take).collect(),
+            is_sender: members.iter().map(&mut becomes_sender).collect(),
             members,
             controller: NodeId(hosts - 1),
             random: Random::named(seed, "recovery", 0),
@@ -136,10 +138,12 @@ impl Observer {
         Controllers { first: ProcessId(self.topology.processes() - 1), count: 1 }
     }
 
-    /// Returns the interval between announcements without changes. Refreshing all links may take at
-    /// most a tenth of the controller's time. A fabric whose controller has taken over has been
-    /// running for long: the repetitions of freshly started nodes, after half a thousandth of the
-    /// interval or more, must come after the failure.
+    /// Returns the interval between announcements without changes: long enough that the
+    /// announcements of all links take at most a tenth of the controller's time.
+    ///
+    /// With `starts_from_store` the fabric stands for one that has been running for long, and no
+    /// announcement may be repeated before the failure. Nodes that have just started repeat theirs
+    /// after as little as half a thousandth of the interval, hence the long interval.
     fn announce_interval_ns(&self) -> u64 {
         if self.starts_from_store {
             return 100_000_000_000;
@@ -245,8 +249,8 @@ impl Observer {
         self.known.borrow_mut().insert(from, part).is_none_or(|known| known < part)
     }
 
-    /// Returns the store's content for a fabric in which all members have joined, as a controller
-    /// finds it that takes over.
+    /// Returns the store's content that a controller loads when it takes over a fabric in which all
+    /// members have joined.
     fn records(&self) -> Vec<Record> {
         let instance = |vertex| {
             let (address, incarnation) = match vertex {
@@ -281,9 +285,9 @@ impl Observer {
     fn scatter(&mut self, from: u32, endpoint: &mut Endpoint) {
         let mut other = || {
             let hosts = u64::from(self.topology.hosts());
-            let found = (0..64).map(|_| self.random.below(hosts) as u32);
-            let mut found = found.filter(|to| *to != from && self.members[*to as usize]);
-            found.next().map(ProcessId)
+            let drawn = (0..64).map(|_| self.random.below(hosts) as u32);
+            let mut others = drawn.filter(|to| *to != from && self.members[*to as usize]);
+            others.next().map(ProcessId)
         };
         let payload = [7; 64];
         let messages: Vec<Message<'_>> = [other(), other()]
@@ -292,7 +296,8 @@ impl Observer {
             .map(|to| Message { to, payload: &payload })
             .collect();
         if !messages.is_empty() {
-            // Refused if a receiver has failed or the buffer is full: the next one will do.
+            // A scattering is refused if a receiver has failed or the buffer is full. No single one
+            // matters: another follows.
             let _ = endpoint.scatter_reliably(&messages);
         }
     }
@@ -321,7 +326,7 @@ impl Application<Node> for Observer {
             controller.activate(at.now, Epoch(1), &records);
             self.serve(&mut at, controller);
         }
-        if at.node.0 < self.topology.hosts() && self.sends[at.node.index()] {
+        if at.node.0 < self.topology.hosts() && self.is_sender[at.node.index()] {
             let first_ps = self.random.below(SEND_EVERY_NS * NANOSECOND);
             at.alarm(SEND_EVERY_NS * NANOSECOND + first_ps, ALARM_SEND);
         }
@@ -393,7 +398,7 @@ impl Application<Node> for Observer {
         let is_new = opcode != Opcode::Announce || self.note_announcement(header.src(), frame);
         match (self.has_failed, is_new) {
             (false, _) => 0,
-            (true, false) => self.calibration.packet_ns,
+            (true, false) => self.calibration.repeat_ns,
             (true, true) => {
                 self.contacts.set(self.contacts.get() + 1);
                 self.calibration.contact_ns / 2
@@ -403,6 +408,6 @@ impl Application<Node> for Observer {
 }
 
 /// Returns the reading of a clock without error.
-pub(crate) fn moment(origin: Timestamp, at: Instant) -> Timestamp {
+pub(crate) fn true_timestamp(origin: Timestamp, at: Instant) -> Timestamp {
     origin.wrapping_add_ns(at.as_ns())
 }

@@ -1,4 +1,5 @@
-//! One failure, from a quiet fabric to the last barrier that has passed it.
+//! One run: a fabric starts, one component fails, and every commit barrier passes the time of the
+//! failure.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +12,7 @@ use onepipe_wire::{Opcode, parse_header};
 
 use crate::Calibration;
 use crate::node::Node;
-use crate::observer::{ControllerWork, Observer, moment};
+use crate::observer::{ControllerWork, Observer, true_timestamp};
 
 /// The component that fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -50,7 +51,7 @@ impl Component {
 pub struct Options {
     /// Switches and hosts. The last host belongs to the controller.
     pub shape: Shape,
-    /// Number of hosts with a process, spread evenly over the racks.
+    /// Number of hosts with a process, spread evenly over the racks that are used.
     pub processes: u32,
     /// The component that fails.
     pub component: Component,
@@ -111,7 +112,9 @@ pub enum Failure {
     #[error(transparent)]
     Shape(#[from] ShapeError),
     /// No process would be left, or the component does not exist.
-    #[error("cannot fail a {1} with {0} hosts: no process would be left, or there is none")]
+    #[error(
+        "cannot fail a {1} with {0} hosts: no process would be left, or the fabric has none to fail"
+    )]
     Component(u32, &'static str),
     /// The fabric did not become ready.
     #[error(
@@ -135,7 +138,8 @@ pub enum Failure {
     },
 }
 
-/// Results of a run. Times in us.
+/// Results of a run. Times in us. The four phases `detection_us`, `determination_us`,
+/// `broadcast_us` and `resume_us` follow each other.
 #[derive(Clone, Debug)]
 pub struct Measured {
     /// Number of failed processes.
@@ -144,23 +148,24 @@ pub struct Measured {
     pub correct: usize,
     /// Stall of the barrier of each correct process, ascending.
     pub stalls_us: Vec<f64>,
-    /// Time from the failure until the last barrier had passed it.
+    /// Time from the failure until the last barrier had passed the time of the failure.
     pub last_us: f64,
     /// Time from the failure until a neighbour detected it.
     pub detection_us: f64,
-    /// Time from there until the failure was decided and recorded; the first one, if one failure
-    /// causes another.
+    /// Time from the detection until the failure was decided and recorded; the first one, if one
+    /// failure causes another.
     pub determination_us: f64,
-    /// Time from there until every correct process was notified of everything and had completed its
-    /// callbacks.
+    /// Time from the decision until every correct process was notified of all failures and had
+    /// completed its callbacks.
     pub broadcast_us: f64,
-    /// Time from there until the last barrier had passed.
+    /// Time from the last completion until the last barrier had passed the time of the failure.
     pub resume_us: f64,
-    /// Frames that cost the controller CPU time.
+    /// Frames with new information, sent or received by the controller since the failure. Each
+    /// costs half of [`Calibration::contact_ns`].
     pub contacts: u64,
     /// Work of the controller since the failure.
     pub controller_work: ControllerWork,
-    /// Duration in virtual time, in us.
+    /// Duration of the run in virtual time.
     pub simulated_us: f64,
     /// Counters of the network.
     pub network: Stats,
@@ -177,10 +182,11 @@ impl Measured {
 const QUIET_US: u64 = 50;
 /// Limit on the time until the fabric is ready, in us.
 const START_US_MAX: u64 = 20_000;
-/// With `starts_from_store` the controller starts this long after all other nodes, in us, and their
-/// announcements until then are dropped, as if the fabric had been running for long. On the way to
-/// one host they would queue for 0.3 ms (8,192 hosts) to 1 ms (35,152), and an overflow could lose
-/// the last report of a link or the location of the controller.
+/// With `starts_from_store` the controller starts this long after all other nodes, in us, and the
+/// announcements of all nodes until then are dropped, as if the fabric had been running for long.
+/// Otherwise they would wait in the queues before the controller's host for 0.3 ms (8,192 hosts) to
+/// 1 ms (35,152 hosts), and a full queue could drop the last report of a link or the location of
+/// the controller.
 const TAKES_OVER_US: u64 = 60;
 /// Step of the simulation, in us.
 const STEP_US: u64 = 5;
@@ -207,7 +213,7 @@ pub fn run(options: &Options, mut progress: impl FnMut(u64)) -> Result<Measured,
         ..Config::default()
     };
     let origin = config.sync_origin;
-    let nodes = nodes(&topology, &members);
+    let participants = count_participants(&topology, &members);
     let mut observer = Observer::new(
         topology.clone(),
         calibration.clone(),
@@ -219,19 +225,21 @@ pub fn run(options: &Options, mut progress: impl FnMut(u64)) -> Result<Measured,
     observer.starts_from_store = options.starts_from_store;
     let mut network = Network::new(topology.clone(), config, options.seed, observer);
     if options.starts_from_store {
+        // The controller takes over a fabric that has started without it.
         let controller = network.application.controller;
         network.inject(Fault::Crash(controller));
         network.run_for(TAKES_OVER_US * MICROSECOND);
         for switch in topology.hosts()..topology.hosts() + topology.switches() {
             network.command(NodeId(switch), |_, machine, _| {
-                if let Node::Switch(_, loses_announcements) = machine {
-                    *loses_announcements = false;
+                if let Node::Switch(_, drops_announcements) = machine {
+                    *drops_announcements = false;
                 }
             });
         }
         network.inject(Fault::Restart(controller));
     }
-    wait_until_up(&mut network, options.warm_up_us, nodes, &mut progress)?;
+    wait_until_up(&mut network, options.warm_up_us, participants, &mut progress)?;
+    // The failure happens at a random phase of the beacon interval.
     let mut random = Random::named(options.seed, "failure", 0);
     network.run_for(random.below(calibration.beacon_interval_ns * 1_000));
 
@@ -240,10 +248,11 @@ pub fn run(options: &Options, mut progress: impl FnMut(u64)) -> Result<Measured,
     let correct: Vec<usize> = (0..members.len()).filter(is_correct).collect();
     let observer = &mut network.application;
     for host in &correct {
-        observer.stalls[*host].begin(failed_at, moment(origin, failed_at));
+        observer.stalls[*host].begin(failed_at, true_timestamp(origin, failed_at));
     }
     (observer.waiting, observer.has_failed) = (correct.len(), true);
     inject(&mut network, &topology, options.component, &victims);
+    // Generous: 1Pipe reports at most 15 us per host (section 7.2).
     let limit_us = 20_000 + 50 * u64::from(topology.hosts());
     while network.application.waiting > 0 {
         network.run_for(STEP_US * MICROSECOND);
@@ -258,9 +267,11 @@ pub fn run(options: &Options, mut progress: impl FnMut(u64)) -> Result<Measured,
 
 /// Returns which hosts run a process, and which of them fail.
 ///
-/// Every rack gets as many processes; the last host belongs to the controller and gets none. Its
-/// rack is used first, since a rack without a process does not take part; for the same reason two
-/// processes share a rack where a single host or process fails, if possible.
+/// Every rack that is used gets the same number of processes, if possible. The last host belongs to
+/// the controller and runs no process. A rack without a live process does not take part, so
+///
+/// - the controller's rack is used first;
+/// - where a single host or process fails, only as many racks are used that each has two processes.
 fn choose_members(
     topology: &Topology,
     options: &Options,
@@ -269,28 +280,30 @@ fn choose_members(
     let is_rack = |id: &u32| topology.tier(Vertex::Switch(SwitchId(*id))) == 2;
     let racks = (0..topology.switches()).filter(is_rack).count() as u32;
     let per_rack = hosts / racks;
-    let is_lone = matches!(options.component, Component::Process | Component::Host);
-    let wanted = if is_lone { options.processes / 2 } else { options.processes };
-    let used = wanted.clamp(1, racks);
-    let racks: Vec<u32> =
+    let fails_one = matches!(options.component, Component::Process | Component::Host);
+    let racks_max = if fails_one { options.processes / 2 } else { options.processes };
+    let used = racks_max.clamp(1, racks);
+    let used_racks: Vec<u32> =
         std::iter::once(racks - 1).chain(0..racks - 1).take(used as usize).collect();
     let candidates =
-        (0..per_rack).flat_map(|slot| racks.iter().map(move |rack| rack * per_rack + slot));
+        (0..per_rack).flat_map(|slot| used_racks.iter().map(move |rack| rack * per_rack + slot));
     let mut members = vec![false; hosts as usize];
     for host in candidates.filter(|host| *host + 1 < hosts).take(options.processes as usize) {
         members[host as usize] = true;
     }
-    let rack = racks[racks.len().min(2) - 1] * per_rack;
-    let in_rack = (rack..rack + per_rack).map(|host| host as usize).filter(|host| members[*host]);
+    // The victims are in the second rack, if there is one: the first holds the controller.
+    let first_host = used_racks[used_racks.len().min(2) - 1] * per_rack;
+    let in_rack =
+        (first_host..first_host + per_rack).map(|host| host as usize).filter(|host| members[*host]);
     let victims: Vec<usize> = match options.component {
         Component::Process | Component::Host => in_rack.take(1).collect(),
         Component::Rack => in_rack.collect(),
         Component::CoreLink | Component::CoreSwitch => Vec::new(),
     };
-    let left = members.iter().filter(|is_member| **is_member).count() - victims.len();
+    let survivors = members.iter().filter(|is_member| **is_member).count() - victims.len();
     let can_fail = match options.component {
-        Component::Process | Component::Host => left > 0,
-        Component::Rack => left > 0 && used > 1,
+        Component::Process | Component::Host => survivors > 0,
+        Component::Rack => survivors > 0 && used > 1,
         Component::CoreLink | Component::CoreSwitch => core(topology).is_some(),
     };
     match can_fail {
@@ -299,23 +312,23 @@ fn choose_members(
     }
 }
 
-/// Returns the number of participating nodes: hosts with their virtual switches, and switches with
-/// a process below.
-fn nodes(topology: &Topology, members: &[bool]) -> usize {
+/// Returns the number of participating nodes in the controller's graph: the processes, the virtual
+/// switches of their hosts, and all switches above these.
+fn count_participants(topology: &Topology, members: &[bool]) -> usize {
     let hosts = (0u32..).zip(members).filter(|(_, is_member)| **is_member);
-    let mut climbing: Vec<Vertex> = hosts.map(|(host, _)| Vertex::Host(HostId(host))).collect();
-    let mut reached: BTreeSet<Vertex> = climbing.iter().copied().collect();
-    let hosts = climbing.len();
-    while let Some(node) = climbing.pop() {
+    let mut frontier: Vec<Vertex> = hosts.map(|(host, _)| Vertex::Host(HostId(host))).collect();
+    let mut reached: BTreeSet<Vertex> = frontier.iter().copied().collect();
+    let processes = frontier.len();
+    while let Some(node) = frontier.pop() {
         let ports = topology.ports(node);
         let upper = (ports.lower..ports.total()).map(Port);
         for end in upper.filter_map(|port| topology.peer(End { node, port })) {
             if reached.insert(end.node) {
-                climbing.push(end.node);
+                frontier.push(end.node);
             }
         }
     }
-    hosts + reached.len()
+    processes + reached.len()
 }
 
 /// Returns the first switch of the highest tier, if that tier has several.
@@ -327,11 +340,11 @@ fn core(topology: &Topology) -> Option<SwitchId> {
     cores.next().map(|_| SwitchId(first))
 }
 
-/// Runs until all nodes are connected, all barriers move, and no announcements arrive.
+/// Runs until all participants are connected, all barriers move, and no announcements arrive.
 fn wait_until_up(
     network: &mut Network<Node, Observer>,
     warm_up_us: u64,
-    nodes: usize,
+    participants: usize,
     progress: &mut impl FnMut(u64),
 ) -> Result<(), Failure> {
     let (mut announcements, mut quiet_since) = (0, 0);
@@ -342,21 +355,23 @@ fn wait_until_up(
         if observer.announcements.get() != announcements {
             (announcements, quiet_since) = (observer.announcements.get(), us);
         }
-        let mut members = observer.stalls.iter().zip(&observer.members).filter(|(_, is)| **is);
+        let mut members =
+            observer.stalls.iter().zip(&observer.members).filter(|(_, is_member)| **is_member);
         if us >= warm_up_us
-            && observer.connected >= nodes
+            && observer.connected >= participants
             && us - quiet_since >= QUIET_US
             && members.all(|(stall, _)| stall.has_barrier())
         {
             return Ok(());
         }
         if us > START_US_MAX {
-            return Err(Failure::Start { connected: observer.connected, nodes, us });
+            return Err(Failure::Start { connected: observer.connected, nodes: participants, us });
         }
         progress(us);
     }
 }
 
+/// Lets the component fail.
 fn inject(
     network: &mut Network<Node, Observer>,
     topology: &Topology,
@@ -373,8 +388,8 @@ fn inject(
         }),
         Component::Host => network.inject(Fault::Crash(victim)),
         Component::Rack => {
-            let card = End { node: Vertex::Host(HostId(victim.0)), port: topology.network_card() };
-            if let Some(End { node, .. }) = topology.peer(card) {
+            let nic = End { node: Vertex::Host(HostId(victim.0)), port: topology.network_card() };
+            if let Some(End { node, .. }) = topology.peer(nic) {
                 network.inject(Fault::Crash(network.node(node)));
             }
         }
@@ -395,6 +410,7 @@ fn inject(
     }
 }
 
+/// Computes the results of a run in which all barriers have recovered.
 fn measure(
     network: &Network<Node, Observer>,
     failed_at: Instant,

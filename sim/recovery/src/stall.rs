@@ -7,37 +7,49 @@ use onepipe_sim_engine::Instant;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StallMeter {
     barrier: Option<Timestamp>,
-    changed: Instant,
+    /// When the barrier changed last.
+    changed_at: Instant,
     /// Start of the measurement, and the timestamp that the barrier has to pass.
-    since: Option<(Instant, Timestamp)>,
+    target: Option<(Instant, Timestamp)>,
+    /// Longest time between two changes since the start of the measurement.
     stall_ps: u64,
-    passed: Option<Instant>,
+    /// When the barrier passed the target.
+    passed_at: Option<Instant>,
 }
 
 impl StallMeter {
-    pub(crate) const NEW: Self =
-        Self { barrier: None, changed: Instant::START, since: None, stall_ps: 0, passed: None };
+    pub(crate) const NEW: Self = Self {
+        barrier: None,
+        changed_at: Instant::START,
+        target: None,
+        stall_ps: 0,
+        passed_at: None,
+    };
 
-    /// Records the current barrier. Returns whether it has just passed the time of the failure.
+    /// Records the current barrier. Returns whether the barrier has just passed its target.
     #[inline]
     pub(crate) fn observe(&mut self, at: Instant, barrier: Option<Timestamp>) -> bool {
         if barrier == self.barrier {
             return false;
         }
-        let stood_ps = at.since(self.changed);
-        (self.barrier, self.changed) = (barrier, at);
-        let Some((_, moment)) = self.since.filter(|_| self.passed.is_none()) else { return false };
-        self.stall_ps = self.stall_ps.max(stood_ps);
-        let has_passed = barrier.is_some_and(|barrier| barrier > moment);
+        let unchanged_ps = at.since(self.changed_at);
+        (self.barrier, self.changed_at) = (barrier, at);
+        if self.passed_at.is_some() {
+            return false;
+        }
+        let Some((_, target)) = self.target else { return false };
+        self.stall_ps = self.stall_ps.max(unchanged_ps);
+        let has_passed = barrier.is_some_and(|barrier| barrier > target);
         if has_passed {
-            self.passed = Some(at);
+            self.passed_at = Some(at);
         }
         has_passed
     }
 
-    /// Starts the measurement at a failure; `moment` is the reading of a clock without error.
-    pub(crate) fn begin(&mut self, at: Instant, moment: Timestamp) {
-        (self.since, self.stall_ps, self.passed) = (Some((at, moment)), 0, None);
+    /// Starts the measurement at a failure; `target` is the time of the failure on a clock without
+    /// error.
+    pub(crate) fn begin(&mut self, at: Instant, target: Timestamp) {
+        (self.target, self.stall_ps, self.passed_at) = (Some((at, target)), 0, None);
     }
 
     /// Whether the process has a barrier.
@@ -45,11 +57,11 @@ impl StallMeter {
         self.barrier.is_some()
     }
 
-    /// Returns the longest stall until the barrier passed the time of the failure, and the time
-    /// from the failure until then, in ps.
+    /// Returns the longest stall until the barrier passed its target, and the time from the failure
+    /// to that, in ps. `None` if the barrier has not passed its target.
     pub(crate) fn measured(&self) -> Option<(u64, u64)> {
-        let (since, _) = self.since?;
-        Some((self.stall_ps, self.passed?.since(since)))
+        let (failed_at, _) = self.target?;
+        Some((self.stall_ps, self.passed_at?.since(failed_at)))
     }
 }
 

@@ -19,7 +19,9 @@ fn main() -> ExitCode {
         return ExitCode::from(2);
     };
     let ends_at_first = words.iter().any(|word| word == "first");
-    let placement = Placement::ALL.into_iter().find(|one| words.iter().any(|w| w == one.name()));
+    let placement = Placement::ALL
+        .into_iter()
+        .find(|placement| words.iter().any(|word| word == placement.name()));
     let draw = |seed| match placement {
         Some(placement) => Swarm::draw_with(seed, placement),
         None => Swarm::draw(seed),
@@ -27,7 +29,7 @@ fn main() -> ExitCode {
     if count == 1 {
         return trace(from, draw(from));
     }
-    let (mut broken, mut delivered) = (0, 0);
+    let (mut failing, mut delivered) = (0, 0);
     for seed in from..from + count {
         let swarm = draw(seed);
         let outcome = swarm.attempt();
@@ -35,7 +37,7 @@ fn main() -> ExitCode {
             delivered += report.messages.delivered;
         }
         if !outcome.is_ok() {
-            broken += 1;
+            failing += 1;
             if ends_at_first {
                 let rules = outcome.rules().map_or("panic".to_owned(), |rules| {
                     rules.iter().map(|rule| format!("{rule:?}")).collect::<Vec<_>>().join(", ")
@@ -43,16 +45,16 @@ fn main() -> ExitCode {
                 println!("found after {} seeds: {rules}", seed - from + 1);
                 return ExitCode::FAILURE;
             }
-            println!("seed {seed} breaks {:?}", outcome.rules());
+            println!("seed {seed} violates {:?}", outcome.rules());
             let shrunk = swarm.shrunk(&outcome, SHRINK_ATTEMPTS);
-            println!("  with {:?}, missing {:?}", shrunk.timeline, shrunk.missing);
+            println!("  with {:?}, removed {:?}", shrunk.timeline, shrunk.removed);
             for line in outcome.violations().iter().take(3) {
                 println!("  {line}");
             }
         }
     }
-    println!("{count} seeds, {delivered} deliveries checked, {broken} broken");
-    ExitCode::from(u8::from(broken > 0))
+    println!("{count} seeds, {delivered} deliveries checked, {failing} failing");
+    ExitCode::from(u8::from(failing > 0))
 }
 
 /// Runs one seed, shrunk if it fails, and writes its trace.
@@ -61,7 +63,7 @@ fn trace(seed: u64, mut swarm: Swarm) -> ExitCode {
     if !outcome.is_ok() {
         swarm = swarm.shrunk(&outcome, SHRINK_ATTEMPTS);
     }
-    println!("{:#?}, missing {:?}", swarm.timeline, swarm.missing);
+    println!("{:#?}, removed {:?}", swarm.timeline, swarm.removed);
     swarm.plan.network.trace_lines_max = 1 << 20;
     let outcome = swarm.attempt();
     outcome.violations().iter().for_each(|line| println!("{line}"));

@@ -11,7 +11,7 @@ use onepipe_sim_check::{
 };
 use onepipe_sim_engine::{Instant, MICROSECOND, NANOSECOND, Random};
 use onepipe_sim_network::{
-    Application, Destination, LinkId, NodeContext, NodeId, SendPattern, WorkloadGenerator,
+    Application, LinkId, NodeContext, NodeId, OutgoingMessage, SendPattern, WorkloadGenerator,
 };
 use onepipe_switch::{Form, Switch, SwitchEvent};
 use onepipe_topology::{Node as Vertex, Topology};
@@ -34,6 +34,8 @@ const RETRY_PS: u64 = 20 * MICROSECOND;
 /// State of one process id over all incarnations.
 #[derive(Debug)]
 pub(crate) struct ProcessState {
+    /// Number of incarnations started. The checker and payloads count incarnations from 0, so the
+    /// current one has this number less 1 there.
     pub incarnations: u32,
     /// Scatterings submitted by this incarnation, by service: best effort, reliable.
     submitted: [u64; 2],
@@ -46,7 +48,7 @@ pub(crate) struct ProcessState {
     pub unreleased: Vec<Delivery>,
     /// Whether the process waits for an alarm to submit again.
     is_retrying: bool,
-    /// Random stream that selects the service of each scattering.
+    /// Random stream that draws the service of each scattering.
     services: Random,
     /// Whether the process was asked to leave.
     pub is_leaving: bool,
@@ -80,13 +82,15 @@ pub struct FabricApp {
     pub(crate) control_plane: Option<ControlPlane>,
     /// Events of the application as text, if text is wanted.
     pub(crate) log: VecDeque<(Instant, String)>,
-    /// Number of processes; the ids of controllers follow.
+    /// Number of processes that are not controllers; the ids of the controllers follow.
     pub(crate) members: u32,
     /// Processes with events since the last inspection.
     active_ports: Vec<Port>,
+    /// The port of each host that is inspected next even if it has no events.
     next_ports: Vec<u16>,
-    scattering: Vec<Destination>,
-    /// Reused buffers: payloads of the scattering that is being submitted, and their digests.
+    /// Reused buffers for the scattering that is being submitted: its messages, their payloads, and
+    /// for the checker each receiver with the digest of its payload.
+    scattering: Vec<OutgoingMessage>,
     payloads: Vec<Vec<u8>>,
     expected: Vec<(ProcessId, u64)>,
 }
@@ -142,8 +146,8 @@ impl FabricApp {
         }
     }
 
-    /// Creates an endpoint for the next incarnation of a process id.
-    pub(crate) fn process(&mut self, id: ProcessId) -> Process {
+    /// Builds the next incarnation of a process.
+    pub(crate) fn build_process(&mut self, id: ProcessId) -> Process {
         let state = &mut self.states[id.index()];
         state.incarnations += 1;
         (state.outstanding, state.submitted) = (0, [0; 2]);
@@ -239,7 +243,7 @@ impl FabricApp {
 
     /// Checks a drained process and submits more if the load allows it.
     fn inspect(&mut self, at: &mut NodeContext<'_>, machine: &mut Node, port: Port) {
-        // Needs only shared access, unless there is something to submit.
+        // Mutable access, further down, is taken only if there is something to submit.
         let Some(process) = machine.process(port) else { return };
         if process.has_crashed() {
             return self.remove_process(at, machine, port);
@@ -249,13 +253,13 @@ impl FabricApp {
         let id = endpoint.config().process;
         let at_ns = at.instant.as_ns();
         self.checker.at_ns(at_ns);
-        let inspect = Snapshot {
+        let snapshot = Snapshot {
             barrier: endpoint.barrier(),
             commit_barrier: endpoint.commit_barrier(),
             promises: endpoint.promises(),
             is_sending: endpoint.wants_transmit(),
         };
-        self.checker.drained(id, inspect);
+        self.checker.drained(id, snapshot);
         self.send_levels.observe(id, endpoint.send_buffer_bytes() as u64, at_ns);
         self.receive_levels.observe(id, endpoint.receive_buffer_bytes(), at_ns);
         let wants_more = self.is_loading
@@ -279,7 +283,7 @@ impl FabricApp {
 }
 
 impl FabricApp {
-    /// Removes a process that has reached its crash point.
+    /// Stops a process that has reached its crash point.
     fn remove_process(&mut self, at: &NodeContext<'_>, machine: &mut Node, port: Port) {
         if let Node::Host(host) = machine {
             host.stop(port);
@@ -329,10 +333,10 @@ impl Application<Node> for FabricApp {
         };
         let ids = self.topology.processes_of(host);
         if self.topology.processes_per_host() == 1 && ids.start >= self.members {
-            let controller = self.controller(ProcessId(ids.start));
+            let controller = self.build_controller(ProcessId(ids.start));
             return Node::Controller(Box::new(controller), self.topology.network_card());
         }
-        let hosted = ids.map(|id| self.hosted(ProcessId(id))).collect();
+        let hosted = ids.map(|id| self.build_hosted(ProcessId(id))).collect();
         Node::Host(Host::new(SimSwitch::new(switch, None), hosted))
     }
 
@@ -348,9 +352,9 @@ impl Application<Node> for FabricApp {
             let id = self.id(at.node, Port(port));
             let first_ps = match load.pattern {
                 SendPattern::ClosedLoop { .. } => 0,
-                SendPattern::OpenLoop { ns } => {
+                SendPattern::OpenLoop { interval_ns } => {
                     let mut random = Random::named(self.plan.seed, "pace", id.0.into());
-                    random.below(ns.max(1) * NANOSECOND)
+                    random.below(interval_ns.max(1) * NANOSECOND)
                 }
             };
             at.alarm(earliest_ps + first_ps, u32::from(port));
@@ -423,9 +427,9 @@ impl Application<Node> for FabricApp {
         }
         match load.pattern {
             SendPattern::ClosedLoop { .. } => self.refill(&mut at, process),
-            SendPattern::OpenLoop { ns } => {
+            SendPattern::OpenLoop { interval_ns } => {
                 self.submit_next(&mut at, process);
-                at.alarm(ns * NANOSECOND, token);
+                at.alarm(interval_ns * NANOSECOND, token);
             }
         }
     }

@@ -58,5 +58,6 @@ impl Bug {
 /// fault-free fabric with little skew.
 pub(crate) const AHEAD_NS: u64 = 2_000;
 
-/// A bug applies at every n-th opportunity. An odd number, so that it drifts through patterns.
-pub(crate) const EVERY: u32 = 97;
+/// A bug applies once in this many opportunities. An odd number, so that the bug does not always
+/// hit the same place of a periodic load.
+pub(crate) const BUG_PERIOD: u32 = 97;

@@ -20,8 +20,9 @@ pub(crate) struct ControlPlane {
     replicas: Vec<Replica>,
     /// Expiry of the active replica's lease, in ns of the run.
     lease_until_ns: u64,
-    /// The store is unavailable until then, in ns of the run.
+    /// End of the store's unavailability, in ns of the run.
     down_until_ns: u64,
+    /// Checks which replicas are active in each epoch.
     pub epochs: ControllerEpochs,
     /// Totals of the replicas' previous incarnations.
     previous: ControlPlaneStats,
@@ -36,13 +37,13 @@ pub struct ControlPlaneStats {
     pub failures: u64,
     /// Of these, incarnations whose failure timestamp was decided without all registers.
     pub inexact: u64,
-    /// Abandoned links between correct processes that have no other path to each other.
+    /// Links that were given up although the correct processes at their ends have no other path.
     pub partitions: u64,
     /// Relayed frames.
     pub relayed: u64,
     /// Processes that did not answer a ping.
     pub unresponsive: u64,
-    /// Recorded recalls.
+    /// Recalls recorded as undeliverable.
     pub undeliverable: u64,
     /// Recoveries served to processes that had failed.
     pub recoveries: u64,
@@ -66,23 +67,25 @@ struct Replica {
     incarnations: u32,
     /// Counters of the current incarnation.
     stats: Stats,
+    /// The last epoch that the replica was activated for, until it resigns.
     epoch: Option<Epoch>,
     /// Records on their way to the store, and the replies of the store.
     in_flight: VecDeque<(RecordId, Record)>,
     replies: VecDeque<(RecordId, Result<(), PersistError>)>,
-    /// Resigned: does not campaign until then, in ns of the run.
+    /// End of the time in which the replica does not campaign because it has resigned, in ns of the
+    /// run.
     no_campaign_until_ns: u64,
-    /// Crash point: remaining records, and whether the replica crashes after the record is written
-    /// (before it learns so) or before.
+    /// Crash point: the number of records before the one at which the replica crashes, and whether
+    /// the store has written that record by then.
     crash_point: Option<(u32, bool)>,
     is_crashing: bool,
 }
 
 impl Replica {
-    /// Counts a record and returns whether the replica crashes at it.
+    /// Counts a record, before or after it `is_written`. Returns whether the replica crashes there.
     fn hits_crash_point(&mut self, is_written: bool) -> bool {
-        if let Some((left, when)) = &mut self.crash_point
-            && *when == is_written
+        if let Some((left, after_write)) = &mut self.crash_point
+            && *after_write == is_written
         {
             self.is_crashing = *left == 0;
             *left = left.saturating_sub(1);
@@ -131,7 +134,7 @@ impl ControlPlane {
 
     /// Expires the active replica's lease early: another one may become active while the first
     /// still considers itself active.
-    pub fn lapse(&mut self) {
+    pub fn expire_lease(&mut self) {
         self.lease_until_ns = 0;
     }
 
@@ -140,8 +143,9 @@ impl ControlPlane {
         self.down_until_ns = 0;
     }
 
-    /// Sets a crash point for replica `index` after the next `records` records: before the record
-    /// is written, or after, before the replica learns of it.
+    /// Crashes replica `index` at the record that follows the next `records` ones: before the store
+    /// has the record, or, if `is_written`, after the store has written it and before the replica
+    /// learns of it.
     pub fn crash_at(&mut self, index: usize, records: u32, is_written: bool) {
         self.replicas[index].crash_point = Some((records, is_written));
     }
@@ -154,19 +158,20 @@ impl ControlPlane {
     /// Takes the records that a replica wants to persist. Returns for each of them the delay in ns
     /// until the store handles it.
     pub fn take_records(&mut self, index: usize, controller: &mut Controller) -> Vec<u64> {
-        let mut waits = Vec::new();
+        let mut delays_ns = Vec::new();
         self.replicas[index].stats = *controller.stats();
         while let Some(record) = controller.poll_persist() {
             if self.replicas[index].hits_crash_point(false) {
                 break;
             }
             self.replicas[index].in_flight.push_back(record);
-            waits.push(self.wait_ns());
+            delays_ns.push(self.draw_delay_ns());
         }
-        waits
+        delays_ns
     }
 
-    /// Lets the store handle the oldest record of a replica. Returns the delay in ns of the reply.
+    /// Lets the store handle the oldest record of a replica. Returns the delay of the reply in ns;
+    /// `None` if the replica crashes instead, or has no record in flight.
     pub fn write(&mut self, at_ns: u64, index: usize) -> Option<u64> {
         let (id, record) = self.replicas[index].in_flight.pop_front()?;
         let result = match self.replicas[index].epoch {
@@ -185,7 +190,7 @@ impl ControlPlane {
             return None;
         }
         self.replicas[index].replies.push_back((id, result));
-        Some(self.wait_ns())
+        Some(self.draw_delay_ns())
     }
 
     /// Delivers the oldest reply of the store to a replica.
@@ -268,7 +273,8 @@ impl ControlPlane {
         stats
     }
 
-    fn wait_ns(&mut self) -> u64 {
+    /// Draws the delay of one request or reply.
+    fn draw_delay_ns(&mut self) -> u64 {
         self.random.between(1, self.plan.store_ns.max(1))
     }
 }

@@ -6,25 +6,28 @@ use onepipe_base::{Port, ProcessId, Timestamp};
 use onepipe_endpoint::{SendError, Service};
 use onepipe_sim_check::{Liveness, Tag, Violations};
 use onepipe_sim_engine::{Instant, NANOSECOND};
-use onepipe_sim_network::{Destination, Drops, Fault, LinkFaults, LinkId, Network, NodeId, Stats};
+use onepipe_sim_network::{
+    Drops, Fault, LinkFaults, LinkId, Network, NodeId, OutgoingMessage, Stats,
+};
 use onepipe_topology::{Node as Vertex, Topology};
 
 use crate::app::FabricApp;
 use crate::{HostedMachine, Node, Plan, Process, Report};
 
-/// A network of real endpoints and switches with a load and all checkers.
+/// A network of real endpoints, switches and controllers with a load and all checkers.
 #[derive(Debug)]
 pub struct Fabric {
     network: Network<Node, FabricApp>,
     liveness: Liveness,
     /// Liveness of the commit barriers.
     commit_liveness: Liveness,
-    /// Bound on the difference between synchronized clocks in ns: the configured offsets, plus what
-    /// clock steps add as far as slewing follows them.
+    /// Bound on the difference between the clocks of two machines in ns: the configured offsets,
+    /// and what clock steps have added.
     skew_ns: u64,
     /// Processes that were removed permanently.
     removed: BTreeSet<u32>,
-    /// While no fault is active: the messages lost and frames dropped before.
+    /// `None` while a fault may be active; otherwise the messages lost and the frames dropped until
+    /// the fabric was declared fault-free.
     fault_free_since: Option<(u64, Drops)>,
 }
 
@@ -103,8 +106,10 @@ impl Fabric {
         from: u32,
         messages: &[(u32, u32)],
     ) -> Option<Result<Tag, SendError>> {
-        let messages: Vec<Destination> =
-            messages.iter().map(|&(to, bytes)| Destination { to: ProcessId(to), bytes }).collect();
+        let messages: Vec<OutgoingMessage> = messages
+            .iter()
+            .map(|&(to, bytes)| OutgoingMessage { to: ProcessId(to), bytes })
+            .collect();
         let (node, port) = self.location(from);
         let mut result = None;
         self.network.command(node, |at, machine, app| {
@@ -131,7 +136,8 @@ impl Fabric {
         self.process(id)?.endpoint.commit_barrier()
     }
 
-    /// Returns the number of processes. Their ids come first; the controllers' follow.
+    /// Returns the number of processes that are not controllers. Their ids come first; those of the
+    /// controllers follow.
     pub fn members(&self) -> u32 {
         self.network.application.members
     }
@@ -157,9 +163,9 @@ impl Fabric {
 
     /// Expires the active controller's lease early: another one may become active while the first
     /// still considers itself active.
-    pub fn lapse(&mut self) {
+    pub fn expire_lease(&mut self) {
         if let Some(control_plane) = &mut self.network.application.control_plane {
-            control_plane.lapse();
+            control_plane.expire_lease();
         }
     }
 
@@ -198,8 +204,8 @@ impl Fabric {
             Fault::SetLinkFaults(_, faults) if faults != LinkFaults::default() => {
                 self.set_lenient();
             }
-            // Machines slew by one part in 512. A clock that is still behind catches up by
-            // barriers.
+            // Machines follow a step by at most one part in 512: less than a millisecond in half a
+            // second of virtual time. A clock that is behind catches up by the barriers received.
             Fault::StepClock(..) => self.skew_ns += 1_000_000,
             _ => {}
         }
@@ -214,7 +220,7 @@ impl Fabric {
         self.network.application.links.set_strict(true);
     }
 
-    /// Crashes a process; its host keeps running.
+    /// Crashes a process or a controller; a host with processes keeps running.
     pub fn crash_process(&mut self, id: u32) {
         self.set_lenient();
         let (node, port) = self.location(id);
@@ -242,8 +248,8 @@ impl Fabric {
         self.removed.contains(&id)
     }
 
-    /// Crashes the process instead of letting it send the frame after `frames`; beacons do not
-    /// count.
+    /// Lets the process send `frames` more frames, and crashes it when it is to send the next one.
+    /// Beacons are sent and do not count.
     pub fn crash_process_after(&mut self, id: u32, frames: u32) {
         self.set_lenient();
         let (node, port) = self.location(id);
@@ -254,8 +260,9 @@ impl Fabric {
         });
     }
 
-    /// Crashes the controller after the next `records` records: before the record is written, or
-    /// after, before the controller learns of it.
+    /// Lets the controller write `records` more records, and crashes it at the one that follows: if
+    /// `is_written`, after the store has written that record and before the controller learns of
+    /// it; otherwise before the store has the record.
     pub fn crash_controller_at(&mut self, id: u32, records: u32, is_written: bool) {
         self.set_lenient();
         let index = id.checked_sub(self.members()).expect("the id is a controller's");
@@ -275,7 +282,7 @@ impl Fabric {
             if let Node::Host(host) = machine
                 && (has_left || host.process(port).is_none())
             {
-                host.start(port, app.hosted(ProcessId(id)));
+                host.start(port, app.build_hosted(ProcessId(id)));
                 match id.checked_sub(app.members) {
                     None => at.alarm(0, u32::from(port.0)),
                     Some(index) => app.start_campaign(&mut at, index as usize, port),
@@ -338,8 +345,9 @@ impl Fabric {
         self.network.application.is_loading = false;
     }
 
-    /// After healing: both barriers of every process must pass what the process promises now within
-    /// three times the bound (I10). Returns the time that it took, in ns.
+    /// Runs a healed fabric until both barriers of every process have passed what the process
+    /// promises now. Longer than three times the bound is a violation (I10). Returns the time that
+    /// it took, in ns.
     pub fn expect_liveness(&mut self) -> u64 {
         let start = self.now();
         let deadline_ns = 3 * self.liveness_bound_ns();
@@ -355,6 +363,7 @@ impl Fabric {
             let mut have_passed = true;
             for id in 0..self.members() {
                 let (barrier, commit) = (self.barrier(id), self.commit_barrier(id));
+                // Each checker answers for all processes, so the answer after the last id holds.
                 have_passed = self.liveness.observe(ProcessId(id), barrier);
                 have_passed &= self.commit_liveness.observe(ProcessId(id), commit);
             }

@@ -37,27 +37,28 @@ pub struct FuzzReport {
     pub reliable: u64,
     /// Failed incarnations that processes were notified of.
     pub failures: u64,
-    /// Of these, incarnations whose failure timestamp is not exact.
+    /// Of these, incarnations whose failure timestamp was decided without all registers.
     pub inexact: u64,
-    /// Scatterings that were torn and allowed to be, by partitions that no controller can repair.
+    /// Scatterings that only a part of their correct receivers delivered. Allowed after partitions
+    /// that no controller can repair.
     pub torn: u64,
-    /// Number of epochs.
+    /// Epochs: how often a controller became active.
     pub epochs: u64,
     /// Injected faults by kind.
     pub faults: BTreeMap<&'static str, u64>,
-    /// Seeds that violated each rule.
-    pub broken: BTreeMap<Rule, u64>,
-    /// Seeds in which a machine panicked.
+    /// Number of seeds that violated each rule.
+    pub seeds_by_rule: BTreeMap<Rule, u64>,
+    /// Number of seeds in which a machine panicked.
     pub panics: u64,
-    /// The first failing seeds, ascending.
+    /// The lowest failing seeds, ascending.
     pub failing: Vec<u64>,
     /// Number of failing seeds.
-    pub failed: u64,
+    pub failing_count: u64,
 }
 
 /// A failing seed after shrinking.
 #[derive(Clone, Debug)]
-pub struct Failing {
+pub struct FailingSeed {
     /// The seed.
     pub seed: u64,
     /// Violations as text.
@@ -66,8 +67,8 @@ pub struct Failing {
     pub faults: usize,
     /// Minimal timeline that still fails: us after the start of the load, and fault.
     pub timeline: Vec<(u64, FaultEvent)>,
-    /// Process that must stay down after healing, if any.
-    pub missing: Option<u32>,
+    /// Process that must be removed after healing for the seed to fail, if any.
+    pub removed: Option<u32>,
 }
 
 /// Limit on the listed failing seeds.
@@ -81,7 +82,7 @@ impl FuzzReport {
                 *self.faults.entry(name).or_default() += 1;
             }
         }
-        if swarm.missing.is_some() {
+        if swarm.removed.is_some() {
             *self.faults.entry("process removed").or_default() += 1;
         }
         match outcome {
@@ -89,8 +90,8 @@ impl FuzzReport {
             RunOutcome::Panic(_) => self.panics += 1,
         }
         if !outcome.is_ok() {
-            self.failed += 1;
-            let position = self.failing.partition_point(|failing| *failing < seed);
+            self.failing_count += 1;
+            let position = self.failing.partition_point(|listed| *listed < seed);
             self.failing.insert(position, seed);
             self.failing.truncate(LISTED_MAX);
         }
@@ -107,19 +108,19 @@ impl FuzzReport {
         let network = &report.network;
         for (name, count) in [
             ("frame lost", network.drops.lost),
-            ("frame changed", network.corrupted),
+            ("frame corrupted", network.corrupted),
             ("frame duplicated", network.duplicated),
-            ("frame overtaken", network.delayed),
+            ("frame delayed", network.delayed),
         ] {
             *self.faults.entry(name).or_default() += count;
         }
         for rule in report.violations_by_rule.keys() {
-            *self.broken.entry(*rule).or_default() += 1;
+            *self.seeds_by_rule.entry(*rule).or_default() += 1;
         }
     }
 }
 
-/// Runs seeds until all are done or `stops` is set. Calls `progress` repeatedly with the number of
+/// Runs seeds until all have run or `stops` is set. Calls `progress` repeatedly with the number of
 /// finished seeds and of failed ones. Panics of machines are caught; silencing the panic hook is up
 /// to the caller.
 pub fn fuzz(
@@ -136,8 +137,8 @@ pub fn fuzz(
     };
     seeds.for_each(stops, attempt, |seed, (swarm, outcome)| {
         report.add(seed, &swarm, &outcome);
-        progress(report.seeds, report.failed);
-        if report.failed > 0 && options.stops_at_failure {
+        progress(report.seeds, report.failing_count);
+        if report.failing_count > 0 && options.stops_at_failure {
             stops.store(true, Ordering::Relaxed);
         }
     });
@@ -145,7 +146,7 @@ pub fn fuzz(
 }
 
 /// Shrinks a failing seed. Returns `None` if the seed passes.
-pub fn shrink(seed: u64) -> Option<Failing> {
+pub fn shrink(seed: u64) -> Option<FailingSeed> {
     let swarm = Swarm::draw(seed);
     let outcome = swarm.attempt();
     if outcome.is_ok() {
@@ -153,6 +154,6 @@ pub fn shrink(seed: u64) -> Option<Failing> {
     }
     let small = swarm.shrunk(&outcome, SHRINK_ATTEMPTS);
     let violations = small.attempt().violations();
-    let faults = swarm.timeline.len() + usize::from(swarm.missing.is_some());
-    Some(Failing { seed, violations, faults, timeline: small.timeline, missing: small.missing })
+    let faults = swarm.timeline.len() + usize::from(swarm.removed.is_some());
+    Some(FailingSeed { seed, violations, faults, timeline: small.timeline, removed: small.removed })
 }

@@ -46,7 +46,7 @@ pub use app::FabricApp;
 pub use bug::Bug;
 pub use control_plane::ControlPlaneStats;
 pub use fabric::Fabric;
-pub use fuzz::{Failing, FuzzOptions, FuzzReport, fuzz, shrink};
+pub use fuzz::{FailingSeed, FuzzOptions, FuzzReport, fuzz, shrink};
 pub use hosted::{HostedEvent, HostedMachine};
 #[cfg(feature = "mistakes")]
 pub use mutation::{caught, detected};

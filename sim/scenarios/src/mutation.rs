@@ -5,20 +5,21 @@ use onepipe_sim_check::Rule;
 
 use crate::Swarm;
 
-/// Runs a seed with a mistake. Returns what it shows of the mistake as text: the violated rules
-/// among those that the mistake affects, or a failed assertion of the machines. Other rules may be
-/// violated by chance because the history differs.
+/// Runs a seed with a mistake. Returns as text how the mistake was detected: the violated rules, or
+/// an assertion of the machines that failed. Only the rules that the mistake breaks count, because
+/// the history differs from that without the mistake and may violate others by chance. Without a
+/// mistake every rule counts.
 ///
-/// Without a mistake every violation counts.
-///
-/// The mistake is selected for the whole program while this runs.
+/// The mistake is selected for the whole program during the run.
 pub fn detected(mistake: Option<Mistake>, seed: u64) -> Option<String> {
     choose(mistake);
     let outcome = Swarm::draw(seed).attempt();
     choose(None);
-    let Some(broken) = outcome.rules() else { return Some("an assertion".to_owned()) };
-    let counts = |rule: &&Rule| mistake.is_none_or(|mistake| broken_rules(mistake).contains(rule));
-    let names: Vec<String> = broken.iter().filter(counts).map(|rule| format!("{rule:?}")).collect();
+    let Some(violated) = outcome.rules() else { return Some("an assertion".to_owned()) };
+    let is_relevant =
+        |rule: &&Rule| mistake.is_none_or(|mistake| broken_rules(mistake).contains(rule));
+    let names: Vec<String> =
+        violated.iter().filter(is_relevant).map(|rule| format!("{rule:?}")).collect();
     (!names.is_empty()).then(|| names.join(", "))
 }
 

@@ -1,4 +1,4 @@
-//! The nodes of a fabric as one machine.
+//! One machine type for every node of a fabric.
 
 use onepipe_base::{Machine, Mono, Now, Port, Transmit, Verdict};
 use onepipe_controller::Controller;
@@ -15,8 +15,8 @@ pub enum Node {
     Host(Host<SimSwitch, HostedMachine>),
     /// A switch.
     Switch(SimSwitch),
-    /// A host with nothing but a controller. No virtual switch stands between the controller and
-    /// the NIC, which has this port.
+    /// A host with nothing but a controller, and the port of its NIC. No virtual switch stands
+    /// between the controller and the NIC.
     Controller(Box<Controller>, Port),
 }
 
@@ -95,9 +95,9 @@ impl Machine for Node {
         match self {
             Self::Host(host) => host.poll_transmit(now, slot),
             Self::Switch(switch) => switch.poll_transmit(now, slot),
-            Self::Controller(controller, card) => {
+            Self::Controller(controller, nic_port) => {
                 let transmit = controller.poll_transmit(now, slot)?;
-                Some(Transmit { port: *card, ..transmit })
+                Some(Transmit { port: *nic_port, ..transmit })
             }
         }
     }

@@ -34,11 +34,11 @@ mod tests {
     #[test]
     fn payload_carries_its_tag_and_is_unique() {
         let (mut one, mut other) = (Vec::new(), Vec::new());
-        let name = Tag { incarnation: 3, scattering: 1 << 40 };
+        let expected = Tag { incarnation: 3, scattering: 1 << 40 };
         for bytes in [0, 8, 9, 64, 1_001] {
-            write(&mut one, name, 5, bytes);
-            assert_eq!((tag(&one), one.len()), (Some(name), bytes.max(8) as usize));
-            write(&mut other, name, 6, bytes);
+            write(&mut one, expected, 5, bytes);
+            assert_eq!((tag(&one), one.len()), (Some(expected), bytes.max(8) as usize));
+            write(&mut other, expected, 6, bytes);
             assert_eq!(one == other, bytes <= 8);
         }
         assert_eq!(tag(&[1; 7]), None);

@@ -26,10 +26,10 @@ pub struct ControlPlanePlan {
 
 impl ControlPlanePlan {
     /// Creates a plan with timeouts for a fabric with the given beacon interval. The timeouts that
-    /// depend on people or disks are a hundred times shorter than in a real deployment, so that
-    /// runs can be short.
+    /// allow for disks and for restarts by people are a hundred times shorter than in a real
+    /// deployment, so that runs can be short.
     pub fn new(replicas: u32, beacon_interval_ns: u64) -> Self {
-        let none = Controllers { first: ProcessId(0), count: 1 };
+        let placeholder = Controllers { first: ProcessId(0), count: 1 };
         let controller = onepipe_controller::Config {
             hello_interval_ns: 3 * beacon_interval_ns,
             quiet_ns: 3 * beacon_interval_ns,
@@ -42,7 +42,7 @@ impl ControlPlanePlan {
             ping_timeout_ns: 300_000,
             store_retry_ns: 50_000,
             isolated_after_ns: 500_000,
-            ..onepipe_controller::Config::new(ProcessId(0), none)
+            ..onepipe_controller::Config::new(ProcessId(0), placeholder)
         };
         Self {
             replicas,
@@ -123,14 +123,15 @@ impl Plan {
         self.network.off_chip_cpu = Some(off_chip_cpu);
         self.switch.form = Form::OffChip;
         self.endpoint.awaits_commits = true;
-        let least_ns = placement.beacon_interval_ns_min();
-        if self.switch.beacon_interval_ns < least_ns {
-            self.set_beacon_interval(least_ns);
+        let interval_ns_min = placement.beacon_interval_ns_min();
+        if self.switch.beacon_interval_ns < interval_ns_min {
+            self.set_beacon_interval(interval_ns_min);
         }
         let detour_ns = off_chip_cpu.to_cpu_ns + off_chip_cpu.to_chip_ns;
         self.switch.start_wait_ns += 2 * detour_ns;
-        // A process that is alone at first is notified of that. It learns of others only when each
-        // switch on its path has started to send and was received: five switches, up and down.
+        // A process that starts alone is notified that it is alone. It learns of the other
+        // processes only after the switches on the path have received each other: up to five
+        // switches, each with a detour for the way up and for the way down.
         self.load_starts_ns += self.switch.start_wait_ns + 10 * detour_ns;
     }
 
@@ -156,18 +157,22 @@ impl Plan {
         Some(Controllers { first: ProcessId(processes.checked_sub(count)?), count })
     }
 
-    /// Returns the time in which a healed fabric must be healthy again, in ns: base delay + skew +
-    /// beacon interval / 2 for a healthy fabric to deliver, plus detection (10 beacon intervals) +
-    /// 6 diameters + 15 us per host for recovery. A process promises no more than the timestamp of
-    /// the scattering that it is sending, so the bound also includes the time to send one
-    /// scattering of every process over one link.
+    /// Returns the time in which a healed fabric must be healthy again, in ns. It is the sum of
+    ///
+    /// - the delay of a healthy fabric: one diameter, the skew, and half a beacon interval;
+    /// - the detection of a failure: ten beacon intervals;
+    /// - the recovery: six diameters and 15 us per host;
+    /// - the time to send one scattering of every process over one link, because a process promises
+    ///   no more than the timestamp of the scattering that it is sending;
+    /// - with controllers, their timeouts.
     pub fn liveness_bound_ns(&self, hosts: u32, hops_max: u32, skew_ns: u64) -> u64 {
         let hop_ns = |link: &onepipe_sim_network::LinkConfig| {
             let bytes = link.queue_bytes_max + self.network.frame_len_max as u64;
             link.propagation_ns + bytes * 8 * 1_000_000_000 / link.rate_bits_per_s
         };
         let hop_ns = hop_ns(&self.network.host_link).max(hop_ns(&self.network.switch_link));
-        // 64 frames of a round of beacons may be queued before one.
+        // An off-chip CPU may have to process 64 frames before one: of 32 ports, a beacon in each
+        // direction.
         let off_chip_ns = self.network.off_chip_cpu.map_or(0, |off_chip_cpu| {
             off_chip_cpu.to_cpu_ns
                 + off_chip_cpu.to_chip_ns

@@ -6,7 +6,7 @@ use onepipe_base::{Machine, Mono, Now, Port, Promises, Transmit, Verdict};
 use onepipe_endpoint::{Delivery, Endpoint, Event};
 use onepipe_wire::{Opcode, parse_header, rewrite_promises};
 
-use crate::bug::{AHEAD_NS, Bug, EVERY};
+use crate::bug::{AHEAD_NS, BUG_PERIOD, Bug};
 
 /// An endpoint with an optional bug.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -36,8 +36,8 @@ impl Process {
         }
     }
 
-    /// Crashes the process instead of letting it send the frame after `frames`; beacons do not
-    /// count.
+    /// Lets the process send `frames` more frames, and crashes it when it is to send the next one.
+    /// Beacons are sent and do not count.
     pub fn crash_after(&mut self, frames: u32) {
         self.frames_left = Some(frames);
     }
@@ -60,8 +60,8 @@ impl Process {
         self.has_crashed
     }
 
-    /// Releases a delivery. A delivery that is about to be handed out a second time is kept until
-    /// then.
+    /// Releases a delivery, unless the bug is about to hand it out a second time: then the second
+    /// release counts.
     #[inline]
     pub fn release(&mut self, delivery: Delivery) {
         let is_repeated = self.bug == Some(Bug::EndpointRepeatsDelivery)
@@ -73,9 +73,10 @@ impl Process {
 
     fn is_due(&mut self) -> bool {
         self.opportunities += 1;
-        self.opportunities.is_multiple_of(EVERY)
+        self.opportunities.is_multiple_of(BUG_PERIOD)
     }
 
+    /// Polls an event of the endpoint, and applies the bug to it.
     #[cold]
     fn poll_with_bug(&mut self, bug: Bug) -> Option<Event> {
         if let Some(event) = self.pending_events.pop_front() {

@@ -93,13 +93,14 @@ impl Report {
     }
 }
 
-/// Merges the trace lines of the network and the log of the application in time order.
+/// Merges the trace lines of the network and the log of the application in time order. A trace line
+/// begins with its time: `@NS.PS`.
 fn merge_lines<'a>(
     frames: impl Iterator<Item = &'a str>,
     log: &VecDeque<(Instant, String)>,
     lines_max: usize,
 ) -> Vec<String> {
-    let when = |line: &str| {
+    let time_ps = |line: &str| {
         let digits = |text: &str| text.parse::<u64>().unwrap_or(0);
         let stamp = line.split(' ').next().unwrap_or("").trim_start_matches('@');
         stamp.split_once('.').map_or(0, |(ns, ps)| digits(ns) * 1_000 + digits(ps))
@@ -109,7 +110,7 @@ fn merge_lines<'a>(
         (at.as_ps(), format!("@{ns}.{ps:03} {text}"))
     });
     let mut lines: Vec<(u64, String)> =
-        frames.map(|line| (when(line), line.to_owned())).chain(log_lines).collect();
+        frames.map(|line| (time_ps(line), line.to_owned())).chain(log_lines).collect();
     lines.sort_by_key(|(at_ps, _)| *at_ps);
     let excess = lines.len().saturating_sub(lines_max);
     lines.into_iter().skip(excess).map(|(_, line)| line).collect()

@@ -79,7 +79,7 @@ pub fn start(options: &Options) -> Result<Fabric, ShapeError> {
     Ok(fabric)
 }
 
-/// Stops the load, waits for the outcome of every message, and returns the report.
+/// Stops the load, ends all faults, waits for the outcome of every message, and returns the report.
 pub fn end(mut fabric: Fabric) -> Report {
     fabric.stop_load();
     fabric.heal();
@@ -90,10 +90,10 @@ pub fn end(mut fabric: Fabric) -> Report {
 /// Number of progress reports of a run.
 const SLICES: u64 = 200;
 /// Time in which messages must get their outcome after the load and the losses have ended, in us: a
-/// receiver that is given up costs eight probes with doubling timeouts from 200 us on.
+/// sender gives a receiver up after eight probes, with doubling timeouts from 200 us on.
 const DRAIN_US: u64 = 200_000;
 
-/// Runs, checks, and calls `progress` with the finished part in thousandths.
+/// Runs and checks a fabric. Calls `progress` with the finished part in thousandths.
 ///
 /// # Errors
 /// If the processes do not fit the shape.

@@ -6,14 +6,14 @@ use onepipe_wire::{
     Frame, HEADER_LEN, Header, Opcode, parse_header, rewrite_promises, seal_with_hops,
 };
 
-use crate::bug::{AHEAD_NS, Bug, EVERY};
+use crate::bug::{AHEAD_NS, BUG_PERIOD, Bug};
 
 /// A switch with an optional bug.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct SimSwitch {
     switch: Switch,
     bug: Option<Bug>,
-    /// Highest promise received.
+    /// Highest promise received on any port.
     peak: Option<Promises>,
     opportunities: u32,
 }
@@ -31,16 +31,17 @@ impl SimSwitch {
 
     fn is_due(&mut self) -> bool {
         self.opportunities += 1;
-        self.opportunities.is_multiple_of(EVERY)
+        self.opportunities.is_multiple_of(BUG_PERIOD)
     }
 
+    /// Passes a frame to the switch, and applies the bug to what the switch does with it.
     #[cold]
     fn handle_with_bug(&mut self, bug: Bug, now: Now, port: Port, frame: &mut [u8]) -> Verdict {
         let Ok((header, opcode)) = parse_header(frame) else {
             return self.switch.handle_frame(now, port, frame);
         };
-        let own = header.promises(now.sync);
-        self.peak = Some(self.peak.map_or(own, |peak| peak.max(own)));
+        let received = header.promises(now.sync);
+        self.peak = Some(self.peak.map_or(received, |peak| peak.max(received)));
         if bug == Bug::SwitchDropsBeacons && opcode == Opcode::Beacon {
             return Verdict::Consumed;
         }
@@ -49,8 +50,8 @@ impl SimSwitch {
             return verdict;
         }
         match bug {
-            Bug::SwitchAdvertisesMaximum => rewrite_promises(frame, self.peak.unwrap_or(own)),
-            Bug::SwitchForwardsOwnPromise => rewrite_promises(frame, own),
+            Bug::SwitchAdvertisesMaximum => rewrite_promises(frame, self.peak.unwrap_or(received)),
+            Bug::SwitchForwardsOwnPromise => rewrite_promises(frame, received),
             Bug::SwitchForgesPayload if opcode.has_messages() && self.is_due() => {
                 let last = frame.len() - 1;
                 frame[last] ^= 0x40;
@@ -65,12 +66,13 @@ impl SimSwitch {
     }
 }
 
-/// Recomputes the checksums of a modified frame; `swaps` also changes its receiver to the
-/// neighbour.
-fn forge(frame: &mut [u8], swaps: Option<Timestamp>) {
+/// Recomputes the checksums of a modified frame. With `swap_near` it also replaces the receiver by
+/// the process whose id differs in the lowest bit; the value is the time near which the timestamps
+/// of the frame lie.
+fn forge(frame: &mut [u8], swap_near: Option<Timestamp>) {
     let Ok((header, _)) = parse_header(frame) else { return };
     let (mut forged, hops, payload) = (*header, header.hops(), header.length());
-    if let Some(near) = swaps {
+    if let Some(near) = swap_near {
         let Ok(opcode) = header.opcode() else { return };
         let to = ProcessId(header.dst().0 ^ 1);
         let flags = if header.has(onepipe_wire::Flags::END_OF_MESSAGE) { 1 } else { 0 };

@@ -7,7 +7,7 @@ use onepipe_topology::Shape;
 fn ping(placement: Placement, shape: Shape) -> Report {
     let load = Load {
         workload: Workload::Ping { bytes: 64 },
-        pattern: SendPattern::OpenLoop { ns: 20_000 },
+        pattern: SendPattern::OpenLoop { interval_ns: 20_000 },
     };
     let options = Options { placement, load, ..Options::new(shape, 16, 5, 500_000) };
     run(&options, |_| {}).expect("sixteen processes fit the shape")

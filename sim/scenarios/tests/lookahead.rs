@@ -8,7 +8,7 @@ use onepipe_topology::Shape;
 fn run(seed: u64, uses_lookahead: bool) -> Report {
     let mut plan = Plan::new(Shape::testbed(), 2, seed, 200_000);
     let workload = Workload::AllToAll { fan_out: 8, bytes: 64 };
-    plan.load = Some(Load { workload, pattern: SendPattern::OpenLoop { ns: 3_001 } });
+    plan.load = Some(Load { workload, pattern: SendPattern::OpenLoop { interval_ns: 3_001 } });
     plan.network.clocks = ClockConfig { offset_ns_max: 500, drift_ppb_max: 10_000 };
     plan.network.uses_lookahead = uses_lookahead;
     let mut fabric = Fabric::new(plan);

@@ -45,7 +45,7 @@ fn is_applicable(mistake: Mistake, swarm: &Swarm) -> bool {
         Mistake::TwoActive | Mistake::RefusalIgnored => {
             replicas > 1 && draws(|what| matches!(what, FaultEvent::LeaseExpired))
         }
-        Mistake::DeadLinkRetained => swarm.missing.is_some(),
+        Mistake::DeadLinkRetained => swarm.removed.is_some(),
         Mistake::DuplicateAccepted => {
             draws(|what| matches!(what, FaultEvent::AllLinks(faults) if faults.duplicate_ppm > 0))
         }

@@ -189,7 +189,7 @@ fn store_fences_the_deposed_controller() {
     for victim in 0..3 {
         // Of every 50 us, the first replica renews its lease after 6 and the second asks after 12.
         fabric.run_us(8);
-        fabric.lapse();
+        fabric.expire_lease();
         fabric.run_us(2);
         fabric.inject(Fault::Crash(NodeId(victim)));
         fabric.run_us(840);

@@ -16,25 +16,26 @@ use crate::{HostedMachine, Node};
 const REJOIN_PS: u64 = 300_000 * NANOSECOND;
 
 impl FabricApp {
-    /// Creates the machine of an id: the next incarnation of a process or a controller.
-    pub(crate) fn hosted(&mut self, id: ProcessId) -> HostedMachine {
+    /// Builds the machine of an id: the next incarnation of a process or a controller.
+    pub(crate) fn build_hosted(&mut self, id: ProcessId) -> HostedMachine {
         if id.0 < self.members {
-            return HostedMachine::Process(self.process(id));
+            return HostedMachine::Process(self.build_process(id));
         }
-        HostedMachine::Controller(Box::new(self.controller(id)))
+        HostedMachine::Controller(Box::new(self.build_controller(id)))
     }
 
-    /// Creates the next incarnation of a controller.
-    pub(super) fn controller(&mut self, id: ProcessId) -> Controller {
+    /// Builds the next incarnation of a controller.
+    pub(super) fn build_controller(&mut self, id: ProcessId) -> Controller {
         let index = (id.0 - self.members) as usize;
-        let all = self.plan.controllers(self.topology.processes());
+        let controllers = self.plan.controllers(self.topology.processes());
         let plan = self.plan.control_plane.as_ref().expect("ids from `members` on are controllers");
         let nodes = self.topology.hosts() + self.topology.switches();
-        let control_plane = self.control_plane.as_mut().expect("as above");
+        let control_plane =
+            self.control_plane.as_mut().expect("a plan with controllers has a control plane");
         let config = onepipe_controller::Config {
             process: id,
             incarnation: Incarnation(control_plane.next_incarnation(index)),
-            controllers: all.expect("as above"),
+            controllers: controllers.expect("the plan has controllers"),
             frame_len_max: self.plan.network.frame_len_max,
             processes_max: self.topology.processes(),
             switches_max: nodes,
@@ -43,7 +44,7 @@ impl FabricApp {
         Controller::new(config).expect("the plan's controller is in range")
     }
 
-    /// Starts the campaigns of the controllers at a restarted node.
+    /// Starts the campaigns of the controllers at a node that has started.
     pub(super) fn start_controllers(&mut self, at: &mut NodeContext<'_>) {
         for (index, port) in self.controllers_at(HostId(at.node.0)) {
             self.start_campaign(at, index, port);
@@ -53,7 +54,7 @@ impl FabricApp {
     /// Starts the campaign of a controller.
     pub(crate) fn start_campaign(&mut self, at: &mut NodeContext<'_>, index: usize, port: Port) {
         let Some(control_plane) = &self.control_plane else { return };
-        // Stagger the replicas.
+        // The replicas campaign one after the other, at different eighths of the interval.
         let first_ns = control_plane.renew_ns() * (index as u64 + 1) / 8;
         at.alarm(
             first_ns * NANOSECOND,
@@ -79,9 +80,9 @@ impl FabricApp {
         for (index, port) in self.controllers_at(HostId(at.node.0)) {
             let Some(control_plane) = &mut self.control_plane else { return };
             let Some(controller) = machine.controller_mut(port) else { continue };
-            for wait_ns in control_plane.take_records(index, controller) {
+            for delay_ns in control_plane.take_records(index, controller) {
                 let alarm = Alarm::StoreWrite(control_plane.incarnation(index));
-                at.alarm(wait_ns * NANOSECOND, alarm.token(port));
+                at.alarm(delay_ns * NANOSECOND, alarm.token(port));
             }
             if control_plane.is_crashing(index) {
                 crash_controller(at, machine, port);
@@ -113,6 +114,7 @@ impl FabricApp {
             }
             Event::Failed { failed, .. } => {
                 if let onepipe_base::Address::Process(process) = failed.instance.address {
+                    // The checker counts incarnations from 0.
                     let incarnation = failed.instance.incarnation.0.saturating_sub(1);
                     self.checker.decided(process, incarnation, failed.is_exact);
                 }
@@ -131,16 +133,17 @@ impl FabricApp {
     ) {
         let id = self.id(at.node, port);
         self.checker.at_ns(at.instant.as_ns());
-        let own = self.states[id.index()].incarnations;
+        let own_incarnation = self.states[id.index()].incarnations;
         self.log_line(at.instant, || format!("process {} is notified of {event:?}", id.0));
         match event {
             Event::ProcessFailed(ProcessFailed { process, incarnation, at: failed_at }) => {
+                // The checker counts incarnations from 0.
                 let victim = (process, incarnation.0.saturating_sub(1));
                 self.checker.failure_notified(id, victim, failed_at);
                 self.states[id.index()].outstanding = 0;
                 let wait_ps = self.plan.callback_ns * NANOSECOND;
                 if wait_ps > 0 {
-                    at.alarm(wait_ps, Alarm::Callback(own).token(port));
+                    at.alarm(wait_ps, Alarm::Callback(own_incarnation).token(port));
                 } else if let Some(process) = machine.process_mut(port) {
                     process.endpoint.on_failure_handled();
                 }
@@ -151,7 +154,7 @@ impl FabricApp {
                 if let Some(process) = machine.process_mut(port) {
                     process.endpoint.recover(at.now);
                 }
-                at.alarm(REJOIN_PS, Alarm::Rejoin(own).token(port));
+                at.alarm(REJOIN_PS, Alarm::Rejoin(own_incarnation).token(port));
             }
             Event::Recovered(_) => self.rejoin(at, machine, port),
             _ => {}
@@ -162,7 +165,7 @@ impl FabricApp {
     fn rejoin(&mut self, at: &mut NodeContext<'_>, machine: &mut Node, port: Port) {
         let id = self.id(at.node, port);
         if let Node::Host(host) = machine {
-            let hosted = self.hosted(id);
+            let hosted = self.build_hosted(id);
             host.start(port, hosted);
             // An open loop continues by itself.
             if self
@@ -214,8 +217,8 @@ impl FabricApp {
                 at.alarm(control_plane.renew_ns() * NANOSECOND, alarm.token(port));
             }
             Alarm::StoreWrite(of) if of == incarnation => {
-                if let Some(wait_ns) = control_plane.write(at_ns, index) {
-                    at.alarm(wait_ns * NANOSECOND, Alarm::StoreReply(incarnation).token(port));
+                if let Some(delay_ns) = control_plane.write(at_ns, index) {
+                    at.alarm(delay_ns * NANOSECOND, Alarm::StoreReply(incarnation).token(port));
                 }
                 if control_plane.is_crashing(index) {
                     crash_controller(at, machine, port);

@@ -3,7 +3,7 @@
 use onepipe_endpoint::{Message, SendError, Service};
 use onepipe_sim_check::{Submitted, Tag, digest};
 use onepipe_sim_engine::Instant;
-use onepipe_sim_network::{Destination, NodeContext, SendPattern};
+use onepipe_sim_network::{NodeContext, OutgoingMessage, SendPattern};
 
 use super::{FabricApp, RETRY_PS};
 use crate::Process;
@@ -16,7 +16,7 @@ impl FabricApp {
         instant: Instant,
         process: &mut Process,
         service: Service,
-        messages: &[Destination],
+        messages: &[OutgoingMessage],
     ) -> Result<Tag, SendError> {
         let id = process.endpoint.config().process;
         let incarnation = self.checker.incarnation(id);

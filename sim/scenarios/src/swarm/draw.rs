@@ -14,10 +14,11 @@ use crate::{ControlPlanePlan, Plan};
 const HOUR_NS: i64 = 3_600_000_000_000;
 /// Length of the phase in which faults are injected, in us.
 const FAULT_PHASE_US: u64 = 400;
-/// The same with controllers, so that a second failure may occur during the first recovery.
+/// Length of that phase with controllers, in us: longer, so that a second failure may occur during
+/// the first recovery.
 const FAULT_PHASE_WITH_CONTROLLERS_US: u64 = 1_000;
 /// Largest fabric in which a process may be removed, in hosts.
-const MISSED_HOSTS_MAX: u32 = 9;
+const REMOVAL_HOSTS_MAX: u32 = 9;
 /// Step limit of a run. On fast links to 32 hosts without CPU costs a closed loop takes 25 million
 /// steps (seeds 30000871, 80002228).
 const STEPS_MAX: u64 = 60_000_000;
@@ -34,6 +35,10 @@ pub(super) fn isolates_controllers(seed: u64) -> bool {
     Random::named(seed, "seats", 0).below(4) == 0
 }
 
+/// Draws the fabric and its load. Returns the plan and the length of the fault phase in us.
+///
+/// The order of the draws decides what a seed means: a new draw comes last, or uses a stream of its
+/// own.
 pub(super) fn plan(
     seed: u64,
     random: &mut Random,
@@ -51,16 +56,16 @@ pub(super) fn plan(
     };
     let shape = shape.expect("small numbers are in range");
     let per_host = random.between(1, if shape.host_count() > 8 { 2 } else { 4 }) as u16;
-    // If isolated, controllers may occupy whole racks or a host, as long as two processes remain.
-    // Otherwise some process always shares their rack or host: see `FaultEvent::hits_last_process`.
-    let others = match per_host {
+    // Isolated controllers may occupy whole racks or a host, as long as two processes remain.
+    // Otherwise a process always shares their rack or host: see `FaultEvent::hits_last_process`.
+    let replicas_max = match per_host {
         _ if isolates_controllers => shape.host_count() * u32::from(per_host) - 2,
         1 => shape.hosts_per_tor() - 1,
         _ => u32::from(per_host) - 1,
     };
     let replicas = match random.below(3) {
         0 => 0,
-        _ => random.between(1, 3).min(u64::from(others)),
+        _ => random.between(1, 3).min(u64::from(replicas_max)),
     };
     let fault_phase_us =
         if replicas > 0 { FAULT_PHASE_WITH_CONTROLLERS_US } else { FAULT_PHASE_US };
@@ -119,15 +124,16 @@ pub(super) fn plan(
     (plan, fault_phase_us)
 }
 
-/// Draws the process to remove when everything else is healed, with probability 1/3. Only in small
-/// fabrics: senders give a receiver up after some 50 ms, which takes a large one too many steps.
-pub(super) fn missing(plan: &Plan, random: &mut Random) -> Option<u32> {
+/// Draws, with probability 1/3, the process to remove when everything else is healed. Only in small
+/// fabrics: senders give a receiver up after some 50 ms, which would take a large fabric too many
+/// steps.
+pub(super) fn removed(plan: &Plan, random: &mut Random) -> Option<u32> {
     let hosts = plan.shape.host_count();
-    let is_drawn = random.below(3) == 0;
+    let is_chosen = random.below(3) == 0;
     let replicas = plan.control_plane.as_ref().map_or(0, |control_plane| control_plane.replicas);
     let processes = hosts * u32::from(plan.processes_per_host) - replicas;
-    let is_applicable = hosts <= MISSED_HOSTS_MAX && processes > 2;
-    (is_drawn && is_applicable).then(|| random.below(processes.into()) as u32)
+    let is_applicable = hosts <= REMOVAL_HOSTS_MAX && processes > 2;
+    (is_chosen && is_applicable).then(|| random.below(processes.into()) as u32)
 }
 
 fn draw_load(random: &mut Random, message_len_max: u32) -> Load {
@@ -143,7 +149,7 @@ fn draw_load(random: &mut Random, message_len_max: u32) -> Load {
     };
     let pattern = match random.below(2) {
         0 => SendPattern::ClosedLoop { messages_max: random.between(1, 64) as u32 },
-        _ => SendPattern::OpenLoop { ns: random.between(1_000, 20_000) },
+        _ => SendPattern::OpenLoop { interval_ns: random.between(1_000, 20_000) },
     };
     Load { workload, pattern }
 }

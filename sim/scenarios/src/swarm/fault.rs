@@ -5,7 +5,8 @@ use onepipe_sim_network::{Fault, LinkFaults, LinkId, NodeId};
 
 use crate::Fabric;
 
-/// A fault of a random scenario. Targets are numbers modulo the number of candidates.
+/// A fault of a random scenario. A target is a random number, taken modulo the number of nodes,
+/// links, processes or controllers that the fabric has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FaultEvent {
     /// Sets the fault settings of every link.
@@ -36,7 +37,7 @@ pub enum FaultEvent {
     Pause(u64, u64),
     /// Stops a process from releasing what it receives.
     Slow(u64),
-    /// Cuts off the first hosts and the switches that serve only them.
+    /// Cuts off some hosts, from the first on, with their ToR switches.
     Partition(u64),
     /// Crashes a controller.
     CrashController(u64),
@@ -52,8 +53,8 @@ impl FaultEvent {
     /// Returns the name used in tables; `None` for the end of another fault.
     pub const fn name(self) -> Option<&'static str> {
         Some(match self {
-            Self::AllLinks(_) => "all links bad",
-            Self::OneLink(..) => "one link bad",
+            Self::AllLinks(_) => "faults on all links",
+            Self::OneLink(..) => "faults on one link",
             Self::Cut(_) => "link cut one way",
             Self::Unplug(_) => "link unplugged",
             Self::Crash(_) => "node crashed",
@@ -61,7 +62,7 @@ impl FaultEvent {
             Self::Leave(_) => "process left",
             Self::Step(..) => "clock stepped",
             Self::Pause(..) => "node paused",
-            Self::Slow(_) => "reader stopped",
+            Self::Slow(_) => "receiver stopped",
             Self::Partition(_) => "partition",
             Self::CrashController(_) => "controller crashed",
             Self::LeaseExpired => "lease expired",
@@ -74,7 +75,8 @@ impl FaultEvent {
         })
     }
 
-    /// Whether the fault would remove the last process, which keeps the controllers company.
+    /// Whether the fault would hit the last process, or its host or link, and so could leave the
+    /// controllers alone in their rack or on their host. Always false without controllers.
     pub(super) fn hits_last_process(self, fabric: &mut Fabric) -> bool {
         let members = fabric.members();
         if members == fabric.topology().processes() {
@@ -129,8 +131,8 @@ impl FaultEvent {
             FaultEvent::Pause(number, us) => fabric.inject(Fault::Pause(node(number), us * 1_000)),
             FaultEvent::Slow(number) => fabric.set_slow(process(number), true),
             FaultEvent::Partition(number) => partition(fabric, number),
-            FaultEvent::Unplug(number) => both_directions(fabric, link(number), Fault::Cut),
-            FaultEvent::Plug(number) => both_directions(fabric, link(number), Fault::Repair),
+            FaultEvent::Unplug(number) => inject_both(fabric, link(number), Fault::Cut),
+            FaultEvent::Plug(number) => inject_both(fabric, link(number), Fault::Repair),
             FaultEvent::Leave(number) => fabric.leave(process(number)),
             FaultEvent::CrashController(number) => {
                 if let Some(controller) = controller(number) {
@@ -142,34 +144,35 @@ impl FaultEvent {
                     fabric.restart_process(controller);
                 }
             }
-            FaultEvent::LeaseExpired => fabric.lapse(),
+            FaultEvent::LeaseExpired => fabric.expire_lease(),
             FaultEvent::FailStore(us) => fabric.fail_store(us),
         }
     }
 }
 
-/// Injects `fault` into both directions of the link that `one` belongs to.
-fn both_directions(fabric: &mut Fabric, one: LinkId, fault: impl Fn(LinkId) -> Fault) {
-    let ends = fabric.network().links().find(|(link, ..)| *link == one);
+/// Injects `fault` into `link` and into the opposite direction.
+fn inject_both(fabric: &mut Fabric, link: LinkId, fault: impl Fn(LinkId) -> Fault) {
+    let ends = fabric.network().links().find(|(id, ..)| *id == link);
     let Some((_, from, to)) = ends else { return };
     // Parallel links between the two nodes share the fault.
     fabric.between(from, to).into_iter().for_each(|link| fabric.inject(fault(link)));
 }
 
-/// Cuts off the first hosts and the switches that serve only them.
+/// Cuts off some hosts, from the first on, with their ToR switches; `number` decides how many.
 fn partition(fabric: &mut Fabric, number: u64) {
     let hosts = fabric.topology().hosts();
-    let inside = 1 + (number % u64::from(hosts)) as u32;
+    let hosts_inside = 1 + (number % u64::from(hosts)) as u32;
     let tors: Vec<NodeId> = (0..hosts)
         .filter_map(|host| {
-            let card = onepipe_topology::End {
+            let nic = onepipe_topology::End {
                 node: onepipe_topology::Node::Host(HostId(host)),
                 port: fabric.topology().network_card(),
             };
-            (host < inside).then(|| fabric.topology().peer(card)).flatten()
+            (host < hosts_inside).then(|| fabric.topology().peer(nic)).flatten()
         })
         .map(|end| fabric.node(end.node))
         .collect();
-    let cut = fabric.network().boundary_links(|node| node.0 < inside || tors.contains(&node));
-    cut.into_iter().for_each(|link| fabric.inject(Fault::Cut(link)));
+    let is_inside = |node: NodeId| node.0 < hosts_inside || tors.contains(&node);
+    let boundary = fabric.network().boundary_links(is_inside);
+    boundary.into_iter().for_each(|link| fabric.inject(Fault::Cut(link)));
 }

@@ -15,12 +15,12 @@ use crate::{Fabric, Plan, Report};
 pub use fault::FaultEvent;
 pub use shrink::RunOutcome;
 
-/// Time in which messages must get their outcome after healing, in us: a receiver that is given up
-/// costs eight probes with doubling timeouts from 200 us on.
+/// Time in which messages must get their outcome after healing, in us: a sender gives a receiver up
+/// after eight probes, with doubling timeouts from 200 us on.
 const DRAIN_US: u64 = 200_000;
 /// Frames of the first message to a receiver: connect, grant, message and acknowledgement, for each
 /// of two services.
-const FRAMES_A_PAIR: u64 = 8;
+const FRAMES_PER_PAIR: u64 = 8;
 
 /// The scenario of a seed.
 #[derive(Clone, Debug)]
@@ -32,9 +32,9 @@ pub struct Swarm {
     /// Faults: us after the start of the load, and fault.
     pub timeline: Vec<(u64, FaultEvent)>,
     /// Process that is removed when everything else is healed; the others must make progress.
-    pub missing: Option<u32>,
-    /// Whether controllers may be alone in a rack or on a host, without a protected process beside
-    /// them.
+    pub removed: Option<u32>,
+    /// Whether controllers may be alone in a rack or on a host. Otherwise the last process shares
+    /// it, and no fault removes that process and leaves them.
     pub isolates_controllers: bool,
 }
 
@@ -44,8 +44,7 @@ impl Swarm {
         Self::draw_as(seed, draw::placement(seed), draw::isolates_controllers(seed))
     }
 
-    /// Draws the scenario of `seed` with this placement and a protected process beside the
-    /// controllers.
+    /// Draws the scenario of `seed` with this placement, and never isolates controllers.
     pub fn draw_with(seed: u64, placement: Placement) -> Self {
         Self::draw_as(seed, placement, false)
     }
@@ -59,8 +58,8 @@ impl Swarm {
         }
         timeline.sort_by_key(|(at_us, _)| *at_us);
         // An independent random stream, so that the other draws of a seed do not change.
-        let missing = draw::missing(&plan, &mut Random::named(seed, "missing", 0));
-        Self { plan, fault_phase_us, timeline, missing, isolates_controllers }
+        let removed = draw::removed(&plan, &mut Random::named(seed, "missing", 0));
+        Self { plan, fault_phase_us, timeline, removed, isolates_controllers }
     }
 
     /// Runs the scenario and returns its report.
@@ -83,7 +82,7 @@ impl Swarm {
         fabric.run_us(self.fault_phase_us.saturating_sub(now_us));
         fabric.stop_load();
         fabric.heal();
-        if let Some(id) = self.missing {
+        if let Some(id) = self.removed {
             fabric.remove_process(id);
         }
         fabric.expect_liveness();
@@ -95,14 +94,16 @@ impl Swarm {
         fabric
     }
 
-    /// Returns to how many receivers at a time a process scatters at the end, and how long it
-    /// pauses in between, in us. Where hosts pay CPU time for each frame and no controller resolves
-    /// failures, no link may time out in the meantime, because it would end all reliable promises
-    /// (docs/design/failure.md, "What happens on a dead link?"). So each batch must take at most a
-    /// quarter of a link timeout.
+    /// Returns how the final round is divided: the number of receivers of one batch, and the pause
+    /// after each batch in us.
+    ///
+    /// One batch is enough, unless hosts pay CPU time for each frame and no controller resolves
+    /// failures. Then no link may time out while hosts are busy, because that would end all
+    /// reliable promises (docs/design/failure.md, "What happens on a dead link?"). So each batch
+    /// must take at most a quarter of a link timeout.
     fn final_round(&self) -> (usize, u64) {
         let cpu = self.plan.network.cpu;
-        let pair_ns = FRAMES_A_PAIR * (cpu.receive_ns + cpu.send_ns);
+        let pair_ns = FRAMES_PER_PAIR * (cpu.receive_ns + cpu.send_ns);
         if self.plan.control_plane.is_some() || pair_ns == 0 {
             return (usize::MAX, 0);
         }
@@ -116,22 +117,23 @@ pub fn swarm(seed: u64) -> Report {
     Swarm::draw(seed).run()
 }
 
-/// Checks that the fabric works after healing: every process scatters to all others, to a batch of
-/// receivers at a time, and pauses in between.
-fn scatter_all_to_all(fabric: &mut Fabric, (receivers, rest_us): (usize, u64)) {
+/// Checks that the fabric works after healing: every process scatters to all processes, in batches
+/// of `receivers` with a pause after each.
+fn scatter_all_to_all(fabric: &mut Fabric, (receivers, pause_us): (usize, u64)) {
     let processes = fabric.members();
-    let is_there = |to: &u32| !fabric.is_removed(*to);
-    let all: Vec<(u32, u32)> = (0..processes).filter(is_there).map(|to| (to, 64)).collect();
+    let is_present = |to: &u32| !fabric.is_removed(*to);
+    let all: Vec<(u32, u32)> = (0..processes).filter(is_present).map(|to| (to, 64)).collect();
     for from in 0..processes {
-        for some in all.chunks(receivers) {
-            scatter_to(fabric, from, some);
-            if rest_us > 0 {
-                fabric.run_us(rest_us);
+        for batch in all.chunks(receivers) {
+            scatter_to(fabric, from, batch);
+            if pause_us > 0 {
+                fabric.run_us(pause_us);
             }
         }
     }
 }
 
+/// Scatters to `receivers`, given with their payload lengths, by both services.
 fn scatter_to(fabric: &mut Fabric, from: u32, receivers: &[(u32, u32)]) {
     for scatter in [Fabric::scatter, Fabric::scatter_reliably] {
         if let Some(Err(error)) = scatter(fabric, from, receivers) {

@@ -68,8 +68,8 @@ impl Swarm {
     pub fn shrunk(&self, outcome: &RunOutcome, attempts_max: u32) -> Self {
         let mut best = self.clone();
         let mut attempts = 0;
-        if best.missing.is_some() && attempts_max > 0 {
-            let candidate = Self { missing: None, ..best.clone() };
+        if best.removed.is_some() && attempts_max > 0 {
+            let candidate = Self { removed: None, ..best.clone() };
             attempts += 1;
             if candidate.attempt().is_like(outcome) {
                 best = candidate;
