@@ -22,7 +22,7 @@ pub(crate) struct Channel {
     /// The next message to deliver, taken from the receiver to compare its key with that of the
     /// other service's next message.
     staged: Option<Delivery>,
-    /// Reused for the timestamps of one recall acknowledgement.
+    /// The timestamps of one recall acknowledgement; a field so that its memory is reused.
     recalled: Vec<Timestamp>,
 }
 

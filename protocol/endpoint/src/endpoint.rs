@@ -144,8 +144,8 @@ impl Endpoint {
         self.on_barrier(new_barrier);
     }
 
-    /// Handles the loss of the link at `port`: the barrier advances without it. Commits do so once
-    /// a controller has resolved the failure, or at once without controllers.
+    /// Handles the loss of the link at `port`: the barrier advances without it. The commit barrier
+    /// follows once a controller has resolved the failure, or at once without controllers.
     pub fn handle_link_down(&mut self, port: Port) {
         self.on_link_down(port);
     }

@@ -25,10 +25,11 @@
 //!
 //! # Invariants
 //! - I1 messages are delivered in ascending `(timestamp, sender, index)`.
-//! - I3 a timestamp that it assigns exceeds every timestamp that it has delivered.
+//! - I3 the endpoint assigns only timestamps above every timestamp that it has delivered.
 //! - I4 no message is delivered twice; I5 messages of one sender are delivered in order.
 //! - I11 send and receive buffers stay within their configured sizes.
-//! - I12 every message is delivered or reported as failed; both only with [`Outcome::Unknown`].
+//! - I12 every message is delivered or reported as failed; never both, except with
+//!   [`Outcome::Unknown`].
 //! - An endpoint depends neither on the number of switches nor on the source of its clock.
 
 #![no_std]

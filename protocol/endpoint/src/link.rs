@@ -57,8 +57,8 @@ impl LinkLayer {
         self.commit
     }
 
-    /// Returns whether the uplink carries commit barriers. A switch that has none sends one that is
-    /// [`NO_PROMISE_AGE_NS`] old.
+    /// Returns whether the uplink carries commit barriers. A switch without a commit barrier sends
+    /// a value that is [`NO_PROMISE_AGE_NS`] old instead.
     #[inline]
     pub fn receives_commits(&self) -> bool {
         self.receives_commits

@@ -62,7 +62,7 @@ impl TimestampSource {
     }
 
     //= spec/ordering.md#R4
-    /// Raises every later timestamp to at least `barrier`. Keeps causality, and lets a joining
+    /// Raises every later timestamp to at least `barrier`. This keeps causality, and lets a joining
     /// process or a slow clock catch up.
     #[inline]
     pub fn raise_to(&mut self, barrier: Timestamp) {
@@ -78,7 +78,7 @@ impl TimestampSource {
     fn start(&mut self, barrier: Timestamp) {
         let Some((now, clock)) = self.clock else { return };
         let skew_ns = clock.as_ns().abs_diff(barrier.as_ns());
-        // A "no promise" barrier: no process has a time yet, so the own clock is as good as any.
+        // A "no promise" barrier: no process has a time yet, so this process keeps its clock.
         let is_unknown = barrier.wrapping_add_ns(NO_PROMISE_AGE_NS / 2) < clock;
         let start = if skew_ns > SKEW_NS_MAX && !is_unknown {
             self.slew.restart(now, barrier);

@@ -10,7 +10,7 @@ use onepipe_wire::{Header, Link, LinkState, Opcode, Resolved, Side};
 
 use crate::Links;
 
-/// Interval of confirming beacons in beacon intervals, once the link is two-way
+/// Interval between beacons on a two-way uplink, in beacon intervals: they confirm the link
 /// (docs/design/failure.md, "Who is on a link?").
 const CONFIRMED_INTERVALS: u64 = 16;
 
@@ -396,7 +396,7 @@ impl LinkMonitor {
         self.wants_beacon
     }
 
-    /// Returns when the next such beacon is due.
+    /// Returns when the next beacon on the uplink is due.
     pub fn beacon_due(&self) -> Option<Mono> {
         self.beacon_at
     }

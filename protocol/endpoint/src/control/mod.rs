@@ -215,8 +215,8 @@ impl ControlPlane {
         self.excluded
     }
 
-    /// Returns when this incarnation of `process` has failed, or its last failed one if that is
-    /// later. `None` if it has not failed.
+    /// Returns the failure timestamp of the last failed incarnation of `process`. `None` if
+    /// `incarnation` is later than that, or none has failed.
     #[inline]
     pub fn failed_at(&self, process: ProcessId, incarnation: Incarnation) -> Option<Timestamp> {
         self.failures.failed_at(process, incarnation)
@@ -406,8 +406,8 @@ impl ControlPlane {
         self.announcer.write(now, registers, &mut self.links, payload)
     }
 
-    /// Returns the header of a frame from [`ControlPlane::write_next`]. As its message timestamp,
-    /// an announcement carries `decided`, the commit barrier that this process has received.
+    /// Returns the header of a frame from [`ControlPlane::write_next`]. An announcement carries the
+    /// commit barrier that this process has received in the field of the message timestamp.
     pub fn header(
         &self,
         registers: &Registers,

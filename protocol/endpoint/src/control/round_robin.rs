@@ -2,11 +2,11 @@
 
 use onepipe_base::{Controllers, ProcessId};
 
-/// The controllers that are to be sent a frame, in controller.
+/// The controllers that are still to be sent a frame, in ascending order from `next` on.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct RoundRobin {
     controllers: Controllers,
-    /// The next controller, as an index in the range.
+    /// Index of the next controller among the controllers.
     next: u32,
     remaining: u32,
 }

@@ -19,9 +19,9 @@ pub(super) enum Exclusion {
     Excluded(Timestamp, Option<Timestamp>),
     /// The application was notified and may call [`Endpoint::recover`].
     Notified(Option<Timestamp>),
-    /// Every message below this may be delivered: the outcomes of all of them are known.
+    /// Every message below this timestamp may be delivered: the outcomes of all of them are known.
     Recovered(Timestamp),
-    /// Every message below this was delivered.
+    /// Every message below this timestamp was delivered.
     Finished(Timestamp),
 }
 

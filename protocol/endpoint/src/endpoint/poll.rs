@@ -68,6 +68,7 @@ impl Endpoint {
             slot,
             stats,
         )?;
+        // A service keeps its turn until its burst is finished.
         self.next_service = match (service, channel.sender.unfinished_burst()) {
             (Service::BestEffort, Some(_)) | (Service::Reliable, None) => Service::BestEffort,
             _ => Service::Reliable,
@@ -163,7 +164,7 @@ impl Endpoint {
         channel.next(config, barrier, stats)
     }
 
-    /// Returns whether a notification precedes the next message.
+    /// Returns whether a notification (a failure or a lost link) precedes the next message.
     #[inline]
     pub(super) fn has_notification(&self) -> bool {
         let unsent = self.best_effort.sender.failures.len() + self.reliable.sender.failures.len();
@@ -188,7 +189,8 @@ impl Endpoint {
         self.poll_failure_event()
     }
 
-    /// Returns events other than messages that come straight out of a receiver.
+    /// Returns the next message that must pass the delivery filter or the merge of both services.
+    /// Without one, returns the event that ends recovery.
     #[inline(never)]
     pub(super) fn poll_filtered(&mut self) -> Option<Event> {
         let delivery = match self.config.receive_mode {

@@ -1,4 +1,4 @@
-//! The delivery filter: messages that must not be delivered, received or not.
+//! The delivery filter: messages that must not be delivered, whether or not they have arrived.
 //!
 //! Recalls and discards never search the receive buffer. They are recorded as tombstones, and each
 //! message is checked when it leaves the reorder stage (docs/design/failure.md, "How is a message
@@ -91,7 +91,7 @@ impl DeliveryFilter {
     //= spec/failure.md#R9
     /// Returns why the next message in the total order must not be delivered, if so.
     pub fn check(&mut self, delivery: &Delivery) -> Option<Tombstone> {
-        // Every message below its timestamp has left the reorder stage.
+        // Messages are checked in the total order, so recalls below this timestamp are finished.
         let past = self.recalls.partition_point(|(recalled, ..)| *recalled < delivery.timestamp);
         self.recalls.drain(..past);
         let key = (delivery.timestamp, delivery.from, delivery.buffered.generation);

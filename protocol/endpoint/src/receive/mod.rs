@@ -67,7 +67,8 @@ pub(crate) struct Receiver {
     recall_ack_queue: VecDeque<(ProcessId, Timestamp)>,
 }
 
-/// Limit on recalls that wait for their acknowledgement; others are retransmitted by the sender.
+/// Limit on recalls that wait for their acknowledgement. A recall beyond it is ignored until its
+/// sender retransmits it.
 const RECALL_ACK_QUEUE_MAX: usize = 4096;
 
 /// What was done with a data frame.
@@ -246,6 +247,8 @@ impl Receiver {
         true
     }
 
+    /// Adds a fragment to its message, and inserts the message into the reorder stage once it is
+    /// complete.
     fn accept_fragment(
         &mut self,
         config: &Config,
@@ -366,7 +369,8 @@ impl Receiver {
         );
     }
 
-    /// Releases `charge` from the buffer accounts, of which `consumed` was actually received.
+    /// Releases `charge` from all accounts. The sender regains only `consumed`: less than `charge`
+    /// if some fragments of the message never arrived.
     #[inline]
     fn release_charge(
         &mut self,

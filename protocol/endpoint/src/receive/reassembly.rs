@@ -11,8 +11,9 @@ use crate::arena::{PayloadArena, PayloadRef};
 /// A message under reassembly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Partial {
-    /// Index of the sender in the peer table; with the sender's generation.
+    /// Index of the sender in the peer table.
     pub from: u32,
+    /// Generation of the sender.
     pub generation: u16,
     pub index: u16,
     pub timestamp: Timestamp,

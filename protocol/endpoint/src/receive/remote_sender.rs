@@ -44,6 +44,7 @@ pub(crate) struct RemoteSender {
     /// against the window of the current one.
     pub generation: u16,
     pub tracker: PacketTracker,
+    /// Packets received, and those of them with the congestion mark; both wrap.
     pub received: u32,
     pub marked: u32,
     /// Charge of this incarnation's messages that occupy the window; no window exceeds 32 bits.

@@ -190,6 +190,7 @@ impl BitRing {
         }
     }
 
+    /// Returns the index of the word of `psn`, and the word in which only its bit is set.
     #[inline]
     fn at(&self, psn: Psn) -> (usize, u64) {
         let bit = psn.0 & (self.capacity() - 1);

@@ -52,14 +52,17 @@ pub struct Reorder<T> {
     entries: Vec<Entry<T>>,
     /// For each node, the next node in its slot or in the free list.
     links: Vec<u32>,
+    /// The first free node; `NONE` if there is none.
     free: u32,
     /// The current slot, sorted; entries before `run_next` were popped.
     run: Vec<Entry<T>>,
     run_next: usize,
+    /// Upper bound (exclusive) of the timestamps of the run.
     run_end: u64,
     /// The last barrier popped to.
     barrier: u64,
     in_wheel: usize,
+    /// Slots opened, and entries that passed through them, since the width was last considered.
     slots_opened: usize,
     entries_passed: usize,
 }
@@ -229,6 +232,7 @@ impl<T: Copy> Reorder<T> {
                     sorted[..count].iter().map(|&key| entries[nodes[sort::index(key)] as usize]),
                 );
                 if !is_strict {
+                    // The keys hold timestamps only; entries with equal ones have an order, too.
                     run.sort_unstable_by_key(Entry::key);
                 }
             } else {
@@ -238,7 +242,8 @@ impl<T: Copy> Reorder<T> {
                     last = node;
                     node = links[node as usize];
                 }
-                // Chains are ordered from the newest node to the oldest.
+                // Chains are ordered from the newest node to the oldest. Reversed, most are nearly
+                // sorted already.
                 run.reverse();
                 run.sort_unstable_by_key(Entry::key);
             }
@@ -269,6 +274,7 @@ impl<T: Copy> Reorder<T> {
     fn return_run(&mut self) {
         let rest = self.run_next..self.run.len();
         let first = self.run[self.run_next].timestamp.as_ns();
+        // Entries may still be inserted from the barrier on, so the wheel must begin there.
         self.run_end = first.min(self.barrier);
         self.change_width(self.wheel.width_log2().saturating_sub(NARROWING_LOG2));
         for n in rest {

@@ -11,10 +11,12 @@ use alloc::boxed::Box;
 /// Marks the end of a chain of nodes.
 pub(super) const NONE: u32 = u32::MAX;
 
-/// Number of calendar slots: at the width for 40 M messages/s they span 1 ms.
+/// Binary logarithm of the number of calendar slots: at the width for 40 M messages/s they span
+/// 1 ms.
 const CALENDAR_LOG2: u32 = 12;
 const CALENDAR: usize = 1 << CALENDAR_LOG2;
-/// Number of slots of a higher level: the bits of a word.
+/// Binary logarithm of the number of slots of a higher level, which is the number of bits of a
+/// word.
 const LEVEL_LOG2: u32 = 6;
 /// Levels above the calendar that cover 64 bits when its slots are 1 ns wide.
 const LEVELS: usize = (64 - CALENDAR_LOG2).div_ceil(LEVEL_LOG2) as usize;

@@ -28,6 +28,8 @@ impl Sender {
             return false;
         }
         let (failures, to) = (&mut self.failures, connection.to);
+        // First, who acknowledges: a Grant may open the connection; otherwise only the incarnation
+        // that granted it counts.
         match connection.state {
             _ if opcode == Opcode::Grant && connection.is_opened_by(from.1) => {
                 connection.open(from.1, |message| {
@@ -42,8 +44,9 @@ impl Sender {
             Some(unacked) => to_recall.push(unacked.scattering),
             None => failures.push_back(failed(to, message, Outcome::Lost)),
         };
-        // Lost messages are queued in `acked`, which is processed after the recalls: a scattering
-        // must be recalled before its remaining messages count as acknowledged.
+        // Then the packets. Lost messages are queued in `acked`, which `complete_acked` processes
+        // after the recalls: a scattering must be recalled before its remaining messages count as
+        // acknowledged.
         let lost = |unacked| queued.push(unacked);
         let (buffer, commit) = (&mut self.buffer, &mut self.commit);
         let acked = |unacked: UnackedMessage| {
@@ -52,6 +55,8 @@ impl Sender {
         };
         let summary = connection.flight.on_ack(view, fail, lost, acked);
         let Some(summary) = summary else { return false };
+        // Then the limits on sending: the receiver's window, its reservation, the congestion
+        // window.
         connection.on_response();
         connection.failed += summary.rejected_in_window;
         let has_window = connection.on_window(&view.ack);
@@ -95,8 +100,10 @@ impl Sender {
             connection.probed_until = base;
         }
         if connection.is_reservation_drained() {
+            // Tells the receiver that its reservation is free again.
             connection.wants_probe = connection.wants_probe.or(Some(base));
         }
+        // Last, the timer, and what waits for the connection.
         let wants_probe = connection.wants_probe.is_some();
         let is_idle = connection.is_idle();
         let progressed = summary.received_charge > 0 || summary.rejected_charge > 0;

@@ -1,4 +1,4 @@
-//! The send buffer: submitted scatterings that were not sent.
+//! The send buffer: scatterings that wait to be sent, and payloads that are not yet released.
 
 use onepipe_base::ScatteringId;
 
@@ -17,8 +17,8 @@ pub(crate) struct Queued {
     pub is_sent: bool,
 }
 
-/// A queue entry; its sequence number is the scattering's id. No padding, as in
-/// [`super::retransmit_buffer::UnackedMessage`]: one is written for each scattering.
+/// A queue entry; its sequence number is the scattering's id. One is written for each scattering,
+/// so it has no padding, as [`super::retransmit_buffer::UnackedMessage`] explains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct QueueEntry {
     first: u64,

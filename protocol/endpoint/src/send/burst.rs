@@ -225,8 +225,8 @@ impl Sender {
         Written { to, opcode: Opcode::Fragment, timestamp, psn, flags, payload_len }
     }
 
-    /// Returns whether to request an acknowledgement: once a quarter of the congestion window was
-    /// sent without such a request.
+    /// Returns whether the frame must request an acknowledgement: once a quarter of the congestion
+    /// window was sent without a request. Counts `payload_len` as sent.
     #[inline]
     fn should_demand_ack(&mut self, to: usize, payload_len: usize) -> bool {
         let connection = self.peers.get_mut(to);

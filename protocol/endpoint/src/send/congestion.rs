@@ -20,6 +20,7 @@ pub(crate) struct CongestionController {
     alpha: u64,
     /// The current observation window ends when this packet is acknowledged.
     observed_until: Psn,
+    /// Packets received, and those of them that were marked, in the current observation window.
     received: u32,
     marked: u32,
     /// The receiver's counters in the last acknowledgement.

@@ -54,7 +54,6 @@ pub(crate) enum Fit {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Reliable {
     /// Recalls without an acknowledgement: number and timestamp of the scattering.
-    /// Recalls without an acknowledgement: number and timestamp of the scattering.
     pub recalls: VecDeque<(u64, Timestamp)>,
     /// Number of recalls, from the front, that were sent since the last timeout.
     pub recalls_sent: usize,
@@ -81,10 +80,11 @@ pub(crate) struct Connection {
     pub congestion: CongestionController,
     /// Window of the receiver, in bytes.
     pub window: u64,
-    /// Charges since the connection opened: of messages sent within the window, and of those among
-    /// them that were rejected, and consumed by the application.
+    /// Charge of the messages sent within the window since the connection opened.
     pub sent: u64,
+    /// Charge of those messages that were rejected.
     pub failed: u64,
+    /// Charge of those messages that the application has consumed.
     pub consumed: u64,
     /// Charge that the oldest waiting scattering has claimed.
     pub claimed: u64,
@@ -103,6 +103,7 @@ pub(crate) struct Connection {
     /// The oldest waiting scattering waits for this destination.
     pub has_waiting: bool,
     pub wants_connect: bool,
+    /// A Probe is to be sent that asks for the outcome of the packets before this one.
     pub wants_probe: Option<Psn>,
     /// The gaps before this packet were probed or retransmitted.
     pub probed_until: Psn,
@@ -253,7 +254,7 @@ impl Connection {
         failed.is_some_and(|failed| incarnation <= failed)
     }
 
-    /// Returns whether the last known incarnation has failed, so that there may be no process.
+    /// Returns whether the last known incarnation has failed: the destination may never come back.
     pub fn is_presumed_failed(&self) -> bool {
         self.reliable.as_ref().is_some_and(|reliable| {
             reliable.last_failed.is_some() && reliable.last_connected <= reliable.last_failed

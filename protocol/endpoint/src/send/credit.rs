@@ -163,7 +163,7 @@ impl Sender {
         }
         if is_oldest {
             self.claim(config, now);
-            // Not before all windows are known, because reservations are requested in ascending
+            // Only now, because all windows must be known: reservations are requested in ascending
             // order of process id.
             if needs_reservation && is_open {
                 self.request_reservation(config, now);
@@ -194,8 +194,9 @@ impl Sender {
             match connection.state {
                 State::Closed => self.start_opening(config, now, to as usize),
                 State::Unreachable(until) if until <= now => {
-                    // Only rarely is a scattering delayed for a presumably failed destination;
-                    // otherwise an application that keeps sending to it would wait again and again.
+                    // A Connect delays the scattering. A presumably failed destination may do that
+                    // only rarely: otherwise an application that keeps sending to it would wait
+                    // again and again.
                     let is_rare = now.since_ns(until) > connection.retry_interval_ns(config);
                     match is_rare && connection.is_presumed_failed() {
                         true => self.start_opening(config, now, to as usize),

@@ -196,10 +196,12 @@ impl Flight {
         self.packets.push(Packet { first, messages, is_resolved, is_reserved, charge, sent: now });
     }
 
-    /// Resolves packets by an acknowledgement. Calls `on_fail` once for each message of a rejected
-    /// packet, and `on_lost` when no other part of that message is in flight. Calls `on_acked` for
-    /// each completely received message while no rejection precedes it, `on_lost` otherwise.
-    /// Returns `None` if the acknowledgement is about packets that were never sent.
+    /// Resolves packets by an acknowledgement. Returns `None`, and changes nothing, if it is about
+    /// packets that were never sent. Calls:
+    /// - `on_fail` once for each message with a rejected packet;
+    /// - `on_acked` once for each message that was received completely, as long as no rejected
+    ///   packet precedes it;
+    /// - `on_lost` once for each other message of which nothing is in flight any more.
     pub fn on_ack(
         &mut self,
         view: &AckView<'_>,
@@ -226,7 +228,7 @@ impl Flight {
                 let at = start + bit as i32;
                 if at >= 0 && (at as usize) < self.packets.len() {
                     summary.highest_received = Some(self.base.plus(at as u32));
-                    // The packet may be the rest of a message that is lost.
+                    // Behind a rejected packet, this one may end a message that is lost.
                     let mut on_acked = |unacked| match lowest_rejected {
                         None => on_acked(unacked),
                         Some(_) => on_lost(unacked),

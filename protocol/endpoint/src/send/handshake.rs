@@ -10,6 +10,7 @@ use crate::Config;
 
 impl Sender {
     //= spec/ordering.md#R25
+    /// Starts the handshake of the connection at this index. What was in flight on it is given up.
     pub(super) fn start_opening(&mut self, config: &Config, now: Mono, at: usize) {
         if !self.peers.get(at).flight.is_accounted_for() {
             self.give_up(at);

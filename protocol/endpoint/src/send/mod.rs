@@ -202,6 +202,7 @@ impl Sender {
             for at in 0..scattering.messages {
                 let message = *self.buffer.message(scattering.first + u64::from(at));
                 if message.has_failed() {
+                    // Reported already, because the destination is unreachable.
                     continue;
                 }
                 let (index, piece) = (at as u16, (message.payload_ref, message.len));

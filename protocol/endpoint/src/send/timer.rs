@@ -34,7 +34,8 @@ impl Sender {
         let connection = self.peers.get_mut(at);
         connection.deadline = None;
         if let State::Closed | State::Unreachable(_) = connection.state {
-            // The rest of a burst that was unfinished when the connection was given up.
+            // Only the rest of a burst that was unfinished when the connection was given up can be
+            // in flight here.
             self.give_up(at);
             return;
         }
