@@ -6,7 +6,7 @@ use onepipe_base::{Incarnation, Mono, ProcessId, Promises, Psn, Timestamp};
 use onepipe_wire::{AckView, Connect, Frame, Header, Opcode, Probe, RECALL_LEN, Recall, Service};
 
 use crate::receive::{Disposition, Receiver, Tombstone};
-use crate::send::{Sender, Written};
+use crate::send::{DataFrame, Sender};
 use crate::timestamp::TimestampSource;
 use crate::{Config, Delivery, Stats};
 
@@ -248,7 +248,7 @@ impl Channel {
     }
 
     #[inline]
-    fn draft(&self, written: &Written) -> Draft {
+    fn draft(&self, written: &DataFrame) -> Draft {
         Draft {
             to: written.to,
             opcode: written.opcode.in_service(self.service),

@@ -300,8 +300,8 @@ impl Machine for Endpoint {
         let (src, dst) = (frame.header.src(), frame.header.dst());
         let is_hop_only = frame.opcode.is_hop_only();
         // Messages of a process to itself never use the network.
-        let is_other = src.0 < self.config.processes_max && src != self.config.process;
-        let is_ours = (dst == self.config.process && is_other) || is_hop_only;
+        let is_from_peer = src.0 < self.config.processes_max && src != self.config.process;
+        let is_ours = (dst == self.config.process && is_from_peer) || is_hop_only;
         if !is_ours || !self.accepts_from(port, src, frame.opcode) {
             self.stats.frames_misrouted += 1;
             return Verdict::Dropped;

@@ -25,13 +25,13 @@ impl<T: Copy> SeqDeque<T> {
 
     /// Returns the number of the oldest item, or of the next item if the queue is empty.
     #[inline]
-    pub fn first(&self) -> u64 {
+    pub fn first_seq(&self) -> u64 {
         self.first
     }
 
     /// Returns the number that the next item will get.
     #[inline]
-    pub fn next(&self) -> u64 {
+    pub fn next_seq(&self) -> u64 {
         self.next
     }
 
@@ -156,16 +156,16 @@ mod tests {
         let mut queue = SeqDeque::new();
         for round in 0..100u64 {
             for item in 0..round {
-                assert_eq!(queue.next() - queue.first(), queue.len() as u64);
-                queue.push(queue.next() * 10 + item % 10);
+                assert_eq!(queue.next_seq() - queue.first_seq(), queue.len() as u64);
+                queue.push(queue.next_seq() * 10 + item % 10);
             }
             let half = queue.len() as u64 / 2;
             queue.pop_front(half);
-            for seq in queue.first()..queue.next() {
+            for seq in queue.first_seq()..queue.next_seq() {
                 assert_eq!(queue.get(seq) / 10, seq);
             }
         }
-        assert_eq!(queue.front().map(|item| item / 10), Some(queue.first()));
+        assert_eq!(queue.front().map(|item| item / 10), Some(queue.first_seq()));
     }
 
     #[test]

@@ -72,35 +72,35 @@ impl Failures {
     /// ranges.
     fn record(&mut self, failure: Failure) {
         self.unreported.push_back(failure);
-        let mut at = self.position(failure.first.0);
-        let previous = self.known.get(at).copied();
+        let mut position = self.position(failure.first.0);
+        let previous = self.known.get(position).copied();
         if let Some(previous) = previous.filter(|previous| previous.first.0 < end(&failure)) {
-            self.known.remove(at);
+            self.known.remove(position);
             let (before, behind) =
                 (failure.first.0 - previous.first.0, end(&previous) - end(&failure));
             if behind > 0 {
                 let first = ProcessId(end(&failure));
-                self.known.insert(at, Failure { first, count: behind, ..previous });
+                self.known.insert(position, Failure { first, count: behind, ..previous });
             }
             if before > 0 {
-                self.known.insert(at, Failure { count: before, ..previous });
-                at += 1;
+                self.known.insert(position, Failure { count: before, ..previous });
+                position += 1;
             }
         }
-        self.known.insert(at, failure);
-        self.merge(at);
-        if let Some(before) = at.checked_sub(1) {
+        self.known.insert(position, failure);
+        self.merge(position);
+        if let Some(before) = position.checked_sub(1) {
             self.merge(before);
         }
     }
 
-    /// Merges the ranges at `at` and behind it if they are adjacent and equal.
-    fn merge(&mut self, at: usize) {
-        let [one, next, ..] = self.known[at..] else { return };
+    /// Merges the range at `position` with the next one if they are adjacent and equal.
+    fn merge(&mut self, position: usize) {
+        let [one, next, ..] = self.known[position..] else { return };
         let is_same = (one.incarnation, one.at) == (next.incarnation, next.at);
         if is_same && end(&one) == next.first.0 {
-            self.known[at].count += next.count;
-            self.known.remove(at + 1);
+            self.known[position].count += next.count;
+            self.known.remove(position + 1);
         }
     }
 

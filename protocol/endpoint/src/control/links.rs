@@ -67,7 +67,7 @@ impl LinkMonitor {
         controller_timeout_ns: u64,
         beacon_interval_ns: u64,
     ) -> Self {
-        let seen_len = match kind {
+        let controller_count = match kind {
             Links::Uplink | Links::Overlay => 0,
             Links::Mesh => controllers.map_or(0, |controllers| controllers.count as usize),
         };
@@ -79,7 +79,7 @@ impl LinkMonitor {
             neighbours: Neighbours::new(count),
             frozen: FrozenLinks::new(),
             dead: alloc::vec![None; usize::from(count)],
-            controllers_seen: alloc::vec![None; seen_len],
+            controllers_seen: alloc::vec![None; controller_count],
             controller_timeout_ns,
             has_changed: false,
             beacon_at: None,
@@ -107,12 +107,12 @@ impl LinkMonitor {
             // The frequent case: a frame from the known peer of a two-way link.
             return LinkEvent::Good;
         }
-        self.on_hello(registers, now, (port, header, opcode), instance)
+        self.on_identified_frame(registers, now, (port, header, opcode), instance)
     }
 
     /// Handles a frame that may change the state of its link.
     #[inline(never)]
-    fn on_hello(
+    fn on_identified_frame(
         &mut self,
         registers: &mut Registers,
         now: Mono,
@@ -217,7 +217,7 @@ impl LinkMonitor {
     /// Any frame of a controller on its own link keeps that link up.
     fn on_controller_seen(&mut self, now: Mono, port: Port) {
         if let Some(last_seen) =
-            self.controller_index(port).and_then(|at| self.controllers_seen.get_mut(at))
+            self.controller_index(port).and_then(|index| self.controllers_seen.get_mut(index))
         {
             self.has_changed |= last_seen.is_none();
             *last_seen = Some(now);
@@ -234,7 +234,7 @@ impl LinkMonitor {
     pub fn on_link_down(&mut self, registers: &mut Registers, port: Port) -> bool {
         let instance = self.neighbours.instance(port);
         let controller =
-            self.controller_index(port).and_then(|at| self.controllers_seen.get_mut(at));
+            self.controller_index(port).and_then(|index| self.controllers_seen.get_mut(index));
         let was_controller = controller.is_some_and(|last_seen| last_seen.take().is_some());
         self.has_changed |= was_controller;
         self.neighbours.mark_lost(port);
@@ -358,10 +358,10 @@ impl LinkMonitor {
 
     /// Returns the instance seen on `port` now.
     pub fn peer(&self, registers: &Registers, port: Port) -> Option<Instance> {
-        let is_controller = self
+        let controller_last_seen = self
             .controller_index(port)
-            .and_then(|at| self.controllers_seen.get(at).copied().flatten());
-        let is_up = registers.is_live(port) || is_controller.is_some();
+            .and_then(|index| self.controllers_seen.get(index).copied().flatten());
+        let is_up = registers.is_live(port) || controller_last_seen.is_some();
         if is_up { self.neighbours.instance(port) } else { None }
     }
 

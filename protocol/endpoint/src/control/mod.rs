@@ -412,14 +412,14 @@ impl ControlPlane {
         &self,
         registers: &Registers,
         frame: &ControlFrame,
-        (promises, decided): (Promises, Option<Timestamp>),
+        (promises, commit): (Promises, Option<Timestamp>),
     ) -> Header {
         let (opcode, to) = (frame.opcode, frame.to);
         if let Some(port) = frame.hop_port {
             return Header::hop_only(opcode, self.own, self.peer(registers, port), promises);
         }
-        let message = match (opcode, decided) {
-            (Opcode::Announce, Some(decided)) => decided,
+        let message = match (opcode, commit) {
+            (Opcode::Announce, Some(commit)) => commit,
             (Opcode::Announce, None) => promises.barrier.saturating_sub_ns(NO_PROMISE_AGE_NS),
             _ => promises.barrier,
         };

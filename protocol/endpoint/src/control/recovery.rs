@@ -89,15 +89,15 @@ impl RecoveryClient {
     /// requested again from the start.
     pub fn on_part(&mut self, now: Mono, near: Timestamp, view: &RecoveryView<'_>) -> bool {
         let State::Requesting { next, gathered } = &mut self.state else { return false };
-        let (front, part) = (view.recovery(near), *next);
-        if front.part != part {
+        let (header, part) = (view.recovery(near), *next);
+        if header.part != part {
             return false;
         }
         let (parts, mut recovered) = gathered.take().unwrap_or_else(|| {
             let (failures, recalls) = (Vec::new(), Vec::new());
-            (front.parts, Recovered { complete: front.complete, failures, recalls })
+            (header.parts, Recovered { complete: header.complete, failures, recalls })
         });
-        if (parts, recovered.complete) != (front.parts, front.complete) {
+        if (parts, recovered.complete) != (header.parts, header.complete) {
             self.request(now, 0, None);
             return true;
         }

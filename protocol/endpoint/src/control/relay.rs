@@ -68,12 +68,12 @@ impl Relay {
     /// direct path is tried from time to time.
     pub fn on_unreachable(&mut self, now: Mono, peer: ProcessId) {
         self.peers.retain(|(_, until)| now < *until);
-        if let Err(at) = self.find(peer) {
-            self.peers.insert(at, (peer, now.after_ns(self.period_ns)));
+        if let Err(position) = self.find(peer) {
+            self.peers.insert(position, (peer, now.after_ns(self.period_ns)));
         }
         if self.peers.len() > RELAYED_PEERS_MAX {
-            let others = (0..self.peers.len()).filter(|at| self.peers[*at].0 != peer);
-            let first = others.min_by_key(|at| self.peers[*at].1);
+            let others = (0..self.peers.len()).filter(|position| self.peers[*position].0 != peer);
+            let first = others.min_by_key(|position| self.peers[*position].1);
             self.peers.remove(first.expect("more than one peer is relayed"));
         }
     }
@@ -82,16 +82,16 @@ impl Relay {
     #[inline]
     pub fn on_direct(&mut self, peer: ProcessId) {
         if !self.peers.is_empty()
-            && let Ok(at) = self.find(peer)
+            && let Ok(position) = self.find(peer)
         {
-            self.peers.remove(at);
+            self.peers.remove(position);
         }
     }
 
     /// Returns whether `peer` is relayed now.
     #[inline]
     pub fn is_relayed(&self, now: Mono, peer: ProcessId) -> bool {
-        !self.peers.is_empty() && self.find(peer).is_ok_and(|at| now < self.peers[at].1)
+        !self.peers.is_empty() && self.find(peer).is_ok_and(|position| now < self.peers[position].1)
     }
 
     fn find(&self, peer: ProcessId) -> Result<usize, usize> {
@@ -173,14 +173,14 @@ mod tests {
     #[test]
     fn decapsulates_only_frames_for_this_process() {
         let taken = |opcode, src, dst, flip: Option<usize>| {
-            let mut len = [0; 80];
+            let mut frame = [0; 80];
             let header = Header::new(opcode, ProcessId(src), ProcessId(dst), Incarnation(1));
             let now = Timestamp::from_ns(1 << 50);
-            let length = seal(&mut len, header.stamped(now, Promises::both(now), Psn(9)), 8);
+            let frame_len = seal(&mut frame, header.stamped(now, Promises::both(now), Psn(9)), 8);
             if let Some(at) = flip {
-                len[at] ^= 1;
+                frame[at] ^= 1;
             }
-            decapsulate(ProcessId(2), 64, &len[..length]).map(|frame| frame.header.psn().0)
+            decapsulate(ProcessId(2), 64, &frame[..frame_len]).map(|frame| frame.header.psn().0)
         };
         assert_eq!(taken(Opcode::ReliableData, 1, 2, None), Some(9));
         assert_eq!(taken(Opcode::ReliableData, 1, 3, None), None, "for another process");

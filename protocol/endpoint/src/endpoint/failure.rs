@@ -182,8 +182,8 @@ impl Endpoint {
             self.reliable.sender.on_undeliverable_ack(recorded);
         }
         while let Some(failure) = self.control.poll_failure() {
-            let last = failure.first.0.saturating_add(failure.count).min(self.config.processes_max);
-            for process in (failure.first.0..last).map(ProcessId) {
+            let end = failure.first.0.saturating_add(failure.count).min(self.config.processes_max);
+            for process in (failure.first.0..end).map(ProcessId) {
                 if process != self.config.process {
                     self.on_failed(now, process, failure.incarnation, failure.at);
                 }
@@ -258,8 +258,8 @@ impl Endpoint {
             receiver.recall_recovered(*sender, *timestamp);
         }
         for failure in &recovered.failures {
-            let last = failure.first.0.saturating_add(failure.count).min(self.config.processes_max);
-            for process in (failure.first.0..last).map(ProcessId) {
+            let end = failure.first.0.saturating_add(failure.count).min(self.config.processes_max);
+            for process in (failure.first.0..end).map(ProcessId) {
                 receiver.on_failed(process, failure.incarnation, failure.at);
             }
         }
@@ -319,10 +319,10 @@ impl Endpoint {
     pub(super) fn poll_link_frame(&mut self, slot: &mut [u8], opcode: Opcode) -> Transmit {
         let port = Port(0);
         let peer = self.control.peer(self.link.registers_mut(), port);
-        let previous = if self.link.registers().is_held(port) { Flags::PREVIOUS_HOLDS } else { 0 };
+        let flags = if self.link.registers().is_held(port) { Flags::PREVIOUS_HOLDS } else { 0 };
         let header =
             Header::hop_only(opcode, self.config.instance(), peer, self.current_promises());
-        let header = header.flagged(previous);
+        let header = header.flagged(flags);
         let frame_len = seal_with_hops(slot, header, 0, 1);
         self.stats.frames_sent += 1;
         self.link.on_sent();

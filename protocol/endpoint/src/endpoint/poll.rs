@@ -83,12 +83,12 @@ impl Endpoint {
     /// aggregator sees the messages pass (docs/design/overlay.md, "Why is it exact?").
     #[inline]
     pub(super) fn may_commit(&self) -> bool {
-        let is_bound = match self.config.links {
+        let needs_commit_barrier = match self.config.links {
             Links::Uplink => self.config.controllers.is_some() || self.config.awaits_commits,
             Links::Overlay => true,
             Links::Mesh => false,
         };
-        self.control.is_registered() && (!is_bound || self.link.receives_commits())
+        self.control.is_registered() && (!needs_commit_barrier || self.link.receives_commits())
     }
 
     /// Returns both services in the order in which they are asked. An unfinished best-effort burst
@@ -167,9 +167,10 @@ impl Endpoint {
     /// Returns whether a notification (a failure or a lost link) precedes the next message.
     #[inline]
     pub(super) fn has_notification(&self) -> bool {
-        let unsent = self.best_effort.sender.failures.len() + self.reliable.sender.failures.len();
-        let gone = self.lost_links.len() + self.failed.len();
-        unsent + gone > 0 || self.exclusion != Exclusion::Member
+        let failed_messages =
+            self.best_effort.sender.failures.len() + self.reliable.sender.failures.len();
+        let lost_peers = self.lost_links.len() + self.failed.len();
+        failed_messages + lost_peers > 0 || self.exclusion != Exclusion::Member
     }
 
     #[cold]

@@ -26,9 +26,9 @@ pub(crate) struct Response {
 
 impl Receiver {
     /// Rejects a packet permanently and sends a NAK.
-    pub(super) fn reject(&mut self, at: usize, psn: Psn) {
-        self.peers.get_mut(at).tracker.reject(psn);
-        self.queue_ack(at, Opcode::Nak);
+    pub(super) fn reject(&mut self, peer_index: usize, psn: Psn) {
+        self.peers.get_mut(peer_index).tracker.reject(psn);
+        self.queue_ack(peer_index, Opcode::Nak);
     }
 
     pub(super) fn queue_reset(&mut self, from: ProcessId, psn: Psn) {
@@ -40,12 +40,12 @@ impl Receiver {
     }
 
     #[inline]
-    pub(super) fn queue_ack(&mut self, at: usize, opcode: Opcode) {
-        let sender = self.peers.get_mut(at);
+    pub(super) fn queue_ack(&mut self, peer_index: usize, opcode: Opcode) {
+        let sender = self.peers.get_mut(peer_index);
         match sender.pending_ack {
             None => {
                 sender.pending_ack = Some(opcode);
-                self.ack_queue.push_back(at as u32);
+                self.ack_queue.push_back(peer_index as u32);
             }
             // A Grant contains what a NAK contains, and a NAK what an ACK contains.
             Some(Opcode::Grant) => {}
@@ -55,10 +55,10 @@ impl Receiver {
     }
 
     #[inline]
-    pub(super) fn delay_ack(&mut self, config: &Config, now: Mono, at: usize) {
-        let sender = self.peers.get_mut(at);
+    pub(super) fn delay_ack(&mut self, config: &Config, now: Mono, peer_index: usize) {
+        let sender = self.peers.get_mut(peer_index);
         if sender.pending_ack.is_none() && !core::mem::replace(&mut sender.is_ack_delayed, true) {
-            self.delayed_acks.push(at as u32);
+            self.delayed_acks.push(peer_index as u32);
             self.delayed_ack_deadline =
                 self.delayed_ack_deadline.or(Some(now.after_ns(config.ack_delay_ns)));
         }
@@ -86,12 +86,13 @@ impl Receiver {
     pub fn flush_delayed_acks(&mut self) {
         self.delayed_ack_deadline = None;
         // Prefetched together, so that the cache misses overlap.
-        let senders = self.delayed_acks.iter().map(|at| self.peers.get(*at as usize));
+        let senders =
+            self.delayed_acks.iter().map(|peer_index| self.peers.get(*peer_index as usize));
         black_box(senders.fold(0, |all, sender| all ^ sender.prefetch()));
-        while let Some(at) = self.delayed_acks.pop() {
-            let sender = self.peers.get_mut(at as usize);
+        while let Some(peer_index) = self.delayed_acks.pop() {
+            let sender = self.peers.get_mut(peer_index as usize);
             if core::mem::take(&mut sender.is_ack_delayed) && sender.unacked > 0 {
-                self.queue_ack(at as usize, Opcode::Ack);
+                self.queue_ack(peer_index as usize, Opcode::Ack);
             }
         }
     }
@@ -110,12 +111,12 @@ impl Receiver {
         if let Some((to, psn)) = self.reset_queue.pop_front() {
             return Some(Response { to, opcode: Opcode::Reset, psn, payload_len: 0 });
         }
-        let at = self.ack_queue.pop_front()? as usize;
+        let peer_index = self.ack_queue.pop_front()? as usize;
         if let Some(&next) = self.ack_queue.get(PREFETCH_DISTANCE) {
             black_box(self.peers.get(next as usize).prefetch());
         }
         let window = self.window;
-        let sender = self.peers.get_mut(at);
+        let sender = self.peers.get_mut(peer_index);
         let opcode = sender.pending_ack.take().unwrap_or(Opcode::Ack);
         sender.unacked = 0;
         sender.freed_since_ack = 0;

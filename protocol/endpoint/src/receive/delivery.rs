@@ -158,10 +158,15 @@ impl Receiver {
                 self.reserved_bytes -= charge;
                 self.grant_reservations();
             }
-        } else if let Some(at) = self.peers.index_of(delivery.from) {
-            self.release_charge(at, buffered.generation, (charge, charge), buffered.is_reserved);
-            if u64::from(self.peers.get(at).freed_since_ack) >= self.window / 4 {
-                self.queue_ack(at, Opcode::Ack);
+        } else if let Some(peer_index) = self.peers.index_of(delivery.from) {
+            self.release_charge(
+                peer_index,
+                buffered.generation,
+                (charge, charge),
+                buffered.is_reserved,
+            );
+            if u64::from(self.peers.get(peer_index).freed_since_ack) >= self.window / 4 {
+                self.queue_ack(peer_index, Opcode::Ack);
             }
         }
         (charge, buffered.is_reserved)

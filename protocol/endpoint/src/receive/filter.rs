@@ -48,10 +48,10 @@ impl DeliveryFilter {
     /// full.
     pub fn recall(&mut self, (from, generation): (ProcessId, u16), timestamp: Timestamp) -> bool {
         let key = (timestamp, from, generation);
-        let Err(at) = self.recalls.binary_search(&key) else { return true };
+        let Err(position) = self.recalls.binary_search(&key) else { return true };
         let has_capacity = self.recalls.len() < RECALLS_MAX;
         if has_capacity {
-            self.recalls.insert(at, key);
+            self.recalls.insert(position, key);
         }
         has_capacity
     }
@@ -60,8 +60,8 @@ impl DeliveryFilter {
     /// these recalls are bounded by the buffers and would not be retransmitted.
     pub fn recall_unbounded(&mut self, (from, generation): (ProcessId, u16), timestamp: Timestamp) {
         let key = (timestamp, from, generation);
-        if let Err(at) = self.recalls.binary_search(&key) {
-            self.recalls.insert(at, key);
+        if let Err(position) = self.recalls.binary_search(&key) {
+            self.recalls.insert(position, key);
         }
     }
 

@@ -60,13 +60,13 @@ impl Receiver {
     #[inline]
     pub(super) fn admit(
         &mut self,
-        at: usize,
+        peer_index: usize,
         charge: u64,
         is_reserved: bool,
         stats: &mut Stats,
     ) -> bool {
         let window = self.window;
-        let sender = self.peers.get_mut(at);
+        let sender = self.peers.get_mut(peer_index);
         let fits = if is_reserved {
             sender.use_reservation(charge)
         } else if u64::from(sender.buffered) + charge <= sender.window_bytes(window) {
@@ -95,26 +95,26 @@ impl Receiver {
     ) -> bool {
         let (process, incarnation) = from;
         let first = || RemoteSender::new(process, incarnation, base);
-        let at = self.peers.index_or_insert(process, first);
-        let sender = self.peers.get_mut(at);
+        let peer_index = self.peers.index_or_insert(process, first);
+        let sender = self.peers.get_mut(peer_index);
         if incarnation < sender.incarnation {
             return false;
         }
         if incarnation > sender.incarnation {
-            self.close_reservation(at);
-            if !self.peers.get_mut(at).restart(now, incarnation, base) {
+            self.close_reservation(peer_index);
+            if !self.peers.get_mut(peer_index).restart(now, incarnation, base) {
                 return false;
             }
         } else {
             sender.tracker.advance_to(base);
         }
-        let sender = self.peers.get_mut(at);
+        let sender = self.peers.get_mut(peer_index);
         sender.touch(now);
         let is_newer = (connect.reservation_id.wrapping_sub(sender.reservation_id()) as i32) > 0;
         if is_newer {
-            self.close_reservation(at);
+            self.close_reservation(peer_index);
             let reservation_bytes_max = self.reservation_bytes_max;
-            let sender = self.peers.get_mut(at).cold_mut();
+            let sender = self.peers.get_mut(peer_index).cold_mut();
             sender.last_seen = now;
             sender.reservation_id = connect.reservation_id;
             sender.reservation = match connect.reservation_bytes {
@@ -122,23 +122,23 @@ impl Receiver {
                 size => Reservation::Waiting(size),
             };
             if sender.reservation != Reservation::Refused {
-                self.reservation_queue.push_back(at as u32);
+                self.reservation_queue.push_back(peer_index as u32);
                 self.grant_reservations();
             }
         }
         self.reclaim_reservations(config, now);
-        self.queue_ack(at, Opcode::Grant);
+        self.queue_ack(peer_index, Opcode::Grant);
         true
     }
 
     //= spec/ordering.md#R28
     /// Handles a Probe: reports the state of the sender's packets.
     pub fn on_probe(&mut self, now: Mono, from: (ProcessId, Incarnation), probe: Probe) -> bool {
-        let Some(at) = self.peers.index_of(from.0) else {
+        let Some(peer_index) = self.peers.index_of(from.0) else {
             self.queue_reset(from.0, probe.resolved);
             return false;
         };
-        let sender = self.peers.get_mut(at);
+        let sender = self.peers.get_mut(peer_index);
         if from.1 != sender.incarnation {
             if from.1 > sender.incarnation {
                 self.queue_reset(from.0, probe.resolved);
@@ -150,18 +150,18 @@ impl Receiver {
         let rejected = sender.tracker.reject_missing(probe.until);
         let is_done = (probe.reservation_done.wrapping_sub(sender.reservation_id()) as i32) >= 0;
         if is_done && sender.reservation() != Reservation::None {
-            self.close_reservation(at);
+            self.close_reservation(peer_index);
         }
-        self.queue_ack(at, if rejected > 0 { Opcode::Nak } else { Opcode::Ack });
+        self.queue_ack(peer_index, if rejected > 0 { Opcode::Nak } else { Opcode::Ack });
         true
     }
 
     /// Handles the failure of a process up to `incarnation`: its reservation is released.
     pub fn on_gone(&mut self, process: ProcessId, incarnation: Incarnation) {
-        if let Some(at) = self.peers.index_of(process)
-            && self.peers.get(at).incarnation <= incarnation
+        if let Some(peer_index) = self.peers.index_of(process)
+            && self.peers.get(peer_index).incarnation <= incarnation
         {
-            self.close_reservation(at);
+            self.close_reservation(peer_index);
         }
     }
 
@@ -172,28 +172,28 @@ impl Receiver {
         if self.reservation_queue.is_empty() || self.service == Service::Reliable {
             return;
         }
-        for at in 0..self.peers.len() {
-            let Some(sender) = self.peers.get(at).cold() else { continue };
+        for peer_index in 0..self.peers.len() {
+            let Some(sender) = self.peers.get(peer_index).cold() else { continue };
             let is_idle = now.since_ns(sender.last_seen) >= config.reservation_timeout_ns;
             if is_idle && sender.reservation != Reservation::None {
-                self.close_reservation(at);
+                self.close_reservation(peer_index);
             }
         }
     }
 
-    pub(super) fn close_reservation(&mut self, at: usize) {
-        let unused = self.peers.get_mut(at).close_reservation();
+    pub(super) fn close_reservation(&mut self, peer_index: usize) {
+        let unused = self.peers.get_mut(peer_index).close_reservation();
         self.reserved_bytes -= unused;
-        self.reservation_queue.retain(|waiting| *waiting as usize != at);
+        self.reservation_queue.retain(|waiting| *waiting as usize != peer_index);
         self.grant_reservations();
     }
 
     //= spec/ordering.md#R25
     /// Grants free capacity to waiting requests in FIFO order.
     pub(super) fn grant_reservations(&mut self) {
-        while let Some(&at) = self.reservation_queue.front() {
+        while let Some(&peer_index) = self.reservation_queue.front() {
             let free = self.reservation_bytes_max - self.reserved_bytes;
-            if at == LOCAL {
+            if peer_index == LOCAL {
                 if let LocalReservation::Waiting(size) = self.local_reservation {
                     if size > free {
                         return;
@@ -204,14 +204,14 @@ impl Receiver {
                 self.reservation_queue.pop_front();
                 continue;
             }
-            let sender = self.peers.get_mut(at as usize);
+            let sender = self.peers.get_mut(peer_index as usize);
             if let Reservation::Waiting(size) = sender.reservation() {
                 if size > free {
                     return;
                 }
                 sender.cold_mut().reservation = Reservation::Granted { size, used: 0 };
                 self.reserved_bytes += size;
-                self.queue_ack(at as usize, Opcode::Grant);
+                self.queue_ack(peer_index as usize, Opcode::Grant);
             }
             self.reservation_queue.pop_front();
         }

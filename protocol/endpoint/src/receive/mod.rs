@@ -19,7 +19,7 @@ use onepipe_wire::{Flags, Fragment, Frame, Messages, Opcode, Service};
 use crate::arena::{PayloadArena, PayloadRef};
 use crate::peers::PeerTable;
 use crate::reorder::{Entry, Reorder, ReorderConfig};
-use crate::send::Local;
+use crate::send::LocalMessage;
 use crate::stats::Stats;
 use crate::{Config, MESSAGE_CHARGE_BYTES};
 use delivery::{Cursor, QueuedPayload};
@@ -109,7 +109,7 @@ impl Receiver {
     /// Prefetches the state that a frame from `process` will change.
     #[inline]
     pub fn prefetch(&self, process: ProcessId) -> u64 {
-        self.peers.index_of(process).map_or(0, |at| self.peers.get(at).prefetch())
+        self.peers.index_of(process).map_or(0, |peer_index| self.peers.get(peer_index).prefetch())
     }
 
     pub fn window_bytes(&self) -> u64 {
@@ -138,12 +138,12 @@ impl Receiver {
         stats: &mut Stats,
     ) -> Disposition {
         let header = frame.header;
-        let Some(at) = self.peers.index_of(header.src()) else {
+        let Some(peer_index) = self.peers.index_of(header.src()) else {
             self.queue_reset(header.src(), header.psn());
             return Disposition::Dropped;
         };
         let psn = header.psn();
-        let sender = self.peers.get_mut(at);
+        let sender = self.peers.get_mut(peer_index);
         //= spec/ordering.md#R36
         if sender.incarnation != header.incarnation() {
             stats.frames_stale += 1;
@@ -162,7 +162,7 @@ impl Receiver {
             PsnState::New => {}
             PsnState::Duplicate => {
                 stats.packets_duplicate += 1;
-                self.queue_ack(at, Opcode::Ack);
+                self.queue_ack(peer_index, Opcode::Ack);
                 return Disposition::Dropped;
             }
             PsnState::Beyond => {
@@ -175,39 +175,39 @@ impl Receiver {
         //= spec/ordering.md#R22
         if barrier.is_some_and(|barrier| timestamp < barrier) {
             stats.packets_late += 1;
-            self.reject(at, psn);
+            self.reject(peer_index, psn);
             return Disposition::Dropped;
         }
         let drops = makes(Mistake::AckBeforeBuffering) && psn.0.is_multiple_of(64);
         if drops && self.service == Service::Reliable {
-            self.peers.get_mut(at).tracker.receive(psn);
-            self.queue_ack(at, Opcode::Ack);
+            self.peers.get_mut(peer_index).tracker.receive(psn);
+            self.queue_ack(peer_index, Opcode::Ack);
             return Disposition::Accepted;
         }
         let is_reserved = header.has(Flags::RESERVED);
         let is_accepted = match frame.opcode.in_best_effort() {
             Opcode::Fragment => {
-                self.accept_fragment(config, at, timestamp, is_reserved, frame, stats)
+                self.accept_fragment(config, peer_index, timestamp, is_reserved, frame, stats)
             }
-            _ => self.accept_messages(at, timestamp, is_reserved, frame, stats),
+            _ => self.accept_messages(peer_index, timestamp, is_reserved, frame, stats),
         };
         if !is_accepted {
             // Best effort rejects an invalid packet permanently. Rejecting a reliable message would
             // recall its scattering, so the packet is left to retransmission.
             if self.service == Service::BestEffort {
-                self.reject(at, psn);
+                self.reject(peer_index, psn);
             }
             return Disposition::Dropped;
         }
-        let sender = self.peers.get_mut(at);
+        let sender = self.peers.get_mut(peer_index);
         sender.tracker.receive(psn);
         sender.unacked = sender.unacked.saturating_add(1);
         // Commits wait for acknowledgements.
         let is_urgent = header.has(Flags::ACK_NOW) || self.service == Service::Reliable;
         if is_urgent || u32::from(sender.unacked) >= config.ack_packets {
-            self.queue_ack(at, Opcode::Ack);
+            self.queue_ack(peer_index, Opcode::Ack);
         } else {
-            self.delay_ack(config, now, at);
+            self.delay_ack(config, now, peer_index);
         }
         Disposition::Accepted
     }
@@ -216,7 +216,7 @@ impl Receiver {
     #[inline]
     fn accept_messages(
         &mut self,
-        at: usize,
+        peer_index: usize,
         timestamp: Timestamp,
         is_reserved: bool,
         frame: &Frame<'_>,
@@ -228,13 +228,13 @@ impl Receiver {
             return false;
         };
         let charge = measure.len + measure.count * u64::from(MESSAGE_CHARGE_BYTES);
-        if !self.admit(at, charge, is_reserved, stats) {
+        if !self.admit(peer_index, charge, is_reserved, stats) {
             return false;
         }
         let count = measure.count as u32;
         let payload_ref = self.arena.alloc(frame.payload.len(), count);
         self.arena.get_mut(payload_ref, frame.payload.len()).copy_from_slice(frame.payload);
-        let (generation, from) = (self.peers.get(at).generation, frame.header.src());
+        let (generation, from) = (self.peers.get(peer_index).generation, frame.header.src());
         let len = frame.payload.len() as u32;
         let (delta_ns, index) = measure.first;
         self.waiting += measure.count as usize;
@@ -252,7 +252,7 @@ impl Receiver {
     fn accept_fragment(
         &mut self,
         config: &Config,
-        at: usize,
+        peer_index: usize,
         timestamp: Timestamp,
         is_reserved: bool,
         frame: &Frame<'_>,
@@ -263,16 +263,16 @@ impl Receiver {
             return false;
         };
         let len = fragment.header.message_len;
-        let of_first = if fragment.header.offset == 0 { MESSAGE_CHARGE_BYTES } else { 0 };
-        let charge = fragment.piece.len() as u64 + u64::from(of_first);
+        let message_charge = if fragment.header.offset == 0 { MESSAGE_CHARGE_BYTES } else { 0 };
+        let charge = fragment.piece.len() as u64 + u64::from(message_charge);
         if len > config.message_len_max {
             stats.frames_malformed += 1;
             return false;
         }
-        let sender = self.peers.get(at);
+        let sender = self.peers.get(peer_index);
         let (generation, from, index) = (sender.generation, sender.from, fragment.header.index);
-        let first = Partial {
-            from: at as u32,
+        let new = Partial {
+            from: peer_index as u32,
             generation,
             index,
             timestamp,
@@ -282,16 +282,16 @@ impl Receiver {
             charge: 0,
             is_reserved,
         };
-        let known = self.reassembly.find(&first);
-        let number = match known {
-            Some(number) => number,
+        let known = self.reassembly.find(&new);
+        let position = match known {
+            Some(position) => position,
             // An incomplete message is charged in full, because its memory is allocated in full.
-            None if self.admit(at, first.full_charge(), is_reserved, stats) => {
-                self.reassembly.start(&mut self.arena, first)
+            None if self.admit(peer_index, new.full_charge(), is_reserved, stats) => {
+                self.reassembly.start(&mut self.arena, new)
             }
             None => return false,
         };
-        match self.reassembly.add(&mut self.arena, number, &fragment, charge) {
+        match self.reassembly.add(&mut self.arena, position, &fragment, charge) {
             Ok(Some(whole)) => {
                 let (payload_ref, is_reserved) = (whole.payload_ref, whole.is_reserved);
                 let value =
@@ -317,11 +317,11 @@ impl Receiver {
 
     /// Returns the last incarnation of `process` that has opened a connection.
     pub fn incarnation_of(&self, process: ProcessId) -> Option<Incarnation> {
-        self.peers.index_of(process).map(|at| self.peers.get(at).incarnation)
+        self.peers.index_of(process).map(|peer_index| self.peers.get(peer_index).incarnation)
     }
 
     /// Inserts a local message.
-    pub fn on_local(&mut self, config: &Config, local: Local<'_>) {
+    pub fn on_local(&mut self, config: &Config, local: LocalMessage<'_>) {
         let len = local.payload.len() as u32;
         let charge = u64::from(len) + u64::from(MESSAGE_CHARGE_BYTES);
         self.buffered += charge;
@@ -374,13 +374,13 @@ impl Receiver {
     #[inline]
     fn release_charge(
         &mut self,
-        at: usize,
+        peer_index: usize,
         generation: u16,
         (charge, consumed): (u64, u64),
         is_reserved: bool,
     ) {
         self.buffered -= charge;
-        let sender = self.peers.get_mut(at);
+        let sender = self.peers.get_mut(peer_index);
         if is_reserved {
             sender.cold_mut().buffered_reserved -= charge;
             self.reserved_bytes -= charge;
@@ -410,6 +410,7 @@ fn order(from: ProcessId, generation: u16, index: u16) -> u64 {
 /// The contents of a packet of whole messages.
 struct Measure {
     count: u64,
+    /// Length of all payloads in bytes.
     len: u64,
     /// Timestamp delta and index of the first message.
     first: (u32, u16),

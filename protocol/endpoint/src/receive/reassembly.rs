@@ -54,23 +54,23 @@ impl Reassembly {
     }
 
     /// Allocates memory for a message without pieces so far. Returns its index.
-    pub fn start(&mut self, arena: &mut PayloadArena, first: Partial) -> usize {
-        let payload_ref = arena.alloc(first.len as usize, 1);
-        self.partials.push(Partial { payload_ref, ..first });
+    pub fn start(&mut self, arena: &mut PayloadArena, partial: Partial) -> usize {
+        let payload_ref = arena.alloc(partial.len as usize, 1);
+        self.partials.push(Partial { payload_ref, ..partial });
         self.partials.len() - 1
     }
 
-    /// Adds a piece to the message at `at`. Returns the message if that completes it. Fails if the
-    /// piece contradicts earlier ones, with the message if it was removed because it can no longer
-    /// be correct.
+    /// Adds a piece to the message at `position`. Returns the message if that completes it. Fails if
+    /// the piece contradicts earlier ones, with the message if it was removed because it can no
+    /// longer be correct.
     pub fn add(
         &mut self,
         arena: &mut PayloadArena,
-        at: usize,
+        position: usize,
         fragment: &Fragment<'_>,
         charge: u64,
     ) -> Result<Option<Partial>, Option<Partial>> {
-        let partial = &mut self.partials[at];
+        let partial = &mut self.partials[position];
         let piece = fragment.piece;
         let overflows = partial.len - partial.arrived < piece.len() as u32;
         if partial.len != fragment.header.message_len || overflows {
@@ -83,15 +83,15 @@ impl Reassembly {
         if partial.arrived < partial.len {
             return Ok(None);
         }
-        let partial = self.partials.swap_remove(at);
+        let partial = self.partials.swap_remove(position);
         // Complete by length but not by charge, so some piece arrived twice under different PSNs.
         if partial.charge == partial.full_charge() { Ok(Some(partial)) } else { Err(Some(partial)) }
     }
 
     /// Removes a message that was incomplete when the barrier passed it.
     pub fn take_overdue(&mut self, barrier: Timestamp) -> Option<Partial> {
-        let at = self.partials.iter().position(|partial| partial.timestamp < barrier)?;
-        Some(self.partials.swap_remove(at))
+        let position = self.partials.iter().position(|partial| partial.timestamp < barrier)?;
+        Some(self.partials.swap_remove(position))
     }
 
     /// Returns the number of messages under reassembly.
@@ -128,11 +128,11 @@ mod tests {
     fn reassembles_pieces_in_any_order() {
         let (mut arena, mut reassembly) = (PayloadArena::new(), Reassembly::new());
         assert_eq!(reassembly.find(&first(6)), None);
-        let at = reassembly.start(&mut arena, first(6));
-        assert_eq!(reassembly.find(&first(6)), Some(at));
-        assert_eq!(reassembly.add(&mut arena, at, &piece(4, b"ef"), 2), Ok(None));
-        assert_eq!(reassembly.add(&mut arena, at, &piece(0, b"ab"), 66), Ok(None));
-        let whole = reassembly.add(&mut arena, at, &piece(2, b"cd"), 2);
+        let position = reassembly.start(&mut arena, first(6));
+        assert_eq!(reassembly.find(&first(6)), Some(position));
+        assert_eq!(reassembly.add(&mut arena, position, &piece(4, b"ef"), 2), Ok(None));
+        assert_eq!(reassembly.add(&mut arena, position, &piece(0, b"ab"), 66), Ok(None));
+        let whole = reassembly.add(&mut arena, position, &piece(2, b"cd"), 2);
         let whole = whole.expect("consistent").expect("complete");
         assert_eq!((arena.get(whole.payload_ref, 6), whole.charge), (&b"abcdef"[..], 70));
         assert_eq!(reassembly.len(), 0);
@@ -141,10 +141,10 @@ mod tests {
     #[test]
     fn rejects_contradicting_pieces() {
         let (mut arena, mut reassembly) = (PayloadArena::new(), Reassembly::new());
-        let at = reassembly.start(&mut arena, first(6));
-        assert_eq!(reassembly.add(&mut arena, at, &piece(0, b"abcd"), 68), Ok(None));
-        assert_eq!(reassembly.add(&mut arena, at, &piece(3, b"def"), 3), Err(None));
-        let broken = reassembly.add(&mut arena, at, &piece(0, b"ab"), 66);
+        let position = reassembly.start(&mut arena, first(6));
+        assert_eq!(reassembly.add(&mut arena, position, &piece(0, b"abcd"), 68), Ok(None));
+        assert_eq!(reassembly.add(&mut arena, position, &piece(3, b"def"), 3), Err(None));
+        let broken = reassembly.add(&mut arena, position, &piece(0, b"ab"), 66);
         assert!(matches!(broken, Err(Some(_))), "two first pieces");
         assert_eq!(reassembly.len(), 0);
     }
@@ -152,8 +152,8 @@ mod tests {
     #[test]
     fn barrier_drops_incomplete_messages() {
         let (mut arena, mut reassembly) = (PayloadArena::new(), Reassembly::new());
-        let at = reassembly.start(&mut arena, first(6));
-        assert_eq!(reassembly.add(&mut arena, at, &piece(0, b"abcd"), 68), Ok(None));
+        let position = reassembly.start(&mut arena, first(6));
+        assert_eq!(reassembly.add(&mut arena, position, &piece(0, b"abcd"), 68), Ok(None));
         assert_eq!(reassembly.take_overdue(Timestamp::from_ns(50)), None);
         let overdue = reassembly.take_overdue(Timestamp::from_ns(51)).expect("below the barrier");
         assert_eq!((overdue.charge, overdue.full_charge()), (68, 70));

@@ -14,7 +14,7 @@ impl Receiver {
         from: (ProcessId, Incarnation),
         timestamps: impl Iterator<Item = Timestamp>,
     ) -> bool {
-        let sender = self.peers.index_of(from.0).map(|at| self.peers.get(at));
+        let sender = self.peers.index_of(from.0).map(|peer_index| self.peers.get(peer_index));
         let Some(sender) = sender.filter(|sender| sender.incarnation == from.1) else {
             return false;
         };
@@ -36,10 +36,10 @@ impl Receiver {
 
     /// Recalls a scattering of any incarnation of `from`, as reported by recovery.
     pub fn recall_recovered(&mut self, from: ProcessId, timestamp: Timestamp) {
-        let Some(at) = self.peers.index_of(from) else { return };
+        let Some(peer_index) = self.peers.index_of(from) else { return };
         // The recovery record does not name the incarnation. All incarnations that were seen here
         // have failed, except at most the last, so the recall applies to each.
-        for generation in 0..=self.peers.get(at).generation {
+        for generation in 0..=self.peers.get(peer_index).generation {
             self.filter.recall_unbounded((from, generation), timestamp);
         }
     }
@@ -62,15 +62,15 @@ impl Receiver {
     /// that was not reported as failed before.
     pub fn on_failed(&mut self, process: ProcessId, incarnation: Incarnation, at: Timestamp) {
         let peers = &self.peers;
-        self.filter.prune_discards(|process| {
+        self.filter.prune_discards(|sender| {
             // The local process has no entry among the senders; its discards stay.
-            peers.index_of(process).is_some_and(|at| peers.get(at).has_nothing_buffered())
+            peers.index_of(sender).is_some_and(|index| peers.get(index).has_nothing_buffered())
         });
-        let Some(index) = self.peers.index_of(process) else { return };
-        let sender = self.peers.get(index);
+        let Some(peer_index) = self.peers.index_of(process) else { return };
+        let sender = self.peers.get(peer_index);
         if sender.incarnation <= incarnation {
             self.filter.discard(process, sender.generation, at);
-            self.close_reservation(index);
+            self.close_reservation(peer_index);
         } else if sender.generation > 0 {
             self.filter.discard(process, sender.generation - 1, at);
         }

@@ -59,7 +59,10 @@ impl PacketTracker {
             return PsnState::Beyond;
         }
         let is_known = psn.is_before(self.end)
-            && self.bitmaps.as_ref().is_some_and(|r| r.received.has(psn) || r.rejected.has(psn));
+            && self
+                .bitmaps
+                .as_ref()
+                .is_some_and(|bitmaps| bitmaps.received.has(psn) || bitmaps.rejected.has(psn));
         let is_known = is_known && !makes(Mistake::DuplicateAccepted);
         if is_known { PsnState::Duplicate } else { PsnState::New }
     }
@@ -192,7 +195,7 @@ impl BitRing {
 
     /// Returns the index of the word of `psn`, and the word in which only its bit is set.
     #[inline]
-    fn at(&self, psn: Psn) -> (usize, u64) {
+    fn locate(&self, psn: Psn) -> (usize, u64) {
         let bit = psn.0 & (self.capacity() - 1);
         ((bit / 64) as usize, 1 << (bit % 64))
     }
@@ -202,19 +205,19 @@ impl BitRing {
         if self.words.is_empty() {
             return false;
         }
-        let (word, bit) = self.at(psn);
+        let (word, bit) = self.locate(psn);
         self.words[word] & bit != 0
     }
 
     #[inline]
     fn set(&mut self, psn: Psn) {
-        let (word, bit) = self.at(psn);
+        let (word, bit) = self.locate(psn);
         self.words[word] |= bit;
     }
 
     fn clear(&mut self, psn: Psn) {
         if !self.words.is_empty() {
-            let (word, bit) = self.at(psn);
+            let (word, bit) = self.locate(psn);
             self.words[word] &= !bit;
         }
     }

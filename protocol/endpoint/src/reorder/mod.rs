@@ -155,14 +155,14 @@ impl<T: Copy> Reorder<T> {
             self.run_next = 0;
         }
         let end = self.run.len();
-        let mut at = end;
+        let mut position = end;
         self.run.push(entry);
-        while at > self.run_next && entry.key() < self.run[at - 1].key() {
-            self.run[at] = self.run[at - 1];
-            at -= 1;
+        while position > self.run_next && entry.key() < self.run[position - 1].key() {
+            self.run[position] = self.run[position - 1];
+            position -= 1;
         }
-        self.run[at] = entry;
-        if end - at > SHIFT_MAX {
+        self.run[position] = entry;
+        if end - position > SHIFT_MAX {
             self.return_run();
         }
     }

@@ -96,8 +96,8 @@ impl Wheel {
         let word = &mut self.occupied[slot / 64];
         if *word == 0 {
             match slot / 64 {
-                word if word < CALENDAR / 64 => self.calendar |= 1 << word,
-                word => self.levels |= 1 << (word - CALENDAR / 64),
+                index if index < CALENDAR / 64 => self.calendar |= 1 << index,
+                index => self.levels |= 1 << (index - CALENDAR / 64),
             }
         }
         *word |= 1 << (slot % 64);

@@ -47,8 +47,8 @@ impl Sender {
     }
 
     fn abandon_flights(&mut self) {
-        for at in 0..self.peers.len() {
-            let connection = self.peers.get_mut(at);
+        for peer_index in 0..self.peers.len() {
+            let connection = self.peers.get_mut(peer_index);
             let (failures, to) = (&mut self.failures, connection.to);
             connection.flight.give_up(|message: SentMessage| {
                 failures.push_back(SendFailed {
@@ -81,8 +81,8 @@ impl Sender {
         }
         self.targets = targets;
         let acked = &mut self.acked;
-        for at in 0..self.peers.len() {
-            self.peers.get_mut(at).flight.abandon(|_, unacked| acked.push(unacked));
+        for peer_index in 0..self.peers.len() {
+            self.peers.get_mut(peer_index).flight.abandon(|_, unacked| acked.push(unacked));
         }
         while let Some(unacked) = self.acked.pop() {
             self.buffer.release(unacked.payload_ref, unacked.len);

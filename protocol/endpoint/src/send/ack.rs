@@ -22,8 +22,8 @@ impl Sender {
         opcode: Opcode,
         view: &AckView<'_>,
     ) -> bool {
-        let Some(at) = self.peers.index_of(from.0) else { return false };
-        let connection = self.peers.get_mut(at);
+        let Some(peer_index) = self.peers.index_of(from.0) else { return false };
+        let connection = self.peers.get_mut(peer_index);
         if view.ack.acked_incarnation != config.incarnation.0 {
             return false;
         }
@@ -33,21 +33,21 @@ impl Sender {
         match connection.state {
             _ if opcode == Opcode::Grant && connection.is_opened_by(from.1) => {
                 connection.open(from.1, |message| {
-                    failures.push_back(failed(to, message, Outcome::Unknown));
+                    failures.push_back(send_failed(to, message, Outcome::Unknown));
                 });
             }
-            State::Open if connection.peer == Some(from.1) => {}
+            State::Open if connection.peer_incarnation == Some(from.1) => {}
             _ => return false,
         }
-        let (to_recall, queued) = (&mut self.to_recall, &mut self.acked);
+        let (to_recall, lost_messages) = (&mut self.to_recall, &mut self.acked);
         let fail = |message: SentMessage, unacked: Option<UnackedMessage>| match unacked {
             Some(unacked) => to_recall.push(unacked.scattering),
-            None => failures.push_back(failed(to, message, Outcome::Lost)),
+            None => failures.push_back(send_failed(to, message, Outcome::Lost)),
         };
         // Then the packets. Lost messages are queued in `acked`, which `complete_acked` processes
         // after the recalls: a scattering must be recalled before its remaining messages count as
         // acknowledged.
-        let lost = |unacked| queued.push(unacked);
+        let lost = |unacked| lost_messages.push(unacked);
         let (buffer, commit) = (&mut self.buffer, &mut self.commit);
         let acked = |unacked: UnackedMessage| {
             buffer.release(unacked.payload_ref, unacked.len);
@@ -66,7 +66,7 @@ impl Sender {
         }
         connection.attempts = 0;
         let counters = (view.ack.received, view.ack.marked);
-        let (base, next) = (connection.flight.base(), connection.flight.next());
+        let (base, next) = (connection.flight.base(), connection.flight.next_psn());
         connection.congestion.on_ack(counters, summary.received_charge, base, next);
         if summary.rejected_charge > 0 {
             connection.congestion.on_loss(next);
@@ -90,12 +90,12 @@ impl Sender {
                     Service::Reliable => {
                         connection.flight.schedule_retransmit(None, Some(until), RETRANSMIT_BURST);
                         connection.congestion.on_loss(next);
-                        self.queue_retransmit(at);
+                        self.queue_retransmit(peer_index);
                     }
                 }
             }
         }
-        let connection = self.peers.get_mut(at);
+        let connection = self.peers.get_mut(peer_index);
         if connection.probed_until.is_before(base) {
             connection.probed_until = base;
         }
@@ -114,14 +114,14 @@ impl Sender {
         }
         let is_unarmed = connection.deadline.is_none();
         if wants_probe {
-            self.queue_signal(at);
+            self.queue_signal(peer_index);
         }
         if !is_idle && is_unarmed {
-            self.arm(config, now, at);
+            self.arm(config, now, peer_index);
         }
         if self.service == Service::Reliable {
-            if self.peers.get_mut(at).flight.resume_retransmit(RETRANSMIT_BURST) {
-                self.queue_retransmit(at);
+            if self.peers.get_mut(peer_index).flight.resume_retransmit(RETRANSMIT_BURST) {
+                self.queue_retransmit(peer_index);
             }
             self.complete_acked(config, now);
         }
@@ -145,26 +145,26 @@ impl Sender {
         if self.service == Service::Reliable {
             return;
         }
-        let Some(at) = self.peers.index_of(from.0) else { return };
-        let connection = self.peers.get_mut(at);
+        let Some(peer_index) = self.peers.index_of(from.0) else { return };
+        let connection = self.peers.get_mut(peer_index);
         // A Reset of the incarnation that granted the connection, or of an earlier one, is stale.
-        if connection.is_stale(from.1) || connection.peer == Some(from.1) {
+        if connection.is_stale(from.1) || connection.peer_incarnation == Some(from.1) {
             return;
         }
-        let is_in_flight =
-            psn.since(connection.flight.base()) >= 0 && !connection.flight.next().is_before(psn);
+        let is_in_flight = psn.since(connection.flight.base()) >= 0
+            && !connection.flight.next_psn().is_before(psn);
         if connection.state == State::Open && is_in_flight && !connection.is_local {
             stats.peers_unreachable += 1;
-            self.give_up(at);
-            self.peers.get_mut(at).state = State::Closed;
-            if self.peers.get(at).has_waiting {
-                self.start_opening(config, now, at);
+            self.give_up(peer_index);
+            self.peers.get_mut(peer_index).state = State::Closed;
+            if self.peers.get(peer_index).has_waiting {
+                self.start_opening(config, now, peer_index);
             }
         }
     }
 }
 
-pub(super) fn failed(to: ProcessId, message: SentMessage, outcome: Outcome) -> SendFailed {
+pub(super) fn send_failed(to: ProcessId, message: SentMessage, outcome: Outcome) -> SendFailed {
     SendFailed {
         service: Service::BestEffort,
         scattering: message.scattering,

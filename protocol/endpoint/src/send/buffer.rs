@@ -8,7 +8,7 @@ use crate::{MESSAGE_CHARGE_BYTES, SendError};
 
 /// A waiting scattering.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Queued {
+pub(crate) struct QueuedScattering {
     pub id: ScatteringId,
     /// Number of its first message, counted over all submitted messages.
     pub first: u64,
@@ -116,18 +116,18 @@ impl SendBuffer {
     /// Completes a scattering of the last `messages` messages.
     #[inline]
     pub fn push(&mut self, messages: u32) -> ScatteringId {
-        let id = ScatteringId(self.queue.next());
-        let first = self.messages.next() - u64::from(messages);
+        let id = ScatteringId(self.queue.next_seq());
+        let first = self.messages.next_seq() - u64::from(messages);
         self.queue.push(QueueEntry { first, messages, sent: 0 });
         id
     }
 
     /// Returns the scattering at `position` from the front.
     #[inline]
-    pub fn queued(&self, position: usize) -> Queued {
-        let number = self.queue.first() + position as u64;
+    pub fn queued(&self, position: usize) -> QueuedScattering {
+        let number = self.queue.first_seq() + position as u64;
         let entry = self.queue.get(number);
-        Queued {
+        QueuedScattering {
             id: ScatteringId(number),
             first: entry.first,
             messages: entry.messages,
@@ -139,7 +139,7 @@ impl SendBuffer {
     #[inline]
     pub fn oldest_single(&self) -> Option<(ScatteringId, &QueuedMessage)> {
         let oldest = self.queue.front().filter(|oldest| oldest.messages == 1)?;
-        Some((ScatteringId(self.queue.first()), self.messages.get(oldest.first)))
+        Some((ScatteringId(self.queue.first_seq()), self.messages.get(oldest.first)))
     }
 
     /// Removes the oldest scattering, which has a single message.
@@ -165,7 +165,7 @@ impl SendBuffer {
     /// Marks the scattering at `position` as sent. Its payloads stay until they are released.
     #[inline]
     pub fn mark_sent(&mut self, position: usize) {
-        self.queue.get_mut(self.queue.first() + position as u64).sent = 1;
+        self.queue.get_mut(self.queue.first_seq() + position as u64).sent = 1;
         self.pop_sent();
     }
 

@@ -38,13 +38,13 @@ pub(crate) struct Burst {
     /// Destinations in the order in which they are served, and how many were served.
     destinations: Vec<u32>,
     served: usize,
-    /// Bytes of the current message that were sent in fragments.
-    cut: u32,
+    /// Offset of the next fragment in the current message; 0 before its first.
+    fragment_offset: u32,
     first: Option<Timestamp>,
 }
 
 /// A data frame whose payload is written, with the fields for its header.
-pub(crate) struct Written {
+pub(crate) struct DataFrame {
     pub to: ProcessId,
     pub opcode: Opcode,
     pub timestamp: Timestamp,
@@ -55,7 +55,13 @@ pub(crate) struct Written {
 
 impl Burst {
     pub fn new() -> Self {
-        Self { messages: Vec::new(), destinations: Vec::new(), served: 0, cut: 0, first: None }
+        Self {
+            messages: Vec::new(),
+            destinations: Vec::new(),
+            served: 0,
+            fragment_offset: 0,
+            first: None,
+        }
     }
 
     /// Returns the first timestamp of the burst while packets of it remain to be polled.
@@ -67,7 +73,7 @@ impl Burst {
     fn clear(&mut self) {
         self.messages.clear();
         self.destinations.clear();
-        (self.served, self.cut, self.first) = (0, 0, None);
+        (self.served, self.fragment_offset, self.first) = (0, 0, None);
     }
 }
 
@@ -83,32 +89,32 @@ impl Sender {
         (payload_ref, len): (PayloadRef, u32),
     ) {
         let burst = &mut self.burst;
-        let at = burst.messages.len() as u32;
+        let position = burst.messages.len() as u32;
         burst.first = burst.first.or(Some(timestamp));
-        let number = self.commit.next();
+        let number = self.commit.next_number();
         let stamped = Stamped { timestamp, scattering, payload_ref, len, index, next: END, number };
         burst.messages.push(stamped);
         let connection = self.peers.get_mut(to as usize);
         if connection.chain.0 == END {
-            connection.chain = (at, at);
+            connection.chain = (position, position);
             burst.destinations.push(to);
         } else {
-            burst.messages[connection.chain.1 as usize].next = at;
-            connection.chain.1 = at;
+            burst.messages[connection.chain.1 as usize].next = position;
+            connection.chain.1 = position;
         }
     }
 
     /// Writes the next data frame of the burst behind the header in `slot`. If [`Burst::first`] is
     /// `None` afterwards, this frame closes the burst.
     #[inline]
-    pub fn write_data(&mut self, config: &Config, now: Mono, slot: &mut [u8]) -> Option<Written> {
+    pub fn write_data(&mut self, config: &Config, now: Mono, slot: &mut [u8]) -> Option<DataFrame> {
         let to = *self.burst.destinations.get(self.burst.served)? as usize;
         let slot = &mut slot[HEADER_LEN..self.frame_len_max];
         let head = &self.burst.messages[self.peers.get(to).chain.0 as usize];
         let is_whole = head.len as usize + MESSAGE_HEADER_LEN <= slot.len();
         let mut written = match is_whole {
             true => self.write_whole(now, to, slot),
-            false => self.write_piece(now, to, slot),
+            false => self.write_fragment(now, to, slot),
         };
         let connection = self.peers.get_mut(to);
         if connection.uses_reservation {
@@ -121,7 +127,7 @@ impl Sender {
                 self.burst.clear();
             }
         }
-        if self.should_demand_ack(to, written.payload_len) {
+        if self.take_ack_request(to, written.payload_len) {
             written.flags |= Flags::ACK_NOW;
         }
         if self.peers.get(to).deadline.is_none() {
@@ -133,10 +139,10 @@ impl Sender {
     //= spec/ordering.md#R34
     /// Writes as many whole messages as fit.
     #[inline]
-    fn write_whole(&mut self, now: Mono, to: usize, slot: &mut [u8]) -> Written {
+    fn write_whole(&mut self, now: Mono, to: usize, slot: &mut [u8]) -> DataFrame {
         let is_reliable = self.service == Service::Reliable;
         let connection = self.peers.get_mut(to);
-        let psn = connection.flight.next();
+        let psn = connection.flight.next_psn();
         let first = self.burst.messages[connection.chain.0 as usize].timestamp;
         let (mut used, mut count, mut charge) = (0, 0u16, 0u32);
         while connection.chain.0 != END && count < u16::MAX {
@@ -169,7 +175,7 @@ impl Sender {
         debug_assert!(count > 0, "the first message fits");
         connection.flight.push_packet(now, count, charge, connection.uses_reservation);
         let flags = Flags::END_OF_MESSAGE;
-        Written {
+        DataFrame {
             to: connection.to,
             opcode: Opcode::Data,
             timestamp: first,
@@ -180,12 +186,12 @@ impl Sender {
     }
 
     /// Writes the next fragment of a message that exceeds a frame.
-    fn write_piece(&mut self, now: Mono, to: usize, slot: &mut [u8]) -> Written {
+    fn write_fragment(&mut self, now: Mono, to: usize, slot: &mut [u8]) -> DataFrame {
         let is_reliable = self.service == Service::Reliable;
         let connection = self.peers.get_mut(to);
-        let psn = connection.flight.next();
+        let psn = connection.flight.next_psn();
         let stamped = self.burst.messages[connection.chain.0 as usize];
-        let offset = self.burst.cut;
+        let offset = self.burst.fragment_offset;
         let space = slot.len() - FRAGMENT_HEADER_LEN;
         let piece = (stamped.len - offset).min(space as u32);
         let is_last = offset + piece == stamped.len;
@@ -211,9 +217,9 @@ impl Sender {
                 missing: 1,
             });
         }
-        let cut = (offset, piece, is_last);
-        connection.flight.push_fragment(now, charge, connection.uses_reservation, cut);
-        self.burst.cut = if is_last { 0 } else { offset + piece };
+        let fragment = (offset, piece, is_last);
+        connection.flight.push_fragment(now, charge, connection.uses_reservation, fragment);
+        self.burst.fragment_offset = if is_last { 0 } else { offset + piece };
         if is_last {
             if !is_reliable {
                 self.buffer.release(stamped.payload_ref, stamped.len);
@@ -222,20 +228,20 @@ impl Sender {
         }
         let flags = if is_last { Flags::END_OF_MESSAGE } else { 0 };
         let (to, timestamp) = (connection.to, stamped.timestamp);
-        Written { to, opcode: Opcode::Fragment, timestamp, psn, flags, payload_len }
+        DataFrame { to, opcode: Opcode::Fragment, timestamp, psn, flags, payload_len }
     }
 
     /// Returns whether the frame must request an acknowledgement: once a quarter of the congestion
     /// window was sent without a request. Counts `payload_len` as sent.
     #[inline]
-    fn should_demand_ack(&mut self, to: usize, payload_len: usize) -> bool {
+    fn take_ack_request(&mut self, to: usize, payload_len: usize) -> bool {
         let connection = self.peers.get_mut(to);
         connection.bytes_since_ack_request += payload_len as u32;
-        let demand = connection.bytes_since_ack_request > connection.congestion.window_bytes() / 4;
-        if demand {
+        let is_due = connection.bytes_since_ack_request > connection.congestion.window_bytes() / 4;
+        if is_due {
             connection.bytes_since_ack_request = 0;
         }
-        demand
+        is_due
     }
 }
 

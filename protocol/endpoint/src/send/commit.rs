@@ -66,8 +66,8 @@ impl CommitTracker {
 
     /// Returns the number of the next scattering.
     #[inline]
-    pub fn next(&self) -> u64 {
-        self.open.next()
+    pub fn next_number(&self) -> u64 {
+        self.open.next_seq()
     }
 
     /// Adds a target to the scattering that [`CommitTracker::push`] completes.
@@ -86,7 +86,8 @@ impl CommitTracker {
         messages: u32,
         acks_missing: u32,
     ) {
-        let to = Targets::Several { first: self.targets.next() - u64::from(messages), messages };
+        let to =
+            Targets::Several { first: self.targets.next_seq() - u64::from(messages), messages };
         self.open.push(OpenScattering { id, timestamp, acks_missing, is_recalled: false, to });
         if acks_missing == 0 {
             self.pop_complete();
@@ -112,12 +113,13 @@ impl CommitTracker {
 
     /// Returns the scattering with this number if it is recorded.
     pub fn get(&self, number: u64) -> Option<&OpenScattering> {
-        (number >= self.open.first() && number < self.open.next()).then(|| self.open.get(number))
+        (number >= self.open.first_seq() && number < self.open.next_seq())
+            .then(|| self.open.get(number))
     }
 
     /// Returns the numbers of all recorded scatterings, complete ones behind an open one included.
     pub fn numbers(&self) -> core::ops::Range<u64> {
-        self.open.first()..self.open.next()
+        self.open.first_seq()..self.open.next_seq()
     }
 
     /// Copies the targets of a scattering to `into`.
@@ -139,7 +141,7 @@ impl CommitTracker {
         let open = self.open.get_mut(number);
         debug_assert!(open.acks_missing > 0, "acknowledged twice");
         open.acks_missing -= 1;
-        if open.acks_missing == 0 && number == self.open.first() {
+        if open.acks_missing == 0 && number == self.open.first_seq() {
             self.pop_complete();
         }
     }
@@ -248,7 +250,7 @@ mod tests {
     fn scattering_without_remote_targets_is_complete() {
         let mut commit = commit(&[0]);
         assert!(commit.is_complete());
-        assert_eq!(commit.next(), 1);
+        assert_eq!(commit.next_number(), 1);
         commit.push_target(Target { to: 0, index: 0 });
         commit.push(ScatteringId(9), Timestamp::from_ns(99), 1, 1);
         assert_eq!(commit.get(1).map(|open| open.id), Some(ScatteringId(9)));

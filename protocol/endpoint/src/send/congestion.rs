@@ -56,15 +56,15 @@ impl CongestionController {
     /// `acked` is the first unresolved packet, `next` the next packet to be sent.
     pub fn on_ack(&mut self, counters: (u32, u32), bytes: u32, acked: Psn, next: Psn) {
         let (received, marked) = counters;
-        let (then_received, then_marked) = self.last_counters.unwrap_or((0, 0));
-        let newly_received = received.wrapping_sub(then_received);
+        let (last_received, last_marked) = self.last_counters.unwrap_or((0, 0));
+        let newly_received = received.wrapping_sub(last_received);
         if newly_received > u32::MAX / 2 {
             // A newer acknowledgement has overtaken this one.
             return;
         }
         self.last_counters = Some(counters);
         self.received = self.received.saturating_add(newly_received);
-        let newly_marked = marked.wrapping_sub(then_marked).min(newly_received);
+        let newly_marked = marked.wrapping_sub(last_marked).min(newly_received);
         self.marked = self.marked.saturating_add(newly_marked);
         if self.marked == 0 {
             self.grow(bytes);

@@ -75,7 +75,8 @@ pub(crate) struct Connection {
     /// The destination is this process itself.
     pub is_local: bool,
     pub state: State,
-    pub peer: Option<Incarnation>,
+    /// The incarnation that granted the connection.
+    pub peer_incarnation: Option<Incarnation>,
     pub flight: Flight,
     pub congestion: CongestionController,
     /// Window of the receiver, in bytes.
@@ -130,7 +131,7 @@ impl Connection {
             to,
             is_local: false,
             state: State::Closed,
-            peer: None,
+            peer_incarnation: None,
             flight: match service {
                 Service::BestEffort => Flight::new(),
                 Service::Reliable => Flight::reliable(),
@@ -225,13 +226,13 @@ impl Connection {
         }
     }
 
-    /// Handles a Grant of incarnation `peer`. Calls `fail` for each message in flight to the
-    /// previous incarnation, whose outcome is unknown.
-    pub fn open(&mut self, peer: Incarnation, fail: impl FnMut(SentMessage)) {
+    /// Handles a Grant of `peer_incarnation`. Calls `fail` for each message in flight to the previous
+    /// incarnation, whose outcome is unknown.
+    pub fn open(&mut self, peer_incarnation: Incarnation, fail: impl FnMut(SentMessage)) {
         self.state = State::Open;
         self.attempts = 0;
-        if self.peer != Some(peer) {
-            self.peer = Some(peer);
+        if self.peer_incarnation != Some(peer_incarnation) {
+            self.peer_incarnation = Some(peer_incarnation);
             self.flight.clear(fail);
             self.congestion.reset_counters();
             (self.sent, self.failed, self.consumed) = (0, 0, 0);
@@ -239,7 +240,7 @@ impl Connection {
         if !self.flight.is_empty() {
             // Packets were in flight when the peer became unreachable: probe whether they have
             // arrived.
-            self.wants_probe = Some(self.flight.next());
+            self.wants_probe = Some(self.flight.next_psn());
         }
     }
 
@@ -298,9 +299,9 @@ impl Connection {
         }
     }
 
-    /// Returns whether `peer` is a previous incarnation.
-    pub fn is_stale(&self, peer: Incarnation) -> bool {
-        self.peer.is_some_and(|known| peer < known)
+    /// Returns whether `peer_incarnation` is a previous incarnation.
+    pub fn is_stale(&self, peer_incarnation: Incarnation) -> bool {
+        self.peer_incarnation.is_some_and(|known| peer_incarnation < known)
     }
 
     /// Updates the receiver's window. Returns whether more may be sent than before.

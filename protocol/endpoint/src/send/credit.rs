@@ -14,7 +14,7 @@ use onepipe_base::{Mono, ProcessId, ScatteringId};
 use onepipe_wire::Service;
 
 use super::Sender;
-use super::buffer::{Queued, QueuedMessage};
+use super::buffer::{QueuedMessage, QueuedScattering};
 use super::connection::{Fit, Reservation, State};
 use crate::{Config, Outcome, SendFailed};
 
@@ -33,7 +33,7 @@ pub(crate) struct Credit {
 /// A scattering that may be sent now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Admitted {
-    pub scattering: Queued,
+    pub scattering: QueuedScattering,
     pub position: usize,
     /// Some of its messages use reservations, so it needs a burst of its own.
     pub needs_reservation: bool,
@@ -135,14 +135,14 @@ impl Sender {
         config: &Config,
         now: Mono,
         position: usize,
-        scattering: Queued,
+        scattering: QueuedScattering,
     ) -> Decision {
         let is_oldest = position == 0;
         self.sum_needs(config, now, scattering);
         let (mut fit, mut needs_reservation, mut is_open) = (Fit::Now, false, true);
         let mut has_lost = false;
-        for at in 0..self.credit.destinations.len() {
-            let to = self.credit.destinations[at] as usize;
+        for i in 0..self.credit.destinations.len() {
+            let to = self.credit.destinations[i] as usize;
             let connection = self.peers.get(to);
             is_open &= connection.state == State::Open;
             needs_reservation |=
@@ -175,7 +175,7 @@ impl Sender {
 
     /// Sums up what the scattering needs at each destination, and opens connections on first use.
     #[inline]
-    fn sum_needs(&mut self, config: &Config, now: Mono, scattering: Queued) {
+    fn sum_needs(&mut self, config: &Config, now: Mono, scattering: QueuedScattering) {
         let numbers = scattering.first..scattering.first + u64::from(scattering.messages);
         // All destinations are prefetched together, so that the cache misses overlap.
         let needs = numbers.clone().map(|number| self.buffer.message(number).to as usize);
@@ -241,8 +241,8 @@ impl Sender {
 
     //= spec/ordering.md#R30
     fn claim(&mut self, config: &Config, now: Mono) {
-        for at in 0..self.credit.destinations.len() {
-            let to = self.credit.destinations[at] as usize;
+        for i in 0..self.credit.destinations.len() {
+            let to = self.credit.destinations[i] as usize;
             let connection = self.peers.get_mut(to);
             connection.has_waiting = connection.fit(true) != Fit::Now;
             // A message that uses a reservation waits until nothing else is in flight there: claim
@@ -303,7 +303,7 @@ impl Sender {
         &mut self,
         config: &Config,
         now: Mono,
-        scattering: Queued,
+        scattering: QueuedScattering,
         is_oldest: bool,
     ) {
         for number in scattering.first..scattering.first + u64::from(scattering.messages) {
@@ -329,8 +329,8 @@ impl Sender {
                 outcome: Outcome::Lost,
             });
         }
-        for at in 0..self.credit.destinations.len() {
-            let to = self.credit.destinations[at] as usize;
+        for i in 0..self.credit.destinations.len() {
+            let to = self.credit.destinations[i] as usize;
             if self.peers.get(to).reservation == Reservation::Refused {
                 self.peers.get_mut(to).reservation = Reservation::None;
             }

@@ -105,7 +105,7 @@ impl Flight {
 
     /// Returns the next packet to be sent.
     #[inline]
-    pub fn next(&self) -> Psn {
+    pub fn next_psn(&self) -> Psn {
         self.base.plus(self.packets.len() as u32)
     }
 
@@ -121,7 +121,7 @@ impl Flight {
 
     /// Returns whether the outcome of every message is known or was reported as unknown.
     pub fn is_accounted_for(&self) -> bool {
-        self.is_empty() || !self.given_up.is_before(self.next())
+        self.is_empty() || !self.given_up.is_before(self.next_psn())
     }
 
     /// Returns when the oldest unresolved packet was sent.
@@ -160,7 +160,7 @@ impl Flight {
     /// Records the sending of a packet with the last `messages` messages.
     #[inline]
     pub fn push_packet(&mut self, now: Mono, messages: u16, charge: u32, is_reserved: bool) {
-        let first = self.messages.next() - u64::from(messages);
+        let first = self.messages.next_seq() - u64::from(messages);
         self.push(now, first, messages, charge, is_reserved);
         if let Some(buffer) = &mut self.buffer {
             buffer.packets.push(UnackedPacket { offset: None, piece: 0, was_retransmitted: false });
@@ -175,7 +175,7 @@ impl Flight {
         is_reserved: bool,
         (offset, piece, is_last): (u32, u32, bool),
     ) {
-        let first = self.messages.next() - 1;
+        let first = self.messages.next_seq() - 1;
         self.push(now, first, 1, charge, is_reserved);
         self.open = (!is_last).then_some(first);
         if let Some(buffer) = &mut self.buffer {
@@ -196,12 +196,10 @@ impl Flight {
         self.packets.push(Packet { first, messages, is_resolved, is_reserved, charge, sent: now });
     }
 
-    /// Resolves packets by an acknowledgement. Returns `None`, and changes nothing, if it is about
-    /// packets that were never sent. Calls:
-    /// - `on_fail` once for each message with a rejected packet;
-    /// - `on_acked` once for each message that was received completely, as long as no rejected
-    ///   packet precedes it;
-    /// - `on_lost` once for each other message of which nothing is in flight any more.
+    /// Resolves packets by an acknowledgement. Returns `None` if it is about packets that were never
+    /// sent. Calls `on_fail` once for each message with a rejected packet; `on_acked` for each that
+    /// was received completely, as long as no rejected packet precedes it; `on_lost` for each other
+    /// message of which nothing is in flight any more.
     pub fn on_ack(
         &mut self,
         view: &AckView<'_>,
@@ -209,39 +207,41 @@ impl Flight {
         mut on_lost: impl FnMut(UnackedMessage),
         mut on_acked: impl FnMut(UnackedMessage),
     ) -> Option<AckSummary> {
-        let from = view.ack.cumulative;
+        let cumulative = view.ack.cumulative;
         let reach = view.words().len() as u32 * 64;
-        if self.next().is_before(from) || from.plus(reach).since(self.base) < 0 && reach > 0 {
+        if self.next_psn().is_before(cumulative)
+            || cumulative.plus(reach).since(self.base) < 0 && reach > 0
+        {
             // An acknowledgement of packets that were never sent is an error. One that covers only
             // packets before the base has no effect.
-            return (!self.next().is_before(from)).then(AckSummary::default);
+            return (!self.next_psn().is_before(cumulative)).then(AckSummary::default);
         }
         let mut summary = AckSummary::default();
         let mut lowest_rejected = None;
-        let ahead = from.since(self.base).max(0) as usize;
-        for at in 0..ahead {
-            self.resolve_received(at, &mut summary, &mut on_acked);
+        let ahead = cumulative.since(self.base).max(0) as usize;
+        for distance in 0..ahead {
+            self.resolve_received(distance, &mut summary, &mut on_acked);
         }
         for (word, (received, rejected)) in view.words().enumerate() {
-            let start = from.plus(word as u32 * 64).since(self.base);
+            let start = cumulative.plus(word as u32 * 64).since(self.base);
             for bit in Ones(received) {
-                let at = start + bit as i32;
-                if at >= 0 && (at as usize) < self.packets.len() {
-                    summary.highest_received = Some(self.base.plus(at as u32));
+                let distance = start + bit as i32;
+                if distance >= 0 && (distance as usize) < self.packets.len() {
+                    summary.highest_received = Some(self.base.plus(distance as u32));
                     // Behind a rejected packet, this one may end a message that is lost.
                     let mut on_acked = |unacked| match lowest_rejected {
                         None => on_acked(unacked),
                         Some(_) => on_lost(unacked),
                     };
-                    self.resolve_received(at as usize, &mut summary, &mut on_acked);
+                    self.resolve_received(distance as usize, &mut summary, &mut on_acked);
                 }
             }
             for bit in Ones(rejected) {
-                let at = start + bit as i32;
-                lowest_rejected = lowest_rejected.or(Some(from.plus(word as u32 * 64 + bit)));
-                if at >= 0 && (at as usize) < self.packets.len() {
-                    let is_reserved = self.packet(at as usize).is_reserved;
-                    let charge = self.fail_at(at as usize, &mut on_fail, &mut on_lost);
+                let distance = start + bit as i32;
+                lowest_rejected = lowest_rejected.or(Some(cumulative.plus(word as u32 * 64 + bit)));
+                if distance >= 0 && (distance as usize) < self.packets.len() {
+                    let is_reserved = self.packet(distance as usize).is_reserved;
+                    let charge = self.fail_at(distance as usize, &mut on_fail, &mut on_lost);
                     summary.rejected_charge += charge;
                     summary.rejected_in_window += if is_reserved { 0 } else { charge };
                 }
@@ -256,21 +256,21 @@ impl Flight {
     /// responds again, its acknowledgements still resolve them, so that its window is accounted
     /// for.
     pub fn give_up(&mut self, mut on_fail: impl FnMut(SentMessage)) {
-        for at in 0..self.packets.len() {
-            let packet = *self.packet(at);
+        for distance in 0..self.packets.len() {
+            let packet = *self.packet(distance);
             if !packet.is_resolved {
                 self.fail_messages(packet, &mut |message, _| on_fail(message));
             }
         }
-        self.given_up = self.next();
+        self.given_up = self.next_psn();
     }
 
     /// Fails every packet, because the receiver has restarted and will never acknowledge them. In
     /// the reliable service [`Flight::abandon`] comes first.
     pub fn clear(&mut self, mut on_fail: impl FnMut(SentMessage)) {
         debug_assert!(self.buffer.is_none() || self.is_empty(), "abandon() must precede clear()");
-        for at in 0..self.packets.len() {
-            self.fail_at(at, &mut |message, _| on_fail(message), &mut |_| {});
+        for distance in 0..self.packets.len() {
+            self.fail_at(distance, &mut |message, _| on_fail(message), &mut |_| {});
         }
         self.pop_resolved();
         self.given_up = self.base;
@@ -279,11 +279,11 @@ impl Flight {
     #[inline]
     fn resolve_received(
         &mut self,
-        at: usize,
+        distance: usize,
         summary: &mut AckSummary,
         on_acked: &mut impl FnMut(UnackedMessage),
     ) {
-        let packet = self.packet_mut(at);
+        let packet = self.packet_mut(distance);
         if !packet.is_resolved {
             packet.is_resolved = true;
             summary.received_charge += packet.charge;
@@ -291,10 +291,10 @@ impl Flight {
             let messages = (packet.first, packet.messages);
             self.charge -= u64::from(charge);
             // Acknowledged only after the connection was given up: no RTT sample.
-            let mut was_probed = self.base.plus(at as u32).is_before(self.given_up);
+            let mut was_probed = self.base.plus(distance as u32).is_before(self.given_up);
             if let Some(buffer) = &mut self.buffer {
-                was_probed |=
-                    buffer.packets.get(self.packets.first() + at as u64).was_retransmitted;
+                let number = self.packets.first_seq() + distance as u64;
+                was_probed |= buffer.packets.get(number).was_retransmitted;
                 ack_messages(buffer, messages, on_acked);
             }
             if !was_probed {
@@ -311,7 +311,7 @@ impl Flight {
         gap: Option<Psn>,
         packets_max: u32,
     ) {
-        let (next, end) = (self.base, self.next());
+        let (next, end) = (self.base, self.next_psn());
         let Some(buffer) = &mut self.buffer else { return };
         let previous = buffer.range.take();
         let later = |one: Psn, other: Psn| if one.is_before(other) { other } else { one };
@@ -356,7 +356,7 @@ impl Flight {
             }
             let psn = range.next;
             range.next = psn.plus(1);
-            let number = self.packets.first() + psn.since(self.base) as u64;
+            let number = self.packets.first_seq() + psn.since(self.base) as u64;
             let packet = self.packets.get_mut(number);
             let unacked = buffer.packets.get_mut(number);
             let is_gap = psn.is_before(range.gap) && !unacked.was_retransmitted;
@@ -382,37 +382,38 @@ impl Flight {
     /// that was not acknowledged.
     pub fn abandon(&mut self, mut on_drop: impl FnMut(SentMessage, UnackedMessage)) {
         let Some(buffer) = &mut self.buffer else { return };
-        let first = self.messages.first();
-        for number in first..self.messages.next() {
+        let first = self.messages.first_seq();
+        for number in first..self.messages.next_seq() {
             let unacked = *buffer.messages.get(number);
             if unacked.missing > 0 {
                 on_drop(*self.messages.get(number), unacked);
             }
         }
         buffer.range = None;
-        for at in 0..self.packets.len() {
-            self.packet_mut(at).is_resolved = true;
+        for distance in 0..self.packets.len() {
+            self.packet_mut(distance).is_resolved = true;
         }
         self.charge = 0;
         self.open = None;
         self.pop_resolved();
     }
 
+    /// Resolves a packet as lost. Returns its charge; 0 if it was resolved before.
     fn fail_at(
         &mut self,
-        at: usize,
+        distance: usize,
         on_fail: &mut impl FnMut(SentMessage, Option<UnackedMessage>),
-        on_acked: &mut impl FnMut(UnackedMessage),
+        on_lost: &mut impl FnMut(UnackedMessage),
     ) -> u64 {
-        let packet = *self.packet(at);
+        let packet = *self.packet(distance);
         if packet.is_resolved {
             return 0;
         }
-        self.packet_mut(at).is_resolved = true;
+        self.packet_mut(distance).is_resolved = true;
         self.charge -= u64::from(packet.charge);
         self.fail_messages(packet, on_fail);
         if let Some(buffer) = &mut self.buffer {
-            ack_messages(buffer, (packet.first, packet.messages), on_acked);
+            ack_messages(buffer, (packet.first, packet.messages), on_lost);
         }
         u64::from(packet.charge)
     }
@@ -440,23 +441,23 @@ impl Flight {
         if self.given_up.is_before(self.base) {
             self.given_up = self.base;
         }
-        let end = self.messages.next();
+        let end = self.messages.next_seq();
         let next = self.packets.front().map_or(end, |packet| packet.first);
         let first_needed = next.min(self.open.unwrap_or(end));
-        self.messages.pop_front(first_needed.saturating_sub(self.messages.first()));
+        self.messages.pop_front(first_needed.saturating_sub(self.messages.first_seq()));
         if let Some(buffer) = &mut self.buffer {
-            buffer.messages.pop_front(self.messages.first() - buffer.messages.first());
-            buffer.packets.pop_front(self.packets.first() - buffer.packets.first());
+            buffer.messages.pop_front(self.messages.first_seq() - buffer.messages.first_seq());
+            buffer.packets.pop_front(self.packets.first_seq() - buffer.packets.first_seq());
         }
     }
 
     /// Returns the packet at this distance from the base.
-    fn packet(&self, at: usize) -> &Packet {
-        self.packets.get(self.packets.first() + at as u64)
+    fn packet(&self, distance: usize) -> &Packet {
+        self.packets.get(self.packets.first_seq() + distance as u64)
     }
 
-    fn packet_mut(&mut self, at: usize) -> &mut Packet {
-        self.packets.get_mut(self.packets.first() + at as u64)
+    fn packet_mut(&mut self, distance: usize) -> &mut Packet {
+        self.packets.get_mut(self.packets.first_seq() + distance as u64)
     }
 }
 

@@ -10,18 +10,18 @@ use crate::Config;
 
 impl Sender {
     //= spec/ordering.md#R25
-    /// Starts the handshake of the connection at this index. What was in flight on it is given up.
-    pub(super) fn start_opening(&mut self, config: &Config, now: Mono, at: usize) {
-        if !self.peers.get(at).flight.is_accounted_for() {
-            self.give_up(at);
+    /// Starts the handshake of the connection at `peer_index`. Gives up what was in flight on it.
+    pub(super) fn start_opening(&mut self, config: &Config, now: Mono, peer_index: usize) {
+        if !self.peers.get(peer_index).flight.is_accounted_for() {
+            self.give_up(peer_index);
         }
-        let connection = self.peers.get_mut(at);
+        let connection = self.peers.get_mut(peer_index);
         connection.state = State::Opening;
         connection.attempts = 0;
         connection.last_request = Some(now);
         connection.wants_connect = true;
-        self.queue_signal(at);
-        self.arm(config, now, at);
+        self.queue_signal(peer_index);
+        self.arm(config, now, peer_index);
     }
 }
 
@@ -38,9 +38,9 @@ impl Connection {
     }
 
     /// Returns whether a Grant of this incarnation of the receiver opens the connection.
-    pub(super) fn is_opened_by(&self, peer: Incarnation) -> bool {
+    pub(super) fn is_opened_by(&self, peer_incarnation: Incarnation) -> bool {
         matches!(self.state, State::Opening | State::Unreachable(_))
-            && !self.is_stale(peer)
-            && !self.has_failed(peer)
+            && !self.is_stale(peer_incarnation)
+            && !self.has_failed(peer_incarnation)
     }
 }

@@ -31,16 +31,16 @@ use crate::arena::PayloadRef;
 use crate::peers::PeerTable;
 use crate::timestamp::TimestampSource;
 use crate::{Config, SendFailed};
-use buffer::{Queued, SendBuffer};
+use buffer::{QueuedScattering, SendBuffer};
 use burst::Burst;
-pub(crate) use burst::Written;
+pub(crate) use burst::DataFrame;
 use commit::{CommitTracker, Target};
 use connection::{Connection, Reservation};
 use credit::{Credit, SingleMessage};
 use retransmit_buffer::UnackedMessage;
 
 /// A message of the process to itself, which bypasses the network.
-pub(crate) struct Local<'a> {
+pub(crate) struct LocalMessage<'a> {
     pub timestamp: Timestamp,
     pub index: u16,
     pub payload: &'a [u8],
@@ -122,7 +122,7 @@ impl Sender {
     /// Prefetches the state that an acknowledgement from `process` will change.
     #[inline]
     pub fn prefetch(&self, process: ProcessId) -> u64 {
-        self.peers.index_of(process).map_or(0, |at| self.peers.get(at).prefetch())
+        self.peers.index_of(process).map_or(0, |peer_index| self.peers.get(peer_index).prefetch())
     }
 
     /// Returns whether there are messages to send now, or a local reservation to request or
@@ -178,7 +178,7 @@ impl Sender {
         config: &Config,
         now: Mono,
         timestamps: &mut TimestampSource,
-        mut deliver: impl FnMut(Local<'_>),
+        mut deliver: impl FnMut(LocalMessage<'_>),
     ) -> u64 {
         debug_assert!(self.burst.first().is_none(), "one burst at a time");
         let (mut bytes, mut count) = (0, 0);
@@ -198,38 +198,38 @@ impl Sender {
                 continue;
             }
             let timestamp = timestamps.next();
-            let mut targets = (0, 0);
-            for at in 0..scattering.messages {
-                let message = *self.buffer.message(scattering.first + u64::from(at));
+            let (mut targets, mut remote_targets) = (0, 0);
+            for message_index in 0..scattering.messages {
+                let message = *self.buffer.message(scattering.first + u64::from(message_index));
                 if message.has_failed() {
                     // Reported already, because the destination is unreachable.
                     continue;
                 }
-                let (index, piece) = (at as u16, (message.payload_ref, message.len));
+                let (index, payload) = (message_index as u16, (message.payload_ref, message.len));
                 bytes += message.charge() as usize;
                 count += 1;
                 let connection = self.peers.get(message.to as usize);
                 if self.service == Service::Reliable {
                     self.commit.push_target(Target { to: message.to, index });
-                    targets.0 += 1;
-                    targets.1 += u32::from(!connection.is_local);
+                    targets += 1;
+                    remote_targets += u32::from(!connection.is_local);
                 }
                 if connection.is_local {
                     let is_reserved = connection.uses_reservation;
-                    self.deliver_local(piece, is_reserved, timestamp, index, &mut deliver);
+                    self.deliver_local(payload, is_reserved, timestamp, index, &mut deliver);
                 } else {
-                    self.chain(message.to, timestamp, scattering.id, index, piece);
+                    self.chain(message.to, timestamp, scattering.id, index, payload);
                 }
             }
             if self.service == Service::Reliable {
-                self.commit.push(scattering.id, timestamp, targets.0, targets.1);
+                self.commit.push(scattering.id, timestamp, targets, remote_targets);
             }
             self.buffer.mark_sent(admitted.position);
             if admitted.needs_reservation {
                 // Ends the burst, so that no packet mixes messages of the window and the
                 // reservation.
-                if let Some(at) = self.peers.index_of(config.process) {
-                    self.peers.get_mut(at).uses_reservation = false;
+                if let Some(peer_index) = self.peers.index_of(config.process) {
+                    self.peers.get_mut(peer_index).uses_reservation = false;
                 }
                 break;
             }
@@ -238,7 +238,7 @@ impl Sender {
     }
 
     /// Returns whether every message was reported as lost before it could be sent.
-    fn has_failed(&self, scattering: Queued) -> bool {
+    fn has_failed(&self, scattering: QueuedScattering) -> bool {
         let numbers = scattering.first..scattering.first + u64::from(scattering.messages);
         numbers.into_iter().all(|number| self.buffer.message(number).has_failed())
     }
@@ -248,18 +248,18 @@ impl Sender {
         &mut self,
         single: SingleMessage,
         timestamp: Timestamp,
-        deliver: &mut impl FnMut(Local<'_>),
+        deliver: &mut impl FnMut(LocalMessage<'_>),
     ) {
-        let piece = (single.message.payload_ref, single.message.len);
+        let payload = (single.message.payload_ref, single.message.len);
         if single.is_local {
-            self.deliver_local(piece, false, timestamp, 0, deliver);
+            self.deliver_local(payload, false, timestamp, 0, deliver);
         } else {
-            self.chain(single.message.to, timestamp, single.id, 0, piece);
+            self.chain(single.message.to, timestamp, single.id, 0, payload);
         }
         if self.service == Service::Reliable {
             let target = Target { to: single.message.to, index: 0 };
-            let missing = u32::from(!single.is_local);
-            self.commit.push_single(single.id, timestamp, target, missing);
+            let acks_missing = u32::from(!single.is_local);
+            self.commit.push_single(single.id, timestamp, target, acks_missing);
         }
         self.buffer.pop_single();
     }
@@ -270,10 +270,10 @@ impl Sender {
         is_reserved: bool,
         timestamp: Timestamp,
         index: u16,
-        deliver: &mut impl FnMut(Local<'_>),
+        deliver: &mut impl FnMut(LocalMessage<'_>),
     ) {
         let payload = self.buffer.payload(payload_ref, len);
-        deliver(Local { timestamp, index, payload, is_reserved });
+        deliver(LocalMessage { timestamp, index, payload, is_reserved });
         self.buffer.release(payload_ref, len);
     }
 
@@ -289,25 +289,25 @@ impl Sender {
 
     /// Handles the refusal of a local reservation, which exceeds the limit.
     pub fn on_local_request_refused(&mut self, config: &Config) {
-        if let Some(at) = self.peers.index_of(config.process) {
-            self.peers.get_mut(at).reservation = Reservation::Refused;
+        if let Some(peer_index) = self.peers.index_of(config.process) {
+            self.peers.get_mut(peer_index).reservation = Reservation::Refused;
             self.credit.reconsider();
         }
     }
 
     /// Handles the grant of a local reservation.
     pub fn on_local_grant(&mut self, config: &Config, granted: u64) {
-        if let Some(at) = self.peers.index_of(config.process) {
-            self.peers.get_mut(at).reservation = Reservation::Granted(granted);
+        if let Some(peer_index) = self.peers.index_of(config.process) {
+            self.peers.get_mut(peer_index).reservation = Reservation::Granted(granted);
             self.credit.reconsider();
         }
     }
 
     /// Handles the release of a local message by the application.
     pub fn on_local_consumed(&mut self, config: &Config, charge: u64, was_reserved: bool) {
-        if let Some(at) = self.peers.index_of(config.process) {
+        if let Some(peer_index) = self.peers.index_of(config.process) {
             if !was_reserved {
-                self.peers.get_mut(at).consumed += charge;
+                self.peers.get_mut(peer_index).consumed += charge;
             }
             self.credit.reconsider();
         }

@@ -36,9 +36,11 @@ impl Sender {
             self.burst.first().is_none(),
             "on_failed() must not be called during a burst"
         );
-        let Some(at) = self.peers.index_of(process) else { return };
-        let connection = self.peers.get_mut(at);
-        if connection.is_local || connection.peer.is_some_and(|peer| peer > incarnation) {
+        let Some(peer_index) = self.peers.index_of(process) else { return };
+        let connection = self.peers.get_mut(peer_index);
+        if connection.is_local
+            || connection.peer_incarnation.is_some_and(|known| known > incarnation)
+        {
             return;
         }
         // The next scattering to it sends a Connect and waits briefly for the response of a new
@@ -53,13 +55,14 @@ impl Sender {
             to_recall.push(unacked.scattering);
             acked.push(unacked);
         });
-        let peer = connection.peer.unwrap_or(Incarnation(0));
+        let peer_incarnation = connection.peer_incarnation.unwrap_or(Incarnation(0));
         if let Some(reliable) = &mut connection.reliable {
             reliable.last_failed = Some(incarnation);
             reliable.recalls_sent = 0;
             for (number, timestamp) in reliable.recalls.drain(..) {
                 self.recalls_open -= 1;
-                let recall = Undeliverable { to: process, incarnation: peer, timestamp };
+                let recall =
+                    Undeliverable { to: process, incarnation: peer_incarnation, timestamp };
                 self.undeliverable.push_back((recall, number));
             }
         }
@@ -92,7 +95,8 @@ impl Sender {
                 self.local_recalls.push(open.timestamp);
                 continue;
             }
-            let (to, peer) = (connection.to, connection.peer.unwrap_or(Incarnation(0)));
+            let (to, peer_incarnation) =
+                (connection.to, connection.peer_incarnation.unwrap_or(Incarnation(0)));
             if makes(Mistake::SiblingNotRecalled) && connection.state == State::Open {
                 continue;
             }
@@ -102,9 +106,9 @@ impl Sender {
                 continue;
             }
             self.commit.expect_ack(number);
-            if reliable.last_failed.is_some_and(|failed| peer <= failed) {
+            if reliable.last_failed.is_some_and(|failed| peer_incarnation <= failed) {
                 let timestamp = open.timestamp;
-                let recall = Undeliverable { to, incarnation: peer, timestamp };
+                let recall = Undeliverable { to, incarnation: peer_incarnation, timestamp };
                 self.undeliverable.push_back((recall, number));
                 continue;
             }
@@ -125,9 +129,9 @@ impl Sender {
         from: (ProcessId, Incarnation),
         timestamps: impl Iterator<Item = Timestamp>,
     ) -> bool {
-        let Some(at) = self.peers.index_of(from.0) else { return false };
-        let connection = self.peers.get_mut(at);
-        if connection.peer != Some(from.1) {
+        let Some(peer_index) = self.peers.index_of(from.0) else { return false };
+        let connection = self.peers.get_mut(peer_index);
+        if connection.peer_incarnation != Some(from.1) {
             return false;
         }
         connection.attempts = 0;

@@ -8,7 +8,7 @@ use onepipe_wire::{
 
 use super::connection::State;
 use super::flight::Retransmission;
-use super::{Sender, Written};
+use super::{DataFrame, Sender};
 use crate::Config;
 use crate::stats::Stats;
 
@@ -30,10 +30,10 @@ impl Sender {
         &mut self,
         config: &Config,
         now: Mono,
-        at: usize,
+        peer_index: usize,
         stats: &mut Stats,
     ) {
-        let connection = self.peers.get_mut(at);
+        let connection = self.peers.get_mut(peer_index);
         let is_presumed_gone =
             connection.attempts >= RECONNECT_ATTEMPTS_MAX && connection.is_presumed_failed();
         if connection.state == State::Opening && is_presumed_gone {
@@ -59,9 +59,9 @@ impl Sender {
         if connection.state == State::Open {
             // `attempts` was raised above. Undo its backoff: packets sent within the last plain
             // timeout may still be acknowledged.
-            let rtt_ns = connection.rto_ns(config) >> connection.attempts.min(3);
-            let overdue = Mono::from_ns(now.as_ns().saturating_sub(rtt_ns));
-            let next = connection.flight.next();
+            let plain_rto_ns = connection.rto_ns(config) >> connection.attempts.min(3);
+            let overdue = Mono::from_ns(now.as_ns().saturating_sub(plain_rto_ns));
+            let next = connection.flight.next_psn();
             match connection.flight.is_empty() {
                 true => connection.wants_probe = Some(next),
                 false => {
@@ -73,16 +73,16 @@ impl Sender {
         if let Some(reliable) = &mut connection.reliable {
             reliable.recalls_sent = 0;
         }
-        self.queue_retransmit(at);
-        self.queue_signal(at);
-        self.arm(config, now, at);
+        self.queue_retransmit(peer_index);
+        self.queue_signal(peer_index);
+        self.arm(config, now, peer_index);
     }
 
-    pub(super) fn queue_retransmit(&mut self, at: usize) {
-        if let Some(reliable) = &mut self.peers.get_mut(at).reliable
+    pub(super) fn queue_retransmit(&mut self, peer_index: usize) {
+        if let Some(reliable) = &mut self.peers.get_mut(peer_index).reliable
             && !core::mem::replace(&mut reliable.is_retransmit_queued, true)
         {
-            self.retransmit_queue.push_back(at as u32);
+            self.retransmit_queue.push_back(peer_index as u32);
         }
     }
 
@@ -93,7 +93,7 @@ impl Sender {
         now: Mono,
         slot: &mut [u8],
         stats: &mut Stats,
-    ) -> Option<Written> {
+    ) -> Option<DataFrame> {
         if self.retransmit_queue.is_empty() {
             None
         } else {
@@ -107,19 +107,19 @@ impl Sender {
         now: Mono,
         slot: &mut [u8],
         stats: &mut Stats,
-    ) -> Option<Written> {
+    ) -> Option<DataFrame> {
         loop {
-            let at = *self.retransmit_queue.front()? as usize;
-            let connection = self.peers.get_mut(at);
+            let peer_index = *self.retransmit_queue.front()? as usize;
+            let connection = self.peers.get_mut(peer_index);
             if let Some(retransmission) = connection.flight.next_retransmit(now)
                 && let Some(written) =
-                    self.rebuild_packet(at, retransmission, &mut slot[HEADER_LEN..])
+                    self.rebuild_packet(peer_index, retransmission, &mut slot[HEADER_LEN..])
             {
                 stats.packets_retransmitted += 1;
                 return Some(written);
             }
             self.retransmit_queue.pop_front();
-            if let Some(reliable) = &mut self.peers.get_mut(at).reliable {
+            if let Some(reliable) = &mut self.peers.get_mut(peer_index).reliable {
                 reliable.is_retransmit_queued = false;
             }
         }
@@ -128,11 +128,11 @@ impl Sender {
     //= spec/failure.md#R2
     fn rebuild_packet(
         &self,
-        at: usize,
+        peer_index: usize,
         retransmission: Retransmission,
         slot: &mut [u8],
-    ) -> Option<Written> {
-        let connection = self.peers.get(at);
+    ) -> Option<DataFrame> {
+        let connection = self.peers.get(peer_index);
         let (head, unacked) = connection.flight.message(retransmission.first)?;
         let mut flags =
             Flags::ACK_NOW | if retransmission.is_reserved { Flags::RESERVED } else { 0 };
@@ -162,6 +162,6 @@ impl Sender {
             Opcode::Data
         };
         let (to, timestamp, psn) = (connection.to, head.timestamp, retransmission.psn);
-        Some(Written { to, opcode, timestamp, psn, flags, payload_len })
+        Some(DataFrame { to, opcode, timestamp, psn, flags, payload_len })
     }
 }

@@ -25,11 +25,11 @@ pub(crate) struct SignalFrame {
 impl Sender {
     /// Writes the next Connect, Probe or Recall into `payload`.
     pub fn write_signal(&mut self, payload: &mut [u8]) -> Option<SignalFrame> {
-        while let Some(at) = self.signals.pop_front() {
+        while let Some(peer_index) = self.signals.pop_front() {
             if let Some(&next) = self.signals.get(PREFETCH_DISTANCE) {
                 black_box(self.peers.get(next as usize).prefetch());
             }
-            let connection = self.peers.get_mut(at as usize);
+            let connection = self.peers.get_mut(peer_index as usize);
             connection.is_signal_queued = false;
             let (to, psn) = (connection.to, connection.flight.base());
             let written = if core::mem::take(&mut connection.wants_connect) {
@@ -49,7 +49,7 @@ impl Sender {
                 connection.write_recalls(payload).map(|payload_len| (Opcode::Recall, payload_len))
             };
             if connection.wants_probe.is_some() || connection.wants_recall() {
-                self.queue_signal(at as usize);
+                self.queue_signal(peer_index as usize);
             }
             if let Some((opcode, payload_len)) = written {
                 return Some(SignalFrame { to, opcode, psn, payload_len });
@@ -60,11 +60,11 @@ impl Sender {
 
     /// Sends a Connect to an unreachable peer to learn whether it is back; messages to it fail
     /// meanwhile.
-    pub(super) fn probe_unreachable(&mut self, config: &Config, now: Mono, at: usize) {
-        let connection = self.peers.get_mut(at);
+    pub(super) fn probe_unreachable(&mut self, config: &Config, now: Mono, peer_index: usize) {
+        let connection = self.peers.get_mut(peer_index);
         connection.state = State::Unreachable(now.after_ns(connection.retry_interval_ns(config)));
         connection.wants_connect = true;
-        self.queue_signal(at);
+        self.queue_signal(peer_index);
     }
 
     /// Handles the failure of a peer up to `incarnation`: messages in flight to it have an unknown
@@ -73,14 +73,16 @@ impl Sender {
         if self.service == Service::Reliable {
             return;
         }
-        let Some(at) = self.peers.index_of(process) else { return };
-        let connection = self.peers.get(at);
-        let is_over = connection.peer.is_none_or(|peer| peer <= incarnation);
+        let Some(peer_index) = self.peers.index_of(process) else { return };
+        let connection = self.peers.get(peer_index);
+        let has_peer_failed = connection
+            .peer_incarnation
+            .is_none_or(|peer_incarnation| peer_incarnation <= incarnation);
         let is_used = matches!(connection.state, State::Opening | State::Open);
-        if !connection.is_local && is_over && is_used {
+        if !connection.is_local && has_peer_failed && is_used {
             stats.peers_unreachable += 1;
-            self.give_up(at);
-            let connection = self.peers.get_mut(at);
+            self.give_up(peer_index);
+            let connection = self.peers.get_mut(peer_index);
             connection.deadline = None;
             connection.state = State::Unreachable(Mono::from_ns(0));
         }
@@ -88,8 +90,8 @@ impl Sender {
 
     /// Handles a Connect from a peer, which shows that it is reachable again.
     pub fn on_reconnect(&mut self, process: ProcessId, incarnation: Incarnation) {
-        let Some(at) = self.peers.index_of(process) else { return };
-        let connection = self.peers.get_mut(at);
+        let Some(peer_index) = self.peers.index_of(process) else { return };
+        let connection = self.peers.get_mut(peer_index);
         if let Some(reliable) = &mut connection.reliable {
             reliable.last_connected = reliable.last_connected.max(Some(incarnation));
         }
@@ -99,10 +101,10 @@ impl Sender {
         }
     }
 
-    pub(super) fn queue_signal(&mut self, at: usize) {
-        let connection = self.peers.get_mut(at);
+    pub(super) fn queue_signal(&mut self, peer_index: usize) {
+        let connection = self.peers.get_mut(peer_index);
         if !core::mem::replace(&mut connection.is_signal_queued, true) {
-            self.signals.push_back(at as u32);
+            self.signals.push_back(peer_index as u32);
         }
     }
 }

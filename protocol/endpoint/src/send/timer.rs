@@ -4,7 +4,7 @@ use onepipe_base::Mono;
 use onepipe_wire::Service;
 
 use super::Sender;
-use super::ack::failed;
+use super::ack::send_failed;
 use super::connection::{Connection, Reservation, State};
 use crate::stats::Stats;
 use crate::{Config, Outcome};
@@ -21,22 +21,24 @@ impl Sender {
             return;
         }
         self.deadline = None;
-        for at in 0..self.peers.len() {
-            match self.peers.get(at).deadline {
-                Some(deadline) if deadline <= now => self.on_deadline(config, now, at, stats),
+        for peer_index in 0..self.peers.len() {
+            match self.peers.get(peer_index).deadline {
+                Some(deadline) if deadline <= now => {
+                    self.on_deadline(config, now, peer_index, stats)
+                }
                 Some(deadline) => self.note_deadline(deadline),
                 None => {}
             }
         }
     }
 
-    fn on_deadline(&mut self, config: &Config, now: Mono, at: usize, stats: &mut Stats) {
-        let connection = self.peers.get_mut(at);
+    fn on_deadline(&mut self, config: &Config, now: Mono, peer_index: usize, stats: &mut Stats) {
+        let connection = self.peers.get_mut(peer_index);
         connection.deadline = None;
         if let State::Closed | State::Unreachable(_) = connection.state {
             // Only the rest of a burst that was unfinished when the connection was given up can be
             // in flight here.
-            self.give_up(at);
+            self.give_up(peer_index);
             return;
         }
         let rto_ns = connection.rto_ns(config);
@@ -50,12 +52,12 @@ impl Sender {
             return;
         }
         if self.service == Service::Reliable {
-            return self.on_reliable_timeout(config, now, at, stats);
+            return self.on_reliable_timeout(config, now, peer_index, stats);
         }
         if connection.attempts >= config.probes_max {
             stats.peers_unreachable += 1;
-            self.give_up(at);
-            let connection = self.peers.get_mut(at);
+            self.give_up(peer_index);
+            let connection = self.peers.get_mut(peer_index);
             connection.state =
                 State::Unreachable(now.after_ns(connection.retry_interval_ns(config)));
             return;
@@ -71,17 +73,17 @@ impl Sender {
             let overdue = Mono::from_ns(now.as_ns().saturating_sub(config.probe_timeout_min_ns));
             connection.wants_probe = Some(connection.flight.first_sent_after(overdue));
         }
-        self.queue_signal(at);
-        self.arm(config, now, at);
+        self.queue_signal(peer_index);
+        self.arm(config, now, peer_index);
     }
 
     //= spec/ordering.md#R27
-    /// Gives up the packets in flight to connection `at`: their outcome is unknown.
-    pub(super) fn give_up(&mut self, at: usize) {
-        let connection = self.peers.get_mut(at);
+    /// Gives up the packets in flight on the connection at `peer_index`: their outcome is unknown.
+    pub(super) fn give_up(&mut self, peer_index: usize) {
+        let connection = self.peers.get_mut(peer_index);
         let (failures, to) = (&mut self.failures, connection.to);
         connection.flight.give_up(|message| {
-            failures.push_back(failed(to, message, Outcome::Unknown));
+            failures.push_back(send_failed(to, message, Outcome::Unknown));
         });
         connection.reservation = Reservation::None;
         connection.attempts = 0;
@@ -90,8 +92,8 @@ impl Sender {
     }
 
     /// Sets the connection's deadline to one retransmission timeout from now.
-    pub(super) fn arm(&mut self, config: &Config, now: Mono, at: usize) {
-        let connection: &mut Connection = self.peers.get_mut(at);
+    pub(super) fn arm(&mut self, config: &Config, now: Mono, peer_index: usize) {
+        let connection: &mut Connection = self.peers.get_mut(peer_index);
         if connection.is_local {
             return;
         }

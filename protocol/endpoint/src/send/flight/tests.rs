@@ -86,7 +86,7 @@ fn psns_wrap_with_packets_in_flight() {
         flight.push_message(message(number));
         flight.push_packet(Mono::from_ns(number), 1, 100, false);
     }
-    assert_eq!(flight.next(), Psn(3));
+    assert_eq!(flight.next_psn(), Psn(3));
     assert_eq!(flight.first_sent_after(Mono::from_ns(2)), Psn(1));
     // Received: the last before the wrap and the second after it; rejected: the first after it.
     let (failed, summary) = ack(&mut flight, u32::MAX - 1, &[(0b1010, 0b0100)]);
