@@ -76,7 +76,8 @@ impl Config {
             }
         }
         // The endpoint will carry a descriptor instead of a large payload. A descriptor is shorter
-        // than any large payload, so payloads cut to `large_threshold_bytes` stand for the descriptors.
+        // than any large payload, so payloads cut to `large_threshold_bytes` stand for the
+        // descriptors.
         let as_sent = messages.iter().map(|message| {
             let bytes = message.payload.len().min(self.large_threshold_bytes);
             Message { to: message.to, payload: &message.payload[..bytes] }

@@ -122,7 +122,8 @@ impl LargeEndpoint {
         self.scatter_written(service, &written, &parts)
     }
 
-    /// Submits a scattering whose messages are ranges of `written`: receiver, start and end of each.
+    /// Submits a scattering whose messages are ranges of `written`. `parts` holds the receiver,
+    /// start and end of each message.
     fn scatter_written(
         &mut self,
         service: Service,

@@ -138,9 +138,9 @@ pub struct Amcast {
     pub position: u64,
     /// Number of positions that the sender's log of `group` contains.
     pub count: u64,
-    /// Run length less one: the packet stands for itself and `further` further packets. Each of them
-    /// is about the client's next message at the next timestamp and position, and is otherwise
-    /// equal ([`Amcast::nth`]). 0 without a message.
+    /// Number of further packets that the packet stands for beside itself: the run length minus
+    /// one. Each is about the client's next message at the next timestamp and position, and is
+    /// otherwise equal ([`Amcast::nth`]). 0 without a message.
     pub further: u8,
 }
 

@@ -100,8 +100,9 @@ impl Member {
         self.stats.retransmitted += 1;
     }
 
-    /// Handles a replica's report that it has everything before `body.position`. With `WANTS_REPLY`, its
-    /// incarnation `body.count` starts there, and a previous incarnation may have had more.
+    /// Handles a replica's report that it has everything before `body.position`. With
+    /// `WANTS_REPLY`, its incarnation `body.count` starts there, and a previous incarnation
+    /// may have had more.
     pub(super) fn on_replica_gap(&mut self, replica: usize, src: ProcessId, body: &Amcast) {
         let begins = body.has(Amcast::WANTS_REPLY);
         if self.replica_next[replica] < body.position || begins {

@@ -9,9 +9,10 @@ use crate::{Config, ConfigError, Policy, RequestError};
 //= spec/arbiter.md#R9
 /// The demand of all pairs. A pair with demand has one [`Flow`], which waits here first and then
 /// moves through the stages; further requests of the pair are queued here meanwhile. A drained
-/// flow comes back, and [`Config::renew_after_batches`] batches later it is either renewed with what its
-/// pair had queued when that batch was closed, or removed. The delay is always the same number of
-/// batches, so that the outcome does not depend on when, or from which core, the flow came back.
+/// flow comes back, and [`Config::renew_after_batches`] batches later it is either renewed with
+/// what its pair had queued when that batch was closed, or removed. The delay is always the same
+/// number of batches, so that the outcome does not depend on when, or from which core, the flow
+/// came back.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct DemandTable {
     nodes: u32,

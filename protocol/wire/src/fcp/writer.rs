@@ -87,8 +87,8 @@ impl<'a> FcpWriter<'a> {
         totals.len()
     }
 
-    /// Adds grants, at least one: bit `i` of `slots` is timeslot `base` + `i`, and `grant_at` returns its
-    /// destination and path. Returns false if they do not fit.
+    /// Adds grants, at least one: bit `i` of `slots` is timeslot `base` + `i`, and `grant_at`
+    /// returns its destination and path. Returns false if they do not fit.
     pub fn grants(&mut self, base: u64, slots: u64, grant_at: impl Fn(usize) -> (u16, u8)) -> bool {
         let end = self.bytes + self.free();
         let bytes = grants::write(&mut self.buf[self.bytes..end], (base, slots), grant_at);
