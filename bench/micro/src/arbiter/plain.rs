@@ -138,7 +138,7 @@ impl PlainPaths {
                 }
             }
             for edge in 0..self.edges.len() {
-                without_path += u32::from(self.place_edge(edge).is_none());
+                without_path += u32::from(self.assign_colour(edge).is_none());
             }
             for edge in &self.edges {
                 routes[edge.src][slot] = (edge.colour % self.fabric.paths as usize) as u8;
@@ -149,7 +149,7 @@ impl PlainPaths {
 
     /// Gives an edge a colour that is free at both racks. If there is none, frees a colour at the
     /// second rack by a flip.
-    fn place_edge(&mut self, edge: usize) -> Option<()> {
+    fn assign_colour(&mut self, edge: usize) -> Option<()> {
         let racks = self.edges[edge].racks;
         let one = self.free_colour(0, racks[0])?;
         if self.table[self.table_index(1, racks[1], one)].is_some() {
