@@ -271,6 +271,7 @@ impl Suspects {
         };
         let mut wake_at =
             |at: Mono| findings.reevaluate_at = Mono::earlier(findings.reevaluate_at, Some(at));
+        // The quiet time begins when the last suspect of the region has lost its path.
         let Some(since) = suspects().map(|(_, since)| since).max() else { return };
         // Frames from a suspect postpone the decision: its links may be up again, and not all ends
         // have announced so.
@@ -331,8 +332,8 @@ impl Suspects {
             if is_blocked || decisions.has_failed(instance) {
                 continue;
             }
-            // No correct node has ever received its promises, so no process can deliver messages of
-            // it.
+            // Without a register, no correct node has ever received promises of the instance, so no
+            // process can deliver messages of it: any F below its first message will do.
             let lower_bound = || now.sync.saturating_sub_ns(WIRE_MODULUS / 4);
             let at = registers.get(&index).copied().unwrap_or_else(lower_bound);
             let at = match () {

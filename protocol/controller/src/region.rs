@@ -73,7 +73,8 @@ impl Region {
     /// through the region, up and then down; nothing for members that reach none.
     pub(crate) fn greatest_registers(&self, graph: &Graph) -> BTreeMap<usize, Timestamp> {
         let adjacency = graph.adjacency();
-        // A switch is two nodes: its aggregate of inputs from below, and of all its inputs.
+        // A switch is two nodes: its aggregate of inputs from below (`false`), which climbs, and
+        // of all its inputs (`true`), which descends.
         let mut seen: BTreeSet<(usize, bool)> = BTreeSet::new();
         let mut greatest = BTreeMap::new();
         let mut registers = self.registers.clone();
@@ -82,7 +83,7 @@ impl Region {
         for (start, side, commit) in registers {
             work.push((start, side == Side::Upper));
             // Walks against the direction of promises. Registers are visited in descending order,
-            // so the first value of a member is its greatest.
+            // so the first commit that reaches a member is its greatest.
             while let Some((index, descends)) = work.pop() {
                 if !seen.insert((index, descends)) {
                     continue;

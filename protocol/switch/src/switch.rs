@@ -218,7 +218,8 @@ impl Switch {
         if !self.aggregator.is_upper(port)
             && let Some(advertised) = &mut advertised
         {
-            // The commit advertised here before may have been received by another instance.
+            // The commit advertised here before may have been received by another instance: the
+            // current peer gets none.
             advertised.commit = no_commit;
         }
         advertised

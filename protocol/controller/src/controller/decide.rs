@@ -41,6 +41,7 @@ impl Controller {
         self.stats.duplicate_registrations +=
             findings.duplicates.saturating_sub(self.duplicates) as u64;
         self.duplicates = findings.duplicates;
+        // While regions are not evaluated, suspects found earlier still have to be frozen.
         if findings.is_backing_off {
             self.freeze.retain(|instance| self.suspects.contains(*instance));
         } else {
@@ -57,6 +58,7 @@ impl Controller {
             self.notify(Event::Isolated);
         }
         self.is_minority &= findings.is_minority || findings.is_backing_off;
+        // A joiner must learn of all failures that are open, recent or about to be recorded.
         let has_notice = !findings.joined.is_empty()
             && (!self.deciding.is_empty()
                 || self.decisions.has_notice(now.mono, self.config.notice_retention_ns));
@@ -67,6 +69,7 @@ impl Controller {
             }
             self.notify(Event::Joined(instance));
         }
+        // Failures on their way into the store are found again by every evaluation.
         findings.failed.retain(|(failed, _)| !self.deciding.contains_key(&failed.instance));
         if !findings.failed.is_empty() {
             for (failed, since) in &findings.failed {

@@ -328,6 +328,7 @@ impl Controller {
     /// below it later. `None` until it has passed the failure of `instance`, which may have
     /// received what was scattered until then.
     fn decided(&self, now: Now, instance: Instance) -> Option<Timestamp> {
+        // A process that knows of none announces a timestamp this far in the past, or further.
         let unset = now.sync.saturating_sub_ns(WIRE_MODULUS / 8);
         let Some(decided) = self.graph.decided(unset).ok()? else { return Some(now.sync) };
         let failed = self.decisions.decision(instance).map(|failed| failed.at);

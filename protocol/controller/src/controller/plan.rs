@@ -37,6 +37,7 @@ impl Controller {
                 true => Vec::new(),
                 false => self.decisions.recent_failures(now.mono, self.config.notice_retention_ns),
             };
+            // No failure is open or recent, so no process waits for a notice.
             if failures.is_empty() {
                 self.broadcast.pending_joiners.clear();
                 self.must_notify_all = false;
@@ -60,6 +61,7 @@ impl Controller {
             if !self.freeze.is_empty() {
                 candidates.push(Candidate::Freeze);
             }
+            // Otherwise a process has yet to complete an open failure.
             if !candidates.iter().any(|candidate| candidate.kind() == FloodKind::Notice) {
                 self.record_completion();
             }

@@ -90,7 +90,7 @@ impl Switch {
         let held = holds_commits.then_some(promises.commit);
         let is_new = self.aggregator.update_unfed(now, port, promises.barrier, held);
         if self.aggregator.promised(port).is_none() {
-            // The next instance that feeds it is a joiner.
+            // No input feeds the port any more: the next instance that does is a joiner.
             self.caught_up.remove(port);
         }
         if is_new {
