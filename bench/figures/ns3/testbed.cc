@@ -69,14 +69,14 @@ Mix(uint64_t bits)
     return bits ^ (bits >> 31);
 }
 
-/// With array routing hosts are numbered through, so that a table can be an array.
+/// With array routing hosts have consecutive addresses, so that a table can be an array.
 Ipv4Address
 HostAddress(uint32_t host)
 {
     return Ipv4Address(0x0a000001 + host);
 }
 
-/// Forwards by an array of equal ways per destination host, and one hash per packet: what the Rust
+/// Forwards by an array of equal paths per destination host, and one hash per packet: what the Rust
 /// simulator's switches do, and about the least that a routing protocol can cost in ns-3. Routes
 /// are made once for each port.
 class ArrayRouting : public Ipv4RoutingProtocol
@@ -84,13 +84,13 @@ class ArrayRouting : public Ipv4RoutingProtocol
   public:
     explicit ArrayRouting(uint32_t node)
         : m_node(node),
-          m_ways(HOSTS)
+          m_paths(HOSTS)
     {
     }
 
-    void AddWay(uint32_t host, Ptr<Ipv4Route> route)
+    void AddPath(uint32_t host, Ptr<Ipv4Route> route)
     {
-        m_ways[host].push_back(route);
+        m_paths[host].push_back(route);
     }
 
     Ptr<Ipv4Route> RouteOutput(Ptr<Packet>,
@@ -159,25 +159,25 @@ class ArrayRouting : public Ipv4RoutingProtocol
     Ptr<Ipv4Route> Choose(const Ipv4Header& header) const
     {
         const uint32_t host = header.GetDestination().Get() - HostAddress(0).Get();
-        if (host >= HOSTS || m_ways[host].empty())
+        if (host >= HOSTS || m_paths[host].empty())
         {
             return nullptr;
         }
-        const auto& ways = m_ways[host];
-        // Addresses only: IP does not see the ports here. 16 x 16 pairs of processes share a way.
+        const auto& paths = m_paths[host];
+        // Addresses only: IP does not see the ports here. 16 x 16 pairs of processes share a path.
         const uint64_t source = header.GetSource().Get();
         const uint64_t flow = source << 32 | header.GetDestination().Get();
         const uint64_t draw = Mix(flow ^ m_node * 0x9e3779b97f4a7c15ULL);
-        return ways[(draw >> 32) * ways.size() >> 32];
+        return paths[(draw >> 32) * paths.size() >> 32];
     }
 
     uint32_t m_node;
     Ptr<Ipv4> m_ipv4;
-    std::vector<std::vector<Ptr<Ipv4Route>>> m_ways;
+    std::vector<std::vector<Ptr<Ipv4Route>>> m_paths;
 };
 
-/// One process: a socket that sends `fanOut` datagrams to the next processes in turn every so
-/// often, and throws away what it receives.
+/// One process: a socket that sends `fanOut` datagrams to the next processes in turn at a fixed
+/// interval, and discards what it receives.
 class Process
 {
   public:
@@ -186,13 +186,13 @@ class Process
             Time interval,
             Time until,
             uint32_t fanOut,
-            uint32_t octets)
+            uint32_t bytes)
         : m_id(id),
           m_socket(socket),
           m_interval(interval),
           m_until(until),
           m_fanOut(fanOut),
-          m_octets(octets)
+          m_bytes(bytes)
     {
         m_socket->SetRecvCallback(MakeCallback(&Process::Receive, this));
     }
@@ -208,7 +208,7 @@ class Process
         {
             m_turn = m_turn % (PROCESSES - 1) + 1;
             const auto& to = (*m_peers)[(m_id + m_turn) % PROCESSES];
-            if (m_socket->SendTo(Create<Packet>(m_octets), 0, to) >= 0)
+            if (m_socket->SendTo(Create<Packet>(m_bytes), 0, to) >= 0)
             {
                 ++g_sent;
             }
@@ -234,7 +234,7 @@ class Process
     Time m_interval;
     Time m_until;
     uint32_t m_fanOut;
-    uint32_t m_octets;
+    uint32_t m_bytes;
     const std::vector<InetSocketAddress>* m_peers = nullptr;
 };
 
@@ -277,7 +277,7 @@ main(int argc, char* argv[])
     uint32_t durationUs = 300;
     uint32_t intervalNs = 2000;
     uint32_t fanOut = 8;
-    uint32_t octets = 116;
+    uint32_t bytes = 116;
     CommandLine command(__FILE__);
     command.AddValue("routing", "array (hash) or global (RandomEcmpRouting)", routing);
     command.AddValue("scheduler", "the TypeId of the event queue", scheduler);
@@ -285,12 +285,12 @@ main(int argc, char* argv[])
     command.AddValue("durationUs", "how long processes send, in us of virtual time", durationUs);
     command.AddValue("intervalNs", "between two scatterings of a process, in ns", intervalNs);
     command.AddValue("fanOut", "datagrams of a scattering", fanOut);
-    command.AddValue("octets", "UDP payload: 64 and the 52 of a 1Pipe header", octets);
+    command.AddValue("bytes", "UDP payload: 64 and the 52 of a 1Pipe header", bytes);
     command.Parse(argc, argv);
     NS_ABORT_MSG_IF(routing != "array" && routing != "global", "unknown routing " << routing);
     const bool isArray = routing == "array";
 
-    // An octet takes 80 ps at 100 Gbit/s: nanoseconds are too coarse.
+    // A byte takes 80 ps at 100 Gbit/s: nanoseconds are too coarse.
     Time::SetResolution(Time::PS);
     ObjectFactory factory;
     factory.SetTypeId(scheduler);
@@ -303,7 +303,7 @@ main(int argc, char* argv[])
     stack.SetIpv6StackInstall(false);
     stack.Install(nodes);
 
-    // 500 ns and 1 MiB as in sim/network/src/link.rs. The wire's overhead there is 66 octets; IPv4,
+    // 500 ns and 1 MiB as in sim/network/src/link.rs. The wire's overhead there is 66 bytes; IPv4,
     // UDP and PPP are 30 of them, the gap is the rest.
     PointToPointHelper cable;
     cable.SetDeviceAttribute("DataRate", StringValue("100Gbps"));
@@ -392,7 +392,7 @@ main(int argc, char* argv[])
                 const bool isBelow = host >= first && host - first < count;
                 if (isBelow == (end == 1))
                 {
-                    tables[end == 0 ? lower : upper]->AddWay(host, route);
+                    tables[end == 0 ? lower : upper]->AddPath(host, route);
                 }
             }
         }
@@ -407,7 +407,7 @@ main(int argc, char* argv[])
             route->SetOutputDevice(ipv4->GetNetDevice(0));
             route->SetGateway(Ipv4Address::GetLoopback());
             route->SetSource(HostAddress(host));
-            tables[host]->AddWay(host, route);
+            tables[host]->AddPath(host, route);
         }
     }
     else
@@ -431,7 +431,7 @@ main(int argc, char* argv[])
                                NanoSeconds(intervalNs),
                                MicroSeconds(durationUs),
                                fanOut,
-                               octets);
+                               bytes);
         Simulator::Schedule(PicoSeconds(random->GetInteger(0, intervalNs * 1000 - 1)),
                             &Process::Scatter,
                             &processes.back());

@@ -33,7 +33,8 @@ const BACKLOG_BYTES: usize = 64 * 128;
 pub(super) struct TestbedApp {
     setup: Setup,
     background: Option<Background>,
-    /// The flows of `background`; an alarm starts each.
+    /// The flows of `background`. An alarm starts each; its token is [`FIRST_FLOW_TOKEN`] plus the
+    /// index of the flow.
     specs: Vec<FlowSpec>,
     topology: Topology,
     route: Option<SequencerRoute>,

@@ -83,7 +83,7 @@ impl Rack {
     /// - `goodput_gbps`, the throughput of TCP's applications, and `line_percent`, the share of the
     ///   receiver's link that this throughput takes in full frames;
     /// - `queue_p50_kb` and so on, the queue before the receiver in thousands of bytes;
-    /// - `segments_lost` and `resent_percent`;
+    /// - `segments_lost`, and `resent_percent`, their share of the segments sent;
     /// - `frames_queued_max` and `octets_queued_max`, the longest queue before any link of a switch
     ///   in frames and in bytes.
     ///

@@ -5,8 +5,8 @@ use crate::experiment::{Axis, Claim, Curve, Experiment, Measured, Role, Task, Ve
 use crate::reference::Reference;
 use crate::{Background, Form, Setup, System};
 
-/// The paper uses 512 processes. 32 have paths of as many hops, and when idle 8 % less latency
-/// (figure 9a).
+/// The paper uses 512 processes. Their paths have as many hops as those of 32, but their idle
+/// latency is 8 % higher (figure 9a).
 const PROCESSES: f64 = 32.0;
 const TCP_UNKNOWN: &str = "the paper gives neither its queue capacity nor the congestion signal of its TCP: here \
                    Reno fills 512 KiB, an assumption; for half and twice that capacity see the \
