@@ -13,8 +13,8 @@
 //! start. Nothing above this crate changes.
 //!
 //! # Invariants
-//! - All members of a group use the same carrier: otherwise their schedules differ, and the machines
-//!   refuse each other.
+//! - All members of a group use the same carrier: otherwise their schedules differ, and the
+//!   machines refuse each other.
 //! - A member's port is its rank.
 
 #![forbid(unsafe_code)]

@@ -22,7 +22,7 @@ pub struct Calibration {
     source: Source,
     /// Nanoseconds per tick, times 2^32.
     period: u64,
-    /// The tick count at the origin, where the tick counter and `CLOCK_REALTIME` were read together.
+    /// The tick count at the origin, where ticks and `CLOCK_REALTIME` were read together.
     origin_ticks: u64,
     /// `CLOCK_REALTIME` at the origin.
     origin_sync_ns: u64,

@@ -23,8 +23,8 @@ pub trait Transport {
     }
 
     /// Passes received frames to `on_frame` in place, at most a bounded batch, and returns their
-    /// number. A frame for which `on_frame` returns [`Verdict::Forward`] is sent out of that port as it
-    /// then stands, behind everything sent to that port before.
+    /// number. A frame for which `on_frame` returns [`Verdict::Forward`] is sent out of that port
+    /// as it then stands, behind everything sent to that port before.
     ///
     /// `now` was read before this call.
     fn receive(&mut self, now: Now, on_frame: impl FnMut(Port, &mut [u8]) -> Verdict) -> usize;

@@ -135,8 +135,8 @@ impl Inbound {
         }
     }
 
-    /// Checks one batch of the live processes, the batch number `round`, and besides those whose
-    /// promise word has been active and unchanged since the last check.
+    /// Checks one batch of the live processes, a different one in each `round`, and all processes
+    /// whose promise word has been active and unchanged since the last check.
     pub(crate) fn check_liveness(
         &mut self,
         segment: &Segment,

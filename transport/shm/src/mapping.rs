@@ -67,9 +67,9 @@ impl Mapping {
     /// Returns the address of a range of the mapping, aligned to `align`.
     ///
     /// # Panics
-    /// If the range is out of bounds or misaligned. Offsets into a segment come from `Config`, whose
-    /// fields were checked against the size of the file; offsets into the header of a page pool are
-    /// constants.
+    /// If the range is out of bounds or misaligned. Offsets into a segment come from `Config`,
+    /// whose fields were checked against the size of the file; the layout of a page pool's header
+    /// is fixed.
     #[inline]
     fn checked_ptr(&self, at: usize, bytes: usize, align: usize) -> NonNull<u8> {
         assert!(at <= self.bytes && bytes <= self.bytes - at && at.is_multiple_of(align));

@@ -12,7 +12,7 @@ use crate::gso::{GsoBatch, IoRange};
 const CALL_BATCHES: usize = 64;
 /// Maximum number of ranges per system call; a batch has at most twice as many ranges as frames.
 const CALL_RANGES: usize = 1024;
-/// Size of a control message with one number: its header and the number, aligned, and some to spare.
+/// Size of a control message with one number, aligned, and some to spare.
 const CONTROL_WORDS: usize = 4;
 
 static ZEROS: [u8; 65_536] = [0; 65_536];

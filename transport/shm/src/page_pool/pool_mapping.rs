@@ -17,7 +17,7 @@ pub(super) struct PoolMapping {
     file: File,
     header: Mapping,
     /// Mappings by offset in the file, most recently used last. They never become invalid: the
-    /// offset and size of a region do not change, and a region that the owner removes leaves a hole.
+    /// offset and size of a region do not change, and a removed region leaves a hole.
     mapped: Mutex<Vec<(u64, Arc<Mapping>)>>,
 }
 
