@@ -8,9 +8,9 @@ use crate::{Background, Form, Setup, System};
 /// The paper uses 512 processes. Their paths have as many hops as those of 32, but their idle
 /// latency is 8 % higher (figure 9a).
 const PROCESSES: f64 = 32.0;
-const TCP_UNKNOWN: &str = "the paper gives neither its queue capacity nor the congestion signal of its TCP: here \
-                   Reno fills 512 KiB, an assumption; for half and twice that capacity see the \
-                   curves at ten flows";
+const TCP_UNKNOWN: &str = "the paper gives neither its queue capacity nor the congestion signal of \
+                           its TCP: here Reno fills 512 KiB, an assumption; for half and twice that \
+                           capacity see the curves at ten flows";
 
 const NARROW: &str = "as in 12a; and the same queue takes longer to drain over a slower link: with \
                       3:1, 5:1 and 6:1 the remaining links have 67, 80 and 67 Gbit/s, with 2:1 and \
@@ -103,10 +103,11 @@ const IN_CLASSES: [&str; 2] = [
     "reliable by chips, scheduled flows, two classes",
 ];
 const BEHIND: &str = "reliable by chips, Reno flows, two classes";
-const SCHEDULED_QUEUES: &str = "clocks are off by up to five timeslots of 127 ns here, and the path to a receiver has \
-                        two to six links of 762 ns: packets of different timeslots meet before it; \
-                        a reliable message waits in such queues on its own path and on those of its \
-                        acknowledgement and of the commit";
+const SCHEDULED_QUEUES: &str = "clocks are off by up to five timeslots of 127 ns here, and the path \
+                                to a receiver has two to six links of 762 ns: packets of different \
+                                timeslots meet before it; a reliable message waits in such queues \
+                                on its own path and on those of its acknowledgement and of the \
+                                commit";
 const BEST_EFFORT: [&str; 2] = ["best effort", "best effort, DCTCP flows"];
 const RELIABLE: [&str; 2] = ["reliable", "reliable, DCTCP flows"];
 

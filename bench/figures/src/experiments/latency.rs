@@ -11,18 +11,22 @@ const BE_LOSS: &str = "by the text a lost beacon delays everyone until the next 
                        At 1e-4 one of 192 links loses a beacon in every 52nd interval, which adds \
                        0.06 us on average; the cause of the paper's 2.3 us there is not known. At \
                        1e-2 a few messages wait long for window credit, until a probe repairs the \
-                       loss: with 32 processes and a window of 1 MB the latency is at least 9.5 us \
-                       instead of 16.8 (separate run). At 1e-1 half of all frames are lost on six links, \
-                       and three of four probes or their replies; connections open late, and a few \
-                       messages wait for milliseconds: after 0.1 s, with 32 processes, 95 of 100 \
-                       take less than 28 us, and the rest raise the mean to 349 (separate run)";
-const LOSS_AT_RECEIVERS: &str = "a beacon that is lost on a last link delays one receiver only, so best effort hardly suffers; \
-     reliable waits for the slowest of all senders, and the probe timeout doubles for what is lost \
-     twice. At 1e-4 the run of 1 ms loses three of its 25,600 messages";
+                       loss: with 32 processes and a window of 1 MB the latency is at least 9.5 \
+                       us instead of 16.8 (separate run). At 1e-1 half of all frames are lost on \
+                       six links, and three of four probes or their replies; connections open \
+                       late, and a few messages wait for milliseconds: after 0.1 s, with 32 \
+                       processes, 95 of 100 take less than 28 us, and the rest raise the mean to \
+                       349 (separate run)";
+const LOSS_AT_RECEIVERS: &str = "a beacon that is lost on a last link delays one receiver only, \
+                                so best effort hardly suffers; reliable waits for the slowest of \
+                                all senders, and the probe timeout doubles for what is lost \
+                                twice. At 1e-4 the run of 1 ms loses three of its 25,600 \
+                                messages";
 const LOSS_ON_ALL_LINKS: &str = "frames are lost on each of six links here, in the paper only at \
-                                 receivers: see the last curve";
-const LONG_TIMEOUT: &str = "our default probe timeout is at least 200 us, for hosts whose processes \
-                            wait for a processor; for 20 us see the curve \"asked after 20 us\"";
+                                receivers: see the last curve";
+const LONG_TIMEOUT: &str = "our default probe timeout is at least 200 us, for hosts whose \
+                           processes wait for a processor; for 20 us see the curve \"asked after \
+                           20 us\"";
 
 /// Compares what ordering adds to the value `name`, over one, three and five switches, with the
 /// paper's range from `least` to `most`.
@@ -174,7 +178,8 @@ pub fn loss() -> Experiment {
             _ => None,
         }
     }
-    /// As `short_timeout`, with losses only where the paper has them: "in lib1pipe receiver" (section 7.2).
+    /// As `short_timeout`, with losses only where the paper has them: "in lib1pipe receiver"
+    /// (section 7.2).
     fn loss_at_receivers(system: System, loss: f64) -> Option<Task> {
         match short_timeout(system, loss)? {
             Task::Order(setup) => Some(Task::Order(Setup { loses_at_hosts: true, ..setup })),

@@ -83,8 +83,8 @@ pub fn claim_results(figures: &[Figure]) -> Vec<ClaimResult> {
 pub(super) fn markdown(figures: &[Figure], is_quick: bool) -> String {
     let option = if is_quick { " --quick" } else { "" };
     let mut text = format!(
-        "# The evaluation of the papers, run again\n\nWritten by `onepipe figures all{option}`; not \
-         edited. The constants of the simulated testbeds and their\nsources are in bench/figures \
+        "# The evaluation of the papers, run again\n\nWritten by `onepipe figures all{option}`; \
+         not edited. The constants of the simulated testbeds and their\nsources are in bench/figures \
          (`Calibration::PAPER`). One experiment gave the latency of links and hosts\n(figure 9a, \
          unordered); everything else is predicted. \"(separate run)\" marks the result of a \
          run\nwith a changed setup, which this command does not repeat.\n\n\
