@@ -60,8 +60,8 @@ impl Reassembly {
         self.partials.len() - 1
     }
 
-    /// Adds a piece to the message at `position`. Returns the message if that completes it. Fails if
-    /// the piece contradicts earlier ones, with the message if it was removed because it can no
+    /// Adds a piece to the message at `position`. Returns the message if that completes it. Fails
+    /// if the piece contradicts earlier ones, with the message if it was removed because it can no
     /// longer be correct.
     pub fn add(
         &mut self,

@@ -28,8 +28,8 @@ impl Sender {
             return false;
         }
         let (failures, to) = (&mut self.failures, connection.to);
-        // First, who acknowledges: a Grant may open the connection; otherwise only the incarnation
-        // that granted it counts.
+        // First, check the sender: a Grant may open the connection; anything else counts only from
+        // the incarnation that granted it.
         match connection.state {
             _ if opcode == Opcode::Grant && connection.is_opened_by(from.1) => {
                 connection.open(from.1, |message| {
@@ -44,9 +44,9 @@ impl Sender {
             Some(unacked) => to_recall.push(unacked.scattering),
             None => failures.push_back(send_failed(to, message, Outcome::Lost)),
         };
-        // Then the packets. Lost messages are queued in `acked`, which `complete_acked` processes
-        // after the recalls: a scattering must be recalled before its remaining messages count as
-        // acknowledged.
+        // Then resolve the packets. Lost messages are queued in `acked`, which `complete_acked`
+        // processes after the recalls: a scattering must be recalled before its remaining messages
+        // count as acknowledged.
         let lost = |unacked| lost_messages.push(unacked);
         let (buffer, commit) = (&mut self.buffer, &mut self.commit);
         let acked = |unacked: UnackedMessage| {
@@ -55,7 +55,7 @@ impl Sender {
         };
         let summary = connection.flight.on_ack(view, fail, lost, acked);
         let Some(summary) = summary else { return false };
-        // Then the limits on sending: the receiver's window, its reservation, the congestion
+        // Then update the limits on sending: the receiver's window, its reservation, the congestion
         // window.
         connection.on_response();
         connection.failed += summary.rejected_in_window;
@@ -100,10 +100,10 @@ impl Sender {
             connection.probed_until = base;
         }
         if connection.is_reservation_drained() {
-            // Tells the receiver that its reservation is free again.
+            // The probe reports that the reservation is free again.
             connection.wants_probe = connection.wants_probe.or(Some(base));
         }
-        // Last, the timer, and what waits for the connection.
+        // Last, set the timer, and consider what waits for the connection.
         let wants_probe = connection.wants_probe.is_some();
         let is_idle = connection.is_idle();
         let progressed = summary.received_charge > 0 || summary.rejected_charge > 0;

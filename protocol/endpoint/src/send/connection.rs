@@ -226,8 +226,8 @@ impl Connection {
         }
     }
 
-    /// Handles a Grant of `peer_incarnation`. Calls `fail` for each message in flight to the previous
-    /// incarnation, whose outcome is unknown.
+    /// Handles a Grant of `peer_incarnation`. Calls `fail` for each message in flight to the
+    /// previous incarnation, whose outcome is unknown.
     pub fn open(&mut self, peer_incarnation: Incarnation, fail: impl FnMut(SentMessage)) {
         self.state = State::Open;
         self.attempts = 0;

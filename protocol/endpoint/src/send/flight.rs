@@ -196,10 +196,10 @@ impl Flight {
         self.packets.push(Packet { first, messages, is_resolved, is_reserved, charge, sent: now });
     }
 
-    /// Resolves packets by an acknowledgement. Returns `None` if it is about packets that were never
-    /// sent. Calls `on_fail` once for each message with a rejected packet; `on_acked` for each that
-    /// was received completely, as long as no rejected packet precedes it; `on_lost` for each other
-    /// message of which nothing is in flight any more.
+    /// Resolves packets by an acknowledgement. Returns `None` if it is about packets that were
+    /// never sent. Calls `on_fail` once for each message with a rejected packet; `on_acked` for
+    /// each that was received completely, as long as no earlier word reports a rejected packet;
+    /// `on_lost` for each other message of which nothing is in flight any more.
     pub fn on_ack(
         &mut self,
         view: &AckView<'_>,
