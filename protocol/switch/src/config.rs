@@ -50,9 +50,9 @@ pub struct Config {
     /// barriers.
     pub controllers: Option<Controllers>,
     /// Whether a joiner from below gets no commit before it has promised everything that was
-    /// advertised to others, even without controllers (`docs/design/failure.md`, "When does a joiner
-    /// commit?"). Needed where messages bypass this switch, so that nothing else keeps them from
-    /// arriving late (`docs/design/overlay.md`). Default false; always the case in forms other than
+    /// advertised to others, even without controllers (`docs/design/failure.md`, "When does a
+    /// joiner commit?"). Needed where messages bypass this switch, so that nothing else keeps them
+    /// from arriving late (`docs/design/overlay.md`). Default false; always the case in forms other than
     /// the chip.
     pub holds_joiners: bool,
     /// Longest interval between announcements to the controllers, in ns; after a change they follow

@@ -16,8 +16,9 @@ pub enum Eager {
     /// the next instant. Clock skew makes a round rise in parts, and each part that is large enough
     /// is advertised: an idle testbed of 32 processes carries 1.6 times the frames.
     ByRound,
-    /// Every rise. For links that are fast to send on and slow to wait for. Costs up to a beacon per
-    /// port for every drain, so a driver that sets it drains after a batch of frames, not after each.
+    /// Every rise. For links that are fast to send on and slow to wait for. Costs up to a beacon
+    /// per port for every drain, so a driver that sets it drains after a batch of frames, not
+    /// after each.
     Always,
 }
 
