@@ -52,8 +52,8 @@ pub struct Config {
     /// Whether a joiner from below gets no commit before it has promised everything that was
     /// advertised to others, even without controllers (`docs/design/failure.md`, "When does a
     /// joiner commit?"). Needed where messages bypass this switch, so that nothing else keeps them
-    /// from arriving late (`docs/design/overlay.md`). Default false; always the case in forms other than
-    /// the chip.
+    /// from arriving late (`docs/design/overlay.md`). Default false; always the case in forms other
+    /// than the chip.
     pub holds_joiners: bool,
     /// Longest interval between announcements to the controllers, in ns; after a change they follow
     /// at once, then after 2, 4, 8 … beacon intervals. At least 1, default 10,000,000.

@@ -132,7 +132,8 @@ fn completions(options: &ArbiterOptions, nodes: u32, load: f64) -> Result<Vec<De
         return Ok(Vec::new());
     }
     // With several cores, requests for a drained flow count `renew_after_batches` batches later
-    // (see `workers::run`). One core with the same setting grants the same timeslots, so one is run.
+    // (see `workers::run`). One core with the same setting grants the same timeslots, so one is
+    // run.
     let renew_after_batches = (options.cores as u32 - 1).min(16);
     let config = Config { renew_after_batches, ..config(options, nodes) };
     let ours = Completion::measure(workload, traces, || Ok(Allocator::new(config)?))?;
