@@ -3,6 +3,7 @@
 mod fabric;
 
 use fabric::{Fabric, FrameFaults, process};
+use onepipe_base::{Incarnation, Instance};
 use proptest::prelude::*;
 
 const MS: u64 = 1_000_000;
@@ -264,6 +265,27 @@ fn crashed_replica_wins_no_lease() {
     let scenario =
         Scenario { seed: 0, shape: 0, flat: false, frame_faults, crash_after: Some(46), faults };
     let fabric = run_scenario(&scenario);
+    assert!(!is_inexact(&fabric));
+    assert_eq!((fabric.check_safety(), fabric.check_liveness()), (Ok(()), Ok(())));
+}
+
+/// The only spine dies, so the fabric falls into two halves. The controller of one half declares
+/// the other one failed and releases its links. A process that starts in the other half joins there
+/// and then fails: no process of the first half has a path to it or can hold a message of it, so
+/// its failure timestamp bounds none of them.
+#[test]
+fn process_without_a_path_bounds_no_receiver() {
+    let faults = vec![
+        (0, Fault::Kill { node: 55 }),
+        (100_000, Fault::Restart { node: 48 }),
+        (61_000, Fault::CrashController),
+    ];
+    let frame_faults = FrameFaults { lost: 0, duplicated: 0, jitter_ns: 0 };
+    let scenario =
+        Scenario { seed: 0, shape: 0, flat: false, frame_faults, crash_after: Some(13), faults };
+    let fabric = run_scenario(&scenario);
+    let late = Instance { address: process(2), incarnation: Incarnation(2) };
+    assert!(fabric.welcome.contains(&late) && fabric.decided.contains_key(&late));
     assert!(!is_inexact(&fabric));
     assert_eq!((fabric.check_safety(), fabric.check_liveness()), (Ok(()), Ok(())));
 }

@@ -2,9 +2,8 @@
 
 use onepipe_base::{Address, Instance};
 use onepipe_controller::{MemberState, MemberStatus, Record};
-use onepipe_wire::Side;
 
-use super::Fabric;
+use super::{Fabric, Sources};
 
 impl Fabric {
     /// Checks a record that the store has accepted.
@@ -49,11 +48,11 @@ impl Fabric {
             let knows = receiver.known.failures.iter().any(covers);
             // Not intended for this receiver are messages of a previous incarnation of its own
             // process (a switch leaves its promise out), of instances that ended before the
-            // receiver started, and, in a mesh, of peers that never promised it anything.
-            let is_mesh = receiver.ports.iter().all(|port_state| port_state.side == Side::Direct);
+            // receiver started, and of those whose promises never reached it: neither did their
+            // messages.
             let is_concerned = instance.address != receiver.address
                 && self.ended.get(instance).is_none_or(|ended| *ended >= receiver.started_at)
-                && (!is_mesh || receiver.peers_seen.contains(instance));
+                && receiver.reached_by & self.source_bit(*instance) != 0;
             // An instance has sent nothing before it started.
             let minimum = *at.max(self.started.get(instance).unwrap_or(at));
             if !knows && barrier > minimum && is_concerned {
@@ -69,6 +68,12 @@ impl Fabric {
         for text in late_deliveries {
             self.report_violation(instance, text);
         }
+    }
+
+    /// Returns the bit of `instance` in sets of sources.
+    fn source_bit(&self, instance: Instance) -> Sources {
+        let number = self.sources.iter().position(|source| *source == instance);
+        number.map_or(0, |number| 1 << number)
     }
 
     /// Reports a violation by `instance`; it does not count if the instance turns out to have

@@ -31,12 +31,22 @@ pub struct FrameFaults {
     pub jitter_ns: u64,
 }
 
+/// A set of process instances: bit n stands for the nth one that has started.
+pub type Sources = u128;
+
 /// A scheduled event.
 #[derive(Clone, Debug)]
 pub enum Item {
     /// A beacon to a port of a node: the sender, the instance that the sender sees at the other
-    /// end, and its commit, if any.
-    Beacon { node: usize, port: usize, from: Instance, ack: Option<Instance>, commit: Option<u64> },
+    /// end, its commit, if any, and the processes whose promises this commit includes.
+    Beacon {
+        node: usize,
+        port: usize,
+        from: Instance,
+        ack: Option<Instance>,
+        commit: Option<u64>,
+        sources: Sources,
+    },
     /// A flood over one link.
     Flood { node: usize, port: usize, payload: Vec<u8> },
     /// A death notice to a switch over a link: it was declared dead, and restarts.
@@ -85,6 +95,8 @@ pub struct Fabric {
     pub welcome: BTreeSet<Instance>,
     /// The last promise of each instance that has ended.
     pub last_promise: BTreeMap<Instance, u64>,
+    /// The instances of processes, in the order in which they started.
+    pub sources: Vec<Instance>,
     /// When each instance started, and when it ended.
     pub started: BTreeMap<Instance, u64>,
     pub ended: BTreeMap<Instance, u64>,
@@ -214,6 +226,7 @@ impl Fabric {
             decided: BTreeMap::new(),
             welcome: BTreeSet::new(),
             last_promise: BTreeMap::new(),
+            sources: Vec::new(),
             started: BTreeMap::new(),
             ended: BTreeMap::new(),
             violations: Vec::new(),

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use onepipe_base::{Address, Backoff, Incarnation, Instance, Mono, Port, Timestamp};
 use onepipe_wire::{Link, LinkState, Side};
 
-use super::{FloodInProgress, Known, LINK_TIMEOUT_NS};
+use super::{FloodInProgress, Known, LINK_TIMEOUT_NS, Sources};
 
 /// The other end of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,6 +26,8 @@ pub struct PortState {
     pub last_seen: u64,
     /// The commit promised since the last death.
     pub commit: Option<u64>,
+    /// The processes whose promises `commit` includes.
+    pub sources: Sources,
     pub advertised: Option<u64>,
     pub has_caught_up: bool,
     pub frozen: Vec<Frozen>,
@@ -55,8 +57,11 @@ pub struct Node {
     /// For a process: its promise.
     pub promise: u64,
     pub barrier: Option<u64>,
-    /// Instances that ever promised it a commit, and so have received frames of it.
-    pub peers_seen: BTreeSet<Instance>,
+    /// For a process: itself, as a source.
+    pub source: Sources,
+    /// For a process: the processes whose promises ever reached it, directly or in a minimum.
+    /// Messages take the same paths.
+    pub reached_by: Sources,
     pub known: Known,
 }
 
@@ -76,7 +81,8 @@ impl Node {
             dead: BTreeSet::new(),
             promise: 0,
             barrier: None,
-            peers_seen: BTreeSet::new(),
+            source: 0,
+            reached_by: 0,
             known: Known::default(),
         }
     }
@@ -90,6 +96,7 @@ impl Node {
             is_two_way: false,
             last_seen: 0,
             commit: None,
+            sources: 0,
             advertised: None,
             has_caught_up: false,
             frozen: Vec::new(),
@@ -132,6 +139,7 @@ impl Node {
             port_state.frozen.push(Frozen { number: self.last_number, instance, commit });
         }
         (port_state.is_two_way, port_state.has_caught_up) = (false, false);
+        port_state.sources = 0;
         if let Some(flood) = &mut self.flood
             && flood.pending.contains(&port)
         {
@@ -155,6 +163,7 @@ impl Node {
         from: Instance,
         ack: Option<Instance>,
         commit: Option<u64>,
+        sources: Sources,
     ) {
         let own = self.instance();
         let port_state = &self.ports[port];
@@ -185,7 +194,8 @@ impl Node {
         port_state.last_seen = now;
         if port_state.is_two_way && commit.is_some() {
             port_state.commit = port_state.commit.max(commit);
-            self.peers_seen.insert(from);
+            self.reached_by |= sources;
+            port_state.sources = sources;
             port_state.has_caught_up |= port_state.commit >= advertised;
         }
         if self.is_process() {
@@ -227,18 +237,25 @@ impl Node {
         ports.iter().filter_map(of).min()
     }
 
+    /// Returns the ports that feed `port`.
+    fn inputs(&self, port: usize) -> BTreeSet<usize> {
+        let is_lower = |port: usize| self.ports[port].side == Side::Lower;
+        let is_input = |other: &usize| *other != port && (is_lower(port) || is_lower(*other));
+        (0..self.ports.len()).filter(is_input).collect()
+    }
+
     /// Returns the minimum of the inputs of `port`.
-    fn inputs(&self, port: usize) -> Option<u64> {
-        let port_state = &self.ports[port];
-        let is_input = |other: &usize| {
-            let feeds = port_state.side == Side::Lower || self.ports[*other].side == Side::Lower;
-            *other != port && feeds
-        };
-        let inputs: BTreeSet<usize> = (0..self.ports.len()).filter(is_input).collect();
-        match self.minimum(&inputs) {
-            None if port_state.side == Side::Lower => self.minimum(&BTreeSet::from([port])),
+    fn input_minimum(&self, port: usize) -> Option<u64> {
+        match self.minimum(&self.inputs(port)) {
+            None if self.ports[port].side == Side::Lower => self.minimum(&BTreeSet::from([port])),
             minimum => minimum,
         }
+    }
+
+    /// Returns the processes whose promises are included in what it advertises on `port`.
+    pub fn sources(&self, port: usize) -> Sources {
+        let inputs = self.inputs(port).into_iter();
+        inputs.fold(self.source, |sources, input| sources | self.ports[input].sources)
     }
 
     /// Returns the commit that it advertises on `port`.
@@ -259,7 +276,7 @@ impl Node {
         }
         // No process is there whose messages would have to be awaited: its own clock is sufficient.
         let is_upper = self.ports[port].side == Side::Upper;
-        let minimum = self.inputs(port).or(is_upper.then_some(now));
+        let minimum = self.input_minimum(port).or(is_upper.then_some(now));
         let port_state = &mut self.ports[port];
         port_state.advertised = port_state.advertised.max(minimum);
         port_state.advertised

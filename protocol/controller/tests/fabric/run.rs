@@ -21,6 +21,10 @@ impl Fabric {
         self.nodes[node].restart(self.now);
         let incarnation = self.nodes[node].incarnation;
         self.started.insert(self.nodes[node].instance(), self.now);
+        if self.nodes[node].is_process() {
+            self.nodes[node].source = 1 << self.sources.len();
+            self.sources.push(self.nodes[node].instance());
+        }
         self.at(self.now, Item::Tick { node, incarnation });
     }
 
@@ -120,9 +124,9 @@ impl Fabric {
         match item {
             Item::Tick { node, incarnation } => self.on_tick(node, incarnation),
             Item::Wake { replica } => self.on_wake(replica),
-            Item::Beacon { node, port, from, ack, commit } => {
+            Item::Beacon { node, port, from, ack, commit, sources } => {
                 if self.is_intact(node, port) {
-                    self.nodes[node].on_beacon(self.now, port, from, ack, commit);
+                    self.nodes[node].on_beacon(self.now, port, from, ack, commit, sources);
                     self.check_barrier(node);
                     self.send_death_notice(node, port, from);
                 }
@@ -274,7 +278,8 @@ impl Fabric {
             }
             let commit = self.nodes[node].advertise(now, port);
             let ack = self.nodes[node].ports[port].instance;
-            let beacon = Item::Beacon { node: other, port: there, from: own, ack, commit };
+            let sources = self.nodes[node].sources(port);
+            let beacon = Item::Beacon { node: other, port: there, from: own, ack, commit, sources };
             if !self.cut.contains(&(node, port)) {
                 self.send(beacon);
             }
