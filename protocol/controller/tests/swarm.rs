@@ -289,3 +289,22 @@ fn process_without_a_path_bounds_no_receiver() {
     assert!(!is_inexact(&fabric));
     assert_eq!((fabric.check_safety(), fabric.check_liveness()), (Ok(()), Ok(())));
 }
+
+/// A leaf restarts and its failure is resolved. The standby replica still knows the previous
+/// incarnation when it takes over, and crashes at once: the next replica must not read from the
+/// store that the previous incarnation is a member, because no node will ever report its end.
+#[test]
+fn takeover_records_no_resolved_switch() {
+    let faults = vec![
+        (0, Fault::Restart { node: 9 }),
+        (66_000, Fault::CrashController),
+        (0, Fault::CrashController),
+        (0, Fault::Restart { node: 29 }),
+    ];
+    let frame_faults = FrameFaults { lost: 0, duplicated: 0, jitter_ns: 0 };
+    let scenario =
+        Scenario { seed: 0, shape: 2, flat: false, frame_faults, crash_after: None, faults };
+    let fabric = run_scenario(&scenario);
+    assert!(!is_inexact(&fabric));
+    assert_eq!((fabric.check_safety(), fabric.check_liveness()), (Ok(()), Ok(())));
+}

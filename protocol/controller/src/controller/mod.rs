@@ -187,7 +187,11 @@ impl Controller {
             });
             let Some(node) = self.graph.get_mut(instance) else { continue };
             node.is_recorded &= members.contains_key(&instance);
-            if node.has_joined && !node.is_recorded && node.generation.is_some() {
+            let is_unrecorded = node.has_joined && !node.is_recorded && node.generation.is_some();
+            // An instance without a path may have ended, and its failure may be resolved: nothing
+            // shows that of a switch, and no node would report the end of such a member again. If
+            // it is alive, its next announcement has it recorded.
+            if is_unrecorded && self.graph.is_correct(instance) {
                 self.unrecorded.insert(instance);
             }
         }
