@@ -42,11 +42,6 @@ impl RecoveryReplies {
 }
 
 impl RecoveryReply {
-    /// Whether `later` contains the same failures and recalls.
-    pub(crate) fn is_same_as(&self, later: &Self) -> bool {
-        (&self.failures, &self.recalls) == (&later.failures, &later.recalls)
-    }
-
     /// Writes one part into the payload of a frame. Returns its length in bytes, or `None` if there
     /// is no such part.
     pub(crate) fn write(&self, part: u32, buf: &mut [u8]) -> Option<usize> {

@@ -151,6 +151,55 @@ fn records_recalls_once_and_returns_them_on_recover() {
     assert_eq!(verdict, Verdict::Dropped, "it has not failed");
 }
 
+//= spec/failure.md#R33
+//= spec/failure.md#R44
+#[test]
+fn recovery_reply_stays_when_recalls_follow() {
+    let failed = FailedInstance {
+        instance: instance(process(1), 1),
+        at: Timestamp::from_ns(1 << 50),
+        is_exact: true,
+    };
+    let records = [
+        Record::Members(vec![Member { instance: failed.instance, links: vec![] }]),
+        Record::Failed(vec![failed]),
+        Record::Resumed { instances: vec![failed.instance], links: vec![] },
+    ];
+    let mut controller = star(&records);
+    drain(&mut controller, at(50_000));
+    let sender = instance(process(0), 1);
+    let up = [link(0, Side::Upper, instance(switch(0), 1))];
+    // Process 0 announces its commit barrier, and records a recall once that has passed.
+    let report = |controller: &mut Controller, ns: u64, generation: u32| {
+        let mut bytes = announce_decided(sender, generation, &up, at(ns).sync);
+        assert_eq!(controller.handle_frame(at(ns), Port(0), &mut bytes), Verdict::Consumed);
+        let timestamp = at(ns).sync.wrapping_add_ns(7);
+        let entry = Undeliverable { to: ProcessId(1), incarnation: Incarnation(1), timestamp };
+        let mut bytes = frame(Opcode::Undeliverable, sender, generation, |buf| {
+            Undeliverable::write(buf, [entry].into_iter())
+        });
+        assert_eq!(controller.handle_frame(at(ns), Port(0), &mut bytes), Verdict::Consumed);
+        drain(controller, at(ns));
+        timestamp
+    };
+    let first = report(&mut controller, 60_000, 2);
+    let mut parts = Vec::new();
+    for part in 0..2 {
+        let now = at(70_000 + u64::from(part));
+        let mut bytes = frame(Opcode::Recover, failed.instance, part, |_| 0);
+        assert_eq!(controller.handle_frame(now, Port(0), &mut bytes), Verdict::Consumed);
+        let sent = drain(&mut controller, now);
+        let (_, _, _, payload) = sent.last().expect("answered");
+        let view = RecoveryView::parse(payload).expect("well-formed");
+        let recalls: Vec<_> = view.recalls(now.sync).collect();
+        parts.push((view.recovery(now.sync).complete, recalls));
+        // The failed process delivers nothing above the reported timestamp, so it need not know.
+        report(&mut controller, 80_000 + u64::from(part), 3 + part);
+    }
+    let complete = at(60_000).sync;
+    assert_eq!(parts, [(complete, vec![]), (complete, vec![(ProcessId(0), first)])]);
+}
+
 fn drain_only(controller: &mut Controller) -> Vec<(Opcode, Psn)> {
     let mut slot = [0; 1_500];
     let mut sent = Vec::new();

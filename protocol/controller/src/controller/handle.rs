@@ -281,9 +281,9 @@ impl Controller {
         if self.active.is_none() {
             return Err(DropReason::Standby);
         }
-        // The first reply stays valid: what it reports as complete does not change, and the process
-        // receives nothing meanwhile. A new reply for every retransmitted request for part 0 would
-        // never get as far as the last part.
+        // The first reply stays valid, whatever is decided later: no later failure or recall
+        // concerns what it reports as complete, and the process receives nothing meanwhile. A new
+        // reply would make the process request all parts again.
         if self.recovery_replies.get(instance).is_none() {
             if !self.decisions.has_failed(instance) || !self.is_recoverable(instance) {
                 return Err(DropReason::Stale);
@@ -293,11 +293,7 @@ impl Controller {
                 failures: self.decisions.recent_failures(now.mono, u64::MAX),
                 recalls: self.decisions.recalls(process, instance.incarnation).collect(),
             };
-            // Only new failures or recalls make a new reply. A later timestamp alone does not, or a
-            // process that asks twice for part 0 would have to fetch all other parts again.
-            if !self.recovery_replies.get(instance).is_some_and(|known| known.is_same_as(&reply)) {
-                self.recovery_replies.start(instance, reply, self.config.queue_max);
-            }
+            self.recovery_replies.start(instance, reply, self.config.queue_max);
         }
         let mut buf = alloc::vec![0; self.config.payload_len_max()];
         let reply = self.recovery_replies.get(instance).ok_or(DropReason::Full)?;
