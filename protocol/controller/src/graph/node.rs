@@ -101,7 +101,7 @@ impl Node {
     /// Whether `generation` is older than the known one, counting modulo 2^32.
     pub fn is_stale(&self, generation: u32) -> bool {
         let known = self.parts.as_ref().map(|parts| parts.generation).or(self.generation);
-        known.is_some_and(|known| generation.wrapping_sub(known) as i32 <= -1)
+        known.is_some_and(|known| (generation.wrapping_sub(known) as i32) < 0)
     }
 
     /// Returns the index of the edge to `instance` on `side`, or where it is to be inserted.
