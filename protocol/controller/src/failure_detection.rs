@@ -20,7 +20,6 @@ pub(crate) struct Suspects {
     /// When each of them lost its path.
     since: BTreeMap<Instance, Mono>,
     /// Instances that count as dead although frames of them arrive.
-    /// Instances that count as dead although frames of them arrive.
     declared_dead: BTreeSet<Instance>,
     /// Neighbours of the controller whose links were idle at the last evaluation.
     idle: BTreeSet<Instance>,
