@@ -19,6 +19,9 @@ pub struct Flags;
 impl Flags {
     /// This packet ends a message (set on whole messages and on last fragments).
     pub const END_OF_MESSAGE: u8 = 1 << 0;
+    /// In a beacon or a join: the sender sends beacons on demand, and answers solicits
+    /// (docs/design/ordering.md, "When are beacons sent?").
+    pub const ON_DEMAND: u8 = 1 << 0;
     /// A queue on the path was above its threshold (the ECN bit; set by hops).
     pub const CONGESTION: u8 = 1 << 1;
     /// The receiver should acknowledge at once.
@@ -112,6 +115,12 @@ impl Header {
     pub fn with_counted(mut self, counted: Timestamp) -> Self {
         self.message_ts = to_wire_bytes(counted);
         self
+    }
+
+    /// Returns the header of a solicit for promises above `wanted`.
+    #[must_use]
+    pub fn soliciting(self, wanted: Timestamp) -> Self {
+        self.with_counted(wanted)
     }
 
     /// Returns the sender of a hop-only frame, or of any frame of a process.

@@ -58,6 +58,9 @@ opcodes! {
     Join = 0x0a,
     /// A process takes itself off its link, one hop only. No payload.
     Leave = 0x0b,
+    /// A beacon that asks for one: the sender waits until the promises of the other end have passed
+    /// the message timestamp. One hop only, no payload.
+    Solicit = 0x0c,
     /// As data, in the reliable service: the prepare phase of its messages.
     ReliableData = 0x11,
     /// As a fragment, in the reliable service.
@@ -163,8 +166,20 @@ impl Opcode {
     pub const fn is_hop_only(self) -> bool {
         matches!(
             self,
-            Self::Beacon | Self::Join | Self::Leave | Self::Flood | Self::FloodAck | Self::Hello
+            Self::Beacon
+                | Self::Solicit
+                | Self::Join
+                | Self::Leave
+                | Self::Flood
+                | Self::FloodAck
+                | Self::Hello
         )
+    }
+
+    /// Returns whether the frame is a beacon, which may be marked as [`crate::Flags::UNFED`]: a
+    /// solicit is one as well.
+    pub const fn is_beacon(self) -> bool {
+        matches!(self, Self::Beacon | Self::Solicit)
     }
 
     /// Returns whether the frame belongs to the controller, agreed or bulk multicast, scheduled
