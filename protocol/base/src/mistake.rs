@@ -71,6 +71,14 @@ mistakes! {
         "A restarted neighbour is taken for its previous incarnation.";
     BarrierBack: "barrier-back",
         "A switch sends the current minimum as its barrier, below one that it has sent before.";
+    SolicitOnce: "solicit-once",
+        "A solicit is not repeated when nothing answers.";
+    AnswerEarly: "answer-early",
+        "A solicited promise counts as sent although it is below the timestamp waited for.";
+    RestWhileUndelivered: "rest-while-undelivered",
+        "A process waits for the next heartbeats although it holds undelivered messages.";
+    JoinerNotSolicited: "joiner-not-solicited",
+        "A switch never solicits a link that has not caught up since it came up.";
     TwoActive: "two-active",
         "The store gives the next active controller the epoch of the previous one.";
     RefusalIgnored: "refusal-ignored",

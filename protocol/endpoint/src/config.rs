@@ -54,8 +54,15 @@ pub struct Config {
     /// synchronised clock. 0: no beacons, the driver reads [`crate::Endpoint::promises`] instead.
     /// Default 3,000 (1Pipe section 7.1).
     pub beacon_interval_ns: u64,
+    /// Interval of heartbeats with beacons on demand, in ns: at rest the uplink carries a beacon in
+    /// each of these, and more only while something is undelivered (docs/design/ordering.md, "When
+    /// are beacons sent?"). 0: beacons at the fixed interval [`Config::beacon_interval_ns`], as in
+    /// 1Pipe; that is also the mode of a link whose other end has it. Default 0.
+    pub heartbeat_interval_ns: u64,
     /// A link that was idle for this long is removed from the barrier, in ns. 0: never. Default
-    /// 30,000: ten beacon intervals (1Pipe section 4.2).
+    /// 30,000: ten beacon intervals (1Pipe section 4.2). With beacons on demand, one that did not
+    /// answer a solicit for this long; at rest, one that was idle for this long and for ten
+    /// heartbeats.
     pub link_timeout_ns: u64,
     /// Size of the send buffer of each service, in bytes. It holds messages that are not sent yet
     /// and, in the reliable service, messages that are not acknowledged; each counts 64 bytes more
@@ -122,6 +129,7 @@ impl Config {
             links: Links::Uplink,
             frame_len_max: 1472,
             beacon_interval_ns: 3_000,
+            heartbeat_interval_ns: 0,
             link_timeout_ns: 30_000,
             send_buffer_bytes_max: 32 << 20,
             receive_buffer_bytes_max: 64 << 20,
@@ -201,6 +209,7 @@ impl Config {
         check(self.reorder_packets <= 1 << 16, "reorder_packets", self.reorder_packets.into())?;
         for (field, ns) in [
             ("beacon_interval_ns", self.beacon_interval_ns),
+            ("heartbeat_interval_ns", self.heartbeat_interval_ns),
             ("link_timeout_ns", self.link_timeout_ns),
             ("ack_delay_ns", self.ack_delay_ns),
             ("reservation_timeout_ns", self.reservation_timeout_ns),
@@ -209,6 +218,9 @@ impl Config {
         ] {
             check(ns <= DAY_NS, field, ns)?;
         }
+        let heartbeat_ns = self.heartbeat_interval_ns;
+        let is_slower = heartbeat_ns == 0 || heartbeat_ns >= self.beacon_interval_ns;
+        check(is_slower, "heartbeat_interval_ns", heartbeat_ns)?;
         if let Some(controllers) = self.controllers {
             let (first, count) = (controllers.first.0, controllers.count);
             let is_inside = first.checked_add(count).is_some_and(|end| end <= processes);

@@ -1,5 +1,6 @@
 //! The composer: passes frames, time and commands to the stages in the order of the data path.
 
+mod demand;
 mod failure;
 mod poll;
 mod route;
@@ -158,6 +159,8 @@ impl Endpoint {
             || (self.reliable.is_used() && self.reliable.wants_transmit(self.may_commit()))
             || self.control.wants_transmit(self.link.registers())
             || self.has_failure_step()
+            || self.link.demand().wants_beacon(|| self.promises())
+            || self.has_new_undelivered()
             || (self.leave == Leave::Requested && self.has_final_frame())
     }
 
@@ -282,7 +285,7 @@ impl Endpoint {
     }
 
     #[inline]
-    fn current_promises(&self) -> Promises {
+    pub(super) fn current_promises(&self) -> Promises {
         self.promises().expect("the clock was read before this poll")
     }
 }
@@ -334,6 +337,11 @@ impl Machine for Endpoint {
         let is_accepted = !is_failed && self.on_message_frame(now, clock, &frame);
         self.stats.frames_stale += u64::from(is_failed);
         self.on_frame_promises(now, clock, port, (&frame, event));
+        if frame.opcode == Opcode::Solicit {
+            self.on_solicit(clock, &frame);
+        } else if is_accepted && frame.opcode.has_messages() {
+            self.on_received(now, clock, &frame);
+        }
         if is_accepted { Verdict::Consumed } else { Verdict::Dropped }
     }
 
@@ -353,6 +361,7 @@ impl Machine for Endpoint {
         self.on_barrier(new_barrier);
         self.control.on_timeout(now.mono);
         self.relay_unreachable(now);
+        self.probe_uplink(now);
     }
 
     fn poll_transmit(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
@@ -374,10 +383,14 @@ impl Machine for Endpoint {
             return transmit;
         }
         if self.link.take_join(&self.config, now.mono) {
-            return Some(self.poll_link_frame(slot, Opcode::Join));
+            return Some(self.poll_link_frame(now, slot, Opcode::Join));
         }
         if self.leave == Leave::Requested {
             // Peers must not wait for delayed acknowledgements of a leaving process.
+            self.best_effort.receiver.flush_delayed_acks();
+        }
+        if self.link.demand_mut().take_response(now.mono) {
+            // The acknowledgement carries the promise.
             self.best_effort.receiver.flush_delayed_acks();
         }
         // An unfinished burst goes first: every receiver's barrier waits for its last packet.
@@ -399,15 +412,15 @@ impl Machine for Endpoint {
         if self.leave == Leave::Requested && self.is_drained() {
             self.leave = Leave::Done;
             if self.config.links != Links::Mesh {
-                return Some(self.poll_link_frame(slot, Opcode::Leave));
+                return Some(self.poll_link_frame(now, slot, Opcode::Leave));
             }
             return None;
         }
-        if self.link.is_beacon_due(now.mono) {
-            self.stats.beacons_sent += 1;
-            return Some(self.poll_link_frame(slot, Opcode::Beacon));
+        if let Some(opcode) = self.due_beacon(now) {
+            return Some(self.poll_link_frame(now, slot, opcode));
         }
-        self.link.on_drained(&self.config, now, clock);
+        let is_joining = self.is_joining(clock);
+        self.link.on_drained(&self.config, now, clock, is_joining);
         if self.link.has_no_peers(&self.config) {
             let new_barrier = self.link.on_no_peers(self.promises());
             self.on_barrier(new_barrier);
@@ -453,7 +466,7 @@ impl Machine for Endpoint {
             return self.control.deadline();
         }
         let channels = Mono::earlier(self.best_effort.deadline(), self.reliable.deadline());
-        let links = Mono::earlier(self.link.deadline(), self.control.deadline());
+        let links = Mono::earlier(self.link.deadline(&self.config), self.control.deadline());
         Mono::earlier(links, channels)
     }
 }

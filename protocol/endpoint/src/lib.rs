@@ -42,6 +42,7 @@ mod arena;
 mod channel;
 mod config;
 mod control;
+mod demand;
 mod endpoint;
 mod link;
 mod peers;

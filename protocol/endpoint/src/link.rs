@@ -2,11 +2,15 @@
 
 use onepipe_base::{Mono, Now, Port, Promises, Registers, Timestamp};
 
+use crate::demand::Demand;
 use crate::timestamp::NO_PROMISE_AGE_NS;
 use crate::{Config, Links};
 
 /// Interval of Join frames until the switch responds, if the endpoint sends no beacons.
 const JOIN_INTERVAL_NS: u64 = 1_000_000;
+
+/// Number of heartbeats that a link may miss.
+const HEARTBEATS_PER_TIMEOUT: u64 = 10;
 
 /// State of all links in both directions.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -23,6 +27,9 @@ pub(crate) struct LinkLayer {
     expire_at: Option<Mono>,
     /// Whether a frame was sent since the beacon was last rescheduled.
     has_sent: bool,
+    demand: Demand,
+    /// Whether the other end of the uplink sends beacons on demand, as its last beacon says.
+    is_peer_on_demand: bool,
 }
 
 impl LinkLayer {
@@ -41,6 +48,8 @@ impl LinkLayer {
             join_at,
             expire_at: None,
             has_sent: false,
+            demand: Demand::new(config.beacon_interval_ns, config.link_timeout_ns),
+            is_peer_on_demand: false,
         }
     }
 
@@ -74,10 +83,11 @@ impl LinkLayer {
         port: Port,
         promises: Promises,
     ) -> Option<Timestamp> {
+        self.demand.on_uplink();
         if self.registers.update(now, port, promises) {
             self.join_at = None;
             if config.link_timeout_ns > 0 {
-                self.expire_at.get_or_insert(now.after_ns(config.link_timeout_ns + 1));
+                self.expire_at.get_or_insert(now.after_ns(self.idle_timeout_ns(config) + 1));
             }
         }
         self.receives_commits =
@@ -141,17 +151,22 @@ impl LinkLayer {
         now: Mono,
         mut on_lost: impl FnMut(&mut Registers, Port),
     ) -> Option<Timestamp> {
-        if self.expire_at.is_none_or(|at| now < at) {
+        let unanswered = self.unanswered_until(config);
+        if Mono::earlier(self.expire_at, unanswered).is_none_or(|at| now < at) {
             return None;
         }
         let before = self.registers.live_count();
-        let deadline = Mono::from_ns(now.as_ns().saturating_sub(config.link_timeout_ns));
+        let deadline = match unanswered {
+            // Nothing has arrived since the first solicit that was not answered.
+            Some(at) if at <= now => now,
+            _ => Mono::from_ns(now.as_ns().saturating_sub(self.idle_timeout_ns(config))),
+        };
         while let Some(port) = self.registers.idle_since(deadline) {
             on_lost(&mut self.registers, port);
         }
         // One ns later, because a link is lost if it was updated *before* the deadline.
         let oldest = self.registers.oldest_update();
-        self.expire_at = oldest.map(|at| at.after_ns(config.link_timeout_ns + 1));
+        self.expire_at = oldest.map(|at| at.after_ns(self.idle_timeout_ns(config) + 1));
         if self.registers.live_count() == before {
             return None;
         }
@@ -159,8 +174,26 @@ impl LinkLayer {
         self.refresh()
     }
 
+    //= spec/ordering.md#R44
+    /// Returns the time after which an idle link is lost, in ns. Not valid without a link timeout.
+    fn idle_timeout_ns(&self, config: &Config) -> u64 {
+        match self.is_peer_on_demand {
+            true => {
+                config.link_timeout_ns.max(HEARTBEATS_PER_TIMEOUT * config.heartbeat_interval_ns)
+            }
+            false => config.link_timeout_ns,
+        }
+    }
+
+    /// Returns when a solicit will have been unanswered for the link timeout.
+    fn unanswered_until(&self, config: &Config) -> Option<Mono> {
+        let since = self.demand.unanswered_since().filter(|_| config.link_timeout_ns > 0)?;
+        (self.registers.live_count() > 0).then(|| since.after_ns(config.link_timeout_ns + 1))
+    }
+
     /// Schedules a Join at once, after the uplink was lost.
     pub fn restart_join(&mut self, config: &Config, now: Mono) {
+        self.demand.on_link_change();
         if config.links != Links::Mesh {
             self.join_at = Some(now);
         }
@@ -183,35 +216,72 @@ impl LinkLayer {
     //= spec/ordering.md#R11
     /// Returns whether a beacon is due. Any other frame sent meanwhile has carried the promise.
     #[inline]
-    pub fn is_beacon_due(&self, now: Mono) -> bool {
-        !self.has_sent && self.beacon_at.is_some_and(|at| at <= now)
+    pub fn is_beacon_due(&self, now: Mono, promises: Option<Promises>) -> bool {
+        (!self.has_sent && self.beacon_at.is_some_and(|at| at <= now))
+            || self.demand.is_beacon_due(now, promises)
     }
 
     #[inline]
-    pub fn on_sent(&mut self) {
+    pub fn on_sent(&mut self, now: Mono, promises: Promises, is_started: bool) {
         self.has_sent = true;
+        self.demand.on_sent(now, promises, is_started);
     }
 
     /// Schedules the next beacon once all frames are sent: at the next multiple of the interval on
-    /// the synchronised clock, so that the beacons of all links coincide.
+    /// the synchronised clock, so that the beacons of all links coincide. With beacons on demand
+    /// the interval is that of heartbeats, unless the link is still being set up.
     #[inline]
-    pub fn on_drained(&mut self, config: &Config, now: Now, clock: Timestamp) {
-        let interval_ns = config.beacon_interval_ns;
-        if interval_ns == 0 || config.links == Links::Mesh {
+    pub fn on_drained(&mut self, config: &Config, now: Now, clock: Timestamp, is_joining: bool) {
+        if config.beacon_interval_ns == 0 || config.links == Links::Mesh {
             return;
         }
+        let interval_ns = match config.heartbeat_interval_ns {
+            0 => config.beacon_interval_ns,
+            _ if is_joining || self.join_at.is_some() || !self.is_peer_on_demand => {
+                config.beacon_interval_ns
+            }
+            heartbeat_ns => heartbeat_ns,
+        };
         let is_behind = self.beacon_at.is_none_or(|at| at <= now.mono);
-        if self.has_sent || is_behind {
+        let is_slower = self.beacon_at.is_some_and(|at| at > now.mono.after_ns(interval_ns));
+        if self.has_sent || is_behind || is_slower {
             let until_next = interval_ns - clock.as_ns() % interval_ns;
             self.beacon_at = Some(now.mono.after_ns(until_next));
             self.has_sent = false;
         }
     }
 
+    /// Returns whether the other end of the uplink sends beacons on demand.
+    #[inline]
+    pub fn is_peer_on_demand(&self) -> bool {
+        self.is_peer_on_demand
+    }
+
+    pub fn set_peer_on_demand(&mut self, is_on_demand: bool) {
+        self.is_peer_on_demand = is_on_demand;
+    }
+
+    /// Returns the promises that others wait for, and those that this process waits for.
+    #[inline]
+    pub fn demand(&self) -> &Demand {
+        &self.demand
+    }
+
+    /// See [`LinkLayer::demand`].
+    #[inline]
+    pub fn demand_mut(&mut self) -> &mut Demand {
+        &mut self.demand
+    }
+
     /// Returns when the next beacon, Join or timeout check is due.
     #[inline]
-    pub fn deadline(&self) -> Option<Mono> {
-        Mono::earlier(Mono::earlier(self.beacon_at, self.join_at), self.expire_at)
+    pub fn deadline(&self, config: &Config) -> Option<Mono> {
+        let own = Mono::earlier(Mono::earlier(self.beacon_at, self.join_at), self.expire_at);
+        if config.heartbeat_interval_ns == 0 {
+            return Mono::earlier(own, self.demand.deadline());
+        }
+        let demand = Mono::earlier(self.demand.deadline(), self.unanswered_until(config));
+        Mono::earlier(own, demand)
     }
 }
 

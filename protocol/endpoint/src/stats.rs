@@ -17,6 +17,10 @@ pub struct Stats {
     pub frames_sent: u64,
     /// Beacons sent, included in `frames_sent`.
     pub beacons_sent: u64,
+    /// Solicits sent, included in `beacons_sent`.
+    pub solicits_sent: u64,
+    /// Solicits received.
+    pub solicits_received: u64,
     /// ACKs, NAKs and grants sent, included in `frames_sent`.
     pub acks_sent: u64,
     /// Probes sent, included in `frames_sent`.

@@ -346,8 +346,14 @@ impl Aggregator {
         }
     }
 
+    /// Returns whether no other input than `port` feeds its own output.
+    pub(crate) fn is_alone(&self, port: Port) -> bool {
+        self.upper.minimum().is_none() && self.lower.minimum_except(port).is_none()
+    }
+
+    /// Returns the minimum over the inputs of `port`; `None` while no input feeds it.
     #[inline]
-    fn minimum(&self, port: Port) -> Option<Promises> {
+    pub(crate) fn minimum(&self, port: Port) -> Option<Promises> {
         if self.lower.has_holds() || self.upper.has_holds() {
             return self.minimum_held(port);
         }

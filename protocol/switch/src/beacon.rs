@@ -43,6 +43,15 @@ impl Beacons {
         self.next.is_some_and(|next| next <= now)
     }
 
+    /// Sets the interval. A shorter one takes effect now, a longer one at the next instant.
+    pub(crate) fn set_interval(&mut self, now: Now, interval_ns: u64) {
+        let is_shorter = interval_ns < self.interval_ns;
+        self.interval_ns = interval_ns;
+        if is_shorter && self.next.is_some() {
+            self.next = Mono::earlier(self.next, Some(self.instant_after(now)));
+        }
+    }
+
     /// Makes `port` get a beacon at the next instant even if it was busy.
     pub(crate) fn force_next(&mut self, port: Port) {
         self.busy.remove(port);

@@ -30,11 +30,20 @@ pub struct Config {
     /// this of the synchronised clock gets a beacon at the next one. 0: only eager beacons and
     /// those that answer a join. Default 3,000 (1Pipe section 7.1).
     pub beacon_interval_ns: u64,
+    /// Interval of heartbeats with beacons on demand, in ns: at rest each output carries a beacon
+    /// in each of these. While something behind an output waits for a promise, the inputs that hold
+    /// it back are solicited, and the output gets the promise at once
+    /// (`docs/design/ordering.md`, "When are beacons sent?"). 0: beacons at the fixed interval
+    /// `beacon_interval_ns`, as in 1Pipe; that is also the mode of a link whose other end has it.
+    /// Default 0.
+    pub heartbeat_interval_ns: u64,
     /// Which rises of the barrier an output advertises at once, before the next beacon instant.
     /// Default [`Eager::ByRound`].
     pub eager_beacons: Eager,
     /// Link timeout in ns: an input link that was idle for this long is taken out of the barriers.
-    /// 0: never. Default 30,000: ten beacon intervals (1Pipe section 4.2).
+    /// 0: never. Default 30,000: ten beacon intervals (1Pipe section 4.2). With beacons on demand:
+    /// an input link that did not answer a solicit for this long, or was idle for this long and
+    /// for ten heartbeats.
     pub link_timeout_ns: u64,
     /// For this time in ns after its start a switch advertises no barrier, unless all its inputs
     /// have promised: a barrier without a slow neighbour would cost that neighbour's messages.
@@ -79,6 +88,7 @@ impl Config {
             form: Form::Chip,
             spread: Spread::PerFlow,
             beacon_interval_ns: 3_000,
+            heartbeat_interval_ns: 0,
             eager_beacons: Eager::ByRound,
             link_timeout_ns: 30_000,
             start_wait_ns: 9_000,
@@ -88,6 +98,15 @@ impl Config {
             announce_interval_ns: 10_000_000,
             flood_interval_ns: 12_000,
             frame_len_max: 1_472,
+        }
+    }
+
+    //= spec/ordering.md#R44
+    /// Returns the time after which an idle link is lost, in ns; 0: never.
+    pub(crate) fn idle_timeout_ns(&self) -> u64 {
+        match self.link_timeout_ns {
+            0 => 0,
+            timeout_ns => timeout_ns.max(HEARTBEATS_PER_TIMEOUT * self.heartbeat_interval_ns),
         }
     }
 
@@ -109,6 +128,10 @@ impl Config {
         check(self.flood_interval_ns > 0, "flood_interval_ns", self.flood_interval_ns)?;
         let bytes = self.frame_len_max as u64;
         check((256..=65_000).contains(&bytes), "frame_len_max", bytes)?;
+        let heartbeat_ns = self.heartbeat_interval_ns;
+        let is_slower = heartbeat_ns == 0 || heartbeat_ns >= self.beacon_interval_ns.max(1);
+        let has_both = heartbeat_ns == 0 || self.beacon_interval_ns > 0;
+        check(is_slower && has_both, "heartbeat_interval_ns", heartbeat_ns)?;
         if let Some(Controllers { first, count }) = self.controllers {
             check((1..=256).contains(&count), "controllers.count", count.into())?;
             // Links are confirmed by beacons.
@@ -119,6 +142,9 @@ impl Config {
         Ok(())
     }
 }
+
+/// Number of heartbeats that a link may miss.
+const HEARTBEATS_PER_TIMEOUT: u64 = 10;
 
 /// A quarter of the wire's range of timestamps, 19.5 h.
 pub(crate) const QUARTER_RANGE_NS: u64 = onepipe_base::WIRE_MODULUS / 4;

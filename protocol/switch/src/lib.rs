@@ -75,6 +75,7 @@ mod liveness;
 
 mod announcer;
 mod controller_ports;
+mod demand;
 mod flood;
 
 mod beacon;

@@ -16,6 +16,12 @@ pub struct Stats {
     pub beacons_received: u64,
     /// Beacons sent.
     pub beacons_sent: u64,
+    /// Solicits received, included in `beacons_received`.
+    pub solicits_received: u64,
+    /// Solicits sent, included in `beacons_sent`.
+    pub solicits_sent: u64,
+    /// Solicits that exceeded the budget of their link and were not answered at once.
+    pub solicits_deferred: u64,
     /// Joins received.
     pub joins_received: u64,
     /// Leaves received.

@@ -1,19 +1,22 @@
 //! The switch machine: passes frames and time to its stages, and counts.
 
+mod advertise;
 mod control;
+mod demand;
 mod links;
 mod restart;
 
 use alloc::boxed::Box;
 
 use onepipe_base::mistake::{Mistake, makes};
-use onepipe_base::{Machine, Mono, Neighbours, Now, Port, Promises, Timestamp, Transmit, Verdict};
+use onepipe_base::{Machine, Mono, Neighbours, Now, Port, Timestamp, Transmit, Verdict};
 use onepipe_topology::{NextHop, PortRange};
-use onepipe_wire::{Flags, HEADER_LEN, Header, Opcode, parse_header, seal_with_hops};
+use onepipe_wire::{Flags, Opcode, parse_header};
 
 use crate::aggregator::Aggregator;
 use crate::beacon::Beacons;
 use crate::clock::{Clock, no_promise};
+use crate::demand::Demand;
 use crate::eager::Rounds;
 use crate::event::Events;
 use crate::flow_key::FlowKey;
@@ -63,6 +66,7 @@ pub struct Switch {
     /// Links found dead in the check in progress; empty between calls.
     lost: PortSet,
     pub(crate) beacons: Beacons,
+    pub(crate) demand: Demand,
     /// Whether promises were received since eager beacons were last considered.
     pub(crate) has_update: bool,
     rounds: Rounds,
@@ -95,10 +99,19 @@ impl Switch {
             previous_holds: PortSet::new(ports),
             liveness: Liveness::new(match makes(Mistake::DeadLinkRetained) {
                 true => 0,
-                false => config.link_timeout_ns,
+                false => config.idle_timeout_ns(),
             }),
             lost: PortSet::new(ports),
             beacons: Beacons::new(config.beacon_interval_ns, ports),
+            demand: Demand::new(
+                ports,
+                config.beacon_interval_ns,
+                config.heartbeat_interval_ns,
+                match makes(Mistake::DeadLinkRetained) {
+                    true => 0,
+                    false => config.link_timeout_ns,
+                },
+            ),
             has_update: false,
             rounds: Rounds::new(config.beacon_interval_ns),
             control: Control::new(&config).map(Box::new),
@@ -207,93 +220,6 @@ impl Switch {
         Verdict::Forward(output)
     }
 
-    /// Returns what is advertised on `port` now.
-    #[inline]
-    fn advertise(&mut self, reference: Timestamp, port: Port) -> Option<Promises> {
-        if self.may_advertise_commit(port) {
-            return self.aggregator.advertise(port);
-        }
-        let no_commit = no_promise(reference).commit;
-        let mut advertised = self.aggregator.advertise_barrier(port, no_commit);
-        if !self.aggregator.is_upper(port)
-            && let Some(advertised) = &mut advertised
-        {
-            // The commit advertised here before may have been received by another instance: the
-            // current peer gets none.
-            advertised.commit = no_commit;
-        }
-        advertised
-    }
-
-    /// Returns the promises and flags of a beacon that shows the peer of the unfed `port` that the
-    /// link is up. `None` where no peer needs it: a process that this switch does not receive must
-    /// find its link idle.
-    #[cold]
-    fn advertise_unfed(&mut self, reference: Timestamp, port: Port) -> Option<(Promises, u8)> {
-        let is_upper = self.aggregator.is_upper(port);
-        if !is_upper && !self.aggregator.is_live(port) && !self.is_switch_at(port) {
-            return None;
-        }
-        let with_commit = self.may_advertise_commit(port);
-        let (promises, holds_commits) =
-            self.aggregator.advertise_unfed(port, no_promise(reference), with_commit);
-        Some((promises, if holds_commits { Flags::UNFED | Flags::HOLDS } else { Flags::UNFED }))
-    }
-
-    //= spec/failure.md#R18
-    /// Writes a beacon for `port`, if there is anything to advertise.
-    fn write_beacon(
-        &mut self,
-        reference: Timestamp,
-        port: Port,
-        slot: &mut [u8],
-    ) -> Option<Transmit> {
-        let (promises, flags) = match self.advertise(reference, port) {
-            Some(promises) => (promises, 0),
-            None => self.advertise_unfed(reference, port)?,
-        };
-        let is_counted = self.may_advertise_commit(port)
-            && (!self.must_hold_joiners() || self.caught_up.contains(port));
-        let counted_barrier = self.aggregator.promised(port).filter(|_| is_counted);
-        let counted_barrier = counted_barrier.unwrap_or(no_promise(reference)).barrier;
-        self.stats.beacons_sent += 1;
-        debug_assert!(slot.len() >= HEADER_LEN);
-        let (own, peer) = (self.config.instance(), self.peer_at(port));
-        let header = Header::hop_only(Opcode::Beacon, own, peer, promises);
-        let previous = if self.aggregator.is_held(port) { Flags::PREVIOUS_HOLDS } else { 0 };
-        let header = header.with_counted(counted_barrier).flagged(flags | previous);
-        let bytes = seal_with_hops(slot, header, 0, 0);
-        Some(Transmit { port, bytes })
-    }
-
-    /// Whether joiners get no commit before they have caught up.
-    #[inline]
-    pub(crate) fn must_hold_joiners(&self) -> bool {
-        // Where frames are not rewritten they do not carry what was advertised on their path.
-        let is_chip = self.config.form == Form::Chip;
-        self.control.is_some() || self.config.holds_joiners || !is_chip
-    }
-
-    //= spec/failure.md#R14
-    //= spec/failure.md#R18
-    /// Whether commits may be advertised on `port`. A joiner from below must have caught up
-    /// (`docs/design/failure.md`, "When does a joiner commit?"). Where dead links are frozen, the
-    /// peer must also know the incarnation of this switch, or a commit could raise the register of
-    /// a previous incarnation there before a beacon explains it; and no such register may hold
-    /// commits.
-    #[inline]
-    fn may_advertise_commit(&self, port: Port) -> bool {
-        let has_caught_up = || self.aggregator.is_upper(port) || self.caught_up.contains(port);
-        match self.control {
-            Some(_) => {
-                self.neighbours.is_two_way(port)
-                    && !self.previous_holds.contains(port)
-                    && has_caught_up()
-            }
-            None => !self.must_hold_joiners() || has_caught_up(),
-        }
-    }
-
     //= spec/ordering.md#R9
     /// Returns the ports that lead on without leading back: not to where the frame came from, and
     /// not up again once it has descended. The switch's own frames have no input.
@@ -379,13 +305,18 @@ impl Machine for Switch {
             return count_drop(&mut self.stats.dropped_ahead);
         };
         let flow = FlowKey { src: header.src(), dst: header.dst(), psn: header.psn() };
-        let counted_barrier = header.message_ts(reference);
-        let is_unfed = opcode == Opcode::Beacon && header.has(Flags::UNFED);
+        let message_ts = header.message_ts(reference);
+        let is_unfed = opcode.is_beacon() && header.has(Flags::UNFED);
         let holds_commits = header.has(Flags::HOLDS);
+        let is_on_demand = header.has(Flags::ON_DEMAND);
+        // A Join that was relayed says nothing about the mode of this link.
+        if opcode.is_beacon() || (opcode == Opcode::Join && is_on_demand) {
+            self.demand.set_on_demand(port, is_on_demand);
+        }
         let mut is_accepted = true;
         if self.control.is_some() {
             if self.is_declared_dead(header, opcode) {
-                let speaker = header.sender().filter(|_| opcode == Opcode::Beacon);
+                let speaker = header.sender().filter(|_| opcode.is_beacon());
                 return self.on_declared_dead(port, speaker);
             }
             match self.check_link(port, header, opcode) {
@@ -415,11 +346,30 @@ impl Machine for Switch {
             Opcode::Beacon => {
                 self.stats.beacons_received += 1;
                 if is_accepted {
-                    self.aggregator.on_peer_report(port, counted_barrier);
+                    self.aggregator.on_peer_report(port, message_ts);
                 }
                 Verdict::Consumed
             }
-            _ => self.on_passing(reference, port, flow, frame),
+            Opcode::Solicit => {
+                self.stats.beacons_received += 1;
+                if is_accepted {
+                    self.on_solicit((now.mono, reference), port, message_ts);
+                }
+                Verdict::Consumed
+            }
+            _ => {
+                let verdict = self.on_passing(reference, port, flow, frame);
+                if let Verdict::Forward(output) = verdict
+                    && opcode.has_messages()
+                {
+                    // The frame that ends a burst promises more than the burst's timestamps.
+                    let last = message_ts.max(promises.barrier.saturating_sub_ns(1));
+                    let is_process =
+                        !self.aggregator.is_upper(output) && !self.is_switch_at(output);
+                    self.demand.on_message(now.mono, (port, output), last, is_process);
+                }
+                verdict
+            }
         }
     }
 
@@ -442,8 +392,9 @@ impl Machine for Switch {
                 self.on_link_down(port, SwitchEvent::LinkLost(port));
             }
         }
+        self.expire_unanswered(now.mono);
         self.on_control_timeout(now.mono);
-        self.beacons.on_timeout(now, &self.linked);
+        self.on_beacon_instant(now);
     }
 
     fn poll_transmit(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
@@ -452,8 +403,11 @@ impl Machine for Switch {
             return None;
         }
         loop {
+            if let Some(transmit) = self.poll_solicit(reference, slot) {
+                return Some(transmit);
+            }
             while let Some(port) = self.beacons.pop() {
-                if let Some(transmit) = self.write_beacon(reference, port, slot) {
+                if let Some(transmit) = self.write_beacon(reference, port, None, slot) {
                     return Some(transmit);
                 }
             }
@@ -461,6 +415,12 @@ impl Machine for Switch {
                 && let Some(transmit) = self.poll_control(now.mono, reference, slot)
             {
                 return Some(transmit);
+            }
+            if self.demand.is_on_demand() {
+                if !self.advance_demand(now) {
+                    return None;
+                }
+                continue;
             }
             if !self.wants_eager_beacons() {
                 return None;
@@ -480,7 +440,8 @@ impl Machine for Switch {
             return Some(Mono::from_ns(0));
         }
         let advertise_at = if self.is_advertising { None } else { self.advertise_at };
-        let next = Mono::earlier(self.beacons.due(), self.liveness.due());
+        let links = Mono::earlier(self.liveness.due(), self.demand.due());
+        let next = Mono::earlier(self.beacons.due(), links);
         let next = match &self.control {
             Some(control) if self.is_advertising => Mono::earlier(next, control.due()),
             _ => next,

@@ -51,7 +51,7 @@ impl<M: Machine, A: Application<M>> Network<M, A> {
     fn hits_crash_point(&mut self, index: usize, frame: FrameRef) -> bool {
         let opcode = parse_header(self.pool.bytes(frame)).map(|(_, opcode)| opcode);
         let Some(left) = &mut self.nodes[index].frames_left else { return false };
-        if opcode == Ok(Opcode::Beacon) {
+        if opcode.is_ok_and(Opcode::is_beacon) {
             return false;
         }
         let crashes = *left == 0;

@@ -25,7 +25,7 @@ impl Loss {
         let opcode = Header::ref_from_prefix(bytes).ok().and_then(|(h, _)| h.opcode().ok());
         match opcode {
             Some(opcode) if opcode.has_messages() => self.data_ppm,
-            Some(Opcode::Beacon) => self.beacon_ppm,
+            Some(Opcode::Beacon | Opcode::Solicit) => self.beacon_ppm,
             _ => self.control_ppm,
         }
     }

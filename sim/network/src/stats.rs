@@ -27,7 +27,7 @@ impl HopKind {
             Opcode::Data | Opcode::Fragment => Self::Data,
             Opcode::Ack | Opcode::Nak | Opcode::Probe => Self::Ack,
             Opcode::Connect | Opcode::Grant | Opcode::Reset => Self::Handshake,
-            Opcode::Beacon => Self::Beacon,
+            Opcode::Beacon | Opcode::Solicit => Self::Beacon,
             _ => Self::Other,
         }
     }

@@ -392,7 +392,7 @@ impl Application<Node> for Observer {
             return 0;
         }
         let Ok((header, opcode)) = parse_header(frame) else { return 0 };
-        if matches!(opcode, Opcode::Beacon | Opcode::Hello) {
+        if opcode.is_beacon() || opcode == Opcode::Hello {
             return 0;
         }
         let is_new = opcode != Opcode::Announce || self.note_announcement(header.src(), frame);

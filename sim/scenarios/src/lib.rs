@@ -28,6 +28,7 @@
 mod app;
 mod bug;
 mod control_plane;
+mod demand;
 mod fabric;
 mod fuzz;
 mod hosted;
@@ -45,6 +46,7 @@ mod swarm;
 pub use app::FabricApp;
 pub use bug::Bug;
 pub use control_plane::ControlPlaneStats;
+pub use demand::demand;
 pub use fabric::Fabric;
 pub use fuzz::{FailingSeed, FuzzOptions, FuzzReport, fuzz, shrink};
 pub use hosted::{HostedEvent, HostedMachine};

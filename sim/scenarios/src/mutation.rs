@@ -3,7 +3,7 @@
 use onepipe_base::mistake::{Mistake, choose};
 use onepipe_sim_check::Rule;
 
-use crate::Swarm;
+use crate::{Swarm, demand};
 
 /// Runs a seed with a mistake. Returns as text how the mistake was detected: the violated rules, or
 /// an assertion of the machines that failed. Only the rules that the mistake breaks count, because
@@ -13,6 +13,11 @@ use crate::Swarm;
 /// The mistake is selected for the whole program during the run.
 pub fn detected(mistake: Option<Mistake>, seed: u64) -> Option<String> {
     choose(mistake);
+    if mistake.is_some_and(is_of_demand) {
+        let broken = demand(seed);
+        choose(None);
+        return (!broken.is_empty()).then(|| "I10".to_owned());
+    }
     let outcome = Swarm::draw(seed).attempt();
     choose(None);
     let Some(violated) = outcome.rules() else { return Some("an assertion".to_owned()) };
@@ -26,7 +31,21 @@ pub fn detected(mistake: Option<Mistake>, seed: u64) -> Option<String> {
 /// Returns the result of [`detected`] if the seed passes without the mistake.
 pub fn caught(mistake: Mistake, seed: u64) -> Option<String> {
     let detected = detected(Some(mistake), seed)?;
-    self::detected(None, seed).is_none().then_some(detected)
+    let passes = match is_of_demand(mistake) {
+        true => demand(seed).is_empty(),
+        false => self::detected(None, seed).is_none(),
+    };
+    passes.then_some(detected)
+}
+
+/// Returns whether a mistake concerns beacons on demand, for which there is a scenario of its own:
+/// elsewhere the next heartbeat makes up for it.
+fn is_of_demand(mistake: Mistake) -> bool {
+    use Mistake as M;
+    matches!(
+        mistake,
+        M::SolicitOnce | M::AnswerEarly | M::RestWhileUndelivered | M::JoinerNotSolicited
+    )
 }
 
 /// Returns the rules that a mistake violates.
@@ -45,6 +64,7 @@ fn broken_rules(mistake: Mistake) -> &'static [Rule] {
         M::DeadLinkRetained => &[I10],
         M::DeadCommitDropped | M::RestartIgnored => &[I8],
         M::BarrierBack => &[I9],
+        M::SolicitOnce | M::AnswerEarly | M::RestWhileUndelivered | M::JoinerNotSolicited => &[I10],
         M::TwoActive | M::RefusalIgnored => &[E],
         M::ResumeEarly | M::FailureTooEarly => &[I8],
         M::FailureTooLate => &[I8, I12],

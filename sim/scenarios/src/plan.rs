@@ -144,6 +144,27 @@ impl Plan {
         self.endpoint.link_timeout_ns = 10 * interval_ns;
     }
 
+    /// Sends beacons on demand, with a heartbeat in every `intervals` beacon intervals. Call this
+    /// after setting the interval and the placement.
+    pub fn set_on_demand(&mut self, intervals: u64) {
+        let heartbeat_ns = intervals * self.switch.beacon_interval_ns;
+        self.switch.heartbeat_interval_ns = heartbeat_ns;
+        self.endpoint.heartbeat_interval_ns = heartbeat_ns;
+        // A solicited link must answer within the timeout. Unlike one of a stream of beacons, that
+        // answer takes a round trip, through full queues and a busy CPU.
+        let links = [&self.network.host_link, &self.network.switch_link];
+        let one_way_ns = |link: &onepipe_sim_network::LinkConfig| {
+            link.propagation_ns + link.queue_bytes_max * 8 * 1_000_000_000 / link.rate_bits_per_s
+        };
+        let one_way_ns = links.map(one_way_ns).into_iter().max().unwrap_or(0);
+        let cpu_ns = self.network.off_chip_cpu.map_or(0, |cpu| {
+            let busy_ns = if cpu.receive_ns > 0 { cpu.backlog_ns_max } else { 0 };
+            cpu.to_cpu_ns + cpu.to_chip_ns + busy_ns
+        });
+        let timeout_ns = 10 * self.switch.beacon_interval_ns + 2 * (one_way_ns + cpu_ns);
+        (self.switch.link_timeout_ns, self.endpoint.link_timeout_ns) = (timeout_ns, timeout_ns);
+    }
+
     /// Adds controllers to the fabric.
     pub fn set_control_plane(&mut self, control_plane: ControlPlanePlan) {
         (self.switch.announce_interval_ns, self.endpoint.announce_interval_ns) =
@@ -184,7 +205,11 @@ impl Plan {
         let diameter_ns = u64::from(hops_max) * hop_ns + 2 * cpu_ns;
         let beacon_ns = self.switch.beacon_interval_ns.max(self.endpoint.beacon_interval_ns);
         let healthy_ns = diameter_ns + skew_ns + beacon_ns / 2;
-        let bound_ns = healthy_ns + 10 * beacon_ns + 6 * diameter_ns + 15_000 * u64::from(hosts);
+        // At rest a promise crosses one hop per heartbeat, and an idle link is lost after ten.
+        let heartbeat_ns = self.switch.heartbeat_interval_ns;
+        let healthy_ns = healthy_ns + (10 + u64::from(hops_max)) * heartbeat_ns;
+        let timeout_ns = self.switch.link_timeout_ns.max(10 * beacon_ns);
+        let bound_ns = healthy_ns + timeout_ns + 6 * diameter_ns + 15_000 * u64::from(hosts);
         let bytes = self.load.map_or(0, |load| load.workload.scattering_bytes_max())
             * u64::from(hosts)
             * u64::from(self.processes_per_host);

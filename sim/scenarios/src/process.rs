@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use onepipe_base::{Machine, Mono, Now, Port, Promises, Transmit, Verdict};
 use onepipe_endpoint::{Delivery, Endpoint, Event};
-use onepipe_wire::{Opcode, parse_header, rewrite_promises};
+use onepipe_wire::{parse_header, rewrite_promises};
 
 use crate::bug::{AHEAD_NS, BUG_PERIOD, Bug};
 
@@ -50,7 +50,7 @@ impl Process {
     /// Counts the frame in `slot` and returns whether the process crashes instead of sending it.
     #[cold]
     fn hits_crash_point(&mut self, slot: &[u8]) -> bool {
-        let is_beacon = parse_header(slot).is_ok_and(|(_, opcode)| opcode == Opcode::Beacon);
+        let is_beacon = parse_header(slot).is_ok_and(|(_, opcode)| opcode.is_beacon());
         if let Some(left) = &mut self.frames_left
             && !is_beacon
         {

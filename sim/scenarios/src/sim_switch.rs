@@ -2,9 +2,7 @@
 
 use onepipe_base::{Machine, Mono, Now, Port, ProcessId, Promises, Timestamp, Transmit, Verdict};
 use onepipe_switch::{Switch, SwitchEvent};
-use onepipe_wire::{
-    Frame, HEADER_LEN, Header, Opcode, parse_header, rewrite_promises, seal_with_hops,
-};
+use onepipe_wire::{Frame, HEADER_LEN, Header, parse_header, rewrite_promises, seal_with_hops};
 
 use crate::bug::{AHEAD_NS, BUG_PERIOD, Bug};
 
@@ -42,7 +40,7 @@ impl SimSwitch {
         };
         let received = header.promises(now.sync);
         self.peak = Some(self.peak.map_or(received, |peak| peak.max(received)));
-        if bug == Bug::SwitchDropsBeacons && opcode == Opcode::Beacon {
+        if bug == Bug::SwitchDropsBeacons && opcode.is_beacon() {
             return Verdict::Consumed;
         }
         let verdict = self.switch.handle_frame(now, port, frame);

@@ -55,6 +55,8 @@ pub(super) struct LinkMonitor {
     beacon_at: Option<Mono>,
     /// Beacon interval in ns. 0: there are no beacons.
     beacon_interval_ns: u64,
+    /// Interval of heartbeats in ns, with beacons on demand.
+    heartbeat_interval_ns: u64,
     /// The peer seen has changed since the last beacon.
     wants_beacon: bool,
 }
@@ -65,7 +67,7 @@ impl LinkMonitor {
         (kind, count): (Links, u16),
         controllers: Option<Controllers>,
         controller_timeout_ns: u64,
-        beacon_interval_ns: u64,
+        (beacon_interval_ns, heartbeat_interval_ns): (u64, u64),
     ) -> Self {
         let controller_count = match kind {
             Links::Uplink | Links::Overlay => 0,
@@ -84,6 +86,7 @@ impl LinkMonitor {
             has_changed: false,
             beacon_at: None,
             beacon_interval_ns,
+            heartbeat_interval_ns,
             wants_beacon: false,
         }
     }
@@ -383,11 +386,12 @@ impl LinkMonitor {
         self.wants_beacon = false;
         let is_due = self.beacon_at.is_some_and(|at| at <= now);
         if is_due {
-            let intervals = match self.neighbours.is_two_way(Port(0)) {
-                true => CONFIRMED_INTERVALS,
-                false => 1,
+            self.beacon_at = match self.neighbours.is_two_way(Port(0)) {
+                // The heartbeats name the peer as well.
+                true if self.heartbeat_interval_ns > 0 => None,
+                true => Some(now.after_ns(CONFIRMED_INTERVALS * self.beacon_interval_ns)),
+                false => Some(now.after_ns(self.beacon_interval_ns)),
             };
-            self.beacon_at = Some(now.after_ns(intervals * self.beacon_interval_ns));
         }
         is_due
     }

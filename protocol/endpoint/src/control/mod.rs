@@ -132,12 +132,14 @@ impl ControlPlane {
         };
         let backoff = Backoff::new(backoff_min_ns, announce_interval_ns);
         // The direct port of an overlay is not a link.
-        let (kind, beacon_ns) = match config.links {
-            Links::Uplink | Links::Overlay => (Links::Uplink, config.beacon_interval_ns),
-            Links::Mesh => (Links::Mesh, 0),
+        let (kind, intervals) = match config.links {
+            Links::Uplink | Links::Overlay => {
+                (Links::Uplink, (config.beacon_interval_ns, config.heartbeat_interval_ns))
+            }
+            Links::Mesh => (Links::Mesh, (0, 0)),
         };
         let links =
-            LinkMonitor::new(own, (kind, links), controllers, controller_timeout_ns, beacon_ns);
+            LinkMonitor::new(own, (kind, links), controllers, controller_timeout_ns, intervals);
         // Consecutive incarnations use distant ranges of batch numbers.
         let first = Psn(config.incarnation.0 << 16);
         let relay_ns = RELAY_INTERVALS.saturating_mul(announce_interval_ns);

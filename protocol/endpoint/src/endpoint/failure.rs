@@ -113,8 +113,11 @@ impl Endpoint {
         port: Port,
         (frame, event): (&Frame<'_>, LinkEvent),
     ) {
+        if frame.opcode.is_beacon() {
+            self.link.set_peer_on_demand(frame.header.has(Flags::ON_DEMAND));
+        }
         // A switch without inputs (UNFED) promises nothing.
-        let is_unfed = frame.opcode == Opcode::Beacon && frame.header.has(Flags::UNFED);
+        let is_unfed = frame.opcode.is_beacon() && frame.header.has(Flags::UNFED);
         if event == LinkEvent::NoPromise || is_unfed {
             return;
         }
@@ -296,7 +299,7 @@ impl Endpoint {
     pub(super) fn poll_control(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
         if self.control.take_beacon(now.mono) {
             self.stats.beacons_sent += 1;
-            return Some(self.poll_link_frame(slot, Opcode::Beacon));
+            return Some(self.poll_link_frame(now, slot, Opcode::Beacon));
         }
         let payload = &mut slot[HEADER_LEN..self.config.frame_len_max];
         let frame = self.control.write_next(now.mono, self.link.registers_mut(), payload)?;
@@ -316,16 +319,25 @@ impl Endpoint {
 
     //= spec/failure.md#R18
     /// Returns a frame about this process's uplink.
-    pub(super) fn poll_link_frame(&mut self, slot: &mut [u8], opcode: Opcode) -> Transmit {
+    pub(super) fn poll_link_frame(
+        &mut self,
+        now: Now,
+        slot: &mut [u8],
+        opcode: Opcode,
+    ) -> Transmit {
         let port = Port(0);
         let peer = self.control.peer(self.link.registers_mut(), port);
-        let flags = if self.link.registers().is_held(port) { Flags::PREVIOUS_HOLDS } else { 0 };
-        let header =
-            Header::hop_only(opcode, self.config.instance(), peer, self.current_promises());
-        let header = header.flagged(flags);
-        let frame_len = seal_with_hops(slot, header, 0, 1);
+        let is_held = self.link.registers().is_held(port);
+        let flags = if is_held { Flags::PREVIOUS_HOLDS } else { 0 } | self.mode_flag();
+        let promises = self.current_promises();
+        let header = Header::hop_only(opcode, self.config.instance(), peer, promises);
+        let header = match opcode {
+            Opcode::Solicit => header.soliciting(self.awaited_timestamp()),
+            _ => header,
+        };
+        let frame_len = seal_with_hops(slot, header.flagged(flags), 0, 1);
         self.stats.frames_sent += 1;
-        self.link.on_sent();
+        self.link.on_sent(now.mono, promises, self.timestamps.is_started());
         Transmit { port, bytes: frame_len }
     }
 

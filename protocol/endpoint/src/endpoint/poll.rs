@@ -118,12 +118,17 @@ impl Endpoint {
         {
             return relayed;
         }
-        let header = draft.header(&self.config, self.current_promises());
+        let promises = self.current_promises();
+        let header = draft.header(&self.config, promises);
         let frame_len = seal(slot, header, draft.payload_len);
         self.stats.frames_sent += 1;
         let port = self.port_to(draft.to);
-        if !self.is_direct(port) {
-            self.link.on_sent();
+        let is_direct = self.is_direct(port);
+        if self.config.heartbeat_interval_ns > 0 {
+            self.require_promise(service, &draft, is_direct);
+        }
+        if !is_direct {
+            self.link.on_sent(now.mono, promises, self.timestamps.is_started());
         }
         Transmit { port, bytes: frame_len }
     }

@@ -41,6 +41,9 @@ pub(crate) struct Receiver {
     cursor: Option<Cursor>,
     /// Number of messages in the reorder stage and at the cursor.
     waiting: usize,
+    /// The newest timestamp received so far. Messages up to it may be undelivered until the barrier
+    /// passes it.
+    newest: Option<Timestamp>,
     reassembly: Reassembly,
     /// Window of each sender, in bytes.
     window: u64,
@@ -90,6 +93,7 @@ impl Receiver {
             reorder: Reorder::new(ReorderConfig::default()),
             cursor: None,
             waiting: 0,
+            newest: None,
             reassembly: Reassembly::new(),
             window: share.min(u64::from(config.window_bytes_max)),
             reservation_bytes_max: half,
@@ -119,6 +123,12 @@ impl Receiver {
     /// Returns the charge of all buffered messages in bytes.
     pub fn buffered_bytes(&self) -> u64 {
         self.buffered
+    }
+
+    /// Returns the newest timestamp of all messages received so far, complete or not.
+    #[inline]
+    pub fn newest(&self) -> Option<Timestamp> {
+        self.newest
     }
 
     /// Returns the number of waiting messages, incomplete ones included.
@@ -238,6 +248,8 @@ impl Receiver {
         let len = frame.payload.len() as u32;
         let (delta_ns, index) = measure.first;
         self.waiting += measure.count as usize;
+        self.newest =
+            self.newest.max(Some(timestamp.wrapping_add_ns(u64::from(measure.last_delta_ns))));
         // One entry for the whole packet, ordered by its first message: see `delivery.rs`.
         self.reorder.insert(Entry {
             timestamp: timestamp.wrapping_add_ns(u64::from(delta_ns)),
@@ -291,6 +303,7 @@ impl Receiver {
             }
             None => return false,
         };
+        self.newest = self.newest.max(Some(timestamp));
         match self.reassembly.add(&mut self.arena, position, &fragment, charge) {
             Ok(Some(whole)) => {
                 let (payload_ref, is_reserved) = (whole.payload_ref, whole.is_reserved);
@@ -328,6 +341,7 @@ impl Receiver {
         let payload_ref = self.arena.alloc(local.payload.len(), 1);
         self.arena.get_mut(payload_ref, local.payload.len()).copy_from_slice(local.payload);
         self.waiting += 1;
+        self.newest = self.newest.max(Some(local.timestamp));
         self.reorder.insert(Entry {
             timestamp: local.timestamp,
             order: order(config.process, 0, local.index),
@@ -414,6 +428,8 @@ struct Measure {
     len: u64,
     /// Timestamp delta and index of the first message.
     first: (u32, u16),
+    /// Timestamp delta of the last message.
+    last_delta_ns: u32,
 }
 
 /// Measures a packet. Returns `None` if it is malformed, empty or not in ascending order.
@@ -422,7 +438,8 @@ fn measure(payload: &[u8]) -> Option<Measure> {
     let mut messages = Messages::new(payload);
     let first = messages.next()?.ok()?;
     let mut last = (first.delta_ns, first.index);
-    let mut measure = Measure { count: 1, len: first.payload.len() as u64, first: last };
+    let mut measure =
+        Measure { count: 1, len: first.payload.len() as u64, first: last, last_delta_ns: 0 };
     for message in messages {
         let message = message.ok()?;
         let key = (message.delta_ns, message.index);
@@ -433,5 +450,6 @@ fn measure(payload: &[u8]) -> Option<Measure> {
         measure.len += message.payload.len() as u64;
         measure.count += 1;
     }
+    measure.last_delta_ns = last.0;
     Some(measure)
 }

@@ -59,11 +59,13 @@ impl Switch {
     /// read, so no link times out before half a link timeout has passed.
     pub fn handle_stall(&mut self, now: Now) {
         self.liveness.postpone(now.mono);
+        self.demand.postpone(now.mono);
     }
 
     #[inline]
     pub(crate) fn on_promises(&mut self, now: Mono, port: Port, promises: Promises) {
         self.has_update = true;
+        self.demand.on_input(port);
         let is_new = self.aggregator.update(now, port, promises);
         if !self.is_advertising() && !self.aggregator.is_upper(port) {
             // A process that was sent a commit promises no less.
@@ -87,6 +89,7 @@ impl Switch {
         holds_commits: bool,
     ) {
         self.has_update = true;
+        self.demand.on_input(port);
         let held = holds_commits.then_some(promises.commit);
         let is_new = self.aggregator.update_unfed(now, port, promises.barrier, held);
         if self.aggregator.promised(port).is_none() {
@@ -118,6 +121,10 @@ impl Switch {
             }
         }
         self.caught_up.insert(port);
+        if self.demand.is_on_demand() {
+            // Commits may be advertised there from now on: not only with the next heartbeat.
+            self.beacons.request(port);
+        }
     }
 
     /// Whether all other switches count what this one advertises: then no commit advertised above
@@ -143,6 +150,7 @@ impl Switch {
         self.linked.insert(port);
         self.is_uplink_ready |= self.aggregator.is_upper(port);
         self.liveness.on_joined(now);
+        self.demand.on_link_change();
         self.aggregator.await_peer_report(port);
         if self.must_hold_joiners() && (self.aggregator.is_upper(port) || self.is_switch_at(port)) {
             self.restart_catch_up(port);
@@ -174,6 +182,8 @@ impl Switch {
     pub(crate) fn on_link_down(&mut self, port: Port, event: SwitchEvent) {
         self.has_update = true;
         self.caught_up.remove(port);
+        self.demand.forget(port);
+        self.demand.on_link_change();
         self.stats.links_lost += u64::from(matches!(event, SwitchEvent::LinkLost(_)));
         self.stop_beacons(port);
         self.notify(event);

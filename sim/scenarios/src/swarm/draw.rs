@@ -35,6 +35,14 @@ pub(super) fn isolates_controllers(seed: u64) -> bool {
     Random::named(seed, "seats", 0).below(4) == 0
 }
 
+/// Draws the interval of heartbeats in beacon intervals, with probability 1/2; otherwise beacons
+/// leave at the fixed interval. Also draws who keeps the fixed interval all the same: switches (0),
+/// processes (1) or, mostly, none. Independent of all other draws of the seed.
+fn heartbeat_intervals(seed: u64) -> Option<(u64, u64)> {
+    let mut random = Random::named(seed, "beacons", 0);
+    (random.below(2) == 0).then(|| (*random.pick(&[5, 20, 50]), random.below(8)))
+}
+
 /// Draws the fabric and its load. Returns the plan and the length of the fault phase in us.
 ///
 /// The order of the draws decides what a seed means: a new draw comes last, or uses a stream of its
@@ -94,6 +102,14 @@ pub(super) fn plan(
     }
     plan.set_beacon_interval(*random.pick(&[1_000, 3_000, 3_000, 10_000]));
     plan.set_placement(placement);
+    if let Some((intervals, fixed)) = heartbeat_intervals(seed) {
+        plan.set_on_demand(intervals);
+        match fixed {
+            0 => plan.switch.heartbeat_interval_ns = 0,
+            1 => plan.endpoint.heartbeat_interval_ns = 0,
+            _ => {}
+        }
+    }
     let beacon_interval_ns = plan.switch.beacon_interval_ns;
     if random.below(4) == 0 {
         plan.switch.spread = Spread::PerPacket;

@@ -17,12 +17,14 @@ fn own() -> Instance {
 }
 
 fn uplink(controllers: Option<Controllers>) -> (LinkMonitor, Registers) {
-    let links = LinkMonitor::new(own(), (Links::Uplink, 1), controllers, CONTROLLER_TIMEOUT_NS, 10);
+    let links =
+        LinkMonitor::new(own(), (Links::Uplink, 1), controllers, CONTROLLER_TIMEOUT_NS, (10, 0));
     (links, Registers::new(1))
 }
 
 fn mesh() -> (LinkMonitor, Registers) {
-    let links = LinkMonitor::new(own(), (Links::Mesh, 8), CONTROLLERS, CONTROLLER_TIMEOUT_NS, 0);
+    let links =
+        LinkMonitor::new(own(), (Links::Mesh, 8), CONTROLLERS, CONTROLLER_TIMEOUT_NS, (0, 0));
     (links, Registers::new(8))
 }
 

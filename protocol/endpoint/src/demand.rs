@@ -1,0 +1,246 @@
+//! Beacons on demand at a process: which promises the switch waits for, and when to solicit one.
+
+use onepipe_base::mistake::{Mistake, makes};
+use onepipe_base::{Mono, Promises, Timestamp};
+
+/// A solicit is repeated after one interval, then after 2, 4, … up to 2^5 intervals.
+const BACKOFF_LOG2_MAX: u32 = 5;
+/// But so often that at least this many solicits leave before the uplink times out.
+const SOLICITS_PER_TIMEOUT: u64 = 10;
+//= spec/ordering.md#R46
+/// A solicit is answered at most four times in an interval, however often it is repeated.
+const ANSWERS_PER_INTERVAL: u64 = 4;
+/// A request further than this ahead of the clock, in ns, is answered once and then forgotten: no
+/// pair of usable clocks is that far apart (spec/ordering.md R5).
+const REQUEST_AHEAD_NS_MAX: u64 = 1_000_000_000;
+
+//= spec/ordering.md#R41
+//= spec/ordering.md#R42
+/// The promises that the uplink waits for, and those that this process waits for.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Demand {
+    interval_ns: u64,
+    /// Longest interval between two solicits.
+    repeat_ns_max: u64,
+    /// Whether a solicit was received since the last promise was sent.
+    must_answer: bool,
+    answered_at: Option<Mono>,
+    /// The highest timestamp that the uplink waits for, until a promise above it was sent.
+    requested: Option<Timestamp>,
+    /// When the clock will have passed `requested`, if nothing else holds the promise back.
+    retry_at: Option<Mono>,
+    /// When this process, which has received a message, promises more than its timestamp unasked.
+    respond_at: Option<Mono>,
+    /// The timestamp of that message.
+    respond_to: Timestamp,
+    /// When a frame was last sent on the uplink.
+    sent_at: Option<Mono>,
+    /// Whether the switch was sent a promise since this process has a time to promise.
+    has_promised: bool,
+    /// The newest undelivered timestamp when the solicit timer was last started.
+    awaited: Option<Timestamp>,
+    solicit_at: Option<Mono>,
+    backoff_log2: u32,
+    /// The first solicit that nothing has answered.
+    solicited_since: Option<Mono>,
+}
+
+impl Demand {
+    pub fn new(interval_ns: u64, timeout_ns: u64) -> Self {
+        Self {
+            interval_ns,
+            repeat_ns_max: match timeout_ns {
+                0 => u64::MAX,
+                timeout_ns => (timeout_ns / SOLICITS_PER_TIMEOUT).max(interval_ns),
+            },
+            must_answer: false,
+            answered_at: None,
+            requested: None,
+            retry_at: None,
+            respond_at: None,
+            respond_to: Timestamp::from_ns(0),
+            sent_at: None,
+            has_promised: false,
+            awaited: None,
+            solicit_at: None,
+            backoff_log2: 0,
+            solicited_since: None,
+        }
+    }
+
+    /// Handles a solicit for a promise above `wanted`.
+    pub fn on_solicit(&mut self, clock: Timestamp, wanted: Timestamp) {
+        self.must_answer = true;
+        if wanted <= clock.wrapping_add_ns(REQUEST_AHEAD_NS_MAX) {
+            self.require(wanted);
+        }
+    }
+
+    /// Makes a beacon leave as soon as this process promises more than `timestamp`, unless another
+    /// frame carries that promise first.
+    #[inline]
+    pub fn require(&mut self, timestamp: Timestamp) {
+        self.requested = self.requested.max(Some(timestamp));
+    }
+
+    /// Handles a received message: all other receivers, and the sender, wait for a promise above
+    /// its timestamp. Schedules one, at once unless a frame was sent within the last interval.
+    #[inline]
+    pub fn on_message(&mut self, now: Mono, timestamp: Timestamp) {
+        self.respond_to = self.respond_to.max(timestamp);
+        if self.respond_at.is_none() {
+            let earliest = self.sent_at.map(|at| at.after_ns(self.interval_ns));
+            self.respond_at = Some(earliest.map_or(now, |at| at.max(now)));
+        }
+    }
+
+    /// Returns whether the promise that a received message asks for is due, and asks for it.
+    #[inline]
+    pub fn take_response(&mut self, now: Mono) -> bool {
+        let is_due = self.respond_at.is_some_and(|at| at <= now);
+        if is_due {
+            self.respond_at = None;
+            self.require(self.respond_to);
+        }
+        is_due
+    }
+
+    /// Returns whether the switch was sent a promise since this process has a time to promise.
+    #[inline]
+    pub fn has_promised(&self) -> bool {
+        self.has_promised
+    }
+
+    /// Handles the loss of the uplink, or another switch there, which knows no promise of this
+    /// process.
+    pub fn on_link_change(&mut self) {
+        self.has_promised = false;
+        self.solicited_since = None;
+    }
+
+    /// Handles a frame with `promises` that was sent on the uplink. `is_started`: they are real.
+    #[inline]
+    pub fn on_sent(&mut self, now: Mono, promises: Promises, is_started: bool) {
+        self.sent_at = Some(now);
+        self.has_promised |= is_started;
+        if self.respond_at.is_some() && passes(promises, self.respond_to) {
+            self.respond_at = None;
+        }
+        if self.must_answer {
+            self.must_answer = false;
+            self.answered_at = Some(now);
+        }
+        if self.requested.is_some() {
+            let is_early = makes(Mistake::AnswerEarly);
+            self.requested =
+                self.requested.filter(|wanted| !is_early && !passes(promises, *wanted));
+        }
+    }
+
+    /// Returns whether a beacon may be due: an answer, or a promise that was waited for.
+    #[inline]
+    pub fn wants_beacon(&self, promises: impl FnOnce() -> Option<Promises>) -> bool {
+        self.must_answer
+            || self.respond_at.is_some()
+            || self
+                .requested
+                .is_some_and(|wanted| promises().is_some_and(|promises| passes(promises, wanted)))
+    }
+
+    /// As [`Demand::wants_beacon`], but false while the answer exceeds the budget.
+    pub fn is_beacon_due(&self, now: Mono, promises: Option<Promises>) -> bool {
+        let is_requested =
+            self.requested.zip(promises).is_some_and(|(wanted, own)| passes(own, wanted));
+        is_requested || (self.must_answer && self.next_answer().is_none_or(|at| at <= now))
+    }
+
+    /// Returns when the next answer fits the budget.
+    fn next_answer(&self) -> Option<Mono> {
+        Some(self.answered_at?.after_ns(self.interval_ns / ANSWERS_PER_INTERVAL))
+    }
+
+    /// Follows what is undelivered: `newest` is the newest timestamp that the barrier has not
+    /// passed, `barrier` the lowest barrier that something waits for, and `delay_ns` the time that
+    /// others have to raise it unasked.
+    pub fn on_undelivered(
+        &mut self,
+        now: Mono,
+        newest: Option<Timestamp>,
+        barrier: Option<Timestamp>,
+        delay_ns: u64,
+    ) {
+        let is_passed = self.awaited.is_some_and(|awaited| Some(awaited) < barrier);
+        if newest.is_some() && self.awaited.is_some() && !is_passed {
+            return;
+        }
+        if newest.is_none() && self.awaited.is_none() {
+            return;
+        }
+        self.awaited = newest;
+        self.backoff_log2 = 0;
+        let delay_ns = if is_passed { self.interval_ns } else { delay_ns };
+        self.solicit_at = newest.map(|_| now.after_ns(delay_ns));
+        if newest.is_none() {
+            self.solicited_since = None;
+        }
+    }
+
+    /// Returns whether anything was undelivered when that was last looked at.
+    #[inline]
+    pub fn is_awaiting(&self) -> bool {
+        self.awaited.is_some()
+    }
+
+    /// Makes a solicit leave now, because a peer does not respond: either the peer or the uplink
+    /// is dead.
+    pub fn probe_uplink(&mut self, now: Mono) {
+        self.solicit_at = Some(now);
+    }
+
+    /// Returns whether a solicit is due, and schedules the next one.
+    pub fn take_solicit(&mut self, now: Mono) -> bool {
+        if self.solicit_at.is_none_or(|at| at > now) {
+            return false;
+        }
+        let repeats = self.awaited.is_some() && !makes(Mistake::SolicitOnce);
+        let repeat_ns = (self.interval_ns.max(1) << self.backoff_log2).min(self.repeat_ns_max);
+        self.solicit_at = repeats.then(|| now.after_ns(repeat_ns));
+        self.backoff_log2 = (self.backoff_log2 + 1).min(BACKOFF_LOG2_MAX);
+        self.solicited_since.get_or_insert(now);
+        true
+    }
+
+    /// Handles a frame with promises from the uplink.
+    #[inline]
+    pub fn on_uplink(&mut self) {
+        self.solicited_since = None;
+    }
+
+    /// Returns since when a solicit was not answered.
+    pub fn unanswered_since(&self) -> Option<Mono> {
+        self.solicited_since
+    }
+
+    /// Schedules the next look at a request that only the clock holds back: `promised` is what this
+    /// process promises now, unless something else than the clock limits that.
+    pub fn on_drained(&mut self, now: Mono, promised: Option<Timestamp>) {
+        self.retry_at = self.requested.zip(promised).map(|(wanted, promised)| {
+            let wait_ns = wanted.since_ns(promised).saturating_add(1);
+            now.after_ns(wait_ns.max(self.interval_ns / ANSWERS_PER_INTERVAL))
+        });
+    }
+
+    /// Returns when the next answer, requested promise or solicit is due.
+    #[inline]
+    pub fn deadline(&self) -> Option<Mono> {
+        let answer = if self.must_answer { self.next_answer() } else { None };
+        let own = Mono::earlier(self.respond_at, self.solicit_at);
+        Mono::earlier(Mono::earlier(answer, self.retry_at), own)
+    }
+}
+
+/// Returns whether `promises` have passed `timestamp`, so that both services may deliver it.
+#[inline]
+fn passes(promises: Promises, timestamp: Timestamp) -> bool {
+    promises.barrier > timestamp && promises.commit > timestamp
+}

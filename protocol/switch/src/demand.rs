@@ -1,0 +1,360 @@
+//! Beacons on demand: which outputs wait for promises, and which inputs are solicited for them.
+
+use alloc::vec::Vec;
+
+use onepipe_base::mistake::{Mistake, makes};
+use onepipe_base::{Mono, Port, Promises, Timestamp};
+use onepipe_wire::Flags;
+
+use crate::aggregator::Aggregator;
+use crate::liveness::Liveness;
+use crate::port_set::PortSet;
+
+/// A solicit is repeated after one interval, then after 2, 4, … up to 2^5 intervals.
+const BACKOFF_LOG2_MAX: u32 = 5;
+/// But so often that at least this many solicits leave before the link times out.
+const SOLICITS_PER_TIMEOUT: u64 = 10;
+//= spec/ordering.md#R46
+/// A solicit is answered at most four times in an interval, however often it is repeated.
+const ANSWERS_PER_INTERVAL: u64 = 4;
+
+/// What one input link is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Input {
+    /// The first solicit that nothing has answered.
+    solicited_since: Option<Mono>,
+    /// No solicit leaves before.
+    solicit_at: Mono,
+    backoff_log2: u32,
+    /// When a message last arrived on the link or was passed to it: its peer is awake, and promises
+    /// more by itself.
+    active_at: Option<Mono>,
+    /// When a solicit from this link was last answered.
+    answered_at: Option<Mono>,
+}
+
+//= spec/ordering.md#R40
+//= spec/ordering.md#R41
+/// The timestamps that the outputs of a switch wait for, and the solicits to its inputs.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Demand {
+    interval_ns: u64,
+    heartbeat_ns: u64,
+    /// Longest interval between two solicits on a link.
+    repeat_ns_max: u64,
+    /// By output, the highest timestamp that something behind it waits for; valid where `waiting`
+    /// has the port.
+    wanted: Vec<Timestamp>,
+    waiting: PortSet,
+    inputs: Vec<Input>,
+    /// Ports whose other end sends beacons on demand as well, as its last beacon says.
+    on_demand: PortSet,
+    /// Inputs to be solicited now.
+    pending: PortSet,
+    /// Whether an output waits for more since inputs were last considered.
+    has_new_request: bool,
+    /// Whether links are being set up, so that all outputs carry beacons at the fast interval.
+    is_settling: bool,
+    /// When all outputs carry a beacon again, whatever they wait for.
+    heartbeat_at: Mono,
+    /// Times the check for solicits that were not answered.
+    liveness: Liveness,
+}
+
+impl Demand {
+    /// Returns the demand of a switch with `ports`. Without `heartbeat_ns` beacons leave at the
+    /// fixed interval, and only solicits of neighbours are answered.
+    pub(crate) fn new(ports: u16, interval_ns: u64, heartbeat_ns: u64, timeout_ns: u64) -> Self {
+        let input = Input {
+            solicited_since: None,
+            solicit_at: Mono::from_ns(0),
+            backoff_log2: 0,
+            active_at: None,
+            answered_at: None,
+        };
+        Self {
+            interval_ns,
+            heartbeat_ns,
+            repeat_ns_max: match timeout_ns {
+                0 => u64::MAX,
+                timeout_ns => (timeout_ns / SOLICITS_PER_TIMEOUT).max(interval_ns),
+            },
+            wanted: alloc::vec![Timestamp::from_ns(0); usize::from(ports)],
+            waiting: PortSet::new(ports),
+            inputs: alloc::vec![input; usize::from(ports)],
+            on_demand: PortSet::new(ports),
+            pending: PortSet::new(ports),
+            has_new_request: false,
+            is_settling: true,
+            heartbeat_at: Mono::from_ns(0),
+            liveness: Liveness::new(timeout_ns),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn is_on_demand(&self) -> bool {
+        self.heartbeat_ns > 0
+    }
+
+    /// Returns the flag by which neighbours learn the mode of this switch.
+    pub(crate) fn mode_flag(&self) -> u8 {
+        if self.is_on_demand() { Flags::ON_DEMAND } else { 0 }
+    }
+
+    /// Handles the mode of the neighbour at `port`.
+    #[inline]
+    pub(crate) fn set_on_demand(&mut self, port: Port, is_on_demand: bool) {
+        if is_on_demand {
+            self.on_demand.insert(port);
+        } else {
+            self.on_demand.remove(port);
+        }
+    }
+
+    /// Returns the ports of `linked` that carry beacons at the fixed interval.
+    pub(crate) fn fixed<'a>(&'a self, linked: &'a PortSet) -> impl Iterator<Item = Port> + 'a {
+        linked.iter().filter(|port| !self.on_demand.contains(*port))
+    }
+
+    /// Returns the interval at which beacons are due now on the ports of `linked`.
+    pub(crate) fn beacon_interval_ns(&self, linked: &PortSet) -> u64 {
+        let is_fast = self.is_settling || !self.waiting.is_empty();
+        let is_fast = is_fast || !self.is_on_demand() || self.fixed(linked).next().is_some();
+        if is_fast { self.interval_ns } else { self.heartbeat_ns }
+    }
+
+    /// Handles a message with `timestamp` that passes from `input` to `output`. `is_process`: a
+    /// process is at the output, which responds to the message; a switch does not.
+    #[inline]
+    pub(crate) fn on_message(
+        &mut self,
+        now: Mono,
+        (input, output): (Port, Port),
+        timestamp: Timestamp,
+        is_process: bool,
+    ) {
+        if self.is_on_demand() {
+            self.inputs[input.index()].active_at = Some(now);
+            if is_process {
+                self.inputs[output.index()].active_at = Some(now);
+            }
+            self.require(output, timestamp);
+        }
+    }
+
+    /// Handles a solicit from `port` for promises above `wanted`, if it names any. Returns whether
+    /// the budget of the port permits to answer it at once.
+    pub(crate) fn on_solicit(&mut self, now: Mono, port: Port, wanted: Option<Timestamp>) -> bool {
+        if let Some(wanted) = wanted
+            && self.is_on_demand()
+        {
+            self.require(port, wanted);
+        }
+        let gap_ns = self.interval_ns / ANSWERS_PER_INTERVAL;
+        let answered_at = &mut self.inputs[port.index()].answered_at;
+        let may_answer = answered_at.is_none_or(|at| now >= at.after_ns(gap_ns));
+        if may_answer {
+            *answered_at = Some(now);
+        }
+        may_answer
+    }
+
+    #[inline]
+    fn require(&mut self, output: Port, timestamp: Timestamp) {
+        let wanted = &mut self.wanted[output.index()];
+        if !self.waiting.contains(output) {
+            self.waiting.insert(output);
+            *wanted = timestamp;
+        } else if *wanted < timestamp {
+            *wanted = timestamp;
+        } else {
+            return;
+        }
+        self.has_new_request = true;
+    }
+
+    /// Handles promises, or a mark, received on `port`.
+    #[inline]
+    pub(crate) fn on_input(&mut self, port: Port) {
+        self.inputs[port.index()].solicited_since = None;
+    }
+
+    /// Handles a change of links: beacons leave at the fast interval until all are set up.
+    pub(crate) fn on_link_change(&mut self) {
+        self.is_settling = true;
+    }
+
+    /// Forgets what waits behind `port`, whose link is down.
+    pub(crate) fn forget(&mut self, port: Port) {
+        self.waiting.remove(port);
+        let input = &mut self.inputs[port.index()];
+        (input.solicited_since, input.backoff_log2) = (None, 0);
+    }
+
+    /// Handles a beacon instant. Returns whether all outputs carry a beacon: always at the fixed
+    /// interval, else for a heartbeat and while links are being set up.
+    pub(crate) fn on_instant(&mut self, now: Mono, is_settling: bool) -> bool {
+        self.is_settling = is_settling;
+        let is_heartbeat = self.heartbeat_at <= now;
+        if is_heartbeat {
+            // An eighth early: after a late instant the next heartbeat still meets its own.
+            self.heartbeat_at = now.after_ns(self.heartbeat_ns - self.heartbeat_ns / 8);
+        }
+        !self.is_on_demand() || is_settling || is_heartbeat
+    }
+
+    /// Returns the outputs that wait.
+    pub(crate) fn waiting(&self) -> &PortSet {
+        &self.waiting
+    }
+
+    /// Takes whether an output waits for more since the last call.
+    #[inline]
+    pub(crate) fn take_new_request(&mut self) -> bool {
+        core::mem::take(&mut self.has_new_request)
+    }
+
+    /// Takes the next input to solicit, and the timestamp that its promises must pass, if an output
+    /// waits for any.
+    pub(crate) fn pop(&mut self, aggregator: &Aggregator) -> Option<(Port, Option<Timestamp>)> {
+        let port = self.pending.pop()?;
+        Some((port, Need::of(self, aggregator).of_input(aggregator, port)))
+    }
+
+    /// Ends the wait of every output whose minimum has passed what it waits for. Calls `on_passed`
+    /// with each of them.
+    pub(crate) fn take_passed(&mut self, aggregator: &Aggregator, mut on_passed: impl FnMut(Port)) {
+        for port in (0..self.wanted.len() as u16).map(Port) {
+            if !self.waiting.contains(port) {
+                continue;
+            }
+            let wanted = self.wanted[port.index()];
+            let is_early = makes(Mistake::AnswerEarly);
+            if aggregator.minimum(port).is_some_and(|minimum| is_early || passes(minimum, wanted)) {
+                self.waiting.remove(port);
+                on_passed(port);
+            }
+        }
+    }
+
+    //= spec/ordering.md#R41
+    /// Decides which inputs are solicited now: those that lag behind what an output waits for, and
+    /// those that have not caught up since they came up. An input on which a message has just
+    /// arrived is given one interval to promise more unasked. Ends all waits if nothing lags: then
+    /// something holds the outputs back that no live input can end.
+    pub(crate) fn solicit(
+        &mut self,
+        now: Mono,
+        aggregator: &Aggregator,
+        is_joining: impl Fn(Port) -> bool,
+    ) {
+        let need = Need::of(self, aggregator);
+        let mut lags = false;
+        for port in (0..self.inputs.len() as u16).map(Port) {
+            let Some(promised) = aggregator.promised(port) else { continue };
+            let is_joining = is_joining(port);
+            if is_joining && makes(Mistake::JoinerNotSolicited) {
+                continue;
+            }
+            let is_behind =
+                need.of_input(aggregator, port).is_some_and(|wanted| !passes(promised, wanted));
+            if !is_behind && !is_joining {
+                self.inputs[port.index()].backoff_log2 = 0;
+                continue;
+            }
+            lags |= is_behind;
+            self.solicit_input(now, port);
+        }
+        if !lags {
+            self.waiting.clear();
+        }
+    }
+
+    fn solicit_input(&mut self, now: Mono, port: Port) {
+        let (interval_ns, input) = (self.interval_ns, &mut self.inputs[port.index()]);
+        let is_active =
+            input.active_at.is_some_and(|at| now < at.after_ns(interval_ns)) && interval_ns > 0;
+        let is_repeat = input.solicited_since.is_some() && makes(Mistake::SolicitOnce);
+        if now < input.solicit_at || is_active || is_repeat || !self.on_demand.contains(port) {
+            return;
+        }
+        let repeat_ns = (interval_ns.max(1) << input.backoff_log2).min(self.repeat_ns_max);
+        input.solicit_at = now.after_ns(repeat_ns);
+        input.backoff_log2 = (input.backoff_log2 + 1).min(BACKOFF_LOG2_MAX);
+        if input.solicited_since.is_none() {
+            input.solicited_since = Some(now);
+            self.liveness.on_joined(now);
+        }
+        self.pending.insert(port);
+    }
+
+    //= spec/ordering.md#R44
+    /// Adds the inputs that have answered no solicit for the link timeout to `lost`.
+    pub(crate) fn expire(&mut self, now: Mono, lost: &mut PortSet) {
+        let Some(deadline) = self.liveness.check(now) else { return };
+        let mut oldest = None;
+        for (index, input) in self.inputs.iter_mut().enumerate() {
+            if input.solicited_since.is_some_and(|since| since < deadline) {
+                input.solicited_since = None;
+                lost.insert(Port(index as u16));
+            }
+            oldest = Mono::earlier(oldest, input.solicited_since);
+        }
+        self.liveness.on_checked(now, oldest);
+    }
+
+    /// Handles a stall of the driver: see [`Liveness::postpone`].
+    pub(crate) fn postpone(&mut self, now: Mono) {
+        self.liveness.postpone(now);
+    }
+
+    /// Returns when solicits are checked for answers next.
+    pub(crate) fn due(&self) -> Option<Mono> {
+        self.liveness.due()
+    }
+}
+
+/// The highest timestamps that outputs wait for, from which the need of each input follows.
+struct Need {
+    upper: Option<Timestamp>,
+    /// The highest of the lower outputs, and the highest without that one: a lower input does not
+    /// feed its own output.
+    lower: Option<(Port, Timestamp)>,
+    lower_without: Option<Timestamp>,
+}
+
+impl Need {
+    fn of(demand: &Demand, aggregator: &Aggregator) -> Self {
+        let mut need = Self { upper: None, lower: None, lower_without: None };
+        for port in demand.waiting.iter() {
+            let wanted = demand.wanted[port.index()];
+            if aggregator.is_upper(port) {
+                need.upper = need.upper.max(Some(wanted));
+            } else if need.lower.is_none_or(|(_, highest)| wanted > highest) {
+                need.lower_without = need.lower_without.max(need.lower.map(|(_, ts)| ts));
+                need.lower = Some((port, wanted));
+            } else {
+                need.lower_without = need.lower_without.max(Some(wanted));
+            }
+        }
+        need
+    }
+
+    /// Returns the timestamp that the promises of `input` must pass, if any output that it feeds
+    /// waits for one.
+    fn of_input(&self, aggregator: &Aggregator, input: Port) -> Option<Timestamp> {
+        let lower = self.lower.map(|(_, wanted)| wanted);
+        if aggregator.is_upper(input) {
+            return lower;
+        }
+        let is_own = self.lower.is_some_and(|(port, _)| port == input);
+        let others = if is_own && !aggregator.is_alone(input) { self.lower_without } else { lower };
+        self.upper.max(others)
+    }
+}
+
+/// Returns whether `promises` have passed `timestamp`, so that both services may deliver it.
+#[inline]
+fn passes(promises: Promises, timestamp: Timestamp) -> bool {
+    promises.barrier > timestamp && promises.commit > timestamp
+}

@@ -1,0 +1,144 @@
+//! Beacons on demand: the part of [`Switch`] that solicits promises and answers solicits.
+
+use onepipe_base::{Mono, Now, Port, Promises, Timestamp, Transmit};
+
+use crate::clock::no_promise;
+use crate::config::QUARTER_RANGE_NS;
+use crate::port_set::PortSet;
+use crate::{Switch, SwitchEvent};
+
+/// A request further than this ahead of the clock, in ns, is answered once and then forgotten: no
+/// pair of usable clocks is that far apart (spec/ordering.md R5).
+const REQUEST_AHEAD_NS_MAX: u64 = 1_000_000_000;
+
+impl Switch {
+    /// Handles a solicit from `port` for promises above `wanted`: an answer shows at once that this
+    /// switch is alive, and another beacon follows when the promises have passed `wanted`.
+    #[cold]
+    pub(crate) fn on_solicit(
+        &mut self,
+        (now, reference): (Mono, Timestamp),
+        port: Port,
+        wanted: Timestamp,
+    ) {
+        self.stats.solicits_received += 1;
+        let is_sane = wanted <= reference.wrapping_add_ns(REQUEST_AHEAD_NS_MAX);
+        if self.demand.on_solicit(now, port, is_sane.then_some(wanted)) {
+            self.beacons.request(port);
+        } else {
+            self.stats.solicits_deferred += 1;
+        }
+    }
+
+    /// Handles a beacon instant, if one is due.
+    pub(crate) fn on_beacon_instant(&mut self, now: Now) {
+        if !self.demand.is_on_demand() {
+            return self.beacons.on_timeout(now, &self.linked);
+        }
+        if !self.beacons.is_due(now.mono) {
+            return;
+        }
+        let reference = self.clock.read(now);
+        let is_settling = self.has_joining_link(reference);
+        if self.demand.on_instant(now.mono, is_settling) {
+            self.beacons.on_timeout(now, &self.linked);
+        } else {
+            let mut risen = PortSet::new(self.port_count() as u16);
+            let fixed = self.demand.fixed(&self.linked);
+            fixed.for_each(|port| risen.insert(port));
+            for port in self.demand.waiting().iter() {
+                if self.aggregator.has_update(port, self.may_advertise_commit(port)) {
+                    risen.insert(port);
+                }
+            }
+            self.beacons.on_timeout(now, &risen);
+        }
+        self.solicit(now);
+    }
+
+    /// Requests beacons and solicits after promises or requests were received. Returns whether
+    /// there is anything to send.
+    pub(crate) fn advance_demand(&mut self, now: Now) -> bool {
+        let has_request = self.demand.take_new_request();
+        if !core::mem::take(&mut self.has_update) && !has_request {
+            return false;
+        }
+        let (aggregator, beacons) = (&self.aggregator, &mut self.beacons);
+        // A beacon that adds nothing is not sent again: the last frame has carried the promise.
+        self.demand.take_passed(aggregator, |port| {
+            if aggregator.has_update(port, true) {
+                beacons.request(port);
+            }
+        });
+        for port in self.demand.fixed(&self.linked) {
+            if self.aggregator.has_update(port, self.may_advertise_commit(port)) {
+                self.beacons.request(port);
+            }
+        }
+        if has_request {
+            self.solicit(now);
+        } else {
+            self.beacons.set_interval(now, self.demand.beacon_interval_ns(&self.linked));
+        }
+        true
+    }
+
+    /// Queues the solicits that are due, and adapts the interval to what waits.
+    fn solicit(&mut self, now: Now) {
+        let oldest = self.clock.read(now).saturating_sub_ns(QUARTER_RANGE_NS / 2);
+        let holds_joiners = self.must_hold_joiners();
+        let (aggregator, caught_up, linked) = (&self.aggregator, &self.caught_up, &self.linked);
+        self.demand.solicit(now.mono, aggregator, |port| {
+            let has_promised = aggregator.promised(port).is_some_and(|own| own.barrier >= oldest);
+            let is_counted = !holds_joiners || aggregator.is_counted_by_peer(port);
+            linked.contains(port) && !(caught_up.contains(port) && has_promised && is_counted)
+        });
+        self.beacons.set_interval(now, self.demand.beacon_interval_ns(&self.linked));
+    }
+
+    /// Writes the next solicit.
+    pub(crate) fn poll_solicit(
+        &mut self,
+        reference: Timestamp,
+        slot: &mut [u8],
+    ) -> Option<Transmit> {
+        while let Some((port, wanted)) = self.demand.pop(&self.aggregator) {
+            let wanted = wanted.unwrap_or(no_promise(reference).barrier);
+            if let Some(transmit) = self.write_beacon(reference, port, Some(wanted), slot) {
+                // The same frame need not follow as a beacon.
+                self.beacons.on_forwarded(port);
+                return Some(transmit);
+            }
+        }
+        None
+    }
+
+    /// Takes down the links that have answered no solicit for the link timeout.
+    pub(crate) fn expire_unanswered(&mut self, now: Mono) {
+        self.demand.expire(now, &mut self.lost);
+        while let Some(port) = self.lost.pop() {
+            if self.aggregator.is_live(port) {
+                self.take_down(port, SwitchEvent::LinkLost(port));
+            }
+        }
+    }
+
+    //= spec/ordering.md#R45
+    /// Returns whether a live link is still being set up: an end has not promised anything real
+    /// yet, a joiner has not caught up, or, with controllers, the ends do not know each other or
+    /// do not count each other's promises.
+    fn has_joining_link(&self, reference: Timestamp) -> bool {
+        let oldest = reference.saturating_sub_ns(QUARTER_RANGE_NS / 2);
+        let is_real = |promises: Promises| promises.barrier >= oldest && promises.commit >= oldest;
+        (0..self.port_count() as u16).map(Port).any(|port| {
+            let Some(promised) = self.aggregator.promised(port) else { return false };
+            let is_known = self.control.is_none()
+                || (self.neighbours.is_two_way(port)
+                    && !self.previous_holds.contains(port)
+                    && self.aggregator.is_counted_by_peer(port));
+            let has_advertised = self.aggregator.advertised(port).is_some_and(is_real)
+                || !self.aggregator.is_fed(port);
+            !is_real(promised) || !has_advertised || !self.caught_up.contains(port) || !is_known
+        })
+    }
+}
