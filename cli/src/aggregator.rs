@@ -46,9 +46,13 @@ pub struct Arguments {
     /// Maximum number of processes and aggregators attached to this one
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=4096))]
     ports: u16,
-    /// Beacon interval of an idle link, like 20us
+    /// Interval of beacons while something is undelivered, like 20us
     #[arg(long, value_name = "TIME", value_parser = units::time_ns)]
     beacon_interval: Option<u64>,
+    /// Interval of heartbeats at rest, like 50ms; 0ns: beacons at the fixed beacon interval, always
+    /// [default: 100ms]
+    #[arg(long, value_name = "TIME", value_parser = units::time_ns)]
+    heartbeat_interval: Option<u64>,
     /// Drop a link from which nothing was received for this time, like 30ms [default: 100ms, with
     /// controllers 1s; killed processes are detected at once]
     #[arg(long, value_name = "TIME", value_parser = units::time_ns)]
@@ -71,6 +75,8 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     config.ports_max = arguments.ports;
     config.processes_max = arguments.processes;
     config.beacon_interval_ns = arguments.beacon_interval.unwrap_or(config.beacon_interval_ns);
+    config.heartbeat_interval_ns =
+        arguments.heartbeat_interval.unwrap_or(config.heartbeat_interval_ns);
     config.link_timeout_ns = arguments.link_timeout.unwrap_or(config.link_timeout_ns);
     if arguments.spin {
         config.idle = Idle::Spin;

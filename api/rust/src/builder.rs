@@ -31,6 +31,9 @@ const PROBES_MAX: u32 = 128;
 /// system call of about 4 us, shorter for a spinning one, which trades its core for latency.
 const BEACON_INTERVAL_NS: u64 = 50_000;
 const BEACON_INTERVAL_SPINNING_NS: u64 = 10_000;
+/// Interval of heartbeats, in ns: what a process at rest sends to its switch. Beacons follow at
+/// [`BEACON_INTERVAL_NS`] only while something is undelivered.
+const HEARTBEAT_INTERVAL_NS: u64 = 100_000_000;
 /// Interval of realigning the clock with the system's clock, in ns.
 pub(crate) const CLOCK_FOLLOW_NS: u64 = 100_000_000;
 /// Link timeout in a fabric with controllers, in ns. A timeout excludes the process there, so it is
@@ -269,6 +272,7 @@ impl Builder {
             links: if self.is_overlay { Links::Overlay } else { Links::Uplink },
             frame_len_max: socket.frame_len_max,
             beacon_interval_ns,
+            heartbeat_interval_ns: HEARTBEAT_INTERVAL_NS,
             ..Config::new(process, incarnation)
         };
         let clock = SystemClock::calibrated().following_system(CLOCK_FOLLOW_NS);

@@ -3,7 +3,7 @@
 use onepipe_base::{ProcessId, Timestamp};
 use onepipe_endpoint::Config;
 use onepipe_transport_clock::SystemClock;
-use onepipe_transport_driver::{self as driver, Doorbell, Driver, Progress, Transport};
+use onepipe_transport_driver::{self as driver, Doorbell, Driver, IdleAction, Progress, Transport};
 use onepipe_transport_shm::Shm;
 use onepipe_transport_udp::{UdpLink, UdpOverlay};
 
@@ -169,6 +169,15 @@ impl<T: Fabric> Engine<T> {
 
     pub(crate) fn rest(&mut self, progress: Progress) {
         self.driver.rest(progress);
+    }
+
+    /// Returns how to idle after a turn that did `progress`.
+    pub(crate) fn idle_action(&mut self, progress: Progress) -> IdleAction {
+        self.driver.idle_action(progress)
+    }
+
+    pub(crate) fn idle(&mut self, action: IdleAction) {
+        self.driver.idle(action);
     }
 
     #[inline]

@@ -9,7 +9,8 @@ pub enum Idle {
     Spin,
     /// Yields the core after every poll.
     Yield,
-    /// Polls for about 10 us, then blocks until there is something to do. For shared machines.
+    /// Polls for a few us, then blocks until there is something to do; where polling has not paid
+    /// off lately, blocks at once. For shared machines.
     #[default]
     Backoff,
 }

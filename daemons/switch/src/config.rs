@@ -17,6 +17,10 @@ pub const LINK_TIMEOUT_NS: u64 = 100_000_000;
 /// overloaded cores a live process was off its core for 0.1 s (`docs/results/recovery.md`).
 pub const CONTROLLED_LINK_TIMEOUT_NS: u64 = 1_000_000_000;
 
+/// Default interval of heartbeats, in ns: a fabric at rest sends ten frames a second on each link,
+/// and a neighbour that hangs at rest is noticed after ten of them.
+pub const HEARTBEAT_INTERVAL_NS: u64 = 100_000_000;
+
 /// The configuration of a software switch.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
@@ -43,6 +47,9 @@ pub struct Config {
     /// As [`onepipe_switch::Config::beacon_interval_ns`]. Default 20,000: what a shared machine
     /// keeps up with.
     pub beacon_interval_ns: u64,
+    /// As [`onepipe_switch::Config::heartbeat_interval_ns`]; 0: beacons at the fixed interval.
+    /// Default [`HEARTBEAT_INTERVAL_NS`].
+    pub heartbeat_interval_ns: u64,
     /// As [`onepipe_switch::Config::eager_beacons`]. Default [`Eager::Always`].
     pub eager_beacons: Eager,
     /// As [`onepipe_switch::Config::link_timeout_ns`]. Default [`LINK_TIMEOUT_NS`]; with
@@ -103,6 +110,7 @@ impl Config {
             frame_len_max: 65_000,
             port_timeout_ns: 10_000_000_000,
             beacon_interval_ns: 20_000,
+            heartbeat_interval_ns: HEARTBEAT_INTERVAL_NS,
             eager_beacons: Eager::Always,
             link_timeout_ns: LINK_TIMEOUT_NS,
             start_wait_ns: 1_000_000,

@@ -30,7 +30,9 @@ mod software_switch;
 mod stats;
 mod transport;
 
-pub use config::{CONTROLLED_LINK_TIMEOUT_NS, Config, LINK_TIMEOUT_NS, LinkRate};
+pub use config::{
+    CONTROLLED_LINK_TIMEOUT_NS, Config, HEARTBEAT_INTERVAL_NS, LINK_TIMEOUT_NS, LinkRate,
+};
 pub use egress::QueueReport;
 pub use error::StartError;
 pub use faults::Faults;

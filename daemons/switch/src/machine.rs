@@ -15,9 +15,9 @@ pub(crate) struct SwitchMachine {
 }
 
 impl SwitchMachine {
-    /// Creates a machine that handles a stall when it was not called for an eighth of its link
-    /// timeout, as happens to every process on a busy machine. It has then more to read than one
-    /// turn takes, so neighbours must not time out before that is read.
+    /// Creates a machine that handles a stall when it was called later than it asked for by an
+    /// eighth of its link timeout, as happens to every process on a busy machine. It has then more
+    /// to read than one turn takes, so neighbours must not time out before that is read.
     pub(crate) fn new(switch: Switch) -> Self {
         let stall_ns_max = switch.config().link_timeout_ns / 8;
         Self { switch, last_active: None, stall_ns_max }
@@ -27,7 +27,11 @@ impl SwitchMachine {
     fn note_activity(&mut self, now: Now) {
         let before = self.last_active.replace(now.mono);
         if before.is_some_and(|before| now.mono.since_ns(before) > self.stall_ns_max) {
-            self.switch.handle_stall(now);
+            // At rest it is called once in a heartbeat only.
+            let due = self.switch.poll_timeout();
+            if due.is_some_and(|due| now.mono.since_ns(due) > self.stall_ns_max) {
+                self.switch.handle_stall(now);
+            }
         }
     }
 }

@@ -69,6 +69,7 @@ impl SoftwareSwitch {
         let mut machine =
             onepipe_switch::Config::new(config.ports_max, upper, Route::ForwardingTable(table));
         machine.beacon_interval_ns = config.beacon_interval_ns;
+        machine.heartbeat_interval_ns = config.heartbeat_interval_ns;
         machine.eager_beacons = config.eager_beacons;
         machine.link_timeout_ns = config.link_timeout_ns;
         machine.start_wait_ns = config.start_wait_ns;

@@ -86,7 +86,7 @@ pub struct Driver<M, T, C> {
 impl<M: DrivenMachine, T: Transport, C: Clock> Driver<M, T, C> {
     /// Makes a driver that has not read the clock yet.
     pub fn new(machine: M, transport: T, clock: C, config: Config) -> Self {
-        let idler = Idler::new(config.idle);
+        let idler = Idler::new(config.idle.over(T::POLLS_BY_SYSTEM_CALL));
         Self {
             machine,
             transport,
@@ -172,13 +172,24 @@ impl<M: DrivenMachine, T: Transport, C: Clock> Driver<M, T, C> {
 
     /// Spins, yields or blocks according to the idle strategy, given what the last turn did.
     pub fn rest(&mut self, progress: Progress) {
+        let action = self.idle_action(progress);
+        self.idle(action);
+    }
+
+    /// Returns how to idle, given what the last turn did.
+    pub fn idle_action(&mut self, progress: Progress) -> IdleAction {
         if !progress.is_quiet() {
             self.idler.on_busy();
-            return;
+            return IdleAction::Spin;
         }
         let is_blocked = progress.is_blocked || self.is_burst_cut;
-        let may_block = !is_blocked && !self.machine.is_awaiting_promises();
-        match self.idler.on_idle(may_block) {
+        let polls_promises = !T::PROMISES_WAKE && self.machine.is_awaiting_promises();
+        self.idler.on_idle(!is_blocked && !polls_promises)
+    }
+
+    /// Idles as [`Driver::idle_action`] said.
+    pub fn idle(&mut self, action: IdleAction) {
+        match action {
             // No pause instruction: a turn takes as long as one, and would delay a frame.
             IdleAction::Spin => {}
             IdleAction::Yield => {

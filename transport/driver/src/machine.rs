@@ -42,8 +42,8 @@ pub trait DrivenMachine: Machine {
         true
     }
 
-    /// Whether the machine waits for promises of others to rise. A rise does not wake a blocked
-    /// driver, so the driver keeps polling.
+    /// Whether the machine waits for promises of others to rise. Where a rise does not wake a
+    /// blocked driver ([`crate::Transport::PROMISES_WAKE`]), the driver keeps polling.
     fn is_awaiting_promises(&self) -> bool {
         false
     }

@@ -118,6 +118,8 @@ impl Waker for NoopWaker {
 
 impl Transport for ScriptedTransport {
     const IS_FIFO: bool = true;
+    const POLLS_BY_SYSTEM_CALL: bool = false;
+    const PROMISES_WAKE: bool = false;
 
     fn set_awaiting_promises(&mut self, is_awaiting_promises: bool) {
         if is_awaiting_promises {

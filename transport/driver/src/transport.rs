@@ -15,6 +15,12 @@ pub trait Transport {
     /// Whether frames of one link arrive in the order sent (driver rule D4). If not, the machine's
     /// configuration must say so.
     const IS_FIFO: bool;
+    /// Whether looking for frames takes a system call. A driver that backs off then polls less
+    /// often before it blocks ([`crate::Idle::Backoff`]). Default true.
+    const POLLS_BY_SYSTEM_CALL: bool = true;
+    /// Whether risen promises end [`Transport::wait`]. If not, a driver whose machine waits for
+    /// promises polls instead of blocking. Default true: promises travel in frames.
+    const PROMISES_WAKE: bool = true;
 
     /// Sets whether the machine waits for promises to rise. While it does not, a transport that
     /// polls for promises may poll less often, because polling disturbs the senders.

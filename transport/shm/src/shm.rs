@@ -178,6 +178,8 @@ impl Shm {
 
 impl Transport for Shm {
     const IS_FIFO: bool = true;
+    const POLLS_BY_SYSTEM_CALL: bool = false;
+    const PROMISES_WAKE: bool = false;
 
     #[inline]
     fn set_awaiting_promises(&mut self, is_awaiting_promises: bool) {

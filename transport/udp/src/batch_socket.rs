@@ -325,8 +325,11 @@ impl BatchSocket {
     /// early (spurious wake-up).
     pub fn wait(&mut self, timeout_ns: u64) {
         let fds = [self.socket.as_raw_fd(), self.event_fd.fd()];
-        self.receiver.has_reports |= socket::poll(fds, timeout_ns);
-        self.event_fd.clear();
+        let ready = socket::poll(fds, timeout_ns);
+        self.receiver.has_reports |= ready.has_errors;
+        if ready.is_rung {
+            self.event_fd.clear();
+        }
     }
 
     /// The handle that ends [`BatchSocket::wait`] from another thread.

@@ -100,9 +100,16 @@ pub(crate) fn backlog(socket: &Socket) -> Option<Backlog> {
     (result == 0).then_some(Backlog { used, size, drops })
 }
 
+/// What [`poll`] has found.
+pub(crate) struct Ready {
+    /// The first descriptor has errors in its queue.
+    pub(crate) has_errors: bool,
+    /// The second descriptor is readable.
+    pub(crate) is_rung: bool,
+}
+
 /// Blocks until one of two descriptors is readable or `timeout_ns` have passed. May return early.
-/// Returns whether the first one has errors in its queue.
-pub(crate) fn poll(fds: [libc::c_int; 2], timeout_ns: u64) -> bool {
+pub(crate) fn poll(fds: [libc::c_int; 2], timeout_ns: u64) -> Ready {
     let mut fds = fds.map(|fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 });
     let timeout = libc::timespec {
         tv_sec: (timeout_ns / 1_000_000_000) as libc::time_t,
@@ -112,5 +119,8 @@ pub(crate) fn poll(fds: [libc::c_int; 2], timeout_ns: u64) -> bool {
     // SAFETY: the array and the timeout are valid for the call; a null mask changes no signals.
     let ready =
         unsafe { libc::ppoll(fds.as_mut_ptr(), count, &raw const timeout, std::ptr::null()) };
-    ready > 0 && fds[0].revents & libc::POLLERR != 0
+    Ready {
+        has_errors: ready > 0 && fds[0].revents & libc::POLLERR != 0,
+        is_rung: ready > 0 && fds[1].revents & libc::POLLIN != 0,
+    }
 }

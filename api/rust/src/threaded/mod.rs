@@ -78,7 +78,6 @@ impl Pipe {
             shared: Arc::clone(&shared),
             submission_queue,
             event_writer,
-            idle,
             leave_timeout,
         };
         let thread = std::thread::Builder::new()

@@ -7,13 +7,12 @@ use std::time::Duration;
 use onepipe_base::ScatteringId;
 use onepipe_endpoint::{Outcome, SendError, SendFailed};
 use onepipe_transport_clock::reduce_wakeup_latency;
-use onepipe_transport_driver::Progress;
+use onepipe_transport_driver::{IdleAction, Progress};
 use onepipe_wire::Service;
 
 use super::event_batch::EventWriter;
 use super::shared::{OnEvent, OnProcessFailed, Shared, lock, sleep_state};
 use super::submission::{SendRequest, SubmissionQueue};
-use crate::Idle;
 use crate::engine::{Engine, Fabric};
 use crate::graceful_leave::GracefulLeave;
 use crate::node::{Node, NodeEvent};
@@ -29,7 +28,6 @@ pub(crate) struct Thread<T> {
     pub(crate) shared: Arc<Shared>,
     pub(crate) submission_queue: SubmissionQueue,
     pub(crate) event_writer: EventWriter,
-    pub(crate) idle: Idle,
     pub(crate) leave_timeout: Duration,
 }
 
@@ -78,8 +76,7 @@ impl<T: Fabric> Thread<T> {
     /// carries out the caller's commands, and rests.
     pub(crate) fn run(self) {
         reduce_wakeup_latency();
-        let Self { mut engine, shared, mut submission_queue, event_writer, idle, leave_timeout } =
-            self;
+        let Self { mut engine, shared, mut submission_queue, event_writer, leave_timeout } = self;
         let _end_guard = EndGuard(Arc::clone(&shared));
         let mut event_sink = EventSink {
             event_writer,
@@ -91,7 +88,6 @@ impl<T: Fabric> Thread<T> {
         let mut accepted_counts = [0; 2];
         // The request that does not fit the endpoint's send buffer.
         let mut deferred: Option<SendRequest> = None;
-        let awake_turn_count = idle.awake_turn_count();
         let mut idle_turn_count = 0;
         let mut unpublished = 0;
         let mut graceful_leave: Option<GracefulLeave> = None;
@@ -156,19 +152,16 @@ impl<T: Fabric> Thread<T> {
             {
                 // Only the acknowledgement delay remains: too short a time to block.
                 std::thread::yield_now();
-            } else if awake_turn_count.is_some_and(|limit| idle_turn_count > limit) {
-                // A deferred request waits for frames, as the endpoint does.
-                let can_accept = deferred.is_none();
-                sleep(
-                    &mut engine,
-                    &shared,
-                    &submission_queue,
-                    can_accept,
-                    &event_sink.event_writer,
-                    progress,
-                );
             } else {
-                engine.rest(progress);
+                match engine.idle_action(progress) {
+                    IdleAction::Block => {
+                        // A deferred request waits for frames, as the endpoint does.
+                        let can_accept = deferred.is_none();
+                        let event_writer = &event_sink.event_writer;
+                        sleep(&mut engine, &shared, &submission_queue, can_accept, event_writer);
+                    }
+                    action => engine.idle(action),
+                }
             }
         }
         shared.publish_stats(engine.stats());
@@ -176,7 +169,7 @@ impl<T: Fabric> Thread<T> {
     }
 }
 
-/// Rests in a way that may block: announces that first, then checks once more for work whose
+/// Blocks: announces that first, then checks once more for work whose
 /// submitter saw this thread awake and did not ring the doorbell.
 fn sleep<T: Fabric>(
     engine: &mut Engine<T>,
@@ -184,7 +177,6 @@ fn sleep<T: Fabric>(
     submission_queue: &SubmissionQueue,
     can_accept: bool,
     event_writer: &EventWriter,
-    progress: Progress,
 ) {
     let (lacks_batches, has_recycled) = event_writer.batch_state();
     let state =
@@ -195,7 +187,7 @@ fn sleep<T: Fabric>(
         || shared.is_commanded.load(Ordering::Relaxed)
         || (lacks_batches && (has_recycled || event_writer.batch_state().1));
     if !has_work {
-        engine.rest(progress);
+        engine.idle(IdleAction::Block);
     }
     shared.sleep_state.store(sleep_state::AWAKE, Ordering::Relaxed);
 }
