@@ -1,20 +1,24 @@
 //! `onepipe bench`: benchmarks of each part against a yardstick measured in the same run.
 
+mod options;
+mod peers;
+
 use std::io::{Write, stdout};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 use onepipe_bench_micro::{
-    AmcastOptions, ArbiterOptions, BulkMemory, BulkOptions, CommOptions, EndpointOptions,
-    OrderOptions, PairOptions, Progress as BenchProgress, RealtimeOptions, RecoverySimOptions,
-    ReorderOptions, Report, RivalMethod, SimOptions, SwitchOptions, amcast, arbiter_alloc,
-    arbiter_comm, arbiter_path, arbiter_realtime, bulk, endpoint, order, pair_reliable, pair_shm,
-    pair_udp, recovery_sim, reorder, sim, switch,
+    CommOptions, EndpointOptions, LightOptions, OrderOptions, PairOptions,
+    Progress as BenchProgress, RecoverySimOptions, ReorderOptions, Report, RivalMethod, SimOptions,
+    SwitchOptions, amcast, arbiter_alloc, arbiter_comm, arbiter_path, arbiter_realtime, bulk,
+    endpoint, idle, light, order, pair_reliable, pair_shm, pair_udp, recovery_sim, reorder, sim,
+    switch,
 };
 
 use crate::arbiter::PolicyArg;
 use crate::progress::Progress;
+use options::{amcast_options, arbiter_options, bulk_options, light_options, realtime_options};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -23,6 +27,9 @@ Examples:
   onepipe bench pair --transport udp
   onepipe bench pair --reliable
   onepipe bench order --processes 3 --transport shm --json | tail -n 1
+  onepipe bench idle --processes 4
+  onepipe bench light --rate 1000 --transport shm
+  onepipe bench peers --processes 3                    needs Java and Maven
   onepipe bench order --rival token --transport udp
   onepipe bench order --processes 4 --size 64,10KiB --reliable
   onepipe bench recovery --kills 50 --soak 10
@@ -55,7 +62,7 @@ pub struct Arguments {
     /// Number of runs of each side, at least 3
     #[arg(long, value_parser = clap::value_parser!(u64).range(3..=1000))]
     runs: Option<u64>,
-    /// Length of each run in seconds (pair, order, arbiter comm, realtime)
+    /// Length of each run in seconds (pair, order, light, peers, arbiter comm, realtime)
     #[arg(long, value_parser = crate::units::seconds)]
     seconds: Option<f64>,
     /// Measure the reliable service, with best effort as the yardstick (pair, order)
@@ -77,8 +84,8 @@ pub struct Arguments {
     /// Transport of the messages (pair, order, recovery; bulk) [default: shm; bulk: tcp]
     #[arg(long, value_enum)]
     transport: Option<Transport>,
-    /// Number of processes (order, bulk: 2 to 16, default 3, and 2, 4 and 8 in turn; sim: 1 to
-    /// 65536, default 512)
+    /// Number of processes (order, idle, light: 2 to 64, default 3, 4 and 3; peers: 2 to 16,
+    /// default 3; bulk: 2 to 16, default 2, 4 and 8 in turn; sim: 1 to 65536, default 512)
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=65_536))]
     processes: Option<u32>,
     /// Maximum number of hosts (recovery-sim: 32 and fat trees of 1024, 8192, 35152)
@@ -118,6 +125,12 @@ pub struct Arguments {
     #[arg(long, requires = "between_nodes", default_value_t = 500)]
     #[arg(value_parser = clap::value_parser!(u32).range(10..=10_000))]
     link_mbit: u32,
+    /// Scatterings per second of each process (light, peers) [default: 1000]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    rate: Option<u32>,
+    /// Send beacons at the fixed interval instead of on demand (idle, light)
+    #[arg(long)]
+    fixed_interval: bool,
     /// Use of shared memory: which copies are made (bulk)
     #[arg(long, value_enum, default_value_t = Memory::Shared)]
     memory: Memory,
@@ -161,6 +174,12 @@ enum Name {
     Switch,
     /// Bulk multicast over TCP, UDP or shared memory, against MPI_Bcast of OpenMPI and MPICH
     Bulk,
+    /// A fabric at rest: CPU time, frames, and a message after a pause
+    Idle,
+    /// Processes that send at a rate and block in between: latency, CPU time, frames
+    Light,
+    /// The same of JGroups (sequencer) and Aeron, beside ours; needs Java and Maven
+    Peers,
     /// Agreed multicast over UDP, against PrimCast: groups of three, every message to all of them
     Amcast,
     /// The arbiter: timeslots (alloc), paths (path), its daemon over UDP (comm), timeslots in real
@@ -287,6 +306,9 @@ fn measure(name: Name, arguments: &Arguments) -> Result<Report> {
     let runs = |default: usize| arguments.runs.map_or(default, |runs| runs as usize);
     match name {
         Name::Amcast => amcast(&amcast_options(arguments), show),
+        Name::Idle => idle(&light_options(arguments, LightOptions::idle()), show),
+        Name::Light => light(&light_options(arguments, LightOptions::light()), show),
+        Name::Peers => peers::run(arguments, show),
         Name::Reorder => {
             let defaults = ReorderOptions::default();
             reorder(&ReorderOptions { runs: runs(defaults.runs), ..defaults }, show)
@@ -308,8 +330,8 @@ fn measure(name: Name, arguments: &Arguments) -> Result<Report> {
         Name::Order => {
             let defaults = OrderOptions::default();
             let processes = arguments.processes.unwrap_or(defaults.processes);
-            if !(2..=16).contains(&processes) {
-                crate::usage_error("bench order takes 2 to 16 processes");
+            if !(2..=64).contains(&processes) {
+                crate::usage_error("bench order takes 2 to 64 processes");
             }
             let rival = arguments.rival.map(Rival::method);
             if rival == Some(RivalMethod::SwitchSequencer) && !is_udp {
@@ -380,96 +402,6 @@ fn measure(name: Name, arguments: &Arguments) -> Result<Report> {
             let processes = arguments.processes.unwrap_or(defaults.processes);
             sim(&SimOptions { runs: runs(defaults.runs), processes, ..defaults }, show)
         }
-    }
-}
-
-fn bulk_options(arguments: &Arguments) -> BulkOptions {
-    let mut options = match arguments.between_nodes {
-        true => BulkOptions::nodes(),
-        false => BulkOptions::loopback(),
-    };
-    if let Some(processes) = arguments.processes {
-        if !(2..=16).contains(&processes) {
-            crate::usage_error("bench bulk takes 2 to 16 processes");
-        }
-        options.processes = vec![processes];
-    }
-    if !arguments.size.is_empty() {
-        options.bytes.clone_from(&arguments.size);
-    }
-    if let Some(transport) = arguments.transport {
-        let name = transport.to_possible_value();
-        let carrier = name.and_then(|name| onepipe::Carrier::by_name(name.get_name()));
-        options.carrier = carrier.unwrap_or_else(|| {
-            let names: Vec<&str> = onepipe::Carrier::ALL.iter().map(|it| it.name()).collect();
-            crate::usage_error(&format!("bench bulk supports --transport {}", names.join(", ")))
-        });
-    }
-    if let Some(block) = arguments.block {
-        match u32::try_from(block) {
-            Ok(bytes @ 1..) => options.block_len = bytes,
-            _ => crate::usage_error("--block must be 1 byte to 4 GiB"),
-        }
-    }
-    options.node_mbit = arguments.link_mbit;
-    options.memory = match arguments.memory {
-        Memory::Private => BulkMemory::Private,
-        Memory::Shared => BulkMemory::Shared,
-        Memory::Mapped => BulkMemory::Mapped,
-    };
-    options.has_slow_link = arguments.slow_link;
-    options.runs = arguments.runs.map_or(options.runs, |runs| runs as usize);
-    options
-}
-
-fn amcast_options(arguments: &Arguments) -> AmcastOptions {
-    let mut options = AmcastOptions { window: arguments.window, ..AmcastOptions::default() };
-    options.replicas = arguments.replicas as usize;
-    options.runs = arguments.runs.map_or(options.runs, |runs| runs as usize);
-    options.seconds = arguments.seconds.unwrap_or(options.seconds);
-    if !arguments.groups.is_empty() {
-        options.groups.clone_from(&arguments.groups);
-    }
-    if !arguments.size.is_empty() {
-        options.bytes.clone_from(&arguments.size);
-    }
-    options
-}
-
-fn arbiter_options(arguments: &Arguments, is_path: bool) -> ArbiterOptions {
-    let mut options = match is_path {
-        true => ArbiterOptions::of_paths(),
-        false => ArbiterOptions::default(),
-    };
-    if let Some(runs) = arguments.runs {
-        options.runs = runs as usize;
-        options.traces = runs;
-    }
-    if !arguments.nodes.is_empty() {
-        options.nodes.clone_from(&arguments.nodes);
-    }
-    if !arguments.load.is_empty() {
-        options.loads.clone_from(&arguments.load);
-    }
-    options.cores = arguments.cores.map_or(options.cores, |cores| cores as usize);
-    options.batch_slots = arguments.batch;
-    options.policy = arguments.policy.policy();
-    options
-}
-
-fn realtime_options(arguments: &Arguments) -> RealtimeOptions {
-    let defaults = RealtimeOptions::default();
-    let given = |given: &Vec<_>, default| if given.is_empty() { default } else { given.clone() };
-    RealtimeOptions {
-        runs: arguments.runs.map_or(defaults.runs, |runs| runs as usize),
-        seconds: arguments.seconds.unwrap_or(defaults.seconds),
-        nodes: given(&arguments.nodes, defaults.nodes),
-        loads: if arguments.load.is_empty() { defaults.loads } else { arguments.load.clone() },
-        slot_ns: arguments.slot_ns,
-        lead_ns: arguments.lead,
-        batch_slots: arguments.batch,
-        policy: arguments.policy.policy(),
-        cores: arguments.cores.map_or(defaults.cores, |cores| cores as usize),
     }
 }
 

@@ -24,12 +24,15 @@
 mod amcast;
 mod arbiter;
 mod bulk;
+mod child;
 mod children;
 mod endpoint;
 mod hardware;
 mod harness;
+mod light;
 mod order;
 mod pair;
+mod peers;
 mod processes;
 mod recovery_sim;
 mod reorder;
@@ -43,13 +46,16 @@ pub use arbiter::{
     arbiter_realtime,
 };
 pub use bulk::{BulkMemory, BulkOptions, bulk, cleanup_bulk};
+pub use child::worker;
 pub use children::WORKER;
 pub use endpoint::{EndpointOptions, endpoint, message_ns};
 pub use hardware::Hardware;
 pub use harness::{Better, Harness, Progress, RUNS_MIN};
+pub use light::{LightOptions, idle, light};
 pub use order::{OrderOptions, order};
 pub use pair::{PairOptions, pair_reliable, pair_shm, pair_udp};
-pub use processes::{RivalMethod, worker};
+pub use peers::{PeersOptions, cleanup_peers, peers};
+pub use processes::RivalMethod;
 pub use recovery_sim::{RecoverySimOptions, recovery_sim};
 pub use reorder::{ReorderOptions, Reordered, reorder, reordered};
 pub use report::{Case, Detail, Report};

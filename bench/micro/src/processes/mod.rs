@@ -18,27 +18,6 @@ pub use job::RivalMethod;
 pub(crate) use job::{Fabric, Job, Outcome, Role};
 pub(crate) use yardstick::{datagram_one_way_ns, datagram_rate, ring_one_way_ns, ring_rate};
 
-/// Runs one process of a benchmark; for a program whose first argument is [`WORKER`].
-///
-/// # Errors
-/// Returns an error when `args` are not those of the benchmark, or the process fails; its parent
-/// reports that.
-pub fn worker(args: &[String]) -> Result<()> {
-    if let [word, parent_pid, job] = args
-        && word == crate::bulk::BULK
-    {
-        die_with_parent(parent_pid.parse().context("invalid pid of the parent")?)?;
-        return crate::bulk::work(job);
-    }
-    let [job] = args else { anyhow::bail!("{WORKER} takes one job, not {} arguments", args.len()) };
-    let (job, parent_pid): (Job, u32) =
-        serde_json::from_str(job).with_context(|| format!("reading the job {job}"))?;
-    die_with_parent(parent_pid)?;
-    let outcome = work(&job)?;
-    println!("{}", serde_json::to_string(&outcome)?);
-    Ok(())
-}
-
 /// Runs a process for each job and returns their outcomes in the same order.
 pub(crate) fn run(jobs: &[Job]) -> Result<Vec<Outcome>> {
     let program = std::env::current_exe().context("finding this program")?;
@@ -56,8 +35,17 @@ pub(crate) fn free_address() -> Result<String> {
     Ok(socket.local_addr()?.to_string())
 }
 
+/// Runs one process of these benchmarks.
+pub(crate) fn work(job: &str) -> Result<()> {
+    let (job, parent_pid): (Job, u32) =
+        serde_json::from_str(job).with_context(|| format!("reading the job {job}"))?;
+    die_with_parent(parent_pid)?;
+    println!("{}", serde_json::to_string(&outcome(&job)?)?);
+    Ok(())
+}
+
 /// Runs the process of a job: the relay, a rival, or a process of our own protocol.
-fn work(job: &Job) -> Result<Outcome> {
+fn outcome(job: &Job) -> Result<Outcome> {
     worker::pin_to_core(job.core);
     match (job.method, &job.fabric) {
         (Some(method), Fabric::Udp { switch, frame_len }) if job.role == Role::Switch => {

@@ -284,7 +284,7 @@ mod tests {
     use std::thread;
 
     use super::*;
-    use crate::processes::{free_address, work as run_job};
+    use crate::processes::{free_address, outcome as run_job};
 
     /// Runs three members that send to each other for a moment, with the processes that the method
     /// needs.

@@ -48,6 +48,7 @@ pub(crate) fn work(job: &Job) -> Result<Outcome> {
             let link = UdpLink::connect(switch.parse()?, &udp_config)?;
             let config = Config {
                 beacon_interval_ns: 20_000,
+                heartbeat_interval_ns: 100_000_000,
                 frame_len_max: *frame_len,
                 ..config(job, Incarnation(1))
             };
@@ -83,7 +84,7 @@ fn run_switch(bind: &str, frame_len: usize, idle: Idle) -> Result<Outcome> {
 fn config(job: &Job, incarnation: Incarnation) -> Config {
     Config {
         processes_max: job.processes,
-        link_timeout_ns: 30_000_000,
+        link_timeout_ns: 100_000_000,
         probe_timeout_min_ns: 5_000_000,
         ack_delay_ns: 200_000,
         congestion_window_min_bytes: 32 << 10,
@@ -328,8 +329,8 @@ fn scatter(
     if let [to] = targets {
         return submit(machine, service, &[Message { to: ProcessId(*to), payload }]);
     }
-    let mut messages = [Message { to: ProcessId(0), payload }; 16];
-    let messages = messages.get_mut(..targets.len()).context("at most 16 processes")?;
+    let mut messages = [Message { to: ProcessId(0), payload }; 64];
+    let messages = messages.get_mut(..targets.len()).context("at most 64 processes")?;
     for (message, to) in messages.iter_mut().zip(targets) {
         message.to = ProcessId(*to);
     }
