@@ -61,7 +61,7 @@ impl<'j> Member<'j> {
     }
 
     /// Scatters until the measurement begins, at the rate of the job: all connections are open by
-    /// then, and caches and idle strategies have settled. Without a rate, until shortly before.
+    /// then, and caches and idle strategies are warm. Without a rate, until shortly before.
     fn open_connections(&mut self) -> Result<()> {
         let begin_ns = self.job.window_ns[0];
         let (interval_ns, end_ns) = match self.job.rate > 0.0 {
