@@ -30,7 +30,7 @@ fn rejects_arguments_out_of_range() {
 #[test]
 fn rejects_conflicting_arguments() {
     refused(&["demo", "--ipv6"], "--ipv6 requires --transport udp");
-    refused(&["bench", "order", "--processes", "17"], "bench order takes 2 to 16 processes");
+    refused(&["bench", "order", "--processes", "65"], "bench order takes 2 to 64 processes");
     refused(&["node", "--udp", "127.0.0.1:4410"], "--process");
     refused(&["node", "--overlay", "127.0.0.1:4410", "--udp", "x"], "cannot be used with");
     refused(&["node", "--udp", "127.0.0.1:4410", "--fabric", "x"], "cannot be used with");
