@@ -8,7 +8,7 @@ use onepipe_transport_clock::Clock;
 use onepipe_transport_driver::Progress;
 use onepipe_wire::Service;
 
-use crate::engine::FabricEngine;
+use crate::engine::{FabricEngine, with_engine};
 use crate::graceful_leave::GracefulLeave;
 use crate::node::{Node, NodeEvent};
 use crate::{Builder, Event, JoinError, LeaveError, Stats};
@@ -26,16 +26,6 @@ pub struct EmbeddedPipe {
     builder: Box<Builder>,
     leave_timeout: Duration,
     has_left: bool,
-}
-
-macro_rules! with {
-    ($fabric_engine:expr, $engine:ident => $body:expr) => {
-        match $fabric_engine {
-            FabricEngine::SharedMemory($engine, _) => $body,
-            FabricEngine::Udp($engine, _) => $body,
-            FabricEngine::Overlay($engine, _) => $body,
-        }
-    };
 }
 
 impl EmbeddedPipe {
@@ -59,7 +49,7 @@ impl EmbeddedPipe {
     /// [`SendError`]; then no message was accepted.
     #[inline]
     pub fn scatter(&mut self, messages: &[Message<'_>]) -> Result<ScatteringId, SendError> {
-        with!(&mut self.fabric_engine, engine => engine.node_mut().scatter(Service::BestEffort, messages))
+        with_engine!(&mut self.fabric_engine, engine => engine.node_mut().scatter(Service::BestEffort, messages))
     }
 
     /// Submits a reliable scattering: every receiver that does not fail delivers its message, or
@@ -73,7 +63,7 @@ impl EmbeddedPipe {
         &mut self,
         messages: &[Message<'_>],
     ) -> Result<ScatteringId, SendError> {
-        with!(&mut self.fabric_engine, engine => {
+        with_engine!(&mut self.fabric_engine, engine => {
             engine.node_mut().scatter(Service::Reliable, messages)
         })
     }
@@ -82,7 +72,7 @@ impl EmbeddedPipe {
     /// [`EmbeddedPipe::poll`]. Never blocks.
     #[inline]
     pub fn turn(&mut self) -> Progress {
-        with!(&mut self.fabric_engine, engine => {
+        with_engine!(&mut self.fabric_engine, engine => {
             engine.node_mut().hold_events(true);
             let progress = engine.turn(|_, _| {});
             engine.node_mut().hold_events(false);
@@ -96,7 +86,7 @@ impl EmbeddedPipe {
     /// without polling stalls the other processes after a failure. Never blocks.
     #[inline]
     pub fn poll(&mut self, mut on_event: impl FnMut(Event<&[u8]>)) -> Progress {
-        with!(&mut self.fabric_engine, engine => {
+        with_engine!(&mut self.fabric_engine, engine => {
             engine.turn(|node, event| deliver(node, event, &mut on_event))
         })
     }
@@ -104,39 +94,39 @@ impl EmbeddedPipe {
     /// Spins, yields or blocks by the idle strategy after a turn that did `progress`. Blocks for at
     /// most 100 ms, and only with [`crate::Idle::Backoff`].
     pub fn rest(&mut self, progress: Progress) {
-        with!(&mut self.fabric_engine, engine => engine.rest(progress));
+        with_engine!(&mut self.fabric_engine, engine => engine.rest(progress));
     }
 
     /// The id of this process.
     pub fn process(&self) -> ProcessId {
-        with!(&self.fabric_engine, engine => engine.process())
+        with_engine!(&self.fabric_engine, engine => engine.process())
     }
 
     /// The other live processes, as of a recent turn. Unknown over a switch: empty.
     pub fn peers(&self) -> Vec<ProcessId> {
-        with!(&self.fabric_engine, engine => engine.peers().iter().collect())
+        with_engine!(&self.fabric_engine, engine => engine.peers().iter().collect())
     }
 
     /// Counters since joining.
     pub fn stats(&self) -> Stats {
-        with!(&self.fabric_engine, engine => engine.stats())
+        with_engine!(&self.fabric_engine, engine => engine.stats())
     }
 
     /// The commit barrier: every reliable message below it has been or can be delivered; `None`
     /// before any promise was received.
     pub fn commit_barrier(&self) -> Option<Timestamp> {
-        with!(&self.fabric_engine, engine => engine.node().endpoint().commit_barrier())
+        with_engine!(&self.fabric_engine, engine => engine.node().endpoint().commit_barrier())
     }
 
     /// Whether this process is a member of the fabric: false once it was declared failed.
     pub fn is_member(&self) -> bool {
-        with!(&self.fabric_engine, engine => engine.node().endpoint().is_member())
+        with_engine!(&self.fabric_engine, engine => engine.node().endpoint().is_member())
     }
 
     /// Whether reliable scatterings can be sent: the controllers have acknowledged this process, or
     /// there are none. Until then submitted scatterings wait.
     pub fn is_registered(&self) -> bool {
-        with!(&self.fabric_engine, engine => engine.node().endpoint().is_registered())
+        with_engine!(&self.fabric_engine, engine => engine.node().endpoint().is_registered())
     }
 
     /// Rejoins after [`Event::Excluded`] as a new incarnation of the same process, which shares no
@@ -157,27 +147,23 @@ impl EmbeddedPipe {
     /// The barrier: every message below it has been or can be delivered; `None` before any promise
     /// was received.
     pub fn barrier(&self) -> Option<Timestamp> {
-        with!(&self.fabric_engine, engine => engine.barrier())
+        with_engine!(&self.fabric_engine, engine => engine.barrier())
     }
 
     /// The fabric's time: a lower bound of the timestamp of a message stamped now.
     #[inline]
     pub fn now(&mut self) -> Timestamp {
-        match &mut self.fabric_engine {
-            FabricEngine::SharedMemory(_, clock)
-            | FabricEngine::Udp(_, clock)
-            | FabricEngine::Overlay(_, clock) => clock.read().sync,
-        }
+        self.fabric_engine.clock().read().sync
     }
 
     /// The endpoint's configuration.
     pub fn config(&self) -> &Config {
-        with!(&self.fabric_engine, engine => engine.config())
+        with_engine!(&self.fabric_engine, engine => engine.config())
     }
 
     /// Whether the outcomes of all submitted messages are known.
     pub fn is_drained(&self) -> bool {
-        with!(&self.fabric_engine, engine => engine.node().is_drained())
+        with_engine!(&self.fabric_engine, engine => engine.node().is_drained())
     }
 
     /// Leaves the fabric: waits until the outcomes of all submitted messages are known, for at most
@@ -192,10 +178,10 @@ impl EmbeddedPipe {
 
     fn drive_leave(&mut self, mut on_event: impl FnMut(Event<&[u8]>)) -> Result<(), LeaveError> {
         self.has_left = true;
-        with!(&mut self.fabric_engine, engine => {
+        with_engine!(&mut self.fabric_engine, engine => {
             let graceful_leave = GracefulLeave::begin(engine, self.leave_timeout);
             loop {
-                match graceful_leave.step(engine, false) {
+                match graceful_leave.step(engine) {
                     Some(true) => return Ok(()),
                     Some(false) => return Err(LeaveError::Unresolved(engine.process())),
                     None => {}

@@ -1,9 +1,13 @@
 //! A driven endpoint on a fabric, independent of the thread that drives it.
 
-use onepipe_base::{ProcessId, Timestamp};
+use std::sync::Arc;
+
+use onepipe_base::{Machine, Mono, ProcessId, Timestamp};
 use onepipe_endpoint::Config;
 use onepipe_transport_clock::SystemClock;
-use onepipe_transport_driver::{self as driver, Doorbell, Driver, IdleAction, Progress, Transport};
+use onepipe_transport_driver::{
+    self as driver, Doorbell, Driver, IdleAction, Progress, SharedWait, Wait,
+};
 use onepipe_transport_shm::Shm;
 use onepipe_transport_udp::{UdpLink, UdpOverlay};
 
@@ -20,7 +24,7 @@ const REFRESH_EVERY: u64 = 64;
 const DRAIN_TURN_MAX: u64 = 1024;
 
 /// A transport with its knowledge of other processes.
-pub(crate) trait Fabric: Transport + Send + 'static {
+pub(crate) trait Fabric: SharedWait + Send + 'static {
     /// Inserts the live processes, as far as known.
     fn peers(&self, peers: &mut ProcessSet);
     /// Number of processes found dead so far.
@@ -76,6 +80,27 @@ pub(crate) enum FabricEngine {
     Overlay(Box<Engine<UdpOverlay>>, SystemClock),
 }
 
+impl FabricEngine {
+    /// A clock of the fabric.
+    pub(crate) fn clock(&mut self) -> &mut SystemClock {
+        match self {
+            Self::SharedMemory(_, clock) | Self::Udp(_, clock) | Self::Overlay(_, clock) => clock,
+        }
+    }
+}
+
+/// Evaluates an expression with the engine of a [`FabricEngine`], whatever its fabric.
+macro_rules! with_engine {
+    ($fabric_engine:expr, $engine:ident => $body:expr) => {
+        match $fabric_engine {
+            $crate::engine::FabricEngine::SharedMemory($engine, _) => $body,
+            $crate::engine::FabricEngine::Udp($engine, _) => $body,
+            $crate::engine::FabricEngine::Overlay($engine, _) => $body,
+        }
+    };
+}
+pub(crate) use with_engine;
+
 /// A driven endpoint.
 #[derive(Debug)]
 pub(crate) struct Engine<T> {
@@ -83,7 +108,6 @@ pub(crate) struct Engine<T> {
     peers: ProcessSet,
     /// Work space for the next value of `peers`.
     scratch: ProcessSet,
-    peers_changed: bool,
     deaths: u64,
     turn_count: u64,
     /// Departed processes whose frames may still be in flight.
@@ -109,8 +133,8 @@ impl<T: Fabric> Engine<T> {
         let config = driver::Config { idle: idle.strategy(), ..driver::Config::default() };
         let driver = Driver::new(Node::new(pipe_endpoint), fabric, clock, config);
         let scratch = peers.clone();
-        let (peers_changed, departed) = (false, Vec::new());
-        Self { driver, peers, scratch, peers_changed, deaths: 0, turn_count: 0, departed }
+        let departed = Vec::new();
+        Self { driver, peers, scratch, deaths: 0, turn_count: 0, departed }
     }
 
     /// Takes one turn of the driver. Never blocks.
@@ -149,7 +173,6 @@ impl<T: Fabric> Engine<T> {
             });
         }
         std::mem::swap(&mut self.peers, &mut self.scratch);
-        self.peers_changed = true;
     }
 
     /// Takes down the links of departed processes whose frames are all received, either
@@ -180,6 +203,37 @@ impl<T: Fabric> Engine<T> {
         self.driver.idle(action);
     }
 
+    /// Blocks until there is something to do, for at most `max_ns`.
+    pub(crate) fn block_for(&mut self, max_ns: u64) {
+        self.driver.block_for(max_ns);
+    }
+
+    /// See [`Driver::begin_wait`].
+    pub(crate) fn begin_wait(&mut self) -> Option<u64> {
+        self.driver.begin_wait()
+    }
+
+    /// See [`Driver::end_wait`].
+    pub(crate) fn end_wait(&mut self) {
+        self.driver.end_wait();
+    }
+
+    /// The handle to wait with between [`Engine::begin_wait`] and [`Engine::end_wait`].
+    pub(crate) fn wait_handle(&self) -> Arc<dyn Wait> {
+        self.driver.transport().wait_handle()
+    }
+
+    /// The time of the last turn; `None` before the first one.
+    #[inline]
+    pub(crate) fn last_turn(&self) -> Option<Mono> {
+        self.driver.last_now().map(|now| now.mono)
+    }
+
+    /// When the endpoint must take a turn at the latest.
+    pub(crate) fn deadline(&self) -> Option<Mono> {
+        self.node().poll_timeout()
+    }
+
     #[inline]
     pub(crate) fn node(&self) -> &Node {
         self.driver.machine()
@@ -204,12 +258,6 @@ impl<T: Fabric> Engine<T> {
 
     pub(crate) fn barrier(&self) -> Option<Timestamp> {
         self.node().endpoint().barrier()
-    }
-
-    /// Returns whether any process has joined or departed since the last call.
-    #[inline]
-    pub(crate) fn take_peers_changed(&mut self) -> bool {
-        std::mem::take(&mut self.peers_changed)
     }
 
     pub(crate) fn peers(&self) -> &ProcessSet {

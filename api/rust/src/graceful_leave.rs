@@ -21,9 +21,9 @@ impl GracefulLeave {
         Self { leave_by: now + timeout, acks_sent_by: now + 2 * delay }
     }
 
-    /// Advances between two turns; `has_more` means that scatterings are still to be submitted.
-    /// Once the process has left, or must leave, returns whether all outcomes are known.
-    pub(crate) fn step<T: Fabric>(&self, engine: &mut Engine<T>, has_more: bool) -> Option<bool> {
+    /// Advances between two turns. Once the process has left, or must leave, returns whether all
+    /// outcomes are known.
+    pub(crate) fn step<T: Fabric>(&self, engine: &mut Engine<T>) -> Option<bool> {
         let now = Instant::now();
         let is_drained = engine.node().is_drained();
         let endpoint = engine.node_mut().endpoint_mut();
@@ -35,7 +35,7 @@ impl GracefulLeave {
             endpoint.leave();
             return Some(is_drained);
         }
-        if !has_more && is_drained && now >= self.acks_sent_by {
+        if is_drained && now >= self.acks_sent_by {
             endpoint.leave();
         }
         (now >= self.leave_by).then_some(false)

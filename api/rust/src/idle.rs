@@ -23,12 +23,4 @@ impl Idle {
             Self::Backoff => driver::Idle::ADAPTIVE,
         }
     }
-
-    /// Number of consecutive idle turns that do not block; `None` if none ever does.
-    pub(crate) fn awake_turn_count(self) -> Option<u32> {
-        match self.strategy() {
-            driver::Idle::Backoff { spins, yields } => Some(spins.saturating_add(yields)),
-            _ => None,
-        }
-    }
 }

@@ -34,11 +34,11 @@
 //! # Two ways to run
 //! | | [`Pipe`] ([`Builder::join`]) | [`EmbeddedPipe`] ([`Builder::embedded`]) |
 //! |---|---|---|
-//! | driven by | a thread of its own, which sleeps when there is nothing to do | the caller, by calling `turn` or `poll` often |
+//! | driven by | the caller while it waits, else by a thread of its own, which sleeps when there is nothing to do | the caller, by calling `turn` or `poll` often |
 //! | a caller that computes for a second | delays no other process | acknowledges nothing meanwhile |
-//! | copies of a payload sent | two | one |
-//! | copies of a payload received | one to borrow it, two to own it; none for a callback | none |
-//! | locks | to sleep, to wake, for counters | none |
+//! | copies of a payload sent | one | one |
+//! | copies of a payload received | one to borrow it, two to own it | none |
+//! | locks | one for each call | none |
 //! | allocations | one vector per owned message | none |
 //!
 //! # Guarantees of best effort
@@ -200,7 +200,7 @@ pub use onepipe_transport_shm::{
 pub use onepipe_transport_udp::{Config as UdpConfig, OverlayStats, Stats as UdpStats};
 pub use onepipe_wire::Service;
 pub use stats::{FabricStats, Stats};
-pub use threaded::Pipe;
+pub use threaded::{Events, Pipe};
 pub use transfer::{
     EmbeddedTransfer, Object, ObjectError, OpenError, Sending, Transfer, TransferBuilder,
 };

@@ -12,7 +12,7 @@ use onepipe_endpoint::{
 use onepipe_transport_driver as driver;
 use onepipe_wire::Service;
 
-use crate::pipe_endpoint::{self, BufferedMessage, PipeEndpoint, SubmitLimits};
+use crate::pipe_endpoint::{self, BufferedMessage, PipeEndpoint};
 use crate::process_set::ProcessSet;
 use crate::{Event, Link};
 
@@ -73,11 +73,6 @@ impl Node {
         messages: &[Message<'_>],
     ) -> Result<ScatteringId, SendError> {
         self.pipe_endpoint.scatter(service, messages)
-    }
-
-    /// The limits that are checked at submission.
-    pub(crate) fn limits(&self) -> SubmitLimits {
-        self.pipe_endpoint.limits()
     }
 
     /// Whether the outcomes of all submitted messages are known.

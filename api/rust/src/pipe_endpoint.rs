@@ -1,12 +1,8 @@
 //! The endpoint of a pipe: for messages that fit a buffer, or for payloads of any size.
 
 use onepipe_base::{Machine, Mono, Now, Port, ScatteringId, Transmit, Verdict};
-use onepipe_endpoint::{
-    self as endpoint, Config, Delivery, Endpoint, MESSAGE_CHARGE_BYTES, Message, SendError,
-};
-use onepipe_large::{
-    Config as LargeConfig, Event as LargeEvent, LargeEndpoint, SendError as LargeError,
-};
+use onepipe_endpoint::{self as endpoint, Delivery, Endpoint, Message, SendError};
+use onepipe_large::{Event as LargeEvent, LargeEndpoint, SendError as LargeError};
 use onepipe_wire::Service;
 
 use crate::Received;
@@ -130,13 +126,6 @@ impl PipeEndpoint {
         }
     }
 
-    pub(crate) fn limits(&self) -> SubmitLimits {
-        match self {
-            Self::Plain(endpoint) => SubmitLimits::Plain(endpoint.config().clone()),
-            Self::AnySize(large) => SubmitLimits::AnySize(large.config().clone()),
-        }
-    }
-
     /// Whether the outcomes of all submitted messages are known.
     pub(crate) fn is_drained(&self) -> bool {
         match self {
@@ -181,36 +170,6 @@ impl PipeEndpoint {
         match self {
             Self::Plain(endpoint) => endpoint.poll_timeout(),
             Self::AnySize(large) => large.poll_timeout(),
-        }
-    }
-}
-
-/// The limits that are checked at submission.
-#[derive(Debug)]
-#[allow(clippy::large_enum_variant, reason = "one value per process")]
-pub(crate) enum SubmitLimits {
-    Plain(Config),
-    AnySize(LargeConfig),
-}
-
-impl SubmitLimits {
-    pub(crate) fn endpoint(&self) -> &Config {
-        match self {
-            Self::Plain(config) => config,
-            Self::AnySize(config) => &config.endpoint,
-        }
-    }
-
-    /// Checks a scattering and returns the bytes of send buffer that it takes.
-    #[inline]
-    pub(crate) fn check(&self, messages: &[Message<'_>]) -> Result<usize, SendError> {
-        match self {
-            Self::Plain(config) => config.check_scattering(messages),
-            Self::AnySize(config) => {
-                config.check_scattering(messages).map_err(to_send_error)?;
-                let bytes: usize = messages.iter().map(|message| message.payload.len()).sum();
-                Ok(bytes + messages.len() * MESSAGE_CHARGE_BYTES as usize)
-            }
         }
     }
 }

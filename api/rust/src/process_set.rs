@@ -37,23 +37,13 @@ impl ProcessSet {
         word.is_some_and(|word| word >> (process.0 % 64) & 1 == 1)
     }
 
-    /// The set as words of 64 processes, the lowest id in the lowest bit of the first.
-    pub(crate) fn words(&self) -> &[u64] {
-        &self.words
-    }
-
     /// The processes of the set in ascending order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = ProcessId> + '_ {
-        processes(self.words.iter().copied())
+        self.words.iter().enumerate().flat_map(|(at, word)| {
+            let bits = (0..64).filter(move |bit| word >> bit & 1 == 1);
+            bits.map(move |bit| ProcessId(at as u32 * 64 + bit))
+        })
     }
-}
-
-/// The processes that `words` represent.
-pub(crate) fn processes(words: impl Iterator<Item = u64>) -> impl Iterator<Item = ProcessId> {
-    words.enumerate().flat_map(|(at, word)| {
-        let bits = (0..64).filter(move |bit| word >> bit & 1 == 1);
-        bits.map(move |bit| ProcessId(at as u32 * 64 + bit))
-    })
 }
 
 #[cfg(test)]

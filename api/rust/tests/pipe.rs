@@ -302,6 +302,71 @@ fn callback_receives_messages() {
 }
 
 #[test]
+fn batch_borrows_events_and_keeps_what_is_not_taken() {
+    let mut pipes = meet(&fabric("batch"), 2);
+    let [a, b] = &mut pipes[..] else { unreachable!() };
+    for number in 0..100u64 {
+        a.scatter(&[to(1, &number.to_be_bytes())]).expect("there is capacity");
+    }
+    let mut next: u64 = 0;
+    while next < 100 {
+        // One event of each batch, then one by itself, then the rest.
+        for take in [1, 0, usize::MAX] {
+            let events = b.recv_batch_timeout(Duration::ZERO);
+            assert_eq!(events.size_hint().1, Some(events.len()));
+            for event in events.take(take) {
+                let Event::Message(m) = event else { panic!("{event:?}") };
+                assert_eq!(m.payload, next.to_be_bytes());
+                next += 1;
+            }
+            if let Some(event) = b.try_recv() {
+                let Event::Message(m) = event else { panic!("{event:?}") };
+                assert_eq!(number(&m), next);
+                next += 1;
+            }
+        }
+    }
+    assert_eq!(b.leave(), Ok(()));
+    assert!(matches!(b.recv_batch().map(drop), Err(ReceiveError::Left(ProcessId(1)))));
+}
+
+#[test]
+fn thread_takes_over_while_the_caller_is_away() {
+    let mut pipes = meet(&fabric("away"), 2);
+    let [a, b] = &mut pipes[..] else { unreachable!() };
+    for round in 0..20u64 {
+        // Both drive in turn, so that both threads stand by.
+        a.scatter(&[to(1, &round.to_be_bytes())]).expect("there is capacity");
+        assert_eq!(number(&message(b)), round);
+        b.scatter(&[to(0, &round.to_be_bytes())]).expect("there is capacity");
+        assert_eq!(number(&message(a)), round);
+    }
+    // Nobody calls `a` from here on: its thread acknowledges, or `b` could not leave.
+    for number in 0..100u64 {
+        b.scatter_reliably(&[to(0, &number.to_be_bytes())]).expect("there is capacity");
+    }
+    assert_eq!(b.leave(), Ok(()));
+    assert_eq!(b.stats().endpoint.messages_lost, 0);
+}
+
+#[test]
+fn scatterings_leave_without_another_call() {
+    let mut pipes = meet(&fabric("coalesced"), 2);
+    let [a, b] = &mut pipes[..] else { unreachable!() };
+    for round in 0..20u64 {
+        // The caller drives, so that the thread stands by.
+        assert_eq!(a.try_recv(), None);
+        // Faster than the first of them is sent: the rest waits for the thread.
+        for number in 0..50u64 {
+            a.scatter(&[to(1, &(round * 50 + number).to_be_bytes())]).expect("there is capacity");
+        }
+        for number in 0..50u64 {
+            assert_eq!(crate::number(&message(b)), round * 50 + number);
+        }
+    }
+}
+
+#[test]
 fn panicking_callback_ends_its_own_pipe_only() {
     let mut pipes = meet(&fabric("panic"), 3);
     let [a, b, c] = &mut pipes[..] else { unreachable!() };

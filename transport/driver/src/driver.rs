@@ -6,7 +6,7 @@ use onepipe_base::{Now, Promises};
 use onepipe_transport_clock::{Clock, reduce_wakeup_latency};
 
 use crate::idle::{IdleAction, Idler};
-use crate::{Doorbell, DrivenMachine, Duty, Idle, Transport};
+use crate::{Doorbell, DrivenMachine, Duty, Idle, SharedWait, Transport};
 
 /// Settings of a driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -126,6 +126,11 @@ impl<M: DrivenMachine, T: Transport, C: Clock> Driver<M, T, C> {
         &mut self.transport
     }
 
+    /// The clock reading of the last turn; `None` before the first one.
+    pub fn last_now(&self) -> Option<Now> {
+        self.now
+    }
+
     /// Counters of the turns.
     pub fn duty(&self) -> &Duty {
         &self.duty
@@ -196,8 +201,27 @@ impl<M: DrivenMachine, T: Transport, C: Clock> Driver<M, T, C> {
                 std::thread::yield_now();
                 self.duty.on_rest();
             }
-            IdleAction::Block => self.block(),
+            IdleAction::Block => self.block_for(u64::MAX),
         }
+    }
+
+    /// Blocks until input arrives, the doorbell is rung, the machine's deadline expires or `max_ns`
+    /// have passed.
+    pub fn block_for(&mut self, max_ns: u64) {
+        let timeout_ns = self.wait_ns().min(max_ns);
+        if timeout_ns > 0 {
+            self.duty.waits += 1;
+            self.transport.wait(timeout_ns);
+            self.duty.on_rest();
+        }
+    }
+
+    /// Returns the time until the machine's deadline in ns, as of the last turn; at most the longest
+    /// wait.
+    fn wait_ns(&self) -> u64 {
+        let Some(now) = self.now else { return 0 };
+        let due_ns = self.machine.poll_timeout().map_or(u64::MAX, |due| due.since_ns(now.mono));
+        due_ns.min(self.config.wait_max_ns)
     }
 
     /// Alternates turns and rests until `stop` is set, then takes one last turn. Ring the doorbell
@@ -211,18 +235,6 @@ impl<M: DrivenMachine, T: Transport, C: Clock> Driver<M, T, C> {
                 return;
             }
             self.rest(progress);
-        }
-    }
-
-    /// Blocks until input arrives, the doorbell is rung or the machine's deadline expires.
-    fn block(&mut self) {
-        let Some(now) = self.now else { return };
-        let due_ns = self.machine.poll_timeout().map_or(u64::MAX, |due| due.since_ns(now.mono));
-        let timeout_ns = due_ns.min(self.config.wait_max_ns);
-        if timeout_ns > 0 {
-            self.duty.waits += 1;
-            self.transport.wait(timeout_ns);
-            self.duty.on_rest();
         }
     }
 
@@ -324,5 +336,24 @@ impl<M: DrivenMachine, T: Transport, C: Clock> Driver<M, T, C> {
         }
         self.now = Some(now);
         now
+    }
+}
+
+impl<M: DrivenMachine, T: SharedWait, C: Clock> Driver<M, T, C> {
+    /// Announces that a thread waits by the transport's handle while others may take turns. Returns
+    /// the longest time to wait, in ns; `None` if there is something to do at once.
+    pub fn begin_wait(&mut self) -> Option<u64> {
+        let timeout_ns = self.wait_ns();
+        if timeout_ns == 0 || !self.transport.begin_wait() {
+            return None;
+        }
+        self.duty.waits += 1;
+        Some(timeout_ns)
+    }
+
+    /// Ends the announced wait. If that thread may still wait, ring the doorbell first.
+    pub fn end_wait(&mut self) {
+        self.transport.end_wait();
+        self.duty.on_rest();
     }
 }

@@ -34,7 +34,7 @@ pub use driver::{Config, Driver, Progress};
 pub use duty::Duty;
 pub use idle::{Idle, IdleAction, Idler};
 pub use machine::DrivenMachine;
-pub use transport::Transport;
+pub use transport::{SharedWait, Transport, Wait};
 
 #[cfg(test)]
 mod tests;

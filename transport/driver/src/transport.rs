@@ -1,5 +1,7 @@
 //! The contract between the driver and a transport.
 
+use std::sync::Arc;
+
 use onepipe_base::{Incarnation, Now, Port, Promises, Timestamp, Transmit, Verdict};
 
 use crate::Doorbell;
@@ -92,4 +94,25 @@ pub trait Transport {
 
     /// The handle that ends [`Transport::wait`] from another thread.
     fn doorbell(&self) -> Doorbell;
+}
+
+/// Waits for input from a thread that does not own the transport.
+pub trait Wait: Send + Sync {
+    /// Blocks until input arrives, the doorbell is rung or `timeout_ns` have passed. May return
+    /// early (spurious wake-up).
+    fn wait(&self, timeout_ns: u64);
+}
+
+/// A transport that one thread can wait for while another one may take a turn: between
+/// [`SharedWait::begin_wait`] and [`SharedWait::end_wait`] the transport itself is not borrowed.
+pub trait SharedWait: Transport {
+    /// The handle to wait with.
+    fn wait_handle(&self) -> Arc<dyn Wait>;
+
+    /// Announces a wait: from now on input wakes the handle. Returns false, and announces nothing,
+    /// if input is there already. Only one wait at a time, [`Transport::wait`] included.
+    fn begin_wait(&mut self) -> bool;
+
+    /// Ends an announced wait. If the handle may still block, ring the doorbell first.
+    fn end_wait(&mut self);
 }

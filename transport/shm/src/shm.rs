@@ -9,7 +9,7 @@ use onepipe_base::{
     Incarnation, Mono, Now, Port, ProcessId, Promises, Timestamp, Transmit, Verdict,
 };
 use onepipe_transport_clock::SystemClock;
-use onepipe_transport_driver::{Doorbell, Transport, Waker};
+use onepipe_transport_driver::{Doorbell, SharedWait, Transport, Wait, Waker};
 
 use crate::inbound::{Inbound, PeerChange};
 use crate::mapping::Mapping;
@@ -265,20 +265,36 @@ impl Transport for Shm {
     }
 
     fn wait(&mut self, timeout_ns: u64) {
-        let futex_slot = self.segment.futex_slot(self.segment.process());
-        futex_slot.prepare_sleep();
-        let is_quiet = self.inbound.is_empty(&self.segment)
-            && self.epoch == Some(self.segment.epoch().load(Ordering::Acquire))
-            && !self.waker.is_rung.load(Ordering::Acquire);
-        if is_quiet {
-            futex::wait(futex_slot.0, ASLEEP, timeout_ns);
+        if self.begin_wait() {
+            self.waker.wait(timeout_ns);
+            self.end_wait();
         }
-        futex_slot.finish_sleep();
-        self.waker.is_rung.store(false, Ordering::Release);
     }
 
     fn doorbell(&self) -> Doorbell {
         Doorbell::new(self.waker.clone())
+    }
+}
+
+impl SharedWait for Shm {
+    fn wait_handle(&self) -> Arc<dyn Wait> {
+        self.waker.clone()
+    }
+
+    fn begin_wait(&mut self) -> bool {
+        self.segment.futex_slot(self.segment.process()).prepare_sleep();
+        let is_quiet = self.inbound.is_empty(&self.segment)
+            && self.epoch == Some(self.segment.epoch().load(Ordering::Acquire))
+            && !self.waker.is_rung.load(Ordering::Acquire);
+        if !is_quiet {
+            self.end_wait();
+        }
+        is_quiet
+    }
+
+    fn end_wait(&mut self) {
+        self.segment.futex_slot(self.segment.process()).finish_sleep();
+        self.waker.is_rung.store(false, Ordering::Release);
     }
 }
 
@@ -293,7 +309,7 @@ impl fmt::Debug for Shm {
     }
 }
 
-/// Wakes this process's driver from another thread.
+/// Wakes this process's driver from another thread, and blocks it.
 #[derive(Debug)]
 struct FutexWaker {
     mapping: Arc<Mapping>,
@@ -309,5 +325,11 @@ impl Waker for FutexWaker {
         if futex_slot.take_wake() {
             futex::wake(futex_slot.0);
         }
+    }
+}
+
+impl Wait for FutexWaker {
+    fn wait(&self, timeout_ns: u64) {
+        futex::wait(self.mapping.word32(self.futex_slot_at), ASLEEP, timeout_ns);
     }
 }

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 
-use onepipe_transport_driver::{Doorbell, Waker};
+use onepipe_transport_driver::{Doorbell, Wait, Waker};
 use socket2::{SockAddr, Socket};
 
 use crate::error_queue::{self, Report};
@@ -37,7 +37,7 @@ impl FrameRange {
 /// received ([`BatchSocket::frame`]) or written ([`BatchSocket::slot`]), then
 /// [`BatchSocket::flush`].
 pub struct BatchSocket {
-    socket: Socket,
+    socket: Arc<Socket>,
     offload: Offload,
     /// Received frames, then slots.
     memory: Box<[u8]>,
@@ -119,7 +119,7 @@ impl BatchSocket {
             is_active: false,
         };
         Ok(Self {
-            socket,
+            socket: Arc::new(socket),
             offload,
             memory: vec![0; bytes].into_boxed_slice(),
             slots_at,
@@ -332,6 +332,17 @@ impl BatchSocket {
         }
     }
 
+    /// The handle to wait for a frame or the doorbell while another thread may use the socket.
+    pub fn wait_handle(&self) -> Arc<dyn Wait> {
+        let (socket, event_fd) = (Arc::clone(&self.socket), Arc::clone(&self.event_fd));
+        Arc::new(SocketWait { socket, event_fd })
+    }
+
+    /// Notes that a thread has waited by the handle, which does not report errors of the socket.
+    pub fn end_wait(&mut self) {
+        self.receiver.has_reports = true;
+    }
+
     /// The handle that ends [`BatchSocket::wait`] from another thread.
     pub fn doorbell(&self) -> Doorbell {
         let event_fd: Arc<dyn Waker> = self.event_fd.clone();
@@ -400,6 +411,21 @@ impl BatchSocket {
         }
         self.slot_at = self.slots_at;
         self.has_forwarded = false;
+    }
+}
+
+/// Waits for a socket without borrowing it.
+struct SocketWait {
+    socket: Arc<Socket>,
+    event_fd: Arc<EventFd>,
+}
+
+impl Wait for SocketWait {
+    fn wait(&self, timeout_ns: u64) {
+        let fds = [self.socket.as_raw_fd(), self.event_fd.fd()];
+        if socket::poll(fds, timeout_ns).is_rung {
+            self.event_fd.clear();
+        }
     }
 }
 

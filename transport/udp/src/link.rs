@@ -2,9 +2,10 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use onepipe_base::{Now, Port, Promises, Transmit, Verdict};
-use onepipe_transport_driver::{Doorbell, Transport};
+use onepipe_transport_driver::{Doorbell, SharedWait, Transport, Wait};
 use onepipe_wire::mark_congestion;
 
 use crate::{BatchSocket, Config, FrameRange, Offload, Stats};
@@ -123,5 +124,20 @@ impl Transport for UdpLink {
 
     fn doorbell(&self) -> Doorbell {
         self.socket.doorbell()
+    }
+}
+
+impl SharedWait for UdpLink {
+    fn wait_handle(&self) -> Arc<dyn Wait> {
+        self.socket.wait_handle()
+    }
+
+    /// The kernel wakes every thread that polls the socket: nothing to announce.
+    fn begin_wait(&mut self) -> bool {
+        true
+    }
+
+    fn end_wait(&mut self) {
+        self.socket.end_wait();
     }
 }

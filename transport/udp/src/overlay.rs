@@ -2,9 +2,10 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::sync::Arc;
 
 use onepipe_base::{Incarnation, Now, Port, ProcessId, Promises, Psn, Transmit, Verdict};
-use onepipe_transport_driver::{Doorbell, Transport};
+use onepipe_transport_driver::{Doorbell, SharedWait, Transport, Wait};
 use onepipe_wire::{
     AddressAd, Frame, HEADER_LEN, Header, Opcode, mark_congestion, parse_header, seal,
 };
@@ -341,6 +342,21 @@ impl Transport for UdpOverlay {
 
     fn doorbell(&self) -> Doorbell {
         self.socket.doorbell()
+    }
+}
+
+impl SharedWait for UdpOverlay {
+    fn wait_handle(&self) -> Arc<dyn Wait> {
+        self.socket.wait_handle()
+    }
+
+    /// The kernel wakes every thread that polls the socket: nothing to announce.
+    fn begin_wait(&mut self) -> bool {
+        true
+    }
+
+    fn end_wait(&mut self) {
+        self.socket.end_wait();
     }
 }
 

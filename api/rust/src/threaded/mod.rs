@@ -1,58 +1,68 @@
-//! A pipe with a thread of its own that drives it.
+//! A pipe with a thread of its own that drives it while its caller is away.
 
-mod event_batch;
+mod core;
+mod events;
 mod shared;
-mod submission;
+mod standby;
 mod thread;
 mod waiter;
 
+use std::cell::Cell;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use onepipe_base::{ProcessId, ScatteringId, Timestamp};
 use onepipe_endpoint::{Config, Message, ProcessFailed, SendError};
-use onepipe_transport_clock::{Clock, SystemClock};
+use onepipe_transport_clock::{Clock, SystemClock, reduce_wakeup_latency};
+use onepipe_transport_driver::IdleAction;
 use onepipe_wire::Service;
 
 use crate::deadline::Deadline;
-use crate::engine::{Engine, Fabric, FabricEngine};
-use crate::pipe_endpoint::SubmitLimits;
-use crate::{Builder, Event, Idle, JoinError, LeaveError, ReceiveError, Stats};
-use event_batch::EventReader;
-use shared::{Shared, lock};
-use submission::Submitter;
+use crate::engine::{FabricEngine, with_engine};
+use crate::{Builder, Event, JoinError, LeaveError, ReceiveError, Stats};
+use core::{Core, ThreadState};
+use events::EventReader;
+pub use events::Events;
+use shared::Shared;
 use thread::Thread;
-use waiter::Waiter;
 
 /// Longest single wait; conditions are checked again after it.
 const WAIT_MAX: Duration = Duration::from_millis(100);
+/// A scattering leaves at once if the last turn was at least this many ns ago. Closer ones are sent
+/// together, by the next turn: about as long as a system call that sends takes, with its wake-up of
+/// the receiver.
+const COALESCE_NS: u64 = 20_000;
 
-/// A pipe driven by a thread of its own: messages are received, acknowledged and ordered while the
+/// A pipe with a thread of its own: messages are received, acknowledged and ordered while the
 /// caller does something else.
 ///
+/// The caller drives the pipe itself while it waits in [`Pipe::recv`] and its kin, so that nothing
+/// passes through another thread. When it has been away for 50 us (up to 400 us if it did not block
+/// lately), the thread takes over until it comes back. Once a callback was set ([`Pipe::on_message`],
+/// [`Pipe::on_process_failed`]) the thread always drives, and callbacks run on it.
+///
 /// # Costs
-/// A scattering is copied once into a request (recycled memory, passed through a lock-free ring)
-/// and once into the send buffer. A received message is copied once into an event batch (many
-/// events each, recycled); [`Pipe::poll`] borrows it there, [`Pipe::recv`] and [`Pipe::try_recv`]
-/// copy it once more into a vector of its own, which is the only allocation. [`Pipe::on_message`]
-/// borrows it from the receive buffer: no copy. Locks are taken only to sleep, to wake, and for
-/// [`Pipe::stats`]. Each direction costs a hop to another thread: about 1 us while that thread is
-/// awake, a wake-up by the kernel, some tens of us, when it sleeps. [`crate::EmbeddedPipe`] has
-/// none of these costs.
+/// A scattering is copied into the send buffer, and leaves at once, or with others that were
+/// submitted within 20 us. A received message is copied once into an event batch (recycled):
+/// [`Pipe::poll`], [`Pipe::recv_batch`] and [`Pipe::on_message`] borrow it there, [`Pipe::recv`] and
+/// [`Pipe::try_recv`] copy it once more into a vector of its own, which is the only allocation. Each
+/// call takes a lock, which is free unless the thread is in the middle of a turn.
+/// [`crate::EmbeddedPipe`] has none of these costs. A call that blocks shortens the scheduling slice
+/// and the timer slack of the calling thread, as of the pipe's own.
 #[derive(Debug)]
 pub struct Pipe {
-    limits: SubmitLimits,
+    config: Config,
     clock: SystemClock,
-    idle: Idle,
     shared: Arc<Shared>,
-    submitter: Submitter,
     event_reader: EventReader,
-    /// Ids of the next scatterings: best effort, reliable.
-    next_ids: [u64; 2],
     builder: Box<Builder>,
     thread: Option<JoinHandle<()>>,
+}
+
+thread_local! {
+    /// Whether this thread has asked for short wake-up latency.
+    static IS_PREPARED: Cell<bool> = const { Cell::new(false) };
 }
 
 impl Pipe {
@@ -61,40 +71,27 @@ impl Pipe {
         Builder::new()
     }
 
-    pub(crate) fn start<T: Fabric>(
-        engine: Engine<T>,
-        clock: SystemClock,
+    fn start(
+        mut fabric_engine: FabricEngine,
         builder: Box<Builder>,
-        idle: Idle,
         leave_timeout: Duration,
     ) -> Result<Self, JoinError> {
-        let limits = engine.node().limits();
-        let process = limits.endpoint().process;
-        let shared = Arc::new(Shared::new(&engine));
-        let (submitter, submission_queue) = submission::submission_queue();
-        let (event_writer, event_reader) = event_batch::event_channel();
-        let thread = Thread {
-            engine,
-            shared: Arc::clone(&shared),
-            submission_queue,
-            event_writer,
-            leave_timeout,
-        };
+        let clock = fabric_engine.clock().clone();
+        let (config, wait_handle) = with_engine!(&fabric_engine, engine => {
+            (engine.config().clone(), engine.wait_handle())
+        });
+        let process = config.process;
+        let failed = |source| JoinError::Thread { process, source };
+        let shared = Shared::new(Core::new(fabric_engine)).map_err(|error| failed(error.into()))?;
+        let shared = Arc::new(shared);
+        let (thread, shared_too) =
+            (Thread::new(clock.clone(), wait_handle, leave_timeout), Arc::clone(&shared));
         let thread = std::thread::Builder::new()
             .name(format!("onepipe-{}", process.0))
-            .spawn(move || thread.run())
-            .map_err(|source| JoinError::Thread { process, source })?;
-        Ok(Self {
-            limits,
-            clock,
-            idle,
-            shared,
-            submitter,
-            event_reader,
-            next_ids: [0; 2],
-            builder,
-            thread: Some(thread),
-        })
+            .spawn(move || thread.run(&shared_too))
+            .map_err(failed)?;
+        let event_reader = EventReader::default();
+        Ok(Self { config, clock, shared, event_reader, builder, thread: Some(thread) })
     }
 
     /// Submits a scattering: all its messages share one timestamp. Never blocks.
@@ -126,18 +123,40 @@ impl Pipe {
         service: Service,
         messages: &[Message<'_>],
     ) -> Result<ScatteringId, SendError> {
-        if self.thread.is_none() || self.shared.has_ended.load(Ordering::Relaxed) {
-            return Err(SendError::Left);
+        let mut core = self.shared.lock();
+        let is_thread_driven = self.shared.is_thread_driven();
+        let mut submitted = core.scatter(service, messages);
+        if let Err(SendError::BufferFull { .. }) = submitted
+            && !is_thread_driven
+        {
+            core.turn();
+            submitted = core.scatter(service, messages);
         }
-        if self.shared.is_excluded.load(Ordering::Relaxed) {
-            return Err(SendError::Excluded);
+        let id = submitted?;
+        if is_thread_driven {
+            core.wake_thread(ThreadState::Driving);
+            return Ok(id);
         }
-        let accepted = || self.shared.accepted_bytes.load(Ordering::Acquire);
-        self.submitter.submit(&self.limits, service, messages, accepted)?;
-        self.shared.wake_driver(false);
-        let next = &mut self.next_ids[usize::from(service == Service::Reliable)];
-        let id = ScatteringId(*next);
-        *next += 1;
+        let now = self.clock.read().mono;
+        let is_due = core.last_turn().is_none_or(|last| now.since_ns(last) >= COALESCE_NS);
+        match core.thread_state {
+            // Its next turn sends the scattering.
+            ThreadState::Driving => return Ok(id),
+            _ if is_due => _ = core.turn(),
+            ThreadState::Standby => {}
+            ThreadState::Waiting(_) => core.wake_thread(ThreadState::Driving),
+        }
+        match core.thread_state {
+            ThreadState::Standby => {
+                drop(core);
+                self.shared.on_used(now);
+            }
+            // The scattering may have brought the deadline forward.
+            ThreadState::Waiting(until) if core.deadline().is_some_and(|due| due < until) => {
+                core.wake_thread(ThreadState::Driving);
+            }
+            _ => {}
+        }
         Ok(id)
     }
 
@@ -171,27 +190,33 @@ impl Pipe {
         messages: &[Message<'_>],
         timeout: Duration,
     ) -> Result<ScatteringId, SendError> {
+        let mut full = match self.submit(service, messages) {
+            Err(full @ SendError::BufferFull { .. }) => full,
+            submitted => return submitted,
+        };
         let deadline = Deadline::after(timeout);
-        loop {
-            let accepted = self.shared.accepted_bytes.load(Ordering::Acquire);
-            match self.submit(service, messages) {
-                Err(full @ SendError::BufferFull { .. }) => {
-                    let Some(remaining) = deadline.remaining() else { return Err(full) };
-                    let shared = &self.shared;
-                    shared.capacity_waiter.wait(remaining.min(WAIT_MAX), || {
-                        shared.accepted_bytes.load(Ordering::Acquire) != accepted
-                            || shared.has_ended.load(Ordering::Acquire)
-                    });
+        let submitted =
+            Self::drive(&self.shared, &mut self.clock, Some(deadline), |core| {
+                match core.scatter(service, messages) {
+                    Err(error @ SendError::BufferFull { .. }) => {
+                        full = error;
+                        None
+                    }
+                    submitted => {
+                        self.shared.turn(core);
+                        Some(submitted)
+                    }
                 }
-                result => return result,
-            }
-        }
+            });
+        submitted.unwrap_or(Err(full))
     }
 
-    /// Returns the next event, if there is one.
+    /// Returns the next event, if there is one. Never blocks.
     #[inline]
     pub fn try_recv(&mut self) -> Option<Event> {
-        self.read(|event| event.map(<[u8]>::to_vec))
+        let is_ready =
+            !self.event_reader.is_empty() || self.fetch(Some(Deadline::after(Duration::ZERO)));
+        is_ready.then(|| self.next_event()).flatten()
     }
 
     /// Waits for the next event.
@@ -199,64 +224,88 @@ impl Pipe {
     /// # Errors
     /// [`ReceiveError::Left`] once the pipe has left and all events were handed out.
     pub fn recv(&mut self) -> Result<Event, ReceiveError> {
-        loop {
-            if let Some(event) = self.try_recv() {
-                return Ok(event);
-            }
-            if self.has_ended() {
-                // Everything published before the end is visible now.
-                let left = ReceiveError::Left(self.limits.endpoint().process);
-                return self.try_recv().ok_or(left);
-            }
-            self.wait_for_events(None);
-        }
+        self.wait_for_events(None);
+        self.next_event().ok_or(ReceiveError::Left(self.process()))
     }
 
     /// Waits for the next event for at most `timeout`.
     pub fn recv_timeout(&mut self, timeout: Duration) -> Option<Event> {
-        let deadline = Deadline::after(timeout);
-        loop {
-            if let Some(event) = self.try_recv() {
-                return Some(event);
-            }
-            if self.has_ended() {
-                return self.try_recv();
-            }
-            deadline.remaining()?;
-            self.wait_for_events(Some(deadline));
+        self.wait_for_events(Some(timeout));
+        self.next_event()
+    }
+
+    /// Waits for an event, and returns all that are available, with borrowed payloads: no copy, no
+    /// allocation and no lock for each of them. What is not taken is returned by the next call.
+    ///
+    /// ```
+    /// use onepipe::{Event, Message, Pipe, ProcessId};
+    ///
+    /// let mut pipe = Pipe::builder().fabric(format!("doc-batch-{}", std::process::id())).join()?;
+    /// for number in 0..3u8 {
+    ///     pipe.scatter(&[Message { to: pipe.process(), payload: &[number] }])?;
+    /// }
+    /// let mut received = Vec::new();
+    /// while received.len() < 3 {
+    ///     for event in pipe.recv_batch()? {
+    ///         let Event::Message(message) = event else { panic!("expected a message") };
+    ///         received.push(message.payload[0]);
+    ///     }
+    /// }
+    /// assert_eq!(received, [0, 1, 2]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`ReceiveError::Left`] once the pipe has left and all events were handed out.
+    pub fn recv_batch(&mut self) -> Result<Events<'_>, ReceiveError> {
+        self.wait_for_events(None);
+        match self.event_reader.is_empty() {
+            false => Ok(self.event_reader.events()),
+            true => Err(ReceiveError::Left(self.process())),
         }
+    }
+
+    /// As [`Pipe::recv_batch`], but waits for at most `timeout`: then there may be none.
+    pub fn recv_batch_timeout(&mut self, timeout: Duration) -> Events<'_> {
+        self.wait_for_events(Some(timeout));
+        self.event_reader.events()
     }
 
     /// Hands out all available events with borrowed payloads, and returns their number. Never
     /// blocks.
     pub fn poll(&mut self, mut on_event: impl FnMut(Event<&[u8]>)) -> usize {
-        let mut events = 0;
-        while self.read(&mut on_event).is_some() {
-            events += 1;
+        let mut count = 0;
+        // Not for ever, though more arrives meanwhile.
+        for _ in 0..2 {
+            for event in self.event_reader.events() {
+                on_event(event);
+                count += 1;
+            }
+            if count > 0 || !self.fetch(Some(Deadline::after(Duration::ZERO))) {
+                break;
+            }
         }
-        events
+        count
     }
 
-    /// Passes further events to `on_event`, called by the driving thread with the payload in the
-    /// receive buffer. Earlier events are still received as usual. A callback that takes long
-    /// delays this process's acknowledgements, and so its senders; one that panics ends the pipe.
+    /// Passes further events to `on_event`, called by the pipe's thread. Earlier events are still
+    /// received as usual. A callback that takes long delays this process's acknowledgements, and so
+    /// its senders; one that panics ends the pipe.
     pub fn on_message(&mut self, on_event: impl FnMut(Event<&[u8]>) + Send + 'static) {
-        *lock(&self.shared.on_event) = Some(Box::new(on_event));
-        self.shared.command();
+        self.shared.hand_to_thread(|core| core.callbacks.on_event = Some(Box::new(on_event)));
     }
 
-    /// Calls `on_failed` for every process that fails, on the driving thread, ahead of
+    /// Calls `on_failed` for every process that fails, on the pipe's thread, ahead of
     /// [`Event::ProcessFailed`]. Reliable deliveries of all processes wait until the callbacks of
     /// all processes have returned: use it for recovery that must precede further deliveries, and
     /// do not block in it. Without a callback a failure is acknowledged at once.
     pub fn on_process_failed(&mut self, on_failed: impl FnMut(ProcessFailed) + Send + 'static) {
-        *lock(&self.shared.on_process_failed) = Some(Box::new(on_failed));
-        self.shared.command();
+        self.shared.hand_to_thread(|core| core.set_on_process_failed(on_failed));
     }
 
     /// Whether this process is a member of the fabric: false once it was declared failed.
     pub fn is_member(&self) -> bool {
-        !self.shared.is_excluded.load(Ordering::Relaxed)
+        self.shared.lock().is_member()
     }
 
     /// Rejoins after [`Event::Excluded`] as a new incarnation of the same process, which shares no
@@ -276,25 +325,25 @@ impl Pipe {
 
     /// The id of this process.
     pub fn process(&self) -> ProcessId {
-        self.limits.endpoint().process
+        self.config.process
     }
 
     /// The other live processes, as of a moment ago. Unknown over a switch: empty.
     pub fn peers(&self) -> Vec<ProcessId> {
-        self.shared.peers()
+        self.shared.lock().peers()
     }
 
     /// Waits until at least `count` other processes have joined, for at most `timeout`. Returns
     /// whether they have. Returns false at once over a switch, which does not report processes.
     pub fn wait_for_peers(&self, count: usize, timeout: Duration) -> bool {
-        let knows_peers = self.limits.endpoint().links == onepipe_endpoint::Links::Mesh;
+        let knows_peers = self.config.links == onepipe_endpoint::Links::Mesh;
         let deadline = Deadline::after(timeout);
         while knows_peers && self.peers().len() < count {
             if deadline.remaining().is_none() {
                 return false;
             }
             // A sleeping thread is not woken when a process joins.
-            self.shared.wake_driver(false);
+            self.shared.turn(&mut self.shared.lock());
             std::thread::sleep(Duration::from_millis(1));
         }
         knows_peers
@@ -302,13 +351,13 @@ impl Pipe {
 
     /// Counters since joining, as of a moment ago.
     pub fn stats(&self) -> Stats {
-        self.shared.stats()
+        self.shared.lock().stats()
     }
 
     /// The barrier: every message below it has been or can be delivered; `None` before any promise
     /// was received.
     pub fn barrier(&self) -> Option<Timestamp> {
-        self.shared.barrier()
+        self.shared.lock().barrier()
     }
 
     /// The fabric's time: a lower bound of the timestamp of a message stamped now.
@@ -319,7 +368,7 @@ impl Pipe {
 
     /// The endpoint's configuration.
     pub fn config(&self) -> &Config {
-        self.limits.endpoint()
+        &self.config
     }
 
     /// Leaves the fabric: waits until the outcomes of all submitted messages are known, for at most
@@ -330,69 +379,108 @@ impl Pipe {
     /// [`LeaveError`]. The process has left in any case.
     pub fn leave(&mut self) -> Result<(), LeaveError> {
         let Some(thread) = self.thread.take() else { return Ok(()) };
-        self.shared.is_leaving.store(true, Ordering::Release);
-        self.shared.command();
-        let process = self.limits.endpoint().process;
+        self.shared.hand_to_thread(|core| core.is_leaving = true);
+        let process = self.process();
         thread.join().map_err(|_| LeaveError::Panicked(process))?;
-        match self.shared.is_drained.load(Ordering::Acquire) {
+        match self.shared.lock().is_drained {
             true => Ok(()),
             false => Err(LeaveError::Unresolved(process)),
         }
     }
 
-    fn has_ended(&self) -> bool {
-        self.shared.has_ended.load(Ordering::Acquire)
-    }
-
     #[inline]
-    fn read<R>(&mut self, read: impl FnOnce(Event<&[u8]>) -> R) -> Option<R> {
-        let (event, is_batch_returned) = self.event_reader.next(read);
-        if is_batch_returned {
-            self.shared.wake_driver(true);
-        }
-        event
+    fn next_event(&mut self) -> Option<Event> {
+        self.event_reader.events().next().map(|event| event.map(<[u8]>::to_vec))
     }
 
-    /// Waits for an event according to the idle strategy, until `deadline` if there is one.
-    fn wait_for_events(&self, deadline: Option<Deadline>) {
-        let is_ready = || self.event_reader.has_events() || self.has_ended();
-        let awake = self.idle.awake_turn_count();
-        let is_over = || deadline.is_some_and(|deadline| deadline.remaining().is_none());
-        let mut polls: u32 = 0;
-        while awake.is_none_or(|awake| polls < awake) {
-            if is_ready() || (polls.is_multiple_of(64) && is_over()) {
-                return;
-            }
-            match self.idle {
-                Idle::Yield => std::thread::yield_now(),
-                _ => std::hint::spin_loop(),
-            }
-            polls = polls.wrapping_add(1);
+    /// Waits until there is an event to read, for at most `timeout` if there is one.
+    #[inline]
+    fn wait_for_events(&mut self, timeout: Option<Duration>) {
+        if self.event_reader.is_empty() {
+            self.fetch(timeout.map(Deadline::after));
         }
-        let remaining = deadline.map_or(Some(WAIT_MAX), Deadline::remaining).unwrap_or_default();
-        let waiter: &Waiter = &self.shared.event_waiter;
-        waiter.wait(remaining.min(WAIT_MAX), is_ready);
+    }
+
+    /// Fetches events, which have all been read; waits for them until `deadline`, if there is one.
+    /// Returns whether there are any.
+    fn fetch(&mut self, deadline: Option<Deadline>) -> bool {
+        let Self { shared, clock, event_reader, .. } = self;
+        Self::drive(shared, clock, deadline, |core| core.fetch(event_reader).then_some(()))
+            .is_some()
+    }
+
+    /// Drives the pipe until `attempt` succeeds, until `deadline` if there is one, or until the pipe
+    /// has left.
+    #[inline]
+    fn drive<R>(
+        shared: &Shared,
+        clock: &mut SystemClock,
+        deadline: Option<Deadline>,
+        mut attempt: impl FnMut(&mut Core) -> Option<R>,
+    ) -> Option<R> {
+        if shared.is_thread_driven() {
+            return Self::wait_for_thread(shared, deadline, attempt);
+        }
+        let mut caller = shared.enter();
+        let mut has_blocked = false;
+        let result = loop {
+            if let Some(result) = attempt(&mut caller.core) {
+                break Some(result);
+            }
+            let progress = caller.core.turn();
+            if let Some(result) = attempt(&mut caller.core) {
+                break Some(result);
+            }
+            let remaining = deadline.map_or(Some(WAIT_MAX), Deadline::remaining);
+            let Some(remaining) = remaining.filter(|_| !caller.core.has_ended()) else {
+                break None;
+            };
+            match caller.core.idle_action(progress) {
+                IdleAction::Block => {
+                    has_blocked = true;
+                    if !IS_PREPARED.replace(true) {
+                        reduce_wakeup_latency();
+                    }
+                    caller.block(remaining);
+                }
+                action => caller.core.idle(action),
+            }
+        };
+        caller.leave(clock.read().mono, has_blocked);
+        result
+    }
+
+    /// Waits until `attempt` succeeds while the thread drives, as [`Pipe::drive`].
+    #[cold]
+    fn wait_for_thread<R>(
+        shared: &Shared,
+        deadline: Option<Deadline>,
+        mut attempt: impl FnMut(&mut Core) -> Option<R>,
+    ) -> Option<R> {
+        loop {
+            let seen = shared.progress();
+            let mut core = shared.lock();
+            if let Some(result) = attempt(&mut core) {
+                return Some(result);
+            }
+            if core.has_ended() {
+                return None;
+            }
+            drop(core);
+            let remaining = deadline.map_or(Some(WAIT_MAX), Deadline::remaining)?;
+            shared.wait_for_thread(seen, remaining.min(WAIT_MAX));
+        }
     }
 }
 
 impl Builder {
-    /// Joins, with a thread that drives the pipe.
+    /// Joins, with a thread that drives the pipe while the caller is away.
     ///
     /// # Errors
     /// [`JoinError`].
     pub fn join(mut self) -> Result<Pipe, JoinError> {
-        let (idle, leave_timeout) = (self.idle, self.leave_timeout);
-        match self.join_fabric()? {
-            FabricEngine::SharedMemory(engine, clock) => {
-                Pipe::start(*engine, clock, Box::new(self), idle, leave_timeout)
-            }
-            FabricEngine::Udp(engine, clock) => {
-                Pipe::start(*engine, clock, Box::new(self), idle, leave_timeout)
-            }
-            FabricEngine::Overlay(engine, clock) => {
-                Pipe::start(*engine, clock, Box::new(self), idle, leave_timeout)
-            }
-        }
+        let leave_timeout = self.leave_timeout;
+        Pipe::start(self.join_fabric()?, Box::new(self), leave_timeout)
     }
 }
 

@@ -1,163 +1,205 @@
-//! State shared by the caller's thread and the driving thread, besides the rings.
+//! The lock between the caller and the pipe's thread, and who of them drives.
 
-use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering, fence};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::Duration;
 
-use crossbeam_utils::CachePadded;
-use onepipe_base::{ProcessId, Timestamp};
-use onepipe_endpoint::ProcessFailed;
-use onepipe_transport_driver::Doorbell;
+use onepipe_base::Mono;
+use rustix::io::Errno;
 
+use super::core::{Core, ThreadState};
+use super::standby::StandbyTimer;
 use super::waiter::Waiter;
-use crate::engine::{Engine, Fabric};
-use crate::process_set::{ProcessSet, processes};
-use crate::{Event, Stats};
 
-/// A callback for events.
-pub(crate) type OnEvent = Box<dyn FnMut(Event<&[u8]>) + Send>;
-/// A callback for failures.
-pub(crate) type OnProcessFailed = Box<dyn FnMut(ProcessFailed) + Send>;
+/// How long the caller may stay away before the thread drives the pipe, in ns: longer than most
+/// programs take for a message, and short beside a beacon interval that is waited for.
+const GRACE_MIN_NS: u64 = 50_000;
+/// The longest grace is this many times the shortest: a busy caller, which comes back without ever
+/// blocking, should not wake the thread 20,000 times a second just to be found present.
+const GRACE_LOG2_MAX: u32 = 3;
 
-/// Values of [`Shared::sleep_state`]: when the caller must ring the doorbell.
-pub(crate) mod sleep_state {
-    /// The thread polls: never.
-    pub(crate) const AWAKE: u8 = 0;
-    /// The thread may block: for a request or a command.
-    pub(crate) const ASLEEP: u8 = 1;
-    /// The thread may block, and holds events for which it has no batch: also for a recycled batch.
-    pub(crate) const ASLEEP_WITHOUT_BATCHES: u8 = 2;
-}
-
+/// What the caller and the pipe's thread share.
+///
+/// Who holds the lock may take a turn. The caller drives while it is inside a call that waits
+/// (`caller_drives`); it holds the lock meanwhile, even while it blocks. The thread drives when the
+/// caller has been away for the grace, or always once a callback was set or the pipe is leaving
+/// (`is_thread_driven`); it waits without the lock.
+#[derive(Debug)]
 pub(crate) struct Shared {
-    /// Dropped when the driving thread ends: a doorbell keeps the fabric's memory alive.
-    doorbell: Mutex<Option<Doorbell>>,
-    /// One of [`sleep_state`]. Written by the driving thread.
-    pub(crate) sleep_state: CachePadded<AtomicU8>,
-    /// Bytes of requests that the endpoint has accepted so far, charges included. Written by the
-    /// driving thread.
-    pub(crate) accepted_bytes: CachePadded<AtomicU64>,
-    /// Where the caller waits for events.
-    pub(crate) event_waiter: CachePadded<Waiter>,
-    /// Where the caller waits for capacity of the submission queue.
-    pub(crate) capacity_waiter: CachePadded<Waiter>,
-    /// One of the next three fields has changed. Set by the caller.
-    pub(crate) is_commanded: AtomicBool,
-    pub(crate) is_leaving: AtomicBool,
-    pub(crate) on_event: Mutex<Option<OnEvent>>,
-    pub(crate) on_process_failed: Mutex<Option<OnProcessFailed>>,
-    /// This process was declared failed.
-    pub(crate) is_excluded: AtomicBool,
-    /// The driving thread has ended.
-    pub(crate) has_ended: AtomicBool,
-    /// Whether all outcomes were known when the driving thread ended.
-    pub(crate) is_drained: AtomicBool,
-    barrier: AtomicU64,
-    peers: Box<[AtomicU64]>,
-    stats: Mutex<Stats>,
+    core: Mutex<Core>,
+    /// The caller waits for the lock: the thread must not take it again before.
+    caller_wants_lock: AtomicBool,
+    caller_drives: AtomicBool,
+    /// When the caller last stopped driving, and for how long the thread leaves the pipe alone from
+    /// then on, in ns.
+    caller_left_at: AtomicU64,
+    grace_ns: AtomicU64,
+    is_thread_driven: AtomicBool,
+    timer: StandbyTimer,
+    /// Counts turns of a thread that always drives which may have made an event or room.
+    progress: AtomicU64,
+    /// Where the caller waits for such a thread.
+    waiter: Waiter,
 }
 
 impl Shared {
-    pub(crate) fn new<T: Fabric>(engine: &Engine<T>) -> Self {
-        let words = engine.peers().words().len();
-        Self {
-            doorbell: Mutex::new(Some(engine.doorbell())),
-            sleep_state: CachePadded::new(AtomicU8::new(sleep_state::AWAKE)),
-            accepted_bytes: CachePadded::default(),
-            event_waiter: CachePadded::default(),
-            capacity_waiter: CachePadded::default(),
-            is_commanded: AtomicBool::new(false),
-            is_leaving: AtomicBool::new(false),
-            on_event: Mutex::new(None),
-            on_process_failed: Mutex::new(None),
-            is_excluded: AtomicBool::new(false),
-            has_ended: AtomicBool::new(false),
-            is_drained: AtomicBool::new(false),
-            barrier: AtomicU64::new(0),
-            peers: (0..words).map(|_| AtomicU64::new(0)).collect(),
-            stats: Mutex::new(engine.stats()),
+    pub(crate) fn new(core: Core) -> Result<Self, Errno> {
+        Ok(Self {
+            core: Mutex::new(core),
+            caller_wants_lock: AtomicBool::new(false),
+            caller_drives: AtomicBool::new(false),
+            caller_left_at: AtomicU64::new(0),
+            grace_ns: AtomicU64::new(0),
+            is_thread_driven: AtomicBool::new(false),
+            timer: StandbyTimer::new()?,
+            progress: AtomicU64::new(0),
+            waiter: Waiter::default(),
+        })
+    }
+
+    /// Locks the core, for the caller. Waits for at most one turn of the thread.
+    #[inline]
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Core> {
+        match self.core.try_lock() {
+            Ok(core) => core,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => {
+                self.caller_wants_lock.store(true, Ordering::Relaxed);
+                let core = self.core.lock().unwrap_or_else(PoisonError::into_inner);
+                self.caller_wants_lock.store(false, Ordering::Relaxed);
+                core
+            }
         }
     }
 
-    /// Wakes the driving thread if it may block; with `for_batch`, only if it lacks batches. Call
-    /// it after publishing the work.
+    /// Locks the core, for the thread. `None` if the caller drives.
+    pub(crate) fn lock_for_thread(&self) -> Option<MutexGuard<'_, Core>> {
+        loop {
+            if !self.caller_wants_lock.load(Ordering::Relaxed) {
+                match self.core.try_lock() {
+                    Ok(core) => return Some(core),
+                    Err(TryLockError::Poisoned(poisoned)) => return Some(poisoned.into_inner()),
+                    Err(TryLockError::WouldBlock) => {}
+                }
+            }
+            if self.caller_drives.load(Ordering::SeqCst) {
+                return None;
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    /// Whether the thread drives, whatever the caller does.
     #[inline]
-    pub(crate) fn wake_driver(&self, for_batch: bool) {
-        fence(Ordering::SeqCst);
-        let state = self.sleep_state.load(Ordering::Relaxed);
-        let must_ring = match state {
-            sleep_state::AWAKE => false,
-            sleep_state::ASLEEP => !for_batch,
-            _ => true,
+    pub(crate) fn is_thread_driven(&self) -> bool {
+        self.is_thread_driven.load(Ordering::Acquire)
+    }
+
+    /// Has the thread drive from now on, and at once, after `change`.
+    pub(crate) fn hand_to_thread(&self, change: impl FnOnce(&mut Core)) {
+        let mut core = self.lock();
+        change(&mut core);
+        self.is_thread_driven.store(true, Ordering::Release);
+        core.wake_thread(ThreadState::Driving);
+        drop(core);
+        self.timer.fire();
+    }
+
+    /// Takes a turn, or wakes the thread to take it if the thread always drives.
+    pub(crate) fn turn(&self, core: &mut Core) {
+        match self.is_thread_driven() {
+            true => core.wake_thread(ThreadState::Driving),
+            false => _ = core.turn(),
+        }
+    }
+
+    /// Starts to drive as the caller.
+    #[inline]
+    pub(crate) fn enter(&self) -> Caller<'_> {
+        self.caller_drives.store(true, Ordering::SeqCst);
+        let mut core = self.lock();
+        if core.thread_state != ThreadState::Standby {
+            core.wake_thread(ThreadState::Standby);
+        }
+        Caller { shared: self, core }
+    }
+
+    /// Notes at `now` that the caller has used the core without driving it, and has left work that
+    /// the thread must do if the caller does not come back.
+    #[inline]
+    pub(crate) fn on_used(&self, now: Mono) {
+        self.caller_left_at.store(now.as_ns(), Ordering::Relaxed);
+        self.timer.set(self.grace_ns.load(Ordering::Relaxed));
+    }
+
+    /// Notes that the caller stops driving at `now`. `has_blocked`: it had to wait since it began.
+    #[inline]
+    pub(crate) fn on_caller_away(&self, now: Mono, has_blocked: bool) {
+        let grace_ns = match has_blocked {
+            true => GRACE_MIN_NS,
+            false => {
+                let grace_ns = 2 * self.grace_ns.load(Ordering::Relaxed);
+                grace_ns.clamp(GRACE_MIN_NS, GRACE_MIN_NS << GRACE_LOG2_MAX)
+            }
         };
-        if must_ring
-            && self.sleep_state.swap(sleep_state::AWAKE, Ordering::Relaxed) != sleep_state::AWAKE
-        {
-            self.ring();
+        self.grace_ns.store(grace_ns, Ordering::Relaxed);
+        self.caller_left_at.store(now.as_ns(), Ordering::Relaxed);
+        self.caller_drives.store(false, Ordering::SeqCst);
+        self.timer.set(grace_ns);
+    }
+
+    /// Blocks the thread until it must drive: the caller has been away for the grace. `now` reads
+    /// the clock.
+    pub(crate) fn stand_by(&self, mut now: impl FnMut() -> Mono) {
+        while !self.is_thread_driven() {
+            if !self.caller_drives.load(Ordering::SeqCst) {
+                let left_at = Mono::from_ns(self.caller_left_at.load(Ordering::Relaxed));
+                let away_ns = now().since_ns(left_at);
+                let grace_ns = self.grace_ns.load(Ordering::Relaxed);
+                if away_ns >= grace_ns {
+                    return;
+                }
+                self.timer.set(grace_ns - away_ns);
+            }
+            self.timer.wait();
         }
     }
 
-    #[cold]
-    fn ring(&self) {
-        if let Some(doorbell) = &*lock(&self.doorbell) {
-            doorbell.ring();
-        }
+    /// Returns the number of turns so far that [`Shared::wait_for_thread`] is to wait beyond.
+    pub(crate) fn progress(&self) -> u64 {
+        self.progress.load(Ordering::Acquire)
     }
 
-    /// Marks the driving thread as ended and wakes the caller.
-    pub(crate) fn end(&self) {
-        *lock(&self.doorbell) = None;
-        self.has_ended.store(true, Ordering::Release);
-        self.event_waiter.wake();
-        self.capacity_waiter.wake();
+    /// Notes that the thread, which always drives, may have made an event or room.
+    pub(crate) fn on_progress(&self) {
+        self.progress.fetch_add(1, Ordering::Release);
+        self.waiter.wake();
     }
 
-    /// Makes the driving thread execute commands.
-    pub(crate) fn command(&self) {
-        self.is_commanded.store(true, Ordering::Release);
-        self.wake_driver(false);
+    /// Blocks the caller until the thread has made progress beyond `seen`, for at most `timeout`.
+    pub(crate) fn wait_for_thread(&self, seen: u64, timeout: Duration) {
+        self.waiter.wait(timeout, || self.progress() != seen);
+    }
+}
+
+/// The caller while it drives. It must end by [`Caller::leave`].
+#[derive(Debug)]
+pub(crate) struct Caller<'a> {
+    shared: &'a Shared,
+    pub(crate) core: MutexGuard<'a, Core>,
+}
+
+impl Caller<'_> {
+    /// Blocks for at most `timeout`, or until there is something to do.
+    pub(crate) fn block(&mut self, timeout: Duration) {
+        self.shared.timer.cancel();
+        self.core.block(timeout);
     }
 
-    pub(crate) fn publish_peers(&self, peers: &ProcessSet) {
-        for (shared, word) in self.peers.iter().zip(peers.words()) {
-            shared.store(*word, Ordering::Relaxed);
-        }
-    }
-
-    pub(crate) fn publish_stats(&self, stats: Stats) {
-        *lock(&self.stats) = stats;
-    }
-
+    /// Stops driving at `now`.
     #[inline]
-    pub(crate) fn publish_barrier(&self, barrier: Option<Timestamp>) {
-        // 0 stands for `None`: no barrier is at 0.
-        self.barrier.store(barrier.map_or(0, |barrier| barrier.as_ns()), Ordering::Relaxed);
-    }
-
-    pub(crate) fn barrier(&self) -> Option<Timestamp> {
-        let ns = self.barrier.load(Ordering::Relaxed);
-        (ns > 0).then(|| Timestamp::from_ns(ns))
-    }
-
-    pub(crate) fn peers(&self) -> Vec<ProcessId> {
-        processes(self.peers.iter().map(|word| word.load(Ordering::Relaxed))).collect()
-    }
-
-    pub(crate) fn stats(&self) -> Stats {
-        *lock(&self.stats)
-    }
-}
-
-/// Locks `mutex`, even if a thread panicked while holding it: the values are replaced as a whole.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-impl fmt::Debug for Shared {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Shared")
-            .field("sleep_state", &self.sleep_state)
-            .field("has_ended", &self.has_ended)
-            .finish_non_exhaustive()
+    pub(crate) fn leave(self, now: Mono, has_blocked: bool) {
+        drop(self.core);
+        self.shared.on_caller_away(now, has_blocked);
     }
 }
