@@ -146,9 +146,10 @@ pub struct Arguments {
     /// Replicas per group (amcast)
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=8))]
     replicas: u64,
-    /// Maximum number of messages that the client has in flight (amcast)
-    #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..=4096))]
-    window: u32,
+    /// Maximum number of messages in flight: of the client (amcast) [default: 1024], or of each
+    /// process, which then sends through Pipe, with EmbeddedPipe as the yardstick (order)
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    window: Option<u32>,
     /// Print the report as one JSON object
     #[arg(long)]
     json: bool,
@@ -342,6 +343,9 @@ fn measure(name: Name, arguments: &Arguments) -> Result<Report> {
                     "--rival excludes --reliable: rivals are compared with best effort",
                 );
             }
+            if arguments.window.is_some() && (arguments.reliable || rival.is_some()) {
+                crate::usage_error("bench order --window excludes --reliable and --rival");
+            }
             let bytes = match arguments.size.is_empty() {
                 true => defaults.bytes,
                 false => arguments.size.clone(),
@@ -351,6 +355,7 @@ fn measure(name: Name, arguments: &Arguments) -> Result<Report> {
                 is_reliable: arguments.reliable,
                 processes,
                 is_udp,
+                window: arguments.window,
                 rival,
                 runs: runs(defaults.runs),
                 seconds: arguments.seconds.unwrap_or(defaults.seconds),

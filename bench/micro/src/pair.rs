@@ -61,6 +61,7 @@ pub fn pair_shm(options: &PairOptions, progress: impl FnMut(Progress<'_>)) -> Re
 /// Returns one process of each role, each pinned to a core.
 fn two(roles: [Role; 2], fabric: &Fabric, seconds: f64, idle: &str) -> Vec<Job> {
     let job = |(process, role): (usize, Role)| Job {
+        window: None,
         method: None,
         role,
         fabric: fabric.clone(),

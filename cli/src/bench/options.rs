@@ -64,7 +64,8 @@ pub(super) fn bulk_options(arguments: &Arguments) -> BulkOptions {
 }
 
 pub(super) fn amcast_options(arguments: &Arguments) -> AmcastOptions {
-    let mut options = AmcastOptions { window: arguments.window, ..AmcastOptions::default() };
+    let mut options = AmcastOptions::default();
+    options.window = arguments.window.unwrap_or(options.window);
     options.replicas = arguments.replicas as usize;
     options.runs = arguments.runs.map_or(options.runs, |runs| runs as usize);
     options.seconds = arguments.seconds.unwrap_or(options.seconds);

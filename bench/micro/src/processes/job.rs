@@ -62,11 +62,23 @@ impl RivalMethod {
     }
 }
 
+/// How a program drives its pipe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Api {
+    /// `Pipe`: blocks in `recv_batch`.
+    Pipe,
+    /// `EmbeddedPipe`: polls, and rests when there is nothing.
+    Embedded,
+}
+
 /// Parameters of one process of a benchmark.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Job {
     pub role: Role,
     pub fabric: Fabric,
+    /// Sends through the public library, with at most so many scatterings in flight; `None`: drives
+    /// an endpoint itself, as fast as possible.
+    pub window: Option<(u32, Api)>,
     /// The rival's method; `None`: our own protocol.
     pub method: Option<RivalMethod>,
     /// Uses the reliable service.

@@ -5,6 +5,7 @@ mod delivery_log;
 mod job;
 mod relay;
 mod rival;
+mod window;
 mod worker;
 mod yardstick;
 
@@ -15,7 +16,7 @@ use anyhow::{Context, Result};
 use crate::children::{Children, WORKER, die_with_parent};
 
 pub use job::RivalMethod;
-pub(crate) use job::{Fabric, Job, Outcome, Role};
+pub(crate) use job::{Api, Fabric, Job, Outcome, Role};
 pub(crate) use yardstick::{datagram_one_way_ns, datagram_rate, ring_one_way_ns, ring_rate};
 
 /// Runs a process for each job and returns their outcomes in the same order.
@@ -52,6 +53,10 @@ fn outcome(job: &Job) -> Result<Outcome> {
             relay::relay(job, switch, *frame_len, method)
         }
         (Some(method), _) => rival::work(job, method),
-        (None, _) => worker::work(job),
+        (None, _) if job.role == Role::Switch => worker::work(job),
+        (None, _) => match job.window {
+            Some((window, api)) => window::work(job, window, api),
+            None => worker::work(job),
+        },
     }
 }
