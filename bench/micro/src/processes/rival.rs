@@ -292,6 +292,7 @@ mod tests {
         let job = |process, role| Job {
             role,
             fabric: fabric.clone(),
+            window: None,
             method: Some(method),
             is_reliable: false,
             process,
