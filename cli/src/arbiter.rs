@@ -249,7 +249,7 @@ fn config(arguments: &Arguments) -> Result<Config> {
 /// Explains why an arbiter was replaced by another one with its id.
 fn replaced_error(report: &Report, by: Incarnation) -> anyhow::Error {
     let Report { process, incarnation, attachment, .. } = report;
-    // An incarnation counts eighths of a second.
+    // An incarnation counts eighths of a second, unless an id is started more often.
     let later_s = f64::from(by.0.wrapping_sub(*incarnation)) / 8.0;
     anyhow!(
         "another arbiter started as process {process} {later_s:.0} s after this one, and endpoints \

@@ -261,7 +261,7 @@ impl Builder {
             .map_err(|source| JoinError::Address { switch: switch.clone(), source })?;
         let mut socket = udp::Config::default();
         self.tune_udp.iter_mut().for_each(|change| change(&mut socket));
-        let incarnation = start_incarnation();
+        let incarnation = start_incarnation(process.0);
         let refused = |source| JoinError::Socket { switch: switch.clone(), source };
         let beacon_interval_ns = match self.idle {
             Idle::Backoff => BEACON_INTERVAL_NS,

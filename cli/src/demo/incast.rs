@@ -192,7 +192,7 @@ fn host_driver(
     let (host, port) = (ProcessId(host), Port(0));
     let udp = UdpConfig::default();
     let mut client = ClientConfig::new(host, nodes, ARBITER, slot_ns.unwrap_or(1_000_000));
-    client.incarnation = start_incarnation();
+    client.incarnation = start_incarnation(host.0);
     client.frame_len_max = udp.frame_len_max;
     client.take_long_leads();
     // Short queues per destination, as packets that wait here delay pings, too.

@@ -62,7 +62,7 @@ impl ArbiterDaemon {
         if !machine.failover.peers.contains(&own) {
             machine.failover.peers.push(own);
         }
-        machine.comm.incarnation = start_incarnation();
+        machine.comm.incarnation = start_incarnation(own.0);
         check_cores(&config.cores)?;
         let connect = || {
             UdpLink::connect(config.switch, &udp_config)

@@ -166,7 +166,7 @@ fn first_cores(count: usize) -> Vec<usize> {
 
 fn host(process: u32, switch: SocketAddr) -> HostDriver {
     let mut config = ClientConfig::new(ProcessId(process), NODES, ARBITERS[0], SLOT_NS);
-    config.incarnation = start_incarnation();
+    config.incarnation = start_incarnation(process);
     config.arbiters = ARBITERS.to_vec();
     config.late_slots_max = 4_096;
     let client = Client::new(config).expect("the numbers are in range");

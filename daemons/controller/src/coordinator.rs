@@ -92,7 +92,7 @@ impl CoordinatorDaemon {
             Err(_) => Err(ConfigError { name, value: u64::MAX }),
         };
         let machine = Coordinator::new(MachineConfig {
-            incarnation: start_incarnation(),
+            incarnation: start_incarnation(process.0),
             probe_interval_ns: ns("probe_interval", config.probe_interval)?,
             leader_timeout_ns: ns("leader_timeout", config.leader_timeout)?,
             ..MachineConfig::new(process, groups.clone())

@@ -58,7 +58,7 @@ impl ControllerDaemon {
         let (attached, doorbell) = match &config.attachment {
             Attachment::Switch(switch) => {
                 let udp_config = UdpConfig::default();
-                machine.incarnation = start_incarnation();
+                machine.incarnation = start_incarnation(machine.process.0);
                 machine.links = Links::Uplink;
                 machine.frame_len_max = udp_config.frame_len_max;
                 let link = UdpLink::connect(*switch, &udp_config)

@@ -79,7 +79,7 @@ impl SoftwareSwitch {
         machine.frame_len_max = machine.frame_len_max.min(config.frame_len_max);
         if config.controllers.is_some() {
             machine.controllers = config.controllers;
-            machine.incarnation = start_incarnation();
+            machine.incarnation = start_incarnation(machine.switch.0);
         }
         let machine = Switch::new(machine)?;
 

@@ -99,7 +99,7 @@ pub fn open<M: DrivenMachine>(
         return Err(DirectoryError::WrongRole { at, role_name }.into());
     };
     let mut config = Config::new(process, groups);
-    config.incarnation = start_incarnation();
+    config.incarnation = start_incarnation(process.0);
     config.coordinators = directory.coordinators();
     config.rto_min_ns = options.rto_min_ns;
     config.busy_threshold = options.busy_threshold.unwrap_or(u64::MAX);

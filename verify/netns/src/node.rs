@@ -80,7 +80,8 @@ pub(crate) fn run(
         Some(_) => (config.controllers, config.link_timeout_ns) = (controllers, LINK_TIMEOUT_NS),
         None => config.probes_max = PROBES_MAX_WITHOUT_FAILURES,
     };
-    let mut node = connect_node(aggregator, process, start_incarnation(), tune, Idle::ADAPTIVE)?;
+    let mut node =
+        connect_node(aggregator, process, start_incarnation(process.0), tune, Idle::ADAPTIVE)?;
     let mut failed_processes: Vec<ProcessId> = Vec::new();
     let stop = crate::stop_at_end_of_input(node.doorbell());
     let mut out = BufWriter::new(stdout().lock());

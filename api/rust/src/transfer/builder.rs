@@ -168,7 +168,7 @@ impl TransferBuilder {
         let slot_ns = u64::try_from(self.slot.as_nanos()).unwrap_or(u64::MAX);
         let udp = UdpConfig::default();
         let mut client = ClientConfig::new(process, self.endpoints, ProcessId(first), slot_ns);
-        client.incarnation = start_incarnation();
+        client.incarnation = start_incarnation(process.0);
         client.arbiters = self.arbiters.iter().copied().map(ProcessId).collect();
         client.frame_len_max = udp.frame_len_max;
         client.take_long_leads();

@@ -54,7 +54,7 @@ pub(super) fn run(case: Case) -> Result<Outcome> {
     let groups = u32::from(case.groups);
     let method = Method::Primcast { groups, group_members: MEMBERS as u32 };
     let frame_len_max = (case.bytes + HEADERS_LEN).max(1_472);
-    let incarnation = start_incarnation();
+    let incarnation = start_incarnation(0);
     let rival = |process| {
         Rival::new(Config {
             incarnation,

@@ -65,7 +65,7 @@ pub fn process(switch: SocketAddr, process: u32) -> Running {
         frame_len_max: udp.frame_len_max,
         beacon_interval_ns: 50_000,
         reorder_packets: 0,
-        ..Config::new(ProcessId(process), start_incarnation())
+        ..Config::new(ProcessId(process), start_incarnation(process))
     };
     drive(config, link, SystemClock::calibrated().following_system(100_000_000))
 }
