@@ -81,7 +81,7 @@ pub(crate) fn run(
         None => config.probes_max = PROBES_MAX_WITHOUT_FAILURES,
     };
     let mut node =
-        connect_node(aggregator, process, start_incarnation(process.0), tune, Idle::ADAPTIVE)?;
+        connect_node(aggregator, process, start_incarnation(process), tune, Idle::ADAPTIVE)?;
     let mut failed_processes: Vec<ProcessId> = Vec::new();
     let stop = crate::stop_at_end_of_input(node.doorbell());
     let mut out = BufWriter::new(stdout().lock());
