@@ -3,6 +3,7 @@
 mod job;
 mod member;
 mod relay;
+mod schedule;
 
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -4,13 +4,10 @@
 use std::net::UdpSocket;
 
 use anyhow::{Context, Result};
-use hdrhistogram::Histogram;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::job::{Job, Outcome, PAUSE_NS, Sample, counts, monotonic_ns};
-
-/// Interval at which a member announces itself before the measurement, in ns.
-const HELLO_INTERVAL_NS: u64 = 50_000_000;
+use super::job::{Job, Outcome, Sample, monotonic_ns};
+use super::schedule::{self, Latencies, Member};
 
 /// Runs the relay until all messages have been sent.
 pub(super) fn relay(job: &Job) -> Result<Outcome> {
@@ -53,74 +50,32 @@ pub(super) fn member(job: &Job) -> Result<Outcome> {
     let socket = UdpSocket::bind("127.0.0.1:0").context("binding a member")?;
     socket.connect(relay)?;
     socket.set_nonblocking(true)?;
-    let mut member = Bare {
-        job,
-        socket,
-        buffer: vec![0; 65_536],
-        steady: Histogram::new(3)?,
-        woken: Histogram::new(3)?,
-    };
-    let [begin_ns, end_ns] = job.window_ns;
-    while monotonic_ns() + 2 * HELLO_INTERVAL_NS < begin_ns {
-        member.send(0);
-        member.receive_until(monotonic_ns() + HELLO_INTERVAL_NS)?;
-    }
-    member.receive_until(begin_ns)?;
-    let (sample, mut outcome) = (Sample::take(), Outcome::default());
-    if job.rate > 0.0 {
-        let phase = f64::from(job.process) / f64::from(job.processes);
-        for number in 0.. {
-            let due_ns = begin_ns + ((f64::from(number) + phase) * 1e9 / job.rate) as u64;
-            if due_ns >= end_ns {
-                break;
-            }
-            member.receive_until(due_ns)?;
-            member.send(due_ns);
-        }
-    }
-    member.receive_until(end_ns)?;
-    sample.finish(&mut outcome);
-    for wake in 0..u64::from(job.wakes) {
-        if job.process == 0 {
-            member.receive_until(end_ns + (wake + 1) * PAUSE_NS)?;
-            member.send(monotonic_ns());
-        }
-    }
-    member.receive_until(job.end_ns())?;
-    outcome.latencies = counts(&member.steady);
-    outcome.wake_latencies = counts(&member.woken);
-    Ok(outcome)
+    let (payload, buffer) = (vec![0; job.bytes.max(8)], vec![0; 65_536]);
+    let mut member = BareMember { socket, payload, buffer, latencies: Latencies::new(job)? };
+    let outcome = schedule::run(job, &mut member)?;
+    Ok(member.latencies.complete(outcome))
 }
 
-struct Bare<'j> {
-    job: &'j Job,
+struct BareMember {
     socket: UdpSocket,
+    payload: Vec<u8>,
     buffer: Vec<u8>,
-    steady: Histogram<u64>,
-    woken: Histogram<u64>,
+    latencies: Latencies,
 }
 
-impl Bare<'_> {
-    /// Sends a message that was due at `due_ns`. A relay that is not there yet refuses it.
-    fn send(&mut self, due_ns: u64) {
-        let len = self.job.bytes.max(8);
-        self.buffer[..8].copy_from_slice(&due_ns.to_le_bytes());
-        let _ = self.socket.send(&self.buffer[..len]);
+impl Member for BareMember {
+    fn send(&mut self, due_ns: u64) -> Result<()> {
+        self.payload[..8].copy_from_slice(&due_ns.to_le_bytes());
+        // A relay that is not there yet refuses it.
+        let _ = self.socket.send(&self.payload);
+        Ok(())
     }
 
     fn receive_until(&mut self, until_ns: u64) -> Result<()> {
         while monotonic_ns() < until_ns {
             wait(&self.socket, until_ns)?;
             while let Ok(len) = self.socket.recv(&mut self.buffer) {
-                let word = self.buffer[..len].first_chunk().context("a datagram has 8 bytes")?;
-                let due_ns = u64::from_le_bytes(*word);
-                let latency_ns = monotonic_ns().saturating_sub(due_ns);
-                let [begin_ns, end_ns] = self.job.window_ns;
-                match due_ns {
-                    0 => {}
-                    _ if (begin_ns..end_ns).contains(&due_ns) => self.steady.record(latency_ns)?,
-                    _ => self.woken.record(latency_ns)?,
-                }
+                self.latencies.record(&self.buffer[..len])?;
             }
         }
         Ok(())
