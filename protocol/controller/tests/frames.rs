@@ -78,17 +78,7 @@ fn evaluates_after_a_quiet_period_or_at_the_latest_deadline() {
 //= spec/failure.md#R33
 #[test]
 fn records_recalls_once_and_returns_them_on_recover() {
-    let failed = FailedInstance {
-        instance: instance(process(1), 1),
-        at: Timestamp::from_ns(1 << 50),
-        is_exact: true,
-    };
-    let records = [
-        Record::Members(vec![Member { instance: failed.instance, links: vec![] }]),
-        Record::Failed(vec![failed]),
-        Record::Resumed { instances: vec![failed.instance], links: vec![] },
-    ];
-    let mut controller = star(&records);
+    let (mut controller, failed) = star_with_failure();
     let sent = drain(&mut controller, at(50_000));
     let is_about_itself = |sent: &&(Opcode, ProcessId, Psn, Vec<u8>)| {
         (sent.0, sent.1) == (Opcode::Notice, ProcessId(1))
@@ -155,17 +145,7 @@ fn records_recalls_once_and_returns_them_on_recover() {
 //= spec/failure.md#R44
 #[test]
 fn recovery_reply_stays_when_recalls_follow() {
-    let failed = FailedInstance {
-        instance: instance(process(1), 1),
-        at: Timestamp::from_ns(1 << 50),
-        is_exact: true,
-    };
-    let records = [
-        Record::Members(vec![Member { instance: failed.instance, links: vec![] }]),
-        Record::Failed(vec![failed]),
-        Record::Resumed { instances: vec![failed.instance], links: vec![] },
-    ];
-    let mut controller = star(&records);
+    let (mut controller, failed) = star_with_failure();
     drain(&mut controller, at(50_000));
     let sender = instance(process(0), 1);
     let up = [link(0, Side::Upper, instance(switch(0), 1))];
@@ -198,6 +178,21 @@ fn recovery_reply_stays_when_recalls_follow() {
     }
     let complete = at(60_000).sync;
     assert_eq!(parts, [(complete, vec![]), (complete, vec![(ProcessId(0), first)])]);
+}
+
+/// Makes a controller of a star that has recorded that process 1 has failed.
+fn star_with_failure() -> (Controller, FailedInstance) {
+    let failed = FailedInstance {
+        instance: instance(process(1), 1),
+        at: Timestamp::from_ns(1 << 50),
+        is_exact: true,
+    };
+    let controller = star(&[
+        Record::Members(vec![Member { instance: failed.instance, links: vec![] }]),
+        Record::Failed(vec![failed]),
+        Record::Resumed { instances: vec![failed.instance], links: vec![] },
+    ]);
+    (controller, failed)
 }
 
 fn drain_only(controller: &mut Controller) -> Vec<(Opcode, Psn)> {
@@ -437,17 +432,7 @@ fn resolved(controller: &mut Controller, tor: Instance, end: u64) -> Vec<u32> {
 
 #[test]
 fn resumes_each_death_of_a_resolved_instance() {
-    let failed = FailedInstance {
-        instance: instance(process(1), 1),
-        at: Timestamp::from_ns(1 << 50),
-        is_exact: true,
-    };
-    let records = [
-        Record::Members(vec![Member { instance: failed.instance, links: vec![] }]),
-        Record::Failed(vec![failed]),
-        Record::Resumed { instances: vec![failed.instance], links: vec![] },
-    ];
-    let mut controller = star(&records);
+    let (mut controller, failed) = star_with_failure();
     let tor = instance(switch(0), 1);
     resolved(&mut controller, tor, 200_000);
     let own = instance(process(CONTROLLER.0), 1);
