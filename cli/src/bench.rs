@@ -131,6 +131,9 @@ pub struct Arguments {
     /// Send beacons at the fixed interval instead of on demand (idle, light)
     #[arg(long)]
     fixed_interval: bool,
+    /// What processes and the switch do with a core while there is nothing to do (idle, light)
+    #[arg(long, value_enum, default_value_t = IdleArg::Backoff)]
+    idle: IdleArg,
     /// Use of shared memory: which copies are made (bulk)
     #[arg(long, value_enum, default_value_t = Memory::Shared)]
     memory: Memory,
@@ -236,6 +239,26 @@ enum Transport {
     Udp,
     /// TCP (bulk)
     Tcp,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum IdleArg {
+    /// Poll without pause: for dedicated cores
+    Spin,
+    /// Poll, and yield the core after each poll
+    Yield,
+    /// Poll for some microseconds, then block
+    Backoff,
+}
+
+impl IdleArg {
+    const fn idle(self) -> onepipe::Idle {
+        match self {
+            Self::Spin => onepipe::Idle::Spin,
+            Self::Yield => onepipe::Idle::Yield,
+            Self::Backoff => onepipe::Idle::Backoff,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

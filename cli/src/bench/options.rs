@@ -16,6 +16,7 @@ pub(super) fn light_options(arguments: &Arguments, defaults: LightOptions) -> Li
         processes,
         is_udp: arguments.transport != Some(Transport::Shm),
         has_fixed_interval: arguments.fixed_interval,
+        idle: arguments.idle.idle(),
         rate: arguments.rate.map_or(defaults.rate, f64::from),
         bytes: arguments.size.first().copied().unwrap_or(defaults.bytes),
         runs: arguments.runs.map_or(defaults.runs, |runs| runs as usize),

@@ -2,6 +2,7 @@
 
 use anyhow::Result;
 use hdrhistogram::Histogram;
+use onepipe::Idle;
 use serde::{Deserialize, Serialize};
 
 /// What a process does.
@@ -18,6 +19,34 @@ pub(super) enum Role {
     BareRelay,
 }
 
+/// What a process does with its core while there is nothing to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum JobIdle {
+    Spin,
+    Yield,
+    Backoff,
+}
+
+impl From<Idle> for JobIdle {
+    fn from(idle: Idle) -> Self {
+        match idle {
+            Idle::Spin => Self::Spin,
+            Idle::Yield => Self::Yield,
+            Idle::Backoff => Self::Backoff,
+        }
+    }
+}
+
+impl From<JobIdle> for Idle {
+    fn from(idle: JobIdle) -> Self {
+        match idle {
+            JobIdle::Spin => Self::Spin,
+            JobIdle::Yield => Self::Yield,
+            JobIdle::Backoff => Self::Backoff,
+        }
+    }
+}
+
 /// Parameters of one process.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Job {
@@ -28,6 +57,7 @@ pub(super) struct Job {
     pub switch: Option<String>,
     /// Sends beacons at the fixed interval, not on demand.
     pub has_fixed_interval: bool,
+    pub idle: JobIdle,
     /// Name of the fabric in shared memory.
     pub fabric: String,
     /// Messages that a member scatters per second, each to all members. 0: none.

@@ -14,7 +14,8 @@ const JOIN_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Runs a member.
 pub(super) fn run(job: &Job) -> Result<Outcome> {
-    let builder = Pipe::builder().process(job.process).processes(job.processes);
+    let builder =
+        Pipe::builder().process(job.process).processes(job.processes).idle(job.idle.into());
     let builder = match &job.switch {
         Some(switch) => builder.udp(switch),
         None => builder.fabric(&job.fabric),

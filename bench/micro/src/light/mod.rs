@@ -11,12 +11,13 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use hdrhistogram::Histogram;
+use onepipe::Idle;
 use onepipe_daemon_switch::SoftwareSwitch;
 
 use crate::children::{Children, WORKER, die_with_parent};
 use crate::processes::free_address;
 use crate::{Better, Detail, Harness, Progress, Report};
-use job::{Job, Outcome, Role, Sample};
+use job::{Job, JobIdle, Outcome, Role, Sample};
 pub(crate) use job::{merged, monotonic_ns};
 
 /// Second argument of a process of this benchmark.
@@ -39,6 +40,8 @@ pub struct LightOptions {
     pub is_udp: bool,
     /// Sends beacons at the fixed interval, not on demand.
     pub has_fixed_interval: bool,
+    /// What processes and the switch do with a core while there is nothing to do.
+    pub idle: Idle,
     /// Scatterings per second of each process, each to all processes.
     pub rate: f64,
     /// Message size in bytes, 8 to 1,024.
@@ -58,6 +61,7 @@ impl LightOptions {
             processes: 4,
             is_udp: true,
             has_fixed_interval: false,
+            idle: Idle::default(),
             rate: 0.0,
             bytes: 64,
             wakes: 20,
@@ -78,12 +82,15 @@ impl LightOptions {
         Ok(())
     }
 
-    fn transport(&self) -> &'static str {
-        match (self.is_udp, self.has_fixed_interval) {
-            (true, false) => "udp",
-            (true, true) => "udp beacons=fixed",
-            (false, _) => "shm",
-        }
+    fn transport(&self) -> String {
+        let transport = if self.is_udp { "udp" } else { "shm" };
+        let beacons = if self.is_udp && self.has_fixed_interval { " beacons=fixed" } else { "" };
+        let idle = match self.idle {
+            Idle::Spin => " idle=spin",
+            Idle::Yield => " idle=yield",
+            Idle::Backoff => "",
+        };
+        format!("{transport}{beacons}{idle}")
     }
 }
 
@@ -224,6 +231,7 @@ impl Run {
             processes: options.processes,
             switch: switch.clone(),
             has_fixed_interval: options.has_fixed_interval,
+            idle: options.idle.into(),
             fabric: format!("bench-light-{}", std::process::id()),
             rate: options.rate,
             bytes: options.bytes,
@@ -293,6 +301,11 @@ fn switch(job: &Job) -> Result<Outcome> {
     if job.has_fixed_interval {
         config.heartbeat_interval_ns = 0;
     }
+    config.idle = match job.idle {
+        JobIdle::Spin => onepipe_transport_driver::Idle::Spin,
+        JobIdle::Yield => onepipe_transport_driver::Idle::Yield,
+        JobIdle::Backoff => onepipe_transport_driver::Idle::ADAPTIVE,
+    };
     let mut switch = SoftwareSwitch::new(&config)?;
     let (stop, doorbell) = (AtomicBool::new(false), switch.doorbell());
     let frames = |switch: &SoftwareSwitch| {
