@@ -3,6 +3,7 @@
 mod amcast;
 mod failover;
 mod fuzz;
+mod pause;
 mod session;
 
 use std::io::{Write, stdout};
@@ -29,6 +30,7 @@ Examples:
   onepipe sim --seed 7 --trace history.txt             the last events, as text
   onepipe sim fuzz --seeds 10000                       fabrics, loads and faults at random
   onepipe sim fail-over                                leaders of agreed multicast that die
+  onepipe sim pause                                    a message after a pause: beacons on demand
 
 One seed is one history: the same arguments print the same trace hash, on every machine.";
 
@@ -89,6 +91,7 @@ pub struct Arguments {
 enum Command {
     Fuzz(fuzz::Arguments),
     FailOver(failover::Arguments),
+    Pause(pause::Arguments),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -163,6 +166,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     match &arguments.command {
         Some(Command::Fuzz(arguments)) => return fuzz::run(arguments),
         Some(Command::FailOver(arguments)) => return failover::run(arguments),
+        Some(Command::Pause(arguments)) => return pause::run(arguments),
         None => {}
     }
     let options = options(arguments);

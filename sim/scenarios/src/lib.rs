@@ -35,6 +35,7 @@ mod hosted;
 #[cfg(feature = "mistakes")]
 mod mutation;
 mod node;
+mod pause;
 mod payload;
 mod plan;
 mod process;
@@ -54,6 +55,7 @@ pub use hosted::{HostedEvent, HostedMachine};
 pub use mutation::{caught, detected};
 pub use node::Node;
 pub use onepipe_sim_network::{HopKind, Placement};
+pub use pause::{PauseOptions, PauseReport, pauses};
 pub use plan::{ControlPlanePlan, Plan};
 pub use process::Process;
 pub use report::{Latency, Report};

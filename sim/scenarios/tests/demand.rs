@@ -6,7 +6,8 @@ mod fixture;
 
 use fixture::{controller_plan, end, plan};
 use onepipe_sim_network::{LinkFaults, Loss, Placement};
-use onepipe_sim_scenarios::{Fabric, Plan, demand};
+use onepipe_sim_scenarios::{Fabric, PauseOptions, Plan, demand, pauses};
+use onepipe_topology::Shape;
 
 /// Heartbeats in these tests, in beacon intervals.
 const HEARTBEAT_INTERVALS: u64 = 100;
@@ -142,4 +143,29 @@ fn controlled_fabric_commits_at_rest() {
     println!("with a controller: {reliable:?} us");
     assert!(reliable.iter().all(|us| *us < 100));
     end(fabric);
+}
+
+//= spec/ordering.md#R40
+#[test]
+fn chip_on_demand_is_as_fast_after_a_pause_as_at_the_fixed_interval() {
+    let [fixed, on_demand] = [None, Some(5_000)].map(|heartbeat_intervals| {
+        [false, true].map(|is_reliable| {
+            let report = pauses(&PauseOptions {
+                shape: Shape::star(4).expect("in range"),
+                placement: Placement::Chip,
+                heartbeat_intervals,
+                pause_intervals: 1_000,
+                is_reliable,
+                messages: 50,
+                seed: 1,
+            });
+            assert_eq!(report.violations, 0);
+            report
+        })
+    });
+    for (fixed, on_demand) in fixed.iter().zip(&on_demand) {
+        assert!(on_demand.latency.p50_ns <= fixed.latency.p50_ns, "{on_demand:?}, {fixed:?}");
+    }
+    let ratio = fixed[0].rest_frames_per_second / on_demand[0].rest_frames_per_second;
+    assert!(ratio > 1_000.0, "a link at rest carries heartbeats only: {ratio}");
 }
