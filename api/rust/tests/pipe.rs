@@ -341,7 +341,7 @@ fn thread_takes_over_while_the_caller_is_away() {
         b.scatter(&[to(0, &round.to_be_bytes())]).expect("there is capacity");
         assert_eq!(number(&message(a)), round);
     }
-    // Nobody calls `a` from here on: its thread acknowledges, or `b` could not leave.
+    // There is no call of `a` from here on: its thread acknowledges, or `b` could not leave.
     for number in 0..100u64 {
         b.scatter_reliably(&[to(0, &number.to_be_bytes())]).expect("there is capacity");
     }

@@ -23,8 +23,9 @@ pub struct OrderOptions {
     pub processes: u32,
     /// Uses UDP through the software switch, or shared memory.
     pub is_udp: bool,
-    /// Sends through `Pipe` with at most so many scatterings in flight, with `EmbeddedPipe` as the
-    /// yardstick; `None`: without a bound, by programs that drive an endpoint themselves.
+    /// Maximum number of scatterings that a process has in flight: it sends through `Pipe`, with
+    /// `EmbeddedPipe` as the yardstick. `None`: no maximum, by programs that drive an endpoint
+    /// themselves.
     pub window: Option<u32>,
     /// Measures a rival, with our protocol as the yardstick.
     pub rival: Option<RivalMethod>,

@@ -147,7 +147,7 @@ fn controlled_fabric_commits_at_rest() {
 
 //= spec/ordering.md#R40
 #[test]
-fn chip_on_demand_is_as_fast_after_a_pause_as_at_the_fixed_interval() {
+fn chip_on_demand_is_as_fast_after_a_pause() {
     let [fixed, on_demand] = [None, Some(5_000)].map(|heartbeat_intervals| {
         [false, true].map(|is_reliable| {
             let report = pauses(&PauseOptions {

@@ -26,8 +26,8 @@ const LOCK_INTERVAL: Duration = Duration::from_millis(1);
 /// that of any later one. Holds as long as the system's clock is not set back by more than an
 /// incarnation has lasted.
 ///
-/// The last number of each id is recorded in a file of this user in `/dev/shm`. Where that cannot be
-/// used, sleeps until the next number would be returned, at most an eighth of a second. Programs
+/// The last number of each id is recorded in a file of this user in `/dev/shm`. Where that cannot
+/// be used, sleeps until the next number would be returned, at most an eighth of a second. Programs
 /// that do not share the folder (containers) must not start an id twice within that time.
 pub fn start_incarnation(id: u32) -> Incarnation {
     let since = SystemTime::now().duration_since(UNIX_EPOCH + EPOCH).unwrap_or_default();
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn starts_within_a_tick_are_numbered_by_id() {
+    fn each_id_counts_its_starts_within_a_tick() {
         let path = path("numbers");
         let number = |id, ticks| record(&path, id, ticks).expect("the folder is writable");
         assert_eq!(

@@ -216,8 +216,8 @@ impl<M: DrivenMachine, T: Transport, C: Clock> Driver<M, T, C> {
         }
     }
 
-    /// Returns the time until the machine's deadline in ns, as of the last turn; at most the longest
-    /// wait.
+    /// Returns the time until the machine's deadline in ns, as of the last turn; at most the
+    /// longest wait.
     fn wait_ns(&self) -> u64 {
         let Some(now) = self.now else { return 0 };
         let due_ns = self.machine.poll_timeout().map_or(u64::MAX, |due| due.since_ns(now.mono));

@@ -27,7 +27,7 @@ pub(crate) enum ThreadState {
     Waiting(Mono),
 }
 
-/// The engine with its undelivered events. Whoever holds the lock may take a turn.
+/// The engine with its undelivered events. The thread that holds the lock may take a turn.
 #[derive(Debug)]
 pub(crate) struct Core {
     /// `None` once the pipe has left.
@@ -145,7 +145,8 @@ impl Core {
         !self.events.is_empty()
     }
 
-    /// Passes all queued events to `reader`, which has read its own. Returns whether there were any.
+    /// Passes all queued events to `reader`, which has read its own. Returns whether there were
+    /// any.
     #[inline]
     pub(crate) fn fetch(&mut self, reader: &mut EventReader) -> bool {
         let is_filled = self.has_events() && self.events.fetch(reader);

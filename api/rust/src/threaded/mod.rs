@@ -39,17 +39,18 @@ const COALESCE_NS: u64 = 20_000;
 ///
 /// The caller drives the pipe itself while it waits in [`Pipe::recv`] and its kin, so that nothing
 /// passes through another thread. When it has been away for 50 us (up to 400 us if it did not block
-/// lately), the thread takes over until it comes back. Once a callback was set ([`Pipe::on_message`],
-/// [`Pipe::on_process_failed`]) the thread always drives, and callbacks run on it.
+/// lately), the thread takes over until it comes back. Once a callback was set
+/// ([`Pipe::on_message`], [`Pipe::on_process_failed`]) the thread always drives, and callbacks run
+/// on it.
 ///
 /// # Costs
 /// A scattering is copied into the send buffer, and leaves at once, or with others that were
 /// submitted within 20 us. A received message is copied once into an event batch (recycled):
-/// [`Pipe::poll`], [`Pipe::recv_batch`] and [`Pipe::on_message`] borrow it there, [`Pipe::recv`] and
-/// [`Pipe::try_recv`] copy it once more into a vector of its own, which is the only allocation. Each
-/// call takes a lock, which is free unless the thread is in the middle of a turn.
-/// [`crate::EmbeddedPipe`] has none of these costs. A call that blocks shortens the scheduling slice
-/// and the timer slack of the calling thread, as of the pipe's own.
+/// [`Pipe::poll`], [`Pipe::recv_batch`] and [`Pipe::on_message`] borrow it there, [`Pipe::recv`]
+/// and [`Pipe::try_recv`] copy it once more into a vector of its own, which is the only allocation.
+/// Each call takes a lock, which is free unless the thread is in the middle of a turn.
+/// [`crate::EmbeddedPipe`] has none of these costs. A call that blocks shortens the scheduling
+/// slice and the timer slack of the calling thread, as of the pipe's own.
 #[derive(Debug)]
 pub struct Pipe {
     config: Config,
@@ -409,8 +410,8 @@ impl Pipe {
             .is_some()
     }
 
-    /// Drives the pipe until `attempt` succeeds, until `deadline` if there is one, or until the pipe
-    /// has left.
+    /// Drives the pipe until `attempt` succeeds, until `deadline` if there is one, or until the
+    /// pipe has left.
     #[inline]
     fn drive<R>(
         shared: &Shared,

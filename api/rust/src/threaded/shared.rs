@@ -20,10 +20,10 @@ const GRACE_LOG2_MAX: u32 = 3;
 
 /// What the caller and the pipe's thread share.
 ///
-/// Who holds the lock may take a turn. The caller drives while it is inside a call that waits
-/// (`caller_drives`); it holds the lock meanwhile, even while it blocks. The thread drives when the
-/// caller has been away for the grace, or always once a callback was set or the pipe is leaving
-/// (`is_thread_driven`); it waits without the lock.
+/// The thread that holds the lock may take a turn. The caller drives while it is inside a call that
+/// waits (`caller_drives`); it holds the lock meanwhile, even while it blocks. The pipe's thread
+/// drives when the caller has been away for the grace, or always once a callback was set or the
+/// pipe is leaving (`is_thread_driven`); it waits without the lock.
 #[derive(Debug)]
 pub(crate) struct Shared {
     core: Mutex<Core>,

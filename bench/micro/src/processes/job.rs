@@ -76,7 +76,7 @@ pub(crate) enum Api {
 pub(crate) struct Job {
     pub role: Role,
     pub fabric: Fabric,
-    /// Sends through the public library, with at most so many scatterings in flight; `None`: drives
+    /// Sends through the public library, with this maximum of scatterings in flight; `None`: drives
     /// an endpoint itself, as fast as possible.
     pub window: Option<(u32, Api)>,
     /// The rival's method; `None`: our own protocol.
