@@ -77,6 +77,18 @@ impl Beacons {
             return;
         }
         self.pending.add_difference(linked, &self.busy);
+        self.end_instant(now);
+    }
+
+    /// Requests a beacon for `port` unless it has carried a frame since the last instant.
+    pub(crate) fn request_if_idle(&mut self, port: Port) {
+        if !self.busy.contains(port) {
+            self.pending.insert(port);
+        }
+    }
+
+    /// Completes an instant whose beacons were requested, and schedules the next one.
+    pub(crate) fn end_instant(&mut self, now: Now) {
         self.busy.clear();
         self.next = Some(self.instant_after(now));
     }
@@ -135,6 +147,19 @@ mod tests {
             [Some(Port(0)), Some(Port(1)), None]
         );
         assert_eq!(beacons.due(), Some(Mono::from_ns(33_000)));
+    }
+
+    #[test]
+    fn instant_may_request_beacons_of_some_idle_links() {
+        let mut beacons = Beacons::new(3_000, 3);
+        beacons.start(at(0, 9_000));
+        beacons.on_forwarded(Port(1));
+        [0, 1].into_iter().for_each(|port| beacons.request_if_idle(Port(port)));
+        beacons.end_instant(at(3_000, 12_000));
+        assert_eq!([beacons.pop(), beacons.pop()], [Some(Port(0)), None]);
+        beacons.request_if_idle(Port(1));
+        assert_eq!(beacons.pop(), Some(Port(1)), "idle since the instant");
+        assert_eq!(beacons.due(), Some(Mono::from_ns(6_000)));
     }
 
     #[test]

@@ -3,11 +3,13 @@
 mod harness;
 
 use allocation_counter::measure;
-use harness::{OWN, at, both, frame, guarded, of_link, process, star};
+use harness::{OWN, at, both, bytes_of, frame, guarded, of_link, process, star};
 use onepipe_base::{Machine, Port};
 use onepipe_switch::{Config, Eager, Switch};
 use onepipe_topology::{Node, Shape, Topology};
-use onepipe_wire::{Flood, FloodAck, FloodId, FloodKind, Header, Opcode, Resolved, seal_with_hops};
+use onepipe_wire::{
+    Flags, Flood, FloodAck, FloodId, FloodKind, Header, Opcode, Resolved, seal_with_hops,
+};
 
 fn drive(switch: &mut Switch, ports: u16, processes: u32, rounds: u64) {
     let mut slot = [0; 1_472];
@@ -35,6 +37,11 @@ fn drive(switch: &mut Switch, ports: u16, processes: u32, rounds: u64) {
             }
             let dst = (round as u32 + u32::from(port) * 7) % processes;
             let mut bytes = frame(opcode, port.into(), dst, both(1_000 + round * 700));
+            if switch.config().heartbeat_interval_ns > 0 && opcode.is_hop_only() {
+                let sender = process(port.into(), 1);
+                let header = Header::hop_only(opcode, sender, None, both(1_000 + round * 700));
+                bytes = bytes_of(header.flagged(Flags::ON_DEMAND));
+            }
             switch.handle_frame(now, Port(port), &mut bytes);
         }
         switch.handle_timeout(now);
@@ -82,8 +89,10 @@ fn steady_state_does_not_allocate() {
         (Config { eager_beacons: Eager::Always, beacon_interval_ns: 3_000, ..star(40) }, 40, 60),
         (Config::new(8, 8, tor), 16, 64),
         (guarded(40), 40, 60),
+        (Config { heartbeat_interval_ns: 100_000, beacon_interval_ns: 3_000, ..star(40) }, 40, 60),
     ] {
         let is_guarded = config.controllers.is_some();
+        let is_on_demand = config.heartbeat_interval_ns > 0;
         let mut switch = Switch::new(config).expect("valid");
         if is_guarded {
             // The first deaths allocate the entries for what is held.
@@ -94,6 +103,7 @@ fn steady_state_does_not_allocate() {
         let stats = switch.stats();
         assert!(stats.forwarded > 10_000 && stats.beacons_sent > 1_000, "{stats:?}");
         let controlled = [stats.announces_sent, stats.floods_sent, stats.links_resolved];
+        assert!(!is_on_demand || stats.solicits_sent > 100, "{stats:?}");
         assert!(!is_guarded || controlled.iter().all(|count| *count > 20), "{stats:?}");
     }
     let taken = measure(|| drop(std::hint::black_box(Box::new(1))));

@@ -4,7 +4,6 @@ use onepipe_base::{Mono, Now, Port, Promises, Timestamp, Transmit};
 
 use crate::clock::no_promise;
 use crate::config::QUARTER_RANGE_NS;
-use crate::port_set::PortSet;
 use crate::{Switch, SwitchEvent};
 
 /// A request further than this ahead of the clock, in ns, is answered once and then forgotten: no
@@ -43,15 +42,15 @@ impl Switch {
         if self.demand.on_instant(now.mono, is_settling) {
             self.beacons.on_timeout(now, &self.linked);
         } else {
-            let mut risen = PortSet::new(self.port_count() as u16);
-            let fixed = self.demand.fixed(&self.linked);
-            fixed.for_each(|port| risen.insert(port));
+            for port in self.demand.fixed(&self.linked) {
+                self.beacons.request_if_idle(port);
+            }
             for port in self.demand.waiting().iter() {
                 if self.aggregator.has_update(port, self.may_advertise_commit(port)) {
-                    risen.insert(port);
+                    self.beacons.request_if_idle(port);
                 }
             }
-            self.beacons.on_timeout(now, &risen);
+            self.beacons.end_instant(now);
         }
         self.solicit(now);
     }
