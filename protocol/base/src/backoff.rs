@@ -37,8 +37,18 @@ impl Backoff {
 
     /// Restarts the schedule with the initial interval, due now, because the update has changed.
     pub fn on_change(&mut self, now: Mono) {
-        self.interval_ns = self.initial_ns;
+        self.reset_interval();
         self.due = Some(now);
+    }
+
+    /// Makes the next repetition due at `at`, and leaves the intervals after it as they are.
+    pub fn reschedule(&mut self, at: Option<Mono>) {
+        self.due = at;
+    }
+
+    /// Makes the interval after the next repetition the initial one.
+    pub fn reset_interval(&mut self) {
+        self.interval_ns = self.initial_ns;
     }
 
     /// Returns when the update is due next.
@@ -91,6 +101,21 @@ mod tests {
         assert_eq!(sent, [100, 110, 130, 165, 200, 235, 270]);
         backoff.on_change(Mono::from_ns(301));
         assert_eq!(backoff.due(), Some(Mono::from_ns(301)));
+    }
+
+    #[test]
+    fn rescheduling_keeps_the_interval() {
+        let mut backoff = Backoff::new(10, 100);
+        backoff.on_change(Mono::from_ns(0));
+        assert!(backoff.take(Mono::from_ns(0)) && backoff.take(Mono::from_ns(10)));
+        backoff.reschedule(Some(Mono::from_ns(12)));
+        assert!(backoff.take(Mono::from_ns(12)));
+        assert_eq!(backoff.due(), Some(Mono::from_ns(52)));
+        backoff.reset_interval();
+        assert!(backoff.take(Mono::from_ns(52)));
+        assert_eq!(backoff.due(), Some(Mono::from_ns(62)));
+        backoff.reschedule(None);
+        assert!(!backoff.take(Mono::from_ns(1_000)));
     }
 
     #[test]

@@ -39,6 +39,7 @@ mod promise;
 mod psn;
 mod registers;
 mod slew;
+mod solicit;
 mod time;
 
 pub use backoff::Backoff;
@@ -52,4 +53,5 @@ pub use promise::Promises;
 pub use psn::Psn;
 pub use registers::Registers;
 pub use slew::Slew;
+pub use solicit::{AnswerBudget, SolicitTimer, is_plausible_request};
 pub use time::{Mono, Now, Timestamp, WIRE_MODULUS, WireTimestamp};

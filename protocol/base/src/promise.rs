@@ -30,4 +30,25 @@ impl Promises {
     pub fn min(self, other: Self) -> Self {
         Self { barrier: self.barrier.min(other.barrier), commit: self.commit.min(other.commit) }
     }
+
+    /// Returns whether both bounds lie above `ts`, so that both services may deliver it.
+    #[inline]
+    #[must_use]
+    pub fn have_passed(self, ts: Timestamp) -> bool {
+        self.barrier > ts && self.commit > ts
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn promises_pass_a_timestamp_only_with_both_bounds() {
+        let ts = Timestamp::from_ns;
+        let passes = |barrier, commit| {
+            Promises { barrier: ts(barrier), commit: ts(commit) }.have_passed(ts(5))
+        };
+        assert_eq!([passes(6, 6), passes(5, 6), passes(6, 5)], [true, false, false]);
+    }
 }

@@ -1,18 +1,7 @@
 //! Beacons on demand at a process: which promises the switch waits for, and when to solicit one.
 
 use onepipe_base::mistake::{Mistake, makes};
-use onepipe_base::{Mono, Promises, Timestamp};
-
-/// A solicit is repeated after one interval, then after 2, 4, … up to 2^5 intervals.
-const BACKOFF_LOG2_MAX: u32 = 5;
-/// But so often that at least this many solicits leave before the uplink times out.
-const SOLICITS_PER_TIMEOUT: u64 = 10;
-//= spec/ordering.md#R46
-/// A solicit is answered at most four times in an interval, however often it is repeated.
-const ANSWERS_PER_INTERVAL: u64 = 4;
-/// A request further than this ahead of the clock, in ns, is answered once and then forgotten: no
-/// pair of usable clocks is that far apart (spec/ordering.md R5).
-const REQUEST_AHEAD_NS_MAX: u64 = 1_000_000_000;
+use onepipe_base::{AnswerBudget, Mono, Promises, SolicitTimer, Timestamp, is_plausible_request};
 
 //= spec/ordering.md#R41
 //= spec/ordering.md#R42
@@ -20,11 +9,9 @@ const REQUEST_AHEAD_NS_MAX: u64 = 1_000_000_000;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Demand {
     interval_ns: u64,
-    /// Longest interval between two solicits.
-    repeat_ns_max: u64,
     /// Whether a solicit was received since the last promise was sent.
     must_answer: bool,
-    answered_at: Option<Mono>,
+    answers: AnswerBudget,
     /// The highest timestamp that the uplink waits for, until a promise above it was sent.
     requested: Option<Timestamp>,
     /// When the clock will have passed `requested`, if nothing else holds the promise back.
@@ -39,22 +26,15 @@ pub(crate) struct Demand {
     has_promised: bool,
     /// The newest undelivered timestamp when the solicit timer was last started.
     awaited: Option<Timestamp>,
-    solicit_at: Option<Mono>,
-    backoff_log2: u32,
-    /// The first solicit that nothing has answered.
-    solicited_since: Option<Mono>,
+    solicits: SolicitTimer,
 }
 
 impl Demand {
     pub fn new(interval_ns: u64, timeout_ns: u64) -> Self {
         Self {
             interval_ns,
-            repeat_ns_max: match timeout_ns {
-                0 => u64::MAX,
-                timeout_ns => (timeout_ns / SOLICITS_PER_TIMEOUT).max(interval_ns),
-            },
             must_answer: false,
-            answered_at: None,
+            answers: AnswerBudget::new(interval_ns),
             requested: None,
             retry_at: None,
             respond_at: None,
@@ -62,16 +42,14 @@ impl Demand {
             sent_at: None,
             has_promised: false,
             awaited: None,
-            solicit_at: None,
-            backoff_log2: 0,
-            solicited_since: None,
+            solicits: SolicitTimer::new(interval_ns, timeout_ns),
         }
     }
 
     /// Handles a solicit for a promise above `wanted`.
     pub fn on_solicit(&mut self, clock: Timestamp, wanted: Timestamp) {
         self.must_answer = true;
-        if wanted <= clock.wrapping_add_ns(REQUEST_AHEAD_NS_MAX) {
+        if is_plausible_request(clock, wanted) {
             self.require(wanted);
         }
     }
@@ -115,7 +93,7 @@ impl Demand {
     /// process.
     pub fn on_link_change(&mut self) {
         self.has_promised = false;
-        self.solicited_since = None;
+        self.solicits.on_answered();
     }
 
     /// Handles a frame with `promises` that was sent on the uplink. `is_started`: they are real.
@@ -123,17 +101,17 @@ impl Demand {
     pub fn on_sent(&mut self, now: Mono, promises: Promises, is_started: bool) {
         self.sent_at = Some(now);
         self.has_promised |= is_started;
-        if self.respond_at.is_some() && passes(promises, self.respond_to) {
+        if self.respond_at.is_some() && promises.have_passed(self.respond_to) {
             self.respond_at = None;
         }
         if self.must_answer {
             self.must_answer = false;
-            self.answered_at = Some(now);
+            self.answers.on_answered(now);
         }
         if self.requested.is_some() {
             let is_early = makes(Mistake::AnswerEarly);
             self.requested =
-                self.requested.filter(|wanted| !is_early && !passes(promises, *wanted));
+                self.requested.filter(|wanted| !is_early && !promises.have_passed(*wanted));
         }
     }
 
@@ -142,21 +120,16 @@ impl Demand {
     pub fn wants_beacon(&self, promises: impl FnOnce() -> Option<Promises>) -> bool {
         self.must_answer
             || self.respond_at.is_some()
-            || self
-                .requested
-                .is_some_and(|wanted| promises().is_some_and(|promises| passes(promises, wanted)))
+            || self.requested.is_some_and(|wanted| {
+                promises().is_some_and(|promises| promises.have_passed(wanted))
+            })
     }
 
     /// As [`Demand::wants_beacon`], but false while the answer exceeds the budget.
     pub fn is_beacon_due(&self, now: Mono, promises: Option<Promises>) -> bool {
         let is_requested =
-            self.requested.zip(promises).is_some_and(|(wanted, own)| passes(own, wanted));
-        is_requested || (self.must_answer && self.next_answer().is_none_or(|at| at <= now))
-    }
-
-    /// Returns when the next answer fits the budget.
-    fn next_answer(&self) -> Option<Mono> {
-        Some(self.answered_at?.after_ns(self.interval_ns / ANSWERS_PER_INTERVAL))
+            self.requested.zip(promises).is_some_and(|(wanted, own)| own.have_passed(wanted));
+        is_requested || (self.must_answer && self.answers.admits(now))
     }
 
     /// Follows what is undelivered: `newest` is the newest timestamp that the barrier has not
@@ -177,11 +150,11 @@ impl Demand {
             return;
         }
         self.awaited = newest;
-        self.backoff_log2 = 0;
-        let delay_ns = if is_passed { self.interval_ns } else { delay_ns };
-        self.solicit_at = newest.map(|_| now.after_ns(delay_ns));
-        if newest.is_none() {
-            self.solicited_since = None;
+        if newest.is_some() {
+            self.solicits.start(now.after_ns(if is_passed { self.interval_ns } else { delay_ns }));
+        } else {
+            self.solicits.stop();
+            self.solicits.on_answered();
         }
     }
 
@@ -194,31 +167,27 @@ impl Demand {
     /// Makes a solicit leave now, because a peer does not respond: either the peer or the uplink
     /// is dead.
     pub fn probe_uplink(&mut self, now: Mono) {
-        self.solicit_at = Some(now);
+        self.solicits.reschedule(now);
     }
 
     /// Returns whether a solicit is due, and schedules the next one.
     pub fn take_solicit(&mut self, now: Mono) -> bool {
-        if self.solicit_at.is_none_or(|at| at > now) {
-            return false;
+        let is_due = self.solicits.take(now);
+        if is_due && (self.awaited.is_none() || makes(Mistake::SolicitOnce)) {
+            self.solicits.stop();
         }
-        let repeats = self.awaited.is_some() && !makes(Mistake::SolicitOnce);
-        let repeat_ns = (self.interval_ns.max(1) << self.backoff_log2).min(self.repeat_ns_max);
-        self.solicit_at = repeats.then(|| now.after_ns(repeat_ns));
-        self.backoff_log2 = (self.backoff_log2 + 1).min(BACKOFF_LOG2_MAX);
-        self.solicited_since.get_or_insert(now);
-        true
+        is_due
     }
 
     /// Handles a frame with promises from the uplink.
     #[inline]
     pub fn on_uplink(&mut self) {
-        self.solicited_since = None;
+        self.solicits.on_answered();
     }
 
     /// Returns since when a solicit was not answered.
     pub fn unanswered_since(&self) -> Option<Mono> {
-        self.solicited_since
+        self.solicits.unanswered_since()
     }
 
     /// Schedules the next look at a request that only the clock holds back: `promised` is what this
@@ -226,21 +195,15 @@ impl Demand {
     pub fn on_drained(&mut self, now: Mono, promised: Option<Timestamp>) {
         self.retry_at = self.requested.zip(promised).map(|(wanted, promised)| {
             let wait_ns = wanted.since_ns(promised).saturating_add(1);
-            now.after_ns(wait_ns.max(self.interval_ns / ANSWERS_PER_INTERVAL))
+            now.after_ns(wait_ns.max(self.answers.gap_ns()))
         });
     }
 
     /// Returns when the next answer, requested promise or solicit is due.
     #[inline]
     pub fn deadline(&self) -> Option<Mono> {
-        let answer = if self.must_answer { self.next_answer() } else { None };
-        let own = Mono::earlier(self.respond_at, self.solicit_at);
+        let answer = if self.must_answer { self.answers.next() } else { None };
+        let own = Mono::earlier(self.respond_at, self.solicits.due());
         Mono::earlier(Mono::earlier(answer, self.retry_at), own)
     }
-}
-
-/// Returns whether `promises` have passed `timestamp`, so that both services may deliver it.
-#[inline]
-fn passes(promises: Promises, timestamp: Timestamp) -> bool {
-    promises.barrier > timestamp && promises.commit > timestamp
 }

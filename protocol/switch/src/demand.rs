@@ -3,34 +3,23 @@
 use alloc::vec::Vec;
 
 use onepipe_base::mistake::{Mistake, makes};
-use onepipe_base::{Mono, Port, Promises, Timestamp};
+use onepipe_base::{AnswerBudget, Mono, Port, SolicitTimer, Timestamp};
 use onepipe_wire::Flags;
 
 use crate::aggregator::Aggregator;
 use crate::liveness::Liveness;
 use crate::port_set::PortSet;
 
-/// A solicit is repeated after one interval, then after 2, 4, … up to 2^5 intervals.
-const BACKOFF_LOG2_MAX: u32 = 5;
-/// But so often that at least this many solicits leave before the link times out.
-const SOLICITS_PER_TIMEOUT: u64 = 10;
-//= spec/ordering.md#R46
-/// A solicit is answered at most four times in an interval, however often it is repeated.
-const ANSWERS_PER_INTERVAL: u64 = 4;
-
 /// What one input link is asked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Input {
-    /// The first solicit that nothing has answered.
-    solicited_since: Option<Mono>,
-    /// No solicit leaves before.
-    solicit_at: Mono,
-    backoff_log2: u32,
+    /// When a solicit may leave, and since when none was answered.
+    solicits: SolicitTimer,
     /// When a message last arrived on the link or was passed to it: its peer is awake, and promises
     /// more by itself.
     active_at: Option<Mono>,
-    /// When a solicit from this link was last answered.
-    answered_at: Option<Mono>,
+    /// When a solicit from this link may be answered.
+    answers: AnswerBudget,
 }
 
 //= spec/ordering.md#R40
@@ -40,8 +29,6 @@ struct Input {
 pub(crate) struct Demand {
     interval_ns: u64,
     heartbeat_ns: u64,
-    /// Longest interval between two solicits on a link.
-    repeat_ns_max: u64,
     /// By output, the highest timestamp that something behind it waits for; valid where `waiting`
     /// has the port.
     wanted: Vec<Timestamp>,
@@ -65,20 +52,12 @@ impl Demand {
     /// Returns the demand of a switch with `ports`. Without `heartbeat_ns` beacons leave at the
     /// fixed interval, and only solicits of neighbours are answered.
     pub(crate) fn new(ports: u16, interval_ns: u64, heartbeat_ns: u64, timeout_ns: u64) -> Self {
-        let input = Input {
-            solicited_since: None,
-            solicit_at: Mono::from_ns(0),
-            backoff_log2: 0,
-            active_at: None,
-            answered_at: None,
-        };
+        let mut solicits = SolicitTimer::new(interval_ns, timeout_ns);
+        solicits.start(Mono::from_ns(0));
+        let input = Input { solicits, active_at: None, answers: AnswerBudget::new(interval_ns) };
         Self {
             interval_ns,
             heartbeat_ns,
-            repeat_ns_max: match timeout_ns {
-                0 => u64::MAX,
-                timeout_ns => (timeout_ns / SOLICITS_PER_TIMEOUT).max(interval_ns),
-            },
             wanted: alloc::vec![Timestamp::from_ns(0); usize::from(ports)],
             waiting: PortSet::new(ports),
             inputs: alloc::vec![input; usize::from(ports)],
@@ -150,11 +129,10 @@ impl Demand {
         {
             self.require(port, wanted);
         }
-        let gap_ns = self.interval_ns / ANSWERS_PER_INTERVAL;
-        let answered_at = &mut self.inputs[port.index()].answered_at;
-        let may_answer = answered_at.is_none_or(|at| now >= at.after_ns(gap_ns));
+        let answers = &mut self.inputs[port.index()].answers;
+        let may_answer = answers.admits(now);
         if may_answer {
-            *answered_at = Some(now);
+            answers.on_answered(now);
         }
         may_answer
     }
@@ -176,7 +154,7 @@ impl Demand {
     /// Handles promises, or a mark, received on `port`.
     #[inline]
     pub(crate) fn on_input(&mut self, port: Port) {
-        self.inputs[port.index()].solicited_since = None;
+        self.inputs[port.index()].solicits.on_answered();
     }
 
     /// Handles a change of links: beacons leave at the fast interval until all are set up.
@@ -187,8 +165,9 @@ impl Demand {
     /// Forgets what waits behind `port`, whose link is down.
     pub(crate) fn forget(&mut self, port: Port) {
         self.waiting.remove(port);
-        let input = &mut self.inputs[port.index()];
-        (input.solicited_since, input.backoff_log2) = (None, 0);
+        let solicits = &mut self.inputs[port.index()].solicits;
+        solicits.on_answered();
+        solicits.on_satisfied();
     }
 
     /// Handles a beacon instant. Returns whether all outputs carry a beacon: always at the fixed
@@ -230,7 +209,10 @@ impl Demand {
             }
             let wanted = self.wanted[port.index()];
             let is_early = makes(Mistake::AnswerEarly);
-            if aggregator.minimum(port).is_some_and(|minimum| is_early || passes(minimum, wanted)) {
+            if aggregator
+                .minimum(port)
+                .is_some_and(|minimum| is_early || minimum.have_passed(wanted))
+            {
                 self.waiting.remove(port);
                 on_passed(port);
             }
@@ -257,9 +239,9 @@ impl Demand {
                 continue;
             }
             let is_behind =
-                need.of_input(aggregator, port).is_some_and(|wanted| !passes(promised, wanted));
+                need.of_input(aggregator, port).is_some_and(|wanted| !promised.have_passed(wanted));
             if !is_behind && !is_joining {
-                self.inputs[port.index()].backoff_log2 = 0;
+                self.inputs[port.index()].solicits.on_satisfied();
                 continue;
             }
             lags |= is_behind;
@@ -274,15 +256,15 @@ impl Demand {
         let (interval_ns, input) = (self.interval_ns, &mut self.inputs[port.index()]);
         let is_active =
             input.active_at.is_some_and(|at| now < at.after_ns(interval_ns)) && interval_ns > 0;
-        let is_repeat = input.solicited_since.is_some() && makes(Mistake::SolicitOnce);
-        if now < input.solicit_at || is_active || is_repeat || !self.on_demand.contains(port) {
+        let is_repeat = input.solicits.unanswered_since().is_some();
+        if is_active
+            || (is_repeat && makes(Mistake::SolicitOnce))
+            || !self.on_demand.contains(port)
+            || !input.solicits.take(now)
+        {
             return;
         }
-        let repeat_ns = (interval_ns.max(1) << input.backoff_log2).min(self.repeat_ns_max);
-        input.solicit_at = now.after_ns(repeat_ns);
-        input.backoff_log2 = (input.backoff_log2 + 1).min(BACKOFF_LOG2_MAX);
-        if input.solicited_since.is_none() {
-            input.solicited_since = Some(now);
+        if !is_repeat {
             self.liveness.on_joined(now);
         }
         self.pending.insert(port);
@@ -294,11 +276,12 @@ impl Demand {
         let Some(deadline) = self.liveness.check(now) else { return };
         let mut oldest = None;
         for (index, input) in self.inputs.iter_mut().enumerate() {
-            if input.solicited_since.is_some_and(|since| since < deadline) {
-                input.solicited_since = None;
+            let solicits = &mut input.solicits;
+            if solicits.unanswered_since().is_some_and(|since| since < deadline) {
+                solicits.on_answered();
                 lost.insert(Port(index as u16));
             }
-            oldest = Mono::earlier(oldest, input.solicited_since);
+            oldest = Mono::earlier(oldest, solicits.unanswered_since());
         }
         self.liveness.on_checked(now, oldest);
     }
@@ -351,10 +334,4 @@ impl Need {
         let others = if is_own && !aggregator.is_alone(input) { self.lower_without } else { lower };
         self.upper.max(others)
     }
-}
-
-/// Returns whether `promises` have passed `timestamp`, so that both services may deliver it.
-#[inline]
-fn passes(promises: Promises, timestamp: Timestamp) -> bool {
-    promises.barrier > timestamp && promises.commit > timestamp
 }

@@ -1,14 +1,10 @@
 //! Beacons on demand: the part of [`Switch`] that solicits promises and answers solicits.
 
-use onepipe_base::{Mono, Now, Port, Promises, Timestamp, Transmit};
+use onepipe_base::{Mono, Now, Port, Promises, Timestamp, Transmit, is_plausible_request};
 
 use crate::clock::no_promise;
 use crate::config::QUARTER_RANGE_NS;
 use crate::{Switch, SwitchEvent};
-
-/// A request further than this ahead of the clock, in ns, is answered once and then forgotten: no
-/// pair of usable clocks is that far apart (spec/ordering.md R5).
-const REQUEST_AHEAD_NS_MAX: u64 = 1_000_000_000;
 
 impl Switch {
     /// Handles a solicit from `port` for promises above `wanted`: an answer shows at once that this
@@ -21,8 +17,8 @@ impl Switch {
         wanted: Timestamp,
     ) {
         self.stats.solicits_received += 1;
-        let is_sane = wanted <= reference.wrapping_add_ns(REQUEST_AHEAD_NS_MAX);
-        if self.demand.on_solicit(now, port, is_sane.then_some(wanted)) {
+        let wanted = is_plausible_request(reference, wanted).then_some(wanted);
+        if self.demand.on_solicit(now, port, wanted) {
             self.beacons.request(port);
         } else {
             self.stats.solicits_deferred += 1;

@@ -1,0 +1,207 @@
+//! Solicits: beacons that name a timestamp and ask for a promise above it.
+
+use crate::{Backoff, Mono, Timestamp};
+
+/// The interval between two solicits doubles up to this many beacon intervals.
+const REPEAT_INTERVALS_MAX: u64 = 32;
+/// But at least this many solicits leave before the link times out.
+const SOLICITS_PER_TIMEOUT: u64 = 10;
+//= spec/ordering.md#R46
+/// A solicit is answered at most four times in an interval, however often it is repeated.
+const ANSWERS_PER_INTERVAL: u64 = 4;
+/// A request further than this ahead of the clock, in ns, is answered once and then forgotten: no
+/// pair of usable clocks is that far apart (spec/ordering.md R5).
+const REQUEST_AHEAD_NS_MAX: u64 = 1_000_000_000;
+
+//= spec/ordering.md#R46
+/// Returns whether a node whose clock reads `clock` remembers a request for promises above
+/// `wanted`.
+#[inline]
+#[must_use]
+pub fn is_plausible_request(clock: Timestamp, wanted: Timestamp) -> bool {
+    wanted <= clock.wrapping_add_ns(REQUEST_AHEAD_NS_MAX)
+}
+
+/// Schedules the solicits on one link, and remembers since when none was answered.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct SolicitTimer {
+    backoff: Backoff,
+    unanswered_since: Option<Mono>,
+}
+
+impl SolicitTimer {
+    /// Returns a timer that is not running, of a link with this beacon interval and this timeout
+    /// (0: none), in ns.
+    #[must_use]
+    pub fn new(interval_ns: u64, timeout_ns: u64) -> Self {
+        let initial_ns = interval_ns.max(1);
+        let repeat_ns_max = match timeout_ns {
+            0 => u64::MAX,
+            timeout_ns => timeout_ns / SOLICITS_PER_TIMEOUT,
+        };
+        let max_ns = initial_ns.saturating_mul(REPEAT_INTERVALS_MAX).min(repeat_ns_max);
+        Self { backoff: Backoff::new(initial_ns, max_ns), unanswered_since: None }
+    }
+
+    /// Schedules a solicit for `at`, and its repetitions from the shortest interval on.
+    pub fn start(&mut self, at: Mono) {
+        self.backoff.on_change(at);
+    }
+
+    /// Schedules the next solicit for `at`, and leaves the intervals of its repetitions.
+    pub fn reschedule(&mut self, at: Mono) {
+        self.backoff.reschedule(Some(at));
+    }
+
+    /// Schedules no further solicit.
+    pub fn stop(&mut self) {
+        self.backoff.reschedule(None);
+    }
+
+    /// Handles the end of a wait: the next one begins with the shortest interval, but not before
+    /// the last solicit of this one would have been repeated.
+    #[inline]
+    pub fn on_satisfied(&mut self) {
+        self.backoff.reset_interval();
+    }
+
+    /// Returns whether a solicit is due, and schedules its repetition.
+    pub fn take(&mut self, now: Mono) -> bool {
+        let is_due = self.backoff.take(now);
+        if is_due {
+            self.unanswered_since.get_or_insert(now);
+        }
+        is_due
+    }
+
+    /// Returns when the next solicit is due.
+    #[inline]
+    #[must_use]
+    pub fn due(&self) -> Option<Mono> {
+        self.backoff.due()
+    }
+
+    /// Handles a frame with promises on the link, which answers every solicit.
+    #[inline]
+    pub fn on_answered(&mut self) {
+        self.unanswered_since = None;
+    }
+
+    /// Returns when the first solicit left that nothing has answered.
+    #[inline]
+    #[must_use]
+    pub fn unanswered_since(&self) -> Option<Mono> {
+        self.unanswered_since
+    }
+}
+
+/// Limits the answers to the solicits of one neighbour.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct AnswerBudget {
+    gap_ns: u64,
+    answered_at: Option<Mono>,
+}
+
+impl AnswerBudget {
+    /// Returns the budget of a link with this beacon interval, in ns.
+    #[must_use]
+    pub fn new(interval_ns: u64) -> Self {
+        Self { gap_ns: interval_ns / ANSWERS_PER_INTERVAL, answered_at: None }
+    }
+
+    /// Returns the shortest time between two answers, in ns.
+    #[must_use]
+    pub fn gap_ns(&self) -> u64 {
+        self.gap_ns
+    }
+
+    /// Returns when the next answer may leave; `None`: at once.
+    #[must_use]
+    pub fn next(&self) -> Option<Mono> {
+        Some(self.answered_at?.after_ns(self.gap_ns))
+    }
+
+    /// Returns whether an answer may leave now.
+    #[must_use]
+    pub fn admits(&self, now: Mono) -> bool {
+        self.next().is_none_or(|at| at <= now)
+    }
+
+    /// Handles an answer that leaves now.
+    pub fn on_answered(&mut self, now: Mono) {
+        self.answered_at = Some(now);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec::Vec;
+
+    fn at(ns: u64) -> Mono {
+        Mono::from_ns(ns)
+    }
+
+    /// Returns when solicits leave until `end`.
+    fn sent(timer: &mut SolicitTimer, end: u64) -> Vec<u64> {
+        let mut sent = Vec::new();
+        while let Some(due) = timer.due().filter(|due| *due <= at(end)) {
+            assert!(timer.take(due));
+            sent.push(due.as_ns());
+        }
+        sent
+    }
+
+    //= spec/ordering.md#R41
+    #[test]
+    fn repeats_with_doubling_interval_up_to_32() {
+        let mut timer = SolicitTimer::new(10, 0);
+        assert!(!timer.take(at(5)), "not started");
+        timer.start(at(100));
+        assert_eq!(sent(&mut timer, 1_400), [100, 110, 130, 170, 250, 410, 730, 1_050, 1_370]);
+        timer.on_satisfied();
+        assert_eq!(sent(&mut timer, 1_720), [1_690, 1_700, 1_720]);
+        timer.stop();
+        assert_eq!(timer.due(), None);
+        timer.reschedule(at(2_000));
+        assert!(timer.take(at(2_000)));
+        assert_eq!(timer.due(), Some(at(2_080)));
+    }
+
+    //= spec/ordering.md#R44
+    #[test]
+    fn ten_solicits_leave_before_the_timeout() {
+        let mut timer = SolicitTimer::new(10, 500);
+        timer.start(at(0));
+        assert!(sent(&mut timer, 500).len() >= 10);
+        assert_eq!(timer.unanswered_since(), Some(at(0)));
+        timer.on_answered();
+        assert_eq!(timer.unanswered_since(), None);
+        // A timeout shorter than ten intervals does not shorten these.
+        let mut timer = SolicitTimer::new(10, 50);
+        timer.start(at(0));
+        assert_eq!(sent(&mut timer, 30), [0, 10, 20, 30]);
+    }
+
+    //= spec/ordering.md#R46
+    #[test]
+    fn four_answers_leave_in_an_interval() {
+        let mut budget = AnswerBudget::new(1_000);
+        let mut answers = 0;
+        for ns in 0..1_000 {
+            if budget.admits(at(ns)) {
+                budget.on_answered(at(ns));
+                answers += 1;
+            }
+        }
+        assert_eq!((answers, budget.next()), (4, Some(at(1_000))));
+    }
+
+    //= spec/ordering.md#R46
+    #[test]
+    fn request_more_than_a_second_ahead_is_implausible() {
+        let clock = Timestamp::from_ns(1 << 50);
+        let asks = |ahead_ns| is_plausible_request(clock, clock.wrapping_add_ns(ahead_ns));
+        assert_eq!([asks(0), asks(1_000_000_000), asks(1_000_000_001)], [true, true, false]);
+    }
+}
