@@ -155,6 +155,23 @@ fn neighbour_at_the_fixed_interval_gets_it_too() {
 }
 
 #[test]
+fn replugged_port_is_at_the_fixed_interval_until_it_says_otherwise() {
+    let mut switch = at_rest();
+    switch.unplug(Port(1));
+    for now in [20_000, 20_100] {
+        put(&mut switch, at(now), 1, frame(Opcode::Data, 1, 0, both(now)));
+        beacon(&mut switch, now, 0);
+        beacon(&mut switch, now, 2);
+        sent(&mut switch, at(now));
+    }
+    run(&mut switch, 29_500);
+    let all = run(&mut switch, 39_500);
+    let count = ports_of(&all, Opcode::Beacon).iter().filter(|port| **port == 1).count();
+    assert!((9..=11).contains(&count), "{count} beacons in ten intervals");
+    assert!(ports_of(&all, Opcode::Solicit).iter().all(|port| *port != 1));
+}
+
+#[test]
 fn fixed_interval_answers_solicits() {
     let config = Config { beacon_interval_ns: INTERVAL_NS, ..star(3) };
     let mut switch = Switch::new(config).expect("in range");

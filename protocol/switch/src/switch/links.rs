@@ -34,6 +34,7 @@ impl Switch {
         self.take_down(port, SwitchEvent::LinkLeft(port));
         self.aggregator.forget_advertised(port);
         self.neighbours.forget(port);
+        self.demand.set_on_demand(port, false);
         self.stop_beacons(port);
         if let Some(control) = &mut self.control {
             control.flood.on_gone(port);
