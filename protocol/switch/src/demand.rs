@@ -40,6 +40,9 @@ pub(crate) struct Demand {
     pending: PortSet,
     /// Whether an output waits for more since inputs were last considered.
     has_new_request: bool,
+    /// Whether inputs are considered although nothing waits: at a heartbeat, and when one of them
+    /// lagged at the last time.
+    must_scan: bool,
     /// Whether links are being set up, so that all outputs carry beacons at the fast interval.
     is_settling: bool,
     /// When all outputs carry a beacon again, whatever they wait for.
@@ -64,6 +67,7 @@ impl Demand {
             on_demand: PortSet::new(ports),
             pending: PortSet::new(ports),
             has_new_request: false,
+            must_scan: true,
             is_settling: true,
             heartbeat_at: Mono::from_ns(0),
             liveness: Liveness::new(timeout_ns),
@@ -162,6 +166,11 @@ impl Demand {
         self.is_settling = true;
     }
 
+    /// Handles promises of an input that has not caught up.
+    pub(crate) fn on_joiner(&mut self) {
+        self.must_scan = true;
+    }
+
     /// Forgets what waits behind `port`, whose link is down.
     pub(crate) fn forget(&mut self, port: Port) {
         self.waiting.remove(port);
@@ -176,6 +185,7 @@ impl Demand {
         self.is_settling = is_settling;
         let is_heartbeat = self.heartbeat_at <= now;
         if is_heartbeat {
+            self.must_scan = true;
             // An eighth early: after a late instant the next heartbeat still meets its own.
             self.heartbeat_at = now.after_ns(self.heartbeat_ns - self.heartbeat_ns / 8);
         }
@@ -203,20 +213,16 @@ impl Demand {
     /// Ends the wait of every output whose minimum has passed what it waits for. Calls `on_passed`
     /// with each of them.
     pub(crate) fn take_passed(&mut self, aggregator: &Aggregator, mut on_passed: impl FnMut(Port)) {
-        for port in (0..self.wanted.len() as u16).map(Port) {
-            if !self.waiting.contains(port) {
-                continue;
-            }
-            let wanted = self.wanted[port.index()];
-            let is_early = makes(Mistake::AnswerEarly);
-            if aggregator
-                .minimum(port)
-                .is_some_and(|minimum| is_early || minimum.have_passed(wanted))
-            {
-                self.waiting.remove(port);
+        let (is_early, wanted) = (makes(Mistake::AnswerEarly), &self.wanted);
+        self.waiting.retain(|port| {
+            let minimum = aggregator.minimum(port);
+            let has_passed = minimum
+                .is_some_and(|minimum| is_early || minimum.have_passed(wanted[port.index()]));
+            if has_passed {
                 on_passed(port);
             }
-        }
+            !has_passed
+        });
     }
 
     //= spec/ordering.md#R41
@@ -230,8 +236,12 @@ impl Demand {
         aggregator: &Aggregator,
         is_joining: impl Fn(Port) -> bool,
     ) {
+        if self.waiting.is_empty() && !self.is_settling && !self.must_scan {
+            return;
+        }
         let need = Need::of(self, aggregator);
         let mut lags = false;
+        self.must_scan = false;
         for port in (0..self.inputs.len() as u16).map(Port) {
             let Some(promised) = aggregator.promised(port) else { continue };
             let is_joining = is_joining(port);
@@ -245,6 +255,7 @@ impl Demand {
                 continue;
             }
             lags |= is_behind;
+            self.must_scan = true;
             self.solicit_input(now, port);
         }
         if !lags {

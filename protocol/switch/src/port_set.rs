@@ -56,6 +56,20 @@ impl PortSet {
         None
     }
 
+    /// Removes the ports for which `keep` returns false. Visits the ports in ascending order.
+    pub(crate) fn retain(&mut self, mut keep: impl FnMut(Port) -> bool) {
+        for (index, word) in self.words.iter_mut().enumerate() {
+            let mut rest = *word;
+            while rest != 0 {
+                let bit = rest.trailing_zeros();
+                rest &= rest - 1;
+                if !keep(Port((index * 64) as u16 + bit as u16)) {
+                    *word &= !(1 << bit);
+                }
+            }
+        }
+    }
+
     /// Adds all ports of `some` that are not in `others`.
     pub(crate) fn add_difference(&mut self, some: &Self, others: &Self) {
         let pairs = some.words.iter().zip(&others.words);
@@ -96,6 +110,10 @@ mod tests {
                 match step {
                     0 => { set.remove(Port(port)); model.remove(&Port(port)); }
                     1 => prop_assert_eq!(set.pop(), model.pop_first()),
+                    3 => {
+                        set.retain(|kept| kept.0 % 3 != port % 3);
+                        model.retain(|kept| kept.0 % 3 != port % 3);
+                    }
                     2 if port == 0 => { set.clear(); model.clear(); }
                     _ => { set.insert(Port(port)); model.insert(Port(port)); }
                 }

@@ -73,6 +73,7 @@ impl Switch {
             self.aggregator.assume_advertised(promises.commit);
         }
         if !self.caught_up.contains(port) {
+            self.demand.on_joiner();
             self.check_caught_up(port, promises);
         }
         if is_new {
