@@ -14,6 +14,18 @@ use super::worker::pin_to_core;
 
 type Message = [u64; 8];
 
+/// Runs `work` on `core`, in a thread of its own: the processes that the caller starts later
+/// inherit its affinity.
+fn on_core<T: Send>(core: usize, work: impl FnOnce() -> T + Send) -> T {
+    thread::scope(|scope| {
+        let thread = scope.spawn(move || {
+            pin_to_core(Some(core));
+            work()
+        });
+        thread.join().expect("a yardstick does not panic")
+    })
+}
+
 /// Returns the rate of 64-byte messages through a bare ring between two pinned threads, moved in
 /// chunks of 32.
 pub(crate) fn ring_rate(seconds: f64) -> Result<f64> {
@@ -101,25 +113,28 @@ pub(crate) fn datagram_rate(seconds: f64) -> Result<f64> {
             }
             start.map_or(0.0, |start| frames as f64 / (last - start).as_secs_f64())
         });
-        pin_to_core(Some(0));
-        let now = Now { mono: Mono::from_ns(0), sync: Timestamp::from_ns(0) };
-        let start = Instant::now();
-        while start.elapsed().as_secs_f64() < seconds {
-            if !link.can_begin_burst(now) {
-                continue;
-            }
-            for _ in 0..1024 {
-                let Some(slot) = link.slot() else { break };
-                slot[..64].fill(7);
-                link.send(Transmit { port: Port(0), bytes: 64 });
-            }
-            link.end_burst(None);
-        }
+        on_core(0, || send_datagrams(&mut link, seconds));
         stop.store(true, Ordering::Relaxed);
         let rate = receiver.join().expect("the receiver does not panic");
         ensure!(rate > 0.0, "no datagram arrived");
         Ok(rate)
     })
+}
+
+fn send_datagrams(link: &mut UdpLink, seconds: f64) {
+    let now = Now { mono: Mono::from_ns(0), sync: Timestamp::from_ns(0) };
+    let start = Instant::now();
+    while start.elapsed().as_secs_f64() < seconds {
+        if !link.can_begin_burst(now) {
+            continue;
+        }
+        for _ in 0..1024 {
+            let Some(slot) = link.slot() else { break };
+            slot[..64].fill(7);
+            link.send(Transmit { port: Port(0), bytes: 64 });
+        }
+        link.end_burst(None);
+    }
 }
 
 /// Returns the median one-way time of a 64-byte datagram between two threads over loopback, in ns:
@@ -143,19 +158,41 @@ pub(crate) fn datagram_one_way_ns(rounds: usize, is_spinning: bool) -> Result<f6
                 }
             }
         });
-        pin_to_core(Some(0));
-        let mut times = Vec::with_capacity(rounds);
-        let mut bytes = [0; 64];
-        for _ in 0..rounds {
-            let start = Instant::now();
-            pinger.send(&bytes)?;
-            while pinger.recv(&mut bytes).is_err() {}
-            times.push(start.elapsed().as_nanos() as f64 / 2.0);
-        }
+        let times = on_core(0, || ping(&pinger, rounds));
         stop.store(true, Ordering::Relaxed);
         // Wakes a responder that blocks.
-        pinger.send(&bytes)?;
+        pinger.send(&[0; 64])?;
+        let mut times = times?;
         times.sort_by(f64::total_cmp);
         Ok(times[times.len() / 2])
     })
+}
+
+/// Returns half of each round trip to the peer, in ns.
+fn ping(pinger: &UdpSocket, rounds: usize) -> Result<Vec<f64>> {
+    let mut times = Vec::with_capacity(rounds);
+    let mut bytes = [0; 64];
+    for _ in 0..rounds {
+        let start = Instant::now();
+        pinger.send(&bytes)?;
+        while pinger.recv(&mut bytes).is_err() {}
+        times.push(start.elapsed().as_nanos() as f64 / 2.0);
+    }
+    Ok(times)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use onepipe_transport_clock::cores;
+
+    #[test]
+    fn yardsticks_leave_the_caller_unpinned() {
+        let before = cores().expect("the kernel reports the affinity mask");
+        datagram_rate(0.01).expect("loopback carries datagrams");
+        datagram_one_way_ns(10, true).expect("loopback carries datagrams");
+        ring_rate(0.01).expect("a ring carries entries");
+        ring_one_way_ns(10).expect("a ring carries entries");
+        assert_eq!(cores().expect("the kernel reports the affinity mask"), before);
+    }
 }
