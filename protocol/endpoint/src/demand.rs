@@ -14,6 +14,12 @@ pub(crate) struct Demand {
     answers: AnswerBudget,
     /// The highest timestamp that the uplink waits for, until a promise above it was sent.
     requested: Option<Timestamp>,
+    /// Whether a solicit has asked for it, so that the beacon that satisfies it counts as an answer.
+    is_solicited: bool,
+    /// Whether the response to a received message has become due since output was last polled.
+    is_response_due: bool,
+    /// Whether a solicited beacon waits for the budget of answers.
+    is_put_off: bool,
     /// When the clock will have passed `requested`, if nothing else holds the promise back.
     retry_at: Option<Mono>,
     /// When this process, which has received a message, promises more than its timestamp unasked.
@@ -36,6 +42,9 @@ impl Demand {
             must_answer: false,
             answers: AnswerBudget::new(interval_ns),
             requested: None,
+            is_solicited: false,
+            is_response_due: false,
+            is_put_off: false,
             retry_at: None,
             respond_at: None,
             respond_to: Timestamp::from_ns(0),
@@ -46,10 +55,13 @@ impl Demand {
         }
     }
 
-    /// Handles a solicit for a promise above `wanted`.
-    pub fn on_solicit(&mut self, clock: Timestamp, wanted: Timestamp) {
+    /// Handles a solicit for a promise above `wanted`, if it is to be remembered.
+    pub fn on_solicit(&mut self, clock: Timestamp, wanted: Option<Timestamp>) {
         self.must_answer = true;
-        if is_plausible_request(clock, wanted) {
+        if let Some(wanted) = wanted
+            && is_plausible_request(clock, wanted)
+        {
+            self.is_solicited = true;
             self.require(wanted);
         }
     }
@@ -68,8 +80,15 @@ impl Demand {
         self.respond_to = self.respond_to.max(timestamp);
         if self.respond_at.is_none() {
             let earliest = self.sent_at.map(|at| at.after_ns(self.interval_ns));
-            self.respond_at = Some(earliest.map_or(now, |at| at.max(now)));
+            let respond_at = earliest.map_or(now, |at| at.max(now));
+            self.respond_at = Some(respond_at);
+            self.is_response_due = respond_at <= now;
         }
+    }
+
+    /// Handles a timeout: a response may have become due.
+    pub fn on_timeout(&mut self, now: Mono) {
+        self.is_response_due = self.respond_at.is_some_and(|at| at <= now);
     }
 
     /// Returns whether the promise that a received message asks for is due, and asks for it.
@@ -80,6 +99,7 @@ impl Demand {
             self.respond_at = None;
             self.require(self.respond_to);
         }
+        self.is_response_due = false;
         is_due
     }
 
@@ -112,24 +132,34 @@ impl Demand {
             let is_early = makes(Mistake::AnswerEarly);
             self.requested =
                 self.requested.filter(|wanted| !is_early && !promises.have_passed(*wanted));
+            self.is_solicited &= self.requested.is_some();
         }
     }
 
     /// Returns whether a beacon may be due: an answer, or a promise that was waited for.
     #[inline]
     pub fn wants_beacon(&self, promises: impl FnOnce() -> Option<Promises>) -> bool {
-        self.must_answer
-            || self.respond_at.is_some()
-            || self.requested.is_some_and(|wanted| {
-                promises().is_some_and(|promises| promises.have_passed(wanted))
-            })
+        let has_passed = |wanted| promises().is_some_and(|own| own.have_passed(wanted));
+        self.must_answer || self.is_response_due || self.requested.is_some_and(has_passed)
     }
 
-    /// As [`Demand::wants_beacon`], but false while the answer exceeds the budget.
-    pub fn is_beacon_due(&self, now: Mono, promises: Option<Promises>) -> bool {
-        let is_requested =
-            self.requested.zip(promises).is_some_and(|(wanted, own)| own.have_passed(wanted));
-        is_requested || (self.must_answer && self.answers.admits(now))
+    //= spec/ordering.md#R46
+    /// Returns whether a beacon is due. It counts as an answer if a solicit has asked for it, and
+    /// waits while answers exceed their budget.
+    pub fn take_beacon(&mut self, now: Mono, promises: Option<Promises>) -> bool {
+        let wanted = self.requested.zip(promises);
+        let is_satisfied = wanted.is_some_and(|(wanted, own)| own.have_passed(wanted));
+        if is_satisfied && !self.is_solicited {
+            return true;
+        }
+        let is_due = is_satisfied || self.must_answer;
+        self.is_put_off = is_due && !self.answers.admits(now);
+        if !is_due || self.is_put_off {
+            return false;
+        }
+        self.must_answer = false;
+        self.answers.on_answered(now);
+        true
     }
 
     /// Follows what is undelivered: `newest` is the newest timestamp that the barrier has not
@@ -202,7 +232,7 @@ impl Demand {
     /// Returns when the next answer, requested promise or solicit is due.
     #[inline]
     pub fn deadline(&self) -> Option<Mono> {
-        let answer = if self.must_answer { self.answers.next() } else { None };
+        let answer = self.answers.next().filter(|_| self.must_answer || self.is_put_off);
         let own = Mono::earlier(self.respond_at, self.solicits.due());
         Mono::earlier(Mono::earlier(answer, self.retry_at), own)
     }

@@ -160,7 +160,7 @@ impl Endpoint {
             || self.control.wants_transmit(self.link.registers())
             || self.has_failure_step()
             || self.link.demand().wants_beacon(|| self.promises())
-            || self.has_new_undelivered()
+            || self.has_wait_changed()
             || (self.leave == Leave::Requested && self.has_final_frame())
     }
 
@@ -359,6 +359,7 @@ impl Machine for Endpoint {
             stats.links_lost += 1;
         });
         self.on_barrier(new_barrier);
+        self.link.demand_mut().on_timeout(now.mono);
         self.control.on_timeout(now.mono);
         self.relay_unreachable(now);
         self.probe_uplink(now);

@@ -216,9 +216,9 @@ impl LinkLayer {
     //= spec/ordering.md#R11
     /// Returns whether a beacon is due. Any other frame sent meanwhile has carried the promise.
     #[inline]
-    pub fn is_beacon_due(&self, now: Mono, promises: Option<Promises>) -> bool {
+    pub fn take_beacon(&mut self, now: Mono, promises: Option<Promises>) -> bool {
         (!self.has_sent && self.beacon_at.is_some_and(|at| at <= now))
-            || self.demand.is_beacon_due(now, promises)
+            || self.demand.take_beacon(now, promises)
     }
 
     #[inline]

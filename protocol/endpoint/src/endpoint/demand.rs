@@ -14,7 +14,9 @@ impl Endpoint {
     #[cold]
     pub(super) fn on_solicit(&mut self, clock: Timestamp, frame: &Frame<'_>) {
         self.stats.solicits_received += 1;
-        self.link.demand_mut().on_solicit(clock, frame.header.message_ts(clock));
+        // At the fixed interval the next beacon follows soon anyway.
+        let wanted = self.is_on_demand().then(|| frame.header.message_ts(clock));
+        self.link.demand_mut().on_solicit(clock, wanted);
     }
 
     //= spec/ordering.md#R42
@@ -77,10 +79,11 @@ impl Endpoint {
         Some((newest, lowest))
     }
 
-    /// Returns whether something is undelivered for which no solicit is scheduled yet.
+    /// Returns whether the solicit timer must be started or stopped: something is undelivered for
+    /// the first time since nothing was, or the other way round.
     #[inline]
-    pub(super) fn has_new_undelivered(&self) -> bool {
-        self.is_on_demand() && !self.link.demand().is_awaiting() && self.undelivered().is_some()
+    pub(super) fn has_wait_changed(&self) -> bool {
+        self.is_on_demand() && self.link.demand().is_awaiting() != self.undelivered().is_some()
     }
 
     /// Returns whether beacons are sent on demand on the uplink: both ends have that mode.
@@ -113,7 +116,7 @@ impl Endpoint {
             self.stats.beacons_sent += 1;
             return Some(Opcode::Solicit);
         }
-        if self.link.is_beacon_due(now.mono, self.promises()) {
+        if self.link.take_beacon(now.mono, self.promises()) {
             self.stats.beacons_sent += 1;
             return Some(Opcode::Beacon);
         }
