@@ -32,6 +32,7 @@ extern crate alloc;
 mod backoff;
 mod frozen;
 mod ids;
+mod lateness;
 mod machine;
 pub mod mistake;
 mod neighbours;
@@ -47,6 +48,7 @@ pub use frozen::{Frozen, FrozenLinks};
 pub use ids::{
     Address, Controllers, HostId, Incarnation, Instance, Port, ProcessId, ScatteringId, SwitchId,
 };
+pub use lateness::Lateness;
 pub use machine::{Machine, Transmit, Verdict};
 pub use neighbours::{Neighbours, PeerUpdate};
 pub use promise::Promises;

@@ -55,6 +55,11 @@ impl Demand {
         }
     }
 
+    /// Sets the interval of responses, which is longer while this process is late.
+    pub fn set_interval(&mut self, interval_ns: u64) {
+        self.interval_ns = interval_ns;
+    }
+
     /// Handles a solicit for a promise above `wanted`, if it is to be remembered.
     pub fn on_solicit(&mut self, clock: Timestamp, wanted: Option<Timestamp>) {
         self.must_answer = true;

@@ -347,6 +347,7 @@ impl Machine for Endpoint {
 
     fn handle_timeout(&mut self, now: Now) {
         self.timestamps.read(now);
+        self.link.on_timeout(&self.config, now.mono, self.poll_timeout());
         for channel in [&mut self.best_effort, &mut self.reliable] {
             channel.sender.on_timeout(&self.config, now.mono, &mut self.stats);
             channel.receiver.on_timeout(&self.config, now.mono);
@@ -426,6 +427,7 @@ impl Machine for Endpoint {
             let new_barrier = self.link.on_no_peers(self.promises());
             self.on_barrier(new_barrier);
         }
+        self.link.set_promised_timeout(self.poll_timeout());
         None
     }
 

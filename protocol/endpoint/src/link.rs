@@ -1,6 +1,6 @@
 //! The links of an endpoint: promises received, beacons, joins and link timeouts.
 
-use onepipe_base::{Mono, Now, Port, Promises, Registers, Timestamp};
+use onepipe_base::{Lateness, Mono, Now, Port, Promises, Registers, Timestamp};
 
 use crate::demand::Demand;
 use crate::timestamp::NO_PROMISE_AGE_NS;
@@ -11,6 +11,13 @@ const JOIN_INTERVAL_NS: u64 = 1_000_000;
 
 /// Number of heartbeats that a link may miss.
 const HEARTBEATS_PER_TIMEOUT: u64 = 10;
+
+//= spec/ordering.md#R49
+/// A turn that is late by this fraction of the link timeout is a stall: frames of live peers are
+/// yet to be read.
+const STALLS_PER_TIMEOUT: u64 = 8;
+/// Stalls postpone the loss of a silent link by at most this many timeouts.
+const TIMEOUTS_POSTPONED_MAX: u64 = 3;
 
 /// State of all links in both directions.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -27,6 +34,11 @@ pub(crate) struct LinkLayer {
     expire_at: Option<Mono>,
     /// Whether a frame was sent since the beacon was last rescheduled.
     has_sent: bool,
+    /// How late the turns of this process come, and until when a stall postpones lost links.
+    lateness: Lateness,
+    postponed_until: Option<Mono>,
+    /// The next timeout as of the end of the last turn.
+    promised_timeout: Option<Mono>,
     demand: Demand,
     /// Whether the other end of the uplink sends beacons on demand, as its last beacon says.
     is_peer_on_demand: bool,
@@ -48,6 +60,9 @@ impl LinkLayer {
             join_at,
             expire_at: None,
             has_sent: false,
+            lateness: Lateness::new(),
+            postponed_until: None,
+            promised_timeout: None,
             demand: Demand::new(config.beacon_interval_ns, config.link_timeout_ns),
             is_peer_on_demand: false,
         }
@@ -142,6 +157,30 @@ impl LinkLayer {
         self.raise(minimum)
     }
 
+    //= spec/ordering.md#R48
+    //= spec/ordering.md#R49
+    /// Handles a timeout that is due since `due`: notes how late it comes. After a stall no link is
+    /// lost before its peer had half a link timeout to be received.
+    pub fn on_timeout(&mut self, config: &Config, now: Mono, due: Option<Mono>) {
+        // A frame of this turn may have made something due in the past, or have put off what was
+        // due: neither is late.
+        let expected = due.zip(self.promised_timeout).map(|(due, promised)| due.max(promised));
+        let late_ns = self.lateness.on_timeout(now, expected);
+        self.demand.set_interval(self.lateness.stretch(config.beacon_interval_ns));
+        if config.link_timeout_ns > 0 && late_ns > config.link_timeout_ns / STALLS_PER_TIMEOUT {
+            self.postponed_until = Some(now.after_ns(config.link_timeout_ns / 2));
+        }
+    }
+
+    /// Returns when to check links for timeouts: as soon as the first one can have timed out,
+    /// unless a stall postpones that.
+    fn check_at(&self, config: &Config) -> Option<Mono> {
+        let at = Mono::earlier(self.expire_at, self.unanswered_until(config))?;
+        let Some(until) = self.postponed_until else { return Some(at) };
+        let latest = at.after_ns(TIMEOUTS_POSTPONED_MAX * config.link_timeout_ns);
+        Some(at.max(until.min(latest)))
+    }
+
     //= spec/ordering.md#R15
     /// Calls `on_lost`, which removes the link, for every link that timed out. Returns the barrier
     /// if it has risen.
@@ -152,9 +191,10 @@ impl LinkLayer {
         mut on_lost: impl FnMut(&mut Registers, Port),
     ) -> Option<Timestamp> {
         let unanswered = self.unanswered_until(config);
-        if Mono::earlier(self.expire_at, unanswered).is_none_or(|at| now < at) {
+        if self.check_at(config).is_none_or(|at| now < at) {
             return None;
         }
+        self.postponed_until = None;
         let before = self.registers.live_count();
         let deadline = match unanswered {
             // Nothing has arrived since the first solicit that was not answered.
@@ -238,7 +278,7 @@ impl LinkLayer {
         let interval_ns = match config.heartbeat_interval_ns {
             0 => config.beacon_interval_ns,
             _ if is_joining || self.join_at.is_some() || !self.is_peer_on_demand => {
-                config.beacon_interval_ns
+                self.lateness.stretch(config.beacon_interval_ns)
             }
             heartbeat_ns => heartbeat_ns,
         };
@@ -249,6 +289,12 @@ impl LinkLayer {
             self.beacon_at = Some(now.mono.after_ns(until_next));
             self.has_sent = false;
         }
+    }
+
+    /// Notes the next timeout at the end of a turn.
+    #[inline]
+    pub fn set_promised_timeout(&mut self, due: Option<Mono>) {
+        self.promised_timeout = due;
     }
 
     /// Returns whether the other end of the uplink sends beacons on demand.
@@ -276,12 +322,8 @@ impl LinkLayer {
     /// Returns when the next beacon, Join or timeout check is due.
     #[inline]
     pub fn deadline(&self, config: &Config) -> Option<Mono> {
-        let own = Mono::earlier(Mono::earlier(self.beacon_at, self.join_at), self.expire_at);
-        if config.heartbeat_interval_ns == 0 {
-            return Mono::earlier(own, self.demand.deadline());
-        }
-        let demand = Mono::earlier(self.demand.deadline(), self.unanswered_until(config));
-        Mono::earlier(own, demand)
+        let own = Mono::earlier(Mono::earlier(self.beacon_at, self.join_at), self.check_at(config));
+        Mono::earlier(own, self.demand.deadline())
     }
 }
 

@@ -31,8 +31,8 @@ struct Sent {
 }
 
 impl Uplink {
-    /// Returns a process whose link is set up, at rest.
-    fn at_rest() -> Self {
+    /// Returns a process that has received nothing.
+    fn new() -> Self {
         let config = Config {
             links: Links::Uplink,
             processes_max: 4,
@@ -45,6 +45,12 @@ impl Uplink {
         let end = Endpoint::new(config).expect("a valid configuration");
         let mut uplink = Self { end, ns: 10_000_000, delivered: 0, links_lost: 0 };
         uplink.drain();
+        uplink
+    }
+
+    /// Returns a process whose link is set up, at rest.
+    fn at_rest() -> Self {
+        let mut uplink = Self::new();
         uplink.beacon(uplink.ns);
         uplink.run(2 * HEARTBEAT_NS);
         uplink
@@ -267,4 +273,52 @@ fn silent_switch_keeps_its_link_for_ten_heartbeats() {
     assert_eq!(uplink.links_lost, 0);
     uplink.run(2 * HEARTBEAT_NS);
     assert_eq!(uplink.links_lost, 1);
+}
+
+//= spec/ordering.md#R49
+#[test]
+fn own_stall_does_not_count_as_silence_of_the_switch() {
+    let mut uplink = Uplink::at_rest();
+    uplink.message(0);
+    uplink.run(2 * INTERVAL_NS);
+    uplink.ns += 2 * TIMEOUT_NS;
+    uplink.drain();
+    assert_eq!(uplink.links_lost, 0, "its frames are yet to be read");
+    uplink.run(TIMEOUT_NS / 2 - INTERVAL_NS);
+    assert_eq!(uplink.links_lost, 0, "half a timeout to be received");
+    uplink.run(2 * INTERVAL_NS);
+    assert_eq!(uplink.links_lost, 1);
+}
+
+//= spec/ordering.md#R49
+#[test]
+fn endless_stalls_postpone_a_loss_three_timeouts() {
+    let mut uplink = Uplink::at_rest();
+    uplink.message(0);
+    uplink.run(2 * INTERVAL_NS);
+    let start = uplink.ns;
+    while uplink.links_lost == 0 {
+        uplink.ns += TIMEOUT_NS / 3;
+        uplink.drain();
+        assert!(uplink.ns - start < 5 * TIMEOUT_NS, "never lost");
+    }
+    assert!(uplink.ns - start > 3 * TIMEOUT_NS, "lost early");
+}
+
+//= spec/ordering.md#R48
+#[test]
+fn late_process_sends_beacons_less_often() {
+    // The link is still being set up, so beacons leave at the fast interval.
+    let beacons = |turn_ns: u64| {
+        let mut uplink = Uplink::new();
+        let mut count = 0;
+        for _ in 0..100 {
+            uplink.ns += turn_ns;
+            count += times(&uplink.drain(), Opcode::Beacon).len();
+        }
+        count
+    };
+    let (punctual, late) = (beacons(INTERVAL_NS / 2), beacons(4 * INTERVAL_NS));
+    assert!((40..=60).contains(&punctual), "{punctual} beacons in 50 intervals");
+    assert!((10..=60).contains(&late), "{late} beacons in 100 late turns, of 4 intervals each");
 }
