@@ -1,4 +1,4 @@
-//! How late the turns of a process come.
+//! How late a process handles its timers.
 
 use crate::Mono;
 
@@ -12,7 +12,7 @@ const STRETCH_MAX: u64 = 32;
 
 //= spec/ordering.md#R48
 /// Estimates how late a process handles its timers, as happens to every process on a machine with
-/// fewer cores than processes: the maximum of late, which fades.
+/// fewer cores than processes: a maximum that fades.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Lateness {
     estimate_ns: u64,

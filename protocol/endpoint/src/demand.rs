@@ -14,7 +14,7 @@ pub(crate) struct Demand {
     answers: AnswerBudget,
     /// The highest timestamp that the uplink waits for, until a promise above it was sent.
     requested: Option<Timestamp>,
-    /// Whether a solicit has asked for it, so that the beacon that satisfies it counts as an answer.
+    /// Whether a solicit has asked for it: the beacon that satisfies it then counts as an answer.
     is_solicited: bool,
     /// Whether the response to a received message has become due since output was last polled.
     is_response_due: bool,

@@ -277,7 +277,7 @@ fn silent_switch_keeps_its_link_for_ten_heartbeats() {
 
 //= spec/ordering.md#R49
 #[test]
-fn own_stall_does_not_count_as_silence_of_the_switch() {
+fn own_stall_does_not_count_as_idle_time_of_the_switch() {
     let mut uplink = Uplink::at_rest();
     uplink.message(0);
     uplink.run(2 * INTERVAL_NS);

@@ -111,8 +111,8 @@ mod tests {
                     0 => { set.remove(Port(port)); model.remove(&Port(port)); }
                     1 => prop_assert_eq!(set.pop(), model.pop_first()),
                     3 => {
-                        set.retain(|kept| kept.0 % 3 != port % 3);
-                        model.retain(|kept| kept.0 % 3 != port % 3);
+                        set.retain(|member| member.0 % 3 != port % 3);
+                        model.retain(|member| member.0 % 3 != port % 3);
                     }
                     2 if port == 0 => { set.clear(); model.clear(); }
                     _ => { set.insert(Port(port)); model.insert(Port(port)); }

@@ -155,7 +155,7 @@ fn neighbour_at_the_fixed_interval_gets_it_too() {
 }
 
 #[test]
-fn replugged_port_is_at_the_fixed_interval_until_it_says_otherwise() {
+fn replugged_port_is_at_the_fixed_interval_at_first() {
     let mut switch = at_rest();
     switch.unplug(Port(1));
     for now in [20_000, 20_100] {
