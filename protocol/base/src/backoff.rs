@@ -35,6 +35,11 @@ impl Backoff {
         Self { hash: Some(u64::from(address.to_bits())), ..Self::new(initial_ns, max_ns) }
     }
 
+    /// Sets the initial interval of the next restart, at least 1 ns.
+    pub fn set_initial(&mut self, initial_ns: u64) {
+        self.initial_ns = initial_ns;
+    }
+
     /// Restarts the schedule with the initial interval, due now, because the update has changed.
     pub fn on_change(&mut self, now: Mono) {
         self.reset_interval();

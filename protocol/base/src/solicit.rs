@@ -1,9 +1,12 @@
 //! Solicits: beacons that name a timestamp and ask for a promise above it.
 
-use crate::{Backoff, Mono, Timestamp};
+use crate::{Backoff, Mono, ResponseTime, Timestamp};
 
 /// The interval between two solicits doubles up to this many beacon intervals.
 const REPEAT_INTERVALS_MAX: u64 = 32;
+/// A promise that was asked for is given the usual time before it is solicited, at least one beacon
+/// interval and at most this many.
+const WAIT_INTERVALS_MAX: u64 = 8;
 /// But at least this many solicits leave before the link times out.
 const SOLICITS_PER_TIMEOUT: u64 = 10;
 //= spec/ordering.md#R46
@@ -25,7 +28,10 @@ pub fn is_plausible_request(clock: Timestamp, wanted: Timestamp) -> bool {
 /// Schedules the solicits on one link, and remembers since when none was answered.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct SolicitTimer {
+    interval_ns: u64,
+    wait_ns_max: u64,
     backoff: Backoff,
+    response: ResponseTime,
     unanswered_since: Option<Mono>,
 }
 
@@ -40,11 +46,35 @@ impl SolicitTimer {
             timeout_ns => timeout_ns / SOLICITS_PER_TIMEOUT,
         };
         let max_ns = initial_ns.saturating_mul(REPEAT_INTERVALS_MAX).min(repeat_ns_max);
-        Self { backoff: Backoff::new(initial_ns, max_ns), unanswered_since: None }
+        Self {
+            interval_ns: initial_ns,
+            wait_ns_max: initial_ns.saturating_mul(WAIT_INTERVALS_MAX).min(max_ns).max(initial_ns),
+            backoff: Backoff::new(initial_ns, max_ns),
+            response: ResponseTime::default(),
+            unanswered_since: None,
+        }
+    }
+
+    //= spec/ordering.md#R50
+    /// Returns how long a promise is given before it is solicited, and between the first two
+    /// solicits, in ns: as long as it usually takes, as measured.
+    #[inline]
+    #[must_use]
+    pub fn wait_ns(&self) -> u64 {
+        self.response.timeout_ns().clamp(self.interval_ns, self.wait_ns_max)
+    }
+
+    /// Handles a promise that came `elapsed_ns` after it was asked for. If it was solicited
+    /// meanwhile, it is not known what it would have taken otherwise: then it counts as twice the
+    /// wait at most, so that a wait that is too short grows within a few samples, and a lost frame
+    /// does little.
+    pub fn on_response(&mut self, elapsed_ns: u64) {
+        self.response.on_sample(elapsed_ns.min(2 * self.wait_ns()));
     }
 
     /// Schedules a solicit for `at`, and its repetitions from the shortest interval on.
     pub fn start(&mut self, at: Mono) {
+        self.backoff.set_initial(self.wait_ns());
         self.backoff.on_change(at);
     }
 
@@ -62,6 +92,7 @@ impl SolicitTimer {
     /// the last solicit of this one would have been repeated.
     #[inline]
     pub fn on_satisfied(&mut self) {
+        self.backoff.set_initial(self.wait_ns());
         self.backoff.reset_interval();
     }
 
@@ -166,6 +197,27 @@ mod tests {
         timer.reschedule(at(2_000));
         assert!(timer.take(at(2_000)));
         assert_eq!(timer.due(), Some(at(2_080)));
+    }
+
+    //= spec/ordering.md#R50
+    #[test]
+    fn waits_as_long_as_promises_take() {
+        let mut timer = SolicitTimer::new(10, 0);
+        assert_eq!(timer.wait_ns(), 10);
+        (0..10).for_each(|_| timer.on_response(3));
+        assert_eq!(timer.wait_ns(), 10, "at least one interval");
+        // Promises take six intervals, and are solicited too early at first.
+        let mut early = 0;
+        for _ in 0..20 {
+            early += u32::from(timer.wait_ns() < 60);
+            timer.on_response(60);
+        }
+        assert!(early <= 3 && (60..=80).contains(&timer.wait_ns()), "{early} early, {timer:?}");
+        timer.start(at(1_000));
+        assert_eq!(sent(&mut timer, 1_000), [1_000]);
+        assert_eq!(timer.due(), Some(at(1_000 + timer.wait_ns())), "repeated after the same time");
+        (0..20).for_each(|_| timer.on_response(1_000_000));
+        assert_eq!(timer.wait_ns(), 80, "at most eight");
     }
 
     //= spec/ordering.md#R44

@@ -30,8 +30,9 @@ pub(crate) struct Demand {
     sent_at: Option<Mono>,
     /// Whether the switch was sent a promise since this process has a time to promise.
     has_promised: bool,
-    /// The newest undelivered timestamp when the solicit timer was last started.
+    /// The newest undelivered timestamp when the solicit timer was last started, and when that was.
     awaited: Option<Timestamp>,
+    awaited_since: Mono,
     solicits: SolicitTimer,
 }
 
@@ -51,6 +52,7 @@ impl Demand {
             sent_at: None,
             has_promised: false,
             awaited: None,
+            awaited_since: Mono::from_ns(0),
             solicits: SolicitTimer::new(interval_ns, timeout_ns),
         }
     }
@@ -168,14 +170,14 @@ impl Demand {
     }
 
     /// Follows what is undelivered: `newest` is the newest timestamp that the barrier has not
-    /// passed, `barrier` the lowest barrier that something waits for, and `delay_ns` the time that
-    /// others have to raise it unasked.
+    /// passed, and `barrier` the lowest barrier that something waits for. `is_asked`: the switch has
+    /// seen what is undelivered, and asks others to raise it.
     pub fn on_undelivered(
         &mut self,
         now: Mono,
         newest: Option<Timestamp>,
         barrier: Option<Timestamp>,
-        delay_ns: u64,
+        is_asked: bool,
     ) {
         let is_passed = self.awaited.is_some_and(|awaited| Some(awaited) < barrier);
         if newest.is_some() && self.awaited.is_some() && !is_passed {
@@ -184,9 +186,14 @@ impl Demand {
         if newest.is_none() && self.awaited.is_none() {
             return;
         }
-        self.awaited = newest;
+        let has_ended = is_passed || newest.is_none();
+        if has_ended && is_asked {
+            self.solicits.on_response(now.since_ns(self.awaited_since));
+        }
+        (self.awaited, self.awaited_since) = (newest, now);
         if newest.is_some() {
-            self.solicits.start(now.after_ns(if is_passed { self.interval_ns } else { delay_ns }));
+            let wait_ns = if is_passed || is_asked { self.solicits.wait_ns() } else { 0 };
+            self.solicits.start(now.after_ns(wait_ns));
         } else {
             self.solicits.stop();
             self.solicits.on_answered();

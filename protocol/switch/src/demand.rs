@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 
 use onepipe_base::mistake::{Mistake, makes};
-use onepipe_base::{AnswerBudget, Mono, Port, SolicitTimer, Timestamp};
+use onepipe_base::{AnswerBudget, Mono, Port, Promises, SolicitTimer, Timestamp};
 use onepipe_wire::Flags;
 
 use crate::aggregator::Aggregator;
@@ -18,6 +18,9 @@ struct Input {
     /// When a message last arrived on the link or was passed to it: its peer is awake, and promises
     /// more by itself.
     active_at: Option<Mono>,
+    /// The first message passed to the process on the link that it has not promised more than, and
+    /// when that was.
+    asked: Option<(Mono, Timestamp)>,
     /// When a solicit from this link may be answered.
     answers: AnswerBudget,
 }
@@ -29,6 +32,9 @@ struct Input {
 pub(crate) struct Demand {
     interval_ns: u64,
     heartbeat_ns: u64,
+    /// Interval of beacons while something waits: the shortest time that an input is given before
+    /// it is solicited.
+    instant_ns: u64,
     /// By output, the highest timestamp that something behind it waits for; valid where `waiting`
     /// has the port.
     wanted: Vec<Timestamp>,
@@ -57,10 +63,12 @@ impl Demand {
     pub(crate) fn new(ports: u16, interval_ns: u64, heartbeat_ns: u64, timeout_ns: u64) -> Self {
         let mut solicits = SolicitTimer::new(interval_ns, timeout_ns);
         solicits.start(Mono::from_ns(0));
-        let input = Input { solicits, active_at: None, answers: AnswerBudget::new(interval_ns) };
+        let answers = AnswerBudget::new(interval_ns);
+        let input = Input { solicits, active_at: None, asked: None, answers };
         Self {
             interval_ns,
             heartbeat_ns,
+            instant_ns: interval_ns,
             wanted: alloc::vec![Timestamp::from_ns(0); usize::from(ports)],
             waiting: PortSet::new(ports),
             inputs: alloc::vec![input; usize::from(ports)],
@@ -101,9 +109,13 @@ impl Demand {
 
     /// Returns the interval at which beacons are due now on the ports of `linked`.
     pub(crate) fn beacon_interval_ns(&self, linked: &PortSet) -> u64 {
-        let is_fast = self.is_settling || !self.waiting.is_empty();
-        let is_fast = is_fast || !self.is_on_demand() || self.fixed(linked).next().is_some();
-        if is_fast { self.interval_ns } else { self.heartbeat_ns }
+        let is_fixed =
+            self.is_settling || !self.is_on_demand() || self.fixed(linked).next().is_some();
+        match () {
+            () if is_fixed => self.interval_ns,
+            () if self.waiting.is_empty() => self.heartbeat_ns,
+            () => self.instant_ns,
+        }
     }
 
     /// Handles a message with `timestamp` that passes from `input` to `output`. `is_process`: a
@@ -119,7 +131,9 @@ impl Demand {
         if self.is_on_demand() {
             self.inputs[input.index()].active_at = Some(now);
             if is_process {
-                self.inputs[output.index()].active_at = Some(now);
+                let receiver = &mut self.inputs[output.index()];
+                receiver.active_at = Some(now);
+                receiver.asked.get_or_insert((now, timestamp));
             }
             self.require(output, timestamp);
         }
@@ -155,10 +169,19 @@ impl Demand {
         self.has_new_request = true;
     }
 
-    /// Handles promises, or a mark, received on `port`.
+    /// Handles a frame on `port` with these promises, or with a mark.
     #[inline]
-    pub(crate) fn on_input(&mut self, port: Port) {
-        self.inputs[port.index()].solicits.on_answered();
+    pub(crate) fn on_input(&mut self, now: Mono, port: Port, promises: Option<Promises>) {
+        let input = &mut self.inputs[port.index()];
+        input.solicits.on_answered();
+        if let Some((since, timestamp)) = input.asked
+            && promises.is_none_or(|promises| promises.have_passed(timestamp))
+        {
+            input.asked = None;
+            if promises.is_some() {
+                input.solicits.on_response(now.since_ns(since));
+            }
+        }
     }
 
     /// Handles a change of links: beacons leave at the fast interval until all are set up.
@@ -242,6 +265,7 @@ impl Demand {
         let need = Need::of(self, aggregator);
         let mut lags = false;
         self.must_scan = false;
+        self.instant_ns = u64::MAX;
         for port in (0..self.inputs.len() as u16).map(Port) {
             let Some(promised) = aggregator.promised(port) else { continue };
             let is_joining = is_joining(port);
@@ -261,12 +285,17 @@ impl Demand {
         if !lags {
             self.waiting.clear();
         }
+        if self.instant_ns == u64::MAX {
+            self.instant_ns = self.interval_ns;
+        }
     }
 
     fn solicit_input(&mut self, now: Mono, port: Port) {
         let (interval_ns, input) = (self.interval_ns, &mut self.inputs[port.index()]);
+        let wait_ns = input.solicits.wait_ns();
+        self.instant_ns = self.instant_ns.min(wait_ns);
         let is_active =
-            input.active_at.is_some_and(|at| now < at.after_ns(interval_ns)) && interval_ns > 0;
+            input.active_at.is_some_and(|at| now < at.after_ns(wait_ns)) && interval_ns > 0;
         let is_repeat = input.solicits.unanswered_since().is_some();
         if is_active
             || (is_repeat && makes(Mistake::SolicitOnce))

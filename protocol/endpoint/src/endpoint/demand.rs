@@ -131,17 +131,16 @@ impl Endpoint {
 
     //= spec/ordering.md#R43
     /// Returns whether a solicit is due. A switch that passes messages on solicits for them
-    /// itself, so that the first one of this process follows after an interval only; an aggregator
-    /// does not see the messages.
+    /// itself, so that the first one of this process follows only when it takes longer than usual; an
+    /// aggregator does not see the messages.
     #[inline]
     fn is_solicit_due(&mut self, now: Now) -> bool {
         let undelivered = self.undelivered().filter(|_| !makes(Mistake::RestWhileUndelivered));
         let is_seen = self.config.links == Links::Uplink && !self.config.awaits_commits;
-        let delay_ns = if is_seen { self.config.beacon_interval_ns } else { 0 };
         let newest = undelivered.map(|(newest, _)| newest);
         let barrier = undelivered.and_then(|(_, barrier)| barrier);
         let demand = self.link.demand_mut();
-        demand.on_undelivered(now.mono, newest, barrier, delay_ns);
+        demand.on_undelivered(now.mono, newest, barrier, is_seen);
         demand.take_solicit(now.mono)
     }
 

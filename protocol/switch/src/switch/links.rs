@@ -66,7 +66,7 @@ impl Switch {
     #[inline]
     pub(crate) fn on_promises(&mut self, now: Mono, port: Port, promises: Promises) {
         self.has_update = true;
-        self.demand.on_input(port);
+        self.demand.on_input(now, port, Some(promises));
         let is_new = self.aggregator.update(now, port, promises);
         if !self.is_advertising() && !self.aggregator.is_upper(port) {
             // A process that was sent a commit promises no less.
@@ -91,7 +91,7 @@ impl Switch {
         holds_commits: bool,
     ) {
         self.has_update = true;
-        self.demand.on_input(port);
+        self.demand.on_input(now, port, None);
         let held = holds_commits.then_some(promises.commit);
         let is_new = self.aggregator.update_unfed(now, port, promises.barrier, held);
         if self.aggregator.promised(port).is_none() {
