@@ -170,8 +170,8 @@ impl Demand {
     }
 
     /// Follows what is undelivered: `newest` is the newest timestamp that the barrier has not
-    /// passed, and `barrier` the lowest barrier that something waits for. `is_asked`: the switch has
-    /// seen what is undelivered, and asks others to raise it.
+    /// passed, and `barrier` the lowest barrier that something waits for. `is_asked`: the switch
+    /// has seen what is undelivered, and asks others to raise it.
     pub fn on_undelivered(
         &mut self,
         now: Mono,

@@ -131,8 +131,8 @@ impl Endpoint {
 
     //= spec/ordering.md#R43
     /// Returns whether a solicit is due. A switch that passes messages on solicits for them
-    /// itself, so that the first one of this process follows only when it takes longer than usual; an
-    /// aggregator does not see the messages.
+    /// itself, so that the first one of this process follows only when that takes longer than
+    /// usual; an aggregator does not see the messages.
     #[inline]
     fn is_solicit_due(&mut self, now: Now) -> bool {
         let undelivered = self.undelivered().filter(|_| !makes(Mistake::RestWhileUndelivered));
