@@ -3,10 +3,12 @@
 //! scattering → send → `[shm]` → receive → reorder → deliver
 //!
 //! A *segment* is a file in `/dev/shm`. Each process has a part of it: a promise word, an arena of
-//! frame slots, and a ring of slot numbers to every other process. A machine writes its frame
-//! straight into a slot; the receiver's machine reads it there. A short frame is copied into an
-//! *inline cell* beside the ring, at an address known to the receiver, which prefetches it together
-//! with the entry. [`Shm`] is a process's attachment, a [`onepipe_transport_driver::Transport`].
+//! frame slots, and a ring of slot numbers to every other process. A machine writes its frame into
+//! private memory, from where it is copied into a slot as a whole; the receiver's machine reads it
+//! there. (Written in place, each of the machine's small stores would wait for a line that is in
+//! the cache of the slot's last reader.) A short frame is copied into an *inline cell* beside the
+//! ring instead, at an address known to the receiver, which prefetches it together with the entry.
+//! [`Shm`] is a process's attachment, a [`onepipe_transport_driver::Transport`].
 //!
 //! # Coherent memory replaces the switch
 //! What a switch computes from beacons, a receiver reads from the promise word of each process

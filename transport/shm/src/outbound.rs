@@ -16,33 +16,27 @@ const PUBLISH_BYTES: usize = 4096;
 /// Frames in flight below which reading the receiver's head is not worth its cost.
 const RECLAIM_FRAMES: usize = 4;
 
-/// Size of a cache line.
-const LINE_BYTES: usize = 64;
-/// Number of lines that a short frame fills.
-const SHORT_FRAME_LINES: usize = 3;
-
 /// The sending side of this process.
 #[derive(Debug)]
 pub(crate) struct Outbound {
     me: usize,
+    /// The next frame. The machine writes it here, into lines that no other core has, and not
+    /// into a slot, whose lines are in the cache of its last reader: each of the machine's small
+    /// stores would wait for one of them.
+    staging: Box<[u8]>,
+    /// Length of the last frame that took a slot; 0 if the last frame took an inline cell.
+    slot_bytes: usize,
     arena: Arena,
     receivers: Vec<Receiver>,
     /// Receivers of frames of this burst.
     touched: Vec<usize>,
     /// Receivers whose share was tight when last checked.
     tight: Vec<usize>,
-    /// A frame beyond the share of a merely slow receiver. No frame leaves before it, so that
-    /// frames keep their order.
-    parked: Option<Parked>,
+    /// The frame in `staging` exceeds the share of a merely slow receiver. No frame leaves before
+    /// it, so that frames keep their order.
+    parked: Option<Transmit>,
     now: Mono,
     hold_ns: u64,
-}
-
-/// A frame that waits in its slot for capacity.
-#[derive(Clone, Copy, Debug)]
-struct Parked {
-    slot: u32,
-    transmit: Transmit,
 }
 
 #[derive(Debug)]
@@ -89,6 +83,8 @@ impl Outbound {
         }
         Self {
             me,
+            staging: vec![0; config.frame_len_max].into_boxed_slice(),
+            slot_bytes: 0,
             arena: Arena::new(config.arena_slots, |slot| is_taken[slot as usize]),
             receivers,
             touched: Vec::with_capacity(processes),
@@ -118,8 +114,7 @@ impl Outbound {
         stats: &mut Stats,
     ) -> bool {
         self.now = now;
-        if let Some(Parked { slot, transmit }) = self.parked.take() {
-            self.arena.release(slot);
+        if let Some(transmit) = self.parked.take() {
             self.send(segment, transmit, stats);
             self.publish(segment);
             self.finish(segment, stats);
@@ -140,10 +135,20 @@ impl Outbound {
         !is_held
     }
 
-    /// Returns the slot for the next frame; `None` while a frame is parked.
+    /// Returns memory for the next frame; `None` while a frame is parked.
     #[inline]
-    pub(crate) fn slot<'a>(&'a mut self, segment: &'a Segment) -> Option<&'a mut [u8]> {
-        if self.is_parked() { None } else { self.free_slot(segment) }
+    pub(crate) fn slot(&mut self, segment: &Segment) -> Option<&mut [u8]> {
+        if self.is_parked() {
+            return None;
+        }
+        if self.slot_bytes > 0
+            && let Some(slot) = self.arena.top()
+        {
+            // The lines travel while the machine writes the frame.
+            let at = segment.config().slot_at(self.me, slot);
+            segment.mapping().prefetch_write(at, self.slot_bytes);
+        }
+        Some(&mut self.staging)
     }
 
     /// Whether a frame that the machine has sent waits for capacity: then the promise made before
@@ -153,30 +158,17 @@ impl Outbound {
         self.parked.is_some()
     }
 
-    #[inline]
-    fn free_slot<'a>(&'a mut self, segment: &'a Segment) -> Option<&'a mut [u8]> {
-        if self.arena.top().is_none() {
-            (0..self.receivers.len()).for_each(|to| self.reclaim(segment, to));
-        }
-        let config = segment.config();
-        let at = config.slot_at(self.me, self.arena.top()?);
-        // SAFETY: a free slot of this process's own arena is in no ring, so no process reads it;
-        // the borrow ends before the next slot is requested or this one is sent.
-        Some(unsafe { segment.mapping().bytes_mut(at, config.frame_len_max) })
-    }
-
-    /// Sends the frame in the last slot. Drops it if there is no receiver, or one that has stopped
-    /// and used up its share; parks it for a slow receiver. Copies a short frame to its inline cell
-    /// and keeps the slot.
+    /// Sends the frame written into the last slot. Drops it if there is no receiver, or one that
+    /// has stopped and used up its share; parks it for a slow receiver.
     #[inline]
     pub(crate) fn send(&mut self, segment: &Segment, transmit: Transmit, stats: &mut Stats) {
         self.put(segment, transmit, true, stats);
     }
 
+    /// Copies the staged frame to an inline cell or to a slot.
     #[inline]
     fn put(&mut self, segment: &Segment, transmit: Transmit, may_park: bool, stats: &mut Stats) {
         let to = transmit.port.index();
-        let Some(slot) = self.arena.top() else { return };
         let mut fill = match self.receivers.get(to) {
             Some(receiver) if receiver.is_live => self.fill(to),
             _ => {
@@ -186,54 +178,57 @@ impl Outbound {
         };
         // The receiver's head may have moved since it was last read.
         if fill == Fill::Full {
-            fill = self.reclaim_mid_burst(segment, to, slot);
+            self.reclaim(segment, to);
+            fill = self.fill(to);
         }
         if fill == Fill::Full {
             self.mark_tight(to);
             if may_park && self.is_within_hold(to) {
-                self.arena.take();
-                self.parked = Some(Parked { slot, transmit });
+                self.parked = Some(transmit);
             } else {
                 stats.frames_overflowed += 1;
             }
             return;
         }
+        let bytes = transmit.bytes;
+        let frame = &mut self.staging[..bytes];
         if fill >= Fill::Half {
             stats.frames_marked += 1;
-            let at = segment.config().slot_at(self.me, slot);
-            // SAFETY: as in `free_slot`; the slot is not in flight yet.
-            mark_congestion(unsafe { segment.mapping().bytes_mut(at, transmit.bytes) });
+            mark_congestion(frame);
         }
         let receiver = &mut self.receivers[to];
         if receiver.ring.in_flight() == 0 {
             receiver.last_progress = self.now;
         }
-        let bytes = transmit.bytes;
+        let config = segment.config();
         let is_short = bytes <= INLINE_CELL_LEN;
-        let cell = is_short.then(|| receiver.ring.cell(INLINE_CELLS)).flatten();
-        let slot_or_inline = if cell.is_some() { INLINE } else { slot };
+        let (slot, at) = match receiver.ring.cell(INLINE_CELLS).filter(|_| is_short) {
+            Some(cell) => (INLINE, config.inline_cell_at(self.me, to, cell)),
+            // Below `Fill::Full` there is a free slot.
+            None => match self.arena.top() {
+                Some(slot) => (slot, config.slot_at(self.me, slot)),
+                None => return,
+            },
+        };
         // Below `Fill::Full` the ring has a free entry, so that this never refuses.
-        if !receiver.ring.stage(Entry { slot: slot_or_inline, bytes: bytes as u32 }) {
+        if !receiver.ring.stage(Entry { slot, bytes: bytes as u32 }) {
             return;
         }
-        match cell {
-            Some(cell) => {
-                let config = segment.config();
-                let at = [config.slot_at(self.me, slot), config.inline_cell_at(self.me, to, cell)];
-                // SAFETY: the slot is as in `free_slot`; the cell that `Producer::cell` returns
-                // belongs to an entry that the receiver has released, or never had, and does not
-                // see again before `publish`. The two do not overlap.
-                let [frame, copy] = at.map(|at| unsafe { segment.mapping().bytes_mut(at, bytes) });
-                copy.copy_from_slice(frame);
-            }
-            None => self.arena.take(),
+        // SAFETY: a free slot of this process's own arena is in no ring, so no process reads it;
+        // the cell that `Producer::cell` returns belongs to an entry that the receiver has
+        // released, or never had. The receiver sees neither before `publish`.
+        unsafe { segment.mapping().bytes_mut(at, bytes) }.copy_from_slice(frame);
+        self.slot_bytes = 0;
+        if slot != INLINE {
+            self.arena.take();
+            self.slot_bytes = bytes;
         }
         stats.frames_sent += 1;
         if !receiver.is_touched {
             receiver.is_touched = true;
             self.touched.push(to);
         }
-        receiver.bytes_staged += transmit.bytes;
+        receiver.bytes_staged += bytes;
         if receiver.bytes_staged >= PUBLISH_BYTES {
             receiver.ring.publish(segment.ring(self.me, to));
             receiver.bytes_staged = 0;
@@ -293,17 +288,6 @@ impl Outbound {
                 self.mark_tight(to);
             }
         }
-        self.prefetch_slot(segment);
-    }
-
-    /// Writes to the front of the slot that the next burst begins with, to fetch its lines: they
-    /// are in the cache of the slot's last reader, and fetching takes longer than writing a short
-    /// frame.
-    #[inline]
-    fn prefetch_slot(&mut self, segment: &Segment) {
-        if let Some(slot) = self.free_slot(segment) {
-            slot.chunks_mut(LINE_BYTES).take(SHORT_FRAME_LINES).for_each(|line| line[0] = 0);
-        }
     }
 
     fn mark_tight(&mut self, to: usize) {
@@ -316,15 +300,6 @@ impl Outbound {
     /// Whether a receiver without capacity is still waited for: it counts as merely slow.
     fn is_within_hold(&self, to: usize) -> bool {
         self.now.since_ns(self.receivers[to].last_progress) < self.hold_ns
-    }
-
-    /// Reclaims in the middle of a burst. `slot` stays the next one.
-    #[cold]
-    fn reclaim_mid_burst(&mut self, segment: &Segment, to: usize, slot: u32) -> Fill {
-        self.arena.take();
-        self.reclaim(segment, to);
-        self.arena.release(slot);
-        self.fill(to)
     }
 
     #[inline]
