@@ -10,7 +10,7 @@ pub struct Config {
     /// Length of the longest frame, in bytes. 256 to 65,000, default 8,192.
     pub frame_len_max: usize,
     /// Maximum number of frames that one process has in flight to all others together. 16 to 2^24,
-    /// default 1,024. Memory for them is allocated when a process attaches.
+    /// default 1,024. Memory for them is reserved as they are used, 32 at a time.
     pub arena_slots: u32,
     /// Maximum number of frames that one process has in flight to one other. A power of two, 16 to
     /// 2^20, default 1,024.
@@ -39,7 +39,7 @@ impl Default for Config {
 }
 
 /// Incremented whenever anything in a segment changes its position or meaning.
-pub(crate) const VERSION: u64 = 3;
+pub(crate) const VERSION: u64 = 4;
 
 /// Two cache lines: processors fetch lines in pairs.
 const LINE_PAIR_BYTES: usize = 128;
@@ -47,7 +47,9 @@ const LINE_PAIR_BYTES: usize = 128;
 pub(crate) const INLINE_CELLS: usize = 16;
 /// Size of an inline cell: a frame with one message of 64 bytes takes half of it.
 pub(crate) const INLINE_CELL_LEN: usize = 256;
-const PAGE_BYTES: usize = 4096;
+/// Number of slots that an arena grows by: 266 kB of memory with the default sizes.
+pub(crate) const ARENA_STEP_SLOTS: u32 = 32;
+pub(crate) const PAGE_BYTES: usize = 4096;
 /// Per process: a line each for state, promises and futex, and one in reserve.
 const PROCESS_BYTES: usize = 4 * LINE_PAIR_BYTES;
 
@@ -140,11 +142,20 @@ impl Config {
         (0, self.rings_at())
     }
 
-    /// The parts that `process` writes frames into: its rings and its arena. Offsets and lengths.
-    pub(crate) fn own_parts(&self, process: usize) -> [(usize, usize); 2] {
-        let rings = self.ring_at(process, 0);
-        let rings_end = self.ring_at(process + 1, 0);
-        [(rings, rings_end - rings), (self.arena_at(process), self.arena_bytes())]
+    /// The ring from one process to another. Offset and length.
+    pub(crate) fn ring_part(&self, from: usize, to: usize) -> (usize, usize) {
+        (self.ring_at(from, to), self.ring_bytes())
+    }
+
+    /// The slots from `first` up to `end` of the arena of `process`. Offset and length.
+    pub(crate) fn slots_part(&self, process: usize, first: u32, end: u32) -> (usize, usize) {
+        let at = self.slot_at(process, first);
+        (at, self.slot_at(process, end) - at)
+    }
+
+    /// The end of the step of an arena that `slot` belongs to.
+    pub(crate) fn step_end(&self, slot: u32) -> u32 {
+        (slot / ARENA_STEP_SLOTS + 1).saturating_mul(ARENA_STEP_SLOTS).min(self.arena_slots)
     }
 
     /// Size of the whole segment in bytes.

@@ -55,6 +55,19 @@ pub enum AttachError {
         /// The version in its header.
         version: u64,
     },
+    /// The memory file system is full.
+    #[error(
+        "cannot reserve {need} bytes in /dev/shm, which has {free} free: give it more (docker run \
+         --shm-size), or remove what other programs left there"
+    )]
+    NoMemory {
+        /// The bytes that this process needs to attach.
+        need: u64,
+        /// The bytes that are free.
+        free: u64,
+        /// The kernel's error.
+        source: io::Error,
+    },
     /// The kernel refused.
     #[error("cannot {what}")]
     Io {

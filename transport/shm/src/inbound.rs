@@ -43,6 +43,8 @@ pub(crate) struct Inbound {
 struct Sender {
     process: usize,
     ring: Consumer,
+    /// Slots of the sender below this are known to have memory.
+    slots_reserved: u32,
     peer_incarnation: u64,
     is_attached: bool,
     is_live: bool,
@@ -202,7 +204,7 @@ impl Inbound {
                 let bytes = entry.bytes as usize;
                 let offset = if entry.slot == INLINE && bytes <= INLINE_CELL_LEN {
                     config.inline_cell_at(from, me, cell)
-                } else if entry.slot < config.arena_slots && bytes <= config.frame_len_max {
+                } else if bytes <= config.frame_len_max && sender.has_memory(segment, entry.slot) {
                     config.slot_at(from, entry.slot)
                 } else {
                     stats.entries_refused += 1;
@@ -312,6 +314,7 @@ impl Sender {
         Self {
             process,
             ring,
+            slots_reserved: 0,
             peer_incarnation: 0,
             is_attached: false,
             is_live: false,
@@ -322,6 +325,25 @@ impl Sender {
             last_promise: None,
             checked_promise: None,
         }
+    }
+
+    /// Whether a slot of the sender exists and has memory, so that reading it cannot fail.
+    #[inline]
+    fn has_memory(&mut self, segment: &Segment, slot: u32) -> bool {
+        slot < self.slots_reserved || self.ensure_memory(segment, slot)
+    }
+
+    #[cold]
+    fn ensure_memory(&mut self, segment: &Segment, slot: u32) -> bool {
+        if slot >= segment.config().arena_slots {
+            return false;
+        }
+        let end = segment.config().step_end(slot);
+        let is_reserved = segment.ensure_slots(self.process, self.slots_reserved, end).is_ok();
+        if is_reserved {
+            self.slots_reserved = end;
+        }
+        is_reserved
     }
 
     /// Marks the sender as dead, as reported by the kernel, whatever the segment says.

@@ -52,6 +52,11 @@
 //! need be within a burst. A process that is stopped (`SIGSTOP`) while active is alive all the
 //! same: receivers that wait for its promise go on without it after the endpoint's link timeout.
 //!
+//! # Memory
+//! Nothing is touched before its memory is reserved, so a full memory file system is an error or
+//! backpressure and never a signal (docs/design/ordering.md, "How much memory does a fabric of
+//! shared memory take?").
+//!
 //! # Trust
 //! All processes of a segment run as one user (only that user can open the file). Numbers read from
 //! the segment are checked, and frames are checked by their machines: a faulty process costs
@@ -64,6 +69,7 @@ mod futex;
 mod inbound;
 mod lock;
 mod mapping;
+mod memory;
 mod outbound;
 mod page_pool;
 mod promise;

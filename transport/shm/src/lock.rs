@@ -1,4 +1,4 @@
-//! Byte-range locks that a process holds as long as it is alive, and allocation of file memory.
+//! Byte-range locks that a process holds as long as it is alive.
 //!
 //! Open-file-description locks: the kernel releases them when the process ends, however it ends, so
 //! the holder of a lock is alive. (A forked child that has not called `exec` counts as its parent.)
@@ -78,27 +78,6 @@ fn fcntl_lock(file: &File, command: libc::c_int, range: &mut libc::flock) -> io:
     // SAFETY: the descriptor is open, and all three lock commands take a pointer to a `flock`,
     // which is valid for the call.
     let result = unsafe { libc::fcntl(file.as_raw_fd(), command, std::ptr::from_mut(range)) };
-    if result == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
-}
-
-/// Allocates memory for a part of `file`, given by offset and length, so that accessing it cannot
-/// fail later.
-pub(crate) fn preallocate(file: &File, part: (usize, usize)) -> io::Result<()> {
-    allocate(file, 0, part)
-}
-
-/// Returns the memory of a part of `file`, given by offset and length, to the system; it then reads
-/// as zeros.
-pub(crate) fn punch_hole(file: &File, (start, bytes): (usize, usize)) -> io::Result<()> {
-    let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
-    allocate(file, mode, (start, bytes))
-}
-
-fn allocate(file: &File, mode: libc::c_int, (start, bytes): (usize, usize)) -> io::Result<()> {
-    // SAFETY: takes integers only.
-    let result = unsafe {
-        libc::fallocate(file.as_raw_fd(), mode, start as libc::off_t, bytes as libc::off_t)
-    };
     if result == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 

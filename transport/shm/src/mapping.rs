@@ -5,7 +5,8 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::ptr::{self, NonNull};
 
-use crate::sync::{AtomicU32, AtomicU64};
+use crate::config::PAGE_BYTES;
+use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
 /// A shared file mapping. Words are only accessed as atomics, frame bytes only by the process that
 /// owns them at the time.
@@ -98,6 +99,15 @@ impl Mapping {
         let first = self.checked_ptr(at, count * 8, 8).cast::<AtomicU64>();
         // SAFETY: as `word`, for `count` words that all lie in the mapping.
         unsafe { std::slice::from_raw_parts(first.as_ptr(), count) }
+    }
+
+    /// Reads from every page of a part, given by offset and length, all of which is allocated: so
+    /// the pages stay allocated, and are mapped.
+    pub(crate) fn touch(&self, (at, bytes): (usize, usize)) {
+        let first = at - at % PAGE_BYTES;
+        for page in (first..at + bytes).step_by(PAGE_BYTES) {
+            self.word(page).load(Ordering::Relaxed);
+        }
     }
 
     /// Prefetches bytes that will be read soon, where the processor supports it.

@@ -8,13 +8,17 @@ use crate::config::{INLINE_CELL_LEN, INLINE_CELLS};
 use crate::ring::{Entry, INLINE, Producer};
 use crate::segment::Segment;
 use crate::sleep::fence_before_wake;
-use crate::{Stats, futex};
+use crate::{AttachError, Stats, futex};
 
 /// Staged bytes for one receiver that are published before the burst ends, so that the receiver can
 /// start on them.
 const PUBLISH_BYTES: usize = 4096;
 /// Frames in flight below which reading the receiver's head is not worth its cost.
 const RECLAIM_FRAMES: usize = 4;
+/// Number of slots below which the receivers released too few to go on without more memory.
+const GROWTH_FREE_MIN: usize = 8;
+/// Interval of asking for memory again that was refused, in ns.
+const GROWTH_RETRY_NS: u64 = 10_000_000;
 
 /// The sending side of this process.
 #[derive(Debug)]
@@ -35,6 +39,8 @@ pub(crate) struct Outbound {
     /// The frame in `staging` exceeds the share of a merely slow receiver. No frame leaves before
     /// it, so that frames keep their order.
     parked: Option<Transmit>,
+    /// When memory that was refused is asked for again.
+    next_growth: Option<Mono>,
     now: Mono,
     hold_ns: u64,
 }
@@ -53,7 +59,7 @@ struct Receiver {
 impl Outbound {
     /// Takes over what previous incarnations of this process left in flight. With the setup lock
     /// held.
-    pub(crate) fn resume(segment: &Segment) -> Self {
+    pub(crate) fn resume(segment: &Segment) -> Result<Self, AttachError> {
         let config = segment.config();
         let (me, processes) = (segment.process(), config.processes_max as usize);
         let mut is_taken = vec![false; config.arena_slots as usize];
@@ -67,7 +73,11 @@ impl Outbound {
                 }
                 _ => false,
             };
-            let mut ring = Producer::resume(segment.ring(me, to), claim);
+            // The ring to a process that never attached has no memory, and is unused.
+            let mut ring = match to != me && segment.membership(to).0 != 0 {
+                true => Producer::resume(segment.ring(me, to), claim),
+                false => Producer::new(config.ring_entries as usize),
+            };
             if !is_reading {
                 // The next process with this id skips all of these.
                 ring.reclaim_all(|_| {});
@@ -81,18 +91,23 @@ impl Outbound {
                 last_progress: Mono::from_ns(0),
             });
         }
-        Self {
+        // The previous incarnation had reserved what is in flight, and everything before it.
+        let last_taken = is_taken.iter().rposition(|is_taken| *is_taken).unwrap_or(0);
+        let reserved = config.step_end(last_taken as u32);
+        segment.ensure_slots(me, 0, reserved).map_err(AttachError::io("allocate memory"))?;
+        Ok(Self {
             me,
             staging: vec![0; config.frame_len_max].into_boxed_slice(),
             slot_bytes: 0,
-            arena: Arena::new(config.arena_slots, |slot| is_taken[slot as usize]),
+            arena: Arena::new(config.arena_slots, reserved, |slot| is_taken[slot as usize]),
             receivers,
             touched: Vec::with_capacity(processes),
             tight: Vec::with_capacity(processes),
             parked: None,
+            next_growth: None,
             now: Mono::from_ns(0),
             hold_ns: config.hold_ns,
-        }
+        })
     }
 
     /// Notes that a receiver has attached, detached or died; reclaims what a dead one did not take.
@@ -114,6 +129,10 @@ impl Outbound {
         stats: &mut Stats,
     ) -> bool {
         self.now = now;
+        if self.next_growth.is_some_and(|due| due <= now) {
+            self.next_growth = None;
+            self.arena.set_capped(false);
+        }
         if let Some(transmit) = self.parked.take() {
             self.send(segment, transmit, stats);
             self.publish(segment);
@@ -176,14 +195,22 @@ impl Outbound {
                 return;
             }
         };
+        let is_short = transmit.bytes <= INLINE_CELL_LEN;
+        let cell = self.receivers[to].ring.cell(INLINE_CELLS).filter(|_| is_short);
+        if cell.is_none() && self.arena.needs_memory() && !self.grow(segment, stats) {
+            fill = self.fill(to);
+        }
         // The receiver's head may have moved since it was last read.
         if fill == Fill::Full {
-            self.reclaim(segment, to);
+            match self.next_growth {
+                None => self.reclaim(segment, to),
+                Some(_) => self.reclaim_all(segment),
+            }
             fill = self.fill(to);
         }
         if fill == Fill::Full {
             self.mark_tight(to);
-            if may_park && self.is_within_hold(to) {
+            if may_park && (self.is_within_hold(to) || self.awaits_memory(to)) {
                 self.parked = Some(transmit);
             } else {
                 stats.frames_overflowed += 1;
@@ -201,8 +228,7 @@ impl Outbound {
             receiver.last_progress = self.now;
         }
         let config = segment.config();
-        let is_short = bytes <= INLINE_CELL_LEN;
-        let (slot, at) = match receiver.ring.cell(INLINE_CELLS).filter(|_| is_short) {
+        let (slot, at) = match cell {
             Some(cell) => (INLINE, config.inline_cell_at(self.me, to, cell)),
             // Below `Fill::Full` there is a free slot.
             None => match self.arena.top() {
@@ -302,6 +328,45 @@ impl Outbound {
         self.now.since_ns(self.receivers[to].last_progress) < self.hold_ns
     }
 
+    /// Frees slots that receivers have released meanwhile or, if those are few, reserves memory
+    /// for more. Returns false if it was refused.
+    #[cold]
+    fn grow(&mut self, segment: &Segment, stats: &mut Stats) -> bool {
+        self.reclaim_all(segment);
+        if self.arena.free() >= GROWTH_FREE_MIN {
+            return true;
+        }
+        let end = segment.config().step_end(self.arena.reserved());
+        let is_reserved = segment.grow_arena(self.arena.reserved(), end).is_ok();
+        if is_reserved {
+            self.arena.grow(end);
+        } else {
+            stats.growths_refused += 1;
+            self.arena.set_capped(true);
+            self.next_growth = Some(self.now.after_ns(GROWTH_RETRY_NS));
+        }
+        is_reserved
+    }
+
+    /// Whether a receiver that takes all its frames has no share because others, which are merely
+    /// slow, use all slots: where memory is scarce there may be fewer slots than receivers.
+    #[cold]
+    fn awaits_memory(&self, to: usize) -> bool {
+        let is_busy = |at: usize| self.receivers[at].ring.in_flight() > 0;
+        let is_awaited = |other| is_busy(other) && self.is_within_hold(other);
+        !is_busy(to) && (0..self.receivers.len()).any(is_awaited)
+    }
+
+    /// Reclaims what any receiver has read.
+    #[cold]
+    fn reclaim_all(&mut self, segment: &Segment) {
+        for to in 0..self.receivers.len() {
+            if self.receivers[to].ring.in_flight() > 0 {
+                self.reclaim(segment, to);
+            }
+        }
+    }
+
     #[inline]
     fn fill(&self, to: usize) -> Fill {
         let ring = &self.receivers[to].ring;
@@ -319,6 +384,6 @@ impl Outbound {
 
     #[cfg(test)]
     pub(crate) fn free(&self) -> usize {
-        self.arena.free()
+        self.arena.usable()
     }
 }

@@ -81,21 +81,25 @@ impl RingView<'_> {
 /// The sender's end.
 #[derive(Debug)]
 pub(crate) struct Producer {
-    /// The slot of each entry; `NO_SLOT` for one that must not be released.
-    slots: Box<[u32]>,
+    /// The staged and published entries, with `NO_SLOT` for a slot that must not be released.
+    entries: Box<[Entry]>,
     /// Entries below this have been reclaimed.
     reclaimed: u64,
     /// Entries below this have been published.
     published: u64,
     /// Entries below this have been staged.
     tail: u64,
-    /// Length of each staged frame, indexed like `slots`.
-    lengths: Box<[u32]>,
 }
 
 const NO_SLOT: u32 = u32::MAX;
 
 impl Producer {
+    /// Makes the sender's end of an unused ring of `capacity` entries.
+    pub(crate) fn new(capacity: usize) -> Self {
+        let entries = vec![Entry { slot: NO_SLOT, bytes: 0 }; capacity].into_boxed_slice();
+        Self { entries, reclaimed: 0, published: 0, tail: 0 }
+    }
+
     /// Takes the ring over from a previous incarnation of this sender. What the receiver may still
     /// read stays in flight; `claim` decides for each such slot whether it may be released later.
     /// Entries that were written but never published are erased.
@@ -103,13 +107,13 @@ impl Producer {
         let capacity = view.entries.len();
         let head = view.head.load(Ordering::Acquire);
         let tail = view.end_of_published(head);
-        let mut slots = vec![NO_SLOT; capacity].into_boxed_slice();
+        let mut producer = Self::new(capacity);
         let mut index = head;
         while index != tail {
             if let Some(entry) = view.read(index)
                 && claim(entry)
             {
-                slots[index as usize & (capacity - 1)] = entry.slot;
+                producer.entries[index as usize & (capacity - 1)] = entry;
             }
             index = index.wrapping_add(1);
         }
@@ -117,13 +121,12 @@ impl Producer {
             view.word(index).store(0, Ordering::Relaxed);
             index = index.wrapping_add(1);
         }
-        let lengths = vec![0; capacity].into_boxed_slice();
-        Self { slots, lengths, reclaimed: head, published: tail, tail }
+        Self { reclaimed: head, published: tail, tail, ..producer }
     }
 
     /// Returns the number of entries of the ring.
     pub(crate) fn capacity(&self) -> usize {
-        self.slots.len()
+        self.entries.len()
     }
 
     /// Returns the number of entries that the receiver has not released.
@@ -148,12 +151,10 @@ impl Producer {
     /// the ring is full.
     #[inline]
     pub(crate) fn stage(&mut self, entry: Entry) -> bool {
-        if self.in_flight() >= self.slots.len() {
+        if self.in_flight() >= self.entries.len() {
             return false;
         }
-        let at = self.tail as usize & (self.slots.len() - 1);
-        self.slots[at] = entry.slot;
-        self.lengths[at] = entry.bytes;
+        self.entries[self.tail as usize & (self.entries.len() - 1)] = entry;
         self.tail = self.tail.wrapping_add(1);
         true
     }
@@ -165,8 +166,7 @@ impl Producer {
         let mut index = self.tail;
         while index != self.published {
             index = index.wrapping_sub(1);
-            let at = index as usize & (self.slots.len() - 1);
-            let entry = Entry { slot: self.slots[at], bytes: self.lengths[at] };
+            let entry = self.entries[index as usize & (self.entries.len() - 1)];
             view.word(index).store(entry.to_word(view.lap(index)), Ordering::Release);
         }
         self.published = self.tail;
@@ -195,9 +195,9 @@ impl Producer {
 
     fn release_until(&mut self, end: u64, mut release_slot: impl FnMut(u32)) {
         while self.reclaimed != end {
-            let at = self.reclaimed as usize & (self.slots.len() - 1);
-            if !matches!(self.slots[at], NO_SLOT | INLINE) {
-                release_slot(self.slots[at]);
+            let slot = self.entries[self.reclaimed as usize & (self.entries.len() - 1)].slot;
+            if !matches!(slot, NO_SLOT | INLINE) {
+                release_slot(slot);
             }
             self.reclaimed = self.reclaimed.wrapping_add(1);
         }

@@ -19,7 +19,7 @@ use crate::promise::{CommitHold, PromiseWord};
 use crate::ring::RingView;
 use crate::sleep::{FutexSlot, fence_before_wake};
 use crate::sync::{AtomicU64, Ordering};
-use crate::{AttachError, Config, futex, lock};
+use crate::{AttachError, Config, futex, lock, memory};
 
 /// "onepipe" and a byte that no text begins with.
 const MAGIC: u64 = 0x6f6e_6570_6970_6501;
@@ -41,6 +41,9 @@ const READY: u64 = 1;
 /// States of a process id: a process is attached under it, or none is.
 const ATTACHED: u64 = 1;
 const VACANT: u64 = 0;
+
+/// An arena grows as long as it takes at most this part of what is left for others.
+const GROWTH_SHARE: u64 = 8;
 
 /// This process's attachment to a segment.
 #[derive(Debug)]
@@ -104,12 +107,10 @@ impl Segment {
         segment.start_incarnation()
     }
 
-    /// Resets the state, the promise word and the futex that a previous incarnation left, and
-    /// allocates the memory that this process writes to.
+    /// Reserves the rings of this process, and resets the state, the promise word and the futex
+    /// that a previous incarnation left.
     fn start_incarnation(mut self) -> Result<Self, AttachError> {
-        for part in self.config.own_parts(self.process) {
-            lock::preallocate(&self.file, part).map_err(AttachError::io("allocate memory"))?;
-        }
+        self.reserve_rings()?;
         // Seconds since 1970 exceed every incarnation of a removed segment; the stored number is
         // the previous incarnation in this one.
         let seconds =
@@ -124,6 +125,59 @@ impl Segment {
         self.commit_hold(self.process).store(None);
         self.futex_slot(self.process).finish_sleep();
         Ok(self)
+    }
+
+    /// Reserves the rings from and to every process that was ever attached, and the first slots of
+    /// this process. Processes that attach later reserve theirs from and to this one.
+    fn reserve_rings(&self) -> Result<(), AttachError> {
+        let me = self.process;
+        let others = (0..self.config.processes_max as usize)
+            .filter(|other| *other != me && self.membership(*other).0 != 0);
+        let mut parts: Vec<(usize, usize)> = others
+            .flat_map(|other| [(me, other), (other, me)])
+            .map(|(from, to)| self.config.ring_part(from, to))
+            .collect();
+        parts.push(self.config.slots_part(me, 0, self.config.step_end(0)));
+        let need = parts.iter().map(|(_, bytes)| *bytes as u64).sum();
+        for part in parts {
+            self.reserve(part).map_err(|source| match source.kind() {
+                io::ErrorKind::StorageFull => AttachError::NoMemory {
+                    need,
+                    free: memory::free_bytes(&self.file).unwrap_or(0),
+                    source,
+                },
+                _ => AttachError::io("allocate memory")(source),
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Reserves memory that this process is the first to use.
+    fn reserve(&self, part: (usize, usize)) -> io::Result<()> {
+        memory::preallocate(&self.file, part)?;
+        self.mapping.touch(part);
+        Ok(())
+    }
+
+    /// Reserves the slots of this process from `first` up to `end`, unless too little memory would
+    /// be left for others: a process takes at most a share of what it leaves free, so that those
+    /// that attach later find some (dynamic thresholds, as for the shares of receivers).
+    #[cold]
+    pub(crate) fn grow_arena(&self, first: u32, end: u32) -> io::Result<()> {
+        let part = self.config.slots_part(self.process, first, end);
+        let (_, held) = self.config.slots_part(self.process, 0, end);
+        let left = memory::free_bytes(&self.file)?.saturating_sub(part.1 as u64);
+        if held as u64 > left / GROWTH_SHARE {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        self.reserve(part)
+    }
+
+    /// Ensures that the slots from `first` up to `end` of `process` have memory, as they do if its
+    /// entries are right.
+    #[cold]
+    pub(crate) fn ensure_slots(&self, process: usize, first: u32, end: u32) -> io::Result<()> {
+        memory::preallocate(&self.file, self.config.slots_part(process, first, end))
     }
 
     /// Makes this process visible to others and releases the setup lock.
@@ -308,7 +362,7 @@ fn create(file: &File, config: &Config) -> Result<(Mapping, Config), AttachError
     // Contents left by a crash are dropped: everything starts as zeros.
     file.set_len(0).map_err(AttachError::io(what))?;
     file.set_len(config.segment_len() as u64).map_err(AttachError::io(what))?;
-    lock::preallocate(file, config.common_part()).map_err(AttachError::io("allocate memory"))?;
+    memory::preallocate(file, config.common_part()).map_err(AttachError::io("allocate memory"))?;
     let mapping = Mapping::new(file, config.segment_len()).map_err(AttachError::io(what))?;
     let store = |at: usize, value| mapping.word(at).store(value, Ordering::Relaxed);
     store(at::MAGIC, MAGIC);

@@ -51,7 +51,7 @@ impl Shm {
         let segment = Segment::attach(name, process, config)?;
         // The setup lock is held until `publish`, so no process starts to read the state that is
         // being taken over here.
-        let outbound = Outbound::resume(&segment);
+        let outbound = Outbound::resume(&segment)?;
         let inbound = Inbound::resume(&segment);
         segment.publish()?;
         let waker = Arc::new(FutexWaker {

@@ -17,6 +17,8 @@ pub struct Stats {
     pub entries_refused: u64,
     /// Times that a burst was delayed or interrupted because a receiver had no capacity.
     pub bursts_held: u64,
+    /// Times that memory for more slots was refused.
+    pub growths_refused: u64,
     /// Sleeping receivers woken.
     pub wakes: u64,
     /// Processes found dead.

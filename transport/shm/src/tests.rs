@@ -1,5 +1,6 @@
 //! One process plays several: each attachment has a file description of its own.
 
+use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
 
 use onepipe_base::{Mono, Now, Port, ProcessId, Promises, Timestamp, Transmit, Verdict};
@@ -164,6 +165,41 @@ fn corrupt_segment_costs_frames_only() {
     send(&mut a, at(5), 1, 7);
     receive(&mut b, at(6));
     receive(&mut a, at(7));
+}
+
+#[test]
+fn slot_without_memory_gets_some_before_it_is_read() {
+    let name = name("hole");
+    let (mut a, mut b) = (attach(&name, 0), attach(&name, 1));
+    receive(&mut a, at(1));
+    receive(&mut b, at(1));
+    let blocks = || std::fs::metadata(a.path()).expect("the segment exists").blocks();
+    let before = blocks();
+    a.segment().ring(0, 1).entries[0].store(1 << 41 | 40 << 17 | 8, Ordering::Release);
+    assert_eq!(receive(&mut b, at(2)).0, [(0, 0)], "the second step of the arena");
+    assert!(blocks() > before && b.stats().entries_refused == 0);
+}
+
+#[test]
+fn restarted_process_gets_slots_of_its_grown_arena_back() {
+    let name = name("regrow");
+    let config = Config { ring_entries: 128, arena_slots: 256, ..small() };
+    let attach = |process| Shm::attach(&name, Some(ProcessId(process)), &config).expect("free");
+    let (mut a, mut b) = (attach(0), attach(1));
+    receive(&mut a, at(1));
+    for number in 0..40 {
+        send(&mut a, at(2), 1, number * 2 + 1);
+    }
+    a.kill();
+    let mut a = attach(0);
+    receive(&mut a, at(3));
+    for number in 0..40 {
+        send(&mut a, at(4), 1, number * 2 + 101);
+    }
+    let sent: Vec<_> = (0..40).map(|n| n * 2 + 1).chain((0..40).map(|n| n * 2 + 101)).collect();
+    let received: Vec<_> = receive(&mut b, at(5)).0.into_iter().map(|(_, byte)| byte).collect();
+    assert_eq!(received, sent, "no slot in flight was used again");
+    assert!(a.free_slots() >= 256 - 80);
 }
 
 #[test]

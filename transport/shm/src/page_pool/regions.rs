@@ -10,7 +10,7 @@ use crate::page_pool::PageLocation;
 use crate::page_pool::layout::{self, HEADER_LEN, PAGE_BYTES, REGIONS_MAX};
 use crate::segment::{open_locked, path_of};
 use crate::sync::Ordering;
-use crate::{AttachError, lock};
+use crate::{AttachError, lock, memory};
 
 /// Maximum number of free regions that keep their memory. Beyond that, the smallest ones return
 /// theirs to the system.
@@ -52,7 +52,7 @@ impl Owner {
         // Contents left by a crash are dropped: everything starts as zeros.
         file.set_len(0).map_err(AttachError::io(what))?;
         file.set_len(HEADER_LEN as u64).map_err(AttachError::io(what))?;
-        lock::preallocate(&file, (0, HEADER_LEN)).map_err(AttachError::io("allocate memory"))?;
+        memory::preallocate(&file, (0, HEADER_LEN)).map_err(AttachError::io("allocate memory"))?;
         let header = Mapping::new(&file, HEADER_LEN).map_err(AttachError::io(what))?;
         lock::lock_process(&file, 0).map_err(AttachError::io("claim a process id"))?;
         header.word(layout::MAGIC_AT).store(layout::MAGIC, Ordering::Release);
@@ -121,7 +121,7 @@ impl Owner {
         let (at, end) = (regions.end, regions.end.checked_add(capacity as u64)?);
         self.file.set_len(end).ok()?;
         let part = (usize::try_from(at).ok()?, capacity);
-        let mapping = lock::preallocate(&self.file, part)
+        let mapping = memory::preallocate(&self.file, part)
             .and_then(|()| Mapping::part(&self.file, at, capacity, Access::Write));
         let Ok(mapping) = mapping else {
             // Nothing was allocated: restore the length of the file.
@@ -156,7 +156,7 @@ impl Owner {
             let bytes = region.bytes();
             region.mapping = None;
             // If the system does not take it back, the memory stays allocated until the end.
-            let _ = lock::punch_hole(&self.file, (region.at as usize, bytes));
+            let _ = memory::punch_hole(&self.file, (region.at as usize, bytes));
         }
     }
 
