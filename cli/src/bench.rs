@@ -134,6 +134,9 @@ pub struct Arguments {
     /// What processes and the switch do with a core while there is nothing to do (idle, light)
     #[arg(long, value_enum, default_value_t = IdleArg::Backoff)]
     idle: IdleArg,
+    /// Have frames in shared memory bear checksums (pair, order)
+    #[arg(long)]
+    checksums: bool,
     /// Use of shared memory: which copies are made (bulk)
     #[arg(long, value_enum, default_value_t = Memory::Shared)]
     memory: Memory,
@@ -344,7 +347,8 @@ fn measure(name: Name, arguments: &Arguments) -> Result<Report> {
         Name::Pair => {
             let defaults = PairOptions::default();
             let seconds = arguments.seconds.unwrap_or(defaults.seconds);
-            let options = PairOptions { runs: runs(defaults.runs), seconds };
+            let has_checksums = arguments.checksums;
+            let options = PairOptions { runs: runs(defaults.runs), seconds, has_checksums };
             match (arguments.reliable, is_udp) {
                 (true, _) => pair_reliable(&options, is_udp, show),
                 (false, true) => pair_udp(&options, show),
@@ -380,6 +384,7 @@ fn measure(name: Name, arguments: &Arguments) -> Result<Report> {
                 is_udp,
                 window: arguments.window,
                 rival,
+                has_checksums: arguments.checksums,
                 runs: runs(defaults.runs),
                 seconds: arguments.seconds.unwrap_or(defaults.seconds),
             };

@@ -53,6 +53,9 @@ pub struct Arguments {
     /// Maximum number of processes [default: 64; through a switch 1024, as configured there]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
     processes: Option<u32>,
+    /// Create the fabric with checksums on its frames (shared memory; elsewhere always)
+    #[arg(long, conflicts_with_all = ["udp", "overlay"])]
+    checksums: bool,
     /// Keep receiving after the end of the input, until Ctrl-C
     #[arg(long)]
     stay: bool,
@@ -133,7 +136,7 @@ fn join(arguments: &Arguments) -> Result<Pipe> {
     builder = match (&arguments.udp, &arguments.overlay) {
         (Some(switch), _) => builder.udp(switch),
         (_, Some(aggregator)) => builder.overlay(aggregator),
-        _ => builder.fabric(&arguments.fabric),
+        _ => builder.fabric(&arguments.fabric).checksums(arguments.checksums),
     };
     if let Some(bind) = arguments.bind {
         builder = builder.tune_udp(move |socket| socket.bind = Some(bind));

@@ -72,6 +72,7 @@ pub struct Builder {
     controllers: Option<Controllers>,
     receive_mode: ReceiveMode,
     has_any_size: bool,
+    has_checksums: bool,
     tune: ConfigChanges<Config>,
     tune_any_size: ConfigChanges<LargeConfig>,
     tune_shared_memory: ConfigChanges<shm::Config>,
@@ -91,6 +92,7 @@ impl Builder {
             controllers: None,
             receive_mode: ReceiveMode::Separate,
             has_any_size: false,
+            has_checksums: false,
             tune: Vec::new(),
             tune_any_size: Vec::new(),
             tune_shared_memory: Vec::new(),
@@ -182,6 +184,15 @@ impl Builder {
         self.any_size()
     }
 
+    /// Sets whether frames in shared memory bear checksums, which their receivers verify. Default
+    /// false: memory of one machine corrupts no frame. The first process of a fabric decides.
+    /// Frames over a network always bear them.
+    #[must_use]
+    pub fn checksums(mut self, has_checksums: bool) -> Self {
+        self.has_checksums = has_checksums;
+        self
+    }
+
     /// Sets how long leaving may wait for the outcomes of sent messages. Default 2 s.
     #[must_use]
     pub fn leave_timeout(mut self, timeout: Duration) -> Self {
@@ -189,8 +200,8 @@ impl Builder {
         self
     }
 
-    /// Changes the endpoint's configuration: for experts. Process id, number of processes, links
-    /// and incarnation are given by the fabric and cannot be changed.
+    /// Changes the endpoint's configuration: for experts. Process id, number of processes, links,
+    /// checksums and incarnation are given by the fabric and cannot be changed.
     #[must_use]
     pub fn tune(mut self, change: impl FnMut(&mut Config) + Send + 'static) -> Self {
         self.tune.push(Box::new(change));
@@ -229,6 +240,7 @@ impl Builder {
     fn join_shared_memory(&mut self) -> Result<FabricEngine, JoinError> {
         let mut sizes = shm::Config {
             processes_max: self.processes,
+            has_checksums: self.has_checksums,
             hold_ns: HOLD_NS,
             ..shm::Config::default()
         };
@@ -247,6 +259,7 @@ impl Builder {
             processes_max: shm.config().processes_max,
             links: Links::Mesh,
             frame_len_max: supported,
+            has_checksums: shm.config().has_checksums,
             beacon_interval_ns: 0,
             ..Config::new(shm.process(), shm.incarnation())
         };
@@ -315,6 +328,7 @@ impl Builder {
             incarnation: fixed.incarnation,
             processes_max: fixed.processes_max,
             links: fixed.links,
+            has_checksums: fixed.has_checksums,
             ..config
         };
         if config.frame_len_max > supported {

@@ -29,6 +29,9 @@ pub struct OrderOptions {
     pub window: Option<u32>,
     /// Measures a rival, with our protocol as the yardstick.
     pub rival: Option<RivalMethod>,
+    /// Whether frames in shared memory bear checksums. Default false. Those of rivals do, and so do
+    /// ours in comparison with a rival.
+    pub has_checksums: bool,
     /// Number of runs of each side. Default 3.
     pub runs: usize,
     /// Length of each run, in s. Default 2.
@@ -44,6 +47,7 @@ impl Default for OrderOptions {
             is_udp: true,
             window: None,
             rival: None,
+            has_checksums: false,
             runs: 3,
             seconds: 2.0,
         }
@@ -237,6 +241,7 @@ fn run(options: &OrderOptions, bytes: usize, side: Side) -> Result<Vec<Outcome>>
         process,
         processes: options.processes,
         bytes,
+        has_checksums: options.has_checksums || options.rival.is_some(),
         seconds: options.seconds,
         core: None,
         idle: "backoff".to_string(),

@@ -12,11 +12,13 @@ pub struct PairOptions {
     pub runs: usize,
     /// Length of each run, in s. Default 1.
     pub seconds: f64,
+    /// Whether frames in shared memory bear checksums. Default false.
+    pub has_checksums: bool,
 }
 
 impl Default for PairOptions {
     fn default() -> Self {
-        Self { runs: 5, seconds: 1.0 }
+        Self { runs: 5, seconds: 1.0, has_checksums: false }
     }
 }
 
@@ -32,7 +34,7 @@ pub fn pair_shm(options: &PairOptions, progress: impl FnMut(Progress<'_>)) -> Re
     let seconds = options.seconds;
     let jobs = |roles, run: &str| {
         let fabric = Fabric::Shm(format!("bench-pair-{}-{run}", std::process::id()));
-        two(roles, &fabric, seconds, "spin")
+        two(roles, &fabric, options, "spin")
     };
     harness.measure(
         "transport=shm bytes=64 throughput",
@@ -59,7 +61,7 @@ pub fn pair_shm(options: &PairOptions, progress: impl FnMut(Progress<'_>)) -> Re
 }
 
 /// Returns one process of each role, each pinned to a core.
-fn two(roles: [Role; 2], fabric: &Fabric, seconds: f64, idle: &str) -> Vec<Job> {
+fn two(roles: [Role; 2], fabric: &Fabric, options: &PairOptions, idle: &str) -> Vec<Job> {
     let job = |(process, role): (usize, Role)| Job {
         window: None,
         method: None,
@@ -69,7 +71,8 @@ fn two(roles: [Role; 2], fabric: &Fabric, seconds: f64, idle: &str) -> Vec<Job> 
         process: process as u32,
         processes: 2,
         bytes: 64,
-        seconds,
+        has_checksums: options.has_checksums,
+        seconds: options.seconds,
         core: Some(process),
         idle: idle.to_string(),
     };
@@ -90,7 +93,7 @@ pub fn pair_udp(options: &PairOptions, progress: impl FnMut(Progress<'_>)) -> Re
     let seconds = options.seconds;
     let run = |roles, frame_len, idle: &str| {
         let fabric = Fabric::Udp { switch: processes::free_address()?, frame_len };
-        let mut jobs = two(roles, &fabric, seconds, idle);
+        let mut jobs = two(roles, &fabric, options, idle);
         jobs.push(Job { role: Role::Switch, core: None, ..jobs[0].clone() });
         processes::run(&jobs)
     };
@@ -142,7 +145,7 @@ pub fn pair_reliable(
             true => Fabric::Udp { switch: processes::free_address()?, frame_len: 1472 },
             false => Fabric::Shm(format!("bench-reliable-{}", std::process::id())),
         };
-        let mut jobs = two(roles, &fabric, options.seconds, idle);
+        let mut jobs = two(roles, &fabric, options, idle);
         jobs.iter_mut().for_each(|job| job.is_reliable = is_reliable);
         if is_udp {
             jobs.push(Job { role: Role::Switch, core: None, ..jobs[0].clone() });

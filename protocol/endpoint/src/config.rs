@@ -117,6 +117,10 @@ pub struct Config {
     pub announce_interval_ns: u64,
     /// How the messages of the two services are delivered. Default [`ReceiveMode::Separate`].
     pub receive_mode: ReceiveMode,
+    /// Whether frames bear checksums, and received ones are verified. Default true. All processes
+    /// that this one has a link to must agree. False is possible with [`Links::Mesh`] only
+    /// (docs/design/ordering.md, "Why are there no checksums in shared memory?").
+    pub has_checksums: bool,
 }
 
 impl Config {
@@ -148,6 +152,7 @@ impl Config {
             awaits_commits: false,
             announce_interval_ns: 10_000_000,
             receive_mode: ReceiveMode::Separate,
+            has_checksums: true,
         }
     }
 
@@ -190,6 +195,8 @@ impl Config {
         check(process < processes, "process", process.into())?;
         let mesh_fits = self.links != Links::Mesh || processes <= u32::from(u16::MAX);
         check(mesh_fits, "processes_max of a mesh", processes.into())?;
+        let is_summed = self.has_checksums || self.links == Links::Mesh;
+        check(is_summed, "has_checksums of links to other machines", 0)?;
         let frame = self.frame_len_max;
         check((256..=65_000).contains(&frame), "frame_len_max", frame as u64)?;
         let receive = self.receive_buffer_bytes_max;

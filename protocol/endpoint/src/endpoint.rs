@@ -296,7 +296,11 @@ impl Machine for Endpoint {
     #[inline]
     fn handle_frame(&mut self, now: Now, port: Port, bytes: &mut [u8]) -> Verdict {
         let clock = self.timestamps.read(now);
-        let Ok(frame) = Frame::parse(bytes) else {
+        let parsed = match self.config.has_checksums {
+            true => Frame::parse(bytes),
+            false => Frame::parse_unsummed(bytes),
+        };
+        let Ok(frame) = parsed else {
             self.stats.frames_malformed += 1;
             return Verdict::Dropped;
         };

@@ -30,6 +30,24 @@ impl<'a> Frame<'a> {
         }
         Ok(Self { header, opcode, payload })
     }
+
+    //= spec/ordering.md#R48
+    /// Verifies version, opcode and length, but neither check: for memory that only processes of
+    /// one machine share ([`crate::seal_unsummed`]).
+    ///
+    /// # Errors
+    /// As [`Frame::parse`], except for wrong checks.
+    #[inline]
+    pub fn parse_unsummed(bytes: &'a [u8]) -> Result<Self, DecodeError> {
+        let (header, rest) = split_version(bytes)?;
+        let opcode = header.opcode()?;
+        let payload = rest.get(..header.length()).ok_or(DecodeError::Truncated {
+            part: "payload",
+            need: header.length(),
+            got: rest.len(),
+        })?;
+        Ok(Self { header, opcode, payload })
+    }
 }
 
 //= spec/ordering.md#R35
@@ -52,13 +70,20 @@ pub fn parse_header(bytes: &[u8]) -> Result<(&Header, Opcode), DecodeError> {
 /// present.
 #[inline]
 pub(crate) fn split_header(bytes: &[u8]) -> Result<(&Header, Opcode, &[u8]), DecodeError> {
-    let truncated = DecodeError::Truncated { part: "header", need: HEADER_LEN, got: bytes.len() };
-    let (header, rest) = Header::ref_from_prefix(bytes).map_err(|_| truncated)?;
-    if header.version != VERSION {
-        return Err(DecodeError::Version(header.version));
-    }
+    let (header, rest) = split_version(bytes)?;
     if integrity::compute_hop_check(header) != header.hop_check.get() {
         return Err(DecodeError::HopCheck);
     }
     Ok((header, header.opcode()?, rest))
+}
+
+/// Splits a header of this version off.
+#[inline]
+fn split_version(bytes: &[u8]) -> Result<(&Header, &[u8]), DecodeError> {
+    let truncated = DecodeError::Truncated { part: "header", need: HEADER_LEN, got: bytes.len() };
+    let (header, rest) = Header::ref_from_prefix(bytes).map_err(|_| truncated)?;
+    match header.version {
+        VERSION => Ok((header, rest)),
+        version => Err(DecodeError::Version(version)),
+    }
 }

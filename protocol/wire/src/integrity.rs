@@ -37,6 +37,22 @@ pub fn seal_with_hops(bytes: &mut [u8], header: Header, payload_len: usize, hops
     seal_prefix(bytes, header, (payload_len, payload_len), hops)
 }
 
+//= spec/ordering.md#R48
+/// Seals a frame without checksums: both checks are 0. For memory that only processes of one
+/// machine share; the receiver uses [`crate::Frame::parse_unsummed`].
+///
+/// # Panics
+/// As [`seal`].
+#[inline]
+pub fn seal_unsummed(bytes: &mut [u8], mut header: Header, payload_len: usize) -> usize {
+    header.length = U16::new(u16::try_from(payload_len).expect("payload exceeds 65,535 bytes"));
+    header.hops = crate::HOPS_MAX;
+    (header.integrity, header.hop_check) = (U64::ZERO, U32::ZERO);
+    let bytes = &mut bytes[..HEADER_LEN + payload_len];
+    bytes[..HEADER_LEN].copy_from_slice(header.as_bytes());
+    bytes.len()
+}
+
 /// Seals a frame of which only the header and the first `present_len` bytes of the payload are in
 /// `bytes`. Returns the length of this part.
 #[inline]

@@ -78,7 +78,7 @@ pub use flood::{
 pub use frame::{Frame, parse_header};
 pub use header::{Flags, HEADER_LEN, HOPS_MAX, Header, ORDERING_HEADER_LEN, header_unchecked};
 pub use integrity::{
-    is_hop_intact, mark_congestion, rewrite_promises, seal, seal_with_hops, take_hop,
+    is_hop_intact, mark_congestion, rewrite_promises, seal, seal_unsummed, seal_with_hops, take_hop,
 };
 pub use large::{
     DESCRIPTOR_LEN, ESCAPE_HEADER_LEN, INVITATION_LEN, LargeControl, LargeMembers, LargeObject,

@@ -15,6 +15,9 @@ pub struct Config {
     /// Maximum number of frames that one process has in flight to one other. A power of two, 16 to
     /// 2^20, default 1,024.
     pub ring_entries: u32,
+    /// Whether frames bear checksums, and received ones are verified, by endpoints that follow this
+    /// setting. The transport itself reads no frame. Default false.
+    pub has_checksums: bool,
     /// How long a sender waits for a receiver whose share is full before it drops frames, in ns,
     /// counted from the last frame that the receiver took. Default 50 ms: a process that was merely
     /// descheduled is back by then, even on a busy machine.
@@ -32,6 +35,7 @@ impl Default for Config {
             frame_len_max: 8192,
             arena_slots: 1024,
             ring_entries: 1024,
+            has_checksums: false,
             hold_ns: 50_000_000,
             liveness_interval_ns: 1_000_000,
         }

@@ -29,7 +29,7 @@ mod at {
     pub(super) const MAGIC: usize = 0;
     pub(super) const VERSION: usize = 8;
     pub(super) const STATE: usize = 16;
-    pub(super) const CONFIG: [usize; 4] = [24, 32, 40, 48];
+    pub(super) const CONFIG: [usize; 5] = [24, 32, 40, 48, 56];
     pub(super) const CALIBRATION: [usize; 4] = [64, 72, 80, 88];
     /// On a cache line of its own, because all processes poll it.
     pub(super) const EPOCH: usize = 128;
@@ -373,6 +373,7 @@ fn create(file: &File, config: &Config) -> Result<(Mapping, Config), AttachError
         frame_len_max,
         config.arena_slots.into(),
         config.ring_entries.into(),
+        config.has_checksums.into(),
     ];
     at::CONFIG.iter().zip(numbers).for_each(|(at, value)| store(*at, value));
     let calibration = Calibration::measure().to_words();
@@ -394,13 +395,14 @@ fn join(file: &File, wanted: &Config) -> Result<(Mapping, Config), AttachError> 
     if load(at::STATE) != READY || load(at::MAGIC) != MAGIC || version != VERSION {
         return Err(AttachError::Layout { version });
     }
-    let [processes_max, frame_len_max, arena_slots, ring_entries] = at::CONFIG.map(load);
+    let [processes_max, frame_len_max, arena_slots, ring_entries, checksums] = at::CONFIG.map(load);
     let narrow = |value: u64| u32::try_from(value).unwrap_or(u32::MAX);
     let config = Config {
         processes_max: narrow(processes_max),
         frame_len_max: frame_len_max as usize,
         arena_slots: narrow(arena_slots),
         ring_entries: narrow(ring_entries),
+        has_checksums: checksums != 0,
         ..*wanted
     };
     // The fields are in range before they are multiplied.

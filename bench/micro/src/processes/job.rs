@@ -87,6 +87,8 @@ pub(crate) struct Job {
     pub processes: u32,
     /// Message size in bytes, at least 8.
     pub bytes: usize,
+    /// Whether frames in shared memory bear checksums.
+    pub has_checksums: bool,
     /// Sending time, in s.
     pub seconds: f64,
     /// Core to pin the process to.

@@ -298,6 +298,7 @@ mod tests {
             process,
             processes: 3,
             bytes: 64,
+            has_checksums: true,
             seconds: 0.1,
             core: None,
             idle: "backoff".to_string(),

@@ -25,6 +25,7 @@ pub(crate) fn work(job: &Job) -> Result<Outcome> {
         Fabric::Shm(name) => {
             let shm_config = onepipe_transport_shm::Config {
                 processes_max: job.processes,
+                has_checksums: job.has_checksums,
                 ..onepipe_transport_shm::Config::default()
             };
             let shm = Shm::attach(name, Some(ProcessId(job.process)), &shm_config)?;
@@ -32,6 +33,7 @@ pub(crate) fn work(job: &Job) -> Result<Outcome> {
                 links: Links::Mesh,
                 beacon_interval_ns: 0,
                 frame_len_max: shm.config().frame_len_max,
+                has_checksums: shm.config().has_checksums,
                 ..config(job, shm.incarnation())
             };
             let clock = shm.clock();

@@ -2,7 +2,7 @@
 
 use onepipe_base::mistake::{Mistake, makes};
 use onepipe_base::{Now, Timestamp, Transmit};
-use onepipe_wire::{HEADER_LEN, Service, seal};
+use onepipe_wire::{HEADER_LEN, Service, seal, seal_unsummed};
 
 use super::{Endpoint, Exclusion};
 use crate::channel::Draft;
@@ -120,7 +120,10 @@ impl Endpoint {
         }
         let promises = self.current_promises();
         let header = draft.header(&self.config, promises);
-        let frame_len = seal(slot, header, draft.payload_len);
+        let frame_len = match self.config.has_checksums {
+            true => seal(slot, header, draft.payload_len),
+            false => seal_unsummed(slot, header, draft.payload_len),
+        };
         self.stats.frames_sent += 1;
         let port = self.port_to(draft.to);
         let is_direct = self.is_direct(port);

@@ -11,7 +11,8 @@ use onepipe_wire::{
     FloodAck, FloodKind, FloodView, Fragment, Frame, HEADER_LEN, Header, LargeControl,
     MESSAGE_HEADER_LEN, Messages, Opcode, Probe, Recall, RecoveryView, Slot, TransferPacket,
     Undeliverable, Watchdog, is_hop_intact, mark_congestion, open_detached, parse_header,
-    rewrite_promises, seal_with_hops, take_hop, write_fragment_header, write_message, write_packet,
+    rewrite_promises, seal_unsummed, seal_with_hops, take_hop, write_fragment_header,
+    write_message, write_packet,
 };
 
 /// The time against which 48-bit times are expanded; arbitrary.
@@ -31,6 +32,31 @@ pub fn frame(bytes: &[u8]) {
         assert_eq!(resealed(&frame), sealed);
         both_ends(&frame);
         body(frame.opcode, frame.payload);
+        unsummed(sealed);
+    }
+}
+
+//= spec/ordering.md#R48
+/// Without checks, anything with a header of this version and all of its payload is a frame.
+fn unsummed(mut bytes: Vec<u8>) {
+    let frame = Frame::parse(&bytes).expect("sealed just now");
+    let (header, payload_len) = (*frame.header, frame.payload.len());
+    assert_eq!(seal_unsummed(&mut bytes, header, payload_len), bytes.len());
+    assert_eq!(Frame::parse(&bytes).map(|_| ()), Err(DecodeError::HopCheck));
+    let frame = Frame::parse_unsummed(&bytes).expect("complete");
+    assert_eq!(
+        (frame.opcode, frame.payload),
+        (header.opcode().expect("known"), &bytes[HEADER_LEN..])
+    );
+    assert!(payload_len == 0 || Frame::parse_unsummed(&bytes[..bytes.len() - 1]).is_err());
+    // Bytes that were changed decode without a panic.
+    for at in 0..bytes.len().min(HEADER_LEN + 16) {
+        let before = bytes[at];
+        bytes[at] = !before;
+        if let Ok(frame) = Frame::parse_unsummed(&bytes) {
+            body(frame.opcode, frame.payload);
+        }
+        bytes[at] = before;
     }
 }
 

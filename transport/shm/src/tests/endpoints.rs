@@ -19,11 +19,15 @@ struct MeshDriver {
 
 impl MeshDriver {
     fn new(name: &str, process: u32) -> Self {
-        let shm = attach(name, process);
+        Self::over(attach(name, process))
+    }
+
+    fn over(shm: Shm) -> Self {
         let mut config = EndpointConfig::new(shm.process(), shm.incarnation());
         config.processes_max = 4;
         config.links = Links::Mesh;
         config.frame_len_max = shm.config().frame_len_max;
+        config.has_checksums = shm.config().has_checksums;
         (config.beacon_interval_ns, config.link_timeout_ns) = (0, 0);
         // No probe may expire because this machine is busy.
         config.probe_timeout_min_ns = 1_000_000_000;
@@ -122,4 +126,73 @@ fn process_killed_mid_burst_stalls_no_other() {
             && (has(&nodes[2], b"welcome") || nodes[0].failed > 0)
     };
     run_until(&mut nodes, "the restarted process does not rejoin", is_back);
+}
+
+/// Makes two nodes that have exchanged messages, in a segment with or without checksums.
+fn meet(name: &str, has_checksums: bool) -> [MeshDriver; 2] {
+    let creator = Config { has_checksums, ..small() };
+    let mut nodes = [creator, small()].into_iter().zip(0..).map(|(config, process)| {
+        let shm = Shm::attach(name, Some(ProcessId(process)), &config).expect("the id is free");
+        assert_eq!(shm.config().has_checksums, has_checksums, "the creator decides");
+        MeshDriver::over(shm)
+    });
+    let mut nodes = [(); 2].map(|()| nodes.next().expect("there are two"));
+    nodes[0].scatter(&[1], b"hello");
+    nodes[1].scatter(&[0], b"hello");
+    let has_met = |nodes: &[MeshDriver]| nodes.iter().all(|node| node.log.len() == 1);
+    run_until(&mut nodes, "the nodes do not exchange messages", has_met);
+    nodes
+}
+
+/// Sends a message from the first node, and inverts the byte at `offset` of the inline cells to the
+/// second one before that receives it.
+fn send_corrupted(nodes: &mut [MeshDriver; 2], payload: &[u8], offset: usize) {
+    nodes[0].scatter(&[1], payload);
+    nodes[0].turn();
+    let segment = nodes[0].driver.transport().segment();
+    for cell in 0..crate::config::INLINE_CELLS {
+        let at = segment.config().inline_cell_at(0, 1, cell) + offset;
+        let byte = 0xff_u64 << (8 * (at % 8));
+        segment.mapping().word(at - at % 8).fetch_xor(byte, Ordering::Relaxed);
+    }
+    nodes[1].turn();
+}
+
+/// Offset of the payload of a frame's first message: behind both headers.
+const PAYLOAD_AT: usize = 60;
+
+//= spec/ordering.md#R35
+#[test]
+fn corrupt_frame_is_dropped_with_checksums() {
+    let mut nodes = meet(&name("summed"), true);
+    send_corrupted(&mut nodes, b"corrupt", PAYLOAD_AT);
+    nodes[0].scatter(&[1], b"intact");
+    run_until(&mut nodes, "nothing is delivered", |nodes| nodes[1].log.len() == 2);
+    assert_eq!(nodes[1].log[1].2, b"intact");
+    assert!(nodes[1].driver.machine().stats().frames_malformed > 0);
+}
+
+//= spec/ordering.md#R48
+#[test]
+fn corrupt_payload_is_delivered_without_checksums() {
+    let mut nodes = meet(&name("unsummed"), false);
+    send_corrupted(&mut nodes, b"corrupt", PAYLOAD_AT);
+    run_until(&mut nodes, "nothing is delivered", |nodes| nodes[1].log.len() == 2);
+    assert_eq!(nodes[1].log[1].2, [&[!b'c'][..], b"orrupt"].concat());
+    assert_eq!(nodes[1].driver.machine().stats().frames_malformed, 0);
+}
+
+//= spec/ordering.md#R48
+#[test]
+fn corrupt_headers_panic_nobody_without_checksums() {
+    let test = name("headers");
+    for offset in 0..PAYLOAD_AT {
+        let mut nodes = meet(&test, false);
+        for round in 0..4 {
+            send_corrupted(&mut nodes, &[round; 20], offset);
+            (0..20).for_each(|_| nodes.iter_mut().for_each(MeshDriver::turn));
+        }
+        let foreign = nodes[1].log.iter().any(|(_, from, _)| *from != 0);
+        assert!(!foreign, "a message is delivered as that of the sender of its ring only");
+    }
 }
