@@ -75,13 +75,11 @@ pub fn write_message(buf: &mut [u8], message: Message<'_>) -> Option<usize> {
     let length = u16::try_from(message.payload.len()).ok()?;
     let bytes = MESSAGE_HEADER_LEN + message.payload.len();
     let buf = buf.get_mut(..bytes)?;
-    let (front, body) = buf.split_at_mut(MESSAGE_HEADER_LEN);
-    let header = MessageHeader {
-        length: U16::new(length),
-        index: U16::new(message.index),
-        delta: U32::new(message.delta_ns),
-    };
-    front.copy_from_slice(header.as_bytes());
+    let (front, body) = buf.split_first_chunk_mut()?;
+    // One store: fields written one by one would have to leave the store buffer before they could
+    // be copied as one.
+    let fields = u64::from(length) << 48 | u64::from(message.index) << 32;
+    *front = (fields | u64::from(message.delta_ns)).to_be_bytes();
     body.copy_from_slice(message.payload);
     Some(bytes)
 }

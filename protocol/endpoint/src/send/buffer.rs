@@ -56,6 +56,7 @@ impl QueuedMessage {
         core::mem::replace(&mut self.payload_ref, PayloadRef::NONE)
     }
 
+    #[inline]
     pub fn charge(&self) -> u64 {
         u64::from(self.len) + u64::from(MESSAGE_CHARGE_BYTES)
     }
@@ -108,9 +109,8 @@ impl SendBuffer {
         let payload_ref = self.arena.alloc(payload.len(), 1);
         self.arena.get_mut(payload_ref, payload.len()).copy_from_slice(payload);
         let len = payload.len() as u32;
-        let message = QueuedMessage { to, len, payload_ref };
-        self.used += message.charge() as usize;
-        self.messages.push(message);
+        self.used += (len + MESSAGE_CHARGE_BYTES) as usize;
+        self.messages.push(QueuedMessage { to, len, payload_ref });
     }
 
     /// Completes a scattering of the last `messages` messages.
