@@ -31,7 +31,7 @@ impl<'a> Frame<'a> {
         Ok(Self { header, opcode, payload })
     }
 
-    //= spec/ordering.md#R48
+    //= spec/ordering.md#R54
     /// Verifies version, opcode and length, but neither check: for memory that only processes of
     /// one machine share ([`crate::seal_unsummed`]).
     ///

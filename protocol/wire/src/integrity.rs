@@ -37,7 +37,7 @@ pub fn seal_with_hops(bytes: &mut [u8], header: Header, payload_len: usize, hops
     seal_prefix(bytes, header, (payload_len, payload_len), hops)
 }
 
-//= spec/ordering.md#R48
+//= spec/ordering.md#R54
 /// Seals a frame without checksums: both checks are 0. For memory that only processes of one
 /// machine share; the receiver uses [`crate::Frame::parse_unsummed`].
 ///

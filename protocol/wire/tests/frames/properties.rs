@@ -36,7 +36,7 @@ pub fn frame(bytes: &[u8]) {
     }
 }
 
-//= spec/ordering.md#R48
+//= spec/ordering.md#R54
 /// Without checks, anything with a header of this version and all of its payload is a frame.
 fn unsummed(mut bytes: Vec<u8>) {
     let frame = Frame::parse(&bytes).expect("sealed just now");

@@ -172,7 +172,7 @@ fn corrupt_frame_is_dropped_with_checksums() {
     assert!(nodes[1].driver.machine().stats().frames_malformed > 0);
 }
 
-//= spec/ordering.md#R48
+//= spec/ordering.md#R54
 #[test]
 fn corrupt_payload_is_delivered_without_checksums() {
     let mut nodes = meet(&name("unsummed"), false);
@@ -182,7 +182,7 @@ fn corrupt_payload_is_delivered_without_checksums() {
     assert_eq!(nodes[1].driver.machine().stats().frames_malformed, 0);
 }
 
-//= spec/ordering.md#R48
+//= spec/ordering.md#R54
 #[test]
 fn corrupt_headers_panic_nobody_without_checksums() {
     let test = name("headers");
