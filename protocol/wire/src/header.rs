@@ -49,7 +49,7 @@ impl Flags {
 /// Hops may change both barriers, [`Flags::CONGESTION`], `hops` and `hop_check`; `integrity` covers
 /// everything else, end to end.
 #[derive(
-    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
+    Clone, Copy, Debug, PartialEq, Eq, Hash, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
 )]
 #[repr(C)]
 pub struct Header {

@@ -137,9 +137,17 @@ pub(crate) fn compute_integrity(header: &Header, payload: &[u8]) -> u64 {
     fixed.hops = 0;
     fixed.integrity = U64::ZERO;
     fixed.hop_check = U32::ZERO;
-    let covered = match header.opcode == Opcode::BulkPiece as u8 {
-        true => covered_payload(header, payload),
-        false => payload,
+    const SHARED: u8 = Opcode::SharedData as u8;
+    const RELIABLE_SHARED: u8 = Opcode::ReliableSharedData as u8;
+    const PIECE: u8 = Opcode::BulkPiece as u8;
+    let covered = match header.opcode {
+        PIECE => covered_payload(header, payload),
+        SHARED | RELIABLE_SHARED => {
+            // Both are in the list of receivers; switches write them into each copy.
+            (fixed.dst, fixed.psn) = (U32::ZERO, U32::ZERO);
+            payload
+        }
+        _ => payload,
     };
     xxh3_64(fixed.as_bytes()).rotate_left(17) ^ xxh3_64(covered)
 }

@@ -48,6 +48,7 @@ mod probe;
 mod recall;
 mod recovery;
 mod run;
+mod shared_data;
 mod slot;
 mod watchdog;
 
@@ -93,6 +94,10 @@ pub use probe::{PROBE_LEN, Probe};
 pub use recall::{RECALL_LEN, Recall, UNDELIVERABLE_LEN, Undeliverable};
 pub use recovery::{RECOVERY_HEADER_LEN, Recovery, RecoveryView};
 pub use run::{AMCAST_LENGTH_BYTES, AmcastPackets, AmcastRun, AmcastRuns};
+pub use shared_data::{
+    SHARED_DATA_HEADER_LEN, SHARED_DATA_RECEIVER_LEN, SHARED_DATA_RECEIVERS_MAX, SharedReceiver,
+    SharedReceivers,
+};
 pub use slot::{ANY_LINK, Drops, Loss, NO_PATH, SLOT_HEADER_LEN, Slot, SlotPackets, write_packet};
 pub use watchdog::{WATCHDOG_LEN, Watchdog};
 

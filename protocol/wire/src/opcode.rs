@@ -61,6 +61,8 @@ opcodes! {
     /// A beacon that asks for one: the sender waits until the promises of the other end have passed
     /// the message timestamp. One hop only, no payload.
     Solicit = 0x0c,
+    /// As data, for several receivers: see [`crate::SharedReceivers`].
+    SharedData = 0x0d,
     /// As data, in the reliable service: the prepare phase of its messages.
     ReliableData = 0x11,
     /// As a fragment, in the reliable service.
@@ -82,6 +84,8 @@ opcodes! {
     Recall = 0x1a,
     /// Acknowledges a recall with the same body.
     RecallAck = 0x1b,
+    /// As shared data, in the reliable service.
+    ReliableSharedData = 0x1d,
     /// Announces a node's links to the controllers: see [`crate::Announce`].
     Announce = 0x20,
     /// An update that is flooded to all nodes, one hop at a time: see [`crate::Flood`].
@@ -223,6 +227,7 @@ impl Opcode {
             Self::ReliableConnect => Self::Connect,
             Self::ReliableGrant => Self::Grant,
             Self::ReliableReset => Self::Reset,
+            Self::ReliableSharedData => Self::SharedData,
             other => other,
         }
     }
@@ -241,13 +246,20 @@ impl Opcode {
             (_, Self::Connect) => Self::ReliableConnect,
             (_, Self::Grant) => Self::ReliableGrant,
             (_, Self::Reset) => Self::ReliableReset,
+            (_, Self::SharedData) => Self::ReliableSharedData,
             (_, other) => other,
         }
     }
 
     /// Returns whether the frame carries messages, and so a PSN and a message timestamp of its own.
     pub const fn has_messages(self) -> bool {
-        matches!(self.in_best_effort(), Self::Data | Self::Fragment)
+        matches!(self.in_best_effort(), Self::Data | Self::Fragment | Self::SharedData)
+    }
+
+    /// Returns whether the frame lists its receivers, and switches replicate it.
+    #[inline]
+    pub const fn is_shared(self) -> bool {
+        matches!(self, Self::SharedData | Self::ReliableSharedData)
     }
 }
 

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use onepipe_base::Timestamp;
 use onepipe_wire::{
     AckView, Connect, DecodeError, Flags, Fragment, Frame, HEADER_LEN, Messages, Opcode, Probe,
+    SharedReceivers,
 };
 
 use crate::{golden_amcast, golden_bulk, golden_control, golden_slots, properties};
@@ -156,6 +157,7 @@ fn bodies_match_labels_and_round_trip() {
         let frame = golden.frame();
         match frame.opcode.in_best_effort() {
             Opcode::Data => messages(&golden, &frame),
+            Opcode::SharedData => shared(&golden, &frame),
             Opcode::Fragment => fragment(&golden, &frame),
             Opcode::Ack | Opcode::Nak | Opcode::Grant => acknowledgement(&golden, &frame),
             Opcode::Probe => probe(&golden, &frame),
@@ -185,6 +187,25 @@ fn bodies_match_labels_and_round_trip() {
             _ => assert_eq!(frame.payload, [0u8; 0], "{}", golden.name),
         }
     }
+}
+
+fn shared(golden: &Golden, frame: &Frame<'_>) {
+    let (list, behind) = SharedReceivers::parse(frame.payload).expect("a golden list");
+    let (processes, psns) = (golden.numbers("process"), golden.numbers("receiver_psn"));
+    let (indices, flags) = (golden.numbers("receiver_index"), golden.numbers("receiver_flags"));
+    assert_eq!((list.count() as u64, list.count()), (golden.number("receivers"), psns.len()));
+    for (at, receiver) in list.iter().enumerate() {
+        assert_eq!(u64::from(receiver.process.0), processes[at]);
+        assert_eq!(u64::from(receiver.psn.0), psns[at]);
+        assert_eq!(u64::from(receiver.index), indices[at]);
+        assert_eq!(receiver.is_ack_wanted, flags[at] == 4);
+    }
+    let mut written = vec![0xff; frame.payload.len()];
+    let list_len =
+        SharedReceivers::write(&mut written, list.iter().collect::<Vec<_>>().into_iter());
+    assert_eq!(list_len, Some(frame.payload.len() - behind.len()));
+    let message = Messages::new(behind).next().expect("one message").expect("a golden message");
+    assert_eq!([message.payload], golden.bytes_of("message")[..]);
 }
 
 fn messages(golden: &Golden, frame: &Frame<'_>) {
@@ -303,6 +324,10 @@ fn checks_match_specification() {
         fixed[23] &= !0x02;
         fixed[38] = 0;
         fixed[40..52].fill(0);
+        if golden.frame().opcode.is_shared() {
+            fixed[18..22].fill(0);
+            fixed[28..32].fill(0);
+        }
         let xxh3 = xxhash_rust::xxh3::xxh3_64;
         let end_to_end = xxh3(&fixed).rotate_left(17) ^ xxh3(payload);
         assert_eq!(end_to_end, golden.number("integrity"), "{}", golden.name);

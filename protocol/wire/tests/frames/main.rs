@@ -12,3 +12,4 @@ mod prop_slots;
 mod prop_times;
 mod properties;
 mod replay;
+mod shared;

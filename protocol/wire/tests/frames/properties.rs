@@ -9,9 +9,10 @@ use onepipe_wire::{
     Ack, AckView, Amcast, AnnounceView, Connect, DETACHED_FRONT_LEN, DecodeError, Drops,
     FRAGMENT_HEADER_LEN, Failure, Fcp, FcpGrant, FcpPart, FcpTotal, FcpWriter, Flags, Flood,
     FloodAck, FloodKind, FloodView, Fragment, Frame, HEADER_LEN, Header, LargeControl,
-    MESSAGE_HEADER_LEN, Messages, Opcode, Probe, Recall, RecoveryView, Slot, TransferPacket,
-    Undeliverable, Watchdog, is_hop_intact, mark_congestion, open_detached, parse_header,
-    rewrite_promises, seal_unsummed, seal_with_hops, take_hop, write_fragment_header,
+    MESSAGE_HEADER_LEN, Messages, Opcode, Probe, Recall, RecoveryView, SharedReceiver,
+    SharedReceivers, Slot, TransferPacket, Undeliverable, Watchdog, is_hop_intact, mark_congestion,
+    open_detached, parse_header, rewrite_promises, seal_unsummed, seal_with_hops, take_hop,
+    write_fragment_header,
     write_message, write_packet,
 };
 
@@ -30,6 +31,7 @@ pub fn frame(bytes: &[u8]) {
         let frame = Frame::parse(&sealed).expect("sealed just now");
         detached(&sealed, &frame);
         assert_eq!(resealed(&frame), sealed);
+        copies(&sealed, &frame);
         both_ends(&frame);
         body(frame.opcode, frame.payload);
         unsummed(sealed);
@@ -58,6 +60,26 @@ fn unsummed(mut bytes: Vec<u8>) {
         }
         bytes[at] = before;
     }
+}
+
+/// Each receiver of a shared frame can read its copy, and other frames are read as they are.
+fn copies(bytes: &[u8], frame: &Frame<'_>) {
+    if !frame.opcode.is_shared() {
+        let mut same = bytes.to_vec();
+        let read = Frame::parse_for(&mut same, ProcessId(7)).expect("it parses");
+        assert_eq!((read.header, read.payload), (frame.header, frame.payload));
+        return;
+    }
+    let list = SharedReceivers::parse(frame.payload).ok();
+    for receiver in list.iter().flat_map(|(list, _)| list.iter()) {
+        let mut copy = bytes.to_vec();
+        frame.header.write_copy(&mut copy, receiver);
+        let read = Frame::parse_for(&mut copy, receiver.process).expect("its own copy");
+        assert_eq!((read.header.dst(), read.header.psn()), (receiver.process, receiver.psn));
+        assert!(read.opcode.in_best_effort() == Opcode::Data);
+    }
+    // Whatever the header says, reading it for a process does not panic.
+    let _ = Frame::parse_for(&mut bytes.to_vec(), frame.header.dst());
 }
 
 /// The front of a detached piece decodes like the whole frame, and other frames have no such front.
@@ -224,6 +246,15 @@ pub fn body(opcode: Opcode, payload: &[u8]) {
     let mut buf = vec![0; payload.len()];
     match opcode.in_best_effort() {
         Opcode::Data => data(payload),
+        Opcode::SharedData => {
+            let Ok((list, messages)) = SharedReceivers::parse(payload) else { return };
+            let receivers: Vec<SharedReceiver> = list.iter().collect();
+            let written = SharedReceivers::write(&mut buf, receivers.iter().copied());
+            assert_eq!(written, Some(payload.len() - messages.len()));
+            let (again, _) = SharedReceivers::parse(&buf).expect("written just now");
+            assert!(again.iter().eq(receivers));
+            data(messages);
+        }
         Opcode::Fragment => {
             let Ok(fragment) = Fragment::parse(payload) else { return };
             write_fragment_header(&mut buf, fragment.header);

@@ -1,0 +1,221 @@
+//! Data frames for several receivers: a list of them, then messages that all of them receive.
+//!
+//! A sender seals the frame once, for nobody in particular. A switch turns it into one copy for
+//! each receiver by writing the receiver's address and PSN into the header, which no end-to-end
+//! check covers in these frames, because both are in the list. A receiver reads its copy as an
+//! ordinary data frame: [`Frame::parse_for`].
+
+use onepipe_base::{ProcessId, Psn};
+use zerocopy::byteorder::big_endian::{U16, U32};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use crate::{DecodeError, Flags, Frame, HEADER_LEN, Header, MESSAGE_HEADER_LEN, Opcode, integrity};
+
+/// Length of the header before the list of receivers.
+pub const SHARED_DATA_HEADER_LEN: usize = 4;
+/// Length of a receiver in the list.
+pub const SHARED_DATA_RECEIVER_LEN: usize = 12;
+/// Maximum number of receivers of a frame: bounds what one frame costs a switch.
+pub const SHARED_DATA_RECEIVERS_MAX: usize = 64;
+/// The destination of a frame that was not replicated yet: no address.
+const NOT_REPLICATED: u32 = u32::MAX;
+
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct ReceiverLayout {
+    process: U32,
+    psn: U32,
+    index: U16,
+    flags: u8,
+    reserved: u8,
+}
+
+const _: () = assert!(size_of::<ReceiverLayout>() == SHARED_DATA_RECEIVER_LEN);
+
+/// One receiver of a shared frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct SharedReceiver {
+    /// The process.
+    pub process: ProcessId,
+    /// Sequence number of the packet on the connection to this process.
+    pub psn: Psn,
+    /// Index of the messages for this process in their scatterings.
+    pub index: u16,
+    /// The receiver should acknowledge at once.
+    pub is_ack_wanted: bool,
+}
+
+/// The list of receivers of a shared frame.
+#[derive(Clone, Copy, Debug)]
+pub struct SharedReceivers<'a> {
+    layouts: &'a [ReceiverLayout],
+}
+
+impl<'a> SharedReceivers<'a> {
+    /// Returns the length of a list of `count` receivers with its header.
+    #[must_use]
+    pub const fn list_len(count: usize) -> usize {
+        SHARED_DATA_HEADER_LEN + count * SHARED_DATA_RECEIVER_LEN
+    }
+
+    /// Writes a list to the front of `buf`. Returns its length, or `None` if it does not fit.
+    #[inline]
+    pub fn write(
+        buf: &mut [u8],
+        receivers: impl ExactSizeIterator<Item = SharedReceiver>,
+    ) -> Option<usize> {
+        let count = receivers.len();
+        let buf = buf.get_mut(..Self::list_len(count))?;
+        let (front, entries) = buf.split_at_mut(SHARED_DATA_HEADER_LEN);
+        front.copy_from_slice(&[u8::try_from(count).ok()?, 0, 0, 0]);
+        for (entry, receiver) in entries.chunks_exact_mut(SHARED_DATA_RECEIVER_LEN).zip(receivers) {
+            let layout = ReceiverLayout {
+                process: U32::new(receiver.process.0),
+                psn: U32::new(receiver.psn.0),
+                index: U16::new(receiver.index),
+                flags: if receiver.is_ack_wanted { Flags::ACK_NOW } else { 0 },
+                reserved: 0,
+            };
+            entry.copy_from_slice(layout.as_bytes());
+        }
+        Some(buf.len())
+    }
+
+    /// Parses the payload of a frame with opcode [`Opcode::SharedData`]: its receivers and its
+    /// messages.
+    ///
+    /// # Errors
+    /// If the list is empty, too long or truncated.
+    #[inline]
+    pub fn parse(payload: &'a [u8]) -> Result<(Self, &'a [u8]), DecodeError> {
+        let (need, got) = (SHARED_DATA_HEADER_LEN, payload.len());
+        let truncated = |need| DecodeError::Truncated { part: "list of receivers", need, got };
+        let (front, rest) =
+            payload.split_at_checked(SHARED_DATA_HEADER_LEN).ok_or(truncated(need))?;
+        let count = usize::from(front[0]);
+        if count == 0 || count > SHARED_DATA_RECEIVERS_MAX {
+            return Err(DecodeError::Field { field: "number of receivers", value: count as u64 });
+        }
+        let (layouts, messages) = <[ReceiverLayout]>::ref_from_prefix_with_elems(rest, count)
+            .map_err(|_| truncated(Self::list_len(count)))?;
+        Ok((Self { layouts }, messages))
+    }
+
+    /// Returns the number of receivers.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.layouts.len()
+    }
+
+    /// Returns a receiver by its position in the list.
+    #[inline]
+    #[must_use]
+    pub fn get(&self, position: usize) -> Option<SharedReceiver> {
+        self.layouts.get(position).map(|layout| SharedReceiver {
+            process: ProcessId(layout.process.get()),
+            psn: Psn(layout.psn.get()),
+            index: layout.index.get(),
+            is_ack_wanted: layout.flags & Flags::ACK_NOW != 0,
+        })
+    }
+
+    /// Returns the receivers.
+    pub fn iter(&self) -> impl Iterator<Item = SharedReceiver> + use<'a> {
+        let list = *self;
+        (0..list.count()).filter_map(move |position| list.get(position))
+    }
+}
+
+impl Header {
+    /// Returns the header of a shared frame, addressed to nobody until a switch replicates it.
+    #[must_use]
+    pub fn unaddressed(mut self) -> Self {
+        (self.dst, self.psn) = (U32::new(NOT_REPLICATED), U32::ZERO);
+        self
+    }
+
+    /// Whether a shared frame was not replicated yet.
+    #[inline]
+    #[must_use]
+    pub fn is_unaddressed(&self) -> bool {
+        self.dst.get() == NOT_REPLICATED
+    }
+
+    //= spec/ordering.md#R52
+    /// Overwrites the header of a shared frame with this one, addressed to `receiver`, and renews
+    /// the hop check. Leaves bytes shorter than a header alone.
+    #[inline]
+    pub fn write_copy(&self, bytes: &mut [u8], receiver: SharedReceiver) {
+        let mut copy = *self;
+        (copy.dst, copy.psn) = (U32::new(receiver.process.0), U32::new(receiver.psn.0));
+        copy.hop_check = U32::new(integrity::compute_hop_check(&copy));
+        if let Some(front) = bytes.get_mut(..HEADER_LEN) {
+            front.copy_from_slice(copy.as_bytes());
+        }
+    }
+
+    /// Whether the frame lists its receivers: see [`Opcode::is_shared`].
+    #[inline]
+    #[must_use]
+    pub fn is_shared(&self) -> bool {
+        self.opcode & 0xef == Opcode::SharedData as u8
+    }
+
+    /// Whether this is the header of the copy of `original` for `receiver`.
+    #[must_use]
+    pub fn is_copy_of(&self, original: &Self, receiver: SharedReceiver) -> bool {
+        self.integrity == original.integrity
+            && (self.dst(), self.psn()) == (receiver.process, receiver.psn)
+    }
+}
+
+impl<'a> Frame<'a> {
+    //= spec/ordering.md#R53
+    /// As [`Frame::parse`], for the frames that `process` receives: turns its copy of a shared
+    /// frame into the data frame that it stands for, in place.
+    ///
+    /// # Errors
+    /// As [`Frame::parse`], and for a copy that is not for `process` or whose list is malformed.
+    #[inline]
+    pub fn parse_for(bytes: &'a mut [u8], process: ProcessId) -> Result<Self, DecodeError> {
+        let Frame { opcode, payload, .. } = Frame::parse(bytes)?;
+        let end = HEADER_LEN + payload.len();
+        let start = match opcode.is_shared() {
+            true => HEADER_LEN + open_copy(bytes, end, process)?,
+            false => HEADER_LEN,
+        };
+        let (front, rest) = bytes.split_at(HEADER_LEN);
+        let truncated = DecodeError::Truncated { part: "header", need: HEADER_LEN, got: end };
+        let header = Header::ref_from_bytes(front).map_err(|_| truncated)?;
+        let payload = &rest[start - HEADER_LEN..end - HEADER_LEN];
+        Ok(Self { header, opcode: header.opcode()?, payload })
+    }
+}
+
+/// Rewrites a verified copy of a shared frame as the data frame of `process`. Returns the length of
+/// the list, behind which the messages are.
+#[cold]
+fn open_copy(bytes: &mut [u8], end: usize, process: ProcessId) -> Result<usize, DecodeError> {
+    let (front, payload) = bytes[..end].split_at_mut(HEADER_LEN);
+    let (list, messages) = SharedReceivers::parse(payload)?;
+    let start = payload.len() - messages.len();
+    let Ok(header) = Header::mut_from_bytes(front) else { return Err(DecodeError::Integrity) };
+    let is_own = |own: &SharedReceiver| own.process == process && own.psn == header.psn();
+    let own = list.iter().find(is_own).filter(|own| own.process == header.dst());
+    let unknown = DecodeError::Field { field: "receiver", value: header.dst().0.into() };
+    let own = own.ok_or(unknown)?;
+    header.opcode = match header.opcode()? {
+        Opcode::ReliableSharedData => Opcode::ReliableData as u8,
+        _ => Opcode::Data as u8,
+    };
+    header.flags |= if own.is_ack_wanted { Flags::ACK_NOW } else { 0 };
+    // A message that is cut off is found when the messages are read.
+    let mut rest = &mut payload[start..];
+    while let Some((front, behind)) = rest.split_first_chunk_mut::<MESSAGE_HEADER_LEN>() {
+        front[2..4].copy_from_slice(&own.index.to_be_bytes());
+        let len = usize::from(u16::from_be_bytes([front[0], front[1]]));
+        let Some((_, next)) = behind.split_at_mut_checked(len) else { break };
+        rest = next;
+    }
+    Ok(start)
+}

@@ -1,0 +1,116 @@
+//! Shared frames: encoded, replicated and read.
+
+use onepipe_base::{Incarnation, ProcessId, Promises, Psn, Timestamp};
+use onepipe_wire::{
+    DecodeError, Flags, Frame, HEADER_LEN, Header, Message, Messages, Opcode,
+    SHARED_DATA_RECEIVER_LEN, SharedReceiver, SharedReceivers, parse_header, seal, write_message,
+};
+
+fn receiver(process: u32) -> SharedReceiver {
+    let (psn, index) = (Psn(100 + process), process as u16);
+    let is_ack_wanted = process == 2;
+    SharedReceiver { process: ProcessId(process), psn, index, is_ack_wanted }
+}
+
+/// Returns a sealed frame for `receivers` with two messages.
+fn shared(opcode: Opcode, receivers: &[u32]) -> Vec<u8> {
+    let mut bytes = vec![0; 512];
+    let payload = &mut bytes[HEADER_LEN..];
+    let list = receivers.iter().map(|process| receiver(*process));
+    let mut len = SharedReceivers::write(payload, list).expect("it fits");
+    for (delta_ns, text) in [(0, &b"one"[..]), (7, b"")] {
+        let message = Message { delta_ns, index: 0, payload: text };
+        len += write_message(&mut payload[len..], message).expect("it fits");
+    }
+    let promises = Promises::both(Timestamp::from_ns(5));
+    let header = Header::new(opcode, ProcessId(9), ProcessId(0), Incarnation(1))
+        .stamped(Timestamp::from_ns(6), promises, Psn(0))
+        .flagged(Flags::END_OF_MESSAGE)
+        .unaddressed();
+    let frame_len = seal(&mut bytes, header, len);
+    bytes.truncate(frame_len);
+    bytes
+}
+
+fn copy_for(frame: &[u8], process: u32) -> Vec<u8> {
+    let mut copy = frame.to_vec();
+    let (header, _) = parse_header(frame).expect("a frame");
+    assert!(header.is_unaddressed());
+    header.write_copy(&mut copy, receiver(process));
+    copy
+}
+
+//= spec/ordering.md#R53
+#[test]
+fn copy_reads_as_the_data_frame_of_its_receiver() {
+    for (opcode, plain) in
+        [(Opcode::SharedData, Opcode::Data), (Opcode::ReliableSharedData, Opcode::ReliableData)]
+    {
+        let frame = shared(opcode, &[1, 2, 3]);
+        for process in [1, 2, 3] {
+            let mut copy = copy_for(&frame, process);
+            let read = Frame::parse_for(&mut copy, ProcessId(process)).expect("its copy");
+            assert_eq!((read.opcode, read.header.opcode()), (plain, Ok(plain)));
+            assert_eq!((read.header.dst().0, read.header.psn().0), (process, 100 + process));
+            assert_eq!(read.header.has(Flags::ACK_NOW), process == 2);
+            let messages: Vec<_> =
+                Messages::new(read.payload).map(|message| message.expect("whole")).collect();
+            let read = messages.iter().map(|message| (message.index, message.payload));
+            assert!(read.eq([(process as u16, &b"one"[..]), (process as u16, b"")]));
+            assert_eq!(messages[1].delta_ns, 7);
+        }
+    }
+}
+
+//= spec/ordering.md#R53
+#[test]
+fn refuses_copies_for_others_and_frames_without_receiver() {
+    let frame = shared(Opcode::SharedData, &[1, 2]);
+    let unknown = |value| Some(DecodeError::Field { field: "receiver", value });
+    for (mut bytes, own, refused) in [
+        (frame.clone(), 1, unknown(u32::MAX.into())),
+        (copy_for(&frame, 2), 1, unknown(2)),
+        (copy_for(&frame, 3), 3, unknown(3)),
+        (copy_for(&frame, 2), 2, None),
+    ] {
+        assert_eq!(Frame::parse_for(&mut bytes, ProcessId(own)).err(), refused);
+    }
+    // The address is in the list, so a changed PSN is found although no end-to-end check covers it.
+    let (header, _) = parse_header(&frame).expect("a frame");
+    let mut copy = frame.clone();
+    header.write_copy(&mut copy, SharedReceiver { psn: Psn(7), ..receiver(1) });
+    assert_eq!(Frame::parse_for(&mut copy, ProcessId(1)).err(), unknown(1));
+}
+
+#[test]
+fn refuses_malformed_lists() {
+    let field = |value| DecodeError::Field { field: "number of receivers", value };
+    let truncated = |need, got| DecodeError::Truncated { part: "list of receivers", need, got };
+    let mut list = [0; SharedReceivers::list_len(65)];
+    for (count, len, refused) in [
+        (0, list.len(), field(0)),
+        (65, list.len(), field(65)),
+        (2, 27, truncated(28, 27)),
+        (1, 3, truncated(4, 3)),
+    ] {
+        list[0] = count;
+        assert_eq!(SharedReceivers::parse(&list[..len]).err(), Some(refused));
+    }
+    list[0] = 64;
+    let (read, rest) = SharedReceivers::parse(&list).expect("a list");
+    assert_eq!((read.count(), rest.len()), (64, SHARED_DATA_RECEIVER_LEN));
+    assert!(SharedReceivers::write(&mut list[..15], [receiver(1)].into_iter()).is_none());
+}
+
+#[test]
+fn message_that_is_cut_off_is_left_alone() {
+    let mut bytes = vec![0; 128];
+    let len = SharedReceivers::write(&mut bytes[HEADER_LEN..], [receiver(1)].into_iter());
+    let len = len.expect("it fits");
+    bytes[HEADER_LEN + len..][..9].copy_from_slice(&[0, 4, 0, 0, 0, 0, 0, 0, 1]);
+    let header = Header::new(Opcode::SharedData, ProcessId(9), ProcessId(0), Incarnation(1));
+    seal(&mut bytes, header.unaddressed(), len + 9);
+    let mut copy = copy_for(&bytes, 1);
+    let read = Frame::parse_for(&mut copy, ProcessId(1)).expect("its copy");
+    assert!(Messages::new(read.payload).next().is_some_and(|message| message.is_err()));
+}
