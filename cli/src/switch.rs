@@ -251,7 +251,7 @@ fn counters(switch: &SoftwareSwitch, began: Instant) -> Counters {
         frames_dropped: (machine.dropped() + stats.batches_foreign + stats.batches_without_port)
             .saturating_sub(frames_unroutable),
         frames_unroutable,
-        frames_overflowed: socket.frames_overflowed + socket.frames_refused,
+        frames_overflowed: socket.frames_overflowed + socket.frames_refused + stats.copies_lost,
         frames_marked: stats.frames_marked,
         ports_assigned: stats.ports_assigned,
         ports_reclaimed: stats.ports_reclaimed,

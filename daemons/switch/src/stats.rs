@@ -23,6 +23,8 @@ pub struct Stats {
     pub process_out_of_range: Option<ProcessId>,
     /// Frames of a process to itself, which are not forwarded: they show where it is.
     pub frames_to_self: u64,
+    /// Copies of frames with several receivers that were lost for want of memory.
+    pub copies_lost: u64,
     /// Frames marked because the switch's receive queue was long.
     pub frames_marked: u64,
     /// Frames lost by fault injection.

@@ -200,6 +200,17 @@ impl SwitchTransport {
         self.socket.send(up.index(), range);
     }
 
+    /// Sends a frame that passes, unless a link between racks loses it.
+    #[inline]
+    fn forward(&mut self, output: Port, range: FrameRange) {
+        if let Some(links) = &mut self.links
+            && !links.carry(self.socket.frame(range), &mut self.stats)
+        {
+            return;
+        }
+        self.send_with_faults(output, range);
+    }
+
     /// Sends a frame, subject to injected faults.
     #[inline]
     fn send_with_faults(&mut self, port: Port, range: FrameRange) {
@@ -284,14 +295,17 @@ impl Transport for SwitchTransport {
                     self.stats.frames_marked += 1;
                     mark_congestion(frame);
                 }
-                match take(port, frame) {
-                    Verdict::Forward(output) => {
-                        if let Some(links) = &mut self.links
-                            && !links.carry(self.socket.frame(range), &mut self.stats)
-                        {
-                            continue;
-                        }
-                        self.send_with_faults(output, range);
+                let mut verdict = take(port, frame);
+                while let Verdict::Replicate(output) = verdict {
+                    match self.socket.copy(range) {
+                        Some(copy) => self.forward(output, copy),
+                        None => self.stats.copies_lost += 1,
+                    }
+                    verdict = take(port, self.socket.frame(range));
+                }
+                match verdict {
+                    Verdict::Forward(output) | Verdict::Replicate(output) => {
+                        self.forward(output, range);
                     }
                     Verdict::Consumed => self.on_consumed(port, range),
                     Verdict::Dropped => self.on_dropped(range),

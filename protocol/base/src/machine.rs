@@ -13,6 +13,10 @@ pub enum Verdict {
     /// The driver must send the frame, as rewritten in place, out of this port, after everything
     /// that was polled or forwarded for that port before (rule D3).
     Forward(Port),
+    /// The driver must send a copy of the frame, as rewritten in place, out of this port as with
+    /// [`Verdict::Forward`], and then pass the same bytes in again at once, from the same port: the
+    /// frame has more receivers. Whatever the driver changed in the copy's header is overwritten.
+    Replicate(Port),
 }
 
 /// A frame that a machine has written into the driver's buffer.

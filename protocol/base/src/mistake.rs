@@ -79,6 +79,8 @@ mistakes! {
         "A process waits for the next heartbeats although it holds undelivered messages.";
     JoinerNotSolicited: "joiner-not-solicited",
         "A switch never solicits a link that has not caught up since it came up.";
+    PromiseBeforeCopies: "promise-before-copies",
+        "A switch counts the promise of a frame with several receivers before its last copy.";
     TwoActive: "two-active",
         "The store gives the next active controller the epoch of the previous one.";
     RefusalIgnored: "refusal-ignored",

@@ -37,6 +37,11 @@ pub struct Host<S, P> {
     deadlines: Vec<Option<Mono>>,
     /// Frames refused by a process of this host.
     refused: u64,
+    /// A frame with several receivers, and the process that it came from, between two of its copies
+    /// through the network card.
+    replicated: Option<Port>,
+    /// The bytes of that frame, or of a copy for a process of this host.
+    copy: Vec<u8>,
 }
 
 impl<S: Machine, P: Machine> Host<S, P> {
@@ -55,6 +60,8 @@ impl<S: Machine, P: Machine> Host<S, P> {
             next_process: 0,
             deadlines: alloc::vec![None; count],
             refused: 0,
+            replicated: None,
+            copy: Vec::new(),
         }
     }
 
@@ -147,17 +154,52 @@ impl<S: Machine, P: Machine> Host<S, P> {
             self.deadlines[index] = self.processes[index].as_ref().and_then(P::poll_timeout);
             return None;
         };
-        let frame = &mut slot[..transmit.bytes];
-        let verdict = self.switch.handle_frame(now, Port(index as u16), frame);
+        self.pass(now, Port(index as u16), &mut slot[..transmit.bytes])
+    }
+
+    /// Passes a frame of a process through the virtual switch, to the next of its receivers that is
+    /// reached through the network card.
+    #[inline]
+    fn pass(&mut self, now: Now, from: Port, frame: &mut [u8]) -> Option<Transmit> {
         (self.switch_may_send, self.switch_may_have_event) = (true, true);
-        match verdict {
-            Verdict::Forward(port) if port == self.card => Some(Transmit { port, ..transmit }),
-            Verdict::Forward(port) => {
-                self.deliver(now, port, frame);
-                None
+        loop {
+            let verdict = self.switch.handle_frame(now, from, frame);
+            let is_replicated = matches!(verdict, Verdict::Replicate(_));
+            match verdict {
+                Verdict::Forward(port) | Verdict::Replicate(port) if port == self.card => {
+                    if is_replicated {
+                        self.replicated = Some(from);
+                        self.copy.clear();
+                        self.copy.extend_from_slice(frame);
+                    }
+                    return Some(Transmit { port, bytes: frame.len() });
+                }
+                Verdict::Replicate(port) => self.deliver_copy(now, port, frame),
+                Verdict::Forward(port) => {
+                    self.deliver(now, port, frame);
+                    return None;
+                }
+                Verdict::Consumed | Verdict::Dropped => return None,
             }
-            Verdict::Consumed | Verdict::Dropped => None,
         }
+    }
+
+    /// Delivers a copy of a frame, which the process may change, to the process at `port`.
+    fn deliver_copy(&mut self, now: Now, port: Port, frame: &[u8]) {
+        let mut copy = core::mem::take(&mut self.copy);
+        copy.clear();
+        copy.extend_from_slice(frame);
+        self.deliver(now, port, &mut copy);
+        self.copy = copy;
+    }
+
+    /// Continues to replicate a frame. Returns its next copy through the network card.
+    #[cold]
+    fn poll_replicated(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
+        let from = self.replicated.take()?;
+        let frame = &mut slot[..self.copy.len()];
+        frame.copy_from_slice(&self.copy);
+        self.pass(now, from, frame)
     }
 }
 
@@ -170,12 +212,15 @@ impl<S: Machine, P: Machine> Machine for Host<S, P> {
             return Verdict::Dropped;
         }
         (self.switch_may_send, self.switch_may_have_event) = (true, true);
-        match self.switch.handle_frame(now, port, frame) {
-            Verdict::Forward(port) => {
-                self.deliver(now, port, frame);
-                Verdict::Consumed
+        loop {
+            match self.switch.handle_frame(now, port, frame) {
+                Verdict::Replicate(port) => self.deliver_copy(now, port, frame),
+                Verdict::Forward(port) => {
+                    self.deliver(now, port, frame);
+                    return Verdict::Consumed;
+                }
+                verdict => return verdict,
             }
-            verdict => verdict,
         }
     }
 
@@ -198,6 +243,11 @@ impl<S: Machine, P: Machine> Machine for Host<S, P> {
 
     fn poll_transmit(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
         loop {
+            if self.replicated.is_some()
+                && let Some(transmit) = self.poll_replicated(now, slot)
+            {
+                return Some(transmit);
+            }
             if self.switch_may_send
                 && let Some(transmit) = self.poll_switch(now, slot)
             {

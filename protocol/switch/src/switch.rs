@@ -4,6 +4,7 @@ mod advertise;
 mod control;
 mod demand;
 mod links;
+mod replication;
 mod restart;
 
 use alloc::boxed::Box;
@@ -11,7 +12,7 @@ use alloc::boxed::Box;
 use onepipe_base::mistake::{Mistake, makes};
 use onepipe_base::{Machine, Mono, Neighbours, Now, Port, Timestamp, Transmit, Verdict};
 use onepipe_topology::{NextHop, PortRange};
-use onepipe_wire::{Flags, Opcode, parse_header};
+use onepipe_wire::{Flags, Header, Opcode, header_unchecked, parse_header};
 
 use crate::aggregator::Aggregator;
 use crate::beacon::Beacons;
@@ -27,6 +28,7 @@ use crate::stats::count_drop;
 use crate::{Config, ConfigError, Eager, Stats, SwitchEvent};
 use control::Control;
 use links::LinkCheck;
+use replication::Replication;
 
 /// A switch. In the form of a chip every passing frame is rewritten with what all inputs together
 /// promise; in the other forms only beacons carry that: see [`Form`].
@@ -70,6 +72,8 @@ pub struct Switch {
     /// Whether promises were received since eager beacons were last considered.
     pub(crate) has_update: bool,
     rounds: Rounds,
+    /// The frame with several receivers that is being copied.
+    replication: Option<Replication>,
     /// `None` without controllers: dead links are dropped, not frozen.
     pub(crate) control: Option<Box<Control>>,
     pub(crate) events: Events,
@@ -114,6 +118,7 @@ impl Switch {
             ),
             has_update: false,
             rounds: Rounds::new(config.beacon_interval_ns),
+            replication: None,
             control: Control::new(&config).map(Box::new),
             // One call changes each link at most once, with up to three events.
             events: Events::new(3 * usize::from(ports) + 1),
@@ -277,17 +282,16 @@ impl Switch {
                 Eager::Always => true,
             }
     }
-}
 
-impl Machine for Switch {
-    type Event = SwitchEvent;
-
+    /// Handles a frame, or a copy of one. The promise of a copy `counts` unless others follow.
     #[inline]
-    fn handle_frame(&mut self, now: Now, port: Port, frame: &mut [u8]) -> Verdict {
-        let reference = self.observe_time(now);
-        if port.index() >= self.port_count() {
-            return count_drop(&mut self.stats.dropped_port);
-        }
+    fn on_frame(
+        &mut self,
+        (now, reference): (Now, Timestamp),
+        port: Port,
+        frame: &mut [u8],
+        counts: bool,
+    ) -> Verdict {
         let Ok((header, opcode)) = parse_header(frame) else {
             return count_drop(&mut self.stats.dropped_malformed);
         };
@@ -335,7 +339,7 @@ impl Machine for Switch {
             self.stats.ignored += 1;
         } else if is_unfed {
             self.on_unfed(now.mono, port, promises, holds_commits);
-        } else {
+        } else if counts {
             self.on_promises(now.mono, port, promises);
         }
         if opcode == Opcode::Join {
@@ -371,6 +375,22 @@ impl Machine for Switch {
                 verdict
             }
         }
+    }
+}
+
+impl Machine for Switch {
+    type Event = SwitchEvent;
+
+    #[inline]
+    fn handle_frame(&mut self, now: Now, port: Port, frame: &mut [u8]) -> Verdict {
+        let reference = self.observe_time(now);
+        if port.index() >= self.port_count() {
+            return count_drop(&mut self.stats.dropped_port);
+        }
+        if header_unchecked(frame).is_some_and(Header::is_shared) {
+            return self.on_shared((now, reference), port, frame);
+        }
+        self.on_frame((now, reference), port, frame, true)
     }
 
     fn handle_timeout(&mut self, now: Now) {

@@ -126,6 +126,7 @@ impl Fabric {
                     Verdict::Forward(port) => self.send(End { node: at_end.node, port }, bytes),
                     Verdict::Consumed => {}
                     Verdict::Dropped => panic!("{:?} at {at_end:?}", switch.stats()),
+                    Verdict::Replicate(_) => unreachable!("no frame is shared"),
                 }
             }
             Node::Host(id) => self.receive(id, &bytes),

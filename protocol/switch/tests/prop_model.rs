@@ -250,6 +250,7 @@ impl Harness {
             }
             Verdict::Consumed => assert_eq!(opcode, Opcode::Beacon),
             Verdict::Dropped => assert!(matches!(opcode, Opcode::Data | Opcode::Leave)),
+            Verdict::Replicate(_) => unreachable!("no frame is shared"),
         }
         self.take_beacons();
     }

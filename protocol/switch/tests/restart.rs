@@ -77,6 +77,7 @@ impl Network {
         match self.switches[to].handle_frame(at(self.now), port, &mut bytes) {
             Verdict::Forward(output) => self.carry(to, output, bytes),
             Verdict::Consumed | Verdict::Dropped => {}
+            Verdict::Replicate(_) => unreachable!("no frame is shared"),
         }
     }
 

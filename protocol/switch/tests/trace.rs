@@ -126,6 +126,7 @@ fn run(switch: &mut Switch, line: &str) -> String {
         let port = Port(words.must("port") as u16);
         match switch.handle_frame(now, port, &mut bytes) {
             Verdict::Consumed => {}
+            Verdict::Replicate(_) => unreachable!("no frame is shared"),
             Verdict::Dropped => reply.push_str("    dropped\n"),
             Verdict::Forward(output) => {
                 let promises_text = promises_text(promises_of(&bytes, now));

@@ -123,13 +123,21 @@ impl<M: Machine, A: Application<M>> Network<M, A> {
         } else {
             0
         };
-        match machine.handle_frame(now, port, self.pool.bytes_mut(frame)) {
+        let mut verdict = machine.handle_frame(now, port, self.pool.bytes_mut(frame));
+        while let Verdict::Replicate(out) = verdict {
+            let copy = self.pool.duplicate(frame);
+            self.transmit(index, out, copy);
+            let node = &mut self.nodes[index];
+            let machine = node.machine.as_mut().expect("it still runs");
+            verdict = machine.handle_frame(now, port, self.pool.bytes_mut(frame));
+        }
+        match verdict {
             Verdict::Consumed => self.pool.free(frame),
             Verdict::Dropped => {
                 self.stats.drops.rejected += 1;
                 self.pool.free(frame);
             }
-            Verdict::Forward(out) => self.transmit(index, out, frame),
+            Verdict::Forward(out) | Verdict::Replicate(out) => self.transmit(index, out, frame),
         }
         self.charge_cpu(index, cpu_ns * NANOSECOND);
     }

@@ -32,7 +32,8 @@ pub trait Transport {
 
     /// Passes received frames to `on_frame` in place, at most a bounded batch, and returns their
     /// number. A frame for which `on_frame` returns [`Verdict::Forward`] is sent out of that port
-    /// as it then stands, behind everything sent to that port before.
+    /// as it then stands, behind everything sent to that port before; with [`Verdict::Replicate`] a
+    /// copy of it is, and the frame is passed to `on_frame` again.
     ///
     /// `now` was read before this call.
     fn receive(&mut self, now: Now, on_frame: impl FnMut(Port, &mut [u8]) -> Verdict) -> usize;

@@ -213,7 +213,12 @@ impl Inbound {
                 // SAFETY: the entry gives the slot, or the inline cell of its index, to this
                 // process until it is released below, and nothing else in this process accesses it.
                 let frame = unsafe { segment.mapping().bytes_mut(offset, bytes) };
-                if let Verdict::Forward(port) = on_frame(Port(from as u16), frame) {
+                let mut verdict = on_frame(Port(from as u16), frame);
+                while let Verdict::Replicate(port) = verdict {
+                    outbound.forward(segment, port, frame, stats);
+                    verdict = on_frame(Port(from as u16), frame);
+                }
+                if let Verdict::Forward(port) = verdict {
                     outbound.forward(segment, port, frame, stats);
                 }
             }

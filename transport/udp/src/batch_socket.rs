@@ -238,6 +238,14 @@ impl BatchSocket {
         FrameRange { at: slot.at, bytes }
     }
 
+    /// Copies a frame, or returns `None` while all memory for that is queued.
+    #[inline]
+    pub fn copy(&mut self, frame: FrameRange) -> Option<FrameRange> {
+        let slot = self.slot()?;
+        self.memory.copy_within(frame.at..frame.at + frame.bytes, slot.at);
+        Some(self.keep(slot, frame.bytes))
+    }
+
     /// Queues a frame for `destination`. It must not be changed until flushed.
     #[inline]
     pub fn send(&mut self, destination: usize, frame: FrameRange) {
