@@ -89,6 +89,12 @@ impl PayloadArena {
         PayloadRef::new(self.current, offset)
     }
 
+    /// Adds a reference to the payload at `payload_ref`, which has others.
+    #[inline]
+    pub fn retain(&mut self, payload_ref: PayloadRef) {
+        self.chunks[payload_ref.chunk()].refs += 1;
+    }
+
     #[inline]
     pub fn get(&self, payload_ref: PayloadRef, len: usize) -> &[u8] {
         let offset = payload_ref.offset();

@@ -103,11 +103,18 @@ impl SendBuffer {
     }
 
     /// Adds a message to the scattering that [`SendBuffer::push`] completes. The caller has checked
-    /// that it fits.
+    /// that it fits. If it `repeats` the payload of the message before it, that is stored once.
     #[inline]
-    pub fn push_message(&mut self, to: u32, payload: &[u8]) {
-        let payload_ref = self.arena.alloc(payload.len(), 1);
-        self.arena.get_mut(payload_ref, payload.len()).copy_from_slice(payload);
+    pub fn push_message(&mut self, to: u32, payload: &[u8], repeats: bool) {
+        let payload_ref = if repeats {
+            let before = self.messages.get(self.messages.next_seq() - 1).payload_ref;
+            self.arena.retain(before);
+            before
+        } else {
+            let payload_ref = self.arena.alloc(payload.len(), 1);
+            self.arena.get_mut(payload_ref, payload.len()).copy_from_slice(payload);
+            payload_ref
+        };
         let len = payload.len() as u32;
         self.used += (len + MESSAGE_CHARGE_BYTES) as usize;
         self.messages.push(QueuedMessage { to, len, payload_ref });

@@ -18,6 +18,7 @@ impl Sender {
     ) -> Result<ScatteringId, SendError> {
         let need = config.check_scattering(messages)?;
         self.buffer.check(need)?;
+        let mut before: Option<&[u8]> = None;
         for message in messages {
             let to =
                 self.peers.index_or_insert(message.to, || match message.to == config.process {
@@ -32,7 +33,9 @@ impl Sender {
                         }
                     }
                 });
-            self.buffer.push_message(to as u32, message.payload);
+            let repeats = before.is_some_and(|before| core::ptr::eq(before, message.payload));
+            self.buffer.push_message(to as u32, message.payload, repeats);
+            before = Some(message.payload);
         }
         Ok(self.buffer.push(messages.len() as u32))
     }
