@@ -8,7 +8,7 @@ use onepipe_base::{
 use onepipe_node::{Host, HostEvent};
 use onepipe_switch::{Config, Eager, Switch};
 use onepipe_topology::{Node, Shape, Topology};
-use onepipe_wire::{Frame, Header, Opcode, seal};
+use onepipe_wire::{Frame, HEADER_LEN, Header, Opcode, SharedReceiver, SharedReceivers, seal};
 
 /// Sends queued numbers, reports received ones, and has a timer.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -16,6 +16,8 @@ struct Toy {
     id: u32,
     outbox: VecDeque<(u32, u32)>,
     received: VecDeque<(u32, u32)>,
+    /// Receivers of a shared frame to send.
+    shared: Vec<u32>,
     timer: Option<Mono>,
 }
 
@@ -24,7 +26,9 @@ impl Machine for Toy {
 
     fn handle_frame(&mut self, _: Now, port: Port, frame: &mut [u8]) -> Verdict {
         assert_eq!(port, Port(0), "a process has one link");
-        let Ok(frame) = Frame::parse(frame) else { return Verdict::Dropped };
+        let Ok(frame) = Frame::parse_for(frame, ProcessId(self.id)) else {
+            return Verdict::Dropped;
+        };
         if frame.opcode == Opcode::Data {
             self.received.push_back((frame.header.src().0, frame.header.psn().0));
         }
@@ -37,6 +41,9 @@ impl Machine for Toy {
     }
 
     fn poll_transmit(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
+        if !self.shared.is_empty() {
+            return Some(self.send_shared(now, slot));
+        }
         let (to, number) = self.outbox.pop_front()?;
         if to == self.id {
             // A message to itself becomes an event during the transmit poll.
@@ -57,6 +64,24 @@ impl Machine for Toy {
     }
 }
 
+impl Toy {
+    fn send_shared(&mut self, now: Now, slot: &mut [u8]) -> Transmit {
+        let receivers = std::mem::take(&mut self.shared);
+        let list = receivers.iter().map(|process| SharedReceiver {
+            process: ProcessId(*process),
+            psn: Psn(70 + process),
+            index: 0,
+            is_ack_wanted: false,
+        });
+        let len = SharedReceivers::write(&mut slot[HEADER_LEN..], list).expect("it fits");
+        let own = ProcessId(self.id);
+        let header = Header::new(Opcode::SharedData, own, own, Incarnation(0))
+            .stamped(now.sync, Promises::both(now.sync), Psn(0))
+            .unaddressed();
+        Transmit { port: Port(0), bytes: seal(slot, header, len) }
+    }
+}
+
 const CARD: Port = Port(3);
 
 /// The first of two hosts, with the processes 0 to 2.
@@ -67,7 +92,13 @@ fn host() -> Host<Switch, Toy> {
     let mut switch = Config::new(3, 1, topology.route(node));
     (switch.beacon_interval_ns, switch.link_timeout_ns, switch.start_wait_ns) = (0, 0, 0);
     switch.eager_beacons = Eager::Never;
-    let toy = |id| Toy { id, outbox: VecDeque::new(), received: VecDeque::new(), timer: None };
+    let toy = |id| Toy {
+        id,
+        outbox: VecDeque::new(),
+        received: VecDeque::new(),
+        shared: Vec::new(),
+        timer: None,
+    };
     let mut host = Host::new(Switch::new(switch).expect("in range"), (0..3).map(toy).collect());
     host.handle_timeout(now(0));
     drain(&mut host, 0);
@@ -173,4 +204,27 @@ fn stopped_process_receives_nothing_until_restart() {
     host.start(Port(2), stopped);
     queue_messages(&mut host, 0, 2, 3..4);
     assert_eq!(drain(&mut host, 20).1, [(2, 0, 3)]);
+}
+
+//= spec/ordering.md#R52
+#[test]
+fn shared_frame_reaches_local_and_remote_receivers() {
+    let mut host = host();
+    host.process_mut(Port(0)).expect("runs").shared = vec![1, 4, 2, 5, 3];
+    queue_messages(&mut host, 0, 2, 8..9);
+    let mut slot = [0; 256];
+    // The driver has no more space after the first copy, and a frame arrives meanwhile.
+    let first = host.poll_transmit(now(10), &mut slot).expect("the copy for 4");
+    let frame = Frame::parse(&slot[..first.bytes]).expect("sealed");
+    assert_eq!((first.port, frame.header.psn().0), (CARD, 74));
+    let header = Header::new(Opcode::Data, ProcessId(5), ProcessId(1), Incarnation(0)).stamped(
+        now(20).sync,
+        Promises::both(now(20).sync),
+        Psn(9),
+    );
+    let bytes = seal(&mut slot, header, 8);
+    assert_eq!(host.handle_frame(now(20), CARD, &mut slot[..bytes]), Verdict::Consumed);
+    let (frames, reports) = drain(&mut host, 20);
+    assert_eq!(frames, [(0, 75), (0, 73)]);
+    assert_eq!(reports, [(1, 0, 71), (1, 5, 9), (2, 0, 72), (2, 0, 8)]);
 }

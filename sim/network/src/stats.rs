@@ -24,7 +24,7 @@ impl HopKind {
     /// Returns the kind of a frame with this opcode.
     const fn of(opcode: Opcode) -> Self {
         match opcode.in_best_effort() {
-            Opcode::Data | Opcode::Fragment => Self::Data,
+            Opcode::Data | Opcode::Fragment | Opcode::SharedData => Self::Data,
             Opcode::Ack | Opcode::Nak | Opcode::Probe => Self::Ack,
             Opcode::Connect | Opcode::Grant | Opcode::Reset => Self::Handshake,
             Opcode::Beacon | Opcode::Solicit => Self::Beacon,
