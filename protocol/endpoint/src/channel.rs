@@ -42,9 +42,10 @@ impl Draft {
     #[inline]
     pub fn header(&self, config: &Config, promises: Promises) -> Header {
         let timestamp = self.timestamp.unwrap_or(promises.barrier);
-        Header::new(self.opcode, config.process, self.to, config.incarnation)
+        let header = Header::new(self.opcode, config.process, self.to, config.incarnation)
             .flagged(self.flags)
-            .stamped(timestamp, promises, self.psn)
+            .stamped(timestamp, promises, self.psn);
+        if self.opcode.is_shared() { header.unaddressed() } else { header }
     }
 }
 

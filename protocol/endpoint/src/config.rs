@@ -87,6 +87,10 @@ pub struct Config {
     /// link with a round trip of microseconds, but not where the peers wait for a processor.
     /// Default 0: two frames.
     pub congestion_window_min_bytes: u32,
+    /// Whether a payload for several receivers is sent once, for the switch to replicate
+    /// (docs/design/ordering.md, "How often is a payload sent?"). Only with [`Links::Uplink`].
+    /// Default true.
+    pub shares_payloads: bool,
     /// A receiver acknowledges after this many packets. Default 16.
     pub ack_packets: u32,
     /// A receiver acknowledges at the latest after this delay, in ns. Default 20,000.
@@ -142,6 +146,7 @@ impl Config {
             burst_bytes_max: 64 << 10,
             congestion_window_bytes: 64 << 10,
             congestion_window_min_bytes: 0,
+            shares_payloads: true,
             ack_packets: 16,
             ack_delay_ns: 20_000,
             reservation_timeout_ns: 100_000_000,

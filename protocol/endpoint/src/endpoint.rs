@@ -297,7 +297,7 @@ impl Machine for Endpoint {
     fn handle_frame(&mut self, now: Now, port: Port, bytes: &mut [u8]) -> Verdict {
         let clock = self.timestamps.read(now);
         let parsed = match self.config.has_checksums {
-            true => Frame::parse(bytes),
+            true => Frame::parse_for(bytes, self.config.process),
             false => Frame::parse_unsummed(bytes),
         };
         let Ok(frame) = parsed else {

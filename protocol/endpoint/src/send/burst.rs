@@ -9,7 +9,8 @@ use onepipe_wire::{
 };
 
 use super::Sender;
-use super::connection::END;
+use super::buffer::SendBuffer;
+use super::connection::{Connection, END};
 use super::flight::SentMessage;
 use super::retransmit_buffer::UnackedMessage;
 use crate::arena::PayloadRef;
@@ -17,16 +18,25 @@ use crate::{Config, MESSAGE_CHARGE_BYTES};
 
 /// A stamped message that waits for its frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Stamped {
-    timestamp: Timestamp,
+pub(super) struct Stamped {
+    pub timestamp: Timestamp,
     scattering: ScatteringId,
-    payload_ref: PayloadRef,
-    len: u32,
-    index: u16,
+    pub payload_ref: PayloadRef,
+    pub len: u32,
+    pub index: u16,
     /// The next message for the same destination.
-    next: u32,
+    pub next: u32,
     /// Number of its scattering in sending order; 0 in best effort.
     number: u64,
+}
+
+impl Stamped {
+    /// Returns whether both are of one scattering and have one payload.
+    #[inline]
+    pub fn is_shared_with(&self, other: &Self) -> bool {
+        (self.payload_ref, self.len, self.timestamp)
+            == (other.payload_ref, other.len, other.timestamp)
+    }
 }
 
 /// The burst that is being sent. Until its last packet is polled, every frame promises the burst's
@@ -34,10 +44,12 @@ struct Stamped {
 /// what follows?").
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Burst {
-    messages: Vec<Stamped>,
+    pub(super) messages: Vec<Stamped>,
     /// Destinations in the order in which they are served, and how many were served.
-    destinations: Vec<u32>,
-    served: usize,
+    pub(super) destinations: Vec<u32>,
+    pub(super) served: usize,
+    /// Whether messages for different destinations have one payload.
+    has_shared: bool,
     /// Offset of the next fragment in the current message; 0 before its first.
     fragment_offset: u32,
     first: Option<Timestamp>,
@@ -59,6 +71,7 @@ impl Burst {
             messages: Vec::new(),
             destinations: Vec::new(),
             served: 0,
+            has_shared: false,
             fragment_offset: 0,
             first: None,
         }
@@ -74,6 +87,7 @@ impl Burst {
         self.messages.clear();
         self.destinations.clear();
         (self.served, self.fragment_offset, self.first) = (0, 0, None);
+        self.has_shared = false;
     }
 }
 
@@ -93,6 +107,8 @@ impl Sender {
         burst.first = burst.first.or(Some(timestamp));
         let number = self.commit.next_number();
         let stamped = Stamped { timestamp, scattering, payload_ref, len, index, next: END, number };
+        burst.has_shared |=
+            burst.messages.last().is_some_and(|before| before.is_shared_with(&stamped));
         burst.messages.push(stamped);
         let connection = self.peers.get_mut(to as usize);
         if connection.chain.0 == END {
@@ -112,28 +128,51 @@ impl Sender {
         let slot = &mut slot[HEADER_LEN..self.frame_len_max];
         let head = &self.burst.messages[self.peers.get(to).chain.0 as usize];
         let is_whole = head.len as usize + MESSAGE_HEADER_LEN <= slot.len();
+        if self.burst.has_shared
+            && self.shares_payloads
+            && is_whole
+            && let Some(written) = self.write_shared(config, now, to, slot)
+        {
+            return Some(written);
+        }
         let mut written = match is_whole {
             true => self.write_whole(now, to, slot),
             false => self.write_fragment(now, to, slot),
         };
-        let connection = self.peers.get_mut(to);
-        if connection.uses_reservation {
+        if self.peers.get(to).uses_reservation {
             written.flags |= Flags::RESERVED;
-        }
-        if connection.chain.0 == END {
-            (connection.in_burst, connection.uses_reservation) = (0, false);
-            self.burst.served += 1;
-            if self.burst.served == self.burst.destinations.len() {
-                self.burst.clear();
-            }
         }
         if self.take_ack_request(to, written.payload_len) {
             written.flags |= Flags::ACK_NOW;
         }
-        if self.peers.get(to).deadline.is_none() {
+        self.finish_packet(config, now, to);
+        self.skip_served();
+        Some(written)
+    }
+
+    /// Ends the part of the burst for a destination that has no message left, and times its packet.
+    #[inline]
+    pub(super) fn finish_packet(&mut self, config: &Config, now: Mono, to: usize) {
+        let connection = self.peers.get_mut(to);
+        if connection.chain.0 == END {
+            (connection.in_burst, connection.uses_reservation) = (0, false);
+        }
+        if connection.deadline.is_none() {
             self.arm(config, now, to);
         }
-        Some(written)
+    }
+
+    /// Turns to the next destination with messages left, or ends the burst.
+    #[inline]
+    pub(super) fn skip_served(&mut self) {
+        while let Some(to) = self.burst.destinations.get(self.burst.served)
+            && self.peers.get(*to as usize).chain.0 == END
+        {
+            self.burst.served += 1;
+        }
+        if self.burst.served == self.burst.destinations.len() {
+            self.burst.clear();
+        }
     }
 
     //= spec/ordering.md#R34
@@ -146,31 +185,14 @@ impl Sender {
         let first = self.burst.messages[connection.chain.0 as usize].timestamp;
         let (mut used, mut count, mut charge) = (0, 0u16, 0u32);
         while connection.chain.0 != END && count < u16::MAX {
-            let stamped = &self.burst.messages[connection.chain.0 as usize];
+            let stamped = self.burst.messages[connection.chain.0 as usize];
             let payload = self.buffer.payload(stamped.payload_ref, stamped.len);
             let delta_ns = stamped.timestamp.since_ns(first) as u32;
             let message = Message { delta_ns, index: stamped.index, payload };
             let Some(len) = write_message(&mut slot[used..], message) else { break };
             used += len;
             count += 1;
-            charge += stamped.len + MESSAGE_CHARGE_BYTES;
-            connection.flight.push_message(SentMessage {
-                scattering: stamped.scattering,
-                timestamp: stamped.timestamp,
-                index: stamped.index,
-                is_failed: false,
-            });
-            if is_reliable {
-                connection.flight.push_unacked(UnackedMessage {
-                    scattering: stamped.number,
-                    payload_ref: stamped.payload_ref,
-                    len: stamped.len,
-                    missing: 1,
-                });
-            } else {
-                self.buffer.release(stamped.payload_ref, stamped.len);
-            }
-            connection.chain.0 = stamped.next;
+            charge += record(connection, &mut self.buffer, &stamped, is_reliable);
         }
         debug_assert!(count > 0, "the first message fits");
         connection.flight.push_packet(now, count, charge, connection.uses_reservation);
@@ -234,7 +256,7 @@ impl Sender {
     /// Returns whether the frame must request an acknowledgement: once a quarter of the congestion
     /// window was sent without a request. Counts `payload_len` as sent.
     #[inline]
-    fn take_ack_request(&mut self, to: usize, payload_len: usize) -> bool {
+    pub(super) fn take_ack_request(&mut self, to: usize, payload_len: usize) -> bool {
         let connection = self.peers.get_mut(to);
         connection.bytes_since_ack_request += payload_len as u32;
         let is_due = connection.bytes_since_ack_request > connection.congestion.window_bytes() / 4;
@@ -243,6 +265,35 @@ impl Sender {
         }
         is_due
     }
+}
+
+/// Records the sending of a whole message, and moves on to the next message of its chain. Returns
+/// the charge of the message.
+#[inline]
+pub(super) fn record(
+    connection: &mut Connection,
+    buffer: &mut SendBuffer,
+    stamped: &Stamped,
+    is_reliable: bool,
+) -> u32 {
+    connection.flight.push_message(SentMessage {
+        scattering: stamped.scattering,
+        timestamp: stamped.timestamp,
+        index: stamped.index,
+        is_failed: false,
+    });
+    if is_reliable {
+        connection.flight.push_unacked(UnackedMessage {
+            scattering: stamped.number,
+            payload_ref: stamped.payload_ref,
+            len: stamped.len,
+            missing: 1,
+        });
+    } else {
+        buffer.release(stamped.payload_ref, stamped.len);
+    }
+    connection.chain.0 = stamped.next;
+    stamped.len + MESSAGE_CHARGE_BYTES
 }
 
 #[cfg(test)]

@@ -3,7 +3,10 @@
 use alloc::vec::Vec;
 
 use onepipe_base::{Incarnation, Mono, Now, ProcessId, Psn, ScatteringId, Timestamp};
-use onepipe_wire::{Ack, AckView, Connect, Fragment, HEADER_LEN, Messages, Opcode, Service};
+use onepipe_wire::{
+    Ack, AckView, Connect, Fragment, HEADER_LEN, Messages, Opcode, Service, SharedReceiver,
+    SharedReceivers,
+};
 
 use super::Sender;
 use crate::stats::Stats;
@@ -29,6 +32,8 @@ pub(super) struct SentFrame {
     pub flags: u8,
     /// Timestamp, index and length of each whole message; of a fragment, the length of its piece.
     pub messages: Vec<(Timestamp, u16, usize)>,
+    /// The receivers of a shared frame.
+    pub receivers: Vec<SharedReceiver>,
     /// Offset of a fragment in its message.
     pub offset: Option<u32>,
     /// Timestamp at which the promise is held after this frame.
@@ -43,7 +48,9 @@ impl SentFrame {
 
 impl SenderHarness {
     pub fn new(service: Service, change: impl FnOnce(&mut Config)) -> Self {
-        let mut config = Config::new(ProcessId(0), Incarnation(1));
+        // All payloads of `scatter` are parts of one.
+        let mut config =
+            Config { shares_payloads: false, ..Config::new(ProcessId(0), Incarnation(1)) };
         change(&mut config);
         let mut timestamps = TimestampSource::new();
         let now = Now { mono: Mono::from_ns(1_000), sync: Timestamp::from_ns(1 << 40) };
@@ -75,7 +82,13 @@ impl SenderHarness {
         let mut slot = [0; 1 << 16];
         let slot = &mut slot[..self.config.frame_len_max];
         let written = self.sender.write_data(&self.config, self.now, slot)?;
-        let payload = &slot[HEADER_LEN..HEADER_LEN + written.payload_len];
+        let mut payload = &slot[HEADER_LEN..HEADER_LEN + written.payload_len];
+        let mut receivers = Vec::new();
+        if written.opcode == Opcode::SharedData {
+            let (list, behind) = SharedReceivers::parse(payload).expect("written above");
+            receivers.extend(list.iter());
+            payload = behind;
+        }
         let (mut messages, mut offset) = (Vec::new(), None);
         if written.opcode == Opcode::Fragment {
             let fragment = Fragment::parse(payload).expect("written above");
@@ -95,6 +108,7 @@ impl SenderHarness {
             opcode: written.opcode,
             flags: written.flags,
             messages,
+            receivers,
             offset,
             unfinished: self.sender.unfinished_burst(),
         })
@@ -155,6 +169,23 @@ impl SenderHarness {
             });
         }
         self.signals();
+    }
+
+    /// Lets `ns` pass without a response. Returns the packets that are retransmitted: destination,
+    /// opcode, PSN and length of the message.
+    pub fn retransmit_after(&mut self, ns: u64) -> Vec<(u32, Opcode, u32, usize)> {
+        self.now = self.now.after_ns(ns);
+        self.sender.on_timeout(&self.config, self.now, &mut self.stats);
+        let mut slot = [0; 1 << 11];
+        let (mut all, stats) = (Vec::new(), &mut self.stats);
+        while let Some(written) = self.sender.write_retransmit(self.now, &mut slot, stats) {
+            let payload = &slot[HEADER_LEN..HEADER_LEN + written.payload_len];
+            for message in Messages::new(payload) {
+                let len = message.expect("written above").payload.len();
+                all.push((written.to.0, written.opcode, written.psn.0, len));
+            }
+        }
+        all
     }
 
     /// Takes all signalling frames: destination, opcode, and the size of a requested reservation.

@@ -17,6 +17,7 @@ mod recall;
 mod retransmit;
 mod retransmit_buffer;
 mod rtt;
+mod shared;
 mod signal;
 mod submit;
 mod timer;
@@ -30,7 +31,7 @@ use onepipe_wire::{Service, Undeliverable};
 use crate::arena::PayloadRef;
 use crate::peers::PeerTable;
 use crate::timestamp::TimestampSource;
-use crate::{Config, SendFailed};
+use crate::{Config, Links, SendFailed};
 use buffer::{QueuedScattering, SendBuffer};
 use burst::Burst;
 pub(crate) use burst::DataFrame;
@@ -53,6 +54,10 @@ pub(crate) struct LocalMessage<'a> {
 pub(crate) struct Sender {
     service: Service,
     frame_len_max: usize,
+    /// Whether a message for several destinations is sent once.
+    shares_payloads: bool,
+    /// Reused for the destinations of one shared frame.
+    sharing: Vec<u32>,
     buffer: SendBuffer,
     peers: PeerTable<Connection>,
     credit: Credit,
@@ -96,6 +101,8 @@ impl Sender {
         Self {
             service,
             frame_len_max: config.frame_len_max_of(service),
+            shares_payloads: config.shares_payloads && config.links == Links::Uplink,
+            sharing: Vec::new(),
             buffer: SendBuffer::new(config.send_buffer_bytes_max),
             peers: PeerTable::new(config.processes_max),
             credit: Credit::new(),
