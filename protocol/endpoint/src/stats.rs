@@ -15,6 +15,8 @@ pub struct Stats {
     pub messages_unknown: u64,
     /// Frames sent, of every kind.
     pub frames_sent: u64,
+    /// Frames with several receivers sent, included in `frames_sent`.
+    pub frames_shared: u64,
     /// Beacons sent, included in `frames_sent`.
     pub beacons_sent: u64,
     /// Solicits sent, included in `beacons_sent`.

@@ -41,6 +41,7 @@ mod plan;
 mod process;
 mod report;
 mod run;
+mod shared;
 mod sim_switch;
 mod swarm;
 
@@ -60,5 +61,6 @@ pub use plan::{ControlPlanePlan, Plan};
 pub use process::Process;
 pub use report::{Latency, Report};
 pub use run::{Options, end, run, start};
+pub use shared::shared;
 pub use sim_switch::SimSwitch;
 pub use swarm::{FaultEvent, RunOutcome, Swarm, swarm};

@@ -3,7 +3,7 @@
 use onepipe_base::mistake::{Mistake, choose};
 use onepipe_sim_check::Rule;
 
-use crate::{Swarm, demand};
+use crate::{Swarm, demand, shared};
 
 /// Runs a seed with a mistake. Returns as text how the mistake was detected: the violated rules, or
 /// an assertion of the machines that failed. Only the rules that the mistake breaks count, because
@@ -18,6 +18,11 @@ pub fn detected(mistake: Option<Mistake>, seed: u64) -> Option<String> {
         choose(None);
         return (!broken.is_empty()).then(|| "I10".to_owned());
     }
+    if mistake == Some(Mistake::PromiseBeforeCopies) {
+        let report = shared(seed);
+        choose(None);
+        return report.violations_by_rule.contains_key(&Rule::B).then(|| "B".to_owned());
+    }
     let outcome = Swarm::draw(seed).attempt();
     choose(None);
     let Some(violated) = outcome.rules() else { return Some("an assertion".to_owned()) };
@@ -31,9 +36,10 @@ pub fn detected(mistake: Option<Mistake>, seed: u64) -> Option<String> {
 /// Returns the result of [`detected`] if the seed passes without the mistake.
 pub fn caught(mistake: Mistake, seed: u64) -> Option<String> {
     let detected = detected(Some(mistake), seed)?;
-    let passes = match is_of_demand(mistake) {
-        true => demand(seed).is_empty(),
-        false => self::detected(None, seed).is_none(),
+    let passes = match mistake {
+        Mistake::PromiseBeforeCopies => shared(seed).violations == 0,
+        _ if is_of_demand(mistake) => demand(seed).is_empty(),
+        _ => self::detected(None, seed).is_none(),
     };
     passes.then_some(detected)
 }
@@ -56,6 +62,7 @@ fn broken_rules(mistake: Mistake) -> &'static [Rule] {
         M::DeliverAtBarrier | M::LateAccepted => &[B, I1, I2],
         M::NoTieBreak => &[I1, I2],
         M::DeliverBeforeCommit => &[B, I1, I7, I12],
+        M::PromiseBeforeCopies => &[B],
         M::RecallForgotten | M::OwnCommitIgnored | M::SiblingNotRecalled => &[I7, I12],
         M::DiscardOffByOne | M::DiscardForgotten => &[I8],
         M::CommitWhileOpen | M::AckBeforeBuffering | M::LiveLinkDropped => &[I6, I7, I12],

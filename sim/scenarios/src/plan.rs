@@ -77,6 +77,8 @@ pub struct Plan {
     pub load: Option<Load>,
     /// Start of the load in ns; all processes have joined by then.
     pub load_starts_ns: u64,
+    /// Whether all messages of a scattering have one payload, that of its first message.
+    pub repeats_payloads: bool,
     /// Share of scatterings that use the reliable service, in percent.
     pub reliable_percent: u32,
     /// The controllers, if there are any.
@@ -108,6 +110,7 @@ impl Plan {
             switch: onepipe_switch::Config::new(1, 1, route),
             load: None,
             load_starts_ns: 100_000,
+            repeats_payloads: false,
             reliable_percent: 0,
             control_plane: None,
             callback_ns: 0,

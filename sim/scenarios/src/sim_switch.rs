@@ -44,18 +44,20 @@ impl SimSwitch {
             return Verdict::Consumed;
         }
         let verdict = self.switch.handle_frame(now, port, frame);
-        if !matches!(verdict, Verdict::Forward(_)) {
+        if !matches!(verdict, Verdict::Forward(_) | Verdict::Replicate(_)) {
             return verdict;
         }
+        let is_last = matches!(verdict, Verdict::Forward(_));
         match bug {
             Bug::SwitchAdvertisesMaximum => rewrite_promises(frame, self.peak.unwrap_or(received)),
             Bug::SwitchForwardsOwnPromise => rewrite_promises(frame, received),
-            Bug::SwitchForgesPayload if opcode.has_messages() && self.is_due() => {
+            // The switch recognises a frame between two of its copies by what is forged here.
+            Bug::SwitchForgesPayload if is_last && opcode.has_messages() && self.is_due() => {
                 let last = frame.len() - 1;
                 frame[last] ^= 0x40;
                 forge(frame, None);
             }
-            Bug::SwitchForgesReceiver if opcode.has_messages() && self.is_due() => {
+            Bug::SwitchForgesReceiver if is_last && opcode.has_messages() && self.is_due() => {
                 forge(frame, Some(now.sync));
             }
             _ => {}

@@ -33,6 +33,7 @@ const FIRST_SEEDS: &[(Mistake, u64)] = &[
     (Mistake::AnswerEarly, 0),
     (Mistake::RestWhileUndelivered, 0),
     (Mistake::JoinerNotSolicited, 12),
+    (Mistake::PromiseBeforeCopies, 0),
     (Mistake::TwoActive, 77),
     (Mistake::RefusalIgnored, 121),
     (Mistake::ResumeEarly, 2),

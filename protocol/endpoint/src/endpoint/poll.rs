@@ -125,6 +125,7 @@ impl Endpoint {
             false => seal_unsummed(slot, header, draft.payload_len),
         };
         self.stats.frames_sent += 1;
+        self.stats.frames_shared += u64::from(draft.opcode.is_shared());
         let port = self.port_to(draft.to);
         let is_direct = self.is_direct(port);
         if self.config.heartbeat_interval_ns > 0 {

@@ -5,7 +5,7 @@ use onepipe_controller::Controller;
 use onepipe_endpoint::{Event, ProcessFailed, Service};
 use onepipe_sim_engine::{Instant, NANOSECOND};
 use onepipe_sim_network::{LinkId, NodeContext, SendPattern};
-use onepipe_wire::{Fragment, HEADER_LEN, Header, Messages, Opcode};
+use onepipe_wire::{Fragment, HEADER_LEN, Header, Messages, Opcode, SharedReceivers};
 use zerocopy::FromBytes;
 
 use super::{Alarm, FabricApp, Membership};
@@ -244,7 +244,14 @@ impl FabricApp {
             return;
         };
         self.checker.at_ns(instant.as_ns());
-        if opcode == Opcode::ReliableData {
+        let messages = match opcode {
+            Opcode::ReliableData => Some(bytes),
+            Opcode::ReliableSharedData => {
+                SharedReceivers::parse(bytes).ok().map(|(_, messages)| messages)
+            }
+            _ => None,
+        };
+        if let Some(bytes) = messages {
             for message in Messages::new(bytes).flatten() {
                 let stamp = first.wrapping_add_ns(message.delta_ns.into());
                 if let Some(tag) = payload::tag(message.payload) {

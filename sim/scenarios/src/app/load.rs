@@ -25,29 +25,38 @@ impl FabricApp {
         while self.payloads.len() < messages.len() {
             self.payloads.push(Vec::new());
         }
+        // Of each message, the position of its payload.
+        let repeats = self.plan.repeats_payloads;
+        let position_of = |index: usize| if repeats { 0 } else { index };
         for (index, message) in (0u16..).zip(messages) {
             let payload = &mut self.payloads[usize::from(index)];
             payload::write(payload, tag, index, message.bytes);
+            if repeats {
+                break;
+            }
         }
         let endpoint = &mut process.endpoint;
         let mut scatter = |list: &[Message<'_>]| match service {
             Service::BestEffort => endpoint.scatter(list),
             Service::Reliable => endpoint.scatter_reliably(list),
         };
-        let filled = messages.iter().zip(&self.payloads);
+        let payloads = &self.payloads;
+        let filled = messages.iter().enumerate();
+        let filled = filled.map(|(index, message)| (message, &payloads[position_of(index)]));
         let submitted = match messages {
             // Avoids the allocation of a slice for a single message.
             [one] => scatter(&[Message { to: one.to, payload: &self.payloads[0] }]),
             _ => {
-                let list: Vec<Message<'_>> =
-                    filled.map(|(message, payload)| Message { to: message.to, payload }).collect();
+                let list: Vec<Message<'_>> = filled
+                    .clone()
+                    .map(|(message, payload)| Message { to: message.to, payload })
+                    .collect();
                 scatter(&list)
             }
         }?;
         assert_eq!(submitted.0, next, "scatterings are numbered in submission order");
         self.states[id.index()].submitted[service as usize] += 1;
         self.expected.clear();
-        let filled = messages.iter().zip(&self.payloads);
         self.expected.extend(filled.map(|(message, payload)| (message.to, digest(payload))));
         let submitted_at = instant.as_ps();
         let submitted = Submitted { service, tag, messages: &self.expected, submitted_at };
