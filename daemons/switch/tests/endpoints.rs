@@ -194,6 +194,14 @@ impl Network {
         }
     }
 
+    /// Checks that payloads were sent once for several receivers.
+    fn assert_shared(&self) {
+        for node in &self.nodes {
+            let stats = node.driver.machine().stats();
+            assert!(stats.frames_shared > 0, "{stats:?}");
+        }
+    }
+
     /// Checks that all logs ascend and agree on the order of what they share.
     fn check_order(&self) {
         for node in &self.nodes {
@@ -245,6 +253,7 @@ fn total_order_over_every_offload() {
         assert_eq!(key(&network.nodes[0].log), key(&network.nodes[1].log));
         assert_eq!(key(&network.nodes[0].log), key(&network.nodes[2].log));
         assert_eq!(network.switches[0].stats().ports_assigned, 3);
+        network.assert_shared();
     }
 }
 
@@ -263,6 +272,7 @@ fn order_holds_and_every_message_resolves_under_faults() {
     network.scatter_rounds(200);
     network.run_until("not all messages are resolved", Network::is_drained);
     network.switches[0].set_faults(Faults::default()).expect("no faults are fine");
+    network.assert_shared();
     let sent = 3 * 3 * 200;
     let count = |network: &Network| {
         let delivered: usize = network.nodes.iter().map(|node| node.log.len()).sum();
@@ -298,6 +308,7 @@ fn switches_form_a_tree() {
     network.scatter_rounds(100);
     let all = |network: &Network| network.nodes.iter().all(|node| node.log.len() == 400);
     network.run_until("not all is delivered across the tree", all);
+    network.assert_shared();
     network.check_order();
     assert!(network.switches[0].machine_stats().forwarded > 0, "the root passes frames");
 }
