@@ -10,7 +10,8 @@ use onepipe_base::{
 use onepipe_endpoint::{Config, Delivery, Endpoint, Event, Links, Message, ReceiveMode, Service};
 use onepipe_wire::{
     Ack, Connect, Failure, Flags, Flood, FloodId, FragmentHeader, HEADER_LEN, Header, Opcode,
-    Probe, Recall, Recovery, Resolved, seal, write_fragment_header, write_message,
+    Probe, Recall, Recovery, Resolved, SharedReceiver, SharedReceivers, seal,
+    write_fragment_header, write_message,
 };
 
 const PROCESSES: u32 = 5;
@@ -262,8 +263,19 @@ impl Run<'_> {
         }
         let script = &mut self.script;
         match opcode.in_best_effort() {
-            Opcode::Data => {
+            Opcode::Data | Opcode::SharedData => {
                 let (mut used, mut index) = (0, 0);
+                if opcode.is_shared() {
+                    let receiver = |_| SharedReceiver {
+                        process: ProcessId(script.below(2) as u32),
+                        psn: Psn(script.number(psn) as u32),
+                        index: script.below(3) as u16,
+                        is_ack_wanted: script.below(2) == 0,
+                    };
+                    let list = (0..3).map(receiver);
+                    used += SharedReceivers::write(body, list).unwrap_or(0);
+                    body[0] -= script.below(4) as u8;
+                }
                 for _ in 0..script.below(5) {
                     let payload = &PAYLOAD[..script.number(30) as usize % 2_000];
                     index += script.below(3) as u16;

@@ -9,10 +9,12 @@ use onepipe_switch::{Config, Eager, Switch};
 use onepipe_topology::{ForwardingTable, Route};
 use onepipe_wire::{
     Failure, Flags, Flood, FloodAck, FloodId, FloodKind, HEADER_LEN, HOPS_MAX, Header, Opcode,
-    Resolved, parse_header, seal_with_hops,
+    Resolved, SharedReceiver, SharedReceivers, parse_header, seal_with_hops,
 };
 
 const PORTS: u16 = 6;
+/// Receivers of a shared frame.
+const RECEIVERS: usize = 3;
 const ORIGIN_NS: u64 = 1 << 50;
 const INCARNATION: Incarnation = Incarnation(2);
 
@@ -128,9 +130,12 @@ fn frame(script: &mut Script<'_>, switch: &mut Switch, now: Now, advertised: &mu
     if opcode.is_hop_only() {
         header = of_link(script, opcode, promises);
     }
-    let header = header.flagged(script.byte() & Flags::CONGESTION);
+    let mut header = header.flagged(script.byte() & Flags::CONGESTION);
     let mut bytes = [0; HEADER_LEN + 40];
     let payload = payload(script, opcode, &mut bytes[HEADER_LEN..]);
+    if opcode.is_shared() && script.byte() < 200 {
+        header = header.unaddressed();
+    }
     let hops = script.below(5) as u8;
     let hops = if hops == 4 { HOPS_MAX } else { hops };
     let length = seal_with_hops(&mut bytes, header, payload, hops);
@@ -138,9 +143,18 @@ fn frame(script: &mut Script<'_>, switch: &mut Switch, now: Now, advertised: &mu
     if script.byte() == 255 {
         bytes[script.below(length as u64) as usize] ^= 1;
     }
-    if let Verdict::Forward(output) = switch.handle_frame(now, port, &mut bytes[..length]) {
+    let mut copies = 0;
+    while let verdict = switch.handle_frame(now, port, &mut bytes[..length])
+        && let Verdict::Forward(output) | Verdict::Replicate(output) = verdict
+    {
         assert_ne!(output, port, "a frame goes back to its input port");
         advertised.record(output, &bytes[..length]);
+        copies += 1;
+        assert!(copies <= RECEIVERS, "it never stops copying");
+        // A driver may lose a frame between two copies.
+        if verdict == Verdict::Forward(output) || script.byte() == 255 {
+            return;
+        }
     }
 }
 
@@ -175,6 +189,17 @@ fn payload(script: &mut Script<'_>, opcode: Opcode, buf: &mut [u8]) -> usize {
         }
         (Opcode::Flood, FloodKind::Resume) => {
             Flood { id }.write_resume(buf, resolved).map_or(0, |(_, bytes)| bytes)
+        }
+        (Opcode::SharedData | Opcode::ReliableSharedData, _) => {
+            let receiver = |_| SharedReceiver {
+                process: ProcessId(script.below(18) as u32),
+                psn: Psn(script.byte().into()),
+                index: 0,
+                is_ack_wanted: false,
+            };
+            let len = SharedReceivers::write(buf, (0..RECEIVERS).map(receiver)).unwrap_or(0);
+            buf[0] = buf[0].wrapping_sub(script.below(RECEIVERS as u64 + 2) as u8);
+            len
         }
         (Opcode::FloodAck, _) => FloodAck { id, kind }.write(buf).unwrap_or(0),
         _ => 16,
