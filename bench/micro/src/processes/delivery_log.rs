@@ -57,6 +57,12 @@ impl DeliveryLog {
         }
     }
 
+    /// Returns whether a message of every process was delivered. A hello that is lost is repeated
+    /// only until its sender has the hellos of all others, and floods then.
+    pub fn have_all_joined(&self) -> bool {
+        self.joined.iter().zip(&self.expected).all(|(joined, next)| *joined || *next > 0)
+    }
+
     /// Returns the result.
     pub fn finish(self) -> Outcome {
         let mut outcome = self.outcome;
@@ -91,6 +97,7 @@ impl DeliveryLog {
         match word {
             HELLO => self.joined[from] = true,
             _ => {
+                self.joined[from] = true;
                 self.ends_received += 1;
                 self.last_at = Some(Instant::now());
             }

@@ -168,9 +168,7 @@ impl<'j, T: Transport> Worker<'j, T> {
         self.delivery_log.is_ordered = method != RivalMethod::Unordered;
         // One hello is enough: connections are reliable.
         self.send_control(HELLO)?;
-        self.turn_until("the hello of all members", |delivery_log| {
-            delivery_log.joined.iter().all(|joined| *joined)
-        })?;
+        self.turn_until("the hello of all members", |delivery_log| delivery_log.have_all_joined())?;
         let cpu = cpu_seconds();
         self.flood()?;
         let processes = self.job.processes;

@@ -79,7 +79,7 @@ impl Member<'_> {
     fn rendezvous(&mut self) -> Result<()> {
         let start = Instant::now();
         let mut sent_at = None::<Instant>;
-        while !self.delivery_log.joined.iter().all(|joined| *joined) {
+        while !self.delivery_log.have_all_joined() {
             let joined = &self.delivery_log.joined;
             ensure!(start.elapsed() < TIMEOUT, "the others did not arrive: {joined:?}");
             if sent_at.is_none_or(|sent_at| sent_at.elapsed() > Duration::from_millis(20)) {

@@ -150,7 +150,7 @@ impl<'j, T: Transport> Worker<'j, T> {
     fn rendezvous(&mut self) -> Result<()> {
         let start = Instant::now();
         let mut sent_at = None::<Instant>;
-        while !self.delivery_log.joined.iter().all(|joined| *joined) {
+        while !self.delivery_log.have_all_joined() {
             ensure!(
                 start.elapsed() < TIMEOUT,
                 "the others did not arrive: {:?}",
@@ -165,11 +165,12 @@ impl<'j, T: Transport> Worker<'j, T> {
         self.broadcast(HELLO)
     }
 
-    /// Waits until everything is acknowledged.
+    /// Waits until the outcome of every message is known: an end that was lost is sent again.
     fn drain(&mut self) -> Result<()> {
         let start = Instant::now();
-        // Peers may have exited already, so the last messages may stay unacknowledged.
-        while !self.driver.machine().is_drained() && start.elapsed() < Duration::from_millis(500) {
+        // Peers may have exited already: then probes end without an answer. With more processes
+        // than cores that takes long.
+        while !self.driver.machine().is_drained() && start.elapsed() < TIMEOUT / 4 {
             self.turn()?;
         }
         Ok(())
