@@ -36,6 +36,7 @@ pub(super) fn work(job: &Job, window: u32, api: Api) -> Result<Outcome> {
     Ok(member.delivery_log.finish())
 }
 
+#[allow(clippy::large_enum_variant, reason = "one value per process")]
 enum Handle {
     Pipe(Pipe),
     Embedded(EmbeddedPipe),
