@@ -12,8 +12,7 @@ use onepipe_wire::{
     MESSAGE_HEADER_LEN, Messages, Opcode, Probe, Recall, RecoveryView, SharedReceiver,
     SharedReceivers, Slot, TransferPacket, Undeliverable, Watchdog, is_hop_intact, mark_congestion,
     open_detached, parse_header, rewrite_promises, seal_unsummed, seal_with_hops, take_hop,
-    write_fragment_header,
-    write_message, write_packet,
+    write_fragment_header, write_message, write_packet,
 };
 
 /// The time against which 48-bit times are expanded; arbitrary.
