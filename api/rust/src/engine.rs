@@ -1,13 +1,12 @@
 //! A driven endpoint on a fabric, independent of the thread that drives it.
 
+use std::io;
 use std::sync::Arc;
 
 use onepipe_base::{Machine, Mono, ProcessId, Timestamp};
 use onepipe_endpoint::Config;
 use onepipe_transport_clock::SystemClock;
-use onepipe_transport_driver::{
-    self as driver, Doorbell, Driver, IdleAction, Progress, SharedWait, Wait,
-};
+use onepipe_transport_driver::{self as driver, Driver, IdleAction, Progress, SharedWait, Wait};
 use onepipe_transport_shm::Shm;
 use onepipe_transport_udp::{UdpLink, UdpOverlay};
 
@@ -219,7 +218,7 @@ impl<T: Fabric> Engine<T> {
     }
 
     /// The handle to wait with between [`Engine::begin_wait`] and [`Engine::end_wait`].
-    pub(crate) fn wait_handle(&self) -> Arc<dyn Wait> {
+    pub(crate) fn wait_handle(&self) -> io::Result<Arc<dyn Wait>> {
         self.driver.transport().wait_handle()
     }
 
@@ -242,10 +241,6 @@ impl<T: Fabric> Engine<T> {
     #[inline]
     pub(crate) fn node_mut(&mut self) -> &mut Node {
         self.driver.machine_mut()
-    }
-
-    pub(crate) fn doorbell(&self) -> Doorbell {
-        self.driver.doorbell()
     }
 
     pub(crate) fn config(&self) -> &Config {

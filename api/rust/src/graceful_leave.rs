@@ -8,7 +8,8 @@ use crate::engine::{Engine, Fabric};
 /// acknowledgements to be sent, and then announces that it leaves.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct GracefulLeave {
-    leave_by: Instant,
+    /// `None`: beyond the range of the clock.
+    leave_by: Option<Instant>,
     /// The endpoint delays acknowledgements by `ack_delay_ns`; leaving before they are sent would
     /// make peers probe for messages that were delivered long ago.
     acks_sent_by: Instant,
@@ -18,7 +19,7 @@ impl GracefulLeave {
     pub(crate) fn begin<T: Fabric>(engine: &Engine<T>, timeout: Duration) -> Self {
         let now = Instant::now();
         let delay = Duration::from_nanos(engine.config().ack_delay_ns);
-        Self { leave_by: now + timeout, acks_sent_by: now + 2 * delay }
+        Self { leave_by: now.checked_add(timeout), acks_sent_by: now + 2 * delay }
     }
 
     /// Advances between two turns. Once the process has left, or must leave, returns whether all
@@ -38,7 +39,7 @@ impl GracefulLeave {
         if is_drained && now >= self.acks_sent_by {
             endpoint.leave();
         }
-        (now >= self.leave_by).then_some(false)
+        self.leave_by.is_some_and(|leave_by| now >= leave_by).then_some(false)
     }
 
     /// Whether only the acknowledgement delay remains: too short a time to block.

@@ -24,7 +24,6 @@ pub(crate) struct Node {
     wants_poll: bool,
     /// Events are held back for now.
     holds_events: bool,
-    /// Links reported as lost, without a promise since.
     /// Processes whose link was reported lost, and which have made no promise since.
     lost: ProcessSet,
     /// Dead processes that are not reported yet, each with an upper bound of the timestamps of its

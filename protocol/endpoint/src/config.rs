@@ -232,7 +232,8 @@ impl Config {
         }
         let heartbeat_ns = self.heartbeat_interval_ns;
         let is_slower = heartbeat_ns == 0 || heartbeat_ns >= self.beacon_interval_ns;
-        check(is_slower, "heartbeat_interval_ns", heartbeat_ns)?;
+        let has_both = heartbeat_ns == 0 || self.beacon_interval_ns > 0;
+        check(is_slower && has_both, "heartbeat_interval_ns", heartbeat_ns)?;
         if let Some(controllers) = self.controllers {
             let (first, count) = (controllers.first.0, controllers.count);
             let is_inside = first.checked_add(count).is_some_and(|end| end <= processes);

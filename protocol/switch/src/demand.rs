@@ -197,9 +197,10 @@ impl Demand {
     /// Forgets what waits behind `port`, whose link is down.
     pub(crate) fn forget(&mut self, port: Port) {
         self.waiting.remove(port);
-        let solicits = &mut self.inputs[port.index()].solicits;
+        let Input { solicits, active_at, asked, .. } = &mut self.inputs[port.index()];
         solicits.on_answered();
         solicits.on_satisfied();
+        (*active_at, *asked) = (None, None);
     }
 
     /// Handles a beacon instant. Returns whether all outputs carry a beacon: always at the fixed

@@ -159,3 +159,19 @@ fn copies_of(switch: &mut Switch, bytes: &[u8]) -> (Vec<u32>, Option<Verdict>) {
         }
     }
 }
+
+//= spec/ordering.md#R52
+#[test]
+fn unaddressed_frame_from_another_switch_is_dropped() {
+    // Four lower ports and one upper one.
+    let config = onepipe_switch::Config { upper_ports: 1, ..star(4) };
+    let mut switch = Switch::new(config).expect("valid");
+    for process in 0..4 {
+        join(&mut switch, at(100), process, process.into(), both(100));
+    }
+    let frame = shared(9, &[1, 2], 150, 160);
+    let malformed = switch.stats().dropped_malformed;
+    let (sent, rest) = copies(&mut switch, 200, 4, &frame);
+    assert_eq!((sent.as_slice(), rest), ([].as_slice(), Some(Verdict::Dropped)));
+    assert_eq!(switch.stats().dropped_malformed, malformed + 1);
+}

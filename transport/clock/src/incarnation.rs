@@ -32,7 +32,7 @@ const LOCK_INTERVAL: Duration = Duration::from_millis(1);
 pub fn start_incarnation(id: u32) -> Incarnation {
     let since = SystemTime::now().duration_since(UNIX_EPOCH + EPOCH).unwrap_or_default();
     let ticks = (since.as_nanos() / TICK.as_nanos()) as u32;
-    let name = format!("onepipe-incarnations-{}", rustix::process::getuid().as_raw());
+    let name = format!("onepipe-incarnations-{}", rustix::process::geteuid().as_raw());
     let number = record(&Path::new(FOLDER).join(name), id, ticks).unwrap_or_else(|_| {
         let passed = Duration::from_nanos((since.as_nanos() % TICK.as_nanos()) as u64);
         std::thread::sleep(TICK - passed);
@@ -53,7 +53,7 @@ fn record(path: &Path, id: u32, ticks: u32) -> io::Result<u32> {
         .custom_flags(flags)
         .open(path)?;
     let metadata = file.metadata()?;
-    if !metadata.is_file() || metadata.uid() != rustix::process::getuid().as_raw() {
+    if !metadata.is_file() || metadata.uid() != rustix::process::geteuid().as_raw() {
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, "a file of another user"));
     }
     lock(&file)?;

@@ -351,7 +351,7 @@ impl<M: DrivenMachine, T: SharedWait, C: Clock> Driver<M, T, C> {
         Some(timeout_ns)
     }
 
-    /// Ends the announced wait. If that thread may still wait, ring the doorbell first.
+    /// Ends the announced wait. If that thread may still wait, ring its handle first.
     pub fn end_wait(&mut self) {
         self.transport.end_wait();
         self.duty.on_rest();

@@ -1,5 +1,7 @@
 //! The contract between the driver and a transport.
 
+use std::fmt;
+use std::io;
 use std::sync::Arc;
 
 use onepipe_base::{Incarnation, Now, Port, Promises, Timestamp, Transmit, Verdict};
@@ -98,22 +100,29 @@ pub trait Transport {
 }
 
 /// Waits for input from a thread that does not own the transport.
-pub trait Wait: Send + Sync {
-    /// Blocks until input arrives, the doorbell is rung or `timeout_ns` have passed. May return
+pub trait Wait: fmt::Debug + Send + Sync {
+    /// Blocks until input arrives, [`Wait::ring`] is called or `timeout_ns` have passed. May return
     /// early (spurious wake-up).
     fn wait(&self, timeout_ns: u64);
+
+    /// Makes the current wait of this handle, or else the next one, return at once, even if
+    /// another thread waits for the transport meanwhile.
+    fn ring(&self);
 }
 
 /// A transport that one thread can wait for while another one may take a turn: between
 /// [`SharedWait::begin_wait`] and [`SharedWait::end_wait`] the transport itself is not borrowed.
 pub trait SharedWait: Transport {
-    /// The handle to wait with.
-    fn wait_handle(&self) -> Arc<dyn Wait>;
+    /// Makes a handle to wait with.
+    ///
+    /// # Errors
+    /// The system has no descriptor left.
+    fn wait_handle(&self) -> io::Result<Arc<dyn Wait>>;
 
     /// Announces a wait: from now on input wakes the handle. Returns false, and announces nothing,
     /// if input is there already. Only one wait at a time, [`Transport::wait`] included.
     fn begin_wait(&mut self) -> bool;
 
-    /// Ends an announced wait. If the handle may still block, ring the doorbell first.
+    /// Ends an announced wait. If the handle may still block, ring it first.
     fn end_wait(&mut self);
 }

@@ -1,6 +1,7 @@
 //! A process's attachment to a segment, as a transport.
 
 use std::fmt;
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -15,7 +16,7 @@ use crate::inbound::{Inbound, PeerChange};
 use crate::mapping::Mapping;
 use crate::outbound::Outbound;
 use crate::segment::Segment;
-use crate::sleep::{ASLEEP, FutexSlot, fence_before_wake};
+use crate::sleep::{ASLEEP, ASLEEP_APART, FutexSlot, fence_before_wake};
 use crate::sync::Ordering;
 use crate::{AttachError, Config, Stats, futex};
 
@@ -265,8 +266,9 @@ impl Transport for Shm {
     }
 
     fn wait(&mut self, timeout_ns: u64) {
-        if self.begin_wait() {
-            self.waker.wait(timeout_ns);
+        if self.prepare_sleep(ASLEEP) {
+            let futex_slot = self.segment.futex_slot(self.segment.process());
+            futex::wait(futex_slot.0, ASLEEP, timeout_ns);
             self.end_wait();
         }
     }
@@ -276,13 +278,11 @@ impl Transport for Shm {
     }
 }
 
-impl SharedWait for Shm {
-    fn wait_handle(&self) -> Arc<dyn Wait> {
-        self.waker.clone()
-    }
-
-    fn begin_wait(&mut self) -> bool {
-        self.segment.futex_slot(self.segment.process()).prepare_sleep();
+impl Shm {
+    /// Announces that a thread sleeps while the word holds `value`. Returns false, and announces
+    /// nothing, if there is something to do.
+    fn prepare_sleep(&mut self, value: u32) -> bool {
+        self.segment.futex_slot(self.segment.process()).prepare_sleep(value);
         let is_quiet = self.inbound.is_empty(&self.segment)
             && self.epoch == Some(self.segment.epoch().load(Ordering::Acquire))
             && !self.waker.is_rung.load(Ordering::Acquire);
@@ -290,6 +290,16 @@ impl SharedWait for Shm {
             self.end_wait();
         }
         is_quiet
+    }
+}
+
+impl SharedWait for Shm {
+    fn wait_handle(&self) -> io::Result<Arc<dyn Wait>> {
+        Ok(self.waker.clone())
+    }
+
+    fn begin_wait(&mut self) -> bool {
+        self.prepare_sleep(ASLEEP_APART)
     }
 
     fn end_wait(&mut self) {
@@ -330,6 +340,10 @@ impl Waker for FutexWaker {
 
 impl Wait for FutexWaker {
     fn wait(&self, timeout_ns: u64) {
-        futex::wait(self.mapping.word32(self.futex_slot_at), ASLEEP, timeout_ns);
+        futex::wait(self.mapping.word32(self.futex_slot_at), ASLEEP_APART, timeout_ns);
+    }
+
+    fn ring(&self) {
+        Waker::ring(self);
     }
 }

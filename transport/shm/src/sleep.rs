@@ -5,19 +5,23 @@
 
 use crate::sync::{AtomicU32, Ordering, fence};
 
-/// The futex word of a process: 0 awake, [`ASLEEP`] asleep.
+/// The futex word of a process: 0 awake, else [`ASLEEP`] or [`ASLEEP_APART`].
 #[derive(Clone, Copy)]
 pub(crate) struct FutexSlot<'a>(pub(crate) &'a AtomicU32);
 
 /// The value of the word of a sleeping process.
 pub(crate) const ASLEEP: u32 = 1;
+/// The same while a thread waits that does not drive the process. If the driving thread sleeps
+/// meanwhile, the other one, which is about to block, finds another value and does not: so a single
+/// wake-up never reaches the wrong one of two.
+pub(crate) const ASLEEP_APART: u32 = 2;
 const AWAKE: u32 = 0;
 
 impl FutexSlot<'_> {
     /// Announces that this process sleeps. It must check for work once more, and may then block as
-    /// long as the word holds [`ASLEEP`].
-    pub(crate) fn prepare_sleep(self) {
-        self.0.store(ASLEEP, Ordering::Relaxed);
+    /// long as the word holds `value`.
+    pub(crate) fn prepare_sleep(self, value: u32) {
+        self.0.store(value, Ordering::Relaxed);
         fence(Ordering::SeqCst);
     }
 
@@ -30,7 +34,7 @@ impl FutexSlot<'_> {
     /// work was published before, and [`fence_before_wake`] called.
     #[inline]
     pub(crate) fn take_wake(self) -> bool {
-        self.0.load(Ordering::Relaxed) == ASLEEP && self.0.swap(AWAKE, Ordering::Relaxed) == ASLEEP
+        self.0.load(Ordering::Relaxed) != AWAKE && self.0.swap(AWAKE, Ordering::Relaxed) != AWAKE
     }
 }
 

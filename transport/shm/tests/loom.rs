@@ -227,7 +227,7 @@ fn sleeper_is_woken_or_sees_the_frame() {
         };
         let mut consumer = Consumer::new();
         let futex_slot = FutexSlot(&segment.futex_slot);
-        futex_slot.prepare_sleep();
+        futex_slot.prepare_sleep(crate::sleep::ASLEEP);
         let has_slept = consumer.is_empty(segment.view());
         let is_woken = sender.join().expect("the sender has not panicked");
         // The sleeper blocks as long as the word says asleep: only the waker can end it.

@@ -238,10 +238,11 @@ impl BatchSocket {
         FrameRange { at: slot.at, bytes }
     }
 
-    /// Copies a frame, or returns `None` while all memory for that is queued.
+    /// Copies a frame, or returns `None` while all memory for that is queued, or if the frame is
+    /// longer than this socket sends: a slot has no room for it.
     #[inline]
     pub fn copy(&mut self, frame: FrameRange) -> Option<FrameRange> {
-        let slot = self.slot()?;
+        let slot = self.slot().filter(|slot| frame.bytes <= slot.bytes)?;
         self.memory.copy_within(frame.at..frame.at + frame.bytes, slot.at);
         Some(self.keep(slot, frame.bytes))
     }
@@ -340,10 +341,14 @@ impl BatchSocket {
         }
     }
 
-    /// The handle to wait for a frame or the doorbell while another thread may use the socket.
-    pub fn wait_handle(&self) -> Arc<dyn Wait> {
-        let (socket, event_fd) = (Arc::clone(&self.socket), Arc::clone(&self.event_fd));
-        Arc::new(SocketWait { socket, event_fd })
+    /// Makes a handle to wait for a frame while another thread may use the socket. It has a
+    /// doorbell of its own: another wait for the socket does not clear it.
+    ///
+    /// # Errors
+    /// The system has no descriptor left.
+    pub fn wait_handle(&self) -> io::Result<Arc<dyn Wait>> {
+        let (socket, event_fd) = (Arc::clone(&self.socket), EventFd::new()?);
+        Ok(Arc::new(SocketWait { socket, event_fd }))
     }
 
     /// Notes that a thread has waited by the handle, which does not report errors of the socket.
@@ -423,9 +428,10 @@ impl BatchSocket {
 }
 
 /// Waits for a socket without borrowing it.
+#[derive(Debug)]
 struct SocketWait {
     socket: Arc<Socket>,
-    event_fd: Arc<EventFd>,
+    event_fd: EventFd,
 }
 
 impl Wait for SocketWait {
@@ -434,6 +440,10 @@ impl Wait for SocketWait {
         if socket::poll(fds, timeout_ns).is_rung {
             self.event_fd.clear();
         }
+    }
+
+    fn ring(&self) {
+        self.event_fd.ring();
     }
 }
 

@@ -128,7 +128,7 @@ impl Transport for UdpLink {
 }
 
 impl SharedWait for UdpLink {
-    fn wait_handle(&self) -> Arc<dyn Wait> {
+    fn wait_handle(&self) -> io::Result<Arc<dyn Wait>> {
         self.socket.wait_handle()
     }
 

@@ -346,7 +346,7 @@ impl Transport for UdpOverlay {
 }
 
 impl SharedWait for UdpOverlay {
-    fn wait_handle(&self) -> Arc<dyn Wait> {
+    fn wait_handle(&self) -> io::Result<Arc<dyn Wait>> {
         self.socket.wait_handle()
     }
 

@@ -181,6 +181,21 @@ fn forwarded_frames_are_not_copied() {
 }
 
 #[test]
+fn frame_longer_than_a_slot_is_not_copied() {
+    let short = Config { frame_len_max: 1_472, ..Config::default() };
+    let bind = Some("127.0.0.1:0".parse().expect("an address"));
+    let mut switch = BatchSocket::bind(&Config { bind, ..short }, 1).expect("a free port");
+    let to = switch.local_addr().expect("it is bound");
+    let sender = std::net::UdpSocket::bind("127.0.0.1:0").expect("a free port");
+    sender.send_to(&[7; 60_000], to).expect("loopback takes it");
+    switch.wait(10_000_000_000);
+    assert_eq!(switch.receive(), 1);
+    let range = switch.frames(0).next().expect("a frame");
+    assert_eq!(range.bytes(), 60_000);
+    assert!((0..100).all(|_| switch.copy(range).is_none()));
+}
+
+#[test]
 fn absent_switch_is_no_error() {
     let (socket, address) = bound("127.0.0.1", Offload::Segment);
     drop(socket);

@@ -2,11 +2,12 @@
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use onepipe_base::{Mono, ProcessId, ScatteringId, Timestamp};
 use onepipe_endpoint::{Message, ProcessFailed, SendError};
-use onepipe_transport_driver::{Doorbell, IdleAction, Progress};
+use onepipe_transport_driver::{IdleAction, Progress, Wait};
 use onepipe_wire::Service;
 
 use super::events::{EventQueue, EventReader};
@@ -21,7 +22,7 @@ use crate::{Event, Stats};
 pub(crate) enum ThreadState {
     /// Nothing: the caller drives, or has driven a moment ago.
     Standby,
-    /// Takes turns.
+    /// Takes turns, or has been woken to do so.
     Driving,
     /// Waits for input by the transport's handle, until the given time at the latest.
     Waiting(Mono),
@@ -34,9 +35,9 @@ pub(crate) struct Core {
     engine: Option<FabricEngine>,
     events: EventQueue,
     pub(crate) thread_state: ThreadState,
-    /// Ends the wait of the pipe's thread. `None` once the pipe has left: a doorbell keeps the
-    /// fabric's memory alive.
-    doorbell: Option<Doorbell>,
+    /// With which the pipe's thread waits. `None` once the pipe has left: it keeps the fabric's
+    /// memory alive.
+    wait_handle: Option<Arc<dyn Wait>>,
     /// Callbacks that the pipe's thread has yet to take.
     pub(crate) callbacks: Callbacks,
     /// Failures are passed to a callback before they are acknowledged.
@@ -90,14 +91,13 @@ impl LastState {
 }
 
 impl Core {
-    pub(crate) fn new(engine: FabricEngine) -> Self {
+    pub(crate) fn new(engine: FabricEngine, wait_handle: Arc<dyn Wait>) -> Self {
         let last = LastState::of(&engine);
-        let doorbell = with_engine!(&engine, engine => engine.doorbell());
         Self {
             engine: Some(engine),
             events: EventQueue::default(),
             thread_state: ThreadState::Driving,
-            doorbell: Some(doorbell),
+            wait_handle: Some(wait_handle),
             callbacks: Callbacks::default(),
             has_failure_callback: false,
             failures: VecDeque::new(),
@@ -139,6 +139,18 @@ impl Core {
         }))
     }
 
+    /// Takes a turn while the pipe's thread may wait, and wakes it if the turn has left it
+    /// something to do before the time until which it waits.
+    #[inline]
+    pub(crate) fn turn_beside_thread(&mut self) {
+        let progress = self.turn();
+        if let ThreadState::Waiting(until) = self.thread_state
+            && (progress.is_blocked || self.deadline().is_some_and(|due| due < until))
+        {
+            self.wake_thread(ThreadState::Driving);
+        }
+    }
+
     /// Whether there are events to fetch.
     #[inline]
     pub(crate) fn has_events(&self) -> bool {
@@ -150,8 +162,14 @@ impl Core {
     #[inline]
     pub(crate) fn fetch(&mut self, reader: &mut EventReader) -> bool {
         let is_filled = self.has_events() && self.events.fetch(reader);
-        if is_filled && let Some(engine) = &mut self.engine {
-            with_engine!(engine, engine => self.events.refill(engine.node_mut()));
+        if is_filled
+            && let Some(engine) = &mut self.engine
+            && with_engine!(engine, engine => self.events.refill(engine.node_mut()))
+        {
+            // What was held back has left the receive buffer: its sender must learn that.
+            if let ThreadState::Waiting(_) = self.thread_state {
+                self.wake_thread(ThreadState::Driving);
+            }
         }
         is_filled
     }
@@ -225,9 +243,9 @@ impl Core {
     /// Wakes the pipe's thread from its wait, if it waits, and sets its state.
     pub(crate) fn wake_thread(&mut self, state: ThreadState) {
         if let ThreadState::Waiting(_) = self.thread_state
-            && let Some(doorbell) = &self.doorbell
+            && let Some(wait_handle) = &self.wait_handle
         {
-            doorbell.ring();
+            wait_handle.ring();
         }
         self.set_thread_state(state);
     }
@@ -240,7 +258,7 @@ impl Core {
     }
 
     /// When the endpoint must take a turn at the latest.
-    pub(crate) fn deadline(&self) -> Option<Mono> {
+    fn deadline(&self) -> Option<Mono> {
         let engine = self.engine.as_ref()?;
         with_engine!(engine, engine => engine.deadline())
     }
@@ -267,9 +285,14 @@ impl Core {
     /// Ends: drops the engine, and so the fabric's resources. Queued events can still be fetched.
     pub(crate) fn end(&mut self) {
         let Some(mut engine) = self.engine.take() else { return };
-        with_engine!(&mut engine, engine => self.events.release_held(engine.node_mut()));
+        with_engine!(&mut engine, engine => {
+            for failed in std::mem::take(&mut self.failures) {
+                self.events.push(engine.node_mut(), NodeEvent::ProcessFailed(failed));
+            }
+            self.events.release_held(engine.node_mut());
+        });
         self.last = LastState::of(&engine);
-        self.doorbell = None;
+        self.wait_handle = None;
     }
 
     /// Counters since joining.

@@ -77,15 +77,17 @@ impl EventQueue {
         !reader.is_empty()
     }
 
-    /// Adds held events to the batch, as far as there is room.
+    /// Adds held events to the batch, as far as there is room. Returns whether there were any.
     #[inline]
-    pub(crate) fn refill(&mut self, node: &mut Node) {
+    pub(crate) fn refill(&mut self, node: &mut Node) -> bool {
+        let has_held = !self.held.is_empty();
         while !self.held.is_empty()
             && !self.batch.is_full()
             && let Some(event) = self.held.pop_front()
         {
             self.batch.write(node, event);
         }
+        has_held
     }
 
     /// Adds held events to the batch, regardless of the limits.

@@ -29,9 +29,9 @@ use thread::Thread;
 
 /// Longest single wait; conditions are checked again after it.
 const WAIT_MAX: Duration = Duration::from_millis(100);
-/// A scattering leaves at once if the last turn was at least this many ns ago. Closer ones are sent
-/// together, by the next turn: about as long as a system call that sends takes, with its wake-up of
-/// the receiver.
+/// A scattering leaves at once if the last turn was at least this many ns ago: about as long as a
+/// system call takes that sends and wakes the receiver. Those submitted sooner are sent together,
+/// by the next turn.
 const COALESCE_NS: u64 = 20_000;
 
 /// A pipe with a thread of its own: messages are received, acknowledged and ordered while the
@@ -48,9 +48,9 @@ const COALESCE_NS: u64 = 20_000;
 /// submitted within 20 us. A received message is copied once into an event batch (recycled):
 /// [`Pipe::poll`], [`Pipe::recv_batch`] and [`Pipe::on_message`] borrow it there, [`Pipe::recv`]
 /// and [`Pipe::try_recv`] copy it once more into a vector of its own, which is the only allocation.
-/// Each call takes a lock, which is free unless the thread is in the middle of a turn.
-/// [`crate::EmbeddedPipe`] has none of these costs. A call that blocks shortens the scheduling
-/// slice and the timer slack of the calling thread, as of the pipe's own.
+/// Each call that finds its batch read takes a lock, which is free unless the thread is in the
+/// middle of a turn. [`crate::EmbeddedPipe`] has none of these costs. A call that blocks shortens
+/// the scheduling slice and the timer slack of the calling thread, as of the pipe's own.
 #[derive(Debug)]
 pub struct Pipe {
     config: Config,
@@ -83,7 +83,9 @@ impl Pipe {
         });
         let process = config.process;
         let failed = |source| JoinError::Thread { process, source };
-        let shared = Shared::new(Core::new(fabric_engine)).map_err(|error| failed(error.into()))?;
+        let wait_handle = wait_handle.map_err(failed)?;
+        let core = Core::new(fabric_engine, Arc::clone(&wait_handle));
+        let shared = Shared::new(core).map_err(|error| failed(error.into()))?;
         let shared = Arc::new(shared);
         let (thread, shared_too) =
             (Thread::new(clock.clone(), wait_handle, leave_timeout), Arc::clone(&shared));
@@ -130,7 +132,7 @@ impl Pipe {
         if let Err(SendError::BufferFull { .. }) = submitted
             && !is_thread_driven
         {
-            core.turn();
+            core.turn_beside_thread();
             submitted = core.scatter(service, messages);
         }
         let id = submitted?;
@@ -143,20 +145,13 @@ impl Pipe {
         match core.thread_state {
             // Its next turn sends the scattering.
             ThreadState::Driving => return Ok(id),
-            _ if is_due => _ = core.turn(),
+            _ if is_due => core.turn_beside_thread(),
             ThreadState::Standby => {}
             ThreadState::Waiting(_) => core.wake_thread(ThreadState::Driving),
         }
-        match core.thread_state {
-            ThreadState::Standby => {
-                drop(core);
-                self.shared.on_used(now);
-            }
-            // The scattering may have brought the deadline forward.
-            ThreadState::Waiting(until) if core.deadline().is_some_and(|due| due < until) => {
-                core.wake_thread(ThreadState::Driving);
-            }
-            _ => {}
+        if core.thread_state == ThreadState::Standby {
+            drop(core);
+            self.shared.on_used(now);
         }
         Ok(id)
     }
@@ -289,9 +284,9 @@ impl Pipe {
         count
     }
 
-    /// Passes further events to `on_event`, called by the pipe's thread. Earlier events are still
-    /// received as usual. A callback that takes long delays this process's acknowledgements, and so
-    /// its senders; one that panics ends the pipe.
+    /// Passes further events to `on_event`, called by the pipe's thread. Those of the batch that is
+    /// being read are still received as usual. A callback that takes long delays this process's
+    /// acknowledgements, and so its senders; one that panics ends the pipe.
     pub fn on_message(&mut self, on_event: impl FnMut(Event<&[u8]>) + Send + 'static) {
         self.shared.hand_to_thread(|core| core.callbacks.on_event = Some(Box::new(on_event)));
     }

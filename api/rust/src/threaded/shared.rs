@@ -12,7 +12,7 @@ use super::standby::StandbyTimer;
 use super::waiter::Waiter;
 
 /// How long the caller may stay away before the thread drives the pipe, in ns: longer than most
-/// programs take for a message, and short beside a beacon interval that is waited for.
+/// programs take for a message, and about one beacon interval, for which others may wait meanwhile.
 const GRACE_MIN_NS: u64 = 50_000;
 /// The longest grace is this many times the shortest: a busy caller, which comes back without ever
 /// blocking, should not wake the thread 20,000 times a second just to be found present.
@@ -49,7 +49,7 @@ impl Shared {
             caller_wants_lock: AtomicBool::new(false),
             caller_drives: AtomicBool::new(false),
             caller_left_at: AtomicU64::new(0),
-            grace_ns: AtomicU64::new(0),
+            grace_ns: AtomicU64::new(GRACE_MIN_NS),
             is_thread_driven: AtomicBool::new(false),
             timer: StandbyTimer::new()?,
             progress: AtomicU64::new(0),
@@ -109,7 +109,7 @@ impl Shared {
     pub(crate) fn turn(&self, core: &mut Core) {
         match self.is_thread_driven() {
             true => core.wake_thread(ThreadState::Driving),
-            false => _ = core.turn(),
+            false => core.turn_beside_thread(),
         }
     }
 
@@ -148,8 +148,8 @@ impl Shared {
         self.timer.set(grace_ns);
     }
 
-    /// Blocks the thread until it must drive: the caller has been away for the grace. `now` reads
-    /// the clock.
+    /// Blocks the thread until it must drive: because the caller has been away for the grace, or
+    /// because the thread always drives. `now` reads the clock.
     pub(crate) fn stand_by(&self, mut now: impl FnMut() -> Mono) {
         while !self.is_thread_driven() {
             if !self.caller_drives.load(Ordering::SeqCst) {

@@ -13,8 +13,8 @@ use rustix::time::{
 #[derive(Debug)]
 pub(crate) struct StandbyTimer {
     fd: OwnedFd,
-    /// Set until the waiting thread has seen the expiry. At most one system call each time that the
-    /// caller goes away.
+    /// Set until the waiting thread has seen the expiry, so that a caller that comes and goes makes
+    /// one system call until then.
     is_set: AtomicBool,
 }
 
@@ -28,7 +28,7 @@ impl StandbyTimer {
     #[inline]
     pub(crate) fn set(&self, delay_ns: u64) {
         if !self.is_set.swap(true, Ordering::SeqCst) {
-            self.arm(delay_ns);
+            self.arm(delay_ns.max(1));
         }
     }
 

@@ -56,6 +56,11 @@ impl Thread {
         while !self.drive(shared) {
             shared.stand_by(|| self.clock.read().mono);
         }
+        loop {
+            // The callback needs the lock to be free.
+            let Some(failed) = shared.lock().next_failure() else { break };
+            self.run_failure_callback(shared, failed);
+        }
         shared.lock().end();
         // What a full batch held back is for the callback as well.
         while self.callbacks.on_event.is_some() && shared.lock().fetch(&mut self.event_reader) {

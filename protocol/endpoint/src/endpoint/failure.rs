@@ -350,7 +350,9 @@ impl Endpoint {
         slot: &mut [u8],
         draft: &Draft,
     ) -> Option<Transmit> {
-        if !self.control.is_relayed(now.mono, draft.to) {
+        // A controller relays to one process. The other receivers of a shared frame get it
+        // directly, and this one gets its messages by the retransmission, a frame of its own.
+        if draft.opcode.is_shared() || !self.control.is_relayed(now.mono, draft.to) {
             return None;
         }
         let header = draft.header(&self.config, self.current_promises());

@@ -68,8 +68,8 @@ impl Sender {
         (position != END).then(|| &self.burst.messages[position as usize])
     }
 
-    /// Returns whether frames to a destination may be shared: it responds, so that they are not
-    /// relayed, and they are charged to its window.
+    /// Returns whether frames to a destination may be shared: it responds, and they are charged to
+    /// its window.
     #[inline]
     fn may_share(&self, to: u32) -> bool {
         let connection = self.peers.get(to as usize);
@@ -101,7 +101,7 @@ impl Sender {
     }
 
     /// Returns whether the chain of `to` begins with the messages of `run`, and ends with them if
-    /// `run` is a whole chain, so that sharing never adds a frame.
+    /// `run` is a whole chain, so that sharing adds no frame for what follows.
     fn has_run(&self, to: u32, head: &Stamped, run: Run) -> bool {
         let Some(own) = self.head(to) else { return false };
         let (mut one, mut other) = (Some(head), Some(own));

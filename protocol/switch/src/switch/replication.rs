@@ -38,6 +38,10 @@ impl Switch {
             .take_if(|begun| begun.input == port && header.is_copy_of(&begun.header, begun.last));
         let (original, mut served) = match begun {
             Some(begun) => (begun.header, begun.served),
+            // The first switch replicates: none comes from another one.
+            None if header.is_unaddressed() && self.aggregator.is_upper(port) => {
+                return count_drop(&mut self.stats.dropped_malformed);
+            }
             None if header.is_unaddressed() => (header, 0),
             // Another switch has replicated it.
             None => return self.on_frame(times, port, frame, true),
