@@ -38,6 +38,13 @@ impl Fabric {
 fn exchange_line(one: &mut Node, other: &mut Node, text: &str) {
     one.type_line(&format!("0,1 {text}"));
     let line = one.process.line();
+    if line.is_empty() {
+        panic!(
+            "the process has ended: {} {}",
+            one.process.stderr_line(),
+            one.process.stderr_line()
+        );
+    }
     assert!(line.ends_with(&format!(" {text}")), "{line}");
     assert_eq!(other.process.line(), line);
 }
