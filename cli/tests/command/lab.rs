@@ -88,7 +88,7 @@ pub struct Node {
 impl Node {
     pub fn start(arguments: &[&str]) -> Self {
         let mut command = onepipe(&[&["node", "--stay"], arguments].concat());
-        Self { process: Running::start(command.stdin(Stdio::piped())) }
+        Self { process: Running::start_with_stderr(command.stdin(Stdio::piped())) }
     }
 
     pub fn type_line(&mut self, line: &str) {

@@ -3,15 +3,15 @@
 use std::collections::HashMap;
 use std::net::SocketAddr;
 
-use onepipe_base::{Mono, Port, ProcessId};
+use onepipe_base::{Incarnation, Mono, Port, ProcessId};
 
 /// Addresses of neighbours and the processes behind them.
 #[derive(Debug)]
 pub(crate) struct PortTable {
     neighbours: Vec<Neighbour>,
     by_address: HashMap<SocketAddr, Port>,
-    /// For each process, the port at which it has joined.
-    joined: Vec<Option<Port>>,
+    /// For each process, the incarnation that has joined last, and its port.
+    joined: Vec<Option<(Port, Incarnation)>>,
     timeout_ns: u64,
     /// The last lookup: frames arrive in batches.
     last: Option<(SocketAddr, Port)>,
@@ -101,24 +101,31 @@ impl PortTable {
         !self.reclaimed.is_empty()
     }
 
-    /// Handles the Join of a process behind `port`. If it was alone behind another port, that
-    /// neighbour is gone: the process has restarted elsewhere.
-    pub(crate) fn on_join(&mut self, process: ProcessId, port: Port) {
-        let Some(joined) = self.joined.get_mut(process.index()) else { return };
-        let previous = joined.replace(port);
-        if previous == Some(port) {
-            return;
+    /// Handles the Join of a process behind `port`. If an earlier incarnation was alone behind
+    /// another port, that neighbour is gone: the process has restarted elsewhere. Returns false,
+    /// and changes nothing, if a later incarnation has joined.
+    pub(crate) fn on_join(
+        &mut self,
+        process: ProcessId,
+        incarnation: Incarnation,
+        port: Port,
+    ) -> bool {
+        let Some(joined) = self.joined.get_mut(process.index()) else { return false };
+        if joined.is_some_and(|(at, known)| at != port && incarnation < known) {
+            return false;
         }
-        self.neighbours[port.index()].processes += 1;
-        if let Some(previous) = previous {
-            self.on_gone(previous);
+        let previous = joined.replace((port, incarnation)).map(|(previous, _)| previous);
+        if previous != Some(port) {
+            self.neighbours[port.index()].processes += 1;
+            previous.into_iter().for_each(|previous| self.on_gone(previous));
         }
+        true
     }
 
     /// Handles the Leave of a process.
     pub(crate) fn on_leave(&mut self, process: ProcessId, port: Port) {
         let Some(joined) = self.joined.get_mut(process.index()) else { return };
-        if *joined == Some(port) {
+        if joined.is_some_and(|(at, _)| at == port) {
             *joined = None;
             self.on_gone(port);
         }
@@ -135,6 +142,15 @@ impl PortTable {
         None
     }
 
+    /// Handles the loss of the link at `port`: any incarnation of its processes may join elsewhere.
+    pub(crate) fn on_lost(&mut self, port: Port) {
+        for (at, incarnation) in self.joined.iter_mut().flatten() {
+            if *at == port {
+                *incarnation = Incarnation(0);
+            }
+        }
+    }
+
     /// Passes all ports reclaimed since the last call to `on_reclaimed`; they may be assigned from
     /// now on.
     pub(crate) fn drain_reclaimed(&mut self, mut on_reclaimed: impl FnMut(Port)) {
@@ -146,9 +162,8 @@ impl PortTable {
 
     /// Returns the joined processes, with their ports.
     pub(crate) fn joined(&self) -> impl Iterator<Item = (ProcessId, Port)> + '_ {
-        let known =
-            |(process, port): (usize, &Option<Port>)| Some((ProcessId(process as u32), (*port)?));
-        self.joined.iter().enumerate().filter_map(known)
+        let known = self.joined.iter().enumerate();
+        known.filter_map(|(process, joined)| Some((ProcessId(process as u32), (*joined)?.0)))
     }
 
     fn on_gone(&mut self, port: Port) {
@@ -183,7 +198,7 @@ impl PortTable {
             self.last = None;
             self.reclaimed.push(port);
             for joined in &mut self.joined {
-                if *joined == Some(port) {
+                if joined.is_some_and(|(at, _)| at == port) {
                     *joined = None;
                 }
             }
@@ -194,6 +209,8 @@ impl PortTable {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const FIRST: Incarnation = Incarnation(1);
 
     fn address(udp_port: u16) -> SocketAddr {
         SocketAddr::from(([127, 0, 0, 1], udp_port))
@@ -213,10 +230,10 @@ mod tests {
     fn restarted_process_frees_its_previous_port() {
         let mut ports = PortTable::new(2, None, 8, 1_000);
         assert_eq!(ports.assign(address(1), at(0)), Some(Port(0)));
-        ports.on_join(ProcessId(5), Port(0));
-        ports.on_join(ProcessId(5), Port(0));
+        ports.on_join(ProcessId(5), FIRST, Port(0));
+        ports.on_join(ProcessId(5), FIRST, Port(0));
         assert_eq!(ports.assign(address(2), at(1)), Some(Port(1)));
-        ports.on_join(ProcessId(5), Port(1));
+        ports.on_join(ProcessId(5), FIRST, Port(1));
         assert_eq!(ports.find(address(1), at(2)), None);
         // Not before the machine was notified.
         assert_eq!(ports.assign(address(3), at(2)), None);
@@ -229,10 +246,28 @@ mod tests {
     }
 
     #[test]
+    fn earlier_incarnation_does_not_free_the_port_of_the_later() {
+        let mut ports = PortTable::new(3, None, 8, 1_000);
+        let (process, second) = (ProcessId(5), Incarnation(2));
+        assert_eq!(ports.assign(address(1), at(0)), Some(Port(0)));
+        assert_eq!(ports.assign(address(2), at(0)), Some(Port(1)));
+        assert!(ports.on_join(process, FIRST, Port(0)));
+        assert!(ports.on_join(process, second, Port(1)));
+        assert_eq!(drain_reclaimed(&mut ports), [Port(0)]);
+        // The earlier one joins again.
+        assert_eq!(ports.assign(address(1), at(1)), Some(Port(0)));
+        assert!(!ports.on_join(process, FIRST, Port(0)));
+        assert_eq!(drain_reclaimed(&mut ports), []);
+        assert_eq!(ports.find(address(2), at(2)), Some(Port(1)));
+        ports.on_lost(Port(1));
+        assert!(ports.on_join(process, FIRST, Port(0)));
+    }
+
+    #[test]
     fn refused_neighbour_frees_its_port_except_the_uplink() {
         let mut ports = PortTable::new(2, Some(address(9)), 8, 1_000);
         ports.assign(address(1), at(0));
-        ports.on_join(ProcessId(5), Port(0));
+        ports.on_join(ProcessId(5), FIRST, Port(0));
         assert_eq!(ports.on_refused(address(7)), None);
         assert_eq!(
             (ports.on_refused(address(9)), drain_reclaimed(&mut ports)),
@@ -251,8 +286,8 @@ mod tests {
     fn lower_switch_keeps_its_port_while_processes_remain() {
         let mut ports = PortTable::new(3, None, 8, 1_000);
         ports.assign(address(1), at(0));
-        ports.on_join(ProcessId(1), Port(0));
-        ports.on_join(ProcessId(2), Port(0));
+        ports.on_join(ProcessId(1), FIRST, Port(0));
+        ports.on_join(ProcessId(2), FIRST, Port(0));
         ports.on_leave(ProcessId(1), Port(0));
         assert_eq!(drain_reclaimed(&mut ports), []);
         assert_eq!(ports.joined().collect::<Vec<_>>(), [(ProcessId(2), Port(0))]);
@@ -272,7 +307,7 @@ mod tests {
         assert_eq!(drain_reclaimed(&mut ports), [Port(0)]);
         assert_eq!(ports.assign(address(3), at(1_200)), Some(Port(0)));
         assert_eq!(ports.find(address(2), at(1_300)), Some(Port(1)));
-        ports.on_join(ProcessId(99), Port(0));
+        ports.on_join(ProcessId(99), FIRST, Port(0));
         ports.on_leave(ProcessId(99), Port(0));
     }
 }

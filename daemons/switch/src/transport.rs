@@ -101,6 +101,7 @@ impl SwitchTransport {
                 *join = None;
             }
         }
+        self.ports.on_lost(port);
     }
 
     /// Returns the port of a batch's sender; assigns one if needed.
@@ -147,12 +148,12 @@ impl SwitchTransport {
             // too.
             Opcode::Join | Opcode::Hello if Some(port) != self.up => {
                 let incarnation = header.incarnation();
-                if let Some(join) = self.joins.get_mut(process.index())
+                if self.ports.on_join(process, incarnation, port)
+                    && let Some(join) = self.joins.get_mut(process.index())
                     && join.replace(incarnation).is_none()
                 {
                     self.announce_at = Mono::from_ns(0);
                 }
-                self.ports.on_join(process, port);
             }
             Opcode::Leave => {
                 let header = *header;

@@ -302,7 +302,7 @@ impl Switch {
         let carries_promise = self.config.form.counts_frames(self.aggregator.is_upper(port));
         if !carries_promise && !opcode.is_hop_only() {
             let flow = FlowKey { src: header.src(), dst: header.dst(), psn: header.psn() };
-            self.learn(port, flow.src);
+            self.learn(port, header);
             return self.on_passing(reference, port, flow, frame);
         }
         let Some(promises) = self.clock.promises(header, reference) else {
@@ -343,9 +343,9 @@ impl Switch {
             self.on_promises(now.mono, port, promises);
         }
         if opcode == Opcode::Join {
-            return self.on_join(port, flow.src);
+            return self.on_join(port, header);
         }
-        self.learn(port, flow.src);
+        self.learn(port, header);
         match opcode {
             Opcode::Beacon => {
                 self.stats.beacons_received += 1;

@@ -93,7 +93,7 @@ impl Switch {
             Opcode::FloodAck => self.on_flood_ack(port, &header, parsed.payload),
             Opcode::Hello => self.on_hello(now, port, &header),
             _ => {
-                self.learn(port, header.src());
+                self.learn_any(port, &header);
                 self.on_passing_control(reference, port, &header, frame)
             }
         }
@@ -259,7 +259,9 @@ impl Switch {
         };
         let is_upper = self.aggregator.is_upper(port);
         let is_routed_to = match &mut self.config.route {
-            Route::ForwardingTable(table) => !is_upper && table.learn(process, port),
+            Route::ForwardingTable(table) => {
+                !is_upper && table.learn(process, instance.incarnation, port)
+            }
             Route::Tree(_) => match self.config.route.next(process) {
                 Some(NextHop::Down(next_hops)) => next_hops.contains(port),
                 _ => false,

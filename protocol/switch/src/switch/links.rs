@@ -334,30 +334,48 @@ impl Switch {
         }
     }
 
-    /// Learns the port of a process from any of its frames. A process repeats its Join only until
-    /// it has received something, so a switch that lost the Join, or restarted with an empty table,
-    /// must not depend on another one. Beacons of other switches name no process and teach nothing.
+    /// Learns the port of a process from any of its frames, unless a later incarnation of it is
+    /// behind another link that is up. A process repeats its Join only until it has received
+    /// something, so a switch that lost the Join, or restarted with an empty table, must not depend
+    /// on another one. Beacons of other switches name no process and teach nothing.
+    //= spec/failure.md#R12
     #[inline]
-    pub(crate) fn learn(&mut self, port: Port, src: ProcessId) {
+    pub(crate) fn learn(&mut self, port: Port, header: &Header) {
+        if let Route::ForwardingTable(table) = &self.config.route
+            && let Some(later) = table.later(header.src(), header.incarnation())
+            && later != port
+            && self.aggregator.is_live(later)
+        {
+            return;
+        }
+        self.learn_any(port, header);
+    }
+
+    /// Learns the port of any incarnation. An excluded process needs the replies of controllers,
+    /// and they are routed by process id; the next frame of a later incarnation takes the route
+    /// back.
+    pub(crate) fn learn_any(&mut self, port: Port, header: &Header) {
         if let Route::ForwardingTable(table) = &mut self.config.route
             && port.0 < self.config.lower_ports
         {
-            table.learn(src, port);
+            table.learn(header.src(), header.incarnation(), port);
         }
     }
 
     /// Handles the Join of a process behind `port`. The barrier is advertised to it at once, so
     /// that it can raise its timestamps: until then its low promise holds all others back.
-    pub(crate) fn on_join(&mut self, port: Port, src: ProcessId) -> Verdict {
+    pub(crate) fn on_join(&mut self, port: Port, header: &Header) -> Verdict {
+        let src = header.src();
         let is_upper = self.aggregator.is_upper(port);
         let fits = !is_upper
-            && match &mut self.config.route {
-                Route::ForwardingTable(table) => table.learn(src, port),
+            && match &self.config.route {
+                Route::ForwardingTable(table) => table.contains(src),
                 Route::Tree(_) => leads_to(self.config.route.next(src), port),
             };
         if !fits {
             return count_drop(&mut self.stats.dropped_misplaced);
         }
+        self.learn(port, header);
         self.stats.joins_received += 1;
         self.beacons.request(port);
         Verdict::Consumed
