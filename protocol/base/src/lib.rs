@@ -29,6 +29,7 @@
 
 extern crate alloc;
 
+mod adaptive_timeout;
 mod backoff;
 mod frozen;
 mod ids;
@@ -44,6 +45,7 @@ mod slew;
 mod solicit;
 mod time;
 
+pub use adaptive_timeout::AdaptiveTimeout;
 pub use backoff::Backoff;
 pub use frozen::{Frozen, FrozenLinks};
 pub use ids::{

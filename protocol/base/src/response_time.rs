@@ -10,15 +10,18 @@ pub struct ResponseTime {
     mean_times_8: u64,
     /// Four times the deviation, in ns: weighed by 1/4.
     deviation_times_4: u64,
+    /// Eight times the mean of all samples, with those of repeated requests.
+    overall_times_8: u64,
 }
 
 impl ResponseTime {
     /// Longest sample, in ns: a second is no response time, but a process that was stopped.
     const SAMPLE_NS_MAX: u64 = 1_000_000_000;
 
-    /// Adds a sample in ns.
+    /// Adds a sample in ns of a request that was met before it was repeated.
     pub fn on_sample(&mut self, sample_ns: u64) {
         let sample_ns = sample_ns.min(Self::SAMPLE_NS_MAX);
+        add(&mut self.overall_times_8, sample_ns);
         if self.mean_times_8 == 0 {
             (self.mean_times_8, self.deviation_times_4) = (8 * sample_ns, 2 * sample_ns);
             return;
@@ -26,15 +29,42 @@ impl ResponseTime {
         let mean_ns = self.mean_times_8 / 8;
         self.deviation_times_4 =
             self.deviation_times_4 - self.deviation_times_4 / 4 + mean_ns.abs_diff(sample_ns);
-        self.mean_times_8 = self.mean_times_8 - mean_ns + sample_ns;
+        add(&mut self.mean_times_8, sample_ns);
+    }
+
+    /// Adds a sample in ns of a request that was repeated after `timeout_ns`, at most twice that.
+    /// Which of its copies was met is not known, so that Karn's algorithm discards such samples.
+    /// Here their mean is a lower bound of the timeout: one that is too short grows until half of
+    /// all requests are met before it, and requests that were lost do little.
+    pub fn on_repeated_sample(&mut self, sample_ns: u64, timeout_ns: u64) {
+        let sample_ns = sample_ns.min(timeout_ns.saturating_mul(2)).min(Self::SAMPLE_NS_MAX);
+        add(&mut self.overall_times_8, sample_ns);
+    }
+
+    /// Returns the mean in ns; 0 before any sample.
+    #[inline]
+    #[must_use]
+    pub fn mean_ns(&self) -> u64 {
+        match self.mean_times_8 {
+            0 => self.overall_times_8 / 8,
+            mean_times_8 => mean_times_8 / 8,
+        }
     }
 
     /// Returns the time after which a request was probably lost, in ns; 0 before any sample.
     #[inline]
     #[must_use]
     pub fn timeout_ns(&self) -> u64 {
-        self.mean_times_8 / 8 + self.deviation_times_4
+        (self.mean_times_8 / 8 + self.deviation_times_4).max(self.overall_times_8 / 8)
     }
+}
+
+/// Adds a sample to eight times a smoothed mean.
+fn add(mean_times_8: &mut u64, sample_ns: u64) {
+    *mean_times_8 = match *mean_times_8 {
+        0 => 8 * sample_ns,
+        mean => mean - mean / 8 + sample_ns,
+    };
 }
 
 #[cfg(test)]
@@ -51,6 +81,29 @@ mod tests {
         assert!((1_000..1_020).contains(&response.timeout_ns()), "{response:?}");
         response.on_sample(5_000);
         assert!(response.timeout_ns() > 5_000, "{response:?}");
+    }
+
+    #[test]
+    fn timeout_reaches_what_requests_take_and_bears_lost_ones() {
+        let sample = |response: &mut ResponseTime, sample_ns: u64| {
+            let timeout_ns = response.timeout_ns();
+            if timeout_ns > 0 && sample_ns > timeout_ns {
+                response.on_repeated_sample(sample_ns, timeout_ns);
+            } else {
+                response.on_sample(sample_ns);
+            }
+        };
+        let mut response = ResponseTime::default();
+        (0..50).for_each(|_| sample(&mut response, 1_000));
+        (0..100).for_each(|_| sample(&mut response, 50_000));
+        assert!((49_000..80_000).contains(&response.timeout_ns()), "{response:?}");
+        // Every fifth request is lost, and met after its repetition.
+        let mut response = ResponseTime::default();
+        for index in 0..500 {
+            let timeout_ns = response.timeout_ns();
+            sample(&mut response, if index % 5 == 1 { timeout_ns + 1_000 } else { 1_000 });
+        }
+        assert!(response.timeout_ns() < 3_000, "{response:?}");
     }
 
     #[test]

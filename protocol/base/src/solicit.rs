@@ -2,13 +2,12 @@
 
 use crate::{Backoff, Mono, ResponseTime, Timestamp};
 
-/// The interval between two solicits doubles up to this many beacon intervals.
-const REPEAT_INTERVALS_MAX: u64 = 32;
-/// A promise that was asked for is given the usual time before it is solicited, at least one beacon
-/// interval and at most this many.
-const WAIT_INTERVALS_MAX: u64 = 8;
-/// But at least this many solicits leave before the link times out.
+/// At least this many solicits leave before the link times out: the longest interval between two of
+/// them, and the longest time that a promise is given before it is solicited, are this fraction of
+/// the timeout.
 const SOLICITS_PER_TIMEOUT: u64 = 10;
+/// The same bound for a link without a timeout, in beacon intervals.
+const WAIT_INTERVALS_MAX: u64 = 32;
 //= spec/ordering.md#R46
 /// A solicit is answered at most four times in an interval, however often it is repeated.
 const ANSWERS_PER_INTERVAL: u64 = 4;
@@ -40,16 +39,15 @@ impl SolicitTimer {
     /// (0: none), in ns.
     #[must_use]
     pub fn new(interval_ns: u64, timeout_ns: u64) -> Self {
-        let initial_ns = interval_ns.max(1);
-        let repeat_ns_max = match timeout_ns {
-            0 => u64::MAX,
-            timeout_ns => timeout_ns / SOLICITS_PER_TIMEOUT,
+        let interval_ns = interval_ns.max(1);
+        let wait_ns_max = match timeout_ns {
+            0 => interval_ns.saturating_mul(WAIT_INTERVALS_MAX),
+            timeout_ns => (timeout_ns / SOLICITS_PER_TIMEOUT).max(interval_ns),
         };
-        let max_ns = initial_ns.saturating_mul(REPEAT_INTERVALS_MAX).min(repeat_ns_max);
         Self {
-            interval_ns: initial_ns,
-            wait_ns_max: initial_ns.saturating_mul(WAIT_INTERVALS_MAX).min(max_ns).max(initial_ns),
-            backoff: Backoff::new(initial_ns, max_ns),
+            interval_ns,
+            wait_ns_max,
+            backoff: Backoff::new(interval_ns, wait_ns_max),
             response: ResponseTime::default(),
             unanswered_since: None,
         }
@@ -64,12 +62,15 @@ impl SolicitTimer {
         self.response.timeout_ns().clamp(self.interval_ns, self.wait_ns_max)
     }
 
-    /// Handles a promise that came `elapsed_ns` after it was asked for. If it was solicited
-    /// meanwhile, it is not known what it would have taken otherwise: then it counts as twice the
-    /// wait at most, so that a wait that is too short grows within a few samples, and a lost frame
-    /// does little.
+    /// Handles a promise that came `elapsed_ns` after it was asked for; if that is longer than the
+    /// wait, it was solicited meanwhile.
     pub fn on_response(&mut self, elapsed_ns: u64) {
-        self.response.on_sample(elapsed_ns.min(2 * self.wait_ns()));
+        let wait_ns = self.wait_ns();
+        if elapsed_ns > wait_ns {
+            self.response.on_repeated_sample(elapsed_ns, wait_ns);
+        } else {
+            self.response.on_sample(elapsed_ns);
+        }
     }
 
     /// Schedules a solicit for `at`, and its repetitions from the shortest interval on.
@@ -207,17 +208,16 @@ mod tests {
         (0..10).for_each(|_| timer.on_response(3));
         assert_eq!(timer.wait_ns(), 10, "at least one interval");
         // Promises take six intervals, and are solicited too early at first.
-        let mut early = 0;
-        for _ in 0..20 {
-            early += u32::from(timer.wait_ns() < 60);
-            timer.on_response(60);
-        }
-        assert!(early <= 3 && (60..=80).contains(&timer.wait_ns()), "{early} early, {timer:?}");
+        (0..30).for_each(|_| timer.on_response(60));
+        assert!((55..=80).contains(&timer.wait_ns()), "{timer:?}");
         timer.start(at(1_000));
         assert_eq!(sent(&mut timer, 1_000), [1_000]);
         assert_eq!(timer.due(), Some(at(1_000 + timer.wait_ns())), "repeated after the same time");
-        (0..20).for_each(|_| timer.on_response(1_000_000));
-        assert_eq!(timer.wait_ns(), 80, "at most eight");
+        (0..100).for_each(|_| timer.on_response(1_000_000));
+        assert_eq!(timer.wait_ns(), 320, "at most 32 intervals");
+        let mut timer = SolicitTimer::new(10, 1_000);
+        (0..100).for_each(|_| timer.on_response(1_000_000));
+        assert_eq!(timer.wait_ns(), 100, "at most a tenth of the link timeout");
     }
 
     //= spec/ordering.md#R44

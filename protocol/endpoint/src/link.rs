@@ -8,6 +8,8 @@ use crate::{Config, Links};
 
 /// Interval of Join frames until the switch responds, if the endpoint sends no beacons.
 const JOIN_INTERVAL_NS: u64 = 1_000_000;
+/// The same with beacons, in beacon intervals. With beacons on demand it doubles up to a heartbeat.
+const JOIN_INTERVALS: u64 = 10;
 
 /// Number of heartbeats that a link may miss.
 const HEARTBEATS_PER_TIMEOUT: u64 = 10;
@@ -30,6 +32,8 @@ pub(crate) struct LinkLayer {
     /// When the next beacon and the next Join are due.
     beacon_at: Option<Mono>,
     join_at: Option<Mono>,
+    /// Time until the Join after the next one, in ns.
+    join_interval_ns: u64,
     /// When to check links for timeouts: no link can time out earlier, as of the last check.
     expire_at: Option<Mono>,
     /// Whether a frame was sent since the beacon was last rescheduled.
@@ -58,6 +62,7 @@ impl LinkLayer {
             receives_commits: false,
             beacon_at: None,
             join_at,
+            join_interval_ns: first_join_interval_ns(config),
             expire_at: None,
             has_sent: false,
             lateness: Lateness::new(),
@@ -234,6 +239,7 @@ impl LinkLayer {
     /// Schedules a Join at once, after the uplink was lost.
     pub fn restart_join(&mut self, config: &Config, now: Mono) {
         self.demand.on_link_change();
+        self.join_interval_ns = first_join_interval_ns(config);
         if config.links != Links::Mesh {
             self.join_at = Some(now);
         }
@@ -244,11 +250,11 @@ impl LinkLayer {
     pub fn take_join(&mut self, config: &Config, now: Mono) -> bool {
         let is_due = self.join_at.is_some_and(|at| at <= now);
         if is_due {
-            let interval_ns = match config.beacon_interval_ns {
-                0 => JOIN_INTERVAL_NS,
-                beacon => 10 * beacon,
-            };
-            self.join_at = Some(now.after_ns(interval_ns));
+            self.join_at = Some(now.after_ns(self.join_interval_ns));
+            if config.heartbeat_interval_ns > 0 {
+                let max_ns = config.heartbeat_interval_ns.max(first_join_interval_ns(config));
+                self.join_interval_ns = (2 * self.join_interval_ns).min(max_ns);
+            }
         }
         is_due
     }
@@ -277,7 +283,9 @@ impl LinkLayer {
         }
         let interval_ns = match config.heartbeat_interval_ns {
             0 => config.beacon_interval_ns,
-            _ if is_joining || self.join_at.is_some() || !self.is_peer_on_demand => {
+            // The switch has not responded to the Join, which promises all that a beacon would.
+            heartbeat_ns if self.join_at.is_some() => heartbeat_ns,
+            _ if is_joining || !self.is_peer_on_demand => {
                 self.lateness.stretch(config.beacon_interval_ns)
             }
             heartbeat_ns => heartbeat_ns,
@@ -324,6 +332,14 @@ impl LinkLayer {
     pub fn deadline(&self, config: &Config) -> Option<Mono> {
         let own = Mono::earlier(Mono::earlier(self.beacon_at, self.join_at), self.check_at(config));
         Mono::earlier(own, self.demand.deadline())
+    }
+}
+
+/// Returns the interval between the first two Join frames, in ns.
+fn first_join_interval_ns(config: &Config) -> u64 {
+    match config.beacon_interval_ns {
+        0 => JOIN_INTERVAL_NS,
+        beacon_interval_ns => JOIN_INTERVALS * beacon_interval_ns,
     }
 }
 

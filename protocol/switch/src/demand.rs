@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 
 use onepipe_base::mistake::{Mistake, makes};
-use onepipe_base::{AnswerBudget, Mono, Port, Promises, SolicitTimer, Timestamp};
+use onepipe_base::{AdaptiveTimeout, AnswerBudget, Mono, Port, Promises, SolicitTimer, Timestamp};
 use onepipe_wire::Flags;
 
 use crate::aggregator::Aggregator;
@@ -23,6 +23,8 @@ struct Input {
     asked: Option<(Mono, Timestamp)>,
     /// When a solicit from this link may be answered.
     answers: AnswerBudget,
+    /// Since when no solicit was answered when the link was lost for that.
+    lost_since: Option<Mono>,
 }
 
 //= spec/ordering.md#R40
@@ -55,6 +57,7 @@ pub(crate) struct Demand {
     heartbeat_at: Mono,
     /// Times the check for solicits that were not answered.
     liveness: Liveness,
+    timeout: AdaptiveTimeout,
 }
 
 impl Demand {
@@ -64,7 +67,7 @@ impl Demand {
         let mut solicits = SolicitTimer::new(interval_ns, timeout_ns);
         solicits.start(Mono::from_ns(0));
         let answers = AnswerBudget::new(interval_ns);
-        let input = Input { solicits, active_at: None, asked: None, answers };
+        let input = Input { solicits, active_at: None, asked: None, answers, lost_since: None };
         Self {
             interval_ns,
             heartbeat_ns,
@@ -79,6 +82,7 @@ impl Demand {
             is_settling: true,
             heartbeat_at: Mono::from_ns(0),
             liveness: Liveness::new(timeout_ns),
+            timeout: AdaptiveTimeout::new(timeout_ns),
         }
     }
 
@@ -173,7 +177,11 @@ impl Demand {
     #[inline]
     pub(crate) fn on_input(&mut self, now: Mono, port: Port, promises: Option<Promises>) {
         let input = &mut self.inputs[port.index()];
-        input.solicits.on_answered();
+        let lost_since = input.lost_since.take();
+        if let Some(since) = input.solicits.unanswered_since().or(lost_since) {
+            self.timeout.on_response(now, now.since_ns(since));
+            input.solicits.on_answered();
+        }
         if let Some((since, timestamp)) = input.asked
             && promises.is_none_or(|promises| promises.have_passed(timestamp))
         {
@@ -312,13 +320,18 @@ impl Demand {
     }
 
     //= spec/ordering.md#R44
+    //= spec/ordering.md#R55
     /// Adds the inputs that have answered no solicit for the link timeout to `lost`.
     pub(crate) fn expire(&mut self, now: Mono, lost: &mut PortSet) {
-        let Some(deadline) = self.liveness.check(now) else { return };
+        if self.liveness.check(now).is_none() {
+            return;
+        }
+        let deadline = Mono::from_ns(now.as_ns().saturating_sub(self.timeout.ns(now)));
         let mut oldest = None;
         for (index, input) in self.inputs.iter_mut().enumerate() {
             let solicits = &mut input.solicits;
             if solicits.unanswered_since().is_some_and(|since| since < deadline) {
+                input.lost_since = solicits.unanswered_since();
                 solicits.on_answered();
                 lost.insert(Port(index as u16));
             }

@@ -1,6 +1,6 @@
 //! Frames to other processes: the arena, and a ring to each receiver.
 
-use onepipe_base::{Mono, Port, Transmit};
+use onepipe_base::{AdaptiveTimeout, Mono, Port, Transmit};
 use onepipe_wire::mark_congestion;
 
 use crate::arena::{Arena, Fill};
@@ -42,7 +42,8 @@ pub(crate) struct Outbound {
     /// When memory that was refused is asked for again.
     next_growth: Option<Mono>,
     now: Mono,
-    hold_ns: u64,
+    /// How long a receiver whose share is full may take no frame.
+    hold: AdaptiveTimeout,
 }
 
 #[derive(Debug)]
@@ -106,7 +107,7 @@ impl Outbound {
             parked: None,
             next_growth: None,
             now: Mono::from_ns(0),
-            hold_ns: config.hold_ns,
+            hold: AdaptiveTimeout::new(config.hold_ns),
         })
     }
 
@@ -325,7 +326,7 @@ impl Outbound {
 
     /// Whether a receiver without capacity is still waited for: it counts as merely slow.
     fn is_within_hold(&self, to: usize) -> bool {
-        self.now.since_ns(self.receivers[to].last_progress) < self.hold_ns
+        self.now.since_ns(self.receivers[to].last_progress) < self.hold.ns(self.now)
     }
 
     /// Frees slots that receivers have released meanwhile or, if those are few, reserves memory
@@ -378,6 +379,10 @@ impl Outbound {
         let receiver = &mut self.receivers[to];
         let view = segment.ring(self.me, to);
         if receiver.ring.reclaim(view, |slot| self.arena.release(slot)) > 0 {
+            // Of the others it is not known when they took it.
+            if receiver.is_tight {
+                self.hold.on_response(self.now, self.now.since_ns(receiver.last_progress));
+            }
             receiver.last_progress = self.now;
         }
     }

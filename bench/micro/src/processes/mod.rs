@@ -30,10 +30,14 @@ pub(crate) fn run(jobs: &[Job]) -> Result<Vec<Outcome>> {
     children.outcomes()
 }
 
-/// Returns a local UDP address that is free now.
+/// Returns a local UDP address that is free now. Its port is none that the kernel assigns to the
+/// sockets of the other processes before the switch has bound it.
 pub(crate) fn free_address() -> Result<String> {
-    let socket = std::net::UdpSocket::bind("127.0.0.1:0").context("looking for a free port")?;
-    Ok(socket.local_addr()?.to_string())
+    const PORTS: std::ops::Range<u16> = 20_000..32_000;
+    let first = std::process::id() % u32::from(PORTS.end - PORTS.start);
+    let mut ports = PORTS.cycle().skip(first as usize).take(PORTS.len());
+    let port = ports.find(|port| std::net::UdpSocket::bind(("127.0.0.1", *port)).is_ok());
+    Ok(format!("127.0.0.1:{}", port.context("looking for a free port")?))
 }
 
 /// Runs one process of these benchmarks.

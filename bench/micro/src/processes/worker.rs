@@ -87,7 +87,8 @@ fn config(job: &Job, incarnation: Incarnation) -> Config {
     Config {
         processes_max: job.processes,
         link_timeout_ns: 100_000_000,
-        probe_timeout_min_ns: 5_000_000,
+        probe_timeout_min_ns: 1_000_000,
+        probes_max: 128,
         ack_delay_ns: 200_000,
         congestion_window_min_bytes: 32 << 10,
         ..Config::new(ProcessId(job.process), incarnation)
@@ -149,16 +150,16 @@ impl<'j, T: Transport> Worker<'j, T> {
     /// Sends hello until all peers have sent theirs.
     fn rendezvous(&mut self) -> Result<()> {
         let start = Instant::now();
-        let mut sent_at = None::<Instant>;
+        let (mut sent_at, mut interval) = (None::<Instant>, Duration::from_millis(20));
         while !self.delivery_log.have_all_joined() {
             ensure!(
                 start.elapsed() < TIMEOUT,
                 "the others did not arrive: {:?}",
                 self.delivery_log.joined
             );
-            if sent_at.is_none_or(|sent_at| sent_at.elapsed() > Duration::from_millis(20)) {
+            if sent_at.is_none_or(|sent_at| sent_at.elapsed() > interval) {
                 self.broadcast(HELLO)?;
-                sent_at = Some(Instant::now());
+                (sent_at, interval) = (Some(Instant::now()), 2 * interval);
             }
             self.turn()?;
         }

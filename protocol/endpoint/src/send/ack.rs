@@ -62,7 +62,7 @@ impl Sender {
         let has_window = connection.on_window(&view.ack);
         let has_reservation = connection.on_reservation(&view.ack);
         if let Some(sent) = summary.newest_sent {
-            connection.on_round_trip(now, sent);
+            self.last_rto_ns = connection.on_round_trip(config, now, sent);
         }
         connection.attempts = 0;
         let counters = (view.ack.received, view.ack.marked);

@@ -3,12 +3,11 @@
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 
-use onepipe_base::{Incarnation, Mono, ProcessId, Psn, Timestamp};
+use onepipe_base::{Incarnation, Mono, ProcessId, Psn, ResponseTime, Timestamp};
 use onepipe_wire::{Ack, RECALL_LEN, Recall, Service};
 
 use super::congestion::CongestionController;
 use super::flight::{Flight, SentMessage};
-use super::rtt::RttEstimator;
 use crate::Config;
 
 /// Maximum number of doublings of the retransmission timeout: a peer that was slow, not dead, is
@@ -116,7 +115,9 @@ pub(crate) struct Connection {
     pub deadline: Option<Mono>,
     /// When the last probe or Connect was scheduled.
     pub last_request: Option<Mono>,
-    rtt: RttEstimator,
+    rtt: ResponseTime,
+    /// The retransmission timeout of other connections, for the time before the first sample.
+    assumed_rto_ns: u64,
 }
 
 impl Connection {
@@ -158,7 +159,8 @@ impl Connection {
             attempts: 0,
             deadline: None,
             last_request: None,
-            rtt: RttEstimator::new(),
+            rtt: ResponseTime::default(),
+            assumed_rto_ns: 0,
         }
     }
 
@@ -179,7 +181,7 @@ impl Connection {
     #[inline]
     pub fn prefetch(&self) -> u64 {
         let own = self.window
-            ^ self.rtt.smoothed_ns()
+            ^ self.rtt.mean_ns()
             ^ u64::from(self.attempts)
             ^ u64::from(self.is_signal_queued);
         own ^ self.flight.prefetch() ^ u64::from(self.congestion.window_bytes())
@@ -341,13 +343,23 @@ impl Connection {
         self.reservation == Reservation::InUse && self.flight.is_empty() && self.in_burst == 0
     }
 
-    /// Takes an RTT sample from a packet sent at `sent` (RFC 6298). After a probe no sample is
-    /// taken, because the acknowledgement may answer either transmission (Karn's algorithm).
-    pub fn on_round_trip(&mut self, now: Mono, sent: Mono) {
+    /// Takes an RTT sample from a packet sent at `sent` (RFC 6298). After a probe, the
+    /// acknowledgement may answer either transmission. Returns the retransmission timeout in ns.
+    pub fn on_round_trip(&mut self, config: &Config, now: Mono, sent: Mono) -> u64 {
+        let sample_ns = now.since_ns(sent);
         if self.attempts > 0 {
-            return;
+            let timeout_ns = self.initial_rto_ns(config);
+            self.rtt.on_repeated_sample(sample_ns, timeout_ns);
+        } else {
+            self.rtt.on_sample(sample_ns);
         }
-        self.rtt.on_sample(now.since_ns(sent));
+        self.initial_rto_ns(config)
+    }
+
+    /// Sets the retransmission timeout to assume before the first sample: that of the other
+    /// connections, which use the same uplink (RFC 9040).
+    pub fn assume_rto(&mut self, rto_ns: u64) {
+        self.assumed_rto_ns = rto_ns;
     }
 
     /// Returns how long an unreachable peer is left alone, in ns.
@@ -357,10 +369,15 @@ impl Connection {
 
     /// Returns the retransmission timeout in ns, with exponential backoff.
     pub fn rto_ns(&self, config: &Config) -> u64 {
-        let estimate = match self.rtt.smoothed_ns() {
-            0 => 4 * config.probe_timeout_min_ns,
-            _ => self.rtt.rto_ns() + config.ack_delay_ns,
+        self.initial_rto_ns(config) << self.attempts.min(BACKOFF_MAX)
+    }
+
+    /// Returns the retransmission timeout before any backoff, in ns.
+    fn initial_rto_ns(&self, config: &Config) -> u64 {
+        let estimate_ns = match self.rtt.mean_ns() {
+            0 => self.assumed_rto_ns.max(4 * config.probe_timeout_min_ns),
+            _ => self.rtt.timeout_ns() + config.ack_delay_ns,
         };
-        estimate.max(config.probe_timeout_min_ns) << self.attempts.min(BACKOFF_MAX)
+        estimate_ns.max(config.probe_timeout_min_ns)
     }
 }

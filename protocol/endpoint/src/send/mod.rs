@@ -16,7 +16,6 @@ mod harness;
 mod recall;
 mod retransmit;
 mod retransmit_buffer;
-mod rtt;
 mod shared;
 mod signal;
 mod submit;
@@ -67,6 +66,8 @@ pub(crate) struct Sender {
     pub(crate) failures: VecDeque<SendFailed>,
     /// Lower bound of all deadlines of connections.
     deadline: Option<Mono>,
+    /// Retransmission timeout of the connection with the latest sample, in ns.
+    last_rto_ns: u64,
     /// Window of the process at its own receiver, in bytes.
     local_window: u64,
     /// A reservation to request from the local receiver, in bytes.
@@ -110,6 +111,7 @@ impl Sender {
             signals: VecDeque::new(),
             failures: VecDeque::new(),
             deadline: None,
+            last_rto_ns: 0,
             local_window,
             local_request: None,
             local_release: None,

@@ -97,6 +97,7 @@ impl Sender {
         if connection.is_local {
             return;
         }
+        connection.assume_rto(self.last_rto_ns);
         // Measured from the oldest packet, so that its loss is detected while others are
         // acknowledged.
         let since = connection.flight.oldest_sent().max(connection.last_request).unwrap_or(now);
