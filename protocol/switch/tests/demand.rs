@@ -101,6 +101,37 @@ fn neighbour_that_never_answers_loses_its_link() {
     assert!(ports_of(&all, Opcode::Beacon).contains(&1), "the receiver waits for it no longer");
 }
 
+/// Lets process 2 answer a solicit after `elapsed` ns. Returns for how long its link then outlives
+/// a solicit that it does not answer, in ns.
+fn lifetime_after_an_answer(elapsed: u64) -> u64 {
+    let mut switch = at_rest();
+    message(&mut switch, 20_000);
+    beacon(&mut switch, 20_100, 1);
+    run(&mut switch, 20_000 + elapsed);
+    beacon(&mut switch, 20_000 + elapsed, 2);
+    let start = 30_000 + elapsed;
+    message(&mut switch, start);
+    beacon(&mut switch, start + 100, 1);
+    let mut now = start;
+    while switch.is_live(Port(2)) {
+        assert!(now - start < 20 * TIMEOUT_NS, "never lost");
+        now += INTERVAL_NS;
+        beacon(&mut switch, now, 0);
+        beacon(&mut switch, now, 1);
+        run(&mut switch, now);
+    }
+    now - start
+}
+
+//= spec/ordering.md#R55
+#[test]
+fn slow_answer_lengthens_the_timeout() {
+    let timeouts = |elapsed| lifetime_after_an_answer(elapsed).div_ceil(TIMEOUT_NS / 2);
+    assert_eq!(timeouts(TIMEOUT_NS / 10), 3, "in half timeouts: one, and the next check");
+    assert_eq!(timeouts(TIMEOUT_NS / 2), 5, "four times the answer");
+    assert_eq!(timeouts(8 * TIMEOUT_NS), 21, "ten timeouts at most, though the link was lost");
+}
+
 //= spec/ordering.md#R44
 #[test]
 fn idle_neighbour_keeps_its_link_for_ten_heartbeats() {
