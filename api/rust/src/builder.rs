@@ -25,7 +25,8 @@ const PROBE_TIMEOUT_NS: u64 = 1_000_000;
 /// its core for a moment marks whole batches; only DCTCP's own minimum of two frames per round trip
 /// would then be left.
 const CONGESTION_WINDOW_MIN_BYTES: u32 = 32 << 10;
-/// Number of unanswered probes after which the outcome of a message is unknown: about a second.
+/// Number of unanswered probes after which the outcome of a message is unknown: about a second, and
+/// longer where round trips take longer than the probe timeout.
 const PROBES_MAX: u32 = 128;
 /// Interval of beacons to a switch, in ns: longer for a backing-off process, as a beacon is a
 /// system call of about 4 us, shorter for a spinning one, which trades its core for latency.

@@ -28,6 +28,8 @@ struct Neighbour {
     /// Whether it is the uplink, which is never reclaimed.
     is_uplink: bool,
     is_reclaimed: bool,
+    /// Whether its link has timed out since its last frame.
+    is_lost: bool,
 }
 
 impl PortTable {
@@ -45,6 +47,7 @@ impl PortTable {
             last_seen,
             is_uplink: false,
             is_reclaimed: false,
+            is_lost: false,
         };
         let mut neighbours = vec![free.clone(); usize::from(lower)];
         let mut by_address = HashMap::with_capacity(usize::from(lower) + 1);
@@ -70,7 +73,8 @@ impl PortTable {
             _ => *self.by_address.get(&from)?,
         };
         self.last = Some((from, port));
-        self.neighbours[port.index()].last_seen = now;
+        let neighbour = &mut self.neighbours[port.index()];
+        (neighbour.last_seen, neighbour.is_lost) = (now, false);
         Some(port)
     }
 
@@ -91,6 +95,7 @@ impl PortTable {
             last_seen: now,
             is_uplink: false,
             is_reclaimed: false,
+            is_lost: false,
         };
         self.by_address.insert(to, port);
         Some(port)
@@ -111,7 +116,10 @@ impl PortTable {
         port: Port,
     ) -> bool {
         let Some(joined) = self.joined.get_mut(process.index()) else { return false };
-        if joined.is_some_and(|(at, known)| at != port && incarnation < known) {
+        let is_superseded = |(at, known): (Port, Incarnation)| {
+            at != port && incarnation < known && !self.neighbours[at.index()].is_lost
+        };
+        if joined.is_some_and(is_superseded) {
             return false;
         }
         let previous = joined.replace((port, incarnation)).map(|(previous, _)| previous);
@@ -142,13 +150,10 @@ impl PortTable {
         None
     }
 
-    /// Handles the loss of the link at `port`: any incarnation of its processes may join elsewhere.
+    /// Handles the loss of the link at `port`: until a frame of that neighbour arrives, any
+    /// incarnation of its processes may join elsewhere.
     pub(crate) fn on_lost(&mut self, port: Port) {
-        for (at, incarnation) in self.joined.iter_mut().flatten() {
-            if *at == port {
-                *incarnation = Incarnation(0);
-            }
-        }
+        self.neighbours[port.index()].is_lost = true;
     }
 
     /// Passes all ports reclaimed since the last call to `on_reclaimed`; they may be assigned from
@@ -259,6 +264,10 @@ mod tests {
         assert!(!ports.on_join(process, FIRST, Port(0)));
         assert_eq!(drain_reclaimed(&mut ports), []);
         assert_eq!(ports.find(address(2), at(2)), Some(Port(1)));
+        // Its link is lost, and it is received again; then it is lost for good.
+        ports.on_lost(Port(1));
+        ports.find(address(2), at(3));
+        assert!(!ports.on_join(process, FIRST, Port(0)));
         ports.on_lost(Port(1));
         assert!(ports.on_join(process, FIRST, Port(0)));
     }

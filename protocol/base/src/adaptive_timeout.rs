@@ -28,8 +28,12 @@ impl AdaptiveTimeout {
         Self { configured_ns, period_began: Mono::from_ns(0), longest_ns: [0; 2] }
     }
 
-    /// Handles the response to a request that was sent `elapsed_ns` before.
+    /// Handles the response to a request that was sent `elapsed_ns` before. One that took longer
+    /// than the longest timeout shows that the peer was stopped or restarted, not that it is slow.
     pub fn on_response(&mut self, now: Mono, elapsed_ns: u64) {
+        if elapsed_ns > self.configured_ns.saturating_mul(STRETCH_MAX) {
+            return;
+        }
         let period_ns = self.period_ns();
         let age_ns = now.since_ns(self.period_began);
         if age_ns >= period_ns {
@@ -74,8 +78,10 @@ mod tests {
         assert_eq!(timeout.ns(at(1_000)), 100);
         timeout.on_response(at(1_010), 60);
         assert_eq!(timeout.ns(at(1_020)), 240);
-        timeout.on_response(at(1_030), u64::MAX);
-        assert_eq!(timeout.ns(at(1_040)), 1_000);
+        timeout.on_response(at(1_030), 1_001);
+        assert_eq!(timeout.ns(at(1_040)), 240, "the peer was stopped");
+        timeout.on_response(at(1_050), 1_000);
+        assert_eq!(timeout.ns(at(1_060)), 1_000);
     }
 
     #[test]

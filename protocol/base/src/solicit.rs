@@ -35,14 +35,18 @@ pub struct SolicitTimer {
 }
 
 impl SolicitTimer {
-    /// Returns a timer that is not running, of a link with this beacon interval and this timeout
-    /// (0: none), in ns.
+    /// Returns a timer that is not running, of a link with this beacon interval, this heartbeat
+    /// interval (0: none) and this timeout (0: none), in ns.
     #[must_use]
-    pub fn new(interval_ns: u64, timeout_ns: u64) -> Self {
+    pub fn new(interval_ns: u64, heartbeat_ns: u64, timeout_ns: u64) -> Self {
         let interval_ns = interval_ns.max(1);
         let wait_ns_max = match timeout_ns {
             0 => interval_ns.saturating_mul(WAIT_INTERVALS_MAX),
             timeout_ns => (timeout_ns / SOLICITS_PER_TIMEOUT).max(interval_ns),
+        };
+        let wait_ns_max = match heartbeat_ns {
+            0 => wait_ns_max,
+            heartbeat_ns => wait_ns_max.min(heartbeat_ns),
         };
         Self {
             interval_ns,
@@ -89,12 +93,17 @@ impl SolicitTimer {
         self.backoff.reschedule(None);
     }
 
-    /// Handles the end of a wait: the next one begins with the shortest interval, but not before
-    /// the last solicit of this one would have been repeated.
+    /// Handles the end of a wait: the next solicit leaves after the usual wait at the latest, and
+    /// not before the last one of this wait would have been repeated, if that is earlier.
     #[inline]
-    pub fn on_satisfied(&mut self) {
-        self.backoff.set_initial(self.wait_ns());
+    pub fn on_satisfied(&mut self, now: Mono) {
+        let wait_ns = self.wait_ns();
+        self.backoff.set_initial(wait_ns);
         self.backoff.reset_interval();
+        let latest = now.after_ns(wait_ns);
+        if self.backoff.due().is_some_and(|due| due > latest) {
+            self.backoff.reschedule(Some(latest));
+        }
     }
 
     /// Returns whether a solicit is due, and schedules its repetition.
@@ -187,12 +196,12 @@ mod tests {
     //= spec/ordering.md#R41
     #[test]
     fn repeats_with_doubling_interval_up_to_32() {
-        let mut timer = SolicitTimer::new(10, 0);
+        let mut timer = SolicitTimer::new(10, 0, 0);
         assert!(!timer.take(at(5)), "not started");
         timer.start(at(100));
         assert_eq!(sent(&mut timer, 1_400), [100, 110, 130, 170, 250, 410, 730, 1_050, 1_370]);
-        timer.on_satisfied();
-        assert_eq!(sent(&mut timer, 1_720), [1_690, 1_700, 1_720]);
+        timer.on_satisfied(at(1_400));
+        assert_eq!(sent(&mut timer, 1_470), [1_410, 1_420, 1_440], "soon, as its wait is over");
         timer.stop();
         assert_eq!(timer.due(), None);
         timer.reschedule(at(2_000));
@@ -203,7 +212,7 @@ mod tests {
     //= spec/ordering.md#R50
     #[test]
     fn waits_as_long_as_promises_take() {
-        let mut timer = SolicitTimer::new(10, 0);
+        let mut timer = SolicitTimer::new(10, 0, 0);
         assert_eq!(timer.wait_ns(), 10);
         (0..10).for_each(|_| timer.on_response(3));
         assert_eq!(timer.wait_ns(), 10, "at least one interval");
@@ -215,22 +224,25 @@ mod tests {
         assert_eq!(timer.due(), Some(at(1_000 + timer.wait_ns())), "repeated after the same time");
         (0..100).for_each(|_| timer.on_response(1_000_000));
         assert_eq!(timer.wait_ns(), 320, "at most 32 intervals");
-        let mut timer = SolicitTimer::new(10, 1_000);
+        let mut timer = SolicitTimer::new(10, 0, 1_000);
         (0..100).for_each(|_| timer.on_response(1_000_000));
         assert_eq!(timer.wait_ns(), 100, "at most a tenth of the link timeout");
+        let mut timer = SolicitTimer::new(10, 70, 1_000);
+        (0..100).for_each(|_| timer.on_response(1_000_000));
+        assert_eq!(timer.wait_ns(), 70, "at most a heartbeat");
     }
 
     //= spec/ordering.md#R44
     #[test]
     fn ten_solicits_leave_before_the_timeout() {
-        let mut timer = SolicitTimer::new(10, 500);
+        let mut timer = SolicitTimer::new(10, 0, 500);
         timer.start(at(0));
         assert!(sent(&mut timer, 500).len() >= 10);
         assert_eq!(timer.unanswered_since(), Some(at(0)));
         timer.on_answered();
         assert_eq!(timer.unanswered_since(), None);
         // A timeout shorter than ten intervals does not shorten these.
-        let mut timer = SolicitTimer::new(10, 50);
+        let mut timer = SolicitTimer::new(10, 0, 50);
         timer.start(at(0));
         assert_eq!(sent(&mut timer, 30), [0, 10, 20, 30]);
     }

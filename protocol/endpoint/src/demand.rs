@@ -1,7 +1,9 @@
 //! Beacons on demand at a process: which promises the switch waits for, and when to solicit one.
 
 use onepipe_base::mistake::{Mistake, makes};
-use onepipe_base::{AnswerBudget, Mono, Promises, SolicitTimer, Timestamp, is_plausible_request};
+use onepipe_base::{
+    AdaptiveTimeout, AnswerBudget, Mono, Promises, SolicitTimer, Timestamp, is_plausible_request,
+};
 
 //= spec/ordering.md#R41
 //= spec/ordering.md#R42
@@ -34,10 +36,13 @@ pub(crate) struct Demand {
     awaited: Option<Timestamp>,
     awaited_since: Mono,
     solicits: SolicitTimer,
+    timeout: AdaptiveTimeout,
+    /// The link timeout as of the last answer, in ns.
+    timeout_ns: u64,
 }
 
 impl Demand {
-    pub fn new(interval_ns: u64, timeout_ns: u64) -> Self {
+    pub fn new(interval_ns: u64, heartbeat_ns: u64, timeout_ns: u64) -> Self {
         Self {
             interval_ns,
             must_answer: false,
@@ -53,7 +58,9 @@ impl Demand {
             has_promised: false,
             awaited: None,
             awaited_since: Mono::from_ns(0),
-            solicits: SolicitTimer::new(interval_ns, timeout_ns),
+            solicits: SolicitTimer::new(interval_ns, heartbeat_ns, timeout_ns),
+            timeout: AdaptiveTimeout::new(timeout_ns),
+            timeout_ns,
         }
     }
 
@@ -221,10 +228,20 @@ impl Demand {
         is_due
     }
 
+    //= spec/ordering.md#R55
     /// Handles a frame with promises from the uplink.
     #[inline]
-    pub fn on_uplink(&mut self) {
-        self.solicits.on_answered();
+    pub fn on_uplink(&mut self, now: Mono) {
+        if let Some(since) = self.solicits.unanswered_since() {
+            self.timeout.on_response(now, now.since_ns(since));
+            self.timeout_ns = self.timeout.ns(now);
+            self.solicits.on_answered();
+        }
+    }
+
+    /// Returns the link timeout in ns, which is longer while answers take long.
+    pub fn timeout_ns(&self) -> u64 {
+        self.timeout_ns
     }
 
     /// Returns since when a solicit was not answered.

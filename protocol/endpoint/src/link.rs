@@ -34,6 +34,8 @@ pub(crate) struct LinkLayer {
     join_at: Option<Mono>,
     /// Time until the Join after the next one, in ns.
     join_interval_ns: u64,
+    /// Whether the uplink was ever up.
+    has_been_up: bool,
     /// When to check links for timeouts: no link can time out earlier, as of the last check.
     expire_at: Option<Mono>,
     /// Whether a frame was sent since the beacon was last rescheduled.
@@ -63,12 +65,17 @@ impl LinkLayer {
             beacon_at: None,
             join_at,
             join_interval_ns: first_join_interval_ns(config),
+            has_been_up: false,
             expire_at: None,
             has_sent: false,
             lateness: Lateness::new(),
             postponed_until: None,
             promised_timeout: None,
-            demand: Demand::new(config.beacon_interval_ns, config.link_timeout_ns),
+            demand: Demand::new(
+                config.beacon_interval_ns,
+                config.heartbeat_interval_ns,
+                config.link_timeout_ns,
+            ),
             is_peer_on_demand: false,
         }
     }
@@ -103,9 +110,10 @@ impl LinkLayer {
         port: Port,
         promises: Promises,
     ) -> Option<Timestamp> {
-        self.demand.on_uplink();
+        self.demand.on_uplink(now);
         if self.registers.update(now, port, promises) {
             self.join_at = None;
+            self.has_been_up = true;
             if config.link_timeout_ns > 0 {
                 self.expire_at.get_or_insert(now.after_ns(self.idle_timeout_ns(config) + 1));
             }
@@ -224,7 +232,8 @@ impl LinkLayer {
     fn idle_timeout_ns(&self, config: &Config) -> u64 {
         match self.is_peer_on_demand {
             true => {
-                config.link_timeout_ns.max(HEARTBEATS_PER_TIMEOUT * config.heartbeat_interval_ns)
+                let heartbeats_ns = HEARTBEATS_PER_TIMEOUT * config.heartbeat_interval_ns;
+                self.demand.timeout_ns().max(heartbeats_ns)
             }
             false => config.link_timeout_ns,
         }
@@ -233,7 +242,7 @@ impl LinkLayer {
     /// Returns when a solicit will have been unanswered for the link timeout.
     fn unanswered_until(&self, config: &Config) -> Option<Mono> {
         let since = self.demand.unanswered_since().filter(|_| config.link_timeout_ns > 0)?;
-        (self.registers.live_count() > 0).then(|| since.after_ns(config.link_timeout_ns + 1))
+        (self.registers.live_count() > 0).then(|| since.after_ns(self.demand.timeout_ns() + 1))
     }
 
     /// Schedules a Join at once, after the uplink was lost.
@@ -245,13 +254,23 @@ impl LinkLayer {
         }
     }
 
+    //= spec/ordering.md#R45
+    /// Returns whether Joins that are not answered become rare. They do not where the link was up
+    /// before and each frame brings it closer to being up again (spec/failure.md R38), nor for a
+    /// switch with a fixed interval.
+    fn joins_rarely(&self, config: &Config) -> bool {
+        let is_first = !self.has_been_up;
+        let may_rejoin = config.controllers.is_none() && self.is_peer_on_demand;
+        config.heartbeat_interval_ns > 0 && (is_first || may_rejoin)
+    }
+
     /// Returns whether a Join is due now, and schedules the next one.
     #[inline]
     pub fn take_join(&mut self, config: &Config, now: Mono) -> bool {
         let is_due = self.join_at.is_some_and(|at| at <= now);
         if is_due {
             self.join_at = Some(now.after_ns(self.join_interval_ns));
-            if config.heartbeat_interval_ns > 0 {
+            if self.joins_rarely(config) {
                 let max_ns = config.heartbeat_interval_ns.max(first_join_interval_ns(config));
                 self.join_interval_ns = (2 * self.join_interval_ns).min(max_ns);
             }
@@ -284,8 +303,8 @@ impl LinkLayer {
         let interval_ns = match config.heartbeat_interval_ns {
             0 => config.beacon_interval_ns,
             // The switch has not responded to the Join, which promises all that a beacon would.
-            heartbeat_ns if self.join_at.is_some() => heartbeat_ns,
-            _ if is_joining || !self.is_peer_on_demand => {
+            heartbeat_ns if self.join_at.is_some() && self.joins_rarely(config) => heartbeat_ns,
+            _ if is_joining || self.join_at.is_some() || !self.is_peer_on_demand => {
                 self.lateness.stretch(config.beacon_interval_ns)
             }
             heartbeat_ns => heartbeat_ns,

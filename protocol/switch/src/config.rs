@@ -43,7 +43,8 @@ pub struct Config {
     /// Link timeout in ns: an input link that was idle for this long is taken out of the barriers.
     /// 0: never. Default 30,000: ten beacon intervals (1Pipe section 4.2). With beacons on demand:
     /// an input link that did not answer a solicit for this long, or was idle for this long and
-    /// for ten heartbeats.
+    /// for ten heartbeats; up to ten times as long while live peers take long to answer
+    /// (docs/spec/ordering.md, R55).
     pub link_timeout_ns: u64,
     /// For this time in ns after its start a switch advertises no barrier, unless all its inputs
     /// have promised: a barrier without a slow neighbour would cost that neighbour's messages.

@@ -15,8 +15,7 @@ use crate::port_set::PortSet;
 struct Input {
     /// When a solicit may leave, and since when none was answered.
     solicits: SolicitTimer,
-    /// When a message last arrived on the link or was passed to it: its peer is awake, and promises
-    /// more by itself.
+    /// When a message last arrived on the link: its peer is awake, and promises more by itself.
     active_at: Option<Mono>,
     /// The first message passed to the process on the link that it has not promised more than, and
     /// when that was.
@@ -64,7 +63,7 @@ impl Demand {
     /// Returns the demand of a switch with `ports`. Without `heartbeat_ns` beacons leave at the
     /// fixed interval, and only solicits of neighbours are answered.
     pub(crate) fn new(ports: u16, interval_ns: u64, heartbeat_ns: u64, timeout_ns: u64) -> Self {
-        let mut solicits = SolicitTimer::new(interval_ns, timeout_ns);
+        let mut solicits = SolicitTimer::new(interval_ns, heartbeat_ns, timeout_ns);
         solicits.start(Mono::from_ns(0));
         let answers = AnswerBudget::new(interval_ns);
         let input = Input { solicits, active_at: None, asked: None, answers, lost_since: None };
@@ -118,7 +117,7 @@ impl Demand {
         match () {
             () if is_fixed => self.interval_ns,
             () if self.waiting.is_empty() => self.heartbeat_ns,
-            () => self.instant_ns,
+            () => self.instant_ns.min(self.heartbeat_ns),
         }
     }
 
@@ -136,7 +135,6 @@ impl Demand {
             self.inputs[input.index()].active_at = Some(now);
             if is_process {
                 let receiver = &mut self.inputs[output.index()];
-                receiver.active_at = Some(now);
                 receiver.asked.get_or_insert((now, timestamp));
             }
             self.require(output, timestamp);
@@ -202,13 +200,20 @@ impl Demand {
         self.must_scan = true;
     }
 
-    /// Forgets what waits behind `port`, whose link is down.
+    /// Forgets what waits behind `port`, whose link is down. If it was lost for its silence, a
+    /// later frame of the same peer answers what was solicited.
     pub(crate) fn forget(&mut self, port: Port) {
         self.waiting.remove(port);
-        let Input { solicits, active_at, asked, .. } = &mut self.inputs[port.index()];
+        let Input { solicits, active_at, asked, lost_since, .. } = &mut self.inputs[port.index()];
+        *lost_since = solicits.unanswered_since().or(*lost_since);
         solicits.on_answered();
-        solicits.on_satisfied();
+        solicits.start(Mono::from_ns(0));
         (*active_at, *asked) = (None, None);
+    }
+
+    /// Handles another peer at `port`, which answers nothing that the previous one was asked.
+    pub(crate) fn on_new_peer(&mut self, port: Port) {
+        self.inputs[port.index()].lost_since = None;
     }
 
     /// Handles a beacon instant. Returns whether all outputs carry a beacon: always at the fixed
@@ -284,7 +289,7 @@ impl Demand {
             let is_behind =
                 need.of_input(aggregator, port).is_some_and(|wanted| !promised.have_passed(wanted));
             if !is_behind && !is_joining {
-                self.inputs[port.index()].solicits.on_satisfied();
+                self.inputs[port.index()].solicits.on_satisfied(now);
                 continue;
             }
             lags |= is_behind;
@@ -303,8 +308,12 @@ impl Demand {
         let (interval_ns, input) = (self.interval_ns, &mut self.inputs[port.index()]);
         let wait_ns = input.solicits.wait_ns();
         self.instant_ns = self.instant_ns.min(wait_ns);
-        let is_active =
-            input.active_at.is_some_and(|at| now < at.after_ns(wait_ns)) && interval_ns > 0;
+        let asked_at = input.asked.map(|(at, _)| at);
+        let is_active = interval_ns > 0
+            && [input.active_at, asked_at]
+                .into_iter()
+                .flatten()
+                .any(|at| now < at.after_ns(wait_ns));
         let is_repeat = input.solicits.unanswered_since().is_some();
         if is_active
             || (is_repeat && makes(Mistake::SolicitOnce))
@@ -326,7 +335,7 @@ impl Demand {
         if self.liveness.check(now).is_none() {
             return;
         }
-        let deadline = Mono::from_ns(now.as_ns().saturating_sub(self.timeout.ns(now)));
+        let deadline = self.deadline(now);
         let mut oldest = None;
         for (index, input) in self.inputs.iter_mut().enumerate() {
             let solicits = &mut input.solicits;
@@ -338,6 +347,12 @@ impl Demand {
             oldest = Mono::earlier(oldest, solicits.unanswered_since());
         }
         self.liveness.on_checked(now, oldest);
+    }
+
+    //= spec/ordering.md#R55
+    /// Returns since when nothing must have been received on a link that has timed out.
+    pub(crate) fn deadline(&self, now: Mono) -> Mono {
+        Mono::from_ns(now.as_ns().saturating_sub(self.timeout.ns(now)))
     }
 
     /// Handles a stall of the driver: see [`Liveness::postpone`].

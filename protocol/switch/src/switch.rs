@@ -10,7 +10,9 @@ mod restart;
 use alloc::boxed::Box;
 
 use onepipe_base::mistake::{Mistake, makes};
-use onepipe_base::{Machine, Mono, Neighbours, Now, Port, Timestamp, Transmit, Verdict};
+use onepipe_base::{
+    Machine, Mono, Neighbours, Now, PeerUpdate, Port, Timestamp, Transmit, Verdict,
+};
 use onepipe_topology::{NextHop, PortRange};
 use onepipe_wire::{Flags, Header, Opcode, header_unchecked, parse_header};
 
@@ -329,7 +331,11 @@ impl Switch {
                 LinkCheck::Refused(verdict) => return verdict,
             }
         } else if let (true, Some(instance)) = (opcode.is_hop_only(), header.sender()) {
-            self.neighbours.on_hello(port, instance, header.peer(), self.config.instance());
+            let own = self.config.instance();
+            let update = self.neighbours.on_hello(port, instance, header.peer(), own);
+            if let PeerUpdate::NewInstance(_) = update {
+                self.demand.on_new_peer(port);
+            }
         }
         if opcode == Opcode::Leave {
             let last = (is_accepted && self.control.is_some()).then_some(promises);
@@ -399,6 +405,7 @@ impl Machine for Switch {
         self.is_uplink_ready |=
             self.advertise_at.is_some_and(|at| now.mono >= at.after_ns(wait_ns));
         if let Some(deadline) = self.liveness.check(now.mono) {
+            let deadline = deadline.min(self.demand.deadline(now.mono));
             if self.control.is_none() {
                 self.aggregator.expire(deadline, |port| self.lost.insert(port));
             }

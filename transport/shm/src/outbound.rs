@@ -42,6 +42,8 @@ pub(crate) struct Outbound {
     /// When memory that was refused is asked for again.
     next_growth: Option<Mono>,
     now: Mono,
+    /// When this process looked at its receivers before.
+    polled_at: Mono,
     /// How long a receiver whose share is full may take no frame.
     hold: AdaptiveTimeout,
 }
@@ -107,6 +109,7 @@ impl Outbound {
             parked: None,
             next_growth: None,
             now: Mono::from_ns(0),
+            polled_at: Mono::from_ns(0),
             hold: AdaptiveTimeout::new(config.hold_ns),
         })
     }
@@ -129,7 +132,7 @@ impl Outbound {
         now: Mono,
         stats: &mut Stats,
     ) -> bool {
-        self.now = now;
+        (self.polled_at, self.now) = (self.now, now);
         if self.next_growth.is_some_and(|due| due <= now) {
             self.next_growth = None;
             self.arena.set_capped(false);
@@ -379,9 +382,11 @@ impl Outbound {
         let receiver = &mut self.receivers[to];
         let view = segment.ring(self.me, to);
         if receiver.ring.reclaim(view, |slot| self.arena.release(slot)) > 0 {
-            // Of the others it is not known when they took it.
+            // Of the others it is not known when they took it; of this one, that it had not before
+            // the last poll.
             if receiver.is_tight {
-                self.hold.on_response(self.now, self.now.since_ns(receiver.last_progress));
+                let waited_ns = self.polled_at.since_ns(receiver.last_progress);
+                self.hold.on_response(self.now, waited_ns);
             }
             receiver.last_progress = self.now;
         }

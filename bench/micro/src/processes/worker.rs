@@ -159,7 +159,8 @@ impl<'j, T: Transport> Worker<'j, T> {
             );
             if sent_at.is_none_or(|sent_at| sent_at.elapsed() > interval) {
                 self.broadcast(HELLO)?;
-                (sent_at, interval) = (Some(Instant::now()), 2 * interval);
+                sent_at = Some(Instant::now());
+                interval = (2 * interval).min(Duration::from_secs(1));
             }
             self.turn()?;
         }

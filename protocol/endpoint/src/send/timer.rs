@@ -9,6 +9,10 @@ use super::connection::{Connection, Reservation, State};
 use crate::stats::Stats;
 use crate::{Config, Outcome};
 
+/// A connection without a sample assumes a retransmission timeout of at most this many of the
+/// shortest ones: the load under which others measured theirs may be over.
+const ASSUMED_RTO_MAX: u64 = 16;
+
 impl Sender {
     /// Returns a lower bound of all deadlines of connections.
     pub fn deadline(&self) -> Option<Mono> {
@@ -97,7 +101,8 @@ impl Sender {
         if connection.is_local {
             return;
         }
-        connection.assume_rto(self.last_rto_ns);
+        let assumed_ns_max = ASSUMED_RTO_MAX.saturating_mul(config.probe_timeout_min_ns);
+        connection.assume_rto(self.last_rto_ns.min(assumed_ns_max));
         // Measured from the oldest packet, so that its loss is detected while others are
         // acknowledged.
         let since = connection.flight.oldest_sent().max(connection.last_request).unwrap_or(now);

@@ -35,6 +35,7 @@ impl Switch {
         self.aggregator.forget_advertised(port);
         self.neighbours.forget(port);
         self.demand.set_on_demand(port, false);
+        self.demand.on_new_peer(port);
         self.stop_beacons(port);
         if let Some(control) = &mut self.control {
             control.flood.on_gone(port);
@@ -283,6 +284,7 @@ impl Switch {
             PeerUpdate::Same => LinkCheck::Accepted,
             PeerUpdate::NewInstance(_) if makes(Mistake::RestartIgnored) => LinkCheck::Accepted,
             PeerUpdate::NewInstance(previous) => {
+                self.demand.on_new_peer(port);
                 if let Some(control) = &mut self.control {
                     control.flood.on_gone(port);
                 }
