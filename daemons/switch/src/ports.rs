@@ -264,7 +264,7 @@ mod tests {
         assert!(!ports.on_join(process, FIRST, Port(0)));
         assert_eq!(drain_reclaimed(&mut ports), []);
         assert_eq!(ports.find(address(2), at(2)), Some(Port(1)));
-        // Its link is lost, and it is received again; then it is lost for good.
+        // Its link is lost, and it is received again; then it is lost permanently.
         ports.on_lost(Port(1));
         ports.find(address(2), at(3));
         assert!(!ports.on_join(process, FIRST, Port(0)));

@@ -10,12 +10,17 @@ use crate::aggregator::Aggregator;
 use crate::liveness::Liveness;
 use crate::port_set::PortSet;
 
+/// A process that gets one message after the other is solicited nevertheless when it has not
+/// responded to the first one for this many response times.
+const WAITS_MAX: u64 = 8;
+
 /// What one input link is asked for.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Input {
     /// When a solicit may leave, and since when none was answered.
     solicits: SolicitTimer,
-    /// When a message last arrived on the link: its peer is awake, and promises more by itself.
+    /// When a message last arrived on the link or was passed to it: its peer is awake, and promises
+    /// more by itself.
     active_at: Option<Mono>,
     /// The first message passed to the process on the link that it has not promised more than, and
     /// when that was.
@@ -135,6 +140,7 @@ impl Demand {
             self.inputs[input.index()].active_at = Some(now);
             if is_process {
                 let receiver = &mut self.inputs[output.index()];
+                receiver.active_at = Some(now);
                 receiver.asked.get_or_insert((now, timestamp));
             }
             self.require(output, timestamp);
@@ -308,12 +314,10 @@ impl Demand {
         let (interval_ns, input) = (self.interval_ns, &mut self.inputs[port.index()]);
         let wait_ns = input.solicits.wait_ns();
         self.instant_ns = self.instant_ns.min(wait_ns);
+        let is_within = |at: Option<Mono>, ns: u64| at.is_some_and(|at| now < at.after_ns(ns));
         let asked_at = input.asked.map(|(at, _)| at);
-        let is_active = interval_ns > 0
-            && [input.active_at, asked_at]
-                .into_iter()
-                .flatten()
-                .any(|at| now < at.after_ns(wait_ns));
+        let may_respond = asked_at.is_none() || is_within(asked_at, WAITS_MAX * wait_ns);
+        let is_active = interval_ns > 0 && may_respond && is_within(input.active_at, wait_ns);
         let is_repeat = input.solicits.unanswered_since().is_some();
         if is_active
             || (is_repeat && makes(Mistake::SolicitOnce))

@@ -11,7 +11,7 @@ use crate::{Config, Outcome};
 
 /// A connection without a sample assumes a retransmission timeout of at most this many of the
 /// shortest ones: the load under which others measured theirs may be over.
-const ASSUMED_RTO_MAX: u64 = 16;
+const ASSUMED_RTO_MAX: u64 = 64;
 
 impl Sender {
     /// Returns a lower bound of all deadlines of connections.
