@@ -3,10 +3,11 @@
 mod counts;
 mod tools;
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::Instant;
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 
@@ -15,6 +16,10 @@ use counts::Counts;
 /// The seed of property tests, unless the environment sets one: a change fails for its own faults,
 /// not for a fresh draw. `cargo test` by hand draws fresh cases each time.
 const PROPERTY_SEED: (&str, &str) = ("PROPTEST_RNG_SEED", "1");
+
+/// Test programs that print nothing for this time are killed. A build, which prints to standard
+/// error only, must fit.
+const IDLE_MAX: Duration = Duration::from_secs(20 * 60);
 
 /// How many of the steps run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -204,12 +209,16 @@ fn tests(checkout: &Checkout, counts: &mut Counts, by_hand: &str) -> Result<()> 
     let mut child = command.stdout(Stdio::piped()).spawn().context("running cargo")?;
     let output = child.stdout.take().context("its output is piped")?;
     let before = counts.failed;
-    for line in BufReader::new(output).split(b'\n') {
-        let line = line.context("reading the output of the tests")?;
-        let line = String::from_utf8_lossy(&line);
-        println!("{line}");
-        counts.read(&line);
-    }
+    for_each_line(output, IDLE_MAX, |line| match line {
+        Some(line) => {
+            println!("{line}");
+            counts.read(line);
+        }
+        None => {
+            print_status(&format!("nothing was printed for {IDLE_MAX:?}: killing the program"));
+            kill_children(child.id());
+        }
+    })?;
     let status = child.wait()?;
     if !status.success() && counts.failed == before {
         // A program that was killed or did not build prints no result line, so its failure is not
@@ -218,6 +227,38 @@ fn tests(checkout: &Checkout, counts: &mut Counts, by_hand: &str) -> Result<()> 
     }
     ensure!(status.success(), "{status}");
     Ok(())
+}
+
+/// Calls `on_line` for each line of `output`, and with `None` whenever none was printed for
+/// `idle_max`.
+fn for_each_line(
+    output: impl Read + Send + 'static,
+    idle_max: Duration,
+    mut on_line: impl FnMut(Option<&str>),
+) -> Result<()> {
+    let (lines_tx, lines_rx) = channel();
+    std::thread::spawn(move || {
+        let lines = BufReader::new(output).split(b'\n');
+        lines.map(|line| lines_tx.send(line)).take_while(Result::is_ok).for_each(drop);
+    });
+    loop {
+        match lines_rx.recv_timeout(idle_max) {
+            Ok(line) => {
+                let line = line.context("reading the output of the tests")?;
+                on_line(Some(&String::from_utf8_lossy(&line)));
+            }
+            Err(RecvTimeoutError::Timeout) => on_line(None),
+            Err(RecvTimeoutError::Disconnected) => return Ok(()),
+        }
+    }
+}
+
+/// Kills the programs that a process has started; cargo then goes on with the next test program.
+fn kill_children(process: u32) {
+    let status = Command::new("pkill").args(["-KILL", "-P", &process.to_string()]).status();
+    if !status.is_ok_and(|status| status.success()) {
+        print_status(&format!("pkill found no child of process {process}"));
+    }
 }
 
 fn run_to_success(command: &mut Command) -> Result<()> {
@@ -260,6 +301,27 @@ mod tests {
         let never = step(|_, _, _| unreachable!("it comes after a failure"));
         let error = run_steps(&checkout(true), &[&holds, &fails, &never], &mut Counts::default());
         assert!(error.expect_err("broken").is::<crate::Reported>());
+    }
+
+    #[test]
+    fn idle_programs_are_reported_and_killed() {
+        let mut child = Command::new("sh")
+            .args(["-c", "echo begins; sleep 600; echo ends"])
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("sh exists");
+        let output = child.stdout.take().expect("piped");
+        let (mut lines, mut killed) = (Vec::new(), 0);
+        for_each_line(output, Duration::from_secs(1), |line| match line {
+            Some(line) => lines.push(line.to_string()),
+            None => {
+                killed += 1;
+                kill_children(child.id());
+            }
+        })
+        .expect("its output can be read");
+        child.wait().expect("it has ended");
+        assert_eq!((lines, killed), (vec!["begins".to_string(), "ends".to_string()], 1));
     }
 
     #[test]

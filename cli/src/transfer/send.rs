@@ -247,8 +247,9 @@ impl SendSession {
                     return Ok(outcome);
                 }
             }
-            if endpoint.counters().endpoint.slots_received > self.last_seen.endpoint.slots_received
-            {
+            // Other frames of the receiver may be for another process with this id.
+            let reports = endpoint.counters().transfer.reports_received;
+            if reports > self.last_seen.transfer.reports_received {
                 self.last_seen = endpoint.counters();
             }
             if endpoint.has_no_matching_arbiter()

@@ -1,7 +1,6 @@
 //! Agreed multicast between processes.
 
 use std::fs::write;
-use std::io::Read;
 use std::time::Duration;
 
 use onepipe::{Amcast, AmcastReplica, GroupId, Loopback, Role};
@@ -56,10 +55,10 @@ fn switch_hosts_group_member() {
     for switch in &mut switches {
         switch.wait_for_signal_handler();
         switch.signal("-INT");
-        let mut rest = String::new();
-        switch.lines.read_to_string(&mut rest).expect("its output can be read");
-        assert_eq!(switch.status(), Some(0), "{rest}");
-        let last = rest.lines().last().expect("printed output");
+        let status = switch.status();
+        let rest = switch.remaining_lines();
+        assert_eq!(status, Some(0), "{rest:?}");
+        let last = rest.last().expect("printed output");
         let counters: serde_json::Value = serde_json::from_str(last).expect("an object");
         assert!(counters["member"]["decided"].as_u64() > Some(0), "{counters}");
         proposed += counters["member"]["proposed"].as_u64().expect("a number");

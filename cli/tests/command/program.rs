@@ -1,8 +1,9 @@
 //! Runs the program and inspects what it leaves behind.
 
-use std::io::{BufRead, BufReader};
-use std::process::{Child, ChildStderr, ChildStdout, Command, Output, Stdio};
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -61,11 +62,36 @@ pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
+/// The lines that a program prints to one pipe.
+struct Lines(Receiver<String>);
+
+impl Lines {
+    /// Starts a thread that reads the pipe, so that waiting for a line has a limit.
+    fn read(pipe: impl Read + Send + 'static) -> Self {
+        let (lines_tx, lines_rx) = channel();
+        std::thread::spawn(move || {
+            let lines = BufReader::new(pipe).lines().map_while(Result::ok);
+            // The test may have ended before the program.
+            lines.map(|line| lines_tx.send(line)).take_while(Result::is_ok).for_each(drop);
+        });
+        Self(lines_rx)
+    }
+
+    /// Returns the next line, empty at the end of the output; fails only after a hang.
+    fn next(&self, of: &str) -> String {
+        match self.0.recv_timeout(HANG) {
+            Ok(line) => line.trim_end().to_string(),
+            Err(RecvTimeoutError::Disconnected) => String::new(),
+            Err(RecvTimeoutError::Timeout) => panic!("timed out: a line of {of}"),
+        }
+    }
+}
+
 /// A program in the background, killed on drop.
 pub struct Running {
     pub child: Child,
-    pub lines: BufReader<ChildStdout>,
-    stderr: Option<BufReader<ChildStderr>>,
+    stdout: Lines,
+    stderr: Option<Lines>,
     mark: String,
 }
 
@@ -88,24 +114,24 @@ impl Running {
             .stderr(stderr)
             .spawn()
             .expect("the program starts");
-        let lines = BufReader::new(child.stdout.take().expect("its output is piped"));
-        let stderr = child.stderr.take().map(BufReader::new);
-        Self { child, lines, stderr, mark }
+        let stdout = Lines::read(child.stdout.take().expect("its output is piped"));
+        let stderr = child.stderr.take().map(Lines::read);
+        Self { child, stdout, stderr, mark }
     }
 
     /// Returns the next line of its standard output.
     pub fn line(&mut self) -> String {
-        let mut line = String::new();
-        self.lines.read_line(&mut line).expect("its output can be read");
-        line.trim_end().to_string()
+        self.stdout.next("standard output")
+    }
+
+    /// Returns the remaining lines of its standard output, once it has ended.
+    pub fn remaining_lines(&mut self) -> Vec<String> {
+        self.stdout.0.iter().collect()
     }
 
     /// Returns the next line of its standard error.
     pub fn stderr_line(&mut self) -> String {
-        let stderr = self.stderr.as_mut().expect("standard error is captured");
-        let mut line = String::new();
-        stderr.read_line(&mut line).expect("its complaints can be read");
-        line.trim_end().to_string()
+        self.stderr.as_ref().expect("standard error is captured").next("standard error")
     }
 
     /// Sends it a signal by name.

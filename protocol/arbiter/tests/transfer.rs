@@ -391,6 +391,23 @@ fn stray_report_of_a_previous_receiver_is_ignored() {
     assert_eq!(pieces_sent[0], pieces_sent[1]);
 }
 
+/// Its receiver may serve another process with this id, and says nothing about this one.
+#[test]
+fn reports_to_another_incarnation_are_not_counted() {
+    for (is_restarted, expected) in [(false, 1), (true, 0)] {
+        let mut net = TestNet::new(6);
+        net.send(0, 3, object(2_000, 1));
+        let mut report = take_frame_in_flight(&mut net, 0);
+        assert_eq!(net.transfers[0].stats().reports_received, 0);
+        if is_restarted {
+            restart_endpoint(&mut net, 0);
+        }
+        let now = net.at();
+        net.transfers[0].handle_frame(now, Port(0), &mut report);
+        assert_eq!(net.transfers[0].stats().reports_received, expected);
+    }
+}
+
 //= spec/arbiter.md#R36
 #[test]
 fn incomplete_objects_of_a_dead_sender_expire() {

@@ -91,6 +91,8 @@ pub struct TransferStats {
     pub pieces_duplicate: u64,
     /// Reports sent.
     pub reports_sent: u64,
+    /// Reports received, without those to a previous or later incarnation of this endpoint.
+    pub reports_received: u64,
     /// Packets that are malformed, of an unknown object, or of a previous incarnation.
     pub dropped: u64,
     /// Objects refused for lack of memory.

@@ -149,7 +149,7 @@ impl Transfer {
                 let whole = self.receiving.on_piece(now, src, piece_of, &mut self.stats);
                 whole.map(|whole| TransferEvent::Received(src, piece.object, whole))
             }
-            // A report to a previous incarnation, which numbered its objects in the same way.
+            // A report to another incarnation, which numbers its objects in the same way.
             TransferPacket::PieceAck(report, _)
                 if report.incarnation != self.config.client.incarnation =>
             {
@@ -157,6 +157,7 @@ impl Transfer {
                 None
             }
             TransferPacket::PieceAck(report, words) => {
+                self.stats.reports_received += 1;
                 self.sending.on_report(now, src, (&report, words))
             }
         };
