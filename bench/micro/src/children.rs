@@ -1,6 +1,9 @@
 //! Child processes of a benchmark: they run the same program again.
 
+use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, Result, ensure};
 
@@ -28,26 +31,65 @@ pub(crate) struct Children {
 
 impl Children {
     pub(crate) fn start(&mut self, command: &mut Command) -> Result<()> {
-        let child = command.stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn();
+        let command = command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let child = command.stderr(Stdio::inherit()).spawn();
         let program = command.get_program().display();
         self.children.push(child.with_context(|| format!("starting {program}"))?);
         Ok(())
     }
 
-    /// Waits for all children and returns their outcomes, in the order of their start.
-    pub(crate) fn outcomes<T: serde::de::DeserializeOwned>(mut self) -> Result<Vec<T>> {
+    /// Waits for all children and returns their outcomes, in the order of their start: the one
+    /// line that each prints. The first `waiting` children go on after that until their standard
+    /// input is closed, which it is when all of them have printed theirs.
+    pub(crate) fn outcomes<T: serde::de::DeserializeOwned>(
+        mut self,
+        waiting: usize,
+    ) -> Result<Vec<T>> {
         let mut outcomes = Vec::new();
-        for (at, child) in self.children.iter_mut().enumerate() {
+        for at in 0..self.children.len() {
+            if at == waiting {
+                self.close_inputs();
+            }
+            let child = &mut self.children[at];
             let mut output = String::new();
-            let mut stdout = child.stdout.take().context("its output is piped")?;
-            std::io::Read::read_to_string(&mut stdout, &mut output)?;
-            let status = child.wait()?;
-            ensure!(status.success(), "process {at} of the benchmark failed: {status}");
+            let stdout = child.stdout.take().context("its output is piped")?;
+            BufReader::new(stdout).read_line(&mut output)?;
+            if output.is_empty() || at >= waiting {
+                wait(at, child)?;
+            }
             let outcome = serde_json::from_str(output.trim());
             outcomes.push(outcome.with_context(|| format!("reading the outcome of process {at}"))?);
         }
+        self.close_inputs();
+        self.children
+            .iter_mut()
+            .take(waiting)
+            .enumerate()
+            .try_for_each(|(at, child)| wait(at, child))?;
         Ok(outcomes)
     }
+
+    fn close_inputs(&mut self) {
+        self.children.iter_mut().for_each(|child| drop(child.stdin.take()));
+    }
+}
+
+fn wait(at: usize, child: &mut Child) -> Result<()> {
+    let status = child.wait()?;
+    ensure!(status.success(), "process {at} of the benchmark failed: {status}");
+    Ok(())
+}
+
+/// Returns a flag that is set when standard input is closed: all other processes have finished.
+pub(crate) fn release_flag() -> Arc<AtomicBool> {
+    let is_released = Arc::new(AtomicBool::new(false));
+    let flag = Arc::clone(&is_released);
+    std::thread::spawn(move || {
+        // An error closes it as well.
+        let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
+        flag.store(true, Ordering::Relaxed);
+    });
+    is_released
 }
 
 impl Drop for Children {
@@ -62,7 +104,7 @@ impl Drop for Children {
 
 #[cfg(test)]
 mod tests {
-    use std::io::{BufRead, BufReader, Read};
+    use std::io::Read;
     use std::time::Duration;
 
     use rustix::process::{Pid, Signal, kill_process};

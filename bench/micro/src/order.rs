@@ -90,7 +90,8 @@ pub fn order(options: &OrderOptions, progress: impl FnMut(Progress<'_>)) -> Resu
         let processes = options.processes;
         let case =
             format!("{service}transport={transport} processes={processes} bytes={bytes}{window}");
-        let (mut cpu, mut embedded_cpu, mut lost) = (Vec::new(), Vec::new(), 0.0);
+        let (mut cpu, mut embedded_cpu) = (Vec::new(), Vec::new());
+        let (mut lost, mut unknown) = (0, 0);
         harness.measure(
             &case,
             "msg/s",
@@ -99,6 +100,7 @@ pub fn order(options: &OrderOptions, progress: impl FnMut(Progress<'_>)) -> Resu
                 let measured = rates(options, bytes, Side::Ours)?;
                 cpu.push(measured.cpu_ns);
                 lost += measured.lost;
+                unknown += measured.unknown;
                 Ok(measured.rate)
             },
             || match (options.is_reliable, options.window, options.is_udp) {
@@ -112,8 +114,11 @@ pub fn order(options: &OrderOptions, progress: impl FnMut(Progress<'_>)) -> Resu
                 (false, None, false) => processes::ring_rate(options.seconds / 2.0),
             },
         )?;
-        let value = lost / cpu.len() as f64;
-        harness.detail(vec![Detail { name: "lost".into(), value, unit: "messages".into() }]);
+        let per_run = |name: &str, count: u64| {
+            let value = count as f64 / cpu.len() as f64;
+            Detail { name: name.into(), value, unit: "messages".into() }
+        };
+        harness.detail(vec![per_run("lost", lost), per_run("unknown", unknown)]);
         let (mut cpu, mut embedded_cpu) = (cpu.into_iter(), embedded_cpu.into_iter());
         harness.measure(
             &format!("{case} cpu"),
@@ -180,8 +185,9 @@ struct Measured {
     rate: f64,
     /// CPU time of all processes per message and receiver, in ns.
     cpu_ns: f64,
-    /// Messages that were reported lost.
-    lost: f64,
+    /// Messages that were reported as lost, and those whose outcome is unknown.
+    lost: u64,
+    unknown: u64,
 }
 
 /// The protocol that is measured.
@@ -199,11 +205,13 @@ enum Side {
 fn rates(options: &OrderOptions, bytes: usize, side: Side) -> Result<Measured> {
     let outcomes = run(options, bytes, side)?;
     let receivers = &outcomes[..options.processes as usize];
-    let lost: u64 = receivers.iter().map(|outcome| outcome.failed).sum();
+    let lost = receivers.iter().map(|outcome| outcome.lost).sum();
+    let unknown = receivers.iter().map(|outcome| outcome.unknown).sum();
     // Each receiver has checked that its deliveries ascend, which implies one order. With best
     // effort a descheduled process loses messages, so logs may differ by these.
     let is_reliable = options.is_reliable && side == Side::Ours;
-    let may_differ = side == Side::Rival(RivalMethod::Unordered) || (!is_reliable && lost > 0);
+    let may_differ =
+        side == Side::Rival(RivalMethod::Unordered) || (!is_reliable && lost + unknown > 0);
     if !may_differ {
         check_same_order(receivers)?;
     }
@@ -214,7 +222,7 @@ fn rates(options: &OrderOptions, bytes: usize, side: Side) -> Result<Measured> {
     let rate = |outcome: &Outcome| outcome.delivered as f64 / outcome.seconds;
     let slowest = receivers.iter().map(rate).min_by(f64::total_cmp);
     let rate = slowest.context("there are receivers")?;
-    Ok(Measured { rate, cpu_ns: seconds * 1e9 / messages as f64, lost: lost as f64 })
+    Ok(Measured { rate, cpu_ns: seconds * 1e9 / messages as f64, lost, unknown })
 }
 
 fn run(options: &OrderOptions, bytes: usize, side: Side) -> Result<Vec<Outcome>> {
@@ -259,7 +267,7 @@ fn run(options: &OrderOptions, bytes: usize, side: Side) -> Result<Vec<Outcome>>
 /// Checks that the delivery logs of all receivers agree as far as the shorter of two logs goes. A
 /// lost message looks like a disagreement, so the error states how many were lost.
 fn check_same_order(receivers: &[Outcome]) -> Result<()> {
-    let failed: u64 = receivers.iter().map(|outcome| outcome.failed).sum();
+    let failed: u64 = receivers.iter().map(|outcome| outcome.undelivered()).sum();
     for (at, outcome) in receivers.iter().enumerate() {
         ensure!(!outcome.checkpoints.is_empty(), "process {at} delivered nothing");
         let both = outcome.checkpoints.iter().zip(&receivers[0].checkpoints);

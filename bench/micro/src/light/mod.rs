@@ -277,7 +277,7 @@ fn start(jobs: &[Job]) -> Result<Vec<Outcome>> {
         let job = serde_json::to_string(job)?;
         children.start(Command::new(&program).args([WORKER, LIGHT, &parent_pid, &job]))?;
     }
-    children.outcomes()
+    children.outcomes(0)
 }
 
 /// Runs one process of this benchmark.

@@ -108,7 +108,7 @@ fn start(project: &Project, jobs: &[Job<'_>]) -> Result<Vec<Outcome>> {
         let command = serde_json::to_string(&project.command(&job.arguments()?))?;
         children.start(Command::new(&program).args([WORKER, PEERS, &parent_pid, &command]))?;
     }
-    children.outcomes()
+    children.outcomes(0)
 }
 
 /// Becomes one process of a rival, which dies with its parent as our own processes do.

@@ -64,8 +64,8 @@ impl DeliveryLog {
     }
 
     /// Returns the result.
-    pub fn finish(self) -> Outcome {
-        let mut outcome = self.outcome;
+    pub fn finish(&self) -> Outcome {
+        let mut outcome = self.outcome.clone();
         if let (Some(first), Some(last)) = (self.first_at, self.last_at) {
             outcome.seconds = (last - first).as_secs_f64();
         }

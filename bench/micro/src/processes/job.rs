@@ -119,7 +119,16 @@ pub(crate) struct Outcome {
     /// Hash of the delivery order, taken every 10,000 deliveries.
     pub checkpoints: Vec<u64>,
     /// Own messages that were reported as not delivered.
-    pub failed: u64,
+    pub lost: u64,
+    /// Own messages of which it was reported that they may or may not have been delivered.
+    pub unknown: u64,
     /// CPU time of the measurement, in s.
     pub cpu_seconds: f64,
+}
+
+impl Outcome {
+    /// Returns the number of own messages that were reported as lost or of unknown outcome.
+    pub(crate) fn undelivered(&self) -> u64 {
+        self.lost + self.unknown
+    }
 }

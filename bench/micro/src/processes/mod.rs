@@ -27,7 +27,8 @@ pub(crate) fn run(jobs: &[Job]) -> Result<Vec<Outcome>> {
         let job = serde_json::to_string(&(job, std::process::id()))?;
         children.start(Command::new(&program).arg(WORKER).arg(job))?;
     }
-    children.outcomes()
+    let is_member = |job: &&Job| job.method.is_none() && job.role != Role::Switch;
+    children.outcomes(jobs.iter().take_while(is_member).count())
 }
 
 /// Returns a local UDP address that is free now. Its port is none that the kernel assigns to the
@@ -45,22 +46,31 @@ pub(crate) fn work(job: &str) -> Result<()> {
     let (job, parent_pid): (Job, u32) =
         serde_json::from_str(job).with_context(|| format!("reading the job {job}"))?;
     die_with_parent(parent_pid)?;
-    println!("{}", serde_json::to_string(&outcome(&job)?)?);
-    Ok(())
+    worker::pin_to_core(job.core);
+    if let Some(method) = job.method {
+        return report(&rival_outcome(&job, method)?);
+    }
+    match (&job.fabric, job.window) {
+        (Fabric::Udp { switch, frame_len }, _) if job.role == Role::Switch => {
+            report(&worker::run_switch(switch, *frame_len, job.idle())?)
+        }
+        (_, Some((window, api))) => window::work(&job, window, api),
+        (_, None) => worker::work(&job),
+    }
 }
 
-/// Runs the process of a job: the relay, a rival, or a process of our own protocol.
-fn outcome(job: &Job) -> Result<Outcome> {
-    worker::pin_to_core(job.core);
-    match (job.method, &job.fabric) {
-        (Some(method), Fabric::Udp { switch, frame_len }) if job.role == Role::Switch => {
+/// Runs a process of a rival: its relay, its sequencer or a member.
+fn rival_outcome(job: &Job, method: RivalMethod) -> Result<Outcome> {
+    match &job.fabric {
+        Fabric::Udp { switch, frame_len } if job.role == Role::Switch => {
             relay::relay(job, switch, *frame_len, method)
         }
-        (Some(method), _) => rival::work(job, method),
-        (None, _) if job.role == Role::Switch => worker::work(job),
-        (None, _) => match job.window {
-            Some((window, api)) => window::work(job, window, api),
-            None => worker::work(job),
-        },
+        _ => rival::work(job, method),
     }
+}
+
+/// Prints the outcome of this process for its parent.
+fn report(outcome: &Outcome) -> Result<()> {
+    println!("{}", serde_json::to_string(outcome)?);
+    Ok(())
 }

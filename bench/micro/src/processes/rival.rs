@@ -282,7 +282,7 @@ mod tests {
     use std::thread;
 
     use super::*;
-    use crate::processes::{free_address, outcome as run_job};
+    use crate::processes::{free_address, rival_outcome};
 
     /// Runs three members that send to each other for a moment, with the processes that the method
     /// needs.
@@ -309,7 +309,7 @@ mod tests {
             jobs.push(job(0, Role::Switch));
         }
         thread::scope(|scope| {
-            let work = |job| scope.spawn(move || run_job(job).expect("job succeeds"));
+            let work = |job| scope.spawn(move || rival_outcome(job, method).expect("job succeeds"));
             let all: Vec<_> = jobs.iter().map(work).collect();
             let outcomes = all.into_iter().map(|one| one.join().expect("no panic"));
             outcomes.take(3).collect()

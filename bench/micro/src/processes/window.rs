@@ -1,5 +1,6 @@
 //! A process that uses the library as its users do, with a bounded number of scatterings in flight.
 
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -9,14 +10,15 @@ use onepipe::{
 
 use super::delivery_log::{DeliveryLog, END, HELLO, TIMEOUT, cpu_seconds};
 use super::job::Api;
-use super::{Fabric, Job, Outcome};
+use super::{Fabric, Job};
+use crate::children::release_flag;
 
 /// Longest single wait for an event.
 const WAIT: Duration = Duration::from_millis(10);
 
 /// Runs a process that keeps `window` scatterings in flight: it sends the next one when it has
 /// delivered one of its own.
-pub(super) fn work(job: &Job, window: u32, api: Api) -> Result<Outcome> {
+pub(super) fn work(job: &Job, window: u32, api: Api) -> Result<()> {
     let builder = Pipe::builder().process(job.process).processes(job.processes);
     let builder = match &job.fabric {
         Fabric::Shm(name) => builder.fabric(name),
@@ -33,7 +35,13 @@ pub(super) fn work(job: &Job, window: u32, api: Api) -> Result<Outcome> {
     let cpu = cpu_seconds();
     member.flood(window)?;
     member.delivery_log.outcome.cpu_seconds = cpu_seconds() - cpu;
-    Ok(member.delivery_log.finish())
+    super::report(&member.delivery_log.finish())?;
+    // The others may still wait for acknowledgements.
+    let is_released = release_flag();
+    while !is_released.load(Ordering::Relaxed) {
+        member.receive()?;
+    }
+    Ok(())
 }
 
 #[allow(clippy::large_enum_variant, reason = "one value per process")]
@@ -147,7 +155,10 @@ impl Member<'_> {
                 delivery_log.deliver((message.timestamp.as_ns(), from, message.index), word);
             }
             Event::SendFailed(failed) => {
-                delivery_log.outcome.failed += 1;
+                match failed.outcome {
+                    SendOutcome::Lost => delivery_log.outcome.lost += 1,
+                    SendOutcome::Unknown => delivery_log.outcome.unknown += 1,
+                }
                 let is_end = delivery_log.ends.contains(&failed.scattering);
                 if failed.to.0 == job.process && !is_end {
                     *in_flight -= 1;

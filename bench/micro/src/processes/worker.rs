@@ -1,5 +1,6 @@
 //! One process of our own protocol: waits for its peers, then sends, receives, pings or replies.
 
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -15,12 +16,13 @@ use onepipe_wire::Service;
 
 use super::delivery_log::{DeliveryLog, END, HELLO, TIMEOUT, cpu_seconds};
 use super::{Fabric, Job, Outcome, Role};
+use crate::children::release_flag;
 
 /// Bytes kept in the send buffer: enough for full frames, few enough for the cache.
 const BACKLOG_BYTES: usize = 96 << 10;
 
 /// Runs a process of our own protocol.
-pub(crate) fn work(job: &Job) -> Result<Outcome> {
+pub(crate) fn work(job: &Job) -> Result<()> {
     match &job.fabric {
         Fabric::Shm(name) => {
             let shm_config = onepipe_transport_shm::Config {
@@ -38,9 +40,6 @@ pub(crate) fn work(job: &Job) -> Result<Outcome> {
             };
             let clock = shm.clock();
             Worker::new(job, config, shm, clock)?.work()
-        }
-        Fabric::Udp { switch, frame_len } if job.role == Role::Switch => {
-            run_switch(switch, *frame_len, job.idle())
         }
         Fabric::Udp { switch, frame_len } => {
             let udp_config = onepipe_transport_udp::Config {
@@ -60,7 +59,7 @@ pub(crate) fn work(job: &Job) -> Result<Outcome> {
 }
 
 /// Runs the switch until idle for a second.
-fn run_switch(bind: &str, frame_len: usize, idle: Idle) -> Result<Outcome> {
+pub(super) fn run_switch(bind: &str, frame_len: usize, idle: Idle) -> Result<Outcome> {
     let config = onepipe_daemon_switch::Config {
         frame_len_max: frame_len,
         idle,
@@ -118,7 +117,7 @@ impl<'j, T: Transport> Worker<'j, T> {
         Ok(Self { job, driver, delivery_log, payload: vec![0; job.bytes.max(8)] })
     }
 
-    fn work(mut self) -> Result<Outcome> {
+    fn work(mut self) -> Result<()> {
         self.rendezvous()?;
         let cpu = cpu_seconds();
         match self.job.role {
@@ -140,7 +139,13 @@ impl<'j, T: Transport> Worker<'j, T> {
         }
         self.delivery_log.outcome.cpu_seconds = cpu_seconds() - cpu;
         self.drain()?;
-        Ok(self.delivery_log.finish())
+        super::report(&self.delivery_log.finish())?;
+        // The others may still wait for acknowledgements.
+        let is_released = release_flag();
+        while !is_released.load(Ordering::Relaxed) {
+            self.turn()?;
+        }
+        Ok(())
     }
 
     fn service(&self) -> Service {
@@ -236,9 +241,10 @@ impl<'j, T: Transport> Worker<'j, T> {
             scatter(self.driver.machine_mut(), service, &[1], &self.payload)?;
             // With best effort the receiver may drop a message that arrives after its barrier, when
             // this process was descheduled while sending: ping again.
-            let failed = self.delivery_log.outcome.failed;
+            let failed = self.delivery_log.outcome.undelivered();
             self.turn_until("a pong", |delivery_log| {
-                delivery_log.last_number == Some(number) || delivery_log.outcome.failed != failed
+                delivery_log.last_number == Some(number)
+                    || delivery_log.outcome.undelivered() != failed
             })?;
             if self.delivery_log.last_number == Some(number) {
                 histogram.record(sent.elapsed().as_nanos() as u64 / 2)?;
@@ -253,7 +259,7 @@ impl<'j, T: Transport> Worker<'j, T> {
     }
 
     fn pong(&mut self) -> Result<()> {
-        let (mut replied, mut failed) = (None, self.delivery_log.outcome.failed);
+        let (mut replied, mut failed) = (None, self.delivery_log.outcome.undelivered());
         let service = self.service();
         let deadline = self.deadline();
         let mut turn_count = 0u64;
@@ -264,9 +270,9 @@ impl<'j, T: Transport> Worker<'j, T> {
             let checks_deadline = is_idle || turn_count.is_multiple_of(65_536);
             let is_late = checks_deadline && Instant::now() >= deadline;
             ensure!(!is_late, "the end of the pings did not arrive: {}", self.state());
-            if self.delivery_log.outcome.failed != failed {
+            if self.delivery_log.outcome.undelivered() != failed {
                 // The reply was lost: send it again.
-                (replied, failed) = (None, self.delivery_log.outcome.failed);
+                (replied, failed) = (None, self.delivery_log.outcome.undelivered());
             }
             if self.delivery_log.last_number != replied
                 && let Some(number) = self.delivery_log.last_number
@@ -367,7 +373,10 @@ impl DeliveryLog {
                 machine.release(delivery);
             }
             Event::SendFailed(failed) => {
-                self.outcome.failed += 1;
+                match failed.outcome {
+                    SendOutcome::Lost => self.outcome.lost += 1,
+                    SendOutcome::Unknown => self.outcome.unknown += 1,
+                }
                 if failed.outcome == SendOutcome::Lost && self.ends.contains(&failed.scattering) {
                     self.undelivered_ends.push(failed.to.0);
                 }
