@@ -32,7 +32,10 @@ fn acked_records_survive_a_kill_and_the_lock_is_freed() {
         let line = line.expect("text");
         let Some(number) = line.strip_prefix("acknowledged ") else { continue };
         acknowledged.push(number.parse().expect("a number"));
-        assert_eq!(other.campaign(OTHER).expect("it is a store"), None);
+        // Lines that it printed before it was killed are read when it may have died.
+        if acknowledged.len() <= 40 {
+            assert_eq!(other.campaign(OTHER).expect("it is a store"), None);
+        }
         if acknowledged.len() == 40 {
             child.kill().expect("it runs");
         }
