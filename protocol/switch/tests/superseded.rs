@@ -59,3 +59,21 @@ fn earlier_incarnation_joins_once_the_link_of_the_later_is_lost() {
     join(&mut switch, 41_000, 3, process(1, 5));
     assert_ne!(output(&mut switch, 42_000), output_before);
 }
+
+//= spec/failure.md#R12
+/// An excluded process asks controllers, whose replies are routed by process id.
+#[test]
+fn control_frame_of_earlier_incarnation_takes_the_route() {
+    let mut switch = Switch::new(guarded(4)).expect("valid");
+    switch.handle_timeout(at(0));
+    let (earlier, later) = (process(1, 5), process(1, 6));
+    join(&mut switch, 10_000, 2, process(2, 1));
+    join(&mut switch, 11_000, 1, later);
+    let output_before = output(&mut switch, 12_000);
+    let ask = of_link(Opcode::Recovery, earlier, None, both(13_000));
+    put(&mut switch, at(13_000), 3, ask);
+    assert_ne!(output(&mut switch, 14_000), output_before);
+    let beacon = of_link(Opcode::Beacon, later, None, both(15_000));
+    assert_eq!(put(&mut switch, at(15_000), 1, beacon), Verdict::Consumed);
+    assert_eq!(output(&mut switch, 16_000), output_before);
+}

@@ -381,3 +381,44 @@ impl Connection {
         estimate_ns.max(config.probe_timeout_min_ns)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn timeout_is_assumed_until_a_round_trip_is_measured() {
+        let config = Config::new(ProcessId(1), Incarnation(1));
+        let mut connection = Connection::new(ProcessId(2), &config, Service::BestEffort);
+        let least_ns = 4 * config.probe_timeout_min_ns;
+        assert_eq!(connection.rto_ns(&config), least_ns);
+        connection.assume_rto(3 * least_ns);
+        assert_eq!(connection.rto_ns(&config), 3 * least_ns);
+        connection.assume_rto(1);
+        assert_eq!(connection.rto_ns(&config), least_ns);
+        connection.assume_rto(3 * least_ns);
+        let now = Mono::from_ns(1_000_000_000);
+        let measured_ns = connection.on_round_trip(&config, now.after_ns(10), now);
+        assert_eq!((measured_ns, connection.rto_ns(&config)), (measured_ns, measured_ns));
+        assert!(measured_ns < least_ns, "{measured_ns}");
+    }
+
+    #[test]
+    fn round_trips_beyond_the_timeout_lengthen_it() {
+        let config = Config::new(ProcessId(1), Incarnation(1));
+        let mut connection = Connection::new(ProcessId(2), &config, Service::BestEffort);
+        let mut now = Mono::from_ns(1_000_000_000);
+        let round_trip_ns = 100 * config.probe_timeout_min_ns;
+        for _ in 0..200 {
+            let sent = now;
+            now = now.after_ns(round_trip_ns);
+            // A probe was sent meanwhile if the timeout is shorter.
+            connection.attempts = 0;
+            connection.attempts = u32::from(connection.rto_ns(&config) < round_trip_ns);
+            connection.on_round_trip(&config, now, sent);
+        }
+        connection.attempts = 0;
+        let timeout_ns = connection.rto_ns(&config);
+        assert!((round_trip_ns..2 * round_trip_ns).contains(&timeout_ns), "{timeout_ns}");
+    }
+}
