@@ -77,13 +77,18 @@ impl Lines {
         Self(lines_rx)
     }
 
+    /// Returns the next line, empty at the end of the output; `None` if there is none in time.
+    fn next_within(&self, limit: Duration) -> Option<String> {
+        match self.0.recv_timeout(limit) {
+            Ok(line) => Some(line.trim_end().to_string()),
+            Err(RecvTimeoutError::Disconnected) => Some(String::new()),
+            Err(RecvTimeoutError::Timeout) => None,
+        }
+    }
+
     /// Returns the next line, empty at the end of the output; fails only after a hang.
     fn next(&self, of: &str) -> String {
-        match self.0.recv_timeout(HANG) {
-            Ok(line) => line.trim_end().to_string(),
-            Err(RecvTimeoutError::Disconnected) => String::new(),
-            Err(RecvTimeoutError::Timeout) => panic!("timed out: a line of {of}"),
-        }
+        self.next_within(HANG).unwrap_or_else(|| panic!("timed out: a line of {of}"))
     }
 }
 
@@ -132,6 +137,11 @@ impl Running {
     /// Returns the next line of its standard error.
     pub fn stderr_line(&mut self) -> String {
         self.stderr.as_ref().expect("standard error is captured").next("standard error")
+    }
+
+    /// Returns the next line of its standard error, if there is one in time.
+    pub fn stderr_line_within(&mut self, limit: Duration) -> Option<String> {
+        self.stderr.as_ref().expect("standard error is captured").next_within(limit)
     }
 
     /// Sends it a signal by name.
