@@ -31,6 +31,7 @@ extern crate alloc;
 
 mod adaptive_timeout;
 mod backoff;
+mod copy;
 mod frozen;
 mod ids;
 mod lateness;
@@ -47,6 +48,7 @@ mod time;
 
 pub use adaptive_timeout::AdaptiveTimeout;
 pub use backoff::Backoff;
+pub use copy::copy_payload;
 pub use frozen::{Frozen, FrozenLinks};
 pub use ids::{
     Address, Controllers, HostId, Incarnation, Instance, Port, ProcessId, ScatteringId, SwitchId,

@@ -6,6 +6,8 @@
 
 use alloc::vec::Vec;
 
+use onepipe_base::copy_payload;
+
 /// Size of an ordinary chunk in bytes.
 const CHUNK_BYTES: usize = 64 << 10;
 /// A larger payload gets a dedicated chunk, which is freed afterwards.
@@ -87,6 +89,31 @@ impl PayloadArena {
         chunk.used += len;
         chunk.refs += refs;
         PayloadRef::new(self.current, offset)
+    }
+
+    /// Stores a copy of `payload` with one reference.
+    #[inline]
+    pub fn store(&mut self, payload: &[u8]) -> PayloadRef {
+        let len = payload.len();
+        let chunk = &mut self.chunks[self.current as usize];
+        // Both conditions in one look at the chunk: most payloads fit the current one.
+        if len <= SHARED_BYTES_MAX
+            && let Some(free) = chunk.bytes.get_mut(chunk.used..chunk.used + len)
+        {
+            copy_payload(free, payload);
+            let offset = chunk.used as u32;
+            chunk.used += len;
+            chunk.refs += 1;
+            return PayloadRef::new(self.current, offset);
+        }
+        self.store_in_new_chunk(payload)
+    }
+
+    #[inline(never)]
+    fn store_in_new_chunk(&mut self, payload: &[u8]) -> PayloadRef {
+        let payload_ref = self.alloc(payload.len(), 1);
+        self.get_mut(payload_ref, payload.len()).copy_from_slice(payload);
+        payload_ref
     }
 
     /// Adds a reference to the payload at `payload_ref`, which has others.
@@ -186,6 +213,21 @@ mod tests {
         assert_eq!(arena.get(payload_ref, 0), []);
         arena.release(payload_ref);
         assert_eq!(arena.alloc(1, 1), payload_ref);
+    }
+
+    #[test]
+    fn stored_payloads_lie_as_allocated_ones_do() {
+        let (mut stored, mut allocated) = (PayloadArena::new(), PayloadArena::new());
+        let payload: Vec<u8> = (0..40_000).map(|n| n as u8).collect();
+        for len in [0, 1, 64, 64, 16 << 10, 16 << 10, 16 << 10, 16_200, 64, 40_000, 0] {
+            let payload_ref = stored.store(&payload[..len]);
+            assert_eq!(payload_ref, allocated.alloc(len, 1));
+            assert_eq!(stored.get(payload_ref, len), &payload[..len]);
+        }
+        let chunks = |arena: &PayloadArena| {
+            arena.chunks.iter().map(|chunk| (chunk.used, chunk.refs)).collect::<Vec<_>>()
+        };
+        assert_eq!(chunks(&stored), chunks(&allocated));
     }
 
     #[test]

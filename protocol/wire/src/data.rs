@@ -1,5 +1,6 @@
 //! Payloads that carry messages: coalesced whole messages, and fragments.
 
+use onepipe_base::copy_payload;
 use zerocopy::byteorder::big_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -80,7 +81,7 @@ pub fn write_message(buf: &mut [u8], message: Message<'_>) -> Option<usize> {
     // be copied as one.
     let fields = u64::from(length) << 48 | u64::from(message.index) << 32;
     *front = (fields | u64::from(message.delta_ns)).to_be_bytes();
-    body.copy_from_slice(message.payload);
+    copy_payload(body, message.payload);
     Some(bytes)
 }
 

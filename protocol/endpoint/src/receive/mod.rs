@@ -338,8 +338,7 @@ impl Receiver {
         let len = local.payload.len() as u32;
         let charge = u64::from(len) + u64::from(MESSAGE_CHARGE_BYTES);
         self.buffered += charge;
-        let payload_ref = self.arena.alloc(local.payload.len(), 1);
-        self.arena.get_mut(payload_ref, local.payload.len()).copy_from_slice(local.payload);
+        let payload_ref = self.arena.store(local.payload);
         self.waiting += 1;
         self.newest = self.newest.max(Some(local.timestamp));
         self.reorder.insert(Entry {
