@@ -82,14 +82,18 @@ impl<T: Copy> SeqDeque<T> {
         if self.is_empty() {
             self.single = Some(item);
         } else {
-            self.push_to_ring(item);
+            if self.single.is_some() || self.len() >= self.ring.len() {
+                self.make_space();
+            }
+            let slot = self.slot(self.next);
+            self.ring[slot] = item;
         }
         self.next += 1;
     }
 
-    /// Pushes behind at least one item.
-    #[inline]
-    fn push_to_ring(&mut self, item: T) {
+    /// Prepares the ring of a queue that is not empty for another item.
+    #[inline(never)]
+    fn make_space(&mut self) {
         if self.len() >= self.ring.len() {
             self.grow();
         }
@@ -97,8 +101,6 @@ impl<T: Copy> SeqDeque<T> {
             let slot = self.slot(self.first);
             self.ring[slot] = single;
         }
-        let slot = self.slot(self.next);
-        self.ring[slot] = item;
     }
 
     /// Removes the `count` oldest items, which must exist.

@@ -56,8 +56,10 @@ impl TimestampSource {
     /// Assigns `max(last + 1, now)`, where `now` is the last reading.
     #[inline]
     pub fn next(&mut self) -> Timestamp {
-        let ts = self.floor.expect("no timestamp is assigned before the first barrier");
-        self.floor = Some(ts.wrapping_add_ns(1));
+        let floor = self.floor.as_mut();
+        let floor = floor.expect("no timestamp is assigned before the first barrier");
+        let ts = *floor;
+        *floor = ts.wrapping_add_ns(1);
         ts
     }
 

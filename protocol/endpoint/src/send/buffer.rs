@@ -94,11 +94,17 @@ impl SendBuffer {
         self.queue.len()
     }
 
+    /// Returns the bytes that are not used.
+    #[inline]
+    pub fn free(&self) -> usize {
+        self.bytes_max - self.used
+    }
+
     //= spec/ordering.md#R32
     /// Checks that `need` more bytes fit now. The caller has checked that they fit an empty buffer.
     #[inline]
     pub fn check(&self, need: usize) -> Result<(), SendError> {
-        let free = self.bytes_max - self.used;
+        let free = self.free();
         if need > free { Err(SendError::BufferFull { need, free }) } else { Ok(()) }
     }
 
@@ -111,9 +117,7 @@ impl SendBuffer {
             self.arena.retain(before);
             before
         } else {
-            let payload_ref = self.arena.alloc(payload.len(), 1);
-            self.arena.get_mut(payload_ref, payload.len()).copy_from_slice(payload);
-            payload_ref
+            self.arena.store(payload)
         };
         let len = payload.len() as u32;
         self.used += (len + MESSAGE_CHARGE_BYTES) as usize;
@@ -142,18 +146,26 @@ impl SendBuffer {
         }
     }
 
-    /// Returns the oldest scattering if it has a single message.
+    /// Returns the scattering `ahead` of the oldest, if it has a single message that waits, and so
+    /// have the oldest one and all between them.
     #[inline]
-    pub fn oldest_single(&self) -> Option<(ScatteringId, &QueuedMessage)> {
-        let oldest = self.queue.front().filter(|oldest| oldest.messages == 1)?;
-        Some((ScatteringId(self.queue.first_seq()), self.messages.get(oldest.first)))
+    pub fn single_after(&self, ahead: u64) -> Option<(ScatteringId, &QueuedMessage)> {
+        let number = self.queue.first_seq() + ahead;
+        if number == self.queue.next_seq() {
+            return None;
+        }
+        let entry = self.queue.get(number);
+        if entry.messages != 1 || entry.is_sent() {
+            return None;
+        }
+        Some((ScatteringId(number), self.messages.get(entry.first)))
     }
 
-    /// Removes the oldest scattering, which has a single message.
+    /// Removes the `count` oldest scatterings, which have a single message each.
     #[inline]
-    pub fn pop_single(&mut self) {
-        self.messages.pop_front(1);
-        self.queue.pop_front(1);
+    pub fn pop_singles(&mut self, count: u64) {
+        self.messages.pop_front(count);
+        self.queue.pop_front(count);
         if self.queue.front().is_some_and(QueueEntry::is_sent) {
             self.pop_sent();
         }

@@ -10,10 +10,12 @@ use onepipe_wire::{
 
 use super::Sender;
 use super::buffer::SendBuffer;
+use super::commit::Target;
 use super::connection::{Connection, END};
 use super::flight::SentMessage;
 use super::retransmit_buffer::UnackedMessage;
 use crate::arena::PayloadRef;
+use crate::timestamp::TimestampSource;
 use crate::{Config, MESSAGE_CHARGE_BYTES};
 
 /// A stamped message that waits for its frame.
@@ -55,6 +57,12 @@ pub(crate) struct Burst {
     first: Option<Timestamp>,
 }
 
+/// Scatterings of one message each that were stamped together.
+pub(super) struct StampedRun {
+    pub messages: u64,
+    pub charge: u64,
+}
+
 /// A data frame whose payload is written, with the fields for its header.
 pub(crate) struct DataFrame {
     pub to: ProcessId,
@@ -81,6 +89,18 @@ impl Burst {
     #[inline]
     pub fn first(&self) -> Option<Timestamp> {
         self.first
+    }
+
+    /// Appends a chain of messages, given by its ends, to the chain of the destination `to`.
+    #[inline]
+    fn append(&mut self, connection: &mut Connection, to: u32, (begin, end): (u32, u32)) {
+        if connection.chain.0 == END {
+            connection.chain = (begin, end);
+            self.destinations.push(to);
+        } else {
+            self.messages[connection.chain.1 as usize].next = begin;
+            connection.chain.1 = end;
+        }
     }
 
     fn clear(&mut self) {
@@ -110,14 +130,62 @@ impl Sender {
         burst.has_shared |=
             burst.messages.last().is_some_and(|before| before.is_shared_with(&stamped));
         burst.messages.push(stamped);
-        let connection = self.peers.get_mut(to as usize);
-        if connection.chain.0 == END {
-            connection.chain = (position, position);
-            burst.destinations.push(to);
-        } else {
-            burst.messages[connection.chain.1 as usize].next = position;
-            connection.chain.1 = position;
+        burst.append(self.peers.get_mut(to as usize), to, (position, position));
+    }
+
+    /// Stamps the oldest scatterings as long as each has a single message, all these are for one
+    /// other process, and its windows admit them: a burst of single messages costs one look at the
+    /// connection. Stops once the charge of the run has reached `bytes_max`. An empty run says
+    /// nothing: [`Sender::admit_single`] and [`Sender::admit`] handle all other cases.
+    #[inline]
+    pub(super) fn stamp_run(
+        &mut self,
+        bytes_max: usize,
+        timestamps: &mut TimestampSource,
+    ) -> StampedRun {
+        let mut run = StampedRun { messages: 0, charge: 0 };
+        let Self { service, buffer, peers, credit, burst, commit, .. } = self;
+        let Some((_, oldest)) = buffer.single_after(0).filter(|_| credit.considers_oldest()) else {
+            return run;
+        };
+        let to = oldest.to;
+        let connection = peers.get_mut(to as usize);
+        let allowance = if connection.is_local { 0 } else { connection.allowance() };
+        let (first, begin) = (timestamps.promise(), burst.messages.len() as u32);
+        while run.charge < bytes_max as u64
+            && let Some((scattering, message)) = buffer.single_after(run.messages)
+            && message.to == to
+            && run.charge + message.charge() <= allowance
+            && !message.has_failed()
+        {
+            let timestamp = timestamps.next();
+            run.messages += 1;
+            run.charge += message.charge();
+            burst.messages.push(Stamped {
+                timestamp,
+                scattering,
+                payload_ref: message.payload_ref,
+                len: message.len,
+                index: 0,
+                next: begin + run.messages as u32,
+                number: commit.next_number(),
+            });
+            if *service == Service::Reliable {
+                commit.push_single(scattering, timestamp, Target { to, index: 0 }, 1);
+            }
         }
+        let Some(last) = burst.messages.last_mut().filter(|_| run.messages > 0) else {
+            return run;
+        };
+        last.next = END;
+        let end = begin + run.messages as u32 - 1;
+        burst.first = burst.first.or(first);
+        burst.append(connection, to, (begin, end));
+        (connection.has_waiting, connection.claimed) = (false, 0);
+        connection.sent += run.charge;
+        connection.in_burst += run.charge;
+        buffer.pop_singles(run.messages);
+        run
     }
 
     /// Writes the next data frame of the burst behind the header in `slot`. If [`Burst::first`] is

@@ -212,6 +212,19 @@ impl Connection {
         if fits_window && fits_network { Fit::Now } else { Fit::Later }
     }
 
+    /// Returns the charge up to which the oldest scatterings may be sent now without a reservation:
+    /// each of them fits as [`Connection::fit`] decides while the sum is at most this. The first
+    /// one may fit beyond it, if nothing is in flight.
+    #[inline]
+    pub fn allowance(&self) -> u64 {
+        if self.state != State::Open {
+            return 0;
+        }
+        let in_flight = self.flight.charge() + self.in_burst;
+        let in_window = self.window.saturating_sub(self.outstanding());
+        in_window.min(u64::from(self.congestion.window_bytes()).saturating_sub(in_flight))
+    }
+
     fn fit_reservation(&self, is_oldest: bool) -> Fit {
         match self.reservation {
             // Only the oldest scattering collects reservations, and keeps them until it is sent.

@@ -67,6 +67,12 @@ impl Credit {
         self.blocked = 0;
     }
 
+    /// Returns whether the oldest scattering is the next to be considered.
+    #[inline]
+    pub fn considers_oldest(&self) -> bool {
+        self.blocked == 0
+    }
+
     /// Returns whether no scattering remains to be considered.
     #[inline]
     pub fn is_blocked(&self, queued: usize) -> bool {
@@ -106,10 +112,10 @@ impl Sender {
     /// open connection. [`Sender::admit`] handles all other cases.
     #[inline]
     pub(super) fn admit_single(&mut self) -> Option<SingleMessage> {
-        if self.credit.blocked != 0 {
+        if !self.credit.considers_oldest() {
             return None;
         }
-        let (id, message) = self.buffer.oldest_single()?;
+        let (id, message) = self.buffer.single_after(0)?;
         let charge = message.charge();
         let connection = self.peers.get_mut(message.to as usize);
         connection.need = charge;

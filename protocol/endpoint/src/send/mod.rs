@@ -192,6 +192,12 @@ impl Sender {
         debug_assert!(self.burst.first().is_none(), "one burst at a time");
         let (mut bytes, mut count) = (0, 0);
         while bytes < config.burst_bytes_max {
+            let run = self.stamp_run(config.burst_bytes_max - bytes, timestamps);
+            if run.messages > 0 {
+                bytes += run.charge as usize;
+                count += run.messages;
+                continue;
+            }
             if let Some(single) = self.admit_single() {
                 bytes += single.message.charge() as usize;
                 count += 1;
@@ -272,7 +278,7 @@ impl Sender {
             let acks_missing = u32::from(!single.is_local);
             self.commit.push_single(single.id, timestamp, target, acks_missing);
         }
-        self.buffer.pop_single();
+        self.buffer.pop_singles(1);
     }
 
     fn deliver_local(

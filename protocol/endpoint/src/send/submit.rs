@@ -4,13 +4,42 @@ use onepipe_base::{Incarnation, ProcessId, ScatteringId};
 
 use super::Sender;
 use super::connection::Connection;
-use crate::{Config, Message, SendError};
+use crate::{Config, MESSAGE_CHARGE_BYTES, Message, SendError};
 
 impl Sender {
     /// Accepts or refuses a scattering as a whole. `last_failed` returns the last failed
     /// incarnation of a destination that is used for the first time.
     #[inline]
     pub fn submit(
+        &mut self,
+        config: &Config,
+        messages: &[Message<'_>],
+        last_failed: impl Fn(ProcessId) -> Option<Incarnation>,
+    ) -> Result<ScatteringId, SendError> {
+        if let [message] = messages
+            && let Some(id) = self.submit_single(config, message)
+        {
+            return Ok(id);
+        }
+        self.submit_any(config, messages, last_failed)
+    }
+
+    /// Fast path: accepts a message to a known destination if it fits. [`Sender::submit_any`]
+    /// handles all other cases.
+    #[inline]
+    fn submit_single(&mut self, config: &Config, message: &Message<'_>) -> Option<ScatteringId> {
+        let len = message.payload.len();
+        let need = len + MESSAGE_CHARGE_BYTES as usize;
+        if len > config.message_len_max as usize || need > self.buffer.free() {
+            return None;
+        }
+        // Known destinations are below `processes_max`.
+        let to = self.peers.index_of(message.to)?;
+        self.buffer.push_message(to as u32, message.payload, false);
+        Some(self.buffer.push(1))
+    }
+
+    fn submit_any(
         &mut self,
         config: &Config,
         messages: &[Message<'_>],

@@ -1,7 +1,10 @@
 //! Bursts, rule by rule.
 
+use super::super::connection::{Fit, State};
 use super::super::harness::SenderHarness;
 use super::*;
+use onepipe_base::Incarnation;
+use proptest::prelude::*;
 
 //= spec/ordering.md#R8
 #[test]
@@ -108,5 +111,49 @@ fn only_the_reliable_service_buffers_sent_messages() {
             (ack.cumulative, ack.window_bytes) = (Psn::FIRST.plus(1 + packets), 1 << 16);
         });
         assert_eq!(harness.sender.buffered_bytes(), 0, "{service:?}");
+    }
+}
+
+#[test]
+fn run_of_single_messages_ends_at_the_window() {
+    let mut harness = SenderHarness::new(Service::BestEffort, |_| {});
+    // Opening the connection has taken 64 bytes of its window.
+    harness.open(&[(1, 64 + 300), (2, 1 << 16)]);
+    for to in [1, 1, 2, 1, 1] {
+        // Charged 100 bytes.
+        harness.scatter(&[(to, 36)]);
+    }
+    assert_eq!(harness.burst(), 4, "the last message exceeds the window of process 1");
+    let connection = harness.sender.peers.get(0);
+    assert_eq!((connection.sent, connection.in_burst, connection.has_waiting), (364, 300, true));
+    let frames = harness.frames();
+    let [one, two] = &frames[..] else { panic!("expected one packet per destination: {frames:?}") };
+    let at = |ns| one.timestamp.wrapping_add_ns(ns);
+    let in_one = [(at(0), 0, 36), (at(1), 0, 36), (at(3), 0, 36)];
+    assert_eq!((one.to, &one.messages[..]), (1, &in_one[..]));
+    assert_eq!((two.to, &two.messages[..]), (2, &[(at(2), 0, 36)][..]));
+}
+
+proptest! {
+    #[test]
+    fn allowance_admits_what_fits_and_no_more(
+        window in 0u64..2000,
+        sent in 0u64..2000,
+        consumed in 0u64..2000,
+        in_burst in 0u64..1000,
+        need in 1u64..2000,
+    ) {
+        let config = Config {
+            congestion_window_bytes: 1000,
+            ..Config::new(ProcessId(0), Incarnation(1))
+        };
+        let mut connection = Connection::new(ProcessId(1), &config, Service::BestEffort);
+        prop_assert_eq!(connection.allowance(), 0, "it is not open");
+        connection.state = State::Open;
+        (connection.window, connection.sent, connection.consumed) = (window, sent, consumed);
+        (connection.in_burst, connection.need) = (in_burst, need);
+        let (fits, is_allowed) = (connection.fit(true) == Fit::Now, need <= connection.allowance());
+        prop_assert!(fits || !is_allowed);
+        prop_assert!(is_allowed || !fits || in_burst == 0, "the first one may exceed the allowance");
     }
 }
