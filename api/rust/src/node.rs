@@ -196,6 +196,26 @@ impl Machine for Node {
 
 impl driver::DrivenMachine for Node {
     #[inline]
+    fn poll_events(
+        &mut self,
+        max: usize,
+        on_event: &mut impl FnMut(&mut Self, NodeEvent),
+    ) -> usize {
+        let mut events = 0;
+        while events < max && !self.holds_events {
+            if let Some(delivery) = self.pipe_endpoint.poll_delivery() {
+                on_event(self, NodeEvent::Delivered(BufferedMessage::Message(delivery)));
+            } else if let Some(event) = self.poll_event() {
+                on_event(self, event);
+            } else {
+                break;
+            }
+            events += 1;
+        }
+        events
+    }
+
+    #[inline]
     fn handle_promises(&mut self, now: Now, port: Port, promises: Promises) {
         self.lost.remove(ProcessId(u32::from(port.0)));
         self.endpoint_mut().handle_promises(now, port, promises);

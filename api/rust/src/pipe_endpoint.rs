@@ -109,6 +109,16 @@ impl PipeEndpoint {
         }
     }
 
+    /// The next event if it is a message that was delivered in place: the frequent case of
+    /// [`PipeEndpoint::poll_event`], which returns all others. See [`Endpoint::poll_delivery`].
+    #[inline(always)]
+    pub(crate) fn poll_delivery(&mut self) -> Option<Delivery> {
+        match self {
+            Self::Plain(endpoint) => endpoint.poll_delivery(),
+            Self::AnySize(_) => None,
+        }
+    }
+
     #[inline]
     pub(crate) fn poll_event(&mut self) -> Option<EndpointEvent> {
         match self {

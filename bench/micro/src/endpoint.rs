@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 use onepipe_base::{Incarnation, Machine, Mono, Now, Port, ProcessId, Timestamp};
 use onepipe_endpoint::{Config, Endpoint, Event, Links, Message};
+use onepipe_transport_driver::DrivenMachine;
 
 use crate::{Better, Harness, Progress, Report};
 
@@ -88,14 +89,19 @@ fn through_endpoints(options: &EndpointOptions) -> Result<f64> {
         let now = Now { mono: Mono::from_ns(ns), sync: Timestamp::from_ns(ns) };
         exchange_frames(now, Port(0), &mut sender, &mut receiver, &mut slot);
         exchange_frames(now, Port(1), &mut receiver, &mut sender, &mut slot);
-        while let Some(event) = receiver.poll_event() {
-            let Event::Delivered(delivery) = event else { continue };
+        let mut misplaced = None;
+        // As a driver hands them out.
+        receiver.poll_events(usize::MAX, &mut |receiver, event| {
+            let Event::Delivered(delivery) = event else { return };
             let word =
                 receiver.payload(&delivery).first_chunk().map(|word| u64::from_le_bytes(*word));
-            ensure!(word == Some(delivered), "{word:?} was delivered in place of {delivered}");
+            if word != Some(delivered) {
+                misplaced = Some((word, delivered));
+            }
             delivered += 1;
             receiver.release(delivery);
-        }
+        });
+        ensure!(misplaced.is_none(), "delivered, and what was expected: {misplaced:?}");
     }
     Ok(options.messages as f64 / start.elapsed().max(Duration::from_nanos(1)).as_secs_f64())
 }

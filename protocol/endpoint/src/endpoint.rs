@@ -19,8 +19,7 @@ use crate::control::{ControlPlane, LinkEvent};
 use crate::link::LinkLayer;
 use crate::timestamp::TimestampSource;
 use crate::{
-    Config, ConfigError, Delivery, Event, Links, Message, ProcessFailed, ReceiveMode, SendError,
-    Stats,
+    Config, ConfigError, Delivery, Event, Links, Message, ProcessFailed, SendError, Stats,
 };
 use failure::Exclusion;
 
@@ -435,32 +434,12 @@ impl Machine for Endpoint {
         None
     }
 
-    // Inlined so that the caller need not copy the event, which would cost more than creating it.
-    #[inline(always)]
+    #[inline]
     fn poll_event(&mut self) -> Option<Event> {
-        if self.has_notification()
-            && let Some(event) = self.poll_notification()
-        {
-            return Some(event);
+        match self.poll_delivery() {
+            Some(delivery) => Some(Event::Delivered(delivery)),
+            None => self.poll_other_event(),
         }
-        // Best-effort messages are never recalled, and in separate mode none is staged.
-        if self.config.receive_mode == ReceiveMode::Separate
-            && let Some(barrier) = self.link.barrier()
-            && let Some(delivery) = self.best_effort.receiver.next(barrier)
-        {
-            self.stats.messages_delivered += 1;
-            return Some(Event::Delivered(delivery));
-        }
-        if self.config.receive_mode == ReceiveMode::Separate
-            && self.reliable.is_used()
-            && self.reliable.is_unfiltered()
-            && let Some(commit) = self.delivery_barrier()
-            && let Some(delivery) = self.reliable.receiver.next(commit)
-        {
-            self.stats.messages_delivered += 1;
-            return Some(Event::Delivered(delivery));
-        }
-        self.poll_filtered()
     }
 
     #[inline]

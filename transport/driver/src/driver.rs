@@ -246,27 +246,16 @@ impl<M: DrivenMachine, T: Transport, C: Clock> Driver<M, T, C> {
         on_event: &mut impl FnMut(&mut M, M::Event),
     ) {
         loop {
-            let events = self.drain_events(on_event);
+            let events_max = self.config.burst_events_max as usize;
+            let events = self.machine.poll_events(events_max, on_event);
             progress.events += events;
-            if events < self.config.burst_events_max as usize {
+            if events < events_max {
                 return;
             }
             if self.may_send(progress) {
                 self.transmit(now, progress);
             }
         }
-    }
-
-    /// Hands out at most one burst of events and returns their number.
-    fn drain_events(&mut self, on_event: &mut impl FnMut(&mut M, M::Event)) -> usize {
-        let mut events = 0;
-        while events < self.config.burst_events_max as usize
-            && let Some(event) = self.machine.poll_event()
-        {
-            on_event(&mut self.machine, event);
-            events += 1;
-        }
-        events
     }
 
     /// Whether there is output to send. A burst cut off in this turn continues in the next one,

@@ -3,7 +3,7 @@
 use onepipe_amcast::{Client, Coordinator, Member, Replica};
 use onepipe_arbiter::{Arbiter, Transfer};
 use onepipe_base::{Incarnation, Machine, Now, Port, Promises, Timestamp};
-use onepipe_endpoint::Endpoint;
+use onepipe_endpoint::{Endpoint, Event};
 
 /// A machine that can be driven over any transport, shared memory included.
 ///
@@ -34,6 +34,29 @@ pub trait DrivenMachine: Machine {
     /// The oldest reliable scattering whose outcome is open: commit promises may not pass it.
     fn oldest_open(&self) -> Option<Timestamp> {
         None
+    }
+
+    /// Polls events and passes each to `on_event` until there is none, or `max` were passed.
+    /// Returns their number. A machine for which handing out an event costs as much as making it
+    /// overrides this, so that frequent and rare events do not meet in memory: see
+    /// [`Endpoint::poll_delivery`].
+    #[inline]
+    fn poll_events(
+        &mut self,
+        max: usize,
+        on_event: &mut impl FnMut(&mut Self, Self::Event),
+    ) -> usize
+    where
+        Self: Sized,
+    {
+        let mut events = 0;
+        while events < max
+            && let Some(event) = self.poll_event()
+        {
+            on_event(self, event);
+            events += 1;
+        }
+        events
     }
 
     /// Whether `poll_transmit` may return a frame before the next timeout is handled. True when in
@@ -76,6 +99,26 @@ impl DrivenMachine for Replica {
 }
 
 impl DrivenMachine for Endpoint {
+    #[inline]
+    fn poll_events(
+        &mut self,
+        max: usize,
+        on_event: &mut impl FnMut(&mut Self, Self::Event),
+    ) -> usize {
+        let mut events = 0;
+        while events < max {
+            if let Some(delivery) = self.poll_delivery() {
+                on_event(self, Event::Delivered(delivery));
+            } else if let Some(event) = self.poll_other_event() {
+                on_event(self, event);
+            } else {
+                break;
+            }
+            events += 1;
+        }
+        events
+    }
+
     #[inline]
     fn handle_promises(&mut self, now: Now, port: Port, promises: Promises) {
         Self::handle_promises(self, now, port, promises);
