@@ -7,6 +7,9 @@ use std::time::Duration;
 use onepipe_base::{Controllers, ProcessId};
 use onepipe_transport_driver::Idle;
 
+/// Default interval of Hello frames at rest, in ns: the heartbeat of switches and processes.
+const HEARTBEAT_INTERVAL_NS: u64 = 100_000_000;
+
 /// How a controller is attached to its fabric.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Attachment {
@@ -55,6 +58,7 @@ impl Config {
     pub fn new(attachment: Attachment, process: ProcessId, controllers: Controllers) -> Self {
         let machine = onepipe_controller::Config {
             hello_interval_ns: 2_000_000,
+            heartbeat_interval_ns: HEARTBEAT_INTERVAL_NS,
             link_timeout_ns: 1_000_000_000,
             quiet_ns: 500_000,
             freeze_after_ns: 50_000_000,

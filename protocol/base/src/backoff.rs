@@ -8,15 +8,24 @@ use crate::{Address, Mono};
 /// maximum.
 const INITIAL_DIVISOR: u64 = 1_000;
 
+/// For how many maximum intervals a schedule stays awake. By then a node that missed the update in
+/// a short fault has received it.
+const AWAKE_INTERVALS: u64 = 10;
+
 /// Schedules the repetition of an update: at once when it changes, again after 1, 2, 4, … initial
 /// intervals, and then at the maximum interval without end, so that the update also reaches nodes
-/// that lost it or joined later (docs/design/failure.md, "Where is the controller?").
+/// that lost it or joined later (docs/design/failure.md, "Where is the controller?"). With
+/// [`Backoff::resting`] the repetitions are rarer once the schedule was not woken for a while.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Backoff {
     initial_ns: u64,
     max_ns: u64,
+    /// Interval at rest. 0: the schedule never rests.
+    rest_ns: u64,
     interval_ns: u64,
     due: Option<Mono>,
+    /// The schedule rests from here on.
+    awake_until: Mono,
     /// State of the hash that draws the jitter; `None` without jitter.
     hash: Option<u64>,
 }
@@ -24,7 +33,8 @@ pub struct Backoff {
 impl Backoff {
     /// Returns a schedule that is idle until the first change. `initial_ns` is at least 1.
     pub const fn new(initial_ns: u64, max_ns: u64) -> Self {
-        Self { initial_ns, max_ns, interval_ns: 0, due: None, hash: None }
+        let awake_until = Mono::from_ns(0);
+        Self { initial_ns, max_ns, rest_ns: 0, interval_ns: 0, due: None, awake_until, hash: None }
     }
 
     /// As [`Backoff::new`], for one of many nodes that may start at the same moment: shortens each
@@ -33,6 +43,25 @@ impl Backoff {
     pub fn with_jitter(initial_ns: u64, max_ns: u64, address: Address) -> Self {
         let initial_ns = initial_ns.max(max_ns / INITIAL_DIVISOR);
         Self { hash: Some(u64::from(address.to_bits())), ..Self::new(initial_ns, max_ns) }
+    }
+
+    /// Makes the interval `rest_ns`, if that is longer than the maximum, once ten maximum intervals
+    /// have passed since the last change or [`Backoff::wake`].
+    #[must_use]
+    pub const fn resting(mut self, rest_ns: u64) -> Self {
+        self.rest_ns = if rest_ns > self.max_ns { rest_ns } else { 0 };
+        self
+    }
+
+    /// Ends the rest: something waits for the update, or for its answer.
+    pub fn wake(&mut self, now: Mono) {
+        if self.rest_ns == 0 {
+            return;
+        }
+        self.awake_until = now.after_ns(AWAKE_INTERVALS.saturating_mul(self.max_ns));
+        if self.due.is_some_and(|due| due > now.after_ns(self.interval_ns)) {
+            self.due = Some(now.after_ns(self.interval_ns - self.jitter_ns(self.interval_ns)));
+        }
     }
 
     /// Sets the initial interval of the next restart, at least 1 ns.
@@ -44,6 +73,7 @@ impl Backoff {
     pub fn on_change(&mut self, now: Mono) {
         self.reset_interval();
         self.due = Some(now);
+        self.wake(now);
     }
 
     /// Makes the next repetition due at `at`, and leaves the intervals after it as they are.
@@ -66,16 +96,18 @@ impl Backoff {
         if self.due.is_none_or(|due| now < due) {
             return false;
         }
-        self.due = Some(now.after_ns(self.interval_ns - self.jitter_ns()));
+        let is_at_rest = self.rest_ns > 0 && self.awake_until <= now;
+        let interval_ns = if is_at_rest { self.rest_ns } else { self.interval_ns };
+        self.due = Some(now.after_ns(interval_ns - self.jitter_ns(interval_ns)));
         self.interval_ns = self.interval_ns.saturating_mul(2).min(self.max_ns.max(self.initial_ns));
         true
     }
 
-    fn jitter_ns(&mut self) -> u64 {
+    fn jitter_ns(&mut self, interval_ns: u64) -> u64 {
         let Some(hash) = &mut self.hash else { return 0 };
         *hash = mix(*hash);
         // The upper half of the product is uniform in `0..=interval_ns / 2`.
-        ((u128::from(self.interval_ns / 2 + 1) * u128::from(*hash)) >> 64) as u64
+        ((u128::from(interval_ns / 2 + 1) * u128::from(*hash)) >> 64) as u64
     }
 }
 
@@ -106,6 +138,30 @@ mod tests {
         assert_eq!(sent, [100, 110, 130, 165, 200, 235, 270]);
         backoff.on_change(Mono::from_ns(301));
         assert_eq!(backoff.due(), Some(Mono::from_ns(301)));
+    }
+
+    #[test]
+    fn rests_until_woken_or_changed() {
+        let mut backoff = Backoff::new(10, 20).resting(1_000);
+        backoff.on_change(Mono::from_ns(0));
+        let sent = |backoff: &mut Backoff, ns: core::ops::Range<u64>| {
+            ns.filter(|ns| backoff.take(Mono::from_ns(*ns))).collect::<alloc::vec::Vec<u64>>()
+        };
+        let awake = sent(&mut backoff, 0..2_500);
+        assert_eq!(awake[..3], [0, 10, 30]);
+        assert_eq!(
+            awake[awake.len() - 4..],
+            [190, 210, 1_210, 2_210],
+            "awake for ten intervals of 20"
+        );
+        backoff.wake(Mono::from_ns(2_500));
+        assert_eq!(sent(&mut backoff, 2_500..2_530), [2_520], "sooner than at 3,210");
+        backoff.on_change(Mono::from_ns(2_530));
+        assert_eq!(sent(&mut backoff, 2_530..2_545), [2_530, 2_540]);
+
+        let mut never = Backoff::new(10, 20).resting(20);
+        never.on_change(Mono::from_ns(0));
+        assert_eq!(sent(&mut never, 0..1_000).last(), Some(&990), "no longer than the maximum");
     }
 
     #[test]

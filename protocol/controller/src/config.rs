@@ -43,6 +43,11 @@ pub struct Config {
     /// Interval between two Hello frames on each link. Must be below the link timeout of the
     /// switches (ten beacon intervals of 3 us; 1Pipe section 6.1).
     pub hello_interval_ns: u64,
+    /// Interval between two Hello frames at rest, in ns: while nothing has changed for 50
+    /// `hello_interval_ns`, nothing is pending, and the switch answers. Ten of them must be below
+    /// the link timeout of idle links of the switches. 0: `hello_interval_ns` also at rest, as
+    /// with beacons at the fixed interval. Default 0.
+    pub heartbeat_interval_ns: u64,
     /// After this time without a frame, a process of a mesh counts as disconnected from the
     /// controller. At least three slow announcement intervals.
     pub link_timeout_ns: u64,
@@ -72,7 +77,8 @@ pub struct Config {
     pub notice_retention_ns: u64,
     /// Interval at which a record is offered again after the store has failed.
     pub store_retry_ns: u64,
-    /// After this time without any frame, a replica reports that it is isolated.
+    /// After this time without any frame, and after ten heartbeats, a replica reports that it is
+    /// isolated.
     pub isolated_after_ns: u64,
     /// Capacity of the send queue, of pending recalls and of recovery replies. What exceeds it is
     /// dropped; its sender retransmits.
@@ -107,6 +113,7 @@ impl Config {
             processes_max: 1 << 20,
             switches_max: 1 << 20,
             hello_interval_ns: 10_000,
+            heartbeat_interval_ns: 0,
             link_timeout_ns: 30_000_000,
             quiet_ns: 10_000,
             grace_ns: 100_000_000,

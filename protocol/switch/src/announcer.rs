@@ -37,10 +37,10 @@ pub(crate) struct Part {
 
 impl Announcer {
     /// Creates the announcer of the switch at `address`; intervals in ns as in
-    /// [`Backoff::with_jitter`].
-    pub(crate) fn new(address: Address, step_ns: u64, slow_ns: u64) -> Self {
+    /// [`Backoff::with_jitter`] and [`Backoff::resting`].
+    pub(crate) fn new(address: Address, step_ns: u64, slow_ns: u64, rest_ns: u64) -> Self {
         Self {
-            backoff: Backoff::with_jitter(step_ns, slow_ns, address),
+            backoff: Backoff::with_jitter(step_ns, slow_ns, address).resting(rest_ns),
             gap_ns: step_ns,
             generation: 0,
             // The presence of this node has to be announced as well.
@@ -54,6 +54,12 @@ impl Announcer {
     /// Notes that a link has changed.
     pub(crate) fn on_change(&mut self) {
         self.has_changed = true;
+    }
+
+    //= spec/failure.md#R45
+    /// Ends the rest of the announcements: the controllers have something to do.
+    pub(crate) fn wake(&mut self, now: Mono) {
+        self.backoff.wake(now);
     }
 
     /// Returns when the next round is due.
@@ -116,7 +122,7 @@ mod tests {
 
     #[test]
     fn announces_periodically_and_at_once_after_changes() {
-        let mut announcer = Announcer::new(SWITCH, 10, 1_000);
+        let mut announcer = Announcer::new(SWITCH, 10, 1_000, 0);
         let round = |generation| [(60, generation, 0), (60, generation, 3), (61, generation, 0)];
         assert_eq!(drain(&mut announcer, 100), round(1));
         let again = announcer.due().expect("announcements are periodic").as_ns();
@@ -134,7 +140,7 @@ mod tests {
 
     #[test]
     fn change_during_a_round_restarts_it() {
-        let mut announcer = Announcer::new(SWITCH, 10, 1_000);
+        let mut announcer = Announcer::new(SWITCH, 10, 1_000, 0);
         let part = announcer.part(Mono::from_ns(100), TWO).expect("a part is due");
         assert_eq!((part.generation, part.first), (1, 0));
         announcer.on_sent(3, 5, TWO);

@@ -23,6 +23,8 @@ struct ControllerPort {
     port: Port,
     instance: Instance,
     last_seen: Mono,
+    /// Its last Hello is to be answered.
+    is_unanswered: bool,
 }
 
 /// The effect of a Hello.
@@ -38,9 +40,10 @@ pub(crate) enum Registration {
 
 impl ControllerPorts {
     /// Creates an empty table of at most `max` ports. An entry expires after [`TIMEOUT_FACTOR`]
-    /// link timeouts without a Hello; never if `link_timeout_ns` is 0.
-    pub(crate) fn new(max: usize, link_timeout_ns: u64) -> Self {
-        let timeout_ns = link_timeout_ns.saturating_mul(TIMEOUT_FACTOR);
+    /// link timeouts without a Hello, and not before an idle link does; never if both timeouts are
+    /// 0.
+    pub(crate) fn new(max: usize, (link_timeout_ns, idle_timeout_ns): (u64, u64)) -> Self {
+        let timeout_ns = link_timeout_ns.saturating_mul(TIMEOUT_FACTOR).max(idle_timeout_ns);
         Self { ports: Vec::with_capacity(max), max, timeout_ns }
     }
 
@@ -50,7 +53,12 @@ impl ControllerPorts {
             if self.ports.len() == self.max {
                 return Registration::Refused;
             }
-            self.ports.push(ControllerPort { port, instance, last_seen: now });
+            self.ports.push(ControllerPort {
+                port,
+                instance,
+                last_seen: now,
+                is_unanswered: false,
+            });
             return Registration::New;
         };
         let is_stale = entry.instance.address == instance.address
@@ -59,8 +67,23 @@ impl ControllerPorts {
             return Registration::Refused;
         }
         let is_same = entry.instance == instance;
-        *entry = ControllerPort { port, instance, last_seen: now };
+        (entry.instance, entry.last_seen) = (instance, now);
         if is_same { Registration::Duplicate } else { Registration::New }
+    }
+
+    //= spec/failure.md#R46
+    /// Requests an answer to the Hello of the controller at `port`.
+    pub(crate) fn request_answer(&mut self, port: Port) {
+        if let Some(entry) = self.ports.iter_mut().find(|entry| entry.port == port) {
+            entry.is_unanswered = true;
+        }
+    }
+
+    /// Takes the port of a controller that is to be answered.
+    pub(crate) fn take_unanswered(&mut self) -> Option<Port> {
+        let entry = self.ports.iter_mut().find(|entry| entry.is_unanswered)?;
+        entry.is_unanswered = false;
+        Some(entry.port)
     }
 
     /// Returns the controller at `port`.
@@ -108,7 +131,7 @@ mod tests {
             incarnation: Incarnation(incarnation),
         };
         let at = Mono::from_ns;
-        let mut ports = ControllerPorts::new(1, 100);
+        let mut ports = ControllerPorts::new(1, (100, 100));
         assert_eq!(ports.due(), None);
         assert_eq!(ports.register(at(0), Port(1), instance(2)), Registration::New);
         assert_eq!(ports.register(at(5), Port(1), instance(2)), Registration::Duplicate);
@@ -123,6 +146,9 @@ mod tests {
         assert_eq!(ports.pop_expired(at(807)), None);
         assert_eq!((ports.pop_expired(at(808)), ports.iter().len()), (Some(Port(1)), 0));
         ports.register(at(900), Port(2), instance(3));
+        assert_eq!(ports.take_unanswered(), None);
+        ports.request_answer(Port(2));
+        assert_eq!((ports.take_unanswered(), ports.take_unanswered()), (Some(Port(2)), None));
         assert!(ports.remove(Port(2)) && !ports.remove(Port(2)));
     }
 }

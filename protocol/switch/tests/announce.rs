@@ -222,3 +222,34 @@ fn announces_nothing_without_controllers() {
     beacon(&mut switch, at(0), 0, (process(0, 1), None), both(0));
     assert_eq!(announces(run(&mut switch, 50_000_000)).len(), 0);
 }
+
+//= spec/failure.md#R45
+//= spec/failure.md#R46
+#[test]
+fn at_rest_announces_rarely_and_answers_hellos() {
+    for heartbeat_interval_ns in [0, 1_000_000] {
+        let config = Config {
+            announce_interval_ns: 100_000,
+            heartbeat_interval_ns,
+            link_timeout_ns: 0,
+            ..guarded(3)
+        };
+        let mut switch = new(config);
+        hello(&mut switch, 10_000, 2, process(CONTROLLER, 4));
+        let answered = sent(&mut switch, at(10_000));
+        let answers = answered.iter().filter(|sent| sent.opcode == Opcode::Hello && sent.port == 2);
+        assert_eq!(answers.count(), usize::from(heartbeat_interval_ns > 0));
+        let mut rounds = Vec::new();
+        for now in (20_000..10_000_000).step_by(10_000) {
+            switch.handle_timeout(at(now));
+            if !announces(sent(&mut switch, at(now))).is_empty() {
+                rounds.push(now);
+            }
+        }
+        let early = rounds.iter().filter(|at| **at < 1_000_000).count();
+        assert!(early >= 10, "{early} rounds in ten intervals after a change");
+        let late = rounds.len() - early;
+        let expected = if heartbeat_interval_ns > 0 { 9..19 } else { 90..190 };
+        assert!(expected.contains(&late), "{late} rounds at rest");
+    }
+}

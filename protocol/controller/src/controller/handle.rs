@@ -333,9 +333,13 @@ impl Controller {
 
     /// Handles what is due: Hello frames, retransmissions, pings, and the report of isolation.
     pub(super) fn on_timeout(&mut self, now: Now) {
-        let hello_at = *self.own_links.hello_at.get_or_insert(now.mono);
-        if now.mono >= hello_at {
-            self.own_links.hello_at = Some(now.mono.after_ns(self.config.hello_interval_ns));
+        if self.hello_at().is_none_or(|hello_at| now.mono >= hello_at) {
+            self.own_links.hello_sent = Some(now.mono);
+            let unanswered_ns = SILENT_HEARTBEATS * self.config.heartbeat_interval_ns;
+            let last_seen = self.own_links.last_seen;
+            if last_seen.is_none_or(|last_seen| now.mono.since_ns(last_seen) > unanswered_ns) {
+                self.wake(now.mono);
+            }
             self.own_links.hello_ports = match self.config.links {
                 Links::Uplink => 0..1,
                 Links::Mesh(count) => 0..count,
@@ -391,7 +395,29 @@ impl Controller {
     /// When to report that this replica is isolated.
     pub(super) fn isolated_at(&self) -> Option<Mono> {
         let last_seen = self.own_links.last_seen.filter(|_| !self.own_links.is_isolated)?;
-        Some(last_seen.after_ns(self.config.isolated_after_ns))
+        let after_ns = ISOLATED_HEARTBEATS * self.config.heartbeat_interval_ns;
+        Some(last_seen.after_ns(self.config.isolated_after_ns.max(after_ns)))
+    }
+
+    /// Sends Hello frames at the fast interval for a while: something has changed.
+    pub(super) fn wake(&mut self, now: Mono) {
+        let awake_ns = AWAKE_HELLOS.saturating_mul(self.config.hello_interval_ns);
+        self.own_links.awake_until = self.own_links.awake_until.max(now.after_ns(awake_ns));
+    }
+
+    //= spec/failure.md#R46
+    /// When the next Hello is due; `None` before the first one. A switch that has restarted reaches
+    /// this replica only after a Hello, so they are frequent while anything is to be sent.
+    pub(super) fn hello_at(&self) -> Option<Mono> {
+        let sent = self.own_links.hello_sent?;
+        let has_open_failure = self.decisions.open().len() > 0;
+        let has_unanswered = self.broadcast.round().is_some() || self.pings.due().is_some();
+        let is_pending = sent < self.own_links.awake_until
+            || (self.active.is_some() && (has_open_failure || has_unanswered));
+        Some(sent.after_ns(match self.config.heartbeat_interval_ns {
+            heartbeat_ns if !is_pending => heartbeat_ns.max(self.config.hello_interval_ns),
+            _ => self.config.hello_interval_ns,
+        }))
     }
 
     /// Queues a frame for one process; drops it when the queue is full.
@@ -413,6 +439,14 @@ impl Controller {
         Header::new(opcode, self.config.process, to, self.config.incarnation)
     }
 }
+
+/// After this many heartbeats without an answer the switch may have restarted.
+const SILENT_HEARTBEATS: u64 = 3;
+/// A replica is isolated after this many heartbeats without any frame, at the earliest.
+const ISOLATED_HEARTBEATS: u64 = 10;
+/// Number of frequent Hello frames after a change. With the intervals of daemons they last 100 ms,
+/// as long as nodes announce a change frequently.
+const AWAKE_HELLOS: u64 = 50;
 
 /// Why a frame is dropped.
 enum DropReason {

@@ -98,8 +98,10 @@ struct OwnLinks {
     /// Since when frames have been received without a stall.
     receiving_since: Mono,
     is_isolated: bool,
-    /// When the next Hello is due; `None` before the first call.
-    hello_at: Option<Mono>,
+    /// When the last Hello was sent; `None` before the first call.
+    hello_sent: Option<Mono>,
+    /// Hello frames are sent at the fast interval until then.
+    awake_until: Mono,
     /// Links whose Hello is still to be sent in this interval.
     hello_ports: core::ops::Range<u16>,
 }
@@ -132,7 +134,8 @@ impl Controller {
                 last_seen: None,
                 receiving_since: Mono::from_ns(0),
                 is_isolated: false,
-                hello_at: None,
+                hello_sent: None,
+                awake_until: Mono::from_ns(0),
                 hello_ports: 0..0,
             },
             evaluate_at: None,
@@ -333,6 +336,7 @@ impl Controller {
         let changed_at = *self.changed_at.get_or_insert(now);
         let latest = changed_at.after_ns(self.config.quiet_ns.saturating_mul(QUIET_PERIODS_MAX));
         self.quiet_at = Some(now.after_ns(self.config.quiet_ns).min(latest));
+        self.wake(now);
     }
 
     /// Runs what has become due: an evaluation, records, the next notification.
@@ -378,7 +382,7 @@ impl Machine for Controller {
     }
 
     fn poll_timeout(&self) -> Option<Mono> {
-        let Some(hello_at) = self.own_links.hello_at else { return Some(Mono::from_ns(0)) };
+        let Some(hello_at) = self.hello_at() else { return Some(Mono::from_ns(0)) };
         let mut due = Mono::earlier(Some(hello_at), self.evaluate_at);
         due = Mono::earlier(due, self.quiet_at);
         if self.active.is_some() {

@@ -35,6 +35,13 @@ impl Announcer {
         self.has_update || has_changed || self.round.current().is_some()
     }
 
+    //= spec/failure.md#R45
+    /// Ends the rest of the announcements: this process waits for the controllers, or they have
+    /// something to do.
+    pub fn wake(&mut self, now: Mono) {
+        self.backoff.wake(now);
+    }
+
     /// Returns when the announcement is to be repeated.
     pub fn deadline(&self) -> Option<Mono> {
         self.backoff.due()
@@ -54,6 +61,9 @@ impl Announcer {
             self.generation = self.generation.wrapping_add(1);
             self.backoff.on_change(now);
             self.has_update = true;
+        }
+        if links.has_frozen() {
+            self.backoff.wake(now);
         }
         if self.backoff.take(now) {
             self.has_update = false;

@@ -39,8 +39,11 @@ impl ControlPlane {
             let handled = self.on_flood(registers, clock, FloodOrigin::Link(port), frame.payload);
             let from = header.src();
             let is_direct = self.controllers.is_some_and(|all| all.contains(from));
-            if is_direct && !matches!(handled, Handled::Rejected) {
-                self.active_controller = Some((from, now));
+            if !matches!(handled, Handled::Rejected) {
+                self.announcer.wake(now);
+                if is_direct {
+                    self.active_controller = Some((from, now));
+                }
             }
             return handled;
         }
@@ -92,6 +95,10 @@ impl ControlPlane {
         };
         if !matches!(handled, Handled::Rejected) {
             self.active_controller = Some((from, now));
+            // An acknowledged announcement is no reason to repeat it.
+            if frame.opcode != Opcode::AnnounceAck {
+                self.announcer.wake(now);
+            }
         }
         handled
     }

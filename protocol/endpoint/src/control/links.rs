@@ -405,6 +405,11 @@ impl LinkMonitor {
         self.beacon_at
     }
 
+    /// Returns whether frozen links wait for the controllers.
+    pub fn has_frozen(&self) -> bool {
+        self.frozen.iter().next().is_some()
+    }
+
     pub fn has_changed(&self) -> bool {
         self.has_changed
     }

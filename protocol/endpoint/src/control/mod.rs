@@ -143,16 +143,17 @@ impl ControlPlane {
         // Consecutive incarnations use distant ranges of batch numbers.
         let first = Psn(config.incarnation.0 << 16);
         let relay_ns = RELAY_INTERVALS.saturating_mul(announce_interval_ns);
+        // A round has a frame for each controller: at rest one per heartbeat.
+        let rest_ns = config.heartbeat_interval_ns.saturating_mul(all.count.into());
+        let announcements = Backoff::with_jitter(backoff_min_ns, announce_interval_ns, own.address)
+            .resting(rest_ns);
         Self {
             process: config.process,
             own,
             processes_max: config.processes_max,
             controllers,
             links,
-            announcer: Announcer::new(
-                all,
-                Backoff::with_jitter(backoff_min_ns, announce_interval_ns, own.address),
-            ),
+            announcer: Announcer::new(all, announcements),
             floods: Floods::new(),
             failures: Failures::new(config.processes_max),
             relay: Relay::new(all, config.frame_len_max, relay_ns),
@@ -297,6 +298,7 @@ impl ControlPlane {
     /// Relays frames to `peer`, which does not respond, for a while.
     pub fn on_unreachable(&mut self, now: Mono, peer: ProcessId) {
         if self.controllers.is_some() {
+            self.announcer.wake(now);
             self.relay.on_unreachable(now, peer);
         }
     }
@@ -404,6 +406,9 @@ impl ControlPlane {
         let frame = frame.or_else(|| self.recovery.write(now));
         if frame.is_some() || self.excluded.is_some() {
             return frame;
+        }
+        if !self.is_registered {
+            self.announcer.wake(now);
         }
         self.announcer.write(now, registers, &mut self.links, payload)
     }

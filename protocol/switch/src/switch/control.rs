@@ -53,12 +53,14 @@ impl Control {
             frozen: FrozenLinks::new(),
             controller_ports: ControllerPorts::new(
                 controllers.count as usize,
-                config.link_timeout_ns,
+                (config.link_timeout_ns, config.idle_timeout_ns()),
             ),
             announcer: Announcer::new(
                 config.instance().address,
                 step_ns,
                 config.announce_interval_ns,
+                // A round has a frame for each controller: at rest one per heartbeat.
+                config.heartbeat_interval_ns.saturating_mul(controllers.count.into()),
             ),
             flood: FloodState::new(ports, bytes_max, config.flood_interval_ns),
             instants: 0,
@@ -171,6 +173,7 @@ impl Switch {
         }
         let Some(control) = &mut self.control else { return Verdict::Consumed };
         let others = (0..ports).map(Port).filter(|port| self.aggregator.is_live(*port));
+        control.announcer.wake(now);
         let arrived = control.flood.on_flood(now, from, (view.id, view.kind), payload, others);
         if arrived == Arrived::New {
             for resolved in view.resolved().filter(|resolved| resolved.owner == own) {
@@ -271,7 +274,15 @@ impl Switch {
         {
             return count_drop(&mut self.stats.dropped_misplaced);
         }
-        match control.controller_ports.register(now, port, instance) {
+        let registration = control.controller_ports.register(now, port, instance);
+        if self.config.heartbeat_interval_ns > 0 {
+            control.controller_ports.request_answer(port);
+            // A port with nothing but a controller gets answers, and needs no beacons.
+            if self.neighbours.instance(port).is_none() {
+                self.linked.remove(port);
+            }
+        }
+        match registration {
             Registration::Refused => return count_drop(&mut self.stats.dropped_stale),
             Registration::Duplicate => {}
             Registration::New => {
@@ -326,6 +337,11 @@ impl Switch {
             if let Some((port, instance)) = self.control.as_mut()?.death_notice.take() {
                 return self.write_death_notice(reference, port, instance, slot);
             }
+            if let Some(port) = self.control.as_mut()?.controller_ports.take_unanswered() {
+                let own = self.config.instance();
+                let header = Header::hop_only(Opcode::Hello, own, None, no_promise(reference));
+                return Some(Transmit { port, bytes: seal_with_hops(slot, header, 0, 0) });
+            }
             let outgoing = self.control.as_mut()?.flood.pop();
             let Some(outgoing) = outgoing else { return self.poll_announce(now, reference, slot) };
             if let Some(transmit) = self.write_outgoing(reference, outgoing, slot) {
@@ -378,6 +394,9 @@ impl Switch {
         let total = u16::try_from(self.links().count()).unwrap_or(u16::MAX);
         loop {
             let control = self.control.as_mut()?;
+            if control.frozen.iter().next().is_some() {
+                control.announcer.wake(now);
+            }
             let (controllers, part) =
                 (control.controllers, control.announcer.part(now, control.controllers)?);
             let written = self.write_announce(reference, part, total, slot);

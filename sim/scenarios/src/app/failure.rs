@@ -39,6 +39,7 @@ impl FabricApp {
             frame_len_max: self.plan.network.frame_len_max,
             processes_max: self.topology.processes(),
             switches_max: nodes,
+            heartbeat_interval_ns: self.plan.switch.heartbeat_interval_ns,
             ..plan.controller.clone()
         };
         Controller::new(config).expect("the plan's controller is in range")
