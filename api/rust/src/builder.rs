@@ -54,7 +54,8 @@ const _: () = {
 const LARGE_DEAD_AFTER_NS: u64 = 4 * EXCLUSION_TIMEOUT_NS;
 
 /// How long a sender waits for a receiver that does not drain its ring before it drops frames, in
-/// ns: below the link timeout, because other processes wait for the sender meanwhile.
+/// ns: below the link timeout, because other processes wait for the sender meanwhile. Both are
+/// longer while processes wait for a core.
 const HOLD_NS: u64 = 50_000_000;
 
 /// Changes to a configuration, in the order given.

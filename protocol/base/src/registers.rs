@@ -262,6 +262,12 @@ impl Registers {
         promises(*self.barrier.values.get(index)?, self.commit.values[index])
     }
 
+    /// Returns when a live link was last updated.
+    #[inline]
+    pub fn last_seen(&self, port: Port) -> Option<Mono> {
+        self.is_live(port).then(|| self.last_seen[port.index()])
+    }
+
     /// Returns whether `port` is live, fed or not.
     #[inline]
     pub fn is_live(&self, port: Port) -> bool {

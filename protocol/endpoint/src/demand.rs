@@ -37,7 +37,7 @@ pub(crate) struct Demand {
     awaited_since: Mono,
     solicits: SolicitTimer,
     timeout: AdaptiveTimeout,
-    /// The link timeout as of the last answer, in ns.
+    /// The link timeout as of the last answer or look at links, in ns.
     timeout_ns: u64,
 }
 
@@ -233,10 +233,20 @@ impl Demand {
     #[inline]
     pub fn on_uplink(&mut self, now: Mono) {
         if let Some(since) = self.solicits.unanswered_since() {
-            self.timeout.on_response(now, now.since_ns(since));
-            self.timeout_ns = self.timeout.ns(now);
+            self.on_response(now, now.since_ns(since));
             self.solicits.on_answered();
         }
+    }
+
+    /// Handles a response of a live peer that took `elapsed_ns`.
+    pub fn on_response(&mut self, now: Mono, elapsed_ns: u64) {
+        self.timeout.on_response(now, elapsed_ns);
+        self.refresh_timeout(now);
+    }
+
+    /// Forgets responses that are no longer recent.
+    pub fn refresh_timeout(&mut self, now: Mono) {
+        self.timeout_ns = self.timeout.ns(now);
     }
 
     /// Returns the link timeout in ns, which is longer while answers take long.

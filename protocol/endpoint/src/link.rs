@@ -18,6 +18,9 @@ const HEARTBEATS_PER_TIMEOUT: u64 = 10;
 /// A turn that is late by this fraction of the link timeout is a stall: frames of live peers are
 /// yet to be read.
 const STALLS_PER_TIMEOUT: u64 = 8;
+/// A gap between two promises that is at most this fraction of the link timeout does not lengthen
+/// the timeout (R55).
+const SHORT_GAPS_PER_TIMEOUT: u64 = 4;
 /// Stalls postpone the loss of a silent link by at most this many timeouts.
 const TIMEOUTS_POSTPONED_MAX: u64 = 3;
 
@@ -111,10 +114,14 @@ impl LinkLayer {
         promises: Promises,
     ) -> Option<Timestamp> {
         self.demand.on_uplink(now);
+        if config.links == Links::Mesh {
+            self.on_gap(config, now, port);
+        }
         if self.registers.update(now, port, promises) {
             self.join_at = None;
             self.has_been_up = true;
             if config.link_timeout_ns > 0 {
+                self.refresh_timeout(config, now);
                 self.expire_at.get_or_insert(now.after_ns(self.idle_timeout_ns(config) + 1));
             }
         }
@@ -122,6 +129,24 @@ impl LinkLayer {
             promises.commit.wrapping_add_ns(NO_PROMISE_AGE_NS / 2) >= promises.barrier;
         let minimum = self.registers.minimum()?;
         self.raise(minimum)
+    }
+
+    //= spec/ordering.md#R55
+    /// Handles the time since the last promise of a live link of a mesh, where nobody asks for
+    /// promises: a long one shows that the peer, or this process, waited for a core.
+    #[inline]
+    fn on_gap(&mut self, config: &Config, now: Mono, port: Port) {
+        let gap_ns = self.registers.last_seen(port).map_or(0, |at| now.since_ns(at));
+        if gap_ns > config.link_timeout_ns / SHORT_GAPS_PER_TIMEOUT && config.link_timeout_ns > 0 {
+            self.demand.on_response(now, gap_ns);
+        }
+    }
+
+    /// Forgets the gaps of a mesh that are no longer recent.
+    fn refresh_timeout(&mut self, config: &Config, now: Mono) {
+        if config.links == Links::Mesh {
+            self.demand.refresh_timeout(now);
+        }
     }
 
     /// Returns whether this process is the only live one in a mesh.
@@ -208,6 +233,7 @@ impl LinkLayer {
             return None;
         }
         self.postponed_until = None;
+        self.refresh_timeout(config, now);
         let before = self.registers.live_count();
         let deadline = match unanswered {
             // Nothing has arrived since the first solicit that was not answered.
@@ -230,6 +256,9 @@ impl LinkLayer {
     //= spec/ordering.md#R44
     /// Returns the time after which an idle link is lost, in ns. Not valid without a link timeout.
     fn idle_timeout_ns(&self, config: &Config) -> u64 {
+        if config.links == Links::Mesh {
+            return self.demand.timeout_ns();
+        }
         match self.is_peer_on_demand {
             true => {
                 let heartbeats_ns = HEARTBEATS_PER_TIMEOUT * config.heartbeat_interval_ns;
@@ -366,6 +395,40 @@ fn first_join_interval_ns(config: &Config) -> u64 {
 mod tests {
     use super::*;
     use onepipe_base::{Incarnation, ProcessId};
+
+    //= spec/ordering.md#R55
+    #[test]
+    fn gaps_of_live_mesh_links_lengthen_the_timeout() {
+        let links = Links::Mesh;
+        let config =
+            Config { links, link_timeout_ns: 100, ..Config::new(ProcessId(0), Incarnation(1)) };
+        let both = |ns| Promises::both(Timestamp::from_ns(ns));
+        let mut link = LinkLayer::new(&config);
+        let lost_at = |link: &mut LinkLayer, from: u64| {
+            let mut lost = None;
+            let mut now = from;
+            while lost.is_none() {
+                now += 1;
+                link.expire(&config, Mono::from_ns(now), |registers, port| {
+                    registers.remove(port);
+                    lost = Some(now);
+                });
+            }
+            now
+        };
+        for at in [0, 20] {
+            link.on_promises(&config, Mono::from_ns(at), Port(1), both(at));
+        }
+        assert_eq!(lost_at(&mut link, 20), 121, "no long gap so far");
+        // Not live in between, so this is no gap.
+        link.on_promises(&config, Mono::from_ns(190), Port(1), both(190));
+        link.on_promises(&config, Mono::from_ns(250), Port(1), both(250));
+        assert_eq!(lost_at(&mut link, 250), 491, "four times the longest gap");
+        for at in [5_000, 5_010] {
+            link.on_promises(&config, Mono::from_ns(at), Port(1), both(at));
+        }
+        assert_eq!(lost_at(&mut link, 5_010), 5_111, "the gap of 60 ns is long ago");
+    }
 
     #[test]
     fn last_mesh_member_respects_frozen_commits() {

@@ -21,7 +21,8 @@ pub struct Config {
     /// How long a sender waits for a receiver whose share is full before it drops frames, in ns,
     /// counted from the last frame that the receiver took. Default 50 ms: a process that was merely
     /// descheduled is back by then, even on a busy machine. Longer, up to ten times this, while
-    /// receivers were slow recently: see [`onepipe_base::AdaptiveTimeout`].
+    /// receivers were slow recently: see [`onepipe_base::AdaptiveTimeout`]. Up to four times this
+    /// after the sender itself was off its core, because the receiver may have waited for one too.
     pub hold_ns: u64,
     /// Interval of liveness checks, in ns. Each check queries the kernel for eight processes, at
     /// less than a microsecond each; a process that finds a death notifies all others. Default 1

@@ -19,6 +19,10 @@ const RECLAIM_FRAMES: usize = 4;
 const GROWTH_FREE_MIN: usize = 8;
 /// Interval of asking for memory again that was refused, in ns.
 const GROWTH_RETRY_NS: u64 = 10_000_000;
+/// A process that looks at its receivers later than this fraction of the hold was off its core.
+const STALLS_PER_HOLD: u64 = 8;
+/// Stalls of this process extend the hold to at most this many times what is configured.
+const HOLDS_MAX: u64 = 4;
 
 /// The sending side of this process.
 #[derive(Debug)]
@@ -44,8 +48,13 @@ pub(crate) struct Outbound {
     now: Mono,
     /// When this process looked at its receivers before.
     polled_at: Mono,
-    /// How long a receiver whose share is full may take no frame.
+    /// How long a receiver whose share is full may take no frame: as configured, and adapted to
+    /// how slow receivers were.
+    hold_ns: u64,
     hold: AdaptiveTimeout,
+    /// Until when a receiver counts as slow because this process was off its core, and the receiver
+    /// perhaps as well.
+    extended_until: Mono,
 }
 
 #[derive(Debug)]
@@ -110,7 +119,9 @@ impl Outbound {
             next_growth: None,
             now: Mono::from_ns(0),
             polled_at: Mono::from_ns(0),
+            hold_ns: config.hold_ns,
             hold: AdaptiveTimeout::new(config.hold_ns),
+            extended_until: Mono::from_ns(0),
         })
     }
 
@@ -133,6 +144,9 @@ impl Outbound {
         stats: &mut Stats,
     ) -> bool {
         (self.polled_at, self.now) = (self.now, now);
+        if now.since_ns(self.polled_at) > self.hold_ns / STALLS_PER_HOLD {
+            self.extended_until = now.after_ns(self.hold_ns / 2);
+        }
         if self.next_growth.is_some_and(|due| due <= now) {
             self.next_growth = None;
             self.arena.set_capped(false);
@@ -329,7 +343,10 @@ impl Outbound {
 
     /// Whether a receiver without capacity is still waited for: it counts as merely slow.
     fn is_within_hold(&self, to: usize) -> bool {
-        self.now.since_ns(self.receivers[to].last_progress) < self.hold.ns(self.now)
+        let waited_ns = self.now.since_ns(self.receivers[to].last_progress);
+        let is_extended = self.now < self.extended_until;
+        waited_ns < self.hold.ns(self.now)
+            || (is_extended && waited_ns < HOLDS_MAX.saturating_mul(self.hold_ns))
     }
 
     /// Frees slots that receivers have released meanwhile or, if those are few, reserves memory

@@ -41,6 +41,43 @@ fn slow_receiver_is_waited_for_and_stopped_one_is_not() {
     assert_eq!(receive(&mut b, at(now)).0.len(), 16);
 }
 
+/// Polls every `interval_ns` until a burst may begin, and returns when that was.
+fn wait(shm: &mut Shm, mut now: u64, interval_ns: u64) -> u64 {
+    while !shm.can_begin_burst(at(now)) {
+        now += interval_ns;
+    }
+    now
+}
+
+#[test]
+fn own_stalls_do_not_count_as_the_receivers() {
+    let name = name("stall");
+    let (mut a, mut b) = (attach(&name, 0), attach(&name, 1));
+    receive(&mut a, at(1));
+    assert!(a.can_begin_burst(at(2)));
+    assert_eq!(burst(&mut a, at(2), 1), 17);
+    // Both were off their cores, and the sender is back first.
+    let back = 2 * HOLD_NS;
+    assert!(!a.can_begin_burst(at(back)), "the receiver gets half a hold from here on");
+    assert!(!a.can_begin_burst(at(back + 1)));
+    assert_eq!(receive(&mut b, at(back + 2)).0.len(), 16);
+    assert!(a.can_begin_burst(at(back + 3)));
+    assert_eq!((receive(&mut b, at(back + 4)).0.len(), a.stats().frames_overflowed), (1, 0));
+
+    assert_eq!(stalled_until(HOLD_NS / 4), 4 * HOLD_NS, "a stopped receiver is given up");
+    assert_eq!(stalled_until(HOLD_NS / 10), HOLD_NS, "a sender that is hardly late");
+}
+
+/// Returns how long a sender that looks every `interval_ns` waits for a receiver that has stopped.
+fn stalled_until(interval_ns: u64) -> u64 {
+    let name = name(&format!("late{interval_ns}"));
+    let (mut late, _stopped) = (attach(&name, 0), attach(&name, 1));
+    receive(&mut late, at(1));
+    assert!(late.can_begin_burst(at(2)));
+    assert_eq!(burst(&mut late, at(2), 1), 17);
+    wait(&mut late, 2, interval_ns) - 2
+}
+
 /// Sends up to 40 numbered frames in one burst with the floor 7, as many as there are slots for.
 fn burst(shm: &mut Shm, now: Now, to: u32) -> u8 {
     shm.begin_burst(now, Some(Promises::both(at(7).sync)));
@@ -97,7 +134,8 @@ fn parked_frame_is_dropped_when_its_receiver_stops_or_leaves() {
     receive(&mut a, at(1));
     assert!(a.can_begin_burst(at(2)));
     assert_eq!(burst(&mut a, at(2), 1), 17);
-    assert!(a.can_begin_burst(at(2 + HOLD_NS)), "the wait was bounded");
+    assert!(!a.can_begin_burst(at(2 + HOLD_NS / 10)));
+    assert_eq!(wait(&mut a, 2, HOLD_NS / 10), 2 + HOLD_NS, "the wait was bounded");
     assert_eq!((a.stats().frames_overflowed, a.free_slots()), (1, 64 - 16));
     drop(b);
 
