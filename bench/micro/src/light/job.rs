@@ -79,6 +79,9 @@ pub(super) struct Outcome {
     pub wake_ups: u64,
     /// Frames sent and received by the switch or relay in the measurement.
     pub datagrams: u64,
+    /// Frames sent by the switch in the measurement, and its system calls for that.
+    pub frames_sent: u64,
+    pub sends: u64,
     /// Latencies in ns of the messages received in the measurement: from the time at which a
     /// message was to be sent to its delivery. Value and count.
     pub latencies: Vec<(u64, u64)>,

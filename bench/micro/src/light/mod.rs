@@ -30,6 +30,8 @@ const START_NS: u64 = 1_500_000_000;
 /// frames a second (docs/results/benchmarks.md).
 const REST_CORES_GOAL: f64 = 0.02;
 const REST_FRAMES_GOAL: f64 = 100.0;
+/// The relay sends each frame by a call of its own.
+const RELAY_FRAMES_PER_SEND: f64 = 1.0;
 
 /// Options of [`idle`] and [`light`].
 #[derive(Clone, Debug, PartialEq)]
@@ -197,6 +199,16 @@ pub fn light(options: &LightOptions, progress: impl FnMut(Progress<'_>)) -> Resu
             || bare.next().map(floor).context("measured above"),
         )?;
     }
+    if options.is_udp {
+        let mut batches = ours.iter().map(|run| run.frames_per_send);
+        harness.measure(
+            &format!("{case} batch"),
+            "frames/send",
+            Better::Higher,
+            || batches.next().context("measured above"),
+            || Ok(RELAY_FRAMES_PER_SEND),
+        )?;
+    }
     let lost = ours.iter().map(|run| run.lost as f64).sum::<f64>() / ours.len() as f64;
     harness.detail(vec![Detail { name: "lost".into(), value: lost, unit: "messages".into() }]);
     Ok(harness.finish())
@@ -215,6 +227,8 @@ pub(crate) struct Run {
     pub(crate) cores: f64,
     frames_per_second: f64,
     frames_per_message: f64,
+    /// Frames that the switch sends with one system call.
+    frames_per_send: f64,
     wake_ups_per_message: f64,
     pub(crate) lost: u64,
 }
@@ -262,6 +276,8 @@ impl Run {
             cores: all(|outcome| outcome.cpu_seconds / outcome.seconds.max(1e-9)),
             frames_per_second: datagrams / seconds.max(1e-9),
             frames_per_message: datagrams / messages,
+            frames_per_send: all(|outcome| outcome.frames_sent as f64)
+                / all(|outcome| outcome.sends as f64).max(1.0),
             wake_ups_per_message: all(|outcome| outcome.wake_ups as f64) / messages,
             lost: outcomes.iter().map(|outcome| outcome.lost).sum(),
         })
@@ -308,10 +324,6 @@ fn switch(job: &Job) -> Result<Outcome> {
     };
     let mut switch = SoftwareSwitch::new(&config)?;
     let (stop, doorbell) = (AtomicBool::new(false), switch.doorbell());
-    let frames = |switch: &SoftwareSwitch| {
-        let stats = switch.socket_stats();
-        stats.frames_sent + stats.frames_received
-    };
     // One run for each phase: a thread of its own ends it on time.
     let run_until = |switch: &mut SoftwareSwitch, until_ns: u64| {
         stop.store(false, Ordering::Release);
@@ -326,11 +338,14 @@ fn switch(job: &Job) -> Result<Outcome> {
         });
     };
     run_until(&mut switch, job.window_ns[0]);
-    let (sample, before) = (Sample::take(), frames(&switch));
+    let (sample, before) = (Sample::take(), *switch.socket_stats());
     run_until(&mut switch, job.window_ns[1]);
     let mut outcome = Outcome::default();
     sample.finish(&mut outcome);
-    outcome.datagrams = frames(&switch) - before;
+    let after = switch.socket_stats();
+    outcome.frames_sent = after.frames_sent - before.frames_sent;
+    outcome.datagrams = outcome.frames_sent + (after.frames_received - before.frames_received);
+    outcome.sends = after.sends - before.sends;
     // The processes leave after the last message.
     run_until(&mut switch, job.end_ns() + START_NS);
     Ok(outcome)
