@@ -107,6 +107,25 @@ fn every_form_delivers_without_waiting_for_a_heartbeat() {
     }
 }
 
+//= spec/ordering.md#R43
+#[test]
+fn processes_at_the_fixed_interval_solicit_switches_on_demand() {
+    for placement in [Placement::Chip, Placement::SwitchCpu, Placement::Delegate] {
+        let mut plan = plan("leaf-spine:2x2x2", 1, 6);
+        plan.load = None;
+        plan.set_placement(placement);
+        plan.set_on_demand(HEARTBEAT_INTERVALS);
+        plan.endpoint.heartbeat_interval_ns = 0;
+        let mut fabric = Fabric::new(plan);
+        fabric.run_us(700);
+        let best_effort = latencies_after_pauses(&mut fabric, false);
+        let reliable = latencies_after_pauses(&mut fabric, true);
+        println!("{placement:?}: best effort {best_effort:?} us, reliable {reliable:?} us");
+        assert!(best_effort.iter().chain(&reliable).all(|us| *us < 200), "{placement:?}");
+        end(fabric);
+    }
+}
+
 //= spec/ordering.md#R41
 //= spec/ordering.md#R43
 #[test]

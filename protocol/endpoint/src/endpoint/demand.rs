@@ -83,15 +83,21 @@ impl Endpoint {
     /// the first time since nothing was, or the other way round.
     #[inline]
     pub(super) fn has_wait_changed(&self) -> bool {
-        self.is_on_demand() && self.link.demand().is_awaiting() != self.undelivered().is_some()
+        self.may_solicit() && self.link.demand().is_awaiting() != self.undelivered().is_some()
+    }
+
+    //= spec/ordering.md#R43
+    /// Returns whether promises may have to be asked for on the uplink: its other end sends beacons
+    /// on demand, whatever this process does.
+    #[inline]
+    fn may_solicit(&self) -> bool {
+        self.config.links != Links::Mesh && self.link.is_peer_on_demand()
     }
 
     /// Returns whether beacons are sent on demand on the uplink: both ends have that mode.
     #[inline]
     fn is_on_demand(&self) -> bool {
-        self.config.heartbeat_interval_ns > 0
-            && self.config.links != Links::Mesh
-            && self.link.is_peer_on_demand()
+        self.config.heartbeat_interval_ns > 0 && self.may_solicit()
     }
 
     /// Returns the flag by which the switch learns the mode of this process.
@@ -110,8 +116,7 @@ impl Endpoint {
     /// Returns the beacon that is due, if any: a plain one, or one that asks for one back.
     #[inline]
     pub(super) fn due_beacon(&mut self, now: Now) -> Option<Opcode> {
-        let is_on_demand = self.is_on_demand();
-        if is_on_demand && self.is_solicit_due(now) {
+        if self.may_solicit() && self.is_solicit_due(now) {
             self.stats.solicits_sent += 1;
             self.stats.beacons_sent += 1;
             return Some(Opcode::Solicit);
@@ -120,7 +125,7 @@ impl Endpoint {
             self.stats.beacons_sent += 1;
             return Some(Opcode::Beacon);
         }
-        if is_on_demand {
+        if self.is_on_demand() {
             // Open messages hold the commit back until they are acknowledged, not until some time.
             let is_open = self.reliable.sender.oldest_open().is_some();
             let promised = self.timestamps.promise().filter(|_| !is_open);
