@@ -216,6 +216,9 @@ pub enum ConfigError {
         /// Its value.
         value: u64,
     },
+    /// The group has begun, so its frames and pieces have a length.
+    #[error("frame_len_max cannot change: the group has sent or received already")]
+    Begun,
     /// A process is listed twice among the members.
     #[error("process {} is a member twice", .0.0)]
     DuplicateMember(ProcessId),

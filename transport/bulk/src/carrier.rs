@@ -4,7 +4,7 @@ use onepipe_base::{Incarnation, Port, ProcessId};
 use onepipe_bulk::{Config, GroupId, Link, Member, PIECE_FRONT_LEN};
 
 /// Length of a piece over streams: the longest frame is 65,587 bytes, and whole pages copy faster.
-const STREAM_PIECE_LEN: u32 = 61_440;
+pub(crate) const STREAM_PIECE_LEN: u32 = 61_440;
 
 /// Length of a piece whose frame fits an Ethernet frame, behind the headers of IPv4 and UDP.
 const PACKET_PIECE_LEN: u32 = 1_472 - PIECE_FRONT_LEN as u32;
@@ -49,7 +49,8 @@ impl Carrier {
         }
     }
 
-    /// Number of bytes of a block that one frame carries.
+    /// Number of bytes of a block that one frame carries; more over UDP if all members agree on
+    /// long frames.
     pub const fn piece_len(self) -> u32 {
         match self {
             // Unused over shared memory: frames carry locations instead of bytes.

@@ -33,7 +33,8 @@ enum Inner<C> {
 
 impl<C: Clock> GroupDriver<C> {
     /// Connects to all other members, and starts when all have connected to all. `group` must have
-    /// the configuration of [`Carrier::config`] for the same carrier and number of members.
+    /// the configuration of [`Carrier::config`] for the same carrier and number of members. Over
+    /// UDP its frames and pieces become longer if the routes between all members permit it.
     ///
     /// # Errors
     /// [`JoinError`]. No member starts unless all have connected.

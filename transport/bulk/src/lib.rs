@@ -22,6 +22,7 @@
 mod carrier;
 mod driver;
 mod error;
+mod frame_len;
 mod state_guard;
 mod udp;
 

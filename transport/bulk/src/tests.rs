@@ -6,12 +6,14 @@ use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use onepipe_bulk::{Event, Group, Outcome, Reason};
+use onepipe_base::{Machine, Mono, Now, Timestamp};
+use onepipe_bulk::{Event, Group, Outcome, PIECE_FRONT_LEN, Reason};
 use onepipe_transport_clock::SystemClock;
+use onepipe_transport_tcp::{connect_members, exchange_values};
 use onepipe_transport_udp::BatchSocket;
 
 use crate::udp::UdpGroupDriver;
-use crate::{Carrier, GroupDriver, Listener, ObjectBytes, Rendezvous};
+use crate::{Carrier, GroupDriver, JoinError, Listener, ObjectBytes, Rendezvous, RendezvousError};
 
 const TIMEOUT: Duration = Duration::from_secs(30);
 /// How long a member that has seen the end waits for the others to see it: frames that announce the
@@ -319,6 +321,73 @@ fn returned_memory_receives_the_next_object() {
             while !driver.group().is_done() {
                 driver.turn(WAIT_NS, |_, _| {}).expect("waiting succeeds");
             }
+        });
+    }
+}
+
+/// Opens a listener for each of `n` members.
+fn open_listeners(n: usize) -> Vec<Listener> {
+    let address = "127.0.0.1:0".parse().expect("a valid address");
+    (0..n).map(|_| Listener::bind(address).expect("the listener binds")).collect()
+}
+
+/// One of three members has begun with short frames: all use these. Otherwise all use long ones.
+//= spec/bulk.md#R31
+#[test]
+fn members_agree_on_the_shortest_frame_over_udp() {
+    let objects = [object(0, 200_000), object(1, 0), object(2, 1_400)];
+    let short = Carrier::Udp.config(1, 3, 0).frame_len_max;
+    for (begun, frame_len) in [(None, 61_440 + PIECE_FRONT_LEN), (Some(0), short), (Some(2), short)]
+    {
+        let listeners = open_listeners(3);
+        let members: Vec<SocketAddr> = listeners.iter().map(Listener::address).collect();
+        let run = |own: u32| {
+            let mut group = machine(Carrier::Udp, 3, own);
+            if begun == Some(own) {
+                group.handle_timeout(Now { mono: Mono::from_ns(0), sync: Timestamp::from_ns(0) });
+            }
+            let rendezvous = Rendezvous { group: 1, members: &members, own, timeout: TIMEOUT };
+            let (listener, clock) = (&listeners[own as usize], SystemClock::calibrated());
+            let driver = GroupDriver::join(Carrier::Udp, group, &rendezvous, listener, clock);
+            let driver = driver.expect("all members connect");
+            let config = driver.group().config();
+            let piece_len = config.piece_len as usize;
+            assert_eq!((config.frame_len_max, piece_len + PIECE_FRONT_LEN), (frame_len, frame_len));
+            run_member(driver, &objects, usize::MAX)
+        };
+        thread::scope(|scope| {
+            let run = &run;
+            let all: Vec<_> = (0..3).map(|own| scope.spawn(move || run(own))).collect();
+            for member in all {
+                let (got, ended, failed) = member.join().expect("the thread does not panic");
+                assert_eq!((ended, failed), (Some(Outcome::Complete), vec![]));
+                assert!(got == objects, "{begun:?}");
+            }
+        });
+    }
+}
+
+/// The peer sends what earlier versions do, a port alone, or a length alone.
+//= spec/bulk.md#R31
+#[test]
+fn member_without_a_frame_length_is_refused() {
+    for value in [40_000, 1_472 << 16] {
+        let listeners = open_listeners(2);
+        let members: Vec<SocketAddr> = listeners.iter().map(Listener::address).collect();
+        let rendezvous = |own| Rendezvous { group: 1, members: &members, own, timeout: TIMEOUT };
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let streams = connect_members(&rendezvous(1), &listeners[1]).expect("it connects");
+                exchange_values(&rendezvous(1), &streams, value).expect("the other sends a value");
+            });
+            let (group, clock) = (machine(Carrier::Udp, 2, 0), SystemClock::calibrated());
+            let joined =
+                GroupDriver::join(Carrier::Udp, group, &rendezvous(0), &listeners[0], clock);
+            let Err(JoinError::Rendezvous(RendezvousError::Member { rank, source, .. })) = joined
+            else {
+                panic!("the member is refused")
+            };
+            assert_eq!((rank, source.kind()), (1, std::io::ErrorKind::InvalidData));
         });
     }
 }

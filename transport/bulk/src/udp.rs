@@ -14,9 +14,13 @@ use onepipe_transport_udp::{BatchSocket, Config};
 use onepipe_wire::{header_unchecked, mark_congestion};
 
 use crate::JoinError;
+use crate::frame_len::{self, Advertisement};
 
 /// Delay before a full socket is tried again: time for some frames to leave a link of 100 Mbit/s.
 const RETRY_NS: u64 = 500_000;
+/// Description of the error of a member whose advertisement is incomplete.
+const NO_FRAME_LEN: &str =
+    "the member does not say how long its frames are: update onepipe on its host";
 
 /// Drives one member over a UDP socket. Several groups of a process have several sockets, so that
 /// the kernel demultiplexes frames and the groups do not share queues.
@@ -41,41 +45,50 @@ pub(crate) struct UdpGroupDriver<C, M = Vec<u8>> {
 }
 
 impl<C: Clock, M: Memory> UdpGroupDriver<C, M> {
-    /// Connects to the others over TCP, exchanges UDP ports and opens the socket.
+    //= spec/bulk.md#R31
+    /// Connects to the others over TCP, opens the socket, and exchanges the UDP ports and the
+    /// length of frames.
     pub fn join(
-        group: Group<M>,
+        mut group: Group<M>,
         rendezvous: &Rendezvous<'_>,
         listener: &Listener,
         clock: C,
     ) -> Result<Self, JoinError> {
         let system = |what| move |source| JoinError::System { what, source };
         let streams = connect_members(rendezvous, listener)?;
+        let configured = group.config().frame_len_max;
+        let longest = match group.has_begun() {
+            true => configured,
+            false => frame_len::longest(configured, &streams),
+        };
         let config = Config {
-            frame_len_max: group.config().frame_len_max,
+            frame_len_max: longest,
             bind: Some((own_ip(&streams).map_err(system("find this member's address"))?, 0).into()),
             ..Config::default()
         };
         let socket = BatchSocket::bind(&config, streams.len()).map_err(system("open a socket"))?;
         let own = socket.local_addr().map_err(system("find the socket's port"))?;
-        let ports = exchange_values(rendezvous, &streams, own.port().into())?;
-        let mut peers = Vec::with_capacity(streams.len());
-        for (rank, (stream, udp_port)) in (0..).zip(streams.iter().zip(ports)) {
-            let (Some(stream), Some(udp_port)) = (stream, udp_port) else {
+        let own = Advertisement { frame_len: longest as u16, udp_port: own.port() };
+        let values = exchange_values(rendezvous, &streams, own.value())?;
+        let (mut peers, mut agreed) = (Vec::with_capacity(streams.len()), longest);
+        for (rank, (stream, value)) in (0..).zip(streams.iter().zip(values)) {
+            let (Some(stream), Some(value)) = (stream, value) else {
                 peers.push(None);
                 continue;
             };
-            let at = u16::try_from(udp_port)
-                .map_err(|_| io::ErrorKind::InvalidData.into())
-                .and_then(|udp_port| {
-                    let mut at = stream.peer_addr()?;
-                    at.set_port(udp_port);
-                    Ok(at)
-                })
-                .map_err(|source| {
-                    let address = rendezvous.members[rank];
-                    RendezvousError::Member { rank: rank as u32, address, source }
-                })?;
+            let address = rendezvous.members[rank as usize];
+            let error = |source| RendezvousError::Member { rank, address, source };
+            let peer = Advertisement::parse(value)
+                .ok_or_else(|| error(io::Error::new(io::ErrorKind::InvalidData, NO_FRAME_LEN)))?;
+            agreed = agreed.min(peer.frame_len.into());
+            let mut at = stream.peer_addr().map_err(error)?;
+            at.set_port(peer.udp_port);
             peers.push(Some(at));
+        }
+        // A shorter configured length is a different configuration: the groups refuse each other.
+        if agreed > configured {
+            let set = group.set_frame_len(agreed);
+            set.expect("the group has not begun, and the socket accepts a longer frame");
         }
         Ok(Self::new(group, socket, peers, clock))
     }

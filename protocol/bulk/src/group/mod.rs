@@ -19,6 +19,7 @@ use onepipe_base::{Machine, Mono, Now, Port, ProcessId, Transmit, Verdict};
 use onepipe_wire::{BulkPieceHeader, BulkRefused};
 
 use crate::bitset::BitSet;
+use crate::config::PIECE_FRONT_LEN;
 use crate::event::{Event, Failure, Outcome, Reason, SendError, Unsent};
 use crate::object::{Object, Shape};
 use crate::peer::Peer;
@@ -175,6 +176,36 @@ impl<M: Memory> Group<M> {
         };
         group.find_sources();
         Ok(group)
+    }
+
+    //= spec/bulk.md#R31
+    /// Sets the maximum length of frames in bytes, and the length of pieces to what such a frame
+    /// carries. All members must set the same length.
+    ///
+    /// # Errors
+    /// [`ConfigError`] if the length is out of range, or the group has begun.
+    pub fn set_frame_len(&mut self, frame_len: usize) -> Result<(), ConfigError> {
+        if self.has_begun() {
+            return Err(ConfigError::Begun);
+        }
+        let piece_len = frame_len.saturating_sub(PIECE_FRONT_LEN) as u32;
+        let config = Config { piece_len, frame_len_max: frame_len, ..self.config.clone() };
+        config.check()?;
+        for (peer, member) in self.peers.iter_mut().zip(&config.members) {
+            peer.session = LinkSession::new(member.link, &config);
+        }
+        // No piece is staged before the group begins.
+        debug_assert!(self.staged.is_none() && self.staged_bytes.is_empty());
+        self.staged_bytes.reserve(config.frame_data_max());
+        self.config_digest = config.config_digest();
+        self.config = config;
+        Ok(())
+    }
+
+    /// Returns whether the group has been driven or has an object: then its frames and pieces have
+    /// a length.
+    pub fn has_begun(&self) -> bool {
+        self.is_started || self.known > 0
     }
 
     /// Provides memory for an object that was [`Event::Announced`].

@@ -1,6 +1,9 @@
 //! No faults: all members receive everything, and the group closes cleanly.
 
-use onepipe_bulk::{Algorithm, Link, Outcome, Plain};
+use onepipe_base::{Incarnation, Machine, Mono, Now, Port, ProcessId, Timestamp};
+use onepipe_bulk::{
+    Algorithm, Config, ConfigError, Group, GroupId, Link, Member, Outcome, PIECE_FRONT_LEN, Plain,
+};
 
 use crate::harness::{Harness, SECOND, object};
 
@@ -85,4 +88,35 @@ fn blocked_link_has_no_deadline() {
     harness.act(0, |root| root.set_blocked(3, false));
     harness.act(0, |root| root.send(object(1, 9_000))).expect("the object is accepted");
     assert!(harness.run_until(SECOND, |harness| (1..4).all(|rank| has(harness, rank, 2))));
+}
+
+/// A length that is set afterwards is as good as a configured one, until the group has begun.
+//= spec/bulk.md#R31
+#[test]
+fn frame_length_is_set_only_before_the_group_begins() {
+    let member =
+        |at: u32| Member { process: ProcessId(at), port: Port(at as u16), link: Link::Lossy };
+    let config = |frame_len_max: usize| Config {
+        piece_len: (frame_len_max - PIECE_FRONT_LEN) as u32,
+        frame_len_max,
+        ..Config::new(GroupId(1), (0..3).map(member).collect(), 0, Incarnation(1))
+    };
+    let group = |frame_len| Group::<Vec<u8>>::new(config(frame_len)).expect("a valid length");
+    let mut changed = group(1_472);
+    for frame_len in [0, PIECE_FRONT_LEN, 511, 66_000, usize::MAX] {
+        let refused = changed.set_frame_len(frame_len).expect_err("it is out of range");
+        assert!(matches!(refused, ConfigError::Value { .. }), "{frame_len}: {refused}");
+        assert!(changed == group(1_472), "nothing has changed");
+    }
+    for frame_len in [512, 61_512, 65_000] {
+        changed.set_frame_len(frame_len).expect("it is in range");
+        assert!(changed == group(frame_len));
+    }
+    let mut sender = changed.clone();
+    sender.send(vec![1]).expect("the object is accepted");
+    changed.handle_timeout(Now { mono: Mono::from_ns(1), sync: Timestamp::from_ns(1) });
+    for mut begun in [sender, changed] {
+        assert_eq!(begun.set_frame_len(1_472), Err(ConfigError::Begun));
+        assert_eq!(begun.config().frame_len_max, 65_000);
+    }
 }
