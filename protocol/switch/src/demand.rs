@@ -13,6 +13,9 @@ use crate::port_set::PortSet;
 /// A process that gets one message after the other is solicited nevertheless when it has not
 /// responded to the first one for this many response times.
 const WAITS_MAX: u64 = 8;
+/// For how many heartbeats a link is expected to come up after a beacon which shows that an end has
+/// lost it.
+const HEARTBEATS_PER_DISAGREEMENT: u64 = 2;
 
 /// What one input link is asked for.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -57,6 +60,8 @@ pub(crate) struct Demand {
     must_scan: bool,
     /// Whether links are being set up, so that all outputs carry beacons at the fast interval.
     is_settling: bool,
+    /// Until when the ends of a link are expected to learn that the other one has lost it.
+    disagreed_until: Mono,
     /// When all outputs carry a beacon again, whatever they wait for.
     heartbeat_at: Mono,
     /// Times the check for solicits that were not answered.
@@ -84,6 +89,7 @@ impl Demand {
             has_new_request: false,
             must_scan: true,
             is_settling: true,
+            disagreed_until: Mono::from_ns(0),
             heartbeat_at: Mono::from_ns(0),
             liveness: Liveness::new(timeout_ns),
             timeout: AdaptiveTimeout::new(timeout_ns),
@@ -201,6 +207,14 @@ impl Demand {
         self.is_settling = true;
     }
 
+    /// Handles a beacon of a neighbour that has not noticed the loss of the link, or has noticed it
+    /// first: the link comes up after several beacons. The next one of a neighbour at rest follows
+    /// within a heartbeat.
+    pub(crate) fn on_disagreement(&mut self, now: Mono) {
+        self.is_settling = true;
+        self.disagreed_until = now.after_ns(HEARTBEATS_PER_DISAGREEMENT * self.heartbeat_ns);
+    }
+
     /// Handles promises of an input that has not caught up.
     pub(crate) fn on_joiner(&mut self) {
         self.must_scan = true;
@@ -225,14 +239,14 @@ impl Demand {
     /// Handles a beacon instant. Returns whether all outputs carry a beacon: always at the fixed
     /// interval, else for a heartbeat and while links are being set up.
     pub(crate) fn on_instant(&mut self, now: Mono, is_settling: bool) -> bool {
-        self.is_settling = is_settling;
+        self.is_settling = is_settling || now < self.disagreed_until;
         let is_heartbeat = self.heartbeat_at <= now;
         if is_heartbeat {
             self.must_scan = true;
             // An eighth early: after a late instant the next heartbeat still meets its own.
             self.heartbeat_at = now.after_ns(self.heartbeat_ns - self.heartbeat_ns / 8);
         }
-        !self.is_on_demand() || is_settling || is_heartbeat
+        !self.is_on_demand() || self.is_settling || is_heartbeat
     }
 
     /// Returns the outputs that wait.

@@ -325,7 +325,7 @@ impl Switch {
                 let speaker = header.sender().filter(|_| opcode.is_beacon());
                 return self.on_declared_dead(port, speaker);
             }
-            match self.check_link(port, header, opcode) {
+            match self.check_link(now.mono, port, header, opcode) {
                 LinkCheck::Accepted => {}
                 LinkCheck::Ignored => is_accepted = false,
                 LinkCheck::Refused(verdict) => return verdict,

@@ -10,7 +10,7 @@ use harness::{
 use onepipe_base::{Address, Instance, Machine, Port, Promises, SwitchId, Verdict};
 use onepipe_switch::{Config, Switch, SwitchEvent};
 use onepipe_topology::{Route, Tree};
-use onepipe_wire::{HOPS_MAX, Opcode};
+use onepipe_wire::{Flags, HEADER_LEN, HOPS_MAX, Header, Opcode, seal_with_hops};
 
 fn new(config: Config) -> Switch {
     let mut switch = Switch::new(config).expect("a valid configuration");
@@ -228,6 +228,38 @@ fn lost_link_returns_after_the_peer_noticed() {
     assert!(silent.iter().filter(|port| **port == 1).count() <= 16, "beacons stop: {silent:?}");
     beacon(&mut switch, at(3_001), 1, (process(1, 1), None), promises_of_both(3_000, 3_000));
     assert_eq!(events(&mut switch), [SwitchEvent::LinkJoined(Port(1))]);
+}
+
+/// The peer at rest sends heartbeats, and needs several beacons to agree.
+//= spec/ordering.md#R45
+#[test]
+fn lost_link_returns_at_the_fast_interval() {
+    let on_demand = |switch: &mut Switch, now: u64, port: u16| {
+        let own = process(port.into(), 1);
+        let header = Header::hop_only(Opcode::Beacon, own, Some(OWN), both(now));
+        let mut bytes = [0; HEADER_LEN];
+        seal_with_hops(&mut bytes, header.flagged(Flags::ON_DEMAND), 0, 1);
+        put(switch, at(now), port, bytes);
+        sent(switch, at(now));
+    };
+    let heartbeat_ns = 100_000;
+    let config = Config { heartbeat_interval_ns: heartbeat_ns, link_timeout_ns: 0, ..guarded(2) };
+    let mut switch = set_up_links(config, promises_of_both(50, 40));
+    (0..2).for_each(|port| on_demand(&mut switch, 1_000, port));
+    switch.mark_link_lost(Port(1));
+    let beacons = |switch: &mut Switch, until: u64| {
+        run(switch, until).iter().filter(|sent| sent.port == 1).count() as u64
+    };
+    beacons(&mut switch, 200_000);
+    on_demand(&mut switch, 200_000, 0);
+    beacons(&mut switch, 300_000);
+    assert!(beacons(&mut switch, 400_000) <= 2, "at rest, nothing is there");
+    on_demand(&mut switch, 400_000, 1);
+    assert!(!switch.is_live(Port(1)), "the peer does not know of the loss");
+    let sent = beacons(&mut switch, 415_000);
+    assert!((4..=6).contains(&sent), "{sent} beacons in five intervals");
+    let last = beacons(&mut switch, 900_000);
+    assert!(last <= 20, "nothing has followed, but {last} beacons leave");
 }
 
 #[test]

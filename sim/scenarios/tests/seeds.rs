@@ -178,3 +178,12 @@ fn final_round_is_paced_without_controllers() {
 fn messages_to_previous_incarnation_are_not_gaps() {
     are_right(Placement::Delegate, &[80_002_532]);
 }
+
+//= spec/ordering.md#R45
+/// Both ends of a link had lost it, and sent one beacon a heartbeat: too few for them to agree that
+/// it is up again. Frequent Hello frames of a controller had kept all beacons frequent before.
+#[test]
+fn lost_link_between_switches_at_rest_returns() {
+    let report = Swarm::draw(910_816).run();
+    assert_eq!(report.first_violations, Vec::<String>::new());
+}

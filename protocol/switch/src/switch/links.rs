@@ -245,7 +245,13 @@ impl Switch {
     //= spec/failure.md#R12
     /// Determines the relation of a frame to its link (`docs/design/failure.md`, "Who is on a
     /// link?"). Freezes what has died before the frame's promises can be applied.
-    pub(crate) fn check_link(&mut self, port: Port, header: &Header, opcode: Opcode) -> LinkCheck {
+    pub(crate) fn check_link(
+        &mut self,
+        now: Mono,
+        port: Port,
+        header: &Header,
+        opcode: Opcode,
+    ) -> LinkCheck {
         let (hops, is_hop_only) = (header.hops(), opcode.is_hop_only());
         if is_hop_only && (HOP_ONLY_HOPS_MAX + 1..HOPS_MAX).contains(&hops) {
             return LinkCheck::Ignored;
@@ -296,16 +302,25 @@ impl Switch {
             }
             // The peer waits to learn that the link was lost.
             PeerUpdate::Stale => {
-                self.linked.insert(port);
+                self.await_agreement(now, port);
                 LinkCheck::Ignored
             }
             PeerUpdate::OneWay => {
                 self.freeze(port, Some(instance), SwitchEvent::LinkOneWay(port));
-                self.linked.insert(port);
+                self.await_agreement(now, port);
                 self.beacons.request(port);
                 LinkCheck::Ignored
             }
         }
+    }
+
+    //= spec/ordering.md#R45
+    /// Makes beacons leave at the fast interval, because the peer at `port` and this switch do not
+    /// agree yet that the link was lost.
+    fn await_agreement(&mut self, now: Mono, port: Port) {
+        self.linked.insert(port);
+        self.demand.on_disagreement(now);
+        self.has_update = true;
     }
 
     //= spec/failure.md#R39
