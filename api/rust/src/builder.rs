@@ -25,6 +25,9 @@ const PROBE_TIMEOUT_NS: u64 = 1_000_000;
 /// its core for a moment marks whole batches; only DCTCP's own minimum of two frames per round trip
 /// would then be left.
 const CONGESTION_WINDOW_MIN_BYTES: u32 = 32 << 10;
+/// Number of connections with whole initial and minimum windows. All 63 of each of 64 processes
+/// overflow the receive buffer of a software switch (16 MiB), as `bench order` shows.
+const CONGESTION_FULL_WINDOWS: u32 = 4;
 /// Number of unanswered probes after which the outcome of a message is unknown: about a second, and
 /// longer where round trips take longer than the probe timeout.
 const PROBES_MAX: u32 = 128;
@@ -319,6 +322,7 @@ impl Builder {
         config.probe_timeout_min_ns = PROBE_TIMEOUT_NS;
         config.probes_max = PROBES_MAX;
         config.congestion_window_min_bytes = CONGESTION_WINDOW_MIN_BYTES;
+        config.congestion_full_windows = CONGESTION_FULL_WINDOWS;
         if !T::IS_FIFO {
             // Driver rule D4: loss cannot be inferred from reordering.
             config.reorder_packets = 0;

@@ -87,6 +87,10 @@ pub struct Config {
     /// link with a round trip of microseconds, but not where the peers wait for a processor.
     /// Default 0: two frames.
     pub congestion_window_min_bytes: u32,
+    /// Number of connections that may have the whole initial and minimum congestion window. With
+    /// more, all share the windows of this number, so that they do not fill the buffers of a
+    /// software switch before the first acknowledgement. 0: they do not share. Default 0.
+    pub congestion_full_windows: u32,
     /// Whether a payload for several receivers is sent once, for the switch to replicate
     /// (docs/design/ordering.md, "How often is a payload sent?"). Only with [`Links::Uplink`].
     /// Default true.
@@ -146,6 +150,7 @@ impl Config {
             burst_bytes_max: 64 << 10,
             congestion_window_bytes: 64 << 10,
             congestion_window_min_bytes: 0,
+            congestion_full_windows: 0,
             shares_payloads: true,
             ack_packets: 16,
             ack_delay_ns: 20_000,

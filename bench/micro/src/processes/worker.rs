@@ -90,6 +90,7 @@ fn config(job: &Job, incarnation: Incarnation) -> Config {
         probes_max: 128,
         ack_delay_ns: 200_000,
         congestion_window_min_bytes: 32 << 10,
+        congestion_full_windows: 4,
         ..Config::new(ProcessId(job.process), incarnation)
     }
 }

@@ -23,6 +23,7 @@ impl Sender {
         view: &AckView<'_>,
     ) -> bool {
         let Some(peer_index) = self.peers.index_of(from.0) else { return false };
+        let connections = self.peers.len();
         let connection = self.peers.get_mut(peer_index);
         if view.ack.acked_incarnation != config.incarnation.0 {
             return false;
@@ -67,9 +68,9 @@ impl Sender {
         connection.attempts = 0;
         let counters = (view.ack.received, view.ack.marked);
         let (base, next) = (connection.flight.base(), connection.flight.next_psn());
-        connection.congestion.on_ack(counters, summary.received_charge, base, next);
+        connection.congestion.on_ack(counters, summary.received_charge, (base, next), connections);
         if summary.rejected_charge > 0 {
-            connection.congestion.on_loss(next);
+            connection.congestion.on_loss(next, connections);
         }
         if summary.has_stale_rejection {
             connection.wants_probe = connection.wants_probe.or(Some(base));
@@ -89,7 +90,7 @@ impl Sender {
                     Service::BestEffort => connection.wants_probe = Some(until),
                     Service::Reliable => {
                         connection.flight.schedule_retransmit(None, Some(until), RETRANSMIT_BURST);
-                        connection.congestion.on_loss(next);
+                        connection.congestion.on_loss(next, connections);
                         self.queue_retransmit(peer_index);
                     }
                 }

@@ -2,6 +2,8 @@
 
 use onepipe_base::Psn;
 
+use crate::Config;
+
 /// The number 1 in fixed point.
 const ONE: u64 = 1 << 16;
 /// Gain of the moving average `alpha`, as a shift: g = 1/16 (DCTCP).
@@ -12,6 +14,8 @@ const GAIN_SHIFT: u32 = 4;
 pub(crate) struct CongestionController {
     window: u32,
     window_min: u32,
+    /// Number of connections above which all share the windows of this number; 0: they do not.
+    full_windows: u32,
     window_max: u32,
     frame: u32,
     /// Slow-start threshold, in bytes.
@@ -29,13 +33,15 @@ pub(crate) struct CongestionController {
 }
 
 impl CongestionController {
-    pub fn new(window: u32, window_min: u32, window_max: u32, frame_bytes: usize) -> Self {
-        let window_min = window_min.max(2 * frame_bytes as u32).min(window_max);
-        Self {
-            window: window.clamp(window_min, window_max),
-            window_min,
+    /// Creates the controller of the newest of `connections`.
+    pub fn new(config: &Config, connections: usize) -> Self {
+        let (frame, window_max) = (config.frame_len_max as u32, config.window_bytes_max);
+        let mut controller = Self {
+            window: 0,
+            window_min: config.congestion_window_min_bytes.max(2 * frame).min(window_max),
+            full_windows: config.congestion_full_windows,
             window_max,
-            frame: frame_bytes as u32,
+            frame,
             threshold: window_max,
             alpha: 0,
             observed_until: Psn::FIRST,
@@ -43,7 +49,24 @@ impl CongestionController {
             marked: 0,
             last_counters: None,
             cut_in_window: false,
+        };
+        let window_min = controller.share(controller.window_min, connections);
+        let window = controller.share(config.congestion_window_bytes, connections);
+        controller.window = window.clamp(window_min, window_max);
+        controller
+    }
+
+    //= spec/ordering.md#R33
+    /// Returns the share of one of `connections` in the windows of as many bytes that
+    /// `full_windows` of them may have: together, those of all would fill the buffers on their
+    /// common path. At least two frames.
+    fn share(&self, bytes: u32, connections: usize) -> u32 {
+        let connections = u32::try_from(connections).unwrap_or(u32::MAX);
+        if self.full_windows == 0 || connections <= self.full_windows {
+            return bytes;
         }
+        let share = u64::from(bytes) * u64::from(self.full_windows) / u64::from(connections);
+        (share as u32).max((2 * self.frame).min(bytes))
     }
 
     /// Returns the bytes that may be in flight.
@@ -53,8 +76,15 @@ impl CongestionController {
     }
 
     /// Handles an acknowledgement with the receiver's counters and the newly acknowledged bytes.
-    /// `acked` is the first unresolved packet, `next` the next packet to be sent.
-    pub fn on_ack(&mut self, counters: (u32, u32), bytes: u32, acked: Psn, next: Psn) {
+    /// `acked` is the first unresolved packet, `next` the next packet to be sent, `connections` the
+    /// number of connections of this process.
+    pub fn on_ack(
+        &mut self,
+        counters: (u32, u32),
+        bytes: u32,
+        (acked, next): (Psn, Psn),
+        connections: usize,
+    ) {
         let (received, marked) = counters;
         let (last_received, last_marked) = self.last_counters.unwrap_or((0, 0));
         let newly_received = received.wrapping_sub(last_received);
@@ -70,7 +100,7 @@ impl CongestionController {
             self.grow(bytes);
         }
         if !acked.is_before(self.observed_until) {
-            self.end_observation(next);
+            self.end_observation(next, connections);
         }
     }
 
@@ -80,9 +110,9 @@ impl CongestionController {
     }
 
     /// Handles a loss: halves the window, at most once per observation window.
-    pub fn on_loss(&mut self, next: Psn) {
+    pub fn on_loss(&mut self, next: Psn, connections: usize) {
         if !self.cut_in_window {
-            self.cut(u64::from(self.window) / 2);
+            self.cut(u64::from(self.window) / 2, connections);
             self.observed_until = next;
         }
     }
@@ -98,12 +128,12 @@ impl CongestionController {
     }
 
     //= spec/ordering.md#R33
-    fn end_observation(&mut self, next: Psn) {
+    fn end_observation(&mut self, next: Psn, connections: usize) {
         if self.received > 0 {
             let fraction = u64::from(self.marked) * ONE / u64::from(self.received);
             self.alpha = self.alpha - (self.alpha >> GAIN_SHIFT) + (fraction >> GAIN_SHIFT);
             if self.marked > 0 && !self.cut_in_window {
-                self.cut(u64::from(self.window) * self.alpha / (2 * ONE));
+                self.cut(u64::from(self.window) * self.alpha / (2 * ONE), connections);
             }
         }
         self.received = 0;
@@ -112,8 +142,10 @@ impl CongestionController {
         self.observed_until = next;
     }
 
-    fn cut(&mut self, by: u64) {
-        self.window = (u64::from(self.window) - by).max(u64::from(self.window_min)) as u32;
+    /// Cuts the window, but not below its share of the minimum.
+    fn cut(&mut self, by: u64, connections: usize) {
+        let window_min = self.share(self.window_min, connections);
+        self.window = (u64::from(self.window) - by).max(u64::from(window_min)) as u32;
         self.threshold = self.window;
         self.cut_in_window = true;
     }
@@ -122,9 +154,21 @@ impl CongestionController {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use onepipe_base::{Incarnation, ProcessId};
 
     fn fresh() -> CongestionController {
-        CongestionController::new(100_000, 0, 1_000_000, 1_000)
+        CongestionController::new(&config(0), 1)
+    }
+
+    fn config(congestion_window_min_bytes: u32) -> Config {
+        Config {
+            congestion_window_bytes: 100_000,
+            congestion_window_min_bytes,
+            congestion_full_windows: 4,
+            window_bytes_max: 1_000_000,
+            frame_len_max: 1_000,
+            ..Config::new(ProcessId(0), Incarnation(1))
+        }
     }
 
     /// Acknowledges `rounds` windows of 100 packets, the first `marked` of each marked.
@@ -132,7 +176,7 @@ mod tests {
         for round in 1..=rounds {
             let psn = Psn(round * 100);
             let counters = (round * 100, round * marked);
-            congestion.on_ack(counters, 100_000, psn, psn.plus(100));
+            congestion.on_ack(counters, 100_000, (psn, psn.plus(100)), 4);
         }
     }
 
@@ -156,9 +200,26 @@ mod tests {
 
     #[test]
     fn window_respects_its_minimum() {
-        let mut congestion = CongestionController::new(100_000, 16_000, 1_000_000, 1_000);
+        let mut congestion = CongestionController::new(&config(16_000), 1);
         play(&mut congestion, 100, 100);
         assert_eq!(congestion.window_bytes(), 16_000);
+        congestion.on_loss(Psn(10_000), 16);
+        assert_eq!(congestion.window_bytes(), 8_000, "half, and above a quarter of the minimum");
+        congestion.on_ack((10_000, 10_000), 0, (Psn(10_000), Psn(10_100)), 16);
+        congestion.on_loss(Psn(10_100), 16);
+        assert_eq!(congestion.window_bytes(), 4_000, "a quarter of the minimum");
+        congestion.on_ack((10_100, 10_100), 0, (Psn(10_100), Psn(10_200)), 1_000);
+        congestion.on_loss(Psn(10_200), 1_000);
+        assert_eq!(congestion.window_bytes(), 2_000, "two frames");
+    }
+
+    #[test]
+    fn many_connections_share_windows() {
+        let window =
+            |connections| CongestionController::new(&config(16_000), connections).window_bytes();
+        assert_eq!([1, 4, 5, 8, 1_000].map(window), [100_000, 100_000, 80_000, 50_000, 2_000]);
+        let unlimited = Config { congestion_full_windows: 0, ..config(16_000) };
+        assert_eq!(CongestionController::new(&unlimited, 1_000).window_bytes(), 100_000);
     }
 
     #[test]
@@ -167,27 +228,27 @@ mod tests {
         play(&mut congestion, 5, 0);
         congestion.reset_counters();
         let before = congestion.window_bytes();
-        congestion.on_ack((10, 0), 10_000, Psn(510), Psn(520));
+        congestion.on_ack((10, 0), 10_000, (Psn(510), Psn(520)), 4);
         assert!(congestion.window_bytes() > before);
     }
 
     #[test]
     fn loss_halves_the_window_once_per_round() {
         let mut congestion = fresh();
-        congestion.on_loss(Psn(100));
-        congestion.on_loss(Psn(100));
+        congestion.on_loss(Psn(100), 4);
+        congestion.on_loss(Psn(100), 4);
         assert_eq!(congestion.window_bytes(), 50_000);
-        congestion.on_ack((90, 0), 1_000, Psn(100), Psn(150));
-        congestion.on_loss(Psn(150));
+        congestion.on_ack((90, 0), 1_000, (Psn(100), Psn(150)), 4);
+        congestion.on_loss(Psn(150), 4);
         assert!(congestion.window_bytes() < 30_000);
     }
 
     #[test]
     fn ignores_reordered_acks() {
         let mut congestion = fresh();
-        congestion.on_ack((50, 1), 1_000, Psn(10), Psn(60));
+        congestion.on_ack((50, 1), 1_000, (Psn(10), Psn(60)), 4);
         let before = congestion.clone();
-        congestion.on_ack((40, 1), 1_000, Psn(10), Psn(60));
+        congestion.on_ack((40, 1), 1_000, (Psn(10), Psn(60)), 4);
         assert_eq!(congestion, before);
     }
 }

@@ -121,13 +121,8 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    pub fn new(to: ProcessId, config: &Config, service: Service) -> Self {
-        let congestion = CongestionController::new(
-            config.congestion_window_bytes,
-            config.congestion_window_min_bytes,
-            config.window_bytes_max,
-            config.frame_len_max,
-        );
+    /// Creates the connection to `to`, the newest of `connections`.
+    pub fn new(to: ProcessId, config: &Config, service: Service, connections: usize) -> Self {
         Self {
             to,
             is_local: false,
@@ -137,7 +132,7 @@ impl Connection {
                 Service::BestEffort => Flight::new(),
                 Service::Reliable => Flight::reliable(),
             },
-            congestion,
+            congestion: CongestionController::new(config, connections),
             window: 0,
             sent: 0,
             failed: 0,
@@ -166,7 +161,8 @@ impl Connection {
 
     /// Creates the connection of the process to itself, which needs no network.
     pub fn loopback(to: ProcessId, config: &Config, service: Service, window: u64) -> Self {
-        Self { is_local: true, state: State::Open, window, ..Self::new(to, config, service) }
+        let connection = Self::new(to, config, service, 1);
+        Self { is_local: true, state: State::Open, window, ..connection }
     }
 
     /// Marks every incarnation up to `incarnation` as failed.
@@ -402,7 +398,7 @@ mod tests {
     #[test]
     fn timeout_is_assumed_until_a_round_trip_is_measured() {
         let config = Config::new(ProcessId(1), Incarnation(1));
-        let mut connection = Connection::new(ProcessId(2), &config, Service::BestEffort);
+        let mut connection = Connection::new(ProcessId(2), &config, Service::BestEffort, 1);
         let least_ns = 4 * config.probe_timeout_min_ns;
         assert_eq!(connection.rto_ns(&config), least_ns);
         connection.assume_rto(3 * least_ns);
@@ -419,7 +415,7 @@ mod tests {
     #[test]
     fn round_trips_beyond_the_timeout_lengthen_it() {
         let config = Config::new(ProcessId(1), Incarnation(1));
-        let mut connection = Connection::new(ProcessId(2), &config, Service::BestEffort);
+        let mut connection = Connection::new(ProcessId(2), &config, Service::BestEffort, 1);
         let mut now = Mono::from_ns(1_000_000_000);
         let round_trip_ns = 100 * config.probe_timeout_min_ns;
         for _ in 0..200 {

@@ -33,6 +33,7 @@ impl Sender {
         peer_index: usize,
         stats: &mut Stats,
     ) {
+        let connections = self.peers.len();
         let connection = self.peers.get_mut(peer_index);
         let is_presumed_gone =
             connection.attempts >= RECONNECT_ATTEMPTS_MAX && connection.is_presumed_failed();
@@ -66,7 +67,7 @@ impl Sender {
                 true => connection.wants_probe = Some(next),
                 false => {
                     connection.flight.schedule_retransmit(Some(overdue), None, RETRANSMIT_BURST);
-                    connection.congestion.on_loss(next);
+                    connection.congestion.on_loss(next, connections);
                 }
             }
         }

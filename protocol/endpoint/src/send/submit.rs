@@ -49,13 +49,15 @@ impl Sender {
         self.buffer.check(need)?;
         let mut before: Option<&[u8]> = None;
         for message in messages {
+            let connections = self.peers.len() + 1;
             let to =
                 self.peers.index_or_insert(message.to, || match message.to == config.process {
                     true => {
                         Connection::loopback(message.to, config, self.service, self.local_window)
                     }
                     false => {
-                        let connection = Connection::new(message.to, config, self.service);
+                        let connection =
+                            Connection::new(message.to, config, self.service, connections);
                         match last_failed(message.to) {
                             Some(incarnation) => connection.with_failed(incarnation),
                             None => connection,

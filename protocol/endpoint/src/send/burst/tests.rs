@@ -147,7 +147,7 @@ proptest! {
             congestion_window_bytes: 1000,
             ..Config::new(ProcessId(0), Incarnation(1))
         };
-        let mut connection = Connection::new(ProcessId(1), &config, Service::BestEffort);
+        let mut connection = Connection::new(ProcessId(1), &config, Service::BestEffort, 1);
         prop_assert_eq!(connection.allowance(), 0, "it is not open");
         connection.state = State::Open;
         (connection.window, connection.sent, connection.consumed) = (window, sent, consumed);
