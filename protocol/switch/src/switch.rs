@@ -66,6 +66,8 @@ pub struct Switch {
     pub(crate) is_uplink_ready: bool,
     /// Inputs that have promised, since they came up, as much as was advertised on any output.
     pub(crate) caught_up: PortSet,
+    /// Upper inputs that promise a barrier and no commit: the switch there holds its joiners.
+    pub(crate) without_commit: PortSet,
     pub(crate) liveness: Liveness,
     /// Links found dead in the check in progress; empty between calls.
     lost: PortSet,
@@ -102,6 +104,7 @@ impl Switch {
             linked,
             is_uplink_ready: config.upper_ports == 0,
             caught_up: PortSet::new(ports),
+            without_commit: PortSet::new(ports),
             previous_holds: PortSet::new(ports),
             liveness: Liveness::new(match makes(Mistake::DeadLinkRetained) {
                 true => 0,

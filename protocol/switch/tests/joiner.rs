@@ -4,7 +4,7 @@
 mod harness;
 
 use harness::{OWN, at, beacon, both, bytes_of, guarded, instance_of, process, put, star};
-use onepipe_base::{Address, Instance, Machine, SwitchId, Timestamp};
+use onepipe_base::{Address, Instance, Machine, Port, Promises, SwitchId, Timestamp, WIRE_MODULUS};
 use onepipe_switch::{Config, Switch};
 use onepipe_topology::{ForwardingTable, Route};
 use onepipe_wire::{Header, Opcode};
@@ -95,5 +95,50 @@ fn no_commit_below_before_an_uplink_is_ready() {
             Some(advertised_at),
             "{upper_ports} above, with a switch: {has_upper_switch}"
         );
+    }
+}
+
+/// Delivers a beacon of the switch above, at port 2. It counts what was advertised to it; without
+/// `commit` it holds its joiners.
+fn from_spine(switch: &mut Switch, now: u64, barrier: u64, commit: Option<u64>) {
+    let nothing = Timestamp::from_ns(both(now).commit.as_ns() - WIRE_MODULUS / 4);
+    let commit = commit.map_or(nothing, |commit| both(commit).commit);
+    let promises = Promises { commit, ..both(barrier) };
+    let spine = instance_of(Address::Switch(SwitchId(9)), 3);
+    let header = Header::hop_only(Opcode::Beacon, spine, Some(OWN), promises);
+    put(switch, at(now), 2, bytes_of(header.with_counted(both(now).barrier)));
+}
+
+//= spec/failure.md#R47
+/// A switch above holds its joiners: a part of the fabric that is ahead has come up there. The
+/// processes below have caught up with their own switch, not with that part.
+#[test]
+fn no_commit_below_while_the_switch_above_sends_none() {
+    for config in [guarded(2), Config { holds_joiners: true, ..star(2) }] {
+        let route = Route::ForwardingTable(ForwardingTable::new(64, true));
+        let config = Config { upper_ports: 1, beacon_interval_ns: 3_000, route, ..config };
+        let mut switch = Switch::new(config).expect("valid");
+        [0, 1].into_iter().for_each(|port| join_at(&mut switch, 8_000, port, 8_000));
+        let commits = |switch: &mut Switch, now: u64| {
+            [0, 1].into_iter().for_each(|port| promise_on(switch, now, port, now));
+            let [first, second, _] = commits_advertised(switch, now + 1_000);
+            assert_eq!(first, second);
+            first.filter(|commit| *commit >= both(0).commit)
+        };
+        from_spine(&mut switch, 9_000, 9_000, Some(9_000));
+        commits(&mut switch, 11_000);
+        from_spine(&mut switch, 12_000, 12_000, Some(12_000));
+        assert_eq!(commits(&mut switch, 14_000), Some(both(12_000).commit));
+
+        from_spine(&mut switch, 15_000, 15_000, None);
+        assert_eq!(commits(&mut switch, 17_000), None, "not what was advertised before either");
+        from_spine(&mut switch, 18_000, 14_000, Some(14_000));
+        assert_eq!(commits(&mut switch, 20_000), None, "overtaken by the frame without a commit");
+        let mut lost = switch.clone();
+        from_spine(&mut switch, 21_000, 21_000, Some(20_000));
+        assert_eq!(commits(&mut switch, 23_000), Some(both(20_000).commit));
+
+        lost.mark_link_lost(Port(2));
+        assert!(commits(&mut lost, 23_000).is_some(), "a dead link holds no joiners");
     }
 }

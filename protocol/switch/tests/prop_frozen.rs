@@ -31,6 +31,7 @@ enum Step {
         from: usize,
         to: usize,
     },
+    /// One in four of an upper port carries no commit.
     Beacon {
         from: usize,
     },
@@ -96,6 +97,8 @@ struct Model {
     advertised: [Option<Promises>; PORTS],
     /// Inputs that have promised, since they came up, as much as was advertised on any output.
     caught_up: [bool; PORTS],
+    /// Upper inputs whose last promises carried no commit.
+    without_commit: [bool; PORTS],
     /// What the other end of an upper port must count before joiners below commit.
     awaited: [Await; PORTS],
     max_commit_advertised: Option<Timestamp>,
@@ -117,6 +120,7 @@ impl Model {
             };
         }
         self.live[port] = Some(held.map_or(promises, |held| held.max(promises)));
+        self.without_commit[port] = port >= LOWER && promises.commit < ts(0);
         let is_counted = |upper: usize| {
             self.live[upper].is_none() || matches!(self.awaited[upper], Await::Counted)
         };
@@ -141,7 +145,7 @@ impl Model {
     }
 
     fn kill(&mut self, port: usize, instance: Instance) -> bool {
-        self.confirmed[port] = false;
+        (self.confirmed[port], self.without_commit[port]) = (false, false);
         if self.live[port].is_some() {
             self.caught_up[port] = false;
         }
@@ -182,6 +186,11 @@ impl Model {
         self.passed[port] = Some((instance.address, commit));
     }
 
+    fn may_advertise(&self, output: usize) -> bool {
+        let gets_commits = || self.caught_up[output] && self.without_commit == [false; PORTS];
+        self.confirmed[output] && (output >= LOWER || gets_commits())
+    }
+
     fn advertise(&mut self, now: u64, output: usize) -> Option<Promises> {
         let feeds = |input: usize| match (input < LOWER, output < LOWER) {
             (true, true) => input != output,
@@ -202,9 +211,8 @@ impl Model {
         let commits = promised.map(|promises| promises.commit).chain(held);
         let alone = self.live[output].map(|own| own.commit);
         let commit = commits.min().or(alone).expect("at least one promise");
-        let nothing = Timestamp::from_ns(ts(now).as_ns() - WIRE_MODULUS / 4);
-        let may_advertise = self.confirmed[output] && (output >= LOWER || self.caught_up[output]);
-        let commit = if may_advertise { commit } else { nothing };
+        let may_advertise = self.may_advertise(output);
+        let commit = if may_advertise { commit } else { no_commit(now) };
         let fresh = Promises { barrier, commit };
         let advertised = self.advertised[output].map_or(fresh, |advertised| advertised.max(fresh));
         self.advertised[output] = Some(advertised);
@@ -218,7 +226,8 @@ impl Model {
             }
         }
         // A process may be another instance than the one that got commits here.
-        let commit = if may_advertise || output >= LOWER { advertised.commit } else { nothing };
+        let commit =
+            if may_advertise || output >= LOWER { advertised.commit } else { no_commit(now) };
         Some(Promises { commit, ..advertised })
     }
 }
@@ -232,6 +241,10 @@ struct Harness {
     /// Whether the second of two addresses is at each port.
     is_second: [bool; PORTS],
     senders: [Option<Promises>; PORTS],
+}
+
+fn no_commit(now: u64) -> Timestamp {
+    Timestamp::from_ns(ts(now).as_ns() - WIRE_MODULUS / 4)
 }
 
 fn machine_port(port: usize) -> u16 {
@@ -298,21 +311,20 @@ impl Harness {
         panic!("{from} stays down");
     }
 
-    fn update(&mut self, from: usize, promises: Promises) {
-        self.model.update(from, promises);
-    }
-
     /// Brings the link up, as two ends that both know of its loss do.
     fn bring_up(&mut self, from: usize, promises: Promises) {
         if self.model.live[from].is_none() {
             self.beacon_until_up(from, None, promises);
-            self.update(from, promises);
-            self.model.on_counted(from, promises.barrier);
-            self.beacon(from, Some(OWN), promises);
-            self.update(from, promises);
-            self.model.on_counted(from, promises.barrier);
-            self.model.confirmed[from] = true;
+            self.confirm(from, promises);
         }
+    }
+
+    /// Delivers a beacon that names the switch, and counts what it has advertised.
+    fn confirm(&mut self, from: usize, promises: Promises) {
+        self.beacon(from, Some(OWN), promises);
+        self.model.update(from, promises);
+        self.model.on_counted(from, promises.barrier);
+        self.model.confirmed[from] = true;
     }
 
     fn kill(&mut self, port: usize) {
@@ -329,7 +341,7 @@ impl Harness {
                     frame_with_hops(Opcode::Data, 50, to as u32, promises, HOPS_MAX - 1);
                 let port = Port(machine_port(from));
                 let verdict = self.switch.handle_frame(at(self.now), port, &mut bytes);
-                self.update(from, promises);
+                self.model.update(from, promises);
                 if let Verdict::Forward(output) = verdict {
                     let index = usize::from(output.0) - usize::from(output.0 > CONTROLLER_PORT);
                     let promises = harness::promises_of(&bytes, at(self.now));
@@ -337,11 +349,12 @@ impl Harness {
                 }
             }
             Step::Beacon { from } => {
-                let promises = self.promise(from, behind, commit_behind);
+                let mut promises = self.promise(from, behind, commit_behind);
                 self.bring_up(from, promises);
-                self.beacon(from, Some(OWN), promises);
-                self.update(from, promises);
-                self.model.on_counted(from, promises.barrier);
+                if from >= LOWER && commit_behind.is_multiple_of(4) {
+                    promises.commit = no_commit(self.now);
+                }
+                self.confirm(from, promises);
             }
             Step::Restarted { from } => {
                 if self.model.live[from].is_some() {
@@ -351,13 +364,10 @@ impl Harness {
                 self.senders[from] = None;
                 let promises = self.promise(from, behind, commit_behind);
                 self.beacon(from, None, promises);
-                self.update(from, promises);
+                self.model.update(from, promises);
                 self.model.on_counted(from, promises.barrier);
                 self.check_advertised();
-                self.beacon(from, Some(OWN), promises);
-                self.update(from, promises);
-                self.model.on_counted(from, promises.barrier);
-                self.model.confirmed[from] = true;
+                self.confirm(from, promises);
             }
             Step::OneWay { from } => {
                 if self.model.live[from].is_some() {
@@ -366,9 +376,7 @@ impl Harness {
                     self.kill(from);
                     // The other end must receive it again, and say so.
                     self.beacon_until_up(from, Some(OWN), promises);
-                    self.update(from, promises);
-                    self.model.on_counted(from, promises.barrier);
-                    self.model.confirmed[from] = true;
+                    self.confirm(from, promises);
                 }
             }
             Step::Lost { from } => {
@@ -389,7 +397,7 @@ impl Harness {
                     let leave = of_link(Opcode::Leave, instance, Some(OWN), promises);
                     put(&mut self.switch, at(self.now), from as u16, leave);
                     if self.model.live[from].is_some() {
-                        self.update(from, promises);
+                        self.model.update(from, promises);
                         self.kill(from);
                     }
                 }
@@ -441,9 +449,7 @@ impl Harness {
                 }
                 assert_eq!(Some(promises), expected, "output {index}");
                 let before = self.model.advertised[index];
-                let is_confirmed_and_caught_up =
-                    self.model.confirmed[index] && self.model.caught_up[index];
-                let may_advertise = index >= LOWER || is_confirmed_and_caught_up;
+                let may_advertise = index >= LOWER || self.model.may_advertise(index);
                 let is_back = before.is_some_and(|before| {
                     promises.barrier < before.barrier
                         || (may_advertise && promises.commit < before.commit)

@@ -151,6 +151,16 @@ fn no_commit_before_uplinks_are_up() {
     are_right(Placement::Delegate, &[60_000_869, 80_001_421, 92_000_408]);
 }
 
+//= spec/failure.md#R47
+/// A process restarted in a part of the fabric that was cut off. When the parts met, its leaf sent
+/// no commit, but its host repeated the last one: its first messages lay below what others had
+/// committed.
+#[test]
+fn host_repeats_no_commit_while_its_leaf_sends_none() {
+    let report = Swarm::draw(910_334).run();
+    assert_eq!(report.first_violations, Vec::<String>::new());
+}
+
 /// A restarted switch forwarded commits without some processes below its previous incarnation.
 #[test]
 fn restarted_switch_withholds_commits() {

@@ -79,8 +79,8 @@ impl Switch {
 
     /// Returns up to which promise of `port` this switch counts it, as its beacons acknowledge.
     pub(crate) fn counted(&self, reference: Timestamp, port: Port) -> Timestamp {
-        let counts = self.may_advertise_commit(port)
-            && (!self.must_hold_joiners() || self.caught_up.contains(port));
+        let counts =
+            self.has_joined(port) && (!self.must_hold_joiners() || self.caught_up.contains(port));
         let counted = self.aggregator.promised(port).filter(|_| counts);
         counted.unwrap_or(no_promise(reference)).barrier
     }
@@ -93,15 +93,24 @@ impl Switch {
         self.control.is_some() || self.config.holds_joiners || !is_chip
     }
 
-    //= spec/failure.md#R14
-    //= spec/failure.md#R18
-    /// Whether commits may be advertised on `port`. A joiner from below must have caught up
-    /// (`docs/design/failure.md`, "When does a joiner commit?"). Where dead links are frozen, the
-    /// peer must also know the incarnation of this switch, or a commit could raise the register of
-    /// a previous incarnation there before a beacon explains it; and no such register may hold
-    /// commits.
+    //= spec/failure.md#R47
+    /// Whether commits may be advertised on `port`: its peer has joined, and no switch above holds
+    /// its joiners, of which this switch is one with all that is below it
+    /// (`docs/design/failure.md`, "When does a joiner commit?").
     #[inline]
     pub(crate) fn may_advertise_commit(&self, port: Port) -> bool {
+        let gets_commits = || self.aggregator.is_upper(port) || self.without_commit.is_empty();
+        self.has_joined(port) && gets_commits()
+    }
+
+    //= spec/failure.md#R14
+    //= spec/failure.md#R18
+    /// Whether the peer at `port` is no joiner. A joiner from below must have caught up. Where dead
+    /// links are frozen, the peer must also know the incarnation of this switch, or a commit could
+    /// raise the register of a previous incarnation there before a beacon explains it; and no such
+    /// register may hold commits.
+    #[inline]
+    fn has_joined(&self, port: Port) -> bool {
         let has_caught_up = || self.aggregator.is_upper(port) || self.caught_up.contains(port);
         match self.control {
             Some(_) => {

@@ -5,6 +5,7 @@ use onepipe_base::{Address, Instance, Mono, Now, PeerUpdate, Port, ProcessId, Pr
 use onepipe_topology::{NextHop, Route};
 use onepipe_wire::{Flags, HOPS_MAX, Header, Opcode};
 
+use crate::config::QUARTER_RANGE_NS;
 use crate::stats::count_drop;
 use crate::{Switch, SwitchEvent};
 
@@ -69,6 +70,11 @@ impl Switch {
         self.has_update = true;
         self.demand.on_input(now, port, Some(promises));
         let is_new = self.aggregator.update(now, port, promises);
+        if self.aggregator.is_upper(port)
+            && carries_commit(promises) == self.without_commit.contains(port)
+        {
+            self.on_commit_from_above(port, promises);
+        }
         if !self.is_advertising() && !self.aggregator.is_upper(port) {
             // A process that was sent a commit promises no less.
             self.aggregator.assume_advertised(promises.commit);
@@ -79,6 +85,31 @@ impl Switch {
         }
         if is_new {
             self.on_link_up(now, port);
+        }
+    }
+
+    //= spec/failure.md#R47
+    /// Handles promises of an upper port that carry a commit again, or no longer do. The register
+    /// of the port does not show that, because it never moves back.
+    #[cold]
+    fn on_commit_from_above(&mut self, port: Port, promises: Promises) {
+        let known = self.aggregator.promised(port);
+        if !self.must_hold_joiners() || known.is_some_and(|known| promises.barrier < known.barrier)
+        {
+            // No joiner is held, or the frame was overtaken by a later one.
+            return;
+        }
+        if carries_commit(promises) {
+            self.without_commit.remove(port);
+        } else {
+            self.without_commit.insert(port);
+        }
+        if self.demand.is_on_demand() {
+            // The nodes below must not learn of it only with the next heartbeat.
+            let lower = (0..self.config.lower_ports).map(Port);
+            lower.filter(|lower| self.caught_up.contains(*lower)).for_each(|lower| {
+                self.beacons.request(lower);
+            });
         }
     }
 
@@ -98,6 +129,7 @@ impl Switch {
         if self.aggregator.promised(port).is_none() {
             // No input feeds the port any more: the next instance that does is a joiner.
             self.caught_up.remove(port);
+            self.without_commit.remove(port);
         }
         if is_new {
             self.on_link_up(now, port);
@@ -185,6 +217,7 @@ impl Switch {
     pub(crate) fn on_link_down(&mut self, port: Port, event: SwitchEvent) {
         self.has_update = true;
         self.caught_up.remove(port);
+        self.without_commit.remove(port);
         self.demand.forget(port);
         self.demand.on_link_change();
         self.stats.links_lost += u64::from(matches!(event, SwitchEvent::LinkLost(_)));
@@ -427,6 +460,13 @@ impl Switch {
         }
         Verdict::Consumed
     }
+}
+
+/// Whether promises carry a commit: where no commit may be advertised they carry one that is
+/// [`QUARTER_RANGE_NS`] old.
+#[inline]
+fn carries_commit(promises: Promises) -> bool {
+    promises.commit.wrapping_add_ns(QUARTER_RANGE_NS / 2) >= promises.barrier
 }
 
 #[inline]
