@@ -61,7 +61,9 @@ pub struct Config {
     /// the nodes have to freeze their links to it.
     pub freeze_after_ns: u64,
     /// How long a required register may be missing, before the failure is decided without it and
-    /// counted as inexact.
+    /// counted as inexact; and how long a link that died alone may stay down between processes
+    /// without another path to each other, before its commits are released and a partition is
+    /// counted.
     pub inexact_after_ns: u64,
     /// Initial retransmission interval of an unacknowledged notification; doubles on every
     /// retransmission.

@@ -94,25 +94,56 @@ fn spine_failure_fails_no_process() {
     assert_healthy(&fabric);
 }
 
+/// Returns three leaves below two spines, of which leaves 1 and 2 share no spine once the two
+/// returned links are cut, each given as a node and its port.
+fn leaves_with_two_paths(inexact_after_ns: u64) -> (Fabric, [(usize, usize); 2]) {
+    let mut fabric = Fabric::leaf_spine(3, 2, 2, 5);
+    fabric.inexact_after_ns = inexact_after_ns;
+    fabric.start_replica(0);
+    let fabric = ready_fabric(fabric);
+    // Ports 0 and 1 lead to processes, 2 and 3 to the spines.
+    let links = [(fabric.find(switch(1)), 2), (fabric.find(switch(2)), 3)];
+    (fabric, links)
+}
+
 //= spec/failure.md#R41
 #[test]
 fn severs_single_links_and_counts_partitions() {
-    let mut fabric = ready_fabric(Fabric::leaf_spine(3, 2, 2, 5));
-    let (left, right) = (fabric.find(switch(1)), fabric.find(switch(2)));
-    // Ports 0 and 1 lead to processes, 2 and 3 to the spines.
-    fabric.cut(left, 2, true);
+    let (mut fabric, [left, right]) = leaves_with_two_paths(5 * MS);
+    fabric.cut(left.0, left.1, true);
     fabric.run(fabric.now + MS);
     assert_healthy(&fabric);
     assert_eq!((stats(&fabric).failures, stats(&fabric).partitions), (0, 0));
-    fabric.cut(right, 3, true);
-    fabric.run(fabric.now + MS);
+    fabric.cut(right.0, right.1, true);
+    fabric.run(fabric.now + 4 * MS);
+    assert!(fabric.check_liveness().is_err(), "commits are held");
+    assert_eq!(stats(&fabric).partitions, 0);
+    fabric.run(fabric.now + 2 * MS);
     assert!(fabric.decided.is_empty());
     assert!(stats(&fabric).partitions > 0, "leaves 1 and 2 share no spine");
     fabric.check_liveness().expect("alive");
-    fabric.cut(left, 2, false);
-    fabric.cut(right, 3, false);
+    [left, right].into_iter().for_each(|(node, port)| fabric.cut(node, port, false));
     fabric.run(fabric.now + MS);
     fabric.check_liveness().expect("alive");
+}
+
+/// Both links of the only paths between two leaves die at once, and all switches report that they
+/// have lost them. What the leaves have committed is held until a link is back.
+//= spec/failure.md#R41
+#[test]
+fn holds_links_between_cut_off_processes_until_they_return() {
+    let (leaves, cut) = leaves_with_two_paths(1_000 * MS);
+    let mesh = ready_fabric(Fabric::mesh(4, 5));
+    for (mut fabric, cut) in [(leaves, cut.to_vec()), (mesh, vec![(2, 0)])] {
+        cut.iter().for_each(|(node, port)| fabric.cut(*node, *port, true));
+        fabric.run(fabric.now + MS);
+        assert!(fabric.check_liveness().is_err(), "commits are held");
+        cut.iter().for_each(|(node, port)| fabric.cut(*node, *port, false));
+        fabric.run(fabric.now + MS);
+        assert!(fabric.decided.is_empty());
+        assert_healthy(&fabric);
+        assert_eq!(stats(&fabric).partitions, 0);
+    }
 }
 
 #[test]

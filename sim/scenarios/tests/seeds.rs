@@ -189,6 +189,16 @@ fn messages_to_previous_incarnation_are_not_gaps() {
     are_right(Placement::Delegate, &[80_002_532]);
 }
 
+//= spec/failure.md#R41
+/// Two leaves had no spine in common while links came back, and the controller released at once
+/// what each of them held for the other: a scattering was delivered, and recalled.
+#[test]
+fn commits_are_held_while_links_come_back() {
+    let report = Swarm::draw(911_621).run();
+    assert_eq!(report.first_violations, Vec::<String>::new());
+    assert_eq!(report.control_plane.partitions, 0);
+}
+
 //= spec/ordering.md#R45
 /// Both ends of a link had lost it, and sent one beacon a heartbeat: too few for them to agree that
 /// it is up again. Frequent Hello frames of a controller had kept all beacons frequent before.

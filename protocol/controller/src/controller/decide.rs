@@ -137,6 +137,7 @@ impl Controller {
         }
         let has_notice = self.decisions.has_notice(now.mono, self.config.notice_retention_ns);
         let mut resolvable: Vec<(Instance, u32)> = Vec::new();
+        let mut died_alone: Vec<(Severed, FrozenEdge)> = Vec::new();
         for (owner, node) in self.graph.correct_owners() {
             for entry in node.frozen.iter().filter(|entry| !entry.is_resolved) {
                 let Some(peer) = self.released_peer(owner, node, entry) else { continue };
@@ -146,14 +147,32 @@ impl Controller {
                 } else if peer == owner {
                     resolvable.push((owner, entry.number));
                 } else {
-                    let number = entry.number;
-                    self.severable.push(Severed { owner, number, peer });
+                    died_alone.push((Severed { owner, number: entry.number, peer }, *entry));
                 }
+            }
+        }
+        for (link, entry) in died_alone {
+            match self.severable_at(now, link, entry) {
+                None => self.severable.push(link),
+                at => self.evaluate_at = Mono::earlier(self.evaluate_at, at),
             }
         }
         for (owner, number) in resolvable {
             self.mark_resolved(owner, number);
         }
+    }
+
+    //= spec/failure.md#R41
+    /// Returns until when `link`, whose frozen state is `entry`, stays frozen even if it does not
+    /// come back: one of its ends has no other path to some correct process, and their commits
+    /// would not hold each other any more. `None` if it can be severed now.
+    fn severable_at(&mut self, now: Now, link: Severed, entry: FrozenEdge) -> Option<Mono> {
+        let give_up_at = entry.first_seen.after_ns(self.config.inexact_after_ns);
+        let (upper, lower) = match entry.side {
+            Side::Upper => (link.peer, link.owner),
+            Side::Lower | Side::Direct => (link.owner, link.peer),
+        };
+        (now.mono < give_up_at && self.graph.is_cut_off(upper, lower)).then_some(give_up_at)
     }
 
     //= spec/failure.md#R41

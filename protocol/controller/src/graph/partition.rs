@@ -8,15 +8,15 @@ use onepipe_wire::Side;
 use super::{Adjacency, Graph};
 
 impl Graph {
-    /// Whether `lower` no longer reaches some correct process after its link to `upper` is severed.
-    /// Takes time in proportion to the fabric, unless `lower` has another path to everything next
-    /// to `upper`.
+    /// Whether `lower` does not reach some correct process while its link to `upper` is down. Takes
+    /// time in proportion to the fabric, unless that link is up, or `lower` has another path to
+    /// everything next to `upper`.
     pub(crate) fn is_cut_off(&mut self, upper: Instance, lower: Instance) -> bool {
         let (Some(above), Some(start)) = (self.adjacency.index(upper), self.adjacency.index(lower))
         else {
             return false;
         };
-        if self.adjacency.has_alternative(above, start) {
+        if self.adjacency.is_linked(above, start) || self.adjacency.has_alternative(above, start) {
             return false;
         }
         let reached = self.adjacency.reach_from(start);
@@ -26,16 +26,15 @@ impl Graph {
 }
 
 impl Adjacency {
+    /// Whether `lower` is correct and its link to `upper` is up.
+    fn is_linked(&self, upper: usize, lower: usize) -> bool {
+        self.is_correct(lower) && self.arcs(lower).any(|arc| arc.to == upper && arc.is_up())
+    }
+
     /// Whether `lower` reaches every node that `upper` would lead it to over other switches.
     fn has_alternative(&mut self, upper: usize, lower: usize) -> bool {
         if !(self.is_switch(upper) && self.is_switch(lower) && self.is_correct(lower)) {
             return false;
-        }
-        let is_up = |adjacency: &Self, from: usize, to: usize, side: Side| {
-            adjacency.arcs(from).any(|arc| (arc.side, arc.to) == (side, to) && arc.is_up())
-        };
-        if is_up(self, lower, upper, Side::Upper) {
-            return true;
         }
         let neighbours = |adjacency: &Self, index: usize| {
             let arcs =

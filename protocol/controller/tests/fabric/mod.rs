@@ -102,6 +102,9 @@ pub struct Fabric {
     pub ended: BTreeMap<Instance, u64>,
     pub violations: Vec<(Instance, String)>,
     pub flat: bool,
+    /// After this time controllers decide without a register, and sever links between nodes that
+    /// have no other path to each other.
+    pub inexact_after_ns: u64,
     /// Steps of the active controller until it crashes.
     pub crash_after: Option<u64>,
     queue: BTreeMap<(u64, u64), Item>,
@@ -231,6 +234,7 @@ impl Fabric {
             ended: BTreeMap::new(),
             violations: Vec::new(),
             flat: false,
+            inexact_after_ns: 1_000_000_000,
             crash_after: None,
             queue: BTreeMap::new(),
             sequence: 0,

@@ -67,6 +67,7 @@ impl Fabric {
             incarnation: Incarnation(entry.incarnation),
             recovery: if self.flat { Recovery::Flat } else { Recovery::Tree },
             freeze_after_ns: 300_000,
+            inexact_after_ns: self.inexact_after_ns,
             restart_ns: 500_000,
             store_retry_ns: 50_000,
             // Three slow announcement intervals.
