@@ -10,6 +10,7 @@
 //! cargo xtask fuzz TARGET SEC  fuzzes one target of verify/fuzz on the nightly toolchain
 //! cargo xtask requirements     each requirement of docs/spec is cited by code and by a test
 //! cargo xtask same             compares simulated histories with the recorded ones
+//! cargo xtask soak [OPTIONS]   breaks a fabric of real programs at random, and judges it
 //! cargo xtask spec             checks verify/spec by TLC, and that it finds each mistake
 //! ```
 //!
@@ -26,6 +27,7 @@ mod licences;
 mod no_std;
 mod requirements;
 mod same;
+mod soak;
 mod spec;
 mod test;
 mod tidy;
@@ -56,6 +58,9 @@ usage: cargo xtask COMMAND [--root DIR]
   requirements          every requirement of docs/spec is cited by code and by a test
   same [--record]       compares digests of simulated histories, golden frames, grants and schedules
                         with verify/histories/testdata/histories.txt, or records them there
+  soak [--minutes N] [--seed S] [--busy N] [--json]
+                        breaks a fabric of real programs in network namespaces at random, and judges
+                        it by what its processes print (needs root, `ip` and `nft`)
   spec                  checks the specification of agreed multicast in verify/spec by TLC, and that
                         it finds each mistake (needs Java, and Maven the first time)
 ";
@@ -114,6 +119,7 @@ fn run(mut arguments: Vec<String>) -> Result<()> {
         ["requirements"] => requirements::run(&root),
         ["same"] => same::run(&root, false),
         ["same", "--record"] => same::run(&root, true),
+        ["soak", ref options @ ..] => soak::run(&root, options),
         ["spec"] => spec::run(&root),
         ["fuzz", target, seconds] => {
             let seconds = seconds.parse().context("SECONDS is a whole number")?;
