@@ -5,19 +5,24 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
-/// Packages that a soak needs, and their binaries.
-const PACKAGES: [&str; 2] = ["onepipe-cli", "onepipe-verify-soak"];
+/// What a soak needs.
+const TARGETS: [&[&str]; 2] = [
+    &["-p", "onepipe-cli", "-p", "onepipe-verify-soak", "--bins"],
+    &["-p", "onepipe", "--example", "lines"],
+];
 
 /// Runs a soak with the options of `verify/soak`, like `--minutes 60`.
 pub fn run(root: &Path, options: &[&str]) -> Result<()> {
-    let packages = PACKAGES.iter().flat_map(|package| ["-p", package]);
-    let mut build = Command::new("cargo");
-    build.args(["build", "--release", "--quiet"]).args(packages).current_dir(root);
-    let built = build.status().context("cannot run cargo")?;
-    ensure!(built.success(), "the program cannot be built");
+    for target in TARGETS {
+        let mut build = Command::new("cargo");
+        build.args(["build", "--release", "--quiet"]).args(target).current_dir(root);
+        let built = build.status().context("cannot run cargo")?;
+        ensure!(built.success(), "the programs cannot be built");
+    }
     let release = root.join("target/release");
     let mut soak = Command::new(release.join("soak"));
-    soak.arg("--program").arg(release.join("onepipe")).args(options);
+    soak.arg("--program").arg(release.join("onepipe"));
+    soak.arg("--lines").arg(release.join("examples/lines")).args(options);
     let status = soak.status().context("cannot run the soak")?;
     ensure!(status.success(), "the soak has failed: its seed and its violations stand above");
     Ok(())

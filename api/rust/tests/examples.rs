@@ -1,8 +1,14 @@
 //! Runs the examples as real processes. `cargo test -p onepipe` builds them; before `--test
 //! examples` alone, `cargo build -p onepipe --examples` does.
 
+use std::io::{BufRead, BufReader, Write};
+use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::process::{Command, Output};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use onepipe::{AmcastOptions, GroupId, Loopback, Role};
+use onepipe_daemon_member::MemberDaemon;
 
 /// Returns the path of an example, beside this test's own folder.
 fn example(name: &str) -> PathBuf {
@@ -128,4 +134,66 @@ fn accounts() {
         "{said}"
     );
     assert!(!said.contains(" 0 booked") && !said.contains(" 0 refused"), "{said}");
+}
+
+/// A client and two replicas of `lines` over three members.
+#[test]
+fn lines() {
+    let loopback = Loopback { groups: 1, members: 3, replicas: 2, clients: 1, coordinators: 0 };
+    let directory = loopback.directory().expect("ports of this machine are free");
+    let group = GroupId(0);
+    let members = directory.of(Role::Member(group));
+    let replicas = directory.of(Role::Replica(group));
+    let clients = directory.of(Role::Client);
+    let text = |addresses: &[SocketAddr]| {
+        let addresses: Vec<_> = addresses.iter().map(SocketAddr::to_string).collect();
+        format!("{addresses:?}")
+    };
+    let folder = tempfile::tempdir().expect("a temporary folder can be created");
+    let file = folder.path().join("lab.toml");
+    let page = format!(
+        "clients = {}\n[[groups]]\nmembers = {}\nreplicas = {}\n",
+        text(&clients),
+        text(&members),
+        text(&replicas)
+    );
+    std::fs::write(&file, page).expect("the folder can be written");
+    let start = |role: &str, at: SocketAddr| {
+        let mut command = Command::new(example("lines"));
+        command.arg(role).arg(&file).arg(at.to_string());
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        command.spawn().expect("the example can be started")
+    };
+    let stop = AtomicBool::new(false);
+    let (completed, delivered) = std::thread::scope(|scope| {
+        let mut doorbells = Vec::new();
+        for at in members {
+            let options = AmcastOptions::default();
+            let mut member = MemberDaemon::new(&directory, at, &options).expect("the port is free");
+            doorbells.push(member.doorbell());
+            let stop = &stop;
+            scope.spawn(move || member.run(stop, |_| {}));
+        }
+        let mut children: Vec<Child> = replicas.iter().map(|at| start("replica", *at)).collect();
+        let mut client = start("client", clients[0]);
+        let mut input = client.stdin.take().expect("piped");
+        input.write_all(b"one\ntwo\nthree\n").expect("the client reads");
+        drop(input);
+        let output = client.wait_with_output().expect("the client ends");
+        let completed = String::from_utf8_lossy(&output.stdout).into_owned();
+        let delivered = children.iter_mut().map(|child| {
+            let lines = BufReader::new(child.stdout.take().expect("piped")).lines();
+            let lines: Vec<_> = lines.take(3).map_while(Result::ok).collect();
+            child.kill().and_then(|()| child.wait()).expect("a replica can be killed");
+            lines
+        });
+        let delivered: Vec<_> = delivered.collect();
+        stop.store(true, Ordering::Release);
+        doorbells.iter().for_each(|doorbell| doorbell.ring());
+        (completed, delivered)
+    });
+    let completed: Vec<_> = completed.lines().collect();
+    assert!(completed.len() == 3 && completed[0].ends_with(" one"), "{completed:?}");
+    assert_eq!(delivered[0], completed);
+    assert_eq!(delivered[1], completed);
 }

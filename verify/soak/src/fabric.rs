@@ -1,51 +1,19 @@
-//! A fabric of real programs: switches, controllers and processes, on hosts of their own.
+//! A fabric of real programs under load, on hosts of their own.
 
-use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use rand::RngExt;
 use rand::rngs::SmallRng;
+use rand::{Rng, RngExt};
 use rustix::process::Signal;
 
+use crate::copies::{Copy, Ended, Means};
+use crate::group::Group;
 use crate::history::{History, Id};
-use crate::host::{Hosts, address};
+use crate::host::Hosts;
 use crate::program::{Line, Program};
+use crate::role::{Files, HOSTS, Kind, MEMBERS, PROCESSES, REPLICAS, Role};
 
-/// How processes of the fabric reach each other.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// Every frame passes a tree of software switches.
-    Switches,
-    /// Frames go directly; aggregators hand on the barriers.
-    Overlay,
-}
-
-impl Kind {
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Switches => "switches",
-            Self::Overlay => "overlay",
-        }
-    }
-}
-
-/// A program of the fabric.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Role {
-    /// 0 is the root of the tree.
-    Switch(usize),
-    Controller(usize),
-    Process(usize),
-}
-
-pub const PROCESSES: usize = 6;
-pub const SWITCHES: usize = 2;
-pub const CONTROLLERS: usize = 3;
-/// Hosts: one a switch, one for the controllers, three for the processes.
-pub const HOSTS: usize = SWITCHES + 1 + PROCESSES / 2;
-/// Process id of the first controller.
-const CONTROLLERS_FIRST: usize = 1000;
 /// Interval between two scatterings of a process.
 const SEND_INTERVAL: Duration = Duration::from_millis(20);
 /// Limit on waiting for what must happen.
@@ -53,14 +21,15 @@ const WAIT_MAX: Duration = Duration::from_secs(60);
 /// A instance may end this long after a fault that permits the end.
 const PERMISSION: Duration = Duration::from_secs(20);
 
+/// Bytes of a copied file.
+const COPY_LEN: usize = 512 << 10;
+
 pub struct Fabric {
-    pub kind: Kind,
+    kind: Kind,
     pub hosts: Hosts,
     pub history: History,
-    /// Folder of the controllers' store.
-    pub store: PathBuf,
-    program: PathBuf,
-    logs: PathBuf,
+    group: Group,
+    pub files: Files,
     programs: Vec<(Role, Option<Program>)>,
     /// Until when the instance of a process may end, or others may report its failure.
     permitted: Vec<Option<Instant>>,
@@ -68,6 +37,8 @@ pub struct Fabric {
     started: Vec<Option<Instant>>,
     /// Last scattering of each process that the process has delivered to each other.
     seen: Vec<Vec<Option<Id>>>,
+    copies: Vec<Copy>,
+    pub count_copied: u64,
     next_send: Instant,
     is_loaded: bool,
     is_alive: bool,
@@ -76,113 +47,49 @@ pub struct Fabric {
 
 impl Fabric {
     /// Starts a fabric, and waits until all of its processes exchange messages.
-    pub fn start(kind: Kind, program: &Path, folder: &Path, random: SmallRng) -> Result<Self> {
-        let store = folder.join("store");
-        let logs = folder.join(kind.name());
-        for folder in [&store, &logs] {
-            std::fs::create_dir_all(folder)
+    pub fn start(kind: Kind, files: Files, random: SmallRng) -> Result<Self> {
+        let all = Role::all();
+        for folder in all.iter().map(|role| files.received(*role)) {
+            std::fs::create_dir_all(&folder)
                 .with_context(|| format!("cannot create {}", folder.display()))?;
         }
+        std::fs::write(files.group(), Role::group_file()).context("cannot write the group file")?;
         let mut fabric = Self {
             kind,
             hosts: Hosts::new(HOSTS)?,
             history: History::new(PROCESSES),
-            store,
-            program: program.to_owned(),
-            logs,
-            programs: Self::roles().map(|role| (role, None)).collect(),
+            group: Group::new(REPLICAS),
+            files,
+            programs: all.iter().map(|role| (*role, None)).collect(),
             permitted: vec![None; PROCESSES],
             started: vec![None; PROCESSES],
             seen: vec![vec![None; PROCESSES]; PROCESSES],
+            copies: Vec::new(),
+            count_copied: 0,
             next_send: Instant::now(),
             is_loaded: false,
             is_alive: true,
             random,
         };
-        for role in Self::roles() {
-            fabric.run(role)?;
+        for role in all {
+            fabric.run_first(role, true)?;
         }
         fabric.converge()?;
         Ok(fabric)
     }
 
-    /// Returns all roles, in the order in which they start.
-    pub fn roles() -> impl Iterator<Item = Role> {
-        let switches = (0..SWITCHES).map(Role::Switch);
-        let controllers = (0..CONTROLLERS).map(Role::Controller);
-        switches.chain(controllers).chain((0..PROCESSES).map(Role::Process))
-    }
-
-    /// Returns the host of a program.
-    pub fn host(role: Role) -> usize {
-        match role {
-            Role::Switch(switch) => switch,
-            Role::Controller(_) => SWITCHES,
-            Role::Process(process) => SWITCHES + 1 + process / 2,
-        }
-    }
-
-    /// Returns the switch that a process or controller is attached to.
-    fn switch_of(role: Role) -> usize {
-        match role {
-            Role::Process(process) if process >= 2 => 1,
-            _ => 0,
-        }
-    }
-
-    /// Returns the processes that run on a host or behind the switch there.
-    pub fn processes_of(host: usize) -> impl Iterator<Item = usize> {
-        (0..PROCESSES).filter(move |process| {
-            let role = Role::Process(*process);
-            Self::host(role) == host || Self::switch_of(role) == host
-        })
-    }
-
-    fn arguments(&self, role: Role) -> Vec<String> {
-        let listen = |switch: usize| format!("{}:4410", address(switch));
-        let controllers = format!("{CONTROLLERS_FIRST}:{CONTROLLERS}");
-        let up = listen(Self::switch_of(role));
-        let text = match role {
-            Role::Switch(switch) => {
-                let command = if self.kind == Kind::Switches { "switch" } else { "aggregator" };
-                let parent =
-                    if switch == 0 { String::new() } else { format!(" --parent {}", listen(0)) };
-                let id = switch + 1;
-                format!(
-                    "{command} --listen {} --id {id} --controllers {controllers}{parent}",
-                    listen(switch)
-                )
-            }
-            Role::Controller(controller) => format!(
-                "controller --udp {up} --controllers {controllers} --process {} --store {} \
-                 --status-listen 127.0.0.1:{}",
-                CONTROLLERS_FIRST + controller,
-                self.store.join("decisions.redb").display(),
-                4480 + controller
-            ),
-            Role::Process(process) => {
-                let link = if self.kind == Kind::Switches { "udp" } else { "overlay" };
-                let reliable = if Self::is_reliable(process) { " --reliable" } else { "" };
-                format!(
-                    "node --{link} {up} --process {process} --controllers {controllers} --stay{reliable}"
-                )
-            }
-        };
-        text.split(' ').map(str::to_owned).collect()
-    }
-
-    /// Returns whether a process sends reliably. Two of three do.
-    fn is_reliable(process: usize) -> bool {
-        process % 3 != 2
-    }
-
-    /// Starts a program.
+    /// Starts a program again.
     pub fn run(&mut self, role: Role) -> Result<()> {
-        let program = self.program.to_str().context("the path of the program is no text")?;
-        let mut command = self.hosts.command(Self::host(role), program);
-        command.args(self.arguments(role));
-        let name = format!("{role:?}").replace(['(', ')'], "-");
-        let started = Program::start(name.trim_end_matches('-'), command, &self.logs)?;
+        self.run_first(role, false)
+    }
+
+    fn run_first(&mut self, role: Role, is_first: bool) -> Result<()> {
+        let arguments = role.arguments(self.kind, &self.files, is_first);
+        let program = role.program(&self.files);
+        let program = program.to_str().context("the path of the program is no text")?;
+        let mut command = self.hosts.command(role.host(), program);
+        command.args(arguments.split(' '));
+        let started = Program::start(&role.name(), command, &self.files.folder.join("logs"))?;
         *self.slot(role) = Some(started);
         if let Role::Process(process) = role {
             self.history.start(process);
@@ -195,6 +102,11 @@ impl Fabric {
     fn slot(&mut self, role: Role) -> &mut Option<Program> {
         let position = self.programs.iter().position(|(other, _)| *other == role);
         &mut self.programs[position.expect("all roles are listed")].1
+    }
+
+    /// Returns whether no member of the group has died yet.
+    pub fn are_members_alive(&mut self) -> bool {
+        (0..MEMBERS).all(|member| self.slot(Role::Member(member)).is_some())
     }
 
     pub fn signal(&mut self, role: Role, signal: Signal) {
@@ -214,7 +126,7 @@ impl Fabric {
         let Some(mut program) = self.slot(role).take() else { return Ok(()) };
         let status = program.wait(WAIT_MAX);
         if let Role::Process(process) = role {
-            self.print_of(process, &program);
+            self.print_of(role, &program);
             self.history.end(process);
         }
         ensure!(status.is_some(), "{role:?} does not end after {signal:?}");
@@ -241,6 +153,72 @@ impl Fabric {
         self.next_send = Instant::now();
     }
 
+    /// Starts to copy a file.
+    fn copy(&mut self, means: Means) -> Result<()> {
+        let name = format!("{}-{}", means.name(), self.random.random_range(0..u64::MAX));
+        let file = self.files.folder.join(name);
+        let mut bytes = vec![0; COPY_LEN];
+        self.random.fill_bytes(&mut bytes);
+        std::fs::write(&file, bytes).context("cannot write a file to copy")?;
+        let path = file.to_str().context("the path is no text")?;
+        let program = self.files.program.to_str().context("the path is no text")?;
+        let mut command = self.hosts.command(means.host(), program);
+        command.args(means.arguments(path).split(' '));
+        let logs = self.files.folder.join("logs");
+        let sender = Program::start(&format!("{}-send", means.name()), command, &logs)?;
+        self.copies.push(Copy::new(means, sender, file));
+        Ok(())
+    }
+
+    /// Verifies the copies that have ended. Returns by which means a copy was equal.
+    fn poll_copies(&mut self) -> Result<Vec<Means>> {
+        let mut equal = Vec::new();
+        for mut copy in std::mem::take(&mut self.copies) {
+            let means = copy.means;
+            match copy.poll(&self.files)? {
+                None => {
+                    self.copies.push(copy);
+                    continue;
+                }
+                Some(Ended::Equal) => equal.push(means),
+                // A fault may be the reason; `verify_copies` repeats the copy.
+                Some(Ended::Failed(_)) => {}
+                Some(Ended::Different(text)) => {
+                    self.history.violate(format!("copy by {}: {text}", means.name()));
+                }
+            }
+            copy.remove(&self.files);
+        }
+        self.count_copied += equal.len() as u64;
+        Ok(equal)
+    }
+
+    /// Copies a file by each means, again and again until the copy is equal.
+    fn verify_copies(&mut self) -> Result<()> {
+        let began = Instant::now();
+        let mut missing = Means::ALL.to_vec();
+        while !missing.is_empty() {
+            for means in self.poll_copies()? {
+                missing.retain(|other| *other != means);
+            }
+            for means in &missing {
+                if self.copies.iter().all(|copy| copy.means != *means) {
+                    self.copy(*means)?;
+                }
+            }
+            self.turn()?;
+            if began.elapsed() > 2 * WAIT_MAX {
+                for means in missing {
+                    let text = format!("liveness: no copy by {} succeeds", means.name());
+                    self.history.violate(text);
+                }
+                self.is_alive = false;
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
     /// Lets the fabric run for a time under load.
     pub fn run_for(&mut self, time: Duration) -> Result<()> {
         let began = Instant::now();
@@ -262,6 +240,10 @@ impl Fabric {
                 let to = (first..first + share).map(|to| to % PROCESSES);
                 self.send(process, &to.collect::<Vec<_>>());
             }
+            let line = self.group.send();
+            if let Some(client) = self.slot(Role::Client) {
+                client.write(&line);
+            }
         }
         std::thread::sleep(Duration::from_millis(2));
         Ok(())
@@ -272,7 +254,7 @@ impl Fabric {
         if !program {
             return None;
         }
-        let (id, line) = self.history.send(process, to, Self::is_reliable(process));
+        let (id, line) = self.history.send(process, to, Role::is_reliable(process));
         if let Some(program) = self.slot(Role::Process(process)) {
             program.write(&line);
         }
@@ -280,29 +262,36 @@ impl Fabric {
     }
 
     fn read(&mut self) {
-        for process in 0..PROCESSES {
-            if let Some(program) = self.slot(Role::Process(process)).take() {
-                self.print_of(process, &program);
-                *self.slot(Role::Process(process)) = Some(program);
-            }
+        for index in 0..self.programs.len() {
+            let (role, program) = &mut self.programs[index];
+            let (role, Some(program)) = (*role, program.take()) else { continue };
+            self.print_of(role, &program);
+            self.programs[index].1 = Some(program);
         }
     }
 
-    /// Judges what a process has printed.
-    fn print_of(&mut self, process: usize, program: &Program) {
+    /// Verifies what a program has printed.
+    fn print_of(&mut self, role: Role, program: &Program) {
         while let Some(line) = program.read() {
-            match line {
-                Line::Out(line) => {
+            match (role, line) {
+                (Role::Process(process), Line::Out(line)) => {
                     if let Some(id) = self.history.deliver(process, &line) {
                         self.seen[process][id.from.process] = Some(id);
                     }
                 }
-                Line::Error(line) => self.on_error(process, &line),
+                (Role::Process(process), Line::Error(line)) => self.on_error(process, &line),
+                (Role::Client, Line::Out(line)) => self.group.complete(&line),
+                (Role::Replica(replica), Line::Out(line)) => {
+                    if let Some(violation) = self.group.deliver(replica, &line) {
+                        self.history.violate(violation);
+                    }
+                }
+                _ => {}
             }
         }
     }
 
-    /// Judges a line that a process has printed to standard error.
+    /// Verifies a line that a process has printed to standard error.
     fn on_error(&mut self, process: usize, line: &str) {
         let number = |text: &str| {
             let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
@@ -330,7 +319,7 @@ impl Fabric {
             let Some(status) = program.as_mut().and_then(Program::exit_status) else { continue };
             let program = program.take();
             if let (Role::Process(process), Some(program)) = (role, &program) {
-                self.print_of(process, program);
+                self.print_of(role, program);
                 self.history.end(process);
                 if !self.is_permitted(process) {
                     let text = format!("false failure: process {process} ended with {status}");
@@ -340,6 +329,10 @@ impl Fabric {
                 self.permit(process);
             } else {
                 self.history.violate(format!("{role:?} ended with {status}"));
+                if !role.is_restartable() {
+                    self.is_alive = false;
+                    continue;
+                }
             }
             self.run(role)?;
         }
@@ -376,6 +369,11 @@ impl Fabric {
         }
     }
 
+    /// Returns the number of complete messages of the group.
+    pub fn count_multicast(&self) -> u64 {
+        self.group.count_completed()
+    }
+
     /// Returns whether all processes exchanged messages again after each fault.
     pub fn is_alive(&self) -> bool {
         self.is_alive
@@ -396,17 +394,29 @@ impl Fabric {
         unmet
     }
 
-    /// Ends the load, and judges everything that was sent. Returns the violations.
+    fn missing(&self) -> Vec<String> {
+        let mut missing = self.history.missing();
+        missing.extend(self.group.missing());
+        missing
+    }
+
+    /// Starts one copy by each means.
+    pub fn start_copies(&mut self) -> Result<()> {
+        Means::ALL.into_iter().try_for_each(|means| self.copy(means))
+    }
+
+    /// Ends the load, and verifies everything that was sent. Returns the violations.
     pub fn verify(&mut self) -> Result<Vec<String>> {
         let was_loaded = self.is_loaded;
         self.load(false);
         self.converge()?;
         let began = Instant::now();
-        let mut missing = self.history.missing();
+        let mut missing = self.missing();
         while self.is_alive && !missing.is_empty() && began.elapsed() < WAIT_MAX {
             self.run_for(Duration::from_millis(100))?;
-            missing = self.history.missing();
+            missing = self.missing();
         }
+        self.verify_copies()?;
         missing.into_iter().for_each(|text| self.history.violate(text));
         self.history.complete();
         self.load(was_loaded);

@@ -9,7 +9,8 @@ use rand::RngExt;
 use rand::rngs::SmallRng;
 use rustix::process::Signal;
 
-use crate::fabric::{CONTROLLERS, Fabric, HOSTS, PROCESSES, Role, SWITCHES};
+use crate::fabric::Fabric;
+use crate::role::{HOSTS, MEMBERS, PROCESSES, Role, SWITCHES};
 
 /// A process that is stopped or cut off for less than this time must survive: the default link
 /// timeout with controllers is 1 s.
@@ -31,7 +32,9 @@ pub enum Fault {
     Loss(usize, u32, Duration),
     /// The disk of the controllers' store is full for the time, and a process dies meanwhile.
     FullDisk(usize, Duration),
-    /// Every program is restarted, one after the other, with this time between.
+    /// A member of the group dies, once in a fabric: a majority continues.
+    KillMember(usize),
+    /// Every program that may be restarted is, one after the other, with this time between.
     Roll(Duration),
 }
 
@@ -42,16 +45,24 @@ impl Fault {
         let short = |random: &mut SmallRng| Duration::from_millis(random.random_range(50..400));
         let process = |random: &mut SmallRng| random.random_range(0..PROCESSES);
         let switch = |random: &mut SmallRng| random.random_range(0..SWITCHES);
-        let role = |random: &mut SmallRng| match random.random_range(0..4) {
-            0 => Role::Switch(switch(random)),
-            1 => Role::Controller(random.random_range(0..CONTROLLERS)),
-            _ => Role::Process(process(random)),
+        // Half of the faults of programs hit processes.
+        let role = |random: &mut SmallRng| {
+            let mut roles = Role::all();
+            roles.retain(|role| role.is_restartable() && !matches!(role, Role::Process(_)));
+            match random.random_range(0..2) {
+                0 => roles[random.random_range(0..roles.len())],
+                _ => Role::Process(process(random)),
+            }
         };
-        match random.random_range(0..16) {
+        let any = |random: &mut SmallRng| {
+            let roles = Role::all();
+            roles[random.random_range(0..roles.len())]
+        };
+        match random.random_range(0..17) {
             0..=2 => Self::Kill(role(random), short(random)),
             3..=4 => Self::Leave(role(random), short(random)),
-            5..=6 => Self::Stop(role(random), long(random)),
-            7..=8 => Self::Stop(role(random), short(random)),
+            5..=6 => Self::Stop(any(random), long(random)),
+            7..=8 => Self::Stop(any(random), short(random)),
             9..=10 => Self::RestartBesideStopped(process(random), switch(random), short(random)),
             11 => Self::Cut(random.random_range(0..HOSTS), long(random)),
             12 => Self::Cut(random.random_range(0..HOSTS), short(random)),
@@ -60,6 +71,7 @@ impl Fault {
                 Self::Loss(random.random_range(0..HOSTS), percent, long(random))
             }
             14 => Self::FullDisk(process(random), long(random)),
+            15 => Self::KillMember(random.random_range(0..MEMBERS)),
             _ => Self::Roll(Duration::from_millis(random.random_range(200..1_500))),
         }
     }
@@ -101,15 +113,19 @@ impl Fault {
                 fabric.hosts.set_loss(host, 0)
             }
             Self::FullDisk(process, time) => {
-                let filler = fabric.store.join("filler");
+                let filler = fabric.files.store.join("filler");
                 fill(&filler)?;
                 fabric.end(Role::Process(process), Signal::KILL)?;
                 fabric.run_for(time)?;
                 std::fs::remove_file(&filler).context("cannot make room again")?;
                 fabric.run(Role::Process(process))
             }
+            Self::KillMember(member) => match fabric.are_members_alive() {
+                true => fabric.end(Role::Member(member), Signal::KILL),
+                false => Ok(()),
+            },
             Self::Roll(pause) => {
-                for role in Fabric::roles() {
+                for role in Role::all().into_iter().filter(|role| role.is_restartable()) {
                     restart(fabric, role, Signal::INT, Duration::ZERO)?;
                     fabric.run_for(pause)?;
                 }
@@ -125,7 +141,7 @@ fn permitted_by_cut(host: usize) -> Vec<usize> {
     // processes behind the lower switch are a minority only if the controllers decide so.
     match host {
         0 => (0..PROCESSES).collect(),
-        host => Fabric::processes_of(host).collect(),
+        host => Role::processes_at(host).collect(),
     }
 }
 

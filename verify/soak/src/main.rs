@@ -3,11 +3,14 @@
 
 #![forbid(unsafe_code)]
 
+mod copies;
 mod fabric;
 mod fault;
+mod group;
 mod history;
 mod host;
 mod program;
+mod role;
 
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitCode};
@@ -21,8 +24,9 @@ use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use serde::Serialize;
 
-use crate::fabric::{Fabric, Kind};
+use crate::fabric::Fabric;
 use crate::fault::Fault;
+use crate::role::{Files, Kind};
 
 /// Break a fabric of real programs at random and check its guarantees; exit status 1 if one was
 /// violated
@@ -42,6 +46,9 @@ struct Arguments {
     /// The program to test
     #[arg(long, value_name = "FILE")]
     program: PathBuf,
+    /// The example `lines`, which multicasts and delivers lines of text
+    #[arg(long, value_name = "FILE")]
+    lines: PathBuf,
     /// Folder for what the programs print [default: a temporary one, kept after a violation]
     #[arg(long, value_name = "FOLDER")]
     logs: Option<PathBuf>,
@@ -67,6 +74,10 @@ struct Summary {
     faults: u64,
     scatterings: u64,
     deliveries: u64,
+    /// Complete messages of the group.
+    multicasts: u64,
+    /// Files copied by scheduled transfer and by bulk multicast.
+    copies: u64,
     violations: Vec<String>,
 }
 
@@ -159,14 +170,20 @@ fn soak(
         let kind = if summary.fabrics.is_multiple_of(2) { Kind::Switches } else { Kind::Overlay };
         summary.fabrics += 1;
         let folder = logs.join(format!("fabric-{}", summary.fabrics));
-        let _disk = Disk::mount(folder.join("store"))?;
+        let store = folder.join("store");
+        let _disk = Disk::mount(store.clone())?;
+        let logs = folder.join("logs");
+        std::fs::create_dir_all(&logs).context("cannot create the folder of the logs")?;
+        let (program, lines) = (arguments.program.clone(), arguments.lines.clone());
+        let files = Files { program, lines, store, folder };
         let fork = SmallRng::from_rng(&mut random);
-        let mut fabric = Fabric::start(kind, &arguments.program, &folder, fork)?;
+        let mut fabric = Fabric::start(kind, files, fork)?;
         report(&began, kind, "started", &fabric.verify()?, summary);
         fabric.load(true);
         let fabric_began = Instant::now();
         while !is_over() && fabric_began.elapsed() < FABRIC_TIME {
             let fault = Fault::draw(&mut random);
+            fabric.start_copies()?;
             fabric.run_for(ROUND_LOAD)?;
             fault.apply(&mut fabric)?;
             fabric.run_for(ROUND_LOAD)?;
@@ -179,6 +196,8 @@ fn soak(
         }
         summary.scatterings += fabric.history.count_sent;
         summary.deliveries += fabric.history.count_delivered;
+        summary.multicasts += fabric.count_multicast();
+        summary.copies += fabric.count_copied;
     }
     Ok(())
 }
@@ -199,13 +218,14 @@ fn print_summary(summary: &Summary, is_json: bool) -> Result<()> {
         println!("{}", serde_json::to_string(summary).context("cannot print")?);
         return Ok(());
     }
-    let Summary { seed, minutes, busy, fabrics, faults, scatterings, deliveries, violations } =
-        summary;
+    let Summary { seed, minutes, busy, fabrics, faults, scatterings, deliveries, .. } = summary;
     println!("seed         {seed}");
     println!("time         {minutes:.1} min, {busy} busy loops beside");
     println!("faults       {faults}, in {fabrics} fabrics");
     println!("scatterings  {scatterings}");
     println!("deliveries   {deliveries}");
-    println!("violations   {}", violations.len());
+    println!("multicasts   {}", summary.multicasts);
+    println!("copies       {}", summary.copies);
+    println!("violations   {}", summary.violations.len());
     Ok(())
 }
