@@ -18,6 +18,7 @@ use onepipe_transport_amcast::{Directory, OpenError, Options};
 use onepipe_transport_driver::Idle;
 
 use crate::args::{ServeArgs, address};
+use crate::store_errors::StoreErrors;
 use crate::units::{self, readable};
 
 const BEHIND_MESSAGE: &str =
@@ -323,11 +324,12 @@ pub fn run_coordinator(arguments: &CoordinatorArguments) -> Result<ExitCode> {
     let stop = crate::interrupt::stop_flag(daemon.doorbell(), arguments.exit_on_stdin_eof)?;
     let mut out = stdout();
     writeln!(out, "coordinator at {}", arguments.listen).context("cannot print")?;
-    let mut print_result = Ok(());
-    daemon.run(&stop, |event| {
-        if print_result.is_ok() {
-            print_result = print(event);
-        }
+    let (mut print_result, mut store_errors) = (Ok(()), StoreErrors::default());
+    let ran = daemon.run(&stop, |event| match event {
+        CoordinatorEvent::StoreFailed(reason) => store_errors.print(&reason),
+        CoordinatorEvent::StoreRecovered => store_errors.print_recovered(),
+        event if print_result.is_ok() => print_result = print(&event),
+        _ => {}
     });
     // Closes the store before its file is removed.
     drop(daemon);
@@ -335,6 +337,7 @@ pub fn run_coordinator(arguments: &CoordinatorArguments) -> Result<ExitCode> {
         // The file does not exist if nothing was decided.
         let _ = std::fs::remove_file(&arguments.store);
     }
+    ran.with_context(|| format!("the coordinator at {} has ended", arguments.listen))?;
     print_result.context("cannot print")?;
     Ok(ExitCode::SUCCESS)
 }
@@ -356,7 +359,7 @@ fn open_coordinator(
     CoordinatorDaemon::new(config, RedbStore::new(arguments.store.clone()))
 }
 
-fn print(event: CoordinatorEvent) -> std::io::Result<()> {
+fn print(event: &CoordinatorEvent) -> std::io::Result<()> {
     let mut out = stdout().lock();
     match event {
         CoordinatorEvent::Active => writeln!(out, "active")?,

@@ -21,6 +21,7 @@ mod node;
 mod progress;
 mod sim;
 mod status;
+mod store_errors;
 mod switch;
 mod transfer;
 mod units;
