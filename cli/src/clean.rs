@@ -92,7 +92,7 @@ fn process_of(name: &str) -> Option<Pid> {
     let rest = RUN_PREFIXES.iter().find_map(|prefix| name.strip_prefix(prefix))?;
     let (digits, extension) = rest.split_once('.').unwrap_or((rest, "redb"));
     let is_file_of_run = extension == "redb" || extension.starts_with("redb.new-");
-    Pid::from_raw(digits.parse().ok().filter(|_| is_file_of_run)?)
+    Pid::from_raw(digits.parse().ok().filter(|pid| is_file_of_run && *pid > 0)?)
 }
 
 /// Returns whether there is a process of this id, whichever user it belongs to.
