@@ -11,6 +11,7 @@ use onepipe_base::{Address, Instance};
 use onepipe_controller::Event;
 use onepipe_daemon_controller::{ControllerDaemon, ControllerEvent, RedbStore};
 
+use crate::state_dir;
 use crate::store_errors::StoreErrors;
 
 use settings::{ControllerOptions, Settings, StoreChoice};
@@ -67,7 +68,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         event if print_result.is_ok() => print_result = print(event),
         _ => {}
     });
-    if let (StoreChoice::File(path), true) = (&settings.store, arguments.remove_store) {
+    if let (StoreChoice::File { path, .. }, true) = (&settings.store, arguments.remove_store) {
         // The file does not exist if nothing was decided.
         let _ = std::fs::remove_file(path);
     }
@@ -78,7 +79,10 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
 
 fn start(settings: &Settings) -> Result<ControllerDaemon> {
     let daemon = match &settings.store {
-        StoreChoice::File(path) => {
+        StoreChoice::File { path, is_default } => {
+            if *is_default {
+                state_dir::create_folder_of(path)?;
+            }
             ControllerDaemon::new(&settings.config, RedbStore::new(path.clone()))
         }
         #[cfg(feature = "etcd")]

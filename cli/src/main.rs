@@ -21,6 +21,7 @@ mod interrupt;
 mod node;
 mod progress;
 mod sim;
+mod state_dir;
 mod status;
 mod store_errors;
 mod switch;

@@ -55,6 +55,36 @@ fn write_store(store: &std::path::Path) {
     assert_eq!(controller.process.status(), Some(0));
 }
 
+#[test]
+fn default_store_is_in_the_state_directory() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let fabric = unique("stateful");
+    let controller = |arguments: &[&str]| {
+        let all = [&["controller", "--fabric", &fabric][..], arguments].concat();
+        let mut command = onepipe(&all);
+        command.current_dir(folder.path()).env("XDG_STATE_HOME", folder.path().join("state"));
+        command.env("ONEPIPE_STATUS_LISTEN", "127.0.0.1:0");
+        command
+    };
+    let mut running = Controller::begin(&mut controller(&[]));
+    assert_eq!(running.process.line(), "active in epoch 1");
+    running.process.signal("-INT");
+    assert_eq!(running.process.status(), Some(0));
+    let path = folder.path().join("state/onepipe");
+    assert!(path.join(format!("controller-{fabric}.redb")).is_file());
+    let mode = std::fs::metadata(&path).expect("it was created").permissions();
+    assert_eq!(std::os::unix::fs::PermissionsExt::mode(&mode) & 0o777, 0o700);
+
+    let earlier = folder.path().join("onepipe-controller.redb");
+    std::fs::write(&earlier, "decisions").expect("write");
+    let refused = controller(&[]).output().expect("the program starts");
+    assert_eq!(refused.status.code(), Some(2));
+    let text = errors(&refused);
+    assert!(text.contains("onepipe-controller.redb in this folder is a store of an"), "{text}");
+    assert!(text.contains("move it to ") && text.contains(path.to_str().expect("text")), "{text}");
+    assert_eq!(std::fs::read_to_string(&earlier).expect("it is there"), "decisions");
+}
+
 /// Starts a controller with `store`, whose standard error is captured.
 fn start_with_stderr(store: &std::path::Path) -> Running {
     let fabric = unique("damaged");

@@ -124,6 +124,26 @@ fn says_which_neighbour_does_not_respond() {
 }
 
 #[test]
+fn listens_on_loopback_by_default() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for (arguments, port) in [(["aggregator"].as_slice(), 4410), (&["bulk", "recv"], 4420)] {
+        let mut program = Running::start_with_stderr(onepipe(arguments).current_dir(folder.path()));
+        let line = program.stderr_line();
+        // Another program of this machine may use the port.
+        if line.contains("cannot ") {
+            assert!(line.contains(&format!("127.0.0.1:{port}")), "{line}");
+            continue;
+        }
+        assert!(line.contains(&format!("for others: --listen 0.0.0.0:{port}")), "{line}");
+        assert_eq!(program.line(), format!("listening at 127.0.0.1:{port}"));
+    }
+    let refused = output(&["aggregator", "--parent", "10.0.0.1:4410"]);
+    assert_eq!(refused.status.code(), Some(2));
+    let text = errors(&refused);
+    assert!(text.contains("cannot reach its parent at 10.0.0.1:4410: add --listen 0.0"), "{text}");
+}
+
+#[test]
 fn reports_why_node_cannot_join() {
     let fabric = unique("taken");
     let mut first = Node::start(&["--fabric", &fabric, "--process", "3"]);
