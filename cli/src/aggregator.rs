@@ -13,10 +13,15 @@ use crate::args::{self, ServeArgs};
 use crate::switch;
 use crate::units;
 
+/// Default address.
+const ADDRESS: &str = "127.0.0.1:4410";
+
 const EXAMPLES: &str = "\
 Examples:
-  onepipe aggregator                          on one machine, say 10.0.0.1
-  onepipe aggregator --parent 10.0.0.1:4410   on others, for their processes: any tree will do
+  onepipe aggregator                            for processes of this machine
+  onepipe aggregator --listen 0.0.0.0:4410      for other machines, too; on one, say 10.0.0.1
+  onepipe aggregator --listen 0.0.0.0:4410 --parent 10.0.0.1:4410
+                                                on others, for their processes: any tree will do
 
 Then, on each machine, with the nearest aggregator:
   onepipe node --overlay 10.0.0.1:4410 --process 0 --reliable";
@@ -25,10 +30,10 @@ Then, on each machine, with the nearest aggregator:
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Arguments {
-    /// Address to listen on; port 0 picks a free port
+    /// Address to listen on; port 0 picks a free port. Other machines reach it only at an address
+    /// of the network, like 0.0.0.0:4410
     #[arg(
-        long, value_name = "ADDRESS", default_value = "0.0.0.0:4410",
-        value_parser = args::address
+        long, value_name = "ADDRESS", default_value = ADDRESS, value_parser = args::address
     )]
     listen: SocketAddr,
     /// Parent aggregator [default: none, this is the root]
@@ -66,7 +71,17 @@ pub struct Arguments {
 
 /// Runs the aggregator until it is interrupted.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
-    let mut config = Config::new(arguments.listen);
+    let listen = arguments.listen;
+    if let Some(parent) = arguments.parent
+        && listen.ip().is_loopback()
+        && !parent.ip().is_loopback()
+    {
+        let port = listen.port();
+        crate::usage_error(&format!(
+            "an aggregator at {listen} cannot reach its parent at {parent}: add --listen 0.0.0.0:{port}"
+        ));
+    }
+    let mut config = Config::new(listen);
     config.up = arguments.parent;
     config.switch = SwitchId(arguments.id);
     if let Some(controllers) = arguments.controllers {
@@ -83,5 +98,6 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     }
     let aggregator = SoftwareSwitch::new(&config)
         .with_context(|| format!("cannot start an aggregator at {}", arguments.listen))?;
+    args::print_if_local(listen, ADDRESS);
     switch::serve(aggregator, &arguments.serve_args)
 }

@@ -14,10 +14,12 @@ use onepipe_daemon_controller::{
     CoordinatorConfig, CoordinatorDaemon, CoordinatorEvent, RedbStore,
 };
 use onepipe_daemon_member::{Ended, MemberDaemon, Report};
-use onepipe_transport_amcast::{Directory, OpenError, Options};
+use onepipe_transport_amcast::{Directory, OpenError, Options, Role};
 use onepipe_transport_driver::Idle;
 
 use crate::args::{ServeArgs, address};
+use crate::state_dir::{self, DefaultStore};
+use crate::store_errors::StoreErrors;
 use crate::units::{self, readable};
 
 const BEHIND_MESSAGE: &str =
@@ -294,9 +296,11 @@ pub struct CoordinatorArguments {
     /// Own address, which selects the coordinator
     #[arg(long, value_name = "ADDRESS", value_parser = address)]
     listen: SocketAddr,
-    /// File to store decisions in; coordinators of one machine may share it
-    #[arg(long, value_name = "FILE", default_value = "onepipe-coordinator.redb")]
-    store: PathBuf,
+    /// File to store decisions in; coordinators of one machine may share it [default:
+    /// coordinator-ADDRESS.redb, the address of the first coordinator, in $STATE_DIRECTORY,
+    /// $XDG_STATE_HOME/onepipe, ~/.local/state/onepipe or, for root, /var/lib/onepipe]
+    #[arg(long, value_name = "FILE")]
+    store: Option<PathBuf>,
     /// Store decisions in this etcd instead, for coordinators on several machines
     #[cfg(feature = "etcd")]
     #[arg(long, value_name = "URL,...", value_delimiter = ',', conflicts_with = "store")]
@@ -319,44 +323,64 @@ pub fn run_coordinator(arguments: &CoordinatorArguments) -> Result<ExitCode> {
     config.leader_timeout = Duration::from_nanos(arguments.leader_timeout);
     // Ten probes fit into the timeout, so the loss of one does not replace a leader.
     config.probe_interval = config.leader_timeout / 10;
-    let mut daemon = or_usage_error(open_coordinator(&config, arguments))?;
+    let (mut daemon, store) = open_coordinator(&config, arguments)?;
     let stop = crate::interrupt::stop_flag(daemon.doorbell(), arguments.exit_on_stdin_eof)?;
     let mut out = stdout();
     writeln!(out, "coordinator at {}", arguments.listen).context("cannot print")?;
-    let mut print_result = Ok(());
-    daemon.run(&stop, |event| {
-        if print_result.is_ok() {
-            print_result = print(event);
-        }
+    let (mut print_result, mut store_errors) = (Ok(()), StoreErrors::default());
+    let ran = daemon.run(&stop, |event| match event {
+        CoordinatorEvent::StoreFailed(reason) => store_errors.print(&reason),
+        CoordinatorEvent::StoreRecovered => store_errors.print_recovered(),
+        event if print_result.is_ok() => print_result = print(&event),
+        _ => {}
     });
     // Closes the store before its file is removed.
     drop(daemon);
-    if arguments.remove_store {
+    if let (Some(store), true) = (store, arguments.remove_store) {
         // The file does not exist if nothing was decided.
-        let _ = std::fs::remove_file(&arguments.store);
+        let _ = std::fs::remove_file(store);
     }
+    ran.with_context(|| format!("the coordinator at {} has ended", arguments.listen))?;
     print_result.context("cannot print")?;
     Ok(ExitCode::SUCCESS)
 }
 
+/// Returns the coordinator and the file of its store, if it has one.
 fn open_coordinator(
     config: &CoordinatorConfig,
     arguments: &CoordinatorArguments,
-) -> Result<CoordinatorDaemon, OpenError> {
+) -> Result<(CoordinatorDaemon, Option<PathBuf>)> {
     #[cfg(feature = "etcd")]
     if !arguments.etcd.is_empty() {
         use onepipe_daemon_controller::{EtcdConfig, EtcdStore};
         let mut etcd = EtcdConfig::new(arguments.etcd.iter().cloned());
         etcd.prefix = "/onepipe/amcast/".to_owned();
         match EtcdStore::new(&etcd) {
-            Ok(store) => return CoordinatorDaemon::new(config, store),
+            Ok(store) => {
+                return Ok((or_usage_error(CoordinatorDaemon::new(config, store))?, None));
+            }
             Err(error) => crate::usage_error(&format!("{error:#}")),
         }
     }
-    CoordinatorDaemon::new(config, RedbStore::new(arguments.store.clone()))
+    let store = match &arguments.store {
+        Some(store) => store.clone(),
+        None => default_store(config)?,
+    };
+    let daemon = or_usage_error(CoordinatorDaemon::new(config, RedbStore::new(&store)))?;
+    Ok((daemon, Some(store)))
 }
 
-fn print(event: CoordinatorEvent) -> std::io::Result<()> {
+/// Returns the default file of the store, which coordinators of one machine share.
+fn default_store(config: &CoordinatorConfig) -> Result<PathBuf> {
+    let coordinators = config.directory.of(Role::Coordinator);
+    let first = coordinators.first().copied().unwrap_or(config.at).to_string();
+    let path = DefaultStore { role: "coordinator", of: &first }.path();
+    let path = path.unwrap_or_else(|error| crate::usage_error(&format!("{error:#}")));
+    state_dir::create_folder_of(&path)?;
+    Ok(path)
+}
+
+fn print(event: &CoordinatorEvent) -> std::io::Result<()> {
     let mut out = stdout().lock();
     match event {
         CoordinatorEvent::Active => writeln!(out, "active")?,

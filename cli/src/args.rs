@@ -31,6 +31,16 @@ pub fn address(text: &str) -> Result<SocketAddr> {
     addresses.next().with_context(|| format!("{text:?} resolves to no address"))
 }
 
+/// Prints how to let other machines in, if `listen` is the default and no other machine reaches it.
+pub fn print_if_local(listen: SocketAddr, default: &str) {
+    if listen.ip().is_loopback() && default.parse() == Ok(listen) {
+        let port = listen.port();
+        eprintln!(
+            "onepipe: this machine alone reaches {listen}; for others: --listen 0.0.0.0:{port}"
+        );
+    }
+}
+
 /// Parses the process ids of the controllers: `FIRST` or `FIRST:COUNT`.
 pub fn controllers(text: &str) -> Result<Controllers> {
     let (first, count) = text.split_once(':').unwrap_or((text, "1"));

@@ -297,6 +297,11 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         drop(out);
         return crate::demo::recovery::run(&recovery_options(arguments));
     }
+    // Processes, files and emulated nodes of a benchmark would outlive this process.
+    crate::interrupt::on_interrupt(|| {
+        onepipe_bench_micro::cleanup();
+        std::process::exit(crate::interrupt::EXIT_STATUS.into());
+    })?;
     let report =
         measure(name, arguments).with_context(|| format!("bench {name:?}").to_lowercase())?;
     if arguments.json {
@@ -402,15 +407,7 @@ fn measure(name: Name, arguments: &Arguments) -> Result<Report> {
             let defaults = SwitchOptions::default();
             switch(&SwitchOptions { runs: runs(defaults.runs), ..defaults }, show)
         }
-        Name::Bulk => {
-            let options = bulk_options(arguments);
-            // Processes and emulated nodes of the benchmark would outlive this one.
-            crate::interrupt::on_interrupt(|| {
-                onepipe_bench_micro::cleanup_bulk();
-                std::process::exit(crate::interrupt::EXIT_STATUS.into());
-            })?;
-            bulk(&options, show)
-        }
+        Name::Bulk => bulk(&bulk_options(arguments), show),
         Name::Arbiter => {
             if arguments.part == Some(ArbiterPart::Comm) {
                 let defaults = CommOptions::default();

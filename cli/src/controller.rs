@@ -9,7 +9,10 @@ use anyhow::{Context, Result};
 use clap::Args;
 use onepipe_base::{Address, Instance};
 use onepipe_controller::Event;
-use onepipe_daemon_controller::{ControllerDaemon, RedbStore};
+use onepipe_daemon_controller::{ControllerDaemon, ControllerEvent, RedbStore};
+
+use crate::state_dir;
+use crate::store_errors::StoreErrors;
 
 use settings::{ControllerOptions, Settings, StoreChoice};
 pub use settings::{STATUS_LISTEN, address};
@@ -58,23 +61,28 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         writeln!(out, "status at http://{addr}/status").context("cannot print")?;
     }
     out.flush().context("cannot print")?;
-    let mut print_result = Ok(());
-    daemon.run(&stop, |event| {
-        if print_result.is_ok() {
-            print_result = print(event);
-        }
+    let (mut print_result, mut store_errors) = (Ok(()), StoreErrors::default());
+    let ran = daemon.run(&stop, |event| match event {
+        ControllerEvent::StoreFailed(reason) => store_errors.print(reason),
+        ControllerEvent::StoreRecovered => store_errors.print_recovered(),
+        event if print_result.is_ok() => print_result = print(event),
+        _ => {}
     });
-    if let (StoreChoice::File(path), true) = (&settings.store, arguments.remove_store) {
+    if let (StoreChoice::File { path, .. }, true) = (&settings.store, arguments.remove_store) {
         // The file does not exist if nothing was decided.
         let _ = std::fs::remove_file(path);
     }
+    ran.with_context(|| format!("controller {process} has ended, store {store}"))?;
     print_result.context("cannot print")?;
     Ok(ExitCode::SUCCESS)
 }
 
 fn start(settings: &Settings) -> Result<ControllerDaemon> {
     let daemon = match &settings.store {
-        StoreChoice::File(path) => {
+        StoreChoice::File { path, is_default } => {
+            if *is_default {
+                state_dir::create_folder_of(path)?;
+            }
             ControllerDaemon::new(&settings.config, RedbStore::new(path.clone()))
         }
         #[cfg(feature = "etcd")]
@@ -87,13 +95,24 @@ fn start(settings: &Settings) -> Result<ControllerDaemon> {
 }
 
 /// Prints an event as one line.
-fn print(event: &Event) -> std::io::Result<()> {
+fn print(event: &ControllerEvent) -> std::io::Result<()> {
     let mut out = stdout().lock();
+    let event = match event {
+        ControllerEvent::Machine(event) => event,
+        ControllerEvent::Isolated { resigns } => {
+            let what = if *resigns { "resigns" } else { "stays active: it is the only controller" };
+            writeln!(out, "isolated from more processes than it reaches: {what}")?;
+            return out.flush();
+        }
+        other => {
+            writeln!(out, "{other:?}")?;
+            return out.flush();
+        }
+    };
     let ms = |ns: u64| ns as f64 / 1e6;
     match event {
         Event::Active(epoch) => writeln!(out, "active in epoch {}", epoch.0)?,
         Event::Deposed(epoch) => writeln!(out, "deposed: epoch {} ended", epoch.0)?,
-        Event::Isolated => writeln!(out, "isolated: resigning")?,
         Event::Joined(instance) => writeln!(out, "{} joined", name(*instance))?,
         Event::Failed { failed, suspected, decided } => writeln!(
             out,

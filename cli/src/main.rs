@@ -12,6 +12,7 @@ mod arbiter;
 mod args;
 mod bench;
 mod bulk;
+mod clean;
 mod completions;
 mod controller;
 mod demo;
@@ -20,7 +21,9 @@ mod interrupt;
 mod node;
 mod progress;
 mod sim;
+mod state_dir;
 mod status;
+mod store_errors;
 mod switch;
 mod transfer;
 mod units;
@@ -67,6 +70,7 @@ enum Command {
     Bulk(bulk::Arguments),
     Transfer(transfer::Arguments),
     Status(status::Arguments),
+    Clean(clean::Arguments),
     Sim(sim::Arguments),
     Bench(bench::Arguments),
     Figures(figures::Arguments),
@@ -98,6 +102,7 @@ fn main() -> ExitCode {
         Command::Bulk(arguments) => bulk::run(&arguments),
         Command::Transfer(arguments) => transfer::run(&arguments),
         Command::Status(arguments) => status::run(&arguments),
+        Command::Clean(arguments) => clean::run(&arguments),
         Command::Sim(arguments) => sim::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),
         Command::Figures(arguments) => figures::run(&arguments),

@@ -222,6 +222,8 @@ fn destinations(pipe: &Pipe, to: &str) -> Result<Vec<ProcessId>> {
 fn handle_events(pipe: &mut Pipe, membership: &mut Membership) -> Result<()> {
     let mut out = stdout().lock();
     let mut result = Ok(());
+    let is_overlay = pipe.config().links == onepipe::Links::Overlay;
+    let neighbour = if is_overlay { "aggregator" } else { "switch" };
     pipe.poll(|event| match event {
         Event::Message(message) if result.is_ok() => {
             let (timestamp, from) = (message.timestamp.as_ns(), message.from.0);
@@ -236,9 +238,12 @@ fn handle_events(pipe: &mut Pipe, membership: &mut Membership) -> Result<()> {
             eprintln!("onepipe: message to process {}: {outcome}", failed.to.0);
         }
         Event::LinkLost(Link::Process(process)) => {
-            eprintln!("onepipe: process {} has exited", process.0);
+            eprintln!("onepipe: process {} has died or does not respond", process.0);
         }
-        Event::LinkLost(Link::Switch) => eprintln!("onepipe: the link to the switch timed out"),
+        Event::LinkLost(Link::Switch) => eprintln!(
+            "onepipe: the {neighbour} does not respond: messages wait until it does; if it has ended, \
+             start it again at the same address"
+        ),
         Event::ProcessFailed(failed) => {
             eprintln!("onepipe: process {} has failed", failed.process.0);
         }

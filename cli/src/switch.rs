@@ -248,7 +248,10 @@ fn counters(switch: &SoftwareSwitch, began: Instant) -> Counters {
         frames_received: socket.frames_received,
         frames_forwarded: machine.forwarded,
         beacons_sent: machine.beacons_sent,
-        frames_dropped: (machine.dropped() + stats.batches_foreign + stats.batches_without_port)
+        frames_dropped: (machine.dropped()
+            + stats.batches_foreign
+            + stats.batches_refused
+            + stats.batches_without_port)
             .saturating_sub(frames_unroutable),
         frames_unroutable,
         frames_overflowed: socket.frames_overflowed + socket.frames_refused + stats.copies_lost,

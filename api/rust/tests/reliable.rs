@@ -102,7 +102,7 @@ fn daemons() -> (SocketAddr, [Running; 2]) {
     let daemon = ControllerDaemon::new(&config, RedbStore::new(path.clone()));
     let daemon = daemon.expect("the daemon starts");
     let controller = Running::start(move |stop| {
-        daemon.run(stop, |_| {});
+        daemon.run(stop, |_| {}).expect("its store works");
         // The controller may not have written anything yet.
         let _ = std::fs::remove_file(path);
     });

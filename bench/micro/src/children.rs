@@ -1,11 +1,14 @@
 //! Child processes of a benchmark: they run the same program again.
 
 use std::io::{BufRead, BufReader};
+use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use anyhow::{Context, Result, ensure};
+use onepipe_transport_shm::remove_stale_segments;
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 
 /// Name of the hidden subcommand (or first argument) upon which a program that uses this crate must
 /// call [`crate::worker`].
@@ -13,7 +16,7 @@ pub const WORKER: &str = "bench-worker";
 
 /// Has the kernel kill this process when its parent exits, however that happens.
 pub(crate) fn die_with_parent(parent_pid: u32) -> Result<()> {
-    use rustix::process::{Signal, getppid, set_parent_process_death_signal};
+    use rustix::process::{getppid, set_parent_process_death_signal};
 
     set_parent_process_death_signal(Some(Signal::KILL))
         .context("cannot set the parent death signal")?;
@@ -21,6 +24,29 @@ pub(crate) fn die_with_parent(parent_pid: u32) -> Result<()> {
     let parent = getppid().map_or(0, |pid| pid.as_raw_nonzero().get() as u32);
     ensure!(parent == parent_pid, "the parent process has exited");
     Ok(())
+}
+
+/// The child processes that run now.
+static RUNNING: Mutex<Vec<Pid>> = Mutex::new(Vec::new());
+
+fn running() -> MutexGuard<'static, Vec<Pid>> {
+    RUNNING.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Kills all child processes, waits for their end and removes what they leave in shared memory; for
+/// a process that is about to exit, as no child can be started afterwards.
+pub(crate) fn cleanup_children() {
+    let children = running();
+    for child in children.iter() {
+        // Fails when the process has exited already.
+        let _ = kill_process(*child, Signal::KILL);
+        // The thread that has started it may wait for it as well.
+        let _ = waitid(WaitId::Pid(*child), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT);
+    }
+    // A segment that cannot be removed now is left to `onepipe clean`.
+    let _ = remove_stale_segments();
+    // The lock is never released.
+    std::mem::forget(children);
 }
 
 /// Child processes, killed on drop.
@@ -32,9 +58,15 @@ pub(crate) struct Children {
 impl Children {
     pub(crate) fn start(&mut self, command: &mut Command) -> Result<()> {
         let command = command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        // A terminal interrupts this process alone, which then ends its children.
+        command.process_group(0);
+        // Held while it starts, so that no child is missed by a cleanup.
+        let mut running = running();
         let child = command.stderr(Stdio::inherit()).spawn();
         let program = command.get_program().display();
-        self.children.push(child.with_context(|| format!("starting {program}"))?);
+        let child = child.with_context(|| format!("starting {program}"))?;
+        running.push(Pid::from_child(&child));
+        self.children.push(child);
         Ok(())
     }
 
@@ -98,6 +130,8 @@ impl Drop for Children {
             // Fails when the process has exited already.
             let _ = child.kill();
             let _ = child.wait();
+            let ended = Pid::from_child(child);
+            running().retain(|running| *running != ended);
         }
     }
 }
@@ -106,8 +140,6 @@ impl Drop for Children {
 mod tests {
     use std::io::Read;
     use std::time::Duration;
-
-    use rustix::process::{Pid, Signal, kill_process};
 
     use super::*;
 

@@ -45,7 +45,7 @@ pub use arbiter::{
     ArbiterOptions, CommOptions, RealtimeOptions, arbiter_alloc, arbiter_comm, arbiter_path,
     arbiter_realtime,
 };
-pub use bulk::{BulkMemory, BulkOptions, bulk, cleanup_bulk};
+pub use bulk::{BulkMemory, BulkOptions, bulk};
 pub use child::worker;
 pub use children::WORKER;
 pub use endpoint::{EndpointOptions, endpoint, message_ns};
@@ -54,10 +54,18 @@ pub use harness::{Better, Harness, Progress, RUNS_MIN};
 pub use light::{LightOptions, idle, light};
 pub use order::{OrderOptions, order};
 pub use pair::{PairOptions, pair_reliable, pair_shm, pair_udp};
-pub use peers::{PeersOptions, cleanup_peers, peers};
+pub use peers::{PeersOptions, peers};
 pub use processes::RivalMethod;
 pub use recovery_sim::{RecoverySimOptions, recovery_sim};
 pub use reorder::{ReorderOptions, Reordered, reorder, reordered};
 pub use report::{Case, Detail, Report};
 pub use sim::{SimOptions, sim};
 pub use switch::{SwitchOptions, beacon_cores, switch};
+
+/// Ends the processes that benchmarks have started and removes their files; for a process that is
+/// about to exit, as no process can be started afterwards.
+pub fn cleanup() {
+    children::cleanup_children();
+    bulk::cleanup_bulk();
+    peers::cleanup_peers();
+}

@@ -1,18 +1,13 @@
 //! `onepipe bench peers`: its options.
 
 use anyhow::Result;
-use onepipe_bench_micro::{PeersOptions, Progress, Report, cleanup_peers, peers};
+use onepipe_bench_micro::{PeersOptions, Progress, Report, peers};
 
 use super::Arguments;
 
 /// Runs the benchmark.
 pub fn run(arguments: &Arguments, progress: impl FnMut(Progress<'_>)) -> Result<Report> {
     let options = options(arguments);
-    // The files of a run would outlive this process.
-    crate::interrupt::on_interrupt(|| {
-        cleanup_peers();
-        std::process::exit(crate::interrupt::EXIT_STATUS.into());
-    })?;
     peers(&options, progress)
 }
 

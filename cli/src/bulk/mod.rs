@@ -16,11 +16,11 @@ use crate::args::address;
 use crate::units;
 
 /// Default address of a receiver.
-const ADDRESS: &str = "0.0.0.0:4420";
+const ADDRESS: &str = "127.0.0.1:4420";
 
 const EXAMPLES: &str = "\
 Examples:
-  onepipe bulk recv                                    on each receiver
+  onepipe bulk recv --listen 0.0.0.0:4420              on each receiver
   onepipe bulk send disk.img --to host1:4420,host2:4420,host3:4420
   onepipe bulk send disk.img --transport udp --to host1:4420,host2:4420,host3:4420
 

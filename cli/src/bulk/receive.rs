@@ -24,6 +24,7 @@ pub fn run(arguments: &RecvArguments) -> Result<ExitCode> {
     let listener = Listener::bind(arguments.listen)
         .with_context(|| format!("cannot listen at {}", arguments.listen))?;
     super::end_on_interrupt()?;
+    crate::args::print_if_local(arguments.listen, super::ADDRESS);
     writeln!(stdout(), "listening at {}", listener.address()).context("cannot print")?;
     loop {
         // Nothing is to be done at the deadline: listening continues.

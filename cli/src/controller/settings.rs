@@ -14,12 +14,12 @@ use onepipe_daemon_controller::{Attachment, Config};
 use onepipe_transport_driver::Idle;
 use serde::Deserialize;
 
+use crate::state_dir::DefaultStore;
 use crate::units;
 
 /// Default address of the status page.
 pub const STATUS_LISTEN: &str = "127.0.0.1:4480";
 const FABRIC: &str = "default";
-const STORE: &str = "onepipe-controller.redb";
 /// Last process id of a segment of default size, 64 processes.
 const LAST_OF_SEGMENT: u32 = 63;
 /// Last process id behind a switch of default size, 1,024 processes.
@@ -49,7 +49,8 @@ pub struct ControllerOptions {
     #[arg(long, value_name = "ID", env = "ONEPIPE_PROCESS")]
     process: Option<u32>,
     /// File to store decisions in; replicas of one machine may share it. In /dev/shm it is fast,
-    /// and lost when the machine reboots [default: onepipe-controller.redb]
+    /// and lost when the machine reboots [default: controller-FABRIC.redb in $STATE_DIRECTORY,
+    /// $XDG_STATE_HOME/onepipe, ~/.local/state/onepipe or, for root, /var/lib/onepipe]
     #[arg(long, value_name = "FILE", env = "ONEPIPE_STORE", conflicts_with = "etcd")]
     store: Option<PathBuf>,
     /// Store decisions in this etcd, for replicas on several machines: the URLs of its members
@@ -88,8 +89,8 @@ struct ConfigFile {
 /// Where decisions are stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StoreChoice {
-    /// A local file.
-    File(PathBuf),
+    /// A local file; whether it is the default, whose folder is created.
+    File { path: PathBuf, is_default: bool },
     /// An etcd cluster.
     #[cfg(feature = "etcd")]
     Etcd(EtcdConfig),
@@ -98,7 +99,7 @@ pub enum StoreChoice {
 impl fmt::Display for StoreChoice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::File(path) => write!(f, "{}", path.display()),
+            Self::File { path, .. } => write!(f, "{}", path.display()),
             #[cfg(feature = "etcd")]
             Self::Etcd(config) => write!(f, "etcd {}", config.endpoints.join(",")),
         }
@@ -144,7 +145,7 @@ impl Settings {
         if options.spin {
             config.idle = Idle::Spin;
         }
-        let store = options.store()?;
+        let store = options.store(&config.attachment)?;
         Ok(Self { config, store })
     }
 }
@@ -174,10 +175,17 @@ impl ControllerOptions {
         }
     }
 
-    fn store(&self) -> Result<StoreChoice> {
+    fn store(&self, attachment: &Attachment) -> Result<StoreChoice> {
         if self.etcd.is_empty() {
-            let path = self.store.clone().unwrap_or_else(|| PathBuf::from(STORE));
-            return Ok(StoreChoice::File(path));
+            if let Some(path) = self.store.clone() {
+                return Ok(StoreChoice::File { path, is_default: false });
+            }
+            let of = match attachment {
+                Attachment::Switch(address) => address.to_string(),
+                Attachment::Segment(name) => name.clone(),
+            };
+            let path = DefaultStore { role: "controller", of: &of }.path()?;
+            return Ok(StoreChoice::File { path, is_default: true });
         }
         ensure!(self.store.is_none(), "give either --store or --etcd, not both");
         self.etcd_store()
@@ -262,7 +270,8 @@ mod tests {
         let machine = &settings.config.machine;
         assert_eq!((machine.process, machine.controllers.count), (ProcessId(1002), 3));
         assert_eq!(machine.recovery, Recovery::Flat);
-        assert_eq!(settings.store, StoreChoice::File("/var/lib/onepipe/lab.redb".into()));
+        let path = "/var/lib/onepipe/lab.redb".into();
+        assert_eq!(settings.store, StoreChoice::File { path, is_default: false });
         let switch = Attachment::Switch("127.0.0.1:4410".parse().expect("an address"));
         assert_eq!(settings.config.attachment, switch);
         let in_memory =

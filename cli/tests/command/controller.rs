@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::lab::Controller;
-use crate::program::{errors, onepipe, output, segments, unique, wait_until};
+use crate::program::{Running, errors, onepipe, output, segments, unique, wait_until};
 
 #[test]
 fn controller_becomes_active_and_hands_over() {
@@ -43,6 +43,96 @@ fn controller_becomes_active_and_hands_over() {
     other.process.signal("-INT");
     assert_eq!(other.process.status(), Some(0));
     assert_eq!(segments(&fabric), [""; 0], "the last one has cleaned up");
+}
+
+/// Starts a controller with `store` until it is active, and ends it.
+fn write_store(store: &std::path::Path) {
+    let fabric = unique("writes");
+    let mut start = onepipe(&["controller", "--fabric", &fabric]);
+    let mut controller = Controller::begin(start.arg("--store").arg(store));
+    assert!(controller.process.line().starts_with("active in epoch "));
+    controller.process.signal("-INT");
+    assert_eq!(controller.process.status(), Some(0));
+}
+
+#[test]
+fn default_store_is_in_the_state_directory() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let fabric = unique("stateful");
+    let controller = |arguments: &[&str]| {
+        let all = [&["controller", "--fabric", &fabric][..], arguments].concat();
+        let mut command = onepipe(&all);
+        command.current_dir(folder.path()).env("XDG_STATE_HOME", folder.path().join("state"));
+        command.env("ONEPIPE_STATUS_LISTEN", "127.0.0.1:0");
+        command
+    };
+    let mut running = Controller::begin(&mut controller(&[]));
+    assert_eq!(running.process.line(), "active in epoch 1");
+    running.process.signal("-INT");
+    assert_eq!(running.process.status(), Some(0));
+    let path = folder.path().join("state/onepipe");
+    assert!(path.join(format!("controller-{fabric}.redb")).is_file());
+    let mode = std::fs::metadata(&path).expect("it was created").permissions();
+    assert_eq!(std::os::unix::fs::PermissionsExt::mode(&mode) & 0o777, 0o700);
+
+    let earlier = folder.path().join("onepipe-controller.redb");
+    std::fs::write(&earlier, "decisions").expect("write");
+    let refused = controller(&[]).output().expect("the program starts");
+    assert_eq!(refused.status.code(), Some(2));
+    let text = errors(&refused);
+    assert!(text.contains("onepipe-controller.redb in this folder is a store of an"), "{text}");
+    assert!(text.contains("move it to ") && text.contains(path.to_str().expect("text")), "{text}");
+    assert_eq!(std::fs::read_to_string(&earlier).expect("it is there"), "decisions");
+}
+
+/// Starts a controller with `store`, whose standard error is captured.
+fn start_with_stderr(store: &std::path::Path) -> Running {
+    let fabric = unique("damaged");
+    let mut start = onepipe(&["controller", "--fabric", &fabric, "--status-listen", "127.0.0.1:0"]);
+    Running::start_with_stderr(start.arg("--store").arg(store))
+}
+
+/// Waits for a line of this program, not of a panic, on standard error.
+fn own_line(program: &mut Running) -> String {
+    // A panic with a backtrace prints fewer lines.
+    let mut lines = (0..300).map(|_| program.stderr_line());
+    lines.find(|line| line.starts_with("onepipe: ")).unwrap_or_default()
+}
+
+//= spec/failure.md#R53
+#[test]
+fn panic_of_the_store_ends_the_controller() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let store = folder.path().join("decisions");
+    write_store(&store);
+    let mut bytes = std::fs::read(&store).expect("it is written");
+    // The database panics when the name of a table is not UTF-8.
+    let name = b"onepipe/numbers";
+    let found: Vec<usize> = (0..bytes.len()).filter(|at| bytes[*at..].starts_with(name)).collect();
+    assert!(!found.is_empty(), "the file has another layout");
+    found.into_iter().for_each(|at| bytes[at..at + name.len()].fill(0xff));
+    std::fs::write(&store, bytes).expect("write");
+    let mut controller = start_with_stderr(&store);
+    let line = own_line(&mut controller);
+    assert!(line.contains("the store is unusable: its thread has panicked"), "{line}");
+    assert!(line.contains(store.to_str().expect("text")), "{line}");
+    assert_eq!(controller.status(), Some(1));
+}
+
+//= spec/failure.md#R53
+#[test]
+fn errors_of_the_store_go_to_standard_error() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let store = folder.path().join("decisions");
+    std::fs::write(&store, "").expect("write");
+    let mut controller = start_with_stderr(&store);
+    let line = own_line(&mut controller);
+    assert!(line.contains("the store has failed, it is tried again: "), "{line}");
+    assert!(line.contains("decisions is damaged: it is empty; an older copy lacks"), "{line}");
+    std::fs::remove_file(&store).expect("moved away");
+    assert_eq!(own_line(&mut controller), "onepipe: the store works again");
+    controller.signal("-INT");
+    assert_eq!(controller.status(), Some(0));
 }
 
 #[test]

@@ -5,6 +5,7 @@ mod arbiter;
 mod arguments;
 mod bench;
 mod bulk;
+mod clean;
 mod controller;
 mod demo;
 mod failures;

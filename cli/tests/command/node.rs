@@ -97,6 +97,52 @@ fn node_ends_after_piped_input() {
     );
 }
 
+/// Waits for a line with `text` on standard error.
+fn await_stderr(node: &mut Node, text: &str) {
+    let mut lines = (0..100).map(|_| node.process.stderr_line());
+    assert!(lines.any(|line| line.contains(text)), "{text:?} is not printed");
+}
+
+#[test]
+fn says_which_neighbour_does_not_respond() {
+    let fabric = unique("dies");
+    let start = |process| Node::start(&["--fabric", &fabric, "--process", process]);
+    let (mut zero, mut one) = (start("0"), start("1"));
+    one.type_line("0,1 ready");
+    assert!(zero.process.line().ends_with(" 1 ready"));
+    one.process.signal("-KILL");
+    await_stderr(&mut zero, "process 1 has died or does not respond");
+
+    let mut aggregator = Running::start(&mut onepipe(&["aggregator", "--listen", "127.0.0.1:0"]));
+    let line = aggregator.line();
+    let address = line.strip_prefix("listening at ").expect("address is printed").to_string();
+    let mut node = Node::start(&["--overlay", &address, "--process", "0"]);
+    node.type_line("0 ready");
+    assert!(node.process.line().ends_with(" 0 ready"));
+    aggregator.signal("-KILL");
+    await_stderr(&mut node, "the aggregator does not respond: messages wait until it does");
+}
+
+#[test]
+fn listens_on_loopback_by_default() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for (arguments, port) in [(["aggregator"].as_slice(), 4410), (&["bulk", "recv"], 4420)] {
+        let mut program = Running::start_with_stderr(onepipe(arguments).current_dir(folder.path()));
+        let line = program.stderr_line();
+        // Another program of this machine may use the port.
+        if line.contains("cannot ") {
+            assert!(line.contains(&format!("127.0.0.1:{port}")), "{line}");
+            continue;
+        }
+        assert!(line.contains(&format!("for others: --listen 0.0.0.0:{port}")), "{line}");
+        assert_eq!(program.line(), format!("listening at 127.0.0.1:{port}"));
+    }
+    let refused = output(&["aggregator", "--parent", "10.0.0.1:4410"]);
+    assert_eq!(refused.status.code(), Some(2));
+    let text = errors(&refused);
+    assert!(text.contains("cannot reach its parent at 10.0.0.1:4410: add --listen 0.0"), "{text}");
+}
+
 #[test]
 fn reports_why_node_cannot_join() {
     let fabric = unique("taken");

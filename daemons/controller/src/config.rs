@@ -118,3 +118,12 @@ pub enum StartError {
     #[error("cannot start a thread")]
     Thread(#[source] io::Error),
 }
+
+/// Why a controller or a coordinator has ended before it was stopped.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RunError {
+    /// The thread that calls the store has panicked, with this message.
+    #[error("the store is unusable: its thread has panicked: {0}")]
+    StoreThread(String),
+}

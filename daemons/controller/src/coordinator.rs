@@ -13,6 +13,7 @@ use onepipe_transport_amcast::{Directory, DirectoryError, MeshDriver, OpenError,
 use onepipe_transport_clock::{reduce_wakeup_latency, start_incarnation};
 use onepipe_transport_driver::{Doorbell, DrivenMachine, Idle};
 
+use crate::RunError;
 use crate::store_worker::{ElectionTimers, StoreEvent, StoreHandle};
 
 /// A log that has grown by this many records is replaced by the last decision of each group.
@@ -54,7 +55,7 @@ impl CoordinatorConfig {
 }
 
 /// An event of a coordinator daemon.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CoordinatorEvent {
     /// This coordinator has become active.
@@ -63,6 +64,10 @@ pub enum CoordinatorEvent {
     Deposed,
     /// A leader was named, and the decision is recorded.
     Leads(Decision),
+    /// The store has failed, or its error has changed; calls are retried.
+    StoreFailed(String),
+    /// The store works again.
+    StoreRecovered,
 }
 
 /// A coordinator: one thread for the machine, one for the store.
@@ -116,10 +121,17 @@ impl CoordinatorDaemon {
 
     /// Runs until `stop` is set; then it resigns, if it is active. Ring the doorbell after setting
     /// `stop`.
-    pub fn run(&mut self, stop: &AtomicBool, mut on_event: impl FnMut(CoordinatorEvent)) {
+    ///
+    /// # Errors
+    /// [`RunError`], before `stop` is set.
+    pub fn run(
+        &mut self,
+        stop: &AtomicBool,
+        mut on_event: impl FnMut(CoordinatorEvent),
+    ) -> Result<(), RunError> {
         reduce_wakeup_latency();
         while !stop.load(Ordering::Acquire) {
-            while let Some(event) = self.store_handle.poll_event() {
+            while let Some(event) = self.store_handle.poll_event()? {
                 self.mesh_driver.machine_mut().inbox.push_back(event);
             }
             let progress = self.mesh_driver.turn(|_, event| on_event(event));
@@ -131,6 +143,7 @@ impl CoordinatorDaemon {
             }
             self.mesh_driver.rest(progress);
         }
+        Ok(())
     }
 }
 
@@ -204,7 +217,11 @@ impl CoordinatorNode {
                     self.machine.deactivate();
                     self.events.push_back(CoordinatorEvent::Deposed);
                 }
-                StoreEvent::Deposed(_) => {}
+                StoreEvent::Deposed(_) | StoreEvent::Panicked(_) => {}
+                StoreEvent::Failed(reason) => {
+                    self.events.push_back(CoordinatorEvent::StoreFailed(reason));
+                }
+                StoreEvent::Recovered => self.events.push_back(CoordinatorEvent::StoreRecovered),
             }
         }
     }

@@ -14,8 +14,8 @@ use onepipe_transport_status::{Server, StatusRequests, bind};
 use onepipe_transport_udp::{Config as UdpConfig, UdpLink};
 
 use crate::node::Node;
-use crate::store_worker::{ElectionTimers, StoreHandle};
-use crate::{Attachment, Config, Report, StartError};
+use crate::store_worker::{ElectionTimers, StoreEvent, StoreHandle};
+use crate::{Attachment, Config, Report, RunError, StartError};
 
 /// How often the clock is aligned with the system clock, which other processes share.
 const CLOCK_FOLLOW_NS: u64 = 100_000_000;
@@ -101,13 +101,37 @@ impl ControllerDaemon {
 
     /// Runs until `stop` is set; then it resigns, if it is active. Ring the doorbell after setting
     /// `stop`.
-    pub fn run(self, stop: &AtomicBool, on_event: impl FnMut(&Event)) {
+    ///
+    /// # Errors
+    /// [`RunError`], before `stop` is set.
+    pub fn run(
+        self,
+        stop: &AtomicBool,
+        on_event: impl FnMut(&ControllerEvent),
+    ) -> Result<(), RunError> {
         reduce_wakeup_latency();
         match self.attached {
             AttachedLoop::Switch(control_loop) => control_loop.run(stop, on_event),
             AttachedLoop::Segment(control_loop) => control_loop.run(stop, on_event),
         }
     }
+}
+
+/// An event of a controller daemon.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ControllerEvent {
+    /// An event of the machine.
+    Machine(Event),
+    /// The machine is isolated ([`Event::Isolated`]).
+    Isolated {
+        /// Whether this replica resigns: there are others, which may be better connected.
+        resigns: bool,
+    },
+    /// The store has failed, or its error has changed; calls are retried.
+    StoreFailed(String),
+    /// The store works again.
+    StoreRecovered,
 }
 
 /// The event loop of a controller on its transport.
@@ -171,20 +195,31 @@ impl<T: Transport> ControllerLoop<T> {
         })
     }
 
-    fn run(mut self, stop: &AtomicBool, mut on_event: impl FnMut(&Event)) {
+    fn run(
+        mut self,
+        stop: &AtomicBool,
+        mut on_event: impl FnMut(&ControllerEvent),
+    ) -> Result<(), RunError> {
         while !stop.load(Ordering::Acquire) {
-            while let Some(event) = self.store_handle.poll_event() {
-                self.driver.machine_mut().receive(event);
+            while let Some(event) = self.store_handle.poll_event()? {
+                match event {
+                    StoreEvent::Failed(reason) => on_event(&ControllerEvent::StoreFailed(reason)),
+                    StoreEvent::Recovered => on_event(&ControllerEvent::StoreRecovered),
+                    event => self.driver.machine_mut().receive(event),
+                }
             }
-            let mut is_isolated = false;
+            let (mut is_isolated, resigns) = (false, self.has_others);
             let progress = self.driver.turn(|_, event| {
-                is_isolated |= event == Event::Isolated;
-                on_event(&event);
+                if event == Event::Isolated {
+                    is_isolated = true;
+                    return on_event(&ControllerEvent::Isolated { resigns });
+                }
+                on_event(&ControllerEvent::Machine(event));
             });
             // A single replica does not resign: no other one could take over.
             if let Some(epoch) = self.driver.machine().epoch()
                 && is_isolated
-                && self.has_others
+                && resigns
             {
                 self.store_handle.resign(epoch);
             }
@@ -199,6 +234,7 @@ impl<T: Transport> ControllerLoop<T> {
             }
             self.driver.rest(progress);
         }
+        Ok(())
     }
 
     fn report(&self) -> Report {

@@ -14,7 +14,8 @@
 //! # Invariants
 //! - The thread of the machine never waits for the store, nor for status requests.
 //! - The machine is activated only once the whole log has been read.
-//! - A store that does not answer is retried; the status reports since when, and why.
+//! - A store that does not answer is retried; the status reports since when, and why, and each
+//!   change of that is an event. A store whose thread has panicked ends the daemon.
 //! - An epoch is given to one replica only; nothing is written in an epoch that is over.
 
 #![forbid(unsafe_code)]
@@ -32,12 +33,10 @@ mod report;
 mod store_state;
 mod store_worker;
 
-pub use config::{Attachment, Config, StartError};
+pub use config::{Attachment, Config, RunError, StartError};
 pub use coordinator::{CoordinatorConfig, CoordinatorDaemon, CoordinatorEvent};
-pub use daemon::ControllerDaemon;
+pub use daemon::{ControllerDaemon, ControllerEvent};
 #[cfg(feature = "etcd")]
 pub use etcd::{EtcdConfig, EtcdError, EtcdStore};
 pub use redb_store::{RedbError, RedbStore};
 pub use report::{BarrierReport, FailureReport, FrozenReport, MemberReport, Report, StoreReport};
-
-use store_state::StoreState;

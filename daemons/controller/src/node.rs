@@ -105,7 +105,11 @@ impl Node {
                     self.epoch = None;
                     self.machine.depose(now);
                 }
-                StoreEvent::Deposed(_) => {}
+                // The daemon passes on events of the machine alone.
+                StoreEvent::Deposed(_)
+                | StoreEvent::Failed(_)
+                | StoreEvent::Recovered
+                | StoreEvent::Panicked(_) => {}
             }
         }
     }

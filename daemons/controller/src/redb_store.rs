@@ -3,6 +3,7 @@
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use onepipe_base::ProcessId;
 use onepipe_controller::{Epoch, Record, RecordError, Store, StoreError};
@@ -21,10 +22,16 @@ const FORMAT_KEY: &str = "format";
 const FORMAT_VERSION: u64 = 1;
 /// A few pages: a log is short, and read once.
 const CACHE_BYTES: usize = 4 << 20;
+/// The shortest time between two attempts to open the file of the current epoch again.
+const REOPEN_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Records in one file, and an election by its lock: the kernel holds it for the active replica and
 /// releases it when that process ends, however it ends. So there is no lease to renew, and no
 /// replica takes over from a process that is merely stopped.
+///
+/// A database that has had an error of the system rejects all further calls. So the file is closed
+/// after an error and opened again by a later call, in the same epoch unless another replica has
+/// begun one in between.
 #[derive(Debug)]
 pub struct RedbStore {
     path: PathBuf,
@@ -34,8 +41,20 @@ pub struct RedbStore {
 
 #[derive(Debug)]
 struct Term {
-    database: Database,
     epoch: Epoch,
+    file: TermFile,
+}
+
+/// The file during a term.
+#[derive(Debug)]
+enum TermFile {
+    Open(Database),
+    /// Closed after an error; opened again once `retry_at` is over.
+    Closed {
+        kind: io::ErrorKind,
+        reason: String,
+        retry_at: Instant,
+    },
 }
 
 /// Why the file is not usable.
@@ -43,7 +62,7 @@ struct Term {
 #[non_exhaustive]
 pub enum RedbError {
     /// The system returned an error.
-    #[error("cannot use {path}", path = path.display())]
+    #[error("cannot use {path} ({advice})", path = path.display(), advice = advice(source.kind()))]
     System {
         /// The file.
         path: PathBuf,
@@ -65,7 +84,11 @@ pub enum RedbError {
         reason: String,
     },
     /// The file is damaged.
-    #[error("{path} is damaged: {reason}; restore it from a backup", path = path.display())]
+    #[error(
+        "{path} is damaged: {reason}; an older copy lacks decisions: move the file away and restart \
+         all nodes of the fabric",
+        path = path.display()
+    )]
     Damaged {
         /// The file.
         path: PathBuf,
@@ -207,12 +230,41 @@ impl RedbStore {
         entries.into_iter().map(decode).collect()
     }
 
-    /// Returns the database, if `epoch` is this replica's term.
-    fn database_of(&self, epoch: Epoch) -> Result<&Database, StoreError<RedbError>> {
-        match &self.term {
-            Some(term) if term.epoch == epoch => Ok(&term.database),
-            _ => Err(StoreError::Deposed),
-        }
+    /// Runs `call` on the database of this replica's term, which must be `epoch`.
+    //= spec/failure.md#R52
+    fn in_term<T>(
+        &mut self,
+        epoch: Epoch,
+        call: impl FnOnce(&Self, &Database) -> Result<T, RedbError>,
+    ) -> Result<T, StoreError<RedbError>> {
+        let term = self.term.take_if(|term| term.epoch == epoch).ok_or(StoreError::Deposed)?;
+        let result = match term.file {
+            TermFile::Open(database) => call(self, &database).map(|done| (done, database)),
+            TermFile::Closed { kind, reason, retry_at } if Instant::now() < retry_at => {
+                let error = self.system(io::Error::new(kind, reason.clone()));
+                let file = TermFile::Closed { kind, reason, retry_at };
+                self.term = Some(Term { epoch, file });
+                return Err(StoreError::Failed(error));
+            }
+            TermFile::Closed { .. } => match self.reopen(epoch) {
+                Ok(Some(database)) => call(self, &database).map(|done| (done, database)),
+                Ok(None) => return Err(StoreError::Deposed),
+                Err(error) => Err(error),
+            },
+        };
+        let (file, result) = match result {
+            Ok((done, database)) => (TermFile::Open(database), Ok(done)),
+            Err(error) => (TermFile::closed_by(&error), Err(StoreError::Failed(error))),
+        };
+        self.term = Some(Term { epoch, file });
+        result
+    }
+
+    /// Opens the file again. Returns `None` if another replica has begun an epoch since.
+    fn reopen(&self, epoch: Epoch) -> Result<Option<Database>, RedbError> {
+        let Some(database) = self.open()? else { return Ok(None) };
+        let last = self.read_number(&database, EPOCH_KEY)?;
+        Ok((last == u64::from(epoch.0)).then_some(database))
     }
 
     /// Returns what an error of the database says about the file.
@@ -226,13 +278,14 @@ impl RedbStore {
                 self.damaged(source.to_string())
             }
             redb::Error::Io(source) => self.system(source),
+            redb::Error::PreviousIo => self.system(io::Error::other("an earlier call has failed")),
             redb::Error::UpgradeRequired(version) => {
                 self.foreign(format!("its database has format {version}"))
             }
             redb::Error::TableDoesNotExist(table) => {
                 self.foreign(format!("the database has no table {table}"))
             }
-            redb::Error::DatabaseAlreadyOpen => RedbError::Held { path: self.path.clone() },
+            redb::Error::DatabaseAlreadyOpen => self.held(),
             error => self.damaged(error.to_string()),
         }
     }
@@ -241,12 +294,40 @@ impl RedbStore {
         RedbError::System { path: self.path.clone(), source }
     }
 
+    fn held(&self) -> RedbError {
+        RedbError::Held { path: self.path.clone() }
+    }
+
     fn foreign(&self, reason: impl Into<String>) -> RedbError {
         RedbError::Foreign { path: self.path.clone(), reason: reason.into() }
     }
 
     fn damaged(&self, reason: impl Into<String>) -> RedbError {
         RedbError::Damaged { path: self.path.clone(), reason: reason.into() }
+    }
+}
+
+impl TermFile {
+    fn closed_by(error: &RedbError) -> Self {
+        let (kind, reason) = match error {
+            RedbError::System { source, .. } => (source.kind(), source.to_string()),
+            other => (io::ErrorKind::Other, other.to_string()),
+        };
+        Self::Closed { kind, reason, retry_at: Instant::now() + REOPEN_INTERVAL }
+    }
+}
+
+/// Returns what an operator does about an error of the system.
+fn advice(kind: io::ErrorKind) -> &'static str {
+    match kind {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            "free space on its disk: the controller then goes on by itself"
+        }
+        io::ErrorKind::NotFound => "create its folder: the controller then goes on by itself",
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
+            "make it writable: the controller then goes on by itself"
+        }
+        _ => "it is tried again",
     }
 }
 
@@ -264,51 +345,50 @@ impl Store for RedbStore {
 
     fn campaign(&mut self, replica: ProcessId) -> Result<Option<Epoch>, RedbError> {
         let database = match self.term.take() {
-            Some(term) => term.database,
-            None => match self.open()? {
+            Some(Term { file: TermFile::Open(database), .. }) => database,
+            _ => match self.open()? {
                 Some(database) => database,
                 None => return Ok(None),
             },
         };
         let epoch = self.begin_epoch(&database, replica)?;
-        self.term = Some(Term { database, epoch });
+        self.term = Some(Term { epoch, file: TermFile::Open(database) });
         Ok(Some(epoch))
     }
 
     fn renew(&mut self, epoch: Epoch) -> Result<(), StoreError<RedbError>> {
-        self.database_of(epoch).map(|_| ())
+        self.in_term(epoch, |_, _| Ok(()))
     }
 
     fn resign(&mut self, epoch: Epoch) -> Result<(), StoreError<RedbError>> {
-        self.database_of(epoch)?;
-        self.term = None;
-        Ok(())
+        self.term.take_if(|term| term.epoch == epoch).map(drop).ok_or(StoreError::Deposed)
     }
 
     fn load(&mut self) -> Result<Vec<Record>, RedbError> {
-        match &self.term {
-            Some(term) => self.read_log(&term.database),
-            None => match self.open()? {
+        let Some(epoch) = self.term.as_ref().map(|term| term.epoch) else {
+            return match self.open()? {
                 Some(database) => self.read_log(&database),
-                None => Err(RedbError::Held { path: self.path.clone() }),
-            },
-        }
+                None => Err(self.held()),
+            };
+        };
+        self.in_term(epoch, Self::read_log).map_err(|error| match error {
+            StoreError::Deposed => self.held(),
+            StoreError::Failed(error) => error,
+        })
     }
 
     fn append(&mut self, epoch: Epoch, record: &Record) -> Result<(), StoreError<RedbError>> {
-        let database = self.database_of(epoch)?;
-        let append =
-            |transaction: &WriteTransaction| push(&mut transaction.open_table(LOG)?, record);
-        self.write(database, append).map_err(StoreError::Failed)
+        self.in_term(epoch, |store, database| {
+            store.write(database, |transaction| push(&mut transaction.open_table(LOG)?, record))
+        })
     }
 
     fn replace(&mut self, epoch: Epoch, records: &[Record]) -> Result<(), StoreError<RedbError>> {
-        let database = self.database_of(epoch)?;
         let replace = |transaction: &WriteTransaction| {
             let mut log = transaction.open_table(LOG)?;
             log.retain(|_, _| false)?;
             records.iter().try_for_each(|record| push(&mut log, record))
         };
-        self.write(database, replace).map_err(StoreError::Failed)
+        self.in_term(epoch, |store, database| store.write(database, replace))
     }
 }

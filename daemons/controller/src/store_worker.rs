@@ -1,7 +1,9 @@
 //! The store worker: a thread that owns the store, so that the machine never waits for it.
 
+use std::any::Any;
 use std::error::Error;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -10,7 +12,8 @@ use onepipe_base::ProcessId;
 use onepipe_controller::{Epoch, PersistError, Record, RecordId, Store, StoreError};
 use onepipe_transport_driver::Doorbell;
 
-use crate::StoreState;
+use crate::RunError;
+use crate::store_state::{StateChange, StoreState};
 
 /// A command to the worker.
 #[derive(Debug)]
@@ -31,6 +34,12 @@ pub(crate) enum StoreEvent {
     Written(RecordId, Result<(), PersistError>),
     /// The epoch is over.
     Deposed(Epoch),
+    /// The store has failed, or its error has changed.
+    Failed(String),
+    /// The store works again.
+    Recovered,
+    /// The worker has panicked, and does nothing any more.
+    Panicked(String),
 }
 
 /// The intervals of the election.
@@ -77,7 +86,7 @@ impl StoreHandle {
             due: Instant::now(),
         };
         let builder = std::thread::Builder::new().name("store".to_owned());
-        let thread = Some(builder.spawn(move || store_worker.work())?);
+        let thread = Some(builder.spawn(move || run_reporting_panic(store_worker))?);
         Ok(Self { commands, events, state, thread })
     }
 
@@ -97,9 +106,18 @@ impl StoreHandle {
     }
 
     /// Returns the worker's next event.
+    ///
+    /// # Errors
+    /// [`RunError::StoreThread`] once the worker has panicked.
+    //= spec/failure.md#R53
     #[inline]
-    pub(crate) fn poll_event(&self) -> Option<StoreEvent> {
-        self.events.try_recv().ok()
+    pub(crate) fn poll_event(&self) -> Result<Option<StoreEvent>, RunError> {
+        match self.events.try_recv() {
+            Ok(StoreEvent::Panicked(reason)) => Err(RunError::StoreThread(reason)),
+            Ok(event) => Ok(Some(event)),
+            Err(TryRecvError::Empty) => Ok(None),
+            Err(TryRecvError::Disconnected) => Err(RunError::StoreThread("it has ended".into())),
+        }
     }
 
     /// Returns the state of the store.
@@ -108,8 +126,8 @@ impl StoreHandle {
     }
 
     fn send(&self, command: Command) {
-        // The worker receives until it gets `Command::End`; if it has panicked, nothing is left to
-        // do.
+        // The worker receives until it gets `Command::End`; if it has panicked, `poll_event` says
+        // so.
         let _ = self.commands.send(command);
     }
 }
@@ -118,10 +136,28 @@ impl Drop for StoreHandle {
     fn drop(&mut self) {
         self.send(Command::End);
         if let Some(thread) = self.thread.take() {
-            // The thread itself has reported a panic.
+            // `poll_event` has reported a panic.
             let _ = thread.join();
         }
     }
+}
+
+/// Runs the worker, and reports a panic of the store: a database may panic on a damaged file.
+fn run_reporting_panic<S: Store<Error: Error>>(store_worker: StoreWorker<S>) {
+    let (events, doorbell) = (store_worker.event_sender.clone(), store_worker.doorbell.clone());
+    // The worker is consumed: nothing that the panic has left half done is used again.
+    if let Err(panic) = catch_unwind(AssertUnwindSafe(|| store_worker.work())) {
+        // If the receiver is gone, the daemon has ended.
+        let _ = events.send(StoreEvent::Panicked(panic_text(panic.as_ref())));
+        doorbell.ring();
+    }
+}
+
+/// Returns the message of a panic.
+fn panic_text(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().copied();
+    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    text.unwrap_or("a panic without a message").to_owned()
 }
 
 struct StoreWorker<S> {
@@ -175,11 +211,11 @@ impl<S: Store<Error: Error>> StoreWorker<S> {
     fn campaign_or_renew(&mut self) {
         let Some(Term { epoch, is_reported }) = self.term else {
             let campaigned = self.store.campaign(self.replica);
-            self.record_state(campaigned.as_ref().err());
             if let Ok(Some(epoch)) = campaigned {
                 self.term = Some(Term { epoch, is_reported: false });
                 return self.load_and_report(epoch);
             }
+            self.record_state(campaigned.as_ref().err());
             self.due = Instant::now() + self.timers.campaign_interval;
             return;
         };
@@ -226,6 +262,8 @@ impl<S: Store<Error: Error>> StoreWorker<S> {
         result: Result<(), StoreError<S::Error>>,
     ) -> Result<(), PersistError> {
         match result {
+            // A store whose log cannot be read yet does not work, whatever else it answers.
+            Ok(()) if self.term.is_some_and(|term| !term.is_reported) => Ok(()),
             Ok(()) => {
                 self.record_state(None);
                 Ok(())
@@ -255,16 +293,16 @@ impl<S: Store<Error: Error>> StoreWorker<S> {
         self.doorbell.ring();
     }
 
-    /// Records the state of the store, for reports.
-    fn record_state(&self, error: Option<&S::Error>) {
-        let mut state = lock(&self.state);
+    /// Records the state of the store, and reports each change.
+    //= spec/failure.md#R53
+    fn record_state(&mut self, error: Option<&S::Error>) {
         let error = error.map(|error| error_chain(error));
-        if state.error.is_some() != error.is_some() {
-            state.since = Instant::now();
+        let change = lock(&self.state).record(error);
+        match change {
+            StateChange::None => {}
+            StateChange::Failed(text) => self.report(StoreEvent::Failed(text)),
+            StateChange::Recovered => self.report(StoreEvent::Recovered),
         }
-        state.failures += u64::from(error.is_some());
-        state.calls += 1;
-        state.error = error;
     }
 }
 

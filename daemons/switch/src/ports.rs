@@ -1,6 +1,6 @@
 //! The port table: neighbours are learned from the frames that they send.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
 
 use onepipe_base::{Incarnation, Mono, Port, ProcessId};
@@ -17,6 +17,8 @@ pub(crate) struct PortTable {
     last: Option<(SocketAddr, Port)>,
     /// Reclaimed ports that the machine has not been notified of; they are not assigned before.
     reclaimed: Vec<Port>,
+    /// Addresses that the kernel has refused, and when: at most one for each port.
+    refused: VecDeque<(SocketAddr, Mono)>,
 }
 
 #[derive(Clone, Debug)]
@@ -62,6 +64,7 @@ impl PortTable {
             timeout_ns,
             last: None,
             reclaimed: Vec::new(),
+            refused: VecDeque::new(),
         }
     }
 
@@ -141,13 +144,25 @@ impl PortTable {
 
     /// Handles the kernel's report that no socket listens at `address`: reclaims its port. Returns
     /// the port if it is not reclaimable, because it is the uplink.
-    pub(crate) fn on_refused(&mut self, address: SocketAddr) -> Option<Port> {
+    pub(crate) fn on_refused(&mut self, address: SocketAddr, now: Mono) -> Option<Port> {
         let port = *self.by_address.get(&address)?;
         if self.neighbours[port.index()].is_uplink {
             return Some(port);
         }
         self.reclaim(port);
+        if self.refused.len() == self.neighbours.len() {
+            self.refused.pop_front();
+        }
+        self.refused.push_back((address, now));
         None
+    }
+
+    /// Returns whether the kernel has refused `address` within the link timeout: frames of its dead
+    /// process may still be queued.
+    pub(crate) fn was_refused(&mut self, address: SocketAddr, now: Mono) -> bool {
+        let timeout_ns = self.timeout_ns;
+        self.refused.retain(|(_, at)| now.since_ns(*at) < timeout_ns);
+        self.refused.iter().any(|(refused, _)| *refused == address)
     }
 
     /// Handles the loss of the link at `port`: until a frame of that neighbour arrives, any
@@ -277,18 +292,34 @@ mod tests {
         let mut ports = PortTable::new(2, Some(address(9)), 8, 1_000);
         ports.assign(address(1), at(0));
         ports.on_join(ProcessId(5), FIRST, Port(0));
-        assert_eq!(ports.on_refused(address(7)), None);
+        assert_eq!(ports.on_refused(address(7), at(10)), None);
         assert_eq!(
-            (ports.on_refused(address(9)), drain_reclaimed(&mut ports)),
+            (ports.on_refused(address(9), at(10)), drain_reclaimed(&mut ports)),
             (Some(Port(2)), vec![])
         );
         assert_eq!(
-            (ports.on_refused(address(1)), drain_reclaimed(&mut ports)),
+            (ports.on_refused(address(1), at(10)), drain_reclaimed(&mut ports)),
             (None, vec![Port(0)])
         );
         assert_eq!(ports.joined().count(), 0);
-        assert_eq!(ports.on_refused(address(1)), None, "a repeated report");
+        assert_eq!(ports.on_refused(address(1), at(10)), None, "a repeated report");
         assert_eq!(drain_reclaimed(&mut ports), []);
+    }
+
+    #[test]
+    fn refusal_is_remembered_for_the_link_timeout() {
+        let mut ports = PortTable::new(2, None, 8, 1_000);
+        for udp_port in [1, 2, 3] {
+            ports.assign(address(udp_port), at(0));
+            assert!(!ports.was_refused(address(udp_port), at(0)));
+            ports.on_refused(address(udp_port), at(u64::from(udp_port)));
+            assert_eq!(drain_reclaimed(&mut ports), [Port(0)]);
+        }
+        let is_remembered = [1, 2, 3].map(|udp_port| ports.was_refused(address(udp_port), at(4)));
+        assert_eq!(is_remembered, [false, true, true], "one for each port");
+        assert!(
+            !ports.was_refused(address(2), at(1_002)) && ports.was_refused(address(3), at(1_002))
+        );
     }
 
     #[test]

@@ -15,6 +15,8 @@ pub struct Stats {
     pub neighbours_refused: u64,
     /// Batches from unknown senders without a valid frame.
     pub batches_foreign: u64,
+    /// Batches from addresses that the kernel has just refused: their process has died.
+    pub batches_refused: u64,
     /// Batches from unknown senders without a free port.
     pub batches_without_port: u64,
     /// The last sender without a free port, as each had an active neighbour.

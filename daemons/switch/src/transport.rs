@@ -1,8 +1,8 @@
 //! The transport of the switch: one socket, a port for each neighbour, and faults.
 
 use onepipe_base::{
-    Incarnation, Mono, Now, Port, ProcessId, Promises, Psn, Timestamp, Transmit, Verdict,
-    WIRE_MODULUS,
+    Address, Incarnation, Instance, Mono, Now, Port, ProcessId, Promises, Psn, Timestamp, Transmit,
+    Verdict, WIRE_MODULUS,
 };
 use onepipe_transport_driver::{Doorbell, Transport};
 use onepipe_transport_udp::{BatchSocket, FrameRange};
@@ -111,8 +111,12 @@ impl SwitchTransport {
             return Some(port);
         }
         let first = self.socket.frames(batch).next()?;
-        if parse_header(self.socket.frame(first)).is_err() {
+        let Ok((header, opcode)) = parse_header(self.socket.frame(first)) else {
             self.stats.batches_foreign += 1;
+            return None;
+        };
+        if !is_new_neighbour(header, opcode) && self.ports.was_refused(from, now) {
+            self.stats.batches_refused += 1;
             return None;
         }
         let Some(port) = self.ports.assign(from, now) else {
@@ -129,7 +133,16 @@ impl SwitchTransport {
 
     /// Records why the machine has dropped a frame, if an operator should know.
     fn on_dropped(&mut self, range: FrameRange) {
-        let Ok((header, _)) = parse_header(self.socket.frame(range)) else { return };
+        let Ok((header, opcode)) = parse_header(self.socket.frame(range)) else { return };
+        if opcode.is_hop_only() {
+            // The source is an address, which may be a switch's, and no other process is named.
+            if let Some(Instance { address: Address::Process(process), .. }) = header.sender()
+                && process.0 >= self.processes_max
+            {
+                self.stats.process_out_of_range = Some(process);
+            }
+            return;
+        }
         let ends = [header.src(), header.dst()];
         if let Some(beyond) = ends.iter().find(|process| process.0 >= self.processes_max) {
             self.stats.process_out_of_range = Some(*beyond);
@@ -269,6 +282,15 @@ fn send_copy(socket: &mut BatchSocket, port: Port, frame: &[u8]) {
     }
 }
 
+/// Whether a frame of an address that has been refused shows that there is a neighbour again: a
+/// process or a controller begins with these, and a switch sends beacons of its own. Frames of a
+/// process that has died may still be queued.
+fn is_new_neighbour(header: &Header, opcode: Opcode) -> bool {
+    let is_switch = |sender: Instance| matches!(sender.address, Address::Switch(_));
+    matches!(opcode, Opcode::Join | Opcode::Hello)
+        || opcode.is_hop_only() && header.sender().is_some_and(is_switch)
+}
+
 impl Transport for SwitchTransport {
     const IS_FIFO: bool = false;
 
@@ -320,7 +342,7 @@ impl Transport for SwitchTransport {
         let (socket, stats) = (&mut self.socket, &mut self.stats);
         while let Some(address) = socket.refused() {
             stats.neighbours_refused += 1;
-            if let Some(up) = self.ports.on_refused(address) {
+            if let Some(up) = self.ports.on_refused(address, self.now.mono) {
                 unlink(up);
             }
         }

@@ -7,13 +7,16 @@ use std::collections::BTreeMap;
 use std::net::{SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
-use onepipe_base::{Incarnation, Port, ProcessId, ScatteringId};
+use onepipe_base::{
+    Address, Incarnation, Instance, Port, ProcessId, Promises, ScatteringId, SwitchId, Timestamp,
+};
 use onepipe_daemon_switch::{Config, Controllers, Faults, LinkRate, SoftwareSwitch};
 use onepipe_endpoint::{Config as EndpointConfig, Endpoint, Event, Message, Outcome};
 use onepipe_switch::SwitchEvent;
 use onepipe_transport_clock::SystemClock;
 use onepipe_transport_driver::{Config as DriverConfig, Driver, Idle};
 use onepipe_transport_udp::{Config as UdpConfig, Offload, UdpLink};
+use onepipe_wire::{HEADER_LEN, Header, Opcode, seal};
 
 /// Everything here takes milliseconds; what takes this long never happens.
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -75,6 +78,15 @@ impl MeshDriver {
         let messages: Vec<Message<'_>> = to.iter().map(message).collect();
         self.driver.machine_mut().scatter(&messages).expect("there is room")
     }
+}
+
+/// Returns a frame for the next node.
+fn hop_only(opcode: Opcode, address: Address) -> [u8; HEADER_LEN] {
+    let sender = Instance { address, incarnation: Incarnation(1) };
+    let promises = Promises::both(Timestamp::from_ns(1 << 50));
+    let mut frame = [0; HEADER_LEN];
+    seal(&mut frame, Header::hop_only(opcode, sender, None, promises), 0);
+    frame
 }
 
 struct Network {
@@ -351,6 +363,7 @@ fn killed_process_is_detected_at_once() {
             .nodes
             .extend((0..3).map(|process| MeshDriver::new(process, 1, at, Offload::Segment)));
         network.exchange_hellos();
+        let address = network.nodes[2].driver.transport().local_addr().expect("a socket");
         network.nodes.truncate(2);
         let killed = Instant::now();
         network.run_until("the loss is not detected", |network| {
@@ -364,6 +377,18 @@ fn killed_process_is_detected_at_once() {
         assert!(killed.elapsed() < Duration::from_nanos(LINK_TIMEOUT_NS) / 2);
         network.check_order();
         assert!(network.switches[0].stats().neighbours_refused > 0);
+        // A frame of the dead process that was still queued.
+        let previous = UdpSocket::bind(address).expect("its port is free");
+        let process = Address::Process(ProcessId(2));
+        let beacon = hop_only(Opcode::Beacon, process);
+        previous.send_to(&beacon, at).expect("the loopback is there");
+        drop(previous);
+        network.run_until("the frame does not arrive", |network| {
+            let stats = network.switches[0].stats();
+            stats.batches_refused > 0 || stats.ports_assigned > 3
+        });
+        let stats = network.switches[0].stats();
+        assert_eq!((stats.ports_assigned, stats.ports_reclaimed), (3, 1), "one death: {stats:?}");
         let is_frozen = network.events.contains(&SwitchEvent::LinkFrozen(Port(2)));
         assert_eq!(is_frozen, controllers.is_some(), "{:?}", network.events);
     }
@@ -420,4 +445,17 @@ fn foreign_senders_get_no_port() {
     let stats = network.switches[0].stats();
     assert_eq!(stats.ports_assigned, 2);
     assert_eq!(stats.batches_foreign, 6, "an empty datagram is not counted");
+}
+
+#[test]
+fn frame_of_a_switch_names_no_process() {
+    let mut network = Network::new(Faults::default(), Offload::Segment, 1);
+    let sender = UdpSocket::bind("127.0.0.1:0").expect("the loopback is there");
+    // A switch drops a flood where there are no controllers.
+    let flood = hop_only(Opcode::Flood, Address::Switch(SwitchId(7)));
+    sender.send_to(&flood, network.switches[0].local_addr()).expect("the loopback is there");
+    network.run_until("the frame is not dropped", |network| {
+        network.switches[0].machine_stats().dropped() > 0
+    });
+    assert_eq!(network.switches[0].stats().process_out_of_range, None);
 }

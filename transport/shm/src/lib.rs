@@ -85,7 +85,7 @@ pub use config::Config;
 pub use error::AttachError;
 pub use page_pool::{PAGE_LOCATION_LEN, Page, PageLocation, PageMut, PagePool, PageReader};
 pub use shm::Shm;
-pub use stale::remove_stale_segments;
+pub use stale::{remove_stale_segments, stale_segments};
 pub use stats::Stats;
 
 #[cfg(test)]

@@ -74,7 +74,7 @@ fn control(aggregator: SocketAddr, store: std::path::PathBuf) -> Result<()> {
     daemon.run(&stop, |event| {
         // An error means that the reader of standard output has exited.
         let _ = writeln!(stdout(), "{event:?}");
-    });
+    })?;
     Ok(())
 }
 

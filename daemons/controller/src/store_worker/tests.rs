@@ -21,6 +21,7 @@ struct Shared {
     is_down: bool,
     is_taken: bool,
     cannot_load: bool,
+    panics_on_load: bool,
     renewals: u32,
     resigned: Vec<Epoch>,
 }
@@ -71,6 +72,7 @@ impl Store for ScriptedStore {
 
     fn load(&mut self) -> Result<Vec<Record>, Unavailable> {
         let shared = lock(&self.0);
+        assert!(!shared.panics_on_load, "page 7 has a wrong checksum");
         if shared.is_down || shared.cannot_load { Err(Unavailable) } else { Ok(shared.log.clone()) }
     }
 
@@ -103,8 +105,14 @@ fn open(store: &ScriptedStore) -> (StoreHandle, Arc<WakeCount>) {
     (StoreHandle::open(store.clone(), REPLICA, timers, doorbell).expect("a thread"), wakes)
 }
 
-fn next(handle: &StoreHandle) -> StoreEvent {
+fn next_of_any_kind(handle: &StoreHandle) -> StoreEvent {
     handle.events.recv_timeout(TIMEOUT).expect("an event of the store worker")
+}
+
+/// Returns the next event, without reports of the state.
+fn next(handle: &StoreHandle) -> StoreEvent {
+    let is_state = |event: &_| matches!(event, StoreEvent::Failed(_) | StoreEvent::Recovered);
+    std::iter::repeat_with(|| next_of_any_kind(handle)).find(|event| !is_state(event)).expect("one")
 }
 
 fn until(what: &str, mut holds: impl FnMut() -> bool) {
@@ -136,6 +144,7 @@ fn campaigns_renews_appends_and_resigns_on_drop() {
     assert_eq!(lock(&store.0).resigned, [epoch]);
 }
 
+//= spec/failure.md#R53
 #[test]
 fn unavailable_store_is_retried_and_reported() {
     let store = ScriptedStore::default();
@@ -145,9 +154,12 @@ fn unavailable_store_is_retried_and_reported() {
     let state = handle.state();
     assert!(!state.is_available());
     assert_eq!(state.error.as_deref(), Some("the store is not available"));
-    assert!(handle.poll_event().is_none());
+    let StoreEvent::Failed(reason) = next_of_any_kind(&handle) else { panic!("reported") };
+    assert_eq!(reason, "the store is not available");
+    assert!(handle.poll_event().is_ok_and(|event| event.is_none()), "reported once");
     store.set(|shared| shared.is_down = false);
-    let StoreEvent::Elected(epoch, _) = next(&handle) else { panic!("elected") };
+    assert!(matches!(next_of_any_kind(&handle), StoreEvent::Recovered));
+    let StoreEvent::Elected(epoch, _) = next_of_any_kind(&handle) else { panic!("elected") };
     until("it has answered", || handle.state().is_available());
     store.set(|shared| shared.is_down = true);
     handle.append(epoch, RecordId(1), record());
@@ -166,7 +178,8 @@ fn election_is_reported_after_the_log_is_loaded() {
     store.set(|shared| shared.cannot_load = true);
     let (handle, _) = open(&store);
     until("it has tried", || handle.state().failures > 2);
-    assert!(handle.poll_event().is_none());
+    assert!(matches!(next_of_any_kind(&handle), StoreEvent::Failed(_)));
+    assert!(handle.poll_event().is_ok_and(|event| event.is_none()));
     store.set(|shared| {
         shared.cannot_load = false;
         shared.log.push(record());
@@ -185,11 +198,28 @@ fn deposition_is_reported_once_before_campaigning_again() {
     assert_eq!(over, first);
     handle.append(first, RecordId(9), record());
     assert!(matches!(next(&handle), StoreEvent::Written(RecordId(9), Err(PersistError::Deposed))));
-    assert!(handle.poll_event().is_none());
+    assert!(handle.poll_event().is_ok_and(|event| event.is_none()));
     store.set(|shared| shared.is_taken = false);
     let StoreEvent::Elected(second, _) = next(&handle) else { panic!("elected again") };
     assert!(second > first);
     handle.resign(second);
     assert!(matches!(next(&handle), StoreEvent::Deposed(over) if over == second));
     assert!(matches!(next(&handle), StoreEvent::Elected(third, _) if third > second));
+}
+
+//= spec/failure.md#R53
+#[test]
+fn panic_of_the_store_is_an_error() {
+    let store = ScriptedStore::default();
+    store.set(|shared| shared.panics_on_load = true);
+    let (handle, wakes) = open(&store);
+    let mut error = None;
+    until("the panic is reported", || {
+        error = handle.poll_event().err();
+        error.is_some()
+    });
+    let expected = "its thread has panicked: page 7 has a wrong checksum";
+    assert!(error.is_some_and(|error| error.to_string().ends_with(expected)));
+    until("the machine is woken", || wakes.0.load(Ordering::Relaxed) > 0);
+    assert!(handle.poll_event().is_err(), "for ever");
 }

@@ -43,8 +43,9 @@ impl Replica {
         let doorbell = daemon.doorbell();
         let stop = Arc::new(AtomicBool::new(false));
         let is_stopped = Arc::clone(&stop);
-        let thread =
-            std::thread::spawn(move || daemon.run(&is_stopped, |event| println!("{event:?}")));
+        let thread = std::thread::spawn(move || {
+            daemon.run(&is_stopped, |event| println!("{event:?}")).expect("its store works");
+        });
         Self { address, stop, doorbell, thread: Some(thread) }
     }
 

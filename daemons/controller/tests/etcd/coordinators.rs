@@ -48,9 +48,10 @@ fn run_coordinator<'scope>(
     let mut daemon = CoordinatorDaemon::new(&config, store).expect("there is a port");
     scope.spawn(move || {
         // The test may be over by the time it resigns.
-        daemon.run(stop, |event| {
+        let ran = daemon.run(stop, |event| {
             let _ = notices_tx.send((index, event));
         });
+        ran.expect("its store works");
     });
 }
 

@@ -3,6 +3,7 @@
 #[path = "../conformance/mod.rs"]
 mod conformance;
 mod files;
+mod full_disk;
 mod killed;
 
 use std::path::PathBuf;
