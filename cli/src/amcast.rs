@@ -224,7 +224,7 @@ pub fn run_alongside<T>(
                 }
             });
             if ended == Ended::Behind {
-                eprintln!("onepipe: the member: {BEHIND_MESSAGE}");
+                tracing::error!("the member: {BEHIND_MESSAGE}");
             }
             member.report()
         });
@@ -384,13 +384,13 @@ fn print(event: &CoordinatorEvent) -> std::io::Result<()> {
     let mut out = stdout().lock();
     match event {
         CoordinatorEvent::Active => writeln!(out, "active")?,
-        CoordinatorEvent::Deposed => writeln!(out, "deposed")?,
+        CoordinatorEvent::Deposed => tracing::warn!("deposed: another coordinator is active"),
         CoordinatorEvent::Leads(decision) => writeln!(
             out,
             "process {} leads group {} in epoch {}",
             decision.leader.0, decision.group.0, decision.epoch
         )?,
-        other => writeln!(out, "{other:?}")?,
+        other => tracing::info!("{other:?}"),
     }
     out.flush()
 }

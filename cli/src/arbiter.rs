@@ -259,16 +259,16 @@ fn replaced_error(report: &Report, by: Incarnation) -> anyhow::Error {
     )
 }
 
-/// Prints an event as one line.
+/// Prints the role of the arbiter, and logs other events.
 fn print(event: ArbiterEvent) -> std::io::Result<()> {
     let mut out = stdout().lock();
     match event {
         ArbiterEvent::Primary(from) => writeln!(out, "primary from timeslot {}", from.0)?,
         ArbiterEvent::Secondary => writeln!(out, "secondary")?,
-        ArbiterEvent::Avoided(fault) => writeln!(out, "avoids {fault}")?,
-        ArbiterEvent::Retried(fault) => writeln!(out, "retries {fault}")?,
-        ArbiterEvent::Replaced { .. } => writeln!(out, "replaced")?,
-        other => writeln!(out, "{other:?}")?,
+        ArbiterEvent::Avoided(fault) => tracing::warn!("avoids {fault}"),
+        ArbiterEvent::Retried(fault) => tracing::info!("retries {fault}"),
+        ArbiterEvent::Replaced { .. } => tracing::error!("replaced"),
+        other => tracing::info!("{other:?}"),
     }
     out.flush()
 }

@@ -12,6 +12,8 @@ use onepipe_controller::Event;
 use onepipe_daemon_controller::{ControllerDaemon, ControllerEvent, RedbStore};
 
 use crate::state_dir;
+use tracing::{error, info, warn};
+
 use crate::store_errors::StoreErrors;
 
 use settings::{ControllerOptions, Settings, StoreChoice};
@@ -94,48 +96,49 @@ fn start(settings: &Settings) -> Result<ControllerDaemon> {
     daemon.context("cannot start a controller")
 }
 
-/// Prints an event as one line.
+/// Prints that the controller is active, and logs other events.
 fn print(event: &ControllerEvent) -> std::io::Result<()> {
-    let mut out = stdout().lock();
-    let event = match event {
-        ControllerEvent::Machine(event) => event,
+    match event {
+        ControllerEvent::Machine(Event::Active(epoch)) => {
+            let mut out = stdout().lock();
+            writeln!(out, "active in epoch {}", epoch.0)?;
+            out.flush()?;
+        }
+        ControllerEvent::Machine(event) => log(event),
         ControllerEvent::Isolated { resigns } => {
             let what = if *resigns { "resigns" } else { "stays active: it is the only controller" };
-            writeln!(out, "isolated from more processes than it reaches: {what}")?;
-            return out.flush();
+            warn!("isolated from more processes than it reaches: {what}");
         }
-        other => {
-            writeln!(out, "{other:?}")?;
-            return out.flush();
-        }
-    };
+        other => info!("{other:?}"),
+    }
+    Ok(())
+}
+
+/// Logs an event of the machine.
+fn log(event: &Event) {
     let ms = |ns: u64| ns as f64 / 1e6;
     match event {
-        Event::Active(epoch) => writeln!(out, "active in epoch {}", epoch.0)?,
-        Event::Deposed(epoch) => writeln!(out, "deposed: epoch {} ended", epoch.0)?,
-        Event::Joined(instance) => writeln!(out, "{} joined", name(*instance))?,
-        Event::Failed { failed, suspected, decided } => writeln!(
-            out,
+        Event::Deposed(epoch) => warn!("deposed: epoch {} ended", epoch.0),
+        Event::Joined(instance) => info!("{} joined", name(*instance)),
+        Event::Failed { failed, suspected, decided } => warn!(
             "{} failed at {} ns, decided in {:.3} ms{}",
             name(failed.instance),
             failed.at.as_ns(),
             ms(decided.since_ns(*suspected)),
             if failed.is_exact { "" } else { ", approximately" },
-        )?,
-        Event::Noticed { instances, decided, started_at, completed } => writeln!(
-            out,
+        ),
+        Event::Noticed { instances, decided, started_at, completed } => info!(
             "{instances} failures completed in {:.3} ms, {:.3} ms of them in the store",
             ms(completed.since_ns(*decided)),
             ms(started_at.since_ns(*decided)),
-        )?,
+        ),
         Event::Resumed { links, started_at, completed } => {
-            writeln!(out, "{links} links resumed in {:.3} ms", ms(completed.since_ns(*started_at)),)?
+            info!("{links} links resumed in {:.3} ms", ms(completed.since_ns(*started_at)));
         }
-        Event::PingTimedOut(instance) => writeln!(out, "{} is unresponsive", name(*instance))?,
-        Event::StoreFailed => writeln!(out, "the store is unavailable: recovery is paused")?,
-        other => writeln!(out, "{other:?}")?,
+        Event::PingTimedOut(instance) => warn!("{} is unresponsive", name(*instance)),
+        Event::StoreFailed => error!("the store is unavailable: recovery is paused"),
+        other => info!("{other:?}"),
     }
-    out.flush()
 }
 
 fn name(instance: Instance) -> String {

@@ -18,6 +18,7 @@ mod controller;
 mod demo;
 mod figures;
 mod interrupt;
+mod logging;
 mod node;
 mod progress;
 mod sim;
@@ -46,6 +47,9 @@ Start with:
   onepipe node --help       exchange messages between two terminals
   onepipe sim               the same in virtual time, on a network with 32 hosts
 
+Every command logs to standard error: --log off|error|warn|info|debug or ONEPIPE_LOG [default:
+info], --log-format text|json or ONEPIPE_LOG_FORMAT.
+
 Exit status: 0 when every invariant held, 1 when one was violated or the command failed, 2 for
 invalid arguments, 130 after Ctrl-C.";
 
@@ -53,6 +57,8 @@ invalid arguments, 130 after Ctrl-C.";
 #[derive(Debug, Parser)]
 #[command(name = "onepipe", version, after_help = EXAMPLES, max_term_width = 100)]
 struct Arguments {
+    #[command(flatten)]
+    log: logging::LogArgs,
     #[command(subcommand)]
     command: Command,
 }
@@ -90,7 +96,9 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let result = match Arguments::parse().command {
+    let Arguments { log, command } = Arguments::parse();
+    log.install();
+    let result = match command {
         Command::Demo(arguments) => demo::run(&arguments),
         Command::Node(arguments) => node::run(&arguments),
         Command::Switch(arguments) => switch::run(&arguments),

@@ -1,4 +1,4 @@
-//! Errors of the store of a controller or a coordinator, on standard error.
+//! Errors of the store of a controller or a coordinator, in the log.
 
 use std::time::{Duration, Instant};
 
@@ -21,14 +21,14 @@ impl StoreErrors {
     pub fn print(&mut self, reason: &str) {
         if self.is_new(reason, Instant::now()) {
             self.is_end_due = true;
-            eprintln!("onepipe: the store has failed, it is tried again: {reason}");
+            tracing::error!("the store has failed, it is tried again: {reason}");
         }
     }
 
     /// Prints that the store works again, if its last error was printed.
     pub fn print_recovered(&mut self) {
         if std::mem::take(&mut self.is_end_due) {
-            eprintln!("onepipe: the store works again");
+            tracing::info!("the store works again");
         }
     }
 

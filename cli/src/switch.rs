@@ -297,16 +297,16 @@ impl Warnings {
         if let (Some(neighbour), false) = (stats.last_rejected, self.warned_no_port) {
             self.warned_no_port = true;
             let ports = switch.ports_max();
-            eprintln!(
-                "onepipe: no port for {neighbour}: all {ports} ports are in use \
+            tracing::warn!(
+                "no port for {neighbour}: all {ports} ports are in use \
                  (--ports {ports}); not reported again"
             );
         }
         if let (Some(process), false) = (stats.process_out_of_range, self.warned_out_of_range) {
             self.warned_out_of_range = true;
             let (process, processes_max) = (process.0, switch.processes_max());
-            eprintln!(
-                "onepipe: process {process} is not served: ids must be below --processes {processes_max}; \
+            tracing::warn!(
+                "process {process} is not served: ids must be below --processes {processes_max}; \
                  not reported again"
             );
         }

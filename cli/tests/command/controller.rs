@@ -92,11 +92,28 @@ fn start_with_stderr(store: &std::path::Path) -> Running {
     Running::start_with_stderr(start.arg("--store").arg(store))
 }
 
-/// Waits for a line of this program, not of a panic, on standard error.
+/// Waits for a line on standard error about the store, not of a panic.
 fn own_line(program: &mut Running) -> String {
     // A panic with a backtrace prints fewer lines.
     let mut lines = (0..300).map(|_| program.stderr_line());
-    lines.find(|line| line.starts_with("onepipe: ")).unwrap_or_default()
+    let is_own = |line: &String| line.starts_with("onepipe: ") || line.contains(" onepipe::");
+    lines.find(is_own).unwrap_or_default()
+}
+
+/// Returns the level and the text of a log line, whose time and part of the program are as they
+/// should be: `2026-11-23T17:21:59.123456Z ERROR onepipe::store_errors: text`.
+fn log_line(line: &str) -> (&str, &str) {
+    let mut words = line.splitn(2, ' ');
+    let time = words.next().unwrap_or_default();
+    let form = |at: usize, digit: u8| match b"0000-00-00T00:00:00.000000Z".get(at) {
+        Some(b'0') => digit.is_ascii_digit(),
+        expected => expected == Some(&digit),
+    };
+    assert!(time.bytes().enumerate().all(|(at, digit)| form(at, digit)), "no time: {line}");
+    let (level, rest) = words.next().unwrap_or_default().trim_start().split_once(' ').expect(line);
+    let (target, text) = rest.split_once(": ").expect(line);
+    assert!(target.starts_with("onepipe::"), "{line}");
+    (level, text)
 }
 
 //= spec/failure.md#R53
@@ -130,9 +147,38 @@ fn errors_of_the_store_go_to_standard_error() {
     assert!(line.contains("the store has failed, it is tried again: "), "{line}");
     assert!(line.contains("decisions is damaged: it is empty; an older copy lacks"), "{line}");
     std::fs::remove_file(&store).expect("moved away");
-    assert_eq!(own_line(&mut controller), "onepipe: the store works again");
+    assert_eq!(log_line(&line).0, "ERROR");
+    let line = own_line(&mut controller);
+    assert_eq!(log_line(&line), ("INFO", "the store works again"));
     controller.signal("-INT");
     assert_eq!(controller.status(), Some(0));
+}
+
+#[test]
+fn log_lines_are_json_on_request() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let store = folder.path().join("decisions");
+    std::fs::write(&store, "").expect("write");
+    let fabric = unique("logged");
+    let mut start = onepipe(&["controller", "--fabric", &fabric, "--status-listen", "127.0.0.1:0"]);
+    start.arg("--store").arg(&store).args(["--log-format", "json", "--log", "error"]);
+    let mut controller = Running::start_with_stderr(&mut start);
+    let line = controller.stderr_line();
+    let line: Value = serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}"));
+    assert_eq!(
+        (&line["level"], &line["target"]),
+        (&"ERROR".into(), &"onepipe::store_errors".into())
+    );
+    assert!(line["message"].as_str().is_some_and(|text| text.contains("is damaged")), "{line}");
+    assert!(line["timestamp"].is_string(), "{line}");
+    std::fs::remove_file(&store).expect("moved away");
+    assert!(controller.line().starts_with("controller "));
+    assert!(controller.line().starts_with("status at "));
+    assert_eq!(controller.line(), "active in epoch 1");
+    controller.signal("-INT");
+    assert_eq!(controller.status(), Some(0));
+    // That the store works again is logged at a lower level.
+    assert_eq!(controller.stderr_line(), "");
 }
 
 #[test]

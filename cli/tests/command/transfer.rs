@@ -67,7 +67,7 @@ impl Lab {
 
 pub fn arbiter(switch: &Switch, arguments: &[&str]) -> Running {
     let command = ["arbiter", "--udp", &switch.address];
-    let mut arbiter = Running::start(&mut onepipe(&[&command, arguments].concat()));
+    let mut arbiter = Running::start_with_stderr(&mut onepipe(&[&command, arguments].concat()));
     assert!(arbiter.line().starts_with("arbiter "));
     arbiter
 }
@@ -345,10 +345,12 @@ fn transfer_avoids_dead_link() {
     assert_eq!(receiver.status(), Some(0));
     assert!(std::fs::read(&out).expect("file exists") == content(300_000));
 
-    let (lines, report) = interrupted(&mut arbiter);
+    let (_, report) = interrupted(&mut arbiter);
     // Two racks: what goes up from one comes down to the other.
-    let named = lines.iter().find(|line| line.starts_with("avoids the link of rack "));
-    assert!(named.is_some_and(|line| line.ends_with(" to path 2")), "{lines:?} {report}");
+    let log = std::iter::repeat_with(|| arbiter.stderr_line());
+    let log: Vec<String> = log.take_while(|line| !line.is_empty()).collect();
+    let named = log.iter().find(|line| line.contains(" avoids the link of rack "));
+    assert!(named.is_some_and(|line| line.ends_with(" to path 2")), "{log:?} {report}");
     assert!(report["faults_found"].as_u64() >= Some(1), "{report}");
     assert!(report["packets_lost"].as_u64() >= Some(6), "{report}");
     assert!(report["avoided"].is_array(), "{report}");
