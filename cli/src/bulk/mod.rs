@@ -83,6 +83,9 @@ pub struct RecvArguments {
     /// Replace an existing file
     #[arg(long)]
     force: bool,
+    /// Refuse files longer than this, like 20GiB [default: no limit]
+    #[arg(long, value_name = "BYTES", value_parser = units::bytes)]
+    max_bytes: Option<usize>,
     /// Receive file after file, until interrupted
     #[arg(long)]
     forever: bool,

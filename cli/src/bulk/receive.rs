@@ -2,17 +2,19 @@
 
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom, Write, stdout};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, ensure};
 use onepipe::{FileError, FileReport, Group, GroupOptions, Listener};
 use serde_json::json;
 
 use super::RecvArguments;
 use super::control::{ControlConnection, Offer, Reply, Request, Round, VERSION};
+use crate::incoming_file::{IncomingFile, check_bytes};
 use crate::progress::Progress;
+use crate::remote_text::{check_file_name, check_name};
 
 /// Timeout of a sender's requests.
 const SENDER_TIMEOUT: Duration = Duration::from_secs(30);
@@ -43,6 +45,9 @@ pub fn run(arguments: &RecvArguments) -> Result<ExitCode> {
             Err(ReceiveError::Retry(reason)) => {
                 eprintln!("onepipe: {sender}: {reason:#}; waiting for the sender to resume");
             }
+            Err(ReceiveError::Refused(reason)) => {
+                eprintln!("onepipe: {sender}: {reason:#}; waiting for another sender");
+            }
             Err(ReceiveError::Final(reason)) if arguments.forever => {
                 eprintln!("onepipe: {sender}: {reason:#}")
             }
@@ -57,6 +62,8 @@ enum ReceiveError {
     Retry(anyhow::Error),
     /// A retry is of no use.
     Final(anyhow::Error),
+    /// The offer is not acceptable; another sender's may be.
+    Refused(anyhow::Error),
 }
 
 struct Received {
@@ -64,6 +71,10 @@ struct Received {
     report: FileReport,
     took: Duration,
 }
+
+/// Suffixes of the partial file and of its note.
+const PART: &str = ".onepipe-part";
+const NOTE: &str = ".onepipe-note";
 
 /// Handles the connection of a sender, and receives its file in one round.
 fn receive(
@@ -80,15 +91,16 @@ fn receive(
         }
         Err(error) => return Err(ReceiveError::Retry(error)),
     };
-    let outcome = Target::new(arguments, &offer)
-        .map_err(ReceiveError::Final)
+    let outcome = check_offer(arguments, &offer)
+        .map_err(ReceiveError::Refused)
+        .and_then(|()| Target::new(arguments, &offer).map_err(ReceiveError::Final))
         .and_then(|target| receive_round(listener, &mut control, &offer, target));
     let reply = match &outcome {
         Ok(received) => Reply::Done(received.report.digest_hex()),
         Err(ReceiveError::Retry(reason)) => {
             Reply::Failed { reason: format!("{reason:#}"), is_final: false }
         }
-        Err(ReceiveError::Final(reason)) => {
+        Err(ReceiveError::Final(reason) | ReceiveError::Refused(reason)) => {
             Reply::Failed { reason: format!("{reason:#}"), is_final: true }
         }
     };
@@ -103,7 +115,7 @@ fn receive_round(
     offer: &Offer,
     mut target: Target,
 ) -> Result<Received, ReceiveError> {
-    control.send(&Reply::Resume(target.resume_at)).map_err(ReceiveError::Retry)?;
+    control.send(&Reply::Resume(target.resume_at())).map_err(ReceiveError::Retry)?;
     let round = match control.recv(SENDER_TIMEOUT).map_err(ReceiveError::Retry)? {
         Request::Begin(round) => round,
         Request::Offer(_) => {
@@ -124,7 +136,8 @@ fn receive_round(
             return Err(ReceiveError::Retry(error.into()));
         }
         Err(error @ (FileError::Ended(_) | FileError::Truncated { .. })) => {
-            let written_path = target.written_path.display();
+            let written_path = target.written_path();
+            let written_path = written_path.display();
             return Err(match target.is_partial() {
                 true => ReceiveError::Retry(error.into()),
                 false => ReceiveError::Final(
@@ -134,7 +147,7 @@ fn receive_round(
             });
         }
         Err(error) => {
-            let path = format!("{}", target.written_path.display());
+            let path = format!("{}", target.written_path().display());
             return Err(ReceiveError::Final(anyhow::Error::from(error).context(path)));
         }
     };
@@ -176,104 +189,129 @@ fn print_report(arguments: &RecvArguments, received: &Received, sender: &str) ->
     writeln!(out, "{} bytes in {seconds:.2} s{resumed}", report.bytes).context("cannot print")
 }
 
-/// Destination of a file: bytes go to a partial file, which is renamed when it is complete.
-struct Target {
-    file: File,
-    /// Path that is written, and final path; equal for anything but a regular file.
-    written_path: PathBuf,
-    path: PathBuf,
-    /// Bytes already received.
-    resume_at: u64,
+/// Destination of a file.
+enum Target {
+    /// Bytes go to a partial file, which is renamed when it is complete.
+    Partial {
+        incoming: IncomingFile,
+        path: PathBuf,
+        /// Bytes already received.
+        resume_at: u64,
+    },
+    /// A pipe or a device that the user has named.
+    Other { file: File, path: PathBuf },
 }
 
 impl Target {
-    /// Validates an offer, and opens the file for it. A partial file is resumed if its note shows
-    /// that it belongs to the same file.
+    /// Opens the file for an offer. A partial file is resumed if its note shows that it belongs to
+    /// the same file.
     fn new(arguments: &RecvArguments, offer: &Offer) -> Result<Self> {
-        let Offer { version, name, bytes, .. } = offer;
-        if *version != VERSION {
-            bail!("the sender uses protocol version {version}, this receiver {VERSION}");
-        }
-        let is_file_name =
-            Path::new(name).file_name().is_some_and(|last_part| last_part == name.as_str());
-        if !is_file_name {
-            bail!("{name:?} is not a valid file name");
-        }
         let out = &arguments.out;
-        let path = if out.is_dir() { out.join(name) } else { out.clone() };
-        let existing = fs::metadata(&path).ok();
-        if existing.as_ref().is_some_and(|existing| !existing.is_file()) {
+        let is_folder = out.is_dir();
+        let path = if is_folder { out.join(&offer.name) } else { out.clone() };
+        // In a folder the sender has named the file: anything else there is not for it.
+        if !is_folder && fs::metadata(&path).is_ok_and(|existing| !existing.is_file()) {
             let open = File::options().write(true).open(&path);
             let file = open.with_context(|| format!("cannot open {}", path.display()))?;
-            return Ok(Self { file, written_path: path.clone(), path, resume_at: 0 });
+            return Ok(Self::Other { file, path });
         }
-        if existing.is_some() && !arguments.force {
-            bail!("{} already exists (--force replaces it)", path.display());
-        }
+        let incoming = IncomingFile::open(path.clone(), PART, arguments.force)?;
         // The note is the offer of which the partial file holds the beginning.
-        let (written_path, note) = (sibling_path(&path, "part"), sibling_path(&path, "note"));
-        let open =
-            File::options().read(true).write(true).create(true).truncate(false).open(&written_path);
-        let file = open.with_context(|| format!("cannot open {}", written_path.display()))?;
         let noted_offer: Option<Offer> =
-            fs::read(&note).ok().and_then(|noted_offer| serde_json::from_slice(&noted_offer).ok());
+            incoming.read_beside(NOTE).and_then(|noted| serde_json::from_slice(&noted).ok());
         let is_same = noted_offer.is_some_and(|noted_offer| {
             (noted_offer.bytes, noted_offer.changed_ns) == (offer.bytes, offer.changed_ns)
         });
-        let resume_at = if is_same { file.metadata()?.len().min(*bytes) } else { 0 };
-        file.set_len(resume_at)
-            .with_context(|| format!("cannot truncate {}", written_path.display()))?;
-        fs::write(&note, serde_json::to_vec(offer)?)
-            .with_context(|| format!("cannot write {}", note.display()))?;
-        Ok(Self { file, written_path, path, resume_at })
+        let len = incoming.file.metadata()?.len();
+        let resume_at = if is_same { len.min(offer.bytes) } else { 0 };
+        let truncated = incoming.file.set_len(resume_at);
+        truncated.with_context(|| format!("cannot truncate {}", incoming.part_path().display()))?;
+        incoming.write_beside(NOTE, &serde_json::to_vec(offer)?)?;
+        Ok(Self::Partial { incoming, path, resume_at })
     }
 
     fn is_partial(&self) -> bool {
-        self.written_path != self.path
+        matches!(self, Self::Partial { .. })
+    }
+
+    fn resume_at(&self) -> u64 {
+        match self {
+            Self::Partial { resume_at, .. } => *resume_at,
+            Self::Other { .. } => 0,
+        }
+    }
+
+    /// Returns the path that is written.
+    fn written_path(&self) -> PathBuf {
+        match self {
+            Self::Partial { incoming, .. } => incoming.part_path(),
+            Self::Other { path, .. } => path.clone(),
+        }
+    }
+
+    fn file(&mut self) -> &mut File {
+        match self {
+            Self::Partial { incoming, .. } => &mut incoming.file,
+            Self::Other { file, .. } => file,
+        }
     }
 
     /// Discards what was received.
     fn discard(&self) {
-        if self.is_partial() {
+        if let Self::Partial { incoming, .. } = self {
             // If truncating fails, the next digest check fails too.
-            let _ = self.file.set_len(0);
+            let _ = incoming.file.set_len(0);
         }
     }
 
     /// Syncs the complete file and renames it.
     fn finish(self) -> Result<PathBuf> {
-        if self.is_partial() {
-            let to_disk = self.file.sync_all();
-            to_disk.with_context(|| format!("cannot write {}", self.written_path.display()))?;
-            fs::rename(&self.written_path, &self.path)
-                .with_context(|| format!("cannot rename to {}", self.path.display()))?;
-            // The note is ignored without its partial file.
-            let _ = fs::remove_file(sibling_path(&self.path, "note"));
+        match self {
+            Self::Partial { incoming, path, .. } => {
+                incoming.finish()?;
+                // The note is ignored without its partial file.
+                incoming.remove_beside(NOTE);
+                Ok(path)
+            }
+            Self::Other { path, .. } => Ok(path),
         }
-        Ok(self.path)
     }
 }
 
-/// Returns a path beside `path` with the suffix `.onepipe-…`.
-fn sibling_path(path: &Path, suffix: &str) -> PathBuf {
-    let mut name = path.file_name().unwrap_or_default().to_os_string();
-    name.push(format!(".onepipe-{suffix}"));
-    path.with_file_name(name)
+/// Checks an offer, whoever has sent it.
+fn check_offer(arguments: &RecvArguments, offer: &Offer) -> Result<()> {
+    let version = offer.version;
+    ensure!(
+        version == VERSION,
+        "the sender uses protocol version {version}, this receiver {VERSION}"
+    );
+    // Otherwise the user has named the file.
+    match arguments.out.is_dir() {
+        true => check_file_name(&offer.name)?,
+        false => check_name(&offer.name)?,
+    }
+    check_bytes(offer.bytes, arguments.max_bytes.map(|bytes| bytes as u64))?;
+    let chunk_len = offer.chunk_len;
+    ensure!(
+        chunk_len.checked_mul(CHUNKS_MAX).is_some(),
+        "a chunk of {chunk_len} bytes does not fit any memory"
+    );
+    Ok(())
 }
 
 impl Read for Target {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.file.read(buffer)
+        self.file().read(buffer)
     }
 }
 
 impl Write for Target {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.file.write(bytes)
+        self.file().write(bytes)
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.file.flush()
+        self.file().flush()
     }
 }
 
@@ -282,7 +320,7 @@ impl Seek for Target {
         match to {
             // A pipe cannot seek; it starts at its beginning once.
             SeekFrom::Start(0) if !self.is_partial() => Ok(0),
-            to => self.file.seek(to),
+            to => self.file().seek(to),
         }
     }
 }

@@ -13,6 +13,7 @@ use serde_json::json;
 use super::SendArguments;
 use super::control::{ControlConnection, Offer, Reply, Request, Round, VERSION};
 use crate::progress::Progress;
+use crate::remote_text::sanitize;
 
 /// Timeout of connecting to a receiver in one attempt.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
@@ -149,8 +150,8 @@ fn send_offers(receivers: &mut [Receiver], offer: &Offer) -> Vec<Peer> {
 /// Returns the state of a receiver that follows from its reply.
 fn state_after(reply: Reply) -> State {
     match reply {
-        Reply::Failed { reason, is_final: true } => State::Failed(reason),
-        Reply::Failed { reason, is_final: false } => State::Missing(Some(reason)),
+        Reply::Failed { reason, is_final: true } => State::Failed(sanitize(&reason)),
+        Reply::Failed { reason, is_final: false } => State::Missing(Some(sanitize(&reason))),
         Reply::Resume(_) | Reply::Done(_) => State::Missing(Some("unexpected reply".to_owned())),
     }
 }

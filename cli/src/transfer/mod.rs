@@ -82,6 +82,9 @@ pub struct ReceiveArguments {
     /// Replace an existing file
     #[arg(long)]
     force: bool,
+    /// Refuse files longer than this, like 20GiB [default: no limit]
+    #[arg(long, value_name = "BYTES", value_parser = units::bytes)]
+    max_bytes: Option<usize>,
     /// Receive files from several senders, until interrupted
     #[arg(long)]
     forever: bool,

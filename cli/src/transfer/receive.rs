@@ -16,6 +16,7 @@ use super::message::{self, Body};
 use super::report::ReceivedFile;
 use super::send::WINDOW_BYTES;
 use super::target::{Destination, Target, WriteEvent};
+use crate::incoming_file::check_bytes;
 use crate::progress::Progress;
 use crate::units::readable;
 
@@ -232,7 +233,7 @@ impl ReceiveSession<'_> {
         name: String,
         bytes: Option<u64>,
     ) -> Result<()> {
-        let ReceiveArguments { force, forever, .. } = self.arguments;
+        let ReceiveArguments { force, forever, max_bytes, .. } = self.arguments;
         // A process sends one file at a time, so a previous transfer is dead.
         let previous = self.files.keys().copied().filter(|(from, _)| *from == key.0);
         for transfer in previous.collect::<Vec<_>>() {
@@ -244,6 +245,7 @@ impl ReceiveSession<'_> {
         if !forever && let Some((busy, _)) = self.files.keys().next() {
             bail!("busy with a file from process {} (--forever accepts several)", busy.0);
         }
+        check_bytes(bytes.unwrap_or(0), max_bytes.map(|bytes_max| bytes_max as u64))?;
         let path = self.destination.path(&name)?;
         if self.files.values().any(|file| file.target.path == path) {
             bail!("{} is already being received from another process", path.display());
@@ -253,7 +255,8 @@ impl ReceiveSession<'_> {
             // The session is over when the receiver is gone.
             let _ = events_tx.send((key, event));
         };
-        let target = Target::open(path, *force, endpoint.doorbell(), notify)?;
+        let options = (*force, self.destination.may_be_device());
+        let target = Target::open(path, options, endpoint.doorbell(), notify)?;
         let file = Incoming {
             name,
             bytes,
@@ -282,6 +285,8 @@ impl ReceiveSession<'_> {
         let end = offset.saturating_add(count);
         let is_within = file.bytes.is_none_or(|announced| end <= announced);
         ensure!(is_within, "received more bytes than announced");
+        // A pipe announces no number of bytes.
+        check_bytes(end, self.arguments.max_bytes.map(|bytes_max| bytes_max as u64))?;
         let is_new = offset >= file.next && !file.out_of_order.contains_key(&offset);
         let unwritten = (file.next - file.written).saturating_add(file.out_of_order_bytes);
         // A chunk may begin within the window and end behind it.

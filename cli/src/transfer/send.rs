@@ -125,7 +125,7 @@ impl Source {
         let file = &arguments.file;
         let valid_name = |name: &str| {
             let name = arguments.name.clone().unwrap_or_else(|| name.to_owned());
-            message::check_name(&name).context("choose another name with --name")?;
+            crate::remote_text::check_name(&name).context("choose another name with --name")?;
             anyhow::Ok(name)
         };
         if super::is_stdio(file) {

@@ -1,13 +1,16 @@
 //! Destination of received bytes: a file is renamed to its name when it is complete.
 
 use std::fs::{self, File};
-use std::io::{self, Write, stdout};
+use std::io::{Write, stdout};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Sender, channel};
 use std::thread::Builder;
 
 use anyhow::{Context, Result, bail};
 use onepipe_transport_driver::Doorbell;
+
+use crate::incoming_file::IncomingFile;
+use crate::remote_text::{check_file_name, check_name};
 
 /// Events of the writer thread.
 #[derive(Debug)]
@@ -89,17 +92,20 @@ impl Destination {
 
     /// Returns the path of a file with this name; `-` is standard output.
     pub fn path(&self, name: &str) -> Result<PathBuf> {
-        super::message::check_name(name)?;
-        let folder = match self {
-            Self::Stdout => return Ok("-".into()),
-            Self::Path(path) => return Ok(path.clone()),
-            Self::Folder(folder) => folder,
-        };
-        let is_file_name = Path::new(name).file_name().is_some_and(|last_part| last_part == name);
-        if !is_file_name {
-            bail!("{name:?} is not a valid file name");
+        check_name(name)?;
+        match self {
+            Self::Stdout => Ok("-".into()),
+            Self::Path(path) => Ok(path.clone()),
+            Self::Folder(folder) => {
+                check_file_name(name)?;
+                Ok(folder.join(name))
+            }
         }
-        Ok(folder.join(name))
+    }
+
+    /// Whether a pipe or a device at the path of a file may be written: the user has named it.
+    pub fn may_be_device(&self) -> bool {
+        matches!(self, Self::Path(_))
     }
 }
 
@@ -107,29 +113,25 @@ impl Target {
     /// Opens the target. The writer thread calls `notify` for each event.
     pub fn open(
         path: PathBuf,
-        force: bool,
+        (force, may_be_device): (bool, bool),
         doorbell: Doorbell,
         notify: impl Fn(WriteEvent) + Send + 'static,
     ) -> Result<Self> {
-        let existing = fs::metadata(&path).ok();
-        let is_regular = existing.as_ref().is_none_or(fs::Metadata::is_file);
+        let is_device =
+            may_be_device && fs::metadata(&path).is_ok_and(|existing| !existing.is_file());
         let (sink, part) = if super::is_stdio(&path) {
             (Sink::Stdout, None)
-        } else if is_regular {
-            if existing.is_some() && !force {
-                bail!("{} already exists (--force replaces it)", path.display());
-            }
-            let mut name = path.file_name().unwrap_or_default().to_os_string();
-            name.push(format!(".onepipe-part-{}", std::process::id()));
-            let part = path.with_file_name(name);
-            let file = File::create(&part);
-            let file = file.with_context(|| format!("cannot open {}", part.display()))?;
-            (
-                Sink::PartialFile { file, part: part.clone(), path: path.clone(), force },
-                Some(PartialFile(part)),
-            )
-        } else {
+        } else if is_device {
             (Sink::Other(path.clone()), None)
+        } else {
+            let suffix = format!(".onepipe-part-{}", std::process::id());
+            let incoming = IncomingFile::open(path.clone(), &suffix, force)?;
+            let part = incoming.part_path();
+            incoming
+                .file
+                .set_len(0)
+                .with_context(|| format!("cannot truncate {}", part.display()))?;
+            (Sink::Partial(incoming), Some(PartialFile(part)))
         };
         let (commands, queue) = channel();
         let thread = Builder::new().name("write".to_owned());
@@ -161,12 +163,7 @@ impl Target {
 /// What the writer thread writes to.
 enum Sink {
     Stdout,
-    PartialFile {
-        file: File,
-        part: PathBuf,
-        path: PathBuf,
-        force: bool,
-    },
+    Partial(IncomingFile),
     /// A pipe or a device, opened by the writer thread because opening may block.
     Other(PathBuf),
 }
@@ -183,7 +180,9 @@ fn run_writer(
     };
     let (mut to, target_name): (Box<dyn Write>, String) = match &sink {
         Sink::Stdout => (Box::new(stdout()), "standard output".to_owned()),
-        Sink::PartialFile { file, part, .. } => (Box::new(file), part.display().to_string()),
+        Sink::Partial(incoming) => {
+            (Box::new(&incoming.file), incoming.part_path().display().to_string())
+        }
         Sink::Other(path) => (Box::new(open(path)?), path.display().to_string()),
     };
     let (mut bytes, mut hasher) = (0, blake3::Hasher::new());
@@ -206,23 +205,15 @@ fn run_writer(
                     bail!("digest mismatch: received {actual}, expected {digest}");
                 }
                 drop(to);
-                rename_when_complete(&sink).with_context(write_context)?;
+                if let Sink::Partial(incoming) = &sink {
+                    incoming.finish()?;
+                }
                 notify(WriteEvent::Complete);
                 return Ok(());
             }
         }
     }
     Ok(())
-}
-
-/// Renames a complete file.
-fn rename_when_complete(sink: &Sink) -> Result<()> {
-    let Sink::PartialFile { file, part, path, force } = sink else { return Ok(()) };
-    file.sync_all()?;
-    if !force && path.exists() {
-        return Err(io::Error::from(io::ErrorKind::AlreadyExists).into());
-    }
-    fs::rename(part, path).with_context(|| format!("cannot rename to {}", path.display()))
 }
 
 #[cfg(test)]
@@ -233,7 +224,7 @@ mod tests {
     fn rejects_unsafe_file_names() {
         let folder = Destination::Folder("in".into());
         assert_eq!(folder.path("a b.tar").expect("valid"), Path::new("in/a b.tar"));
-        for name in ["", ".", "..", "../x", "/x", "x/y", "x/", "x\ny", "\x1b[2J"] {
+        for name in ["", ".", "..", "../x", "/x", "x/y", "x/", "x\ny", "\x1b[2J", ".x"] {
             assert!(folder.path(name).is_err(), "{name:?}");
         }
         for out in [Destination::Stdout, Destination::Path("x".into())] {

@@ -282,3 +282,52 @@ fn rejects_invalid_arguments() {
     assert_eq!(receiver.program.status(), Some(0));
     assert_eq!(std::fs::read(&out).expect("file exists").len(), 10);
 }
+
+/// What a sender chooses does no harm, and the receiver goes on waiting for another sender.
+#[test]
+fn senders_choose_nothing_but_a_new_file() {
+    let folder = TempDir::new().expect("a folder");
+    let (original, content) = file(&folder, 1000);
+    let inbox = folder.path().join("in");
+    std::fs::create_dir(&inbox).expect("a folder");
+    let start = |more: &[&str]| Receiver::start("127.0.0.1:0", &inbox, more);
+    let refused = |receiver: &Receiver, name: &str, expected: &str| {
+        let named = folder.path().join(name);
+        std::fs::write(&named, &content).expect("test file is written");
+        let sent = output(&send(&named, &receiver.address, &[]));
+        assert_eq!(sent.status.code(), Some(1), "{name:?}");
+        assert!(errors(&sent).contains(expected), "{name:?}: {}", errors(&sent));
+    };
+    let mut receiver = start(&["--max-bytes", "1000"]);
+    refused(&receiver, ".profile", "\".profile\" is not a valid file name: it begins with a dot");
+    refused(&receiver, "a\u{202e}gpj.exe", "it contains control characters");
+    refused(&receiver, "a\x1b[2J", "it contains control characters");
+    std::fs::write(folder.path().join("long"), vec![1; 1001]).expect("test file is written");
+    let sent = output(&send(&folder.path().join("long"), &receiver.address, &[]));
+    assert!(errors(&sent).contains("this receiver takes 1000 (--max-bytes)"), "{}", errors(&sent));
+    assert_eq!(output(&send(&original, &receiver.address, &[])).status.code(), Some(0));
+    assert_eq!(receiver.program.status(), Some(0));
+    let received = inbox.join("original");
+    assert!(std::fs::read(&received).expect("it is complete") == content);
+    let mode = std::fs::metadata(&received).expect("it is complete").permissions();
+    assert_eq!(std::os::unix::fs::PermissionsExt::mode(&mode) & 0o777, 0o600);
+
+    // Files that others have prepared in the folder are neither written nor waited for.
+    let victim = folder.path().join("victim");
+    std::fs::write(&victim, "precious").expect("test file is written");
+    for part in ["linked.onepipe-part", "noted.onepipe-note"] {
+        std::os::unix::fs::symlink(&victim, inbox.join(part)).expect("a link");
+    }
+    let fifo = inbox.join("pipe");
+    assert!(Command::new("mkfifo").arg(&fifo).status().expect("mkfifo runs").success());
+    for (name, expected) in [
+        ("linked", "cannot open "),
+        ("noted", "cannot write "),
+        ("pipe", "pipe already exists (--force replaces it)"),
+    ] {
+        let mut receiver = start(&[]);
+        refused(&receiver, name, expected);
+        assert_eq!(receiver.program.status(), Some(1));
+    }
+    assert_eq!(std::fs::read_to_string(&victim).expect("it is there"), "precious");
+}

@@ -5,10 +5,13 @@
 //!
 //! # Invariants
 //! - The daemon's thread never waits for an HTTP client.
+//! - The number of connections and the time of each have a limit; the metrics count those that
+//!   were cut off.
 //! - A daemon that does not respond in time, or has ended, is reported as unavailable (503).
 
 #![forbid(unsafe_code)]
 
+mod connections;
 mod metrics;
 mod server;
 

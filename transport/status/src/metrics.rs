@@ -1,6 +1,7 @@
 //! The status in the OpenMetrics text format.
 
 use std::fmt;
+use std::sync::Arc;
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;
@@ -10,6 +11,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 
 use crate::Status;
+use crate::connections::ConnectionCounters;
 
 /// The content type of the metrics text.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -19,19 +21,33 @@ pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; cha
 /// # Errors
 /// Those of the writer.
 pub fn encode_metrics<S: Status>(report: S) -> Result<String, fmt::Error> {
+    encode_with_connections(report, Arc::default())
+}
+
+/// As [`encode_metrics`], with the counters of the server's connections.
+pub(crate) fn encode_with_connections<S: Status>(
+    report: S,
+    connections: Arc<ConnectionCounters>,
+) -> Result<String, fmt::Error> {
     let mut registry = Registry::with_prefix(S::PREFIX);
-    registry.register_collector(Box::new(Scrape(report)));
+    registry.register_collector(Box::new(Scrape { report, connections }));
     let mut text = String::new();
     encode(&mut text, &registry)?;
     Ok(text)
 }
 
 #[derive(Debug)]
-struct Scrape<S>(S);
+struct Scrape<S> {
+    report: S,
+    connections: Arc<ConnectionCounters>,
+}
 
 impl<S: Status> Collector for Scrape<S> {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        self.0.write(&mut Metrics(encoder))
+        let mut metrics = Metrics(encoder);
+        self.report.write(&mut metrics)?;
+        metrics.counter("status_connections_refused", self.connections.refused())?;
+        metrics.counter("status_connections_timed_out", self.connections.timed_out())
     }
 }
 

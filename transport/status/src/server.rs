@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -14,6 +15,7 @@ use axum::routing::get;
 use onepipe_transport_driver::Doorbell;
 use tokio::sync::oneshot;
 
+use crate::connections::{ConnectionCounters, LimitedListener};
 use crate::{Status, metrics};
 
 /// How long an HTTP request waits for the daemon's report.
@@ -41,6 +43,7 @@ impl<S> StatusRequests<S> {
 struct RequestSender<S> {
     requests: Sender<StatusRequest<S>>,
     doorbell: Doorbell,
+    counters: Arc<ConnectionCounters>,
 }
 
 /// The server's thread; dropping the value stops it.
@@ -63,12 +66,15 @@ impl Server {
         listener.set_nonblocking(true)?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let (end, ended) = oneshot::channel::<()>();
+        let counters = Arc::new(ConnectionCounters::default());
+        let connection_counters = Arc::clone(&counters);
         let routes = Router::new()
             .route("/status", get(status::<S>))
             .route("/metrics", get(metrics_text::<S>))
-            .with_state(RequestSender { requests, doorbell });
+            .with_state(RequestSender { requests, doorbell, counters });
         let serve = async move {
             let listener = tokio::net::TcpListener::from_std(listener)?;
+            let listener = LimitedListener::new(listener, connection_counters);
             // Open connections are closed when the server stops.
             tokio::select! {
                 served = axum::serve(listener, routes) => served,
@@ -123,6 +129,7 @@ async fn metrics_text<S: Status>(
     State(sender): State<RequestSender<S>>,
 ) -> Result<Response, StatusCode> {
     let report = request_report(&sender).await?;
-    let text = metrics::encode_metrics(report).map_err(|_| StatusCode::INTERNAL_SERVER_ERROR)?;
+    let text = metrics::encode_with_connections(report, Arc::clone(&sender.counters));
+    let text = text.map_err(|_| StatusCode::INTERNAL_SERVER_ERROR)?;
     Ok(([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response())
 }

@@ -2,7 +2,7 @@
 
 use onepipe_daemon_controller::{Attachment, ControllerDaemon, RedbStore, StartError};
 
-use crate::harness::{Replica, config, get};
+use crate::harness::{Replica, TIMEOUT, config, get};
 
 /// An address without a listener.
 fn nowhere() -> Attachment {
@@ -22,6 +22,25 @@ fn controller_without_its_switch_becomes_active() {
     assert!(text.contains("onepipe_controller_active 1\n"), "{text}");
     let (head, _) = get(replica.address, "/else");
     assert!(head.contains("404"), "{head}");
+}
+
+#[test]
+fn idle_clients_leave_the_status_reachable() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let replica = Replica::start(&config(nowhere(), 6), &folder.path().join("log"));
+    let connect = || std::net::TcpStream::connect(replica.address).expect("it listens");
+    let mut idle: Vec<_> = (0..200).map(|_| connect()).collect();
+    // Most are closed at once, the others are cut off in time.
+    for stream in &mut idle {
+        stream.set_read_timeout(Some(TIMEOUT)).expect("a duration");
+        let closed = std::io::Read::read(stream, &mut [0]);
+        let is_open = closed.is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock);
+        assert!(!is_open, "a connection stays open");
+    }
+    let (head, text) = get(replica.address, "/metrics");
+    assert!(head.contains("200"), "{head}");
+    assert!(text.contains("onepipe_controller_status_connections_refused_total 1"), "{text}");
+    assert!(text.contains("onepipe_controller_status_connections_timed_out_total "), "{text}");
 }
 
 #[test]
