@@ -3,7 +3,7 @@
 use onepipe_base::{Machine, Mono, Now, Port, Transmit, Verdict};
 use onepipe_controller::Controller;
 use onepipe_node::{Host, HostEvent};
-use onepipe_switch::SwitchEvent;
+use onepipe_switch::{Switch, SwitchEvent};
 
 use crate::{HostedEvent, HostedMachine, Process, SimSwitch};
 
@@ -21,6 +21,15 @@ pub enum Node {
 }
 
 impl Node {
+    /// Returns the switch, that of a host if it is one.
+    pub fn switch(&self) -> Option<&Switch> {
+        match self {
+            Self::Host(host) => Some(host.switch().switch()),
+            Self::Switch(switch) => Some(switch.switch()),
+            Self::Controller(..) => None,
+        }
+    }
+
     /// Returns the machine at a port of a host.
     pub fn hosted(&self, port: Port) -> Option<&HostedMachine> {
         match self {

@@ -207,3 +207,13 @@ fn lost_link_between_switches_at_rest_returns() {
     let report = Swarm::draw(910_816).run();
     assert_eq!(report.first_violations, Vec::<String>::new());
 }
+
+//= spec/failure.md#R65
+/// The last round was submitted while a switch was still paused, in a fabric without controllers.
+/// The others had lost their links to that switch, promised alone, and rejected what came from
+/// slower clocks.
+#[test]
+fn final_round_waits_for_lost_links() {
+    let report = Swarm::draw(1_311_575).run();
+    assert_eq!(report.first_violations, Vec::<String>::new());
+}
