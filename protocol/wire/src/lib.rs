@@ -41,6 +41,7 @@ mod flood;
 mod frame;
 mod header;
 mod integrity;
+mod join;
 mod large;
 mod opcode;
 mod piece;
@@ -81,6 +82,7 @@ pub use header::{Flags, HEADER_LEN, HOPS_MAX, Header, ORDERING_HEADER_LEN, heade
 pub use integrity::{
     is_hop_intact, mark_congestion, rewrite_promises, seal, seal_unsummed, seal_with_hops, take_hop,
 };
+pub use join::{JOIN_LEN, JoinAnswer, JoinRequest, JoinRole, RefuseReason, Terms, foreign_version};
 pub use large::{
     DESCRIPTOR_LEN, ESCAPE_HEADER_LEN, INVITATION_LEN, LargeControl, LargeMembers, LargeObject,
     WITHDRAWN_LEN,

@@ -54,7 +54,8 @@ opcodes! {
     Grant = 0x08,
     /// The receiver does not know the connection: the sender must reopen it. No payload.
     Reset = 0x09,
-    /// A process announces itself on its link, one hop only. No payload.
+    /// A process announces itself on its link, one hop only. With a payload, a joiner asks to be
+    /// admitted: see [`crate::JoinRequest`].
     Join = 0x0a,
     /// A process takes itself off its link, one hop only. No payload.
     Leave = 0x0b,
@@ -63,6 +64,8 @@ opcodes! {
     Solicit = 0x0c,
     /// As data, for several receivers: see [`crate::SharedReceivers`].
     SharedData = 0x0d,
+    /// Answers a joiner, one hop only: see [`crate::JoinAnswer`].
+    JoinAnswer = 0x0e,
     /// As data, in the reliable service: the prepare phase of its messages.
     ReliableData = 0x11,
     /// As a fragment, in the reliable service.
@@ -173,6 +176,7 @@ impl Opcode {
             Self::Beacon
                 | Self::Solicit
                 | Self::Join
+                | Self::JoinAnswer
                 | Self::Leave
                 | Self::Flood
                 | Self::FloodAck

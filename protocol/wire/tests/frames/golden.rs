@@ -13,7 +13,7 @@ use onepipe_wire::{
     SharedReceivers,
 };
 
-use crate::{golden_amcast, golden_bulk, golden_control, golden_slots, properties};
+use crate::{golden_amcast, golden_bulk, golden_control, golden_join, golden_slots, properties};
 
 /// A file of `testdata`.
 pub struct Golden {
@@ -170,6 +170,8 @@ fn bodies_match_labels_and_round_trip() {
             Opcode::Undeliverable => golden_control::undeliverable(&golden, &frame),
             Opcode::Recovery => golden_control::recovery(&golden, &frame),
             Opcode::AddressAd => golden_control::ad(&golden, &frame),
+            Opcode::Join if !frame.payload.is_empty() => golden_join::request(&golden, &frame),
+            Opcode::JoinAnswer => golden_join::answer(&golden, &frame),
             Opcode::Fcp => golden_slots::fcp(&golden, &frame),
             Opcode::Slot => golden_slots::slot(&golden, &frame),
             Opcode::Watchdog => golden_slots::watchdog(&golden, &frame),

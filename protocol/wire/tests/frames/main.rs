@@ -4,6 +4,7 @@ mod golden;
 mod golden_amcast;
 mod golden_bulk;
 mod golden_control;
+mod golden_join;
 mod golden_slots;
 mod prop_bulk;
 mod prop_control;

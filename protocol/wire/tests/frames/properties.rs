@@ -8,11 +8,11 @@ use onepipe_base::{Incarnation, ProcessId, Promises, Psn, Timestamp};
 use onepipe_wire::{
     Ack, AckView, Amcast, AnnounceView, Connect, DETACHED_FRONT_LEN, DecodeError, Drops,
     FRAGMENT_HEADER_LEN, Failure, Fcp, FcpGrant, FcpPart, FcpTotal, FcpWriter, Flags, Flood,
-    FloodAck, FloodKind, FloodView, Fragment, Frame, HEADER_LEN, Header, LargeControl,
-    MESSAGE_HEADER_LEN, Messages, Opcode, Probe, Recall, RecoveryView, SharedReceiver,
-    SharedReceivers, Slot, TransferPacket, Undeliverable, Watchdog, is_hop_intact, mark_congestion,
-    open_detached, parse_header, rewrite_promises, seal_unsummed, seal_with_hops, take_hop,
-    write_fragment_header, write_message, write_packet,
+    FloodAck, FloodKind, FloodView, Fragment, Frame, HEADER_LEN, Header, JoinAnswer, JoinRequest,
+    LargeControl, MESSAGE_HEADER_LEN, Messages, Opcode, Probe, Recall, RecoveryView,
+    SharedReceiver, SharedReceivers, Slot, TransferPacket, Undeliverable, Watchdog, is_hop_intact,
+    mark_congestion, open_detached, parse_header, rewrite_promises, seal_unsummed, seal_with_hops,
+    take_hop, write_fragment_header, write_message, write_packet,
 };
 
 /// The time against which 48-bit times are expanded; arbitrary.
@@ -398,6 +398,10 @@ pub fn rewritten(opcode: Opcode, payload: &[u8]) -> Option<Vec<u8>> {
             }
             bytes
         }
+        Opcode::Join if !payload.is_empty() => {
+            JoinRequest::parse(payload).ok()?.write(&mut buf).expect(fits)
+        }
+        Opcode::JoinAnswer => JoinAnswer::parse(payload).ok()?.write(&mut buf).expect(fits),
         Opcode::Watchdog => Watchdog::parse(payload).ok()?.write(&mut buf).expect(fits),
         Opcode::Drops => Drops::write(&mut buf, Drops::parse(payload).ok()?.losses()),
         Opcode::Slot => {

@@ -1,0 +1,100 @@
+//! Settings that were given to a joiner, compared with the terms of the fabric.
+
+use alloc::format;
+use alloc::string::{String, ToString};
+
+use onepipe_base::Controllers;
+use onepipe_wire::Terms;
+
+/// The settings that were given to a joiner, of those that all nodes must agree on. What was not
+/// given is adopted from the terms.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Given {
+    /// Limit of process ids.
+    pub processes_max: Option<u32>,
+    /// The ids of the controllers.
+    pub controllers: Option<Controllers>,
+    /// Link timeout in ns. It is not compared: nodes whose timeouts differ only notice a dead link
+    /// at different times.
+    pub link_timeout_ns: Option<u64>,
+}
+
+/// A setting that differs from the terms of the fabric.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Mismatch {
+    /// Name of the setting.
+    pub setting: &'static str,
+    /// Its value here.
+    pub ours: String,
+    /// Its value in the fabric.
+    pub theirs: String,
+}
+
+impl Given {
+    //= spec/ordering.md#R67
+    /// Compares the settings that were given with the terms.
+    ///
+    /// # Errors
+    /// The first setting that differs.
+    pub fn check(&self, terms: &Terms) -> Result<(), Mismatch> {
+        let theirs = terms.processes_max;
+        if let Some(ours) = self.processes_max.filter(|ours| *ours != theirs) {
+            let (ours, theirs) = (ours.to_string(), theirs.to_string());
+            return Err(Mismatch { setting: "processes", ours, theirs });
+        }
+        match self.controllers {
+            Some(ours) if terms.controllers != Some(ours) => Err(Mismatch {
+                setting: "controllers",
+                ours: ids(Some(ours)),
+                theirs: ids(terms.controllers),
+            }),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Names the ids of controllers.
+fn ids(controllers: Option<Controllers>) -> String {
+    match controllers {
+        None => "none".to_string(),
+        Some(Controllers { first, count: 1 }) => first.0.to_string(),
+        Some(Controllers { first, count }) => {
+            format!("{} to {}", first.0, u64::from(first.0) + u64::from(count.max(1)) - 1)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use onepipe_base::ProcessId;
+
+    //= spec/ordering.md#R67
+    #[test]
+    fn only_given_settings_are_compared() {
+        let controllers = |first, count| Controllers { first: ProcessId(first), count };
+        let mut terms = Terms {
+            processes_max: 16,
+            controllers: Some(controllers(14, 2)),
+            link_timeout_ns: 1,
+            frame_len_max: 1_472,
+            key_epoch: 0,
+        };
+        let nothing = Given::default();
+        assert_eq!(nothing.check(&terms), Ok(()));
+        let same = Given {
+            processes_max: Some(16),
+            controllers: Some(controllers(14, 2)),
+            link_timeout_ns: Some(2),
+        };
+        assert_eq!(same.check(&terms), Ok(()));
+        let other = Given { processes_max: Some(64), ..nothing };
+        let (ours, theirs) = ("64".to_string(), "16".to_string());
+        let mismatch = Mismatch { setting: "processes", ours, theirs };
+        assert_eq!(other.check(&terms), Err(mismatch));
+        terms.controllers = None;
+        let (ours, theirs) = ("14 to 15".to_string(), "none".to_string());
+        let mismatch = Mismatch { setting: "controllers", ours, theirs };
+        assert_eq!(same.check(&terms), Err(mismatch));
+    }
+}

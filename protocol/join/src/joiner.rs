@@ -1,0 +1,170 @@
+//! The side of the joiner: asks until it is answered, and answers challenges.
+
+use onepipe_base::{
+    Address, Backoff, Incarnation, Instance, Machine, Mono, Now, Port, ProcessId, Transmit, Verdict,
+};
+use onepipe_wire::{
+    DecodeError, Frame, HEADER_LEN, JoinAnswer, JoinRequest, JoinRole, Opcode, RefuseReason, Terms,
+    foreign_version, seal,
+};
+
+use crate::admission::{FRAME_LEN, hop_header};
+
+/// The configuration of a joiner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct JoinerConfig {
+    /// Its address and incarnation.
+    pub own: Instance,
+    /// What it is.
+    pub role: JoinRole,
+    /// Interval between the first two requests, in ns; doubled with each one. Default 1 ms.
+    pub retry_ns: u64,
+    /// Longest interval between requests, in ns. Default 50 ms: how much later than the switch its
+    /// neighbours start.
+    pub retry_max_ns: u64,
+}
+
+impl JoinerConfig {
+    /// Returns the defaults for a process, an arbiter or an endpoint of scheduled transfer.
+    pub fn process(process: ProcessId, incarnation: Incarnation) -> Self {
+        Self::new(Instance { address: Address::Process(process), incarnation }, JoinRole::Process)
+    }
+
+    /// Returns the defaults for `own`.
+    pub fn new(own: Instance, role: JoinRole) -> Self {
+        Self { own, role, retry_ns: 1_000_000, retry_max_ns: 50_000_000 }
+    }
+}
+
+/// What the node above has answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Event {
+    /// It has no objection, and these are the terms. The request that proves the address is sent
+    /// next; everything after that request counts.
+    Invited(Terms),
+    /// This node is admitted.
+    Accepted(Terms),
+    /// It refuses this node. The request is repeated, as the reason may pass.
+    Refused {
+        /// Reason of the refusal.
+        reason: RefuseReason,
+        /// What holds in that fabric.
+        terms: Terms,
+    },
+    /// It speaks this version of the wire format.
+    OtherVersion(u8),
+}
+
+/// Asks for admission on port 0 until it is answered, and again whenever the node above does not
+/// know this node any more, because it has restarted.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Joiner {
+    config: JoinerConfig,
+    /// Cookie of the last challenge; 0: none.
+    cookie: u64,
+    /// When the request is due; never while this node is admitted.
+    backoff: Backoff,
+    is_joining: bool,
+    /// The last answer that was not handed out.
+    event: Option<Event>,
+}
+
+/// The only port.
+const UP: Port = Port(0);
+
+impl Joiner {
+    /// Returns a joiner that asks for nothing before [`Joiner::start`], or before it is notified
+    /// that it is not admitted.
+    pub fn new(config: JoinerConfig) -> Self {
+        let backoff = Backoff::new(config.retry_ns, config.retry_max_ns);
+        Self { config, cookie: 0, backoff, is_joining: false, event: None }
+    }
+
+    /// Asks for admission from now on.
+    pub fn start(&mut self, now: Mono) {
+        self.is_joining = true;
+        self.cookie = 0;
+        self.backoff.on_change(now);
+    }
+
+    /// Returns whether this node waits to be admitted.
+    pub fn is_joining(&self) -> bool {
+        self.is_joining
+    }
+
+    /// Returns whether `frame` is for a joiner, and not for the machine behind it.
+    #[inline]
+    pub fn takes(frame: &[u8]) -> bool {
+        const OPCODE_AT: usize = 22;
+        frame.len() >= HEADER_LEN && frame[OPCODE_AT] == Opcode::JoinAnswer as u8
+    }
+
+    fn on_answer(&mut self, now: Mono, answer: JoinAnswer) {
+        match answer {
+            JoinAnswer::NotAdmitted if !self.is_joining => self.start(now),
+            JoinAnswer::NotAdmitted => {}
+            // Answers to repeated requests come late.
+            _ if !self.is_joining => {}
+            JoinAnswer::Challenge { cookie, terms } => {
+                // The same cookie again: it was not accepted, so the retries go on as they are.
+                if cookie != self.cookie {
+                    self.cookie = cookie;
+                    self.backoff.on_change(now);
+                }
+                self.event = Some(Event::Invited(terms));
+            }
+            JoinAnswer::Accepted(terms) => {
+                self.is_joining = false;
+                self.backoff.reschedule(None);
+                self.event = Some(Event::Accepted(terms));
+            }
+            JoinAnswer::Refused { reason, terms } => {
+                self.event = Some(Event::Refused { reason, terms });
+            }
+        }
+    }
+}
+
+impl Machine for Joiner {
+    type Event = Event;
+
+    fn handle_frame(&mut self, now: Now, _: Port, frame: &mut [u8]) -> Verdict {
+        let answer = match Frame::parse(frame) {
+            Ok(frame) if frame.opcode == Opcode::JoinAnswer => JoinAnswer::parse(frame.payload),
+            Err(DecodeError::Version(_)) if self.is_joining => {
+                let Some(version) = foreign_version(frame) else { return Verdict::Dropped };
+                self.event = Some(Event::OtherVersion(version));
+                return Verdict::Consumed;
+            }
+            _ => return Verdict::Dropped,
+        };
+        match answer {
+            Ok(answer) => {
+                self.on_answer(now.mono, answer);
+                Verdict::Consumed
+            }
+            Err(_) => Verdict::Dropped,
+        }
+    }
+
+    fn handle_timeout(&mut self, _: Now) {}
+
+    //= spec/ordering.md#R63
+    fn poll_transmit(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
+        if slot.len() < FRAME_LEN || !self.backoff.take(now.mono) {
+            return None;
+        }
+        let request = JoinRequest { role: self.config.role, cookie: self.cookie };
+        let len = request.write(&mut slot[HEADER_LEN..])?;
+        let header = hop_header(Opcode::Join, self.config.own, None, now.sync);
+        Some(Transmit { port: UP, bytes: seal(slot, header, len) })
+    }
+
+    fn poll_event(&mut self) -> Option<Event> {
+        self.event.take()
+    }
+
+    fn poll_timeout(&self) -> Option<Mono> {
+        self.backoff.due()
+    }
+}
