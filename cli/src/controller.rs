@@ -14,8 +14,8 @@ use onepipe_daemon_controller::{ControllerDaemon, ControllerEvent, RedbStore};
 use crate::state_dir;
 use crate::store_errors::StoreErrors;
 
+pub use settings::STATUS_LISTEN;
 use settings::{ControllerOptions, Settings, StoreChoice};
-pub use settings::{STATUS_LISTEN, address};
 
 const EXAMPLES: &str = "\
 Examples:
