@@ -84,6 +84,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let mut config = Config::new(listen);
     config.up = arguments.parent;
     config.switch = SwitchId(arguments.id);
+    args::require_ids_below(arguments.processes, None, arguments.controllers);
     if let Some(controllers) = arguments.controllers {
         config = config.with_controllers(controllers);
     }

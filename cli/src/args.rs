@@ -2,7 +2,7 @@
 
 use std::net::{SocketAddr, ToSocketAddrs};
 
-use anyhow::{Context, Result};
+use anyhow::{Result, bail, ensure};
 use clap::Args;
 use onepipe::ProcessId;
 use onepipe_daemon_switch::Controllers;
@@ -23,12 +23,45 @@ pub struct ServeArgs {
     pub exit_on_stdin_eof: bool,
 }
 
+/// Upper bound of process ids.
+const PROCESSES_MAX: u32 = 1 << 20;
+
 /// Resolves `HOST:PORT` to its first address.
+///
+/// # Errors
+/// With what is wrong with the text, and what to write.
 pub fn address(text: &str) -> Result<SocketAddr> {
-    let mut addresses = text
-        .to_socket_addrs()
-        .with_context(|| format!("{text:?} is not an address: write for example 127.0.0.1:4410"))?;
-    addresses.next().with_context(|| format!("{text:?} resolves to no address"))
+    if let Ok(address) = text.parse() {
+        return Ok(address);
+    }
+    let Some((host, port)) = text.rsplit_once(':') else {
+        bail!("{text:?} has no port: write for example 127.0.0.1:4410");
+    };
+    ensure!(
+        port.parse::<u16>().is_ok(),
+        "{port:?} in {text:?} is not a port from 0 to 65535: write for example 127.0.0.1:4410"
+    );
+    ensure!(
+        !host.is_empty() && !host.contains(':'),
+        "{host:?} in {text:?} is not a host: write for example 127.0.0.1:{port} or [::1]:{port}"
+    );
+    match text.to_socket_addrs().map(|mut addresses| addresses.next()) {
+        Ok(Some(address)) => Ok(address),
+        Ok(None) => bail!("the host name {host:?} has no address: write its IP address"),
+        Err(error) => {
+            bail!(
+                "the host name {host:?} does not resolve: correct it, or write its IP address ({error})"
+            )
+        }
+    }
+}
+
+/// Checks an address and keeps the text.
+///
+/// # Errors
+/// As [`address`].
+pub fn checked_address(text: &str) -> Result<String> {
+    address(text).map(|_| text.to_owned())
 }
 
 /// Prints how to let other machines in, if `listen` is the default and no other machine reaches it.
@@ -42,10 +75,35 @@ pub fn print_if_local(listen: SocketAddr, default: &str) {
 }
 
 /// Parses the process ids of the controllers: `FIRST` or `FIRST:COUNT`.
+///
+/// # Errors
+/// With what is wrong with the text, and what to write.
 pub fn controllers(text: &str) -> Result<Controllers> {
     let (first, count) = text.split_once(':').unwrap_or((text, "1"));
-    let number = |text: &str| {
-        text.parse().with_context(|| format!("{text:?} is not a number: write for example 1020:3"))
+    let read = |word: &str| word.trim().parse::<u32>();
+    let (Ok(first), Ok(count)) = (read(first), read(count)) else {
+        bail!("{text:?} is not FIRST or FIRST:COUNT: write for example 1020:3");
     };
-    Ok(Controllers { first: ProcessId(number(first)?), count: number(count)? })
+    ensure!(count > 0, "{text:?} names no process: the count after the colon must be 1 or more");
+    let is_in_range = first.checked_add(count).is_some_and(|end| end <= PROCESSES_MAX);
+    ensure!(is_in_range, "{text:?}: process ids must be below {PROCESSES_MAX}");
+    Ok(Controllers { first: ProcessId(first), count })
+}
+
+/// Checks that ids lie below the number of processes that a command was given, or has by default;
+/// otherwise exits with a usage error.
+pub fn require_ids_below(processes: u32, process: Option<u32>, controllers: Option<Controllers>) {
+    if let Some(process) = process.filter(|process| *process >= processes) {
+        crate::usage_error(&format!(
+            "process {process} is out of range: ids must be below --processes {processes}"
+        ));
+    }
+    if let Some(Controllers { first, count }) = controllers
+        && first.0 + count > processes
+    {
+        let last = first.0 + count - 1;
+        crate::usage_error(&format!(
+            "controller {last} is out of range: ids must be below --processes {processes}"
+        ));
+    }
 }

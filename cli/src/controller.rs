@@ -16,8 +16,8 @@ use tracing::{error, info, warn};
 
 use crate::store_errors::StoreErrors;
 
+pub use settings::STATUS_LISTEN;
 use settings::{ControllerOptions, Settings, StoreChoice};
-pub use settings::{STATUS_LISTEN, address};
 
 const EXAMPLES: &str = "\
 Examples:

@@ -11,6 +11,8 @@ use clap::Args;
 use onepipe::{Event, Link, Message, Outcome, Pipe, ProcessId, SendError, Timestamp};
 use onepipe_daemon_switch::Controllers;
 
+use crate::args::{checked_address, require_ids_below};
+
 const EXAMPLES: &str = "\
 Each line of standard input, `TO[,TO...] TEXT`, is scattered: its messages share one timestamp. `all`
 stands for all processes that are up, this one included (shared memory only). Deliveries are
@@ -31,11 +33,12 @@ pub struct Arguments {
     #[arg(long, value_name = "NAME", default_value = "default", conflicts_with = "udp")]
     fabric: String,
     /// Connect to the switch at this address instead
-    #[arg(long, value_name = "ADDRESS", requires = "process")]
+    #[arg(long, value_name = "ADDRESS", requires = "process", value_parser = checked_address)]
     udp: Option<String>,
     /// Join over any network, through the aggregator at this address
     #[arg(
-        long, value_name = "ADDRESS", requires = "process", conflicts_with_all = ["udp", "fabric"]
+        long, value_name = "ADDRESS", requires = "process", conflicts_with_all = ["udp", "fabric"],
+        value_parser = checked_address
     )]
     overlay: Option<String>,
     /// Local address of the socket, for firewalls [default: any port]
@@ -132,7 +135,12 @@ fn join(arguments: &Arguments) -> Result<Pipe> {
     }
     let is_network = arguments.udp.is_some() || arguments.overlay.is_some();
     let default_processes = if is_network { 1024 } else { 64 };
-    builder = builder.processes(arguments.processes.unwrap_or(default_processes));
+    let processes = arguments.processes.unwrap_or(default_processes);
+    builder = builder.processes(processes);
+    if is_network {
+        // A segment may be larger than this process would create it.
+        require_ids_below(processes, arguments.process, arguments.controllers);
+    }
     builder = match (&arguments.udp, &arguments.overlay) {
         (Some(switch), _) => builder.udp(switch),
         (_, Some(aggregator)) => builder.overlay(aggregator),

@@ -12,7 +12,8 @@ use clap::Args;
 use onepipe_daemon_controller::{FailureReport, Report};
 use serde::{Deserialize, Serialize};
 
-use crate::controller::{STATUS_LISTEN, address};
+use crate::args::address;
+use crate::controller::STATUS_LISTEN;
 
 pub use arbiter::avoided_text;
 
@@ -100,7 +101,15 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
             write!(out, "{}\n{text}\n", response.from).context("cannot print")?;
         }
     }
-    Ok(if is_any_reachable { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    if is_any_reachable {
+        return Ok(ExitCode::SUCCESS);
+    }
+    eprintln!(
+        "onepipe: no controller or arbiter responds at {}: start one, or name its --status-listen \
+         with --from",
+        arguments.from.join(", ")
+    );
+    Ok(ExitCode::FAILURE)
 }
 
 fn query(from: &str) -> Response {

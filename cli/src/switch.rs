@@ -16,7 +16,7 @@ use onepipe_transport_driver::Idle;
 use serde::Serialize;
 
 use crate::amcast::{self, HostedMember};
-use crate::args::{ServeArgs, address, controllers};
+use crate::args::{ServeArgs, address, controllers, require_ids_below};
 use crate::units::{self, readable};
 use racks::{LinkFaultSchedule, LinkLoads, RackArguments};
 
@@ -210,6 +210,7 @@ fn config(arguments: &Arguments) -> Config {
     let mut config = Config::new(arguments.listen);
     config.up = arguments.parent;
     config.switch = SwitchId(arguments.id);
+    require_ids_below(arguments.processes, None, arguments.controllers);
     if let Some(controllers) = arguments.controllers {
         config = config.with_controllers(controllers);
     }

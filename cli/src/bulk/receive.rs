@@ -2,11 +2,11 @@
 
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom, Write, stdout};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use onepipe::{FileError, FileReport, Group, GroupOptions, Listener};
 use serde_json::json;
 
@@ -23,6 +23,7 @@ const CHUNKS_MAX: u64 = 4;
 
 /// Receives a file, or file after file.
 pub fn run(arguments: &RecvArguments) -> Result<ExitCode> {
+    check_out(&arguments.out)?;
     let listener = Listener::bind(arguments.listen)
         .with_context(|| format!("cannot listen at {}", arguments.listen))?;
     super::end_on_interrupt()?;
@@ -54,6 +55,18 @@ pub fn run(arguments: &RecvArguments) -> Result<ExitCode> {
             Err(ReceiveError::Final(reason)) => return Err(reason),
         }
     }
+}
+
+/// Checks that the folder of the destination exists, before a sender waits for it.
+fn check_out(out: &Path) -> Result<()> {
+    let is_folder = out.as_os_str().as_encoded_bytes().ends_with(b"/");
+    let parent = out.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let folder = if is_folder { Some(out) } else { parent };
+    if let Some(folder) = folder.filter(|folder| !folder.is_dir()) {
+        let (out, folder) = (out.display(), folder.display());
+        bail!("cannot write to {out}: there is no folder {folder}, create it first");
+    }
+    Ok(())
 }
 
 /// Why a file was not received.

@@ -1,7 +1,6 @@
 //! Settings of a controller: options, the environment and a file, in this order of precedence.
 
 use std::fmt;
-use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -14,6 +13,7 @@ use onepipe_daemon_controller::{Attachment, Config};
 use onepipe_transport_driver::Idle;
 use serde::Deserialize;
 
+use crate::args::{address, controllers};
 use crate::state_dir::DefaultStore;
 use crate::units;
 
@@ -24,8 +24,6 @@ const FABRIC: &str = "default";
 const LAST_OF_SEGMENT: u32 = 63;
 /// Last process id behind a switch of default size, 1,024 processes.
 const LAST_BEHIND_SWITCH: u32 = 1023;
-/// Upper bound of process ids behind a switch.
-const PROCESSES_MAX: u32 = 1 << 20;
 
 /// Options of a controller, from whatever source.
 #[derive(Clone, Debug, Default, Args, Deserialize)]
@@ -228,26 +226,6 @@ fn valid<T>(
     read: impl Fn(&str) -> Result<T> + Clone + Send + Sync + 'static,
 ) -> impl Fn(&str) -> Result<String> + Clone + Send + Sync + 'static {
     move |text| read(text).map(|_| text.to_owned())
-}
-
-/// Parses `1000` or `1000:3`.
-pub fn controllers(text: &str) -> Result<Controllers> {
-    let (first, count) = text.split_once(':').unwrap_or((text, "1"));
-    let read = |word: &str| word.trim().parse::<u32>();
-    let (Ok(first), Ok(count)) = (read(first), read(count)) else {
-        bail!("{text:?} is not FIRST or FIRST:COUNT: write for example 1000:3");
-    };
-    let is_in_range = first.checked_add(count).is_some_and(|end| end <= PROCESSES_MAX);
-    ensure!(count > 0 && is_in_range, "{text:?}: process ids must be below {PROCESSES_MAX}");
-    Ok(Controllers { first: ProcessId(first), count })
-}
-
-/// Resolves `text` to its first address.
-pub fn address(text: &str) -> Result<SocketAddr> {
-    let mut addresses = text.to_socket_addrs().with_context(|| {
-        format!("{text:?} is not an address: write for example {STATUS_LISTEN}")
-    })?;
-    addresses.next().with_context(|| format!("{text:?} resolves to no address"))
 }
 
 #[cfg(test)]

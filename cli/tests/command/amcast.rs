@@ -111,7 +111,7 @@ fn rejects_invalid_group_addresses() {
     let twice = ["--replicas", "0=127.0.0.1:45002", "--listen", "127.0.0.1:45001"];
     refused(&with(&twice), "127.0.0.1:45002 is listed twice");
     let two = ["--group", "0=127.0.0.1:45001,127.0.0.1:45002"];
-    refused(&[&two[..], &clients, &own].concat(), "members is 2, out of range");
+    refused(&[&two[..], &clients, &own].concat(), "group 0 has 2 members: give it an odd number");
     refused(&[&["--group", "zero"][..], &own].concat(), "expected GROUP=ADDRESS");
     refused(&[&["--group", "64=127.0.0.1:45001"][..], &own].concat(), "numbered from 0 to 63");
     refused(&[&group[..], &own].concat(), "the directory has no client");

@@ -32,7 +32,7 @@ fn rejects_conflicting_arguments() {
     refused(&["demo", "--ipv6"], "--ipv6 requires --transport udp");
     refused(&["bench", "order", "--processes", "65"], "bench order takes 2 to 64 processes");
     refused(&["node", "--udp", "127.0.0.1:4410"], "--process");
-    refused(&["node", "--overlay", "127.0.0.1:4410", "--udp", "x"], "cannot be used with");
+    refused(&["node", "--overlay", "127.0.0.1:4410", "--udp", "[::1]:1"], "cannot be used with");
     refused(&["node", "--udp", "127.0.0.1:4410", "--fabric", "x"], "cannot be used with");
     refused(&["switch", "--mark-threshold", "4KiB"], "--link-rate <BITS>");
     refused(&["switch", "--paths", "4"], "--rack-nodes <RACK_NODES>");

@@ -28,6 +28,7 @@ fn node_of(fabric: &str) -> Node {
 fn removes_what_killed_processes_have_left() {
     let (killed, live) = (unique("killed"), unique("live"));
     let (mut killed_node, _live_node) = (node_of(&killed), node_of(&live));
+    let segment = format!("/dev/shm/{}", segments(&killed)[0]);
     killed_node.process.signal("-KILL");
     killed_node.process.status();
     // The process that has ended was the parent of a demo.
@@ -39,7 +40,6 @@ fn removes_what_killed_processes_have_left() {
     for path in [&store, &other] {
         std::fs::write(path, "decisions").expect("write");
     }
-    let segment = format!("/dev/shm/{}", segments(&killed)[0]);
     let is_there = |paths: &[String]| [&segment, &store].map(|path| paths.contains(path));
 
     // A demo that ends at the same time removes stale segments as well.

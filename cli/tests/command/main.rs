@@ -16,3 +16,4 @@ mod program;
 mod sim;
 mod transfer;
 mod transfer_ends;
+mod wrong_inputs;

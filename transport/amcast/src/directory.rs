@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::{SocketAddr, ToSocketAddrs};
 
-use onepipe_amcast::{ConfigError, Group, GroupId, Groups};
+use onepipe_amcast::{ConfigError, Group, GroupId, Groups, MEMBERS_MAX};
 use onepipe_base::ProcessId;
 use serde::Deserialize;
 
@@ -57,6 +57,17 @@ pub enum DirectoryError {
     /// Groups must be numbered from 0 without gaps.
     #[error("group {0} is missing or has no members")]
     NoMembers(u16),
+    /// The number of members must be odd, or a majority would have no use for the last one.
+    #[error(
+        "group {group} has {members} members: give it an odd number of them, up to 15, as \
+         2f + 1 members go on while f have failed"
+    )]
+    MemberCount {
+        /// The group.
+        group: u16,
+        /// Number of its members.
+        members: usize,
+    },
     /// An address is listed twice: each process needs an address of its own.
     #[error("{0} is listed twice")]
     Duplicate(SocketAddr),
@@ -224,6 +235,12 @@ impl Directory {
         let empty = self.groups.iter().position(|group_members| group_members.members.is_empty());
         if let Some(empty) = empty {
             return Err(DirectoryError::NoMembers(empty as u16));
+        }
+        let wrong_count = |members: usize| members.is_multiple_of(2) || members > MEMBERS_MAX;
+        let wrong = self.groups.iter().position(|group| wrong_count(group.members.len()));
+        if let Some(group) = wrong {
+            let members = self.groups[group].members.len();
+            return Err(DirectoryError::MemberCount { group: group as u16, members });
         }
         if self.clients.is_empty() {
             return Err(DirectoryError::NoClient);
