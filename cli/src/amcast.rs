@@ -24,8 +24,8 @@ const BEHIND_MESSAGE: &str =
     "it missed more messages than the other members retain and cannot catch up";
 const REFUSED_MESSAGE: &str = "it has run before, and the others still know its earlier \
     incarnation; what that one had promised is lost with its memory, so it stays dead and counts \
-    towards the failures that the group survives; to bring it back, stop all members and \
-    coordinators of the group, and start all of them again";
+    towards the failures that the group survives; to bring it back, stop all processes of the group \
+    file (members, replicas, clients, coordinators), and start them again with an empty log";
 
 const MEMBER_EXAMPLES: &str = "\
 Examples:
