@@ -24,6 +24,10 @@ use crate::units::{self, readable};
 
 const BEHIND_MESSAGE: &str =
     "it missed more messages than the other members retain and cannot catch up";
+const REFUSED_MESSAGE: &str = "it has run before, and the others still know its earlier \
+    incarnation; what that one had promised is lost with its memory, so it stays dead and counts \
+    towards the failures that the group survives; to bring it back, stop all processes of the group \
+    file (members, replicas, clients, coordinators), and start them again with an empty log";
 
 const MEMBER_EXAMPLES: &str = "\
 Examples:
@@ -154,11 +158,11 @@ pub fn run_member(arguments: &MemberArguments) -> Result<ExitCode> {
     let began = Instant::now();
     let interval = arguments.serve_args.stats_interval.map(Duration::from_nanos);
     let mut next_print = interval.map(|interval| began + interval);
-    let (mut before, mut is_behind, mut print_result) = (report, false, Ok(()));
+    let (mut before, mut ended, mut print_result) = (report, None, Ok(()));
     onepipe_transport_clock::reduce_wakeup_latency();
-    while !stop.load(Ordering::Acquire) && !is_behind {
+    while !stop.load(Ordering::Acquire) && ended.is_none() {
         let progress = daemon.turn(|event| {
-            is_behind |= event == MemberEvent::Behind;
+            ended = ended.or(Ended::by(event));
             if let (true, MemberEvent::Leads(epoch)) = (print_result.is_ok(), event) {
                 print_result = writeln!(stdout(), "leads in epoch {epoch}");
             }
@@ -169,14 +173,26 @@ pub fn run_member(arguments: &MemberArguments) -> Result<ExitCode> {
             next_print = Some(at + interval);
             before = print_interval(daemon.report(), &before, began, interval);
         }
-        daemon.rest(progress);
+        // A member that has ended may never be woken again.
+        if ended.is_none() {
+            daemon.rest(progress);
+        }
     }
     print_result.context("cannot print")?;
     print_summary(&daemon.report(), began, arguments.serve_args.json)?;
-    if is_behind {
-        bail!("{BEHIND_MESSAGE}");
+    match ended.and_then(reason) {
+        Some(reason) => bail!("the member has stopped: {reason}"),
+        None => Ok(ExitCode::SUCCESS),
     }
-    Ok(ExitCode::SUCCESS)
+}
+
+/// Returns the message about a member that has ended by itself.
+fn reason(ended: Ended) -> Option<&'static str> {
+    match ended {
+        Ended::Stopped => None,
+        Ended::Behind => Some(BEHIND_MESSAGE),
+        Ended::Refused => Some(REFUSED_MESSAGE),
+    }
 }
 
 fn print_identity(report: &Report, at: SocketAddr) -> Result<()> {
@@ -223,8 +239,8 @@ pub fn run_alongside<T>(
                     let _ = writeln!(stdout(), "leads in epoch {epoch}");
                 }
             });
-            if ended == Ended::Behind {
-                tracing::error!("the member: {BEHIND_MESSAGE}");
+            if let Some(reason) = reason(ended) {
+                tracing::error!("the member has stopped: {reason}");
             }
             member.report()
         });

@@ -37,9 +37,9 @@ const AMCAST_HEAD: &str = "\
 ## Agreed multicast
 
 Detected by `onepipe sim fuzz --service amcast`. Each mistake is detected in three more ways: by the
-histories of [mistakes.rs](../../protocol/amcast/tests/mistakes.rs) (`quorum-forgotten` by a history of its
-own); by the refinement check, within the first 12 histories
-([refinement](../../protocol/amcast/tests/refinement/main.rs)); and, except `proposed-twice`, by exploring
+histories of [mistakes.rs](../../protocol/amcast/tests/mistakes.rs) (`quorum-forgotten` and
+`votes-without-memory` by a history of their own); by the refinement check, within the first 17 histories,
+`votes-without-memory` within 196 ([refinement](../../protocol/amcast/tests/refinement/main.rs)); and, except `proposed-twice`, by exploring
 the rules exhaustively with the mistake ([rules](../../protocol/amcast/tests/rules/main.rs)).
 
 | mistake | what is wrong | caught by | seeds | of 20 |

@@ -23,6 +23,20 @@ pub enum Ended {
     Stopped,
     /// The member lags by more than others retain, and cannot catch up.
     Behind,
+    /// The others have received an earlier incarnation of this member: it has restarted with an
+    /// empty memory, and must not take part.
+    Refused,
+}
+
+impl Ended {
+    /// Returns how an event ends a member, if it does.
+    pub const fn by(event: MemberEvent) -> Option<Self> {
+        match event {
+            MemberEvent::Behind => Some(Self::Behind),
+            MemberEvent::Refused => Some(Self::Refused),
+            MemberEvent::Leads(_) => None,
+        }
+    }
 }
 
 impl MemberDaemon {
@@ -49,17 +63,18 @@ impl MemberDaemon {
         self.mesh_driver.rest(progress);
     }
 
-    /// Runs until `stop` is set or the member is behind. Ring the doorbell after setting `stop`.
+    /// Runs until `stop` is set or the member cannot take part any more. Ring the doorbell after
+    /// setting `stop`.
     pub fn run(&mut self, stop: &AtomicBool, mut on_event: impl FnMut(MemberEvent)) -> Ended {
         reduce_wakeup_latency();
-        let mut is_behind = false;
+        let mut ended = None;
         while !stop.load(Ordering::Acquire) {
             let progress = self.turn(|event| {
-                is_behind |= event == MemberEvent::Behind;
+                ended = ended.or(Ended::by(event));
                 on_event(event);
             });
-            if is_behind {
-                return Ended::Behind;
+            if let Some(ended) = ended {
+                return ended;
             }
             self.rest(progress);
         }

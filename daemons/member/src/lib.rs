@@ -6,7 +6,7 @@
 //! # Invariants
 //! - All decisions are the machine's: the order of messages, and which member leads.
 //! - State is not persisted. A member that has stopped counts as crashed, of which a group
-//!   tolerates f; it must not return under the same process id.
+//!   tolerates f. The others refuse it when it returns under the same process id.
 
 #![forbid(unsafe_code)]
 

@@ -24,6 +24,10 @@ pub struct Report {
     pub completed: u64,
     /// Messages refused with `Busy`.
     pub busy: u64,
+    /// Packets of other members that had restarted with an empty memory.
+    pub reincarnated: u64,
+    /// Packets received before the group had acknowledged this incarnation.
+    pub early: u64,
     /// Packets of a past epoch, or of one that the member has not entered yet.
     pub other_epoch: u64,
     /// Proposals received out of order.
@@ -57,6 +61,8 @@ impl Report {
             decided: stats.decided,
             completed: stats.completed,
             busy: stats.busy,
+            reincarnated: stats.reincarnated,
+            early: stats.early,
             other_epoch: stats.other_epoch,
             gaps: stats.gaps,
             retransmitted: stats.retransmitted,

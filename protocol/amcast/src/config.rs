@@ -104,8 +104,8 @@ impl Groups {
 pub struct Config {
     /// Own process.
     pub process: ProcessId,
-    /// Own incarnation. A member or a client that has lost its state must not rejoin under the same
-    /// process id.
+    /// Own incarnation. A client that has lost its state must not rejoin under the same process id,
+    /// and a member that has is refused by those that have received its first incarnation.
     pub incarnation: Incarnation,
     /// Groups and clients.
     pub groups: Groups,
@@ -125,6 +125,10 @@ pub struct Config {
     /// Member and replica: number of completed messages, at least 1, that are retained for
     /// retransmission. A peer that lags by more cannot catch up. Default 1024.
     pub history: usize,
+    /// Member: whether it announces its incarnation when it starts, and takes no part before a
+    /// majority of its group has acknowledged that. So a member that has restarted with an empty
+    /// memory is refused before it votes. All members must agree. Default: no.
+    pub announces: bool,
     /// Member: capacity of the outbox in packets. A packet that does not fit is dropped and
     /// retransmitted later. Default 4096.
     pub outbox: usize,
@@ -142,6 +146,7 @@ impl Config {
             in_flight_bytes_max: u64::MAX,
             busy_threshold: 1_024,
             history: 1_024,
+            announces: false,
             outbox: 4_096,
         }
     }

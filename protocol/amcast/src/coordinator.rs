@@ -10,6 +10,7 @@ use onepipe_base::{Incarnation, Machine, Mono, Now, Port, ProcessId, Transmit, V
 use onepipe_wire::{Amcast, Frame, GroupId, Opcode};
 
 use crate::config::{ConfigError, Groups};
+use crate::incarnations::{Incarnations, refusal};
 use crate::outbox::Outbox;
 
 /// Settings of a coordinator.
@@ -61,6 +62,8 @@ pub struct CoordinatorStats {
     pub elections: u64,
     /// Replies of members.
     pub replies: u64,
+    /// Replies of members that had restarted: another incarnation of each was received before.
+    pub reincarnated: u64,
     /// Invalid packets.
     pub invalid: u64,
 }
@@ -96,6 +99,7 @@ pub struct Coordinator {
     to_persist: VecDeque<Decision>,
     decided: VecDeque<Decision>,
     outbox: Outbox,
+    incarnations: Incarnations,
     due: Option<Mono>,
     stats: CoordinatorStats,
 }
@@ -127,6 +131,7 @@ impl Coordinator {
             to_persist: VecDeque::new(),
             decided: VecDeque::new(),
             outbox,
+            incarnations: Incarnations::new(&config.groups),
             due: None,
             stats: CoordinatorStats::default(),
             config,
@@ -275,11 +280,17 @@ impl Machine for Coordinator {
         let mut is_valid = false;
         if let Some(frame) = parsed.filter(|frame| frame.opcode == Opcode::AmcastPromise) {
             let bodies = Amcast::packets(frame.opcode, frame.payload).map_while(Result::ok);
+            let (src, incarnation) = (frame.header.src(), frame.header.incarnation());
             for (body, _) in bodies {
                 let groups = &self.config.groups;
-                let Some(index) = groups.member_index(body.group, frame.header.src()) else {
+                let Some(index) = groups.member_index(body.group, src) else {
                     break;
                 };
+                if !self.incarnations.admits(src, incarnation) {
+                    self.stats.reincarnated += 1;
+                    self.outbox.push(src, Opcode::Gap, refusal(body.group, incarnation), None);
+                    return Verdict::Dropped;
+                }
                 self.on_status(now, index, &body);
                 is_valid = true;
             }

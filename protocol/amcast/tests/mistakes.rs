@@ -1,5 +1,5 @@
 //! Mutation test: each seeded bug must be detected at a seed that shows no violation without it;
-//! one of them in a dedicated scenario.
+//! two of them in a dedicated scenario.
 //!
 //! A single test, because the bug is selected for the whole process.
 
@@ -14,7 +14,7 @@ mod observer;
 
 use std::panic::catch_unwind;
 
-use harness::{Harness, Plan};
+use harness::{Harness, Plan, Step};
 use onepipe_amcast::GroupSet;
 use onepipe_base::ProcessId;
 use onepipe_base::mistake::{Mistake, choose};
@@ -23,9 +23,10 @@ use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::{RngSeed, TestRunner};
 
-/// Bugs that random histories miss, as they take an election between two particular packets. See
-/// [`leader_crashes_with_clock_only_it_knows`].
-const MISSED: &[&str] = &["quorum-forgotten"];
+/// Bugs that random histories miss: they take an election between two particular packets, see
+/// [`leader_crashes_with_clock_only_it_knows`], or a restart, see
+/// [`acceptor_restarts_without_memory`].
+const MISSED: &[&str] = &["quorum-forgotten", "votes-without-memory"];
 /// Number of seeds per bug.
 const SEEDS: u64 = 600;
 /// Number of histories that are checked against the rules.
@@ -65,6 +66,29 @@ fn leader_crashes_with_clock_only_it_knows(mistake: Option<Mistake>) -> Option<S
     harness.members[0] = None;
     harness.elect(1);
     assert!(harness.send_one(1, GroupSet::from_bits(0b01)));
+    let wrong = harness.run();
+    choose(None);
+    wrong
+}
+
+/// Only the leader and one member have accepted a message, which is delivered. That member restarts
+/// with an empty memory. If it may vote, the third member leads with its promise, and fills the
+/// position with another message.
+fn acceptor_restarts_without_memory(mistake: Option<Mistake>) -> Option<String> {
+    choose(mistake);
+    let mut harness = Harness::new(Plan { announces: true, clients: 2, ..Plan::calm() });
+    harness.is_controlled = false;
+    harness.run_until(100_000);
+    harness.blocked_links = [(0, 1), (1, 0)].map(|(a, b)| (ProcessId(a), ProcessId(b))).into();
+    harness.blocked_until = 2_000_000;
+    assert!(harness.send_one(0, GroupSet::from_bits(0b1)));
+    harness.run_until(200_000);
+    assert_eq!(harness.delivered[0].len(), 1, "the message is decided");
+    harness.plan(200_000, Step::CrashMember(2));
+    harness.plan(200_000, Step::RestartMember(2));
+    harness.run_until(300_000);
+    harness.elect(1);
+    assert!(harness.send_one(1, GroupSet::from_bits(0b1)));
     let wrong = harness.run();
     choose(None);
     wrong
@@ -113,4 +137,7 @@ fn detects_every_mistake_and_no_false_positive() {
         first_violation.is_some_and(|wrong| wrong.contains(expected)),
         "a replica's barrier had passed the message"
     );
+    assert_eq!(acceptor_restarts_without_memory(None), None);
+    let first_violation = acceptor_restarts_without_memory(Some(Mistake::VotesWithoutMemory));
+    assert!(first_violation.is_some(), "two messages were decided at one position");
 }

@@ -105,6 +105,8 @@ mistakes! {
         "A duplicate acknowledgement of agreed multicast counts twice.";
     ProposedTwice: "proposed-twice",
         "A message that a client retransmits gets another timestamp.";
+    VotesWithoutMemory: "votes-without-memory",
+        "A member of agreed multicast that has restarted with an empty memory takes part again.";
 }
 
 impl Mistake {

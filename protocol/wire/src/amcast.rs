@@ -157,6 +157,8 @@ impl Amcast {
     pub const BEHIND: u8 = 1 << 4;
     /// The packet applies to everything before `position` in the log as well.
     pub const BEFORE: u8 = 1 << 5;
+    /// The packet is about the incarnation `count` of a member, which starts.
+    pub const JOIN: u8 = 1 << 6;
 
     /// Returns a packet of a group in an epoch, with all other fields 0.
     pub const fn new(group: GroupId, epoch: u32) -> Self {
@@ -223,7 +225,7 @@ impl Amcast {
         if group >= GROUPS_MAX {
             return refused("group", u64::from(group));
         }
-        if flags >> 6 != 0 {
+        if flags >> 7 != 0 {
             return refused("flags", u64::from(flags));
         }
         if (groups == 0) == (flags & Self::MESSAGE != 0) {
@@ -293,7 +295,7 @@ mod tests {
             Amcast::new(GroupId(1), 1).with_message(MessageId { client: 0, sequence: 0 }, set);
         let bad = [
             Amcast { group: GroupId(64), ..good },
-            Amcast { flags: good.flags | 1 << 6, ..good },
+            Amcast { flags: good.flags | 1 << 7, ..good },
             Amcast { groups: GroupSet::EMPTY, ..good },
             Amcast { flags: 0, ..good },
         ];

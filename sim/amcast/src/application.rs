@@ -1,5 +1,7 @@
 //! Builds the machines, sends the clients' messages, and checks deliveries.
 
+use std::collections::BTreeSet;
+
 use onepipe_amcast::{
     Client, Config, Coordinator, CoordinatorConfig, DeliveryPoint, GroupId, GroupSet, Member,
     MemberEvent, MessageId, Replica, ReplicaEvent,
@@ -59,6 +61,10 @@ pub(crate) struct Workload {
     pub link_from: Vec<NodeId>,
     /// Whether each process is up, by process id.
     pub alive: Vec<bool>,
+    /// Crashed members whose incarnation all others of the group knew: they may restart.
+    pub restartable: BTreeSet<ProcessId>,
+    /// Number of restarted members that were refused.
+    pub refused_members: u64,
     /// Coordinators that cannot reach the store any more.
     pub without_store: Vec<ProcessId>,
     senders: Vec<Sender>,
@@ -109,6 +115,8 @@ impl Workload {
             deliveries: Vec::new(),
             link_from: Vec::new(),
             alive: vec![true; layout.len()],
+            restartable: BTreeSet::new(),
+            refused_members: 0,
             without_store: Vec::new(),
             senders: vec![sender; groups.clients.len()],
             random: Random::named(setup.seed, "clients", 0),
@@ -157,6 +165,11 @@ impl Workload {
         self.senders.iter_mut().for_each(|sender| sender.left = 0);
     }
 
+    /// Builds a member with an empty memory.
+    pub fn build_member(&self, process: ProcessId, restarts: u32) -> Member {
+        Member::new(self.config(process, restarts)).expect("a valid configuration")
+    }
+
     fn config(&self, process: ProcessId, restarts: u32) -> Config {
         Config {
             incarnation: Incarnation(restarts + 1),
@@ -164,6 +177,7 @@ impl Workload {
             rto_min_ns: self.setup.rto_min_ns,
             busy_threshold: self.setup.busy_threshold,
             history: self.setup.history,
+            announces: self.setup.announces,
             ..Config::new(process, self.layout.groups.clone())
         }
     }
@@ -310,9 +324,7 @@ impl Application<Node> for Workload {
         if let Some(switch) = node.0.checked_sub(self.topology.hosts()) {
             // A restarted switch comes back without its members.
             let members = here.into_iter().filter(|_| restarts == 0);
-            let members = members.map(|process| {
-                Member::new(self.config(process, restarts)).expect("a valid configuration")
-            });
+            let members = members.map(|process| self.build_member(process, restarts));
             return Node::Switch(SwitchNode::new(
                 self.routes[switch as usize].clone(),
                 members.collect(),
@@ -349,6 +361,10 @@ impl Application<Node> for Workload {
             }
             (NodeEvent::Member(process, MemberEvent::Behind), _) => {
                 self.checker.add_violation(format!("member {process:?} is behind at {at_ns} ns"));
+            }
+            (NodeEvent::Member(process, MemberEvent::Refused), Node::Switch(switch)) => {
+                switch.kill(process);
+                self.refused_members += 1;
             }
             (NodeEvent::Completed(completed), _) => {
                 self.checker.on_completed(completed.id, completed.timestamp);

@@ -225,6 +225,11 @@ impl SimEnv {
         }
     }
 
+    /// Returns the number of members that restarted with an empty memory and were refused.
+    pub fn refused_members(&self) -> u64 {
+        self.network.application.refused_members
+    }
+
     /// Returns the quorum counts so far.
     pub fn quorums(&self) -> Quorums {
         self.quorums
@@ -281,9 +286,22 @@ impl SimEnv {
             FaultEvent::Member(process) => {
                 let node = self.layout().node(process);
                 self.network.application.alive[process.index()] = false;
-                self.network.command(node, |_, machine, _| {
-                    if let Node::Switch(switch) = machine {
-                        switch.kill(process);
+                self.network.command(node, |_, machine, workload| {
+                    if let Node::Switch(switch) = machine
+                        && switch.kill(process)
+                    {
+                        workload.restartable.insert(process);
+                    }
+                });
+            }
+            // The restarted one still counts as dead.
+            FaultEvent::RestartMember(process) => {
+                let node = self.layout().node(process);
+                self.network.command(node, |_, machine, workload| {
+                    if let Node::Switch(switch) = machine
+                        && workload.restartable.remove(&process)
+                    {
+                        switch.start(workload.build_member(process, 1));
                     }
                 });
             }

@@ -37,6 +37,9 @@ pub enum FaultEvent {
     Switch(NodeId),
     /// A member crashes, but not its switch.
     Member(ProcessId),
+    /// A crashed member restarts with an empty memory, if all others of its group had received its
+    /// first incarnation.
+    RestartMember(ProcessId),
     /// The process on this host crashes.
     Host(NodeId),
     /// A replica or a coordinator restarts; a replica with the state of another one.
@@ -70,6 +73,7 @@ impl FaultEvent {
         Some(match self {
             Self::Switch(_) => "switch crash",
             Self::Member(_) => "member crash",
+            Self::RestartMember(_) => "member restarted",
             Self::Host(_) => "host crash",
             Self::Restart(_) => "rejoin",
             Self::Pause(..) => "pause",

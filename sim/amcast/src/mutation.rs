@@ -13,6 +13,7 @@ pub const CAUGHT_BY_SEEDS: &[Mistake] = &[
     Mistake::StaleEpoch,
     Mistake::AckTwice,
     Mistake::ProposedTwice,
+    Mistake::VotesWithoutMemory,
 ];
 
 /// Runs a seed with a bug, and returns the first violation found as text. A failed assertion of a

@@ -102,6 +102,8 @@ pub struct Setup {
     pub store_ns: u64,
     /// Delay until routing avoids a failed component, in ns.
     pub reroute_ns: u64,
+    /// Whether members announce their incarnations.
+    pub announces: bool,
     /// Load of the clients.
     pub load: Load,
     /// Whether each frame is checked for genuineness.
@@ -140,6 +142,7 @@ impl Setup {
             lease_ns: 400_000,
             store_ns: 50_000,
             reroute_ns: 50_000,
+            announces: false,
             load: Load { messages: 0, bytes: (16, 128), is_subset: true, pattern, shift: None },
             checks_frames: true,
             trace_lines_max: 0,

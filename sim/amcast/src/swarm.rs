@@ -47,6 +47,8 @@ pub struct Outcome {
     pub elections: u64,
     /// Messages refused with `Busy`.
     pub busy: u64,
+    /// Members that restarted with an empty memory and were refused.
+    pub refused_members: u64,
     /// Whether the fabric was partitioned so that no part could continue ([`SimEnv::core`]): then
     /// only safety was checked.
     pub is_partitioned: bool,
@@ -75,10 +77,12 @@ impl Swarm {
         generator.quorums();
         generator.random = Random::named(seed, "deaf", 0);
         let shift = generator.partial_election(setup.leader_timeout_ns);
+        generator.random = Random::named(seed, "memory", 0);
+        let announces = generator.restart_members();
         let mut timeline = generator.timeline;
         timeline.sort_by_key(|(at_ns, _)| *at_ns);
         let load = Load { shift, ..setup.load };
-        Self { seed, setup: Setup { load, ..setup }, timeline }
+        Self { seed, setup: Setup { load, announces, ..setup }, timeline }
     }
 
     /// Runs the faults, repairs all of them, and checks that all live processes agree in the end.
@@ -108,6 +112,7 @@ impl Swarm {
             delivered: env.checker().delivered(),
             elections: env.checker().elections() as u64,
             busy: env.members().map(|member| member.stats().busy).sum(),
+            refused_members: env.refused_members(),
             quorums: env.quorums(),
             is_partitioned: env.core().is_none(),
             frames: [stats.drops.lost, stats.corrupted, stats.duplicated, stats.delayed],
@@ -303,6 +308,29 @@ impl FaultGenerator<'_> {
                 if takes_switch { FaultEvent::Switch(node) } else { FaultEvent::Member(victim) },
             );
         }
+    }
+
+    /// Restarts crashed members with an empty memory, in a quarter of the runs; if none crashes,
+    /// one does. Returns whether members must announce their incarnations.
+    fn restart_members(&mut self) -> bool {
+        if !self.random.happens(250_000) {
+            return false;
+        }
+        let is_crash =
+            |event: &FaultEvent| matches!(event, FaultEvent::Member(_) | FaultEvent::Switch(_));
+        if !self.timeline.iter().any(|(_, event)| is_crash(event)) {
+            let groups = self.layout.groups.groups.clone();
+            let members = &self.random.pick(&groups).members;
+            let (victim, at_ns) = (self.pick(members), self.at());
+            self.schedule(at_ns, FaultEvent::Member(victim));
+        }
+        for (at_ns, event) in self.timeline.clone() {
+            if let FaultEvent::Member(victim) = event {
+                let back_ns = at_ns + self.random.between(1, 500_000);
+                self.schedule(back_ns, FaultEvent::RestartMember(victim));
+            }
+        }
+        true
     }
 
     /// Returns whether a switch may crash: one coordinator must stay connected.

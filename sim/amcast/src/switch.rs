@@ -43,9 +43,17 @@ impl SwitchNode {
         &self.members
     }
 
-    /// Removes a crashed member with its state.
-    pub fn kill(&mut self, process: ProcessId) {
+    /// Removes a crashed member with its state. Returns whether all other members of its group
+    /// knew its incarnation.
+    pub fn kill(&mut self, process: ProcessId) -> bool {
+        let was_known = self.member(process).is_some_and(|member| member.is_known_by_all());
         self.members.retain(|member| member.config().process != process);
+        was_known
+    }
+
+    /// Starts a member.
+    pub fn start(&mut self, member: Member) {
+        self.members.push(member);
     }
 
     fn member(&mut self, process: ProcessId) -> Option<&mut Member> {

@@ -10,13 +10,14 @@ use onepipe_sim_check::run_known_mutations;
 
 /// Bugs with a seed that detects each.
 const FIRST_SEEDS: &[(Mistake, u64)] = &[
-    (Mistake::QuorumForgotten, 103),
+    (Mistake::QuorumForgotten, 82),
     (Mistake::GapsIgnored, 1),
     (Mistake::PendingForgotten, 1),
     (Mistake::NewTimestamp, 3),
     (Mistake::StaleEpoch, 49),
     (Mistake::AckTwice, 44),
     (Mistake::ProposedTwice, 0),
+    (Mistake::VotesWithoutMemory, 15),
 ];
 
 #[test]

@@ -7,6 +7,7 @@ use onepipe_sim_amcast::{FaultEvent, Quorums, Swarm};
 #[test]
 fn invariants_hold_under_all_faults() {
     let (mut elections, mut delivered, mut busy, mut names) = (0, 0, 0, BTreeMap::new());
+    let mut refused_members = 0;
     let mut quorums = Quorums::default();
     for seed in 0..150 {
         let swarm = Swarm::draw(seed);
@@ -14,6 +15,7 @@ fn invariants_hold_under_all_faults() {
         assert!(outcome.violations.is_empty(), "seed {seed}: {:?}", outcome.violations);
         (elections, delivered) = (elections + outcome.elections, delivered + outcome.delivered);
         busy += outcome.busy;
+        refused_members += outcome.refused_members;
         let one = outcome.quorums;
         quorums = Quorums {
             leaders: quorums.leaders + one.leaders,
@@ -30,14 +32,17 @@ fn invariants_hold_under_all_faults() {
     let Quorums { leaders, followers, changed, lost, split_brain } = quorums;
     let fewest = [leaders, followers, changed, lost, split_brain].into_iter().min();
     assert!(fewest > Some(20), "{quorums:?}");
-    assert!(names.len() == 11 && names.values().all(|count| *count > 5), "{names:?}");
+    assert!(names.len() == 12 && names.values().all(|count| *count > 5), "{names:?}");
+    assert!(refused_members > 10, "{refused_members}");
 }
 
 fn holds(seed: u64) {
     let swarm = Swarm::draw(seed);
-    // As it was found, before members were isolated in turn or received only some packets.
+    // As it was found, before members were isolated in turn, received only some packets, or
+    // restarted.
     let mut found = swarm.clone();
     found.setup.load.shift = None;
+    found.setup.announces = false;
     let one_way_at = |at: u64| {
         let is_it = |(time, event): &&(u64, FaultEvent)| {
             *time == at
@@ -46,9 +51,10 @@ fn holds(seed: u64) {
         swarm.timeline.iter().filter(is_it).count()
     };
     found.timeline.retain(|(at, event)| match event {
-        FaultEvent::IsolateMany(_) | FaultEvent::ReconnectMany(_) | FaultEvent::MemberLoss(..) => {
-            false
-        }
+        FaultEvent::IsolateMany(_)
+        | FaultEvent::ReconnectMany(_)
+        | FaultEvent::MemberLoss(..)
+        | FaultEvent::RestartMember(_) => false,
         FaultEvent::CoordinatorLoss(..) => one_way_at(*at) == 1,
         _ => true,
     });

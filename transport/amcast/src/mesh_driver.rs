@@ -105,6 +105,7 @@ pub fn open<M: DrivenMachine>(
     config.busy_threshold = options.busy_threshold.unwrap_or(u64::MAX);
     config.in_flight_bytes_max = options.in_flight_bytes_max;
     config.history = options.history;
+    config.announces = true;
     config.outbox = OUTBOX;
     let frame_len_max = config.groups.frame_len_max;
     // A machine refuses a process of another role by naming the field `process`.

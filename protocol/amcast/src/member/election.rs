@@ -14,9 +14,9 @@ impl Member {
 
     /// Starts an election with this member as the candidate for `epoch`. The caller must not
     /// appoint another leader for the same epoch. Returns `false` if the member has promised this
-    /// epoch or a later one. [`MemberEvent::Leads`] reports success.
+    /// epoch or a later one, or takes no part. [`MemberEvent::Leads`] reports success.
     pub fn lead(&mut self, now: Now, epoch: u32) -> bool {
-        if epoch <= self.promised {
+        if epoch <= self.promised || !self.has_joined() || self.is_refused {
             return false;
         }
         self.promise(epoch, None);

@@ -3,6 +3,7 @@
 
 mod ack;
 mod election;
+mod join;
 mod order;
 mod repair;
 
@@ -15,6 +16,7 @@ use onepipe_wire::{Amcast, Frame, GroupId, GroupSet, LogicalTime, Opcode};
 use crate::ack_table::AckTable;
 use crate::barrier::Clocks;
 use crate::config::{Config, ConfigError};
+use crate::incarnations::Incarnations;
 use crate::log::Log;
 use crate::outbox::Outbox;
 use crate::rtt::{RetransmitTimer, RttEstimator};
@@ -28,6 +30,9 @@ pub enum MemberEvent {
     Leads(u32),
     /// The member lags by more than other members retain: it cannot catch up and counts as crashed.
     Behind,
+    /// Another process has received an earlier incarnation of this member, whose promises and log
+    /// are lost. The member has stopped, and counts as crashed.
+    Refused,
 }
 
 /// Counters of a member.
@@ -43,6 +48,10 @@ pub struct MemberStats {
     pub busy: u64,
     /// Packets that were malformed, from an unknown process, or addressed to another process.
     pub invalid: u64,
+    /// Packets of members that had restarted: another incarnation of each was received before.
+    pub reincarnated: u64,
+    /// Packets received before the group had acknowledged this incarnation.
+    pub early: u64,
     /// Packets of a past epoch, or of one that is not known here yet.
     pub other_epoch: u64,
     /// Proposals received out of order.
@@ -104,6 +113,12 @@ pub struct Member {
     /// First position that each replica lacks, by replica index.
     replica_next: Vec<u64>,
     outbox: Outbox,
+    incarnations: Incarnations,
+    /// Members of the group that have acknowledged this incarnation, itself included: one bit per
+    /// member index.
+    known_by: u32,
+    /// Whether this incarnation was refused: the member has stopped.
+    is_refused: bool,
     /// Packets were received since the last [`Member::advance`].
     is_dirty: bool,
     /// Groups that must be sent an acknowledgement: positions of theirs were accepted, or, for the
@@ -160,12 +175,16 @@ impl Member {
             first_open_before: 0,
             replica_next: vec![0; own.replicas.len()],
             outbox: Outbox::new(config.outbox, config.peers(group)),
+            incarnations: Incarnations::new(groups),
+            known_by: 1 << index,
+            is_refused: false,
             is_dirty: false,
             pending_acks: GroupSet::EMPTY,
             last_accepted: vec![0; groups.groups.len()],
             timer: RetransmitTimer::default(),
             rtt: RttEstimator::new(config.rto_min_ns),
-            due: None,
+            // An incarnation is announced at once.
+            due: config.announces.then_some(Mono::from_ns(0)),
             event: None,
             stats: MemberStats::default(),
             config,
@@ -189,7 +208,7 @@ impl Member {
 
     /// Returns whether this member leads its group in its epoch.
     pub fn is_leader(&self) -> bool {
-        self.role == Role::Leader
+        self.role == Role::Leader && self.has_joined() && !self.is_refused
     }
 
     /// Returns the delivery barrier: replicas may deliver messages at or below it.
@@ -219,7 +238,7 @@ impl Member {
 
     /// Returns whether there may be something to send.
     pub fn wants_transmit(&self) -> bool {
-        self.is_dirty || !self.outbox.is_empty()
+        !self.is_refused && (self.is_dirty || !self.outbox.is_empty())
     }
 
     /// Returns whether the member has the log of its epoch. Only then its acknowledgements and its
@@ -280,6 +299,9 @@ impl Member {
     /// timer.
     fn advance(&mut self, now: Now) {
         self.is_dirty = false;
+        if self.is_refused {
+            return;
+        }
         self.accept_buffered();
         for group in core::mem::take(&mut self.pending_acks).iter() {
             match group == self.group {
@@ -307,13 +329,22 @@ impl Machine for Member {
         let own = self.config.process;
         let parsed = Frame::parse(frame).ok().filter(|frame| frame.header.dst() == own);
         let mut is_valid = false;
+        if self.is_refused {
+            return Verdict::Dropped;
+        }
         if let Some(frame) = parsed {
             let (opcode, src) = (frame.opcode, frame.header.src());
+            let incarnation = frame.header.incarnation();
+            if !self.incarnations.admits(src, incarnation) {
+                self.refuse(src, incarnation);
+                return Verdict::Dropped;
+            }
             //= spec/amcast.md#R21
             let is_coordinator =
                 opcode == Opcode::NewLeader && self.config.coordinators.contains(&src);
             for packet in Amcast::packets(opcode, frame.payload) {
                 is_valid = packet.is_ok_and(|(body, message)| match is_coordinator {
+                    true if !self.has_joined() => self.drop_early(),
                     true => body.group == self.group && self.on_coordinator(now, src, &body),
                     false => self.on_packet(opcode, src, &body, message),
                 });
@@ -334,12 +365,18 @@ impl Machine for Member {
         }
         if self.due.is_some_and(|due| due <= now.mono) {
             self.due = None;
-            self.on_timeout();
+            self.announce_incarnation();
+            if self.has_joined() {
+                self.on_timeout();
+            }
         }
         self.advance(now);
     }
 
     fn poll_transmit(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
+        if self.is_refused {
+            return None;
+        }
         if self.is_dirty {
             self.advance(now);
         }

@@ -33,6 +33,12 @@ impl Member {
         if !is_in_range(body) {
             return false;
         }
+        if body.has(Amcast::JOIN) {
+            return opcode == Opcode::Gap && self.on_join(src, body);
+        }
+        if !self.has_joined() {
+            return self.drop_early();
+        }
         if body.has(Amcast::MESSAGE) {
             let is_known = groups.is_valid_destination(body.groups)
                 && body.groups.contains(self.group)

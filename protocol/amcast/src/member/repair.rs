@@ -157,6 +157,7 @@ impl Member {
         };
         has_open
             || others
+            || self.is_announcing()
             || self.replica_next.iter().any(|wanted| *wanted < self.log.first_undecided())
     }
 

@@ -46,6 +46,8 @@ pub struct Harness {
     pub now: u64,
     rng: Rng,
     pub members: Vec<Option<Member>>,
+    /// Whether all members of its group knew each member's incarnation when the member crashed.
+    was_known: Vec<bool>,
     pub clients: Vec<Option<Client>>,
     pub replicas: Vec<Option<Replica>>,
     queue: BTreeMap<(u64, u64), SimEvent>,
@@ -98,6 +100,7 @@ impl Harness {
             rto_min_ns: 50_000,
             busy_threshold: plan.busy_threshold,
             history: plan.history,
+            announces: plan.announces,
             ..Config::new(process, groups.clone())
         };
         let replicas: Vec<ProcessId> =
@@ -106,6 +109,7 @@ impl Harness {
             now: 0,
             rng: Rng(plan.seed ^ 0x5eed),
             members: all.iter().map(|id| Some(Member::new(config(*id)).expect("right"))).collect(),
+            was_known: vec![false; all.len()],
             clients: clients.iter().map(|id| Client::new(config(*id)).ok()).collect(),
             replicas: replicas.iter().map(|id| Replica::new(config(*id)).ok()).collect(),
             queue: BTreeMap::new(),
@@ -206,6 +210,7 @@ impl Harness {
                 match member.poll_event() {
                     Some(MemberEvent::Leads(_)) => self.leads += 1,
                     Some(MemberEvent::Behind) => self.wrong("a member is behind".into()),
+                    Some(MemberEvent::Refused) => self.members[at] = None,
                     None => break,
                 }
             }
@@ -360,7 +365,11 @@ impl Harness {
 
     fn step(&mut self, step: Step) {
         match step {
-            Step::CrashMember(member) => self.members[member] = None,
+            Step::CrashMember(at) => {
+                let crashed = self.members[at].take();
+                self.was_known[at] = crashed.is_some_and(|member| member.is_known_by_all());
+            }
+            Step::RestartMember(at) => self.restart_member(at),
             Step::CrashClient(client) => self.clients[client] = None,
             Step::CrashReplica(replica) => self.replicas[replica] = None,
             Step::Elect(member) => self.elect(member),
@@ -389,6 +398,21 @@ impl Harness {
                     }
                 }
             }
+        }
+    }
+
+    /// Restarts a crashed member with an empty memory, if every other member had received its first
+    /// incarnation.
+    fn restart_member(&mut self, at: usize) {
+        if self.members[at].is_none() && self.was_known[at] {
+            let config = Config {
+                incarnation: Incarnation(2),
+                rto_min_ns: 50_000,
+                history: self.plan.history,
+                announces: true,
+                ..Config::new(ProcessId(at as u32), self.groups.clone())
+            };
+            self.members[at] = Some(Member::new(config).expect("right"));
         }
     }
 

@@ -45,6 +45,8 @@ pub struct Plan {
     pub crash_others: bool,
     /// Number of elections without a reason.
     pub elections: u64,
+    /// Whether members announce their incarnations.
+    pub announces: bool,
 }
 
 impl Plan {
@@ -65,6 +67,7 @@ impl Plan {
             crash: 0,
             crash_others: false,
             elections: 0,
+            announces: false,
         }
     }
 
@@ -88,6 +91,7 @@ impl Plan {
             crash: rng.below(2) as usize * if five { 1 + rng.below(2) as usize } else { 1 },
             crash_others: rng.percent(40),
             elections: if rng.percent(60) { rng.below(6) } else { 0 },
+            announces: false,
         }
     }
 }
@@ -105,6 +109,8 @@ pub enum FrameFault {
 #[derive(Clone, Copy, Debug)]
 pub enum Step {
     CrashMember(usize),
+    /// Restarts a crashed member with an empty memory.
+    RestartMember(usize),
     CrashClient(usize),
     CrashReplica(usize),
     /// Elects the member as leader.

@@ -83,6 +83,11 @@ pub fn histories() -> impl Strategy<Value = History> {
 }
 
 impl History {
+    /// Whether a crashed member restarts with an empty memory: in a quarter of the histories.
+    fn restarts(&self) -> bool {
+        self.crash.is_some() && self.seed >> 62 == 0
+    }
+
     fn harness(&self) -> Harness {
         let mut harness = Harness::new(Plan {
             seed: self.seed,
@@ -94,6 +99,7 @@ impl History {
             lose_percent: self.lose_percent,
             repeat_percent: self.repeat_percent,
             jitter_ns: self.jitter_ns,
+            announces: self.restarts(),
             ..Plan::calm()
         });
         let index = |member: u32| ProcessId(member);
@@ -116,6 +122,9 @@ impl History {
         }
         if let Some((member, at)) = self.crash {
             harness.plan(at, Step::CrashMember(member));
+            if self.restarts() {
+                harness.plan(at + self.seed % 100_000, Step::RestartMember(member));
+            }
         }
         harness
     }

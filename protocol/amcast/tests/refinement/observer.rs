@@ -121,6 +121,9 @@ impl Observer {
         if !is_members {
             return Ok(());
         }
+        if body.has(Amcast::JOIN) {
+            return Ok(());
+        }
         let (group, at) = (usize::from(body.group != self.first), src % MEMBERS);
         let index = if group == OWN { self.indices[at] } else { at };
         let Some(epoch) = (body.epoch as usize).checked_sub(1).filter(|epoch| *epoch < 2 - group)

@@ -5,8 +5,9 @@
 //!
 //! Facts never become false: a state consists of what members have accepted, promised and reported,
 //! not of packets. A member may learn of a fact late, repeatedly or never, so loss, duplication and
-//! reordering need no steps of their own, and a crashed member simply takes no more steps. The
-//! following reduces the number of states without excluding any failure:
+//! reordering need no steps of their own, and a crashed member simply takes no more steps. Nor does
+//! one that has restarted with an empty memory, because the others refuse it. The following reduces
+//! the number of states without excluding any failure:
 //!
 //! - A member that learns of a decision does nothing visible but send a barrier. So decisions are
 //!   derived from accepted positions.
@@ -74,7 +75,8 @@ fn every_history_of_two_common_messages_and_one_more() {
     check(1, [BOTH, BOTH, FIRST], 31_370_762);
 }
 
-/// The model must be able to detect bugs.
+//= spec/amcast.md#R35
+/// The model must be able to detect bugs, one of them a restarted member that votes.
 #[test]
 fn model_detects_every_mistake() {
     for (bug, candidate, groups) in [
@@ -87,6 +89,7 @@ fn model_detects_every_mistake() {
         (Bug::RisenClock, 1, [BOTH, FIRST, FIRST]),
         (Bug::OwnLog, 1, [FIRST; MESSAGES]),
         (Bug::OwnClock, 1, [BOTH, FIRST, FIRST]),
+        (Bug::VotesWithoutMemory, 1, [FIRST; MESSAGES]),
     ] {
         let rules = Rules { groups, candidate, bug };
         let checker = rules.checker().threads(1).finish_when(HasDiscoveries::AnyFailures);

@@ -26,6 +26,9 @@ pub enum Bug {
     OwnLog,
     /// The candidate starts with its own clock instead of the highest promised one.
     OwnClock,
+    /// A member that has restarted with an empty memory takes part again. Otherwise a restart is a
+    /// crash: the member takes no more steps, which the rules permit at any time.
+    VotesWithoutMemory,
 }
 
 /// A message, and the group's timestamp for it.
@@ -84,6 +87,9 @@ pub struct State {
     pub other_clock: u8,
     /// Barrier sent: the group, the barrier and the number of positions that it covers.
     pub sent_barrier: Option<(u8, u8, u8)>,
+    /// Follower that has restarted with an empty memory, and what it had accepted before in each
+    /// epoch: those acknowledgements stay sent.
+    pub restarted: Option<(usize, [u8; 2])>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,6 +115,10 @@ pub enum Action {
         clock: u8,
     },
     Sync {
+        member: usize,
+    },
+    /// A follower of the first group restarts with an empty memory.
+    Restart {
         member: usize,
     },
     /// A barrier of the first group: the clocks of two members, and of its leader if needed.
@@ -157,7 +167,12 @@ impl Rules {
 
     /// Returns whether a majority of the first group has accepted the position in the epoch.
     fn is_agreed(&self, state: &State, epoch: usize, position: u8) -> bool {
-        let by = state.members.iter().filter(|member| member.accepted[epoch] > position).count();
+        let is_by = |(index, member): &(usize, &Member)| {
+            let before = state.restarted.filter(|(restarted, _)| restarted == index);
+            let before = before.map_or(0, |(_, accepted)| accepted[epoch]);
+            member.accepted[epoch].max(before) > position
+        };
+        let by = state.members.iter().enumerate().filter(is_by).count();
         position < state.logs[epoch].end && by >= if self.makes(Bug::AckTwice) { 1 } else { 2 }
     }
 
@@ -302,6 +317,10 @@ impl Rules {
                     actions.push(Action::Accept { member: index, epoch });
                 }
             }
+            let can_restart = index != 0 && index != self.candidate && state.restarted.is_none();
+            if self.makes(Bug::VotesWithoutMemory) && can_restart {
+                actions.push(Action::Restart { member: index });
+            }
             let candidate = &state.members[self.candidate];
             if state.base.is_some() && member.phase != Phase::Synced {
                 actions.push(Action::Sync { member: index });
@@ -363,6 +382,10 @@ impl Rules {
                 let (base, _) = state.base?;
                 let accepted = [state.members[member].accepted[0], base];
                 state.members[member] = Member { accepted, clock: 0, phase: Phase::Synced };
+            }
+            Action::Restart { member } => {
+                state.restarted = Some((member, state.members[member].accepted));
+                state.members[member] = Member::default();
             }
             Action::SendBarrier { epoch, sent_barrier, clock, of, asks_leader } => {
                 let leader = asks_leader.then_some(self.leader(epoch));
