@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use clap::Args;
-use onepipe_base::{Address, Instance};
+use onepipe_base::{Address, Cause, Instance};
 use onepipe_controller::Event;
 use onepipe_daemon_controller::{ControllerDaemon, RedbStore};
 
@@ -95,13 +95,16 @@ fn print(event: &Event) -> std::io::Result<()> {
         Event::Deposed(epoch) => writeln!(out, "deposed: epoch {} ended", epoch.0)?,
         Event::Isolated => writeln!(out, "isolated: resigning")?,
         Event::Joined(instance) => writeln!(out, "{} joined", name(*instance))?,
-        Event::Failed { failed, suspected, decided } => writeln!(
+        Event::Failed { failed, suspected, decided, reporter } => writeln!(
             out,
-            "{} failed at {} ns, decided in {:.3} ms{}",
+            "{} {} at {} ns, decided in {:.3} ms{}: {}{}",
             name(failed.instance),
+            if failed.cause == Cause::Left { "left" } else { "failed" },
             failed.at.as_ns(),
             ms(decided.since_ns(*suspected)),
             if failed.is_exact { "" } else { ", approximately" },
+            failed.cause,
+            reporter.map_or(String::new(), |node| format!(", reported by {}", name(node))),
         )?,
         Event::Noticed { instances, decided, started_at, completed } => writeln!(
             out,

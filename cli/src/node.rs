@@ -240,8 +240,9 @@ fn handle_events(pipe: &mut Pipe, membership: &mut Membership) -> Result<()> {
         }
         Event::LinkLost(Link::Switch) => eprintln!("onepipe: the link to the switch timed out"),
         Event::ProcessFailed(failed) => {
-            eprintln!("onepipe: process {} has failed", failed.process.0);
+            eprintln!("onepipe: process {} has failed: {}", failed.process.0, failed.cause);
         }
+        Event::ProcessLeft(left) => eprintln!("onepipe: process {} has left", left.process.0),
         Event::Excluded(at) => {
             *membership = Membership::Excluded(at, Instant::now() + RECOVERY_TIMEOUT);
         }

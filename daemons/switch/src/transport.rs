@@ -1,7 +1,7 @@
 //! The transport of the switch: one socket, a port for each neighbour, and faults.
 
 use onepipe_base::{
-    Incarnation, Mono, Now, Port, ProcessId, Promises, Psn, Timestamp, Transmit, Verdict,
+    Cause, Incarnation, Mono, Now, Port, ProcessId, Promises, Psn, Timestamp, Transmit, Verdict,
     WIRE_MODULUS,
 };
 use onepipe_transport_driver::{Doorbell, Transport};
@@ -316,18 +316,18 @@ impl Transport for SwitchTransport {
         frames
     }
 
-    fn poll_links_down(&mut self, mut unlink: impl FnMut(Port)) {
+    fn poll_links_down(&mut self, mut unlink: impl FnMut(Port, Cause)) {
         let (socket, stats) = (&mut self.socket, &mut self.stats);
         while let Some(address) = socket.refused() {
             stats.neighbours_refused += 1;
             if let Some(up) = self.ports.on_refused(address) {
-                unlink(up);
+                unlink(up, Cause::Refused);
             }
         }
-        self.ports.drain_reclaimed(|port| {
+        self.ports.drain_reclaimed(|port, cause| {
             stats.ports_reclaimed += 1;
             socket.set_destination(port.index(), None);
-            unlink(port);
+            unlink(port, cause);
         });
     }
 
