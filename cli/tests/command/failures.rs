@@ -128,7 +128,7 @@ fn process_stopped_while_its_switch_restarts_stays() {
     let controller = fabric.controller();
     let mut zero = fabric.node("0", &["--reliable"]);
     let mut one = fabric.node("1", &["--reliable"]);
-    let mut two = fabric.node("2", &["--reliable"]);
+    let two = fabric.node("2", &["--reliable"]);
     zero.joins(&controller, 0);
     one.joins(&controller, 1);
     two.joins(&controller, 2);
