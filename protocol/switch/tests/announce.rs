@@ -62,7 +62,7 @@ fn announces_all_links_after_changes_and_periodically() {
 
     switch.mark_link_lost(Port(0));
     let announced = announces(run(&mut switch, 36_000));
-    let state = LinkState::Frozen { number: 1, commit: ts(30_000), cause: Cause::TimedOut };
+    let state = LinkState::Frozen { number: 1, commit: ts(30_000), cause: Cause::Refused };
     let frozen = Link { port: Port(0), side: Side::Lower, instance: Some(one), state };
     assert_eq!(links(&announced[0]), [frozen, up(2, Side::Lower, controller)]);
 
