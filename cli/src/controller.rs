@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use clap::Args;
-use onepipe_base::{Address, Instance};
+use onepipe_base::{Address, Cause, Instance};
 use onepipe_controller::Event;
 use onepipe_daemon_controller::{ControllerDaemon, ControllerEvent, RedbStore};
 
@@ -120,12 +120,15 @@ fn log(event: &Event) {
     match event {
         Event::Deposed(epoch) => warn!("deposed: epoch {} ended", epoch.0),
         Event::Joined(instance) => info!("{} joined", name(*instance)),
-        Event::Failed { failed, suspected, decided } => warn!(
-            "{} failed at {} ns, decided in {:.3} ms{}",
+        Event::Failed { failed, suspected, decided, reporter } => warn!(
+            "{} {} at {} ns, decided in {:.3} ms{}: {}{}",
             name(failed.instance),
+            if failed.cause == Cause::Left { "left" } else { "failed" },
             failed.at.as_ns(),
             ms(decided.since_ns(*suspected)),
             if failed.is_exact { "" } else { ", approximately" },
+            failed.cause,
+            reporter.map_or(String::new(), |node| format!(", reported by {}", name(node))),
         ),
         Event::Noticed { instances, decided, started_at, completed } => info!(
             "{instances} failures completed in {:.3} ms, {:.3} ms of them in the store",

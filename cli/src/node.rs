@@ -253,8 +253,9 @@ fn handle_events(pipe: &mut Pipe, membership: &mut Membership) -> Result<()> {
              start it again at the same address"
         ),
         Event::ProcessFailed(failed) => {
-            eprintln!("onepipe: process {} has failed", failed.process.0);
+            eprintln!("onepipe: process {} has failed: {}", failed.process.0, failed.cause);
         }
+        Event::ProcessLeft(left) => eprintln!("onepipe: process {} has left", left.process.0),
         Event::Excluded(at) => {
             *membership = Membership::Excluded(at, Instant::now() + RECOVERY_TIMEOUT);
         }

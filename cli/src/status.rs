@@ -165,6 +165,9 @@ fn table(report: &Report) -> String {
     lines.push(("failures", report.failures.len().to_string()));
     let shown = report.failures.iter().rev().take(FAILURES_SHOWN);
     lines.extend(shown.map(|failure| ("failed", failure_text(failure))));
+    lines.push(("leaves", report.leaves.len().to_string()));
+    let shown = report.leaves.iter().rev().take(FAILURES_SHOWN);
+    lines.extend(shown.map(|leave| ("left", failure_text(leave))));
     lines.iter().map(|(label, text)| format!("  {label:<11} {text}\n")).collect()
 }
 
@@ -205,7 +208,7 @@ fn members_text(report: &Report) -> String {
 fn failure_text(failure: &FailureReport) -> String {
     let (name, incarnation, at) = (&failure.name, failure.incarnation, failure.failed_at_ns);
     let qualifier = if failure.is_exact { "" } else { " (approximately)" };
-    format!("{name} incarnation {incarnation} at {at} ns{qualifier}")
+    format!("{name} incarnation {incarnation} at {at} ns{qualifier}: {}", failure.cause)
 }
 
 fn join_or_none(items: &[String]) -> String {

@@ -1,7 +1,7 @@
 //! The events of a pipe.
 
 use onepipe_base::{ProcessId, Timestamp};
-use onepipe_endpoint::{ProcessFailed, SendFailed};
+use onepipe_endpoint::{ProcessFailed, ProcessLeft, SendFailed};
 use onepipe_wire::Service;
 
 /// An event of a pipe. `P` is the payload: owned (`Vec<u8>`), or borrowed for the duration of a
@@ -24,6 +24,9 @@ pub enum Event<P = Vec<u8>> {
     /// the callback of [`crate::EmbeddedPipe::poll`] returns: reliable deliveries of all processes
     /// wait until it is done.
     ProcessFailed(ProcessFailed),
+    /// A process has left gracefully, by decision of the controllers: its reliable messages below
+    /// the timestamp are delivered, and it has sent none above. Nothing waits for the application.
+    ProcessLeft(ProcessLeft),
     /// This process itself was declared failed at this timestamp: it timed out, or was partitioned
     /// from the others. Received messages that the others deliver are still delivered; then
     /// [`Event::Recovered`] follows, if a controller can be reached. The process cannot send any
@@ -53,6 +56,7 @@ impl<P> Event<P> {
             Self::SendFailed(failed) => Event::SendFailed(failed),
             Self::LinkLost(link) => Event::LinkLost(link),
             Self::ProcessFailed(failed) => Event::ProcessFailed(failed),
+            Self::ProcessLeft(left) => Event::ProcessLeft(left),
             Self::Excluded(at) => Event::Excluded(at),
             Self::Recovered(complete) => Event::Recovered(complete),
         }

@@ -3,11 +3,11 @@
 use std::collections::VecDeque;
 
 use onepipe_base::{
-    Incarnation, Machine, Mono, Now, Port, ProcessId, Promises, ScatteringId, Timestamp, Transmit,
-    Verdict,
+    Cause, Incarnation, Machine, Mono, Now, Port, ProcessId, Promises, ScatteringId, Timestamp,
+    Transmit, Verdict,
 };
 use onepipe_endpoint::{
-    self as endpoint, Endpoint, Links, Message, ProcessFailed, SendError, SendFailed,
+    self as endpoint, Endpoint, Links, Message, ProcessFailed, ProcessLeft, SendError, SendFailed,
 };
 use onepipe_transport_driver as driver;
 use onepipe_wire::Service;
@@ -41,6 +41,7 @@ pub(crate) enum NodeEvent {
     LinkLost(Link),
     /// Must be followed by [`Node::on_failure_handled`].
     ProcessFailed(ProcessFailed),
+    ProcessLeft(ProcessLeft),
     Excluded(Timestamp),
     Recovered(Timestamp),
 }
@@ -88,7 +89,8 @@ impl Node {
     /// once if it `has_died`.
     pub(crate) fn unlink_departed(&mut self, process: ProcessId, has_died: bool, is_back: bool) {
         if !is_back {
-            self.endpoint_mut().handle_link_down(Port(process.0 as u16));
+            let cause = if has_died { Cause::Refused } else { Cause::Left };
+            self.endpoint_mut().handle_link_down(Port(process.0 as u16), cause);
             self.wants_poll = true;
         }
         if has_died && !self.lost.contains(process) {
@@ -111,6 +113,7 @@ impl Node {
             NodeEvent::SendFailed(failed) => on_event(Event::SendFailed(failed)),
             NodeEvent::LinkLost(link) => on_event(Event::LinkLost(link)),
             NodeEvent::ProcessFailed(failed) => on_event(Event::ProcessFailed(failed)),
+            NodeEvent::ProcessLeft(left) => on_event(Event::ProcessLeft(left)),
             NodeEvent::Excluded(at) => on_event(Event::Excluded(at)),
             NodeEvent::Recovered(complete) => on_event(Event::Recovered(complete)),
         }
@@ -174,6 +177,7 @@ impl Machine for Node {
             }
             endpoint::Event::LinkLost(_) => Some(NodeEvent::LinkLost(Link::Switch)),
             endpoint::Event::ProcessFailed(failed) => Some(NodeEvent::ProcessFailed(failed)),
+            endpoint::Event::ProcessLeft(left) => Some(NodeEvent::ProcessLeft(left)),
             endpoint::Event::Excluded(at) => {
                 // The controllers know the outcome of what was received: request it at once.
                 if let Some(now) = self.now {

@@ -195,6 +195,7 @@ fn endpoint_event(event: LargeEvent) -> Option<EndpointEvent> {
         LargeEvent::SendFailed(failed) => endpoint::Event::SendFailed(failed),
         LargeEvent::LinkLost(port) => endpoint::Event::LinkLost(port),
         LargeEvent::ProcessFailed(failed) => endpoint::Event::ProcessFailed(failed),
+        LargeEvent::ProcessLeft(left) => endpoint::Event::ProcessLeft(left),
         LargeEvent::Excluded(at) => endpoint::Event::Excluded(at),
         LargeEvent::Recovered(complete) => endpoint::Event::Recovered(complete),
         // There are no other events yet; the type is non-exhaustive.

@@ -1,6 +1,7 @@
 //! Missing controllers, duplicate process ids, and processes that are stopped.
 
 use std::process::{Child, Stdio};
+use std::time::Duration;
 
 use crate::lab::{Controller, Node, Switch, is};
 use crate::program::{errors, exclusive, onepipe};
@@ -17,6 +18,13 @@ impl Fabric {
     fn new() -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         Self { switch: Switch::start(&CONTROLLERS), folder }
+    }
+
+    /// Kills the switch and starts another one at its address.
+    fn restart_switch(&mut self) {
+        self.switch.process.signal("-KILL");
+        self.switch.process.status();
+        self.switch = Switch::start_at(&self.switch.address, &CONTROLLERS);
     }
 
     fn controller(&self) -> Controller {
@@ -83,6 +91,76 @@ fn failure_waits_for_controller() {
     assert_eq!(status["failures"][0]["name"], "process 1");
     assert_eq!(status["failures"][0]["is_exact"], true);
     zero.joins(&controller, 0);
+}
+
+/// Returns the number of failures and of leaves that a controller reports.
+fn ended(status: &serde_json::Value) -> (usize, usize) {
+    let count = |list: &str| status[list].as_array().map_or(0, Vec::len);
+    (count("failures"), count("leaves"))
+}
+
+//= spec/failure.md#R49
+/// While the switch does not run, no process can be received.
+#[test]
+fn processes_behind_a_stopped_switch_stay() {
+    let _guard = exclusive();
+    let fabric = Fabric::new();
+    let controller = fabric.controller();
+    let (mut zero, mut one) =
+        (fabric.node("0", &["--reliable"]), fabric.node("1", &["--reliable"]));
+    zero.joins(&controller, 0);
+    one.joins(&controller, 1);
+    exchange_line(&mut zero, &mut one, "before");
+    fabric.switch.process.signal("-STOP");
+    std::thread::sleep(Duration::from_secs(2));
+    fabric.switch.process.signal("-CONT");
+    exchange_line(&mut zero, &mut one, "behind the same switch");
+    exchange_line(&mut one, &mut zero, "as the same processes");
+    assert_eq!(ended(&controller.status()), (0, 0));
+}
+
+//= spec/failure.md#R49
+/// The new switch has met process 0 and the controller before process 1 runs again.
+#[test]
+fn process_stopped_while_its_switch_restarts_stays() {
+    let _guard = exclusive();
+    let mut fabric = Fabric::new();
+    let controller = fabric.controller();
+    let mut zero = fabric.node("0", &["--reliable"]);
+    let mut one = fabric.node("1", &["--reliable"]);
+    let two = fabric.node("2", &["--reliable"]);
+    zero.joins(&controller, 0);
+    one.joins(&controller, 1);
+    two.joins(&controller, 2);
+    exchange_line(&mut zero, &mut one, "before");
+    one.process.signal("-STOP");
+    fabric.restart_switch();
+    std::thread::sleep(Duration::from_millis(400));
+    one.process.signal("-CONT");
+    exchange_line(&mut zero, &mut one, "behind the new switch");
+    exchange_line(&mut one, &mut zero, "as the same processes");
+    assert_eq!(ended(&controller.status()), (0, 0));
+}
+
+//= spec/failure.md#R51
+#[test]
+fn end_of_input_is_a_leave_not_a_failure() {
+    let _guard = exclusive();
+    let fabric = Fabric::new();
+    let controller = fabric.controller();
+    let mut zero = fabric.node("0", &["--reliable"]);
+    let mut one = fabric.node("1", &["--reliable"]);
+    zero.joins(&controller, 0);
+    one.joins(&controller, 1);
+    exchange_line(&mut zero, &mut one, "before");
+    one.process.signal("-INT");
+    assert_eq!(one.process.status(), Some(0));
+    while zero.process.stderr_line() != "onepipe: process 1 has left" {}
+    let status = controller.until("resolved", |status| {
+        ended(status) == (0, 1) && status["open"].as_array().is_some_and(Vec::is_empty)
+    });
+    assert_eq!(status["counters"]["leaves"], 1);
+    assert_eq!(status["counters"]["failures"], 0);
 }
 
 /// A node whose standard error is kept.

@@ -10,6 +10,9 @@ use onepipe_transport_driver::Idle;
 /// Default interval of Hello frames at rest, in ns: the heartbeat of switches and processes.
 const HEARTBEAT_INTERVAL_NS: u64 = 100_000_000;
 
+/// Default timeout of a link, in ns, as at switches and processes with controllers.
+const LINK_TIMEOUT_NS: u64 = 1_000_000_000;
+
 /// How a controller is attached to its fabric.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Attachment {
@@ -54,18 +57,25 @@ impl Config {
     /// Returns the defaults for replica `process` of `controllers`, as one process among others on
     /// a machine with few cores. There a process may be off its core for milliseconds, or for a
     /// tenth of a second under overload. The kernel reports killed processes at once; timeouts are
-    /// as long as those of switches and processes (`docs/results/recovery.md`).
+    /// as long as those of switches and processes (`docs/results/recovery.md`), and prove nothing
+    /// while the switch in between may have paused.
     pub fn new(attachment: Attachment, process: ProcessId, controllers: Controllers) -> Self {
         let machine = onepipe_controller::Config {
             hello_interval_ns: 2_000_000,
             heartbeat_interval_ns: HEARTBEAT_INTERVAL_NS,
-            link_timeout_ns: 1_000_000_000,
+            link_timeout_ns: LINK_TIMEOUT_NS,
             quiet_ns: 500_000,
+            // As long as the link timeout of switches and processes.
+            silent_after_ns: LINK_TIMEOUT_NS,
+            // Time for a switch to come back from a pause, or to be restarted.
+            switch_wait_ns: 30_000_000_000,
+            // Frames of a process without a link keep it a member for at most this long.
+            grace_ns: 10_000_000_000,
             freeze_after_ns: 50_000_000,
             retransmit_ns: 1_000_000,
             retransmit_max_ns: 50_000_000,
             restart_ns: 200_000_000,
-            ping_timeout_ns: 300_000_000,
+            ping_timeout_ns: LINK_TIMEOUT_NS,
             // One neighbour may learn of a failure by its timeout, long after another has learned
             // of it from the kernel.
             inexact_after_ns: 3_000_000_000,

@@ -30,6 +30,7 @@ pub(crate) fn counters(stats: &Stats) -> BTreeMap<String, u64> {
         duplicate_registrations,
         unknown_peers,
         failures,
+        leaves,
         inexact,
         partitions,
         floods,

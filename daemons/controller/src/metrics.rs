@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use onepipe_base::Cause;
 use onepipe_transport_status::{Metrics, Status};
 
 use crate::Report;
@@ -12,11 +13,13 @@ impl Status for Report {
 
     fn write(&self, metrics: &mut Metrics<'_>) -> fmt::Result {
         let report = self;
-        let states = ["joining", "up", "suspected", "failed"];
+        let states = ["joining", "up", "suspected", "failed", "left"];
         let mut members = BTreeMap::from(states.map(|state| (state, 0i64)));
         for member in &report.members {
             *members.entry(&member.state).or_default() += 1;
         }
+        let left = Cause::Left.to_string();
+        let failures_open = report.open.iter().filter(|failure| failure.cause != left).count();
         let gauges = [
             ("active", "Whether this replica is active", i64::from(report.epoch.is_some())),
             (
@@ -34,7 +37,7 @@ impl Status for Report {
                 "Records that wait for the store",
                 report.store.records_waiting as i64,
             ),
-            ("failures_open", "Failures whose recovery is not complete", report.open.len() as i64),
+            ("failures_open", "Failures whose recovery is not complete", failures_open as i64),
             ("links_frozen", "Frozen links", report.frozen.len() as i64),
         ];
         for (name, help, value) in gauges {

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use onepipe_base::{Machine, Mono, Now, Port, Promises, Transmit, Verdict};
+use onepipe_base::{Cause, Machine, Mono, Now, Port, Promises, Transmit, Verdict};
 use onepipe_controller::{Controller, Epoch, Event, Record, RecordId};
 use onepipe_transport_driver::DrivenMachine;
 use onepipe_wire::parse_header;
@@ -163,7 +163,7 @@ impl DrivenMachine for Node {
     }
 
     /// The process at this port has left the shared memory.
-    fn handle_link_down(&mut self, port: Port) {
+    fn handle_link_down(&mut self, port: Port, _: Cause) {
         self.is_due = true;
         self.machine.handle_link_down(port);
     }

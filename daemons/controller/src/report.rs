@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use onepipe_base::{Address, Instance};
+use onepipe_base::{Address, Cause, Instance};
 use onepipe_controller::{FailedInstance, FrozenStatus, MemberState, MemberStatus, Status};
 use serde::{Deserialize, Serialize};
 
@@ -29,10 +29,12 @@ pub struct Report {
     pub members: Vec<MemberReport>,
     /// The last promises on its links.
     pub barriers: Vec<BarrierReport>,
-    /// Failures whose recovery is not complete.
+    /// Failures and leaves whose recovery is not complete.
     pub open: Vec<FailureReport>,
     /// All failures of processes ever decided, oldest first.
     pub failures: Vec<FailureReport>,
+    /// All graceful leaves of processes, oldest first.
+    pub leaves: Vec<FailureReport>,
     /// Frozen links.
     pub frozen: Vec<FrozenReport>,
     /// Counters by name.
@@ -61,7 +63,7 @@ pub struct MemberReport {
     pub name: String,
     /// Its incarnation.
     pub incarnation: u32,
-    /// `joining`, `up`, `suspected` or `failed`.
+    /// `joining`, `up`, `suspected`, `failed` or `left`.
     pub state: String,
     /// Number of its links that are up.
     pub links_up: usize,
@@ -80,7 +82,7 @@ pub struct BarrierReport {
     pub age_ns: u64,
 }
 
-/// One failed instance.
+/// One instance that has failed or left.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FailureReport {
     /// `process 3` or `switch 1`.
@@ -91,6 +93,8 @@ pub struct FailureReport {
     pub failed_at_ns: u64,
     /// Whether every register that determines this was reported.
     pub is_exact: bool,
+    /// Why it has failed: `left` if it left gracefully.
+    pub cause: String,
 }
 
 /// A frozen link.
@@ -109,8 +113,9 @@ pub struct FrozenReport {
 impl Report {
     /// Builds the report from the state of the machine; the daemon adds the rest.
     pub(crate) fn new(status: &Status) -> Self {
-        let failures =
-            |instances: &[FailedInstance]| instances.iter().map(FailureReport::from).collect();
+        let is_leave = |failed: &&FailedInstance| failed.cause == Cause::Left;
+        let (leaves, failures): (Vec<&FailedInstance>, Vec<&FailedInstance>) =
+            status.failures.iter().partition(is_leave);
         Self {
             replica: status.replica.0,
             incarnation: 0,
@@ -127,8 +132,9 @@ impl Report {
             attachments: status.attachments.iter().copied().map(name_with_incarnation).collect(),
             members: status.members.iter().map(MemberReport::from).collect(),
             barriers: Vec::new(),
-            open: failures(&status.open),
-            failures: failures(&status.failures),
+            open: status.open.iter().map(FailureReport::from).collect(),
+            failures: failures.into_iter().map(FailureReport::from).collect(),
+            leaves: leaves.into_iter().map(FailureReport::from).collect(),
             frozen: status.frozen.iter().map(FrozenReport::from).collect(),
             counters: counters(&status.stats),
         }
@@ -142,6 +148,7 @@ impl From<&MemberStatus> for MemberReport {
             MemberState::Up => "up",
             MemberState::Suspected => "suspected",
             MemberState::Failed => "failed",
+            MemberState::Left => "left",
         };
         Self {
             name: name(member.instance.address),
@@ -159,6 +166,7 @@ impl From<&FailedInstance> for FailureReport {
             incarnation: failed.instance.incarnation.0,
             failed_at_ns: failed.at.as_ns(),
             is_exact: failed.is_exact,
+            cause: failed.cause.to_string(),
         }
     }
 }
@@ -204,7 +212,8 @@ pub(crate) mod tests {
         );
         let at = Timestamp::from_ns(1_700);
         let member = |instance, state, links_up| MemberStatus { instance, state, links_up };
-        let failure = FailedInstance { instance: failed, at, is_exact: true };
+        let cause = Cause::TimedOut;
+        let failure = FailedInstance { instance: failed, at, is_exact: true, cause };
         let status = Status {
             replica: ProcessId(63),
             active: Some(Epoch(4)),
@@ -216,7 +225,7 @@ pub(crate) mod tests {
                 member(switch, MemberState::Up, 2),
             ],
             open: vec![failure],
-            failures: vec![failure],
+            failures: vec![failure, FailedInstance { cause: Cause::Left, ..failure }],
             frozen: vec![FrozenStatus {
                 link: Resolved { owner: switch, number: 1 },
                 peer: Some(failed),
@@ -238,6 +247,13 @@ pub(crate) mod tests {
         assert_eq!(
             (report.failures[0].name.as_str(), report.open[0].failed_at_ns),
             ("process 3", 1_700)
+        );
+        let causes = |list: &[FailureReport]| -> Vec<String> {
+            list.iter().map(|failure| failure.cause.clone()).collect()
+        };
+        assert_eq!(
+            (causes(&report.failures), causes(&report.leaves)),
+            (vec!["timed out".to_owned()], vec!["left".to_owned()],)
         );
         let (owner, peer) = (report.frozen[0].owner.as_str(), report.frozen[0].peer.as_deref());
         assert_eq!((owner, peer), ("switch 1 incarnation 9", Some("process 3 incarnation 5")));

@@ -1,6 +1,6 @@
 //! The machine in the form that the driver runs.
 
-use onepipe_base::{Machine, Mono, Now, Port, Transmit, Verdict};
+use onepipe_base::{Cause, Machine, Mono, Now, Port, Transmit, Verdict};
 use onepipe_switch::{Switch, SwitchEvent};
 use onepipe_transport_driver::DrivenMachine;
 
@@ -66,9 +66,9 @@ impl Machine for SwitchMachine {
 }
 
 impl DrivenMachine for SwitchMachine {
-    fn handle_link_down(&mut self, port: Port) {
+    fn handle_link_down(&mut self, port: Port, cause: Cause) {
         if port.0 < self.switch.config().lower_ports {
-            self.switch.unplug(port);
+            self.switch.unplug(port, cause);
         } else {
             self.switch.mark_link_lost(port);
         }

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
 
-use onepipe_base::{Incarnation, Mono, Port, ProcessId};
+use onepipe_base::{Cause, Incarnation, Mono, Port, ProcessId};
 
 /// Addresses of neighbours and the processes behind them.
 #[derive(Debug)]
@@ -15,8 +15,9 @@ pub(crate) struct PortTable {
     timeout_ns: u64,
     /// The last lookup: frames arrive in batches.
     last: Option<(SocketAddr, Port)>,
-    /// Reclaimed ports that the machine has not been notified of; they are not assigned before.
-    reclaimed: Vec<Port>,
+    /// Reclaimed ports that the machine has not been notified of, and why; they are not assigned
+    /// before.
+    reclaimed: Vec<(Port, Cause)>,
     /// Addresses that the kernel has refused, and when: at most one for each port.
     refused: VecDeque<(SocketAddr, Mono)>,
 }
@@ -128,7 +129,7 @@ impl PortTable {
         let previous = joined.replace((port, incarnation)).map(|(previous, _)| previous);
         if previous != Some(port) {
             self.neighbours[port.index()].processes += 1;
-            previous.into_iter().for_each(|previous| self.on_gone(previous));
+            previous.into_iter().for_each(|previous| self.on_gone(previous, Cause::Superseded));
         }
         true
     }
@@ -138,7 +139,7 @@ impl PortTable {
         let Some(joined) = self.joined.get_mut(process.index()) else { return };
         if joined.is_some_and(|(at, _)| at == port) {
             *joined = None;
-            self.on_gone(port);
+            self.on_gone(port, Cause::Left);
         }
     }
 
@@ -149,7 +150,7 @@ impl PortTable {
         if self.neighbours[port.index()].is_uplink {
             return Some(port);
         }
-        self.reclaim(port);
+        self.reclaim(port, Cause::Refused);
         if self.refused.len() == self.neighbours.len() {
             self.refused.pop_front();
         }
@@ -173,10 +174,10 @@ impl PortTable {
 
     /// Passes all ports reclaimed since the last call to `on_reclaimed`; they may be assigned from
     /// now on.
-    pub(crate) fn drain_reclaimed(&mut self, mut on_reclaimed: impl FnMut(Port)) {
-        while let Some(port) = self.reclaimed.pop() {
+    pub(crate) fn drain_reclaimed(&mut self, mut on_reclaimed: impl FnMut(Port, Cause)) {
+        while let Some((port, cause)) = self.reclaimed.pop() {
             self.neighbours[port.index()].is_reclaimed = false;
-            on_reclaimed(port);
+            on_reclaimed(port, cause);
         }
     }
 
@@ -186,11 +187,11 @@ impl PortTable {
         known.filter_map(|(process, joined)| Some((ProcessId(process as u32), (*joined)?.0)))
     }
 
-    fn on_gone(&mut self, port: Port) {
+    fn on_gone(&mut self, port: Port, cause: Cause) {
         let neighbour = &mut self.neighbours[port.index()];
         neighbour.processes = neighbour.processes.saturating_sub(1);
         if neighbour.processes == 0 {
-            self.reclaim(port);
+            self.reclaim(port, cause);
         }
     }
 
@@ -202,11 +203,11 @@ impl PortTable {
         };
         let candidates = self.neighbours.iter().enumerate().filter(is_candidate);
         if let Some((stalest, _)) = candidates.min_by_key(|(_, neighbour)| neighbour.last_seen) {
-            self.reclaim(Port(stalest as u16));
+            self.reclaim(Port(stalest as u16), Cause::TimedOut);
         }
     }
 
-    fn reclaim(&mut self, port: Port) {
+    fn reclaim(&mut self, port: Port, cause: Cause) {
         let neighbour = &mut self.neighbours[port.index()];
         if neighbour.is_uplink || neighbour.is_reclaimed {
             return;
@@ -216,7 +217,7 @@ impl PortTable {
             neighbour.processes = 0;
             self.by_address.remove(&address);
             self.last = None;
-            self.reclaimed.push(port);
+            self.reclaimed.push((port, cause));
             for joined in &mut self.joined {
                 if joined.is_some_and(|(at, _)| at == port) {
                     *joined = None;
@@ -242,7 +243,7 @@ mod tests {
 
     fn drain_reclaimed(ports: &mut PortTable) -> Vec<Port> {
         let mut reclaimed = Vec::new();
-        ports.drain_reclaimed(|port| reclaimed.push(port));
+        ports.drain_reclaimed(|port, _| reclaimed.push(port));
         reclaimed
     }
 

@@ -1,8 +1,8 @@
 //! The transport of the switch: one socket, a port for each neighbour, and faults.
 
 use onepipe_base::{
-    Address, Incarnation, Instance, Mono, Now, Port, ProcessId, Promises, Psn, Timestamp, Transmit,
-    Verdict, WIRE_MODULUS,
+    Address, Cause, Incarnation, Instance, Mono, Now, Port, ProcessId, Promises, Psn, Timestamp,
+    Transmit, Verdict, WIRE_MODULUS,
 };
 use onepipe_transport_driver::{Doorbell, Transport};
 use onepipe_transport_udp::{BatchSocket, FrameRange};
@@ -338,18 +338,18 @@ impl Transport for SwitchTransport {
         frames
     }
 
-    fn poll_links_down(&mut self, mut unlink: impl FnMut(Port)) {
+    fn poll_links_down(&mut self, mut unlink: impl FnMut(Port, Cause)) {
         let (socket, stats) = (&mut self.socket, &mut self.stats);
         while let Some(address) = socket.refused() {
             stats.neighbours_refused += 1;
             if let Some(up) = self.ports.on_refused(address, self.now.mono) {
-                unlink(up);
+                unlink(up, Cause::Refused);
             }
         }
-        self.ports.drain_reclaimed(|port| {
+        self.ports.drain_reclaimed(|port, cause| {
             stats.ports_reclaimed += 1;
             socket.set_destination(port.index(), None);
-            unlink(port);
+            unlink(port, cause);
         });
     }
 

@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use crate::{Address, Instance, Port, Registers, Timestamp};
+use crate::{Address, Cause, Instance, Port, Registers, Timestamp};
 
 /// Maximum number of entries for the instances of one address on one port. A further entry needs a
 /// further restart of the node before a controller has resolved the first failure.
@@ -19,6 +19,8 @@ pub struct Frozen {
     pub instance: Option<Instance>,
     /// The last commit promised on the link.
     pub commit: Timestamp,
+    /// Why the link died.
+    pub cause: Cause,
 }
 
 /// The frozen links of a node, oldest first. Empty unless there is a failure.
@@ -44,12 +46,13 @@ impl FrozenLinks {
         registers: &mut Registers,
         port: Port,
         instance: Option<Instance>,
+        cause: Cause,
     ) -> bool {
         if let Some(commit) = self.promised_before(port, instance) {
             registers.assume_commit(port, commit);
         }
         let Some(commit) = registers.freeze(port) else { return false };
-        self.record(port, instance, commit);
+        self.record(port, instance, commit, cause);
         true
     }
 
@@ -61,8 +64,14 @@ impl FrozenLinks {
     /// count only once its failure is resolved. So a flapping link needs no more space. Each
     /// instance of one address has an entry of its own, because its commit bounds the messages that
     /// it may have left behind; beyond `INSTANCES_MAX` (8) the last two are merged at the lower
-    /// commit.
-    pub fn record(&mut self, port: Port, instance: Option<Instance>, mut commit: Timestamp) -> u32 {
+    /// commit. The last cause counts.
+    pub fn record(
+        &mut self,
+        port: Port,
+        instance: Option<Instance>,
+        mut commit: Timestamp,
+        cause: Cause,
+    ) -> u32 {
         let address = |instance: Option<Instance>| instance.map(|instance| instance.address);
         let is_same = |frozen: &Frozen| frozen.port == port && frozen.instance == instance;
         let is_related =
@@ -75,7 +84,7 @@ impl FrozenLinks {
             commit = commit.min(self.links.remove(at).commit);
         }
         self.last_number = self.last_number.wrapping_add(1).max(1);
-        self.links.push(Frozen { number: self.last_number, port, instance, commit });
+        self.links.push(Frozen { number: self.last_number, port, instance, commit, cause });
         self.last_number
     }
 
@@ -155,12 +164,12 @@ mod tests {
             };
             update(&mut registers, 0, 10);
             update(&mut registers, 1, 900);
-            assert!(frozen.freeze(&mut registers, Port(0), None));
-            assert!(!frozen.freeze(&mut registers, Port(0), None), "dead already");
+            assert!(frozen.freeze(&mut registers, Port(0), None, Cause::TimedOut));
+            assert!(!frozen.freeze(&mut registers, Port(0), None, Cause::TimedOut), "dead already");
             update(&mut registers, 0, 20);
             let instance =
                 Instance { address: Address::Process(ProcessId(0)), incarnation: Incarnation(1) };
-            assert!(frozen.freeze(&mut registers, Port(0), Some(instance)));
+            assert!(frozen.freeze(&mut registers, Port(0), Some(instance), Cause::TimedOut));
             let commit =
                 |registers: &Registers| registers.minimum().map(|minimum| minimum.commit.as_ns());
             assert_eq!(commit(&registers), Some(10));
@@ -184,7 +193,7 @@ mod tests {
             registers.update(Mono::from_ns(0), Port(1), promises);
             let address = Address::Process(ProcessId(3));
             let instance = Some(Instance { address, incarnation: Incarnation(incarnation) });
-            assert!(frozen.freeze(&mut registers, Port(1), instance));
+            assert!(frozen.freeze(&mut registers, Port(1), instance, Cause::TimedOut));
         }
         (registers, frozen)
     }
@@ -238,14 +247,14 @@ mod tests {
         for is_resolved in [false, true] {
             let (mut registers, mut frozen) = (Registers::new(1), FrozenLinks::new());
             update(&mut registers, 50);
-            assert!(frozen.freeze(&mut registers, Port(0), instance(1)));
+            assert!(frozen.freeze(&mut registers, Port(0), instance(1), Cause::TimedOut));
             if is_resolved {
                 frozen.resolve(&mut registers, 1);
             }
             update(&mut registers, 5);
-            assert!(frozen.freeze(&mut registers, Port(0), instance(2)));
+            assert!(frozen.freeze(&mut registers, Port(0), instance(2), Cause::TimedOut));
             update(&mut registers, 70);
-            assert!(frozen.freeze(&mut registers, Port(0), instance(3)));
+            assert!(frozen.freeze(&mut registers, Port(0), instance(3), Cause::TimedOut));
             let commits: Vec<u64> = frozen.iter().map(|dead| dead.commit.as_ns()).collect();
             assert_eq!(commits[commits.len() - 2..], [50, 70], "resolved: {is_resolved}");
             let other =
@@ -265,13 +274,13 @@ mod tests {
         let (mut registers, mut frozen) = (Registers::new(1), FrozenLinks::new());
         let mark = Timestamp::from_ns(60);
         registers.update_unfed(Mono::from_ns(0), Port(0), mark, None);
-        assert!(!frozen.freeze(&mut registers, Port(0), instance(1)));
+        assert!(!frozen.freeze(&mut registers, Port(0), instance(1), Cause::TimedOut));
         registers.remove(Port(0));
         registers.update(Mono::from_ns(0), Port(0), Promises::both(Timestamp::from_ns(50)));
-        assert!(frozen.freeze(&mut registers, Port(0), instance(1)));
+        assert!(frozen.freeze(&mut registers, Port(0), instance(1), Cause::TimedOut));
         frozen.resolve(&mut registers, 1);
         registers.update_unfed(Mono::from_ns(0), Port(0), mark, None);
-        assert!(frozen.freeze(&mut registers, Port(0), instance(2)));
+        assert!(frozen.freeze(&mut registers, Port(0), instance(2), Cause::TimedOut));
         assert_eq!(frozen.iter().map(|dead| dead.commit.as_ns()).collect::<Vec<_>>(), [50]);
     }
 

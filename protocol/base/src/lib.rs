@@ -31,6 +31,7 @@ extern crate alloc;
 
 mod adaptive_timeout;
 mod backoff;
+mod cause;
 mod copy;
 mod frozen;
 mod ids;
@@ -48,6 +49,7 @@ mod time;
 
 pub use adaptive_timeout::AdaptiveTimeout;
 pub use backoff::Backoff;
+pub use cause::Cause;
 pub use copy::copy_payload;
 pub use frozen::{Frozen, FrozenLinks};
 pub use ids::{

@@ -345,7 +345,13 @@ mod tests {
 
     fn failure(process: u32) -> Failure {
         let at = Timestamp::from_ns(5);
-        Failure { first: ProcessId(process), count: 1, incarnation: Incarnation(0), at }
+        Failure {
+            first: ProcessId(process),
+            count: 1,
+            incarnation: Incarnation(0),
+            at,
+            cause: onepipe_base::Cause::Unknown,
+        }
     }
 
     fn everyone() -> Recipients {

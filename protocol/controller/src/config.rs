@@ -57,6 +57,14 @@ pub struct Config {
     /// Longest time for which frames of a suspect postpone its failure: ten slow announcement
     /// intervals, in which every node announces its current links.
     pub grace_ns: u64,
+    /// How long nothing may be received of a process, through a switch that has been connected all
+    /// the time, before the process is declared failed without a certain report of its death. At
+    /// least the link timeout. 0: at once when no path is left. Default 0.
+    pub silent_after_ns: u64,
+    /// How long a process whose switch has lost its own path is not declared failed without a
+    /// certain report: the switch may have paused, or restart. Default 0; no effect if
+    /// `silent_after_ns` is 0.
+    pub switch_wait_ns: u64,
     /// How long correct nodes may list an instance that has no path to the controller as up, before
     /// the nodes have to freeze their links to it.
     pub freeze_after_ns: u64,
@@ -119,6 +127,8 @@ impl Config {
             link_timeout_ns: 30_000_000,
             quiet_ns: 10_000,
             grace_ns: 100_000_000,
+            silent_after_ns: 0,
+            switch_wait_ns: 0,
             freeze_after_ns: 1_000_000,
             inexact_after_ns: 1_000_000_000,
             retransmit_ns: 20_000,

@@ -3,7 +3,7 @@
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
-use onepipe_base::{Address, Incarnation, Instance, Mono, ProcessId, Timestamp};
+use onepipe_base::{Address, Cause, Incarnation, Instance, Mono, ProcessId, Timestamp};
 use onepipe_wire::{Failure, GroupId, Undeliverable};
 
 use crate::{FailedInstance, Leadership, Member, Record};
@@ -147,7 +147,8 @@ impl DecisionLog {
     }
 
     /// Returns the open and the recent failures in the form of a notice: incarnations of one
-    /// process in their order, and adjacent processes with equal failure timestamps in one entry.
+    /// process in their order, and adjacent processes with equal failure timestamps and causes in
+    /// one entry.
     pub(crate) fn recent_failures(&self, now: Mono, notice_retention_ns: u64) -> Vec<Failure> {
         let is_recent = |decision: &&Decision| {
             !decision.is_resolved || now.since_ns(decision.recorded_at) < notice_retention_ns
@@ -213,25 +214,28 @@ impl DecisionLog {
     }
 }
 
-/// Converts failures into the entries of a notice; adjacent processes with equal F share one entry.
+/// Converts failures into the entries of a notice; adjacent processes with equal F and
+/// cause share one entry.
 fn to_failures(failures: impl Iterator<Item = FailedInstance>) -> Vec<Failure> {
-    let mut list: Vec<(Incarnation, Timestamp, ProcessId)> = failures
+    let mut list: Vec<(Incarnation, Timestamp, Cause, ProcessId)> = failures
         .filter_map(|failed| match failed.instance.address {
-            Address::Process(process) => Some((failed.instance.incarnation, failed.at, process)),
+            Address::Process(process) => {
+                Some((failed.instance.incarnation, failed.at, failed.cause, process))
+            }
             Address::Switch(_) => None,
         })
         .collect();
     list.sort_unstable();
     let mut failures: Vec<Failure> = Vec::new();
-    for (incarnation, at, process) in list {
+    for (incarnation, at, cause, process) in list {
         match failures.last_mut() {
             Some(last)
-                if (last.incarnation, last.at) == (incarnation, at)
+                if (last.incarnation, last.at, last.cause) == (incarnation, at, cause)
                     && last.first.0 + last.count == process.0 =>
             {
                 last.count += 1;
             }
-            _ => failures.push(Failure { first: process, count: 1, incarnation, at }),
+            _ => failures.push(Failure { first: process, count: 1, incarnation, at, cause }),
         }
     }
     failures
@@ -245,7 +249,12 @@ mod tests {
     fn failed(process: u32, incarnation: u32, ns: u64) -> FailedInstance {
         let address = Address::Process(ProcessId(process));
         let instance = Instance { address, incarnation: Incarnation(incarnation) };
-        FailedInstance { instance, at: Timestamp::from_ns(ns), is_exact: true }
+        FailedInstance {
+            instance,
+            at: Timestamp::from_ns(ns),
+            is_exact: true,
+            cause: Cause::Unknown,
+        }
     }
 
     const NOW: Mono = Mono::from_ns(1_000);
@@ -261,6 +270,7 @@ mod tests {
             count,
             incarnation: Incarnation(incarnation),
             at: Timestamp::from_ns(ns),
+            cause: Cause::Unknown,
         };
         assert_eq!(notice, [row(3, 3, 1, 90), row(4, 1, 2, 70)]);
         assert_eq!(decisions.latest_failure(ProcessId(4)), Some(row(4, 1, 2, 70)));

@@ -17,7 +17,8 @@ pub enum Event {
     Isolated,
     /// A node has connected for the first time.
     Joined(Instance),
-    /// The failure of an instance is decided and recorded.
+    /// The failure of an instance, or its graceful leave, is decided and recorded: see
+    /// [`FailedInstance::cause`].
     Failed {
         /// The instance and its failure timestamp.
         failed: FailedInstance,
@@ -25,6 +26,9 @@ pub enum Event {
         suspected: Mono,
         /// When the failure was decided.
         decided: Mono,
+        /// The node that reported the cause; `None` if this replica found it itself, or took the
+        /// decision over from another one.
+        reporter: Option<Instance>,
     },
     /// All correct processes have completed these failures.
     Noticed {

@@ -5,9 +5,10 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
 use onepipe_base::mistake::{Mistake, makes};
-use onepipe_base::{Address, Incarnation, Instance, Mono, Now, ProcessId, WIRE_MODULUS};
+use onepipe_base::{Address, Cause, Incarnation, Instance, Mono, Now, ProcessId, WIRE_MODULUS};
 
 use crate::decisions::DecisionLog;
+use crate::evidence::{Evidence, Reports};
 #[cfg(test)]
 use crate::graph::reference::Reference;
 use crate::graph::{Graph, process_of};
@@ -46,13 +47,31 @@ const VISITS_PER_EVALUATION: usize = 16_384;
 /// all the time, evaluations take at most a third of the time.
 const BACKOFF_NS_PER_VISIT: u64 = 20;
 
+/// A failure to be recorded.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Decided {
+    pub failed: FailedInstance,
+    /// When the instance became a suspect.
+    pub since: Mono,
+    pub evidence: Evidence,
+}
+
+/// What the controller observes on its own links.
+#[derive(Clone, Debug)]
+pub(crate) struct Observed {
+    /// Neighbours whose links are idle.
+    pub idle: BTreeSet<Instance>,
+    /// Since when frames have been received without a stall.
+    pub receiving_since: Mono,
+}
+
 /// The result of an evaluation.
 #[derive(Debug, Default)]
 pub(crate) struct Findings {
     /// Instances that are connected for the first time.
     pub joined: Vec<Instance>,
-    /// Failures to be recorded, each with the time at which the instance became a suspect.
-    pub failed: Vec<(FailedInstance, Mono)>,
+    /// Failures to be recorded.
+    pub failed: Vec<Decided>,
     /// Instances whose neighbours have to freeze their links to them.
     pub freeze: Vec<Instance>,
     /// Processes to be pinged.
@@ -117,8 +136,7 @@ impl Suspects {
         self.dirty.extend(declared_dead.into_iter().map(|instance| instance.address));
     }
 
-    /// Evaluates what has changed in the graph. `changed_at` is when the first change was reported;
-    /// `idle` are neighbours of the controller whose links are idle.
+    /// Evaluates what has changed in the graph. `changed_at` is when the first change was reported.
     pub(crate) fn evaluate(
         &mut self,
         now: Now,
@@ -126,7 +144,7 @@ impl Suspects {
         config: &Config,
         graph: &mut Graph,
         decisions: &DecisionLog,
-        idle: BTreeSet<Instance>,
+        observed: Observed,
     ) -> Findings {
         let mut findings = Findings::default();
         #[cfg(test)]
@@ -135,6 +153,7 @@ impl Suspects {
             .filter(|(_, node)| node.has_joined)
             .map(|(instance, _)| instance)
             .collect();
+        let Observed { idle, receiving_since } = observed;
         for instance in self.idle.symmetric_difference(&idle) {
             self.dirty.insert(instance.address);
         }
@@ -151,6 +170,7 @@ impl Suspects {
                 self.disconnected.remove(instance);
                 continue;
             };
+            node.connected_since = is_correct.then(|| node.connected_since.unwrap_or(now.mono));
             if is_correct && !core::mem::replace(&mut node.has_joined, true) {
                 findings.joined.push(*instance);
             }
@@ -189,10 +209,12 @@ impl Suspects {
         let backoff_ns = visits as u64 * BACKOFF_NS_PER_VISIT;
         self.backoff_until =
             (visits > VISITS_PER_EVALUATION).then(|| now.mono.after_ns(backoff_ns));
+        let reports = Reports::collect(graph, |instance| self.since.contains_key(&instance));
         for region in &regions {
-            self.decide_region(now, config, graph, decisions, region, &mut findings);
+            let border = (region, &reports, receiving_since);
+            self.decide_region(now, config, graph, decisions, border, &mut findings);
         }
-        findings.failed.sort_unstable_by_key(|(failed, _)| failed.instance);
+        findings.failed.sort_unstable_by_key(|decided| decided.failed.instance);
         findings
     }
 
@@ -259,7 +281,7 @@ impl Suspects {
         config: &Config,
         graph: &Graph,
         decisions: &DecisionLog,
-        region: &Region,
+        (region, reports, receiving_since): (&Region, &Reports, Mono),
         findings: &mut Findings,
     ) {
         let adjacency = graph.adjacency();
@@ -299,21 +321,34 @@ impl Suspects {
                 since.after_ns(config.ping_timeout_ns)
             };
         }
+        //= spec/failure.md#R49
+        let protected_until = suspects().filter_map(|(index, since)| {
+            let instance = adjacency.instance(index);
+            if self.declared_dead.contains(&instance) || graph.is_superseded(instance) {
+                return None;
+            }
+            let times = (since, last_seen((index, since)), receiving_since);
+            reports.protected_until(config, graph, instance, times)
+        });
+        let protected_until = protected_until.max();
+        decide_at = protected_until.map_or(decide_at, |until| until.max(decide_at));
         if now.mono < decide_at {
             return wake_at(decide_at);
         }
+        // Missing registers are waited for after that.
+        let waiting_since = protected_until.map_or(since, |until| until.max(since));
         let mut is_exact = true;
         // Registers of instances that have failed already are not needed.
         let is_needed = |index: &&usize| !decisions.has_failed(adjacency.instance(**index));
         if region.up_members.iter().any(|index| is_needed(&index)) {
             let is_declared_dead =
                 |index: &usize| self.declared_dead.contains(&adjacency.instance(*index));
-            let freeze_at = since.after_ns(config.freeze_after_ns);
+            let freeze_at = waiting_since.after_ns(config.freeze_after_ns);
             let must_freeze_all = now.mono >= freeze_at;
             let needed = region.up_members.iter().filter(is_needed);
             let freeze = needed.filter(|index| must_freeze_all || is_declared_dead(index));
             findings.freeze.extend(freeze.map(|index| adjacency.instance(*index)));
-            let give_up_at = since.after_ns(config.inexact_after_ns);
+            let give_up_at = waiting_since.after_ns(config.inexact_after_ns);
             if now.mono < give_up_at {
                 return wake_at(if must_freeze_all { give_up_at } else { freeze_at });
             }
@@ -340,7 +375,25 @@ impl Suspects {
                 () if makes(Mistake::FailureTooEarly) => at.saturating_sub_ns(1_000),
                 () => at,
             };
-            findings.failed.push((FailedInstance { instance, at, is_exact }, since));
+            let evidence = self.evidence(graph, reports, instance);
+            let failed = FailedInstance { instance, at, is_exact, cause: evidence.cause };
+            findings.failed.push(Decided { failed, since, evidence });
+        }
+    }
+}
+
+impl Suspects {
+    //= spec/failure.md#R50
+    /// Returns the evidence on which the failure of `instance` is decided.
+    fn evidence(&self, graph: &Graph, reports: &Reports, instance: Instance) -> Evidence {
+        let reported = reports.evidence(instance);
+        let own = |cause| Evidence { cause, reporter: None };
+        match reported {
+            Some(evidence) if evidence.cause.is_certain() => evidence,
+            _ if self.declared_dead.contains(&instance) => own(Cause::Fenced),
+            _ if graph.is_superseded(instance) => own(Cause::Superseded),
+            Some(evidence) => evidence,
+            None => own(Cause::TimedOut),
         }
     }
 }

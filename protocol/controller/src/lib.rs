@@ -56,6 +56,7 @@ mod config;
 mod controller;
 mod decisions;
 mod event;
+mod evidence;
 mod failure_detection;
 mod graph;
 mod persist_queue;

@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use onepipe_base::{Incarnation, Instance, ProcessId, Timestamp};
+use onepipe_base::{Cause, Incarnation, Instance, ProcessId, Timestamp};
 use onepipe_wire::{GroupId, Side, Undeliverable};
 
 /// The term of one active replica. It rises with every change; the first is 1.
@@ -87,6 +87,8 @@ pub struct FailedInstance {
     /// Whether every register that determines F was reported. If not, a process may have delivered
     /// what others discard.
     pub is_exact: bool,
+    /// Why it counts as failed.
+    pub cause: Cause,
 }
 
 /// A link that died alone: its owner does not wait for commits of `peer` on it any more.
@@ -149,7 +151,7 @@ impl Record {
                 put_list(bytes, failed, |bytes, failed| {
                     put_instance(bytes, failed.instance);
                     put_u64(bytes, failed.at.as_ns());
-                    bytes.push(u8::from(failed.is_exact));
+                    bytes.push(u8::from(failed.is_exact) | failed.cause.bits() << 1);
                 });
             }
             Self::Resumed { instances, links } => {
@@ -198,12 +200,12 @@ impl Record {
             FAILED => Self::Failed(rest.list(|rest| {
                 let instance = rest.instance()?;
                 let at = rest.timestamp()?;
-                let is_exact = match rest.byte()? {
-                    0 => false,
-                    1 => true,
-                    _ => return Err(RecordError::Field("exactness")),
-                };
-                Ok(FailedInstance { instance, at, is_exact })
+                let byte = rest.byte()?;
+                let (is_exact, cause) = (byte & 1 == 1, Cause::from_bits(byte >> 1));
+                if byte >> 1 != cause.bits() {
+                    return Err(RecordError::Field("exactness or cause"));
+                }
+                Ok(FailedInstance { instance, at, is_exact, cause })
             })?),
             RESUMED => {
                 let instances = rest.list(Reader::instance)?;
@@ -320,7 +322,12 @@ mod tests {
             .prop_map(|(instance, links)| Member { instance, links });
         let failed =
             (any_instance(), any::<u64>(), any::<bool>()).prop_map(|(instance, ns, is_exact)| {
-                FailedInstance { instance, at: Timestamp::from_ns(ns), is_exact }
+                FailedInstance {
+                    instance,
+                    at: Timestamp::from_ns(ns),
+                    is_exact,
+                    cause: Cause::from_bits(ns as u8),
+                }
             });
         let entry = any::<(u32, u32, u64)>().prop_map(|(to, incarnation, ns)| Undeliverable {
             to: ProcessId(to),
@@ -379,10 +386,15 @@ mod tests {
     fn encoding_is_stable() {
         let address = Address::Process(ProcessId(7));
         let instance = Instance { address, incarnation: Incarnation(2) };
-        let failed = FailedInstance { instance, at: Timestamp::from_ns(9), is_exact: true };
+        let failed = FailedInstance {
+            instance,
+            at: Timestamp::from_ns(9),
+            is_exact: true,
+            cause: Cause::Left,
+        };
         let mut bytes = Vec::new();
         Record::Failed(vec![failed]).encode(&mut bytes);
-        let expected = [3, 0, 0, 0, 1, 0, 0, 0, 7, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 9, 1];
+        let expected = [3, 0, 0, 0, 1, 0, 0, 0, 7, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 9, 9];
         assert_eq!(bytes, expected);
         let (group, leader) = (GroupId(258), ProcessId(9));
         let leads = Record::Leads(Leadership { group, epoch: 3, leader });

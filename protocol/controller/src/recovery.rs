@@ -83,6 +83,7 @@ mod tests {
                 count: 1,
                 incarnation: Incarnation(1),
                 at: near,
+                cause: onepipe_base::Cause::Unknown,
             };
             let reply = RecoveryReply {
                 complete: near,

@@ -29,8 +29,10 @@ pub struct Stats {
     pub duplicate_registrations: u64,
     /// Frozen links that were resolved although their peer is unknown.
     pub unknown_peers: u64,
-    /// Instances decided to have failed.
+    /// Instances decided to have failed, except those that left gracefully.
     pub failures: u64,
+    /// Instances that left gracefully.
+    pub leaves: u64,
     /// Failures decided without all the registers that determine F.
     pub inexact: u64,
     /// Severed links without another path from one end to some process: scatterings between the two

@@ -22,9 +22,9 @@ pub struct Status {
     pub attachments: Vec<Instance>,
     /// All instances that this replica knows, in ascending order.
     pub members: Vec<MemberStatus>,
-    /// Failures whose recovery is not complete.
+    /// Failures and leaves whose recovery is not complete.
     pub open: Vec<FailedInstance>,
-    /// All failures of processes ever decided, oldest first.
+    /// All failures and graceful leaves of processes ever decided, oldest first.
     pub failures: Vec<FailedInstance>,
     /// Frozen links.
     pub frozen: Vec<FrozenStatus>,
@@ -54,6 +54,8 @@ pub enum MemberState {
     Suspected,
     /// The node has failed, and is not removed from the graph yet.
     Failed,
+    /// It has left gracefully; not all processes have completed that.
+    Left,
 }
 
 /// A frozen link.

@@ -7,7 +7,8 @@ use harness::{
     star, switch,
 };
 use onepipe_base::{
-    Address, Incarnation, Instance, Machine, Port, ProcessId, Promises, Psn, Timestamp, Verdict,
+    Address, Cause, Incarnation, Instance, Machine, Port, ProcessId, Promises, Psn, Timestamp,
+    Verdict,
 };
 use onepipe_controller::{
     Config, Controller, Epoch, FailedInstance, Member, PersistError, Record, RecordId,
@@ -186,6 +187,7 @@ fn star_with_failure() -> (Controller, FailedInstance) {
         instance: instance(process(1), 1),
         at: Timestamp::from_ns(1 << 50),
         is_exact: true,
+        cause: Cause::Unknown,
     };
     let controller = star(&[
         Record::Members(vec![Member { instance: failed.instance, links: vec![] }]),
@@ -370,7 +372,7 @@ proptest! {
                         let commit = at(now).sync;
                         let state = match kind / 3 {
                             0 => LinkState::Up,
-                            _ => LinkState::Frozen { number, commit },
+                            _ => LinkState::Frozen { number, commit, cause: Cause::TimedOut },
                         };
                         let instance = Instance::from_words((peer, incarnation));
                         Link { port: Port(port), side, instance, state }
@@ -438,7 +440,11 @@ fn resumes_each_death_of_a_resolved_instance() {
     let own = instance(process(CONTROLLER.0), 1);
     let up = [link(0, Side::Lower, instance(process(0), 1)), link(2, Side::Lower, own)];
     let dead = |number| Link {
-        state: LinkState::Frozen { number, commit: Timestamp::from_ns((1 << 50) - 3) },
+        state: LinkState::Frozen {
+            number,
+            commit: Timestamp::from_ns((1 << 50) - 3),
+            cause: Cause::TimedOut,
+        },
         ..link(1, Side::Lower, failed.instance)
     };
     for (turn, number) in [7, 8, 12].into_iter().enumerate() {

@@ -3,7 +3,7 @@
 mod harness;
 
 use harness::{CONTROLLER, announce, at, config, drain, instance, link, process, switch};
-use onepipe_base::{Instance, Machine, Port, Timestamp};
+use onepipe_base::{Cause, Instance, Machine, Port, Timestamp};
 use onepipe_controller::{Controller, Epoch, Member, MemberLink, Record, RecordId, Severed};
 use onepipe_wire::{Link, LinkState, Side};
 
@@ -36,7 +36,11 @@ fn keeps_a_dead_switch_open_while_dependents_are_suspected() {
     let (near, other) = (instance(process(0), 1), instance(process(1), 1));
     let spine = |incarnation| instance(switch(1), incarnation);
     let frozen = |number, instance: Instance, commit: u64| Link {
-        state: LinkState::Frozen { number, commit: Timestamp::from_ns((1 << 50) + commit) },
+        state: LinkState::Frozen {
+            number,
+            commit: Timestamp::from_ns((1 << 50) + commit),
+            cause: Cause::TimedOut,
+        },
         ..link(3, Side::Upper, instance)
     };
     let own = instance(process(CONTROLLER.0), 1);

@@ -10,7 +10,7 @@ use alloc::collections::VecDeque;
 
 use onepipe_base::mistake::{Mistake, makes};
 use onepipe_base::{
-    Machine, Mono, Now, Port, Promises, ScatteringId, Timestamp, Transmit, Verdict,
+    Cause, Machine, Mono, Now, Port, Promises, ScatteringId, Timestamp, Transmit, Verdict,
 };
 use onepipe_wire::{Frame, Opcode, Service, header_unchecked};
 
@@ -19,7 +19,8 @@ use crate::control::{ControlPlane, LinkEvent};
 use crate::link::LinkLayer;
 use crate::timestamp::TimestampSource;
 use crate::{
-    Config, ConfigError, Delivery, Event, Links, Message, ProcessFailed, SendError, Stats,
+    Config, ConfigError, Delivery, Event, Links, Message, ProcessFailed, ProcessLeft, SendError,
+    Stats,
 };
 use failure::Exclusion;
 
@@ -37,6 +38,8 @@ pub struct Endpoint {
     exclusion: Exclusion,
     /// Failures of which the application has yet to be notified.
     failed: VecDeque<ProcessFailed>,
+    /// Graceful leaves to be reported.
+    departed: VecDeque<ProcessLeft>,
     /// Number of failures whose callbacks have not returned.
     callbacks_open: u32,
     lost_links: VecDeque<Port>,
@@ -68,6 +71,7 @@ impl Endpoint {
             control: ControlPlane::new(&config, config.controllers, config.announce_interval_ns),
             exclusion: Exclusion::Member,
             failed: VecDeque::new(),
+            departed: VecDeque::new(),
             callbacks_open: 0,
             lost_links: VecDeque::new(),
             leave: Leave::Active,
@@ -144,10 +148,11 @@ impl Endpoint {
         self.on_barrier(new_barrier);
     }
 
-    /// Handles the loss of the link at `port`: the barrier advances without it. The commit barrier
-    /// follows once a controller has resolved the failure, or at once without controllers.
-    pub fn handle_link_down(&mut self, port: Port) {
-        self.on_link_down(port);
+    /// Handles the loss of the link at `port` for `cause`: the barrier advances without it. The
+    /// commit barrier follows once a controller has resolved the failure, or at once without
+    /// controllers.
+    pub fn handle_link_down(&mut self, port: Port, cause: Cause) {
+        self.on_link_down(port, cause);
     }
 
     /// Returns whether `poll_transmit` may return a frame before the next timeout. A hint: may be
@@ -358,7 +363,7 @@ impl Machine for Endpoint {
         let (lost_links, stats) = (&mut self.lost_links, &mut self.stats);
         let control = &mut self.control;
         let new_barrier = self.link.expire(&self.config, now.mono, |registers, port| {
-            control.on_link_down(registers, port);
+            control.on_link_down(registers, port, Cause::TimedOut);
             lost_links.push_back(port);
             stats.links_lost += 1;
         });

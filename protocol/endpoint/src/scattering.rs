@@ -1,6 +1,6 @@
 //! The API's data types: messages, errors, events.
 
-use onepipe_base::{Incarnation, Port, ProcessId, ScatteringId, Timestamp};
+use onepipe_base::{Cause, Incarnation, Port, ProcessId, ScatteringId, Timestamp};
 use onepipe_wire::Service;
 
 use crate::arena::PayloadRef;
@@ -84,6 +84,9 @@ pub enum Event {
     /// ever delivered, all below it are. Deliveries of the reliable service resume when every
     /// correct process has called [`crate::Endpoint::on_failure_handled`].
     ProcessFailed(ProcessFailed),
+    /// A process has left gracefully: of its reliable scatterings, those below the timestamp are
+    /// delivered, and there are none above. Needs no answer.
+    ProcessLeft(ProcessLeft),
     /// This process was declared failed or was cut off. It is no longer a member and can rejoin
     /// only with a new incarnation.
     Excluded(Timestamp),
@@ -100,6 +103,19 @@ pub struct ProcessFailed {
     /// The last failed incarnation; all earlier ones have failed, too.
     pub incarnation: Incarnation,
     /// Failure timestamp.
+    pub at: Timestamp,
+    /// Why the process counts as failed.
+    pub cause: Cause,
+}
+
+/// A process that has left gracefully.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ProcessLeft {
+    /// The process.
+    pub process: ProcessId,
+    /// The last incarnation that has ended; all earlier ones have ended, too.
+    pub incarnation: Incarnation,
+    /// Timestamp of its end.
     pub at: Timestamp,
 }
 

@@ -62,4 +62,6 @@ pub struct Stats {
     pub recalls_late: u64,
     /// Processes that failed.
     pub processes_failed: u64,
+    /// Processes that have left gracefully.
+    pub processes_left: u64,
 }

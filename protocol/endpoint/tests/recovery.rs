@@ -4,7 +4,7 @@ mod harness;
 mod testnet;
 
 use harness::{Harness, ack};
-use onepipe_base::{Address, Incarnation, Port, ProcessId, SwitchId};
+use onepipe_base::{Address, Cause, Incarnation, Port, ProcessId, SwitchId};
 use onepipe_endpoint::{Config, Endpoint, Outcome};
 use onepipe_wire::{AckView, Frame, Opcode, Probe};
 use testnet::{LinkAction, TestNet};
@@ -133,7 +133,7 @@ fn unlinked_peer_is_reported_at_once() {
     net.is_dead[2] = true;
     net.scatter(0, &[(1, b"b"), (2, b"b")]);
     net.run(1_000);
-    net.ends[0].handle_link_down(Port(2));
+    net.ends[0].handle_link_down(Port(2), Cause::Refused);
     net.run(1_000);
     assert_eq!(net.failed[0].iter().map(|f| f.outcome).collect::<Vec<_>>(), [Outcome::Unknown]);
 }

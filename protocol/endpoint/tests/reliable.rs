@@ -2,7 +2,7 @@
 
 mod testnet;
 
-use onepipe_base::{Port, ProcessId};
+use onepipe_base::{Cause, Port, ProcessId};
 use onepipe_endpoint::{Config, Message, ReceiveMode, Service};
 use onepipe_wire::{Opcode, parse_header};
 use testnet::{LinkAction, Seen, TestNet};
@@ -221,5 +221,5 @@ fn services_have_separate_ids_and_deliveries() {
     net.run(1_000_000);
     assert_eq!((net.logs[1].len(), net.reliable_logs[1].len()), (1, 1));
     assert_ne!(Service::BestEffort, Service::Reliable);
-    net.ends[1].handle_link_down(Port(0));
+    net.ends[1].handle_link_down(Port(0), Cause::Refused);
 }

@@ -45,6 +45,10 @@ impl LargeEndpoint {
                 self.on_process_failed(failed.process, failed.at);
                 Some(Event::ProcessFailed(failed))
             }
+            EndpointEvent::ProcessLeft(left) => {
+                self.on_process_failed(left.process, left.at);
+                Some(Event::ProcessLeft(left))
+            }
             EndpointEvent::Excluded(at) => {
                 while !self.outgoing.queue.is_empty() {
                     self.abort(0);

@@ -1,7 +1,7 @@
 //! Events for the application, and errors of submission.
 
 use onepipe_base::{Port, ProcessId, Timestamp};
-use onepipe_endpoint::{ProcessFailed, SendFailed, Service};
+use onepipe_endpoint::{ProcessFailed, ProcessLeft, SendFailed, Service};
 
 /// An event for the application. As [`onepipe_endpoint::Event`], with payloads of any size.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -16,6 +16,8 @@ pub enum Event {
     LinkLost(Port),
     /// A process has failed.
     ProcessFailed(ProcessFailed),
+    /// See [`onepipe_endpoint::Event::ProcessLeft`].
+    ProcessLeft(ProcessLeft),
     /// This process was declared failed, or cut off.
     Excluded(Timestamp),
     /// Every deliverable reliable message below this timestamp has been delivered.

@@ -91,6 +91,14 @@ impl ControllerPorts {
         self.ports.iter().find(|entry| entry.port == port).map(|entry| entry.instance)
     }
 
+    /// Handles a stall of the driver that ended at `now`: Hello frames are yet to be read, so no
+    /// port has timed out.
+    pub(crate) fn postpone(&mut self, now: Mono) {
+        for entry in &mut self.ports {
+            entry.last_seen = entry.last_seen.max(now);
+        }
+    }
+
     /// Removes and returns a port that has timed out.
     pub(crate) fn pop_expired(&mut self, now: Mono) -> Option<Port> {
         let index = self.ports.iter().position(|entry| self.is_expired(entry, now))?;

@@ -24,10 +24,9 @@ impl Liveness {
         }
     }
 
-    /// Handles a stall of the driver: no check before the neighbours had half a timeout to be
-    /// received.
+    /// Handles a stall of the driver: no check before the neighbours had a timeout to be received.
     pub(crate) fn postpone(&mut self, now: Mono) {
-        let earliest = now.after_ns(self.timeout_ns / 2);
+        let earliest = now.after_ns(self.timeout_ns);
         self.due = self.due.map(|due| due.max(earliest));
     }
 
@@ -112,9 +111,9 @@ mod tests {
         assert_eq!(liveness.due(), None);
         liveness.on_joined(at(0));
         liveness.postpone(at(700));
-        assert_eq!((liveness.check(at(1_099)), liveness.due()), (None, Some(at(1_100))));
+        assert_eq!((liveness.check(at(1_499)), liveness.due()), (None, Some(at(1_500))));
         liveness.postpone(at(900));
-        assert_eq!(liveness.check(at(1_300)), Some(at(500)));
+        assert_eq!(liveness.check(at(1_700)), Some(at(900)));
     }
 
     #[test]

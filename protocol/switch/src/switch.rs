@@ -11,7 +11,7 @@ use alloc::boxed::Box;
 
 use onepipe_base::mistake::{Mistake, makes};
 use onepipe_base::{
-    Machine, Mono, Neighbours, Now, PeerUpdate, Port, Timestamp, Transmit, Verdict,
+    Cause, Machine, Mono, Neighbours, Now, PeerUpdate, Port, Timestamp, Transmit, Verdict,
 };
 use onepipe_topology::{NextHop, PortRange};
 use onepipe_wire::{Flags, Header, Opcode, header_unchecked, parse_header};
@@ -415,7 +415,7 @@ impl Machine for Switch {
             while self.control.is_some()
                 && let Some(port) = self.aggregator.idle_since(deadline)
             {
-                self.take_down(port, SwitchEvent::LinkLost(port));
+                self.take_down(port, Cause::TimedOut, SwitchEvent::LinkLost(port));
             }
             self.liveness.on_checked(now.mono, self.aggregator.oldest_update());
             while let Some(port) = self.lost.pop() {

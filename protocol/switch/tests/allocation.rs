@@ -32,7 +32,7 @@ fn drive(switch: &mut Switch, ports: u16, processes: u32, rounds: u64) {
                 if round.is_multiple_of(16) {
                     // The frames here contradict each other about two-way links; a switch that
                     // loses a link often needs more and more frames to bring it up again.
-                    switch.unplug(Port(port));
+                    switch.unplug(Port(port), onepipe_base::Cause::Left);
                 }
             }
             let dst = (round as u32 + u32::from(port) * 7) % processes;

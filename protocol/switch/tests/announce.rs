@@ -7,7 +7,8 @@ use harness::{
     process, put, run, sent, ts,
 };
 use onepipe_base::{
-    Address, Controllers, Incarnation, Instance, Machine, Port, ProcessId, Psn, SwitchId, Verdict,
+    Address, Cause, Controllers, Incarnation, Instance, Machine, Port, ProcessId, Psn, SwitchId,
+    Verdict,
 };
 use onepipe_switch::{Config, Switch, SwitchEvent};
 use onepipe_topology::{ForwardingTable, Route, Tree};
@@ -61,7 +62,7 @@ fn announces_all_links_after_changes_and_periodically() {
 
     switch.mark_link_lost(Port(0));
     let announced = announces(run(&mut switch, 36_000));
-    let state = LinkState::Frozen { number: 1, commit: ts(30_000) };
+    let state = LinkState::Frozen { number: 1, commit: ts(30_000), cause: Cause::Refused };
     let frozen = Link { port: Port(0), side: Side::Lower, instance: Some(one), state };
     assert_eq!(links(&announced[0]), [frozen, up(2, Side::Lower, controller)]);
 
@@ -209,7 +210,7 @@ fn controller_port_is_learned_from_hello_and_times_out() {
     run(&mut switch, 240_011);
     assert_eq!(events(&mut switch), [SwitchEvent::ControllerLost(Port(2))]);
     hello(&mut switch, 250_000, 2, process(CONTROLLER, 4));
-    switch.unplug(Port(2));
+    switch.unplug(Port(2), onepipe_base::Cause::Left);
     let gone = [SwitchEvent::ControllerJoined(Port(2)), SwitchEvent::ControllerLost(Port(2))];
     assert!(events(&mut switch).ends_with(&gone));
     let ping = harness::frame(Opcode::Ping, 1, CONTROLLER, both(250_000));

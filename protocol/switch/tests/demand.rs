@@ -188,7 +188,7 @@ fn neighbour_at_the_fixed_interval_gets_it_too() {
 #[test]
 fn replugged_port_is_at_the_fixed_interval_at_first() {
     let mut switch = at_rest();
-    switch.unplug(Port(1));
+    switch.unplug(Port(1), onepipe_base::Cause::Left);
     for now in [20_000, 20_100] {
         put(&mut switch, at(now), 1, frame(Opcode::Data, 1, 0, both(now)));
         beacon(&mut switch, now, 0);

@@ -7,7 +7,7 @@ use harness::{
     put, run, sent, star, ts,
 };
 use onepipe_base::{
-    Address, Incarnation, Instance, Machine, Mono, Port, ProcessId, Promises, SwitchId,
+    Address, Cause, Incarnation, Instance, Machine, Mono, Port, ProcessId, Promises, SwitchId,
 };
 use onepipe_base::{Timestamp, Verdict};
 use onepipe_switch::{Config, Switch, SwitchEvent};
@@ -24,7 +24,13 @@ fn id(sequence: u32) -> FloodId {
 
 fn notice(sequence: u32) -> Vec<u8> {
     let at = Timestamp::from_ns(1 << 50);
-    let failure = Failure { first: ProcessId(9), count: 1, incarnation: Incarnation(1), at };
+    let failure = Failure {
+        first: ProcessId(9),
+        count: 1,
+        incarnation: Incarnation(1),
+        at,
+        cause: Cause::TimedOut,
+    };
     let mut buf = vec![0; 200];
     let written = Flood { id: id(sequence) }.write_notice(&mut buf, [failure].into_iter());
     buf.truncate(written.expect("fits").1);

@@ -54,7 +54,7 @@ fn commit_needs_a_two_way_link() {
     let mut switch = set_up_links(guarded(2), promises_of_both(50, 40));
     let unconfirmed = process(1, 2);
     let mut switch = {
-        switch.unplug(Port(1));
+        switch.unplug(Port(1), onepipe_base::Cause::Left);
         events(&mut switch);
         beacon(&mut switch, at(1), 1, (unconfirmed, None), promises_of_both(60, 55));
         switch
@@ -177,7 +177,7 @@ fn data_frame_reveals_a_new_incarnation() {
     let mut switch = set_up_links(guarded(2), promises_of_both(50, 40));
     beacon(&mut switch, at(5), 0, (process(0, 0), None), both(9));
     assert_eq!(switch.stats().dropped_stale, 1);
-    switch.unplug(Port(0));
+    switch.unplug(Port(0), onepipe_base::Cause::Left);
     beacon(&mut switch, at(6), 0, (process(0, 0), Some(OWN)), promises_of_both(60, 55));
     events(&mut switch);
     let bytes = frame_with_hops(Opcode::Ack, 0, 1, promises_of_both(3_000, 2_900), HOPS_MAX);
@@ -330,7 +330,7 @@ fn relayed_join_only_teaches_the_route() {
 #[test]
 fn control_frames_pass_unchanged_and_bring_up_no_link() {
     let mut switch = set_up_links(guarded(3), promises_of_both(50, 40));
-    switch.unplug(Port(2));
+    switch.unplug(Port(2), onepipe_base::Cause::Left);
     events(&mut switch);
     let relay = frame_with_hops(Opcode::Ping, 0, 1, both(7_777), HOPS_MAX);
     assert_eq!(pass(&mut switch, at(1), 2, relay), (1, both(7_777)));

@@ -128,8 +128,8 @@ fn unplugged_port_starts_afresh() {
     }
     beacons(&mut switch, at(0));
     events(&mut switch);
-    switch.unplug(Port(1));
-    switch.unplug(Port(9));
+    switch.unplug(Port(1), onepipe_base::Cause::Left);
+    switch.unplug(Port(9), onepipe_base::Cause::Left);
     assert_eq!(events(&mut switch), [SwitchEvent::LinkLeft(Port(1))]);
     assert_eq!(put(&mut switch, at(1), 0, frame(Opcode::Ack, 0, 1, both(1_001))), Verdict::Dropped);
     join(&mut switch, at(2), 1, 9, both(5));
@@ -170,6 +170,20 @@ fn stalled_switch_does_not_time_out_its_neighbours() {
     beacon_from(&mut switch, at(50_000), 0, both(49_900));
     switch.handle_timeout(switch_due(&switch));
     assert_eq!(events(&mut switch), [SwitchEvent::LinkLost(Port(1))], "this one sent nothing");
+}
+
+//= spec/failure.md#R17
+#[test]
+fn no_link_times_out_within_a_timeout_after_a_stall() {
+    let mut switch = new(Config { link_timeout_ns: 1_000, ..star(2) });
+    join(&mut switch, at(0), 0, 0, both(0));
+    join(&mut switch, at(0), 1, 1, both(0));
+    events(&mut switch);
+    switch.handle_stall(at(950));
+    switch.handle_timeout(at(1_949));
+    assert_eq!(events(&mut switch), []);
+    switch.handle_timeout(at(1_951));
+    assert_eq!(events(&mut switch).len(), 2);
 }
 
 fn switch_due(switch: &Switch) -> onepipe_base::Now {

@@ -86,7 +86,7 @@ fn beacon_flags_a_previous_incarnations_hold() {
     assert!(has_flag(&beacon_to(&mut leaf, 18_000, 0)));
     assert!(!has_flag(&beacon_to(&mut leaf, 21_000, 1)), "no other link has died");
 
-    leaf.unplug(Port(1));
+    leaf.unplug(Port(1), onepipe_base::Cause::Left);
     let controller = process(CONTROLLER, 1);
     put(&mut leaf, at(22_000), 1, of_link(Opcode::Hello, controller, None, both(0)));
     let mut bytes = [0; HEADER_LEN + 64];

@@ -469,7 +469,7 @@ impl Harness {
         let view = AnnounceView::parse(&announce.payload).expect("well-formed");
         let mut dead = Vec::new();
         for link in view.links(ts(self.now)) {
-            if let LinkState::Frozen { number, commit } = link.state {
+            if let LinkState::Frozen { number, commit, .. } = link.state {
                 dead.push((number, link.port.0, link.instance, commit));
             }
         }

@@ -1,6 +1,6 @@
 //! Link-state announcements of a node to the controllers.
 
-use onepipe_base::{Instance, Port, Timestamp, WireTimestamp};
+use onepipe_base::{Cause, Instance, Port, Timestamp, WireTimestamp};
 use zerocopy::byteorder::big_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -30,6 +30,8 @@ struct LinkLayout {
     address: U32,
     incarnation: U32,
     number: U32,
+    /// The upper 16 bits are no part of the timestamp; the lowest three of the first byte are the
+    /// cause.
     commit: U64,
 }
 
@@ -47,6 +49,8 @@ pub enum LinkState {
         number: u32,
         /// The last commit promised on the link.
         commit: Timestamp,
+        /// Why the link died.
+        cause: Cause,
     },
 }
 
@@ -113,7 +117,7 @@ fn to_layout(link: Link) -> LinkLayout {
     let (address, incarnation) = Instance::to_words(link.instance);
     let (state, number, commit) = match link.state {
         LinkState::Up => (0, 0, 0),
-        LinkState::Frozen { number, commit } => (1, number, commit.to_wire().bits()),
+        LinkState::Frozen { number, commit, cause } => (1, number, with_cause(commit, cause)),
     };
     LinkLayout {
         port: U16::new(link.port.0),
@@ -180,6 +184,7 @@ impl<'a> AnnounceView<'a> {
                 _ => LinkState::Frozen {
                     number: link.number.get(),
                     commit: expand(link.commit.get(), near),
+                    cause: cause_of(link.commit.get()),
                 },
             },
         })
@@ -190,6 +195,20 @@ impl<'a> AnnounceView<'a> {
 pub(crate) fn expand(bits: u64, near: Timestamp) -> Timestamp {
     Timestamp::from_wire(WireTimestamp::from_bits(bits), near)
 }
+
+//= spec/failure.md#R48
+/// Returns a 48-bit timestamp in a 64-bit field, with a cause in the first byte.
+pub(crate) fn with_cause(at: Timestamp, cause: Cause) -> u64 {
+    at.to_wire().bits() | u64::from(cause.bits()) << CAUSE_SHIFT
+}
+
+/// Returns the cause in the first byte of a 64-bit field.
+pub(crate) fn cause_of(bits: u64) -> Cause {
+    Cause::from_bits((bits >> CAUSE_SHIFT) as u8)
+}
+
+/// Position of the cause in a 64-bit field that has a 48-bit timestamp.
+const CAUSE_SHIFT: u32 = 56;
 
 #[cfg(test)]
 mod tests {
@@ -215,7 +234,7 @@ mod tests {
                 port: Port(1),
                 side: Side::Lower,
                 instance: None,
-                state: LinkState::Frozen { number, commit },
+                state: LinkState::Frozen { number, commit, cause: Cause::Left },
             },
             Link {
                 port: Port(4),

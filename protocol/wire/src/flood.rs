@@ -1,11 +1,11 @@
 //! Floods: updates that the controller sends to all nodes hop by hop, and their acknowledgement.
 
-use onepipe_base::{Incarnation, Instance, ProcessId, Timestamp};
+use onepipe_base::{Cause, Incarnation, Instance, ProcessId, Timestamp};
 use zerocopy::byteorder::big_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::DecodeError;
-use crate::announce::expand;
+use crate::announce::{cause_of, expand, with_cause};
 
 /// Length of a flood without its entries.
 pub const FLOOD_HEADER_LEN: usize = 12;
@@ -59,6 +59,8 @@ pub struct Failure {
     /// Failure timestamp: scatterings at or above it are never delivered, all below it are. Does
     /// not change the timestamp of earlier incarnations whose failure was reported before.
     pub at: Timestamp,
+    /// Why the processes count as failed.
+    pub cause: Cause,
 }
 
 impl Failure {
@@ -94,6 +96,8 @@ pub(crate) struct FailureLayout {
     first: U32,
     count: U32,
     incarnation: U32,
+    /// The upper 16 bits are no part of the timestamp; the lowest three of the first byte are the
+    /// cause.
     at: U64,
 }
 
@@ -127,7 +131,7 @@ impl FailureLayout {
             first: U32::new(failure.first.0),
             count: U32::new(failure.count),
             incarnation: U32::new(failure.incarnation.0),
-            at: U64::new(failure.at.to_wire().bits()),
+            at: U64::new(with_cause(failure.at, failure.cause)),
         }
     }
 
@@ -150,6 +154,7 @@ impl FailureLayout {
             count: self.count.get(),
             incarnation: Incarnation(self.incarnation.get()),
             at: expand(self.at.get(), near),
+            cause: cause_of(self.at.get()),
         }
     }
 }
@@ -376,8 +381,8 @@ mod tests {
         let at = Timestamp::from_ns((1 << 48) + 77);
         let incarnation = Incarnation(4);
         [
-            Failure { first: ProcessId(16), count: 16, incarnation, at },
-            Failure { first: ProcessId(40), count: 1, incarnation, at },
+            Failure { first: ProcessId(16), count: 16, incarnation, at, cause: Cause::Left },
+            Failure { first: ProcessId(40), count: 1, incarnation, at, cause: Cause::Unknown },
         ]
     }
 

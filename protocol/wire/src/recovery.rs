@@ -148,13 +148,14 @@ mod tests {
 
     use super::*;
     use alloc::vec::Vec;
-    use onepipe_base::Incarnation;
+    use onepipe_base::{Cause, Incarnation};
 
     #[test]
     fn recovery_part_round_trips() {
         let near = Timestamp::from_ns(1 << 50);
         let incarnation = Incarnation(1);
-        let failure = Failure { first: ProcessId(1), count: 2, incarnation, at: near };
+        let failure =
+            Failure { first: ProcessId(1), count: 2, incarnation, at: near, cause: Cause::Left };
         let recalls = [(ProcessId(4), near), (ProcessId(5), near.wrapping_add_ns(9))];
         let recovery = Recovery { complete: near, part: 1, parts: 2 };
         let mut buf = [0; RECOVERY_HEADER_LEN + FAILURE_LEN + 2 * RECALLED_LEN];

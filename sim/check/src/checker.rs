@@ -1,6 +1,6 @@
 //! The checker of ordered scattering: all processes of a run with all their incarnations.
 
-use onepipe_base::{ProcessId, Timestamp};
+use onepipe_base::{Cause, ProcessId, Timestamp};
 use onepipe_wire::Service;
 
 use crate::incarnation::{End, Failure, IncarnationState};
@@ -60,6 +60,10 @@ pub struct Checker {
     is_merged: bool,
     /// Whether correct processes were permanently cut off from each other.
     may_be_torn: bool,
+    /// Whether no process that runs may be declared failed.
+    protects_living: bool,
+    /// Whether no frame of a leave can have been lost.
+    protects_leavers: bool,
     now_ns: u64,
     counts: Counts,
     violations: Violations,
@@ -81,6 +85,8 @@ impl Checker {
             checks_submission_order,
             is_merged: false,
             may_be_torn: false,
+            protects_living: false,
+            protects_leavers: false,
             now_ns: 0,
             counts: Counts::default(),
             violations: Violations::default(),
@@ -231,8 +237,9 @@ impl Checker {
     /// before any process is notified. From here on senders may be uncertain about what it has
     /// received. If the failure timestamp is not exact, correct processes may have received
     /// different parts of the incarnation's scatterings.
-    pub fn decided(&mut self, victim: ProcessId, incarnation: u32, is_exact: bool) {
+    pub fn decided(&mut self, victim: ProcessId, incarnation: u32, is_exact: bool, cause: Cause) {
         self.allow_unknown(victim);
+        self.check_cause(victim, incarnation, cause);
         let incarnations = &mut self.processes[victim.index()].incarnations;
         if let Some(incarnation) = incarnations.get_mut(incarnation as usize)
             && !is_exact
@@ -240,6 +247,38 @@ impl Checker {
         {
             self.counts.inexact += 1;
         }
+    }
+
+    /// Checks why an incarnation counts as failed (rule L).
+    fn check_cause(&mut self, process: ProcessId, incarnation: u32, cause: Cause) {
+        let incarnations = &self.processes[process.index()].incarnations;
+        let end = incarnations.get(incarnation as usize).and_then(|state| state.end);
+        let kind = match end {
+            Some(End::Leave) if self.protects_leavers && cause != Cause::Left => {
+                ViolationKind::LeaverFailed { process, incarnation, cause }
+            }
+            None if self.protects_living => {
+                ViolationKind::LivingFailed { process, incarnation, cause }
+            }
+            Some(End::Crash | End::Exclusion) | None if cause == Cause::Left => {
+                ViolationKind::NotLeft { process, incarnation }
+            }
+            _ => return,
+        };
+        self.violations.add(Rule::L, self.now_ns, kind);
+    }
+
+    /// Forbids from now on that a process that runs is declared failed: no fault of the run cuts
+    /// one off, or stops one, for as long as the link timeout, except for pauses and restarts of
+    /// switches.
+    pub fn protect_living(&mut self) {
+        self.protects_living = true;
+    }
+
+    /// Forbids from now on that a process that has left is declared failed: no fault of the run can
+    /// lose its Leave, or what a switch knows of it.
+    pub fn protect_leavers(&mut self) {
+        self.protects_leavers = true;
     }
 
     /// Allows torn scatterings: correct processes were cut off from each other in a way that no

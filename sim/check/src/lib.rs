@@ -16,6 +16,7 @@
 //! | I7 | [`Checker`], verify | reliable: all correct receivers of a scattering deliver it or none; a failed receiver has delivered a prefix |
 //! | I8 | [`Checker`], verify | correct processes deliver of a failed one exactly what lies below its failure timestamp |
 //! | E | [`Checker`], [`ControllerEpochs`] | an incarnation has one failure timestamp, of which every process is notified; an epoch has one active controller |
+//! | L | [`Checker`] | only a process that left is reported as left; a process that runs and is protected has not failed |
 //! | I9 | [`Checker`], [`Links`] | barriers never regress, at processes and on links |
 //! | B | [`Checker`], [`Links`] | nothing is delivered, and on a fault-free link nothing sent, below an earlier barrier |
 //! | I10 | [`Liveness`] | barriers advance after healing |

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use onepipe_base::{ProcessId, Timestamp};
+use onepipe_base::{Cause, ProcessId, Timestamp};
 
 use crate::tag::Tag;
 
@@ -38,6 +38,9 @@ pub enum Rule {
     /// One active controller per epoch, and one failure timestamp per incarnation for all
     /// processes.
     E,
+    /// Only a process that left is reported as left, and no process that runs and is protected has
+    /// failed: see [`crate::Checker::protect_living`].
+    L,
     /// Every run ends. Not a guarantee of the protocol, but without it no other rule is decided.
     End,
 }
@@ -304,6 +307,34 @@ pub enum ViolationKind {
         failed: ProcessId,
         /// Its incarnation.
         incarnation: u32,
+    },
+    /// A process was declared failed although it runs and no fault has cut it off for long.
+    #[error("incarnation {incarnation} of process {} is alive, but has failed: {cause}", process.0)]
+    LivingFailed {
+        /// The process.
+        process: ProcessId,
+        /// Its incarnation.
+        incarnation: u32,
+        /// Why it was declared failed.
+        cause: Cause,
+    },
+    /// A process is reported as left, but did not leave.
+    #[error("incarnation {incarnation} of process {} is reported as left, but did not leave", process.0)]
+    NotLeft {
+        /// The process.
+        process: ProcessId,
+        /// Its incarnation.
+        incarnation: u32,
+    },
+    /// A process left in a fabric without faults, and is reported as failed.
+    #[error("incarnation {incarnation} of process {} left, but is reported as failed: {cause}", process.0)]
+    LeaverFailed {
+        /// The process.
+        process: ProcessId,
+        /// Its incarnation.
+        incarnation: u32,
+        /// Why it was declared failed.
+        cause: Cause,
     },
     /// Two controllers are active in one epoch, or one acts in an epoch of another.
     #[error("controller {} is active in epoch {epoch} of controller {}", now.0, before.0)]

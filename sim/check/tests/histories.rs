@@ -1,6 +1,6 @@
 //! Handcrafted histories: correct ones that must pass, and incorrect ones for each invariant.
 
-use onepipe_base::{ProcessId, Promises, Timestamp};
+use onepipe_base::{Cause, ProcessId, Promises, Timestamp};
 use onepipe_sim_check::{
     BufferLevels, Checker, Delivered, Failed, Liveness, Outcome, Rule, Snapshot, Submitted, Tag,
     digest,
@@ -276,7 +276,7 @@ fn i12_allows_unknown_only_for_unreachable_receivers() {
     assert_eq!(broken(|checker| checker.failed(A, unknown)), [Rule::I12]);
     let rules = broken(|checker| {
         // The sender reports its messages before it is notified of the failure.
-        checker.decided(C, 0, true);
+        checker.decided(C, 0, true, Cause::TimedOut);
         checker.failed(A, unknown);
         checker.delivered(B, delivery(A, tag(0), 0, 10));
     });

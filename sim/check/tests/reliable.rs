@@ -1,7 +1,7 @@
 //! Handcrafted histories of the reliable service: correct ones, and incorrect ones for I6, I7, I8
 //! and E.
 
-use onepipe_base::{ProcessId, Promises, Timestamp};
+use onepipe_base::{Cause, ProcessId, Promises, Timestamp};
 use onepipe_sim_check::{
     Checker, ControllerEpochs, Delivered, Failed, Outcome, Rule, Snapshot, Submitted, Tag, digest,
 };
@@ -247,7 +247,7 @@ fn inexact_failure_is_counted_but_allowed() {
     script.0.crashed(A);
     script.deliver(B, A, tag(0, 0), 0, 10);
     // The controller decides before any process is notified.
-    script.0.decided(A, 0, false);
+    script.0.decided(A, 0, false, Cause::TimedOut);
     script.notify_failure(A, 20);
     script.0.finish();
     assert_eq!((script.0.violations().count(), script.0.counts().inexact), (0, 1));

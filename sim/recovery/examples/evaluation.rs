@@ -9,8 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use onepipe_base::{
-    Address, Controllers, Incarnation, Instance, Machine, Mono, Now, Port, ProcessId, Promises,
-    Psn, SwitchId, Timestamp,
+    Address, Cause, Controllers, Incarnation, Instance, Machine, Mono, Now, Port, ProcessId,
+    Promises, Psn, SwitchId, Timestamp,
 };
 use onepipe_controller::{Config, Controller, Epoch, Member, MemberLink, Record};
 use onepipe_wire::{Announce, HEADER_LEN, Header, Link, LinkState, Opcode, Side, seal};
@@ -131,7 +131,7 @@ impl Bench {
             let mut links = self.links(fabric, *owner);
             for link in links.iter_mut().filter(|link| link.instance == Some(victim)) {
                 let commit = Timestamp::from_ns(self.ns);
-                link.state = LinkState::Frozen { number: 1, commit };
+                link.state = LinkState::Frozen { number: 1, commit, cause: Cause::TimedOut };
             }
             spent += self.announce(*owner, &links);
         }

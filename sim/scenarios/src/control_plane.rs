@@ -35,6 +35,8 @@ pub struct ControlPlaneStats {
     pub epochs: u64,
     /// Failed incarnations.
     pub failures: u64,
+    /// Incarnations that left gracefully.
+    pub leaves: u64,
     /// Of these, incarnations whose failure timestamp was decided without all registers.
     pub inexact: u64,
     /// Links that were given up although the correct processes at their ends have no other path.
@@ -52,6 +54,7 @@ pub struct ControlPlaneStats {
 impl ControlPlaneStats {
     fn add(&mut self, stats: &Stats) {
         self.failures += stats.failures;
+        self.leaves += stats.leaves;
         self.inexact += stats.inexact;
         self.partitions += stats.partitions;
         self.relayed += stats.relayed;

@@ -153,6 +153,18 @@ impl Fabric {
         });
     }
 
+    /// Forbids from now on that a process that runs is declared failed: see
+    /// [`onepipe_sim_check::Checker::protect_living`].
+    pub fn protect_living(&mut self) {
+        self.network.application.checker.protect_living();
+    }
+
+    /// Forbids from now on that a process that leaves is declared failed: see
+    /// [`onepipe_sim_check::Checker::protect_leavers`].
+    pub fn protect_leavers(&mut self) {
+        self.network.application.checker.protect_leavers();
+    }
+
     /// Makes the controllers' store unavailable for `us` microseconds.
     pub fn fail_store(&mut self, us: u64) {
         let at_ns = self.now().as_ns();

@@ -156,7 +156,7 @@ impl<M: DrivenMachine, T: Transport, C: Clock> Driver<M, T, C> {
         self.transport.poll_peers(|port, incarnation| machine.handle_peer(now, port, incarnation));
         self.transport
             .poll_promises(now, |port, promises| machine.handle_promises(now, port, promises));
-        self.transport.poll_links_down(|port| machine.handle_link_down(port));
+        self.transport.poll_links_down(|port, cause| machine.handle_link_down(port, cause));
         if machine.poll_timeout().is_some_and(|due| due <= now.mono) {
             machine.handle_timeout(now);
             progress.is_timeout = true;

@@ -2,7 +2,7 @@
 
 use onepipe_amcast::{Client, Coordinator, Member, Replica};
 use onepipe_arbiter::{Arbiter, Transfer};
-use onepipe_base::{Incarnation, Machine, Now, Port, Promises, Timestamp};
+use onepipe_base::{Cause, Incarnation, Machine, Now, Port, Promises, Timestamp};
 use onepipe_endpoint::{Endpoint, Event};
 
 /// A machine that can be driven over any transport, shared memory included.
@@ -21,9 +21,9 @@ pub trait DrivenMachine: Machine {
         let _ = (now, port, incarnation);
     }
 
-    /// Handles the end of the link on `port`; promises from that port revive it.
-    fn handle_link_down(&mut self, port: Port) {
-        let _ = port;
+    /// Handles the end of the link on `port`, and why it ended; promises from that port revive it.
+    fn handle_link_down(&mut self, port: Port, cause: Cause) {
+        let _ = (port, cause);
     }
 
     /// Lower bounds of everything this machine will send; `None` while unknown.
@@ -128,8 +128,8 @@ impl DrivenMachine for Endpoint {
         Self::handle_peer(self, now, port, incarnation);
     }
 
-    fn handle_link_down(&mut self, port: Port) {
-        Self::handle_link_down(self, port);
+    fn handle_link_down(&mut self, port: Port, cause: Cause) {
+        Self::handle_link_down(self, port, cause);
     }
 
     #[inline]

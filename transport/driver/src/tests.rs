@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use onepipe_base::{Machine, Mono, Now, Port, Promises, Timestamp, Transmit, Verdict};
+use onepipe_base::{Cause, Machine, Mono, Now, Port, Promises, Timestamp, Transmit, Verdict};
 use onepipe_transport_clock::Clock;
 
 use crate::{Config, Doorbell, DrivenMachine, Driver, Idle, Progress, Transport, Waker};
@@ -81,7 +81,7 @@ impl DrivenMachine for ReplyMachine {
         self.log.borrow_mut().push(Step::PromisesRead(promises.barrier.as_ns()));
     }
 
-    fn handle_link_down(&mut self, port: Port) {
+    fn handle_link_down(&mut self, port: Port, _: Cause) {
         self.log.borrow_mut().push(Step::LinkDown(port.0));
     }
 
@@ -144,8 +144,10 @@ impl Transport for ScriptedTransport {
         }
     }
 
-    fn poll_links_down(&mut self, on_link_down: impl FnMut(Port)) {
-        self.link_down.take().map(Port).map(on_link_down);
+    fn poll_links_down(&mut self, mut on_link_down: impl FnMut(Port, Cause)) {
+        if let Some(port) = self.link_down.take() {
+            on_link_down(Port(port), Cause::Refused);
+        }
     }
 
     fn can_begin_burst(&mut self, _: Now) -> bool {

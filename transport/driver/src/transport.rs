@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 
-use onepipe_base::{Incarnation, Now, Port, Promises, Timestamp, Transmit, Verdict};
+use onepipe_base::{Cause, Incarnation, Now, Port, Promises, Timestamp, Transmit, Verdict};
 
 use crate::Doorbell;
 
@@ -53,8 +53,8 @@ pub trait Transport {
     }
 
     /// Reports to `on_link_down` each link that is known to have ended, by other means than a
-    /// timeout. All frames of such a link have been received by then.
-    fn poll_links_down(&mut self, on_link_down: impl FnMut(Port)) {
+    /// timeout, and why. All frames of such a link have been received by then.
+    fn poll_links_down(&mut self, on_link_down: impl FnMut(Port, Cause)) {
         let _ = on_link_down;
     }
 

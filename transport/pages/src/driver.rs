@@ -205,7 +205,7 @@ impl<C: Clock> ShmGroupDriver<C> {
         progress.events += events.events;
         shm.poll_peers(|_, _| {});
         shm.poll_promises(now, |_, _| {});
-        shm.poll_links_down(|port| group.handle_link_down(port.0.into()));
+        shm.poll_links_down(|port, _| group.handle_link_down(port.0.into()));
     }
 
     /// Reads both clocks; `mono` never goes back (rule D1).

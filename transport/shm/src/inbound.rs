@@ -1,6 +1,6 @@
 //! Frames and promises from other processes.
 
-use onepipe_base::{Incarnation, Mono, Now, Port, Promises, Timestamp, Verdict};
+use onepipe_base::{Cause, Incarnation, Mono, Now, Port, Promises, Timestamp, Verdict};
 
 use crate::config::{INLINE_CELL_LEN, INLINE_CELLS};
 use crate::promise::{Promise, fence_after_clock};
@@ -54,6 +54,8 @@ struct Sender {
     is_drained: bool,
     /// The sender was live, and its departure has not been reported to the machine.
     is_departed: bool,
+    /// Why it departed last.
+    cause: Cause,
     /// The sender's incarnation has not been reported to the machine.
     is_unreported: bool,
     /// The promise word at the last read.
@@ -124,7 +126,10 @@ impl Inbound {
                 (sender.peer_incarnation, sender.is_attached) = (peer_incarnation, is_attached);
                 // The segment may still show a process as attached that died long ago.
                 let is_live = is_attached && segment.is_alive(process);
-                sender.is_departed |= sender.is_live && !is_live;
+                if sender.is_live && !is_live {
+                    sender.is_departed = true;
+                    sender.cause = if is_attached { Cause::Refused } else { Cause::Left };
+                }
                 (sender.is_live, sender.is_unreported) = (is_live, is_live);
                 (sender.pending, sender.last_promise, sender.checked_promise) = (None, None, None);
                 (self.has_new_peers, self.has_departed) = (true, true);
@@ -286,7 +291,7 @@ impl Inbound {
 
     /// Reports departed processes, each once everything it sent has been received.
     #[inline]
-    pub(crate) fn poll_links_down(&mut self, mut on_link_down: impl FnMut(Port)) {
+    pub(crate) fn poll_links_down(&mut self, mut on_link_down: impl FnMut(Port, Cause)) {
         if !self.has_departed {
             return;
         }
@@ -296,7 +301,7 @@ impl Inbound {
             sender.is_departed = false;
             // If it is back already, its link goes on with the next promise.
             if !sender.is_live {
-                on_link_down(Port(sender.process as u16));
+                on_link_down(Port(sender.process as u16), sender.cause);
             }
         }
         self.has_departed = self.senders.iter().any(|sender| sender.is_departed);
@@ -326,6 +331,7 @@ impl Sender {
             pending: None,
             is_drained: false,
             is_departed: false,
+            cause: Cause::Unknown,
             is_unreported: false,
             last_promise: None,
             checked_promise: None,
@@ -355,6 +361,7 @@ impl Sender {
     fn mark_dead(&mut self) {
         self.is_live = false;
         self.is_departed = true;
+        self.cause = Cause::Refused;
         self.is_unreported = false;
         self.pending = None;
     }

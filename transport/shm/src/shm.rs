@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use onepipe_base::{
-    Incarnation, Mono, Now, Port, ProcessId, Promises, Timestamp, Transmit, Verdict,
+    Cause, Incarnation, Mono, Now, Port, ProcessId, Promises, Timestamp, Transmit, Verdict,
 };
 use onepipe_transport_clock::SystemClock;
 use onepipe_transport_driver::{Doorbell, SharedWait, Transport, Wait, Waker};
@@ -209,7 +209,7 @@ impl Transport for Shm {
     }
 
     #[inline]
-    fn poll_links_down(&mut self, on_link_down: impl FnMut(Port)) {
+    fn poll_links_down(&mut self, on_link_down: impl FnMut(Port, Cause)) {
         self.inbound.poll_links_down(on_link_down);
     }
 

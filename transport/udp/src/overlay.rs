@@ -4,7 +4,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 
-use onepipe_base::{Incarnation, Now, Port, ProcessId, Promises, Psn, Transmit, Verdict};
+use onepipe_base::{Cause, Incarnation, Now, Port, ProcessId, Promises, Psn, Transmit, Verdict};
 use onepipe_transport_driver::{Doorbell, SharedWait, Transport, Wait};
 use onepipe_wire::{
     AddressAd, Frame, HEADER_LEN, Header, Opcode, mark_congestion, parse_header, seal,
@@ -295,7 +295,7 @@ impl Transport for UdpOverlay {
         frames
     }
 
-    fn poll_links_down(&mut self, _: impl FnMut(Port)) {
+    fn poll_links_down(&mut self, _: impl FnMut(Port, Cause)) {
         while let Some(address) = self.socket.refused() {
             self.peers.on_refused(address);
         }

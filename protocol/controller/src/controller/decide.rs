@@ -3,10 +3,12 @@
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
-use onepipe_base::{Address, Instance, Mono, Now};
+use onepipe_base::{Address, Cause, Instance, Mono, Now};
 use onepipe_wire::{Opcode, Side};
 
-use super::Controller;
+use super::{Controller, Deciding};
+use crate::evidence::Evidence;
+use crate::failure_detection::{Decided, Observed};
 use crate::graph::{FrozenEdge, Node, process_of};
 use crate::record::Member;
 use crate::{Event, Links, Record, RecordId, Severed};
@@ -25,9 +27,10 @@ impl Controller {
         for process in idle.iter().filter_map(|instance| process_of(*instance)) {
             self.pings.start(now.mono, process, self.config.ping_timeout_ns, false);
         }
+        let observed = Observed { idle, receiving_since: self.own_links.receiving_since };
         let (graph, config) = (&mut self.graph, &self.config);
         let mut findings =
-            self.suspects.evaluate(now, changed_at, config, graph, &self.decisions, idle);
+            self.suspects.evaluate(now, changed_at, config, graph, &self.decisions, observed);
         self.stats.evaluations += 1;
         self.stats.visits = self.graph.adjacency().visits();
         // No report says that a process of a mesh is idle: only an evaluation finds it.
@@ -70,12 +73,13 @@ impl Controller {
             self.notify(Event::Joined(instance));
         }
         // Failures on their way into the store are found again by every evaluation.
-        findings.failed.retain(|(failed, _)| !self.deciding.contains_key(&failed.instance));
+        findings.failed.retain(|decided| !self.deciding.contains_key(&decided.failed.instance));
         if !findings.failed.is_empty() {
-            for (failed, since) in &findings.failed {
-                self.deciding.insert(failed.instance, (*since, now.mono));
+            for Decided { failed, since, evidence } in &findings.failed {
+                let deciding = Deciding { since: *since, at: now.mono, evidence: *evidence };
+                self.deciding.insert(failed.instance, deciding);
             }
-            let instances = findings.failed.into_iter().map(|(failed, _)| failed).collect();
+            let instances = findings.failed.into_iter().map(|decided| decided.failed).collect();
             self.persist_queue.push(Record::Failed(instances));
         }
         self.find_severable(now);
@@ -226,10 +230,15 @@ impl Controller {
             Record::Failed(instances) => {
                 for failed in instances {
                     self.graph.invalidate_links(failed.instance.address);
-                    let times = self.deciding.remove(&failed.instance);
-                    let (suspected, decided) = times.unwrap_or((now.mono, now.mono));
+                    let deciding = self.deciding.remove(&failed.instance);
+                    let evidence = Evidence { cause: failed.cause, reporter: None };
+                    let Deciding { since: suspected, at: decided, evidence } =
+                        deciding.unwrap_or(Deciding { since: now.mono, at: now.mono, evidence });
                     self.open_since.get_or_insert(decided);
-                    self.stats.failures += 1;
+                    match failed.cause {
+                        Cause::Left => self.stats.leaves += 1,
+                        _ => self.stats.failures += 1,
+                    }
                     self.stats.inexact += u64::from(!failed.is_exact);
                     self.suspects.forget(failed.instance);
                     if let Address::Process(process) = failed.instance.address
@@ -238,7 +247,8 @@ impl Controller {
                         self.pings.cancel(process);
                         self.broadcast.on_failed(process);
                     }
-                    self.notify(Event::Failed { failed: *failed, suspected, decided });
+                    let reporter = evidence.reporter;
+                    self.notify(Event::Failed { failed: *failed, suspected, decided, reporter });
                 }
                 self.suspects.on_decided(instances.iter().map(|failed| failed.instance));
                 self.is_notice_complete = false;

@@ -10,6 +10,7 @@ use onepipe_wire::{
 };
 
 use super::Controller;
+use crate::evidence::answerable_at;
 use crate::graph::{Announced, Node};
 use crate::ping::Due;
 use crate::recovery::RecoveryReply;
@@ -376,10 +377,17 @@ impl Controller {
     /// Declares a process dead that does not answer and that another process wants to reach, as if
     /// all its links were dead.
     fn on_ping_timeout(&mut self, now: Mono, process: ProcessId) {
-        self.stats.pings_unanswered += 1;
         if let Some(instance) = self.graph.newest(Address::Process(process))
             && !self.decisions.has_failed(instance)
         {
+            //= spec/failure.md#R49
+            let receiving_since = self.own_links.receiving_since;
+            let is_suspect = self.suspects.contains(instance);
+            let until = answerable_at(&self.config, &self.graph, instance, receiving_since);
+            if self.config.silent_after_ns > 0 && (is_suspect || now < until) {
+                return self.pings.start(now, process, self.config.ping_timeout_ns, true);
+            }
+            self.stats.pings_unanswered += 1;
             self.suspects.declare_dead(instance);
             self.notify(Event::PingTimedOut(instance));
             self.schedule_evaluation(now);

@@ -16,6 +16,7 @@ use onepipe_base::{Instance, Machine, Mono, Now, Port, ProcessId, Psn, Transmit,
 
 use crate::broadcast::Broadcast;
 use crate::decisions::DecisionLog;
+use crate::evidence::Evidence;
 use crate::failure_detection::Suspects;
 use crate::graph::Graph;
 use crate::persist_queue::PersistQueue;
@@ -59,8 +60,8 @@ pub struct Controller {
     needs_renotify: bool,
     /// Instances whose neighbours are to freeze their links.
     freeze: Vec<Instance>,
-    /// Failures on their way into the store: when suspected, when decided.
-    deciding: BTreeMap<Instance, (Mono, Mono)>,
+    /// Failures on their way into the store.
+    deciding: BTreeMap<Instance, Deciding>,
     /// When the first of the open failures was decided.
     open_since: Option<Mono>,
     /// Whether all processes must be notified: those that joined in another epoch may not know
@@ -86,6 +87,16 @@ pub struct Controller {
 
     events: VecDeque<Event>,
     stats: Stats,
+}
+
+/// A failure on its way into the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Deciding {
+    /// When the instance became a suspect.
+    since: Mono,
+    /// When its failure was decided.
+    at: Mono,
+    evidence: Evidence,
 }
 
 /// The controller's own links.

@@ -6,8 +6,8 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use onepipe_base::{
-    Address, Controllers, Incarnation, Instance, Machine, Mono, Now, Port, ProcessId, Promises,
-    Psn, SwitchId, Timestamp,
+    Address, Cause, Controllers, Incarnation, Instance, Machine, Mono, Now, Port, ProcessId,
+    Promises, Psn, SwitchId, Timestamp,
 };
 use onepipe_wire::{
     Announce, FloodAck, FloodView, Frame, HEADER_LEN, Header, Link, LinkState, Opcode, Side, seal,
@@ -156,7 +156,7 @@ impl Environment {
             let number = wire as u32 + 16 * incarnation;
             let state = match kind {
                 0..=4 | 7 => LinkState::Up,
-                _ => LinkState::Frozen { number, commit },
+                _ => LinkState::Frozen { number, commit, cause: Cause::TimedOut },
             };
             let peer = Some(instance(peer, incarnation.min(2))).filter(|_| kind != 6 || wire > 2);
             links.push(Link { port: Port(wire as u16), side, instance: peer, state });

@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use onepipe_base::Instance;
+use onepipe_base::{Cause, Instance};
 use onepipe_wire::Resolved;
 
 use super::Controller;
@@ -13,10 +13,15 @@ use crate::status::{FrozenStatus, MemberState, MemberStatus, Status};
 impl Controller {
     /// Returns the current state. Takes time in proportion to the size of the fabric.
     pub fn status(&self) -> Status {
+        let is_leave = |instance| {
+            let decision = self.decisions.decision(instance);
+            decision.is_some_and(|decided| decided.cause == Cause::Left)
+        };
         let member = |(instance, node): (Instance, &crate::graph::Node)| {
             let is_over = self.decisions.has_failed(instance) || self.decisions.is_open(instance);
             let state = match () {
                 () if self.is_correct(instance) => MemberState::Up,
+                () if is_over && is_leave(instance) => MemberState::Left,
                 () if is_over => MemberState::Failed,
                 () if node.has_joined => MemberState::Suspected,
                 () => MemberState::Joining,

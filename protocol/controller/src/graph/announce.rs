@@ -107,13 +107,13 @@ impl Graph {
             None => self.apply_all(instance, index, &links, is_over),
         };
         let held = links.iter().filter_map(|link| match link.state {
-            LinkState::Frozen { number, commit } => Some((link, number, commit)),
+            LinkState::Frozen { number, commit, cause } => Some((link, number, commit, cause)),
             LinkState::Up => None,
         });
         let before = core::mem::take(&mut self.nodes[index].frozen);
         let mut frozen = Vec::new();
         let mut is_new = false;
-        for (link, number, commit) in held {
+        for (link, number, commit, cause) in held {
             let known = before.iter().find(|known| known.number == number);
             is_new |= known.is_none();
             frozen.push(FrozenEdge {
@@ -121,6 +121,7 @@ impl Graph {
                 side: link.side,
                 instance: link.instance.filter(|instance| !self.is_controller(*instance)),
                 commit,
+                cause,
                 first_announcement: known
                     .map_or(self.announcements, |known| known.first_announcement),
                 first_seen: known.map_or(now, |known| known.first_seen),

@@ -3,7 +3,7 @@
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-use onepipe_base::{Instance, Mono, Timestamp};
+use onepipe_base::{Cause, Instance, Mono, Timestamp};
 use onepipe_wire::{Announce, Link, Side};
 
 /// One instance of the graph.
@@ -13,6 +13,8 @@ pub(crate) struct Node {
     pub generation: Option<u32>,
     /// When its last frame was received.
     pub last_seen: Option<Mono>,
+    /// Since when it has had a path to the controller.
+    pub connected_since: Option<Mono>,
     /// For a process: timestamp up to which it knows reliable messages to be decided, as of
     /// its last announcement.
     pub decided: Option<Timestamp>,
@@ -54,6 +56,8 @@ pub(crate) struct FrozenEdge {
     pub instance: Option<Instance>,
     /// The last commit promised on it.
     pub commit: Timestamp,
+    /// Why it died.
+    pub cause: Cause,
     /// Sequence number, among all announcements, of the one that announced it first.
     pub first_announcement: u64,
     /// When that announcement arrived.

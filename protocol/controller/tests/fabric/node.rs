@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use onepipe_base::{Address, Backoff, Incarnation, Instance, Mono, Port, Timestamp};
+use onepipe_base::{Address, Backoff, Cause, Incarnation, Instance, Mono, Port, Timestamp};
 use onepipe_wire::{Link, LinkState, Side};
 
 use super::{FloodInProgress, Known, LINK_TIMEOUT_NS, Sources};
@@ -294,7 +294,7 @@ impl Node {
             for frozen in &port_state.frozen {
                 let (number, instance) = (frozen.number, frozen.instance);
                 let commit = Timestamp::from_ns(frozen.commit);
-                let state = LinkState::Frozen { number, commit };
+                let state = LinkState::Frozen { number, commit, cause: Cause::TimedOut };
                 links.push(Link { port: at, side, instance, state });
             }
             if self.is_up(port) {

@@ -97,7 +97,8 @@ impl Failures {
     /// Merges the range at `position` with the next one if they are adjacent and equal.
     fn merge(&mut self, position: usize) {
         let [one, next, ..] = self.known[position..] else { return };
-        let is_same = (one.incarnation, one.at) == (next.incarnation, next.at);
+        let of = |failure: Failure| (failure.incarnation, failure.at, failure.cause);
+        let is_same = of(one) == of(next);
         if is_same && end(&one) == next.first.0 {
             self.known[position].count += next.count;
             self.known.remove(position + 1);
@@ -128,7 +129,8 @@ mod tests {
 
     fn failure(first: u32, count: u32, number: u32) -> Failure {
         let (first, incarnation) = (ProcessId(first), Incarnation(number));
-        Failure { first, count, incarnation, at: Timestamp::from_ns(u64::from(number) * 100) }
+        let at = Timestamp::from_ns(u64::from(number) * 100);
+        Failure { first, count, incarnation, at, cause: onepipe_base::Cause::Unknown }
     }
 
     fn polled(failures: &mut Failures) -> Vec<(u32, u32, u32)> {

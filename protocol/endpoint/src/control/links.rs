@@ -3,8 +3,8 @@
 use alloc::vec::Vec;
 
 use onepipe_base::{
-    Address, Controllers, FrozenLinks, Instance, Mono, Neighbours, PeerUpdate, Port, ProcessId,
-    Registers,
+    Address, Cause, Controllers, Frozen, FrozenLinks, Instance, Mono, Neighbours, PeerUpdate, Port,
+    ProcessId, Registers,
 };
 use onepipe_wire::{Header, Link, LinkState, Opcode, Resolved, Side};
 
@@ -206,11 +206,11 @@ impl LinkMonitor {
         self.on_controller_seen(now, port);
         match update {
             PeerUpdate::NewInstance(previous) => {
-                self.freeze_or_remove(registers, port, Some(previous));
+                self.freeze_or_remove(registers, port, Some(previous), Cause::Superseded);
                 LinkEvent::Restarted(previous)
             }
             PeerUpdate::OneWay => {
-                self.freeze_or_remove(registers, port, Some(instance));
+                self.freeze_or_remove(registers, port, Some(instance), Cause::OneWay);
                 LinkEvent::Dead
             }
             _ => LinkEvent::Good,
@@ -234,14 +234,14 @@ impl LinkMonitor {
     }
 
     /// Handles the loss of the link at `port`. Returns whether it was up.
-    pub fn on_link_down(&mut self, registers: &mut Registers, port: Port) -> bool {
+    pub fn on_link_down(&mut self, registers: &mut Registers, port: Port, cause: Cause) -> bool {
         let instance = self.neighbours.instance(port);
         let controller =
             self.controller_index(port).and_then(|index| self.controllers_seen.get_mut(index));
         let was_controller = controller.is_some_and(|last_seen| last_seen.take().is_some());
         self.has_changed |= was_controller;
         self.neighbours.mark_lost(port);
-        self.freeze_or_remove(registers, port, instance) || was_controller
+        self.freeze_or_remove(registers, port, instance, cause) || was_controller
     }
 
     //= spec/failure.md#R13
@@ -251,9 +251,10 @@ impl LinkMonitor {
         registers: &mut Registers,
         port: Port,
         instance: Option<Instance>,
+        cause: Cause,
     ) -> bool {
         let was_live = match self.controllers {
-            Some(_) => self.frozen.freeze(registers, port, instance),
+            Some(_) => self.frozen.freeze(registers, port, instance, cause),
             None => registers.remove(port),
         };
         self.has_changed |= was_live;
@@ -295,7 +296,7 @@ impl LinkMonitor {
             }
             self.dead[port.index()] = Some(instance);
             if known.is_none_or(|known| known.incarnation <= instance.incarnation) {
-                was_up |= self.on_link_down(registers, port);
+                was_up |= self.on_link_down(registers, port, Cause::Fenced);
             }
         }
         was_up
@@ -425,8 +426,8 @@ impl LinkMonitor {
             Links::Mesh => Side::Direct,
         };
         let frozen = self.frozen.iter().map(move |frozen| {
-            let state = LinkState::Frozen { number: frozen.number, commit: frozen.commit };
-            Link { port: frozen.port, side, instance: frozen.instance, state }
+            let Frozen { number, port, instance, commit, cause } = *frozen;
+            Link { port, side, instance, state: LinkState::Frozen { number, commit, cause } }
         });
         let up = (0..self.count).filter_map(move |port| {
             let port = Port(port);

@@ -35,8 +35,8 @@ mod undeliverable;
 mod tests;
 
 use onepipe_base::{
-    Address, Backoff, Controllers, Incarnation, Instance, Mono, Port, ProcessId, Promises, Psn,
-    Registers, Timestamp,
+    Address, Backoff, Cause, Controllers, Incarnation, Instance, Mono, Port, ProcessId, Promises,
+    Psn, Registers, Timestamp,
 };
 use onepipe_wire::{Failure, Header, Opcode, Undeliverable};
 
@@ -196,8 +196,8 @@ impl ControlPlane {
 
     /// Handles the loss of the link at `port`: freezes its register (without controllers: removes
     /// it). Returns whether the link was up.
-    pub fn on_link_down(&mut self, registers: &mut Registers, port: Port) -> bool {
-        self.links.on_link_down(registers, port)
+    pub fn on_link_down(&mut self, registers: &mut Registers, port: Port, cause: Cause) -> bool {
+        self.links.on_link_down(registers, port, cause)
     }
 
     /// Returns the instance seen at `port`, for frames that cross this link only.

@@ -152,7 +152,8 @@ mod tests {
     ) -> bool {
         let near = Timestamp::from_ns(1_000);
         let (first, incarnation) = (ProcessId(part.into()), Incarnation(1));
-        let failure = Failure { first, count: 1, incarnation, at: near };
+        let failure =
+            Failure { first, count: 1, incarnation, at: near, cause: onepipe_base::Cause::Unknown };
         let recalls = [near, near.wrapping_add_ns(1)].map(|timestamp| (first, timestamp));
         let complete = Timestamp::from_ns(complete);
         let mut payload = [0; 128];

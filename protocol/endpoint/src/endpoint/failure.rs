@@ -1,14 +1,14 @@
 //! Handles failures of links and processes: freeze, discard, recall, callback, resume
 //! (docs/design/failure.md).
 
-use onepipe_base::{Incarnation, Instance, Mono, Now, Port, ProcessId, Timestamp, Transmit};
+use onepipe_base::{Cause, Incarnation, Instance, Mono, Now, Port, ProcessId, Timestamp, Transmit};
 use onepipe_wire::{Flags, Frame, HEADER_LEN, Header, Opcode, Service, seal, seal_with_hops};
 
 use super::Endpoint;
 use crate::channel::Draft;
 use crate::control::{Handled, LinkEvent};
 use crate::timestamp::NO_PROMISE_AGE_NS;
-use crate::{ControlStats, Event, Links, ProcessFailed};
+use crate::{ControlStats, Event, Links, ProcessFailed, ProcessLeft};
 
 /// Progress of this process's own exclusion after it was declared failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -129,7 +129,7 @@ impl Endpoint {
         let new_barrier = self.link.on_promises(&self.config, now.mono, port, promises);
         self.on_barrier(new_barrier);
         if event == LinkEvent::Left {
-            self.on_link_down(port);
+            self.on_link_down(port, Cause::Left);
         }
     }
 
@@ -188,7 +188,8 @@ impl Endpoint {
             let end = failure.first.0.saturating_add(failure.count).min(self.config.processes_max);
             for process in (failure.first.0..end).map(ProcessId) {
                 if process != self.config.process {
-                    self.on_failed(now, process, failure.incarnation, failure.at);
+                    let (incarnation, at, cause) = (failure.incarnation, failure.at, failure.cause);
+                    self.on_failed(now, ProcessFailed { process, incarnation, at, cause });
                 }
             }
         }
@@ -211,14 +212,21 @@ impl Endpoint {
     }
 
     //= spec/failure.md#R25
-    fn on_failed(&mut self, now: Now, process: ProcessId, incarnation: Incarnation, at: Timestamp) {
-        self.stats.processes_failed += 1;
+    fn on_failed(&mut self, now: Now, failed: ProcessFailed) {
+        let ProcessFailed { process, incarnation, at, cause } = failed;
         self.best_effort.sender.on_gone(process, incarnation, &mut self.stats);
         self.best_effort.receiver.on_gone(process, incarnation);
         self.reliable.sender.on_failed(&self.config, now.mono, process, incarnation);
         self.reliable.receiver.on_failed(process, incarnation, at);
-        self.failed.push_back(ProcessFailed { process, incarnation, at });
-        self.callbacks_open += 1;
+        //= spec/failure.md#R51
+        if cause == Cause::Left {
+            self.stats.processes_left += 1;
+            self.departed.push_back(ProcessLeft { process, incarnation, at });
+        } else {
+            self.stats.processes_failed += 1;
+            self.failed.push_back(failed);
+            self.callbacks_open += 1;
+        }
     }
 
     /// Returns whether [`Endpoint::complete_failures`] has anything to do.
@@ -275,9 +283,11 @@ impl Endpoint {
         if let Exclusion::Excluded(at, commit) = self.exclusion {
             self.exclusion = Exclusion::Notified(commit);
             self.failed.clear();
+            self.departed.clear();
             return Some(Event::Excluded(at));
         }
-        self.failed.pop_front().map(Event::ProcessFailed)
+        let failed = self.failed.pop_front().map(Event::ProcessFailed);
+        failed.or_else(|| self.departed.pop_front().map(Event::ProcessLeft))
     }
 
     /// Returns the event that ends recovery, once no message is left to deliver.
@@ -373,8 +383,8 @@ impl Endpoint {
     }
 
     /// Handles the loss of the link at `port`.
-    pub(super) fn on_link_down(&mut self, port: Port) {
-        self.control.on_link_down(self.link.registers_mut(), port);
+    pub(super) fn on_link_down(&mut self, port: Port, cause: Cause) {
+        self.control.on_link_down(self.link.registers_mut(), port, cause);
         let new_barrier = self.link.refresh();
         self.on_barrier(new_barrier);
         if self.config.links == Links::Mesh {

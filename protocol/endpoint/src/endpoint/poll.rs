@@ -228,7 +228,7 @@ impl Endpoint {
     pub(super) fn has_notification(&self) -> bool {
         let failed_messages =
             self.best_effort.sender.failures.len() + self.reliable.sender.failures.len();
-        let lost_peers = self.lost_links.len() + self.failed.len();
+        let lost_peers = self.lost_links.len() + self.failed.len() + self.departed.len();
         failed_messages + lost_peers > 0 || self.exclusion != Exclusion::Member
     }
 

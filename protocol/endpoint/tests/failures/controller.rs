@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use onepipe_base::{Address, Incarnation, Instance, ProcessId, Promises, Psn, Timestamp};
+use onepipe_base::{Address, Cause, Incarnation, Instance, ProcessId, Promises, Psn, Timestamp};
 use onepipe_wire::{
     AnnounceView, Failure, Flood, FloodAck, FloodId, FloodKind, Frame, HEADER_LEN, Header,
     LinkState, Opcode, Recovery, Resolved, Undeliverable, seal, seal_with_hops,
@@ -109,7 +109,9 @@ impl ScriptedController {
             Opcode::Announce => {
                 let view = AnnounceView::parse(frame.payload).expect("well formed");
                 let frozen = view.links(near).filter_map(|link| match link.state {
-                    LinkState::Frozen { number, commit } => Some((link.instance?, number, commit)),
+                    LinkState::Frozen { number, commit, .. } => {
+                        Some((link.instance?, number, commit))
+                    }
                     LinkState::Up => None,
                 });
                 self.frozen.insert(owner, frozen.collect());
@@ -286,7 +288,13 @@ impl ScriptedController {
                 let failures = deaths().filter_map(|death| {
                     let (first, incarnation) =
                         (ProcessId(death.process as u32), Incarnation(death.incarnation));
-                    Some(Failure { first, count: 1, incarnation, at: death.at? })
+                    Some(Failure {
+                        first,
+                        count: 1,
+                        incarnation,
+                        at: death.at?,
+                        cause: Cause::TimedOut,
+                    })
                 });
                 flood.write_notice(&mut buf, failures)
             }
@@ -308,7 +316,7 @@ impl ScriptedController {
         let failures = self.deaths.iter().filter_map(|death| {
             let (first, incarnation) =
                 (ProcessId(death.process as u32), Incarnation(death.incarnation));
-            Some(Failure { first, count: 1, incarnation, at: death.at? })
+            Some(Failure { first, count: 1, incarnation, at: death.at?, cause: Cause::TimedOut })
         });
         let mut buf = vec![0; 1_400];
         let bytes = Recovery { complete, part, parts: 1 }

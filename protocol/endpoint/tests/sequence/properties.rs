@@ -4,8 +4,8 @@
 use std::collections::VecDeque;
 
 use onepipe_base::{
-    Address, Controllers, Incarnation, Instance, Machine, Mono, Now, Port, ProcessId, Promises,
-    Psn, SwitchId, Timestamp,
+    Address, Cause, Controllers, Incarnation, Instance, Machine, Mono, Now, Port, ProcessId,
+    Promises, Psn, SwitchId, Timestamp,
 };
 use onepipe_endpoint::{Config, Delivery, Endpoint, Event, Links, Message, ReceiveMode, Service};
 use onepipe_wire::{
@@ -166,9 +166,10 @@ impl Run<'_> {
                     }
                 }
             }
-            240..=244 => {
-                self.end.handle_link_down(Port(self.script.below(u64::from(PROCESSES)) as u16))
-            }
+            240..=244 => self.end.handle_link_down(
+                Port(self.script.below(u64::from(PROCESSES)) as u16),
+                Cause::Refused,
+            ),
             245..=249 => {
                 let promise = Timestamp::from_ns(self.script.time(self.sync_ns).min(1 << 61));
                 let port = Port(self.script.below(8) as u16);
@@ -346,6 +347,7 @@ impl Run<'_> {
                 count: 1 + self.script.below(3) as u32,
                 incarnation: Incarnation(self.script.below(4) as u32),
                 at: Timestamp::from_ns(self.script.time(near).min(1 << 61)),
+                cause: Cause::TimedOut,
             }
         });
         failures.collect()
@@ -497,7 +499,13 @@ impl Run<'_> {
         let owner = OWN;
         let at = Timestamp::from_ns(self.sync_ns);
         let (first, count) = (ProcessId(1), PROCESSES - 2);
-        let all = Failure { first, count, incarnation: Incarnation(u32::MAX), at };
+        let all = Failure {
+            first,
+            count,
+            incarnation: Incarnation(u32::MAX),
+            at,
+            cause: Cause::TimedOut,
+        };
         for sequence in 0..2 {
             let flood = Flood { id: FloodId { epoch: u32::MAX, sequence } };
             let mut buf = [0; 8_000];
@@ -514,7 +522,8 @@ impl Run<'_> {
             let header = Header::new(Opcode::Notice, from, ProcessId(0), incarnation);
             let header = header.stamped(at, Promises::both(at), Psn(0));
             let length = seal(&mut buf, header, length);
-            (1..controller).for_each(|port| self.end.handle_link_down(Port(port as u16)));
+            (1..controller)
+                .for_each(|port| self.end.handle_link_down(Port(port as u16), Cause::Refused));
             self.end.handle_frame(self.now(), Port(controller as u16), &mut buf[..length]);
             self.drain();
         }

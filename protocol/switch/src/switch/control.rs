@@ -3,8 +3,8 @@
 use alloc::vec::Vec;
 
 use onepipe_base::{
-    Address, Controllers, FrozenLinks, Instance, Mono, Port, ProcessId, Psn, Timestamp, Transmit,
-    Verdict,
+    Address, Cause, Controllers, Frozen, FrozenLinks, Instance, Mono, Port, ProcessId, Psn,
+    Timestamp, Transmit, Verdict,
 };
 use onepipe_topology::{NextHop, PortRange, Route};
 use onepipe_wire::{
@@ -199,7 +199,7 @@ impl Switch {
                 is_same_address(&known) && known.incarnation <= instance.incarnation
             });
             if is_dead_peer && self.aggregator.is_live(port) {
-                self.take_down(port, SwitchEvent::LinkLost(port));
+                self.take_down(port, Cause::Fenced, SwitchEvent::LinkLost(port));
             }
         }
     }
@@ -434,8 +434,9 @@ impl Switch {
         let control = self.control.as_ref();
         let frozen = control.into_iter().flat_map(|control| control.frozen.iter());
         let frozen = frozen.map(|frozen| {
-            let state = LinkState::Frozen { number: frozen.number, commit: frozen.commit };
-            self.link(frozen.port, frozen.instance, state)
+            let Frozen { number, port, instance, commit, cause } = *frozen;
+            let state = LinkState::Frozen { number, commit, cause };
+            self.link(port, instance, state)
         });
         let controller_ports =
             control.into_iter().flat_map(|control| control.controller_ports.iter());

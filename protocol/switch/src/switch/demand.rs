@@ -1,6 +1,6 @@
 //! Beacons on demand: the part of [`Switch`] that solicits promises and answers solicits.
 
-use onepipe_base::{Mono, Now, Port, Promises, Timestamp, Transmit, is_plausible_request};
+use onepipe_base::{Cause, Mono, Now, Port, Promises, Timestamp, Transmit, is_plausible_request};
 
 use crate::clock::no_promise;
 use crate::config::QUARTER_RANGE_NS;
@@ -113,7 +113,7 @@ impl Switch {
         self.demand.expire(now, &mut self.lost);
         while let Some(port) = self.lost.pop() {
             if self.aggregator.is_live(port) {
-                self.take_down(port, SwitchEvent::LinkLost(port));
+                self.take_down(port, Cause::TimedOut, SwitchEvent::LinkLost(port));
             }
         }
     }

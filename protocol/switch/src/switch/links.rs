@@ -1,7 +1,9 @@
 //! Link state: the part of [`Switch`] that brings links up and takes them down.
 
 use onepipe_base::mistake::{Mistake, makes};
-use onepipe_base::{Address, Instance, Mono, Now, PeerUpdate, Port, ProcessId, Promises, Verdict};
+use onepipe_base::{
+    Address, Cause, Instance, Mono, Now, PeerUpdate, Port, ProcessId, Promises, Verdict,
+};
 use onepipe_topology::{NextHop, Route};
 use onepipe_wire::{Flags, HOPS_MAX, Header, Opcode};
 
@@ -27,12 +29,13 @@ pub(crate) enum LinkCheck {
 impl Switch {
     /// Handles the removal of the link at `port`, which may lead to another peer from now on: the
     /// promise of the port, its routes and what was advertised on it are forgotten. With
-    /// controllers its commit is frozen. Takes time in proportion to the route table.
-    pub fn unplug(&mut self, port: Port) {
+    /// controllers its commit is frozen, and `cause` is announced. Takes time in proportion to the
+    /// route table.
+    pub fn unplug(&mut self, port: Port, cause: Cause) {
         if port.index() >= self.port_count() {
             return;
         }
-        self.take_down(port, SwitchEvent::LinkLeft(port));
+        self.take_down(port, cause, SwitchEvent::LinkLeft(port));
         self.aggregator.forget_advertised(port);
         self.neighbours.forget(port);
         self.demand.set_on_demand(port, false);
@@ -54,13 +57,16 @@ impl Switch {
     /// brings it back.
     pub fn mark_link_lost(&mut self, port: Port) {
         if port.index() < self.port_count() {
-            self.take_down(port, SwitchEvent::LinkLost(port));
+            self.take_down(port, Cause::Refused, SwitchEvent::LinkLost(port));
         }
     }
 
     /// Handles a stall of the driver that ended at `now`. Frames of the neighbours are yet to be
-    /// read, so no link times out before half a link timeout has passed.
+    /// read, so no link times out before a link timeout has passed.
     pub fn handle_stall(&mut self, now: Now) {
+        if let Some(control) = &mut self.control {
+            control.controller_ports.postpone(now.mono);
+        }
         self.liveness.postpone(now.mono);
         self.demand.postpone(now.mono);
     }
@@ -204,11 +210,11 @@ impl Switch {
     }
 
     /// Takes a link that may be live out of the barriers; with controllers, its commit is frozen.
-    pub(crate) fn take_down(&mut self, port: Port, event: SwitchEvent) {
+    pub(crate) fn take_down(&mut self, port: Port, cause: Cause, event: SwitchEvent) {
         if self.control.is_some() {
             let instance = self.neighbours.instance(port);
             self.neighbours.mark_lost(port);
-            self.freeze(port, instance, event);
+            self.freeze(port, instance, cause, event);
         } else if self.aggregator.remove(port) {
             self.on_link_down(port, event);
         }
@@ -240,7 +246,7 @@ impl Switch {
 
     //= spec/failure.md#R13
     /// Freezes `port`, whose peer was `instance`, if it is live.
-    fn freeze(&mut self, port: Port, instance: Option<Instance>, event: SwitchEvent) {
+    fn freeze(&mut self, port: Port, instance: Option<Instance>, cause: Cause, event: SwitchEvent) {
         let control = self.control.as_ref();
         if let Some(commit) =
             control.and_then(|control| control.frozen.promised_before(port, instance))
@@ -260,7 +266,7 @@ impl Switch {
             self.aggregator.hold(port, None);
         }
         if let Some(control) = &mut self.control {
-            control.frozen.record(port, instance, commit);
+            control.frozen.record(port, instance, commit, cause);
             control.announcer.on_change();
         }
         self.stats.links_frozen += 1;
@@ -327,7 +333,8 @@ impl Switch {
                 if let Some(control) = &mut self.control {
                     control.flood.on_gone(port);
                 }
-                self.freeze(port, Some(previous), SwitchEvent::LinkRestarted(port));
+                let event = SwitchEvent::LinkRestarted(port);
+                self.freeze(port, Some(previous), Cause::Superseded, event);
                 LinkCheck::Accepted
             }
             PeerUpdate::Stale if self.neighbours.instance(port) != Some(instance) => {
@@ -339,7 +346,8 @@ impl Switch {
                 LinkCheck::Ignored
             }
             PeerUpdate::OneWay => {
-                self.freeze(port, Some(instance), SwitchEvent::LinkOneWay(port));
+                let event = SwitchEvent::LinkOneWay(port);
+                self.freeze(port, Some(instance), Cause::OneWay, event);
                 self.await_agreement(now, port);
                 self.beacons.request(port);
                 LinkCheck::Ignored
@@ -454,7 +462,7 @@ impl Switch {
         if let (Some(last), true) = (last, self.aggregator.is_live(port)) {
             self.aggregator.update(now, port, last);
         }
-        self.take_down(port, SwitchEvent::LinkLeft(port));
+        self.take_down(port, Cause::Left, SwitchEvent::LinkLeft(port));
         if let Some(control) = &mut self.control {
             control.flood.on_gone(port);
         }

@@ -2,8 +2,8 @@
 //! neighbours send. Shared with `verify/fuzz`.
 
 use onepipe_base::{
-    Address, Controllers, Incarnation, Instance, Machine, Mono, Now, Port, ProcessId, Promises,
-    Psn, SwitchId, Timestamp, Verdict,
+    Address, Cause, Controllers, Incarnation, Instance, Machine, Mono, Now, Port, ProcessId,
+    Promises, Psn, SwitchId, Timestamp, Verdict,
 };
 use onepipe_switch::{Config, Eager, Switch};
 use onepipe_topology::{ForwardingTable, Route};
@@ -182,7 +182,13 @@ fn payload(script: &mut Script<'_>, opcode: Opcode, buf: &mut [u8]) -> usize {
     let owner = Instance { address: Address::Switch(SwitchId(0)), incarnation: INCARNATION };
     let resolved = (1..3).map(|number| Resolved { owner, number });
     let at = Timestamp::from_ns(ORIGIN_NS);
-    let failure = Failure { first: ProcessId(3), count: 1, incarnation: Incarnation(1), at };
+    let failure = Failure {
+        first: ProcessId(3),
+        count: 1,
+        incarnation: Incarnation(1),
+        at,
+        cause: Cause::TimedOut,
+    };
     match (opcode, kind) {
         (Opcode::Flood, FloodKind::Notice) => {
             Flood { id }.write_notice(buf, [failure].into_iter()).map_or(0, |(_, bytes)| bytes)

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use onepipe_base::{Address, Incarnation, Instance, Port, ProcessId, SwitchId, Timestamp};
+use onepipe_base::{Address, Cause, Incarnation, Instance, Port, ProcessId, SwitchId, Timestamp};
 use onepipe_wire::{
     AddressAd, AnnounceView, Failure, Flags, Flood, FloodAck, FloodId, FloodKind, FloodView, Frame,
     HEADER_LEN, Header, Link, LinkState, Recall, Recovery, RecoveryView, Resolved, Side,
@@ -84,7 +84,11 @@ pub fn announce(golden: &Golden, frame: &Frame<'_>) {
             instance: instance(column("address")[at], column("life")[at]),
             state: match column("state")[at] {
                 0 => LinkState::Up,
-                _ => LinkState::Frozen { number, commit: time(golden, column("last_commit")[at]) },
+                _ => LinkState::Frozen {
+                    number,
+                    commit: time(golden, column("last_commit")[at]),
+                    cause: Cause::Unknown,
+                },
             },
         };
         assert_eq!(*link, expected, "{}", golden.name);
@@ -107,6 +111,7 @@ fn failures(golden: &Golden) -> Vec<Failure> {
         count: column("count")[at] as u32,
         incarnation: Incarnation(column("up_to")[at] as u32),
         at: time(golden, column("failed_at")[at]),
+        cause: Cause::Unknown,
     };
     (0..column("first").len()).map(failure).collect()
 }

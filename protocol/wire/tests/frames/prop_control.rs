@@ -2,7 +2,7 @@
 //! refused, and every bit that is not reserved matters.
 
 use onepipe_base::{
-    Address, Incarnation, Instance, Port, ProcessId, Promises, SwitchId, Timestamp,
+    Address, Cause, Incarnation, Instance, Port, ProcessId, Promises, SwitchId, Timestamp,
 };
 use onepipe_wire::{
     ANNOUNCE_HEADER_LEN, Announce, AnnounceView, DecodeError, FAILURE_LEN, FLOOD_ACK_LEN,
@@ -34,9 +34,13 @@ fn any_instance() -> impl Strategy<Value = Instance> {
         .prop_map(|(address, instance)| Instance { address, incarnation: Incarnation(instance) })
 }
 
+fn any_cause() -> impl Strategy<Value = Cause> {
+    (0u8..7).prop_map(Cause::from_bits)
+}
+
 fn any_link() -> impl Strategy<Value = Link> {
-    let frozen = (any::<u32>(), any_time())
-        .prop_map(|(number, commit)| LinkState::Frozen { number, commit });
+    let frozen = (any::<u32>(), any_time(), any_cause())
+        .prop_map(|(number, commit, cause)| LinkState::Frozen { number, commit, cause });
     let state = prop_oneof![Just(LinkState::Up), frozen];
     let side = select(&[Side::Lower, Side::Upper, Side::Direct]);
     (any::<u16>(), side, prop::option::of(any_instance()), state)
@@ -49,8 +53,9 @@ prop_compose! {
         count in prop_oneof![1..=PROCESSES - first, Just(PROCESSES - first)],
         incarnation in any::<u32>(),
         at in any_time(),
+        cause in any_cause(),
     ) -> Failure {
-        Failure { first: ProcessId(first), count, incarnation: Incarnation(incarnation), at }
+        Failure { first: ProcessId(first), count, incarnation: Incarnation(incarnation), at, cause }
     }
 }
 
@@ -102,12 +107,25 @@ fn assert_bits_mean_something(
     payload: &[u8],
     reserved: &[usize],
 ) -> Result<(), TestCaseError> {
+    assert_bits_and_causes_mean_something(opcode, payload, reserved, &[])
+}
+
+/// As [`assert_bits_mean_something`], where of the bytes `causes` only the lowest three bits mean
+/// something.
+fn assert_bits_and_causes_mean_something(
+    opcode: Opcode,
+    payload: &[u8],
+    reserved: &[usize],
+    causes: &[usize],
+) -> Result<(), TestCaseError> {
     for bit in 0..payload.len() * 8 {
         let mut flipped = payload.to_vec();
         flipped[bit / 8] ^= 1 << (bit % 8);
         properties::body(opcode, &flipped);
         let is_same = properties::rewritten(opcode, &flipped).as_deref() == Some(payload);
-        prop_assert_eq!(is_same, reserved.contains(&(bit / 8)), "bit {}", bit);
+        let is_above_cause = causes.contains(&(bit / 8)) && bit % 8 >= 3;
+        let is_reserved = is_above_cause || reserved.contains(&(bit / 8));
+        prop_assert_eq!(is_same, is_reserved, "bit {}", bit);
     }
     Ok(())
 }
@@ -151,18 +169,21 @@ proptest! {
         prop_assert_eq!(read.links(NEAR).collect::<Vec<_>>(), &links[..count]);
         assert_cut_is_refused(payload, AnnounceView::parse)?;
 
-        let mut reserved = vec![10, 11];
+        let (mut reserved, mut causes) = (vec![10, 11], Vec::new());
         for (index, link) in links[..count].iter().enumerate() {
             let entry = fixed + index * LINK_LEN;
             match link.state {
                 LinkState::Up => reserved.extend(entry + 12..entry + 24),
-                LinkState::Frozen { .. } => reserved.extend(entry + 16..entry + 18),
+                LinkState::Frozen { .. } => {
+                    causes.push(entry + 16);
+                    reserved.push(entry + 17);
+                }
             }
             if link.instance.is_none() {
                 reserved.extend(entry + 8..entry + 12);
             }
         }
-        assert_bits_mean_something(Opcode::Announce, payload, &reserved)?;
+        assert_bits_and_causes_mean_something(Opcode::Announce, payload, &reserved, &causes)?;
     }
 
     #[test]
@@ -316,9 +337,11 @@ proptest! {
 
         let failed = (0..failures.len()).map(|at| RECOVERY_HEADER_LEN + at * FAILURE_LEN + 12);
         let taken = (0..recalls.len()).map(|at| front + at * 12 + 4);
-        let upper = [0].into_iter().chain(failed).chain(taken);
-        let reserved: Vec<usize> = upper.flat_map(|at| [at, at + 1]).collect();
-        assert_bits_mean_something(Opcode::Recovery, payload, &reserved)?;
+        let causes: Vec<usize> = failed.collect();
+        let upper = [0].into_iter().chain(taken);
+        let reserved = upper.flat_map(|at| [at, at + 1]);
+        let reserved: Vec<usize> = reserved.chain(causes.iter().map(|at| at + 1)).collect();
+        assert_bits_and_causes_mean_something(Opcode::Recovery, payload, &reserved, &causes)?;
     }
 
     #[test]
@@ -328,7 +351,11 @@ proptest! {
         flood in any_flood(),
     ) {
         let failure = Failure {
-            first: ProcessId(first), count, incarnation: Incarnation(0), at: NEAR,
+            first: ProcessId(first),
+            count,
+            incarnation: Incarnation(0),
+            at: NEAR,
+            cause: Cause::Unknown,
         };
         let end = u64::from(first) + u64::from(count);
         let is_whole = count > 0 && end <= PROCESSES.into();

@@ -2,7 +2,7 @@
 
 use onepipe_base::{HostId, Incarnation, Port, ProcessId};
 use onepipe_controller::Controller;
-use onepipe_endpoint::{Event, ProcessFailed, Service};
+use onepipe_endpoint::{Event, ProcessFailed, ProcessLeft, Service};
 use onepipe_sim_engine::{Instant, NANOSECOND};
 use onepipe_sim_network::{LinkId, NodeContext, SendPattern};
 use onepipe_wire::{Fragment, HEADER_LEN, Header, Messages, Opcode, SharedReceivers};
@@ -117,7 +117,8 @@ impl FabricApp {
                 if let onepipe_base::Address::Process(process) = failed.instance.address {
                     // The checker counts incarnations from 0.
                     let incarnation = failed.instance.incarnation.0.saturating_sub(1);
-                    self.checker.decided(process, incarnation, failed.is_exact);
+                    let cause = failed.cause;
+                    self.checker.decided(process, incarnation, failed.is_exact, cause);
                 }
             }
             _ => {}
@@ -137,7 +138,7 @@ impl FabricApp {
         let own_incarnation = self.states[id.index()].incarnations;
         self.log_line(at.instant, || format!("process {} is notified of {event:?}", id.0));
         match event {
-            Event::ProcessFailed(ProcessFailed { process, incarnation, at: failed_at }) => {
+            Event::ProcessFailed(ProcessFailed { process, incarnation, at: failed_at, .. }) => {
                 // The checker counts incarnations from 0.
                 let victim = (process, incarnation.0.saturating_sub(1));
                 self.checker.failure_notified(id, victim, failed_at);
@@ -148,6 +149,11 @@ impl FabricApp {
                 } else if let Some(process) = machine.process_mut(port) {
                     process.endpoint.on_failure_handled();
                 }
+            }
+            Event::ProcessLeft(ProcessLeft { process, incarnation, at: left_at }) => {
+                let leaver = (process, incarnation.0.saturating_sub(1));
+                self.checker.failure_notified(id, leaver, left_at);
+                self.states[id.index()].outstanding = 0;
             }
             Event::Excluded(failed_at) => {
                 self.checker.excluded(id, failed_at);

@@ -35,6 +35,14 @@ pub enum FaultEvent {
     Step(u64, i64),
     /// Pauses a node for the given us.
     Pause(u64, u64),
+    /// Pauses a host for the given us.
+    PauseHost(u64, u64),
+    /// Pauses a switch for the given us.
+    PauseSwitch(u64, u64),
+    /// Crashes a switch.
+    CrashSwitch(u64),
+    /// Restarts a switch.
+    RestartSwitch(u64),
     /// Stops a process from releasing what it receives.
     Slow(u64),
     /// Cuts off some hosts, from the first on, with their ToR switches.
@@ -62,6 +70,9 @@ impl FaultEvent {
             Self::Leave(_) => "process left",
             Self::Step(..) => "clock stepped",
             Self::Pause(..) => "node paused",
+            Self::PauseHost(..) => "host paused",
+            Self::PauseSwitch(..) => "switch paused",
+            Self::CrashSwitch(_) => "switch restarted",
             Self::Slow(_) => "receiver stopped",
             Self::Partition(_) => "partition",
             Self::CrashController(_) => "controller crashed",
@@ -70,6 +81,7 @@ impl FaultEvent {
             Self::Repair(_)
             | Self::Plug(_)
             | Self::Restart(_)
+            | Self::RestartSwitch(_)
             | Self::RestartProcess(_)
             | Self::RestartController(_) => return None,
         })
@@ -111,6 +123,9 @@ impl FaultEvent {
         let link = |number: u64| LinkId((number % links) as u32);
         let node = |number: u64| NodeId((number % nodes) as u32);
         let process = |number: u64| (number % processes) as u32;
+        let hosts = u64::from(fabric.topology().hosts());
+        let host = |number: u64| NodeId((number % hosts) as u32);
+        let switch = |number: u64| NodeId((hosts + number % (nodes - hosts)) as u32);
         let (members, all) = (fabric.members(), fabric.topology().processes());
         let controller = |number: u64| {
             let count = u64::from(all - members);
@@ -129,6 +144,14 @@ impl FaultEvent {
             FaultEvent::RestartProcess(number) => fabric.restart_process(process(number)),
             FaultEvent::Step(number, ns) => fabric.inject(Fault::StepClock(node(number), ns)),
             FaultEvent::Pause(number, us) => fabric.inject(Fault::Pause(node(number), us * 1_000)),
+            FaultEvent::PauseHost(number, us) => {
+                fabric.inject(Fault::Pause(host(number), us * 1_000))
+            }
+            FaultEvent::PauseSwitch(number, us) => {
+                fabric.inject(Fault::Pause(switch(number), us * 1_000))
+            }
+            FaultEvent::CrashSwitch(number) => fabric.inject(Fault::Crash(switch(number))),
+            FaultEvent::RestartSwitch(number) => fabric.inject(Fault::Restart(switch(number))),
             FaultEvent::Slow(number) => fabric.set_slow(process(number), true),
             FaultEvent::Partition(number) => partition(fabric, number),
             FaultEvent::Unplug(number) => inject_both(fabric, link(number), Fault::Cut),

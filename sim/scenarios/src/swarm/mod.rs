@@ -2,6 +2,7 @@
 //! rates. In a first phase faults are injected and no invariant may be violated; then all faults
 //! are healed, and every process must recover except, for some seeds, one that was removed.
 
+mod calm;
 mod draw;
 mod fault;
 mod shrink;
@@ -36,12 +37,27 @@ pub struct Swarm {
     /// Whether controllers may be alone in a rack or on a host. Otherwise the last process shares
     /// it, and no fault removes that process and leaves them.
     pub isolates_controllers: bool,
+    /// Whether switches pause or restart and nothing dies: no process may lose its incarnation.
+    pub is_calm: bool,
 }
 
 impl Swarm {
     /// Draws the scenario of `seed`.
     pub fn draw(seed: u64) -> Self {
-        Self::draw_as(seed, draw::placement(seed), draw::isolates_controllers(seed))
+        let mut swarm =
+            Self::draw_as(seed, draw::placement(seed), draw::isolates_controllers(seed));
+        calm::draw(&mut swarm, seed);
+        swarm
+    }
+
+    /// Draws the scenario of `seed` and makes it one in which switches pause or restart and nothing
+    /// dies. `None` without controllers.
+    pub fn draw_calm(seed: u64) -> Option<Self> {
+        let mut swarm =
+            Self::draw_as(seed, draw::placement(seed), draw::isolates_controllers(seed));
+        swarm.plan.control_plane.as_ref()?;
+        calm::calm(&mut swarm, &mut Random::named(seed, "calm", 1));
+        Some(swarm)
     }
 
     /// Draws the scenario of `seed` with this placement, and never isolates controllers.
@@ -59,7 +75,8 @@ impl Swarm {
         timeline.sort_by_key(|(at_us, _)| *at_us);
         // An independent random stream, so that the other draws of a seed do not change.
         let removed = draw::removed(&plan, &mut Random::named(seed, "missing", 0));
-        Self { plan, fault_phase_us, timeline, removed, isolates_controllers }
+        let is_calm = false;
+        Self { plan, fault_phase_us, timeline, removed, isolates_controllers, is_calm }
     }
 
     /// Runs the scenario and returns its report.
@@ -71,11 +88,14 @@ impl Swarm {
     pub fn execute(&self) -> Fabric {
         let mut fabric = Fabric::new(self.plan.clone());
         fabric.network().run_for(self.plan.load_starts_ns * NANOSECOND);
+        if self.is_calm {
+            fabric.protect_living();
+        }
         let mut now_us = 0;
         for (at_us, fault) in &self.timeline {
             fabric.run_us(at_us - now_us);
             now_us = *at_us;
-            if self.isolates_controllers || !fault.hits_last_process(&mut fabric) {
+            if self.is_calm || self.isolates_controllers || !fault.hits_last_process(&mut fabric) {
                 fault.inject(&mut fabric);
             }
         }

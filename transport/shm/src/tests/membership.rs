@@ -1,5 +1,7 @@
 //! Attaching, detaching, dying, and restarting.
 
+use onepipe_base::Cause;
+
 use super::*;
 
 #[test]
@@ -188,7 +190,11 @@ fn dead_process_promises_nothing_and_frees_its_slots() {
     );
     assert_eq!(receive(&mut a, at(4 + 2 * watch_ns)).1, []);
     assert_eq!(a.stats().deaths, 1);
-    assert_eq!((links_down(&mut a), links_down(&mut a)), (vec![1], vec![]), "reported once");
+    assert_eq!(
+        (links_down(&mut a), links_down(&mut a)),
+        (vec![(1, Cause::Refused)], vec![]),
+        "reported once"
+    );
     assert_eq!((a.peers().count(), a.free_slots()), (0, 64));
     send(&mut a, at(5 + 2 * watch_ns), 1, 2);
     assert_eq!((a.stats().frames_unreachable, a.free_slots()), (1, 64));
@@ -199,9 +205,9 @@ fn dead_process_promises_nothing_and_frees_its_slots() {
     assert_eq!(receive(&mut b, at(8 + 2 * watch_ns)).0, [(0, 3)]);
 }
 
-fn links_down(shm: &mut Shm) -> Vec<u16> {
+fn links_down(shm: &mut Shm) -> Vec<(u16, Cause)> {
     let mut links_down = Vec::new();
-    shm.poll_links_down(|port| links_down.push(port.0));
+    shm.poll_links_down(|port, cause| links_down.push((port.0, cause)));
     links_down
 }
 
@@ -220,7 +226,7 @@ fn link_down_follows_the_last_frame_of_a_leaver() {
     assert_eq!(receive(&mut a, at(3)).0.len(), 256);
     assert_eq!(links_down(&mut a), []);
     assert_eq!(receive(&mut a, at(4)).0.len(), 44);
-    assert_eq!(links_down(&mut a), [1]);
+    assert_eq!(links_down(&mut a), [(1, Cause::Left)]);
     assert_eq!(a.stats().deaths, 0);
 }
 
@@ -276,7 +282,7 @@ fn incarnation_is_reported_once_after_the_previous_drained() {
     receive(&mut a, at(4));
     assert_eq!(
         (peers_met(&mut a), links_down(&mut a)),
-        (vec![], vec![1]),
+        (vec![], vec![(1, Cause::Left)]),
         "a departed process is not reported as new"
     );
 }
@@ -293,9 +299,9 @@ fn detected_death_is_broadcast() {
     receive(&mut c, at(2));
     assert_eq!((links_down(&mut c), c.stats().deaths), (vec![], 0));
     receive(&mut a, at(2 + watch_ns));
-    assert_eq!((links_down(&mut a), a.stats().deaths), (vec![1], 1));
+    assert_eq!((links_down(&mut a), a.stats().deaths), (vec![(1, Cause::Refused)], 1));
     receive(&mut c, at(3));
-    assert_eq!((links_down(&mut c), c.stats().deaths), (vec![1], 1));
+    assert_eq!((links_down(&mut c), c.stats().deaths), (vec![(1, Cause::Refused)], 1));
 }
 
 //= spec/failure.md#R3

@@ -89,7 +89,7 @@ fn run_to_quiet(tree: &mut Tree, all: &mut [UdpOverlay], began: Instant) -> Vec<
                 received.push((port, parse_header(frame).expect("an intact frame").0.src().0));
                 Verdict::Consumed
             });
-            end.poll_links_down(|_| panic!("an overlay reports no link as down"));
+            end.poll_links_down(|_, _| panic!("an overlay reports no link as down"));
         }
     }
     received

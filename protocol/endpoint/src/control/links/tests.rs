@@ -1,5 +1,5 @@
 use super::*;
-use onepipe_base::{Incarnation, Promises, SwitchId, Timestamp};
+use onepipe_base::{Cause, Incarnation, Promises, SwitchId, Timestamp};
 
 const CONTROLLERS: Option<Controllers> = Some(Controllers { first: ProcessId(6), count: 2 });
 const CONTROLLER_TIMEOUT_NS: u64 = 100;
@@ -63,8 +63,9 @@ fn announced(
     links.announced(registers).map(|link| (link.port.0, link.instance, link.state)).collect()
 }
 
-fn frozen(number: u32, ns: u64) -> LinkState {
-    LinkState::Frozen { number, commit: Timestamp::from_ns(ns) }
+//= spec/failure.md#R48
+fn frozen(number: u32, ns: u64, cause: Cause) -> LinkState {
+    LinkState::Frozen { number, commit: Timestamp::from_ns(ns), cause }
 }
 
 fn resolve(
@@ -85,10 +86,13 @@ fn restarted_switch_leaves_a_frozen_link() {
     assert_eq!(beacon(&mut pair, 110, switch(1), Some(own())), LinkEvent::Good);
     assert_eq!(announced(&pair), [(0, Some(switch(1)), LinkState::Up)]);
     assert_eq!(beacon(&mut pair, 120, switch(2), None), LinkEvent::Restarted(switch(1)));
-    assert_eq!(announced(&pair), [(0, Some(switch(1)), frozen(1, 110))]);
+    assert_eq!(announced(&pair), [(0, Some(switch(1)), frozen(1, 110, Cause::Superseded))]);
     assert_eq!(beacon(&mut pair, 130, switch(1), Some(own())), LinkEvent::Refused);
     assert_eq!(beacon(&mut pair, 140, switch(2), Some(own())), LinkEvent::Good);
-    let both = [(0, Some(switch(1)), frozen(1, 110)), (0, Some(switch(2)), LinkState::Up)];
+    let both = [
+        (0, Some(switch(1)), frozen(1, 110, Cause::Superseded)),
+        (0, Some(switch(2)), LinkState::Up),
+    ];
     assert_eq!(announced(&pair), both);
     let commit =
         |pair: &(LinkMonitor, Registers)| pair.1.minimum().map(|minimum| minimum.commit.as_ns());
@@ -104,7 +108,7 @@ fn link_dies_when_the_peer_stops_seeing_us() {
     let mut pair = uplink(CONTROLLERS);
     beacon(&mut pair, 100, switch(1), Some(own()));
     assert_eq!(beacon(&mut pair, 110, switch(1), None), LinkEvent::Dead);
-    assert_eq!(announced(&pair), [(0, Some(switch(1)), frozen(1, 100))]);
+    assert_eq!(announced(&pair), [(0, Some(switch(1)), frozen(1, 100, Cause::OneWay))]);
     assert_eq!(pair.0.peer(&pair.1, Port(0)), None);
     assert_eq!(beacon(&mut pair, 120, switch(1), None), LinkEvent::Refused);
     assert_eq!(beacon(&mut pair, 130, switch(1), Some(process(1, 3))), LinkEvent::Refused);
@@ -123,11 +127,11 @@ fn timeout_and_leave_freeze_alike() {
             let leave = (Opcode::Leave, switch(1), Some(own()));
             assert_eq!(send(&mut pair, (0, 150), leave), LinkEvent::Left);
         }
-        assert!(pair.0.on_link_down(&mut pair.1, Port(0)));
+        assert!(pair.0.on_link_down(&mut pair.1, Port(0), Cause::TimedOut));
         assert!(pair.0.has_changed(), "the change is to be announced");
-        assert!(!pair.0.on_link_down(&mut pair.1, Port(0)), "already dead");
+        assert!(!pair.0.on_link_down(&mut pair.1, Port(0), Cause::TimedOut), "already dead");
         let last = if leaves { 150 } else { 100 };
-        assert_eq!(announced(&pair), [(0, Some(switch(1)), frozen(1, last))]);
+        assert_eq!(announced(&pair), [(0, Some(switch(1)), frozen(1, last, Cause::TimedOut))]);
     }
 }
 
@@ -138,7 +142,7 @@ fn nothing_freezes_without_controllers() {
     beacon(&mut pair, 100, switch(1), Some(own()));
     assert_eq!(beacon(&mut pair, 90, switch(2), None), LinkEvent::Restarted(switch(1)));
     assert_eq!(pair.1.minimum(), Some(promises(90)));
-    assert!(pair.0.on_link_down(&mut pair.1, Port(0)));
+    assert!(pair.0.on_link_down(&mut pair.1, Port(0), Cause::TimedOut));
     assert_eq!((pair.1.minimum(), announced(&pair)), (None, Vec::new()));
 }
 
@@ -149,8 +153,8 @@ fn frozen_links_of_a_flapping_link_are_bounded() {
         beacon(&mut pair, 100 + u64::from(incarnation), switch(incarnation), None);
     }
     let dead = announced(&pair);
-    assert_eq!((dead.len(), dead[0]), (8, (0, Some(switch(1)), frozen(1, 101))));
-    assert_eq!(dead[7], (0, Some(switch(98)), frozen(98, 108)));
+    assert_eq!((dead.len(), dead[0]), (8, (0, Some(switch(1)), frozen(1, 101, Cause::Superseded))));
+    assert_eq!(dead[7], (0, Some(switch(98)), frozen(98, 108, Cause::Superseded)));
 }
 
 #[test]
@@ -162,7 +166,7 @@ fn instance_declared_dead_is_ignored() {
     assert!(!declare(&mut pair, process(2, 9)) && !declare(&mut pair, switch(1)));
     assert_eq!(beacon(&mut pair, 105, switch(2), Some(own())), LinkEvent::Good);
     assert!(declare(&mut pair, switch(2)) && !declare(&mut pair, switch(2)));
-    assert_eq!(announced(&pair), [(0, Some(switch(2)), frozen(1, 105))]);
+    assert_eq!(announced(&pair), [(0, Some(switch(2)), frozen(1, 105, Cause::Fenced))]);
     assert_eq!(beacon(&mut pair, 110, switch(2), Some(own())), LinkEvent::Refused);
     assert_eq!(beacon(&mut pair, 120, switch(3), None), LinkEvent::Restarted(switch(2)));
     assert!(!declare(&mut pair, switch(1)), "an earlier incarnation is dead already");
@@ -197,7 +201,10 @@ fn any_mesh_frame_shows_its_senders_incarnation() {
     assert_eq!(announced(&pair), [(3, Some(process(3, 2)), LinkState::Up)]);
     assert_eq!(from(&mut pair, 30, Opcode::Data, 3), LinkEvent::Restarted(process(3, 2)));
     assert_eq!(from(&mut pair, 40, Opcode::Data, 2), LinkEvent::Refused);
-    let both = [(3, Some(process(3, 2)), frozen(1, 20)), (3, Some(process(3, 3)), LinkState::Up)];
+    let both = [
+        (3, Some(process(3, 2)), frozen(1, 20, Cause::Superseded)),
+        (3, Some(process(3, 3)), LinkState::Up),
+    ];
     assert_eq!(announced(&pair), both);
     let (links, registers) = &mut pair;
     let event = links.on_peer_instance(registers, Mono::from_ns(50), Port(3), process(3, 4));
@@ -221,7 +228,7 @@ fn controller_link_is_up_while_hellos_arrive() {
     pair.0.on_timeout(Mono::from_ns(1_101));
     assert!(pair.0.has_changed() && announced(&pair).is_empty());
     send(&mut pair, (7, 1_200), hello);
-    assert!(pair.0.on_link_down(&mut pair.1, Port(7)), "unlinked");
+    assert!(pair.0.on_link_down(&mut pair.1, Port(7), Cause::TimedOut), "unlinked");
     assert!(announced(&pair).is_empty() && pair.0.deadline().is_none());
 }
 
@@ -251,7 +258,7 @@ fn promises_count_only_on_an_identified_live_link() {
     assert_eq!(switched(&mut pair), LinkEvent::NoPromise);
     beacon(&mut pair, 100, switch(1), Some(own()));
     assert_eq!(switched(&mut pair), LinkEvent::Good);
-    pair.0.on_link_down(&mut pair.1, Port(0));
+    pair.0.on_link_down(&mut pair.1, Port(0), Cause::TimedOut);
     assert_eq!(switched(&mut pair), LinkEvent::NoPromise);
     assert_eq!(beacon(&mut pair, 110, switch(1), Some(own())), LinkEvent::Refused);
     assert_eq!(beacon(&mut pair, 120, switch(1), None), LinkEvent::Good);
@@ -267,7 +274,7 @@ fn other_address_is_refused_while_the_link_is_up() {
     let other = Instance { address: Address::Switch(SwitchId(6)), incarnation: Incarnation(1) };
     beacon(&mut pair, 100, switch(1), Some(own()));
     assert_eq!(beacon(&mut pair, 110, other, None), LinkEvent::Refused);
-    pair.0.on_link_down(&mut pair.1, Port(0));
+    pair.0.on_link_down(&mut pair.1, Port(0), Cause::TimedOut);
     assert_eq!(beacon(&mut pair, 120, other, None), LinkEvent::Restarted(switch(1)));
 }
 

@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use onepipe_base::SwitchId;
+use onepipe_base::{Cause, SwitchId};
 use onepipe_wire::{Flood, FloodAck, FloodId, Frame, HEADER_LEN, Resolved, seal, seal_with_hops};
 
 use super::super::*;
@@ -162,7 +162,13 @@ pub fn id(epoch: u32, sequence: u32) -> FloodId {
 
 pub fn failure(first: u32, count: u32, incarnation: u32) -> Failure {
     let at = CLOCK.wrapping_add_ns(1_500);
-    Failure { first: ProcessId(first), count, incarnation: Incarnation(incarnation), at }
+    Failure {
+        first: ProcessId(first),
+        count,
+        incarnation: Incarnation(incarnation),
+        at,
+        cause: Cause::TimedOut,
+    }
 }
 
 pub fn notice(id: FloodId, failures: &[Failure]) -> Vec<u8> {

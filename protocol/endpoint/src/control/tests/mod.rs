@@ -54,11 +54,14 @@ fn announces_links_in_parts_with_backoff() {
         pause_ns = (2 * pause_ns).min(ANNOUNCE_NS);
     }
 
-    assert!(harness.control.on_link_down(&mut harness.registers, Port(3)));
+    assert!(harness.control.on_link_down(&mut harness.registers, Port(3), Cause::TimedOut));
     let update = harness.drain();
     let part = AnnounceView::parse(&update[0].2).expect("written above");
     let dead = part.links(CLOCK).next().expect("dead links come first");
-    assert_eq!((dead.port, dead.state), (Port(3), LinkState::Frozen { number: 1, commit: CLOCK }));
+    assert_eq!(
+        (dead.port, dead.state),
+        (Port(3), LinkState::Frozen { number: 1, commit: CLOCK, cause: Cause::TimedOut })
+    );
     let before = AnnounceView::parse(&sent[0].2).expect("written above");
     assert_ne!(part.announce.generation, before.announce.generation);
 }
@@ -184,7 +187,7 @@ fn excluded_process_stops_and_blocks_nothing() {
     assert_eq!(harness.control.excluded(), Some(CLOCK.wrapping_add_ns(1_500)));
     assert_eq!(harness.acks(), [(Opcode::FloodAck, id(3, 8))]);
     harness.receive_control(0, Opcode::Ping, 0, &[]);
-    assert!(harness.control.on_link_down(&mut harness.registers, Port(0)));
+    assert!(harness.control.on_link_down(&mut harness.registers, Port(0), Cause::TimedOut));
     harness.ns += 2 * ANNOUNCE_NS;
     assert_eq!(harness.drain(), [], "no Pong, no announcement");
 
@@ -209,7 +212,7 @@ fn excluded_process_stops_and_blocks_nothing() {
 fn resume_resolves_own_links_and_is_always_acked() {
     let mut harness = Harness::on_switch(ALL);
     let own = harness.control.own;
-    assert!(harness.control.on_link_down(&mut harness.registers, Port(0)));
+    assert!(harness.control.on_link_down(&mut harness.registers, Port(0), Cause::TimedOut));
     assert!(harness.registers.is_held(Port(0)));
     let notify = |harness: &mut Harness, payload: &[u8]| {
         harness.receive_control(0, Opcode::Notice, 0, payload)

@@ -1,0 +1,69 @@
+//! Scenarios without a death: switches pause, or restart at once, and hosts pause for less than the
+//! link timeout. No process may lose its incarnation.
+
+use onepipe_sim_engine::Random;
+use onepipe_sim_network::{CpuConfig, Load, SendPattern, Workload};
+
+use super::{FaultEvent, Swarm};
+
+/// Beacon intervals in a link timeout: more than a message waits behind others.
+const TIMEOUT_INTERVALS: u64 = 40;
+/// Longest pause of a switch, in link timeouts.
+const PAUSE_TIMEOUTS_MAX: u64 = 20;
+/// Time between two faults, in link timeouts: longer than the fabric takes to connect again.
+const CALM_TIMEOUTS: u64 = 12;
+
+/// Turns, with probability 1/8, a scenario with controllers into one without deaths. Independent of
+/// all other draws of the seed.
+pub(super) fn draw(swarm: &mut Swarm, seed: u64) {
+    let mut random = Random::named(seed, "calm", 0);
+    if random.below(8) == 0 && swarm.plan.control_plane.is_some() {
+        calm(swarm, &mut random);
+    }
+}
+
+/// Makes `swarm`, which has controllers, a scenario without deaths.
+pub(super) fn calm(swarm: &mut Swarm, random: &mut Random) {
+    let plan = &mut swarm.plan;
+    plan.network.cpu = CpuConfig::default();
+    let workload = Workload::AllToAll { fan_out: 2, bytes: 64 };
+    plan.load = Some(Load { workload, pattern: SendPattern::OpenLoop { interval_ns: 40_000 } });
+    let timeout_ns =
+        (TIMEOUT_INTERVALS * plan.switch.beacon_interval_ns).max(plan.switch.link_timeout_ns);
+    (plan.switch.link_timeout_ns, plan.endpoint.link_timeout_ns) = (timeout_ns, timeout_ns);
+    // An idle link is lost after ten heartbeats.
+    let silent_ns = timeout_ns.max(10 * plan.switch.heartbeat_interval_ns);
+    let Some(control_plane) = &mut plan.control_plane else { return };
+    let controller = &mut control_plane.controller;
+    controller.silent_after_ns = silent_ns;
+    controller.switch_wait_ns = 3 * PAUSE_TIMEOUTS_MAX * silent_ns;
+    controller.grace_ns = 10 * silent_ns;
+    controller.ping_timeout_ns = controller.ping_timeout_ns.max(2 * silent_ns);
+    (swarm.timeline, swarm.removed, swarm.is_calm) = (Vec::new(), None, true);
+    let us = |ns: u64| ns.div_ceil(1_000);
+    let mut at_us = us(silent_ns);
+    for _ in 0..random.between(1, 3) {
+        let target = random.bits();
+        let pause_ns = silent_ns / 2 * random.between(1, 2 * PAUSE_TIMEOUTS_MAX);
+        let short_ns = timeout_ns / 10 * random.between(3, 8);
+        let mut lasts_us = us(pause_ns);
+        match random.below(3) {
+            0 => swarm.timeline.push((at_us, FaultEvent::PauseSwitch(target, us(pause_ns)))),
+            1 => {
+                swarm.timeline.push((at_us, FaultEvent::PauseHost(target, us(short_ns))));
+                lasts_us = us(short_ns);
+            }
+            _ => {
+                // A host sleeps while the switch restarts.
+                lasts_us = us(short_ns);
+                let down_us = lasts_us * random.below(4) / 8;
+                let host = random.bits();
+                swarm.timeline.push((at_us, FaultEvent::PauseHost(host, us(short_ns))));
+                swarm.timeline.push((at_us, FaultEvent::CrashSwitch(target)));
+                swarm.timeline.push((at_us + down_us, FaultEvent::RestartSwitch(target)));
+            }
+        }
+        at_us += lasts_us + CALM_TIMEOUTS * us(silent_ns);
+    }
+    swarm.fault_phase_us = at_us;
+}
