@@ -157,7 +157,7 @@ impl SwitchTransport {
             }
             Opcode::Leave => {
                 let header = *header;
-                self.ports.on_leave(process, port);
+                self.ports.on_leave(process, port, self.now.mono);
                 self.relay_leave(&header);
             }
             _ => {}
@@ -324,6 +324,7 @@ impl Transport for SwitchTransport {
                 unlink(up);
             }
         }
+        self.ports.reclaim_left(self.now.mono);
         self.ports.drain_reclaimed(|port| {
             stats.ports_reclaimed += 1;
             socket.set_destination(port.index(), None);

@@ -63,6 +63,9 @@ opcodes! {
     Solicit = 0x0c,
     /// As data, for several receivers: see [`crate::SharedReceivers`].
     SharedData = 0x0d,
+    /// A switch acknowledges a Leave: the promises of the link no longer count. One hop only, no
+    /// payload.
+    LeaveAck = 0x0f,
     /// As data, in the reliable service: the prepare phase of its messages.
     ReliableData = 0x11,
     /// As a fragment, in the reliable service.
@@ -174,6 +177,7 @@ impl Opcode {
                 | Self::Solicit
                 | Self::Join
                 | Self::Leave
+                | Self::LeaveAck
                 | Self::Flood
                 | Self::FloodAck
                 | Self::Hello
