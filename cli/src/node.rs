@@ -124,7 +124,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
             at.as_ns()
         );
     }
-    leave_result.context("left before the outcome of every message was known")?;
+    leave_result.context("the leave was not graceful")?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -237,6 +237,11 @@ fn handle_events(pipe: &mut Pipe, membership: &mut Membership) -> Result<()> {
             let (timestamp, from) = (message.timestamp.as_ns(), message.from.0);
             let text = String::from_utf8_lossy(message.payload);
             result = writeln!(out, "{timestamp} {from} {text}");
+        }
+        Event::Undelivered(message) => {
+            let (timestamp, from) = (message.timestamp.as_ns(), message.from.0);
+            let text = String::from_utf8_lossy(message.payload);
+            eprintln!("onepipe: not delivered before leaving: {timestamp} {from} {text}");
         }
         Event::SendFailed(failed) => {
             let outcome = match failed.outcome {

@@ -31,6 +31,15 @@ const CONGESTION_FULL_WINDOWS: u32 = 4;
 /// Number of unanswered probes after which the outcome of a message is unknown: about a second, and
 /// longer where round trips take longer than the probe timeout.
 const PROBES_MAX: u32 = 128;
+/// For how long the outcomes of best-effort messages are asked for where controllers report the
+/// receivers that have failed, in ns.
+const UNKNOWN_AFTER_NS: u64 = 60_000_000_000;
+/// The same where a receiver behind a switch that has died is not reported.
+const UNKNOWN_AFTER_WITHOUT_CONTROLLERS_NS: u64 = 10_000_000_000;
+/// For how long a reliable scattering waits for the next incarnation of a process that has just
+/// failed. A restart takes a few hundred ms: the start of a program, a join, and the notices of its
+/// previous failure.
+const REJOIN_WAIT_NS: u64 = 5_000_000_000;
 /// Interval of beacons to a switch, in ns: longer for a backing-off process, as a beacon is a
 /// system call of about 4 us, shorter for a spinning one, which trades its core for latency.
 const BEACON_INTERVAL_NS: u64 = 50_000;
@@ -321,6 +330,11 @@ impl Builder {
         };
         config.probe_timeout_min_ns = PROBE_TIMEOUT_NS;
         config.probes_max = PROBES_MAX;
+        config.rejoin_wait_ns = REJOIN_WAIT_NS;
+        config.unknown_after_ns = match self.controllers {
+            Some(_) => UNKNOWN_AFTER_NS,
+            None => UNKNOWN_AFTER_WITHOUT_CONTROLLERS_NS,
+        };
         config.congestion_window_min_bytes = CONGESTION_WINDOW_MIN_BYTES;
         config.congestion_full_windows = CONGESTION_FULL_WINDOWS;
         if !T::IS_FIFO {

@@ -166,9 +166,17 @@ impl EmbeddedPipe {
         with_engine!(&self.fabric_engine, engine => engine.node().is_drained())
     }
 
-    /// Leaves the fabric: waits until the outcomes of all submitted messages are known, for at most
-    /// the builder's `leave_timeout`, handing out events meanwhile. Afterwards no process waits for
-    /// this one.
+    /// Number of received messages that are not delivered yet: they wait for the barrier, or for
+    /// [`EmbeddedPipe::poll`].
+    pub fn pending(&self) -> usize {
+        with_engine!(&self.fabric_engine, engine => engine.node().endpoint().pending())
+    }
+
+    /// Leaves the fabric: accepts no more messages, and waits until the outcomes of all submitted
+    /// ones are known, all received ones are delivered, and the switch has acknowledged the leave,
+    /// for at most the builder's `leave_timeout`. Hands out events meanwhile; at the end of the
+    /// timeout those messages that were acknowledged and cannot be delivered, as
+    /// [`Event::Undelivered`]. Afterwards no process waits for this one.
     ///
     /// # Errors
     /// [`LeaveError`]. The process has left in any case.
@@ -179,18 +187,13 @@ impl EmbeddedPipe {
     fn drive_leave(&mut self, mut on_event: impl FnMut(Event<&[u8]>)) -> Result<(), LeaveError> {
         self.has_left = true;
         with_engine!(&mut self.fabric_engine, engine => {
-            let graceful_leave = GracefulLeave::begin(engine, self.leave_timeout);
+            let graceful_leave = GracefulLeave::begin(self.leave_timeout);
             loop {
-                match graceful_leave.step(engine) {
-                    Some(true) => return Ok(()),
-                    Some(false) => return Err(LeaveError::Unresolved(engine.process())),
-                    None => {}
+                if let Some(result) = graceful_leave.step(engine) {
+                    return result;
                 }
                 let progress = engine.turn(|node, event| deliver(node, event, &mut on_event));
-                match graceful_leave.is_nearly_done(engine) {
-                    true => std::thread::yield_now(),
-                    false => engine.rest(progress),
-                }
+                engine.rest(progress);
             }
         })
     }

@@ -100,6 +100,23 @@ pub enum LeaveError {
     /// The outcomes of some messages were not known in time.
     #[error("process {} left before the outcomes of all its messages were known", .0.0)]
     Unresolved(ProcessId),
+    /// Some messages that were received and acknowledged could not be delivered in time: they were
+    /// handed back as [`crate::Event::Undelivered`].
+    #[error(
+        "process {} left before it could deliver {messages} messages that it had acknowledged: \
+         each was handed back as `Undelivered`",
+        process.0
+    )]
+    Undelivered {
+        /// The process that has left.
+        process: ProcessId,
+        /// Number of messages handed back.
+        messages: u64,
+    },
+    /// No switch has acknowledged that this process leaves. Everything is resolved, but with
+    /// controllers its last reliable scatterings may be discarded at their receivers.
+    #[error("process {} left, but its switch did not acknowledge that in time", .0.0)]
+    Unacknowledged(ProcessId),
     /// The thread that drove the pipe has panicked, in a callback or by a bug of this crate.
     #[error("the thread that drove process {} has panicked", .0.0)]
     Panicked(ProcessId),

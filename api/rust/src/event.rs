@@ -11,6 +11,12 @@ use onepipe_wire::Service;
 pub enum Event<P = Vec<u8>> {
     /// The next message in the total order.
     Message(Received<P>),
+    /// A message that this process had received and acknowledged, and that it could not deliver
+    /// before its leave timed out: the fabric had not passed the message's timestamp. The messages
+    /// handed back follow the last delivered one, in the total order. Their senders count them as
+    /// delivered; other receivers of a reliable scattering may deliver theirs. An application that
+    /// must not lose them applies them here, or stores them.
+    Undelivered(Received<P>),
     /// A sent message that will not be delivered, or whose outcome cannot be known.
     SendFailed(SendFailed),
     /// A link is down: the peer has died or timed out. No process waits for it any more. The death
@@ -49,10 +55,8 @@ impl<P> Event<P> {
     /// Converts the payload.
     pub(crate) fn map<Q>(self, change: impl FnOnce(P) -> Q) -> Event<Q> {
         match self {
-            Self::Message(Received { service, timestamp, from, index, payload }) => {
-                let payload = change(payload);
-                Event::Message(Received { service, timestamp, from, index, payload })
-            }
+            Self::Message(received) => Event::Message(received.map(change)),
+            Self::Undelivered(received) => Event::Undelivered(received.map(change)),
             Self::SendFailed(failed) => Event::SendFailed(failed),
             Self::LinkLost(link) => Event::LinkLost(link),
             Self::ProcessFailed(failed) => Event::ProcessFailed(failed),
@@ -77,6 +81,13 @@ pub struct Received<P = Vec<u8>> {
     pub index: u16,
     /// The payload.
     pub payload: P,
+}
+
+impl<P> Received<P> {
+    fn map<Q>(self, change: impl FnOnce(P) -> Q) -> Received<Q> {
+        let Self { service, timestamp, from, index, payload } = self;
+        Received { service, timestamp, from, index, payload: change(payload) }
+    }
 }
 
 /// The peer of a link.

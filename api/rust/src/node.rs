@@ -29,6 +29,8 @@ pub(crate) struct Node {
     /// Dead processes that are not reported yet, each with an upper bound of the timestamps of its
     /// messages: a death is reported once the barrier has reached the bound.
     departed: VecDeque<(ProcessId, Option<Timestamp>)>,
+    /// Number of messages handed back.
+    undelivered: u64,
     /// The time of the last call that passed one.
     now: Option<Now>,
 }
@@ -37,6 +39,7 @@ pub(crate) struct Node {
 #[derive(Debug)]
 pub(crate) enum NodeEvent {
     Delivered(BufferedMessage),
+    Undelivered(BufferedMessage),
     SendFailed(SendFailed),
     LinkLost(Link),
     /// Must be followed by [`Node::on_failure_handled`].
@@ -51,7 +54,15 @@ impl Node {
         let lost = ProcessSet::empty(pipe_endpoint.endpoint().config().processes_max);
         // The endpoint announces itself at once.
         let departed = VecDeque::new();
-        Self { pipe_endpoint, wants_poll: true, holds_events: false, lost, departed, now: None }
+        Self {
+            pipe_endpoint,
+            wants_poll: true,
+            holds_events: false,
+            lost,
+            departed,
+            undelivered: 0,
+            now: None,
+        }
     }
 
     #[inline]
@@ -78,6 +89,23 @@ impl Node {
     /// Whether the outcomes of all submitted messages are known.
     pub(crate) fn is_drained(&self) -> bool {
         self.pipe_endpoint.is_drained()
+    }
+
+    /// Starts to leave.
+    pub(crate) fn leave(&mut self) {
+        self.pipe_endpoint.leave();
+        self.wants_poll = true;
+    }
+
+    /// Ends a leave that takes too long: hands back what was received and cannot be delivered.
+    pub(crate) fn hand_back(&mut self) {
+        self.endpoint_mut().hand_back();
+        self.wants_poll = true;
+    }
+
+    /// The number of messages that were handed back.
+    pub(crate) fn undelivered(&self) -> u64 {
+        self.undelivered
     }
 
     /// Starts or stops holding back events.
@@ -108,6 +136,11 @@ impl Node {
             NodeEvent::Delivered(buffered) => {
                 let payload = self.pipe_endpoint.payload(&buffered);
                 on_event(Event::Message(buffered.received(payload)));
+                self.pipe_endpoint.release(buffered);
+            }
+            NodeEvent::Undelivered(buffered) => {
+                let payload = self.pipe_endpoint.payload(&buffered);
+                on_event(Event::Undelivered(buffered.received(payload)));
                 self.pipe_endpoint.release(buffered);
             }
             NodeEvent::SendFailed(failed) => on_event(Event::SendFailed(failed)),
@@ -165,6 +198,10 @@ impl Machine for Node {
         let event = match polled {
             pipe_endpoint::EndpointEvent::Delivered(buffered) => {
                 return Some(NodeEvent::Delivered(buffered));
+            }
+            pipe_endpoint::EndpointEvent::Undelivered(buffered) => {
+                self.undelivered += 1;
+                return Some(NodeEvent::Undelivered(buffered));
             }
             pipe_endpoint::EndpointEvent::Other(event) => event,
         };

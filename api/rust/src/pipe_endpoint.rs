@@ -46,7 +46,9 @@ impl BufferedMessage {
 #[derive(Debug)]
 pub(crate) enum EndpointEvent {
     Delivered(BufferedMessage),
-    /// Any event except a delivery.
+    /// A message that is handed back, because this process leaves.
+    Undelivered(BufferedMessage),
+    /// Any event without a message.
     Other(endpoint::Event),
 }
 
@@ -126,6 +128,9 @@ impl PipeEndpoint {
                 endpoint::Event::Delivered(delivery) => {
                     EndpointEvent::Delivered(BufferedMessage::Message(delivery))
                 }
+                endpoint::Event::Undelivered(delivery) => {
+                    EndpointEvent::Undelivered(BufferedMessage::Message(delivery))
+                }
                 other => EndpointEvent::Other(other),
             }),
             Self::AnySize(large) => loop {
@@ -141,6 +146,14 @@ impl PipeEndpoint {
         match self {
             Self::Plain(endpoint) => endpoint.is_drained(),
             Self::AnySize(large) => large.is_drained(),
+        }
+    }
+
+    /// Starts to leave.
+    pub(crate) fn leave(&mut self) {
+        match self {
+            Self::Plain(endpoint) => endpoint.leave(),
+            Self::AnySize(large) => large.leave(),
         }
     }
 
@@ -187,10 +200,10 @@ impl PipeEndpoint {
 fn endpoint_event(event: LargeEvent) -> Option<EndpointEvent> {
     let other = match event {
         LargeEvent::Delivered(delivery) => {
-            return Some(EndpointEvent::Delivered(match delivery.into_message() {
-                Ok(message) => BufferedMessage::Message(message),
-                Err(large) => BufferedMessage::Large(large),
-            }));
+            return Some(EndpointEvent::Delivered(buffered(delivery)));
+        }
+        LargeEvent::Undelivered(delivery) => {
+            return Some(EndpointEvent::Undelivered(buffered(delivery)));
         }
         LargeEvent::SendFailed(failed) => endpoint::Event::SendFailed(failed),
         LargeEvent::LinkLost(port) => endpoint::Event::LinkLost(port),
@@ -202,6 +215,13 @@ fn endpoint_event(event: LargeEvent) -> Option<EndpointEvent> {
         _ => return None,
     };
     Some(EndpointEvent::Other(other))
+}
+
+fn buffered(delivery: onepipe_large::Delivery) -> BufferedMessage {
+    match delivery.into_message() {
+        Ok(message) => BufferedMessage::Message(message),
+        Err(large) => BufferedMessage::Large(large),
+    }
 }
 
 /// Converts the error of a large endpoint.

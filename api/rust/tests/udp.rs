@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use harness::switch::{Running, join_and_exchange, meet, process};
 use harness::{DEADLINE, message, number, to};
-use onepipe::{Event, Link, Message, Pipe, ProcessId, Timestamp};
+use onepipe::{Event, LeaveError, Link, Message, Pipe, ProcessId, Timestamp};
 
 #[test]
 fn all_receivers_see_one_order() {
@@ -58,7 +58,7 @@ fn without_a_switch_leaving_is_bounded() {
         .expect("joining over a switch needs no reply");
     alone.scatter(&[to(1, b"is anybody there?")]).expect("there is capacity");
     assert_eq!(alone.recv_timeout(Duration::from_millis(50)), None);
-    assert_eq!(alone.leave(), Err(onepipe::LeaveError::Unresolved(ProcessId(0))));
+    assert_eq!(alone.leave(), Err(LeaveError::Unresolved(ProcessId(0))));
 }
 
 #[test]
@@ -84,4 +84,28 @@ fn switch_failure_is_reported_and_its_successor_found() {
             }
         }
     }
+}
+
+//= spec/ordering.md#R58
+#[test]
+fn leave_hands_back_what_it_cannot_deliver() {
+    let switch = Running::start("127.0.0.1:0");
+    let leaver = process(&switch, 1).leave_timeout(Duration::from_millis(500));
+    let mut pipes = join_and_exchange(vec![process(&switch, 0), leaver]);
+    // A process that is there, and promises nothing more: the barrier stops.
+    let mut stalled = process(&switch, 2).embedded().expect("joining needs no reply");
+    stalled.scatter(&[to(2, b"up")]).expect("there is capacity");
+    let mut is_up = false;
+    while !is_up {
+        let progress = stalled.poll(|event| is_up |= event.message().is_some());
+        stalled.rest(progress);
+    }
+    pipes[0].scatter(&[to(1, b"acknowledged")]).expect("there is capacity");
+    assert_eq!(pipes[0].leave(), Ok(()), "its message was acknowledged");
+    let left = pipes[1].leave();
+    let undelivered = LeaveError::Undelivered { process: ProcessId(1), messages: 1 };
+    assert_eq!(left, Err(undelivered));
+    let handed_back = pipes[1].recv().expect("what was handed back can be read");
+    let Event::Undelivered(message) = handed_back else { panic!("{handed_back:?}") };
+    assert_eq!(message.payload, b"acknowledged");
 }

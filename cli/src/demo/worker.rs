@@ -2,11 +2,13 @@
 
 use std::io::{BufRead, Write};
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use hdrhistogram::Histogram;
 use onepipe::{
     EmbeddedPipe, Event, Message, Outcome, ProcessId, Received, SendError, SendFailed, Service,
+    Timestamp,
 };
 use onepipe_transport_clock::{Calibration, Clock, SystemClock, reduce_wakeup_latency};
 
@@ -32,6 +34,8 @@ const SAMPLE_INTERVAL_NS: u64 = 100_000_000;
 /// A stream without own messages in flight has ended when it was idle for this long, in ns. The
 /// parent waits for all streams to end before it stops a worker.
 const QUIET_NS: u64 = 200_000_000;
+/// Maximum time to wait for the last deliveries.
+const RESOLVE_TIMEOUT: Duration = Duration::from_secs(20);
 /// Maximum sleep of a worker with a rate limit, in ns: messages may arrive meanwhile.
 const SLEEP_NS_MAX: u64 = 50_000;
 /// An injected fault concerns each message whose number is a multiple of this.
@@ -62,9 +66,10 @@ fn join(spec: &WorkerSpec) -> Result<EmbeddedPipe> {
     let builder = match &spec.fabric {
         FabricAddress::SharedMemory(name) => builder.fabric(name),
         FabricAddress::Switch(address) if spec.is_reliable => builder.udp(address),
-        FabricAddress::Switch(address) => {
-            builder.udp(address).tune(|config| config.probes_max = PROBES_MAX)
-        }
+        FabricAddress::Switch(address) => builder.udp(address).tune(|config| {
+            config.probes_max = PROBES_MAX;
+            config.unknown_after_ns = 0;
+        }),
     };
     builder.embedded().with_context(|| format!("process {} cannot join", spec.process))
 }
@@ -135,6 +140,8 @@ struct Stream {
     reliable: Option<Reliable>,
     /// Failed processes, to be removed from the destinations.
     failed: Vec<ProcessId>,
+    /// Whether this process is done. Others may leave from now on, which counts as a failure.
+    has_drained: bool,
     is_excluded: bool,
 }
 
@@ -166,6 +173,7 @@ impl Worker {
                 Reliable::new(spec.process, processes, spec.window_ns, now_ns)
             }),
             failed: Vec::new(),
+            has_drained: false,
             is_excluded: false,
         };
         Ok(Self {
@@ -224,8 +232,9 @@ impl Worker {
                 let reliable_ns = reliable.map_or(0, |reliable| reliable.recorder.last_ns());
                 let last_ns = self.stream.pauses.last_ns().max(reliable_ns);
                 let quiet_ns = now_ns.saturating_sub(last_ns.max(since_ns));
-                if quiet_ns >= QUIET_NS && self.pipe.is_drained() {
+                if quiet_ns >= QUIET_NS && self.is_resolved() {
                     stopped_ns = None;
+                    self.stream.has_drained = true;
                     send_report(&WorkerReport::Drained)?;
                 }
             }
@@ -233,6 +242,19 @@ impl Worker {
                 self.rest(progress, is_sending, now_ns);
             }
         }
+    }
+
+    /// Whether nothing is in flight at this process: all outcomes are known, everything received is
+    /// delivered, and the window of the last delivery is closed.
+    fn is_resolved(&self) -> bool {
+        let closed_ns = self.stream.seen_ns + self.spec.window_ns;
+        let is_beyond =
+            |barrier: Option<Timestamp>| barrier.is_some_and(|at| at.as_ns() >= closed_ns);
+        self.pipe.is_drained()
+            && self.pipe.pending() == 0
+            && (self.stream.delivered == 0
+                || (is_beyond(self.pipe.barrier())
+                    && (!self.spec.is_reliable || is_beyond(self.pipe.commit_barrier()))))
     }
 
     /// Submits the scatterings that are due. Returns their number.
@@ -287,7 +309,7 @@ impl Worker {
             Some(rate) if is_sending && can_send => {
                 let due_ns = self.started_ns as f64 + (self.submitted + 1) as f64 / rate * 1e9;
                 let wait_ns = (due_ns as u64).saturating_sub(now_ns).min(SLEEP_NS_MAX);
-                std::thread::sleep(std::time::Duration::from_nanos(wait_ns));
+                std::thread::sleep(Duration::from_nanos(wait_ns));
             }
             _ => self.pipe.rest(progress),
         }
@@ -332,8 +354,15 @@ impl Worker {
         }
     }
 
-    /// Sends the final report, and leaves.
+    /// Delivers what others had sent when this process was done itself, sends the final report, and
+    /// leaves.
     fn finish(mut self) -> Result<()> {
+        let begin = Instant::now();
+        while !self.is_resolved() && begin.elapsed() < RESOLVE_TIMEOUT {
+            let stream = &mut self.stream;
+            let progress = self.pipe.poll(|event| stream.on_event(event));
+            self.pipe.rest(progress);
+        }
         let now_ns = self.clock.read().mono.as_ns();
         let sample = self.sample(now_ns);
         let recorded = self.stream.latencies.iter_recorded();
@@ -352,6 +381,7 @@ impl Stream {
         match event {
             Event::Message(message) => self.on_message(&message),
             Event::SendFailed(failed) => self.on_failed(&failed),
+            Event::ProcessFailed(_) if self.has_drained => {}
             Event::ProcessFailed(failed) => {
                 let now_ns = self.clock.read().mono.as_ns();
                 self.failed.push(failed.process);

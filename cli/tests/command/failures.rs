@@ -4,7 +4,7 @@ use std::process::{Child, Stdio};
 use std::time::Duration;
 
 use crate::lab::{Controller, Node, Switch, is};
-use crate::program::{errors, exclusive, onepipe};
+use crate::program::{Running, errors, exclusive, onepipe, unique};
 
 const CONTROLLERS: [&str; 2] = ["--controllers", "1000"];
 
@@ -251,4 +251,59 @@ fn stopped_process_is_excluded_and_rejoins() {
     // Others send to the new incarnation once they have learned of it.
     exchange_line(&mut back, &mut zero, "here again");
     exchange_line(&mut zero, &mut back, "welcome back");
+}
+
+/// Kills process 1, restarts it, and lets process 0 write to it first.
+fn first_line_to_restarted(link: [&str; 2], attach: [&str; 2], controllers: &str) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let store = folder.path().join("decisions").to_string_lossy().into_owned();
+    let common = ["--controllers", controllers];
+    let controller = Controller::start(&[&attach[..], &common, &["--store", &store]].concat());
+    let start = |process| {
+        Node::start(&[&link[..], &common, &["--process", process, "--reliable"]].concat())
+    };
+    let (mut zero, mut one) = (start("0"), start("1"));
+    zero.joins(&controller, 0);
+    one.joins(&controller, 1);
+    exchange_line(&mut zero, &mut one, "to the first incarnation");
+    for round in 1..=3 {
+        one.process.signal("-KILL");
+        one.process.status();
+        controller.until("its failure is decided", |status| {
+            status["failures"].as_array().is_some_and(|all| all.len() == round)
+                && status["open"].as_array().is_some_and(Vec::is_empty)
+        });
+        one = start("1");
+        one.joins(&controller, 1);
+        exchange_line(&mut zero, &mut one, &format!("first in round {round}"));
+    }
+}
+
+//= spec/failure.md#R43
+#[test]
+fn first_line_to_a_restarted_process_arrives_over_udp() {
+    let _guard = exclusive();
+    let switch = Switch::start(&CONTROLLERS);
+    let link = ["--udp", switch.address.as_str()];
+    first_line_to_restarted(link, link, "1000");
+}
+
+//= spec/failure.md#R43
+#[test]
+fn first_line_to_a_restarted_process_arrives_by_overlay() {
+    let _guard = exclusive();
+    let arguments = [&["aggregator", "--listen", "127.0.0.1:0", "--id", "1"], &CONTROLLERS[..]];
+    let mut aggregator = Running::start(&mut onepipe(&arguments.concat()));
+    let line = aggregator.line();
+    let address = line.strip_prefix("listening at ").expect("address is printed");
+    first_line_to_restarted(["--overlay", address], ["--udp", address], "1000");
+}
+
+//= spec/failure.md#R43
+#[test]
+fn first_line_to_a_restarted_process_arrives_in_memory() {
+    let _guard = exclusive();
+    let fabric = unique("restarted");
+    let link = ["--fabric", fabric.as_str()];
+    first_line_to_restarted(link, link, "63");
 }

@@ -20,6 +20,9 @@ pub(crate) struct PortTable {
     reclaimed: Vec<(Port, Cause)>,
     /// Addresses that the kernel has refused, and when: at most one for each port.
     refused: VecDeque<(SocketAddr, Mono)>,
+    /// Ports whose processes have all left, with the time, in order. They stay assigned for the
+    /// link timeout, so that a repeated Leave is answered.
+    left: VecDeque<(Port, Mono)>,
 }
 
 #[derive(Clone, Debug)]
@@ -66,6 +69,7 @@ impl PortTable {
             last: None,
             reclaimed: Vec::new(),
             refused: VecDeque::new(),
+            left: VecDeque::new(),
         }
     }
 
@@ -135,12 +139,33 @@ impl PortTable {
     }
 
     /// Handles the Leave of a process.
-    pub(crate) fn on_leave(&mut self, process: ProcessId, port: Port) {
+    pub(crate) fn on_leave(&mut self, process: ProcessId, port: Port, now: Mono) {
         let Some(joined) = self.joined.get_mut(process.index()) else { return };
         if joined.is_some_and(|(at, _)| at == port) {
             *joined = None;
-            self.on_gone(port, Cause::Left);
+            let neighbour = &mut self.neighbours[port.index()];
+            neighbour.processes = neighbour.processes.saturating_sub(1);
+            if neighbour.processes == 0 {
+                self.left.push_back((port, now));
+            }
         }
+    }
+
+    /// Reclaims the ports of neighbours that left at least a link timeout ago.
+    pub(crate) fn reclaim_left(&mut self, now: Mono) {
+        while let Some(&(_, at)) = self.left.front()
+            && now.since_ns(at) >= self.timeout_ns
+        {
+            self.reclaim_next_left();
+        }
+    }
+
+    fn reclaim_next_left(&mut self) -> bool {
+        let Some((port, _)) = self.left.pop_front() else { return false };
+        if self.neighbours[port.index()].processes == 0 {
+            self.reclaim(port, Cause::Left);
+        }
+        true
     }
 
     /// Handles the kernel's report that no socket listens at `address`: reclaims its port. Returns
@@ -196,6 +221,9 @@ impl PortTable {
     }
 
     fn reclaim_stalest(&mut self, now: Mono) {
+        if self.reclaim_next_left() {
+            return;
+        }
         let is_candidate = |(_, neighbour): &(usize, &Neighbour)| {
             neighbour.address.is_some()
                 && !neighbour.is_uplink
@@ -260,9 +288,12 @@ mod tests {
         assert_eq!(ports.assign(address(3), at(2)), None);
         assert_eq!(drain_reclaimed(&mut ports), [Port(0)]);
         assert_eq!(ports.assign(address(3), at(2)), Some(Port(0)));
-        ports.on_leave(ProcessId(5), Port(0));
+        ports.on_leave(ProcessId(5), Port(0), at(0));
         assert_eq!(drain_reclaimed(&mut ports), [], "it joined elsewhere");
-        ports.on_leave(ProcessId(5), Port(1));
+        ports.on_leave(ProcessId(5), Port(1), at(0));
+        ports.reclaim_left(at(999));
+        assert_eq!(drain_reclaimed(&mut ports), [], "a repeated Leave is answered");
+        ports.reclaim_left(at(1_000));
         assert_eq!(drain_reclaimed(&mut ports), [Port(1)]);
     }
 
@@ -329,10 +360,11 @@ mod tests {
         ports.assign(address(1), at(0));
         ports.on_join(ProcessId(1), FIRST, Port(0));
         ports.on_join(ProcessId(2), FIRST, Port(0));
-        ports.on_leave(ProcessId(1), Port(0));
+        ports.on_leave(ProcessId(1), Port(0), at(0));
         assert_eq!(drain_reclaimed(&mut ports), []);
         assert_eq!(ports.joined().collect::<Vec<_>>(), [(ProcessId(2), Port(0))]);
-        ports.on_leave(ProcessId(2), Port(0));
+        ports.on_leave(ProcessId(2), Port(0), at(0));
+        ports.reclaim_left(at(1_000));
         assert_eq!(drain_reclaimed(&mut ports), [Port(0)]);
     }
 
@@ -349,6 +381,6 @@ mod tests {
         assert_eq!(ports.assign(address(3), at(1_200)), Some(Port(0)));
         assert_eq!(ports.find(address(2), at(1_300)), Some(Port(1)));
         ports.on_join(ProcessId(99), FIRST, Port(0));
-        ports.on_leave(ProcessId(99), Port(0));
+        ports.on_leave(ProcessId(99), Port(0), at(0));
     }
 }

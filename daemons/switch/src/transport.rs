@@ -170,7 +170,7 @@ impl SwitchTransport {
             }
             Opcode::Leave => {
                 let header = *header;
-                self.ports.on_leave(process, port);
+                self.ports.on_leave(process, port, self.now.mono);
                 self.relay_leave(&header);
             }
             _ => {}
@@ -346,6 +346,7 @@ impl Transport for SwitchTransport {
                 unlink(up, Cause::Refused);
             }
         }
+        self.ports.reclaim_left(self.now.mono);
         self.ports.drain_reclaimed(|port, cause| {
             stats.ports_reclaimed += 1;
             socket.set_destination(port.index(), None);

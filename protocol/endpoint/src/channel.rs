@@ -274,6 +274,11 @@ impl Channel {
         Some((staged.timestamp, staged.from))
     }
 
+    /// Returns whether a message is staged.
+    pub fn is_staged(&self) -> bool {
+        self.staged.is_some()
+    }
+
     /// Returns the next deliverable message below `barrier`.
     #[inline(never)]
     pub fn next(

@@ -108,6 +108,14 @@ pub struct Config {
     /// The outcome of a message is reported as unknown after this many unanswered probes. Default
     /// 8.
     pub probes_max: u32,
+    /// For how long the outcomes of best-effort messages are asked for after `probes_max` probes
+    /// were not answered, in ns: a receiver that was stopped or cut off for a shorter time loses
+    /// none. They are unknown at once if the receiver is known to have failed or left. New messages
+    /// to it fail meanwhile. 0: not at all. Default 0.
+    pub unknown_after_ns: u64,
+    /// For how long after the failure of a process reliable scatterings to it wait for its next
+    /// incarnation, in ns; later on for a tenth of that. 0: for two Connects. Default 0.
+    pub rejoin_wait_ns: u64,
     /// A packet is presumed lost when this many later packets are acknowledged. 0: links may
     /// reorder, so loss is never inferred from order (driver rule D4). Default 3.
     pub reorder_packets: u32,
@@ -157,6 +165,8 @@ impl Config {
             reservation_timeout_ns: 100_000_000,
             probe_timeout_min_ns: 200_000,
             probes_max: 8,
+            unknown_after_ns: 0,
+            rejoin_wait_ns: 0,
             reorder_packets: 3,
             controllers: None,
             awaits_commits: false,

@@ -2,6 +2,7 @@
 
 mod demand;
 mod failure;
+mod leave;
 mod poll;
 mod route;
 mod status;
@@ -23,6 +24,7 @@ use crate::{
     Stats,
 };
 use failure::Exclusion;
+use leave::Leave;
 
 /// The endpoint of one process. See the crate documentation.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -45,14 +47,6 @@ pub struct Endpoint {
     lost_links: VecDeque<Port>,
     leave: Leave,
     stats: Stats,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Leave {
-    Active,
-    /// Leaves as soon as the outcome of every submitted message is known.
-    Requested,
-    Done,
 }
 
 impl Endpoint {
@@ -165,13 +159,7 @@ impl Endpoint {
             || self.has_failure_step()
             || self.link.demand().wants_beacon(|| self.promises())
             || self.has_wait_changed()
-            || (self.leave == Leave::Requested && self.has_final_frame())
-    }
-
-    /// Returns whether a leaving process has an acknowledgement or its Leave frame to send now.
-    #[cold]
-    fn has_final_frame(&self) -> bool {
-        self.is_drained() || !self.is_member() || self.best_effort.receiver.has_delayed_acks()
+            || (self.leave != Leave::Active && self.has_final_frame())
     }
 
     //= spec/failure.md#R1
@@ -207,20 +195,6 @@ impl Endpoint {
         }
     }
 
-    //= spec/ordering.md#R38
-    /// Leaves the fabric: refuses new scatterings, waits until the outcome of every submitted one
-    /// is known, then sends Leave, so that no barrier waits for this process.
-    pub fn leave(&mut self) {
-        if self.leave == Leave::Active {
-            self.leave = Leave::Requested;
-        }
-    }
-
-    /// Returns whether Leave has been sent.
-    pub fn has_left(&self) -> bool {
-        self.leave == Leave::Done
-    }
-
     /// Returns the counters since the start.
     pub fn stats(&self) -> &Stats {
         &self.stats
@@ -233,7 +207,7 @@ impl Endpoint {
 
     #[inline]
     fn check_member(&self) -> Result<(), SendError> {
-        match (self.leave, self.exclusion) {
+        match (&self.leave, self.exclusion) {
             (Leave::Active, Exclusion::Member) => Ok(()),
             (Leave::Active, _) => Err(SendError::Excluded),
             _ => Err(SendError::Left),
@@ -318,6 +292,9 @@ impl Machine for Endpoint {
             return Verdict::Dropped;
         }
         self.stats.frames_received += 1;
+        if frame.opcode == Opcode::LeaveAck {
+            return self.on_leave_ack(frame.header);
+        }
         if self.config.links == Links::Mesh && self.is_failed(&frame) {
             // A late frame of a failed incarnation would bring the link up again.
             self.stats.frames_stale += 1;
@@ -379,23 +356,26 @@ impl Machine for Endpoint {
             slot.len() >= self.config.frame_len_max,
             "the slot is shorter than frame_len_max"
         );
-        if self.leave == Leave::Done || slot.len() < self.config.frame_len_max {
+        if self.has_left() || slot.len() < self.config.frame_len_max {
             return None;
         }
         let clock = self.timestamps.read(now);
         self.handle_failures(now);
         if self.exclusion != Exclusion::Member {
             let transmit = self.poll_control(now, slot);
-            if transmit.is_none() && self.leave == Leave::Requested {
+            if transmit.is_none() && self.leave != Leave::Active {
                 // An excluded process holds no barrier, so it leaves without a Leave frame.
-                self.leave = Leave::Done;
+                self.leave = Leave::Left { is_acknowledged: true };
             }
             return transmit;
+        }
+        if self.is_announcing_leave() {
+            return self.poll_leave(now, slot);
         }
         if self.link.take_join(&self.config, now.mono) {
             return Some(self.poll_link_frame(now, slot, Opcode::Join));
         }
-        if self.leave == Leave::Requested {
+        if self.leave == Leave::Resolving {
             // Peers must not wait for delayed acknowledgements of a leaving process.
             self.best_effort.receiver.flush_delayed_acks();
         }
@@ -419,12 +399,8 @@ impl Machine for Endpoint {
         if let Some(transmit) = self.poll_data(now, slot) {
             return Some(transmit);
         }
-        if self.leave == Leave::Requested && self.is_drained() {
-            self.leave = Leave::Done;
-            if self.config.links != Links::Mesh {
-                return Some(self.poll_link_frame(now, slot, Opcode::Leave));
-            }
-            return None;
+        if self.leave == Leave::Resolving && self.is_resolved() {
+            return self.announce_leave(now, slot);
         }
         if let Some(opcode) = self.due_beacon(now) {
             return Some(self.poll_link_frame(now, slot, opcode));
@@ -449,12 +425,15 @@ impl Machine for Endpoint {
 
     #[inline]
     fn poll_timeout(&self) -> Option<Mono> {
-        if self.leave == Leave::Done {
+        if self.has_left() {
             return None;
         }
         if self.exclusion != Exclusion::Member {
             // An excluded process sends only to the controllers.
             return self.control.deadline();
+        }
+        if self.is_announcing_leave() {
+            return self.leave_deadline();
         }
         let channels = Mono::earlier(self.best_effort.deadline(), self.reliable.deadline());
         let links = Mono::earlier(self.link.deadline(&self.config), self.control.deadline());

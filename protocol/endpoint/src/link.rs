@@ -255,7 +255,7 @@ impl LinkLayer {
 
     //= spec/ordering.md#R44
     /// Returns the time after which an idle link is lost, in ns. Not valid without a link timeout.
-    fn idle_timeout_ns(&self, config: &Config) -> u64 {
+    pub fn idle_timeout_ns(&self, config: &Config) -> u64 {
         if config.links == Links::Mesh {
             return self.demand.timeout_ns();
         }
@@ -272,6 +272,16 @@ impl LinkLayer {
     fn unanswered_until(&self, config: &Config) -> Option<Mono> {
         let since = self.demand.unanswered_since().filter(|_| config.link_timeout_ns > 0)?;
         (self.registers.live_count() > 0).then(|| since.after_ns(self.demand.timeout_ns() + 1))
+    }
+
+    /// Returns when the next Join is due.
+    pub fn join_due(&self) -> Option<Mono> {
+        self.join_at
+    }
+
+    /// Returns whether the uplink was ever up.
+    pub fn has_been_up(&self) -> bool {
+        self.has_been_up
     }
 
     /// Schedules a Join at once, after the uplink was lost.

@@ -76,6 +76,11 @@ pub enum Event {
     /// The next message in the total order. Its payload stays in the receive buffer until
     /// [`crate::Endpoint::release`].
     Delivered(Delivery),
+    /// A message that this process has acknowledged and cannot deliver, because it leaves before
+    /// the barrier has passed the message: see [`crate::Endpoint::hand_back`]. Its sender counts it
+    /// as delivered; other receivers of a reliable scattering may deliver theirs. Must be released
+    /// as a delivery.
+    Undelivered(Delivery),
     /// A message will not be delivered, or its outcome cannot be known.
     SendFailed(SendFailed),
     /// No frame arrived on this link for `link_timeout_ns`: the barrier advances without it.

@@ -5,6 +5,7 @@ mod testnet;
 
 use onepipe_base::{Incarnation, Machine, Port, ProcessId};
 use onepipe_endpoint::{Config, Endpoint, Outcome};
+use onepipe_wire::parse_header;
 use proptest::prelude::*;
 use testnet::{LinkAction, TestNet};
 
@@ -166,6 +167,49 @@ fn dead_peer_is_dropped_after_the_link_timeout() {
     net.run(100_000_000);
     assert_eq!(net.failed[0].last().map(|f| f.outcome), Some(Outcome::Lost));
     assert_eq!(net.logs[1].len(), 3);
+}
+
+//= spec/ordering.md#R27
+#[test]
+fn peer_that_was_cut_off_is_asked_again() {
+    const CUT_NS: u64 = 3_000_000_000;
+    let mut net = TestNet::new(2, |config| {
+        config.probes_max = 3;
+        config.unknown_after_ns = 2 * CUT_NS;
+        config.link_timeout_ns = 0;
+    });
+    net.scatter(0, &[(1, b"before")]);
+    net.run(100_000);
+    // The first message is lost, the second arrives, and no acknowledgement does.
+    let mut data = 0;
+    net.policy = Box::new(move |from, _, bytes| {
+        let is_data = parse_header(bytes).is_ok_and(|(_, opcode)| opcode.has_messages());
+        data += u32::from(is_data);
+        if from == 0 && is_data && data == 2 { LinkAction::Pass } else { LinkAction::Drop }
+    });
+    for payload in [b"lost", b"came"] {
+        net.scatter(0, &[(1, payload)]);
+        net.run(1_000);
+    }
+    net.run(CUT_NS);
+    assert!(net.failed[0].is_empty(), "no outcome is known");
+    net.scatter(0, &[(1, b"refused")]);
+    net.run(1_000_000);
+    let outcomes = |net: &TestNet| -> Vec<_> {
+        net.failed[0].iter().map(|failed| (failed.scattering.0, failed.outcome)).collect()
+    };
+    assert_eq!(outcomes(&net), [(3, Outcome::Lost)], "messages fail while the peer is away");
+    net.policy = Box::new(|_, _, _| LinkAction::Pass);
+    net.run(CUT_NS / 10);
+    assert_eq!(outcomes(&net), [(3, Outcome::Lost), (1, Outcome::Lost)]);
+    net.scatter(0, &[(1, b"after")]);
+    net.run(1_000_000);
+    assert_eq!((net.failed[0].len(), net.logs[1].len()), (2, 3));
+    // Cut off for longer.
+    net.policy = Box::new(|_, _, _| LinkAction::Drop);
+    net.scatter(0, &[(1, b"unknown")]);
+    net.run(3 * CUT_NS);
+    assert_eq!(outcomes(&net)[2..], [(5, Outcome::Unknown)]);
 }
 
 //= spec/ordering.md#R36

@@ -31,7 +31,20 @@ impl LargeEndpoint {
                 }
                 Some(Event::Delivered(to_delivery(message, 0)))
             }
+            EndpointEvent::Undelivered(message) => self.on_undelivered(message),
             other => self.on_other_event(other),
+        }
+    }
+
+    /// Handles a message that is handed back: messages between endpoints are of no use any more.
+    #[cold]
+    fn on_undelivered(&mut self, message: EndpointDelivery) -> Option<Event> {
+        if !LargeControl::is_control(self.endpoint.payload(&message)) {
+            return Some(Event::Undelivered(to_delivery(message, 0)));
+        }
+        match self.on_control(message) {
+            Some(Event::Delivered(delivery)) => Some(Event::Undelivered(delivery)),
+            _ => None,
         }
     }
 

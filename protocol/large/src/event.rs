@@ -10,6 +10,9 @@ pub enum Event {
     /// The next message in the total order. Its payload is valid until
     /// [`crate::LargeEndpoint::release`] or [`crate::LargeEndpoint::take`].
     Delivered(Delivery),
+    /// A message that was acknowledged and cannot be delivered before this process leaves: see
+    /// [`onepipe_endpoint::Event::Undelivered`]. Its payload is valid until it is released.
+    Undelivered(Delivery),
     /// A message that will not be delivered, or whose outcome cannot be known.
     SendFailed(SendFailed),
     /// Nothing was received on this link for its timeout: the barrier continues without it.

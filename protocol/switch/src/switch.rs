@@ -3,6 +3,7 @@
 mod advertise;
 mod control;
 mod demand;
+mod leave;
 mod links;
 mod replication;
 mod restart;
@@ -29,6 +30,7 @@ use crate::port_set::PortSet;
 use crate::stats::count_drop;
 use crate::{Config, ConfigError, Eager, Stats, SwitchEvent};
 use control::Control;
+use leave::Leavers;
 use links::LinkCheck;
 use replication::Replication;
 
@@ -68,6 +70,7 @@ pub struct Switch {
     pub(crate) caught_up: PortSet,
     /// Upper inputs that promise a barrier and no commit: the switch there holds its joiners.
     pub(crate) without_commit: PortSet,
+    pub(crate) leavers: Leavers,
     pub(crate) liveness: Liveness,
     /// Links found dead in the check in progress; empty between calls.
     lost: PortSet,
@@ -106,6 +109,7 @@ impl Switch {
             caught_up: PortSet::new(ports),
             without_commit: PortSet::new(ports),
             previous_holds: PortSet::new(ports),
+            leavers: Leavers::new(ports),
             liveness: Liveness::new(match makes(Mistake::DeadLinkRetained) {
                 true => 0,
                 false => config.idle_timeout_ns(),
@@ -322,6 +326,11 @@ impl Switch {
         if opcode.is_beacon() || (opcode == Opcode::Join && is_on_demand) {
             self.demand.set_on_demand(port, is_on_demand);
         }
+        match opcode {
+            Opcode::Leave if self.has_left_before(port, header) => return Verdict::Consumed,
+            Opcode::LeaveAck => return count_drop(&mut self.stats.dropped_misplaced),
+            _ => {}
+        }
         let mut is_accepted = true;
         if self.control.is_some() {
             if self.is_declared_dead(header, opcode) {
@@ -342,7 +351,7 @@ impl Switch {
         }
         if opcode == Opcode::Leave {
             let last = (is_accepted && self.control.is_some()).then_some(promises);
-            return self.on_leave(now.mono, port, flow.src, last);
+            return self.on_leave(now.mono, port, header, last);
         }
         if !is_accepted {
             self.stats.ignored += 1;
@@ -433,6 +442,9 @@ impl Machine for Switch {
             return None;
         }
         loop {
+            if let Some(transmit) = self.poll_leave_ack(reference, slot) {
+                return Some(transmit);
+            }
             if let Some(transmit) = self.poll_solicit(reference, slot) {
                 return Some(transmit);
             }

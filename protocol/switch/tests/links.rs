@@ -91,7 +91,7 @@ fn leave_removes_link_and_route_at_once() {
     assert_eq!((switch.stats().leaves_received, switch.stats().dropped_unknown), (1, 1));
 
     let again = put(&mut switch, at(4), 2, frame(Opcode::Leave, 2, 0, both(20)));
-    assert_eq!((again, switch.stats().dropped_misplaced), (Verdict::Dropped, 1));
+    assert_eq!((again, switch.stats().leaves_received), (Verdict::Consumed, 1));
     assert_eq!(events(&mut switch), []);
 }
 

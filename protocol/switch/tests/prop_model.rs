@@ -171,6 +171,9 @@ impl Harness {
     fn take_beacons(&mut self) {
         let is_eager = self.switch.config().eager_beacons == Eager::Always;
         for sent in sent(&mut self.switch, at(self.now)) {
+            if sent.opcode == Opcode::LeaveAck {
+                continue;
+            }
             let port = usize::from(sent.port);
             let (before, promises) =
                 (self.model.advertised[port], sent.header.promises(at(self.now).sync));

@@ -66,6 +66,9 @@ opcodes! {
     SharedData = 0x0d,
     /// Answers a joiner, one hop only: see [`crate::JoinAnswer`].
     JoinAnswer = 0x0e,
+    /// A switch acknowledges a Leave: the promises of the link no longer count. One hop only, no
+    /// payload.
+    LeaveAck = 0x0f,
     /// As data, in the reliable service: the prepare phase of its messages.
     ReliableData = 0x11,
     /// As a fragment, in the reliable service.
@@ -178,6 +181,7 @@ impl Opcode {
                 | Self::Join
                 | Self::JoinAnswer
                 | Self::Leave
+                | Self::LeaveAck
                 | Self::Flood
                 | Self::FloodAck
                 | Self::Hello

@@ -324,7 +324,8 @@ impl Checker {
         }
         let victim = &mut self.processes[victim.index()];
         victim.may_be_unknown = true;
-        if incarnation as usize + 1 == victim.incarnations.len() {
+        let has_left = victim.current().end == Some(End::Leave);
+        if incarnation as usize + 1 == victim.incarnations.len() && !has_left {
             victim.disconnected_ns = Some(at_ns);
         }
     }
@@ -342,8 +343,10 @@ impl Checker {
         self.end(process, End::Crash);
     }
 
+    //= spec/ordering.md#R56
     /// Handles a graceful leave: the process knows the outcome of everything that it submitted, and
-    /// delivers no more.
+    /// delivers no more. What it has acknowledged it has delivered, so that every message to it has
+    /// an outcome: its sender reports those that it has not acknowledged.
     pub fn left(&mut self, process: ProcessId) {
         self.end(process, End::Leave);
     }
@@ -351,7 +354,9 @@ impl Checker {
     fn end(&mut self, process: ProcessId, end: End) {
         let process = &mut self.processes[process.index()];
         process.current_mut().end.get_or_insert(end);
-        process.disconnected_ns = Some(self.now_ns);
+        if end != End::Leave {
+            process.disconnected_ns = Some(self.now_ns);
+        }
         process.may_be_unknown = true;
     }
 

@@ -250,6 +250,7 @@ impl FabricApp {
         }
         let endpoint = &process.endpoint;
         let has_left = endpoint.has_left();
+        let is_unacknowledged = endpoint.is_leave_unacknowledged();
         let id = endpoint.config().process;
         let at_ns = at.instant.as_ns();
         self.checker.at_ns(at_ns);
@@ -277,7 +278,11 @@ impl FabricApp {
         }
         if has_left && self.states[id.index()].membership == Membership::Member {
             self.states[id.index()].membership = Membership::Left;
-            self.checker.left(id);
+            match is_unacknowledged {
+                // What it had sent last may be discarded, as that of a crashed process.
+                true => self.checker.crashed(id),
+                false => self.checker.left(id),
+            }
         }
     }
 }

@@ -144,7 +144,7 @@ impl UdpOverlay {
         if port == TREE {
             return TREE_DESTINATION;
         }
-        let (Some(now), Ok((header, _))) = (self.now, parse_header(self.socket.frame(frame)))
+        let (Some(now), Ok((header, opcode))) = (self.now, parse_header(self.socket.frame(frame)))
         else {
             return TREE_DESTINATION;
         };
@@ -154,6 +154,9 @@ impl UdpOverlay {
                 ads.push(ad);
             }
         });
+        // A handshake goes to the newest incarnation, which the tree knows: the direct route may
+        // still lead to the previous one.
+        let route = route.filter(|_| opcode.in_best_effort() != Opcode::Connect);
         let Some(destination) = route.and_then(|at| self.assign_destination(to, at)) else {
             self.stats.frames_by_tree += 1;
             return TREE_DESTINATION;

@@ -15,7 +15,7 @@ use crate::engine::{FabricEngine, with_engine};
 use crate::graceful_leave::GracefulLeave;
 use crate::node::NodeEvent;
 use crate::process_set::ProcessSet;
-use crate::{Event, Stats};
+use crate::{Event, LeaveError, Stats};
 
 /// What the pipe's thread does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,8 +46,8 @@ pub(crate) struct Core {
     failures: VecDeque<ProcessFailed>,
     /// The caller leaves.
     pub(crate) is_leaving: bool,
-    /// Whether all outcomes were known when the pipe left.
-    pub(crate) is_drained: bool,
+    /// How the pipe has left.
+    pub(crate) leave_result: Result<(), LeaveError>,
     /// The state when the engine ended, or at the start.
     last: LastState,
 }
@@ -93,6 +93,7 @@ impl LastState {
 impl Core {
     pub(crate) fn new(engine: FabricEngine, wait_handle: Arc<dyn Wait>) -> Self {
         let last = LastState::of(&engine);
+        let process = with_engine!(&engine, engine => engine.process());
         Self {
             engine: Some(engine),
             events: EventQueue::default(),
@@ -102,7 +103,7 @@ impl Core {
             has_failure_callback: false,
             failures: VecDeque::new(),
             is_leaving: false,
-            is_drained: false,
+            leave_result: Err(LeaveError::Unresolved(process)),
             last,
         }
     }
@@ -263,23 +264,12 @@ impl Core {
         with_engine!(engine, engine => engine.deadline())
     }
 
-    /// Starts to leave.
-    pub(crate) fn begin_leave(&self, timeout: Duration) -> Option<GracefulLeave> {
-        let engine = self.engine.as_ref()?;
-        Some(with_engine!(engine, engine => GracefulLeave::begin(engine, timeout)))
-    }
-
-    /// Advances the leave between two turns. Once the process has left, or must leave, returns
-    /// whether all outcomes are known.
-    pub(crate) fn step_leave(&mut self, graceful_leave: &GracefulLeave) -> Option<bool> {
-        let Some(engine) = &mut self.engine else { return Some(false) };
-        with_engine!(engine, engine => graceful_leave.step(engine))
-    }
-
-    /// See [`GracefulLeave::is_nearly_done`].
-    pub(crate) fn is_nearly_left(&self, graceful_leave: &GracefulLeave) -> bool {
-        let Some(engine) = &self.engine else { return true };
-        with_engine!(engine, engine => graceful_leave.is_nearly_done(engine))
+    /// Advances the leave between two turns. Returns whether the process has left.
+    pub(crate) fn step_leave(&mut self, graceful_leave: &GracefulLeave) -> bool {
+        let Some(engine) = &mut self.engine else { return true };
+        let result = with_engine!(engine, engine => graceful_leave.step(engine));
+        self.leave_result = result.unwrap_or(self.leave_result);
+        result.is_some()
     }
 
     /// Ends: drops the engine, and so the fabric's resources. Queued events can still be fetched.

@@ -367,9 +367,11 @@ impl Pipe {
         &self.config
     }
 
-    /// Leaves the fabric: waits until the outcomes of all submitted messages are known, for at most
-    /// the builder's `leave_timeout`. Afterwards no process waits for this one, and its id is free.
-    /// Received events can still be read.
+    /// Leaves the fabric: accepts no more messages, and waits until the outcomes of all submitted
+    /// ones are known, all received ones can be delivered, and the switch has acknowledged the
+    /// leave, for at most the builder's `leave_timeout`. Afterwards no process waits for this one,
+    /// and its id is free. Received events can still be read; what was acknowledged and could not
+    /// be delivered in time is among them as [`Event::Undelivered`].
     ///
     /// # Errors
     /// [`LeaveError`]. The process has left in any case.
@@ -378,10 +380,7 @@ impl Pipe {
         self.shared.hand_to_thread(|core| core.is_leaving = true);
         let process = self.process();
         thread.join().map_err(|_| LeaveError::Panicked(process))?;
-        match self.shared.lock().is_drained {
-            true => Ok(()),
-            false => Err(LeaveError::Unresolved(process)),
-        }
+        self.shared.lock().leave_result
     }
 
     #[inline]

@@ -121,24 +121,14 @@ impl Thread {
         if !core.is_leaving {
             return false;
         }
-        if self.graceful_leave.is_none() {
-            self.graceful_leave = core.begin_leave(self.leave_timeout);
-        }
-        let Some(graceful_leave) = &self.graceful_leave else { return true };
-        let left = core.step_leave(graceful_leave);
-        core.is_drained = left.unwrap_or_default();
-        left.is_some()
+        let begin = || GracefulLeave::begin(self.leave_timeout);
+        core.step_leave(self.graceful_leave.get_or_insert_with(begin))
     }
 
     /// Returns how to idle after a turn that did `progress`; `is_busy`: callbacks are called.
     fn idle_action(&self, core: &mut Core, progress: Progress, is_busy: bool) -> IdleAction {
         let events = progress.events.max(usize::from(is_busy));
-        let action = core.idle_action(Progress { events, ..progress });
-        match &self.graceful_leave {
-            // Only the acknowledgement delay remains: too short a time to block.
-            Some(graceful_leave) if core.is_nearly_left(graceful_leave) => IdleAction::Yield,
-            _ => action,
-        }
+        core.idle_action(Progress { events, ..progress })
     }
 
     fn run_event_callback(&mut self) {

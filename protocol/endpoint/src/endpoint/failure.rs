@@ -392,6 +392,7 @@ impl Endpoint {
             let any_incarnation = Incarnation(u32::MAX);
             self.best_effort.sender.on_gone(process, any_incarnation, &mut self.stats);
             self.best_effort.receiver.on_gone(process, any_incarnation);
+            self.reliable.receiver.on_recalls_ended(process);
         }
     }
 }

@@ -164,6 +164,11 @@ impl Endpoint {
             Exclusion::Recovered(_) | Exclusion::Finished(_) => commit,
             _ => self.link.barrier()?.min(commit),
         };
+        self.next_in_order(barrier)
+    }
+
+    /// Returns the next message of both services below `barrier`.
+    pub(super) fn next_in_order(&mut self, barrier: Timestamp) -> Option<Delivery> {
         let (config, stats) = (&self.config, &mut self.stats);
         // No two scatterings of a process share a timestamp, so these keys never tie.
         let one = self.best_effort.stage(config, barrier, stats);
@@ -189,6 +194,9 @@ impl Endpoint {
         if self.has_notification() {
             if let Some(event) = self.poll_notification() {
                 return Some(event);
+            }
+            if self.is_handing_back() {
+                return self.next_handed_back();
             }
             // An excluded process delivers what it has received.
             if let Some(delivery) = self.next_unfiltered() {
@@ -229,7 +237,13 @@ impl Endpoint {
         let failed_messages =
             self.best_effort.sender.failures.len() + self.reliable.sender.failures.len();
         let lost_peers = self.lost_links.len() + self.failed.len() + self.departed.len();
-        failed_messages + lost_peers > 0 || self.exclusion != Exclusion::Member
+        failed_messages + lost_peers > 0 || !self.is_ordinary()
+    }
+
+    /// Returns whether this process is a member that does not hand back messages.
+    #[inline]
+    fn is_ordinary(&self) -> bool {
+        self.exclusion == Exclusion::Member && !self.is_handing_back()
     }
 
     #[cold]

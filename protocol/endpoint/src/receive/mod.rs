@@ -6,6 +6,7 @@ mod filter;
 mod flow_control;
 mod reassembly;
 mod recall;
+mod refuse;
 mod remote_sender;
 mod tracker;
 
@@ -27,6 +28,7 @@ use filter::DeliveryFilter;
 pub(crate) use filter::Tombstone;
 use flow_control::LocalReservation;
 use reassembly::{Partial, Reassembly};
+use refuse::Refusal;
 use remote_sender::RemoteSender;
 use tracker::PsnState;
 
@@ -68,6 +70,7 @@ pub(crate) struct Receiver {
     pub(crate) filter: DeliveryFilter,
     /// Recalls to acknowledge.
     recall_ack_queue: VecDeque<(ProcessId, Timestamp)>,
+    refusal: Refusal,
 }
 
 /// Limit on recalls that wait for their acknowledgement. A recall beyond it is ignored until its
@@ -107,6 +110,7 @@ impl Receiver {
             reset_queue: VecDeque::new(),
             filter: DeliveryFilter::new(),
             recall_ack_queue: VecDeque::new(),
+            refusal: Refusal::default(),
         }
     }
 
@@ -186,6 +190,10 @@ impl Receiver {
         if barrier.is_some_and(|barrier| timestamp < barrier) {
             stats.packets_late += 1;
             self.reject(peer_index, psn);
+            return Disposition::Dropped;
+        }
+        if self.refusal.is_active {
+            self.refuse((peer_index, psn), timestamp, frame);
             return Disposition::Dropped;
         }
         let drops = makes(Mistake::AckBeforeBuffering) && psn.0.is_multiple_of(64);

@@ -24,6 +24,7 @@ impl Receiver {
                 && self.filter.recall(sender, timestamp)
             {
                 self.recall_ack_queue.push_back((from.0, timestamp));
+                self.on_recalled(from.0, timestamp);
             }
         }
         true
@@ -61,6 +62,7 @@ impl Receiver {
     /// Discards messages of `process` at or above `at`, for every incarnation up to `incarnation`
     /// that was not reported as failed before.
     pub fn on_failed(&mut self, process: ProcessId, incarnation: Incarnation, at: Timestamp) {
+        self.on_recalls_ended(process);
         let peers = &self.peers;
         self.filter.prune_discards(|sender| {
             // The local process has no entry among the senders; its discards stay.

@@ -38,6 +38,10 @@ impl Sender {
                 });
             }
             State::Open if connection.peer_incarnation == Some(from.1) => {}
+            State::Suspended(_) if connection.peer_incarnation == Some(from.1) => {
+                connection.state = State::Open;
+                self.credit.reconsider();
+            }
             _ => return false,
         }
         let (to_recall, lost_messages) = (&mut self.to_recall, &mut self.acked);
@@ -154,7 +158,8 @@ impl Sender {
         }
         let is_in_flight = psn.since(connection.flight.base()) >= 0
             && !connection.flight.next_psn().is_before(psn);
-        if connection.state == State::Open && is_in_flight && !connection.is_local {
+        let is_open = matches!(connection.state, State::Open | State::Suspended(_));
+        if is_open && is_in_flight && !connection.is_local {
             stats.peers_unreachable += 1;
             self.give_up(peer_index);
             self.peers.get_mut(peer_index).state = State::Closed;

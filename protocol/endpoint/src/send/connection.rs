@@ -24,6 +24,9 @@ pub(crate) enum State {
     /// A Connect was sent, and no Grant has arrived.
     Opening,
     Open,
+    /// Does not respond, and packets are in flight, which are probed until this instant; messages
+    /// to it fail at once.
+    Suspended(Mono),
     /// Does not respond; messages to it fail at once until it does. No Connect is sent before this
     /// instant.
     Unreachable(Mono),
@@ -65,7 +68,15 @@ pub(crate) struct Reliable {
     pub last_connected: Option<Incarnation>,
     /// The destination was reported as unreachable.
     pub is_reported: bool,
+    /// When the last failure of the destination was reported.
+    pub failed_since: Option<Mono>,
+    /// When the handshake in progress was started.
+    pub opening_since: Option<Mono>,
 }
+
+/// Fraction of [`Config::rejoin_wait_ns`] for which a scattering waits for a process whose failure
+/// was reported long ago.
+const REJOIN_WAITS: u64 = 10;
 
 /// A connection to one destination.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -194,7 +205,7 @@ impl Connection {
     pub fn fit(&self, is_oldest: bool) -> Fit {
         match self.state {
             State::Closed | State::Opening => return Fit::Later,
-            State::Unreachable(_) => return Fit::Never,
+            State::Suspended(_) | State::Unreachable(_) => return Fit::Never,
             State::Open => {}
         }
         if self.need > self.window {
@@ -255,6 +266,21 @@ impl Connection {
         }
     }
 
+    //= spec/ordering.md#R27
+    /// Handles that `probes_max` probes were not answered. Returns whether the outcomes of the
+    /// packets in flight are still asked for: the receiver may be stopped, or cut off, and come
+    /// back.
+    pub fn suspend(&mut self, config: &Config, now: Mono) -> bool {
+        match self.state {
+            State::Open if config.unknown_after_ns > 0 && !self.flight.is_accounted_for() => {
+                self.state = State::Suspended(now.after_ns(config.unknown_after_ns));
+                true
+            }
+            State::Suspended(until) => now < until,
+            _ => false,
+        }
+    }
+
     /// Returns whether a reservation is granted or requested.
     pub fn has_requested_reservation(&self) -> bool {
         matches!(self.reservation, Reservation::Requested(_) | Reservation::Granted(_))
@@ -271,6 +297,15 @@ impl Connection {
         self.reliable.as_ref().is_some_and(|reliable| {
             reliable.last_failed.is_some() && reliable.last_connected <= reliable.last_failed
         })
+    }
+
+    //= spec/failure.md#R43
+    /// Returns until when a new incarnation of a destination that has failed may answer.
+    pub fn rejoin_until(&self, config: &Config) -> Option<Mono> {
+        let reliable = self.reliable.as_ref()?;
+        let wait_ns = config.rejoin_wait_ns;
+        let later = reliable.opening_since?.after_ns(wait_ns / REJOIN_WAITS);
+        Some(reliable.failed_since.map_or(later, |since| later.max(since.after_ns(wait_ns))))
     }
 
     /// Returns whether recalls wait for their acknowledgement.

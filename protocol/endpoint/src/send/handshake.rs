@@ -19,6 +19,9 @@ impl Sender {
         connection.state = State::Opening;
         connection.attempts = 0;
         connection.last_request = Some(now);
+        if let Some(reliable) = &mut connection.reliable {
+            reliable.opening_since = Some(now);
+        }
         connection.wants_connect = true;
         self.queue_signal(peer_index);
         self.arm(config, now, peer_index);

@@ -58,6 +58,7 @@ impl Sender {
         let peer_incarnation = connection.peer_incarnation.unwrap_or(Incarnation(0));
         if let Some(reliable) = &mut connection.reliable {
             reliable.last_failed = Some(incarnation);
+            reliable.failed_since = Some(now);
             reliable.recalls_sent = 0;
             for (number, timestamp) in reliable.recalls.drain(..) {
                 self.recalls_open -= 1;

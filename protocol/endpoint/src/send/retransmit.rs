@@ -17,8 +17,8 @@ use crate::stats::Stats;
 pub(crate) const RETRANSMIT_BURST: u32 = 64;
 
 //= spec/failure.md#R43
-/// Number of repeated Connects to a failed receiver before scatterings to it fail: one response may
-/// be lost, and other receivers must not wait long.
+/// Least number of repeated Connects to a failed receiver before scatterings to it fail: one
+/// response may be lost.
 const RECONNECT_ATTEMPTS_MAX: u32 = 1;
 
 impl Sender {
@@ -37,6 +37,8 @@ impl Sender {
         let connection = self.peers.get_mut(peer_index);
         let is_presumed_gone =
             connection.attempts >= RECONNECT_ATTEMPTS_MAX && connection.is_presumed_failed();
+        let is_presumed_gone =
+            is_presumed_gone && connection.rejoin_until(config).is_none_or(|until| until <= now);
         if connection.state == State::Opening && is_presumed_gone {
             // The receiver has failed and is not back: scatterings to it fail.
             connection.state =

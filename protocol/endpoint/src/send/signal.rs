@@ -78,7 +78,8 @@ impl Sender {
         let has_peer_failed = connection
             .peer_incarnation
             .is_none_or(|peer_incarnation| peer_incarnation <= incarnation);
-        let is_used = matches!(connection.state, State::Opening | State::Open);
+        let is_used =
+            matches!(connection.state, State::Opening | State::Open | State::Suspended(_));
         if !connection.is_local && has_peer_failed && is_used {
             stats.peers_unreachable += 1;
             self.give_up(peer_index);

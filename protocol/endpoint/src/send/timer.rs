@@ -58,7 +58,7 @@ impl Sender {
         if self.service == Service::Reliable {
             return self.on_reliable_timeout(config, now, peer_index, stats);
         }
-        if connection.attempts >= config.probes_max {
+        if connection.attempts >= config.probes_max && !connection.suspend(config, now) {
             stats.peers_unreachable += 1;
             self.give_up(peer_index);
             let connection = self.peers.get_mut(peer_index);
@@ -66,14 +66,14 @@ impl Sender {
                 State::Unreachable(now.after_ns(connection.retry_interval_ns(config)));
             return;
         }
-        connection.attempts += 1;
+        connection.attempts = connection.attempts.saturating_add(1);
         connection.last_request = Some(now);
         // Repeating the Connect keeps the reservation from being reclaimed.
         let has_requested = connection.has_requested_reservation();
         if connection.state == State::Opening || has_requested {
             connection.wants_connect = true;
         }
-        if connection.state == State::Open {
+        if let State::Open | State::Suspended(_) = connection.state {
             let overdue = Mono::from_ns(now.as_ns().saturating_sub(config.probe_timeout_min_ns));
             connection.wants_probe = Some(connection.flight.first_sent_after(overdue));
         }

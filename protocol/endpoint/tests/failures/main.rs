@@ -227,6 +227,32 @@ fn refused_scatterings_take_no_timestamp() {
 
 //= spec/failure.md#R43
 #[test]
+fn scattering_waits_for_a_process_that_restarts() {
+    const REJOIN_WAIT_NS: u64 = 100_000_000;
+    let mut mesh = Mesh::new(PROCESSES, |config| config.rejoin_wait_ns = REJOIN_WAIT_NS);
+    scatter_to_all(&mut mesh);
+    mesh.run_until_idle(20_000_000);
+    mesh.kill(3);
+    mesh.run_until_idle(20_000_000);
+    let before = mesh.nodes[0].failed.len();
+    mesh.scatter(0, &[1, 3], 30);
+    mesh.run(REJOIN_WAIT_NS / 2);
+    mesh.restart(3);
+    mesh.run(REJOIN_WAIT_NS);
+    mesh.check_all();
+    assert_eq!((mesh.nodes[0].failed.len() - before, mesh.nodes[3].log.len()), (0, 1));
+    // One that does not come back.
+    mesh.kill(3);
+    mesh.run_until_idle(20_000_000);
+    mesh.scatter(0, &[1, 3], 30);
+    mesh.run(REJOIN_WAIT_NS / 2);
+    assert_eq!(mesh.nodes[0].failed.len(), before);
+    mesh.run(REJOIN_WAIT_NS);
+    assert_eq!(mesh.nodes[0].failed.len(), before + 2);
+}
+
+//= spec/failure.md#R43
+#[test]
 fn first_scattering_to_a_rejoined_process_arrives() {
     for was_written_to in [false, true] {
         let mut mesh = Mesh::new(PROCESSES, |_| {});

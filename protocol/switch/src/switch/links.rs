@@ -16,6 +16,11 @@ use crate::{Switch, SwitchEvent};
 /// such frames teach the route, and say nothing about the link.
 const HOP_ONLY_HOPS_MAX: u8 = 1;
 
+/// Returns whether a hop-only frame was not relayed.
+pub(crate) const fn is_direct(hops: u8) -> bool {
+    hops <= HOP_ONLY_HOPS_MAX || hops >= HOPS_MAX
+}
+
 /// Whether the promises of a frame count for its link; determined only with controllers.
 pub(crate) enum LinkCheck {
     /// Its promises are those of the known peer.
@@ -38,6 +43,7 @@ impl Switch {
         self.take_down(port, cause, SwitchEvent::LinkLeft(port));
         self.aggregator.forget_advertised(port);
         self.neighbours.forget(port);
+        self.leavers.forget(port);
         self.demand.set_on_demand(port, false);
         self.demand.on_new_peer(port);
         self.stop_beacons(port);
@@ -292,7 +298,7 @@ impl Switch {
         opcode: Opcode,
     ) -> LinkCheck {
         let (hops, is_hop_only) = (header.hops(), opcode.is_hop_only());
-        if is_hop_only && (HOP_ONLY_HOPS_MAX + 1..HOPS_MAX).contains(&hops) {
+        if is_hop_only && !is_direct(hops) {
             return LinkCheck::Ignored;
         }
         let is_from_peer = is_hop_only || (hops == HOPS_MAX && !self.aggregator.is_upper(port));
@@ -438,36 +444,6 @@ impl Switch {
         self.beacons.request(port);
         Verdict::Consumed
     }
-
-    //= spec/failure.md#R16
-    //= spec/ordering.md#R38
-    /// Handles the Leave of a process: its link goes down without a timeout. `last` is the promise
-    /// of the Leave frame: scatterings acknowledged before it shall lie below the commit that is
-    /// frozen.
-    pub(crate) fn on_leave(
-        &mut self,
-        now: Mono,
-        port: Port,
-        src: ProcessId,
-        last: Option<Promises>,
-    ) -> Verdict {
-        let is_behind_port = leads_to(self.config.route.next(src), port);
-        if !is_behind_port {
-            return count_drop(&mut self.stats.dropped_misplaced);
-        }
-        if let Route::ForwardingTable(table) = &mut self.config.route {
-            table.forget(src, port);
-        }
-        self.stats.leaves_received += 1;
-        if let (Some(last), true) = (last, self.aggregator.is_live(port)) {
-            self.aggregator.update(now, port, last);
-        }
-        self.take_down(port, Cause::Left, SwitchEvent::LinkLeft(port));
-        if let Some(control) = &mut self.control {
-            control.flood.on_gone(port);
-        }
-        Verdict::Consumed
-    }
 }
 
 /// Whether promises carry a commit: where no commit may be advertised they carry one that is
@@ -478,6 +454,6 @@ fn carries_commit(promises: Promises) -> bool {
 }
 
 #[inline]
-fn leads_to(next: Option<NextHop>, port: Port) -> bool {
+pub(crate) fn leads_to(next: Option<NextHop>, port: Port) -> bool {
     matches!(next, Some(NextHop::Down(next_hops)) if next_hops.contains(port))
 }

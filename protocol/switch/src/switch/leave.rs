@@ -1,0 +1,113 @@
+//! Processes that leave: their links go down without a timeout, and each Leave is acknowledged.
+
+use alloc::vec::Vec;
+
+use onepipe_base::{Cause, Instance, Mono, Port, Promises, Timestamp, Transmit, Verdict};
+use onepipe_topology::Route;
+use onepipe_wire::{Header, Opcode, seal_with_hops};
+
+use super::links::{is_direct, leads_to};
+use crate::clock::no_promise;
+use crate::port_set::PortSet;
+use crate::stats::count_drop;
+use crate::{Switch, SwitchEvent};
+
+/// Instances that have left, and acknowledgements to send.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Leavers {
+    /// By port: the last instance that has left.
+    left: Vec<Option<Instance>>,
+    pending_acks: PortSet,
+}
+
+impl Leavers {
+    pub(crate) fn new(ports: u16) -> Self {
+        Self { left: alloc::vec![None; usize::from(ports)], pending_acks: PortSet::new(ports) }
+    }
+
+    /// Forgets who has left at `port`, which may lead elsewhere from now on.
+    pub(crate) fn forget(&mut self, port: Port) {
+        self.left[port.index()] = None;
+        self.pending_acks.remove(port);
+    }
+
+    fn on_left(&mut self, port: Port, header: &Header) {
+        if is_direct(header.hops()) {
+            self.left[port.index()] = header.sender();
+            self.pending_acks.insert(port);
+        }
+    }
+}
+
+impl Switch {
+    //= spec/ordering.md#R57
+    /// Returns whether the sender of a Leave has left before: its acknowledgement was lost, and is
+    /// repeated.
+    #[cold]
+    pub(crate) fn has_left_before(&mut self, port: Port, header: &Header) -> bool {
+        let left = self.leavers.left[port.index()];
+        let is_repeated =
+            left.is_some() && left == header.sender() && !self.aggregator.is_live(port);
+        if is_repeated && is_direct(header.hops()) {
+            self.leavers.pending_acks.insert(port);
+        }
+        is_repeated
+    }
+
+    //= spec/failure.md#R16
+    //= spec/ordering.md#R38
+    //= spec/ordering.md#R57
+    /// Handles the Leave of a process: its link goes down without a timeout. `last` is the promise
+    /// of the Leave frame: scatterings acknowledged before it shall lie below the commit that is
+    /// frozen. Without controllers a Leave is acknowledged in any case; with controllers only if
+    /// its promise counts.
+    pub(crate) fn on_leave(
+        &mut self,
+        now: Mono,
+        port: Port,
+        header: &Header,
+        last: Option<Promises>,
+    ) -> Verdict {
+        let src = header.src();
+        let next_hop = self.config.route.next(src);
+        if self.control.is_none() && next_hop.is_none() {
+            // The switch has restarted, or another instance has taken the route.
+            self.leavers.on_left(port, header);
+        }
+        if !leads_to(next_hop, port) {
+            return count_drop(&mut self.stats.dropped_misplaced);
+        }
+        if let Route::ForwardingTable(table) = &mut self.config.route {
+            table.forget(src, port);
+        }
+        self.stats.leaves_received += 1;
+        let is_live = self.aggregator.is_live(port);
+        if let (Some(last), true) = (last, is_live) {
+            self.aggregator.update(now, port, last);
+        }
+        if self.control.is_none() || (last.is_some() && is_live) {
+            self.leavers.on_left(port, header);
+        }
+        self.take_down(port, Cause::Left, SwitchEvent::LinkLeft(port));
+        if let Some(control) = &mut self.control {
+            control.flood.on_gone(port);
+        }
+        Verdict::Consumed
+    }
+
+    /// Writes the next acknowledgement of a Leave.
+    #[inline]
+    pub(crate) fn poll_leave_ack(
+        &mut self,
+        reference: Timestamp,
+        slot: &mut [u8],
+    ) -> Option<Transmit> {
+        let port = self.leavers.pending_acks.pop()?;
+        let (own, peer) = (self.config.instance(), self.leavers.left[port.index()]);
+        let nothing = no_promise(reference);
+        let barrier = self.aggregator.advertised(port).map_or(nothing.barrier, |last| last.barrier);
+        let promises = Promises { barrier, commit: nothing.commit };
+        let header = Header::hop_only(Opcode::LeaveAck, own, peer, promises);
+        Some(Transmit { port, bytes: seal_with_hops(slot, header, 0, 0) })
+    }
+}
