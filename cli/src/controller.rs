@@ -11,6 +11,7 @@ use onepipe_base::{Address, Instance};
 use onepipe_controller::Event;
 use onepipe_daemon_controller::{ControllerDaemon, RedbStore};
 
+use crate::args::JoinArgs;
 use settings::{ControllerOptions, Settings, StoreChoice};
 pub use settings::{STATUS_LISTEN, address};
 
@@ -22,7 +23,8 @@ Examples:
       --etcd http://10.0.0.1:2379,http://10.0.0.2:2379,http://10.0.0.3:2379
   onepipe controller --config lab.toml                 the same keys, in a table [controller]
 
-All nodes of the fabric must use the same `--controllers`. Then query it:
+Behind a switch its `--controllers` are adopted; in shared memory all nodes must use the same. Then
+query it:
   onepipe status";
 
 /// Run a controller, which decides process failures and recovers the fabric
@@ -34,6 +36,8 @@ All nodes of the fabric must use the same `--controllers`. Then query it:
 pub struct Arguments {
     #[command(flatten)]
     options: ControllerOptions,
+    #[command(flatten)]
+    join_args: JoinArgs,
     /// Exit when standard input ends, for a parent that may be killed
     #[arg(long, hide = true)]
     exit_on_stdin_eof: bool,
@@ -44,13 +48,14 @@ pub struct Arguments {
 
 /// Runs a controller until it is interrupted.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
-    let settings = match Settings::resolve(&arguments.options) {
+    let mut settings = match Settings::resolve(&arguments.options) {
         Ok(settings) => settings,
         Err(error) => crate::usage_error(&format!("{error:#}")),
     };
+    settings.config.wait = arguments.join_args.wait();
     let daemon = start(&settings)?;
     let stop = crate::interrupt::stop_flag(daemon.doorbell(), arguments.exit_on_stdin_eof)?;
-    let (process, store) = (settings.config.machine.process.0, &settings.store);
+    let (process, store) = (daemon.process().0, &settings.store);
     let attachment = &settings.config.attachment;
     let mut out = stdout();
     writeln!(out, "controller {process} in {attachment}, store {store}").context("cannot print")?;
@@ -59,7 +64,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     }
     out.flush().context("cannot print")?;
     let mut print_result = Ok(());
-    daemon.run(&stop, |event| {
+    let ended = daemon.run(&stop, |event| {
         if print_result.is_ok() {
             print_result = print(event);
         }
@@ -69,6 +74,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         let _ = std::fs::remove_file(path);
     }
     print_result.context("cannot print")?;
+    ended.context("the controller cannot go on")?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -11,6 +11,8 @@ use clap::Args;
 use onepipe::{Event, Link, Message, Outcome, Pipe, ProcessId, SendError, Timestamp};
 use onepipe_daemon_switch::Controllers;
 
+use crate::args::JoinArgs;
+
 const EXAMPLES: &str = "\
 Each line of standard input, `TO[,TO...] TEXT`, is scattered: its messages share one timestamp. `all`
 stands for all processes that are up, this one included (shared memory only). Deliveries are
@@ -45,12 +47,13 @@ pub struct Arguments {
     #[arg(long)]
     reliable: bool,
     /// Process ids of the fabric's controllers, like 1020 or 1020:3: the first and their number
+    /// [default: none; through a switch or an aggregator as there]
     #[arg(long, value_name = "FIRST[:COUNT]", value_parser = crate::args::controllers)]
     controllers: Option<Controllers>,
     /// Process id [default: the lowest free one, in shared memory]
     #[arg(long)]
     process: Option<u32>,
-    /// Maximum number of processes [default: 64; through a switch 1024, as configured there]
+    /// Maximum number of processes [default: 64; through a switch or an aggregator as there]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
     processes: Option<u32>,
     /// Create the fabric with checksums on its frames (shared memory; elsewhere always)
@@ -59,6 +62,8 @@ pub struct Arguments {
     /// Keep receiving after the end of the input, until Ctrl-C
     #[arg(long)]
     stay: bool,
+    #[command(flatten)]
+    join_args: JoinArgs,
 }
 
 /// Membership of this process.
@@ -130,9 +135,10 @@ fn join(arguments: &Arguments) -> Result<Pipe> {
     if let Some(process) = arguments.process {
         builder = builder.process(process);
     }
-    let is_network = arguments.udp.is_some() || arguments.overlay.is_some();
-    let default_processes = if is_network { 1024 } else { 64 };
-    builder = builder.processes(arguments.processes.unwrap_or(default_processes));
+    if let Some(processes) = arguments.processes {
+        builder = builder.processes(processes);
+    }
+    builder = builder.wait(arguments.join_args.wait());
     builder = match (&arguments.udp, &arguments.overlay) {
         (Some(switch), _) => builder.udp(switch),
         (_, Some(aggregator)) => builder.overlay(aggregator),

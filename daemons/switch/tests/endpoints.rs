@@ -13,7 +13,7 @@ use onepipe_endpoint::{Config as EndpointConfig, Endpoint, Event, Message, Outco
 use onepipe_switch::SwitchEvent;
 use onepipe_transport_clock::SystemClock;
 use onepipe_transport_driver::{Config as DriverConfig, Driver, Idle};
-use onepipe_transport_udp::{Config as UdpConfig, Offload, UdpLink};
+use onepipe_transport_udp::{Config as UdpConfig, JoinerConfig, Offload, UdpLink};
 
 /// Everything here takes milliseconds; what takes this long never happens.
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -47,8 +47,9 @@ impl MeshDriver {
         let link = UdpLink::connect(switch, &UdpConfig { offload, ..UdpConfig::default() });
         let clock = SystemClock::calibrated().following_system(10_000_000);
         let driver_config = DriverConfig { idle: Idle::Spin, ..DriverConfig::default() };
-        let driver =
-            Driver::new(endpoint, link.expect("the loopback is there"), clock, driver_config);
+        let own = JoinerConfig::process(ProcessId(process), Incarnation(incarnation));
+        let link = link.expect("the loopback is there").joining(own);
+        let driver = Driver::new(endpoint, link, clock, driver_config);
         Self { driver, log: Vec::new(), failed: BTreeMap::new() }
     }
 
@@ -419,5 +420,5 @@ fn foreign_senders_get_no_port() {
     network.exchange_hellos();
     let stats = network.switches[0].stats();
     assert_eq!(stats.ports_assigned, 2);
-    assert_eq!(stats.batches_foreign, 6, "an empty datagram is not counted");
+    assert_eq!(stats.frames_foreign, 6, "an empty datagram is not counted");
 }

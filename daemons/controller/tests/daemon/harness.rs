@@ -43,8 +43,10 @@ impl Replica {
         let doorbell = daemon.doorbell();
         let stop = Arc::new(AtomicBool::new(false));
         let is_stopped = Arc::clone(&stop);
-        let thread =
-            std::thread::spawn(move || daemon.run(&is_stopped, |event| println!("{event:?}")));
+        let thread = std::thread::spawn(move || {
+            let ended = daemon.run(&is_stopped, |event| println!("{event:?}"));
+            ended.expect("the switch admits the controller");
+        });
         Self { address, stop, doorbell, thread: Some(thread) }
     }
 
