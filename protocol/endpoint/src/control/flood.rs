@@ -202,7 +202,7 @@ mod tests {
         assert!(!floods.accepts(id(u32::MAX, 0)) && !floods.accepts(id(600_000, 0)));
         assert!(floods.accepts(id(500_001, 0)), "a later failure is still resolved");
         assert!(floods.accepts(id(560_000, 0)));
-        assert_eq!(floods.epoch(), 3);
+        assert_eq!(floods.epoch(), 560_000);
     }
 
     #[test]
