@@ -227,7 +227,7 @@ fn destinations(pipe: &Pipe, to: &str) -> Result<Vec<ProcessId>> {
 /// Prints the pending deliveries and failures, and updates the membership.
 fn handle_events(pipe: &mut Pipe, membership: &mut Membership) -> Result<()> {
     let mut out = stdout().lock();
-    let mut result = Ok(());
+    let (mut result, mut refused) = (Ok(()), None);
     pipe.poll(|event| match event {
         Event::Message(message) if result.is_ok() => {
             let (timestamp, from) = (message.timestamp.as_ns(), message.from.0);
@@ -251,6 +251,7 @@ fn handle_events(pipe: &mut Pipe, membership: &mut Membership) -> Result<()> {
         Event::Excluded(at) => {
             *membership = Membership::Excluded(at, Instant::now() + RECOVERY_TIMEOUT);
         }
+        Event::Refused(reason) => refused = Some(reason),
         Event::Recovered(_) => {
             if let Membership::Excluded(at, _) = *membership {
                 *membership = Membership::Recovered(at);
@@ -258,5 +259,12 @@ fn handle_events(pipe: &mut Pipe, membership: &mut Membership) -> Result<()> {
         }
         _ => {}
     });
-    result.and_then(|()| out.flush()).context("cannot print")
+    result.and_then(|()| out.flush()).context("cannot print")?;
+    match refused {
+        Some(reason) => bail!(
+            "the switch does not admit this process any more ({reason:?}): it was restarted with \
+             other settings. Restart this process to learn which"
+        ),
+        None => Ok(()),
+    }
 }

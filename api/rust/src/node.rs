@@ -10,7 +10,7 @@ use onepipe_endpoint::{
     self as endpoint, Endpoint, Links, Message, ProcessFailed, SendError, SendFailed,
 };
 use onepipe_transport_driver as driver;
-use onepipe_wire::Service;
+use onepipe_wire::{RefuseReason, Service};
 
 use crate::pipe_endpoint::{self, BufferedMessage, PipeEndpoint};
 use crate::process_set::ProcessSet;
@@ -31,6 +31,8 @@ pub(crate) struct Node {
     departed: VecDeque<(ProcessId, Option<Timestamp>)>,
     /// The time of the last call that passed one.
     now: Option<Now>,
+    /// A refusal of the switch that is not reported yet.
+    refused: Option<RefuseReason>,
 }
 
 /// An event of the node; a message is still in the receive buffer.
@@ -43,6 +45,7 @@ pub(crate) enum NodeEvent {
     ProcessFailed(ProcessFailed),
     Excluded(Timestamp),
     Recovered(Timestamp),
+    Refused(RefuseReason),
 }
 
 impl Node {
@@ -50,7 +53,15 @@ impl Node {
         let lost = ProcessSet::empty(pipe_endpoint.endpoint().config().processes_max);
         // The endpoint announces itself at once.
         let departed = VecDeque::new();
-        Self { pipe_endpoint, wants_poll: true, holds_events: false, lost, departed, now: None }
+        Self {
+            pipe_endpoint,
+            wants_poll: true,
+            holds_events: false,
+            lost,
+            departed,
+            now: None,
+            refused: None,
+        }
     }
 
     #[inline]
@@ -72,6 +83,12 @@ impl Node {
         messages: &[Message<'_>],
     ) -> Result<ScatteringId, SendError> {
         self.pipe_endpoint.scatter(service, messages)
+    }
+
+    /// Reports that the switch does not admit this process any more.
+    pub(crate) fn on_refused(&mut self, reason: RefuseReason) {
+        self.refused = Some(reason);
+        self.wants_poll = true;
     }
 
     /// Whether the outcomes of all submitted messages are known.
@@ -113,6 +130,7 @@ impl Node {
             NodeEvent::ProcessFailed(failed) => on_event(Event::ProcessFailed(failed)),
             NodeEvent::Excluded(at) => on_event(Event::Excluded(at)),
             NodeEvent::Recovered(complete) => on_event(Event::Recovered(complete)),
+            NodeEvent::Refused(reason) => on_event(Event::Refused(reason)),
         }
     }
 
@@ -155,6 +173,9 @@ impl Machine for Node {
             return None;
         }
         let Some(polled) = self.pipe_endpoint.poll_event() else {
+            if let Some(reason) = self.refused.take() {
+                return Some(NodeEvent::Refused(reason));
+            }
             let barrier = self.endpoint().barrier();
             let (process, _) = self.departed.pop_front_if(|(_, bound)| *bound <= barrier)?;
             return Some(NodeEvent::LinkLost(Link::Process(process)));

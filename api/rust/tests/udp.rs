@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use harness::switch::{Running, join_and_exchange, meet, process};
 use harness::{DEADLINE, message, number, to};
-use onepipe::{Event, JoinError, Link, Message, Pipe, ProcessId, Timestamp};
+use onepipe::{Event, JoinError, Link, Message, Pipe, ProcessId, RefuseReason, Timestamp};
 use onepipe_daemon_switch::Controllers;
 
 const CONTROLLERS: Controllers = Controllers { first: ProcessId(20), count: 3 };
@@ -136,6 +136,25 @@ fn other_settings_than_the_switch_has_are_named() {
     assert!(reason.contains("process ids lie below 24"), "{reason}");
     let (_, _, reason) = join(Pipe::builder().process(21));
     assert!(reason.contains("reserved for a controller"), "{reason}");
+}
+
+/// Its successor serves fewer processes.
+//= spec/ordering.md#R63
+#[test]
+fn refusal_of_a_restarted_switch_is_reported() {
+    let first = Running::start_with("127.0.0.1:0", |config| config.processes_max = 24);
+    let address = first.address;
+    let pipe = Pipe::builder().process(20).udp(address).leave_timeout(Duration::ZERO);
+    let mut pipe = pipe.join().expect("the switch is there");
+    drop(first);
+    let _second = Running::start(&address.to_string());
+    loop {
+        match pipe.recv_timeout(DEADLINE) {
+            Some(Event::Refused(reason)) => return assert_eq!(reason, RefuseReason::OutOfRange),
+            Some(_) => {}
+            None => panic!("the refusal is not reported"),
+        }
+    }
 }
 
 #[test]
