@@ -8,8 +8,9 @@ use anyhow::{Context, Result};
 use clap::Args;
 use onepipe_daemon_switch::{Config, Controllers, SoftwareSwitch, SwitchId};
 use onepipe_transport_driver::Idle;
+use onepipe_transport_udp::Given;
 
-use crate::args::{self, ServeArgs};
+use crate::args::{self, JoinArgs, ServeArgs};
 use crate::switch;
 use crate::units;
 
@@ -40,14 +41,15 @@ pub struct Arguments {
     #[arg(long, value_name = "ADDRESS", value_parser = args::address)]
     parent: Option<SocketAddr>,
     /// Process ids of the controllers, like 1020 or 1020:3: the first and their number
+    /// [default: none, below a parent those of the parent]
     #[arg(long, value_name = "FIRST[:COUNT]", value_parser = args::controllers)]
     controllers: Option<Controllers>,
     /// Id of this aggregator; with controllers it must be unique
     #[arg(long, value_name = "NUMBER", default_value_t = 0)]
     id: u32,
-    /// Upper bound of the process ids
-    #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
-    processes: u32,
+    /// Upper bound of the process ids [default: 1024, below a parent that of the parent]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
+    processes: Option<u32>,
     /// Maximum number of processes and aggregators attached to this one
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=4096))]
     ports: u16,
@@ -66,6 +68,8 @@ pub struct Arguments {
     #[arg(long)]
     spin: bool,
     #[command(flatten)]
+    join_args: JoinArgs,
+    #[command(flatten)]
     serve_args: ServeArgs,
 }
 
@@ -83,13 +87,23 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     }
     let mut config = Config::new(listen);
     config.up = arguments.parent;
+    config.above = "aggregator";
     config.switch = SwitchId(arguments.id);
-    args::require_ids_below(arguments.processes, None, arguments.controllers);
     if let Some(controllers) = arguments.controllers {
         config = config.with_controllers(controllers);
     }
     config.ports_max = arguments.ports;
-    config.processes_max = arguments.processes;
+    config.processes_max = arguments.processes.unwrap_or(config.processes_max);
+    // A parent states what is not given.
+    if arguments.processes.is_some() || arguments.parent.is_none() {
+        args::require_ids_below(config.processes_max, None, arguments.controllers);
+    }
+    config.wait = arguments.join_args.wait();
+    config.given = Given {
+        processes_max: arguments.processes,
+        controllers: arguments.controllers,
+        link_timeout_ns: arguments.link_timeout,
+    };
     config.beacon_interval_ns = arguments.beacon_interval.unwrap_or(config.beacon_interval_ns);
     config.heartbeat_interval_ns =
         arguments.heartbeat_interval.unwrap_or(config.heartbeat_interval_ns);

@@ -13,7 +13,7 @@ use onepipe_arbiter::{ArbiterEvent, ClientConfig, Core, Fabric, Policy, Role};
 use onepipe_daemon_arbiter::{ArbiterDaemon, Config, Report};
 use onepipe_transport_driver::Idle;
 
-use crate::args::{ServeArgs, address};
+use crate::args::{JoinArgs, ServeArgs, address};
 use crate::status::avoided_text;
 use crate::units::{self, readable, readable_ns};
 
@@ -76,6 +76,8 @@ pub struct Arguments {
     /// Address of the HTTP status page, for `onepipe status --from` [default: none]
     #[arg(long, value_name = "ADDRESS", value_parser = address)]
     status_listen: Option<SocketAddr>,
+    #[command(flatten)]
+    join_args: JoinArgs,
     #[command(flatten)]
     serve_args: ServeArgs,
 }
@@ -243,6 +245,7 @@ fn config(arguments: &Arguments) -> Result<Config> {
         }
     };
     config.status_listen = arguments.status_listen;
+    config.wait = arguments.join_args.wait();
     Ok(config)
 }
 

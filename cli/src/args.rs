@@ -1,6 +1,7 @@
 //! Arguments that several commands share.
 
 use std::net::{SocketAddr, ToSocketAddrs};
+use std::time::Duration;
 
 use anyhow::{Result, bail, ensure};
 use clap::Args;
@@ -8,6 +9,21 @@ use onepipe::ProcessId;
 use onepipe_daemon_switch::Controllers;
 
 use crate::units;
+
+/// Options of commands that join a fabric over a network.
+#[derive(Clone, Copy, Debug, Args)]
+pub struct JoinArgs {
+    /// How long to wait for the switch or aggregator to answer, like 500ms; then exit with status 1
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = units::time_ns)]
+    wait: u64,
+}
+
+impl JoinArgs {
+    /// How long to wait. Never zero, which would be not to join before the start.
+    pub fn wait(self) -> Duration {
+        Duration::from_nanos(self.wait.max(1))
+    }
+}
 
 /// Options of commands that run until they are interrupted.
 #[derive(Debug, Args)]

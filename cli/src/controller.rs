@@ -11,9 +11,10 @@ use onepipe_base::{Address, Cause, Instance};
 use onepipe_controller::Event;
 use onepipe_daemon_controller::{ControllerDaemon, ControllerEvent, RedbStore};
 
-use crate::state_dir;
 use tracing::{error, info, warn};
 
+use crate::args::JoinArgs;
+use crate::state_dir;
 use crate::store_errors::StoreErrors;
 
 pub use settings::STATUS_LISTEN;
@@ -27,7 +28,8 @@ Examples:
       --etcd http://10.0.0.1:2379,http://10.0.0.2:2379,http://10.0.0.3:2379
   onepipe controller --config lab.toml                 the same keys, in a table [controller]
 
-All nodes of the fabric must use the same `--controllers`. Then query it:
+Behind a switch its `--controllers` are adopted; in shared memory all nodes must use the same. Then
+query it:
   onepipe status";
 
 /// Run a controller, which decides process failures and recovers the fabric
@@ -39,6 +41,8 @@ All nodes of the fabric must use the same `--controllers`. Then query it:
 pub struct Arguments {
     #[command(flatten)]
     options: ControllerOptions,
+    #[command(flatten)]
+    join_args: JoinArgs,
     /// Exit when standard input ends, for a parent that may be killed
     #[arg(long, hide = true)]
     exit_on_stdin_eof: bool,
@@ -49,13 +53,14 @@ pub struct Arguments {
 
 /// Runs a controller until it is interrupted.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
-    let settings = match Settings::resolve(&arguments.options) {
+    let mut settings = match Settings::resolve(&arguments.options) {
         Ok(settings) => settings,
         Err(error) => crate::usage_error(&format!("{error:#}")),
     };
+    settings.config.wait = arguments.join_args.wait();
     let daemon = start(&settings)?;
     let stop = crate::interrupt::stop_flag(daemon.doorbell(), arguments.exit_on_stdin_eof)?;
-    let (process, store) = (settings.config.machine.process.0, &settings.store);
+    let (process, store) = (daemon.process().0, &settings.store);
     let attachment = &settings.config.attachment;
     let mut out = stdout();
     writeln!(out, "controller {process} in {attachment}, store {store}").context("cannot print")?;

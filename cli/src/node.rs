@@ -11,7 +11,7 @@ use clap::Args;
 use onepipe::{Event, Link, Message, Outcome, Pipe, ProcessId, SendError, Timestamp};
 use onepipe_daemon_switch::Controllers;
 
-use crate::args::{checked_address, require_ids_below};
+use crate::args::{JoinArgs, checked_address, require_ids_below};
 
 const EXAMPLES: &str = "\
 Each line of standard input, `TO[,TO...] TEXT`, is scattered: its messages share one timestamp. `all`
@@ -48,12 +48,13 @@ pub struct Arguments {
     #[arg(long)]
     reliable: bool,
     /// Process ids of the fabric's controllers, like 1020 or 1020:3: the first and their number
+    /// [default: none; through a switch or an aggregator as there]
     #[arg(long, value_name = "FIRST[:COUNT]", value_parser = crate::args::controllers)]
     controllers: Option<Controllers>,
     /// Process id [default: the lowest free one, in shared memory]
     #[arg(long)]
     process: Option<u32>,
-    /// Maximum number of processes [default: 64; through a switch 1024, as configured there]
+    /// Maximum number of processes [default: 64; through a switch or an aggregator as there]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
     processes: Option<u32>,
     /// Create the fabric with checksums on its frames (shared memory; elsewhere always)
@@ -62,6 +63,8 @@ pub struct Arguments {
     /// Keep receiving after the end of the input, until Ctrl-C
     #[arg(long)]
     stay: bool,
+    #[command(flatten)]
+    join_args: JoinArgs,
 }
 
 /// Membership of this process.
@@ -134,13 +137,14 @@ fn join(arguments: &Arguments) -> Result<Pipe> {
         builder = builder.process(process);
     }
     let is_network = arguments.udp.is_some() || arguments.overlay.is_some();
-    let default_processes = if is_network { 1024 } else { 64 };
-    let processes = arguments.processes.unwrap_or(default_processes);
-    builder = builder.processes(processes);
-    if is_network {
+    if let Some(processes) = arguments.processes {
+        builder = builder.processes(processes);
         // A segment may be larger than this process would create it.
-        require_ids_below(processes, arguments.process, arguments.controllers);
+        if is_network {
+            require_ids_below(processes, arguments.process, arguments.controllers);
+        }
     }
+    builder = builder.wait(arguments.join_args.wait());
     builder = match (&arguments.udp, &arguments.overlay) {
         (Some(switch), _) => builder.udp(switch),
         (_, Some(aggregator)) => builder.overlay(aggregator),
@@ -229,7 +233,7 @@ fn destinations(pipe: &Pipe, to: &str) -> Result<Vec<ProcessId>> {
 /// Prints the pending deliveries and failures, and updates the membership.
 fn handle_events(pipe: &mut Pipe, membership: &mut Membership) -> Result<()> {
     let mut out = stdout().lock();
-    let mut result = Ok(());
+    let (mut result, mut refused) = (Ok(()), None);
     let is_overlay = pipe.config().links == onepipe::Links::Overlay;
     let neighbour = if is_overlay { "aggregator" } else { "switch" };
     pipe.poll(|event| match event {
@@ -264,6 +268,7 @@ fn handle_events(pipe: &mut Pipe, membership: &mut Membership) -> Result<()> {
         Event::Excluded(at) => {
             *membership = Membership::Excluded(at, Instant::now() + RECOVERY_TIMEOUT);
         }
+        Event::Refused(reason) => refused = Some(reason),
         Event::Recovered(_) => {
             if let Membership::Excluded(at, _) = *membership {
                 *membership = Membership::Recovered(at);
@@ -271,5 +276,12 @@ fn handle_events(pipe: &mut Pipe, membership: &mut Membership) -> Result<()> {
         }
         _ => {}
     });
-    result.and_then(|()| out.flush()).context("cannot print")
+    result.and_then(|()| out.flush()).context("cannot print")?;
+    match refused {
+        Some(reason) => bail!(
+            "the switch does not admit this process any more ({reason:?}): it was restarted with \
+             other settings. Restart this process to learn which"
+        ),
+        None => Ok(()),
+    }
 }

@@ -13,10 +13,11 @@ use clap::Args;
 use onepipe_daemon_member::Report;
 use onepipe_daemon_switch::{Config, Controllers, Faults, LinkRate, SoftwareSwitch, SwitchId};
 use onepipe_transport_driver::Idle;
+use onepipe_transport_udp::Given;
 use serde::Serialize;
 
 use crate::amcast::{self, HostedMember};
-use crate::args::{ServeArgs, address, controllers, require_ids_below};
+use crate::args::{JoinArgs, ServeArgs, address, controllers, require_ids_below};
 use crate::units::{self, readable};
 use racks::{LinkFaultSchedule, LinkLoads, RackArguments};
 
@@ -46,10 +47,11 @@ pub struct Arguments {
     /// Parent switch [default: none, this is the root]
     #[arg(long, value_name = "ADDRESS", value_parser = address)]
     parent: Option<SocketAddr>,
-    /// Upper bound of the process ids
-    #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
-    processes: u32,
+    /// Upper bound of the process ids [default: 1024, below a parent that of the parent]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
+    processes: Option<u32>,
     /// Process ids of the fabric's controllers, like 1020 or 1020:3: the first and their number
+    /// [default: none, below a parent those of the parent]
     #[arg(long, value_name = "FIRST[:COUNT]", value_parser = controllers)]
     controllers: Option<Controllers>,
     /// Id of this switch; with controllers it must be unique
@@ -103,6 +105,8 @@ pub struct Arguments {
     racks: RackArguments,
     #[command(flatten)]
     hosted_member: HostedMember,
+    #[command(flatten)]
+    join_args: JoinArgs,
     #[command(flatten)]
     serve_args: ServeArgs,
 }
@@ -210,12 +214,21 @@ fn config(arguments: &Arguments) -> Config {
     let mut config = Config::new(arguments.listen);
     config.up = arguments.parent;
     config.switch = SwitchId(arguments.id);
-    require_ids_below(arguments.processes, None, arguments.controllers);
     if let Some(controllers) = arguments.controllers {
         config = config.with_controllers(controllers);
     }
     config.ports_max = arguments.ports;
-    config.processes_max = arguments.processes;
+    config.processes_max = arguments.processes.unwrap_or(config.processes_max);
+    // A parent states what is not given.
+    if arguments.processes.is_some() || arguments.parent.is_none() {
+        require_ids_below(config.processes_max, None, arguments.controllers);
+    }
+    config.wait = arguments.join_args.wait();
+    config.given = Given {
+        processes_max: arguments.processes,
+        controllers: arguments.controllers,
+        link_timeout_ns: arguments.link_timeout,
+    };
     config.beacon_interval_ns = arguments.beacon_interval.unwrap_or(config.beacon_interval_ns);
     config.heartbeat_interval_ns =
         arguments.heartbeat_interval.unwrap_or(config.heartbeat_interval_ns);
@@ -250,8 +263,8 @@ fn counters(switch: &SoftwareSwitch, began: Instant) -> Counters {
         frames_forwarded: machine.forwarded,
         beacons_sent: machine.beacons_sent,
         frames_dropped: (machine.dropped()
-            + stats.batches_foreign
-            + stats.batches_refused
+            + stats.frames_foreign
+            + stats.frames_misattributed
             + stats.batches_without_port)
             .saturating_sub(frames_unroutable),
         frames_unroutable,

@@ -95,7 +95,7 @@ impl Request {
 
 /// Runs one branch from opening to closing time.
 fn bank(branch: u32, switch: SocketAddr) -> Result<Books, Box<dyn Error>> {
-    let mut pipe = Pipe::builder().process(branch).processes(BRANCHES).udp(switch).join()?;
+    let mut pipe = Pipe::builder().process(branch).udp(switch).join()?;
     for transfer in 0..TRANSFERS {
         let amount = i64::from(transfer % 17);
         let (take, pay) = (Request::Add(-amount).write(), Request::Add(amount).write());

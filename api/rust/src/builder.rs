@@ -8,9 +8,12 @@ use onepipe_base::{Controllers, ProcessId};
 use onepipe_bulk::Link;
 use onepipe_endpoint::{Config, Endpoint, Links, ReceiveMode};
 use onepipe_large::{Config as LargeConfig, ConfigError as LargeConfigError, LargeEndpoint};
-use onepipe_transport_clock::{SystemClock, start_incarnation};
+use onepipe_transport_clock::{Clock, SystemClock, start_incarnation};
 use onepipe_transport_shm::{self as shm, AttachError, Shm};
-use onepipe_transport_udp::{self as udp, LocalProcess, UdpLink, UdpOverlay};
+use onepipe_transport_udp::{
+    self as udp, Given, JoinFailure, JoinerConfig, LocalProcess, Mismatch, UdpLink, UdpOverlay,
+};
+use onepipe_wire::Terms;
 
 use crate::engine::{Engine, Fabric, FabricEngine};
 use crate::pipe_endpoint::PipeEndpoint;
@@ -70,6 +73,11 @@ const LARGE_DEAD_AFTER_NS: u64 = 4 * EXCLUSION_TIMEOUT_NS;
 /// longer while processes wait for a core.
 const HOLD_NS: u64 = 50_000_000;
 
+/// Limit of process ids where none was given.
+const DEFAULT_PROCESSES: u32 = 64;
+/// Limit of process ids for which an overlay has memory before it knows the limit.
+const OVERLAY_PROCESSES_MAX: u32 = 1024;
+
 /// Changes to a configuration, in the order given.
 type ConfigChanges<C> = Vec<Box<dyn FnMut(&mut C) + Send>>;
 
@@ -77,12 +85,15 @@ type ConfigChanges<C> = Vec<Box<dyn FnMut(&mut C) + Send>>;
 pub struct Builder {
     fabric: String,
     process: Option<ProcessId>,
-    processes: u32,
+    /// `None`: adopted from the fabric.
+    processes: Option<u32>,
     switch: Option<String>,
     /// `switch` is the address of an aggregator.
     is_overlay: bool,
     pub(crate) idle: Idle,
     pub(crate) leave_timeout: Duration,
+    wait: Duration,
+    /// `None`: adopted from the fabric.
     controllers: Option<Controllers>,
     receive_mode: ReceiveMode,
     has_any_size: bool,
@@ -98,11 +109,12 @@ impl Builder {
         Self {
             fabric: "default".to_owned(),
             process: None,
-            processes: 64,
+            processes: None,
             switch: None,
             is_overlay: false,
             idle: Idle::default(),
             leave_timeout: Duration::from_secs(2),
+            wait: Duration::from_secs(10),
             controllers: None,
             receive_mode: ReceiveMode::Separate,
             has_any_size: false,
@@ -129,11 +141,12 @@ impl Builder {
         self
     }
 
-    /// Sets the maximum number of processes: ids lie below it. Default 64. In shared memory the
-    /// first process decides; over a switch all processes and the switch must agree.
+    /// Sets the maximum number of processes: ids lie below it. In shared memory the first process
+    /// decides (default 64); over a switch the switch does, and another number is
+    /// [`JoinError::Mismatch`].
     #[must_use]
     pub fn processes(mut self, processes_max: u32) -> Self {
-        self.processes = processes_max;
+        self.processes = Some(processes_max);
         self
     }
 
@@ -157,8 +170,9 @@ impl Builder {
     }
 
     /// Sets the process ids of the fabric's controllers (`onepipe controller`): `count` from
-    /// `first` on. They decide which processes have failed. Default none: then a reliable
-    /// scattering to a process that dies stays unresolved for ever. All processes must agree.
+    /// `first` on. They decide which processes have failed. Default: those of the switch, or in
+    /// shared memory those of the first process; others are [`JoinError::Mismatch`]. Without
+    /// controllers a reliable scattering to a process that dies stays unresolved for ever.
     #[must_use]
     pub fn controllers(mut self, first: u32, count: u32) -> Self {
         self.controllers = Some(Controllers { first: ProcessId(first), count });
@@ -204,6 +218,15 @@ impl Builder {
     #[must_use]
     pub fn checksums(mut self, has_checksums: bool) -> Self {
         self.has_checksums = has_checksums;
+        self
+    }
+
+    /// Sets how long joining waits for the switch or the aggregator to answer. Default 10 s: a
+    /// machine whose programs start in any order is up by then. Zero: joining does not wait, adopts
+    /// nothing and reports no refusal, for a program that drives the switch in the same thread.
+    #[must_use]
+    pub fn wait(mut self, wait: Duration) -> Self {
+        self.wait = wait;
         self
     }
 
@@ -253,8 +276,9 @@ impl Builder {
 
     fn join_shared_memory(&mut self) -> Result<FabricEngine, JoinError> {
         let mut sizes = shm::Config {
-            processes_max: self.processes,
+            processes_max: self.processes.unwrap_or(DEFAULT_PROCESSES),
             has_checksums: self.has_checksums,
+            controllers: self.controllers,
             hold_ns: HOLD_NS,
             ..shm::Config::default()
         };
@@ -277,8 +301,20 @@ impl Builder {
             beacon_interval_ns: 0,
             ..Config::new(shm.process(), shm.incarnation())
         };
+        let controllers = shm.config().controllers;
+        let terms = Terms {
+            processes_max: config.processes_max,
+            controllers,
+            link_timeout_ns: link_timeout_ns(controllers),
+            frame_len_max: supported as u32,
+            key_epoch: 0,
+        };
+        let given = Given { controllers: self.controllers, ..Given::default() };
+        if let Err(Mismatch { setting, ours, theirs }) = given.check(&terms) {
+            return Err(JoinError::Mismatch { setting, ours, theirs });
+        }
         let clock = shm.clock();
-        let engine = self.engine(config, supported, shm, clock.clone())?;
+        let engine = self.engine(config, Some(terms), supported, shm, clock.clone())?;
         Ok(FabricEngine::SharedMemory(Box::new(engine), clock))
     }
 
@@ -294,40 +330,67 @@ impl Builder {
             Idle::Backoff => BEACON_INTERVAL_NS,
             Idle::Spin | Idle::Yield => BEACON_INTERVAL_SPINNING_NS,
         };
-        let config = Config {
+        let mut clock = SystemClock::calibrated().following_system(CLOCK_FOLLOW_NS);
+        let given = Given {
             processes_max: self.processes,
+            controllers: self.controllers,
+            link_timeout_ns: None,
+        };
+        let failed = |failure| JoinError::of_handshake(process, failure);
+        let wait = self.wait;
+        let mut supported = socket.frame_len_max;
+        let (terms, links) = if self.is_overlay {
+            let processes_max = self.processes.unwrap_or(OVERLAY_PROCESSES_MAX);
+            let own = LocalProcess { process, incarnation, processes_max };
+            let links = UdpOverlay::connect(address, own, None, &socket).map_err(refused)?;
+            let mut links = links.joining();
+            (links.join(wait, || clock.read()).map_err(failed)?, UdpFabric::Overlay(links))
+        } else {
+            let link = UdpLink::connect(address, &socket).map_err(refused)?;
+            let mut link = link.joining(JoinerConfig::process(process, incarnation));
+            (link.join(wait, || clock.read()).map_err(failed)?, UdpFabric::Switch(link))
+        };
+        if let Some(terms) = &terms {
+            given
+                .check(terms)
+                .map_err(|mismatch| failed(JoinFailure::mismatch(address, mismatch)))?;
+            supported = supported.min(terms.frame_len_max as usize);
+        }
+        let config = Config {
+            processes_max: match &terms {
+                Some(terms) => terms.processes_max,
+                None => self.processes.unwrap_or(DEFAULT_PROCESSES),
+            },
             links: if self.is_overlay { Links::Overlay } else { Links::Uplink },
-            frame_len_max: socket.frame_len_max,
+            frame_len_max: supported,
             beacon_interval_ns,
             heartbeat_interval_ns: HEARTBEAT_INTERVAL_NS,
             ..Config::new(process, incarnation)
         };
-        let clock = SystemClock::calibrated().following_system(CLOCK_FOLLOW_NS);
-        let supported = socket.frame_len_max;
-        if self.is_overlay {
-            let own = LocalProcess { process, incarnation, processes_max: self.processes };
-            let links = UdpOverlay::connect(address, own, None, &socket).map_err(refused)?;
-            let engine = self.engine(config, supported, links, clock.clone())?;
-            return Ok(FabricEngine::Overlay(Box::new(engine), clock));
+        match links {
+            UdpFabric::Overlay(links) => {
+                let engine = self.engine(config, terms, supported, links, clock.clone())?;
+                Ok(FabricEngine::Overlay(Box::new(engine), clock))
+            }
+            UdpFabric::Switch(link) => {
+                let engine = self.engine(config, terms, supported, link, clock.clone())?;
+                Ok(FabricEngine::Udp(Box::new(engine), clock))
+            }
         }
-        let link = UdpLink::connect(address, &socket).map_err(refused)?;
-        let engine = self.engine(config, supported, link, clock.clone())?;
-        Ok(FabricEngine::Udp(Box::new(engine), clock))
     }
 
     fn engine<T: Fabric>(
         &mut self,
         mut config: Config,
+        terms: Option<Terms>,
         supported: usize,
         fabric: T,
         clock: SystemClock,
     ) -> Result<Engine<T>, JoinError> {
-        config.controllers = self.controllers;
+        config.controllers = terms.map_or(self.controllers, |terms| terms.controllers);
         config.receive_mode = self.receive_mode;
-        config.link_timeout_ns = match self.controllers {
-            Some(_) => EXCLUSION_TIMEOUT_NS,
-            None => LINK_TIMEOUT_NS,
-        };
+        config.link_timeout_ns =
+            terms.map_or(link_timeout_ns(config.controllers), |terms| terms.link_timeout_ns);
         config.probe_timeout_min_ns = PROBE_TIMEOUT_NS;
         config.probes_max = PROBES_MAX;
         config.rejoin_wait_ns = REJOIN_WAIT_NS;
@@ -385,6 +448,17 @@ impl Builder {
     }
 }
 
+/// Returns the link timeout where no switch states one.
+fn link_timeout_ns(controllers: Option<Controllers>) -> u64 {
+    if controllers.is_some() { EXCLUSION_TIMEOUT_NS } else { LINK_TIMEOUT_NS }
+}
+
+/// The links of a process over UDP.
+enum UdpFabric {
+    Switch(UdpLink),
+    Overlay(UdpOverlay),
+}
+
 /// Resolves `switch` to its first address.
 pub(crate) fn resolve(switch: &str) -> std::io::Result<SocketAddr> {
     let nothing = || std::io::Error::new(std::io::ErrorKind::NotFound, "the name has no address");
@@ -403,6 +477,7 @@ impl fmt::Debug for Builder {
             .field("receive_mode", &self.receive_mode)
             .field("idle", &self.idle)
             .field("leave_timeout", &self.leave_timeout)
+            .field("wait", &self.wait)
             .finish_non_exhaustive()
     }
 }

@@ -9,6 +9,7 @@ use onepipe_transport_clock::SystemClock;
 use onepipe_transport_driver::{self as driver, Driver, IdleAction, Progress, SharedWait, Wait};
 use onepipe_transport_shm::Shm;
 use onepipe_transport_udp::{UdpLink, UdpOverlay};
+use onepipe_wire::RefuseReason;
 
 use crate::node::{Node, NodeEvent};
 use crate::pipe_endpoint::PipeEndpoint;
@@ -28,6 +29,10 @@ pub(crate) trait Fabric: SharedWait + Send + 'static {
     fn peers(&self, peers: &mut ProcessSet);
     /// Number of processes found dead so far.
     fn deaths(&self) -> u64;
+    /// Why the switch does not admit this process at present.
+    fn refusal(&self) -> Option<RefuseReason> {
+        None
+    }
     fn counters(&self) -> FabricStats;
 }
 
@@ -53,6 +58,10 @@ impl Fabric for UdpLink {
         0
     }
 
+    fn refusal(&self) -> Option<RefuseReason> {
+        Self::refusal(self).map(|(reason, _)| reason)
+    }
+
     fn counters(&self) -> FabricStats {
         FabricStats::Udp(*self.stats())
     }
@@ -64,6 +73,10 @@ impl Fabric for UdpOverlay {
 
     fn deaths(&self) -> u64 {
         0
+    }
+
+    fn refusal(&self) -> Option<RefuseReason> {
+        Self::refusal(self).map(|(reason, _)| reason)
     }
 
     fn counters(&self) -> FabricStats {
@@ -108,6 +121,8 @@ pub(crate) struct Engine<T> {
     /// Work space for the next value of `peers`.
     scratch: ProcessSet,
     deaths: u64,
+    /// The last refusal of the switch that was reported.
+    refusal: Option<RefuseReason>,
     turn_count: u64,
     /// Departed processes whose frames may still be in flight.
     departed: Vec<DepartedPeer>,
@@ -133,7 +148,7 @@ impl<T: Fabric> Engine<T> {
         let driver = Driver::new(Node::new(pipe_endpoint), fabric, clock, config);
         let scratch = peers.clone();
         let departed = Vec::new();
-        Self { driver, peers, scratch, deaths: 0, turn_count: 0, departed }
+        Self { driver, peers, scratch, deaths: 0, refusal: None, turn_count: 0, departed }
     }
 
     /// Takes one turn of the driver. Never blocks.
@@ -150,8 +165,13 @@ impl<T: Fabric> Engine<T> {
         progress
     }
 
-    /// Detects departed processes.
+    /// Detects departed processes, and a switch that refuses this one.
     fn refresh_peers(&mut self) {
+        let refusal = self.driver.transport().refusal();
+        if let (Some(reason), true) = (refusal, refusal != self.refusal) {
+            self.driver.machine_mut().on_refused(reason);
+        }
+        self.refusal = refusal;
         self.scratch.clear();
         self.driver.transport().peers(&mut self.scratch);
         if let Some(controllers) = self.config().controllers {

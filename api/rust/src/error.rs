@@ -1,10 +1,13 @@
 //! Errors of joining, receiving and leaving.
 
 use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
 
 use onepipe_base::ProcessId;
 use onepipe_endpoint::ConfigError;
 use onepipe_transport_shm::AttachError;
+use onepipe_transport_udp::{JoinFailure, explain};
 
 /// Why a process could not join a fabric.
 #[derive(Debug, thiserror::Error)]
@@ -41,6 +44,43 @@ pub enum JoinError {
         switch: String,
         /// The resolver's error.
         source: io::Error,
+    },
+    /// Nothing answers at the address of the switch or aggregator.
+    #[error(
+        "no {above} answers at {address} (waited {} s): start one there with \"onepipe {above} \
+         --listen {address}\"",
+        waited.as_secs_f64()
+    )]
+    NoAnswer {
+        /// The command that would answer there: `switch` or `aggregator`.
+        above: &'static str,
+        /// The address.
+        address: SocketAddr,
+        /// How long joining has waited: [`crate::Builder::wait`].
+        waited: Duration,
+    },
+    /// A setting differs from that of the fabric.
+    #[error(
+        "{setting} is {ours} here and {theirs} in the fabric: leave the setting out, or give all \
+         nodes the same"
+    )]
+    Mismatch {
+        /// Name of the setting.
+        setting: &'static str,
+        /// Its value here.
+        ours: String,
+        /// Its value in the fabric.
+        theirs: String,
+    },
+    /// The switch or aggregator does not admit this process.
+    #[error("{address} does not admit process {}: {reason}", process.0)]
+    Refused {
+        /// The address of the switch.
+        address: SocketAddr,
+        /// The requested process id.
+        process: ProcessId,
+        /// Why, and what to do.
+        reason: String,
     },
     /// The system refuses a socket.
     #[error("cannot open a socket to the switch at {switch:?}")]
@@ -82,6 +122,23 @@ pub enum JoinError {
         /// The system's error.
         source: io::Error,
     },
+}
+
+impl JoinError {
+    /// Returns the error of process `process` for a failed handshake.
+    pub(crate) fn of_handshake(process: ProcessId, failure: JoinFailure) -> Self {
+        match failure {
+            JoinFailure::NoAnswer { above, address, waited } => {
+                Self::NoAnswer { above, address, waited }
+            }
+            JoinFailure::Mismatch { setting, ours, theirs, .. } => {
+                Self::Mismatch { setting, ours, theirs }
+            }
+            JoinFailure::Refused { address, reason, terms } => {
+                Self::Refused { address, process, reason: explain(reason, &terms) }
+            }
+        }
+    }
 }
 
 /// Why no further event will come.

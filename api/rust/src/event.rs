@@ -2,7 +2,7 @@
 
 use onepipe_base::{ProcessId, Timestamp};
 use onepipe_endpoint::{ProcessFailed, ProcessLeft, SendFailed};
-use onepipe_wire::Service;
+use onepipe_wire::{RefuseReason, Service};
 
 /// An event of a pipe. `P` is the payload: owned (`Vec<u8>`), or borrowed for the duration of a
 /// callback (`&[u8]`).
@@ -41,6 +41,10 @@ pub enum Event<P = Vec<u8>> {
     /// After [`Event::Excluded`]: all reliable messages below this timestamp that were to be
     /// delivered to this process have been.
     Recovered(Timestamp),
+    /// The switch has restarted and does not admit this process any more, for example because it
+    /// serves fewer ids now. Reported once for each reason. The process is admitted by itself if
+    /// the reason passes.
+    Refused(RefuseReason),
 }
 
 impl<P> Event<P> {
@@ -63,6 +67,7 @@ impl<P> Event<P> {
             Self::ProcessLeft(left) => Event::ProcessLeft(left),
             Self::Excluded(at) => Event::Excluded(at),
             Self::Recovered(complete) => Event::Recovered(complete),
+            Self::Refused(reason) => Event::Refused(reason),
         }
     }
 }

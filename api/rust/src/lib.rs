@@ -198,7 +198,7 @@ pub use onepipe_transport_shm::{
     AttachError, Config as SharedMemoryConfig, Stats as SharedMemoryStats,
 };
 pub use onepipe_transport_udp::{Config as UdpConfig, OverlayStats, Stats as UdpStats};
-pub use onepipe_wire::Service;
+pub use onepipe_wire::{RefuseReason, Service};
 pub use stats::{FabricStats, Stats};
 pub use threaded::{Events, Pipe};
 pub use transfer::{

@@ -10,7 +10,7 @@ use onepipe_endpoint::{
     self as endpoint, Endpoint, Links, Message, ProcessFailed, ProcessLeft, SendError, SendFailed,
 };
 use onepipe_transport_driver as driver;
-use onepipe_wire::Service;
+use onepipe_wire::{RefuseReason, Service};
 
 use crate::pipe_endpoint::{self, BufferedMessage, PipeEndpoint};
 use crate::process_set::ProcessSet;
@@ -33,6 +33,8 @@ pub(crate) struct Node {
     undelivered: u64,
     /// The time of the last call that passed one.
     now: Option<Now>,
+    /// A refusal of the switch that is not reported yet.
+    refused: Option<RefuseReason>,
 }
 
 /// An event of the node; a message is still in the receive buffer.
@@ -47,6 +49,7 @@ pub(crate) enum NodeEvent {
     ProcessLeft(ProcessLeft),
     Excluded(Timestamp),
     Recovered(Timestamp),
+    Refused(RefuseReason),
 }
 
 impl Node {
@@ -62,6 +65,7 @@ impl Node {
             departed,
             undelivered: 0,
             now: None,
+            refused: None,
         }
     }
 
@@ -84,6 +88,12 @@ impl Node {
         messages: &[Message<'_>],
     ) -> Result<ScatteringId, SendError> {
         self.pipe_endpoint.scatter(service, messages)
+    }
+
+    /// Reports that the switch does not admit this process any more.
+    pub(crate) fn on_refused(&mut self, reason: RefuseReason) {
+        self.refused = Some(reason);
+        self.wants_poll = true;
     }
 
     /// Whether the outcomes of all submitted messages are known.
@@ -149,6 +159,7 @@ impl Node {
             NodeEvent::ProcessLeft(left) => on_event(Event::ProcessLeft(left)),
             NodeEvent::Excluded(at) => on_event(Event::Excluded(at)),
             NodeEvent::Recovered(complete) => on_event(Event::Recovered(complete)),
+            NodeEvent::Refused(reason) => on_event(Event::Refused(reason)),
         }
     }
 
@@ -191,6 +202,9 @@ impl Machine for Node {
             return None;
         }
         let Some(polled) = self.pipe_endpoint.poll_event() else {
+            if let Some(reason) = self.refused.take() {
+                return Some(NodeEvent::Refused(reason));
+            }
             let barrier = self.endpoint().barrier();
             let (process, _) = self.departed.pop_front_if(|(_, bound)| *bound <= barrier)?;
             return Some(NodeEvent::LinkLost(Link::Process(process)));

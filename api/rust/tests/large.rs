@@ -142,7 +142,7 @@ fn payload_to_a_silent_receiver_is_lost_for_all_over_udp() {
         large(switch::process(&switch, id)).tune_any_size(|config| config.dead_after_ns = SILENT_NS)
     };
     let mut pipes = join_and_exchange((0..2).map(impatient).collect());
-    let mut silent = impatient(2).embedded().expect("joining over a switch needs no reply");
+    let mut silent = impatient(2).embedded().expect("the switch is there");
     // Wait until the switch knows its address, and it knows the others.
     let until = Instant::now() + DEADLINE;
     let mut has_received = false;

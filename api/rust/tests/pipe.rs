@@ -65,6 +65,26 @@ fn messages_of_a_scattering_share_a_timestamp() {
     assert!(again.timestamp > mine.timestamp && a.now() > again.timestamp);
 }
 
+/// The first process of a segment gives the controllers, and no other one has to.
+//= spec/ordering.md#R67
+#[test]
+fn controllers_of_the_first_process_are_adopted() {
+    let name = fabric("controllers");
+    let bounded = |id| process(&name, id).leave_timeout(Duration::ZERO);
+    let first = bounded(0).controllers(7, 1).join().expect("the id is free");
+    let second = bounded(1).join().expect("the id is free");
+    assert_eq!(second.config().controllers, first.config().controllers);
+    assert!(second.config().controllers.is_some());
+    let error = bounded(2).controllers(6, 2).join().map(drop).expect_err("others than there");
+    let JoinError::Mismatch { setting, ours, theirs } = error else { panic!("{error}") };
+    assert_eq!((setting, &*ours, &*theirs), ("controllers", "6 to 7", "7"));
+
+    let without = fabric("no-controllers");
+    let _first = process(&without, 0).join().expect("the id is free");
+    let error = process(&without, 1).controllers(7, 1).join().map(drop).expect_err("none there");
+    assert!(matches!(error, JoinError::Mismatch { setting: "controllers", .. }), "{error}");
+}
+
 #[test]
 fn taken_process_id_is_refused_with_its_owner() {
     let name = fabric("taken");

@@ -87,7 +87,7 @@ impl Drop for Running {
 /// Starts a switch and a controller.
 fn daemons() -> (SocketAddr, [Running; 2]) {
     let mut config = Config::new("127.0.0.1:0".parse().expect("a valid address"));
-    config.link_timeout_ns = LINK_TIMEOUT_NS;
+    (config.processes_max, config.link_timeout_ns) = (8, LINK_TIMEOUT_NS);
     config.controllers = Some(CONTROLLERS);
     let mut switch = SoftwareSwitch::new(&config).expect("the loopback is available");
     let address = switch.local_addr();
@@ -102,7 +102,7 @@ fn daemons() -> (SocketAddr, [Running; 2]) {
     let daemon = ControllerDaemon::new(&config, RedbStore::new(path.clone()));
     let daemon = daemon.expect("the daemon starts");
     let controller = Running::start(move |stop| {
-        daemon.run(stop, |_| {}).expect("its store works");
+        daemon.run(stop, |_| {}).expect("the switch admits it and its store works");
         // The controller may not have written anything yet.
         let _ = std::fs::remove_file(path);
     });

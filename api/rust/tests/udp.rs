@@ -2,11 +2,17 @@
 
 mod harness;
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use harness::switch::{Running, join_and_exchange, meet, process};
 use harness::{DEADLINE, message, number, to};
-use onepipe::{Event, LeaveError, Link, Message, Pipe, ProcessId, Timestamp};
+use onepipe::{
+    Event, JoinError, LeaveError, Link, Message, Pipe, ProcessId, RefuseReason, Timestamp,
+};
+use onepipe_daemon_switch::Controllers;
+
+const CONTROLLERS: Controllers = Controllers { first: ProcessId(20), count: 3 };
 
 #[test]
 fn all_receivers_see_one_order() {
@@ -54,11 +60,103 @@ fn without_a_switch_leaving_is_bounded() {
         .process(0)
         .udp(address)
         .leave_timeout(Duration::from_millis(50))
+        .wait(Duration::ZERO)
         .join()
-        .expect("joining over a switch needs no reply");
+        .expect("joining does not wait for a reply");
     alone.scatter(&[to(1, b"is anybody there?")]).expect("there is capacity");
     assert_eq!(alone.recv_timeout(Duration::from_millis(50)), None);
     assert_eq!(alone.leave(), Err(LeaveError::Unresolved(ProcessId(0))));
+}
+
+/// An address at which a switch was until a moment ago.
+fn closed_address() -> SocketAddr {
+    Running::start("127.0.0.1:0").address
+}
+
+//= spec/ordering.md#R63
+#[test]
+fn joining_without_a_switch_is_an_error() {
+    let (address, wait) = (closed_address(), Duration::from_millis(50));
+    for (above, builder) in
+        [("switch", Pipe::builder().udp(address)), ("aggregator", Pipe::builder().overlay(address))]
+    {
+        let error = builder.process(0).wait(wait).join().map(drop).expect_err("nothing answers");
+        let JoinError::NoAnswer { address: at, waited, .. } = error else { panic!("{error}") };
+        assert_eq!((at, waited), (address, wait));
+        let text = error.to_string();
+        assert!(text.contains(&format!("onepipe {above} --listen {address}")), "{text}");
+    }
+}
+
+//= spec/ordering.md#R63
+#[test]
+fn switch_may_start_after_its_processes() {
+    let address = closed_address();
+    let joining = std::thread::spawn(move || Pipe::builder().process(1).udp(address).join());
+    std::thread::sleep(Duration::from_millis(100));
+    let _switch = Running::start(&address.to_string());
+    let pipe = joining.join().expect("no panic").expect("the switch is there by now");
+    assert_eq!(pipe.config().processes_max, 8);
+}
+
+//= spec/ordering.md#R67
+#[test]
+fn settings_of_the_switch_are_adopted() {
+    let switch = Running::start_with("127.0.0.1:0", |config| {
+        config.processes_max = 24;
+        config.controllers = Some(CONTROLLERS);
+        config.link_timeout_ns = 7_000_000_000;
+    });
+    for builder in [Pipe::builder().udp(switch.address), Pipe::builder().overlay(switch.address)] {
+        let pipe = builder.process(19).leave_timeout(Duration::ZERO).join();
+        let pipe = pipe.expect("the switch is there");
+        let config = pipe.config();
+        assert_eq!((config.processes_max, config.controllers), (24, Some(CONTROLLERS)));
+        assert_eq!(config.link_timeout_ns, 7_000_000_000);
+    }
+}
+
+//= spec/ordering.md#R67
+#[test]
+fn other_settings_than_the_switch_has_are_named() {
+    let switch = Running::start_with("127.0.0.1:0", |config| {
+        (config.processes_max, config.controllers) = (24, Some(CONTROLLERS));
+    });
+    let join = |builder: onepipe::Builder| {
+        let error = builder.udp(switch.address).join().map(drop).expect_err("not as the switch");
+        match error {
+            JoinError::Mismatch { setting, ours, theirs } => (setting, ours, theirs),
+            JoinError::Refused { reason, .. } => ("", String::new(), reason),
+            other => panic!("{other}"),
+        }
+    };
+    let (setting, ours, theirs) = join(Pipe::builder().process(1).processes(64));
+    assert_eq!((setting, &*ours, &*theirs), ("processes", "64", "24"));
+    let (setting, ours, theirs) = join(Pipe::builder().process(1).controllers(9, 2));
+    assert_eq!((setting, &*ours, &*theirs), ("controllers", "9 to 10", "20 to 22"));
+    let (_, _, reason) = join(Pipe::builder().process(24));
+    assert!(reason.contains("process ids lie below 24"), "{reason}");
+    let (_, _, reason) = join(Pipe::builder().process(21));
+    assert!(reason.contains("reserved for a controller"), "{reason}");
+}
+
+/// Its successor serves fewer processes.
+//= spec/ordering.md#R63
+#[test]
+fn refusal_of_a_restarted_switch_is_reported() {
+    let first = Running::start_with("127.0.0.1:0", |config| config.processes_max = 24);
+    let address = first.address;
+    let pipe = Pipe::builder().process(20).udp(address).leave_timeout(Duration::ZERO);
+    let mut pipe = pipe.join().expect("the switch is there");
+    drop(first);
+    let _second = Running::start(&address.to_string());
+    loop {
+        match pipe.recv_timeout(DEADLINE) {
+            Some(Event::Refused(reason)) => return assert_eq!(reason, RefuseReason::OutOfRange),
+            Some(_) => {}
+            None => panic!("the refusal is not reported"),
+        }
+    }
 }
 
 #[test]

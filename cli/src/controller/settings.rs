@@ -39,7 +39,7 @@ pub struct ControllerOptions {
     /// Connect to the switch at this address instead
     #[arg(long, value_name = "ADDRESS", env = "ONEPIPE_SWITCH", value_parser = valid(address))]
     udp: Option<String>,
-    /// Process ids of all replicas, like 1000 or 1000:3 [default: 63, behind a switch 1023]
+    /// Process ids of all replicas, like 1000 or 1000:3 [default: 63, behind a switch as there]
     #[arg(long, value_name = "FIRST[:COUNT]", env = "ONEPIPE_CONTROLLERS",
           value_parser = valid(controllers))]
     controllers: Option<String>,
@@ -135,6 +135,9 @@ impl Settings {
             bail!("process {} is not one of the controllers {first}:{count}", process.0);
         }
         let mut config = Config::new(attachment, process, controllers);
+        // The id of this replica may be the default.
+        config.given.controllers = options.controllers.is_some().then_some(controllers);
+        config.adopts_process = options.controllers.is_none() && options.process.is_none();
         let listen = options.status_listen.as_deref().unwrap_or(STATUS_LISTEN);
         config.status_listen = Some(address(listen)?);
         if options.flat {

@@ -52,8 +52,15 @@ impl Children {
     }
 
     /// Starts the software switch as a process and waits until it listens.
-    pub fn start_switch(&mut self, listen: &str, controllers: Option<&str>) -> Result<SocketAddr> {
+    pub fn start_switch(
+        &mut self,
+        listen: &str,
+        processes: u32,
+        controllers: Option<&str>,
+    ) -> Result<SocketAddr> {
+        let processes = processes.to_string();
         let mut arguments = vec!["switch", "--listen", listen, "--exit-on-stdin-eof"];
+        arguments.extend(["--processes", &processes]);
         if let Some(controllers) = controllers {
             arguments.extend(["--controllers", controllers]);
         }

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
 use hdrhistogram::Histogram;
@@ -17,7 +17,7 @@ use onepipe_sim_arbiter::{Gated, HostEvent, HostTraffic};
 use onepipe_sim_traffic::TcpConfig;
 use onepipe_transport_clock::{Clock, SystemClock, start_incarnation};
 use onepipe_transport_driver::{Config as DriverConfig, DrivenMachine, Driver, Idle};
-use onepipe_transport_udp::{Config as UdpConfig, UdpLink};
+use onepipe_transport_udp::{Config as UdpConfig, JoinerConfig, UdpLink};
 
 const RECEIVER: ProcessId = ProcessId(0);
 const ARBITER: ProcessId = ProcessId(63);
@@ -110,10 +110,6 @@ impl Phase {
             true => Some(ArbiterDaemon::new(&config).context("cannot start an arbiter")?),
             false => None,
         };
-        let hosts = (0..nodes)
-            .map(|host| host_driver(switch_addr, host, nodes, is_scheduled.then_some(slot_ns)));
-        let mut hosts = hosts.collect::<Result<Vec<HostDriver>>>()?;
-
         let stop = Arc::new(AtomicBool::new(false));
         let snapshot = Arc::new(Mutex::new(Snapshot {
             seconds: 0.0,
@@ -140,7 +136,12 @@ impl Phase {
             }
         });
         let (stop_flag, shared) = (Arc::clone(&stop), Arc::clone(&snapshot));
-        let host_thread = std::thread::spawn(move || drive(&mut hosts, &stop_flag, &shared));
+        let host_thread = std::thread::spawn(move || {
+            let slot_ns = is_scheduled.then_some(slot_ns);
+            // The hosts join here, while the switch runs.
+            let hosts = (0..nodes).map(|host| host_driver(switch_addr, host, nodes, slot_ns));
+            drive(&mut hosts.collect::<Result<Vec<HostDriver>>>()?, &stop_flag, &shared)
+        });
         Ok(Self {
             stop,
             switch_thread: Some(switch_thread),
@@ -175,6 +176,9 @@ impl Drop for Phase {
     }
 }
 
+/// How long a host waits for its switch, which runs already.
+const JOIN_TIMEOUT: Duration = Duration::from_secs(10);
+
 type HostDriver = Driver<Host, UdpLink, SystemClock>;
 
 /// Returns the time of a full frame on a link of this rate, including the reserve.
@@ -193,6 +197,7 @@ fn host_driver(
     let udp = UdpConfig::default();
     let mut client = ClientConfig::new(host, nodes, ARBITER, slot_ns.unwrap_or(1_000_000));
     client.incarnation = start_incarnation(host.0);
+    let joiner = JoinerConfig::process(host, client.incarnation);
     client.frame_len_max = udp.frame_len_max;
     client.take_long_leads();
     // Short queues per destination, as packets that wait here delay pings, too.
@@ -212,8 +217,10 @@ fn host_driver(
         }
     };
     let link = UdpLink::connect(switch, &udp).context("cannot open a socket to the switch")?;
+    let (mut link, mut clock) = (link.joining(joiner), SystemClock::calibrated());
+    link.join(JOIN_TIMEOUT, || clock.read())?;
     let config = DriverConfig { idle: Idle::Yield, ..DriverConfig::default() };
-    Ok(Driver::new(machine, link, SystemClock::calibrated(), config))
+    Ok(Driver::new(machine, link, clock, config))
 }
 
 /// Runs the hosts. The first one receives, the last one pings it, and those between them send to it

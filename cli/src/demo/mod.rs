@@ -166,7 +166,12 @@ fn run_demo(
         Transport::Udp => {
             let listen = if arguments.ipv6 { "[::1]:0" } else { "127.0.0.1:0" };
             let controllers = arguments.reliable.then(|| format!("{}:1", arguments.processes));
-            FabricAddress::Switch(children.start_switch(listen, controllers.as_deref())?)
+            let processes = arguments.processes + u32::from(arguments.reliable);
+            FabricAddress::Switch(children.start_switch(
+                listen,
+                processes,
+                controllers.as_deref(),
+            )?)
         }
     };
     let spec = |process| WorkerSpec {

@@ -55,10 +55,11 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// Opens the socket. No peer needs to be up yet.
+    /// Opens the socket, and joins. No peer but the switch needs to be up yet.
     pub fn open(options: &EndpointOptions, process: u32) -> Result<Self> {
         let builder = EmbeddedTransfer::builder().switch(options.udp).process(process);
         let builder = builder.endpoints(options.nodes).arbiters(&options.arbiter);
+        let builder = builder.wait(options.join_args.wait());
         let transfer = builder.slot(Duration::from_nanos(options.slot)).embedded();
         let transfer = transfer
             .with_context(|| format!("cannot open endpoint {process} behind {}", options.udp))?;

@@ -16,7 +16,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::{Args, Subcommand};
 
-use crate::args::address;
+use crate::args::{JoinArgs, address};
 use crate::units;
 
 const EXAMPLES: &str = "\
@@ -115,6 +115,8 @@ pub struct EndpointOptions {
     /// Give up on a peer that does not reply for this time
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = units::time_ns)]
     timeout: u64,
+    #[command(flatten)]
+    join_args: JoinArgs,
 }
 
 impl EndpointOptions {

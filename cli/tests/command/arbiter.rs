@@ -105,9 +105,9 @@ fn demo_arbiter_compares_queues() {
     assert!(number("/scheduled/received_bytes") > Some(used * 700.0), "{summary}");
 }
 
-/// A neighbour that is not served cannot find out why, so the switch reports it.
+/// Both a neighbour that is not served and its switch report why.
 #[test]
-fn switch_reports_unserved_neighbours() {
+fn unserved_neighbours_are_reported() {
     let start = |arguments: &[&str]| {
         let command = ["switch", "--listen", "127.0.0.1:0"];
         let mut process = Running::start_with_stderr(&mut onepipe(&[&command, arguments].concat()));
@@ -121,15 +121,22 @@ fn switch_reports_unserved_neighbours() {
         assert!(process.line().starts_with("arbiter "));
         process
     };
+    let unserved = |switch: &Switch, arguments: &[&str], reason: &str| {
+        let command = ["arbiter", "--udp", &switch.address, "--wait", "300ms"];
+        let output = output(&[&command, arguments].concat());
+        assert_eq!(output.status.code(), Some(1));
+        assert!(errors(&output).contains(reason), "{}", errors(&output));
+    };
     let mut switch = start(&["--ports", "1"]);
     let _first = arbiter(&switch, &[]);
-    let _second = arbiter(&switch, &["--process", "1001", "--peers", "1000", "--secondary"]);
+    let second = ["--process", "1001", "--peers", "1000", "--secondary"];
+    unserved(&switch, &second, "all its ports are in use");
     let line = switch.process.stderr_line();
     assert!(line.contains("all 1 ports are in use"), "{line}");
     assert!(line.contains("--ports 1"), "{line}");
 
     let mut switch = start(&[]);
-    let _arbiter = arbiter(&switch, &["--process", "5000"]);
+    unserved(&switch, &["--process", "5000"], "process ids lie below 1024");
     let line = switch.process.stderr_line();
     assert!(
         line.contains("process 5000 is not served: ids must be below --processes 1024"),

@@ -10,6 +10,7 @@ mod controller;
 mod demo;
 mod failures;
 mod guide;
+mod join;
 mod lab;
 mod node;
 mod program;

@@ -244,10 +244,10 @@ fn checks_destination_before_receiving() {
     refused(&format!("{file}/"), &["--force"], "cannot create the directory");
     refused(&nowhere, &[], "no such directory");
     assert_eq!(names(folder.path()), ["file"]);
-    refused(&format!("{nowhere}/"), &["--timeout", "1s"], "no switch listens");
-    refused(&path("in"), &["--forever", "--timeout", "1s"], "no switch listens");
+    refused(&format!("{nowhere}/"), &["--wait", "200ms"], "no switch answers");
+    refused(&path("in"), &["--forever", "--wait", "200ms"], "no switch answers");
     assert!(Path::new(&nowhere).is_dir() && Path::new(&path("in")).is_dir());
-    refused("/dev/null", &["--forever", "--timeout", "1s"], "no switch listens");
+    refused("/dev/null", &["--forever", "--wait", "200ms"], "no switch answers");
 }
 
 /// Endpoints that have used the first arbiter, and new ones, are served by the second.

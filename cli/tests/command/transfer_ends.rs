@@ -228,8 +228,8 @@ fn names_party_that_does_not_answer() {
     gives_up(
         &send,
         &closed_address,
-        &[],
-        &[&format!("no switch listens at {closed_address}"), "process 1"],
+        &["--wait", "200ms"],
+        &[&format!("no switch answers at {closed_address}"), "endpoint 1"],
     );
 
     let switch = Switch::start(&[]);

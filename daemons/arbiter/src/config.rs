@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use onepipe_arbiter::{ArbiterConfig, ArbiterError, Core};
 use onepipe_base::ProcessId;
@@ -19,6 +20,8 @@ pub struct Config {
     /// Cores to run on: the first one communicates, the others allocate timeslots; a single one
     /// does both. Default none: one thread that is not pinned.
     pub cores: Vec<usize>,
+    /// How long the start waits for the switch to answer. Default zero: the start does not wait.
+    pub wait: Duration,
     /// Address of the HTTP status server. Default none.
     pub status_listen: Option<SocketAddr>,
 }
@@ -34,7 +37,14 @@ impl Config {
         machine.comm.idle_timeout_ns = 1_000_000_000;
         machine.failover.watchdog_ns = 1_000_000;
         machine.failover.takeover_ns = 20_000_000;
-        Self { switch, machine, idle: Idle::ADAPTIVE, cores: Vec::new(), status_listen: None }
+        Self {
+            switch,
+            machine,
+            idle: Idle::ADAPTIVE,
+            cores: Vec::new(),
+            wait: Duration::ZERO,
+            status_listen: None,
+        }
     }
 }
 
@@ -64,6 +74,9 @@ pub enum StartError {
     /// A thread cannot be created.
     #[error("cannot start a thread")]
     Thread(#[source] io::Error),
+    /// The switch does not answer, or does not admit this arbiter.
+    #[error(transparent)]
+    Join(#[from] onepipe_transport_udp::JoinFailure),
     /// The socket to the switch cannot be opened.
     #[error("cannot reach the switch at {switch}")]
     Socket {

@@ -6,13 +6,13 @@ use std::time::Instant;
 
 use onepipe_arbiter::{Arbiter, ArbiterError, ArbiterEvent, ControlPlane, Dispatcher};
 use onepipe_transport_clock::{
-    SystemClock, cores, pin_to_core, reduce_wakeup_latency, start_incarnation,
+    Clock, SystemClock, cores, pin_to_core, reduce_wakeup_latency, start_incarnation,
 };
 use onepipe_transport_driver::{
     Config as DriverConfig, Doorbell, DrivenMachine, Driver, Progress, Transport,
 };
 use onepipe_transport_status::{Server, StatusRequests, bind};
-use onepipe_transport_udp::{Config as UdpConfig, UdpLink};
+use onepipe_transport_udp::{Config as UdpConfig, JoinerConfig, UdpLink};
 
 use crate::pipelined::PipelinedArbiter;
 use crate::worker_pool::{WorkerPool, WorkerPoolError};
@@ -50,8 +50,8 @@ impl ArbiterDaemon {
     /// Creates an arbiter and opens its socket. It does nothing until its first turn.
     ///
     /// # Errors
-    /// [`StartError`]: a setting is out of range, or the system refuses a resource. A switch that
-    /// does not answer is no error: the arbiter waits for it.
+    /// [`StartError`]: a setting is out of range, or the system refuses a resource, or the switch
+    /// does not answer within [`Config::wait`] or does not admit this arbiter.
     pub fn new(config: &Config) -> Result<Self, StartError> {
         let udp_config = UdpConfig::default();
         let mut machine = config.machine.clone();
@@ -64,9 +64,14 @@ impl ArbiterDaemon {
         }
         machine.comm.incarnation = start_incarnation(own.0);
         check_cores(&config.cores)?;
+        let own_incarnation = machine.comm.incarnation;
+        let mut clock = SystemClock::calibrated().following_system(CLOCK_FOLLOW_NS);
         let connect = || {
-            UdpLink::connect(config.switch, &udp_config)
-                .map_err(|source| StartError::Socket { switch: config.switch, source })
+            let link = UdpLink::connect(config.switch, &udp_config)
+                .map_err(|source| StartError::Socket { switch: config.switch, source })?;
+            let mut link = link.joining(JoinerConfig::process(own, own_incarnation));
+            link.join(config.wait, || clock.read())?;
+            Ok::<_, StartError>((link, clock))
         };
         let engine = if config.cores.len() < 2 {
             let arbiter = Arbiter::new(machine)?;
@@ -80,7 +85,7 @@ impl ArbiterDaemon {
             let control_plane = ControlPlane::new(machine.clone())?;
             let dispatcher =
                 Dispatcher::new(&machine.allocator, workers).map_err(ArbiterError::from)?;
-            let link = connect()?;
+            let (link, clock) = connect()?;
             let pool =
                 WorkerPool::start(&machine, &config.cores[1..], config.idle, &link.doorbell());
             let (pool, rings) = pool.map_err(|error| match error {
@@ -89,7 +94,7 @@ impl ArbiterDaemon {
             })?;
             Engine::WorkerPool(Box::new(drive(
                 PipelinedArbiter::new(control_plane, dispatcher, pool, rings),
-                link,
+                (link, clock),
                 config,
             )))
         };
@@ -176,10 +181,9 @@ impl ArbiterDaemon {
 
 fn drive<M: DrivenMachine>(
     machine: M,
-    link: UdpLink,
+    (link, clock): (UdpLink, SystemClock),
     config: &Config,
 ) -> Driver<M, UdpLink, SystemClock> {
-    let clock = SystemClock::calibrated().following_system(CLOCK_FOLLOW_NS);
     let driver_config = DriverConfig { idle: config.idle, ..DriverConfig::default() };
     Driver::new(machine, link, clock, driver_config)
 }

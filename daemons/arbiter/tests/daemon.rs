@@ -12,7 +12,7 @@ use onepipe_daemon_arbiter::{ArbiterDaemon, Config, StartError};
 use onepipe_daemon_switch::{Config as SwitchConfig, SoftwareSwitch};
 use onepipe_transport_clock::{SystemClock, start_incarnation};
 use onepipe_transport_driver::{Config as DriverConfig, DrivenMachine, Driver, Idle};
-use onepipe_transport_udp::{Config as UdpConfig, UdpLink};
+use onepipe_transport_udp::{Config as UdpConfig, JoinerConfig, UdpLink};
 
 /// Everything here takes milliseconds; a condition that takes this long never holds.
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -167,10 +167,12 @@ fn first_cores(count: usize) -> Vec<usize> {
 fn host(process: u32, switch: SocketAddr) -> HostDriver {
     let mut config = ClientConfig::new(ProcessId(process), NODES, ARBITERS[0], SLOT_NS);
     config.incarnation = start_incarnation(process);
+    let joiner = JoinerConfig::process(ProcessId(process), config.incarnation);
     config.arbiters = ARBITERS.to_vec();
     config.late_slots_max = 4_096;
     let client = Client::new(config).expect("the numbers are in range");
     let link = UdpLink::connect(switch, &UdpConfig::default()).expect("loopback works");
+    let link = link.joining(joiner);
     let clock = SystemClock::calibrated().following_system(10_000_000);
     let driver_config = DriverConfig { idle: Idle::Spin, ..DriverConfig::default() };
     Driver::new(Host { client, received: Vec::new() }, link, clock, driver_config)

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use onepipe_base::{Controllers, ProcessId};
 use onepipe_transport_driver::Idle;
+use onepipe_transport_udp::Given;
 
 /// Default interval of Hello frames at rest, in ns: the heartbeat of switches and processes.
 const HEARTBEAT_INTERVAL_NS: u64 = 100_000_000;
@@ -49,6 +50,14 @@ pub struct Config {
     pub renew_interval: Duration,
     /// How long an isolated replica does not campaign after it has resigned. Default 3 s.
     pub resign_pause: Duration,
+    /// How long the start waits for the switch to answer; then [`Config::machine`] adopts what the
+    /// switch states. Default zero: the start does not wait, and adopts nothing.
+    pub wait: Duration,
+    /// The settings that must hold in the fabric, instead of being adopted.
+    pub given: Given,
+    /// Whether the process id of the machine is a guess: if the fabric reserves other ids for its
+    /// controllers, the first of those is taken. Default false.
+    pub adopts_process: bool,
     /// The idle strategy. Default [`Idle::ADAPTIVE`].
     pub idle: Idle,
 }
@@ -88,6 +97,9 @@ impl Config {
             campaign_interval: Duration::from_millis(250),
             renew_interval: Duration::from_secs(1),
             resign_pause: Duration::from_secs(3),
+            wait: Duration::ZERO,
+            given: Given::default(),
+            adopts_process: false,
             idle: Idle::ADAPTIVE,
         }
     }
@@ -116,6 +128,9 @@ pub enum StartError {
         /// The error of the system.
         source: io::Error,
     },
+    /// The switch does not answer, or does not admit this controller.
+    #[error(transparent)]
+    Join(#[from] onepipe_transport_udp::JoinFailure),
     /// The status cannot be offered.
     #[error("cannot serve the status at {listen}")]
     Listen {
@@ -136,4 +151,8 @@ pub enum RunError {
     /// The thread that calls the store has panicked, with this message.
     #[error("the store is unusable: its thread has panicked: {0}")]
     StoreThread(String),
+    /// The switch does not admit this controller any more: another one has taken its id while this
+    /// one was not received, or the switch was restarted with other settings.
+    #[error(transparent)]
+    NotAdmitted(#[from] onepipe_transport_udp::JoinFailure),
 }

@@ -3,15 +3,16 @@
 use std::error::Error;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use onepipe_base::Incarnation;
+use onepipe_base::{Address, Controllers, Incarnation, Instance, ProcessId};
 use onepipe_controller::{Controller, Event, Links, Store};
 use onepipe_transport_clock::{Clock, SystemClock, reduce_wakeup_latency, start_incarnation};
 use onepipe_transport_driver::{Config as DriverConfig, Doorbell, Driver, Transport};
 use onepipe_transport_shm::{Config as ShmConfig, Shm};
 use onepipe_transport_status::{Server, StatusRequests, bind};
-use onepipe_transport_udp::{Config as UdpConfig, UdpLink};
+use onepipe_transport_udp::{Config as UdpConfig, Given, JoinFailure, JoinerConfig, UdpLink};
+use onepipe_wire::{JoinRole, RefuseReason, Terms};
 
 use crate::node::Node;
 use crate::store_worker::{ElectionTimers, StoreEvent, StoreHandle};
@@ -24,6 +25,7 @@ const CLOCK_FOLLOW_NS: u64 = 100_000_000;
 #[derive(Debug)]
 pub struct ControllerDaemon {
     attached: AttachedLoop,
+    process: ProcessId,
     status_addr: Option<SocketAddr>,
     doorbell: Doorbell,
 }
@@ -39,8 +41,9 @@ impl ControllerDaemon {
     /// before it runs.
     ///
     /// # Errors
-    /// [`StartError`]: numbers out of range, or errors of the system. A store or a switch that does
-    /// not answer is no error: it is retried.
+    /// [`StartError`]: numbers out of range, errors of the system, or a switch that does not answer
+    /// within [`Config::wait`] or does not admit this controller. A store that does not answer is
+    /// no error: it is retried.
     pub fn new<S>(config: &Config, store: S) -> Result<Self, StartError>
     where
         S: Store<Error: Error> + Send + 'static,
@@ -55,24 +58,30 @@ impl ControllerDaemon {
         };
         let status_addr = status_listener.as_ref().map(|(_, addr)| *addr);
         let mut machine = config.machine.clone();
-        let (attached, doorbell) = match &config.attachment {
+        let (attached, process, doorbell) = match &config.attachment {
             Attachment::Switch(switch) => {
                 let udp_config = UdpConfig::default();
-                machine.incarnation = start_incarnation(machine.process.0);
                 machine.links = Links::Uplink;
                 machine.frame_len_max = udp_config.frame_len_max;
-                let link = UdpLink::connect(*switch, &udp_config)
-                    .map_err(|source| StartError::Socket { switch: *switch, source })?;
-                let clock = SystemClock::calibrated().following_system(CLOCK_FOLLOW_NS);
+                let mut clock = SystemClock::calibrated().following_system(CLOCK_FOLLOW_NS);
+                let (mut link, mut joined) =
+                    join(*switch, &mut machine, config.wait, &udp_config, &mut clock)?;
+                if let (true, Some(ids)) = (config.adopts_process, reserved_ids(&joined)) {
+                    machine.process = ids.first;
+                    (link, joined) =
+                        join(*switch, &mut machine, config.wait, &udp_config, &mut clock)?;
+                }
+                if let Some(terms) = joined? {
+                    adopt(&mut machine, &config.given, *switch, &terms)?;
+                }
+                let process = machine.process;
                 let control_loop =
                     ControllerLoop::open(config, machine, link, clock, store, status_listener)?;
                 let doorbell = control_loop.driver.doorbell();
-                (AttachedLoop::Switch(Box::new(control_loop)), doorbell)
+                (AttachedLoop::Switch(Box::new(control_loop)), process, doorbell)
             }
             Attachment::Segment(name) => {
-                let shm = Shm::attach(name, Some(machine.process), &ShmConfig::default());
-                let shm =
-                    shm.map_err(|source| StartError::Segment { name: name.clone(), source })?;
+                let shm = attach(name, config, &mut machine)?;
                 let shm_config = *shm.config();
                 machine.incarnation = shm.incarnation();
                 // A segment has at most 1,024 processes.
@@ -80,13 +89,19 @@ impl ControllerDaemon {
                 machine.processes_max = shm_config.processes_max;
                 machine.frame_len_max = shm_config.frame_len_max;
                 let clock = shm.clock();
+                let process = machine.process;
                 let control_loop =
                     ControllerLoop::open(config, machine, shm, clock, store, status_listener)?;
                 let doorbell = control_loop.driver.doorbell();
-                (AttachedLoop::Segment(Box::new(control_loop)), doorbell)
+                (AttachedLoop::Segment(Box::new(control_loop)), process, doorbell)
             }
         };
-        Ok(Self { attached, status_addr, doorbell })
+        Ok(Self { attached, process, status_addr, doorbell })
+    }
+
+    /// Returns the process id of this replica.
+    pub fn process(&self) -> ProcessId {
+        self.process
     }
 
     /// Returns where `GET /status` and `GET /metrics` are answered, if configured.
@@ -103,7 +118,8 @@ impl ControllerDaemon {
     /// `stop`.
     ///
     /// # Errors
-    /// [`RunError`], before `stop` is set.
+    /// [`RunError`], before `stop` is set. If the switch does not admit this controller any more, it
+    /// has resigned.
     pub fn run(
         self,
         stop: &AtomicBool,
@@ -134,9 +150,101 @@ pub enum ControllerEvent {
     StoreRecovered,
 }
 
+//= spec/ordering.md#R67
+/// Attaches the controller to the segment `name`, and adopts the controllers that its first process
+/// has given.
+fn attach(
+    name: &str,
+    config: &Config,
+    machine: &mut onepipe_controller::Config,
+) -> Result<Shm, StartError> {
+    loop {
+        let sizes = ShmConfig { controllers: Some(machine.controllers), ..ShmConfig::default() };
+        let shm = Shm::attach(name, Some(machine.process), &sizes)
+            .map_err(|source| StartError::Segment { name: name.to_owned(), source })?;
+        let theirs = shm.config().controllers;
+        let given = Given { controllers: Some(machine.controllers), ..config.given };
+        let Err(mismatch) = given.check_controllers(theirs) else { return Ok(shm) };
+        match theirs {
+            Some(theirs) if config.adopts_process => {
+                (machine.controllers, machine.process) = (theirs, theirs.first);
+            }
+            _ => {
+                let fabric = format!("shared memory {name:?}");
+                return Err(JoinFailure::mismatch(fabric, mismatch).into());
+            }
+        }
+    }
+}
+
+/// Opens a link as the controller `machine.process`, and asks to be admitted. Also returns the
+/// answer.
+fn join(
+    switch: SocketAddr,
+    machine: &mut onepipe_controller::Config,
+    wait: Duration,
+    udp_config: &UdpConfig,
+    clock: &mut SystemClock,
+) -> Result<(UdpLink, Result<Option<Terms>, JoinFailure>), StartError> {
+    machine.incarnation = start_incarnation(machine.process.0);
+    let link = UdpLink::connect(switch, udp_config)
+        .map_err(|source| StartError::Socket { switch, source })?;
+    let address = Address::Process(machine.process);
+    let own = Instance { address, incarnation: machine.incarnation };
+    let mut link = link.joining(JoinerConfig::new(own, JoinRole::Controller));
+    let joined = link.join(wait, || clock.read());
+    Ok((link, joined))
+}
+
+/// Returns the ids that the fabric reserves for controllers, if it has refused another one.
+fn reserved_ids(joined: &Result<Option<Terms>, JoinFailure>) -> Option<Controllers> {
+    match joined {
+        Err(JoinFailure::Refused {
+            reason: RefuseReason::NotController | RefuseReason::OutOfRange,
+            terms,
+            ..
+        }) => terms.controllers,
+        _ => None,
+    }
+}
+
+//= spec/ordering.md#R67
+/// Adopts the terms of the fabric at `switch`.
+fn adopt(
+    machine: &mut onepipe_controller::Config,
+    given: &Given,
+    switch: SocketAddr,
+    terms: &Terms,
+) -> Result<(), StartError> {
+    given.check(terms).map_err(|mismatch| JoinFailure::mismatch(switch, mismatch))?;
+    machine.processes_max = terms.processes_max;
+    // A controller is admitted only where there are controllers.
+    machine.controllers = terms.controllers.unwrap_or(machine.controllers);
+    machine.frame_len_max = machine.frame_len_max.min(terms.frame_len_max as usize);
+    Ok(())
+}
+
+/// A transport that may have to be admitted.
+trait Fabric: Transport {
+    /// Why this controller is not admitted at present.
+    fn refusal(&self) -> Option<(RefuseReason, Terms)>;
+}
+
+impl Fabric for UdpLink {
+    fn refusal(&self) -> Option<(RefuseReason, Terms)> {
+        Self::refusal(self)
+    }
+}
+
+impl Fabric for Shm {
+    fn refusal(&self) -> Option<(RefuseReason, Terms)> {
+        None
+    }
+}
+
 /// The event loop of a controller on its transport.
 #[derive(Debug)]
-struct ControllerLoop<T: Transport> {
+struct ControllerLoop<T: Fabric> {
     driver: Driver<Node, T, SystemClock>,
     /// The same clock, for reports.
     clock: SystemClock,
@@ -144,12 +252,12 @@ struct ControllerLoop<T: Transport> {
     /// Whether there are other replicas.
     has_others: bool,
     status: Option<(Server, StatusRequests<Report>)>,
-    attachment: String,
+    attached_to: Attachment,
     incarnation: Incarnation,
     began: Instant,
 }
 
-impl<T: Transport> ControllerLoop<T> {
+impl<T: Fabric> ControllerLoop<T> {
     fn open<S>(
         config: &Config,
         machine: onepipe_controller::Config,
@@ -189,12 +297,13 @@ impl<T: Transport> ControllerLoop<T> {
             store_handle: store_handle.map_err(StartError::Thread)?,
             has_others,
             status,
-            attachment: config.attachment.to_string(),
+            attached_to: config.attachment.clone(),
             incarnation,
             began: Instant::now(),
         })
     }
 
+    //= spec/ordering.md#R68
     fn run(
         mut self,
         stop: &AtomicBool,
@@ -232,6 +341,12 @@ impl<T: Transport> ControllerLoop<T> {
             if let Some((_, requests)) = &self.status {
                 requests.respond(|| self.report());
             }
+            if let Some((reason, terms)) = self.driver.transport().refusal()
+                && reason != RefuseReason::Full
+                && let Attachment::Switch(address) = self.attached_to
+            {
+                return Err(JoinFailure::Refused { address, reason, terms }.into());
+            }
             self.driver.rest(progress);
         }
         Ok(())
@@ -243,7 +358,7 @@ impl<T: Transport> ControllerLoop<T> {
         let state = self.store_handle.state();
         let mut report = Report::new(&node.machine().status());
         report.incarnation = self.incarnation.0;
-        report.attachment = self.attachment.clone();
+        report.attachment = self.attached_to.to_string();
         report.uptime_s = self.began.elapsed().as_secs_f64();
         report.barriers = node.barriers(now.mono);
         report.store.is_available = state.is_available();

@@ -1,10 +1,11 @@
 //! The configuration of a software switch.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use onepipe_base::{Controllers, SwitchId};
 use onepipe_transport_driver::Idle;
-use onepipe_transport_udp::Offload;
+use onepipe_transport_udp::{Given, Offload};
 
 use onepipe_switch::Eager;
 
@@ -28,6 +29,14 @@ pub struct Config {
     pub bind: SocketAddr,
     /// The switch above it, if it is not the root.
     pub up: Option<SocketAddr>,
+    /// The command that runs the node above, which an error advises to start. Default `switch`.
+    pub above: &'static str,
+    /// How long the start waits for the switch above to answer; then its terms replace the settings
+    /// below that were not [given][Config::given]. Default zero: the start does not wait, and
+    /// nothing is adopted.
+    pub wait: Duration,
+    /// The settings that must hold in the fabric of the switch above, instead of being adopted.
+    pub given: Given,
     /// Maximum number of neighbours below it: processes and other switches. 1 to 4,096, default
     /// 128: more than the default limits of an arbiter's endpoints and arbiters together.
     pub ports_max: u16,
@@ -103,6 +112,9 @@ impl Config {
         Self {
             bind,
             up: None,
+            above: "switch",
+            wait: Duration::ZERO,
+            given: Given::default(),
             switch: SwitchId(0),
             controllers: None,
             ports_max: 128,

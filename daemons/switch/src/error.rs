@@ -39,6 +39,9 @@ pub enum StartError {
     /// The machine's part of the configuration is invalid.
     #[error(transparent)]
     Switch(#[from] onepipe_switch::ConfigError),
+    /// The switch above does not answer, or refuses this one.
+    #[error(transparent)]
+    Join(#[from] onepipe_transport_udp::JoinFailure),
     /// The socket could not be opened or bound.
     #[error("cannot listen at {bind}")]
     Socket {

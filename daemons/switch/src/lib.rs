@@ -23,6 +23,7 @@ mod config;
 mod egress;
 mod error;
 mod faults;
+mod gate;
 mod machine;
 mod ports;
 mod racks;

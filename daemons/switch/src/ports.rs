@@ -4,6 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
 
 use onepipe_base::{Cause, Incarnation, Mono, Port, ProcessId};
+use onepipe_join::Applicant;
 
 /// Addresses of neighbours and the processes behind them.
 #[derive(Debug)]
@@ -18,16 +19,16 @@ pub(crate) struct PortTable {
     /// Reclaimed ports that the machine has not been notified of, and why; they are not assigned
     /// before.
     reclaimed: Vec<(Port, Cause)>,
-    /// Addresses that the kernel has refused, and when: at most one for each port.
-    refused: VecDeque<(SocketAddr, Mono)>,
-    /// Ports whose processes have all left, with the time, in order. They stay assigned for the
-    /// link timeout, so that a repeated Leave is answered.
-    left: VecDeque<(Port, Mono)>,
+    /// Ports whose processes have all left, with the address and the time, in order. They stay
+    /// assigned for the link timeout, so that a repeated Leave is answered.
+    left: VecDeque<(Port, Option<SocketAddr>, Mono)>,
 }
 
 #[derive(Clone, Debug)]
 struct Neighbour {
     address: Option<SocketAddr>,
+    /// As what it was admitted; `None` for the uplink.
+    applicant: Option<Applicant>,
     /// Number of processes that have joined at this port, and not elsewhere since.
     processes: u32,
     last_seen: Mono,
@@ -49,6 +50,7 @@ impl PortTable {
         let last_seen = Mono::from_ns(0);
         let free = Neighbour {
             address: None,
+            applicant: None,
             processes: 0,
             last_seen,
             is_uplink: false,
@@ -68,7 +70,6 @@ impl PortTable {
             timeout_ns,
             last: None,
             reclaimed: Vec::new(),
-            refused: VecDeque::new(),
             left: VecDeque::new(),
         }
     }
@@ -86,19 +87,60 @@ impl PortTable {
         Some(port)
     }
 
-    /// Assigns a free port to a new neighbour. Without one, reclaims the port of the neighbour that
-    /// was idle longest, if that was long enough; it can be assigned after
-    /// [`PortTable::drain_reclaimed`].
-    pub(crate) fn assign(&mut self, to: SocketAddr, now: Mono) -> Option<Port> {
+    /// Returns as what the neighbour at `port` was admitted; `None` for the uplink.
+    #[inline]
+    pub(crate) fn applicant(&self, port: Port) -> Option<&Applicant> {
+        self.neighbours[port.index()].applicant.as_ref()
+    }
+
+    /// Returns the port of another neighbour that was admitted under the same id as `applicant`,
+    /// and whether a frame of that neighbour was received within `timeout_ns`.
+    pub(crate) fn rival(
+        &self,
+        applicant: Applicant,
+        from: SocketAddr,
+        now: Mono,
+        timeout_ns: u64,
+    ) -> Option<(Port, bool)> {
+        let is_rival = |neighbour: &Neighbour| {
+            let known = neighbour.applicant.map(|known| (known.role, known.instance.address));
+            known == Some((applicant.role, applicant.instance.address))
+                && neighbour.address.is_some_and(|address| address != from)
+        };
+        let index = self.neighbours.iter().position(is_rival)?;
+        let rival = &self.neighbours[index];
+        let is_live = !rival.is_lost && now.since_ns(rival.last_seen) < timeout_ns;
+        Some((Port(index as u16), is_live))
+    }
+
+    /// Returns whether a port is free. Without one, reclaims the port of the neighbour that was
+    /// idle longest, if that was long enough; it is free after [`PortTable::drain_reclaimed`].
+    pub(crate) fn has_free(&mut self, now: Mono) -> bool {
+        let has_free = self.first_free().is_some();
+        if !has_free {
+            self.reclaim_stalest(now);
+        }
+        has_free
+    }
+
+    fn first_free(&self) -> Option<usize> {
         let is_free =
             |neighbour: &Neighbour| neighbour.address.is_none() && !neighbour.is_reclaimed;
-        let Some(free) = self.neighbours.iter().position(is_free) else {
-            self.reclaim_stalest(now);
-            return None;
-        };
+        self.neighbours.iter().position(is_free)
+    }
+
+    /// Assigns a free port to a new neighbour.
+    pub(crate) fn assign(
+        &mut self,
+        to: SocketAddr,
+        applicant: Applicant,
+        now: Mono,
+    ) -> Option<Port> {
+        let free = self.first_free()?;
         let port = Port(free as u16);
         self.neighbours[free] = Neighbour {
             address: Some(to),
+            applicant: Some(applicant),
             processes: 0,
             last_seen: now,
             is_uplink: false,
@@ -146,14 +188,14 @@ impl PortTable {
             let neighbour = &mut self.neighbours[port.index()];
             neighbour.processes = neighbour.processes.saturating_sub(1);
             if neighbour.processes == 0 {
-                self.left.push_back((port, now));
+                self.left.push_back((port, neighbour.address, now));
             }
         }
     }
 
     /// Reclaims the ports of neighbours that left at least a link timeout ago.
     pub(crate) fn reclaim_left(&mut self, now: Mono) {
-        while let Some(&(_, at)) = self.left.front()
+        while let Some(&(.., at)) = self.left.front()
             && now.since_ns(at) >= self.timeout_ns
         {
             self.reclaim_next_left();
@@ -161,8 +203,9 @@ impl PortTable {
     }
 
     fn reclaim_next_left(&mut self) -> bool {
-        let Some((port, _)) = self.left.pop_front() else { return false };
-        if self.neighbours[port.index()].processes == 0 {
+        let Some((port, address, _)) = self.left.pop_front() else { return false };
+        let neighbour = &self.neighbours[port.index()];
+        if neighbour.address == address && neighbour.processes == 0 {
             self.reclaim(port, Cause::Left);
         }
         true
@@ -170,25 +213,13 @@ impl PortTable {
 
     /// Handles the kernel's report that no socket listens at `address`: reclaims its port. Returns
     /// the port if it is not reclaimable, because it is the uplink.
-    pub(crate) fn on_refused(&mut self, address: SocketAddr, now: Mono) -> Option<Port> {
+    pub(crate) fn on_refused(&mut self, address: SocketAddr) -> Option<Port> {
         let port = *self.by_address.get(&address)?;
         if self.neighbours[port.index()].is_uplink {
             return Some(port);
         }
         self.reclaim(port, Cause::Refused);
-        if self.refused.len() == self.neighbours.len() {
-            self.refused.pop_front();
-        }
-        self.refused.push_back((address, now));
         None
-    }
-
-    /// Returns whether the kernel has refused `address` within the link timeout: frames of its dead
-    /// process may still be queued.
-    pub(crate) fn was_refused(&mut self, address: SocketAddr, now: Mono) -> bool {
-        let timeout_ns = self.timeout_ns;
-        self.refused.retain(|(_, at)| now.since_ns(*at) < timeout_ns);
-        self.refused.iter().any(|(refused, _)| *refused == address)
     }
 
     /// Handles the loss of the link at `port`: until a frame of that neighbour arrives, any
@@ -235,13 +266,15 @@ impl PortTable {
         }
     }
 
-    fn reclaim(&mut self, port: Port, cause: Cause) {
+    /// Takes the port of a neighbour away; it is free after [`PortTable::drain_reclaimed`].
+    pub(crate) fn reclaim(&mut self, port: Port, cause: Cause) {
         let neighbour = &mut self.neighbours[port.index()];
         if neighbour.is_uplink || neighbour.is_reclaimed {
             return;
         }
         if let Some(address) = neighbour.address.take() {
             neighbour.is_reclaimed = true;
+            neighbour.applicant = None;
             neighbour.processes = 0;
             self.by_address.remove(&address);
             self.last = None;
@@ -269,6 +302,14 @@ mod tests {
         Mono::from_ns(ns)
     }
 
+    /// Assigns a port as for a request: what must be reclaimed first is.
+    fn assign(ports: &mut PortTable, to: SocketAddr, now: Mono) -> Option<Port> {
+        let address = onepipe_base::Address::Process(ProcessId(5));
+        let instance = onepipe_base::Instance { address, incarnation: FIRST };
+        let applicant = Applicant { instance, role: onepipe_wire::JoinRole::Process };
+        if ports.has_free(now) { ports.assign(to, applicant, now) } else { None }
+    }
+
     fn drain_reclaimed(ports: &mut PortTable) -> Vec<Port> {
         let mut reclaimed = Vec::new();
         ports.drain_reclaimed(|port, _| reclaimed.push(port));
@@ -278,16 +319,16 @@ mod tests {
     #[test]
     fn restarted_process_frees_its_previous_port() {
         let mut ports = PortTable::new(2, None, 8, 1_000);
-        assert_eq!(ports.assign(address(1), at(0)), Some(Port(0)));
+        assert_eq!(assign(&mut ports, address(1), at(0)), Some(Port(0)));
         ports.on_join(ProcessId(5), FIRST, Port(0));
         ports.on_join(ProcessId(5), FIRST, Port(0));
-        assert_eq!(ports.assign(address(2), at(1)), Some(Port(1)));
+        assert_eq!(assign(&mut ports, address(2), at(1)), Some(Port(1)));
         ports.on_join(ProcessId(5), FIRST, Port(1));
         assert_eq!(ports.find(address(1), at(2)), None);
         // Not before the machine was notified.
-        assert_eq!(ports.assign(address(3), at(2)), None);
+        assert_eq!(assign(&mut ports, address(3), at(2)), None);
         assert_eq!(drain_reclaimed(&mut ports), [Port(0)]);
-        assert_eq!(ports.assign(address(3), at(2)), Some(Port(0)));
+        assert_eq!(assign(&mut ports, address(3), at(2)), Some(Port(0)));
         ports.on_leave(ProcessId(5), Port(0), at(0));
         assert_eq!(drain_reclaimed(&mut ports), [], "it joined elsewhere");
         ports.on_leave(ProcessId(5), Port(1), at(0));
@@ -301,13 +342,13 @@ mod tests {
     fn earlier_incarnation_does_not_free_the_port_of_the_later() {
         let mut ports = PortTable::new(3, None, 8, 1_000);
         let (process, second) = (ProcessId(5), Incarnation(2));
-        assert_eq!(ports.assign(address(1), at(0)), Some(Port(0)));
-        assert_eq!(ports.assign(address(2), at(0)), Some(Port(1)));
+        assert_eq!(assign(&mut ports, address(1), at(0)), Some(Port(0)));
+        assert_eq!(assign(&mut ports, address(2), at(0)), Some(Port(1)));
         assert!(ports.on_join(process, FIRST, Port(0)));
         assert!(ports.on_join(process, second, Port(1)));
         assert_eq!(drain_reclaimed(&mut ports), [Port(0)]);
         // The earlier one joins again.
-        assert_eq!(ports.assign(address(1), at(1)), Some(Port(0)));
+        assert_eq!(assign(&mut ports, address(1), at(1)), Some(Port(0)));
         assert!(!ports.on_join(process, FIRST, Port(0)));
         assert_eq!(drain_reclaimed(&mut ports), []);
         assert_eq!(ports.find(address(2), at(2)), Some(Port(1)));
@@ -322,42 +363,40 @@ mod tests {
     #[test]
     fn refused_neighbour_frees_its_port_except_the_uplink() {
         let mut ports = PortTable::new(2, Some(address(9)), 8, 1_000);
-        ports.assign(address(1), at(0));
+        assign(&mut ports, address(1), at(0));
         ports.on_join(ProcessId(5), FIRST, Port(0));
-        assert_eq!(ports.on_refused(address(7), at(10)), None);
+        assert_eq!(ports.on_refused(address(7)), None);
         assert_eq!(
-            (ports.on_refused(address(9), at(10)), drain_reclaimed(&mut ports)),
+            (ports.on_refused(address(9)), drain_reclaimed(&mut ports)),
             (Some(Port(2)), vec![])
         );
         assert_eq!(
-            (ports.on_refused(address(1), at(10)), drain_reclaimed(&mut ports)),
+            (ports.on_refused(address(1)), drain_reclaimed(&mut ports)),
             (None, vec![Port(0)])
         );
         assert_eq!(ports.joined().count(), 0);
-        assert_eq!(ports.on_refused(address(1), at(10)), None, "a repeated report");
+        assert_eq!(ports.on_refused(address(1)), None, "a repeated report");
         assert_eq!(drain_reclaimed(&mut ports), []);
     }
 
     #[test]
-    fn refusal_is_remembered_for_the_link_timeout() {
-        let mut ports = PortTable::new(2, None, 8, 1_000);
-        for udp_port in [1, 2, 3] {
-            ports.assign(address(udp_port), at(0));
-            assert!(!ports.was_refused(address(udp_port), at(0)));
-            ports.on_refused(address(udp_port), at(u64::from(udp_port)));
-            assert_eq!(drain_reclaimed(&mut ports), [Port(0)]);
-        }
-        let is_remembered = [1, 2, 3].map(|udp_port| ports.was_refused(address(udp_port), at(4)));
-        assert_eq!(is_remembered, [false, true, true], "one for each port");
-        assert!(
-            !ports.was_refused(address(2), at(1_002)) && ports.was_refused(address(3), at(1_002))
-        );
+    fn successor_of_a_leaver_keeps_its_port() {
+        let mut ports = PortTable::new(1, None, 8, 1_000);
+        assign(&mut ports, address(1), at(0));
+        ports.on_join(ProcessId(1), FIRST, Port(0));
+        ports.on_leave(ProcessId(1), Port(0), at(0));
+        ports.on_refused(address(1));
+        assert_eq!(drain_reclaimed(&mut ports), [Port(0)]);
+        // A controller sends no Join that is counted.
+        assert_eq!(assign(&mut ports, address(2), at(500)), Some(Port(0)));
+        ports.reclaim_left(at(1_000));
+        assert_eq!(drain_reclaimed(&mut ports), []);
     }
 
     #[test]
     fn lower_switch_keeps_its_port_while_processes_remain() {
         let mut ports = PortTable::new(3, None, 8, 1_000);
-        ports.assign(address(1), at(0));
+        assign(&mut ports, address(1), at(0));
         ports.on_join(ProcessId(1), FIRST, Port(0));
         ports.on_join(ProcessId(2), FIRST, Port(0));
         ports.on_leave(ProcessId(1), Port(0), at(0));
@@ -372,13 +411,19 @@ mod tests {
     fn longest_idle_port_is_reclaimed_but_never_the_uplink() {
         let mut ports = PortTable::new(2, Some(address(9)), 8, 1_000);
         assert_eq!(ports.find(address(9), at(0)), Some(Port(2)));
-        ports.assign(address(1), at(0));
-        ports.assign(address(2), at(500));
-        assert_eq!((ports.assign(address(3), at(1_000)), ports.is_reclaiming()), (None, false));
+        assign(&mut ports, address(1), at(0));
+        assign(&mut ports, address(2), at(500));
+        assert_eq!(
+            (assign(&mut ports, address(3), at(1_000)), ports.is_reclaiming()),
+            (None, false)
+        );
         assert_eq!(drain_reclaimed(&mut ports), [], "no neighbour was idle for long enough");
-        assert_eq!((ports.assign(address(3), at(1_200)), ports.is_reclaiming()), (None, true));
+        assert_eq!(
+            (assign(&mut ports, address(3), at(1_200)), ports.is_reclaiming()),
+            (None, true)
+        );
         assert_eq!(drain_reclaimed(&mut ports), [Port(0)]);
-        assert_eq!(ports.assign(address(3), at(1_200)), Some(Port(0)));
+        assert_eq!(assign(&mut ports, address(3), at(1_200)), Some(Port(0)));
         assert_eq!(ports.find(address(2), at(1_300)), Some(Port(1)));
         ports.on_join(ProcessId(99), FIRST, Port(0));
         ports.on_leave(ProcessId(99), Port(0), at(0));

@@ -3,19 +3,23 @@
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use onepipe_base::Port;
+use onepipe_base::{Address, Incarnation, Instance, Port};
 use onepipe_switch::{Switch, SwitchEvent};
 use onepipe_topology::{ForwardingTable, Route};
-use onepipe_transport_clock::{SystemClock, reduce_wakeup_latency, start_incarnation};
+use onepipe_transport_clock::{Clock, SystemClock, reduce_wakeup_latency, start_incarnation};
 use onepipe_transport_driver::{Config as DriverConfig, Doorbell, Driver, Duty, Progress};
-use onepipe_transport_udp::{BatchSocket, Config as UdpConfig, Stats as UdpStats};
+use onepipe_transport_udp::{
+    BatchSocket, Config as UdpConfig, Handshake, JoinFailure, JoinerConfig, Stats as UdpStats,
+};
+use onepipe_wire::{JoinRole, Terms};
 
 use crate::egress::{Egress, QueueReport};
 use crate::faults::FaultInjector;
+use crate::gate::Gate;
 use crate::machine::SwitchMachine;
 use crate::ports::PortTable;
 use crate::racks::RackLinks;
-use crate::transport::SwitchTransport;
+use crate::transport::{Parts, SwitchTransport};
 use crate::{Config, Faults, LinkReport, LossyLink, StartError, Stats};
 
 /// How often the clock is aligned with the system clock, in ns: clocks measured to some 5 ppm drift
@@ -23,6 +27,10 @@ use crate::{Config, Faults, LinkReport, LossyLink, StartError, Stats};
 const FOLLOW_INTERVAL_NS: u64 = 10_000_000;
 /// Retransmission interval of a flood, in ns: an acknowledgement takes a wake-up or two.
 const FLOOD_INTERVAL_NS: u64 = 500_000;
+/// A controller may miss this many Hello frames before another one takes its id.
+const HELLOS_PER_TIMEOUT: u64 = 3;
+/// Shortest interval of Hello frames that is assumed, in ns.
+const HELLO_INTERVAL_MIN_NS: u64 = 100_000_000;
 /// Buffer for beacons, announcements and overtaken frames of one turn, in bytes.
 const SLOT_BUFFER_BYTES: usize = 1 << 20;
 
@@ -42,47 +50,8 @@ impl SoftwareSwitch {
     /// # Errors
     /// [`StartError`]: numbers out of range, or errors of the system.
     pub fn new(config: &Config) -> Result<Self, StartError> {
-        let out_of_range = |field, value| Err(StartError::OutOfRange { field, value });
-        if !(1..=4096).contains(&config.ports_max) {
-            return out_of_range("ports_max", config.ports_max.into());
-        }
-        if !(1..=1 << 20).contains(&config.processes_max) {
-            return out_of_range("processes_max", config.processes_max.into());
-        }
-        if let Some(field) = config.faults.out_of_range() {
-            return out_of_range(field, 0);
-        }
-        if let Some((field, value)) = config.link_rate.and_then(|rate| rate.out_of_range()) {
-            return out_of_range(field, value);
-        }
-        if let Some(racks) = &config.racks {
-            racks.check(&racks.lossy)?;
-        }
-        if let Some(controllers) = config.controllers {
-            let end = u64::from(controllers.first.0) + u64::from(controllers.count);
-            if end > config.processes_max.into() {
-                return out_of_range("controllers", end);
-            }
-        }
+        check(config)?;
         let upper = u16::from(config.up.is_some());
-        let table = ForwardingTable::new(config.processes_max, config.up.is_some());
-        let mut machine =
-            onepipe_switch::Config::new(config.ports_max, upper, Route::ForwardingTable(table));
-        machine.beacon_interval_ns = config.beacon_interval_ns;
-        machine.heartbeat_interval_ns = config.heartbeat_interval_ns;
-        machine.eager_beacons = config.eager_beacons;
-        machine.link_timeout_ns = config.link_timeout_ns;
-        machine.start_wait_ns = config.start_wait_ns;
-        machine.holds_joiners = true;
-        machine.switch = config.switch;
-        machine.flood_interval_ns = FLOOD_INTERVAL_NS;
-        machine.frame_len_max = machine.frame_len_max.min(config.frame_len_max);
-        if config.controllers.is_some() {
-            machine.controllers = config.controllers;
-            machine.incarnation = start_incarnation(machine.switch.0);
-        }
-        let machine = Switch::new(machine)?;
-
         let udp = UdpConfig {
             frame_len_max: config.frame_len_max,
             bind: Some(config.bind),
@@ -92,12 +61,32 @@ impl SoftwareSwitch {
         };
         let ports = usize::from(config.ports_max + upper);
         let socket_error = |source| StartError::Socket { bind: config.bind, source };
-        let mut socket = BatchSocket::bind(&udp, ports).map_err(socket_error)?;
+        // One destination more, for answers to joiners.
+        let mut socket = BatchSocket::bind(&udp, ports + 1).map_err(socket_error)?;
         let local_addr = socket.local_addr().map_err(socket_error)?;
+        let mut clock = SystemClock::calibrated().following_system(FOLLOW_INTERVAL_NS);
         let up = config.up.map(|up| {
             socket.set_destination(usize::from(config.ports_max), Some(up));
             Port(config.ports_max)
         });
+        let mut config = config.clone();
+        let mut own =
+            Instance { address: Address::Switch(config.switch), incarnation: Incarnation(0) };
+        if config.controllers.is_some() || config.up.is_some() {
+            own.incarnation = start_incarnation(config.switch.0);
+        }
+        let mut up_handshake =
+            config.up.map(|_| Handshake::new(JoinerConfig::new(own, JoinRole::Switch)));
+        if let (Some(address), Some(handshake)) = (config.up, &mut up_handshake)
+            && !config.wait.is_zero()
+        {
+            let (destination, wait) = (usize::from(config.ports_max), config.wait);
+            let above = (config.above, address);
+            let terms = handshake.ask(&mut socket, destination, above, wait, || clock.read())?;
+            adopt(&mut config, address, &terms)?;
+            check(&config)?;
+        }
+        let machine = Switch::new(machine_config(&config, own.incarnation))?;
         let fault_injector =
             (!config.faults.is_none()).then(|| FaultInjector::new(config.faults.clone(), ports));
         let port_table = PortTable::new(
@@ -106,19 +95,22 @@ impl SoftwareSwitch {
             config.processes_max,
             config.port_timeout_ns,
         );
-        let egress = config.link_rate.map(|rate| Egress::new(rate, ports));
-        let links = config.racks.clone().map(|racks| RackLinks::new(racks, config.faults.seed));
-        let processes_max = config.processes_max;
-        let transport = SwitchTransport::new(
+        let transport = SwitchTransport::new(Parts {
             socket,
-            port_table,
+            ports: port_table,
             up,
-            processes_max,
+            up_handshake,
+            gate: Gate::new(own, terms_of(&config)),
+            one_shot: ports,
+            controller_timeout_ns: HELLOS_PER_TIMEOUT
+                * config
+                    .heartbeat_interval_ns
+                    .max(config.beacon_interval_ns)
+                    .max(HELLO_INTERVAL_MIN_NS),
             fault_injector,
-            egress,
-            links,
-        );
-        let clock = SystemClock::calibrated().following_system(FOLLOW_INTERVAL_NS);
+            egress: config.link_rate.map(|rate| Egress::new(rate, ports)),
+            links: config.racks.clone().map(|racks| RackLinks::new(racks, config.faults.seed)),
+        });
         let driver_config = DriverConfig { idle: config.idle, ..DriverConfig::default() };
         let driver = Driver::new(SwitchMachine::new(machine), transport, clock, driver_config);
         Ok(Self { driver, local_addr, ports, lost: Vec::with_capacity(ports) })
@@ -236,4 +228,74 @@ impl SoftwareSwitch {
     pub fn duty(&self) -> &Duty {
         self.driver.duty()
     }
+}
+
+/// Checks the numbers that only this crate knows.
+fn check(config: &Config) -> Result<(), StartError> {
+    let out_of_range = |field, value| Err(StartError::OutOfRange { field, value });
+    if !(1..=4096).contains(&config.ports_max) {
+        return out_of_range("ports_max", config.ports_max.into());
+    }
+    if !(1..=1 << 20).contains(&config.processes_max) {
+        return out_of_range("processes_max", config.processes_max.into());
+    }
+    if let Some(field) = config.faults.out_of_range() {
+        return out_of_range(field, 0);
+    }
+    if let Some((field, value)) = config.link_rate.and_then(|rate| rate.out_of_range()) {
+        return out_of_range(field, value);
+    }
+    if let Some(racks) = &config.racks {
+        racks.check(&racks.lossy)?;
+    }
+    if let Some(controllers) = config.controllers {
+        let end = u64::from(controllers.first.0) + u64::from(controllers.count);
+        if end > u64::from(config.processes_max) {
+            return out_of_range("controllers", end);
+        }
+    }
+    Ok(())
+}
+
+//= spec/ordering.md#R67
+/// Adopts the terms of the fabric at `above` where nothing was given.
+fn adopt(config: &mut Config, above: SocketAddr, terms: &Terms) -> Result<(), StartError> {
+    let given = config.given;
+    given.check(terms).map_err(|mismatch| JoinFailure::mismatch(above, mismatch))?;
+    config.processes_max = terms.processes_max;
+    config.controllers = terms.controllers;
+    config.link_timeout_ns = given.link_timeout_ns.unwrap_or(terms.link_timeout_ns);
+    Ok(())
+}
+
+/// Returns what this switch states to joiners.
+fn terms_of(config: &Config) -> Terms {
+    Terms {
+        processes_max: config.processes_max,
+        controllers: config.controllers,
+        link_timeout_ns: config.link_timeout_ns,
+        frame_len_max: config.frame_len_max as u32,
+        key_epoch: 0,
+    }
+}
+
+fn machine_config(config: &Config, incarnation: Incarnation) -> onepipe_switch::Config {
+    let upper = u16::from(config.up.is_some());
+    let table = ForwardingTable::new(config.processes_max, config.up.is_some());
+    let mut machine =
+        onepipe_switch::Config::new(config.ports_max, upper, Route::ForwardingTable(table));
+    machine.beacon_interval_ns = config.beacon_interval_ns;
+    machine.heartbeat_interval_ns = config.heartbeat_interval_ns;
+    machine.eager_beacons = config.eager_beacons;
+    machine.link_timeout_ns = config.link_timeout_ns;
+    machine.start_wait_ns = config.start_wait_ns;
+    machine.holds_joiners = true;
+    machine.switch = config.switch;
+    machine.flood_interval_ns = FLOOD_INTERVAL_NS;
+    machine.frame_len_max = machine.frame_len_max.min(config.frame_len_max);
+    if config.controllers.is_some() {
+        machine.controllers = config.controllers;
+        machine.incarnation = incarnation;
+    }
+    machine
 }

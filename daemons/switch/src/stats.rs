@@ -13,11 +13,14 @@ pub struct Stats {
     pub ports_reclaimed: u64,
     /// Reports of the kernel that a neighbour's socket is closed; several for one death.
     pub neighbours_refused: u64,
-    /// Batches from unknown senders without a valid frame.
-    pub batches_foreign: u64,
-    /// Batches from addresses that the kernel has just refused: their process has died.
-    pub batches_refused: u64,
-    /// Batches from unknown senders without a free port.
+    /// Frames from unknown senders that are no valid frames.
+    pub frames_foreign: u64,
+    /// Answers to joiners and to addresses that were not admitted.
+    pub join_answers: u64,
+    /// Frames under another identity than was admitted at their port, or of a kind that the
+    /// neighbour there does not send.
+    pub frames_misattributed: u64,
+    /// Requests for admission without a free port.
     pub batches_without_port: u64,
     /// The last sender without a free port, as each had an active neighbour.
     pub last_rejected: Option<SocketAddr>,

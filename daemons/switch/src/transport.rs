@@ -1,16 +1,19 @@
 //! The transport of the switch: one socket, a port for each neighbour, and faults.
 
+mod join;
+
 use onepipe_base::{
     Address, Cause, Incarnation, Instance, Mono, Now, Port, ProcessId, Promises, Psn, Timestamp,
     Transmit, Verdict, WIRE_MODULUS,
 };
 use onepipe_transport_driver::{Doorbell, Transport};
-use onepipe_transport_udp::{BatchSocket, FrameRange};
+use onepipe_transport_udp::{BatchSocket, FrameRange, Handshake};
 use onepipe_wire::{HEADER_LEN, Header, Opcode, mark_congestion, parse_header, seal_with_hops};
 
 use crate::Stats;
 use crate::egress::{Egress, QueueReport};
 use crate::faults::{FaultInjector, Outcome};
+use crate::gate::Gate;
 use crate::ports::PortTable;
 use crate::racks::RackLinks;
 
@@ -31,6 +34,13 @@ pub(crate) struct SwitchTransport {
     socket: BatchSocket,
     ports: PortTable,
     up: Option<Port>,
+    /// The handshake with the switch above.
+    up_handshake: Option<Handshake>,
+    gate: Gate,
+    /// The socket's destination for answers to joiners; its address is set for each one.
+    one_shot: usize,
+    /// A controller that was not received for this long, in ns, may be replaced under its id.
+    controller_timeout_ns: u64,
     processes_max: u32,
     fault_injector: Option<FaultInjector>,
     egress: Option<Egress>,
@@ -44,25 +54,40 @@ pub(crate) struct SwitchTransport {
     pub(crate) stats: Stats,
 }
 
+/// What a transport is made of.
+pub(crate) struct Parts {
+    /// With one destination more than there are ports.
+    pub(crate) socket: BatchSocket,
+    pub(crate) ports: PortTable,
+    pub(crate) up: Option<Port>,
+    pub(crate) up_handshake: Option<Handshake>,
+    pub(crate) gate: Gate,
+    pub(crate) one_shot: usize,
+    pub(crate) controller_timeout_ns: u64,
+    pub(crate) fault_injector: Option<FaultInjector>,
+    pub(crate) egress: Option<Egress>,
+    pub(crate) links: Option<RackLinks>,
+}
+
 impl SwitchTransport {
-    pub(crate) fn new(
-        socket: BatchSocket,
-        ports: PortTable,
-        up: Option<Port>,
-        processes_max: u32,
-        fault_injector: Option<FaultInjector>,
-        egress: Option<Egress>,
-        links: Option<RackLinks>,
-    ) -> Self {
-        let joins = if up.is_some() { vec![None; processes_max as usize] } else { Vec::new() };
+    pub(crate) fn new(parts: Parts) -> Self {
+        let processes_max = parts.gate.admission.terms().processes_max;
+        let joins = match parts.up {
+            Some(_) => vec![None; processes_max as usize],
+            None => Vec::new(),
+        };
         Self {
-            socket,
-            ports,
-            up,
+            socket: parts.socket,
+            ports: parts.ports,
+            up: parts.up,
+            up_handshake: parts.up_handshake,
+            gate: parts.gate,
+            one_shot: parts.one_shot,
+            controller_timeout_ns: parts.controller_timeout_ns,
             processes_max,
-            fault_injector,
-            egress,
-            links,
+            fault_injector: parts.fault_injector,
+            egress: parts.egress,
+            links: parts.links,
             now: Now { mono: Mono::from_ns(0), sync: Timestamp::from_ns(0) },
             slot: None,
             joins,
@@ -102,33 +127,6 @@ impl SwitchTransport {
             }
         }
         self.ports.on_lost(port);
-    }
-
-    /// Returns the port of a batch's sender; assigns one if needed.
-    fn port_of_batch(&mut self, batch: usize, now: Mono) -> Option<Port> {
-        let from = self.socket.source(batch)?;
-        if let Some(port) = self.ports.find(from, now) {
-            return Some(port);
-        }
-        let first = self.socket.frames(batch).next()?;
-        let Ok((header, opcode)) = parse_header(self.socket.frame(first)) else {
-            self.stats.batches_foreign += 1;
-            return None;
-        };
-        if !is_new_neighbour(header, opcode) && self.ports.was_refused(from, now) {
-            self.stats.batches_refused += 1;
-            return None;
-        }
-        let Some(port) = self.ports.assign(from, now) else {
-            self.stats.batches_without_port += 1;
-            if !self.ports.is_reclaiming() {
-                self.stats.last_rejected = Some(from);
-            }
-            return None;
-        };
-        self.stats.ports_assigned += 1;
-        self.socket.set_destination(port.index(), Some(from));
-        Some(port)
     }
 
     /// Records why the machine has dropped a frame, if an operator should know.
@@ -282,20 +280,12 @@ fn send_copy(socket: &mut BatchSocket, port: Port, frame: &[u8]) {
     }
 }
 
-/// Whether a frame of an address that has been refused shows that there is a neighbour again: a
-/// process or a controller begins with these, and a switch sends beacons of its own. Frames of a
-/// process that has died may still be queued.
-fn is_new_neighbour(header: &Header, opcode: Opcode) -> bool {
-    let is_switch = |sender: Instance| matches!(sender.address, Address::Switch(_));
-    matches!(opcode, Opcode::Join | Opcode::Hello)
-        || opcode.is_hop_only() && header.sender().is_some_and(is_switch)
-}
-
 impl Transport for SwitchTransport {
     const IS_FIFO: bool = false;
 
     fn receive(&mut self, now: Now, mut take: impl FnMut(Port, &mut [u8]) -> Verdict) -> usize {
         self.now = now;
+        self.gate.on_turn();
         self.drain_queues();
         let batches = self.socket.receive();
         // The queue of this switch is its receive buffer; frames that find it long are marked.
@@ -305,8 +295,17 @@ impl Transport for SwitchTransport {
             if batch > 0 && batch % BATCHES_PER_FLUSH == 0 {
                 self.socket.flush();
             }
-            let Some(port) = self.port_of_batch(batch, now.mono) else { continue };
+            let Some(from) = self.socket.source(batch) else { continue };
+            let mut admitted = self.ports.find(from, now.mono);
             for range in self.socket.frames(batch) {
+                let port = match admitted {
+                    Some(port) if self.is_for_machine(port, range) => port,
+                    known => {
+                        let now_known = self.on_unadmitted(now, (from, known), range);
+                        admitted = now_known.or_else(|| self.ports.find(from, now.mono));
+                        continue;
+                    }
+                };
                 frames += 1;
                 let frame = self.socket.frame(range);
                 if let Some(fault_injector) = &mut self.fault_injector
@@ -335,6 +334,9 @@ impl Transport for SwitchTransport {
                 }
             }
         }
+        if let (Some(up), Some(handshake)) = (self.up, &mut self.up_handshake) {
+            handshake.send(now, &mut self.socket, up.index());
+        }
         frames
     }
 
@@ -342,7 +344,7 @@ impl Transport for SwitchTransport {
         let (socket, stats) = (&mut self.socket, &mut self.stats);
         while let Some(address) = socket.refused() {
             stats.neighbours_refused += 1;
-            if let Some(up) = self.ports.on_refused(address, self.now.mono) {
+            if let Some(up) = self.ports.on_refused(address) {
                 unlink(up, Cause::Refused);
             }
         }
@@ -378,6 +380,8 @@ impl Transport for SwitchTransport {
     }
 
     fn wait(&mut self, timeout_ns: u64) {
+        let limit = |handshake: &Handshake| handshake.limit_wait(timeout_ns);
+        let timeout_ns = self.up_handshake.as_ref().map_or(timeout_ns, limit);
         let due = self.egress.as_ref().and_then(Egress::due);
         match due.map_or(u64::MAX, |due| due.since_ns(self.now.mono)) {
             // The kernel would wake this thread too late.

@@ -15,7 +15,7 @@ use onepipe_endpoint::{Config as EndpointConfig, Endpoint, Event, Message, Outco
 use onepipe_switch::SwitchEvent;
 use onepipe_transport_clock::SystemClock;
 use onepipe_transport_driver::{Config as DriverConfig, Driver, Idle};
-use onepipe_transport_udp::{Config as UdpConfig, Offload, UdpLink};
+use onepipe_transport_udp::{Config as UdpConfig, JoinerConfig, Offload, UdpLink};
 use onepipe_wire::{HEADER_LEN, Header, Opcode, seal};
 
 /// Everything here takes milliseconds; what takes this long never happens.
@@ -50,8 +50,9 @@ impl MeshDriver {
         let link = UdpLink::connect(switch, &UdpConfig { offload, ..UdpConfig::default() });
         let clock = SystemClock::calibrated().following_system(10_000_000);
         let driver_config = DriverConfig { idle: Idle::Spin, ..DriverConfig::default() };
-        let driver =
-            Driver::new(endpoint, link.expect("the loopback is there"), clock, driver_config);
+        let own = JoinerConfig::process(ProcessId(process), Incarnation(incarnation));
+        let link = link.expect("the loopback is there").joining(own);
+        let driver = Driver::new(endpoint, link, clock, driver_config);
         Self { driver, log: Vec::new(), failed: BTreeMap::new() }
     }
 
@@ -378,6 +379,7 @@ fn killed_process_is_detected_at_once() {
         network.check_order();
         assert!(network.switches[0].stats().neighbours_refused > 0);
         // A frame of the dead process that was still queued.
+        let answers = network.switches[0].stats().join_answers;
         let previous = UdpSocket::bind(address).expect("its port is free");
         let process = Address::Process(ProcessId(2));
         let beacon = hop_only(Opcode::Beacon, process);
@@ -385,7 +387,7 @@ fn killed_process_is_detected_at_once() {
         drop(previous);
         network.run_until("the frame does not arrive", |network| {
             let stats = network.switches[0].stats();
-            stats.batches_refused > 0 || stats.ports_assigned > 3
+            stats.join_answers > answers || stats.ports_assigned > 3
         });
         let stats = network.switches[0].stats();
         assert_eq!((stats.ports_assigned, stats.ports_reclaimed), (3, 1), "one death: {stats:?}");
@@ -444,7 +446,7 @@ fn foreign_senders_get_no_port() {
     network.exchange_hellos();
     let stats = network.switches[0].stats();
     assert_eq!(stats.ports_assigned, 2);
-    assert_eq!(stats.batches_foreign, 6, "an empty datagram is not counted");
+    assert_eq!(stats.frames_foreign, 6, "an empty datagram is not counted");
 }
 
 #[test]

@@ -42,12 +42,18 @@ impl Given {
             let (ours, theirs) = (ours.to_string(), theirs.to_string());
             return Err(Mismatch { setting: "processes", ours, theirs });
         }
+        self.check_controllers(terms.controllers)
+    }
+
+    /// As [`Given::check`], where only the controllers of the fabric are known.
+    ///
+    /// # Errors
+    /// They differ from those that were given.
+    pub fn check_controllers(&self, theirs: Option<Controllers>) -> Result<(), Mismatch> {
         match self.controllers {
-            Some(ours) if terms.controllers != Some(ours) => Err(Mismatch {
-                setting: "controllers",
-                ours: ids(Some(ours)),
-                theirs: ids(terms.controllers),
-            }),
+            Some(ours) if theirs != Some(ours) => {
+                Err(Mismatch { setting: "controllers", ours: ids(Some(ours)), theirs: ids(theirs) })
+            }
             _ => Ok(()),
         }
     }

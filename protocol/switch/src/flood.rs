@@ -46,7 +46,7 @@ pub(crate) enum Arrived {
     New,
     /// The flood is known already.
     Duplicate,
-    /// A later one is known.
+    /// A later one is known, or its epoch jumps.
     Superseded,
 }
 
@@ -86,6 +86,7 @@ impl FloodState {
     ) -> Arrived {
         match self.current {
             Some(current) if id < current.id => Arrived::Superseded,
+            Some(current) if id.jumps_from(current.id.epoch) => Arrived::Superseded,
             Some(current) if id == current.id => {
                 // A neighbour that sends the flood has it and need not acknowledge; nor does it
                 // wait for the nodes behind this switch, unless it is the parent.
@@ -229,6 +230,17 @@ mod tests {
 
     fn arrive(flood: &mut FloodState, ns: u64, from: u16, sequence: u32) -> Arrived {
         flood.on_flood(Mono::from_ns(ns), Port(from), (id(sequence), KIND), &[9], all())
+    }
+
+    //= spec/ordering.md#R69
+    #[test]
+    fn epoch_that_jumps_is_not_forwarded() {
+        let mut flood = flood();
+        arrive(&mut flood, 0, 0, 1);
+        let later = |epoch| FloodId { epoch, sequence: 0 };
+        let mut jump = |id| flood.on_flood(Mono::from_ns(0), Port(0), (id, KIND), &[9], all());
+        assert!(matches!(jump(later(u32::MAX)), Arrived::Superseded));
+        assert!(matches!(jump(later(2)), Arrived::New));
     }
 
     fn flood() -> FloodState {

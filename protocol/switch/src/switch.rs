@@ -308,6 +308,10 @@ impl Switch {
         if opcode.is_control() {
             return self.on_control(now.mono, reference, port, frame);
         }
+        // The driver of a joiner takes it.
+        if opcode == Opcode::JoinAnswer {
+            return count_drop(&mut self.stats.dropped_misplaced);
+        }
         let carries_promise = self.config.form.counts_frames(self.aggregator.is_upper(port));
         if !carries_promise && !opcode.is_hop_only() {
             let flow = FlowKey { src: header.src(), dst: header.dst(), psn: header.psn() };

@@ -31,7 +31,18 @@ impl FloodId {
     /// Stands for "not flooded": the id of a freeze that is sent to one neighbour, which neither
     /// forwards nor acknowledges it. It informs a switch that it was declared dead itself.
     pub const HOP_ONLY: Self = Self { epoch: 0, sequence: 0 };
+
+    //= spec/ordering.md#R69
+    /// Returns whether no store can have given this epoch to a controller since epoch `last`; 0:
+    /// none was seen yet. Epochs do not wrap, so that believing one that jumps would end recovery.
+    pub const fn jumps_from(self, last: u32) -> bool {
+        last != 0 && self.epoch.saturating_sub(last) > EPOCH_JUMP_MAX
+    }
 }
+
+/// Maximum number of elections that a node can have missed: those of four hours, at four campaigns
+/// a second.
+const EPOCH_JUMP_MAX: u32 = 1 << 16;
 
 /// The action that a flood requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

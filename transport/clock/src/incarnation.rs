@@ -30,7 +30,7 @@ const LOCK_INTERVAL: Duration = Duration::from_millis(1);
 /// be used, sleeps until the next number would be returned, at most an eighth of a second. Programs
 /// that do not share the folder (containers) must not start an id twice within that time.
 pub fn start_incarnation(id: u32) -> Incarnation {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH + EPOCH).unwrap_or_default();
+    let since = since_epoch();
     let ticks = (since.as_nanos() / TICK.as_nanos()) as u32;
     let name = format!("onepipe-incarnations-{}", rustix::process::geteuid().as_raw());
     let number = record(&Path::new(FOLDER).join(name), id, ticks).unwrap_or_else(|_| {
@@ -39,6 +39,15 @@ pub fn start_incarnation(id: u32) -> Incarnation {
         ticks
     });
     Incarnation(number)
+}
+
+/// Returns the incarnation that a process would have which starts in `ahead` from now.
+pub fn incarnation_after(ahead: Duration) -> Incarnation {
+    Incarnation(((since_epoch() + ahead).as_nanos() / TICK.as_nanos()) as u32)
+}
+
+fn since_epoch() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH + EPOCH).unwrap_or_default()
 }
 
 /// Records and returns a number above the last one of `id`: `ticks`, unless that was used.

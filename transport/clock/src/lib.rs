@@ -31,6 +31,6 @@ mod ticks;
 pub use affinity::{cores, pin_to_core};
 pub use calibration::Calibration;
 pub use clock::{Clock, SystemClock};
-pub use incarnation::start_incarnation;
+pub use incarnation::{incarnation_after, start_incarnation};
 pub use scheduling::reduce_wakeup_latency;
 pub use ticks::Source;

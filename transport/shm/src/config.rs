@@ -1,5 +1,7 @@
 //! The sizes of a segment, and the layout that follows from them.
 
+use onepipe_base::Controllers;
+
 use crate::ring::SLOTS_MAX;
 
 /// Sizes of a segment, set by its creator. Processes that attach later use the creator's.
@@ -18,6 +20,9 @@ pub struct Config {
     /// Whether frames bear checksums, and received ones are verified, by endpoints that follow this
     /// setting. The transport itself reads no frame. Default false.
     pub has_checksums: bool,
+    /// The process ids of the controllers, which all processes of the fabric must agree on. Default
+    /// none.
+    pub controllers: Option<Controllers>,
     /// How long a sender waits for a receiver whose share is full before it drops frames, in ns,
     /// counted from the last frame that the receiver took. Default 50 ms: a process that was merely
     /// descheduled is back by then, even on a busy machine. Longer, up to ten times this, while
@@ -38,6 +43,7 @@ impl Default for Config {
             arena_slots: 1024,
             ring_entries: 1024,
             has_checksums: false,
+            controllers: None,
             hold_ns: 50_000_000,
             liveness_interval_ns: 1_000_000,
         }

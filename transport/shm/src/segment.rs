@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use onepipe_base::{Incarnation, ProcessId};
+use onepipe_base::{Controllers, Incarnation, ProcessId};
 use onepipe_transport_clock::Calibration;
 
 use crate::config::VERSION;
@@ -31,6 +31,8 @@ mod at {
     pub(super) const STATE: usize = 16;
     pub(super) const CONFIG: [usize; 5] = [24, 32, 40, 48, 56];
     pub(super) const CALIBRATION: [usize; 4] = [64, 72, 80, 88];
+    /// The first controller and their number; 0: there are none.
+    pub(super) const CONTROLLERS: usize = 96;
     /// On a cache line of its own, because all processes poll it.
     pub(super) const EPOCH: usize = 128;
     pub(super) const END: usize = 256;
@@ -376,6 +378,9 @@ fn create(file: &File, config: &Config) -> Result<(Mapping, Config), AttachError
         config.has_checksums.into(),
     ];
     at::CONFIG.iter().zip(numbers).for_each(|(at, value)| store(*at, value));
+    let controllers =
+        config.controllers.map_or(0, |ids| u64::from(ids.first.0) << 32 | u64::from(ids.count));
+    store(at::CONTROLLERS, controllers);
     let calibration = Calibration::measure().to_words();
     at::CALIBRATION.iter().zip(calibration).for_each(|(at, value)| store(*at, value));
     mapping.word(at::STATE).store(READY, Ordering::Release);
@@ -403,6 +408,10 @@ fn join(file: &File, wanted: &Config) -> Result<(Mapping, Config), AttachError> 
         arena_slots: narrow(arena_slots),
         ring_entries: narrow(ring_entries),
         has_checksums: checksums != 0,
+        controllers: match load(at::CONTROLLERS) {
+            0 => None,
+            word => Some(Controllers { first: ProcessId((word >> 32) as u32), count: word as u32 }),
+        },
         ..*wanted
     };
     // The fields are in range before they are multiplied.

@@ -24,6 +24,7 @@ mod config;
 mod error_queue;
 mod event_fd;
 mod gso;
+mod handshake;
 mod link;
 mod mesh;
 mod overlay;
@@ -35,8 +36,10 @@ mod stats;
 
 pub use batch_socket::{BatchSocket, FrameRange};
 pub use config::{Config, Offload};
+pub use handshake::{Handshake, JoinFailure, explain};
 pub use link::UdpLink;
 pub use mesh::UdpMesh;
+pub use onepipe_join::{Given, JoinerConfig, Mismatch};
 pub use overlay::{LocalProcess, UdpOverlay};
 pub use stats::{OverlayStats, Stats};
 

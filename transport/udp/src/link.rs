@@ -3,12 +3,15 @@
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use onepipe_base::{Now, Port, Promises, Transmit, Verdict};
+use onepipe_join::{Joiner, JoinerConfig};
 use onepipe_transport_driver::{Doorbell, SharedWait, Transport, Wait};
-use onepipe_wire::mark_congestion;
+use onepipe_wire::{RefuseReason, Terms, mark_congestion};
 
-use crate::{BatchSocket, Config, FrameRange, Offload, Stats};
+use crate::handshake::Handshake;
+use crate::{BatchSocket, Config, FrameRange, JoinFailure, Offload, Stats};
 
 /// The port of a process's only link.
 const UPLINK: Port = Port(0);
@@ -17,6 +20,9 @@ const UPLINK: Port = Port(0);
 #[derive(Debug)]
 pub struct UdpLink {
     socket: BatchSocket,
+    switch: SocketAddr,
+    /// `None`: the other end admits without being asked.
+    handshake: Option<Handshake>,
     slot: Option<FrameRange>,
     /// Part of the last burst waits for capacity in the socket's buffer.
     is_blocked: bool,
@@ -29,7 +35,40 @@ impl UdpLink {
     /// The system's; a configuration out of range.
     pub fn connect(switch: SocketAddr, config: &Config) -> io::Result<Self> {
         let socket = BatchSocket::connect(switch, config)?;
-        Ok(Self { socket, slot: None, is_blocked: false })
+        Ok(Self { socket, switch, handshake: None, slot: None, is_blocked: false })
+    }
+
+    /// Makes the link ask the switch to admit this node, from the first turn on, and again whenever
+    /// the switch has restarted. Until it is admitted, what it sends is lost.
+    #[must_use]
+    pub fn joining(mut self, joiner: JoinerConfig) -> Self {
+        self.handshake = Some(Handshake::new(joiner));
+        self
+    }
+
+    /// Asks the switch for its terms, for at most `wait`; `read` reads the clock that the driver
+    /// will read. Call [`UdpLink::joining`] before. `None` without it, or if `wait` is zero: then
+    /// the link joins while it is driven.
+    ///
+    /// # Errors
+    /// The switch does not answer, or refuses this node.
+    pub fn join(
+        &mut self,
+        wait: Duration,
+        read: impl FnMut() -> Now,
+    ) -> Result<Option<Terms>, JoinFailure> {
+        match &mut self.handshake {
+            Some(handshake) if !wait.is_zero() => {
+                let above = ("switch", self.switch);
+                handshake.ask(&mut self.socket, UPLINK.index(), above, wait, read).map(Some)
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// Why the switch refuses this node at present.
+    pub fn refusal(&self) -> Option<(RefuseReason, Terms)> {
+        self.handshake.as_ref()?.refusal()
     }
 
     /// The local address.
@@ -69,7 +108,7 @@ impl UdpLink {
 impl Transport for UdpLink {
     const IS_FIFO: bool = false;
 
-    fn receive(&mut self, _: Now, mut on_frame: impl FnMut(Port, &mut [u8]) -> Verdict) -> usize {
+    fn receive(&mut self, now: Now, mut on_frame: impl FnMut(Port, &mut [u8]) -> Verdict) -> usize {
         let batches = self.socket.receive();
         // The receive buffer is the queue before this process: a long queue marks its frames.
         let is_backlogged = self.socket.is_backlogged();
@@ -78,6 +117,10 @@ impl Transport for UdpLink {
             for range in self.socket.frames(batch) {
                 frames += 1;
                 let frame = self.socket.frame(range);
+                if let (true, Some(handshake)) = (Joiner::takes(frame), &mut self.handshake) {
+                    handshake.on_frame(now, frame);
+                    continue;
+                }
                 if is_backlogged {
                     mark_congestion(frame);
                 }
@@ -85,6 +128,9 @@ impl Transport for UdpLink {
                     self.socket.send(UPLINK.index(), range);
                 }
             }
+        }
+        if let Some(handshake) = &mut self.handshake {
+            handshake.send(now, &mut self.socket, UPLINK.index());
         }
         if frames > 0 {
             // Flush forwarded frames: their memory is needed for the next batch.
@@ -119,7 +165,8 @@ impl Transport for UdpLink {
     }
 
     fn wait(&mut self, timeout_ns: u64) {
-        self.socket.wait(timeout_ns);
+        let limit = |handshake: &Handshake| handshake.limit_wait(timeout_ns);
+        self.socket.wait(self.handshake.as_ref().map_or(timeout_ns, limit));
     }
 
     fn doorbell(&self) -> Doorbell {

@@ -3,15 +3,19 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::Arc;
+use std::time::Duration;
 
 use onepipe_base::{Cause, Incarnation, Now, Port, ProcessId, Promises, Psn, Transmit, Verdict};
+use onepipe_join::{Joiner, JoinerConfig};
 use onepipe_transport_driver::{Doorbell, SharedWait, Transport, Wait};
 use onepipe_wire::{
-    AddressAd, Frame, HEADER_LEN, Header, Opcode, mark_congestion, parse_header, seal,
+    AddressAd, Frame, HEADER_LEN, Header, Opcode, RefuseReason, Terms, mark_congestion,
+    parse_header, seal,
 };
 
+use crate::handshake::Handshake;
 use crate::peer_table::{PeerTable, PendingAd};
-use crate::{BatchSocket, Config, FrameRange, Offload, OverlayStats, Stats};
+use crate::{BatchSocket, Config, FrameRange, JoinFailure, Offload, OverlayStats, Stats};
 
 /// The port of the aggregator.
 const TREE: Port = Port(0);
@@ -47,6 +51,8 @@ pub struct LocalProcess {
 pub struct UdpOverlay {
     socket: BatchSocket,
     aggregator: SocketAddr,
+    /// `None`: the aggregator admits without being asked.
+    handshake: Option<Handshake>,
     own: LocalProcess,
     /// The address advertised to other processes.
     advertised: SocketAddr,
@@ -86,6 +92,7 @@ impl UdpOverlay {
         Ok(Self {
             socket,
             aggregator,
+            handshake: None,
             own,
             advertised: advertised.unwrap_or(local),
             peers: PeerTable::new(own.process, own.processes_max),
@@ -96,6 +103,38 @@ impl UdpOverlay {
             is_blocked: false,
             stats: OverlayStats::default(),
         })
+    }
+
+    /// As [`crate::UdpLink::joining`].
+    #[must_use]
+    pub fn joining(mut self) -> Self {
+        let LocalProcess { process, incarnation, .. } = self.own;
+        self.handshake = Some(Handshake::new(JoinerConfig::process(process, incarnation)));
+        self
+    }
+
+    /// As [`crate::UdpLink::join`]. Process ids lie below [`Terms::processes_max`] from then on.
+    ///
+    /// # Errors
+    /// The aggregator does not answer, or refuses this process.
+    pub fn join(
+        &mut self,
+        wait: Duration,
+        read: impl FnMut() -> Now,
+    ) -> Result<Option<Terms>, JoinFailure> {
+        let Some(handshake) = self.handshake.as_mut().filter(|_| !wait.is_zero()) else {
+            return Ok(None);
+        };
+        let above = ("aggregator", self.aggregator);
+        let terms = handshake.ask(&mut self.socket, TREE_DESTINATION, above, wait, read)?;
+        self.own.processes_max = terms.processes_max;
+        self.peers = PeerTable::new(self.own.process, terms.processes_max);
+        Ok(Some(terms))
+    }
+
+    /// As [`crate::UdpLink::refusal`].
+    pub fn refusal(&self) -> Option<(RefuseReason, Terms)> {
+        self.handshake.as_ref()?.refusal()
     }
 
     /// The address advertised to other processes.
@@ -280,6 +319,12 @@ impl Transport for UdpOverlay {
             let (port, seen) = if is_tree { (TREE, None) } else { (DIRECT, from) };
             for range in self.socket.frames(batch) {
                 let frame = self.socket.frame(range);
+                if Joiner::takes(frame) {
+                    if let (Some(handshake), true) = (&mut self.handshake, is_tree) {
+                        handshake.on_frame(now, frame);
+                    }
+                    continue;
+                }
                 if is_address_ad(frame) {
                     self.on_address_ad(now, range, seen);
                     continue;
@@ -291,6 +336,9 @@ impl Transport for UdpOverlay {
                 // A process forwards no frames.
                 on_frame(port, frame);
             }
+        }
+        if let Some(handshake) = &mut self.handshake {
+            handshake.send(now, &mut self.socket, TREE_DESTINATION);
         }
         if !self.ads.is_empty() {
             self.is_blocked |= !self.send_ads(now);
@@ -340,7 +388,8 @@ impl Transport for UdpOverlay {
     }
 
     fn wait(&mut self, timeout_ns: u64) {
-        self.socket.wait(timeout_ns);
+        let limit = |handshake: &Handshake| handshake.limit_wait(timeout_ns);
+        self.socket.wait(self.handshake.as_ref().map_or(timeout_ns, limit));
     }
 
     fn doorbell(&self) -> Doorbell {

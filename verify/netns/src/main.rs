@@ -71,11 +71,11 @@ fn control(aggregator: SocketAddr, store: std::path::PathBuf) -> Result<()> {
     let daemon = ControllerDaemon::new(&config, RedbStore::new(store));
     let daemon = daemon.context("cannot start a controller")?;
     let stop = stop_at_end_of_input(daemon.doorbell());
-    daemon.run(&stop, |event| {
+    let ended = daemon.run(&stop, |event| {
         // An error means that the reader of standard output has exited.
         let _ = writeln!(stdout(), "{event:?}");
-    })?;
-    Ok(())
+    });
+    ended.context("the controller cannot go on")
 }
 
 /// Returns a flag that is set when standard input ends, because the parent process has closed it or

@@ -56,7 +56,8 @@ pub(crate) fn connect_node(
     tune(&mut config);
     let local = LocalProcess { process, incarnation, processes_max: PROCESSES_MAX };
     let transport = UdpOverlay::connect(aggregator, local, None, &UdpConfig::default())
-        .with_context(|| format!("cannot connect to the aggregator at {aggregator}"))?;
+        .with_context(|| format!("cannot connect to the aggregator at {aggregator}"))?
+        .joining();
     let endpoint = Endpoint::new(config).context("the endpoint's configuration is out of range")?;
     let clock = SystemClock::calibrated().following_system(CLOCK_FOLLOW_NS);
     let driver_config = DriverConfig { idle, ..DriverConfig::default() };

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use onepipe_arbiter::{ClientConfig, ConfigError, Transfer as Machine, TransferConfig};
 use onepipe_base::ProcessId;
-use onepipe_transport_clock::{SystemClock, start_incarnation};
+use onepipe_transport_clock::{Clock, SystemClock, start_incarnation};
 use onepipe_transport_driver::{Config as DriverConfig, Driver};
-use onepipe_transport_udp::{Config as UdpConfig, UdpLink};
+use onepipe_transport_udp::{Config as UdpConfig, JoinFailure, JoinerConfig, UdpLink};
 
 use super::shared::Shared;
 use super::{Transfer, thread};
@@ -25,6 +25,7 @@ pub struct TransferBuilder {
     arbiters: Vec<u32>,
     slot: Duration,
     idle: Idle,
+    wait: Option<Duration>,
     send_bytes_max: usize,
     receive_bytes_max: u64,
 }
@@ -52,10 +53,16 @@ pub enum OpenError {
         /// The system's error.
         source: io::Error,
     },
+    /// The switch does not answer, or does not admit this endpoint.
+    #[error(transparent)]
+    Join(#[from] JoinFailure),
     /// A setting is out of its range.
     #[error(transparent)]
     Config(#[from] ConfigError),
 }
+
+/// How long opening an endpoint with a thread waits for its switch.
+const WAIT: Duration = Duration::from_secs(10);
 
 impl TransferBuilder {
     pub(super) fn new() -> Self {
@@ -66,6 +73,7 @@ impl TransferBuilder {
             arbiters: vec![1000],
             slot: Duration::from_micros(100),
             idle: Idle::default(),
+            wait: None,
             send_bytes_max: 1 << 28,
             receive_bytes_max: 1 << 28,
         }
@@ -114,6 +122,14 @@ impl TransferBuilder {
         self
     }
 
+    /// Sets how long opening waits for the switch to answer. Default 10 s; zero, which does not
+    /// wait, for [`TransferBuilder::embedded`].
+    #[must_use]
+    pub fn wait(mut self, wait: Duration) -> Self {
+        self.wait = Some(wait);
+        self
+    }
+
     /// Sets the maximum number of bytes of outgoing objects, each of which counts as at least
     /// [`OBJECT_LEN_MIN`]; a single object is always accepted. Default 256 MiB.
     ///
@@ -138,8 +154,9 @@ impl TransferBuilder {
     /// Opens the endpoint with a thread that drives it.
     ///
     /// # Errors
-    /// [`OpenError`]. A switch or an arbiter that does not respond is no error: the endpoint waits.
-    pub fn open(self) -> Result<Transfer, OpenError> {
+    /// [`OpenError`]. An arbiter that does not respond is no error: the endpoint waits for it.
+    pub fn open(mut self) -> Result<Transfer, OpenError> {
+        self.wait.get_or_insert(WAIT);
         let limits = (self.send_bytes_max, self.receive_bytes_max);
         let endpoints = self.endpoints;
         let process = ProcessId(self.process.ok_or(OpenError::ProcessNeeded)?);
@@ -168,7 +185,8 @@ impl TransferBuilder {
         let slot_ns = u64::try_from(self.slot.as_nanos()).unwrap_or(u64::MAX);
         let udp = UdpConfig::default();
         let mut client = ClientConfig::new(process, self.endpoints, ProcessId(first), slot_ns);
-        client.incarnation = start_incarnation(process.0);
+        let incarnation = start_incarnation(process.0);
+        client.incarnation = incarnation;
         client.arbiters = self.arbiters.iter().copied().map(ProcessId).collect();
         client.frame_len_max = udp.frame_len_max;
         client.take_long_leads();
@@ -177,7 +195,9 @@ impl TransferBuilder {
         let machine = Machine::new(config)?;
         let link = UdpLink::connect(address, &udp)
             .map_err(|source| OpenError::System { switch, source })?;
-        let clock = SystemClock::calibrated().following_system(CLOCK_FOLLOW_NS);
+        let mut link = link.joining(JoinerConfig::process(process, incarnation));
+        let mut clock = SystemClock::calibrated().following_system(CLOCK_FOLLOW_NS);
+        link.join(self.wait.unwrap_or_default(), || clock.read())?;
         let config = DriverConfig { idle: self.idle.strategy(), ..DriverConfig::default() };
         Ok(Driver::new(machine, link, clock, config))
     }

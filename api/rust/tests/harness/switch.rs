@@ -28,7 +28,7 @@ impl Running {
     /// Starts a switch with other settings.
     pub fn start_with(bind: &str, tune: impl FnOnce(&mut Config)) -> Self {
         let mut config = Config::new(bind.parse().expect("a valid address"));
-        config.link_timeout_ns = LONG_NS;
+        (config.processes_max, config.link_timeout_ns) = (8, LONG_NS);
         tune(&mut config);
         let mut switch = SoftwareSwitch::new(&config).expect("the loopback is available");
         let address = switch.local_addr();
@@ -69,7 +69,7 @@ pub fn meet(switch: &Running, count: u32) -> Vec<Pipe> {
 /// As [`meet`].
 pub fn join_and_exchange(builders: Vec<Builder>) -> Vec<Pipe> {
     let count = builders.len() as u32;
-    let join = |builder: Builder| builder.join().expect("joining over a switch needs no reply");
+    let join = |builder: Builder| builder.join().expect("the switch is there");
     let mut pipes: Vec<Pipe> = builders.into_iter().map(join).collect();
     for pipe in &mut pipes {
         assert!(!pipe.wait_for_peers(1, DEADLINE) && pipe.peers().is_empty());

@@ -14,11 +14,10 @@ const JOIN_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Runs a member.
 pub(super) fn run(job: &Job) -> Result<Outcome> {
-    let builder =
-        Pipe::builder().process(job.process).processes(job.processes).idle(job.idle.into());
+    let builder = Pipe::builder().process(job.process).idle(job.idle.into());
     let builder = match &job.switch {
         Some(switch) => builder.udp(switch),
-        None => builder.fabric(&job.fabric),
+        None => builder.fabric(&job.fabric).processes(job.processes),
     };
     let has_fixed_interval = job.has_fixed_interval;
     let builder = builder.tune(move |config| {

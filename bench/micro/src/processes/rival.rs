@@ -3,12 +3,14 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use onepipe_base::{Machine, Mono, Now, Port, ProcessId, Promises, Psn, Transmit, Verdict};
+use onepipe_base::{
+    Incarnation, Machine, Mono, Now, Port, ProcessId, Promises, Psn, Transmit, Verdict,
+};
 use onepipe_rivals::{Config, Delivery, Links, Method, Rival, To};
 use onepipe_transport_clock::{Clock, SystemClock};
 use onepipe_transport_driver::{Config as DriverConfig, DrivenMachine, Driver, Transport};
 use onepipe_transport_shm::Shm;
-use onepipe_transport_udp::UdpLink;
+use onepipe_transport_udp::{JoinerConfig, UdpLink};
 use onepipe_wire::{Header, Opcode, seal};
 
 use super::delivery_log::{DeliveryLog, END, HELLO, TIMEOUT, cpu_seconds};
@@ -130,6 +132,8 @@ pub(super) fn work(job: &Job, method: RivalMethod) -> Result<Outcome> {
                 ..onepipe_transport_udp::Config::default()
             };
             let link = UdpLink::connect(switch.parse()?, &udp_config)?;
+            let own = JoinerConfig::process(ProcessId(job.process), Incarnation(1));
+            let link = link.joining(own);
             let clock = SystemClock::calibrated();
             Worker::new(job, new_rival(job, method, Links::Uplink, *frame_len)?, link, clock)
                 .work(method)

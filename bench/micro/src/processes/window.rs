@@ -19,9 +19,9 @@ const WAIT: Duration = Duration::from_millis(10);
 /// Runs a process that keeps `window` scatterings in flight: it sends the next one when it has
 /// delivered one of its own.
 pub(super) fn work(job: &Job, window: u32, api: Api) -> Result<()> {
-    let builder = Pipe::builder().process(job.process).processes(job.processes);
+    let builder = Pipe::builder().process(job.process);
     let builder = match &job.fabric {
-        Fabric::Shm(name) => builder.fabric(name),
+        Fabric::Shm(name) => builder.fabric(name).processes(job.processes),
         Fabric::Udp { switch, .. } => builder.udp(switch),
     };
     let pipe = match api {

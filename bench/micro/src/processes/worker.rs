@@ -11,7 +11,7 @@ use onepipe_endpoint::{Config, Delivery, Endpoint, Event, Links, Message, Outcom
 use onepipe_transport_clock::SystemClock;
 use onepipe_transport_driver::{Config as DriverConfig, Driver, Idle, Transport};
 use onepipe_transport_shm::Shm;
-use onepipe_transport_udp::UdpLink;
+use onepipe_transport_udp::{JoinerConfig, UdpLink};
 use onepipe_wire::Service;
 
 use super::delivery_log::{DeliveryLog, END, HELLO, TIMEOUT, cpu_seconds};
@@ -47,6 +47,8 @@ pub(crate) fn work(job: &Job) -> Result<()> {
                 ..onepipe_transport_udp::Config::default()
             };
             let link = UdpLink::connect(switch.parse()?, &udp_config)?;
+            let own = JoinerConfig::process(ProcessId(job.process), Incarnation(1));
+            let link = link.joining(own);
             let config = Config {
                 beacon_interval_ns: 20_000,
                 heartbeat_interval_ns: 100_000_000,

@@ -11,7 +11,7 @@ use onepipe_endpoint::{Config, Endpoint, Event, Links};
 use onepipe_transport_clock::{SystemClock, start_incarnation};
 use onepipe_transport_driver::{Config as DriverConfig, Doorbell, Driver, Transport};
 use onepipe_transport_shm::{Config as ShmConfig, Shm};
-use onepipe_transport_udp::{Config as UdpConfig, UdpLink};
+use onepipe_transport_udp::{Config as UdpConfig, JoinerConfig, UdpLink};
 
 use crate::harness::{CONTROLLERS, PROCESSES};
 
@@ -60,19 +60,25 @@ pub fn switch() -> (Running, SocketAddr) {
 pub fn process(switch: SocketAddr, process: u32) -> Running {
     let udp = UdpConfig::default();
     let link = UdpLink::connect(switch, &udp).expect("loopback is there");
+    let incarnation = start_incarnation(process);
+    let link = link.joining(JoinerConfig::process(ProcessId(process), incarnation));
     let config = Config {
         links: Links::Uplink,
         frame_len_max: udp.frame_len_max,
         beacon_interval_ns: 50_000,
         reorder_packets: 0,
-        ..Config::new(ProcessId(process), start_incarnation(process))
+        ..Config::new(ProcessId(process), incarnation)
     };
     drive(config, link, SystemClock::calibrated().following_system(100_000_000))
 }
 
 /// Starts such a process in shared memory.
 pub fn process_in(segment: &str, process: u32) -> Running {
-    let sizes = ShmConfig { processes_max: PROCESSES, ..ShmConfig::default() };
+    let sizes = ShmConfig {
+        processes_max: PROCESSES,
+        controllers: Some(CONTROLLERS),
+        ..ShmConfig::default()
+    };
     let shm =
         Shm::attach(segment, Some(ProcessId(process)), &sizes).expect("the process id is free");
     let config = Config {

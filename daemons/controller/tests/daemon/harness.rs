@@ -44,7 +44,8 @@ impl Replica {
         let stop = Arc::new(AtomicBool::new(false));
         let is_stopped = Arc::clone(&stop);
         let thread = std::thread::spawn(move || {
-            daemon.run(&is_stopped, |event| println!("{event:?}")).expect("its store works");
+            let ended = daemon.run(&is_stopped, |event| println!("{event:?}"));
+            ended.expect("the switch admits the controller, and its store works");
         });
         Self { address, stop, doorbell, thread: Some(thread) }
     }

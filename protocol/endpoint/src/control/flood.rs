@@ -47,9 +47,13 @@ impl Floods {
         self.epoch
     }
 
+    //= spec/ordering.md#R69
     /// Updates the epoch. Returns false if the flood is from an earlier epoch, whose controller is
-    /// no longer active.
+    /// no longer active, or from one that jumps.
     pub fn accepts(&mut self, id: FloodId) -> bool {
+        if id.jumps_from(self.epoch) {
+            return false;
+        }
         let is_current = id.epoch >= self.epoch;
         self.epoch = self.epoch.max(id.epoch);
         is_current
@@ -188,6 +192,17 @@ mod tests {
         assert_eq!(acks(&mut floods), [(Opcode::Completed, 1)]);
         assert!(floods.accepts(id(2, 0)) && !floods.accepts(id(1, 9)) && floods.accepts(id(3, 0)));
         assert_eq!(floods.epoch(), 3);
+    }
+
+    //= spec/ordering.md#R69
+    #[test]
+    fn epoch_that_jumps_is_not_believed() {
+        let mut floods = Floods::new();
+        assert!(floods.accepts(id(500_000, 0)), "the first epoch is arbitrary");
+        assert!(!floods.accepts(id(u32::MAX, 0)) && !floods.accepts(id(600_000, 0)));
+        assert!(floods.accepts(id(500_001, 0)), "a later failure is still resolved");
+        assert!(floods.accepts(id(560_000, 0)));
+        assert_eq!(floods.epoch(), 560_000);
     }
 
     #[test]

@@ -1,0 +1,104 @@
+//! Joining over UDP: what is answered, refused, adopted, and said when nothing answers.
+
+use std::net::UdpSocket;
+
+use crate::lab::{Controller, Node, Switch};
+use crate::program::{errors, exclusive, onepipe, output};
+
+/// An address at which nothing listens, but did a moment ago.
+fn closed_address() -> String {
+    let socket = UdpSocket::bind("127.0.0.1:0").expect("the loopback is available");
+    socket.local_addr().expect("it is bound").to_string()
+}
+
+/// Runs a command that must exit with status 1, print nothing and complain with `expected`.
+fn refuses(arguments: &[&str], expected: &str) {
+    let output = output(arguments);
+    let complaint = errors(&output);
+    assert_eq!(output.status.code(), Some(1), "{arguments:?}: {complaint}");
+    assert!(complaint.contains(expected), "{arguments:?}: {complaint}");
+    let printed = String::from_utf8_lossy(&output.stdout);
+    assert!(printed.is_empty(), "{arguments:?} printed {printed:?} before it has joined");
+}
+
+//= spec/ordering.md#R63
+#[test]
+fn without_switch_every_command_says_what_to_start() {
+    let address = closed_address();
+    let folder = tempfile::tempdir().expect("a folder");
+    let store = folder.path().join("decisions").to_string_lossy().into_owned();
+    let expected = format!("start one there with \"onepipe switch --listen {address}\"");
+    let commands: [&[&str]; 5] = [
+        &["node", "--udp", &address, "--process", "0"],
+        &["switch", "--listen", "127.0.0.1:0", "--parent", &address],
+        &["controller", "--udp", &address, "--store", &store, "--status-listen", "127.0.0.1:0"],
+        &["arbiter", "--udp", &address],
+        &["transfer", "receive", "--udp", &address],
+    ];
+    for command in commands {
+        refuses(&[command, &["--wait", "200ms"]].concat(), &expected);
+    }
+    let expected = format!("start one there with \"onepipe aggregator --listen {address}\"");
+    refuses(&["node", "--overlay", &address, "--process", "0", "--wait", "200ms"], &expected);
+    let parent = ["aggregator", "--listen", "127.0.0.1:0", "--parent", &address];
+    refuses(&[&parent[..], &["--wait", "200ms"]].concat(), &expected);
+}
+
+//= spec/ordering.md#R67
+#[test]
+fn settings_that_differ_are_named() {
+    let _guard = exclusive();
+    let switch = Switch::start(&["--processes", "24", "--controllers", "20"]);
+    let udp: [&str; 2] = ["--udp", &switch.address];
+    let node = |more: &[&'static str]| [&["node"], &udp[..], more].concat();
+    refuses(&node(&["--process", "1", "--processes", "64"]), "processes is 64 here and 24 in");
+    refuses(&node(&["--process", "1", "--controllers", "9"]), "controllers is 9 here and 20 in");
+    refuses(&node(&["--process", "24"]), "process ids lie below 24");
+    refuses(&node(&["--process", "20"]), "reserved for a controller (controllers 20 to 20)");
+    let below = ["switch", "--listen", "127.0.0.1:0", "--parent", &switch.address];
+    refuses(&[&below[..], &["--processes", "64"]].concat(), "processes is 64 here and 24 in");
+    refuses(&["arbiter", udp[0], udp[1], "--process", "1000"], "process ids lie below 24");
+}
+
+/// A node without `--controllers` in a fabric that has them was declared failed, and not notified.
+//= spec/ordering.md#R67
+#[test]
+fn settings_are_given_to_the_root_alone() {
+    let _guard = exclusive();
+    let folder = tempfile::tempdir().expect("a folder");
+    let store = folder.path().join("decisions").to_string_lossy().into_owned();
+    let root = Switch::start(&["--processes", "24", "--controllers", "20", "--id", "1"]);
+    let below = Switch::start(&["--parent", &root.address, "--id", "2"]);
+    let controller = Controller::start(&["--udp", &root.address, "--store", &store]);
+    controller.until("the controller is active", |status| status["epoch"].is_u64());
+    let node = |switch: &Switch, process| {
+        Node::start(&["--udp", &switch.address, "--process", process, "--reliable"])
+    };
+    let (mut zero, mut one) = (node(&root, "0"), node(&below, "1"));
+    zero.type_line("0,1 agreed");
+    let line = zero.process.line();
+    assert!(line.ends_with(" 0 agreed"), "{line}");
+    assert_eq!(one.process.line(), line);
+}
+
+//= spec/ordering.md#R68
+#[test]
+fn second_controller_with_one_id_is_refused() {
+    let _guard = exclusive();
+    let folder = tempfile::tempdir().expect("a folder");
+    let store = |name: &str| folder.path().join(name).to_string_lossy().into_owned();
+    let switch = Switch::start(&["--controllers", "1000"]);
+    let first = Controller::start(&["--udp", &switch.address, "--store", &store("first")]);
+    first.until("the controller is active", |status| status["epoch"].is_u64());
+    let second = store("second");
+    let arguments = ["controller", "--udp", &switch.address, "--store", &second];
+    let options = ["--status-listen", "127.0.0.1:0", "--wait", "300ms"];
+    refuses(&[&arguments[..], &options].concat(), "a live controller has this id");
+    drop(first);
+    // The kernel reports at once that its port is closed.
+    let mut successor = crate::program::Running::start(&mut onepipe(
+        &[&arguments[..], &["--status-listen", "127.0.0.1:0"]].concat(),
+    ));
+    let line = successor.line();
+    assert!(line.starts_with("controller 1000 "), "{line}");
+}

@@ -1,0 +1,337 @@
+//! What a socket that was not admitted, or sends as another, can do: nothing.
+//!
+//! Each test is an attack that once had an effect, with the datagrams that it takes.
+
+use std::net::{SocketAddr, UdpSocket};
+use std::time::{Duration, Instant};
+
+use onepipe_base::{
+    Address, Controllers, Incarnation, Instance, ProcessId, Promises, Psn, SwitchId, Timestamp,
+    WIRE_MODULUS,
+};
+use onepipe_daemon_switch::{Config, SoftwareSwitch};
+use onepipe_transport_clock::{Clock, SystemClock, start_incarnation};
+use onepipe_wire::{
+    Frame, HEADER_LEN, Header, JOIN_LEN, JoinAnswer, JoinRequest, JoinRole, Opcode, RefuseReason,
+    seal,
+};
+
+/// Everything here takes microseconds; what takes this long never happens.
+const TIMEOUT: Duration = Duration::from_secs(30);
+
+struct Lab {
+    switch: SoftwareSwitch,
+    address: SocketAddr,
+    clock: SystemClock,
+}
+
+/// A socket that speaks the protocol by hand.
+struct Stranger {
+    socket: UdpSocket,
+    instance: Instance,
+    role: JoinRole,
+}
+
+impl Lab {
+    fn new(change: impl FnOnce(&mut Config)) -> Self {
+        let mut config = Config::new(SocketAddr::from(([127, 0, 0, 1], 0)));
+        (config.processes_max, config.ports_max) = (16, 4);
+        // No port is lost because the machine is busy.
+        config.link_timeout_ns = 20_000_000_000;
+        change(&mut config);
+        let switch = SoftwareSwitch::new(&config).expect("the loopback is there");
+        let address = switch.local_addr();
+        Self { switch, address, clock: SystemClock::calibrated().following_system(10_000_000) }
+    }
+
+    fn stranger(&self, address: Address, role: JoinRole) -> Stranger {
+        let socket = UdpSocket::bind("127.0.0.1:0").expect("the loopback is there");
+        socket.connect(self.address).expect("the switch is there");
+        socket.set_nonblocking(true).expect("the system allows it");
+        let incarnation = start_incarnation(address.to_bits() & 0xffff);
+        Stranger { socket, instance: Instance { address, incarnation }, role }
+    }
+
+    fn process(&self, process: u32) -> Stranger {
+        self.stranger(Address::Process(ProcessId(process)), JoinRole::Process)
+    }
+
+    /// Runs the switch until it has handled everything that was sent.
+    fn turn(&mut self) {
+        for _ in 0..3 {
+            self.switch.turn(|_| {});
+        }
+    }
+
+    /// Returns the next frame that `stranger` receives for which `wanted` holds.
+    fn next<T>(
+        &mut self,
+        stranger: &Stranger,
+        mut wanted: impl FnMut(&Frame<'_>) -> Option<T>,
+    ) -> Option<T> {
+        let (started, mut bytes) = (Instant::now(), [0; 2048]);
+        while started.elapsed() < TIMEOUT {
+            self.switch.turn(|_| {});
+            if let Ok(len) = stranger.socket.recv(&mut bytes)
+                && let Ok(frame) = Frame::parse(&bytes[..len])
+                && let Some(found) = wanted(&frame)
+            {
+                return Some(found);
+            }
+        }
+        None
+    }
+
+    fn answer(&mut self, stranger: &Stranger) -> JoinAnswer {
+        let answer = self.next(stranger, |frame| {
+            (frame.opcode == Opcode::JoinAnswer)
+                .then(|| JoinAnswer::parse(frame.payload).expect("a valid answer"))
+        });
+        answer.expect("the switch answers")
+    }
+
+    /// Joins, and returns the last answer.
+    fn join(&mut self, stranger: &Stranger) -> JoinAnswer {
+        stranger.request(0);
+        match self.answer(stranger) {
+            JoinAnswer::Challenge { cookie, .. } => {
+                stranger.request(cookie);
+                // A request that takes the port of another is to be repeated.
+                self.turn();
+                stranger.request(cookie);
+                self.answer(stranger)
+            }
+            answer => answer,
+        }
+    }
+
+    fn joined(&mut self, stranger: &Stranger) {
+        assert!(matches!(self.join(stranger), JoinAnswer::Accepted(_)));
+    }
+
+    fn now(&mut self) -> Timestamp {
+        self.clock.read().sync
+    }
+}
+
+impl Stranger {
+    fn send(&self, header: Header, payload: impl FnOnce(&mut [u8]) -> usize) {
+        let mut bytes = [0; 512];
+        let len = payload(&mut bytes[HEADER_LEN..]);
+        let len = seal(&mut bytes, header, len);
+        // The switch may have reported an error for an earlier datagram.
+        let _ = self.socket.send(&bytes[..len]);
+    }
+
+    fn request(&self, cookie: u64) {
+        let promises = Promises::both(Timestamp::from_ns(1));
+        let header = Header::hop_only(Opcode::Join, self.instance, None, promises);
+        let request = JoinRequest { role: self.role, cookie };
+        self.send(header, |buf| request.write(buf).expect("there is space"));
+    }
+
+    /// A frame of `src` for `dst`, promised and stamped `at`.
+    fn frame(&self, opcode: Opcode, src: (u32, Incarnation), dst: u32, at: Timestamp) {
+        let header = Header::new(opcode, ProcessId(src.0), ProcessId(dst), src.1);
+        self.send(header.stamped(at, Promises::both(at), Psn::FIRST), |_| 0);
+    }
+
+    fn beacon(&self, at: Timestamp) {
+        let header = Header::hop_only(Opcode::Beacon, self.instance, None, Promises::both(at));
+        self.send(header, |_| 0);
+    }
+}
+
+/// One datagram of an unknown process with an old barrier once stopped all deliveries for 0.1 s.
+//= spec/ordering.md#R64
+#[test]
+fn promise_of_unknown_address_does_not_count() {
+    let mut lab = Lab::new(|_| {});
+    let member = lab.process(1);
+    lab.joined(&member);
+    let began = lab.now();
+    let attacker = lab.process(2);
+    let old = began.saturating_sub_ns(3_600_000_000_000);
+    for _ in 0..20 {
+        attacker.frame(Opcode::Join, (2, attacker.instance.incarnation), 2, old);
+        attacker.beacon(old);
+    }
+    lab.turn();
+    assert_eq!(lab.switch.stats().ports_assigned, 1);
+    let passed = {
+        let started = Instant::now();
+        loop {
+            assert!(started.elapsed() < TIMEOUT, "the barrier does not pass the attack");
+            let now = lab.now();
+            member.beacon(now);
+            let mut bytes = [0; 2048];
+            lab.switch.turn(|_| {});
+            if let Ok(len) = member.socket.recv(&mut bytes)
+                && let Ok(frame) = Frame::parse(&bytes[..len])
+                && frame.opcode == Opcode::Beacon
+                && frame.header.promises(now).barrier > began
+            {
+                break true;
+            }
+        }
+    };
+    assert!(passed);
+}
+
+/// 128 sockets once filled the switch, and a process was not even notified.
+//= spec/ordering.md#R62
+//= spec/ordering.md#R64
+#[test]
+fn sockets_that_do_not_answer_take_no_port() {
+    let mut lab = Lab::new(|_| {});
+    let attackers: Vec<Stranger> = (0..12).map(|_| lab.process(2)).collect();
+    for attacker in &attackers {
+        attacker.request(0);
+        attacker.request(77);
+        attacker.beacon(Timestamp::from_ns(5));
+        lab.turn();
+    }
+    assert_eq!(lab.switch.stats().ports_assigned, 0);
+    let members: Vec<Stranger> = (4..8).map(|process| lab.process(process)).collect();
+    members.iter().for_each(|member| lab.joined(member));
+    let refused = lab.join(&lab.process(8));
+    assert!(matches!(refused, JoinAnswer::Refused { reason: RefuseReason::Full, .. }));
+}
+
+/// A cookie is of no use at another address, under another id or in another role.
+//= spec/ordering.md#R64
+#[test]
+fn cookie_is_bound_to_address_and_identity() {
+    let mut lab = Lab::new(|_| {});
+    let (honest, thief, mut liar) = (lab.process(1), lab.process(1), lab.process(1));
+    honest.request(0);
+    let JoinAnswer::Challenge { cookie, .. } = lab.answer(&honest) else { panic!("a challenge") };
+    thief.request(cookie);
+    assert!(matches!(lab.answer(&thief), JoinAnswer::Challenge { .. }));
+    liar.socket = honest.socket.try_clone().expect("the system duplicates it");
+    liar.instance.address = Address::Process(ProcessId(2));
+    liar.request(cookie);
+    assert!(matches!(lab.answer(&liar), JoinAnswer::Challenge { .. }));
+    assert_eq!(lab.switch.stats().ports_assigned, 0);
+}
+
+/// Frames with the source of another once moved its route: 13 of its frames leaked.
+//= spec/ordering.md#R65
+#[test]
+fn frame_under_another_id_moves_no_route() {
+    let mut lab = Lab::new(|_| {});
+    let (victim, other, attacker) = (lab.process(1), lab.process(2), lab.process(3));
+    for one in [&victim, &other, &attacker] {
+        lab.joined(one);
+        let now = lab.now();
+        let id = one.instance.address.to_bits();
+        one.frame(Opcode::Join, (id, one.instance.incarnation), id, now);
+    }
+    lab.turn();
+    let now = lab.now();
+    for incarnation in [victim.instance.incarnation, Incarnation(u32::MAX)] {
+        attacker.frame(Opcode::Data, (1, incarnation), 2, now);
+        attacker.frame(Opcode::Connect, (1, incarnation), 2, now);
+        attacker.frame(Opcode::Beacon, (1, incarnation), 1, now);
+    }
+    lab.turn();
+    assert_eq!(lab.switch.stats().frames_misattributed, 6);
+    other.frame(Opcode::Data, (2, other.instance.incarnation), 1, now);
+    let got = lab.next(&victim, |frame| (frame.opcode == Opcode::Data).then(|| frame.header.src()));
+    assert_eq!(got, Some(ProcessId(2)), "the route still leads to the victim");
+}
+
+/// One failure notice "of a controller" once stopped reliable delivery permanently.
+//= spec/ordering.md#R65
+//= spec/ordering.md#R66
+#[test]
+fn process_cannot_speak_as_a_controller() {
+    let controllers = Controllers { first: ProcessId(15), count: 1 };
+    let mut lab = Lab::new(|config| config.controllers = Some(controllers));
+    let (victim, attacker) = (lab.process(1), lab.process(3));
+    for one in [&victim, &attacker] {
+        lab.joined(one);
+        let now = lab.now();
+        let id = one.instance.address.to_bits();
+        one.frame(Opcode::Join, (id, one.instance.incarnation), id, now);
+    }
+    lab.turn();
+    let now = lab.now();
+    let own = attacker.instance.incarnation;
+    for opcode in [Opcode::Notice, Opcode::Flood, Opcode::Ping, Opcode::AnnounceAck] {
+        attacker.frame(opcode, (15, own), 1, now);
+        attacker.frame(opcode, (3, own), 1, now);
+    }
+    lab.turn();
+    assert_eq!(lab.switch.stats().frames_misattributed, 8);
+    let reserved = lab.join(&lab.process(15));
+    assert!(matches!(reserved, JoinAnswer::Refused { reason: RefuseReason::IsController, .. }));
+    let address = Address::Process(ProcessId(3));
+    let imposter = lab.join(&lab.stranger(address, JoinRole::Controller));
+    assert!(matches!(imposter, JoinAnswer::Refused { reason: RefuseReason::NotController, .. }));
+}
+
+/// An incarnation of 2^32 - 1 once muted the real process.
+//= spec/ordering.md#R66
+#[test]
+fn incarnation_ahead_of_the_clock_is_refused() {
+    let mut lab = Lab::new(|_| {});
+    let mut attacker = lab.process(1);
+    let honest = attacker.instance.incarnation.0;
+    for ahead in [1_000, u32::MAX - honest] {
+        attacker.instance.incarnation = Incarnation(honest + ahead);
+        let refused = lab.join(&attacker);
+        assert!(matches!(refused, JoinAnswer::Refused { reason: RefuseReason::Incarnation, .. }));
+    }
+    attacker.instance.incarnation = Incarnation(honest + 100);
+    lab.joined(&attacker);
+}
+
+/// Two controllers with one id once decided apart, each with its own store.
+//= spec/ordering.md#R68
+#[test]
+fn second_controller_with_the_same_id_is_refused() {
+    let controllers = Controllers { first: ProcessId(15), count: 1 };
+    let mut lab = Lab::new(|config| {
+        config.controllers = Some(controllers);
+        // A machine that is this busy for three of these has other worries.
+        config.heartbeat_interval_ns = 2_000_000_000;
+    });
+    let address = Address::Process(ProcessId(15));
+    let first = lab.stranger(address, JoinRole::Controller);
+    lab.joined(&first);
+    let second = lab.stranger(address, JoinRole::Controller);
+    let refused = lab.join(&second);
+    assert!(matches!(refused, JoinAnswer::Refused { reason: RefuseReason::Taken, .. }));
+    // The first one is not received any more.
+    let started = Instant::now();
+    while !matches!(lab.join(&second), JoinAnswer::Accepted(_)) {
+        assert!(started.elapsed() < TIMEOUT, "the id is never free again");
+    }
+}
+
+/// An answer is never longer than what it answers, so nothing is amplified.
+//= spec/ordering.md#R62
+#[test]
+fn answers_are_not_longer_than_questions() {
+    let mut lab = Lab::new(|_| {});
+    let attacker = lab.process(1);
+    attacker.beacon(Timestamp::from_ns(1));
+    assert_eq!(lab.answer(&attacker), JoinAnswer::NotAdmitted);
+    let mut slot = [0; HEADER_LEN + JOIN_LEN];
+    assert_eq!(JoinAnswer::NotAdmitted.write(&mut slot), Some(0));
+    attacker.request(0);
+    let JoinAnswer::Challenge { terms, .. } = lab.answer(&attacker) else { panic!("a challenge") };
+    assert_eq!((terms.processes_max, terms.controllers), (16, None));
+    assert_eq!(terms.link_timeout_ns, 20_000_000_000);
+    let switch = Instance { address: Address::Switch(SwitchId(0)), incarnation: Incarnation(0) };
+    let noise = Header::hop_only(
+        Opcode::JoinAnswer,
+        switch,
+        None,
+        Promises::both(Timestamp::from_ns(WIRE_MODULUS / 2)),
+    );
+    attacker.send(noise, |_| 0);
+    lab.turn();
+    assert_eq!(lab.switch.stats().ports_assigned, 0);
+}
