@@ -43,6 +43,15 @@ pub struct RedbStore {
 struct Term {
     epoch: Epoch,
     file: TermFile,
+    /// The last record that was written, unless a replacement of the log has failed since.
+    last: Option<LogEntry>,
+}
+
+/// A record in the log.
+#[derive(Debug)]
+struct LogEntry {
+    index: u64,
+    bytes: Vec<u8>,
 }
 
 /// The file during a term.
@@ -94,6 +103,18 @@ pub enum RedbError {
         path: PathBuf,
         /// The reason.
         reason: String,
+    },
+    /// The file lacks a record that was written: it is an older copy.
+    #[error(
+        "{path} has gone back in time: it lacks record {index}, which was written in this epoch; put \
+         the latest file back, or restart all nodes of the fabric",
+        path = path.display()
+    )]
+    WentBack {
+        /// The file.
+        path: PathBuf,
+        /// Index in the log of the missing record.
+        index: u64,
     },
     /// A record is not readable by this version.
     #[error("record {at} in {path} is unreadable", path = path.display())]
@@ -188,7 +209,11 @@ impl RedbStore {
     }
 
     /// Starts the next epoch, and records in the log that `replica` is active in it.
-    fn begin_epoch(&self, database: &Database, replica: ProcessId) -> Result<Epoch, RedbError> {
+    fn begin_epoch(
+        &self,
+        database: &Database,
+        replica: ProcessId,
+    ) -> Result<(Epoch, LogEntry), RedbError> {
         let format = self.read_number(database, FORMAT_KEY)?;
         if format != FORMAT_VERSION {
             let reason = format!("its format is {format}, this version reads {FORMAT_VERSION}");
@@ -197,11 +222,11 @@ impl RedbStore {
         let last = self.read_number(database, EPOCH_KEY)?;
         let epoch = u32::try_from(last).ok().and_then(|last| last.checked_add(1)).map(Epoch);
         let epoch = epoch.ok_or_else(|| self.damaged(format!("its last epoch is {last}")))?;
-        self.write(database, |transaction| {
+        let entry = self.write(database, |transaction| {
             transaction.open_table(NUMBERS)?.insert(EPOCH_KEY, u64::from(epoch.0))?;
             push(&mut transaction.open_table(LOG)?, &Record::Epoch { epoch, replica })
         })?;
-        Ok(epoch)
+        Ok((epoch, entry))
     }
 
     fn read_number(&self, database: &Database, name: &str) -> Result<u64, RedbError> {
@@ -238,15 +263,16 @@ impl RedbStore {
         call: impl FnOnce(&Self, &Database) -> Result<T, RedbError>,
     ) -> Result<T, StoreError<RedbError>> {
         let term = self.term.take_if(|term| term.epoch == epoch).ok_or(StoreError::Deposed)?;
-        let result = match term.file {
+        let Term { file, last, .. } = term;
+        let result = match file {
             TermFile::Open(database) => call(self, &database).map(|done| (done, database)),
             TermFile::Closed { kind, reason, retry_at } if Instant::now() < retry_at => {
                 let error = self.system(io::Error::new(kind, reason.clone()));
                 let file = TermFile::Closed { kind, reason, retry_at };
-                self.term = Some(Term { epoch, file });
+                self.term = Some(Term { epoch, file, last });
                 return Err(StoreError::Failed(error));
             }
-            TermFile::Closed { .. } => match self.reopen(epoch) {
+            TermFile::Closed { .. } => match self.reopen(epoch, last.as_ref()) {
                 Ok(Some(database)) => call(self, &database).map(|done| (done, database)),
                 Ok(None) => return Err(StoreError::Deposed),
                 Err(error) => Err(error),
@@ -256,15 +282,35 @@ impl RedbStore {
             Ok((done, database)) => (TermFile::Open(database), Ok(done)),
             Err(error) => (TermFile::closed_by(&error), Err(StoreError::Failed(error))),
         };
-        self.term = Some(Term { epoch, file });
+        self.term = Some(Term { epoch, file, last });
         result
     }
 
     /// Opens the file again. Returns `None` if another replica has begun an epoch since.
-    fn reopen(&self, epoch: Epoch) -> Result<Option<Database>, RedbError> {
+    //= spec/failure.md#R54
+    fn reopen(&self, epoch: Epoch, last: Option<&LogEntry>) -> Result<Option<Database>, RedbError> {
         let Some(database) = self.open()? else { return Ok(None) };
-        let last = self.read_number(&database, EPOCH_KEY)?;
-        Ok((last == u64::from(epoch.0)).then_some(database))
+        let found = self.read_number(&database, EPOCH_KEY)?;
+        if found > u64::from(epoch.0) {
+            return Ok(None);
+        }
+        let has = |LogEntry { index, bytes }: &LogEntry| {
+            let log = database.begin_read()?.open_table(LOG)?;
+            Ok(log.get(*index)?.is_some_and(|found| found.value() == bytes.as_slice()))
+        };
+        if let Some(last) = last
+            && !has(last).map_err(|error| self.store_error(error))?
+        {
+            return Err(RedbError::WentBack { path: self.path.clone(), index: last.index });
+        }
+        Ok((found == u64::from(epoch.0)).then_some(database))
+    }
+
+    /// Notes the last record that is known to be written.
+    fn set_last(&mut self, last: Option<LogEntry>) {
+        if let Some(term) = &mut self.term {
+            term.last = last;
+        }
     }
 
     /// Returns what an error of the database says about the file.
@@ -332,12 +378,12 @@ fn advice(kind: io::ErrorKind) -> &'static str {
 }
 
 /// Appends a record to the log.
-fn push(log: &mut Table<'_, u64, &'static [u8]>, record: &Record) -> Result<(), redb::Error> {
-    let next = log.last()?.map_or(0, |(last, _)| last.value() + 1);
+fn push(log: &mut Table<'_, u64, &'static [u8]>, record: &Record) -> Result<LogEntry, redb::Error> {
+    let index = log.last()?.map_or(0, |(last, _)| last.value() + 1);
     let mut bytes = Vec::new();
     record.encode(&mut bytes);
-    log.insert(next, bytes.as_slice())?;
-    Ok(())
+    log.insert(index, bytes.as_slice())?;
+    Ok(LogEntry { index, bytes })
 }
 
 impl Store for RedbStore {
@@ -351,8 +397,8 @@ impl Store for RedbStore {
                 None => return Ok(None),
             },
         };
-        let epoch = self.begin_epoch(&database, replica)?;
-        self.term = Some(Term { epoch, file: TermFile::Open(database) });
+        let (epoch, entry) = self.begin_epoch(&database, replica)?;
+        self.term = Some(Term { epoch, file: TermFile::Open(database), last: Some(entry) });
         Ok(Some(epoch))
     }
 
@@ -378,17 +424,79 @@ impl Store for RedbStore {
     }
 
     fn append(&mut self, epoch: Epoch, record: &Record) -> Result<(), StoreError<RedbError>> {
-        self.in_term(epoch, |store, database| {
+        let entry = self.in_term(epoch, |store, database| {
             store.write(database, |transaction| push(&mut transaction.open_table(LOG)?, record))
-        })
+        })?;
+        self.set_last(Some(entry));
+        Ok(())
     }
 
     fn replace(&mut self, epoch: Epoch, records: &[Record]) -> Result<(), StoreError<RedbError>> {
         let replace = |transaction: &WriteTransaction| {
             let mut log = transaction.open_table(LOG)?;
             log.retain(|_, _| false)?;
-            records.iter().try_for_each(|record| push(&mut log, record))
+            let mut last = None;
+            for record in records {
+                last = Some(push(&mut log, record)?);
+            }
+            Ok(last)
         };
-        self.in_term(epoch, |store, database| store.write(database, replace))
+        let replaced = self.in_term(epoch, |store, database| store.write(database, replace));
+        // After a failure the log is the previous one or the new one.
+        let (last, result) = match replaced {
+            Ok(last) => (last, Ok(())),
+            Err(error) => (None, Err(error)),
+        };
+        self.set_last(last);
+        result
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const REPLICA: ProcessId = ProcessId(90);
+
+    /// Closes the file, as an error does whose cause is over.
+    fn close(store: &mut RedbStore) {
+        let term = store.term.as_mut().expect("active");
+        let (kind, reason) = (io::ErrorKind::StorageFull, "full".to_owned());
+        term.file = TermFile::Closed { kind, reason, retry_at: Instant::now() };
+    }
+
+    //= spec/failure.md#R54
+    #[test]
+    fn older_copy_is_refused_while_active() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("controller.redb");
+        let record = Record::Members(Vec::new());
+        let mut store = RedbStore::new(&path);
+        let epoch = store.campaign(REPLICA).expect("a new file").expect("no other replica");
+        close(&mut store);
+        let older = fs::read(&path).expect("it is closed");
+        store.append(epoch, &record).expect("opened again");
+        close(&mut store);
+        let latest = fs::read(&path).expect("it is closed");
+
+        fs::write(&path, &older).expect("write");
+        let refused = store.append(epoch, &record).expect_err("an older copy");
+        assert!(matches!(refused, StoreError::Failed(RedbError::WentBack { index: 1, .. })));
+        fs::write(&path, &latest).expect("write");
+        close(&mut store);
+        store.append(epoch, &record).expect("the latest file");
+        let log = store.load().expect("active");
+        assert_eq!(
+            log,
+            [Record::Epoch { epoch, replica: REPLICA }, record.clone(), record.clone()]
+        );
+
+        // A replacement of the log, and the epoch of another replica, are no step back.
+        store.replace(epoch, &[]).expect("active");
+        close(&mut store);
+        store.renew(epoch).expect("nothing is missing");
+        close(&mut store);
+        RedbStore::new(&path).campaign(REPLICA).expect("it is a store").expect("it was closed");
+        assert!(matches!(store.renew(epoch), Err(StoreError::Deposed)));
     }
 }
