@@ -68,7 +68,7 @@ fn rejects_unknown_topology() {
 #[test]
 fn every_command_has_help_with_examples() {
     for command in
-        ["demo", "node", "switch", "aggregator", "transfer", "sim", "bench", "completions"]
+        ["demo", "node", "switch", "aggregator", "transfer", "clean", "sim", "bench", "completions"]
     {
         let output = output(&[command, "--help"]);
         assert_eq!(output.status.code(), Some(0), "{command}");
