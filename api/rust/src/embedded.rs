@@ -18,8 +18,8 @@ use crate::{Builder, Event, JoinError, LeaveError, Stats};
 /// Frames are only sent, received and acknowledged in [`EmbeddedPipe::turn`],
 /// [`EmbeddedPipe::poll`] and [`EmbeddedPipe::leave`]: call one of the first two often. A pipe not
 /// driven for longer than [`Config::link_timeout_ns`] while it is sending delays other processes
-/// for that long; one not driven for longer than its peers' probes last has messages to it reported
-/// as [`crate::Outcome::Unknown`].
+/// for that long. If it is not driven for longer than its peers' probes last, their new messages to
+/// it fail, and after [`Config::unknown_after_ns`] those in flight have an unknown outcome.
 #[derive(Debug)]
 pub struct EmbeddedPipe {
     fabric_engine: FabricEngine,
