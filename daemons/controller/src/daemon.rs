@@ -118,8 +118,8 @@ impl ControllerDaemon {
     /// `stop`.
     ///
     /// # Errors
-    /// [`RunError`], before `stop` is set. If the switch does not admit this controller any more, it
-    /// has resigned.
+    /// [`RunError`], before `stop` is set. A controller that the switch does not admit any more has
+    /// resigned.
     pub fn run(
         self,
         stop: &AtomicBool,

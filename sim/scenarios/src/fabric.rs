@@ -410,8 +410,7 @@ impl Fabric {
         })
     }
 
-    /// Runs until every message has an outcome, at most `us` microseconds. Returns whether all have
-    /// one.
+    /// Runs at most `us` microseconds. Returns whether every message has an outcome.
     pub fn drain_us(&mut self, us: u64) -> bool {
         for _ in 0..us.div_ceil(50) {
             if self.network.application.checker.open() == 0 {
