@@ -11,8 +11,11 @@ const REPORT: &str = r#"{"replica":63,"incarnation":7,"epoch":4,"attachment":"sh
 {"name":"process 3","incarnation":5,"state":"failed","links_up":0},
 {"name":"switch 1","incarnation":9,"state":"up","links_up":2}],
 "barriers":[{"port":0,"barrier_ns":1800,"commit_ns":1700,"age_ns":1500000}],
-"open":[{"name":"process 3","incarnation":5,"failed_at_ns":1700,"is_exact":false}],
-"failures":[{"name":"process 3","incarnation":5,"failed_at_ns":1700,"is_exact":false}],
+"open":[{"name":"process 3","incarnation":5,"failed_at_ns":1700,"is_exact":false,
+"cause":"timed out"}],
+"failures":[{"name":"process 3","incarnation":5,"failed_at_ns":1700,"is_exact":false,
+"cause":"timed out"}],"leaves":[{"name":"process 2","incarnation":4,"failed_at_ns":900,
+"is_exact":true,"cause":"left"}],
 "frozen":[{"owner":"switch 1 incarnation 9","number":1,"peer":null,"commit_ns":1700}],
 "counters":{"frames_taken":17}}"#;
 
@@ -46,10 +49,12 @@ fn formats_controller_report() {
   members     1 up, 1 failed
   barrier     port 0: 1800 ns, commits 1700 ns, 1.5 ms ago
   member      process 3 incarnation 5: failed, 0 links up
-  recovering  process 3 incarnation 5 at 1700 ns (approximately)
+  recovering  process 3 incarnation 5 at 1700 ns (approximately): timed out
   frozen      switch 1 incarnation 9, towards an unknown peer: commits 1700 ns
   failures    1
-  failed      process 3 incarnation 5 at 1700 ns (approximately)
+  failed      process 3 incarnation 5 at 1700 ns (approximately): timed out
+  leaves      1
+  left        process 2 incarnation 4 at 900 ns: left
 ";
     assert_eq!(report.table(), expected);
 }

@@ -55,7 +55,7 @@ fn names_what_is_wrong_with_an_address() {
 
 #[test]
 fn names_the_range_of_ids() {
-    let udp = ["node", "--udp", "127.0.0.1:1", "--process"];
+    let udp = ["node", "--udp", "127.0.0.1:1", "--processes", "1024", "--process"];
     let node = |process: &'static str| [&udp[..], &[process]].concat();
     check(&[
         (&node("1024"), 2, &["process 1024 is out of range: ids must be below --processes 1024"]),

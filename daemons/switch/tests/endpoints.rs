@@ -453,11 +453,15 @@ fn foreign_senders_get_no_port() {
 fn frame_of_a_switch_names_no_process() {
     let mut network = Network::new(Faults::default(), Offload::Segment, 1);
     let sender = UdpSocket::bind("127.0.0.1:0").expect("the loopback is there");
-    // A switch drops a flood where there are no controllers.
+    network.run_until("the process does not join", |network| {
+        network.switches[0].machine_stats().beacons_received > 0
+    });
+    // This sender has not been admitted.
     let flood = hop_only(Opcode::Flood, Address::Switch(SwitchId(7)));
+    let answers = network.switches[0].stats().join_answers;
     sender.send_to(&flood, network.switches[0].local_addr()).expect("the loopback is there");
-    network.run_until("the frame is not dropped", |network| {
-        network.switches[0].machine_stats().dropped() > 0
+    network.run_until("the frame is not answered", |network| {
+        network.switches[0].stats().join_answers > answers
     });
     assert_eq!(network.switches[0].stats().process_out_of_range, None);
 }

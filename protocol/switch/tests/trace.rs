@@ -9,7 +9,7 @@ use std::fmt::Write;
 use std::fs;
 use std::path::Path;
 
-use harness::{OFFSET_NS, at, beacons, events, frame, promises_of, ts};
+use harness::{OFFSET_NS, at, events, frame, frames_sent, promises_of, ts};
 use onepipe_base::{Machine, Port, Promises, Verdict};
 use onepipe_switch::{Config, Eager, Switch, SwitchEvent};
 use onepipe_topology::{ForwardingTable, Route, Tree};
@@ -144,8 +144,17 @@ fn run(switch: &mut Switch, line: &str) -> String {
         };
         writeln!(reply, "    {word} port={}", port.0).expect("to a string");
     }
-    for (port, promises) in beacons(switch, now) {
-        writeln!(reply, "    beacon port={port} {}", promises_text(promises)).expect("to a string");
+    for (opcode, port, promises) in frames_sent(switch, now) {
+        let word = match opcode {
+            Opcode::Beacon => "beacon",
+            // Its promises count nowhere.
+            Opcode::LeaveAck => {
+                writeln!(reply, "    leave-ack port={port}").expect("to a string");
+                continue;
+            }
+            other => panic!("{other:?} has no word yet"),
+        };
+        writeln!(reply, "    {word} port={port} {}", promises_text(promises)).expect("to a string");
     }
     reply
 }

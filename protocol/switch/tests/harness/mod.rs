@@ -177,14 +177,23 @@ pub fn promises_of(bytes: &[u8], now: Now) -> Promises {
     parse_header(bytes).expect("a switch sends well-formed frames").0.promises(now.sync)
 }
 
-/// Returns all beacons that the switch sends now.
+/// Returns all beacons that the switch sends now, and nothing else.
 pub fn beacons(switch: &mut Switch, now: Now) -> Vec<(u16, Promises)> {
+    let sent = frames_sent(switch, now).into_iter().map(|(opcode, port, promises)| {
+        assert_eq!(opcode, Opcode::Beacon);
+        (port, promises)
+    });
+    sent.collect()
+}
+
+/// Returns all frames that the switch sends now by itself.
+pub fn frames_sent(switch: &mut Switch, now: Now) -> Vec<(Opcode, u16, Promises)> {
     let (mut slot, mut sent) = ([0; 256], Vec::new());
     while let Some(transmit) = switch.poll_transmit(now, &mut slot) {
         let bytes = &slot[..transmit.bytes];
         let (header, opcode) = parse_header(bytes).expect("well-formed");
-        assert_eq!((opcode, header.hops()), (Opcode::Beacon, 0));
-        sent.push((transmit.port.0, promises_of(bytes, now)));
+        assert_eq!(header.hops(), 0);
+        sent.push((opcode, transmit.port.0, promises_of(bytes, now)));
     }
     sent
 }

@@ -222,9 +222,10 @@ proptest! {
         assert_cut_is_refused(payload, FloodView::parse)?;
 
         let upper = (0..count).map(|index| FLOOD_HEADER_LEN + index * FAILURE_LEN + 12);
+        let causes: Vec<usize> = upper.collect();
         let reserved: Vec<usize> =
-            [9].into_iter().chain(upper.flat_map(|at| [at, at + 1])).collect();
-        assert_bits_mean_something(Opcode::Flood, payload, &reserved)?;
+            [9].into_iter().chain(causes.iter().map(|at| at + 1)).collect();
+        assert_bits_and_causes_mean_something(Opcode::Flood, payload, &reserved, &causes)?;
     }
 
     #[test]
