@@ -44,12 +44,9 @@ impl Hosts {
             run(&format!("ip -n {name} addr add {}/24 dev eth0", address(host)))?;
             run(&format!("ip -n {name} link set eth0 up"))?;
             run(&format!("ip -n {bridge} link set port{host} master br0 up"))?;
-            for rule in [
-                "add table inet soak",
-                "add chain inet soak in { type filter hook input priority 0 ; }",
-            ] {
-                run(&format!("ip netns exec {name} nft {rule}"))?;
-            }
+            run(&format!("ip netns exec {name} nft add table inet soak"))?;
+            let chain = "input { type filter hook input priority 0 ; }";
+            run(&format!("ip netns exec {name} nft add chain inet soak {chain}"))?;
         }
         Ok(hosts)
     }
@@ -61,19 +58,30 @@ impl Hosts {
         command
     }
 
-    /// Separates a host from all others, or connects it again.
+    /// Separates a host from all others, or connects it again. An interface that is down would
+    /// forget the addresses of the others, and ask for them once a second only.
     pub fn set_connected(&self, host: usize, is_connected: bool) -> Result<()> {
-        let state = if is_connected { "up" } else { "down" };
-        run(&format!("ip -n {} link set port{host} {state}", self.bridge))
+        for (other, name) in self.names.iter().enumerate() {
+            let nft = format!("ip netns exec {name} nft");
+            run(&format!("{nft} flush chain inet soak input"))?;
+            if !is_connected {
+                let what = match other == host {
+                    true => "iif eth0".to_owned(),
+                    false => format!("ip saddr {}", address(host)),
+                };
+                run(&format!("{nft} add rule inet soak input {what} drop"))?;
+            }
+        }
+        Ok(())
     }
 
     /// Lets a host lose this share of the datagrams that it receives, in percent.
     pub fn set_loss(&self, host: usize, percent: u32) -> Result<()> {
         let nft = format!("ip netns exec {} nft", self.names[host]);
-        run(&format!("{nft} flush chain inet soak in"))?;
+        run(&format!("{nft} flush chain inet soak input"))?;
         if percent > 0 {
             let rule = format!("meta l4proto udp numgen random mod 100 < {percent} drop");
-            run(&format!("{nft} add rule inet soak in {rule}"))?;
+            run(&format!("{nft} add rule inet soak input {rule}"))?;
         }
         Ok(())
     }
