@@ -8,7 +8,8 @@ fn check_demo(transport: &[&str]) {
     let _guard = exclusive();
     let arguments = ["demo", "--json", "--processes", "3", "--seconds", "2"];
     let output = output(&[&arguments, transport].concat());
-    assert_eq!(output.status.code(), Some(0), "{}", errors(&output));
+    let printed = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{}{printed}", errors(&output));
     let report = json(&output);
     assert_eq!((&report["processes"], &report["violations"]), (&3.into(), &0.into()), "{report}");
     assert_eq!(report["transport"], *transport.last().unwrap_or(&"shm"));

@@ -77,6 +77,7 @@ fn broken_rules(mistake: Mistake) -> &'static [Rule] {
         M::FailureTooLate => &[I8, I12],
         // Mistakes of agreed multicast, which has its own checks.
         M::QuorumForgotten
+        | M::VotesWithoutMemory
         | M::GapsIgnored
         | M::PendingForgotten
         | M::NewTimestamp
