@@ -12,6 +12,7 @@ use onepipe_sim_network::{
 use onepipe_topology::{Node as Vertex, Topology};
 
 use crate::app::FabricApp;
+use crate::control_plane::ControlPlane;
 use crate::{HostedMachine, Node, Plan, Process, Report};
 
 /// A network of real endpoints, switches and controllers with a load and all checkers.
@@ -168,28 +169,17 @@ impl Fabric {
     /// Makes the controllers' store unavailable for `us` microseconds.
     pub fn fail_store(&mut self, us: u64) {
         let at_ns = self.now().as_ns();
-        if let Some(control_plane) = &mut self.network.application.control_plane {
-            control_plane.fail_store(at_ns, us * 1_000);
-        }
+        self.control_plane_mut().into_iter().for_each(|it| it.fail_store(at_ns, us * 1_000));
     }
 
-    /// Ends all controllers, puts an older copy of their store in its place, and starts them again;
-    /// `number` decides how many records the copy has.
-    pub fn put_old_store(&mut self, number: u64) {
-        let controllers = self.members()..self.topology().processes();
-        controllers.clone().for_each(|id| self.crash_process(id));
-        if let Some(control_plane) = &mut self.network.application.control_plane {
-            control_plane.put_old_store(number);
-        }
-        controllers.for_each(|id| self.restart_process(id));
+    pub(crate) fn control_plane_mut(&mut self) -> Option<&mut ControlPlane> {
+        self.network.application.control_plane.as_mut()
     }
 
     /// Expires the active controller's lease early: another one may become active while the first
     /// still considers itself active.
     pub fn expire_lease(&mut self) {
-        if let Some(control_plane) = &mut self.network.application.control_plane {
-            control_plane.expire_lease();
-        }
+        self.control_plane_mut().into_iter().for_each(ControlPlane::expire_lease);
     }
 
     /// Returns the node of a vertex of the topology.
@@ -289,7 +279,7 @@ impl Fabric {
     pub fn crash_controller_at(&mut self, id: u32, records: u32, is_written: bool) {
         self.set_lenient();
         let index = id.checked_sub(self.members()).expect("the id is a controller's");
-        if let Some(control_plane) = &mut self.network.application.control_plane {
+        if let Some(control_plane) = self.control_plane_mut() {
             control_plane.crash_at(index as usize, records, is_written);
         }
     }
@@ -348,9 +338,7 @@ impl Fabric {
         for node in 0..self.network.nodes() {
             self.network.inject(Fault::Restart(NodeId(node)));
         }
-        if let Some(control_plane) = &mut self.network.application.control_plane {
-            control_plane.heal();
-        }
+        self.control_plane_mut().into_iter().for_each(ControlPlane::heal);
         for id in 0..self.topology().processes() {
             // A process in the middle of leaving would be missing: restart it instead.
             if self.network.application.states[id as usize].is_leaving

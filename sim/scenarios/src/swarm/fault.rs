@@ -172,9 +172,19 @@ impl FaultEvent {
             }
             FaultEvent::LeaseExpired => fabric.expire_lease(),
             FaultEvent::FailStore(us) => fabric.fail_store(us),
-            FaultEvent::OldStore(number) => fabric.put_old_store(number),
+            FaultEvent::OldStore(number) => put_old_store(fabric, number),
         }
     }
+}
+
+/// Ends all controllers, puts an older copy of their store in its place, and starts them again.
+fn put_old_store(fabric: &mut Fabric, number: u64) {
+    let controllers = fabric.members()..fabric.topology().processes();
+    controllers.clone().for_each(|id| fabric.crash_process(id));
+    if let Some(control_plane) = fabric.control_plane_mut() {
+        control_plane.put_old_store(number);
+    }
+    controllers.for_each(|id| fabric.restart_process(id));
 }
 
 /// Injects `fault` into `link` and into the opposite direction.
