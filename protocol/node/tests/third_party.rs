@@ -248,10 +248,10 @@ impl Fabric {
 
 /// Takes what is due, in the order in which it was sent.
 fn take_due<T: Copy>(
-    under_way: &mut Vec<(u64, T, Vec<u8>)>,
+    in_flight: &mut Vec<(u64, T, Vec<u8>)>,
     now_ns: u64,
 ) -> Vec<(u64, T, Vec<u8>)> {
-    under_way.extract_if(.., |(due, ..)| *due <= now_ns).collect()
+    in_flight.extract_if(.., |(due, ..)| *due <= now_ns).collect()
 }
 
 /// Runs the fabric under attack.
