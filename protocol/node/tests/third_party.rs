@@ -310,7 +310,7 @@ fn forged() -> impl Strategy<Value = Forged> {
         1 => Just(HOUR_NS),
         1 => Just(3 * HOUR_NS)
     ];
-    let opcode = prop::sample::select(&Opcode::ALL[..]);
+    let opcode = prop::sample::select(Opcode::ALL);
     let payload = prop::collection::vec(any::<u8>(), 0..64);
     let rest = (psn, ahead_ns, any::<u8>(), payload);
     let head = (0..SENT_NS, any::<bool>(), opcode, src, dst, incarnation);
@@ -367,5 +367,4 @@ fn missing_source_check_is_noticed() {
     assert_eq!(violation(&run(&repeated, true), bound_ns), None);
     let noticed = violation(&run(&repeated, false), bound_ns);
     assert!(noticed.is_some(), "the checker never complains");
-    println!("noticed: {noticed:?}");
 }
