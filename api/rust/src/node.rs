@@ -10,7 +10,8 @@ use onepipe_endpoint::{
     self as endpoint, Endpoint, Links, Message, ProcessFailed, ProcessLeft, SendError, SendFailed,
 };
 use onepipe_transport_driver as driver;
-use onepipe_wire::{RefuseReason, Service};
+use onepipe_transport_udp::Refusal;
+use onepipe_wire::Service;
 
 use crate::pipe_endpoint::{self, BufferedMessage, PipeEndpoint};
 use crate::process_set::ProcessSet;
@@ -34,7 +35,7 @@ pub(crate) struct Node {
     /// The time of the last call that passed one.
     now: Option<Now>,
     /// A refusal of the switch that is not reported yet.
-    refused: Option<RefuseReason>,
+    refused: Option<Refusal>,
 }
 
 /// An event of the node; a message is still in the receive buffer.
@@ -49,7 +50,7 @@ pub(crate) enum NodeEvent {
     ProcessLeft(ProcessLeft),
     Excluded(Timestamp),
     Recovered(Timestamp),
-    Refused(RefuseReason),
+    Refused(Refusal),
 }
 
 impl Node {
@@ -91,8 +92,8 @@ impl Node {
     }
 
     /// Reports that the switch does not admit this process any more.
-    pub(crate) fn on_refused(&mut self, reason: RefuseReason) {
-        self.refused = Some(reason);
+    pub(crate) fn on_refused(&mut self, refusal: Refusal) {
+        self.refused = Some(refusal);
         self.wants_poll = true;
     }
 
@@ -159,7 +160,7 @@ impl Node {
             NodeEvent::ProcessLeft(left) => on_event(Event::ProcessLeft(left)),
             NodeEvent::Excluded(at) => on_event(Event::Excluded(at)),
             NodeEvent::Recovered(complete) => on_event(Event::Recovered(complete)),
-            NodeEvent::Refused(reason) => on_event(Event::Refused(reason)),
+            NodeEvent::Refused(refusal) => on_event(Event::refused(refusal)),
         }
     }
 
@@ -202,8 +203,8 @@ impl Machine for Node {
             return None;
         }
         let Some(polled) = self.pipe_endpoint.poll_event() else {
-            if let Some(reason) = self.refused.take() {
-                return Some(NodeEvent::Refused(reason));
+            if let Some(refusal) = self.refused.take() {
+                return Some(NodeEvent::Refused(refusal));
             }
             let barrier = self.endpoint().barrier();
             let (process, _) = self.departed.pop_front_if(|(_, bound)| *bound <= barrier)?;
