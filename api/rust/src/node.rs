@@ -34,6 +34,10 @@ pub(crate) struct Node {
     undelivered: u64,
     /// The time of the last call that passed one.
     now: Option<Now>,
+    /// Whether the controllers had registered this process when the last events were polled.
+    was_registered: bool,
+    /// The first barrier that this process has received.
+    began: Option<Timestamp>,
     /// A refusal of the switch that is not reported yet.
     refused: Option<Refusal>,
 }
@@ -66,6 +70,8 @@ impl Node {
             departed,
             undelivered: 0,
             now: None,
+            was_registered: false,
+            began: None,
             refused: None,
         }
     }
@@ -170,6 +176,13 @@ impl Node {
         self.wants_poll = true;
     }
 
+    /// Returns whether an instance that failed or left at `at` was gone before this process joined.
+    /// The controllers report such instances before they register a process, which discards late
+    /// messages of these; they are nothing to the application, which knows none of them.
+    fn is_past(&self, at: Timestamp) -> bool {
+        !self.was_registered && self.began.is_none_or(|began| at < began)
+    }
+
     fn is_mesh(&self) -> bool {
         self.endpoint().config().links == Links::Mesh
     }
@@ -206,7 +219,9 @@ impl Machine for Node {
             if let Some(refusal) = self.refused.take() {
                 return Some(NodeEvent::Refused(refusal));
             }
+            self.was_registered = self.endpoint().is_registered();
             let barrier = self.endpoint().barrier();
+            self.began = self.began.or(barrier);
             let (process, _) = self.departed.pop_front_if(|(_, bound)| *bound <= barrier)?;
             return Some(NodeEvent::LinkLost(Link::Process(process)));
         };
@@ -228,7 +243,12 @@ impl Machine for Node {
                 Some(NodeEvent::LinkLost(Link::Process(process)))
             }
             endpoint::Event::LinkLost(_) => Some(NodeEvent::LinkLost(Link::Switch)),
+            endpoint::Event::ProcessFailed(failed) if self.is_past(failed.at) => {
+                self.on_failure_handled();
+                self.poll_event()
+            }
             endpoint::Event::ProcessFailed(failed) => Some(NodeEvent::ProcessFailed(failed)),
+            endpoint::Event::ProcessLeft(left) if self.is_past(left.at) => self.poll_event(),
             endpoint::Event::ProcessLeft(left) => Some(NodeEvent::ProcessLeft(left)),
             endpoint::Event::Excluded(at) => {
                 // The controllers know the outcome of what was received: request it at once.
