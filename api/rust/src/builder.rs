@@ -347,7 +347,8 @@ impl Builder {
             (links.join(wait, || clock.read()).map_err(failed)?, UdpFabric::Overlay(links))
         } else {
             let link = UdpLink::connect(address, &socket).map_err(refused)?;
-            let mut link = link.joining(JoinerConfig::process(process, incarnation));
+            let joiner = JoinerConfig::process(process, incarnation);
+            let mut link = link.joining(JoinerConfig { wants_members: true, ..joiner });
             (link.join(wait, || clock.read()).map_err(failed)?, UdpFabric::Switch(link))
         };
         if let Some(terms) = &terms {

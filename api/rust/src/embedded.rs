@@ -102,7 +102,7 @@ impl EmbeddedPipe {
         with_engine!(&self.fabric_engine, engine => engine.process())
     }
 
-    /// The other live processes, as of a recent turn. Unknown over a switch: empty.
+    /// The other live processes, as of a recent turn; see [`crate::Pipe::peers`].
     pub fn peers(&self) -> Vec<ProcessId> {
         with_engine!(&self.fabric_engine, engine => engine.peers().iter().collect())
     }

@@ -2,6 +2,7 @@
 
 use onepipe_base::{ProcessId, Timestamp};
 use onepipe_endpoint::{ProcessFailed, ProcessLeft, SendFailed};
+use onepipe_transport_udp::{Refusal, TermsChange};
 use onepipe_wire::{RefuseReason, Service};
 
 /// An event of a pipe. `P` is the payload: owned (`Vec<u8>`), or borrowed for the duration of a
@@ -45,6 +46,10 @@ pub enum Event<P = Vec<u8>> {
     /// serves fewer ids now. Reported once for each reason. The process is admitted by itself if
     /// the reason passes.
     Refused(RefuseReason),
+    /// The switch has restarted with other terms than those under which this process has joined,
+    /// and this process takes no part until the switch is restarted with the same ones.
+    /// [`TermsChange::mismatch`] names the setting. Reported once for each such start.
+    TermsChanged(TermsChange),
 }
 
 impl<P> Event<P> {
@@ -53,6 +58,13 @@ impl<P> Event<P> {
         match self {
             Self::Message(message) => Some(message),
             _ => None,
+        }
+    }
+
+    pub(crate) fn refused(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::Reason(reason, _) => Self::Refused(reason),
+            Refusal::Changed(change) => Self::TermsChanged(change),
         }
     }
 
@@ -68,6 +80,7 @@ impl<P> Event<P> {
             Self::Excluded(at) => Event::Excluded(at),
             Self::Recovered(complete) => Event::Recovered(complete),
             Self::Refused(reason) => Event::Refused(reason),
+            Self::TermsChanged(change) => Event::TermsChanged(change),
         }
     }
 }

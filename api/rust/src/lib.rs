@@ -197,7 +197,9 @@ pub use onepipe_transport_driver::{Duty, Progress};
 pub use onepipe_transport_shm::{
     AttachError, Config as SharedMemoryConfig, Stats as SharedMemoryStats,
 };
-pub use onepipe_transport_udp::{Config as UdpConfig, OverlayStats, Stats as UdpStats};
+pub use onepipe_transport_udp::{
+    Config as UdpConfig, Mismatch, OverlayStats, Stats as UdpStats, TermsChange,
+};
 pub use onepipe_wire::{RefuseReason, Service};
 pub use stats::{FabricStats, Stats};
 pub use threaded::{Events, Pipe};
