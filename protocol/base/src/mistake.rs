@@ -85,6 +85,8 @@ mistakes! {
         "The store gives the next active controller the epoch of the previous one.";
     RefusalIgnored: "refusal-ignored",
         "A controller replica ignores the refusal that its epoch is over.";
+    OldStoreAccepted: "old-store-accepted",
+        "A controller decides from a store that went back in time.";
     ResumeEarly: "resume-early",
         "Failures are resolved before the correct processes have completed their recovery.";
     FailureTooLate: "failure-too-late",
