@@ -9,10 +9,11 @@ use onepipe_base::{Cause, Incarnation, Now, Port, ProcessId, Promises, Psn, Tran
 use onepipe_join::{JoinerConfig, Roster};
 use onepipe_transport_driver::{Doorbell, SharedWait, Transport, Wait};
 use onepipe_wire::{
-    AddressAd, Frame, HEADER_LEN, Header, Opcode, Terms, mark_congestion, parse_header, seal,
+    AddressAd, Frame, HEADER_LEN, Header, Opcode, Terms, header_unchecked, mark_congestion,
+    parse_header, seal,
 };
 
-use crate::peer_table::{PeerTable, PendingAd};
+use crate::peer_table::{PeerTable, PendingAd, Unproved};
 use crate::uplink::Uplink;
 use crate::{BatchSocket, Config, FrameRange, JoinFailure, Offload, OverlayStats, Refusal, Stats};
 
@@ -246,10 +247,26 @@ impl UdpOverlay {
         }
         let from = (frame.header.src(), frame.header.incarnation());
         self.stats.address_ads_received += 1;
-        if let Some(ad) = self.peers.on_address_ad(now.mono, from, address_ad, seen)
-            && self.ads.len() < ADS_MAX
-        {
-            self.ads.push(ad);
+        match self.peers.on_address_ad(now.mono, from, address_ad, seen) {
+            Ok(Some(ad)) if self.ads.len() < ADS_MAX => self.ads.push(ad),
+            Ok(_) => {}
+            Err(Unproved) => self.on_unproved(now, from.0),
+        }
+    }
+
+    //= spec/ordering.md#R80
+    /// Handles a frame that came directly from an address which its sender has not proved. The
+    /// sender may have restarted, or moved: it is asked by the tree, if a query is due.
+    #[cold]
+    fn on_unproved(&mut self, now: Now, sender: ProcessId) {
+        self.stats.frames_unproved += 1;
+        let ads = &mut self.ads;
+        if sender != self.own.process {
+            self.peers.route(now.mono, sender, |ad| {
+                if ads.len() < ADS_MAX {
+                    ads.push(ad);
+                }
+            });
         }
     }
 
@@ -285,7 +302,8 @@ fn write_address_ad(
     now: Now,
     (ad, advertised): (PendingAd, SocketAddr),
 ) -> usize {
-    let payload = AddressAd { wants_reply: ad.wants_reply, address: advertised };
+    let PendingAd { wants_reply, nonce, proof, .. } = ad;
+    let payload = AddressAd { wants_reply, address: advertised, nonce, proof };
     let bytes =
         payload.write(&mut slot[HEADER_LEN..]).expect("a slot must hold an address advertisement");
     let header = Header::new(Opcode::AddressAd, own.process, ad.to, own.incarnation);
@@ -329,6 +347,12 @@ impl Transport for UdpOverlay {
                     self.on_address_ad(now, range, seen);
                     continue;
                 }
+                let sender = header_unchecked(frame).map_or(self.own.process, Header::src);
+                if !is_tree && !self.peers.is_source(sender, from) {
+                    self.on_unproved(now, sender);
+                    continue;
+                }
+                let frame = self.socket.frame(range);
                 frames += 1;
                 if is_backlogged {
                     mark_congestion(frame);
