@@ -156,8 +156,8 @@ impl ArbiterDaemon {
         }
     }
 
-    /// Returns why the switch does not admit this arbiter any more, if that will not pass by itself:
-    /// the switch was restarted with other settings. Endpoints are not reached any more.
+    /// Returns why the switch does not admit this arbiter any more, if that will not pass by
+    /// itself: the switch was restarted with other settings. Endpoints are not reached any more.
     pub fn refusal(&self) -> Option<JoinFailure> {
         match &self.engine {
             Engine::Single(driver) => driver.transport().failure(),

@@ -121,7 +121,7 @@ impl Transport for UdpLink {
             for range in self.socket.frames(batch) {
                 frames += 1;
                 let frame = self.socket.frame(range);
-                if Uplink::takes(frame) {
+                if self.uplink.takes(frame) {
                     self.uplink.on_frame(now, frame);
                     continue;
                 }

@@ -337,7 +337,7 @@ impl Transport for UdpOverlay {
             let (port, seen) = if is_tree { (TREE, None) } else { (DIRECT, from) };
             for range in self.socket.frames(batch) {
                 let frame = self.socket.frame(range);
-                if Uplink::takes(frame) {
+                if self.uplink.takes(frame) {
                     if is_tree {
                         self.uplink.on_frame(now, frame);
                     }

@@ -35,8 +35,8 @@ impl Uplink {
 
     /// Returns whether `frame` is for the link, and not for the machine behind it.
     #[inline]
-    pub fn takes(frame: &[u8]) -> bool {
-        Joiner::takes(frame) || Roster::takes(frame)
+    pub fn takes(&self, frame: &[u8]) -> bool {
+        self.handshake.is_some() && (Joiner::takes(frame) || Roster::takes(frame))
     }
 
     pub fn address(&self) -> SocketAddr {

@@ -324,9 +324,9 @@ impl Pipe {
         self.config.process
     }
 
-    /// The other live processes, as of a moment ago: those whose links to the fabric are up, without
-    /// the controllers. Over a network the switch or the aggregator reports them; one of an earlier
-    /// version does not, and the list is empty.
+    /// The other live processes, as of a moment ago: those whose links to the fabric are up,
+    /// without the controllers. Over a network the switch or the aggregator reports them; one of an
+    /// earlier version does not, and the list is empty.
     pub fn peers(&self) -> Vec<ProcessId> {
         self.shared.lock().peers()
     }
