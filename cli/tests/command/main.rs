@@ -14,6 +14,7 @@ mod join;
 mod lab;
 mod node;
 mod program;
+mod rolling;
 mod sim;
 mod transfer;
 mod transfer_ends;

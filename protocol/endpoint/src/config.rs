@@ -3,6 +3,7 @@
 use onepipe_base::{Address, Controllers, Incarnation, Instance, ProcessId};
 use onepipe_wire::{HEADER_LEN, Service};
 
+use crate::timestamp::NO_PROMISE_AGE_NS;
 use crate::{MESSAGE_CHARGE_BYTES, Message, SendError};
 
 /// Bytes by which a reliable frame must be shorter than the limit, so that it fits into a relay
@@ -64,6 +65,10 @@ pub struct Config {
     /// answer a solicit for this long; at rest, one that was idle for this long and for ten
     /// heartbeats.
     pub link_timeout_ns: u64,
+    /// A frame with a promise further than this ahead of the own clock, in ns, is treated as
+    /// misbehaviour and dropped; below 2^46. Default two hours, as for switches: each clock may be
+    /// an hour off.
+    pub ahead_ns_max: u64,
     /// Size of the send buffer of each service, in bytes. It holds messages that are not sent yet
     /// and, in the reliable service, messages that are not acknowledged; each counts 64 bytes more
     /// than its payload. A process that uses both services may use twice as much. Default 32 MiB.
@@ -155,6 +160,7 @@ impl Config {
             beacon_interval_ns: 3_000,
             heartbeat_interval_ns: 0,
             link_timeout_ns: 30_000,
+            ahead_ns_max: 2 * 3_600_000_000_000,
             send_buffer_bytes_max: 32 << 20,
             receive_buffer_bytes_max: 64 << 20,
             window_bytes_max: 1 << 20,
@@ -251,6 +257,7 @@ impl Config {
         ] {
             check(ns <= DAY_NS, field, ns)?;
         }
+        check(self.ahead_ns_max < NO_PROMISE_AGE_NS, "ahead_ns_max", self.ahead_ns_max)?;
         let heartbeat_ns = self.heartbeat_interval_ns;
         let is_slower = heartbeat_ns == 0 || heartbeat_ns >= self.beacon_interval_ns;
         let has_both = heartbeat_ns == 0 || self.beacon_interval_ns > 0;

@@ -134,8 +134,8 @@ impl Endpoint {
     /// (docs/design/ordering.md, "Why are there no beacons on shared memory?").
     #[inline]
     pub fn handle_promises(&mut self, now: Now, port: Port, promises: Promises) {
-        self.timestamps.read(now);
-        if !self.control.accepts_promises(port) {
+        let clock = self.timestamps.read(now);
+        if !self.control.accepts_promises(port) || self.is_too_far_ahead(clock, promises) {
             return;
         }
         let new_barrier = self.link.on_promises(&self.config, now.mono, port, promises);
@@ -222,6 +222,17 @@ impl Endpoint {
         }
     }
 
+    //= spec/ordering.md#R81
+    /// Returns whether promises are further ahead than any clock can be, and counts them. A joiner
+    /// has no time to compare with before its first barrier (R5).
+    #[inline]
+    fn is_too_far_ahead(&mut self, clock: Timestamp, promises: Promises) -> bool {
+        let ahead_ns = promises.barrier.max(promises.commit).since_ns(clock);
+        let is_ahead = ahead_ns > self.config.ahead_ns_max && self.timestamps.is_started();
+        self.stats.promises_ahead += u64::from(is_ahead);
+        is_ahead
+    }
+
     //= spec/ordering.md#R4
     #[inline]
     fn on_barrier(&mut self, new_barrier: Option<Timestamp>) {
@@ -293,6 +304,9 @@ impl Machine for Endpoint {
             return Verdict::Dropped;
         }
         self.stats.frames_received += 1;
+        if !self.is_direct(port) && self.is_too_far_ahead(clock, frame.header.promises(clock)) {
+            return Verdict::Dropped;
+        }
         if frame.opcode == Opcode::LeaveAck {
             return self.on_leave_ack(frame.header);
         }

@@ -9,12 +9,12 @@ use onepipe_base::{Cause, Incarnation, Now, Port, ProcessId, Promises, Psn, Tran
 use onepipe_join::{Joiner, JoinerConfig};
 use onepipe_transport_driver::{Doorbell, SharedWait, Transport, Wait};
 use onepipe_wire::{
-    AddressAd, Frame, HEADER_LEN, Header, Opcode, RefuseReason, Terms, mark_congestion,
-    parse_header, seal,
+    AddressAd, Frame, HEADER_LEN, Header, Opcode, RefuseReason, Terms, header_unchecked,
+    mark_congestion, parse_header, seal,
 };
 
 use crate::handshake::Handshake;
-use crate::peer_table::{PeerTable, PendingAd};
+use crate::peer_table::{PeerTable, PendingAd, Unproved};
 use crate::{BatchSocket, Config, FrameRange, JoinFailure, Offload, OverlayStats, Stats};
 
 /// The port of the aggregator.
@@ -246,10 +246,26 @@ impl UdpOverlay {
         }
         let from = (frame.header.src(), frame.header.incarnation());
         self.stats.address_ads_received += 1;
-        if let Some(ad) = self.peers.on_address_ad(now.mono, from, address_ad, seen)
-            && self.ads.len() < ADS_MAX
-        {
-            self.ads.push(ad);
+        match self.peers.on_address_ad(now.mono, from, address_ad, seen) {
+            Ok(Some(ad)) if self.ads.len() < ADS_MAX => self.ads.push(ad),
+            Ok(_) => {}
+            Err(Unproved) => self.on_unproved(now, from.0),
+        }
+    }
+
+    //= spec/ordering.md#R80
+    /// Handles a frame that came directly from an address which its sender has not proved. The
+    /// sender may have restarted, or moved: it is asked by the tree, if a query is due.
+    #[cold]
+    fn on_unproved(&mut self, now: Now, sender: ProcessId) {
+        self.stats.frames_unproved += 1;
+        let ads = &mut self.ads;
+        if sender != self.own.process {
+            self.peers.route(now.mono, sender, |ad| {
+                if ads.len() < ADS_MAX {
+                    ads.push(ad);
+                }
+            });
         }
     }
 
@@ -285,7 +301,8 @@ fn write_address_ad(
     now: Now,
     (ad, advertised): (PendingAd, SocketAddr),
 ) -> usize {
-    let payload = AddressAd { wants_reply: ad.wants_reply, address: advertised };
+    let PendingAd { wants_reply, nonce, proof, .. } = ad;
+    let payload = AddressAd { wants_reply, address: advertised, nonce, proof };
     let bytes =
         payload.write(&mut slot[HEADER_LEN..]).expect("a slot must hold an address advertisement");
     let header = Header::new(Opcode::AddressAd, own.process, ad.to, own.incarnation);
@@ -329,6 +346,12 @@ impl Transport for UdpOverlay {
                     self.on_address_ad(now, range, seen);
                     continue;
                 }
+                let sender = header_unchecked(frame).map_or(self.own.process, Header::src);
+                if !is_tree && !self.peers.is_source(sender, from) {
+                    self.on_unproved(now, sender);
+                    continue;
+                }
+                let frame = self.socket.frame(range);
                 frames += 1;
                 if is_backlogged {
                     mark_congestion(frame);

@@ -132,7 +132,7 @@ impl Controller {
         config.check()?;
         Ok(Self {
             active: None,
-            graph: Graph::new(config.own(), config.controllers),
+            graph: Graph::new(config.own(), config.controllers, config.limits()),
             decisions: DecisionLog::default(),
             suspects: Suspects::default(),
             persist_queue: PersistQueue::default(),
