@@ -29,6 +29,8 @@ pub enum FaultEvent {
     CrashProcess(u64),
     /// Restarts a process.
     RestartProcess(u64),
+    /// Lets every other process scatter reliably to a process that has restarted.
+    Contact(u64),
     /// Lets a process leave gracefully.
     Leave(u64),
     /// Steps a node's clock by the given ns.
@@ -83,6 +85,7 @@ impl FaultEvent {
             | Self::Restart(_)
             | Self::RestartSwitch(_)
             | Self::RestartProcess(_)
+            | Self::Contact(_)
             | Self::RestartController(_) => return None,
         })
     }
@@ -142,6 +145,13 @@ impl FaultEvent {
             FaultEvent::Restart(number) => fabric.inject(Fault::Restart(node(number))),
             FaultEvent::CrashProcess(number) => fabric.crash_process(process(number)),
             FaultEvent::RestartProcess(number) => fabric.restart_process(process(number)),
+            FaultEvent::Contact(number) => {
+                let to = process(number);
+                for from in (0..members).filter(|from| *from != to) {
+                    // A full send buffer refuses it.
+                    let _ = fabric.scatter_reliably(from, &[(to, 64)]);
+                }
+            }
             FaultEvent::Step(number, ns) => fabric.inject(Fault::StepClock(node(number), ns)),
             FaultEvent::Pause(number, us) => fabric.inject(Fault::Pause(node(number), us * 1_000)),
             FaultEvent::PauseHost(number, us) => {
