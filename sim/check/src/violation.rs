@@ -357,6 +357,14 @@ pub enum ViolationKind {
         /// The controller that acts now.
         now: ProcessId,
     },
+    /// A controller takes the latest store for an older copy.
+    #[error("controller {} refuses the latest store in epoch {epoch}", controller.0)]
+    StoreRefused {
+        /// The epoch.
+        epoch: u32,
+        /// The controller.
+        controller: ProcessId,
+    },
     /// A controller stays active after it was notified that its epoch has ended.
     #[error("controller {} was notified that epoch {epoch} has ended, and is still active", controller.0)]
     ActiveAfterEnd {

@@ -74,6 +74,7 @@ fn broken_rules(mistake: Mistake) -> &'static [Rule] {
         M::SolicitOnce | M::AnswerEarly | M::RestWhileUndelivered | M::JoinerNotSolicited => &[I10],
         M::TwoActive | M::RefusalIgnored => &[E],
         M::ResumeEarly | M::FailureTooEarly => &[I8],
+        M::OldStoreAccepted => &[I7, I8, I12],
         M::FailureTooLate => &[I8, I12],
         M::UnknownEarly => &[I12],
         M::RejoinNotAwaited => &[L],

@@ -36,6 +36,7 @@ const FIRST_SEEDS: &[(Mistake, u64)] = &[
     (Mistake::PromiseBeforeCopies, 0),
     (Mistake::TwoActive, 77),
     (Mistake::RefusalIgnored, 121),
+    (Mistake::OldStoreAccepted, 801),
     (Mistake::ResumeEarly, 2),
     (Mistake::FailureTooLate, 5),
     (Mistake::FailureTooEarly, 5),
@@ -52,6 +53,7 @@ fn is_applicable(mistake: Mistake, swarm: &Swarm) -> bool {
         Mistake::TwoActive | Mistake::RefusalIgnored => {
             replicas > 1 && draws(|what| matches!(what, FaultEvent::LeaseExpired))
         }
+        Mistake::OldStoreAccepted => draws(|what| matches!(what, FaultEvent::OldStore(_))),
         Mistake::DeadLinkRetained => swarm.removed.is_some(),
         Mistake::DuplicateAccepted => {
             draws(|what| matches!(what, FaultEvent::AllLinks(faults) if faults.duplicate_ppm > 0))

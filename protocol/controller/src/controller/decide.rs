@@ -74,7 +74,7 @@ impl Controller {
             }
             self.notify(Event::Joined(instance));
         }
-        if !findings.failed.is_empty() && self.waits_for_tips(now.mono) {
+        if self.waits_for_tips(now.mono) {
             findings.failed.clear();
             self.evaluate_at = Mono::earlier(self.evaluate_at, self.compares_until);
         }

@@ -241,7 +241,7 @@ impl Controller {
             && !self.broadcast.is_pending(process)
         {
             let mut payload = alloc::vec![0; DECISION_TIP_LEN];
-            let written = self.tip().and_then(|tip| tip.write(&mut payload));
+            let written = self.compared_tip().and_then(|tip| tip.write(&mut payload));
             payload.truncate(written.unwrap_or(0));
             let psn = Psn(instance.incarnation.0);
             self.enqueue_frame(Opcode::AnnounceAck, process, psn, payload);

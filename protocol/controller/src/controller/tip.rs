@@ -11,8 +11,14 @@ use crate::graph::process_of;
 
 impl Controller {
     //= spec/failure.md#R60
+    /// Returns the end of the log to be sent to processes; `None` until it was compared with what
+    /// they know, because they would remember it instead.
+    pub(super) fn compared_tip(&self) -> Option<DecisionTip> {
+        self.tip().filter(|_| self.compares_until.is_none())
+    }
+
     /// Returns the end of the log, as far as it is written; `None` unless this replica is active.
-    pub(super) fn tip(&self) -> Option<DecisionTip> {
+    fn tip(&self) -> Option<DecisionTip> {
         let epoch = self.active?;
         let decided = self.decisions.failures().len();
         Some(DecisionTip {
@@ -88,7 +94,8 @@ impl Controller {
     /// Whether a connected process has not announced itself yet, and may know of decisions that the
     /// log lacks.
     pub(super) fn waits_for_tips(&mut self, now: Mono) -> bool {
-        let Some(until) = self.compares_until.filter(|until| now < *until) else { return false };
+        self.compares_until.take_if(|until| *until <= now);
+        let Some(until) = self.compares_until else { return false };
         let is_unannounced = self.graph.iter().any(|(instance, node)| {
             let is_member = process_of(instance)
                 .is_some_and(|process| !self.config.controllers.contains(process));

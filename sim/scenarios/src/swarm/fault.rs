@@ -57,6 +57,8 @@ pub enum FaultEvent {
     LeaseExpired,
     /// Makes the controllers' store unavailable for the given us.
     FailStore(u64),
+    /// Ends all controllers, puts an older copy of their store in its place, and starts them again.
+    OldStore(u64),
 }
 
 impl FaultEvent {
@@ -80,6 +82,7 @@ impl FaultEvent {
             Self::CrashController(_) => "controller crashed",
             Self::LeaseExpired => "lease expired",
             Self::FailStore(_) => "store failed",
+            Self::OldStore(_) => "store went back",
             Self::Repair(_)
             | Self::Plug(_)
             | Self::Restart(_)
@@ -179,6 +182,7 @@ impl FaultEvent {
             }
             FaultEvent::LeaseExpired => fabric.expire_lease(),
             FaultEvent::FailStore(us) => fabric.fail_store(us),
+            FaultEvent::OldStore(number) => fabric.put_old_store(number),
         }
     }
 }

@@ -73,6 +73,9 @@ impl Swarm {
         for _ in 0..random.between(2, 5) {
             draw::fault(&mut random, plan.control_plane.is_some(), fault_phase_us, &mut timeline);
         }
+        if plan.control_plane.is_some() {
+            timeline.extend(draw::old_store(seed, fault_phase_us));
+        }
         timeline.sort_by_key(|(at_us, _)| *at_us);
         // An independent random stream, so that the other draws of a seed do not change.
         let removed = draw::removed(&plan, &mut Random::named(seed, "missing", 0));
