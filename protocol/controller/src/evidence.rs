@@ -71,7 +71,8 @@ impl Reports {
     /// Returns until when `instance`, a suspect since `since`, may not be declared failed, because
     /// nothing proves that it is dead. `last_seen` is when its last frame was received, and
     /// `receiving_since` since when the controller receives; `silent_after_ns` is
-    /// [`Config::silent_after_ns`], or longer where processes are slow. `None` if it may be at any time.
+    /// [`Config::silent_after_ns`], or longer where processes are slow. `None` if it may be at any
+    /// time.
     pub(crate) fn protected_until(
         &self,
         (config, silent_after_ns): (&Config, u64),

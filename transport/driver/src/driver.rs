@@ -98,7 +98,8 @@ pub struct Driver<M, T, C> {
     idler: Idler,
     duty: Duty,
     now: Option<Now>,
-    /// How long after the last turn the next one is due, in ns: the time for which the driver blocks.
+    /// How long after the last turn the next one is due, in ns: the time for which the driver
+    /// blocks.
     due_in_ns: u64,
     /// The last burst was cut off: the next turn must continue or end it.
     is_burst_cut: bool,
