@@ -250,9 +250,9 @@ fn handle_events(pipe: &mut Pipe, membership: &mut Membership) -> Result<()> {
         Event::SendFailed(failed) => {
             let outcome = match failed.outcome {
                 Outcome::Lost => "lost",
-                _ => "outcome unknown: the receiver does not answer",
+                _ => "outcome unknown",
             };
-            eprintln!("onepipe: message to process {}: {outcome}", failed.to.0);
+            eprintln!("onepipe: message to process {}: {outcome}: {}", failed.to.0, failed.reason);
         }
         Event::LinkLost(Link::Process(process)) => {
             eprintln!("onepipe: process {} has died or does not respond", process.0);
@@ -265,7 +265,7 @@ fn handle_events(pipe: &mut Pipe, membership: &mut Membership) -> Result<()> {
             eprintln!("onepipe: process {} has failed: {}", failed.process.0, failed.cause);
         }
         Event::ProcessLeft(left) => eprintln!("onepipe: process {} has left", left.process.0),
-        Event::Excluded(at) => {
+        Event::Excluded { void_from: at } => {
             *membership = Membership::Excluded(at, Instant::now() + RECOVERY_TIMEOUT);
         }
         Event::Refused(reason) => {

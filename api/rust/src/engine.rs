@@ -160,8 +160,10 @@ impl<T: Fabric> Engine<T> {
         clock: SystemClock,
         idle: Idle,
     ) -> Self {
-        let peers = ProcessSet::empty(pipe_endpoint.endpoint().config().processes_max);
-        let config = driver::Config { idle: idle.strategy(), ..driver::Config::default() };
+        let endpoint_config = pipe_endpoint.endpoint().config();
+        let peers = ProcessSet::empty(endpoint_config.processes_max);
+        let config = driver::Config { idle: idle.strategy(), ..driver::Config::default() }
+            .warning_before(endpoint_config.link_timeout_ns);
         let driver = Driver::new(Node::new(pipe_endpoint), fabric, clock, config);
         let scratch = peers.clone();
         let departed = Vec::new();

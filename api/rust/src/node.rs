@@ -7,7 +7,8 @@ use onepipe_base::{
     Transmit, Verdict,
 };
 use onepipe_endpoint::{
-    self as endpoint, Endpoint, Links, Message, ProcessFailed, ProcessLeft, SendError, SendFailed,
+    self as endpoint, Endpoint, Links, Message, OpenScattering, ProcessFailed, ProcessLeft,
+    SendError, SendFailed,
 };
 use onepipe_transport_driver as driver;
 use onepipe_transport_udp::Refusal;
@@ -97,6 +98,16 @@ impl Node {
         self.pipe_endpoint.scatter(service, messages)
     }
 
+    /// Cancels a reliable scattering.
+    pub(crate) fn cancel(&mut self, scattering: ScatteringId) -> bool {
+        self.pipe_endpoint.cancel(scattering)
+    }
+
+    /// The reliable scatterings without an outcome.
+    pub(crate) fn open_scatterings(&self) -> Vec<OpenScattering> {
+        self.pipe_endpoint.open_scatterings()
+    }
+
     /// Reports that the switch does not admit this process any more.
     pub(crate) fn on_refused(&mut self, refusal: Refusal) {
         self.refused = Some(refusal);
@@ -164,7 +175,7 @@ impl Node {
             NodeEvent::LinkLost(link) => on_event(Event::LinkLost(link)),
             NodeEvent::ProcessFailed(failed) => on_event(Event::ProcessFailed(failed)),
             NodeEvent::ProcessLeft(left) => on_event(Event::ProcessLeft(left)),
-            NodeEvent::Excluded(at) => on_event(Event::Excluded(at)),
+            NodeEvent::Excluded(void_from) => on_event(Event::Excluded { void_from }),
             NodeEvent::Recovered(complete) => on_event(Event::Recovered(complete)),
             NodeEvent::Refused(refusal) => on_event(Event::refused(refusal)),
         }

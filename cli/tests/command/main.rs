@@ -13,6 +13,7 @@ mod guide;
 mod join;
 mod lab;
 mod node;
+mod outdated;
 mod program;
 mod rolling;
 mod sim;

@@ -7,6 +7,7 @@ use std::time::Duration;
 use onepipe_base::{Controllers, ProcessId};
 use onepipe_transport_driver::Idle;
 use onepipe_transport_udp::Given;
+use onepipe_wire::DecisionTip;
 
 /// Default interval of Hello frames at rest, in ns: the heartbeat of switches and processes.
 const HEARTBEAT_INTERVAL_NS: u64 = 100_000_000;
@@ -151,6 +152,20 @@ pub enum RunError {
     /// The thread that calls the store has panicked, with this message.
     #[error("the store is unusable: its thread has panicked: {0}")]
     StoreThread(String),
+    /// A process knows decisions that are not in the store.
+    #[error(
+        "the store is not usable: it went back in time, or belongs to another controller of this \
+         fabric: a process knows of epoch {} of controller {} with {} decided failures, and the \
+         store has given epoch {epoch}; put the latest store back, stop the other controller, or \
+         restart all nodes of the fabric",
+        known.epoch, known.replica.0, known.decided
+    )]
+    StoreOutdated {
+        /// The epoch that the store has given to this controller.
+        epoch: u32,
+        /// The end of the log that the process knows.
+        known: DecisionTip,
+    },
     /// The switch does not admit this controller any more: another one has taken its id while this
     /// one was not received, or the switch was restarted with other settings.
     #[error(transparent)]

@@ -217,7 +217,7 @@ impl CoordinatorNode {
                     self.machine.deactivate();
                     self.events.push_back(CoordinatorEvent::Deposed);
                 }
-                StoreEvent::Deposed(_) | StoreEvent::Panicked(_) => {}
+                StoreEvent::Deposed(_) | StoreEvent::Confirmed(_) | StoreEvent::Panicked(_) => {}
                 StoreEvent::Failed(reason) => {
                     self.events.push_back(CoordinatorEvent::StoreFailed(reason));
                 }

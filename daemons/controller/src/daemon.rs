@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use onepipe_base::{Address, Controllers, Incarnation, Instance, ProcessId};
-use onepipe_controller::{Controller, Event, Links, Store};
+use onepipe_controller::{Controller, Epoch, Event, Links, Store};
 use onepipe_transport_clock::{Clock, SystemClock, reduce_wakeup_latency, start_incarnation};
 use onepipe_transport_driver::{Config as DriverConfig, Doorbell, Driver, Transport};
 use onepipe_transport_shm::{Config as ShmConfig, Shm};
@@ -277,8 +277,10 @@ impl<T: Fabric> ControllerLoop<T> {
             Links::Uplink => 1,
             Links::Mesh(ports) => ports,
         };
+        let link_timeout_ns = machine.link_timeout_ns;
         let node = Node::new(Controller::new(machine)?, ports);
-        let driver_config = DriverConfig { idle: config.idle, ..DriverConfig::default() };
+        let driver_config = DriverConfig { idle: config.idle, ..DriverConfig::default() }
+            .warning_before(link_timeout_ns);
         let driver = Driver::new(node, transport, clock.clone(), driver_config);
         let status = match status_listener {
             None => None,
@@ -306,21 +308,34 @@ impl<T: Fabric> ControllerLoop<T> {
     }
 
     //= spec/ordering.md#R68
+    //= spec/failure.md#R61
     fn run(
         mut self,
         stop: &AtomicBool,
         mut on_event: impl FnMut(&ControllerEvent),
     ) -> Result<(), RunError> {
+        let mut outdated = None;
         while !stop.load(Ordering::Acquire) {
             while let Some(event) = self.store_handle.poll_event()? {
                 match event {
                     StoreEvent::Failed(reason) => on_event(&ControllerEvent::StoreFailed(reason)),
                     StoreEvent::Recovered => on_event(&ControllerEvent::StoreRecovered),
+                    StoreEvent::Confirmed(Epoch(epoch)) => {
+                        if let Some(known) = outdated.take() {
+                            return Err(RunError::StoreOutdated { epoch, known });
+                        }
+                    }
                     event => self.driver.machine_mut().receive(event),
                 }
             }
             let (mut is_isolated, resigns) = (false, self.has_others);
+            let store_handle = &self.store_handle;
             let progress = self.driver.turn(|_, event| {
+                // The store knows whether another replica has taken over meanwhile.
+                if let Event::StoreOutdated { epoch, known } = event {
+                    outdated = Some(known);
+                    store_handle.confirm(epoch);
+                }
                 if event == Event::Isolated {
                     is_isolated = true;
                     return on_event(&ControllerEvent::Isolated { resigns });
@@ -367,6 +382,9 @@ impl<T: Fabric> ControllerLoop<T> {
         report.store.since_s = state.since.elapsed().as_secs_f64();
         report.store.failures = state.failures;
         report.store.error = state.error;
+        let duty = self.driver.duty();
+        report.counters.insert("pauses".to_owned(), duty.pause_count);
+        report.counters.insert("pause_max_ns".to_owned(), duty.pause_max_ns);
         report
     }
 }

@@ -107,6 +107,7 @@ impl Node {
                 }
                 // The daemon passes on events of the machine alone.
                 StoreEvent::Deposed(_)
+                | StoreEvent::Confirmed(_)
                 | StoreEvent::Failed(_)
                 | StoreEvent::Recovered
                 | StoreEvent::Panicked(_) => {}

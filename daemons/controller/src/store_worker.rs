@@ -22,6 +22,8 @@ enum Command {
     Replace(Epoch, Vec<Record>),
     /// Step down, and let other replicas campaign first.
     Resign(Epoch),
+    /// Report whether the epoch is still current.
+    Confirm(Epoch),
     End,
 }
 
@@ -34,6 +36,8 @@ pub(crate) enum StoreEvent {
     Written(RecordId, Result<(), PersistError>),
     /// The epoch is over.
     Deposed(Epoch),
+    /// The epoch is current, as [`StoreHandle::confirm`] has asked.
+    Confirmed(Epoch),
     /// The store has failed, or its error has changed.
     Failed(String),
     /// The store works again.
@@ -84,6 +88,7 @@ impl StoreHandle {
             state: Arc::clone(&state),
             term: None,
             due: Instant::now(),
+            unconfirmed: None,
         };
         let builder = std::thread::Builder::new().name("store".to_owned());
         let thread = Some(builder.spawn(move || run_reporting_panic(store_worker))?);
@@ -103,6 +108,12 @@ impl StoreHandle {
     /// Submits the request to let another replica become active.
     pub(crate) fn resign(&self, epoch: Epoch) {
         self.send(Command::Resign(epoch));
+    }
+
+    /// Asks whether `epoch` is still current: [`StoreEvent::Confirmed`] or [`StoreEvent::Deposed`]
+    /// follows, once the store answers.
+    pub(crate) fn confirm(&self, epoch: Epoch) {
+        self.send(Command::Confirm(epoch));
     }
 
     /// Returns the worker's next event.
@@ -171,6 +182,8 @@ struct StoreWorker<S> {
     term: Option<Term>,
     /// When to campaign or to renew next.
     due: Instant,
+    /// The epoch that the next renewal is to confirm.
+    unconfirmed: Option<Epoch>,
 }
 
 #[derive(Clone, Copy)]
@@ -194,6 +207,10 @@ impl<S: Store<Error: Error>> StoreWorker<S> {
                 Ok(Command::Resign(epoch)) => {
                     self.resign(epoch);
                     self.due = Instant::now() + self.timers.resign_pause;
+                }
+                Ok(Command::Confirm(epoch)) => {
+                    self.unconfirmed = Some(epoch);
+                    self.due = Instant::now();
                 }
                 Ok(Command::End) | Err(RecvTimeoutError::Disconnected) => break,
                 Err(RecvTimeoutError::Timeout) => {}
@@ -221,7 +238,13 @@ impl<S: Store<Error: Error>> StoreWorker<S> {
         };
         self.due = Instant::now() + self.timers.renew_interval;
         let renewed = self.store.renew(epoch);
-        if self.handle_result(epoch, renewed).is_ok() && !is_reported {
+        if self.handle_result(epoch, renewed).is_err() {
+            return;
+        }
+        if self.unconfirmed.take_if(|unconfirmed| *unconfirmed == epoch).is_some() {
+            self.report(StoreEvent::Confirmed(epoch));
+        }
+        if !is_reported {
             self.load_and_report(epoch);
         }
     }

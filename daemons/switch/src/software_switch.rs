@@ -108,7 +108,8 @@ impl SoftwareSwitch {
             egress: config.link_rate.map(|rate| Egress::new(rate, ports)),
             links: config.racks.clone().map(|racks| RackLinks::new(racks, config.faults.seed)),
         });
-        let driver_config = DriverConfig { idle: config.idle, ..DriverConfig::default() };
+        let driver_config = DriverConfig { idle: config.idle, ..DriverConfig::default() }
+            .warning_before(config.link_timeout_ns);
         let driver = Driver::new(SwitchMachine::new(machine), transport, clock, driver_config);
         Ok(Self { driver, local_addr, ports, changes: Vec::with_capacity(ports) })
     }

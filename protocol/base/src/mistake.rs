@@ -85,12 +85,18 @@ mistakes! {
         "The store gives the next active controller the epoch of the previous one.";
     RefusalIgnored: "refusal-ignored",
         "A controller replica ignores the refusal that its epoch is over.";
+    OldStoreAccepted: "old-store-accepted",
+        "A controller decides from a store that went back in time.";
     ResumeEarly: "resume-early",
         "Failures are resolved before the correct processes have completed their recovery.";
     FailureTooLate: "failure-too-late",
         "Failure timestamps are 1 us too late.";
     FailureTooEarly: "failure-too-early",
         "Failure timestamps are 1 us too early.";
+    UnknownEarly: "unknown-early",
+        "The outcome of a message is unknown as soon as its probes were not answered.";
+    RejoinNotAwaited: "rejoin-not-awaited",
+        "A reliable scattering to a failed process does not wait for its next incarnation.";
     QuorumForgotten: "quorum-forgotten",
         "Agreed multicast delivers up to its leader's clock, whatever the clocks of a majority are.";
     GapsIgnored: "gaps-ignored",

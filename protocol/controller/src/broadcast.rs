@@ -6,8 +6,8 @@ use alloc::vec::Vec;
 
 use onepipe_base::{Backoff, Instance, Mono, Port, ProcessId};
 use onepipe_wire::{
-    FAILURE_LEN, FLOOD_HEADER_LEN, Failure, Flood, FloodAck, FloodId, FloodKind, INSTANCE_LEN,
-    RESOLVED_LEN, Resolved,
+    DECISION_TIP_LEN, DecisionTip, FAILURE_LEN, FLOOD_HEADER_LEN, Failure, Flood, FloodAck,
+    FloodId, FloodKind, INSTANCE_LEN, RESOLVED_LEN, Resolved,
 };
 
 use crate::{Config, Epoch, Links};
@@ -41,12 +41,12 @@ impl Notification {
     }
 
     fn per_frame(&self, payload_len: usize) -> usize {
-        let entry = match self {
-            Self::Notice(_) => FAILURE_LEN,
-            Self::Resume(_) => RESOLVED_LEN,
-            Self::Freeze(_) => INSTANCE_LEN,
+        let (entry, tip_len) = match self {
+            Self::Notice(_) => (FAILURE_LEN, DECISION_TIP_LEN),
+            Self::Resume(_) => (RESOLVED_LEN, 0),
+            Self::Freeze(_) => (INSTANCE_LEN, 0),
         };
-        (payload_len.saturating_sub(FLOOD_HEADER_LEN) / entry).max(1)
+        (payload_len.saturating_sub(FLOOD_HEADER_LEN + tip_len) / entry).max(1)
     }
 }
 
@@ -287,15 +287,22 @@ impl Broadcast {
         })
     }
 
-    /// Writes the payload in flight into `buf`. Returns its length in bytes.
-    pub(crate) fn write(&self, buf: &mut [u8]) -> Option<usize> {
+    //= spec/failure.md#R60
+    /// Writes the payload in flight into `buf`; a notice ends with `tip`. Returns its length in
+    /// bytes.
+    pub(crate) fn write(&self, buf: &mut [u8], tip: Option<DecisionTip>) -> Option<usize> {
         let round = self.round.as_ref()?;
         let flood = Flood { id: round.id };
         let fit = round.notification.per_frame(self.payload_len);
         let buf = &mut buf[..self.payload_len];
         let written = match &round.notification {
             Notification::Notice(failures) => {
-                flood.write_notice(buf, failures[round.from..].iter().take(fit).copied())
+                let failures = failures[round.from..].iter().take(fit).copied();
+                let (_, bytes) = flood.write_notice(buf, failures)?;
+                return match tip {
+                    Some(tip) => tip.append_to_flood(buf, bytes),
+                    None => Some(bytes),
+                };
             }
             Notification::Resume(resolved) => {
                 flood.write_resume(buf, resolved[round.from..].iter().take(fit).copied())
@@ -339,7 +346,8 @@ mod tests {
     fn config() -> Config {
         let controllers = Controllers { first: ProcessId(90), count: 1 };
         // Two failures fit a frame.
-        let frame_len_max = onepipe_wire::HEADER_LEN + FLOOD_HEADER_LEN + 2 * FAILURE_LEN;
+        let frame_len_max =
+            onepipe_wire::HEADER_LEN + FLOOD_HEADER_LEN + 2 * FAILURE_LEN + DECISION_TIP_LEN;
         Config { frame_len_max, ..Config::new(ProcessId(90), controllers) }
     }
 
@@ -371,7 +379,7 @@ mod tests {
             assert_eq!(broadcast.pop(), Some(Outgoing::Notice(ProcessId(7))));
             assert_eq!(broadcast.pop(), None);
             let mut buf = [0; 200];
-            let bytes = broadcast.write(&mut buf).expect("a round is in progress");
+            let bytes = broadcast.write(&mut buf, None).expect("a round is in progress");
             let view = FloodView::parse(&buf[..bytes]).expect("written above");
             received.extend(view.failures(Timestamp::from_ns(5)).map(|failure| failure.first.0));
             let id = FloodId { epoch: 3, sequence };

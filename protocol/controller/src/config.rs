@@ -1,7 +1,9 @@
 //! The configuration of a controller.
 
 use onepipe_base::{Controllers, Incarnation, Instance, ProcessId};
-use onepipe_wire::{ANNOUNCE_HEADER_LEN, FAILURE_LEN, FLOOD_HEADER_LEN, HEADER_LEN, LINK_LEN};
+use onepipe_wire::{
+    ANNOUNCE_HEADER_LEN, DECISION_TIP_LEN, FAILURE_LEN, FLOOD_HEADER_LEN, HEADER_LEN, LINK_LEN,
+};
 
 use crate::graph::Limits;
 
@@ -184,8 +186,9 @@ impl Config {
         if !self.controllers.contains(self.process) {
             return Err(ConfigError::NotAController(self.process.0));
         }
-        let min_len =
-            HEADER_LEN + (FLOOD_HEADER_LEN + FAILURE_LEN).max(ANNOUNCE_HEADER_LEN + LINK_LEN);
+        let min_len = HEADER_LEN
+            + (FLOOD_HEADER_LEN + FAILURE_LEN).max(ANNOUNCE_HEADER_LEN + LINK_LEN)
+            + DECISION_TIP_LEN;
         if self.frame_len_max < min_len {
             return Err(ConfigError::FrameTooShort(self.frame_len_max));
         }

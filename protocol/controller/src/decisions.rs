@@ -28,6 +28,8 @@ pub(crate) struct DecisionLog {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Decision {
     failed: FailedInstance,
+    /// Digest of this failure and of all earlier ones.
+    digest: u64,
     /// When it was recorded or loaded.
     recorded_at: Mono,
     is_resolved: bool,
@@ -84,7 +86,8 @@ impl DecisionLog {
                 return;
             }
             self.by_instance.insert(failed.instance, self.failures.len());
-            self.failures.push(Decision { failed, recorded_at, is_resolved: false });
+            let digest = extend(self.digest(self.failures.len()).unwrap_or(0), failed);
+            self.failures.push(Decision { failed, digest, recorded_at, is_resolved: false });
             let latest = self.latest.entry(process).or_insert(failed.instance.incarnation);
             *latest = failed.instance.incarnation.max(*latest);
         }
@@ -132,6 +135,14 @@ impl DecisionLog {
     /// Returns all failures of processes, oldest first.
     pub(crate) fn failures(&self) -> impl ExactSizeIterator<Item = FailedInstance> {
         self.failures.iter().map(|decision| decision.failed)
+    }
+
+    /// Returns the digest of the first `count` failures of processes; `None` if there are fewer.
+    pub(crate) fn digest(&self, count: usize) -> Option<u64> {
+        match count.checked_sub(1) {
+            None => Some(0),
+            Some(last) => self.failures.get(last).map(|decision| decision.digest),
+        }
     }
 
     /// Whether any failure of a process is resolved.
@@ -212,6 +223,16 @@ impl DecisionLog {
         records.extend(self.leaders.values().copied().map(Record::Leads));
         records
     }
+}
+
+/// Extends the digest of a sequence of failures by one: FNV-1a over what is final about it.
+fn extend(digest: u64, failed: FailedInstance) -> u64 {
+    const OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
+    const PRIME: u64 = 0x0000_0100_0000_01b3;
+    let (address, incarnation) = Instance::to_words(Some(failed.instance));
+    let words = [digest, address.into(), incarnation.into(), failed.at.as_ns()];
+    let bytes = words.into_iter().flat_map(u64::to_be_bytes);
+    bytes.fold(OFFSET, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(PRIME))
 }
 
 /// Converts failures into the entries of a notice; adjacent processes with equal F and

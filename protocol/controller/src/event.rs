@@ -2,9 +2,12 @@
 
 use onepipe_base::{Instance, Mono};
 
+use onepipe_wire::DecisionTip;
+
 use crate::{Epoch, FailedInstance};
 
-/// Events for logs and metrics; only [`Event::Deposed`] and [`Event::Isolated`] require a reaction.
+/// Events for logs and metrics; only [`Event::Deposed`], [`Event::Isolated`] and
+/// [`Event::StoreOutdated`] require a reaction.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Event {
@@ -54,4 +57,14 @@ pub enum Event {
     PingTimedOut(Instance),
     /// The store does not accept records; recovery waits.
     StoreFailed,
+    /// A process knows more than the log from which this replica decides, so it has stopped to
+    /// decide and is not active any more. The caller asks the store whether the epoch is over
+    /// ([`crate::Store::renew`]). If it is not, the store went back in time, or is not that of this
+    /// fabric: no replica may use it.
+    StoreOutdated {
+        /// The epoch that this replica was given.
+        epoch: Epoch,
+        /// The end of the log that the process knows.
+        known: DecisionTip,
+    },
 }

@@ -33,7 +33,7 @@ pub(crate) struct Reports(BTreeMap<Instance, Reported>);
 
 /// The switch that a suspect is behind.
 enum Home {
-    /// It is behind none: it belongs to a mesh.
+    /// The suspect is behind no switch: it belongs to a mesh.
     None,
     /// Every such switch has lost its path, too.
     Lost,
@@ -70,10 +70,12 @@ impl Reports {
     //= spec/failure.md#R49
     /// Returns until when `instance`, a suspect since `since`, may not be declared failed, because
     /// nothing proves that it is dead. `last_seen` is when its last frame was received, and
-    /// `receiving_since` since when the controller receives. `None` if it may be at any time.
+    /// `receiving_since` since when the controller receives; `silent_after_ns` is
+    /// [`Config::silent_after_ns`], or longer where processes are slow. `None` if it may be at any
+    /// time.
     pub(crate) fn protected_until(
         &self,
-        config: &Config,
+        (config, silent_after_ns): (&Config, u64),
         graph: &Graph,
         instance: Instance,
         (since, last_seen, receiving_since): (Mono, Option<Mono>, Mono),
@@ -94,7 +96,7 @@ impl Reports {
         let seen_max = since.max(reachable_since).after_ns(config.grace_ns);
         let alive_at = last_seen.max(reported.and_then(|reported| reported.alive_at));
         let from = alive_at.map_or(reachable_since, |at| at.min(seen_max).max(reachable_since));
-        Some(from.after_ns(config.silent_after_ns))
+        Some(from.after_ns(silent_after_ns))
     }
 }
 
@@ -115,7 +117,7 @@ fn rank(cause: Cause) -> u8 {
 /// Returns when a process with a path can have answered a ping: it, the switch that it is behind,
 /// and the controller must have been connected for `silent_after_ns`.
 pub(crate) fn answerable_at(
-    config: &Config,
+    silent_after_ns: u64,
     graph: &Graph,
     instance: Instance,
     receiving_since: Mono,
@@ -125,7 +127,7 @@ pub(crate) fn answerable_at(
         Home::ConnectedSince(since) => Some(since),
         Home::None | Home::Lost => None,
     };
-    own.max(home).unwrap_or(receiving_since).max(receiving_since).after_ns(config.silent_after_ns)
+    own.max(home).unwrap_or(receiving_since).max(receiving_since).after_ns(silent_after_ns)
 }
 
 fn home(graph: &Graph, instance: Instance) -> Home {

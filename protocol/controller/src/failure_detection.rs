@@ -63,6 +63,8 @@ pub(crate) struct Observed {
     pub idle: BTreeSet<Instance>,
     /// Since when frames have been received without a stall.
     pub receiving_since: Mono,
+    /// How long nothing may be received of a process before it counts as failed, in ns.
+    pub silent_after_ns: u64,
 }
 
 /// The result of an evaluation.
@@ -153,7 +155,7 @@ impl Suspects {
             .filter(|(_, node)| node.has_joined)
             .map(|(instance, _)| instance)
             .collect();
-        let Observed { idle, receiving_since } = observed;
+        let Observed { idle, receiving_since, silent_after_ns } = observed;
         for instance in self.idle.symmetric_difference(&idle) {
             self.dirty.insert(instance.address);
         }
@@ -211,7 +213,7 @@ impl Suspects {
             (visits > VISITS_PER_EVALUATION).then(|| now.mono.after_ns(backoff_ns));
         let reports = Reports::collect(graph, |instance| self.since.contains_key(&instance));
         for region in &regions {
-            let border = (region, &reports, receiving_since);
+            let border = (region, &reports, (receiving_since, silent_after_ns));
             self.decide_region(now, config, graph, decisions, border, &mut findings);
         }
         findings.failed.sort_unstable_by_key(|decided| decided.failed.instance);
@@ -281,7 +283,7 @@ impl Suspects {
         config: &Config,
         graph: &Graph,
         decisions: &DecisionLog,
-        (region, reports, receiving_since): (&Region, &Reports, Mono),
+        (region, reports, (receiving_since, silent_after_ns)): (&Region, &Reports, (Mono, u64)),
         findings: &mut Findings,
     ) {
         let adjacency = graph.adjacency();
@@ -328,7 +330,7 @@ impl Suspects {
                 return None;
             }
             let times = (since, last_seen((index, since)), receiving_since);
-            reports.protected_until(config, graph, instance, times)
+            reports.protected_until((config, silent_after_ns), graph, instance, times)
         });
         let protected_until = protected_until.max();
         decide_at = protected_until.map_or(decide_at, |until| until.max(decide_at));

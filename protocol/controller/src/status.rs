@@ -54,7 +54,7 @@ pub enum MemberState {
     Suspected,
     /// The node has failed, and is not removed from the graph yet.
     Failed,
-    /// It has left gracefully; not all processes have completed that.
+    /// The node has left gracefully; not all processes have completed that.
     Left,
 }
 

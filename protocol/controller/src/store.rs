@@ -115,6 +115,18 @@ impl MemoryStore {
         self.shared.borrow_mut().is_unavailable = !is_available;
     }
 
+    /// Replaces the whole store by one with these records, as an operator does who copies an old
+    /// file back: the epoch is that of the last [`Record::Epoch`], and no replica is active.
+    pub fn put_back(&self, records: Vec<Record>) {
+        let mut shared = self.shared.borrow_mut();
+        let epochs = records.iter().filter_map(|record| match record {
+            Record::Epoch { epoch, .. } => Some(epoch.0),
+            _ => None,
+        });
+        shared.epoch = epochs.max().unwrap_or(0);
+        (shared.log, shared.active) = (records, None);
+    }
+
     /// Returns the log.
     pub fn records(&self) -> Vec<Record> {
         self.shared.borrow().log.clone()

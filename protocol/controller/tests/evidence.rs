@@ -12,7 +12,13 @@ const SWITCH_WAIT_NS: u64 = 20_000_000;
 
 /// Returns the controller of switch 0 with processes 0 and 1 below it, which have all joined.
 fn star() -> Controller {
+    star_with_heartbeats(0)
+}
+
+/// As [`star`], with heartbeats at this interval.
+fn star_with_heartbeats(heartbeat_interval_ns: u64) -> Controller {
     let config = Config {
+        heartbeat_interval_ns,
         silent_after_ns: SILENT_NS,
         switch_wait_ns: SWITCH_WAIT_NS,
         inexact_after_ns: 5_000_000,
@@ -158,4 +164,23 @@ fn process_waits_for_its_lost_switch() {
     let (_, decided, ..) =
         failure(&mut controller, 8_000_000 + SWITCH_WAIT_NS).expect("it has failed");
     assert!(decided >= 5_000_000 + SWITCH_WAIT_NS, "{decided}");
+}
+
+//= spec/failure.md#R64
+/// Process 0 announces itself later than at rest, so process 1 may be slow as well.
+#[test]
+fn late_frames_lengthen_the_wait_within_a_bound() {
+    const HEARTBEAT_NS: u64 = 100_000;
+    let rest_ns = 2 * HEARTBEAT_NS;
+    for (late_ns, wait_ns) in [(0, SILENT_NS), (400_000, 4 * 400_000)] {
+        let mut controller = star_with_heartbeats(HEARTBEAT_NS);
+        let tor = instance(switch(0), 1);
+        let up = [link(0, Side::Upper, tor)];
+        let at_ns = 1_000 + rest_ns + late_ns;
+        send(&mut controller, at_ns, instance(process(0), 1), 1, &up);
+        let links = [&below(&[0])[..], &[frozen(1, Cause::TimedOut)]].concat();
+        send(&mut controller, at_ns + 10_000, tor, 2, &links);
+        let (_, decided, ..) = failure(&mut controller, 5 * SILENT_NS).expect("it has failed");
+        assert!((wait_ns..wait_ns + 200_000).contains(&decided), "{late_ns}: {decided}");
+    }
 }

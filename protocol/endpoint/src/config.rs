@@ -118,6 +118,10 @@ pub struct Config {
     /// none. They are unknown at once if the receiver is known to have failed or left. New messages
     /// to it fail meanwhile. 0: not at all. Default 0.
     pub unknown_after_ns: u64,
+    /// For how long a reliable scattering waits for a receiver that does not answer, in ns: one
+    /// that never has, or, where no controller reports failures, any. The time in which this
+    /// process did not run does not count. 0: for ever. Default 10,000,000,000.
+    pub give_up_after_ns: u64,
     /// For how long after the failure of a process reliable scatterings to it wait for its next
     /// incarnation, in ns; later on for a tenth of that. 0: for two Connects. Default 0.
     pub rejoin_wait_ns: u64,
@@ -127,7 +131,7 @@ pub struct Config {
     /// The controllers that resolve failures for the reliable service. With controllers, no
     /// reliable message is sent before one of them has registered this process: see
     /// [`crate::Endpoint::is_registered`]. Default none: then a reliable scattering whose receiver
-    /// dies stays open forever, and so does the commit barrier.
+    /// dies stays open, and holds the commit barrier, for [`Config::give_up_after_ns`].
     pub controllers: Option<Controllers>,
     /// Whether reliable messages wait for the first commit barrier from the switch even without
     /// controllers (docs/design/failure.md, "When does a joiner commit?"). Needed where switches
@@ -172,6 +176,7 @@ impl Config {
             probe_timeout_min_ns: 200_000,
             probes_max: 8,
             unknown_after_ns: 0,
+            give_up_after_ns: 10_000_000_000,
             rejoin_wait_ns: 0,
             reorder_packets: 3,
             controllers: None,
@@ -248,6 +253,7 @@ impl Config {
             ("reservation_timeout_ns", self.reservation_timeout_ns),
             ("probe_timeout_min_ns", self.probe_timeout_min_ns),
             ("announce_interval_ns", self.announce_interval_ns),
+            ("give_up_after_ns", self.give_up_after_ns),
         ] {
             check(ns <= DAY_NS, field, ns)?;
         }

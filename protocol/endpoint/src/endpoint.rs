@@ -157,6 +157,7 @@ impl Endpoint {
             || (self.reliable.is_used() && self.reliable.wants_transmit(self.may_commit()))
             || self.control.wants_transmit(self.link.registers())
             || self.has_failure_step()
+            || self.reliable.sender.has_cancelled()
             || self.link.demand().wants_beacon(|| self.promises())
             || self.has_wait_changed()
             || (self.leave != Leave::Active && self.has_final_frame())
@@ -347,8 +348,9 @@ impl Machine for Endpoint {
     fn handle_timeout(&mut self, now: Now) {
         self.timestamps.read(now);
         self.link.on_timeout(&self.config, now.mono, self.poll_timeout());
+        let is_controlled = self.is_controlled(now.mono);
         for channel in [&mut self.best_effort, &mut self.reliable] {
-            channel.sender.on_timeout(&self.config, now.mono, &mut self.stats);
+            channel.sender.on_timeout(&self.config, now.mono, is_controlled, &mut self.stats);
             channel.receiver.on_timeout(&self.config, now.mono);
         }
         let (lost_links, stats) = (&mut self.lost_links, &mut self.stats);
@@ -363,6 +365,7 @@ impl Machine for Endpoint {
         self.control.on_timeout(now.mono);
         self.relay_unreachable(now);
         self.probe_uplink(now);
+        self.check_blocked(now.mono);
     }
 
     fn poll_transmit(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
@@ -382,6 +385,9 @@ impl Machine for Endpoint {
                 self.leave = Leave::Left { is_acknowledged: true };
             }
             return transmit;
+        }
+        if self.reliable.sender.has_cancelled() {
+            self.reliable.sender.apply_cancelled(&self.config, now.mono);
         }
         if self.is_announcing_leave() {
             return self.poll_leave(now, slot);
@@ -425,6 +431,7 @@ impl Machine for Endpoint {
             let new_barrier = self.link.on_no_peers(self.promises());
             self.on_barrier(new_barrier);
         }
+        self.check_blocked(now.mono);
         self.link.set_promised_timeout(self.poll_timeout());
         None
     }

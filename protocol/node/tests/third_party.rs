@@ -12,7 +12,7 @@ use onepipe_base::{
     Timestamp, Verdict,
 };
 use onepipe_endpoint::{Config as EndpointConfig, Endpoint, Event, Message};
-use onepipe_join::{Admission, Applicant, Cookies, Decision, Joiner, Request, Vacancy};
+use onepipe_join::{Admission, Applicant, Cookies, Decision, Joiner, Occupancy, Request, Roster};
 use onepipe_switch::{Config as SwitchConfig, Switch};
 use onepipe_topology::{ForwardingTable, Route};
 use onepipe_wire::{
@@ -102,7 +102,7 @@ impl Fabric {
         Self {
             now_ns: 0,
             switch,
-            admission: Admission::new(own, terms),
+            admission: Admission::new(own, terms, 0),
             checks_sources,
             ends: (0..=ATTACKER).map(end).collect(),
             to_switch: Vec::new(),
@@ -129,15 +129,17 @@ impl Fabric {
         let role = JoinRole::Process;
         let applicant = Applicant { instance: instance(port.0.into()), role };
         let is_request = header.length() > 0 && header.opcode() == Ok(Opcode::Join);
-        !Joiner::takes(frame) && !is_request && applicant.may_send(header)
+        let is_of_handshake = Joiner::takes(frame) || Roster::takes(frame);
+        !is_of_handshake && !is_request && applicant.may_send(header)
     }
 
     /// A stranger that cannot know the cookie is never admitted.
     fn answer(&self, frame: &[u8]) {
         let Some(request) = Request::parse(frame) else { return };
-        let vacancy = Vacancy { is_taken: false, is_full: false, incarnation_max: None };
+        let vacant =
+            Occupancy { present: None, rival: None, is_full: false, incarnation_max: None };
         let cookies = Cookies { present: 0x5eed, previous: 0xdeed };
-        let decision = self.admission.decide(request, vacancy, cookies);
+        let decision = self.admission.decide(request, vacant, cookies);
         assert!(matches!(decision, Decision::Answer(_)), "{decision:?}");
     }
 

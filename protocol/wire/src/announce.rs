@@ -5,6 +5,7 @@ use zerocopy::byteorder::big_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::DecodeError;
+use crate::tip::{DECISION_TIP_LEN, DecisionTip};
 
 /// Length of an announcement without its links.
 pub const ANNOUNCE_HEADER_LEN: usize = 12;
@@ -18,8 +19,11 @@ struct Front {
     first: U16,
     total: U16,
     count: U16,
-    reserved: U16,
+    flags: U16,
 }
+
+/// Flag: a [`DecisionTip`] follows the links.
+const HAS_TIP: u16 = 1;
 
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
@@ -88,6 +92,8 @@ pub struct Announce {
     pub first: u16,
     /// Number of links in all parts of this generation.
     pub total: u16,
+    /// The end of the controllers' log that the node has received last, if any.
+    pub tip: Option<DecisionTip>,
 }
 
 impl Announce {
@@ -95,8 +101,10 @@ impl Announce {
     /// Returns their number and the length; `None` if not even the header fits.
     pub fn write(&self, buf: &mut [u8], links: impl Iterator<Item = Link>) -> Option<(u16, usize)> {
         let (front, rest) = buf.split_at_mut_checked(ANNOUNCE_HEADER_LEN)?;
+        let tip_len = self.tip.map_or(0, |_| DECISION_TIP_LEN);
+        let links_len = rest.len().checked_sub(tip_len)?;
         let mut count = 0u16;
-        let slots = rest.chunks_exact_mut(LINK_LEN).take(u16::MAX.into());
+        let slots = rest[..links_len].chunks_exact_mut(LINK_LEN).take(u16::MAX.into());
         for (slot, link) in slots.zip(links) {
             slot.copy_from_slice(to_layout(link).as_bytes());
             count += 1;
@@ -106,10 +114,14 @@ impl Announce {
             first: U16::new(self.first),
             total: U16::new(self.total),
             count: U16::new(count),
-            reserved: U16::ZERO,
+            flags: U16::new(if self.tip.is_some() { HAS_TIP } else { 0 }),
         };
         front.copy_from_slice(layout.as_bytes());
-        Some((count, ANNOUNCE_HEADER_LEN + usize::from(count) * LINK_LEN))
+        let links_len = usize::from(count) * LINK_LEN;
+        if let Some(tip) = self.tip {
+            tip.write(&mut rest[links_len..])?;
+        }
+        Some((count, ANNOUNCE_HEADER_LEN + links_len + tip_len))
     }
 }
 
@@ -151,7 +163,7 @@ impl<'a> AnnounceView<'a> {
         let (first, count) = (front.first.get(), front.count.get());
         let need = ANNOUNCE_HEADER_LEN + usize::from(count) * LINK_LEN;
         let links = <[LinkLayout]>::ref_from_prefix_with_elems(rest, usize::from(count));
-        let (links, _) = links.map_err(|_| truncated(need))?;
+        let (links, rest) = links.map_err(|_| truncated(need))?;
         let total = front.total.get();
         if u32::from(first) + u32::from(count) > u32::from(total) {
             return Err(DecodeError::Field { field: "total number of links", value: total.into() });
@@ -166,7 +178,10 @@ impl<'a> AnnounceView<'a> {
                 return Err(DecodeError::Field { field: "link direction", value });
             }
         }
-        Ok(Self { announce: Announce { generation: front.generation.get(), first, total }, links })
+        let has_tip = front.flags.get() & HAS_TIP != 0;
+        let tip = has_tip.then(|| DecisionTip::parse(rest)).transpose()?;
+        let generation = front.generation.get();
+        Ok(Self { announce: Announce { generation, first, total, tip }, links })
     }
 
     /// Returns the links, their commits expanded against `near`.
@@ -248,7 +263,7 @@ mod tests {
     #[test]
     fn links_round_trip_in_parts() {
         let mut buf = [0; ANNOUNCE_HEADER_LEN + 2 * LINK_LEN + 5];
-        let announce = Announce { generation: 8, first: 0, total: 3 };
+        let announce = Announce { generation: 8, first: 0, total: 3, tip: None };
         let written = announce.write(&mut buf, links().into_iter());
         let (count, bytes) = written.expect("two fit");
         assert_eq!((count, bytes), (2, ANNOUNCE_HEADER_LEN + 2 * LINK_LEN));
@@ -259,9 +274,28 @@ mod tests {
     }
 
     #[test]
+    fn tip_follows_the_links() {
+        let mut buf = [0; ANNOUNCE_HEADER_LEN + 3 * LINK_LEN];
+        let tip = DecisionTip {
+            epoch: 2,
+            decided: 1,
+            digest: 9,
+            replica: ProcessId(60),
+            incarnation: Incarnation(4),
+        };
+        let announce = Announce { generation: 8, first: 0, total: 3, tip: Some(tip) };
+        let written = announce.write(&mut buf, links().into_iter());
+        let (count, bytes) = written.expect("two links and a tip fit");
+        assert_eq!((count, bytes), (2, ANNOUNCE_HEADER_LEN + 2 * LINK_LEN + DECISION_TIP_LEN));
+        let view = AnnounceView::parse(&buf[..bytes]).expect("just written");
+        assert_eq!(view.announce, announce);
+        assert!(AnnounceView::parse(&buf[..bytes - 1]).is_err());
+    }
+
+    #[test]
     fn refuses_invalid_entries() {
         let mut buf = [0; ANNOUNCE_HEADER_LEN + 3 * LINK_LEN];
-        let announce = Announce { generation: 8, first: 0, total: 3 };
+        let announce = Announce { generation: 8, first: 0, total: 3, tip: None };
         announce.write(&mut buf, links().into_iter()).expect("all fit");
         for bytes in 0..buf.len() {
             assert!(AnnounceView::parse(&buf[..bytes]).is_err());

@@ -6,6 +6,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::DecodeError;
 use crate::announce::{cause_of, expand, with_cause};
+use crate::tip::{DECISION_TIP_LEN, DecisionTip};
 
 /// Length of a flood without its entries.
 pub const FLOOD_HEADER_LEN: usize = 12;
@@ -97,9 +98,14 @@ struct Front {
     epoch: U32,
     sequence: U32,
     kind: u8,
-    reserved: u8,
+    flags: u8,
     count: U16,
 }
+
+/// Flag: a [`DecisionTip`] follows the entries.
+const HAS_TIP: u8 = 1;
+/// Offset of the flags.
+const FLAGS_AT: usize = 9;
 
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
@@ -241,6 +247,16 @@ impl Flood {
     }
 }
 
+impl DecisionTip {
+    /// Appends this tip to a flood of `len` bytes at the start of `buf`. Returns the new length;
+    /// `None` if the tip does not fit.
+    pub fn append_to_flood(self, buf: &mut [u8], len: usize) -> Option<usize> {
+        self.write(buf.get_mut(len..)?)?;
+        *buf.get_mut(FLAGS_AT)? |= HAS_TIP;
+        Some(len + DECISION_TIP_LEN)
+    }
+}
+
 fn write<T: IntoBytes + Immutable>(
     buf: &mut [u8],
     id: FloodId,
@@ -264,7 +280,7 @@ impl Front {
             epoch: U32::new(id.epoch),
             sequence: U32::new(id.sequence),
             kind: kind as u8,
-            reserved: 0,
+            flags: 0,
             count: U16::new(count),
         }
     }
@@ -290,6 +306,8 @@ pub struct FloodView<'a> {
     pub id: FloodId,
     /// The requested action.
     pub kind: FloodKind,
+    /// The end of the controllers' log, in a notice of a controller that has one.
+    pub tip: Option<DecisionTip>,
     failures: &'a [FailureLayout],
     resolved: &'a [ResolvedLayout],
     dead: &'a [InstanceLayout],
@@ -307,26 +325,32 @@ impl<'a> FloodView<'a> {
             Front::ref_from_prefix(payload).map_err(|_| truncated(FLOOD_HEADER_LEN))?;
         let count = usize::from(front.count.get());
         let (id, kind) = (front.id(), front.kind()?);
-        let mut view = Self { id, kind, failures: &[], resolved: &[], dead: &[] };
-        match view.kind {
+        let mut view = Self { id, kind, tip: None, failures: &[], resolved: &[], dead: &[] };
+        let entries_len = match view.kind {
             FloodKind::Notice => {
                 let entries = <[FailureLayout]>::ref_from_prefix_with_elems(rest, count);
                 let need = FLOOD_HEADER_LEN + count * FAILURE_LEN;
                 view.failures = entries.map_err(|_| truncated(need))?.0;
                 view.failures.iter().try_for_each(FailureLayout::check)?;
+                count * FAILURE_LEN
             }
             FloodKind::Resume => {
                 let entries = <[ResolvedLayout]>::ref_from_prefix_with_elems(rest, count);
                 let need = FLOOD_HEADER_LEN + count * RESOLVED_LEN;
                 view.resolved = entries.map_err(|_| truncated(need))?.0;
                 view.resolved.iter().try_for_each(|resolved| resolved.read().map(drop))?;
+                count * RESOLVED_LEN
             }
             FloodKind::Freeze => {
                 let entries = <[InstanceLayout]>::ref_from_prefix_with_elems(rest, count);
                 let need = FLOOD_HEADER_LEN + count * INSTANCE_LEN;
                 view.dead = entries.map_err(|_| truncated(need))?.0;
                 view.dead.iter().try_for_each(|instance| instance.read().map(drop))?;
+                count * INSTANCE_LEN
             }
+        };
+        if front.flags & HAS_TIP != 0 {
+            view.tip = Some(DecisionTip::parse(&rest[entries_len..])?);
         }
         Ok(view)
     }

@@ -52,6 +52,7 @@ mod recovery;
 mod run;
 mod shared_data;
 mod slot;
+mod tip;
 mod watchdog;
 
 pub use ack::{ACK_WORDS_MAX, Ack, AckView};
@@ -103,6 +104,7 @@ pub use shared_data::{
     SharedReceivers,
 };
 pub use slot::{ANY_LINK, Drops, Loss, NO_PATH, SLOT_HEADER_LEN, Slot, SlotPackets, write_packet};
+pub use tip::{DECISION_TIP_LEN, DecisionTip};
 pub use watchdog::{WATCHDOG_LEN, Watchdog};
 
 /// The version byte of this wire format. Rare at this offset in packets of other protocols.

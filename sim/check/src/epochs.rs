@@ -28,6 +28,11 @@ impl ControllerEpochs {
         }
     }
 
+    /// Forgets which epochs were given: another store gives them again.
+    pub fn restart(&mut self) {
+        self.by_epoch.clear();
+    }
+
     /// Records whether `controller` is still active in `epoch` after it was notified that the epoch
     /// has ended and had time to step down.
     pub fn epoch_ended(
@@ -44,6 +49,11 @@ impl ControllerEpochs {
                 ViolationKind::ActiveAfterEnd { epoch, controller },
             );
         }
+    }
+
+    /// Records that `controller` has refused the latest store.
+    pub fn refused_without_reason(&mut self, epoch: u32, controller: ProcessId, at_ns: u64) {
+        self.violations.add(Rule::E, at_ns, ViolationKind::StoreRefused { epoch, controller });
     }
 
     /// Returns the number of epochs.

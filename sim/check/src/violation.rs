@@ -162,6 +162,17 @@ pub enum ViolationKind {
         /// The receiver.
         to: ProcessId,
     },
+    /// The first reliable scattering to a restarted process was lost, although its sender knew of
+    /// the end of the previous incarnation.
+    #[error("process {} reports {tag:?} as lost, its first to the restarted process {}", process.0, to.0)]
+    FirstLost {
+        /// The sender.
+        process: ProcessId,
+        /// The scattering.
+        tag: Tag,
+        /// The receiver.
+        to: ProcessId,
+    },
     /// Messages were lost although no fault occurred.
     #[error("{count} messages were reported lost in a fault-free fabric")]
     NeedlesslyLost {
@@ -345,6 +356,14 @@ pub enum ViolationKind {
         before: ProcessId,
         /// The controller that acts now.
         now: ProcessId,
+    },
+    /// A controller takes the latest store for an older copy.
+    #[error("controller {} refuses the latest store in epoch {epoch}", controller.0)]
+    StoreRefused {
+        /// The epoch.
+        epoch: u32,
+        /// The controller.
+        controller: ProcessId,
     },
     /// A controller stays active after it was notified that its epoch has ended.
     #[error("controller {} was notified that epoch {epoch} has ended, and is still active", controller.0)]

@@ -171,7 +171,7 @@ impl Bench {
         let (mut first, mut spent) = (0, Duration::ZERO);
         while first < total {
             let mut slot = vec![0; FRAME_LEN];
-            let announce = Announce { generation, first, total };
+            let announce = Announce { generation, first, total, tip: None };
             let rest = links[usize::from(first)..].iter().copied();
             let (count, bytes) =
                 announce.write(&mut slot[HEADER_LEN..], rest).expect("a link fits into a frame");

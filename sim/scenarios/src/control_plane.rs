@@ -22,6 +22,8 @@ pub(crate) struct ControlPlane {
     lease_until_ns: u64,
     /// End of the store's unavailability, in ns of the run.
     down_until_ns: u64,
+    /// The records of the latest store, while an older copy is in use.
+    latest: Option<Vec<Record>>,
     /// Checks which replicas are active in each epoch.
     pub epochs: ControllerEpochs,
     /// Totals of the replicas' previous incarnations.
@@ -107,6 +109,7 @@ impl ControlPlane {
             replicas,
             lease_until_ns: 0,
             down_until_ns: 0,
+            latest: None,
             epochs: ControllerEpochs::new(),
             previous: ControlPlaneStats::default(),
         }
@@ -139,6 +142,46 @@ impl ControlPlane {
     /// still considers itself active.
     pub fn expire_lease(&mut self) {
         self.lease_until_ns = 0;
+    }
+
+    /// Puts an older copy of the store in its place, which lacks an epoch or a failure that the
+    /// latest one has; `number` decides which. Processes do not know of other records.
+    pub fn put_old_store(&mut self, number: u64) {
+        let mut records = self.store.records();
+        let is_known = |record: &Record| matches!(record, Record::Epoch { .. } | Record::Failed(_));
+        let known = records.iter().enumerate().skip(1).filter(|(_, record)| is_known(record));
+        let lengths: Vec<usize> = known.map(|(index, _)| index).collect();
+        if lengths.is_empty() {
+            return;
+        }
+        let latest = records.clone();
+        records.truncate(lengths[(number % lengths.len() as u64) as usize]);
+        self.put_back(records);
+        self.latest.get_or_insert(latest);
+    }
+
+    /// Puts a store in place: no replica is active in it.
+    fn put_back(&mut self, records: Vec<Record>) {
+        self.store.put_back(records);
+        self.epochs.restart();
+        self.lease_until_ns = 0;
+        for replica in &mut self.replicas {
+            replica.epoch = None;
+            replica.in_flight.clear();
+            replica.replies.clear();
+        }
+    }
+
+    /// Handles that a replica has refused the store. If its epoch is not over, an operator puts the
+    /// latest store back.
+    pub fn on_outdated(&mut self, at_ns: u64, index: usize, process: ProcessId, epoch: Epoch) {
+        if self.replicas[index].epoch.take() != Some(epoch) || self.store.renew(epoch).is_err() {
+            return;
+        }
+        match self.latest.take() {
+            Some(latest) => self.put_back(latest),
+            None => self.epochs.refused_without_reason(epoch.0, process, at_ns),
+        }
     }
 
     /// Makes the store available.

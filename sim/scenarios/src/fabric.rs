@@ -173,6 +173,17 @@ impl Fabric {
         }
     }
 
+    /// Ends all controllers, puts an older copy of their store in its place, and starts them again;
+    /// `number` decides how many records the copy has.
+    pub fn put_old_store(&mut self, number: u64) {
+        let controllers = self.members()..self.topology().processes();
+        controllers.clone().for_each(|id| self.crash_process(id));
+        if let Some(control_plane) = &mut self.network.application.control_plane {
+            control_plane.put_old_store(number);
+        }
+        controllers.for_each(|id| self.restart_process(id));
+    }
+
     /// Expires the active controller's lease early: another one may become active while the first
     /// still considers itself active.
     pub fn expire_lease(&mut self) {

@@ -36,9 +36,12 @@ const FIRST_SEEDS: &[(Mistake, u64)] = &[
     (Mistake::PromiseBeforeCopies, 0),
     (Mistake::TwoActive, 77),
     (Mistake::RefusalIgnored, 121),
+    (Mistake::OldStoreAccepted, 801),
     (Mistake::ResumeEarly, 2),
     (Mistake::FailureTooLate, 5),
     (Mistake::FailureTooEarly, 5),
+    (Mistake::UnknownEarly, 14),
+    (Mistake::RejoinNotAwaited, 2),
 ];
 
 /// Whether the seed exercises the mistake; other seeds need not be tried.
@@ -50,6 +53,7 @@ fn is_applicable(mistake: Mistake, swarm: &Swarm) -> bool {
         Mistake::TwoActive | Mistake::RefusalIgnored => {
             replicas > 1 && draws(|what| matches!(what, FaultEvent::LeaseExpired))
         }
+        Mistake::OldStoreAccepted => draws(|what| matches!(what, FaultEvent::OldStore(_))),
         Mistake::DeadLinkRetained => swarm.removed.is_some(),
         Mistake::DuplicateAccepted => {
             draws(|what| matches!(what, FaultEvent::AllLinks(faults) if faults.duplicate_ppm > 0))
@@ -62,6 +66,7 @@ fn is_applicable(mistake: Mistake, swarm: &Swarm) -> bool {
         | Mistake::ResumeEarly
         | Mistake::FailureTooLate
         | Mistake::FailureTooEarly => replicas > 0,
+        Mistake::UnknownEarly | Mistake::RejoinNotAwaited => swarm.is_calm,
         _ => true,
     }
 }

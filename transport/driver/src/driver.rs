@@ -25,6 +25,10 @@ pub struct Config {
     pub wait_max_ns: u64,
     /// Turns longer than this many ns are counted as long. Default 1 ms.
     pub turn_threshold_ns: u64,
+    /// A turn that begins this many ns after it was due is counted as a pause, and logged: the
+    /// thread was off its core. 0: none is. Default 250 ms, a quarter of the link timeout of real
+    /// fabrics.
+    pub pause_threshold_ns: u64,
 }
 
 impl Default for Config {
@@ -35,6 +39,23 @@ impl Default for Config {
             burst_events_max: 1024,
             wait_max_ns: 100_000_000,
             turn_threshold_ns: 1_000_000,
+            pause_threshold_ns: 250_000_000,
+        }
+    }
+}
+
+/// Shortest pause that is worth a warning, in ns.
+const PAUSE_NS_MIN: u64 = 100_000_000;
+
+impl Config {
+    /// Sets the threshold of pauses to a quarter of the link timeout, and at least 100 ms: a pause
+    /// of four times as long makes the neighbours take the link for dead, and shorter ones are
+    /// ordinary where processes share cores. 0: the threshold stays.
+    #[must_use]
+    pub fn warning_before(self, link_timeout_ns: u64) -> Self {
+        match link_timeout_ns {
+            0 => self,
+            timeout_ns => Self { pause_threshold_ns: (timeout_ns / 4).max(PAUSE_NS_MIN), ..self },
         }
     }
 }
@@ -77,6 +98,9 @@ pub struct Driver<M, T, C> {
     idler: Idler,
     duty: Duty,
     now: Option<Now>,
+    /// How long after the last turn the next one is due, in ns: the time for which the driver
+    /// blocks.
+    due_in_ns: u64,
     /// The last burst was cut off: the next turn must continue or end it.
     is_burst_cut: bool,
     /// The machine was borrowed mutably since the last turn.
@@ -95,6 +119,7 @@ impl<M: DrivenMachine, T: Transport, C: Clock> Driver<M, T, C> {
             idler,
             duty: Duty::new(),
             now: None,
+            due_in_ns: 0,
             is_burst_cut: false,
             is_commanded: false,
         }
@@ -146,8 +171,14 @@ impl<M: DrivenMachine, T: Transport, C: Clock> Driver<M, T, C> {
     /// `on_event` leaves in this turn.
     pub fn turn(&mut self, mut on_event: impl FnMut(&mut M, M::Event)) -> Progress {
         let mut progress = Progress::default();
+        let last = self.now;
         let now = self.transmit_commanded(&mut progress).unwrap_or_else(|| self.read_clock());
         self.duty.on_turn(now.mono, self.config.turn_threshold_ns);
+        let due_in_ns = std::mem::take(&mut self.due_in_ns);
+        let late_ns = last.map_or(0, |last| now.mono.since_ns(last.mono).saturating_sub(due_in_ns));
+        if late_ns > self.config.pause_threshold_ns && self.config.pause_threshold_ns > 0 {
+            self.on_pause(now, late_ns);
+        }
 
         let machine = &mut self.machine;
         self.transport.set_awaiting_promises(machine.is_awaiting_promises());
@@ -211,6 +242,7 @@ impl<M: DrivenMachine, T: Transport, C: Clock> Driver<M, T, C> {
         let timeout_ns = self.wait_ns().min(max_ns);
         if timeout_ns > 0 {
             self.duty.waits += 1;
+            self.due_in_ns = timeout_ns;
             self.transport.wait(timeout_ns);
             self.duty.on_rest();
         }
@@ -314,6 +346,18 @@ impl<M: DrivenMachine, T: Transport, C: Clock> Driver<M, T, C> {
         Some(now)
     }
 
+    //= spec/failure.md#R63
+    /// Counts a pause, and warns of it.
+    #[cold]
+    fn on_pause(&mut self, now: Now, late_ns: u64) {
+        let Some(pauses) = self.duty.on_pause(now.mono, late_ns) else { return };
+        let seconds = pauses.max_ns as f64 / 1e9;
+        match pauses.count {
+            1 => tracing::warn!("was off its core for {seconds:.1} s"),
+            count => tracing::warn!("was off its core {count} times, for up to {seconds:.1} s"),
+        }
+    }
+
     /// Reads both clocks, once per batch; `mono` never goes back (rule D1).
     fn read_clock(&mut self) -> Now {
         let mut now = self.clock.read();
@@ -337,6 +381,7 @@ impl<M: DrivenMachine, T: SharedWait, C: Clock> Driver<M, T, C> {
             return None;
         }
         self.duty.waits += 1;
+        self.due_in_ns = timeout_ns;
         Some(timeout_ns)
     }
 

@@ -410,6 +410,24 @@ fn run_takes_one_last_turn_after_stop_is_set() {
     assert_eq!(events, [3]);
 }
 
+//= spec/failure.md#R63
+#[test]
+fn pause_is_counted_except_for_time_that_was_asked_for() {
+    let (ms, idle) = (1_000_000, Idle::Backoff { spins: 0, yields: 0 });
+    // The third turn is due after a wait of 100 ms, and begins 400 ms after that.
+    let (mut driver, log) = driver(&[0, 200 * ms, 700 * ms, 800 * ms, 1_100 * ms], idle);
+    turn(&mut driver, &log);
+    turn(&mut driver, &log);
+    driver.block_for(u64::MAX);
+    assert_eq!(driver.duty().pause_count, 0, "200 ms are no pause");
+    turn(&mut driver, &log);
+    assert_eq!((driver.duty().pause_count, driver.duty().pause_max_ns), (1, 400 * ms));
+    driver.block_for(u64::MAX);
+    turn(&mut driver, &log);
+    turn(&mut driver, &log);
+    assert_eq!((driver.duty().pause_count, driver.duty().pause_max_ns), (2, 400 * ms));
+}
+
 #[test]
 fn long_turn_is_counted_and_waits_are_excluded() {
     let (mut driver, log) = driver(&[0, 2_000_000, 2_000_100, 9_000_000], Idle::Yield);

@@ -2,6 +2,7 @@
 
 mod core;
 mod events;
+mod open;
 mod shared;
 mod standby;
 mod thread;

@@ -25,9 +25,11 @@ impl Controller {
         let changed_at = self.changed_at.take().unwrap_or(now.mono);
         let idle = self.idle_neighbours(now.mono);
         for process in idle.iter().filter_map(|instance| process_of(*instance)) {
-            self.pings.start(now.mono, process, self.config.ping_timeout_ns, false);
+            self.pings.start(now.mono, process, self.ping_timeout_ns(now.mono), false);
         }
-        let observed = Observed { idle, receiving_since: self.own_links.receiving_since };
+        let receiving_since = self.own_links.receiving_since;
+        let silent_after_ns = self.gaps.ns(now.mono);
+        let observed = Observed { idle, receiving_since, silent_after_ns };
         let (graph, config) = (&mut self.graph, &self.config);
         let mut findings =
             self.suspects.evaluate(now, changed_at, config, graph, &self.decisions, observed);
@@ -55,7 +57,7 @@ impl Controller {
             return;
         }
         for process in findings.ping {
-            self.pings.start(now.mono, process, self.config.ping_timeout_ns, false);
+            self.pings.start(now.mono, process, self.ping_timeout_ns(now.mono), false);
         }
         if findings.is_minority && !core::mem::replace(&mut self.is_minority, true) {
             self.notify(Event::Isolated);
@@ -71,6 +73,10 @@ impl Controller {
                 self.broadcast.pending_joiners.insert(process);
             }
             self.notify(Event::Joined(instance));
+        }
+        if self.waits_for_tips(now.mono) {
+            findings.failed.clear();
+            self.evaluate_at = Mono::earlier(self.evaluate_at, self.compares_until);
         }
         // Failures on their way into the store are found again by every evaluation.
         findings.failed.retain(|decided| !self.deciding.contains_key(&decided.failed.instance));

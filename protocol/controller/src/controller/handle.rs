@@ -6,12 +6,13 @@ use onepipe_base::{
     Address, Instance, Mono, Now, Port, ProcessId, Psn, Timestamp, Verdict, WIRE_MODULUS,
 };
 use onepipe_wire::{
-    AnnounceView, FloodAck, Frame, HEADER_LEN, Header, Opcode, Undeliverable, parse_header,
+    AnnounceView, DECISION_TIP_LEN, FloodAck, Frame, HEADER_LEN, Header, Opcode, Undeliverable,
+    parse_header,
 };
 
 use super::Controller;
 use crate::evidence::answerable_at;
-use crate::graph::{Announced, Node};
+use crate::graph::{Announced, Node, process_of};
 use crate::ping::Due;
 use crate::recovery::RecoveryReply;
 use crate::send_queue::OutgoingFrame;
@@ -65,7 +66,7 @@ impl Controller {
     pub(super) fn on_received(&mut self, now: Mono) {
         if self.is_receive_stalled(now) {
             self.own_links.receiving_since = now;
-            self.pings.extend_all(now, self.config.ping_timeout_ns);
+            self.pings.extend_all(now, self.ping_timeout_ns(now));
         }
         self.own_links.last_seen = Some(now);
         self.own_links.is_isolated = false;
@@ -159,6 +160,7 @@ impl Controller {
         {
             return Err(DropReason::Range);
         }
+        self.measure_gap(now.mono, instance);
         let decisions = &self.decisions;
         let is_over = |instance| decisions.is_resolved(instance);
         match self.graph.announce(now.mono, instance, &view, now.sync, is_over) {
@@ -173,6 +175,9 @@ impl Controller {
                     self.broadcast.restart_by(soon);
                 }
             }
+        }
+        if let (Some(tip), Address::Process(_)) = (view.announce.tip, instance.address) {
+            self.on_tip(now, tip);
         }
         if let Address::Process(process) = instance.address {
             self.graph.record_decided(instance, frame.header.message_ts(now.sync));
@@ -190,11 +195,35 @@ impl Controller {
     pub(super) fn on_alive(&mut self, now: Mono, process: ProcessId) {
         self.pings.cancel(process);
         if let Some(instance) = self.graph.newest(Address::Process(process)) {
+            self.measure_gap(now, instance);
             self.graph.mark_seen(now, instance);
             if self.suspects.contains(instance) {
                 self.schedule_evaluation(now);
             }
         }
+    }
+
+    //= spec/failure.md#R64
+    /// Measures by how much a frame of `instance` is later than its announcements are at rest. Time
+    /// in which this replica received nothing does not count.
+    fn measure_gap(&mut self, now: Mono, instance: Instance) {
+        let is_measured = self.config.silent_after_ns > 0 && self.config.heartbeat_interval_ns > 0;
+        if !is_measured || process_of(instance).is_none() {
+            return;
+        }
+        let Some(last_seen) = self.graph.get(instance).and_then(|node| node.last_seen) else {
+            return;
+        };
+        let gap_ns = now.since_ns(last_seen.max(self.own_links.receiving_since));
+        let controllers = u64::from(self.config.controllers.count);
+        let rest_ns = self.config.heartbeat_interval_ns.saturating_mul(controllers);
+        self.gaps.on_response(now, gap_ns.saturating_sub(rest_ns));
+    }
+
+    //= spec/failure.md#R64
+    /// Returns how long a process may take to answer a ping, in ns.
+    pub(super) fn ping_timeout_ns(&self, now: Mono) -> u64 {
+        self.config.ping_timeout_ns.max(self.gaps.ns(now))
     }
 
     //= spec/failure.md#R34
@@ -211,12 +240,11 @@ impl Controller {
             && !self.recording.contains(&instance)
             && !self.broadcast.is_pending(process)
         {
-            self.enqueue_frame(
-                Opcode::AnnounceAck,
-                process,
-                Psn(instance.incarnation.0),
-                Vec::new(),
-            );
+            let mut payload = alloc::vec![0; DECISION_TIP_LEN];
+            let written = self.compared_tip().and_then(|tip| tip.write(&mut payload));
+            payload.truncate(written.unwrap_or(0));
+            let psn = Psn(instance.incarnation.0);
+            self.enqueue_frame(Opcode::AnnounceAck, process, psn, payload);
         }
     }
 
@@ -236,7 +264,7 @@ impl Controller {
             self.stats.relays_refused += 1;
             return Ok(());
         }
-        self.pings.start(now.mono, to, self.config.ping_timeout_ns, true);
+        self.pings.start(now.mono, to, self.ping_timeout_ns(now.mono), true);
         self.stats.relayed += 1;
         self.enqueue_frame(Opcode::Relayed, to, Psn::FIRST, payload[..bytes].to_vec());
         Ok(())
@@ -361,7 +389,7 @@ impl Controller {
             match due {
                 // Nothing is received at all, which says nothing about this process.
                 Due::TimedOut(process) if self.is_receive_stalled(now.mono) => {
-                    self.pings.start(now.mono, process, self.config.ping_timeout_ns, true);
+                    self.pings.start(now.mono, process, self.ping_timeout_ns(now.mono), true);
                 }
                 Due::Ping(process) => {
                     self.enqueue_frame(Opcode::Ping, process, Psn::FIRST, Vec::new())
@@ -385,9 +413,9 @@ impl Controller {
             //= spec/failure.md#R49
             let receiving_since = self.own_links.receiving_since;
             let is_suspect = self.suspects.contains(instance);
-            let until = answerable_at(&self.config, &self.graph, instance, receiving_since);
+            let until = answerable_at(self.gaps.ns(now), &self.graph, instance, receiving_since);
             if self.config.silent_after_ns > 0 && (is_suspect || now < until) {
-                return self.pings.start(now, process, self.config.ping_timeout_ns, true);
+                return self.pings.start(now, process, self.ping_timeout_ns(now), true);
             }
             self.stats.pings_unanswered += 1;
             self.suspects.declare_dead(instance);

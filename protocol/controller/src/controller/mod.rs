@@ -6,13 +6,17 @@ mod plan;
 #[cfg(test)]
 mod random;
 mod send;
+mod tip;
 mod view;
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 
 use onepipe_base::mistake::{Mistake, makes};
-use onepipe_base::{Instance, Machine, Mono, Now, Port, ProcessId, Psn, Transmit, Verdict};
+use onepipe_base::{
+    AdaptiveTimeout, Instance, Machine, Mono, Now, Port, ProcessId, Psn, Transmit, Verdict,
+};
+use onepipe_wire::DecisionTip;
 
 use crate::broadcast::Broadcast;
 use crate::decisions::DecisionLog;
@@ -36,6 +40,11 @@ use crate::{
 pub struct Controller {
     config: Config,
     active: Option<Epoch>,
+    /// The latest end of the log that this replica has had itself or was announced to it.
+    known_tip: Option<DecisionTip>,
+    /// Until when decisions wait for processes that have not announced themselves since this
+    /// replica became active.
+    compares_until: Option<Mono>,
     graph: Graph,
     decisions: DecisionLog,
     suspects: Suspects,
@@ -45,6 +54,8 @@ pub struct Controller {
     recovery_replies: RecoveryReplies,
     send_queue: SendQueue,
     own_links: OwnLinks,
+    /// How long nothing may be received of a process, given how late processes were recently.
+    gaps: AdaptiveTimeout,
 
     /// When the graph is evaluated even if nothing changes.
     evaluate_at: Option<Mono>,
@@ -132,6 +143,8 @@ impl Controller {
         config.check()?;
         Ok(Self {
             active: None,
+            known_tip: None,
+            compares_until: None,
             graph: Graph::new(config.own(), config.controllers, config.limits()),
             decisions: DecisionLog::default(),
             suspects: Suspects::default(),
@@ -140,6 +153,7 @@ impl Controller {
             pings: Pings::default(),
             recovery_replies: RecoveryReplies::default(),
             send_queue: SendQueue::default(),
+            gaps: AdaptiveTimeout::new(config.silent_after_ns),
             own_links: OwnLinks {
                 peers: BTreeMap::new(),
                 last_seen: None,
@@ -191,6 +205,10 @@ impl Controller {
         self.graph.mark_all_dirty();
         self.graph.invalidate_all_links();
         self.active = Some(epoch);
+        self.compares_until = Some(now.mono.after_ns(self.config.grace_ns));
+        if self.refuse_outdated_log(now) {
+            return;
+        }
         self.broadcast.start_epoch(epoch);
         self.open_since = (self.decisions.open().len() > 0).then_some(now.mono);
         let instances: Vec<Instance> = self.graph.iter().map(|(instance, _)| instance).collect();
@@ -221,6 +239,7 @@ impl Controller {
         if makes(Mistake::RefusalIgnored) {
             return;
         }
+        self.remember_own_tip();
         if let Some(epoch) = self.active.take() {
             self.reset_epoch_state();
             self.notify(Event::Deposed(epoch));
@@ -229,7 +248,8 @@ impl Controller {
     }
 
     fn reset_epoch_state(&mut self) {
-        self.active = None;
+        self.remember_own_tip();
+        (self.active, self.compares_until) = (None, None);
         self.persist_queue.clear();
         self.suspects.clear();
         self.pings.clear();

@@ -167,7 +167,7 @@ impl Environment {
         }
         let total = links.len() as u16;
         self.frame(own, Opcode::Announce, |buf| {
-            let announce = Announce { generation, first: 0, total };
+            let announce = Announce { generation, first: 0, total, tip: None };
             announce.write(buf, links.into_iter()).expect("fits").1
         });
     }

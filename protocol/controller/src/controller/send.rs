@@ -16,7 +16,7 @@ impl Controller {
         }
         self.active?;
         if let Some(outgoing) = self.broadcast.pop() {
-            let bytes = self.broadcast.write(&mut slot[HEADER_LEN..])?;
+            let bytes = self.broadcast.write(&mut slot[HEADER_LEN..], self.compared_tip())?;
             let (header, port) = match outgoing {
                 Outgoing::Flood(port) => (self.hop_only_header(now, Opcode::Flood, port), port),
                 Outgoing::Notice(process) => {
@@ -66,7 +66,12 @@ impl Controller {
         let id = self.broadcast.id_for_unicast();
         let mut payload = alloc::vec![0; self.config.payload_len_max()];
         let written = Flood { id }.write_notice(&mut payload, core::iter::once(failure));
-        if let Some((_, bytes)) = written {
+        let tip = self.compared_tip();
+        let written = written.map(|(_, bytes)| match tip {
+            Some(tip) => tip.append_to_flood(&mut payload, bytes).unwrap_or(bytes),
+            None => bytes,
+        });
+        if let Some(bytes) = written {
             payload.truncate(bytes);
             self.enqueue_frame(Opcode::Notice, process, Psn::FIRST, payload);
         }

@@ -84,7 +84,7 @@ impl Node {
         announce: Announce,
         links: impl ExactSizeIterator<Item = Link>,
     ) -> Option<Vec<Link>> {
-        let Announce { generation, first, total } = announce;
+        let Announce { generation, first, total, .. } = announce;
         if first == 0 && links.len() == usize::from(total) {
             self.parts = None;
             return Some(links.collect());

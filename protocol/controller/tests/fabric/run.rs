@@ -300,7 +300,8 @@ impl Fabric {
             let to = self.replicas[replica].process;
             let mut first = 0;
             loop {
-                let announce = Announce { generation: self.nodes[node].generation, first, total };
+                let generation = self.nodes[node].generation;
+                let announce = Announce { generation, first, total, tip: None };
                 // Few links per part, so that there are several parts.
                 let mut slot = vec![0; HEADER_LEN + 12 + 3 * 24];
                 let rest = links[usize::from(first)..].iter().copied();

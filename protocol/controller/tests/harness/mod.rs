@@ -6,7 +6,9 @@ use onepipe_base::{
     Psn, SwitchId, Timestamp,
 };
 use onepipe_controller::{Config, Controller, Epoch, Record};
-use onepipe_wire::{Announce, Frame, HEADER_LEN, Header, Link, LinkState, Opcode, Side, seal};
+use onepipe_wire::{
+    Announce, DecisionTip, Frame, HEADER_LEN, Header, Link, LinkState, Opcode, Side, seal,
+};
 
 /// The replica under test.
 pub const CONTROLLER: ProcessId = ProcessId(90);
@@ -77,7 +79,23 @@ pub fn announce_decided(
     links: &[Link],
     decided: Timestamp,
 ) -> Vec<u8> {
-    let reference = Announce { generation, first: 0, total: links.len() as u16 };
+    let reference = Announce { generation, first: 0, total: links.len() as u16, tip: None };
+    announce_part(reference, from, links, decided)
+}
+
+/// As [`announce`], of a process that knows the end of the controllers' log.
+pub fn announce_tip(from: Instance, generation: u32, links: &[Link], tip: DecisionTip) -> Vec<u8> {
+    let tip = Some(tip);
+    let reference = Announce { generation, first: 0, total: links.len() as u16, tip };
+    announce_part(reference, from, links, at(0).sync)
+}
+
+fn announce_part(
+    reference: Announce,
+    from: Instance,
+    links: &[Link],
+    decided: Timestamp,
+) -> Vec<u8> {
     frame_stamped((Opcode::Announce, decided), from, 0, |buf| {
         reference.write(buf, links.iter().copied()).expect("fits").1
     })

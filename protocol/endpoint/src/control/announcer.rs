@@ -1,7 +1,9 @@
 //! Announces this process's links to the controllers.
 
 use onepipe_base::{Backoff, Controllers, Mono, ProcessId, Psn, Registers};
-use onepipe_wire::{Announce, Opcode};
+use onepipe_wire::{
+    ANNOUNCE_HEADER_LEN, Announce, DECISION_TIP_LEN, DecisionTip, LINK_LEN, Opcode,
+};
 
 use super::ControlFrame;
 use super::links::LinkMonitor;
@@ -20,12 +22,22 @@ pub(super) struct Announcer {
     live_links: u32,
     /// The links have changed since the last announcement.
     has_update: bool,
+    /// The end of the controllers' log, as far as this process knows.
+    tip: Option<DecisionTip>,
 }
 
 impl Announcer {
     pub fn new(controllers: Controllers, backoff: Backoff) -> Self {
         let round = RoundRobin::new(controllers);
-        Self { backoff, round, generation: 0, first: 0, live_links: 0, has_update: false }
+        Self {
+            backoff,
+            round,
+            generation: 0,
+            first: 0,
+            live_links: 0,
+            has_update: false,
+            tip: None,
+        }
     }
 
     /// Returns whether an announcement is due now.
@@ -40,6 +52,14 @@ impl Announcer {
     /// something to do.
     pub fn wake(&mut self, now: Mono) {
         self.backoff.wake(now);
+    }
+
+    //= spec/failure.md#R60
+    /// Remembers the end of the controllers' log, unless a later one is known.
+    pub fn on_tip(&mut self, tip: DecisionTip) {
+        if self.tip.is_none_or(|known| known.is_before(tip)) {
+            self.tip = Some(tip);
+        }
     }
 
     /// Returns when the announcement is to be repeated.
@@ -87,7 +107,10 @@ impl Announcer {
     ) -> Option<ControlFrame> {
         let all = || links.announced(registers).take(usize::from(u16::MAX));
         let (first, total) = (self.first, all().count() as u16);
-        let part = Announce { generation: self.generation, first, total };
+        // The links come first where a frame is too short for both.
+        let len_min = ANNOUNCE_HEADER_LEN + LINK_LEN + DECISION_TIP_LEN;
+        let tip = self.tip.filter(|_| payload.len() >= len_min);
+        let part = Announce { generation: self.generation, first, total, tip };
         let (count, payload_len) = part.write(payload, all().skip(usize::from(first)))?;
         if first + count >= total {
             self.first = 0;

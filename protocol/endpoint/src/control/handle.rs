@@ -1,7 +1,9 @@
 //! Handles frames from the controllers.
 
 use onepipe_base::{Mono, Port, Registers, Timestamp};
-use onepipe_wire::{Failure, FloodId, FloodKind, FloodView, Frame, Opcode, RecoveryView};
+use onepipe_wire::{
+    DecisionTip, Failure, FloodId, FloodKind, FloodView, Frame, Opcode, RecoveryView,
+};
 
 use super::flood::FloodOrigin;
 use super::{ControlPlane, relay};
@@ -62,6 +64,10 @@ impl ControlPlane {
             // An AnnounceAck to a previous incarnation does not register this one.
             Opcode::AnnounceAck if header.psn().0 == self.own.incarnation.0 => {
                 self.is_registered = true;
+                // A controller of an earlier version sends none.
+                if let Ok(tip) = DecisionTip::parse(frame.payload) {
+                    self.announcer.on_tip(tip);
+                }
                 Handled::Accepted
             }
             Opcode::AnnounceAck => {
@@ -117,6 +123,9 @@ impl ControlPlane {
         if !self.floods.accepts(view.id) {
             self.stats.floods_stale += 1;
             return Handled::Rejected;
+        }
+        if let Some(tip) = view.tip {
+            self.announcer.on_tip(tip);
         }
         match view.kind {
             FloodKind::Notice => {

@@ -418,7 +418,9 @@ impl Switch {
     ) -> Option<(u16, Transmit)> {
         let next_hops = self.next_hops(self.config.route.next(part.to)?, None)?;
         let port = self.live_next_hop(next_hops, part.round);
-        let announce = Announce { generation: part.generation, first: part.first, total };
+        // A switch is not answered by the controllers, and so knows no tip of their log.
+        let announce =
+            Announce { generation: part.generation, first: part.first, total, tip: None };
         let links = self.links().skip(usize::from(part.first));
         let (count, bytes) = announce.write(slot.get_mut(HEADER_LEN..)?, links)?;
         let own = self.config.instance();

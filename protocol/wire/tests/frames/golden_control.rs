@@ -4,9 +4,9 @@ use std::net::SocketAddr;
 
 use onepipe_base::{Address, Cause, Incarnation, Instance, Port, ProcessId, SwitchId, Timestamp};
 use onepipe_wire::{
-    AddressAd, AnnounceView, Failure, Flags, Flood, FloodAck, FloodId, FloodKind, FloodView, Frame,
-    HEADER_LEN, Header, Link, LinkState, Recall, Recovery, RecoveryView, Resolved, Side,
-    Undeliverable, seal,
+    AddressAd, AnnounceView, DecisionTip, Failure, Flags, Flood, FloodAck, FloodId, FloodKind,
+    FloodView, Frame, HEADER_LEN, Header, Link, LinkState, Recall, Recovery, RecoveryView,
+    Resolved, Side, Undeliverable, seal,
 };
 
 use crate::golden::Golden;
@@ -98,9 +98,30 @@ pub fn announce(golden: &Golden, frame: &Frame<'_>) {
         };
         assert_eq!(*link, expected, "{}", golden.name);
     }
+    assert_eq!(part.tip, tip(golden));
     let mut written = vec![0xff; frame.payload.len()];
     let (count, bytes) = part.write(&mut written, links.iter().copied()).expect("it fits");
     assert_eq!((usize::from(count), bytes), (links.len(), frame.payload.len()));
+    assert_eq!(written, frame.payload);
+}
+
+/// Returns the tip of a file, if it has one.
+fn tip(golden: &Golden) -> Option<DecisionTip> {
+    let column = |label| golden.numbers(label).first().copied();
+    Some(DecisionTip {
+        epoch: column("tip_epoch")? as u32,
+        replica: ProcessId(column("tip_replica")? as u32),
+        incarnation: Incarnation(column("tip_incarnation")? as u32),
+        decided: column("tip_decided")? as u32,
+        digest: column("tip_digest")?,
+    })
+}
+
+pub fn announce_ack(golden: &Golden, frame: &Frame<'_>) {
+    let Some(tip) = tip(golden) else { return assert_eq!(frame.payload, [0u8; 0]) };
+    assert_eq!(DecisionTip::parse(frame.payload), Ok(tip));
+    let mut written = vec![0; frame.payload.len()];
+    assert_eq!(tip.write(&mut written), Some(written.len()));
     assert_eq!(written, frame.payload);
 }
 

@@ -5,11 +5,11 @@ use onepipe_base::{
     Address, Cause, Incarnation, Instance, Port, ProcessId, Promises, SwitchId, Timestamp,
 };
 use onepipe_wire::{
-    ANNOUNCE_HEADER_LEN, Announce, AnnounceView, DecodeError, FAILURE_LEN, FLOOD_ACK_LEN,
-    FLOOD_HEADER_LEN, Failure, Flood, FloodAck, FloodId, FloodKind, FloodView, Frame, HEADER_LEN,
-    Header, INSTANCE_LEN, LINK_LEN, Link, LinkState, Opcode, RECALL_LEN, RECOVERY_HEADER_LEN,
-    RESOLVED_LEN, Recall, Recovery, RecoveryView, Resolved, Side, UNDELIVERABLE_LEN, Undeliverable,
-    seal,
+    ANNOUNCE_HEADER_LEN, Announce, AnnounceView, DECISION_TIP_LEN, DecisionTip, DecodeError,
+    FAILURE_LEN, FLOOD_ACK_LEN, FLOOD_HEADER_LEN, Failure, Flood, FloodAck, FloodId, FloodKind,
+    FloodView, Frame, HEADER_LEN, Header, INSTANCE_LEN, LINK_LEN, Link, LinkState, Opcode,
+    RECALL_LEN, RECOVERY_HEADER_LEN, RESOLVED_LEN, Recall, Recovery, RecoveryView, Resolved, Side,
+    UNDELIVERABLE_LEN, Undeliverable, seal,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -24,6 +24,18 @@ const PROCESSES: u32 = 1 << 31;
 fn any_time() -> impl Strategy<Value = Timestamp> {
     (-(1i64 << 47)..1 << 47)
         .prop_map(|skew| Timestamp::from_ns(NEAR.as_ns().wrapping_add_signed(skew)))
+}
+
+fn any_tip() -> impl Strategy<Value = DecisionTip> {
+    (1..=u32::MAX, any::<(u32, u64, u32)>(), 0..PROCESSES).prop_map(
+        |(epoch, (decided, digest, incarnation), replica)| DecisionTip {
+            epoch,
+            decided,
+            digest,
+            replica: ProcessId(replica),
+            incarnation: Incarnation(incarnation),
+        },
+    )
 }
 
 fn any_instance() -> impl Strategy<Value = Instance> {
@@ -111,7 +123,7 @@ fn assert_bits_mean_something(
 }
 
 /// As [`assert_bits_mean_something`], where of the bytes `causes` only the lowest three bits mean
-/// something.
+/// something. Of the byte that has the flag of a tip, only the lowest bit does.
 fn assert_bits_and_causes_mean_something(
     opcode: Opcode,
     payload: &[u8],
@@ -124,7 +136,13 @@ fn assert_bits_and_causes_mean_something(
         properties::body(opcode, &flipped);
         let is_same = properties::rewritten(opcode, &flipped).as_deref() == Some(payload);
         let is_above_cause = causes.contains(&(bit / 8)) && bit % 8 >= 3;
-        let is_reserved = is_above_cause || reserved.contains(&(bit / 8));
+        let flags_at = match opcode {
+            Opcode::Announce => Some(11),
+            Opcode::Flood | Opcode::Notice => Some(9),
+            _ => None,
+        };
+        let is_above_flag = flags_at == Some(bit / 8) && bit % 8 >= 1;
+        let is_reserved = is_above_cause || is_above_flag || reserved.contains(&(bit / 8));
         prop_assert_eq!(is_same, is_reserved, "bit {}", bit);
     }
     Ok(())
@@ -149,13 +167,14 @@ proptest! {
         links in vec(any_link(), 0..9),
         (buf, spare, at) in (0usize..9, 0usize..LINK_LEN, 0usize..8),
         (generation, first, behind) in any::<(u32, u16, u16)>(),
+        tip in prop::option::of(any_tip()),
     ) {
         let count = links.len().min(buf);
         let first = first.min(u16::MAX - 9);
         let total = (first + count as u16).saturating_add(behind);
-        let part = Announce { generation, first, total };
-        let bytes = ANNOUNCE_HEADER_LEN + count * LINK_LEN;
-        let fixed = ANNOUNCE_HEADER_LEN;
+        let part = Announce { generation, first, total, tip };
+        let fixed = ANNOUNCE_HEADER_LEN + tip.map_or(0, |_| DECISION_TIP_LEN);
+        let bytes = fixed + count * LINK_LEN;
         prop_assert_eq!(part.write(&mut vec![0; fixed - 1], links.iter().copied()), None);
         // Without any alignment.
         let mut all = vec![0xaa; at + fixed + buf * LINK_LEN + spare];
@@ -169,9 +188,9 @@ proptest! {
         prop_assert_eq!(read.links(NEAR).collect::<Vec<_>>(), &links[..count]);
         assert_cut_is_refused(payload, AnnounceView::parse)?;
 
-        let (mut reserved, mut causes) = (vec![10, 11], Vec::new());
+        let (mut reserved, mut causes) = (vec![10], Vec::new());
         for (index, link) in links[..count].iter().enumerate() {
-            let entry = fixed + index * LINK_LEN;
+            let entry = ANNOUNCE_HEADER_LEN + index * LINK_LEN;
             match link.state {
                 LinkState::Up => reserved.extend(entry + 12..entry + 24),
                 LinkState::Frozen { .. } => {
@@ -194,7 +213,7 @@ proptest! {
         let total = end.saturating_sub(missing.into()).min(u16::MAX.into()) as u16;
         prop_assume!(usize::from(total) < end);
         let mut buf = vec![0; ANNOUNCE_HEADER_LEN + links.len() * LINK_LEN];
-        let part = Announce { generation: 0, first, total };
+        let part = Announce { generation: 0, first, total, tip: None };
         part.write(&mut buf, links.into_iter()).expect("it fits");
         let refused = AnnounceView::parse(&buf).map(|read| read.announce);
         let error = DecodeError::Field { field: "total number of links", value: total.into() };
@@ -206,17 +225,22 @@ proptest! {
         flood in any_flood(),
         failures in vec(any_failure(), 0..9),
         (buf, spare, at) in (0usize..9, 0usize..FAILURE_LEN, 0usize..8),
+        tip in prop::option::of(any_tip()),
     ) {
         let count = failures.len().min(buf);
         let bytes = FLOOD_HEADER_LEN + count * FAILURE_LEN;
         let mut small = vec![0; FLOOD_HEADER_LEN - 1];
         prop_assert_eq!(flood.write_notice(&mut small, failures.iter().copied()), None);
+        let spare = spare + tip.map_or(0, |_| DECISION_TIP_LEN);
         let mut all = vec![0xaa; at + FLOOD_HEADER_LEN + buf * FAILURE_LEN + spare];
-        let written = flood.write_notice(&mut all[at..], failures.iter().copied());
+        let given = failures[..count].iter().copied();
+        let written = flood.write_notice(&mut all[at..], given);
         prop_assert_eq!(written, Some((count as u16, bytes)));
+        let appended = tip.map(|tip| tip.append_to_flood(&mut all[at..], bytes));
+        let bytes = appended.map_or(bytes, |bytes| bytes.expect("there is space"));
         let payload = &all[at..at + bytes];
         let read = FloodView::parse(payload).expect("written just now");
-        prop_assert_eq!((read.id, read.kind), (flood.id, FloodKind::Notice));
+        prop_assert_eq!((read.id, read.kind, read.tip), (flood.id, FloodKind::Notice, tip));
         prop_assert_eq!(read.failures(NEAR).collect::<Vec<_>>(), &failures[..count]);
         prop_assert_eq!(read.resolved().count(), 0);
         assert_cut_is_refused(payload, FloodView::parse)?;
@@ -224,7 +248,7 @@ proptest! {
         let upper = (0..count).map(|index| FLOOD_HEADER_LEN + index * FAILURE_LEN + 12);
         let causes: Vec<usize> = upper.collect();
         let reserved: Vec<usize> =
-            [9].into_iter().chain(causes.iter().map(|at| at + 1)).collect();
+            causes.iter().map(|at| at + 1).collect();
         assert_bits_and_causes_mean_something(Opcode::Flood, payload, &reserved, &causes)?;
     }
 
@@ -245,7 +269,7 @@ proptest! {
         prop_assert_eq!(read.resolved().collect::<Vec<_>>(), &resolved[..count]);
         prop_assert_eq!(read.failures(NEAR).len(), 0);
         assert_cut_is_refused(payload, FloodView::parse)?;
-        assert_bits_mean_something(Opcode::Notice, payload, &[9])?;
+        assert_bits_mean_something(Opcode::Notice, payload, &[])?;
     }
 
     #[test]
@@ -265,7 +289,7 @@ proptest! {
         prop_assert_eq!(read.dead().collect::<Vec<_>>(), &instances[..count]);
         prop_assert_eq!((read.failures(NEAR).len(), read.resolved().count()), (0, 0));
         assert_cut_is_refused(payload, FloodView::parse)?;
-        assert_bits_mean_something(Opcode::Flood, payload, &[9])?;
+        assert_bits_mean_something(Opcode::Flood, payload, &[])?;
     }
 
     #[test]

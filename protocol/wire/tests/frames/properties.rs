@@ -366,7 +366,7 @@ pub fn rewritten(opcode: Opcode, payload: &[u8]) -> Option<Vec<u8>> {
             };
             let (wrote, bytes) = written.expect(fits);
             assert_eq!(usize::from(wrote), count);
-            bytes
+            read.tip.map_or(bytes, |tip| tip.append_to_flood(&mut buf, bytes).expect(fits))
         }
         Opcode::FloodAck | Opcode::Completed => {
             FloodAck::parse(payload).ok()?.write(&mut buf).expect(fits)

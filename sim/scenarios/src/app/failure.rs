@@ -108,6 +108,9 @@ impl FabricApp {
         self.checker.at_ns(at_ns);
         match event {
             Event::Active(epoch) => control_plane.on_active(at_ns, id, epoch),
+            Event::StoreOutdated { epoch, .. } => {
+                control_plane.on_outdated(at_ns, index, id, epoch);
+            }
             Event::Isolated => {
                 if let Some(controller) = machine.controller_mut(port) {
                     control_plane.resign(at_ns, at.now, index, controller);

@@ -235,6 +235,15 @@ pub(super) fn fault(
     }
 }
 
+/// Draws, with probability 1/8, when an older copy of the store is put in its place. Independent of
+/// all other draws of the seed.
+pub(super) fn old_store(seed: u64, fault_phase_us: u64) -> Option<(u64, FaultEvent)> {
+    let mut random = Random::named(seed, "old store", 0);
+    let is_chosen = random.below(8) == 0;
+    let fault = (random.below(fault_phase_us - 100), FaultEvent::OldStore(random.bits()));
+    is_chosen.then_some(fault)
+}
+
 fn draw_link_faults(random: &mut Random) -> LinkFaults {
     let mut faults = LinkFaults { delay_ns_max: random.between(10, 20_000), ..Default::default() };
     for _ in 0..random.between(1, 2) {

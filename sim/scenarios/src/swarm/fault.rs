@@ -29,6 +29,8 @@ pub enum FaultEvent {
     CrashProcess(u64),
     /// Restarts a process.
     RestartProcess(u64),
+    /// Lets every other process scatter reliably to a process that has restarted.
+    Contact(u64),
     /// Lets a process leave gracefully.
     Leave(u64),
     /// Steps a node's clock by the given ns.
@@ -55,6 +57,8 @@ pub enum FaultEvent {
     LeaseExpired,
     /// Makes the controllers' store unavailable for the given us.
     FailStore(u64),
+    /// Ends all controllers, puts an older copy of their store in its place, and starts them again.
+    OldStore(u64),
 }
 
 impl FaultEvent {
@@ -78,11 +82,13 @@ impl FaultEvent {
             Self::CrashController(_) => "controller crashed",
             Self::LeaseExpired => "lease expired",
             Self::FailStore(_) => "store failed",
+            Self::OldStore(_) => "store went back",
             Self::Repair(_)
             | Self::Plug(_)
             | Self::Restart(_)
             | Self::RestartSwitch(_)
             | Self::RestartProcess(_)
+            | Self::Contact(_)
             | Self::RestartController(_) => return None,
         })
     }
@@ -142,6 +148,13 @@ impl FaultEvent {
             FaultEvent::Restart(number) => fabric.inject(Fault::Restart(node(number))),
             FaultEvent::CrashProcess(number) => fabric.crash_process(process(number)),
             FaultEvent::RestartProcess(number) => fabric.restart_process(process(number)),
+            FaultEvent::Contact(number) => {
+                let to = process(number);
+                for from in (0..members).filter(|from| *from != to) {
+                    // A full send buffer refuses it.
+                    let _ = fabric.scatter_reliably(from, &[(to, 64)]);
+                }
+            }
             FaultEvent::Step(number, ns) => fabric.inject(Fault::StepClock(node(number), ns)),
             FaultEvent::Pause(number, us) => fabric.inject(Fault::Pause(node(number), us * 1_000)),
             FaultEvent::PauseHost(number, us) => {
@@ -169,6 +182,7 @@ impl FaultEvent {
             }
             FaultEvent::LeaseExpired => fabric.expire_lease(),
             FaultEvent::FailStore(us) => fabric.fail_store(us),
+            FaultEvent::OldStore(number) => fabric.put_old_store(number),
         }
     }
 }

@@ -4,7 +4,9 @@ mod harness;
 
 use alloc::vec::Vec;
 
-use onepipe_wire::{AnnounceView, Flood, Frame, HEADER_LEN, LinkState, Recovery};
+use onepipe_wire::{
+    AnnounceView, DECISION_TIP_LEN, DecisionTip, Flood, Frame, HEADER_LEN, LinkState, Recovery,
+};
 use proptest::prelude::*;
 
 use super::*;
@@ -253,6 +255,44 @@ fn freeze_kills_the_link_of_a_live_switch() {
     );
     let stats = harness.control.stats();
     assert_eq!((stats.links_declared_dead, stats.frames_refused), (1, 2));
+}
+
+//= spec/failure.md#R60
+#[test]
+fn announces_the_latest_end_of_the_log() {
+    let mut harness = Harness::on_switch(ALL);
+    let announced = |harness: &mut Harness| {
+        harness.ns += 1_000_000_000;
+        let sent = harness.drain();
+        let payloads = sent.iter().filter(|(_, opcode, _)| *opcode == Opcode::Announce);
+        payloads
+            .map(|(_, _, payload)| AnnounceView::parse(payload).expect("written above"))
+            .map(|view| view.announce.tip)
+            .next_back()
+            .expect("announcements are periodic")
+    };
+    assert_eq!(announced(&mut harness), None);
+    let tip = |epoch, decided| DecisionTip {
+        epoch,
+        decided,
+        digest: 5,
+        replica: ProcessId(31),
+        incarnation: Incarnation(1),
+    };
+    let mut payload = [0; DECISION_TIP_LEN];
+    for (received, remembered) in
+        [(tip(2, 3), tip(2, 3)), (tip(1, 9), tip(2, 3)), (tip(2, 4), tip(2, 4))]
+    {
+        received.write(&mut payload).expect("it fits");
+        harness.receive_control(1, Opcode::AnnounceAck, 4, &payload);
+        assert_eq!(announced(&mut harness), Some(remembered));
+    }
+    let mut flood = notice(id(2, 1), &[failure(3, 1, 1)]);
+    let len = flood.len();
+    flood.resize(len + DECISION_TIP_LEN, 0);
+    tip(2, 5).append_to_flood(&mut flood, len).expect("there is space");
+    assert_eq!(harness.flood_from_switch(&flood), Effect::Accepted);
+    assert_eq!(announced(&mut harness), Some(tip(2, 5)));
 }
 
 #[test]

@@ -1,0 +1,94 @@
+//! Controllers whose store is not that of their fabric.
+
+use std::path::Path;
+
+use crate::lab::{Controller, Node, Switch};
+use crate::program::{exclusive, onepipe};
+
+/// Starts two reliable processes, and waits until they have been registered.
+fn registered(switches: [&Switch; 2]) -> [Node; 2] {
+    let node = |number: usize| {
+        let (process, address) = (number.to_string(), &switches[number].address);
+        Node::start(&["--udp", address, "--process", &process, "--reliable"])
+    };
+    let mut nodes = [node(0), node(1)];
+    nodes[0].type_line("0,1 agreed");
+    for node in &mut nodes {
+        let line = node.process.line();
+        assert!(line.ends_with(" 0 agreed"), "{line}");
+    }
+    nodes
+}
+
+fn controller(switch: &Switch, store: &Path) -> std::process::Command {
+    let mut command = onepipe(&["controller", "--udp", &switch.address]);
+    command.arg("--store").arg(store);
+    command
+}
+
+/// Asserts that a controller ends because of its store.
+fn assert_refused(switch: &Switch, store: &Path) {
+    let mut command = controller(switch, store);
+    let output = command.output().expect("the program starts");
+    let text = crate::program::errors(&output);
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(text.contains("the store is not usable: it went back in time"), "{text}");
+    assert!(text.contains("of controller 1000 "), "{text}");
+}
+
+//= spec/failure.md#R61
+#[test]
+fn older_copy_of_a_store_ends_the_controller() {
+    let _guard = exclusive();
+    let folder = tempfile::tempdir().expect("a folder");
+    let (store, copy) = (folder.path().join("store"), folder.path().join("copy"));
+    let switch = Switch::start(&["--controllers", "1000"]);
+    let first = Controller::begin(&mut controller(&switch, &store));
+    first.until("the controller is active", |status| status["epoch"] == 1);
+    let nodes = registered([&switch, &switch]);
+    end(first);
+    std::fs::copy(&store, &copy).expect("an older copy");
+
+    let mut second = Controller::begin(&mut controller(&switch, &store));
+    let third = Node::start(&["--udp", &switch.address, "--process", "2", "--reliable"]);
+    third.joins(&second, 2);
+    drop(third);
+    let is_decided =
+        |status: &serde_json::Value| status["failures"].as_array().map(Vec::len) == Some(1);
+    let status = second.until("process 2 is decided and completed", |status| {
+        is_decided(status) && status["open"].as_array().is_some_and(Vec::is_empty)
+    });
+    assert_eq!(status["epoch"], 2);
+    second.process.signal("-INT");
+    assert_eq!(second.process.status(), Some(0));
+
+    let latest = folder.path().join("latest");
+    std::fs::rename(&store, &latest).expect("move");
+    std::fs::copy(&copy, &store).expect("put the older copy back");
+    assert_refused(&switch, &store);
+
+    // The latest store is accepted, and knows the decision.
+    let last = Controller::begin(&mut controller(&switch, &latest));
+    last.until("the controller is active", |status| status["epoch"] == 3 && is_decided(status));
+    drop(nodes);
+}
+
+/// Interrupts a controller, and waits for its end.
+fn end(mut controller: Controller) {
+    controller.process.signal("-INT");
+    assert_eq!(controller.process.status(), Some(0));
+}
+
+//= spec/failure.md#R62
+#[test]
+fn second_controller_at_another_switch_is_refused() {
+    let _guard = exclusive();
+    let folder = tempfile::tempdir().expect("a folder");
+    let root = Switch::start(&["--processes", "1001", "--controllers", "1000", "--id", "1"]);
+    let below = Switch::start(&["--parent", &root.address, "--id", "2"]);
+    let first = Controller::begin(&mut controller(&root, &folder.path().join("first")));
+    first.until("the controller is active", |status| status["epoch"] == 1);
+    let _nodes = registered([&root, &below]);
+    assert_refused(&below, &folder.path().join("second"));
+    assert_eq!(first.status()["epoch"], 1, "the first one is still active");
+}

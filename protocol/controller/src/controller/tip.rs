@@ -1,0 +1,107 @@
+//! Comparison of the log with what processes remember of it (`docs/design/failure.md`, "What if the
+//! store went back in time?").
+
+use onepipe_base::mistake::{Mistake, makes};
+use onepipe_base::{Mono, Now};
+use onepipe_wire::DecisionTip;
+
+use super::Controller;
+use crate::Event;
+use crate::graph::process_of;
+
+impl Controller {
+    //= spec/failure.md#R60
+    /// Returns the end of the log to be sent to processes; `None` until it was compared with what
+    /// they know, because they would remember it instead.
+    pub(super) fn compared_tip(&self) -> Option<DecisionTip> {
+        self.tip().filter(|_| self.compares_until.is_none())
+    }
+
+    /// Returns the end of the log, as far as it is written; `None` unless this replica is active.
+    fn tip(&self) -> Option<DecisionTip> {
+        let epoch = self.active?;
+        let decided = self.decisions.failures().len();
+        Some(DecisionTip {
+            epoch: epoch.0,
+            decided: u32::try_from(decided).unwrap_or(u32::MAX),
+            digest: self.decisions.digest(decided).unwrap_or(0),
+            replica: self.config.process,
+            incarnation: self.config.incarnation,
+        })
+    }
+
+    /// Remembers the end of this replica's own log, which a later log must contain.
+    pub(super) fn remember_own_tip(&mut self) {
+        if let Some(tip) = self.tip() {
+            self.remember(tip);
+        }
+    }
+
+    fn remember(&mut self, tip: DecisionTip) {
+        if self.known_tip.is_none_or(|known| known.is_before(tip)) {
+            self.known_tip = Some(tip);
+        }
+    }
+
+    //= spec/failure.md#R61
+    //= spec/failure.md#R62
+    /// Handles the end of the log that a process knows.
+    pub(super) fn on_tip(&mut self, now: Now, tip: DecisionTip) {
+        // Of two replicas with one id the later one is refused, and finds that out itself.
+        let is_successor =
+            tip.replica == self.config.process && tip.incarnation > self.config.incarnation;
+        if is_successor {
+            return;
+        }
+        self.remember(tip);
+        let Some(epoch) = self.active else { return };
+        let is_other = (tip.replica, tip.incarnation)
+            != (self.config.process, self.config.incarnation)
+            && tip.epoch == epoch.0;
+        if tip.epoch > epoch.0 || is_other || !self.contains(tip) {
+            self.refuse_log(now, tip);
+        }
+    }
+
+    //= spec/failure.md#R61
+    /// Refuses the log with which this replica has just become active if it is older than what the
+    /// replica knows. Returns whether it does.
+    pub(super) fn refuse_outdated_log(&mut self, now: Now) -> bool {
+        let (Some(epoch), Some(known)) = (self.active, self.known_tip) else { return false };
+        // A store gives each epoch once.
+        let is_outdated = known.epoch >= epoch.0 || !self.contains(known);
+        is_outdated && self.refuse_log(now, known)
+    }
+
+    /// Whether the log begins with the decisions that `tip` counts.
+    fn contains(&self, tip: DecisionTip) -> bool {
+        self.decisions.digest(tip.decided as usize) == Some(tip.digest)
+    }
+
+    /// Stops deciding. Returns whether it does.
+    fn refuse_log(&mut self, now: Now, known: DecisionTip) -> bool {
+        if makes(Mistake::OldStoreAccepted) || makes(Mistake::RefusalIgnored) {
+            return false;
+        }
+        let Some(epoch) = self.active.take() else { return false };
+        self.reset_epoch_state();
+        self.notify(Event::StoreOutdated { epoch, known });
+        self.schedule_evaluation(now.mono);
+        true
+    }
+
+    //= spec/failure.md#R61
+    /// Whether a connected process has not announced itself yet, and may know of decisions that the
+    /// log lacks.
+    pub(super) fn waits_for_tips(&mut self, now: Mono) -> bool {
+        self.compares_until.take_if(|until| *until <= now);
+        let Some(until) = self.compares_until else { return false };
+        let is_unannounced = self.graph.iter().any(|(instance, node)| {
+            let is_member = process_of(instance)
+                .is_some_and(|process| !self.config.controllers.contains(process));
+            is_member && node.generation.is_none() && self.graph.is_correct(instance)
+        });
+        self.compares_until = is_unannounced.then_some(until);
+        is_unannounced
+    }
+}

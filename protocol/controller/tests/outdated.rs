@@ -1,0 +1,131 @@
+//! A store that lacks what processes know.
+
+mod harness;
+
+use harness::{
+    CONTROLLER, announce, announce_tip, at, config, drain, instance, link, process, star, switch,
+};
+use onepipe_base::{Cause, Incarnation, Machine, Port, ProcessId, Timestamp};
+use onepipe_controller::{Controller, Epoch, Event, FailedInstance, Record};
+use onepipe_wire::{DecisionTip, FloodView, Opcode, Side};
+
+fn failed(number: u32, ns: u64) -> FailedInstance {
+    let at = Timestamp::from_ns((1 << 50) + ns);
+    let instance = instance(process(number), 1);
+    FailedInstance { instance, at, is_exact: true, cause: Cause::TimedOut }
+}
+
+/// Lets process 1 announce that it knows `tip`.
+fn announce_known(controller: &mut Controller, ns: u64, tip: DecisionTip) {
+    let up = [link(0, Side::Upper, instance(switch(0), 1))];
+    let mut bytes = announce_tip(instance(process(1), 1), 2, &up, tip);
+    controller.handle_frame(at(ns), Port(0), &mut bytes);
+}
+
+/// Returns the tip in the last AnnounceAck.
+fn acked_tip(controller: &mut Controller, ns: u64) -> DecisionTip {
+    let up = [link(0, Side::Upper, instance(switch(0), 1))];
+    drain(controller, at(ns));
+    let mut bytes = announce(instance(process(1), 1), 1, &up);
+    controller.handle_frame(at(ns), Port(0), &mut bytes);
+    let sent = drain(controller, at(ns));
+    let ack = sent.iter().find(|(opcode, ..)| *opcode == Opcode::AnnounceAck);
+    DecisionTip::parse(&ack.expect("it is recorded").3).expect("the controller is active")
+}
+
+/// Returns the tip in the notice that a controller with this log floods.
+fn notified_tip(records: &[Record]) -> DecisionTip {
+    let sent = drain(&mut star(records), at(60_000));
+    let notice = sent.iter().find(|(opcode, ..)| *opcode == Opcode::Flood);
+    let view = FloodView::parse(&notice.expect("a failure is open").3).expect("well-formed");
+    view.tip.expect("in a notice")
+}
+
+fn refusal(controller: &mut Controller) -> Option<DecisionTip> {
+    std::iter::from_fn(|| controller.poll_event()).find_map(|event| match event {
+        Event::StoreOutdated { known, .. } => Some(known),
+        _ => None,
+    })
+}
+
+//= spec/failure.md#R60
+#[test]
+fn ack_carries_the_end_of_the_log() {
+    let mut controller = star(&[]);
+    let tip = acked_tip(&mut controller, 60_000);
+    assert_eq!((tip.epoch, tip.decided), (1, 0));
+    assert_eq!((tip.replica, tip.incarnation), (CONTROLLER, Incarnation(1)));
+    announce_known(&mut controller, 70_000, tip);
+    assert_eq!((refusal(&mut controller), controller.is_active()), (None, true));
+}
+
+//= spec/failure.md#R60
+#[test]
+fn notice_carries_the_end_of_the_log() {
+    assert_eq!(notified_tip(&[Record::Failed(vec![failed(7, 1)])]).decided, 1);
+}
+
+//= spec/failure.md#R61
+#[test]
+fn log_without_a_known_decision_is_refused() {
+    let longer = [Record::Failed(vec![failed(7, 1), failed(8, 2)])];
+    let known = notified_tip(&longer);
+    let other = [Record::Failed(vec![failed(7, 1), failed(8, 3)])];
+    for (records, is_refused) in [(&longer, false), (&other, true)] {
+        let mut controller = star(records);
+        drain(&mut controller, at(60_000));
+        announce_known(&mut controller, 70_000, known);
+        assert_eq!(refusal(&mut controller).is_some(), is_refused);
+        assert_eq!(controller.is_active(), !is_refused);
+    }
+    let mut controller = star(&[]);
+    drain(&mut controller, at(60_000));
+    announce_known(&mut controller, 70_000, known);
+    assert_eq!(refusal(&mut controller), Some(known), "both failures are missing");
+    assert_eq!(controller.poll_persist(), None, "it decides nothing any more");
+
+    // What it has learned outlasts the refusal.
+    controller.activate(at(80_000), Epoch(2), &other);
+    assert_eq!((refusal(&mut controller), controller.is_active()), (Some(known), false));
+    controller.activate(at(90_000), Epoch(3), &longer);
+    assert!(controller.is_active(), "the latest store");
+}
+
+//= spec/failure.md#R61
+#[test]
+fn replica_refuses_an_epoch_that_it_had_before() {
+    let mut controller = Controller::new(config()).expect("a valid configuration");
+    controller.activate(at(0), Epoch(4), &[]);
+    controller.depose(at(10));
+    controller.activate(at(20), Epoch(4), &[]);
+    assert!(refusal(&mut controller).is_some() && !controller.is_active());
+    controller.activate(at(30), Epoch(5), &[]);
+    assert!(controller.is_active());
+}
+
+//= spec/failure.md#R62
+#[test]
+fn later_replica_of_one_epoch_is_refused() {
+    let tip = |incarnation, epoch, replica| DecisionTip {
+        epoch,
+        decided: 0,
+        digest: 0,
+        replica: ProcessId(replica),
+        incarnation: Incarnation(incarnation),
+    };
+    let own = CONTROLLER.0;
+    // The one under test has incarnation 1 and epoch 1.
+    for (known, is_refused) in [
+        (tip(0, 1, own), true),
+        (tip(2, 1, own), false),
+        (tip(2, 9, own), false),
+        (tip(2, 1, own + 1), true),
+        (tip(0, 2, own), true),
+        (tip(1, 1, own), false),
+    ] {
+        let mut controller = star(&[]);
+        drain(&mut controller, at(60_000));
+        announce_known(&mut controller, 70_000, known);
+        assert_eq!(refusal(&mut controller).is_some(), is_refused, "{known:?}");
+    }
+}
