@@ -2,11 +2,11 @@
 //! duplicate and delay.
 
 use onepipe_base::{
-    Address, Incarnation, Instance, Machine, Mono, Now, Port, ProcessId, SwitchId, Timestamp,
-    Verdict,
+    Address, Incarnation, Instance, Machine, Mono, Now, Port, ProcessId, Promises, SwitchId,
+    Timestamp, Verdict,
 };
 use onepipe_join::{Roster, Side};
-use onepipe_wire::HEADER_LEN;
+use onepipe_wire::{HEADER_LEN, Header, Members, Opcode, seal};
 use proptest::prelude::*;
 
 const PROCESSES: u32 = 1_100;
@@ -168,18 +168,19 @@ fn process_cannot_speak_for_others() {
     (0..2).for_each(|index| tree.join(index));
     tree.run(100_000_000, || 1);
     let mut slot = [0; 256];
-    // A frame of a switch, sent by a process.
-    tree.switches[2].open(
-        at(tree.now_ns),
-        Port(0),
-        Side::Process { process: ProcessId(1_099), wants_members: true },
-    );
-    tree.switches[2].set_up(at(tree.now_ns), Port(0), true);
-    let update = tree.switches[2].poll_transmit(at(tree.now_ns), &mut slot).expect("an update");
-    tree.switches[1].handle_frame(at(tree.now_ns), Port(0), &mut slot[..update.bytes]);
+    let update = Members { range: 0, version: u64::MAX, bits: Some([u64::MAX; 16]) };
+    let len = write(update, &mut slot);
+    tree.switches[1].handle_frame(at(tree.now_ns), Port(0), &mut slot[..len]);
     tree.run(100_000_000, || 1);
-    assert_eq!(tree.known(1), [1, 1_099]);
-    assert_eq!(tree.known(0), [2, 1_099]);
+    assert_eq!((tree.known(0), tree.known(1)), (vec![2], vec![1]));
+}
+
+/// Writes a frame of a stranger.
+fn write(members: Members, slot: &mut [u8]) -> usize {
+    let len = members.write(&mut slot[HEADER_LEN..]).expect("it fits");
+    let own = instance(Address::Switch(SwitchId(9)));
+    let nothing = Promises::both(Timestamp::from_ns(1));
+    seal(slot, Header::hop_only(Opcode::Members, own, None, nothing), len)
 }
 
 proptest! {
@@ -228,13 +229,7 @@ proptest! {
         let mut tree = Tree::new();
         (0..2).for_each(|index| tree.join(index));
         let mut slot = [0; 256];
-        let members = onepipe_wire::Members { range, version, bits };
-        let len = members.write(&mut slot[HEADER_LEN..]).expect("it fits");
-        let own = instance(Address::Switch(SwitchId(9)));
-        let nothing = onepipe_base::Promises::both(Timestamp::from_ns(1));
-        let header =
-            onepipe_wire::Header::hop_only(onepipe_wire::Opcode::Members, own, None, nothing);
-        let len = onepipe_wire::seal(&mut slot, header, len);
+        let len = write(Members { range, version, bits }, &mut slot);
         let verdict = tree.switches[1].handle_frame(at(1), Port(port), &mut slot[..len]);
         prop_assert_eq!(verdict == Verdict::Consumed, port < 3 && range < 2);
         prop_assert!(tree.switches[1].members().all(|process| process.0 < PROCESSES));
