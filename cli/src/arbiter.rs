@@ -188,7 +188,8 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let mut print_result = Ok(());
     let mut replaced = None;
     daemon.prepare_thread();
-    while !stop.load(Ordering::Acquire) && replaced.is_none() {
+    let mut refusal = None;
+    while !stop.load(Ordering::Acquire) && replaced.is_none() && refusal.is_none() {
         let progress = daemon.turn(|event| {
             if let ArbiterEvent::Replaced { by } = event {
                 replaced = Some(by);
@@ -203,11 +204,15 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
             next_print = Some(at + interval);
             before = print_interval(&daemon.report(), &before, began, interval);
         }
+        refusal = daemon.refusal();
         daemon.rest(progress);
     }
     print_result.context("cannot print")?;
     let report = daemon.report();
     print_summary(&report, began, arguments.serve_args.json)?;
+    if let Some(refusal) = refusal {
+        return Err(refusal.into());
+    }
     match replaced {
         None => Ok(ExitCode::SUCCESS),
         Some(by) => Err(replaced_error(&report, by)),

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use onepipe::{Event, Link, Message, Outcome, Pipe, ProcessId, SendError, Timestamp};
+use onepipe::{Event, Link, Message, Mismatch, Outcome, Pipe, ProcessId, SendError, Timestamp};
 use onepipe_daemon_switch::Controllers;
 
 use crate::args::{JoinArgs, checked_address, require_ids_below};
@@ -250,9 +250,9 @@ fn handle_events(pipe: &mut Pipe, membership: &mut Membership) -> Result<()> {
         Event::SendFailed(failed) => {
             let outcome = match failed.outcome {
                 Outcome::Lost => "lost",
-                _ => "outcome unknown: the receiver does not answer",
+                _ => "outcome unknown",
             };
-            eprintln!("onepipe: message to process {}: {outcome}", failed.to.0);
+            eprintln!("onepipe: message to process {}: {outcome}: {}", failed.to.0, failed.reason);
         }
         Event::LinkLost(Link::Process(process)) => {
             eprintln!("onepipe: process {} has died or does not respond", process.0);
@@ -265,10 +265,22 @@ fn handle_events(pipe: &mut Pipe, membership: &mut Membership) -> Result<()> {
             eprintln!("onepipe: process {} has failed: {}", failed.process.0, failed.cause);
         }
         Event::ProcessLeft(left) => eprintln!("onepipe: process {} has left", left.process.0),
-        Event::Excluded(at) => {
+        Event::Excluded { void_from: at } => {
             *membership = Membership::Excluded(at, Instant::now() + RECOVERY_TIMEOUT);
         }
-        Event::Refused(reason) => refused = Some(reason),
+        Event::Refused(reason) => {
+            refused = Some(format!(
+                "the {neighbour} does not admit this process any more ({reason:?}): it was restarted \
+                 with other settings. Restart this process to learn which"
+            ));
+        }
+        Event::TermsChanged(change) => {
+            let Mismatch { setting, ours, theirs } = change.mismatch();
+            refused = Some(format!(
+                "the {neighbour} was restarted with {setting} {theirs}, and this process has joined \
+                 with {ours}: restart the {neighbour} with the same settings, or this process, too"
+            ));
+        }
         Event::Recovered(_) => {
             if let Membership::Excluded(at, _) = *membership {
                 *membership = Membership::Recovered(at);
@@ -278,10 +290,7 @@ fn handle_events(pipe: &mut Pipe, membership: &mut Membership) -> Result<()> {
     });
     result.and_then(|()| out.flush()).context("cannot print")?;
     match refused {
-        Some(reason) => bail!(
-            "the switch does not admit this process any more ({reason:?}): it was restarted with \
-             other settings. Restart this process to learn which"
-        ),
+        Some(refused) => bail!(refused),
         None => Ok(()),
     }
 }

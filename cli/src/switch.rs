@@ -196,6 +196,9 @@ fn run_switch(
     let mut warnings = Warnings::default();
     onepipe_transport_clock::reduce_wakeup_latency();
     while !stop.load(Ordering::Acquire) {
+        if let Some(refusal) = switch.refusal() {
+            return Err(refusal).context("cannot go on below the parent");
+        }
         schedule.apply_due(&mut switch, began)?;
         let progress = switch.turn(|_| {});
         warnings.print_new(&switch);

@@ -4,6 +4,9 @@
 //! too, finds the same total at every time, because all branches see transfers and audits in one
 //! order.
 //!
+//! A transfer that is reported as lost has moved no money. A branch that was declared failed takes
+//! back what it has booked of its own transfers from the failure on: the others have not booked it.
+//!
 //! `cargo run -p onepipe --example bank`
 
 use std::error::Error;
@@ -11,7 +14,7 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use onepipe::{Event, Message, Pipe, ProcessId, Received};
+use onepipe::{Event, Message, Outcome, Pipe, ProcessId, Received, Timestamp};
 use onepipe_daemon_switch::{Config, Faults, SoftwareSwitch};
 
 const BRANCHES: u32 = 3;
@@ -93,6 +96,26 @@ impl Request {
     }
 }
 
+/// The bookings of a branch, in the order of delivery.
+#[derive(Default)]
+struct Bookings(Vec<(Timestamp, ProcessId, i64)>);
+
+impl Bookings {
+    fn book(&mut self, message: &Received, amount: i64) {
+        self.0.push((message.timestamp, message.from, amount));
+    }
+
+    /// Takes back the transfers of `branch` itself from this timestamp on: no other branch delivers
+    /// its part of them.
+    fn void(&mut self, branch: ProcessId, from: Timestamp) {
+        self.0.retain(|(timestamp, sender, _)| *sender != branch || *timestamp < from);
+    }
+
+    fn balance(&self) -> i64 {
+        OPENING_BALANCE + self.0.iter().map(|(.., amount)| amount).sum::<i64>()
+    }
+}
+
 /// Runs one branch from opening to closing time.
 fn bank(branch: u32, switch: SocketAddr) -> Result<Books, Box<dyn Error>> {
     let mut pipe = Pipe::builder().process(branch).udp(switch).join()?;
@@ -112,19 +135,26 @@ fn bank(branch: u32, switch: SocketAddr) -> Result<Books, Box<dyn Error>> {
     }
     send_to_all(&mut pipe, &Request::Close)?;
 
-    let (mut counted, mut balance, mut closed) = (Vec::new(), OPENING_BALANCE, 0);
+    let (mut counted, mut bookings, mut closed) = (Vec::new(), Bookings::default(), 0);
     while closed < BRANCHES {
         match pipe.recv_timeout(TIMEOUT).ok_or("no event arrived in time")? {
             Event::Message(message) => match Request::read(&message).ok_or("no request")? {
-                Request::Add(amount) => balance += amount,
-                Request::Audit => counted.push(balance),
+                Request::Add(amount) => bookings.book(&message, amount),
+                Request::Audit => counted.push(bookings.balance()),
                 Request::Close => closed += 1,
             },
+            // Neither account has changed.
+            Event::SendFailed(failed) if failed.outcome == Outcome::Lost => {}
+            // In a fabric with controllers.
+            Event::Excluded { void_from } => {
+                bookings.void(pipe.process(), void_from);
+                return Err(format!("declared failed with balance {}", bookings.balance()).into());
+            }
             event => return Err(format!("{event:?}").into()),
         }
     }
     pipe.leave()?;
-    Ok((counted, balance))
+    Ok((counted, bookings.balance()))
 }
 
 fn send_to_all(pipe: &mut Pipe, request: &Request) -> Result<(), Box<dyn Error>> {

@@ -347,7 +347,8 @@ impl Builder {
             (links.join(wait, || clock.read()).map_err(failed)?, UdpFabric::Overlay(links))
         } else {
             let link = UdpLink::connect(address, &socket).map_err(refused)?;
-            let mut link = link.joining(JoinerConfig::process(process, incarnation));
+            let joiner = JoinerConfig::process(process, incarnation);
+            let mut link = link.joining(JoinerConfig { wants_members: true, ..joiner });
             (link.join(wait, || clock.read()).map_err(failed)?, UdpFabric::Switch(link))
         };
         if let Some(terms) = &terms {
@@ -394,10 +395,12 @@ impl Builder {
         config.probe_timeout_min_ns = PROBE_TIMEOUT_NS;
         config.probes_max = PROBES_MAX;
         config.rejoin_wait_ns = REJOIN_WAIT_NS;
-        config.unknown_after_ns = match self.controllers {
+        // Of the fabric, not of the builder: the terms may name controllers that were not given.
+        config.unknown_after_ns = match config.controllers {
             Some(_) => UNKNOWN_AFTER_NS,
             None => UNKNOWN_AFTER_WITHOUT_CONTROLLERS_NS,
         };
+        config.give_up_after_ns = config.unknown_after_ns;
         config.congestion_window_min_bytes = CONGESTION_WINDOW_MIN_BYTES;
         config.congestion_full_windows = CONGESTION_FULL_WINDOWS;
         if !T::IS_FIFO {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use onepipe_base::{ProcessId, ScatteringId, Timestamp};
-use onepipe_endpoint::{Config, Message, SendError};
+use onepipe_endpoint::{Config, Message, OpenScattering, SendError};
 use onepipe_transport_clock::Clock;
 use onepipe_transport_driver::Progress;
 use onepipe_wire::Service;
@@ -68,6 +68,41 @@ impl EmbeddedPipe {
         })
     }
 
+    /// Cancels a reliable scattering: it is recalled where it has arrived, so that no receiver
+    /// delivers it, and [`Event::SendFailed`] follows for each of its messages, with
+    /// [`crate::FailureReason::Cancelled`]. Returns false if its outcome is known, or if it was
+    /// recalled before. If all receivers acknowledge it before the recall is sent, it is delivered.
+    ///
+    /// ```
+    /// use onepipe::{EmbeddedPipe, Event, FailureReason, Message, ProcessId};
+    ///
+    /// let fabric = format!("doc-cancel-embedded-{}", std::process::id());
+    /// let mut pipe = EmbeddedPipe::builder().fabric(fabric).process(0).embedded()?;
+    /// // Process 1 has not joined, so this one waits.
+    /// let waiting = pipe.scatter_reliably(&[Message { to: ProcessId(1), payload: b"hello" }])?;
+    /// assert_eq!(pipe.open_scatterings()[0].receivers, [ProcessId(1)]);
+    /// assert!(pipe.cancel(waiting));
+    /// let mut reason = None;
+    /// while reason.is_none() {
+    ///     pipe.poll(|event| {
+    ///         if let Event::SendFailed(failed) = event {
+    ///             reason = Some(failed.reason);
+    ///         }
+    ///     });
+    /// }
+    /// assert_eq!(reason, Some(FailureReason::Cancelled));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn cancel(&mut self, scattering: ScatteringId) -> bool {
+        with_engine!(&mut self.fabric_engine, engine => engine.node_mut().cancel(scattering))
+    }
+
+    /// The reliable scatterings without an outcome: those that were sent by ascending timestamp,
+    /// then those that wait to be sent, each with the receivers that it waits for.
+    pub fn open_scatterings(&self) -> Vec<OpenScattering> {
+        with_engine!(&self.fabric_engine, engine => engine.node().open_scatterings())
+    }
+
     /// Drives the pipe once: receives, acknowledges, sends. Events are kept for
     /// [`EmbeddedPipe::poll`]. Never blocks.
     #[inline]
@@ -102,7 +137,7 @@ impl EmbeddedPipe {
         with_engine!(&self.fabric_engine, engine => engine.process())
     }
 
-    /// The other live processes, as of a recent turn. Unknown over a switch: empty.
+    /// The other live processes, as of a recent turn; see [`crate::Pipe::peers`].
     pub fn peers(&self) -> Vec<ProcessId> {
         with_engine!(&self.fabric_engine, engine => engine.peers().iter().collect())
     }

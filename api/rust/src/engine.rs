@@ -4,12 +4,11 @@ use std::io;
 use std::sync::Arc;
 
 use onepipe_base::{Machine, Mono, ProcessId, Timestamp};
-use onepipe_endpoint::Config;
+use onepipe_endpoint::{Config, Links};
 use onepipe_transport_clock::SystemClock;
 use onepipe_transport_driver::{self as driver, Driver, IdleAction, Progress, SharedWait, Wait};
 use onepipe_transport_shm::Shm;
-use onepipe_transport_udp::{UdpLink, UdpOverlay};
-use onepipe_wire::RefuseReason;
+use onepipe_transport_udp::{Refusal, Roster, UdpLink, UdpOverlay};
 
 use crate::node::{Node, NodeEvent};
 use crate::pipe_endpoint::PipeEndpoint;
@@ -27,10 +26,14 @@ const DRAIN_TURN_MAX: u64 = 1024;
 pub(crate) trait Fabric: SharedWait + Send + 'static {
     /// Inserts the live processes, as far as known.
     fn peers(&self, peers: &mut ProcessSet);
+    /// A number that rises whenever [`Fabric::peers`] may have changed; `None`: unknown.
+    fn peer_changes(&self) -> Option<u64> {
+        None
+    }
     /// Number of processes found dead so far.
     fn deaths(&self) -> u64;
     /// Why the switch does not admit this process at present.
-    fn refusal(&self) -> Option<RefuseReason> {
+    fn refusal(&self) -> Option<Refusal> {
         None
     }
     fn counters(&self) -> FabricStats;
@@ -51,15 +54,21 @@ impl Fabric for Shm {
 }
 
 impl Fabric for UdpLink {
-    /// Unknown: only the switch knows.
-    fn peers(&self, _: &mut ProcessSet) {}
+    /// As the switch knows them.
+    fn peers(&self, peers: &mut ProcessSet) {
+        self.roster().into_iter().flat_map(Roster::members).for_each(|one| peers.insert(one));
+    }
+
+    fn peer_changes(&self) -> Option<u64> {
+        Some(self.roster().map_or(0, Roster::changes))
+    }
 
     fn deaths(&self) -> u64 {
         0
     }
 
-    fn refusal(&self) -> Option<RefuseReason> {
-        Self::refusal(self).map(|(reason, _)| reason)
+    fn refusal(&self) -> Option<Refusal> {
+        Self::refusal(self)
     }
 
     fn counters(&self) -> FabricStats {
@@ -68,15 +77,21 @@ impl Fabric for UdpLink {
 }
 
 impl Fabric for UdpOverlay {
-    /// Unknown: the overlay knows its peers, but not whether they are alive.
-    fn peers(&self, _: &mut ProcessSet) {}
+    /// As the aggregator knows them.
+    fn peers(&self, peers: &mut ProcessSet) {
+        self.roster().into_iter().flat_map(Roster::members).for_each(|one| peers.insert(one));
+    }
+
+    fn peer_changes(&self) -> Option<u64> {
+        Some(self.roster().map_or(0, Roster::changes))
+    }
 
     fn deaths(&self) -> u64 {
         0
     }
 
-    fn refusal(&self) -> Option<RefuseReason> {
-        Self::refusal(self).map(|(reason, _)| reason)
+    fn refusal(&self) -> Option<Refusal> {
+        Self::refusal(self)
     }
 
     fn counters(&self) -> FabricStats {
@@ -122,7 +137,9 @@ pub(crate) struct Engine<T> {
     scratch: ProcessSet,
     deaths: u64,
     /// The last refusal of the switch that was reported.
-    refusal: Option<RefuseReason>,
+    refusal: Option<Refusal>,
+    /// [`Fabric::peer_changes`] when the processes were last read.
+    peer_changes: Option<u64>,
     turn_count: u64,
     /// Departed processes whose frames may still be in flight.
     departed: Vec<DepartedPeer>,
@@ -150,7 +167,16 @@ impl<T: Fabric> Engine<T> {
         let driver = Driver::new(Node::new(pipe_endpoint), fabric, clock, config);
         let scratch = peers.clone();
         let departed = Vec::new();
-        Self { driver, peers, scratch, deaths: 0, refusal: None, turn_count: 0, departed }
+        Self {
+            driver,
+            peers,
+            scratch,
+            deaths: 0,
+            refusal: None,
+            peer_changes: None,
+            turn_count: 0,
+            departed,
+        }
     }
 
     /// Takes one turn of the driver. Never blocks.
@@ -170,10 +196,15 @@ impl<T: Fabric> Engine<T> {
     /// Detects departed processes, and a switch that refuses this one.
     fn refresh_peers(&mut self) {
         let refusal = self.driver.transport().refusal();
-        if let (Some(reason), true) = (refusal, refusal != self.refusal) {
-            self.driver.machine_mut().on_refused(reason);
+        if let (Some(refusal), true) = (refusal, refusal != self.refusal) {
+            self.driver.machine_mut().on_refused(refusal);
         }
         self.refusal = refusal;
+        let changes = self.driver.transport().peer_changes();
+        if changes.is_some() && changes == self.peer_changes {
+            return;
+        }
+        self.peer_changes = changes;
         self.scratch.clear();
         self.driver.transport().peers(&mut self.scratch);
         if let Some(controllers) = self.config().controllers {
@@ -186,7 +217,10 @@ impl<T: Fabric> Engine<T> {
         if self.scratch == self.peers {
             return;
         }
-        for process in self.peers.iter().filter(|process| !self.scratch.contains(*process)) {
+        // Only in shared memory each process has a link of its own.
+        let is_mesh = self.config().links == Links::Mesh;
+        let is_gone = |process: &ProcessId| is_mesh && !self.scratch.contains(*process);
+        for process in self.peers.iter().filter(is_gone) {
             self.departed.push(DepartedPeer {
                 process,
                 has_died,

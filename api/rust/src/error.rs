@@ -131,7 +131,8 @@ impl JoinError {
             JoinFailure::NoAnswer { above, address, waited } => {
                 Self::NoAnswer { above, address, waited }
             }
-            JoinFailure::Mismatch { setting, ours, theirs, .. } => {
+            JoinFailure::Mismatch { setting, ours, theirs, .. }
+            | JoinFailure::Changed { setting, ours, theirs, .. } => {
                 Self::Mismatch { setting, ours, theirs }
             }
             JoinFailure::Refused { address, reason, terms } => {

@@ -2,6 +2,7 @@
 
 use onepipe_base::{ProcessId, Timestamp};
 use onepipe_endpoint::{ProcessFailed, ProcessLeft, SendFailed};
+use onepipe_transport_udp::{Refusal, TermsChange};
 use onepipe_wire::{RefuseReason, Service};
 
 /// An event of a pipe. `P` is the payload: owned (`Vec<u8>`), or borrowed for the duration of a
@@ -25,7 +26,9 @@ pub enum Event<P = Vec<u8>> {
     LinkLost(Link),
     /// A process has failed by decision of the controllers: no reliable message that it sent at or
     /// above the timestamp is ever delivered to any process, all below it are delivered to their
-    /// receivers. All remaining processes get the same event. Application-level recovery (releasing
+    /// receivers. If it still runs, what it has itself delivered at or above the timestamp is void:
+    /// the others go on as if that had not happened, and it learns so by [`Event::Excluded`]. All
+    /// remaining processes get the same event. Application-level recovery (releasing
     /// a lock, replacing a replica) is best done in [`crate::Pipe::on_process_failed`], or before
     /// the callback of [`crate::EmbeddedPipe::poll`] returns: reliable deliveries of all processes
     /// wait until it is done.
@@ -33,11 +36,16 @@ pub enum Event<P = Vec<u8>> {
     /// A process has left gracefully, by decision of the controllers: its reliable messages below
     /// the timestamp are delivered, and it has sent none above. Nothing waits for the application.
     ProcessLeft(ProcessLeft),
-    /// This process itself was declared failed at this timestamp: it timed out, or was partitioned
-    /// from the others. Received messages that the others deliver are still delivered; then
-    /// [`Event::Recovered`] follows, if a controller can be reached. The process cannot send any
-    /// more. `rejoin` makes it a member again.
-    Excluded(Timestamp),
+    /// This process itself was declared failed: it timed out, or was partitioned from the others.
+    /// Received messages that the others deliver are still delivered; then [`Event::Recovered`]
+    /// follows, if a controller can be reached. The process cannot send any more. `rejoin` makes it
+    /// a member again.
+    Excluded {
+        /// The failure timestamp. Deliveries of this process's own messages at or above it are
+        /// void: no other process delivers its part of those scatterings. An application that has
+        /// applied them must undo them, or drop its state (see the example `bank`).
+        void_from: Timestamp,
+    },
     /// After [`Event::Excluded`]: all reliable messages below this timestamp that were to be
     /// delivered to this process have been.
     Recovered(Timestamp),
@@ -45,6 +53,10 @@ pub enum Event<P = Vec<u8>> {
     /// serves fewer ids now. Reported once for each reason. The process is admitted by itself if
     /// the reason passes.
     Refused(RefuseReason),
+    /// The switch has restarted with other terms than those under which this process has joined,
+    /// and this process takes no part until the switch is restarted with the same ones.
+    /// [`TermsChange::mismatch`] names the setting. Reported once for each such start.
+    TermsChanged(TermsChange),
 }
 
 impl<P> Event<P> {
@@ -53,6 +65,13 @@ impl<P> Event<P> {
         match self {
             Self::Message(message) => Some(message),
             _ => None,
+        }
+    }
+
+    pub(crate) fn refused(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::Reason(reason, _) => Self::Refused(reason),
+            Refusal::Changed(change) => Self::TermsChanged(change),
         }
     }
 
@@ -65,9 +84,10 @@ impl<P> Event<P> {
             Self::LinkLost(link) => Event::LinkLost(link),
             Self::ProcessFailed(failed) => Event::ProcessFailed(failed),
             Self::ProcessLeft(left) => Event::ProcessLeft(left),
-            Self::Excluded(at) => Event::Excluded(at),
+            Self::Excluded { void_from } => Event::Excluded { void_from },
             Self::Recovered(complete) => Event::Recovered(complete),
             Self::Refused(reason) => Event::Refused(reason),
+            Self::TermsChanged(change) => Event::TermsChanged(change),
         }
     }
 }

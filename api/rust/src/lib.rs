@@ -182,8 +182,9 @@ pub use onepipe_arbiter::{
 pub use onepipe_base::{Incarnation, ProcessId, ScatteringId, Timestamp};
 pub use onepipe_bulk::{Algorithm, Delivery, Plain, Reason};
 pub use onepipe_endpoint::{
-    Config, ConfigError, Links, MESSAGE_CHARGE_BYTES, Message, Outcome, ProcessFailed, ProcessLeft,
-    ReceiveMode, SendError, SendFailed, Stats as EndpointStats,
+    Config, ConfigError, FailureReason, Links, MESSAGE_CHARGE_BYTES, Message, OpenScattering,
+    Outcome, ProcessFailed, ProcessLeft, ReceiveMode, SendError, SendFailed,
+    Stats as EndpointStats,
 };
 pub use onepipe_large::{Config as LargeConfig, ConfigError as LargeConfigError};
 pub use onepipe_transport_amcast::{
@@ -197,7 +198,9 @@ pub use onepipe_transport_driver::{Duty, Progress};
 pub use onepipe_transport_shm::{
     AttachError, Config as SharedMemoryConfig, Stats as SharedMemoryStats,
 };
-pub use onepipe_transport_udp::{Config as UdpConfig, OverlayStats, Stats as UdpStats};
+pub use onepipe_transport_udp::{
+    Config as UdpConfig, Mismatch, OverlayStats, Stats as UdpStats, TermsChange,
+};
 pub use onepipe_wire::{RefuseReason, Service};
 pub use stats::{FabricStats, Stats};
 pub use threaded::{Events, Pipe};

@@ -7,10 +7,12 @@ use onepipe_base::{
     Transmit, Verdict,
 };
 use onepipe_endpoint::{
-    self as endpoint, Endpoint, Links, Message, ProcessFailed, ProcessLeft, SendError, SendFailed,
+    self as endpoint, Endpoint, Links, Message, OpenScattering, ProcessFailed, ProcessLeft,
+    SendError, SendFailed,
 };
 use onepipe_transport_driver as driver;
-use onepipe_wire::{RefuseReason, Service};
+use onepipe_transport_udp::Refusal;
+use onepipe_wire::Service;
 
 use crate::pipe_endpoint::{self, BufferedMessage, PipeEndpoint};
 use crate::process_set::ProcessSet;
@@ -33,8 +35,12 @@ pub(crate) struct Node {
     undelivered: u64,
     /// The time of the last call that passed one.
     now: Option<Now>,
+    /// Whether the controllers had registered this process when the last events were polled.
+    was_registered: bool,
+    /// The first barrier that this process has received.
+    began: Option<Timestamp>,
     /// A refusal of the switch that is not reported yet.
-    refused: Option<RefuseReason>,
+    refused: Option<Refusal>,
 }
 
 /// An event of the node; a message is still in the receive buffer.
@@ -49,7 +55,7 @@ pub(crate) enum NodeEvent {
     ProcessLeft(ProcessLeft),
     Excluded(Timestamp),
     Recovered(Timestamp),
-    Refused(RefuseReason),
+    Refused(Refusal),
 }
 
 impl Node {
@@ -65,6 +71,8 @@ impl Node {
             departed,
             undelivered: 0,
             now: None,
+            was_registered: false,
+            began: None,
             refused: None,
         }
     }
@@ -90,9 +98,19 @@ impl Node {
         self.pipe_endpoint.scatter(service, messages)
     }
 
+    /// Cancels a reliable scattering.
+    pub(crate) fn cancel(&mut self, scattering: ScatteringId) -> bool {
+        self.pipe_endpoint.cancel(scattering)
+    }
+
+    /// The reliable scatterings without an outcome.
+    pub(crate) fn open_scatterings(&self) -> Vec<OpenScattering> {
+        self.pipe_endpoint.open_scatterings()
+    }
+
     /// Reports that the switch does not admit this process any more.
-    pub(crate) fn on_refused(&mut self, reason: RefuseReason) {
-        self.refused = Some(reason);
+    pub(crate) fn on_refused(&mut self, refusal: Refusal) {
+        self.refused = Some(refusal);
         self.wants_poll = true;
     }
 
@@ -157,9 +175,9 @@ impl Node {
             NodeEvent::LinkLost(link) => on_event(Event::LinkLost(link)),
             NodeEvent::ProcessFailed(failed) => on_event(Event::ProcessFailed(failed)),
             NodeEvent::ProcessLeft(left) => on_event(Event::ProcessLeft(left)),
-            NodeEvent::Excluded(at) => on_event(Event::Excluded(at)),
+            NodeEvent::Excluded(void_from) => on_event(Event::Excluded { void_from }),
             NodeEvent::Recovered(complete) => on_event(Event::Recovered(complete)),
-            NodeEvent::Refused(reason) => on_event(Event::Refused(reason)),
+            NodeEvent::Refused(refusal) => on_event(Event::refused(refusal)),
         }
     }
 
@@ -167,6 +185,13 @@ impl Node {
     pub(crate) fn on_failure_handled(&mut self) {
         self.endpoint_mut().on_failure_handled();
         self.wants_poll = true;
+    }
+
+    /// Returns whether an instance that failed or left at `at` was gone before this process joined.
+    /// The controllers report such instances before they register a process, which discards late
+    /// messages of these; they are nothing to the application, which knows none of them.
+    fn is_past(&self, at: Timestamp) -> bool {
+        !self.was_registered && self.began.is_none_or(|began| at < began)
     }
 
     fn is_mesh(&self) -> bool {
@@ -202,10 +227,12 @@ impl Machine for Node {
             return None;
         }
         let Some(polled) = self.pipe_endpoint.poll_event() else {
-            if let Some(reason) = self.refused.take() {
-                return Some(NodeEvent::Refused(reason));
+            if let Some(refusal) = self.refused.take() {
+                return Some(NodeEvent::Refused(refusal));
             }
+            self.was_registered = self.endpoint().is_registered();
             let barrier = self.endpoint().barrier();
+            self.began = self.began.or(barrier);
             let (process, _) = self.departed.pop_front_if(|(_, bound)| *bound <= barrier)?;
             return Some(NodeEvent::LinkLost(Link::Process(process)));
         };
@@ -227,7 +254,12 @@ impl Machine for Node {
                 Some(NodeEvent::LinkLost(Link::Process(process)))
             }
             endpoint::Event::LinkLost(_) => Some(NodeEvent::LinkLost(Link::Switch)),
+            endpoint::Event::ProcessFailed(failed) if self.is_past(failed.at) => {
+                self.on_failure_handled();
+                self.poll_event()
+            }
             endpoint::Event::ProcessFailed(failed) => Some(NodeEvent::ProcessFailed(failed)),
+            endpoint::Event::ProcessLeft(left) if self.is_past(left.at) => self.poll_event(),
             endpoint::Event::ProcessLeft(left) => Some(NodeEvent::ProcessLeft(left)),
             endpoint::Event::Excluded(at) => {
                 // The controllers know the outcome of what was received: request it at once.

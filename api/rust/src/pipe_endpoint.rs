@@ -1,7 +1,7 @@
 //! The endpoint of a pipe: for messages that fit a buffer, or for payloads of any size.
 
 use onepipe_base::{Machine, Mono, Now, Port, ScatteringId, Transmit, Verdict};
-use onepipe_endpoint::{self as endpoint, Delivery, Endpoint, Message, SendError};
+use onepipe_endpoint::{self as endpoint, Delivery, Endpoint, Message, OpenScattering, SendError};
 use onepipe_large::{Event as LargeEvent, LargeEndpoint, SendError as LargeError};
 use onepipe_wire::Service;
 
@@ -146,6 +146,22 @@ impl PipeEndpoint {
         match self {
             Self::Plain(endpoint) => endpoint.is_drained(),
             Self::AnySize(large) => large.is_drained(),
+        }
+    }
+
+    /// The reliable scatterings without an outcome.
+    pub(crate) fn open_scatterings(&self) -> Vec<OpenScattering> {
+        match self {
+            Self::Plain(endpoint) => endpoint.open_scatterings(),
+            Self::AnySize(large) => large.open_scatterings(),
+        }
+    }
+
+    /// Cancels a reliable scattering. Returns false if it is not open.
+    pub(crate) fn cancel(&mut self, scattering: ScatteringId) -> bool {
+        match self {
+            Self::Plain(endpoint) => endpoint.cancel(scattering),
+            Self::AnySize(large) => large.cancel(scattering),
         }
     }
 

@@ -166,11 +166,11 @@ fn silent_process_fails_for_all_and_may_rejoin() {
     assert_eq!(message(&mut b).payload, b"we go");
 
     // Driven again, it learns of its exclusion, and may not send any more.
-    let at = drive(&mut c, |event| match event {
-        Event::Excluded(at) => Some(at),
+    let void_from = drive(&mut c, |event| match event {
+        Event::Excluded { void_from } => Some(void_from),
         _ => None,
     });
-    assert_eq!(at, failed.at);
+    assert_eq!(void_from, failed.at, "what the others discard is void here");
     assert!(!c.is_member());
     assert_eq!(c.scatter_reliably(&[to(0, b"hm")]), Err(SendError::Excluded));
     let ProcessFailed { incarnation, .. } = failed;

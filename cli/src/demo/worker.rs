@@ -391,7 +391,7 @@ impl Stream {
                     reliable.on_process_failed(now_ns, &failed);
                 }
             }
-            Event::Excluded(_) => self.is_excluded = true,
+            Event::Excluded { .. } => self.is_excluded = true,
             // Lost links show in the deliveries and in the counters.
             _ => {}
         }

@@ -151,6 +151,11 @@ impl Endpoint {
         }
     }
 
+    /// Fails if the switch does not admit this endpoint any more.
+    pub fn check_admitted(&self) -> Result<()> {
+        self.transfer.refusal().map_or(Ok(()), |refusal| Err(refusal.into()))
+    }
+
     /// Advances the running time.
     fn update_clock(&mut self) {
         let now = Instant::now();

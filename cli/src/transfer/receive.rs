@@ -145,6 +145,7 @@ impl ReceiveSession<'_> {
             self.expire(endpoint);
             self.show();
             endpoint.turn();
+            endpoint.check_admitted()?;
         }
     }
 

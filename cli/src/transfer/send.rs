@@ -260,6 +260,7 @@ impl SendSession {
             self.send_due(endpoint)?;
             self.show();
             endpoint.turn();
+            endpoint.check_admitted()?;
         }
     }
 

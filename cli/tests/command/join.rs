@@ -1,9 +1,11 @@
 //! Joining over UDP: what is answered, refused, adopted, and said when nothing answers.
 
+use std::io::Write;
 use std::net::UdpSocket;
+use std::process::Stdio;
 
 use crate::lab::{Controller, Node, Switch};
-use crate::program::{errors, exclusive, onepipe, output};
+use crate::program::{Running, errors, exclusive, onepipe, output, wait_until};
 
 /// An address at which nothing listens, but did a moment ago.
 fn closed_address() -> String {
@@ -96,9 +98,96 @@ fn second_controller_with_one_id_is_refused() {
     refuses(&[&arguments[..], &options].concat(), "a live controller has this id");
     drop(first);
     // The kernel reports at once that its port is closed.
-    let mut successor = crate::program::Running::start(&mut onepipe(
+    let mut successor = Running::start(&mut onepipe(
         &[&arguments[..], &["--status-listen", "127.0.0.1:0"]].concat(),
     ));
     let line = successor.line();
     assert!(line.starts_with("controller 1000 "), "{line}");
+}
+
+/// Starts each command behind a switch, restarts that with other settings, and expects each command
+/// to end with status 1 and a complaint that contains `expected`.
+fn ends_after_restart(commands: &[&[&str]], (before, after): (&[&str], &[&str]), expected: &str) {
+    let switch = Switch::start(before);
+    let address = switch.address.clone();
+    let start = |arguments: &&[&str]| {
+        let command = [*arguments, &[&address]].concat();
+        let mut process = Running::start_with_stderr(onepipe(&command).stdin(Stdio::piped()));
+        if arguments[0] != "node" {
+            process.line();
+        }
+        process
+    };
+    let mut processes: Vec<Running> = commands.iter().map(start).collect();
+    if commands[0][0] == "node" {
+        // It has joined when it delivers to itself.
+        let input = processes[0].child.stdin.as_mut().expect("its input is piped");
+        writeln!(input, "0 here").expect("write to its stdin");
+        processes[0].line();
+    }
+    drop(switch);
+    let _switch = Switch::start_at(&address, after);
+    for (process, arguments) in processes.iter_mut().zip(commands) {
+        let mut complaint = String::new();
+        while !complaint.contains(expected) {
+            complaint = process.stderr_line();
+        }
+        wait_until(&format!("{} ends", arguments[0]), || process.status().is_some());
+        assert_eq!(process.status(), Some(1), "{}: {complaint}", arguments[0]);
+    }
+}
+
+/// What joined the first one went on under its terms.
+//= spec/ordering.md#R77
+#[test]
+fn switch_restarted_with_other_terms_ends_its_nodes() {
+    let _guard = exclusive();
+    let commands: [&[&str]; 4] = [
+        &["node", "--stay", "--process", "0", "--udp"],
+        &["arbiter", "--process", "1100", "--nodes", "8", "--udp"],
+        &["transfer", "receive", "--nodes", "8", "--arbiter", "1100", "--udp"],
+        &["switch", "--listen", "127.0.0.1:0", "--parent"],
+    ];
+    let settings: (&[&str], &[&str]) = (&["--processes", "2000"], &["--processes", "1500"]);
+    ends_after_restart(&commands, settings, "was restarted with processes 1500");
+}
+
+//= spec/ordering.md#R63
+#[test]
+fn refusal_after_joining_ends_an_arbiter() {
+    let _guard = exclusive();
+    let commands: [&[&str]; 1] = [&["arbiter", "--process", "1100", "--nodes", "8", "--udp"]];
+    let settings: (&[&str], &[&str]) = (&["--processes", "2000"], &["--processes", "24"]);
+    ends_after_restart(&commands, settings, "process ids lie below 24");
+}
+
+/// What had died before was once reported to each process that joined, like an alarm.
+#[test]
+fn joining_process_is_not_notified_of_past_failures() {
+    let _guard = exclusive();
+    let folder = tempfile::tempdir().expect("a folder");
+    let store = folder.path().join("decisions").to_string_lossy().into_owned();
+    let switch = Switch::start(&["--controllers", "1000"]);
+    let controller = Controller::start(&["--udp", &switch.address, "--store", &store]);
+    let node = |process: &str| {
+        Node::start(&["--udp", &switch.address, "--process", process, "--reliable"])
+    };
+    let (witness, killed) = (node("0"), node("1"));
+    witness.joins(&controller, 0);
+    killed.joins(&controller, 1);
+    drop(killed);
+    controller.until("it has failed", |status| {
+        status["failures"].as_array().is_some_and(|failures| failures.len() == 1)
+    });
+    let mut other = node("2");
+    other.joins(&controller, 2);
+    other.type_line("2 here");
+    assert!(other.process.line().ends_with(" 2 here"));
+    // The notice of a later failure repeats earlier ones.
+    drop(witness);
+    let mut complaint = String::new();
+    while !complaint.contains("has failed") {
+        complaint = other.process.stderr_line();
+    }
+    assert!(complaint.contains("process 0 has failed"), "{complaint}");
 }

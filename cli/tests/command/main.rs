@@ -15,6 +15,7 @@ mod lab;
 mod node;
 mod outdated;
 mod program;
+mod rolling;
 mod sim;
 mod transfer;
 mod transfer_ends;

@@ -12,7 +12,7 @@ use onepipe_transport_driver::{
     Config as DriverConfig, Doorbell, DrivenMachine, Driver, Progress, Transport,
 };
 use onepipe_transport_status::{Server, StatusRequests, bind};
-use onepipe_transport_udp::{Config as UdpConfig, JoinerConfig, UdpLink};
+use onepipe_transport_udp::{Config as UdpConfig, JoinFailure, JoinerConfig, UdpLink};
 
 use crate::pipelined::PipelinedArbiter;
 use crate::worker_pool::{WorkerPool, WorkerPoolError};
@@ -153,6 +153,15 @@ impl ArbiterDaemon {
         while !stop.load(Ordering::Acquire) {
             let progress = self.turn(&mut on_event);
             self.rest(progress);
+        }
+    }
+
+    /// Returns why the switch does not admit this arbiter any more, if that will not pass by
+    /// itself: the switch was restarted with other settings. Endpoints are not reached any more.
+    pub fn refusal(&self) -> Option<JoinFailure> {
+        match &self.engine {
+            Engine::Single(driver) => driver.transport().failure(),
+            Engine::WorkerPool(driver) => driver.transport().failure(),
         }
     }
 

@@ -82,6 +82,8 @@ pub struct Report {
     pub resets: u64,
     /// Frames that are invalid, not for this arbiter, or for a primary while it was a secondary.
     pub frames_dropped: u64,
+    /// Those of them that claim for another process than an arbiter, or numbers that cannot be.
+    pub claims_refused: u64,
     /// Lost packets reported by endpoints.
     pub packets_lost: u64,
     /// Times that a link or path was found to lose packets, and avoided.
@@ -179,6 +181,7 @@ impl Report {
             checks_failed: comm.bad,
             resets: comm.resets + comm.resets_accepted,
             frames_dropped: stats.dropped,
+            claims_refused: stats.claims_refused,
             packets_lost: stats.lost,
             faults_found: stats.faults,
             faults_retried: stats.retries,
@@ -230,6 +233,7 @@ impl Status for Report {
             ("checks_failed", self.checks_failed),
             ("resets", self.resets),
             ("frames_dropped", self.frames_dropped),
+            ("claims_refused", self.claims_refused),
             ("packets_lost", self.packets_lost),
             ("faults_found", self.faults_found),
             ("faults_retried", self.faults_retried),

@@ -24,6 +24,7 @@ pub(crate) fn counters(stats: &Stats) -> BTreeMap<String, u64> {
         dropped_range,
         dropped_standby,
         dropped_full,
+        dropped_excessive,
         announcements,
         evaluations,
         visits,

@@ -11,7 +11,9 @@ use onepipe_transport_clock::{Clock, SystemClock, reduce_wakeup_latency, start_i
 use onepipe_transport_driver::{Config as DriverConfig, Doorbell, Driver, Transport};
 use onepipe_transport_shm::{Config as ShmConfig, Shm};
 use onepipe_transport_status::{Server, StatusRequests, bind};
-use onepipe_transport_udp::{Config as UdpConfig, Given, JoinFailure, JoinerConfig, UdpLink};
+use onepipe_transport_udp::{
+    Config as UdpConfig, Given, JoinFailure, JoinerConfig, Refusal, UdpLink,
+};
 use onepipe_wire::{JoinRole, RefuseReason, Terms};
 
 use crate::node::Node;
@@ -227,17 +229,17 @@ fn adopt(
 /// A transport that may have to be admitted.
 trait Fabric: Transport {
     /// Why this controller is not admitted at present.
-    fn refusal(&self) -> Option<(RefuseReason, Terms)>;
+    fn refusal(&self) -> Option<Refusal>;
 }
 
 impl Fabric for UdpLink {
-    fn refusal(&self) -> Option<(RefuseReason, Terms)> {
+    fn refusal(&self) -> Option<Refusal> {
         Self::refusal(self)
     }
 }
 
 impl Fabric for Shm {
-    fn refusal(&self) -> Option<(RefuseReason, Terms)> {
+    fn refusal(&self) -> Option<Refusal> {
         None
     }
 }
@@ -356,11 +358,11 @@ impl<T: Fabric> ControllerLoop<T> {
             if let Some((_, requests)) = &self.status {
                 requests.respond(|| self.report());
             }
-            if let Some((reason, terms)) = self.driver.transport().refusal()
-                && reason != RefuseReason::Full
+            if let Some(refusal) = self.driver.transport().refusal()
+                && refusal.is_final()
                 && let Attachment::Switch(address) = self.attached_to
             {
-                return Err(JoinFailure::Refused { address, reason, terms }.into());
+                return Err(refusal.at(address).into());
             }
             self.driver.rest(progress);
         }

@@ -30,12 +30,16 @@ pub struct Report {
     pub early: u64,
     /// Packets of a past epoch, or of one that the member has not entered yet.
     pub other_epoch: u64,
+    /// Packets of an epoch that no election can have led to yet.
+    pub epochs_ahead: u64,
     /// Proposals received out of order.
     pub gaps: u64,
     /// Packets retransmitted, on request or by a timeout.
     pub retransmitted: u64,
     /// Packets that were malformed, from an unknown process, or addressed to another process.
     pub invalid: u64,
+    /// Frames dropped because they came from another address than that of their sender.
+    pub frames_misattributed: u64,
     /// Packets dropped because the outbox was full.
     pub outbox_dropped: u64,
     /// Frames received.
@@ -64,9 +68,11 @@ impl Report {
             reincarnated: stats.reincarnated,
             early: stats.early,
             other_epoch: stats.other_epoch,
+            epochs_ahead: stats.epochs_ahead,
             gaps: stats.gaps,
             retransmitted: stats.retransmitted,
             invalid: stats.invalid,
+            frames_misattributed: mesh.frames_misattributed(),
             outbox_dropped: member.outbox_dropped(),
             frames_received: udp.frames_received,
             frames_sent: udp.frames_sent,

@@ -26,8 +26,8 @@ pub(crate) struct Gate {
 }
 
 impl Gate {
-    pub(crate) fn new(own: Instance, terms: Terms) -> Self {
-        let admission = Admission::new(own, terms);
+    pub(crate) fn new(own: Instance, terms: Terms, hello_interval_ns: u64) -> Self {
+        let admission = Admission::new(own, terms, hello_interval_ns);
         Self { admission, secret: RandomState::new(), answers_left: ANSWERS_MAX }
     }
 

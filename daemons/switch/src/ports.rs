@@ -4,7 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
 
 use onepipe_base::{Cause, Incarnation, Mono, Port, ProcessId};
-use onepipe_join::Applicant;
+use onepipe_join::{Applicant, Rival};
 
 /// Addresses of neighbours and the processes behind them.
 #[derive(Debug)]
@@ -93,24 +93,33 @@ impl PortTable {
         self.neighbours[port.index()].applicant.as_ref()
     }
 
-    /// Returns the port of another neighbour that was admitted under the same id as `applicant`,
-    /// and whether a frame of that neighbour was received within `timeout_ns`.
+    /// Returns the number of ports, with the uplink's.
+    pub(crate) fn count(&self) -> u16 {
+        self.neighbours.len() as u16
+    }
+
+    /// Returns the address of the neighbour at `port`.
+    pub(crate) fn address(&self, port: Port) -> Option<SocketAddr> {
+        self.neighbours[port.index()].address
+    }
+
+    /// Returns the port of another neighbour that was admitted under the same id and in the same
+    /// role as `applicant`, and how long ago its last frame was received.
     pub(crate) fn rival(
         &self,
         applicant: Applicant,
         from: SocketAddr,
         now: Mono,
-        timeout_ns: u64,
-    ) -> Option<(Port, bool)> {
+    ) -> Option<(Port, Rival)> {
         let is_rival = |neighbour: &Neighbour| {
             let known = neighbour.applicant.map(|known| (known.role, known.instance.address));
             known == Some((applicant.role, applicant.instance.address))
                 && neighbour.address.is_some_and(|address| address != from)
         };
         let index = self.neighbours.iter().position(is_rival)?;
-        let rival = &self.neighbours[index];
-        let is_live = !rival.is_lost && now.since_ns(rival.last_seen) < timeout_ns;
-        Some((Port(index as u16), is_live))
+        let neighbour = &self.neighbours[index];
+        let unseen_ns = (!neighbour.is_lost).then(|| now.since_ns(neighbour.last_seen));
+        Some((Port(index as u16), Rival { unseen_ns }))
     }
 
     /// Returns whether a port is free. Without one, reclaims the port of the neighbour that was

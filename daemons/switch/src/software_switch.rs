@@ -3,7 +3,8 @@
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use onepipe_base::{Address, Incarnation, Instance, Port};
+use onepipe_base::{Address, Incarnation, Instance, Port, ProcessId};
+use onepipe_join::{Roster, Side};
 use onepipe_switch::{Switch, SwitchEvent};
 use onepipe_topology::{ForwardingTable, Route};
 use onepipe_transport_clock::{Clock, SystemClock, reduce_wakeup_latency, start_incarnation};
@@ -27,10 +28,6 @@ use crate::{Config, Faults, LinkReport, LossyLink, StartError, Stats};
 const FOLLOW_INTERVAL_NS: u64 = 10_000_000;
 /// Retransmission interval of a flood, in ns: an acknowledgement takes a wake-up or two.
 const FLOOD_INTERVAL_NS: u64 = 500_000;
-/// A controller may miss this many Hello frames before another one takes its id.
-const HELLOS_PER_TIMEOUT: u64 = 3;
-/// Shortest interval of Hello frames that is assumed, in ns.
-const HELLO_INTERVAL_MIN_NS: u64 = 100_000_000;
 /// Buffer for beacons, announcements and overtaken frames of one turn, in bytes.
 const SLOT_BUFFER_BYTES: usize = 1 << 20;
 
@@ -40,8 +37,8 @@ pub struct SoftwareSwitch {
     driver: Driver<SwitchMachine, SwitchTransport, SystemClock>,
     local_addr: SocketAddr,
     ports: usize,
-    /// Links that the last turn found dead.
-    lost: Vec<Port>,
+    /// Changes of links in the last turn.
+    changes: Vec<SwitchEvent>,
 }
 
 impl SoftwareSwitch {
@@ -75,8 +72,9 @@ impl SoftwareSwitch {
         if config.controllers.is_some() || config.up.is_some() {
             own.incarnation = start_incarnation(config.switch.0);
         }
+        let joiner = JoinerConfig::new(own, JoinRole::Switch);
         let mut up_handshake =
-            config.up.map(|_| Handshake::new(JoinerConfig::new(own, JoinRole::Switch)));
+            config.up.map(|_| Handshake::new(JoinerConfig { wants_members: true, ..joiner }));
         if let (Some(address), Some(handshake)) = (config.up, &mut up_handshake)
             && !config.wait.is_zero()
         {
@@ -95,18 +93,17 @@ impl SoftwareSwitch {
             config.processes_max,
             config.port_timeout_ns,
         );
+        let mut roster = Roster::new(own, ports as u16, config.processes_max);
+        up.into_iter().for_each(|up| roster.open(clock.read(), up, Side::Above));
+        let hello_interval_ns = config.heartbeat_interval_ns.max(config.beacon_interval_ns);
         let transport = SwitchTransport::new(Parts {
             socket,
             ports: port_table,
             up,
             up_handshake,
-            gate: Gate::new(own, terms_of(&config)),
+            gate: Gate::new(own, terms_of(&config), hello_interval_ns),
+            roster,
             one_shot: ports,
-            controller_timeout_ns: HELLOS_PER_TIMEOUT
-                * config
-                    .heartbeat_interval_ns
-                    .max(config.beacon_interval_ns)
-                    .max(HELLO_INTERVAL_MIN_NS),
             fault_injector,
             egress: config.link_rate.map(|rate| Egress::new(rate, ports)),
             links: config.racks.clone().map(|racks| RackLinks::new(racks, config.faults.seed)),
@@ -114,7 +111,7 @@ impl SoftwareSwitch {
         let driver_config = DriverConfig { idle: config.idle, ..DriverConfig::default() }
             .warning_before(config.link_timeout_ns);
         let driver = Driver::new(SwitchMachine::new(machine), transport, clock, driver_config);
-        Ok(Self { driver, local_addr, ports, lost: Vec::with_capacity(ports) })
+        Ok(Self { driver, local_addr, ports, changes: Vec::with_capacity(ports) })
     }
 
     /// Returns where it listens.
@@ -124,15 +121,13 @@ impl SoftwareSwitch {
 
     /// Receives and forwards what has arrived. `on_event` gets the changes of links.
     pub fn turn(&mut self, mut on_event: impl FnMut(SwitchEvent)) -> Progress {
-        let lost = &mut self.lost;
+        let changes = &mut self.changes;
         let progress = self.driver.turn(|_, event| {
-            if let SwitchEvent::LinkLost(port) = event {
-                lost.push(port);
-            }
+            changes.push(event);
             on_event(event);
         });
-        while let Some(port) = self.lost.pop() {
-            self.driver.transport_mut().on_lost(port);
+        for event in self.changes.drain(..) {
+            self.driver.transport_mut().on_link_event(event);
         }
         progress
     }
@@ -150,6 +145,18 @@ impl SoftwareSwitch {
             self.rest(progress);
         }
         self.turn(&mut on_event);
+    }
+
+    /// Returns the processes that are joined to this switch or to others of its fabric, as far as
+    /// known.
+    pub fn members(&self) -> impl Iterator<Item = ProcessId> + '_ {
+        self.driver.transport().roster().members()
+    }
+
+    /// Returns why the switch above does not admit this one any more, if that will not pass by
+    /// itself.
+    pub fn refusal(&self) -> Option<JoinFailure> {
+        self.driver.transport().refusal()
     }
 
     /// Returns the doorbell that wakes it when it blocks.

@@ -3,11 +3,13 @@
 mod join;
 
 use onepipe_base::{
-    Address, Cause, Incarnation, Instance, Mono, Now, Port, ProcessId, Promises, Psn, Timestamp,
-    Transmit, Verdict, WIRE_MODULUS,
+    Address, Cause, Incarnation, Instance, Machine, Mono, Now, Port, ProcessId, Promises, Psn,
+    Timestamp, Transmit, Verdict, WIRE_MODULUS,
 };
+use onepipe_join::Roster;
+use onepipe_switch::SwitchEvent;
 use onepipe_transport_driver::{Doorbell, Transport};
-use onepipe_transport_udp::{BatchSocket, FrameRange, Handshake};
+use onepipe_transport_udp::{BatchSocket, FrameRange, Handshake, JoinFailure, send_members};
 use onepipe_wire::{HEADER_LEN, Header, Opcode, mark_congestion, parse_header, seal_with_hops};
 
 use crate::Stats;
@@ -37,10 +39,10 @@ pub(crate) struct SwitchTransport {
     /// The handshake with the switch above.
     up_handshake: Option<Handshake>,
     gate: Gate,
+    /// The processes of the fabric.
+    roster: Roster,
     /// The socket's destination for answers to joiners; its address is set for each one.
     one_shot: usize,
-    /// A controller that was not received for this long, in ns, may be replaced under its id.
-    controller_timeout_ns: u64,
     processes_max: u32,
     fault_injector: Option<FaultInjector>,
     egress: Option<Egress>,
@@ -62,8 +64,8 @@ pub(crate) struct Parts {
     pub(crate) up: Option<Port>,
     pub(crate) up_handshake: Option<Handshake>,
     pub(crate) gate: Gate,
+    pub(crate) roster: Roster,
     pub(crate) one_shot: usize,
-    pub(crate) controller_timeout_ns: u64,
     pub(crate) fault_injector: Option<FaultInjector>,
     pub(crate) egress: Option<Egress>,
     pub(crate) links: Option<RackLinks>,
@@ -82,8 +84,8 @@ impl SwitchTransport {
             up: parts.up,
             up_handshake: parts.up_handshake,
             gate: parts.gate,
+            roster: parts.roster,
             one_shot: parts.one_shot,
-            controller_timeout_ns: parts.controller_timeout_ns,
             processes_max,
             fault_injector: parts.fault_injector,
             egress: parts.egress,
@@ -116,9 +118,39 @@ impl SwitchTransport {
         self.links.as_mut()
     }
 
+    pub(crate) fn roster(&self) -> &Roster {
+        &self.roster
+    }
+
+    /// Returns why the switch above does not admit this one any more.
+    pub(crate) fn refusal(&self) -> Option<JoinFailure> {
+        let refusal = self.up_handshake.as_ref()?.refusal()?;
+        let address = self.ports.address(self.up?)?;
+        refusal.is_final().then(|| refusal.at(address))
+    }
+
+    /// Handles a change of a link in the last turn.
+    pub(crate) fn on_link_event(&mut self, event: SwitchEvent) {
+        match event {
+            SwitchEvent::LinkJoined(port) => self.roster.set_up(self.now, port, true),
+            SwitchEvent::LinkLost(port) => {
+                self.roster.set_up(self.now, port, false);
+                self.on_lost(port);
+            }
+            SwitchEvent::LinkLeft(port)
+            | SwitchEvent::LinkOneWay(port)
+            | SwitchEvent::LinkRestarted(port) => self.roster.set_up(self.now, port, false),
+            SwitchEvent::Restarted => {
+                let ports = self.ports.count();
+                (0..ports).for_each(|port| self.roster.set_up(self.now, Port(port), false));
+            }
+            _ => {}
+        }
+    }
+
     /// Handles a link timeout. Its processes may restart elsewhere, so they are not announced above
     /// any more.
-    pub(crate) fn on_lost(&mut self, port: Port) {
+    fn on_lost(&mut self, port: Port) {
         for (process, joined_at) in self.ports.joined() {
             if let Some(join) = self.joins.get_mut(process.index())
                 && joined_at == port
@@ -337,11 +369,15 @@ impl Transport for SwitchTransport {
         if let (Some(up), Some(handshake)) = (self.up, &mut self.up_handshake) {
             handshake.send(now, &mut self.socket, up.index());
         }
+        if self.roster.wants_transmit(now.mono) {
+            send_members(&mut self.roster, now, &mut self.socket, Port::index);
+        }
         frames
     }
 
     fn poll_links_down(&mut self, mut unlink: impl FnMut(Port, Cause)) {
         let (socket, stats) = (&mut self.socket, &mut self.stats);
+        let (roster, now) = (&mut self.roster, self.now);
         while let Some(address) = socket.refused() {
             stats.neighbours_refused += 1;
             if let Some(up) = self.ports.on_refused(address) {
@@ -351,6 +387,7 @@ impl Transport for SwitchTransport {
         self.ports.reclaim_left(self.now.mono);
         self.ports.drain_reclaimed(|port, cause| {
             stats.ports_reclaimed += 1;
+            roster.close(now, port);
             socket.set_destination(port.index(), None);
             unlink(port, cause);
         });
@@ -382,6 +419,8 @@ impl Transport for SwitchTransport {
     fn wait(&mut self, timeout_ns: u64) {
         let limit = |handshake: &Handshake| handshake.limit_wait(timeout_ns);
         let timeout_ns = self.up_handshake.as_ref().map_or(timeout_ns, limit);
+        let until = |due: Mono| due.since_ns(self.now.mono);
+        let timeout_ns = timeout_ns.min(self.roster.poll_timeout().map_or(u64::MAX, until));
         let due = self.egress.as_ref().and_then(Egress::due);
         match due.map_or(u64::MAX, |due| due.since_ns(self.now.mono)) {
             // The kernel would wake this thread too late.

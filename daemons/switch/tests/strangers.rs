@@ -109,6 +109,16 @@ impl Lab {
         assert!(matches!(self.join(stranger), JoinAnswer::Accepted(_)));
     }
 
+    /// Joins as each of `strangers`, and announces each on its link.
+    fn attach(&mut self, strangers: &[&Stranger]) {
+        for stranger in strangers {
+            self.joined(stranger);
+            let (now, id) = (self.now(), stranger.instance.address.to_bits());
+            stranger.frame(Opcode::Join, (id, stranger.instance.incarnation), id, now);
+        }
+        self.turn();
+    }
+
     fn now(&mut self) -> Timestamp {
         self.clock.read().sync
     }
@@ -126,7 +136,7 @@ impl Stranger {
     fn request(&self, cookie: u64) {
         let promises = Promises::both(Timestamp::from_ns(1));
         let header = Header::hop_only(Opcode::Join, self.instance, None, promises);
-        let request = JoinRequest { role: self.role, cookie };
+        let request = JoinRequest { role: self.role, cookie, wants_members: false };
         self.send(header, |buf| request.write(buf).expect("there is space"));
     }
 
@@ -221,13 +231,7 @@ fn cookie_is_bound_to_address_and_identity() {
 fn frame_under_another_id_moves_no_route() {
     let mut lab = Lab::new(|_| {});
     let (victim, other, attacker) = (lab.process(1), lab.process(2), lab.process(3));
-    for one in [&victim, &other, &attacker] {
-        lab.joined(one);
-        let now = lab.now();
-        let id = one.instance.address.to_bits();
-        one.frame(Opcode::Join, (id, one.instance.incarnation), id, now);
-    }
-    lab.turn();
+    lab.attach(&[&victim, &other, &attacker]);
     let now = lab.now();
     for incarnation in [victim.instance.incarnation, Incarnation(u32::MAX)] {
         attacker.frame(Opcode::Data, (1, incarnation), 2, now);
@@ -249,13 +253,7 @@ fn process_cannot_speak_as_a_controller() {
     let controllers = Controllers { first: ProcessId(15), count: 1 };
     let mut lab = Lab::new(|config| config.controllers = Some(controllers));
     let (victim, attacker) = (lab.process(1), lab.process(3));
-    for one in [&victim, &attacker] {
-        lab.joined(one);
-        let now = lab.now();
-        let id = one.instance.address.to_bits();
-        one.frame(Opcode::Join, (id, one.instance.incarnation), id, now);
-    }
-    lab.turn();
+    lab.attach(&[&victim, &attacker]);
     let now = lab.now();
     let own = attacker.instance.incarnation;
     for opcode in [Opcode::Notice, Opcode::Flood, Opcode::Ping, Opcode::AnnounceAck] {

@@ -10,6 +10,7 @@ use onepipe_base::{Incarnation, Machine, Mono, Now, Port, ProcessId, Transmit, V
 use onepipe_wire::{Amcast, Frame, GroupId, Opcode};
 
 use crate::config::{ConfigError, Groups};
+use crate::epochs::jumps;
 use crate::incarnations::{Incarnations, refusal};
 use crate::outbox::Outbox;
 
@@ -64,6 +65,8 @@ pub struct CoordinatorStats {
     pub replies: u64,
     /// Replies of members that had restarted: another incarnation of each was received before.
     pub reincarnated: u64,
+    /// Misbehaviour: replies that name an epoch which no election can have led to yet.
+    pub epochs_ahead: u64,
     /// Invalid packets.
     pub invalid: u64,
 }
@@ -290,6 +293,11 @@ impl Machine for Coordinator {
                     self.stats.reincarnated += 1;
                     self.outbox.push(src, Opcode::Gap, refusal(body.group, incarnation), None);
                     return Verdict::Dropped;
+                }
+                //= spec/amcast.md#R37
+                if jumps(self.groups[body.group.index()].epoch, body.epoch) {
+                    self.stats.epochs_ahead += 1;
+                    break;
                 }
                 self.on_status(now, index, &body);
                 is_valid = true;

@@ -57,6 +57,7 @@ mod client;
 mod config;
 mod congestion;
 mod coordinator;
+mod epochs;
 mod incarnations;
 mod log;
 mod member;

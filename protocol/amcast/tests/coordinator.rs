@@ -7,8 +7,10 @@ use onepipe_amcast::{
     Client, Config, Coordinator, CoordinatorConfig, Decision, Group, GroupId, GroupSet, Groups,
     Member, Replica, ReplicaEvent,
 };
-use onepipe_base::{Machine, Mono, Now, Port, ProcessId, Timestamp, Verdict};
-use onepipe_wire::header_unchecked;
+use onepipe_base::{
+    Incarnation, Machine, Mono, Now, Port, ProcessId, Promises, Psn, Timestamp, Verdict,
+};
+use onepipe_wire::{Amcast, HEADER_LEN, Header, Opcode, header_unchecked, seal};
 
 const CLIENT: ProcessId = ProcessId(4);
 const COORDINATORS: [ProcessId; 2] = [ProcessId(5), ProcessId(6)];
@@ -258,4 +260,26 @@ fn rejects_invalid_settings() {
         ..CoordinatorConfig::new(CLIENT, groups())
     };
     assert_eq!(Coordinator::new(config).map_err(|error| error.name), Err("leader_timeout_ns"));
+}
+
+//= spec/amcast.md#R37
+/// A reply with the last epoch once made the coordinator give up all elections of the group.
+#[test]
+fn coordinator_drops_replies_of_impossible_epochs() {
+    let mut harness = Harness::new();
+    harness.activate(0);
+    harness.run(3_000_000);
+    let now = harness.now();
+    let mut frame = vec![0; 256];
+    let body = Amcast::new(GROUP, u32::MAX);
+    let len = body.write(&mut frame[HEADER_LEN..]).expect("there is space");
+    let header = Header::new(Opcode::AmcastPromise, ProcessId(0), COORDINATORS[0], Incarnation(1));
+    let promises = Promises::both(now.sync);
+    let len = seal(&mut frame, header.stamped(now.sync, promises, Psn::FIRST), len);
+    let coordinator = &mut harness.coordinators[0];
+    assert_eq!(coordinator.handle_frame(now, Port(0), &mut frame[..len]), Verdict::Dropped);
+    assert_eq!(coordinator.stats().epochs_ahead, 1);
+    harness.members[0] = None;
+    harness.run(20_000_000);
+    assert!(harness.leader().is_some(), "another member leads");
 }

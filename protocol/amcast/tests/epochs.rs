@@ -97,3 +97,28 @@ fn deposed_leader_stops_on_later_decision() {
         assert!(!harness.members[0].as_ref().expect("alive").is_leader());
     }
 }
+
+//= spec/amcast.md#R37
+/// Epochs do not wrap: after the last one no leader can be elected. One packet once sufficed, of a
+/// member of the group or of another group.
+#[test]
+fn epochs_beyond_any_election_are_dropped() {
+    let mut harness = Harness::new(Plan { members: vec![3, 3], ..Plan::calm() });
+    let last = |group| Amcast::new(group, u32::MAX);
+    let far = Amcast { position: 7, ..last(GroupId(1)) };
+    let packets = [
+        (1, Opcode::NewLeader, last(OWN)),
+        (1, Opcode::Gap, last(OWN)),
+        (1, Opcode::AmcastAck, last(OWN)),
+        (4, Opcode::AmcastAck, far),
+    ];
+    for (src, opcode, body) in packets {
+        deliver_packet(&mut harness, (src, 0), opcode, &body);
+    }
+    let member = harness.members[0].as_ref().expect("alive");
+    assert_eq!((member.epoch(), member.stats().epochs_ahead), (1, 4));
+    // As far as elections can have led, they are followed.
+    let near = Amcast::new(OWN, 1 << 16);
+    deliver_packet(&mut harness, (1, 0), Opcode::NewLeader, &near);
+    assert_eq!(harness.members[0].as_ref().expect("alive").epoch(), 1 << 16);
+}

@@ -95,7 +95,7 @@ fn coordinator_refuses_restarted_member() {
         pass(now, &mut coordinator, (ProcessId(0), &mut member));
         let event = (incarnation == 2).then_some(MemberEvent::Refused);
         assert_eq!(member.poll_event(), event);
-        // It has stopped.
+        // A refused member has stopped.
         assert_eq!(member.lead(now, 2), event.is_none());
         assert_eq!(member.poll_timeout().is_some(), event.is_none());
     }

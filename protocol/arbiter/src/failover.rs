@@ -13,6 +13,12 @@ use alloc::vec::Vec;
 use onepipe_base::{Mono, ProcessId};
 use onepipe_wire::Watchdog;
 
+/// Maximum number of changes of the primary that an arbiter can have missed: those of a minute with
+/// one in every `takeover_ns` (default 1 ms).
+const EPOCH_JUMP_MAX: u32 = 1 << 16;
+/// The highest epoch that an arbiter believes first: 24 days of such changes.
+const EPOCH_FIRST_MAX: u32 = 1 << 31;
+
 /// The configured role of an arbiter at its start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Role {
@@ -108,8 +114,24 @@ impl Failover {
         Watchdog { epoch, primary: self.own }
     }
 
+    //= spec/arbiter.md#R39
+    /// Returns whether a claim can be one of the configured arbiters. Epochs do not wrap, so the
+    /// last one would end elections.
+    pub fn is_plausible(&self, claim: Watchdog) -> bool {
+        let epoch_max = match self.epoch {
+            0 => EPOCH_FIRST_MAX,
+            epoch => epoch.saturating_add(EPOCH_JUMP_MAX),
+        };
+        self.is_arbiter(claim.primary) && claim.epoch <= epoch_max
+    }
+
+    /// Returns whether `process` is one of the configured arbiters.
+    pub fn is_arbiter(&self, process: ProcessId) -> bool {
+        process == self.own || self.config.peers.contains(&process)
+    }
+
     //= spec/arbiter.md#R29
-    /// Handles a watchdog from any sender.
+    /// Handles a plausible watchdog from any sender.
     pub fn on_watchdog(&mut self, now: Mono, received: Watchdog) -> Option<Change> {
         if received.epoch == 0 || self.is_replaced {
             return None;

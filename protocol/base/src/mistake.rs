@@ -93,6 +93,10 @@ mistakes! {
         "Failure timestamps are 1 us too late.";
     FailureTooEarly: "failure-too-early",
         "Failure timestamps are 1 us too early.";
+    UnknownEarly: "unknown-early",
+        "The outcome of a message is unknown as soon as its probes were not answered.";
+    RejoinNotAwaited: "rejoin-not-awaited",
+        "A reliable scattering to a failed process does not wait for its next incarnation.";
     QuorumForgotten: "quorum-forgotten",
         "Agreed multicast delivers up to its leader's clock, whatever the clocks of a majority are.";
     GapsIgnored: "gaps-ignored",

@@ -5,6 +5,8 @@ use onepipe_wire::{
     ANNOUNCE_HEADER_LEN, DECISION_TIP_LEN, FAILURE_LEN, FLOOD_HEADER_LEN, HEADER_LEN, LINK_LEN,
 };
 
+use crate::graph::Limits;
+
 /// How the controller is attached to its fabric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Links {
@@ -42,6 +44,15 @@ pub struct Config {
     pub processes_max: u32,
     /// Switch ids at or above this are rejected.
     pub switches_max: u32,
+    /// Maximum number of past and present neighbours of one process whose failures are unresolved.
+    /// A process behind a switch has that switch; in a mesh the limit is at least four per
+    /// process. At least 1, default 256.
+    pub process_neighbours_max: u32,
+    /// The same of one switch. Default 131,072: 65,535 ports, each with a second incarnation.
+    pub switch_neighbours_max: u32,
+    /// Maximum number of incarnations of one address that one node announces. At least 1, default
+    /// 256: restarts twice a second for two minutes without a controller.
+    pub incarnations_max: u32,
     /// Interval between two Hello frames on each link. Must be below the link timeout of the
     /// switches (ten beacon intervals of 3 us; 1Pipe section 6.1).
     pub hello_interval_ns: u64,
@@ -124,6 +135,9 @@ impl Config {
             frame_len_max: 1500,
             processes_max: 1 << 20,
             switches_max: 1 << 20,
+            process_neighbours_max: 256,
+            switch_neighbours_max: 1 << 17,
+            incarnations_max: 256,
             hello_interval_ns: 10_000,
             heartbeat_interval_ns: 0,
             link_timeout_ns: 30_000_000,
@@ -150,6 +164,19 @@ impl Config {
         Instance { address, incarnation: self.incarnation }
     }
 
+    /// Returns the limits of what one node announces.
+    pub(crate) fn limits(&self) -> Limits {
+        let in_mesh = match self.links {
+            Links::Uplink => 0,
+            Links::Mesh(ports) => 4 * usize::from(ports),
+        };
+        Limits {
+            process_neighbours_max: in_mesh.max(self.process_neighbours_max as usize),
+            switch_neighbours_max: self.switch_neighbours_max as usize,
+            incarnations_max: self.incarnations_max as usize,
+        }
+    }
+
     /// Returns the length of the longest payload, in bytes.
     pub(crate) fn payload_len_max(&self) -> usize {
         self.frame_len_max - HEADER_LEN
@@ -172,6 +199,8 @@ impl Config {
             (self.restart_ns, "restart_ns"),
             (self.store_retry_ns, "store_retry_ns"),
             (self.queue_max as u64, "queue_max"),
+            (self.process_neighbours_max.into(), "process_neighbours_max"),
+            (self.incarnations_max.into(), "incarnations_max"),
         ];
         match positive.into_iter().find(|(value, _)| *value == 0) {
             Some((_, name)) => Err(ConfigError::Zero(name)),

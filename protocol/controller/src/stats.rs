@@ -19,6 +19,9 @@ pub struct Stats {
     pub dropped_standby: u64,
     /// Frames and records that exceeded a queue.
     pub dropped_full: u64,
+    /// Misbehaviour: announcements with more neighbours, or more incarnations of one, than a node
+    /// can have.
+    pub dropped_excessive: u64,
     /// Announcements that changed the graph.
     pub announcements: u64,
     /// Evaluations of the graph.

@@ -4,7 +4,7 @@ mod harness;
 
 use harness::{
     CONTROLLER, announce, announce_decided, at, config, drain, frame, instance, link, process,
-    star, switch,
+    star, star_with, switch,
 };
 use onepipe_base::{
     Address, Cause, Incarnation, Instance, Machine, Port, ProcessId, Promises, Psn, Timestamp,
@@ -500,4 +500,37 @@ fn mesh_link_down_fails_a_process_without_timeout() {
     controller.handle_link_down(Port(2));
     assert_eq!(failed(&mut controller, 1_000_000), [instance(process(2), 1)]);
     assert_eq!(failed(&mut other, 1_000_000), [], "it waits for the timeout");
+}
+
+/// A process once made a controller remember as many instances as it could name.
+//= spec/ordering.md#R82
+#[test]
+fn what_a_node_announces_is_limited() {
+    let limits = Config {
+        process_neighbours_max: 4,
+        switch_neighbours_max: 8,
+        incarnations_max: 2,
+        ..config()
+    };
+    let mut controller = star_with(limits, &[]);
+    drain(&mut controller, at(50_000));
+    let before = controller.status().members.len();
+    let mut put = |from, generation, links: &[Link]| {
+        let mut bytes = announce(from, generation, links);
+        controller.handle_frame(at(60_000), Port(0), &mut bytes);
+        controller.stats().dropped_excessive
+    };
+    let named = |first, count| -> Vec<Link> {
+        let switch = |at: u32| instance(switch(1 + (first + at) % 9), 1 + (first + at) / 9);
+        (0..count).map(|at| link(at as u16, Side::Upper, switch(at))).collect()
+    };
+    let (one, other) = (instance(process(0), 1), instance(process(1), 1));
+    // Too many at once; and one after the other, as each that was up counts on.
+    assert_eq!(put(one, 2, &named(0, 5)), 1);
+    assert_eq!((put(one, 3, &named(0, 3)), put(one, 4, &named(3, 3))), (1, 2));
+    // Too many incarnations of one address.
+    let incarnations = [7, 8, 9].map(|at| link(at, Side::Upper, instance(switch(9), at.into())));
+    assert_eq!(put(other, 2, &incarnations), 3);
+    assert_eq!(put(other, 3, &incarnations[..2]), 3, "another node has limits of its own");
+    assert_eq!(controller.status().members.len(), before + 3 + 2);
 }

@@ -3,6 +3,7 @@
 use onepipe_base::{Address, Controllers, Incarnation, Instance, ProcessId};
 use onepipe_wire::{HEADER_LEN, Service};
 
+use crate::timestamp::NO_PROMISE_AGE_NS;
 use crate::{MESSAGE_CHARGE_BYTES, Message, SendError};
 
 /// Bytes by which a reliable frame must be shorter than the limit, so that it fits into a relay
@@ -64,6 +65,10 @@ pub struct Config {
     /// answer a solicit for this long; at rest, one that was idle for this long and for ten
     /// heartbeats.
     pub link_timeout_ns: u64,
+    /// A frame with a promise further than this ahead of the own clock, in ns, is treated as
+    /// misbehaviour and dropped; below 2^46. Default two hours, as for switches: each clock may be
+    /// an hour off.
+    pub ahead_ns_max: u64,
     /// Size of the send buffer of each service, in bytes. It holds messages that are not sent yet
     /// and, in the reliable service, messages that are not acknowledged; each counts 64 bytes more
     /// than its payload. A process that uses both services may use twice as much. Default 32 MiB.
@@ -113,6 +118,10 @@ pub struct Config {
     /// none. They are unknown at once if the receiver is known to have failed or left. New messages
     /// to it fail meanwhile. 0: not at all. Default 0.
     pub unknown_after_ns: u64,
+    /// For how long a reliable scattering waits for a receiver that does not answer, in ns: one
+    /// that never has, or, where no controller reports failures, any. The time in which this
+    /// process did not run does not count. 0: for ever. Default 10,000,000,000.
+    pub give_up_after_ns: u64,
     /// For how long after the failure of a process reliable scatterings to it wait for its next
     /// incarnation, in ns; later on for a tenth of that. 0: for two Connects. Default 0.
     pub rejoin_wait_ns: u64,
@@ -122,7 +131,7 @@ pub struct Config {
     /// The controllers that resolve failures for the reliable service. With controllers, no
     /// reliable message is sent before one of them has registered this process: see
     /// [`crate::Endpoint::is_registered`]. Default none: then a reliable scattering whose receiver
-    /// dies stays open forever, and so does the commit barrier.
+    /// dies stays open, and holds the commit barrier, for [`Config::give_up_after_ns`].
     pub controllers: Option<Controllers>,
     /// Whether reliable messages wait for the first commit barrier from the switch even without
     /// controllers (docs/design/failure.md, "When does a joiner commit?"). Needed where switches
@@ -151,6 +160,7 @@ impl Config {
             beacon_interval_ns: 3_000,
             heartbeat_interval_ns: 0,
             link_timeout_ns: 30_000,
+            ahead_ns_max: 2 * 3_600_000_000_000,
             send_buffer_bytes_max: 32 << 20,
             receive_buffer_bytes_max: 64 << 20,
             window_bytes_max: 1 << 20,
@@ -166,6 +176,7 @@ impl Config {
             probe_timeout_min_ns: 200_000,
             probes_max: 8,
             unknown_after_ns: 0,
+            give_up_after_ns: 10_000_000_000,
             rejoin_wait_ns: 0,
             reorder_packets: 3,
             controllers: None,
@@ -242,9 +253,11 @@ impl Config {
             ("reservation_timeout_ns", self.reservation_timeout_ns),
             ("probe_timeout_min_ns", self.probe_timeout_min_ns),
             ("announce_interval_ns", self.announce_interval_ns),
+            ("give_up_after_ns", self.give_up_after_ns),
         ] {
             check(ns <= DAY_NS, field, ns)?;
         }
+        check(self.ahead_ns_max < NO_PROMISE_AGE_NS, "ahead_ns_max", self.ahead_ns_max)?;
         let heartbeat_ns = self.heartbeat_interval_ns;
         let is_slower = heartbeat_ns == 0 || heartbeat_ns >= self.beacon_interval_ns;
         let has_both = heartbeat_ns == 0 || self.beacon_interval_ns > 0;

@@ -134,8 +134,8 @@ impl Endpoint {
     /// (docs/design/ordering.md, "Why are there no beacons on shared memory?").
     #[inline]
     pub fn handle_promises(&mut self, now: Now, port: Port, promises: Promises) {
-        self.timestamps.read(now);
-        if !self.control.accepts_promises(port) {
+        let clock = self.timestamps.read(now);
+        if !self.control.accepts_promises(port) || self.is_too_far_ahead(clock, promises) {
             return;
         }
         let new_barrier = self.link.on_promises(&self.config, now.mono, port, promises);
@@ -157,6 +157,7 @@ impl Endpoint {
             || (self.reliable.is_used() && self.reliable.wants_transmit(self.may_commit()))
             || self.control.wants_transmit(self.link.registers())
             || self.has_failure_step()
+            || self.reliable.sender.has_cancelled()
             || self.link.demand().wants_beacon(|| self.promises())
             || self.has_wait_changed()
             || (self.leave != Leave::Active && self.has_final_frame())
@@ -219,6 +220,17 @@ impl Endpoint {
             Service::BestEffort => &self.best_effort,
             Service::Reliable => &self.reliable,
         }
+    }
+
+    //= spec/ordering.md#R81
+    /// Returns whether promises are further ahead than any clock can be, and counts them. A joiner
+    /// has no time to compare with before its first barrier (R5).
+    #[inline]
+    fn is_too_far_ahead(&mut self, clock: Timestamp, promises: Promises) -> bool {
+        let ahead_ns = promises.barrier.max(promises.commit).since_ns(clock);
+        let is_ahead = ahead_ns > self.config.ahead_ns_max && self.timestamps.is_started();
+        self.stats.promises_ahead += u64::from(is_ahead);
+        is_ahead
     }
 
     //= spec/ordering.md#R4
@@ -292,6 +304,9 @@ impl Machine for Endpoint {
             return Verdict::Dropped;
         }
         self.stats.frames_received += 1;
+        if !self.is_direct(port) && self.is_too_far_ahead(clock, frame.header.promises(clock)) {
+            return Verdict::Dropped;
+        }
         if frame.opcode == Opcode::LeaveAck {
             return self.on_leave_ack(frame.header);
         }
@@ -333,8 +348,9 @@ impl Machine for Endpoint {
     fn handle_timeout(&mut self, now: Now) {
         self.timestamps.read(now);
         self.link.on_timeout(&self.config, now.mono, self.poll_timeout());
+        let is_controlled = self.is_controlled(now.mono);
         for channel in [&mut self.best_effort, &mut self.reliable] {
-            channel.sender.on_timeout(&self.config, now.mono, &mut self.stats);
+            channel.sender.on_timeout(&self.config, now.mono, is_controlled, &mut self.stats);
             channel.receiver.on_timeout(&self.config, now.mono);
         }
         let (lost_links, stats) = (&mut self.lost_links, &mut self.stats);
@@ -349,6 +365,7 @@ impl Machine for Endpoint {
         self.control.on_timeout(now.mono);
         self.relay_unreachable(now);
         self.probe_uplink(now);
+        self.check_blocked(now.mono);
     }
 
     fn poll_transmit(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
@@ -368,6 +385,9 @@ impl Machine for Endpoint {
                 self.leave = Leave::Left { is_acknowledged: true };
             }
             return transmit;
+        }
+        if self.reliable.sender.has_cancelled() {
+            self.reliable.sender.apply_cancelled(&self.config, now.mono);
         }
         if self.is_announcing_leave() {
             return self.poll_leave(now, slot);
@@ -411,6 +431,7 @@ impl Machine for Endpoint {
             let new_barrier = self.link.on_no_peers(self.promises());
             self.on_barrier(new_barrier);
         }
+        self.check_blocked(now.mono);
         self.link.set_promised_timeout(self.poll_timeout());
         None
     }

@@ -59,7 +59,7 @@ pub use control::ControlStats;
 pub use endpoint::Endpoint;
 pub use onepipe_wire::Service;
 pub use scattering::{
-    Delivery, Event, MESSAGE_CHARGE_BYTES, Message, Outcome, ProcessFailed, ProcessLeft, SendError,
-    SendFailed,
+    Delivery, Event, FailureReason, MESSAGE_CHARGE_BYTES, Message, OpenScattering, Outcome,
+    ProcessFailed, ProcessLeft, SendError, SendFailed,
 };
 pub use stats::Stats;

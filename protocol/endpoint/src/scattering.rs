@@ -86,8 +86,10 @@ pub enum Event {
     /// No frame arrived on this link for `link_timeout_ns`: the barrier advances without it.
     LinkLost(Port),
     /// A process has failed: none of its reliable scatterings at or above the failure timestamp is
-    /// ever delivered, all below it are. Deliveries of the reliable service resume when every
-    /// correct process has called [`crate::Endpoint::on_failure_handled`].
+    /// ever delivered, all below it are. If it still runs, it may have delivered messages at or
+    /// above that timestamp, its own to itself among them: those deliveries are void, and the other
+    /// processes go on as if they had not happened. Deliveries of the reliable service resume when
+    /// every correct process has called [`crate::Endpoint::on_failure_handled`].
     ProcessFailed(ProcessFailed),
     /// A process has left gracefully: of its reliable scatterings, those below the timestamp are
     /// delivered, and there are none above. Needs no answer.
@@ -167,6 +169,8 @@ pub struct SendFailed {
     pub timestamp: Option<Timestamp>,
     /// Whether it was lost for certain.
     pub outcome: Outcome,
+    /// Why the message failed.
+    pub reason: FailureReason,
 }
 
 /// Outcome of a message that was not acknowledged.
@@ -176,4 +180,60 @@ pub enum Outcome {
     Lost,
     /// The receiver is unreachable or has restarted: it may or may not have delivered it.
     Unknown,
+}
+
+/// Why a message was not, or may not have been, delivered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum FailureReason {
+    /// A receiver has rejected a message of the scattering: a packet was lost, or arrived behind
+    /// the barrier, or the receiver leaves.
+    Rejected,
+    /// The receiver does not answer.
+    NoAnswer,
+    /// The receiver has failed, left or restarted.
+    ReceiverFailed,
+    /// No process with the receiver's id has ever answered this process.
+    NeverJoined,
+    /// No controller resolves failures: a receiver does not answer and may have failed, or no
+    /// controller has registered this process.
+    NoController,
+    /// The switch sends no commit barrier, without which no reliable message may be sent.
+    NoCommitBarrier,
+    /// The message exceeds what its receiver reserves.
+    TooLarge,
+    /// The application has cancelled the scattering.
+    Cancelled,
+    /// This process itself was declared failed.
+    Excluded,
+}
+
+impl core::fmt::Display for FailureReason {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str(match self {
+            Self::Rejected => "rejected by a receiver",
+            Self::NoAnswer => "the receiver does not answer",
+            Self::ReceiverFailed => "the receiver has failed, left or restarted",
+            Self::NeverJoined => "the receiver has never joined",
+            Self::NoController => "no controller resolves failures",
+            Self::NoCommitBarrier => "the switch sends no commit barrier",
+            Self::TooLarge => "the receiver cannot reserve as much",
+            Self::Cancelled => "cancelled",
+            Self::Excluded => "this process was declared failed",
+        })
+    }
+}
+
+/// A reliable scattering without an outcome.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct OpenScattering {
+    /// Id of the scattering.
+    pub scattering: ScatteringId,
+    /// Timestamp of the scattering. `None` while it waits to be sent.
+    pub timestamp: Option<Timestamp>,
+    /// The receivers that have acknowledged neither their messages nor the recall, in ascending
+    /// order.
+    pub receivers: alloc::vec::Vec<ProcessId>,
+    /// Whether it was recalled: it is reported as failed, or will be.
+    pub is_recalled: bool,
 }

@@ -42,6 +42,9 @@ pub struct Stats {
     /// Frames of a previous incarnation of their sender, or about a previous incarnation of this
     /// process.
     pub frames_stale: u64,
+    /// Misbehaviour: frames, and promises in shared memory, with a promise further ahead than
+    /// [`crate::Config::ahead_ns_max`]. Dropped.
+    pub promises_ahead: u64,
     /// Packets that exceeded the sender's window or reservation: rejected with a NAK.
     pub window_violations: u64,
     /// Peers that did not answer `probes_max` probes, or have restarted.

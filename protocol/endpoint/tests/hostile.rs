@@ -3,8 +3,8 @@
 mod harness;
 
 use harness::{Harness, ORIGIN_NS, ack, connect, data, fragment, probe, reset};
-use onepipe_base::{Timestamp, Verdict};
-use onepipe_endpoint::Outcome;
+use onepipe_base::{Port, Promises, Timestamp, Verdict};
+use onepipe_endpoint::{Links, Outcome};
 use onepipe_wire::{FragmentHeader, Opcode};
 
 #[test]
@@ -171,4 +171,31 @@ fn frames_of_other_incarnations_are_rejected() {
     // A later incarnation on the link shows that the previous one is dead.
     assert_eq!(harness.receive(1, 3, &data(1, b"previous now")), Verdict::Dropped);
     assert_eq!(harness.end.control_stats().frames_refused, 3);
+}
+
+/// A barrier of the far future once raised every later timestamp of the process to it.
+//= spec/ordering.md#R81
+#[test]
+fn promises_far_ahead_are_dropped_and_counted() {
+    const HOUR_NS: u64 = 3_600_000_000_000;
+    for links in [Links::Uplink, Links::Mesh] {
+        let mut harness = Harness::new(|config| config.links = links);
+        harness.connect(1, 1);
+        let honest = Timestamp::from_ns(ORIGIN_NS + harness.ns);
+        for hours in [3, 18] {
+            let ahead = honest.wrapping_add_ns(hours * HOUR_NS);
+            let verdict = harness.receive_at(1, 1, &data(0, b"from the future"), ahead, ahead);
+            assert_eq!(verdict, Verdict::Dropped);
+            let now = harness.now();
+            harness.end.handle_promises(now, Port(1), Promises::both(ahead));
+        }
+        assert_eq!((harness.end.stats().promises_ahead, harness.end.pending()), (4, 0));
+        let promise = harness.end.promises().expect("it has started").barrier;
+        assert!(promise.since_ns(honest) < 1_000_000, "no timestamp comes from the future");
+        let verdict = harness.receive_at(1, 1, &data(0, b"in time"), honest, honest);
+        assert_eq!(verdict, Verdict::Consumed);
+        let hour = honest.wrapping_add_ns(HOUR_NS);
+        let verdict = harness.receive_at(1, 1, &data(1, b"a clock is off"), hour, hour);
+        assert_eq!(verdict, Verdict::Consumed, "a correct clock may be an hour off");
+    }
 }

@@ -16,6 +16,13 @@ pub struct Applicant {
 }
 
 impl Applicant {
+    /// Returns whether a second node with this id and role is refused while the first one is
+    /// received. Of two processes with one id the later incarnation takes the id over, because a
+    /// restart must not wait.
+    pub fn is_exclusive(&self) -> bool {
+        self.role == JoinRole::Controller
+    }
+
     //= spec/ordering.md#R65
     /// Returns whether a node that was admitted as this may send a frame with this header: as
     /// itself only, unless it is a switch, and as a controller only if it is one. Foreign traffic
@@ -89,37 +96,67 @@ pub struct Cookies {
     pub previous: u64,
 }
 
-/// What the driver knows about the id that a joiner asks for.
+/// What the driver knows about the ports of its switch that concern a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Vacancy {
-    /// Whether another node with this id is attached and was received recently.
-    pub is_taken: bool,
+pub struct Occupancy {
+    /// The node that is admitted at the address of the request.
+    pub present: Option<Applicant>,
+    /// The node that is admitted at another address under the id and in the role of the joiner;
+    /// needed only if [`Applicant::is_exclusive`].
+    pub rival: Option<Rival>,
     /// Whether no port is free.
     pub is_full: bool,
     /// The highest incarnation that a clock which is not far ahead can have given; `None`: any.
     pub incarnation_max: Option<Incarnation>,
 }
 
+/// A node that is admitted under the id of a joiner, at another address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Rival {
+    /// Time since its last frame, in ns; `None`: its link is down.
+    pub unseen_ns: Option<u64>,
+}
+
 /// What to do with a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Decision {
-    /// Admit this node, and answer.
-    Admit(Applicant),
+    /// Give this node a port, and accept it.
+    Admit(Applicant, JoinRequest),
+    /// Take the port of this node away; its successor repeats the request.
+    Replace(Obstacle),
     /// Only answer.
     Answer(JoinAnswer),
 }
+
+/// The node that loses its port to a joiner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Obstacle {
+    /// [`Occupancy::present`]: the node at the address of the joiner is another one now.
+    Present,
+    /// [`Occupancy::rival`].
+    Rival,
+}
+
+/// A controller that was not received for this many intervals of Hello frames may be replaced.
+const HELLOS_PER_TIMEOUT: u64 = 3;
+/// Shortest interval of Hello frames that is assumed, in ns.
+const HELLO_INTERVAL_MIN_NS: u64 = 100_000_000;
 
 /// Decides about joiners. Holds no state about any of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Admission {
     own: Instance,
     terms: Terms,
+    controller_timeout_ns: u64,
 }
 
 impl Admission {
-    /// Returns the admission to the fabric with `terms` at the switch `own`.
-    pub fn new(own: Instance, terms: Terms) -> Self {
-        Self { own, terms }
+    /// Returns the admission to the fabric with `terms` at the switch `own`, whose controllers send
+    /// a Hello in every `hello_interval_ns`.
+    pub fn new(own: Instance, terms: Terms, hello_interval_ns: u64) -> Self {
+        let controller_timeout_ns =
+            HELLOS_PER_TIMEOUT.saturating_mul(hello_interval_ns.max(HELLO_INTERVAL_MIN_NS));
+        Self { own, terms, controller_timeout_ns }
     }
 
     /// Returns the terms.
@@ -130,24 +167,33 @@ impl Admission {
     //= spec/ordering.md#R62
     //= spec/ordering.md#R64
     /// Decides about a request: refuses it with a reason, challenges an address that has not proved
-    /// yet that it receives, or admits the joiner.
-    pub fn decide(&self, request: Request, vacancy: Vacancy, cookies: Cookies) -> Decision {
+    /// yet that it receives, or admits the joiner once no other node is in its way.
+    pub fn decide(&self, request: Request, ports: Occupancy, cookies: Cookies) -> Decision {
         let refused = |reason| Decision::Answer(JoinAnswer::Refused { reason, terms: self.terms });
         let Request::Join(applicant, request) = request else {
             return refused(RefuseReason::Version);
         };
-        if let Some(reason) = self.objection(applicant, vacancy) {
+        if let Some(reason) = self.objection(applicant, ports) {
             return refused(reason);
         }
-        if request.cookie != 0 && [cookies.present, cookies.previous].contains(&request.cookie) {
-            return Decision::Admit(applicant);
+        if request.cookie == 0 || ![cookies.present, cookies.previous].contains(&request.cookie) {
+            let cookie = cookies.present;
+            return Decision::Answer(JoinAnswer::Challenge { cookie, terms: self.terms });
         }
-        let cookie = cookies.present;
-        Decision::Answer(JoinAnswer::Challenge { cookie, terms: self.terms })
+        match (ports.present, ports.rival.filter(|_| applicant.is_exclusive())) {
+            // The acceptance was lost.
+            (Some(present), _) if present == applicant => {
+                Decision::Answer(JoinAnswer::Accepted(self.terms))
+            }
+            (Some(_), _) => Decision::Replace(Obstacle::Present),
+            (None, Some(_)) => Decision::Replace(Obstacle::Rival),
+            (None, None) => Decision::Admit(applicant, request),
+        }
     }
 
     //= spec/ordering.md#R66
-    fn objection(&self, applicant: Applicant, vacancy: Vacancy) -> Option<RefuseReason> {
+    //= spec/ordering.md#R68
+    fn objection(&self, applicant: Applicant, ports: Occupancy) -> Option<RefuseReason> {
         if let Address::Process(process) = applicant.instance.address {
             if process.0 >= self.terms.processes_max {
                 return Some(RefuseReason::OutOfRange);
@@ -159,14 +205,16 @@ impl Admission {
                 _ => {}
             }
         }
-        if vacancy.incarnation_max.is_some_and(|max| applicant.instance.incarnation > max) {
+        if ports.incarnation_max.is_some_and(|max| applicant.instance.incarnation > max) {
             return Some(RefuseReason::Incarnation);
         }
-        match (vacancy.is_taken, vacancy.is_full) {
-            (true, _) => Some(RefuseReason::Taken),
-            (_, true) => Some(RefuseReason::Full),
-            _ => None,
+        let is_live = |rival: Rival| {
+            rival.unseen_ns.is_some_and(|unseen_ns| unseen_ns < self.controller_timeout_ns)
+        };
+        if applicant.is_exclusive() && ports.rival.is_some_and(is_live) {
+            return Some(RefuseReason::Taken);
         }
+        (ports.is_full && ports.present.is_none()).then_some(RefuseReason::Full)
     }
 
     /// Writes `answer` into `slot` as a frame to `to`, the sender of what is answered. Returns its
@@ -183,6 +231,8 @@ impl Admission {
     }
 }
 
+/// Offset of the opcode in a frame.
+pub(crate) const OPCODE_AT: usize = 22;
 /// Length of the longest answer.
 pub(crate) const FRAME_LEN: usize = HEADER_LEN + JOIN_LEN;
 
@@ -213,8 +263,12 @@ mod tests {
         key_epoch: 0,
     };
     const COOKIES: Cookies = Cookies { present: 7, previous: 6 };
-    const VACANT: Vacancy =
-        Vacancy { is_taken: false, is_full: false, incarnation_max: Some(Incarnation(100)) };
+    const VACANT: Occupancy = Occupancy {
+        present: None,
+        rival: None,
+        is_full: false,
+        incarnation_max: Some(Incarnation(100)),
+    };
 
     fn applicant(address: u32, incarnation: u32, role: JoinRole) -> Applicant {
         let address = Address::from_bits(address).expect("an address");
@@ -223,12 +277,12 @@ mod tests {
 
     fn admission() -> Admission {
         let own = Instance { address: Address::Switch(SwitchId(0)), incarnation: Incarnation(0) };
-        Admission::new(own, TERMS)
+        Admission::new(own, TERMS, 0)
     }
 
-    fn decide(applicant: Applicant, cookie: u64, vacancy: Vacancy) -> Decision {
-        let request = JoinRequest { role: applicant.role, cookie };
-        admission().decide(Request::Join(applicant, request), vacancy, COOKIES)
+    fn decide(applicant: Applicant, cookie: u64, ports: Occupancy) -> Decision {
+        let request = JoinRequest { role: applicant.role, cookie, wants_members: false };
+        admission().decide(Request::Join(applicant, request), ports, COOKIES)
     }
 
     //= spec/ordering.md#R64
@@ -240,7 +294,9 @@ mod tests {
             assert_eq!(decide(process, cookie, VACANT), challenge);
         }
         for cookie in [6, 7] {
-            assert_eq!(decide(process, cookie, VACANT), Decision::Admit(process));
+            assert!(
+                matches!(decide(process, cookie, VACANT), Decision::Admit(it, _) if it == process)
+            );
         }
     }
 
@@ -255,16 +311,43 @@ mod tests {
             (applicant(13, 1, JoinRole::Controller), VACANT, RefuseReason::NotController),
             (applicant(3, 101, JoinRole::Process), VACANT, RefuseReason::Incarnation),
             (applicant(3, u32::MAX, JoinRole::Process), VACANT, RefuseReason::Incarnation),
-            (process, Vacancy { is_taken: true, ..VACANT }, RefuseReason::Taken),
-            (process, Vacancy { is_full: true, ..VACANT }, RefuseReason::Full),
+            (process, Occupancy { is_full: true, ..VACANT }, RefuseReason::Full),
         ];
-        for (applicant, vacancy, reason) in cases {
+        for (applicant, ports, reason) in cases {
             let refused = Decision::Answer(JoinAnswer::Refused { reason, terms: TERMS });
-            assert_eq!(decide(applicant, 7, vacancy), refused);
+            assert_eq!(decide(applicant, 7, ports), refused);
         }
         let other = admission().decide(Request::OtherVersion, VACANT, COOKIES);
         let (reason, terms) = (RefuseReason::Version, TERMS);
         assert_eq!(other, Decision::Answer(JoinAnswer::Refused { reason, terms }));
+    }
+
+    //= spec/ordering.md#R68
+    #[test]
+    fn live_controller_is_not_replaced() {
+        let controller = applicant(14, 2, JoinRole::Controller);
+        let rival = |unseen_ns| Occupancy { rival: Some(Rival { unseen_ns }), ..VACANT };
+        let (reason, terms) = (RefuseReason::Taken, TERMS);
+        let taken = Decision::Answer(JoinAnswer::Refused { reason, terms });
+        assert_eq!(decide(controller, 7, rival(Some(299_999_999))), taken);
+        let replaced = Decision::Replace(Obstacle::Rival);
+        assert_eq!(decide(controller, 7, rival(Some(300_000_000))), replaced);
+        assert_eq!(decide(controller, 7, rival(None)), replaced);
+        let challenge = Decision::Answer(JoinAnswer::Challenge { cookie: 7, terms: TERMS });
+        assert_eq!(decide(controller, 5, rival(None)), challenge, "the address is not proved");
+        let process = applicant(3, 2, JoinRole::Process);
+        assert!(matches!(decide(process, 7, rival(Some(0))), Decision::Admit(..)));
+    }
+
+    #[test]
+    fn node_at_the_same_address_is_confirmed_or_replaced() {
+        let process = applicant(3, 2, JoinRole::Process);
+        let at_address = |present| Occupancy { present: Some(present), is_full: true, ..VACANT };
+        let accepted = Decision::Answer(JoinAnswer::Accepted(TERMS));
+        assert_eq!(decide(process, 7, at_address(process)), accepted);
+        let previous = applicant(3, 1, JoinRole::Process);
+        let replaced = Decision::Replace(Obstacle::Present);
+        assert_eq!(decide(process, 7, at_address(previous)), replaced);
     }
 
     //= spec/ordering.md#R65

@@ -59,6 +59,38 @@ impl Given {
     }
 }
 
+/// The terms that a switch states differ from those under which a node has joined.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct TermsChange {
+    /// The terms under which the node has joined.
+    pub adopted: Terms,
+    /// The terms that the switch states now.
+    pub stated: Terms,
+}
+
+impl TermsChange {
+    /// Returns the first setting that differs: `ours` is its value in the adopted terms.
+    pub fn mismatch(&self) -> Mismatch {
+        let Self { adopted, stated } = self;
+        if adopted.controllers != stated.controllers {
+            let (ours, theirs) = (ids(adopted.controllers), ids(stated.controllers));
+            return Mismatch { setting: "controllers", ours, theirs };
+        }
+        let numbers = |terms: &Terms| {
+            [
+                ("processes", terms.processes_max.into()),
+                ("link timeout (ns)", terms.link_timeout_ns),
+                ("frame length", terms.frame_len_max.into()),
+                ("key", terms.key_epoch.into()),
+            ]
+        };
+        let mut pairs = numbers(adopted).into_iter().zip(numbers(stated));
+        let differing = pairs.find(|(ours, theirs)| ours != theirs);
+        let ((setting, ours), (_, theirs)) = differing.unwrap_or((("terms", 0), ("terms", 0)));
+        Mismatch { setting, ours: ours.to_string(), theirs: theirs.to_string() }
+    }
+}
+
 /// Names the ids of controllers.
 fn ids(controllers: Option<Controllers>) -> String {
     match controllers {

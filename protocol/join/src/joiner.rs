@@ -8,15 +8,18 @@ use onepipe_wire::{
     foreign_version, seal,
 };
 
-use crate::admission::{FRAME_LEN, hop_header};
+use crate::TermsChange;
+use crate::admission::{FRAME_LEN, OPCODE_AT, hop_header};
 
 /// The configuration of a joiner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct JoinerConfig {
-    /// Its address and incarnation.
+    /// Address and incarnation of the joiner.
     pub own: Instance,
-    /// What it is.
+    /// What the joiner is.
     pub role: JoinRole,
+    /// Whether the joiner has a [`crate::Roster`]. Default false.
+    pub wants_members: bool,
     /// Interval between the first two requests, in ns; doubled with each one. Default 1 ms.
     pub retry_ns: u64,
     /// Longest interval between requests, in ns. Default 50 ms: how much later than the switch its
@@ -32,26 +35,32 @@ impl JoinerConfig {
 
     /// Returns the defaults for `own`.
     pub fn new(own: Instance, role: JoinRole) -> Self {
-        Self { own, role, retry_ns: 1_000_000, retry_max_ns: 50_000_000 }
+        Self { own, role, wants_members: false, retry_ns: 1_000_000, retry_max_ns: 50_000_000 }
     }
 }
 
 /// What the node above has answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Event {
-    /// It has no objection, and these are the terms. The request that proves the address is sent
-    /// next; everything after that request counts.
+    /// The switch does not know this node any more, because it has restarted. This node asks for
+    /// admission again.
+    Forgotten,
+    /// The switch challenges this node, and states the terms. The request that proves the address
+    /// is sent next; everything after that request counts.
     Invited(Terms),
     /// This node is admitted.
     Accepted(Terms),
-    /// It refuses this node. The request is repeated, as the reason may pass.
+    /// The switch refuses this node. The request is repeated, as the reason may pass.
     Refused {
         /// Reason of the refusal.
         reason: RefuseReason,
         /// What holds in that fabric.
         terms: Terms,
     },
-    /// It speaks this version of the wire format.
+    /// The switch has restarted with other terms. This node does not join it; the request is
+    /// repeated, as the switch may be corrected.
+    Changed(TermsChange),
+    /// The switch speaks this version of the wire format.
     OtherVersion(u8),
 }
 
@@ -65,6 +74,8 @@ pub struct Joiner {
     /// When the request is due; never while this node is admitted.
     backoff: Backoff,
     is_joining: bool,
+    /// The terms under which this node has joined.
+    terms: Option<Terms>,
     /// The last answer that was not handed out.
     event: Option<Event>,
 }
@@ -77,7 +88,7 @@ impl Joiner {
     /// that it is not admitted.
     pub fn new(config: JoinerConfig) -> Self {
         let backoff = Backoff::new(config.retry_ns, config.retry_max_ns);
-        Self { config, cookie: 0, backoff, is_joining: false, event: None }
+        Self { config, cookie: 0, backoff, is_joining: false, terms: None, event: None }
     }
 
     /// Asks for admission from now on.
@@ -95,26 +106,37 @@ impl Joiner {
     /// Returns whether `frame` is for a joiner, and not for the machine behind it.
     #[inline]
     pub fn takes(frame: &[u8]) -> bool {
-        const OPCODE_AT: usize = 22;
         frame.len() >= HEADER_LEN && frame[OPCODE_AT] == Opcode::JoinAnswer as u8
     }
 
     fn on_answer(&mut self, now: Mono, answer: JoinAnswer) {
         match answer {
-            JoinAnswer::NotAdmitted if !self.is_joining => self.start(now),
+            JoinAnswer::NotAdmitted if !self.is_joining => {
+                self.start(now);
+                self.event = Some(Event::Forgotten);
+            }
             JoinAnswer::NotAdmitted => {}
             // Answers to repeated requests come late.
             _ if !self.is_joining => {}
+            //= spec/ordering.md#R77
+            JoinAnswer::Challenge { terms: stated, .. } | JoinAnswer::Accepted(stated)
+                if self.terms.is_some_and(|adopted| adopted != stated) =>
+            {
+                let adopted = self.terms.unwrap_or(stated);
+                self.event = Some(Event::Changed(TermsChange { adopted, stated }));
+            }
             JoinAnswer::Challenge { cookie, terms } => {
                 // The same cookie again: it was not accepted, so the retries go on as they are.
                 if cookie != self.cookie {
                     self.cookie = cookie;
                     self.backoff.on_change(now);
                 }
+                self.terms = Some(terms);
                 self.event = Some(Event::Invited(terms));
             }
             JoinAnswer::Accepted(terms) => {
                 self.is_joining = false;
+                self.terms = Some(terms);
                 self.backoff.reschedule(None);
                 self.event = Some(Event::Accepted(terms));
             }
@@ -154,7 +176,8 @@ impl Machine for Joiner {
         if slot.len() < FRAME_LEN || !self.backoff.take(now.mono) {
             return None;
         }
-        let request = JoinRequest { role: self.config.role, cookie: self.cookie };
+        let (role, wants_members) = (self.config.role, self.config.wants_members);
+        let request = JoinRequest { role, cookie: self.cookie, wants_members };
         let len = request.write(&mut slot[HEADER_LEN..])?;
         let header = hop_header(Opcode::Join, self.config.own, None, now.sync);
         Some(Transmit { port: UP, bytes: seal(slot, header, len) })

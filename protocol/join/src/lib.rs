@@ -19,7 +19,9 @@ extern crate alloc;
 mod admission;
 mod given;
 mod joiner;
+mod roster;
 
-pub use admission::{Admission, Applicant, Cookies, Decision, Request, Vacancy};
-pub use given::{Given, Mismatch};
+pub use admission::{Admission, Applicant, Cookies, Decision, Obstacle, Occupancy, Request, Rival};
+pub use given::{Given, Mismatch, TermsChange};
 pub use joiner::{Event, Joiner, JoinerConfig};
+pub use roster::{Roster, Side};

@@ -4,7 +4,8 @@ use onepipe_base::{
     Address, Incarnation, Instance, Machine, Mono, Now, Port, ProcessId, SwitchId, Timestamp,
 };
 use onepipe_join::{
-    Admission, Applicant, Cookies, Decision, Event, Joiner, JoinerConfig, Request, Vacancy,
+    Admission, Applicant, Cookies, Decision, Event, Joiner, JoinerConfig, Occupancy, Request,
+    TermsChange,
 };
 use onepipe_wire::{HEADER_LEN, JOIN_LEN, JoinAnswer, JoinRole, RefuseReason, Terms};
 use proptest::prelude::*;
@@ -19,6 +20,7 @@ const TERMS: Terms = Terms {
 
 /// The switch, with one secret for each of its starts.
 struct Switch {
+    own: Instance,
     admission: Admission,
     secret: u64,
     admitted: Option<Applicant>,
@@ -27,7 +29,7 @@ struct Switch {
 impl Switch {
     fn start(secret: u64) -> Self {
         let own = Instance { address: Address::Switch(SwitchId(4)), incarnation: Incarnation(9) };
-        Self { admission: Admission::new(own, TERMS), secret, admitted: None }
+        Self { own, admission: Admission::new(own, TERMS, 0), secret, admitted: None }
     }
 
     /// Answers a frame from `source`.
@@ -37,12 +39,18 @@ impl Switch {
             Some(request) => {
                 let cookie = (source << 32) ^ self.secret;
                 let cookies = Cookies { present: cookie, previous: cookie };
-                let vacancy = Vacancy { is_taken: false, is_full: false, incarnation_max: None };
-                match self.admission.decide(request, vacancy, cookies) {
-                    Decision::Admit(applicant) => {
+                let ports = Occupancy {
+                    present: self.admitted,
+                    rival: None,
+                    is_full: false,
+                    incarnation_max: None,
+                };
+                match self.admission.decide(request, ports, cookies) {
+                    Decision::Admit(applicant, _) => {
                         self.admitted = Some(applicant);
                         JoinAnswer::Accepted(TERMS)
                     }
+                    Decision::Replace(_) => unreachable!("there is one joiner"),
                     Decision::Answer(answer) => answer,
                 }
             }
@@ -133,6 +141,30 @@ fn node_joins_again_when_the_switch_has_restarted() {
     let (events, admitted_at) = run(&mut joiner, &mut switch, 500, || 1);
     assert_eq!(events.last(), Some(&Event::Accepted(TERMS)));
     assert_eq!((admitted_at, switch.admitted.is_some()), (Some(500), true));
+}
+
+//= spec/ordering.md#R77
+#[test]
+fn restarted_switch_with_other_terms_is_not_joined() {
+    let (mut joiner, mut switch) = (joiner(2), Switch::start(77));
+    joiner.start(at(0).mono);
+    run(&mut joiner, &mut switch, 0, || 1);
+    switch = Switch::start(78);
+    let stated = Terms { processes_max: 4, ..TERMS };
+    switch.admission = Admission::new(switch.own, stated, 0);
+    let mut answer = switch.answer(at(500), 1, &[0; HEADER_LEN]).expect("not admitted");
+    joiner.handle_frame(at(500), Port(0), &mut answer);
+    assert_eq!(joiner.poll_event(), Some(Event::Forgotten));
+    let (events, admitted_at) = run(&mut joiner, &mut switch, 500, || 1);
+    let change = TermsChange { adopted: TERMS, stated };
+    assert!(events.len() > 10 && events.iter().all(|it| *it == Event::Changed(change)));
+    assert_eq!((admitted_at, switch.admitted), (None, None), "the address was not proved");
+    let mismatch = change.mismatch();
+    let values = (mismatch.setting, mismatch.ours.as_str(), mismatch.theirs.as_str());
+    assert_eq!(values, ("processes", "8", "4"));
+    switch.admission = Admission::new(switch.own, TERMS, 0);
+    let (events, _) = run(&mut joiner, &mut switch, 5_000_000_000, || 1);
+    assert_eq!(events.last(), Some(&Event::Accepted(TERMS)), "the switch was corrected");
 }
 
 #[test]

@@ -51,6 +51,7 @@ mod endpoint;
 mod event;
 mod incoming;
 mod objects;
+mod open;
 mod outgoing;
 mod submit;
 

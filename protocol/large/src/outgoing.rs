@@ -4,7 +4,7 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use onepipe_base::{ProcessId, ScatteringId};
-use onepipe_endpoint::{Message, SendFailed, Service};
+use onepipe_endpoint::{Message, Service};
 use onepipe_wire::{LargeControl, LargeObject};
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -263,11 +263,9 @@ impl Outgoing {
         self.tracked.push_back((service, id, purpose));
     }
 
-    /// Returns the purpose of a failed scattering; `None` for one of the application.
-    pub fn purpose(&self, failed: &SendFailed) -> Option<&Purpose> {
-        let is = |(service, id, _): &&(Service, ScatteringId, Purpose)| {
-            (*service, *id) == (failed.service, failed.scattering)
-        };
+    /// Returns the purpose of a scattering of the endpoint; `None` for one of the application.
+    pub fn purpose(&self, of: (Service, ScatteringId)) -> Option<&Purpose> {
+        let is = |(service, id, _): &&(Service, ScatteringId, Purpose)| (*service, *id) == of;
         self.tracked.iter().find(is).map(|(.., purpose)| purpose)
     }
 

@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 
 use onepipe_base::{ProcessId, ScatteringId};
-use onepipe_endpoint::{Message, Outcome, SendFailed, Service};
+use onepipe_endpoint::{FailureReason, Message, Outcome, SendFailed, Service};
 use onepipe_wire::LargeControl;
 
 use crate::config::block_len;
@@ -260,6 +260,7 @@ impl LargeEndpoint {
                 to: part.to,
                 timestamp: None,
                 outcome: Outcome::Lost,
+                reason: FailureReason::ReceiverFailed,
             }));
         }
         for object in &scattering.objects {

@@ -308,8 +308,8 @@ impl Switch {
         if opcode.is_control() {
             return self.on_control(now.mono, reference, port, frame);
         }
-        // The driver of a joiner takes it.
-        if opcode == Opcode::JoinAnswer {
+        // The drivers of the two nodes take them.
+        if matches!(opcode, Opcode::JoinAnswer | Opcode::Members) {
             return count_drop(&mut self.stats.dropped_misplaced);
         }
         let carries_promise = self.config.form.counts_frames(self.aggregator.is_upper(port));

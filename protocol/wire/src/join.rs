@@ -30,6 +30,8 @@ pub struct JoinRequest {
     pub role: JoinRole,
     /// The cookie of the challenge that this request answers; 0: none was received yet.
     pub cookie: u64,
+    /// Whether the joiner takes [`crate::Members`] frames, and acknowledges them.
+    pub wants_members: bool,
 }
 
 /// What all nodes of a fabric must agree on, as the node above states it to a joiner.
@@ -97,7 +99,8 @@ pub enum JoinAnswer {
 struct RequestLayout {
     cookie: U64,
     role: u8,
-    reserved: [u8; 47],
+    wants_members: u8,
+    reserved: [u8; 46],
 }
 
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
@@ -129,7 +132,8 @@ impl JoinRequest {
         let layout = RequestLayout {
             cookie: U64::new(self.cookie),
             role: self.role as u8,
-            reserved: [0; 47],
+            wants_members: self.wants_members.into(),
+            reserved: [0; 46],
         };
         buf.get_mut(..JOIN_LEN)?.copy_from_slice(layout.as_bytes());
         Some(JOIN_LEN)
@@ -138,7 +142,7 @@ impl JoinRequest {
     /// Parses the payload of a frame with opcode [`Opcode::Join`] that has one.
     ///
     /// # Errors
-    /// If the payload is too short or the role unknown.
+    /// If the payload is too short, the role unknown, or `wants_members` neither 0 nor 1.
     pub fn parse(payload: &[u8]) -> Result<Self, DecodeError> {
         let Ok((layout, _)) = RequestLayout::ref_from_prefix(payload) else {
             let (need, got) = (JOIN_LEN, payload.len());
@@ -150,7 +154,14 @@ impl JoinRequest {
             3 => JoinRole::Controller,
             value => return Err(DecodeError::Field { field: "role", value: value.into() }),
         };
-        Ok(Self { role, cookie: layout.cookie.get() })
+        let wants_members = match layout.wants_members {
+            0 => false,
+            1 => true,
+            value => {
+                return Err(DecodeError::Field { field: "wants_members", value: value.into() });
+            }
+        };
+        Ok(Self { role, cookie: layout.cookie.get(), wants_members })
     }
 }
 

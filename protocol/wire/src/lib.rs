@@ -43,6 +43,7 @@ mod header;
 mod integrity;
 mod join;
 mod large;
+mod members;
 mod opcode;
 mod piece;
 mod probe;
@@ -88,6 +89,7 @@ pub use large::{
     DESCRIPTOR_LEN, ESCAPE_HEADER_LEN, INVITATION_LEN, LargeControl, LargeMembers, LargeObject,
     WITHDRAWN_LEN,
 };
+pub use members::{MEMBERS_ACK_LEN, MEMBERS_PER_FRAME, MEMBERS_UPDATE_LEN, MemberBits, Members};
 pub use opcode::{Opcode, Service};
 pub use piece::{
     PIECE_ACK_HEADER_LEN, PIECE_ACK_WORDS_MAX, PIECE_HEADER_LEN, Piece, PieceAck, PieceAckState,

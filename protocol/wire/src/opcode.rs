@@ -127,6 +127,9 @@ opcodes! {
     Hello = 0x2e,
     /// Advertises the address at which a process is reachable directly: see [`crate::AddressAd`].
     AddressAd = 0x2f,
+    /// Which processes are reached through the sender, or an acknowledgement of that; one hop only:
+    /// see [`crate::Members`].
+    Members = 0x30,
     /// A client asks the leader of a group to order a message: see [`crate::Amcast`], as for all
     /// opcodes of agreed multicast.
     Start = 0x40,
@@ -185,6 +188,7 @@ impl Opcode {
                 | Self::Flood
                 | Self::FloodAck
                 | Self::Hello
+                | Self::Members
         )
     }
 

@@ -1,5 +1,7 @@
 //! The checker of ordered scattering: all processes of a run with all their incarnations.
 
+use std::collections::BTreeSet;
+
 use onepipe_base::{Cause, ProcessId, Timestamp};
 use onepipe_wire::Service;
 
@@ -38,6 +40,8 @@ struct Process {
     incarnations: Vec<IncarnationState>,
     /// Whether other processes may be uncertain about what this one received.
     may_be_unknown: bool,
+    /// Whether an incarnation has crashed, left or was declared failed.
+    has_ended: bool,
     /// When the process last crashed or was cut off, in ns of the run.
     disconnected_ns: Option<u64>,
 }
@@ -65,6 +69,10 @@ pub struct Checker {
     /// Whether no frame of a leave can have been lost.
     protects_leavers: bool,
     now_ns: u64,
+    /// The first reliable scatterings to restarted processes, by sender.
+    first_contacts: BTreeSet<(u32, Tag)>,
+    /// Senders that have contacted an incarnation of a process reliably.
+    contacted: BTreeSet<(u32, u32, u32, u32)>,
     counts: Counts,
     violations: Violations,
 }
@@ -78,6 +86,7 @@ impl Checker {
         let process = |_| Process {
             incarnations: vec![IncarnationState::new(0, false)],
             may_be_unknown: false,
+            has_ended: false,
             disconnected_ns: None,
         };
         Self {
@@ -88,6 +97,8 @@ impl Checker {
             protects_living: false,
             protects_leavers: false,
             now_ns: 0,
+            first_contacts: BTreeSet::new(),
+            contacted: BTreeSet::new(),
             counts: Counts::default(),
             violations: Violations::default(),
         }
@@ -113,6 +124,9 @@ impl Checker {
     pub fn submitted(&mut self, process: ProcessId, submitted: Submitted<'_>) {
         let is_behind_commit =
             submitted.service == Service::Reliable && self.is_behind_commit(process, &submitted);
+        if submitted.service == Service::Reliable && self.protects_living {
+            self.note_contacts(process, &submitted);
+        }
         let incarnations = &mut self.processes[process.index()].incarnations;
         let incarnation = incarnations
             .get_mut(submitted.tag.incarnation as usize)
@@ -124,6 +138,23 @@ impl Checker {
             self.now_ns,
         );
         self.counts.submitted += submitted.messages.len() as u64;
+    }
+
+    /// Notes the first reliable scattering to each restarted process, if its sender was notified of
+    /// the end of the previous incarnation.
+    fn note_contacts(&mut self, process: ProcessId, submitted: &Submitted<'_>) {
+        let own = submitted.tag.incarnation;
+        for (to, _) in submitted.messages {
+            let Some(receiver) = self.processes.get(to.index()) else { continue };
+            let incarnation = receiver.incarnations.len() as u32 - 1;
+            let notified = &self.processes[process.index()].current().notified;
+            if incarnation > 0
+                && notified.contains_key(&(to.0, incarnation - 1))
+                && self.contacted.insert((process.0, own, to.0, incarnation))
+            {
+                self.first_contacts.insert((process.0, submitted.tag));
+            }
+        }
     }
 
     /// Whether the commit barrier of a receiver is above what `process` promises.
@@ -185,10 +216,28 @@ impl Checker {
             Outcome::Lost => self.counts.lost += 1,
             _ => self.counts.unknown += 1,
         }
-        // A sender that was cut off or declared failed cannot query the outcome any more.
+        // A sender that was cut off or declared failed cannot query the outcome any more. Where no
+        // process that runs is lost, every outcome of a receiver that did not end is known.
+        let protects_living = self.protects_living;
         let may_be_unknown = |process: ProcessId| {
-            self.processes.get(process.index()).is_some_and(|process| process.may_be_unknown)
+            self.processes.get(process.index()).is_some_and(|process| match protects_living {
+                true => process.has_ended,
+                false => process.may_be_unknown,
+            })
         };
+        let has_ended_now = |process: ProcessId| {
+            let process = self.processes.get(process.index());
+            process.is_none_or(|process| process.current().end.is_some())
+        };
+        let is_first_lost = failed.service == Service::Reliable
+            && self.first_contacts.contains(&(process.0, failed.tag))
+            && !has_ended_now(failed.to)
+            && !has_ended_now(process);
+        if is_first_lost {
+            let Failed { tag, to, .. } = failed;
+            let kind = ViolationKind::FirstLost { process, tag, to };
+            self.violations.add(Rule::L, self.now_ns, kind);
+        }
         let is_needless = failed.outcome == Outcome::Unknown
             && !may_be_unknown(failed.to)
             && !may_be_unknown(process);
@@ -239,6 +288,7 @@ impl Checker {
     /// different parts of the incarnation's scatterings.
     pub fn decided(&mut self, victim: ProcessId, incarnation: u32, is_exact: bool, cause: Cause) {
         self.allow_unknown(victim);
+        self.processes[victim.index()].has_ended = true;
         self.check_cause(victim, incarnation, cause);
         let incarnations = &mut self.processes[victim.index()].incarnations;
         if let Some(incarnation) = incarnations.get_mut(incarnation as usize)
@@ -323,7 +373,7 @@ impl Checker {
             }
         }
         let victim = &mut self.processes[victim.index()];
-        victim.may_be_unknown = true;
+        (victim.may_be_unknown, victim.has_ended) = (true, true);
         let has_left = victim.current().end == Some(End::Leave);
         if incarnation as usize + 1 == victim.incarnations.len() && !has_left {
             victim.disconnected_ns = Some(at_ns);
@@ -357,7 +407,7 @@ impl Checker {
         if end != End::Leave {
             process.disconnected_ns = Some(self.now_ns);
         }
-        process.may_be_unknown = true;
+        (process.may_be_unknown, process.has_ended) = (true, true);
     }
 
     /// Handles a restart: starts a new incarnation that has delivered nothing.

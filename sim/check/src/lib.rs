@@ -16,13 +16,13 @@
 //! | I7 | [`Checker`], verify | reliable: all correct receivers of a scattering deliver it or none; a failed receiver has delivered a prefix |
 //! | I8 | [`Checker`], verify | correct processes deliver of a failed one exactly what lies below its failure timestamp |
 //! | E | [`Checker`], [`ControllerEpochs`] | an incarnation has one failure timestamp, of which every process is notified; an epoch has one active controller |
-//! | L | [`Checker`] | only a process that left is reported as left; a process that runs and is protected has not failed |
+//! | L | [`Checker`] | only a process that left is reported as left; a process that runs and is protected has not failed; the first reliable scattering to a restarted one arrives |
 //! | I9 | [`Checker`], [`Links`] | barriers never regress, at processes and on links |
 //! | B | [`Checker`], [`Links`] | nothing is delivered, and on a fault-free link nothing sent, below an earlier barrier |
 //! | I10 | [`Liveness`] | barriers advance after healing |
 //! | I11 | [`BufferLevels`] | buffers stay within their limits |
 //! | U | [`AgreedChecker`] | agreed multicast: one order for all groups, and uniform agreement |
-//! | I12 | [`Checker`], sender | every message of a live sender gets exactly one outcome, delivered or lost |
+//! | I12 | [`Checker`], sender | every message of a live sender gets exactly one outcome, delivered or lost; unknown only if the receiver has ended, where running processes are protected |
 //!
 //! The tests in `tests/` show each checker a history that it must reject.
 

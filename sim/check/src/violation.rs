@@ -162,6 +162,17 @@ pub enum ViolationKind {
         /// The receiver.
         to: ProcessId,
     },
+    /// The first reliable scattering to a restarted process was lost, although its sender knew of
+    /// the end of the previous incarnation.
+    #[error("process {} reports {tag:?} as lost, its first to the restarted process {}", process.0, to.0)]
+    FirstLost {
+        /// The sender.
+        process: ProcessId,
+        /// The scattering.
+        tag: Tag,
+        /// The receiver.
+        to: ProcessId,
+    },
     /// Messages were lost although no fault occurred.
     #[error("{count} messages were reported lost in a fault-free fabric")]
     NeedlesslyLost {

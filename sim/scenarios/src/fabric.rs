@@ -12,8 +12,9 @@ use onepipe_sim_network::{
 use onepipe_topology::{Node as Vertex, Topology};
 
 use crate::app::FabricApp;
-use crate::control_plane::ControlPlane;
-use crate::{HostedMachine, Node, Plan, Process, Report};
+use crate::{Node, Plan, Process, Report};
+
+mod faults;
 
 /// A network of real endpoints, switches and controllers with a load and all checkers.
 #[derive(Debug)]
@@ -169,17 +170,28 @@ impl Fabric {
     /// Makes the controllers' store unavailable for `us` microseconds.
     pub fn fail_store(&mut self, us: u64) {
         let at_ns = self.now().as_ns();
-        self.control_plane_mut().into_iter().for_each(|it| it.fail_store(at_ns, us * 1_000));
+        if let Some(control_plane) = &mut self.network.application.control_plane {
+            control_plane.fail_store(at_ns, us * 1_000);
+        }
     }
 
-    pub(crate) fn control_plane_mut(&mut self) -> Option<&mut ControlPlane> {
-        self.network.application.control_plane.as_mut()
+    /// Ends all controllers, puts an older copy of their store in its place, and starts them again;
+    /// `number` decides how many records the copy has.
+    pub fn put_old_store(&mut self, number: u64) {
+        let controllers = self.members()..self.topology().processes();
+        controllers.clone().for_each(|id| self.crash_process(id));
+        if let Some(control_plane) = &mut self.network.application.control_plane {
+            control_plane.put_old_store(number);
+        }
+        controllers.for_each(|id| self.restart_process(id));
     }
 
     /// Expires the active controller's lease early: another one may become active while the first
     /// still considers itself active.
     pub fn expire_lease(&mut self) {
-        self.control_plane_mut().into_iter().for_each(ControlPlane::expire_lease);
+        if let Some(control_plane) = &mut self.network.application.control_plane {
+            control_plane.expire_lease();
+        }
     }
 
     /// Returns the node of a vertex of the topology.
@@ -233,91 +245,6 @@ impl Fabric {
         self.network.application.links.set_strict(true);
     }
 
-    /// Crashes a process or a controller; a host with processes keeps running.
-    pub fn crash_process(&mut self, id: u32) {
-        self.set_lenient();
-        let (node, port) = self.location(id);
-        if let Some(Node::Controller(..)) = self.network.machine(node) {
-            return self.network.inject(Fault::Crash(node));
-        }
-        self.network.command(node, |at, machine, app| {
-            if let Node::Host(host) = machine
-                && let Some(HostedMachine::Process(_)) = host.stop(port)
-            {
-                app.checker.at_ns(at.instant.as_ns());
-                app.checker.crashed(ProcessId(id));
-            }
-        });
-    }
-
-    /// Crashes a process permanently: the liveness check ignores it.
-    pub fn remove_process(&mut self, id: u32) {
-        self.crash_process(id);
-        self.removed.insert(id);
-    }
-
-    /// Whether the process was removed permanently.
-    pub fn is_removed(&self, id: u32) -> bool {
-        self.removed.contains(&id)
-    }
-
-    /// Lets the process send `frames` more frames, and crashes it when it is to send the next one.
-    /// Beacons are sent and do not count.
-    pub fn crash_process_after(&mut self, id: u32, frames: u32) {
-        self.set_lenient();
-        let (node, port) = self.location(id);
-        self.network.command(node, |_, machine, _| {
-            if let Some(process) = machine.process_mut(port) {
-                process.crash_after(frames);
-            }
-        });
-    }
-
-    /// Lets the controller write `records` more records, and crashes it at the one that follows: if
-    /// `is_written`, after the store has written that record and before the controller learns of
-    /// it; otherwise before the store has the record.
-    pub fn crash_controller_at(&mut self, id: u32, records: u32, is_written: bool) {
-        self.set_lenient();
-        let index = id.checked_sub(self.members()).expect("the id is a controller's");
-        if let Some(control_plane) = self.control_plane_mut() {
-            control_plane.crash_at(index as usize, records, is_written);
-        }
-    }
-
-    /// Restarts a process or a controller that has crashed or left, if its host is up.
-    pub fn restart_process(&mut self, id: u32) {
-        let (node, port) = self.location(id);
-        if id >= self.members() && self.topology().processes_per_host() == 1 {
-            return self.network.inject(Fault::Restart(node));
-        }
-        self.network.command(node, |mut at, machine, app| {
-            let has_left = machine.process(port).is_some_and(|left| left.endpoint.has_left());
-            if let Node::Host(host) = machine
-                && (has_left || host.process(port).is_none())
-            {
-                host.start(port, app.build_hosted(ProcessId(id)));
-                match id.checked_sub(app.members) {
-                    None => at.alarm(0, u32::from(port.0)),
-                    Some(index) => app.start_campaign(&mut at, index as usize, port),
-                }
-            }
-        });
-    }
-
-    /// Stops or resumes the release of received messages at a process.
-    pub fn set_slow(&mut self, id: u32, is_slow: bool) {
-        let (node, port) = self.location(id);
-        self.network.command(node, |_, machine, app| {
-            let state = &mut app.states[id as usize];
-            state.is_slow = is_slow;
-            if let Some(process) = machine.process_mut(port)
-                && !is_slow
-            {
-                state.unreleased.drain(..).for_each(|delivery| process.release(delivery));
-            }
-        });
-    }
-
     /// Returns the first replica that considers itself active, with its epoch.
     pub fn active(&self) -> Option<(u32, u32)> {
         let controllers = self.members()..self.topology().processes();
@@ -338,7 +265,9 @@ impl Fabric {
         for node in 0..self.network.nodes() {
             self.network.inject(Fault::Restart(NodeId(node)));
         }
-        self.control_plane_mut().into_iter().for_each(ControlPlane::heal);
+        if let Some(control_plane) = &mut self.network.application.control_plane {
+            control_plane.heal();
+        }
         for id in 0..self.topology().processes() {
             // A process in the middle of leaving would be missing: restart it instead.
             if self.network.application.states[id as usize].is_leaving

@@ -57,7 +57,7 @@ fn is_of_demand(mistake: Mistake) -> bool {
 /// Returns the rules that a mistake violates.
 fn broken_rules(mistake: Mistake) -> &'static [Rule] {
     use Mistake as M;
-    use Rule::{B, E, I1, I2, I3, I4, I6, I7, I8, I9, I10, I12};
+    use Rule::{B, E, I1, I2, I3, I4, I6, I7, I8, I9, I10, I12, L};
     match mistake {
         M::DeliverAtBarrier | M::LateAccepted => &[B, I1, I2],
         M::NoTieBreak => &[I1, I2],
@@ -76,6 +76,8 @@ fn broken_rules(mistake: Mistake) -> &'static [Rule] {
         M::ResumeEarly | M::FailureTooEarly => &[I8],
         M::OldStoreAccepted => &[I7, I8, I12],
         M::FailureTooLate => &[I8, I12],
+        M::UnknownEarly => &[I12],
+        M::RejoinNotAwaited => &[L],
         // Mistakes of agreed multicast, which has its own checks.
         M::QuorumForgotten
         | M::VotesWithoutMemory

@@ -40,6 +40,8 @@ const FIRST_SEEDS: &[(Mistake, u64)] = &[
     (Mistake::ResumeEarly, 2),
     (Mistake::FailureTooLate, 5),
     (Mistake::FailureTooEarly, 5),
+    (Mistake::UnknownEarly, 14),
+    (Mistake::RejoinNotAwaited, 2),
 ];
 
 /// Whether the seed exercises the mistake; other seeds need not be tried.
@@ -64,6 +66,7 @@ fn is_applicable(mistake: Mistake, swarm: &Swarm) -> bool {
         | Mistake::ResumeEarly
         | Mistake::FailureTooLate
         | Mistake::FailureTooEarly => replicas > 0,
+        Mistake::UnknownEarly | Mistake::RejoinNotAwaited => swarm.is_calm,
         _ => true,
     }
 }

@@ -8,7 +8,7 @@
 //!
 //! # Invariants
 //! - Two directories with the same addresses in the same order assign the same ids.
-//! - A machine receives frames from any source address; it refuses senders outside its groups.
+//! - A frame counts only if it comes from the address that the directory has for its sender.
 
 #![forbid(unsafe_code)]
 

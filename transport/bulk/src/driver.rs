@@ -99,6 +99,15 @@ impl<C: Clock> GroupDriver<C> {
         }
     }
 
+    /// Number of frames dropped because they came from another address than that of the member
+    /// which they name. Always 0 over carriers with a connection to each member.
+    pub fn frames_misattributed(&self) -> u64 {
+        match &self.inner {
+            Inner::Udp(driver) => driver.frames_misattributed(),
+            Inner::Tcp(_) | Inner::Shm(_) => 0,
+        }
+    }
+
     /// The handle that ends a wait from another thread.
     pub fn doorbell(&self) -> Doorbell {
         match &self.inner {

@@ -6,11 +6,12 @@ use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use onepipe_base::{Machine, Mono, Now, Timestamp};
+use onepipe_base::{Incarnation, Machine, Mono, Now, ProcessId, Timestamp};
 use onepipe_bulk::{Event, Group, Outcome, PIECE_FRONT_LEN, Reason};
 use onepipe_transport_clock::SystemClock;
 use onepipe_transport_tcp::{connect_members, exchange_values};
-use onepipe_transport_udp::BatchSocket;
+use onepipe_transport_udp::{BatchSocket, Config as UdpConfig};
+use onepipe_wire::{HEADER_LEN, Header, Opcode, seal};
 
 use crate::udp::UdpGroupDriver;
 use crate::{Carrier, GroupDriver, JoinError, Listener, ObjectBytes, Rendezvous, RendezvousError};
@@ -389,5 +390,33 @@ fn member_without_a_frame_length_is_refused() {
             };
             assert_eq!((rank, source.kind()), (1, std::io::ErrorKind::InvalidData));
         });
+    }
+}
+
+/// A stranger's frame in the name of a member is dropped once that member was received.
+//= spec/bulk.md#R32
+#[test]
+fn stranger_cannot_speak_as_a_member() {
+    let socket = || UdpSocket::bind("127.0.0.1:0").expect("the loopback is available");
+    let (member, stranger) = (socket(), socket());
+    let config = UdpConfig { bind: Some(([127, 0, 0, 1], 0).into()), ..UdpConfig::default() };
+    let own = BatchSocket::bind(&config, 2).expect("the loopback is available");
+    let to = own.local_addr().expect("bound");
+    let peers = vec![None, member.local_addr().ok()];
+    let group = machine(Carrier::Udp, 2, 0);
+    let mut driver = UdpGroupDriver::new(group, own, peers, SystemClock::calibrated());
+    let mut frame = [0; HEADER_LEN];
+    let header = Header::new(Opcode::BulkAck, ProcessId(1), ProcessId(0), Incarnation(1));
+    let len = seal(&mut frame, header, 0);
+    // Before the member was received, it may be one with several addresses.
+    for (from, dropped) in [(&stranger, 0), (&member, 0), (&stranger, 1), (&member, 1)] {
+        from.send_to(&frame[..len], to).expect("sent");
+        let (began, before) = (Instant::now(), driver.frames_misattributed());
+        while driver.turn(1_000_000, |_, _| {}).frames_received == 0
+            && driver.frames_misattributed() == before
+        {
+            assert!(began.elapsed() < TIMEOUT, "the frame does not arrive");
+        }
+        assert_eq!(driver.frames_misattributed(), dropped);
     }
 }

@@ -38,6 +38,9 @@ pub(crate) struct UdpGroupDriver<C, M = Vec<u8>> {
     socket: BatchSocket,
     /// The addresses of the others, by rank.
     peers: Vec<Option<SocketAddr>>,
+    /// By rank, whether a frame has come from that address.
+    is_confirmed: Vec<bool>,
+    frames_misattributed: u64,
     clock: C,
     last_mono: Option<Mono>,
     /// Frames wait for capacity in the socket's buffer.
@@ -102,7 +105,33 @@ impl<C: Clock, M: Memory> UdpGroupDriver<C, M> {
         for (rank, at) in peers.iter().enumerate() {
             socket.set_destination(rank, *at);
         }
-        Self { group, socket, peers, clock, last_mono: None, is_blocked: false }
+        let is_confirmed = vec![false; peers.len()];
+        Self {
+            group,
+            socket,
+            peers,
+            is_confirmed,
+            frames_misattributed: 0,
+            clock,
+            last_mono: None,
+            is_blocked: false,
+        }
+    }
+
+    /// Number of frames dropped because they came from another address than that of their sender.
+    pub fn frames_misattributed(&self) -> u64 {
+        self.frames_misattributed
+    }
+
+    //= spec/bulk.md#R32
+    /// Returns whether a frame of the member at `rank` may come from `from`. A member with several
+    /// addresses may send from another one than others connect to: then every address counts.
+    fn may_come_from(&mut self, rank: u32, from: Option<SocketAddr>) -> bool {
+        let rank = rank as usize;
+        let Some(peer) = self.peers.get(rank).filter(|peer| peer.is_some()) else { return true };
+        let is_its_own = *peer == from;
+        self.is_confirmed[rank] |= is_its_own;
+        is_its_own || !self.is_confirmed[rank]
     }
 
     pub fn group(&self) -> &Group<M> {
@@ -192,13 +221,19 @@ impl<C: Clock, M: Memory> UdpGroupDriver<C, M> {
         // The receive buffer is the queue before this member: a long queue marks its frames.
         let is_backlogged = self.socket.is_backlogged();
         for batch in 0..batches {
+            let address = self.socket.source(batch);
             for range in self.socket.frames(batch) {
+                // Replies go to the address of the member named in the frame, not to its source.
+                let header = header_unchecked(self.socket.frame(range));
+                let from = header.map_or(0, |header| header.src().0);
+                if !self.may_come_from(from, address) {
+                    self.frames_misattributed += 1;
+                    continue;
+                }
                 let frame = self.socket.frame(range);
                 if is_backlogged {
                     mark_congestion(frame);
                 }
-                // Replies go to the address of the member named in the frame, not to its source.
-                let from = header_unchecked(frame).map_or(0, |header| header.src().0);
                 self.group.handle_frame(now, Port(from as u16), frame);
                 progress.frames_received += 1;
                 // The application may provide memory for what follows.

@@ -1,6 +1,7 @@
 //! Errors of attaching to a segment.
 
 use std::io;
+use std::time::Duration;
 
 use onepipe_base::ProcessId;
 
@@ -38,13 +39,28 @@ pub enum AttachError {
     /// All process ids are taken by live processes.
     #[error("all {0} process ids are taken")]
     Full(u32),
-    /// The file of this name belongs to another user.
-    #[error("{path} belongs to user id {owner}")]
+    /// The file of this name belongs to another user, or is no ordinary file.
+    #[error("{path} belongs to user id {owner}, or is no file: use another name, or remove it")]
     Foreign {
         /// The path of the file.
         path: String,
         /// The user id of its owner.
         owner: u32,
+    },
+    /// Another process has held the setup lock of the file for longer than setting up takes: it was
+    /// stopped meanwhile.
+    #[error(
+        "{path} is being set up by the process with pid {pid} for more than {} s (pid 0: not \
+         visible to this user): continue or end that process",
+        wait.as_secs()
+    )]
+    Locked {
+        /// The path of the file.
+        path: String,
+        /// How long this process has waited.
+        wait: Duration,
+        /// The pid of the holder; 0 if this user may not see it.
+        pid: u32,
     },
     /// Live processes use a segment of this name whose layout this version does not understand.
     #[error(

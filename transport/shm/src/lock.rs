@@ -6,18 +6,46 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// How long the setup lock is waited for. It is held while memory is allocated: for milliseconds,
+/// or seconds where the machine swaps.
+pub(crate) const SETUP_WAIT: Duration = Duration::from_secs(10);
+/// How often it is tried meanwhile.
+const SETUP_INTERVAL: Duration = Duration::from_millis(1);
 
 /// The byte locked while a segment is set up, attached or detached. Above all process ids.
 const SETUP: i64 = 1 << 20;
 
-/// Takes the setup lock; waits until no other process holds it.
-pub(crate) fn lock_setup(file: &File) -> io::Result<()> {
-    loop {
-        match fcntl_lock(file, libc::F_OFD_SETLKW, &mut range(SETUP, 1, libc::F_WRLCK)) {
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            done => return done,
+//= spec/ordering.md#R83
+/// Takes the setup lock; waits for at most `wait` until no other process holds it. Returns whether
+/// it is taken.
+pub(crate) fn lock_setup(file: &File, wait: Duration) -> io::Result<bool> {
+    let began = Instant::now();
+    while !try_lock_setup(file)? {
+        if began.elapsed() >= wait {
+            return Ok(false);
         }
+        std::thread::sleep(SETUP_INTERVAL);
     }
+    Ok(true)
+}
+
+/// Returns the pid of the process that holds the setup lock, if this user may see it: the kernel
+/// names no holder of an open-file-description lock, but lists the locks of each open file.
+pub(crate) fn setup_holder(file: &File) -> Option<u32> {
+    let line_end = format!(":{} {SETUP} {SETUP}", file.metadata().ok()?.ino());
+    let holds = |fdinfo: &Path| {
+        let is_it = |line: &str| line.starts_with("lock:") && line.ends_with(&line_end);
+        std::fs::read_to_string(fdinfo).is_ok_and(|text| text.lines().any(is_it))
+    };
+    std::fs::read_dir("/proc").ok()?.flatten().find_map(|process| {
+        let pid = process.file_name().to_str()?.parse().ok()?;
+        let mut files = std::fs::read_dir(process.path().join("fdinfo")).ok()?.flatten();
+        files.any(|file| holds(&file.path())).then_some(pid)
+    })
 }
 
 /// Takes the setup lock and returns true, or returns false instead of waiting.

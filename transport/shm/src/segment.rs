@@ -8,7 +8,7 @@ use std::io;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use onepipe_base::{Controllers, Incarnation, ProcessId};
 use onepipe_transport_clock::Calibration;
@@ -71,7 +71,7 @@ impl Segment {
             return Err(AttachError::Config { field, value });
         }
         let path = path_of(name)?;
-        let file = open_locked(&path)?;
+        let file = open_locked(&path, lock::SETUP_WAIT)?;
         let is_alone =
             !lock::has_live_process(&file).map_err(AttachError::io("check for live processes"))?;
         let attached = Self::attach_locked(file, path.clone(), process, wanted, is_alone);
@@ -297,7 +297,7 @@ impl Drop for Segment {
     fn drop(&mut self) {
         // On any failure here, closing the file releases the process id.
         self.promise_word(self.process).set_idle();
-        if lock::lock_setup(&self.file).is_err() {
+        if !lock::lock_setup(&self.file, lock::SETUP_WAIT).is_ok_and(|is_taken| is_taken) {
             return;
         }
         let [_, _, state] = self.process_words(self.process);
@@ -332,18 +332,23 @@ pub(crate) fn file_prefix() -> String {
     format!("onepipe-{}-", lock::effective_uid())
 }
 
-/// Opens the file at `path`, creating it if there is none, with the setup lock held.
-pub(crate) fn open_locked(path: &Path) -> Result<File, AttachError> {
+//= spec/ordering.md#R83
+/// Opens the file at `path`, creating it if there is none, with the setup lock held. Waits for that
+/// lock for at most `wait`, and not at all for a file of another user, who could hold it for ever.
+pub(crate) fn open_locked(path: &Path, wait: Duration) -> Result<File, AttachError> {
     loop {
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false);
-        options.mode(0o600).custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC);
+        options.mode(0o600).custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC | libc::O_NONBLOCK);
         let file = options.open(path).map_err(AttachError::io("open the segment"))?;
-        lock::lock_setup(&file).map_err(AttachError::io("lock the segment"))?;
         let opened = file.metadata().map_err(AttachError::io("examine the segment"))?;
-        if opened.uid() != lock::effective_uid() {
+        if opened.uid() != lock::effective_uid() || !opened.is_file() {
             let path = path.display().to_string();
             return Err(AttachError::Foreign { path, owner: opened.uid() });
+        }
+        if !lock::lock_setup(&file, wait).map_err(AttachError::io("lock the segment"))? {
+            let (path, pid) = (path.display().to_string(), lock::setup_holder(&file));
+            return Err(AttachError::Locked { path, wait, pid: pid.unwrap_or(0) });
         }
         // The last process to detach may have removed it while this one waited.
         match std::fs::metadata(path) {

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use onepipe_base::{Machine, Now, Port};
-use onepipe_join::{Event, Joiner, JoinerConfig, Mismatch};
+use onepipe_join::{Event, Joiner, JoinerConfig, Mismatch, TermsChange};
 use onepipe_wire::{RefuseReason, Terms, VERSION};
 
 use crate::BatchSocket;
@@ -41,6 +41,21 @@ pub enum JoinFailure {
         /// Its value in the fabric.
         theirs: String,
     },
+    /// The switch has restarted with other terms than those under which this node has joined.
+    #[error(
+        "{address} was restarted with {setting} {theirs}, and this node has joined with {ours}: \
+         restart the switch with the same settings, or this node, too"
+    )]
+    Changed {
+        /// The address of the switch.
+        address: SocketAddr,
+        /// Name of the setting.
+        setting: &'static str,
+        /// Its value when this node joined.
+        ours: String,
+        /// Its value now.
+        theirs: String,
+    },
     /// The switch does not admit this node.
     #[error("{address} does not admit this node: {}", explain(*reason, terms))]
     Refused {
@@ -58,6 +73,33 @@ impl JoinFailure {
     pub fn mismatch(fabric: impl ToString, mismatch: Mismatch) -> Self {
         let Mismatch { setting, ours, theirs } = mismatch;
         Self::Mismatch { fabric: fabric.to_string(), setting, ours, theirs }
+    }
+}
+
+/// Why a switch does not admit a node at present.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// The switch gives this reason.
+    Reason(RefuseReason, Terms),
+    /// The switch has restarted with other terms than those under which the node has joined.
+    Changed(TermsChange),
+}
+
+impl Refusal {
+    /// Returns whether only an operator can change it.
+    pub fn is_final(&self) -> bool {
+        !matches!(self, Self::Reason(RefuseReason::Full, _))
+    }
+
+    /// Returns the refusal by the switch at `address` as an error.
+    pub fn at(self, address: SocketAddr) -> JoinFailure {
+        match self {
+            Self::Reason(reason, terms) => JoinFailure::Refused { address, reason, terms },
+            Self::Changed(change) => {
+                let Mismatch { setting, ours, theirs } = change.mismatch();
+                JoinFailure::Changed { address, setting, ours, theirs }
+            }
+        }
     }
 }
 
@@ -100,7 +142,7 @@ pub struct Handshake {
     joiner: Joiner,
     /// Whether it has asked since the link was opened.
     is_begun: bool,
-    refusal: Option<(RefuseReason, Terms)>,
+    refusal: Option<Refusal>,
 }
 
 /// How long a joining link waits at most before it looks whether its request is to be repeated, ns.
@@ -113,7 +155,7 @@ impl Handshake {
     }
 
     /// Why the switch refuses this node at present.
-    pub fn refusal(&self) -> Option<(RefuseReason, Terms)> {
+    pub fn refusal(&self) -> Option<Refusal> {
         self.refusal
     }
 
@@ -127,10 +169,11 @@ impl Handshake {
     pub fn on_frame(&mut self, now: Now, frame: &mut [u8]) -> Option<Event> {
         self.joiner.handle_frame(now, Port(0), frame);
         let event = self.joiner.poll_event()?;
-        match event {
-            Event::Refused { reason, terms } => self.refusal = Some((reason, terms)),
-            _ => self.refusal = None,
-        }
+        self.refusal = match event {
+            Event::Refused { reason, terms } => Some(Refusal::Reason(reason, terms)),
+            Event::Changed(change) => Some(Refusal::Changed(change)),
+            _ => None,
+        };
         Some(event)
     }
 
@@ -182,7 +225,8 @@ impl Handshake {
                         continue;
                     }
                     match self.on_frame(now, socket.frame(range)) {
-                        None => {}
+                        // Both follow an admission.
+                        None | Some(Event::Forgotten | Event::Changed(_)) => {}
                         Some(Event::Invited(terms) | Event::Accepted(terms)) => {
                             self.send(now, socket, destination);
                             return Ok(terms);

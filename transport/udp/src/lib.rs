@@ -33,15 +33,17 @@ mod receive;
 mod send;
 mod socket;
 mod stats;
+mod uplink;
 
 pub use batch_socket::{BatchSocket, FrameRange};
 pub use config::{Config, Offload};
-pub use handshake::{Handshake, JoinFailure, explain};
+pub use handshake::{Handshake, JoinFailure, Refusal, explain};
 pub use link::UdpLink;
 pub use mesh::UdpMesh;
-pub use onepipe_join::{Given, JoinerConfig, Mismatch};
+pub use onepipe_join::{Given, JoinerConfig, Mismatch, Roster, TermsChange};
 pub use overlay::{LocalProcess, UdpOverlay};
 pub use stats::{OverlayStats, Stats};
+pub use uplink::send_members;
 
 #[cfg(test)]
 mod tests;

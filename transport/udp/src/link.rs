@@ -6,12 +6,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use onepipe_base::{Now, Port, Promises, Transmit, Verdict};
-use onepipe_join::{Joiner, JoinerConfig};
+use onepipe_join::{JoinerConfig, Roster};
 use onepipe_transport_driver::{Doorbell, SharedWait, Transport, Wait};
-use onepipe_wire::{RefuseReason, Terms, mark_congestion};
+use onepipe_wire::{Terms, mark_congestion};
 
-use crate::handshake::Handshake;
-use crate::{BatchSocket, Config, FrameRange, JoinFailure, Offload, Stats};
+use crate::uplink::Uplink;
+use crate::{BatchSocket, Config, FrameRange, JoinFailure, Offload, Refusal, Stats};
 
 /// The port of a process's only link.
 const UPLINK: Port = Port(0);
@@ -20,9 +20,7 @@ const UPLINK: Port = Port(0);
 #[derive(Debug)]
 pub struct UdpLink {
     socket: BatchSocket,
-    switch: SocketAddr,
-    /// `None`: the other end admits without being asked.
-    handshake: Option<Handshake>,
+    uplink: Uplink,
     slot: Option<FrameRange>,
     /// Part of the last burst waits for capacity in the socket's buffer.
     is_blocked: bool,
@@ -35,14 +33,15 @@ impl UdpLink {
     /// The system's; a configuration out of range.
     pub fn connect(switch: SocketAddr, config: &Config) -> io::Result<Self> {
         let socket = BatchSocket::connect(switch, config)?;
-        Ok(Self { socket, switch, handshake: None, slot: None, is_blocked: false })
+        let uplink = Uplink::new("switch", switch, UPLINK.index());
+        Ok(Self { socket, uplink, slot: None, is_blocked: false })
     }
 
     /// Makes the link ask the switch to admit this node, from the first turn on, and again whenever
     /// the switch has restarted. Until it is admitted, what it sends is lost.
     #[must_use]
     pub fn joining(mut self, joiner: JoinerConfig) -> Self {
-        self.handshake = Some(Handshake::new(joiner));
+        self.uplink.start_joining(joiner);
         self
     }
 
@@ -57,18 +56,23 @@ impl UdpLink {
         wait: Duration,
         read: impl FnMut() -> Now,
     ) -> Result<Option<Terms>, JoinFailure> {
-        match &mut self.handshake {
-            Some(handshake) if !wait.is_zero() => {
-                let above = ("switch", self.switch);
-                handshake.ask(&mut self.socket, UPLINK.index(), above, wait, read).map(Some)
-            }
-            _ => Ok(None),
-        }
+        self.uplink.join(&mut self.socket, wait, read)
     }
 
     /// Why the switch refuses this node at present.
-    pub fn refusal(&self) -> Option<(RefuseReason, Terms)> {
-        self.handshake.as_ref()?.refusal()
+    pub fn refusal(&self) -> Option<Refusal> {
+        self.uplink.refusal()
+    }
+
+    /// As [`UdpLink::refusal`], as an error, if it will not pass by itself.
+    pub fn failure(&self) -> Option<JoinFailure> {
+        self.uplink.failure()
+    }
+
+    /// The other processes, as far as the switch knows them; `None` before the terms are known, or
+    /// without [`JoinerConfig::wants_members`].
+    pub fn roster(&self) -> Option<&Roster> {
+        self.uplink.roster()
     }
 
     /// The local address.
@@ -117,8 +121,8 @@ impl Transport for UdpLink {
             for range in self.socket.frames(batch) {
                 frames += 1;
                 let frame = self.socket.frame(range);
-                if let (true, Some(handshake)) = (Joiner::takes(frame), &mut self.handshake) {
-                    handshake.on_frame(now, frame);
+                if self.uplink.takes(frame) {
+                    self.uplink.on_frame(now, frame);
                     continue;
                 }
                 if is_backlogged {
@@ -129,9 +133,7 @@ impl Transport for UdpLink {
                 }
             }
         }
-        if let Some(handshake) = &mut self.handshake {
-            handshake.send(now, &mut self.socket, UPLINK.index());
-        }
+        self.uplink.send(now, &mut self.socket);
         if frames > 0 {
             // Flush forwarded frames: their memory is needed for the next batch.
             self.is_blocked |= !self.socket.flush();
@@ -165,8 +167,7 @@ impl Transport for UdpLink {
     }
 
     fn wait(&mut self, timeout_ns: u64) {
-        let limit = |handshake: &Handshake| handshake.limit_wait(timeout_ns);
-        self.socket.wait(self.handshake.as_ref().map_or(timeout_ns, limit));
+        self.socket.wait(self.uplink.limit_wait(timeout_ns));
     }
 
     fn doorbell(&self) -> Doorbell {

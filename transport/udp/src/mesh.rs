@@ -15,14 +15,16 @@ const MESH: Port = Port(0);
 /// One port, 0, to all processes of known addresses, without a switch: a frame is sent to the
 /// address of its destination process. For machines without promises.
 ///
-/// The source address of a frame is not checked; machines check what they receive.
+/// A frame counts only if it comes from the address of the process that it names as its sender.
 #[derive(Debug)]
 pub struct UdpMesh {
     socket: BatchSocket,
-    is_known: Vec<bool>,
+    /// The address of each process, by id.
+    peers: Vec<Option<SocketAddr>>,
     slot: Option<FrameRange>,
     is_blocked: bool,
     frames_unknown: u64,
+    frames_misattributed: u64,
 }
 
 impl UdpMesh {
@@ -34,17 +36,18 @@ impl UdpMesh {
         let processes = processes as usize;
         Ok(Self {
             socket: BatchSocket::bind(config, processes)?,
-            is_known: vec![false; processes],
+            peers: vec![None; processes],
             slot: None,
             is_blocked: false,
             frames_unknown: 0,
+            frames_misattributed: 0,
         })
     }
 
     /// Sets the address of `process`. Ids out of range are ignored.
     pub fn set_peer(&mut self, process: ProcessId, at: SocketAddr) {
-        if let Some(is_known) = self.is_known.get_mut(process.index()) {
-            *is_known = true;
+        if let Some(peer) = self.peers.get_mut(process.index()) {
+            *peer = Some(at);
             self.socket.set_destination(process.index(), Some(at));
         }
     }
@@ -76,6 +79,11 @@ impl UdpMesh {
     pub fn frames_unknown(&self) -> u64 {
         self.frames_unknown
     }
+
+    /// Frames dropped because they came from another address than that of their sender.
+    pub fn frames_misattributed(&self) -> u64 {
+        self.frames_misattributed
+    }
 }
 
 impl Transport for UdpMesh {
@@ -85,10 +93,19 @@ impl Transport for UdpMesh {
         let batches = self.socket.receive();
         let mut frames = 0;
         for batch in 0..batches {
+            let from = self.socket.source(batch);
             for range in self.socket.frames(batch) {
+                let frame = self.socket.frame(range);
+                //= spec/amcast.md#R38
+                // A frame without a header counts as one of process 0, and the machine drops it.
+                let sender = header_unchecked(frame).map_or(0, |header| header.src().index());
+                if from.is_none() || self.peers.get(sender) != Some(&from) {
+                    self.frames_misattributed += 1;
+                    continue;
+                }
                 frames += 1;
                 // Frames are not forwarded: there is no other port.
-                on_frame(MESH, self.socket.frame(range));
+                on_frame(MESH, frame);
             }
         }
         // Machines detect absent peers by timeouts; the kernel's reports only have to be cleared.
@@ -113,7 +130,7 @@ impl Transport for UdpMesh {
     fn send(&mut self, transmit: Transmit) {
         let Some(slot) = self.slot.take() else { return };
         let to = header_unchecked(self.socket.frame(slot)).map(|header| header.dst().index());
-        match to.filter(|to| self.is_known.get(*to) == Some(&true)) {
+        match to.filter(|to| self.peers.get(*to).is_some_and(Option::is_some)) {
             Some(to) => {
                 let frame = self.socket.keep(slot, transmit.bytes);
                 self.socket.send(to, frame);
@@ -165,10 +182,11 @@ mod tests {
 
     #[test]
     fn frames_go_to_their_destination() {
-        let (mut one, _) = mesh();
-        let others = [mesh(), mesh()];
-        for (process, (_, at)) in (1..).zip(&others) {
+        let (mut one, own) = mesh();
+        let mut others = [mesh(), mesh()];
+        for (process, (other, at)) in (1..).zip(&mut others) {
             one.set_peer(ProcessId(process), *at);
+            other.set_peer(ProcessId(0), own);
         }
         // Two of one length, and frames without a destination between them.
         for to in [1, 2, 0, 9, 1] {
@@ -195,10 +213,11 @@ mod tests {
 
     #[test]
     fn absent_peer_does_no_harm() {
-        let (mut one, _) = mesh();
+        let (mut one, own) = mesh();
         let (closed, at) = mesh();
         drop(closed);
         let (mut other, there) = mesh();
+        other.set_peer(ProcessId(0), own);
         one.set_peer(ProcessId(1), at);
         one.set_peer(ProcessId(2), there);
         let began = Instant::now();
@@ -212,5 +231,28 @@ mod tests {
             got += other.receive(NOW, |_, _| Verdict::Consumed);
         }
         assert!(got >= 3);
+    }
+
+    /// One datagram as the coordinator, with the last epoch, once stopped a group permanently.
+    //= spec/amcast.md#R38
+    #[test]
+    fn frame_from_another_address_is_dropped() {
+        let (mut victim, there) = mesh();
+        let (mut honest, own) = mesh();
+        let (mut attacker, _) = mesh();
+        victim.set_peer(ProcessId(0), own);
+        for sender in [&mut attacker, &mut honest] {
+            sender.set_peer(ProcessId(1), there);
+            send(sender, 1, b"as process 0");
+            sender.end_burst(None);
+        }
+        let (began, mut got) = (Instant::now(), 0);
+        while (got == 0 || victim.frames_misattributed() == 0)
+            && began.elapsed() < Duration::from_secs(10)
+        {
+            victim.wait(1_000_000);
+            got += victim.receive(NOW, |_, _| Verdict::Consumed);
+        }
+        assert_eq!((got, victim.frames_misattributed()), (1, 1));
     }
 }

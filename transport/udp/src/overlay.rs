@@ -6,16 +6,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use onepipe_base::{Cause, Incarnation, Now, Port, ProcessId, Promises, Psn, Transmit, Verdict};
-use onepipe_join::{Joiner, JoinerConfig};
+use onepipe_join::{JoinerConfig, Roster};
 use onepipe_transport_driver::{Doorbell, SharedWait, Transport, Wait};
 use onepipe_wire::{
-    AddressAd, Frame, HEADER_LEN, Header, Opcode, RefuseReason, Terms, mark_congestion,
+    AddressAd, Frame, HEADER_LEN, Header, Opcode, Terms, header_unchecked, mark_congestion,
     parse_header, seal,
 };
 
-use crate::handshake::Handshake;
-use crate::peer_table::{PeerTable, PendingAd};
-use crate::{BatchSocket, Config, FrameRange, JoinFailure, Offload, OverlayStats, Stats};
+use crate::peer_table::{PeerTable, PendingAd, Unproved};
+use crate::uplink::Uplink;
+use crate::{BatchSocket, Config, FrameRange, JoinFailure, Offload, OverlayStats, Refusal, Stats};
 
 /// The port of the aggregator.
 const TREE: Port = Port(0);
@@ -50,9 +50,7 @@ pub struct LocalProcess {
 #[derive(Debug)]
 pub struct UdpOverlay {
     socket: BatchSocket,
-    aggregator: SocketAddr,
-    /// `None`: the aggregator admits without being asked.
-    handshake: Option<Handshake>,
+    uplink: Uplink,
     own: LocalProcess,
     /// The address advertised to other processes.
     advertised: SocketAddr,
@@ -91,8 +89,7 @@ impl UdpOverlay {
         socket.set_destination(TREE_DESTINATION, Some(aggregator));
         Ok(Self {
             socket,
-            aggregator,
-            handshake: None,
+            uplink: Uplink::new("aggregator", aggregator, TREE_DESTINATION),
             own,
             advertised: advertised.unwrap_or(local),
             peers: PeerTable::new(own.process, own.processes_max),
@@ -109,7 +106,8 @@ impl UdpOverlay {
     #[must_use]
     pub fn joining(mut self) -> Self {
         let LocalProcess { process, incarnation, .. } = self.own;
-        self.handshake = Some(Handshake::new(JoinerConfig::process(process, incarnation)));
+        let joiner = JoinerConfig::process(process, incarnation);
+        self.uplink.start_joining(JoinerConfig { wants_members: true, ..joiner });
         self
     }
 
@@ -122,19 +120,22 @@ impl UdpOverlay {
         wait: Duration,
         read: impl FnMut() -> Now,
     ) -> Result<Option<Terms>, JoinFailure> {
-        let Some(handshake) = self.handshake.as_mut().filter(|_| !wait.is_zero()) else {
-            return Ok(None);
-        };
-        let above = ("aggregator", self.aggregator);
-        let terms = handshake.ask(&mut self.socket, TREE_DESTINATION, above, wait, read)?;
-        self.own.processes_max = terms.processes_max;
-        self.peers = PeerTable::new(self.own.process, terms.processes_max);
-        Ok(Some(terms))
+        let terms = self.uplink.join(&mut self.socket, wait, read)?;
+        if let Some(terms) = &terms {
+            self.own.processes_max = terms.processes_max;
+            self.peers = PeerTable::new(self.own.process, terms.processes_max);
+        }
+        Ok(terms)
     }
 
     /// As [`crate::UdpLink::refusal`].
-    pub fn refusal(&self) -> Option<(RefuseReason, Terms)> {
-        self.handshake.as_ref()?.refusal()
+    pub fn refusal(&self) -> Option<Refusal> {
+        self.uplink.refusal()
+    }
+
+    /// As [`crate::UdpLink::roster`].
+    pub fn roster(&self) -> Option<&Roster> {
+        self.uplink.roster()
     }
 
     /// The address advertised to other processes.
@@ -225,7 +226,7 @@ impl UdpOverlay {
 
     /// Converts an address to the family of this socket.
     fn to_socket_family(&self, address: SocketAddr) -> Option<SocketAddr> {
-        match (self.aggregator, address) {
+        match (self.uplink.address(), address) {
             (SocketAddr::V4(_), SocketAddr::V4(_)) | (SocketAddr::V6(_), SocketAddr::V6(_)) => {
                 Some(address)
             }
@@ -246,10 +247,26 @@ impl UdpOverlay {
         }
         let from = (frame.header.src(), frame.header.incarnation());
         self.stats.address_ads_received += 1;
-        if let Some(ad) = self.peers.on_address_ad(now.mono, from, address_ad, seen)
-            && self.ads.len() < ADS_MAX
-        {
-            self.ads.push(ad);
+        match self.peers.on_address_ad(now.mono, from, address_ad, seen) {
+            Ok(Some(ad)) if self.ads.len() < ADS_MAX => self.ads.push(ad),
+            Ok(_) => {}
+            Err(Unproved) => self.on_unproved(now, from.0),
+        }
+    }
+
+    //= spec/ordering.md#R80
+    /// Handles a frame that came directly from an address which its sender has not proved. The
+    /// sender may have restarted, or moved: it is asked by the tree, if a query is due.
+    #[cold]
+    fn on_unproved(&mut self, now: Now, sender: ProcessId) {
+        self.stats.frames_unproved += 1;
+        let ads = &mut self.ads;
+        if sender != self.own.process {
+            self.peers.route(now.mono, sender, |ad| {
+                if ads.len() < ADS_MAX {
+                    ads.push(ad);
+                }
+            });
         }
     }
 
@@ -285,7 +302,8 @@ fn write_address_ad(
     now: Now,
     (ad, advertised): (PendingAd, SocketAddr),
 ) -> usize {
-    let payload = AddressAd { wants_reply: ad.wants_reply, address: advertised };
+    let PendingAd { wants_reply, nonce, proof, .. } = ad;
+    let payload = AddressAd { wants_reply, address: advertised, nonce, proof };
     let bytes =
         payload.write(&mut slot[HEADER_LEN..]).expect("a slot must hold an address advertisement");
     let header = Header::new(Opcode::AddressAd, own.process, ad.to, own.incarnation);
@@ -315,13 +333,13 @@ impl Transport for UdpOverlay {
         let mut frames = 0;
         for batch in 0..batches {
             let from = self.socket.source(batch);
-            let is_tree = from == Some(self.aggregator);
+            let is_tree = from == Some(self.uplink.address());
             let (port, seen) = if is_tree { (TREE, None) } else { (DIRECT, from) };
             for range in self.socket.frames(batch) {
                 let frame = self.socket.frame(range);
-                if Joiner::takes(frame) {
-                    if let (Some(handshake), true) = (&mut self.handshake, is_tree) {
-                        handshake.on_frame(now, frame);
+                if self.uplink.takes(frame) {
+                    if is_tree {
+                        self.uplink.on_frame(now, frame);
                     }
                     continue;
                 }
@@ -329,6 +347,12 @@ impl Transport for UdpOverlay {
                     self.on_address_ad(now, range, seen);
                     continue;
                 }
+                let sender = header_unchecked(frame).map_or(self.own.process, Header::src);
+                if !is_tree && !self.peers.is_source(sender, from) {
+                    self.on_unproved(now, sender);
+                    continue;
+                }
+                let frame = self.socket.frame(range);
                 frames += 1;
                 if is_backlogged {
                     mark_congestion(frame);
@@ -337,9 +361,7 @@ impl Transport for UdpOverlay {
                 on_frame(port, frame);
             }
         }
-        if let Some(handshake) = &mut self.handshake {
-            handshake.send(now, &mut self.socket, TREE_DESTINATION);
-        }
+        self.uplink.send(now, &mut self.socket);
         if !self.ads.is_empty() {
             self.is_blocked |= !self.send_ads(now);
         }
@@ -388,8 +410,7 @@ impl Transport for UdpOverlay {
     }
 
     fn wait(&mut self, timeout_ns: u64) {
-        let limit = |handshake: &Handshake| handshake.limit_wait(timeout_ns);
-        self.socket.wait(self.handshake.as_ref().map_or(timeout_ns, limit));
+        self.socket.wait(self.uplink.limit_wait(timeout_ns));
     }
 
     fn doorbell(&self) -> Doorbell {

@@ -1,5 +1,6 @@
 //! The addresses of the other processes of an overlay.
 
+use std::hash::{BuildHasher, RandomState};
 use std::net::SocketAddr;
 
 use onepipe_base::{Incarnation, Mono, ProcessId};
@@ -13,6 +14,10 @@ const RETRIES_MAX: u32 = 7;
 /// Interval of queries that check a direct route in use, in ns.
 const REFRESH_NS: u64 = 1_000_000_000;
 
+/// A direct advertisement without the nonce that only the real peer was sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Unproved;
+
 /// An address advertisement to be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PendingAd {
@@ -20,14 +25,22 @@ pub(crate) struct PendingAd {
     /// Destination address for a direct advertisement; `None` sends it by the tree.
     pub(crate) at: Option<SocketAddr>,
     pub(crate) wants_reply: bool,
+    /// By the tree: what the peer has to return. 0 directly, where others could read it.
+    pub(crate) nonce: u64,
+    /// Directly: what the peer has sent by the tree.
+    pub(crate) proof: u64,
 }
 
 /// The state of one peer.
 #[derive(Clone, Debug)]
 struct Peer {
-    /// Latest known incarnation.
+    /// Latest incarnation that is proved: received by the tree, or with the right nonce.
     incarnation: Option<Incarnation>,
-    /// Unconfirmed address: advertised by the peer, or a source address of its frames.
+    /// The nonce that the peer has sent by the tree; 0: none yet.
+    nonce: u64,
+    /// The address from which the peer last sent the right nonce.
+    source: Option<SocketAddr>,
+    /// Unconfirmed address: advertised by the peer by the tree, or its proved source.
     candidate: Option<SocketAddr>,
     /// Confirmed address: a reply has come from it.
     direct: Option<SocketAddr>,
@@ -40,6 +53,8 @@ struct Peer {
 impl Peer {
     const UNKNOWN: Self = Self {
         incarnation: None,
+        nonce: 0,
+        source: None,
         candidate: None,
         direct: None,
         unanswered: 0,
@@ -58,13 +73,16 @@ impl Peer {
 #[derive(Clone, Debug)]
 pub(crate) struct PeerTable {
     own: ProcessId,
+    /// The secret of this start: SipHash with random keys.
+    secret: RandomState,
     peers: Vec<Peer>,
 }
 
 impl PeerTable {
     /// Starts without any known address.
     pub(crate) fn new(own: ProcessId, processes_max: u32) -> Self {
-        Self { own, peers: vec![Peer::UNKNOWN; processes_max as usize] }
+        let peers = vec![Peer::UNKNOWN; processes_max as usize];
+        Self { own, secret: RandomState::new(), peers }
     }
 
     /// Returns the direct route for a frame to `to`, if confirmed, and passes due queries to
@@ -76,30 +94,54 @@ impl PeerTable {
         to: ProcessId,
         on_query: impl FnMut(PendingAd),
     ) -> Option<SocketAddr> {
-        let peer = self.peers.get_mut(to.index())?;
-        if peer.next_query <= now {
-            Self::send_query(peer, now, to, on_query);
+        if self.peers.get(to.index())?.next_query <= now {
+            self.send_query(now, to, on_query);
         }
-        peer.direct
+        self.peers[to.index()].direct
     }
 
     #[cold]
-    fn send_query(peer: &mut Peer, now: Mono, to: ProcessId, mut on_query: impl FnMut(PendingAd)) {
+    fn send_query(&mut self, now: Mono, to: ProcessId, mut on_query: impl FnMut(PendingAd)) {
+        let peer = &mut self.peers[to.index()];
         if peer.unanswered >= RETRIES_MAX {
             (peer.direct, peer.candidate) = (None, None);
         }
-        if let Some(at) = peer.direct.or(peer.candidate) {
-            on_query(PendingAd { to, at: Some(at), wants_reply: true });
-        }
-        if peer.direct.is_none() {
-            on_query(PendingAd { to, at: None, wants_reply: true });
-        }
+        let (direct, candidate) = (peer.direct, peer.candidate);
         peer.schedule_query(now);
+        if let Some(at) = direct.or(candidate) {
+            on_query(self.ad(to, Some(at), true));
+        }
+        if direct.is_none() {
+            on_query(self.ad(to, None, true));
+        }
+    }
+
+    //= spec/ordering.md#R80
+    /// Returns an advertisement. A nonce never leaves by the direct path, and the proof goes to an
+    /// address that the peer itself has advertised by the tree or has proved.
+    fn ad(&self, to: ProcessId, at: Option<SocketAddr>, wants_reply: bool) -> PendingAd {
+        let (nonce, proof) = match at {
+            None => (self.nonce(to), 0),
+            Some(_) => (0, self.peers[to.index()].nonce),
+        };
+        PendingAd { to, at, wants_reply, nonce, proof }
+    }
+
+    /// Returns the nonce for `peer`, which nobody else can compute. Not 0.
+    fn nonce(&self, peer: ProcessId) -> u64 {
+        self.secret.hash_one(peer.0).max(1)
     }
 
     /// Returns the confirmed address of `process`.
     pub(crate) fn direct(&self, process: ProcessId) -> Option<SocketAddr> {
         self.peers.get(process.index())?.direct
+    }
+
+    //= spec/ordering.md#R80
+    /// Returns whether `process` has proved that it sends from `from`.
+    #[inline]
+    pub(crate) fn is_source(&self, process: ProcessId, from: Option<SocketAddr>) -> bool {
+        from.is_some() && self.peers.get(process.index()).is_some_and(|peer| peer.source == from)
     }
 
     /// Returns the number of confirmed routes.
@@ -109,19 +151,28 @@ impl PeerTable {
 
     /// Handles an address advertisement; `seen` is its source address if it came directly. Returns
     /// the reply to send.
+    ///
+    /// # Errors
+    /// [`Unproved`]: it came directly without the nonce that this process has sent to the peer by
+    /// the tree.
     pub(crate) fn on_address_ad(
         &mut self,
         now: Mono,
         (from, incarnation): (ProcessId, Incarnation),
         address_ad: AddressAd,
         seen: Option<SocketAddr>,
-    ) -> Option<PendingAd> {
+    ) -> Result<Option<PendingAd>, Unproved> {
         if from == self.own {
-            return None;
+            return Ok(None);
         }
-        let peer = self.peers.get_mut(from.index())?;
+        //= spec/ordering.md#R80
+        let is_proved = seen.is_none() || address_ad.proof == self.nonce(from);
+        let Some(peer) = self.peers.get_mut(from.index()) else { return Ok(None) };
+        if !is_proved {
+            return Err(Unproved);
+        }
         if peer.incarnation.is_some_and(|last| last > incarnation) {
-            return None;
+            return Ok(None);
         }
         if peer.incarnation.replace(incarnation).is_some_and(|last| last < incarnation) {
             *peer = Peer { incarnation: Some(incarnation), ..Peer::UNKNOWN };
@@ -129,27 +180,25 @@ impl PeerTable {
         // By the tree: the advertisement names an address that is yet unconfirmed. A query is
         // answered by the tree; a reply is followed by a query to the address itself.
         let Some(seen) = seen else {
+            peer.nonce = address_ad.nonce;
             let is_address =
                 address_ad.address.port() != 0 && !address_ad.address.ip().is_unspecified();
             if is_address && peer.direct.is_none() {
                 peer.candidate = Some(address_ad.address);
             }
             let at = if address_ad.wants_reply { None } else { peer.candidate };
-            return (address_ad.wants_reply || at.is_some()).then_some(PendingAd {
-                to: from,
-                at,
-                wants_reply: !address_ad.wants_reply,
-            });
+            let has_reply = address_ad.wants_reply || at.is_some();
+            return Ok(has_reply.then(|| self.ad(from, at, !address_ad.wants_reply)));
         };
         // Directly: the address works in this direction. A reply shows that it works in both.
-        peer.candidate = Some(seen);
+        (peer.source, peer.candidate) = (Some(seen), Some(seen));
         if address_ad.wants_reply {
-            return Some(PendingAd { to: from, at: Some(seen), wants_reply: false });
+            return Ok(Some(self.ad(from, Some(seen), false)));
         }
         peer.direct = Some(seen);
         peer.unanswered = 0;
         peer.next_query = now.after_ns(REFRESH_NS);
-        None
+        Ok(None)
     }
 
     /// Removes an address that refused a datagram.
@@ -195,8 +244,12 @@ mod tests {
         udp_port: u16,
         seen: Option<u16>,
     ) -> Option<(Option<u16>, bool)> {
-        let advertised = AddressAd { wants_reply, address: address(udp_port) };
-        let ad = peers.on_address_ad(at(ms), incarnation(number), advertised, seen.map(address))?;
+        let proof = if seen.is_some() { peers.nonce(ProcessId(1)) } else { 0 };
+        let advertised = AddressAd { wants_reply, address: address(udp_port), nonce: 9, proof };
+        let ad = peers.on_address_ad(at(ms), incarnation(number), advertised, seen.map(address));
+        let ad = ad.expect("the proof is right")?;
+        let sent = if ad.at.is_some() { (0, 9) } else { (peers.nonce(ProcessId(1)), 0) };
+        assert_eq!((ad.nonce, ad.proof), sent, "no nonce leaves by the direct path");
         Some((ad.at.map(|at| at.port()), ad.wants_reply))
     }
 
@@ -270,11 +323,34 @@ mod tests {
     fn unknown_ids_and_self_are_ignored() {
         let mut peers = PeerTable::new(ProcessId(1), 4);
         assert_eq!(advertised(&mut peers, 0, (1, true), 70, Some(70)), None);
-        let advertised = AddressAd { wants_reply: true, address: address(7) };
+        let advertised = AddressAd { wants_reply: true, address: address(7), nonce: 0, proof: 0 };
         assert_eq!(
             peers.on_address_ad(at(0), (ProcessId(4), Incarnation(1)), advertised, None),
-            None
+            Ok(None)
         );
         assert_eq!(peers.route(at(0), ProcessId(9), |_| panic!("asked")), None);
+    }
+
+    /// One advertisement straight to a process once sent it another's messages, in clear.
+    //= spec/ordering.md#R80
+    #[test]
+    fn address_without_the_right_nonce_is_not_believed() {
+        let mut peers = with_direct_route();
+        let right = peers.nonce(ProcessId(1));
+        for (proof, number) in [(0, 1), (right ^ 1, 1), (peers.nonce(ProcessId(2)), u32::MAX)] {
+            for wants_reply in [false, true] {
+                let ad = AddressAd { wants_reply, address: address(66), nonce: 5, proof };
+                let seen = Some(address(66));
+                let result = peers.on_address_ad(at(5), incarnation(number), ad, seen);
+                assert_eq!(result, Err(Unproved), "no reply reveals the nonce of the peer");
+            }
+        }
+        assert_eq!(route_of(&mut peers, 6), (Some(71), vec![]));
+        assert!(peers.is_source(ProcessId(1), Some(address(71))));
+        for (process, from) in [(1, Some(address(66))), (2, Some(address(71))), (1, None)] {
+            assert!(!peers.is_source(ProcessId(process), from));
+        }
+        // The incarnation 2^32 - 1 has muted nobody.
+        assert_eq!(advertised(&mut peers, 7, (2, true), 80, None), Some((None, false)));
     }
 }

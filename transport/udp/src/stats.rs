@@ -42,4 +42,7 @@ pub struct OverlayStats {
     pub address_ads_sent: u64,
     /// Address advertisements (queries and replies) received.
     pub address_ads_received: u64,
+    /// Misbehaviour, or a process that has restarted or moved: frames that came directly from an
+    /// address which their sender has not proved to be its own. Dropped.
+    pub frames_unproved: u64,
 }

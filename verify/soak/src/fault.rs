@@ -2,9 +2,10 @@
 
 use std::fs::File;
 use std::io::Write;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use clap::ValueEnum;
 use rand::RngExt;
 use rand::rngs::SmallRng;
 use rustix::process::Signal;
@@ -18,6 +19,8 @@ const SURVIVED_MAX: Duration = Duration::from_millis(700);
 
 #[derive(Clone, Copy, Debug)]
 pub enum Fault {
+    /// Nothing, for the time.
+    None(Duration),
     /// `kill -9` and a restart after the time.
     Kill(Role, Duration),
     /// Ctrl-C and a restart after the time.
@@ -25,7 +28,7 @@ pub enum Fault {
     /// SIGSTOP, and SIGCONT after the time.
     Stop(Role, Duration),
     /// A process is stopped for the time, and a switch is killed and restarted meanwhile.
-    RestartBesideStopped(usize, usize, Duration),
+    RestartBesideStopped(usize, Role, Duration),
     /// A host is separated from all others for the time.
     Cut(usize, Duration),
     /// A host loses datagrams for the time, in percent.
@@ -38,74 +41,151 @@ pub enum Fault {
     Roll(Duration),
 }
 
-impl Fault {
-    /// Draws a fault.
-    pub fn draw(random: &mut SmallRng) -> Self {
-        let long = |random: &mut SmallRng| Duration::from_millis(random.random_range(500..5_000));
-        let short = |random: &mut SmallRng| Duration::from_millis(random.random_range(50..400));
-        let process = |random: &mut SmallRng| random.random_range(0..PROCESSES);
-        let switch = |random: &mut SmallRng| random.random_range(0..SWITCHES);
-        // Half of the faults of programs hit processes.
-        let role = |random: &mut SmallRng| {
-            let mut roles = Role::all();
-            roles.retain(|role| role.is_restartable() && !matches!(role, Role::Process(_)));
-            match random.random_range(0..2) {
-                0 => roles[random.random_range(0..roles.len())],
-                _ => Role::Process(process(random)),
+/// Kinds of faults that can be asked for alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum FaultKind {
+    /// Nothing is broken
+    None,
+    /// Kill a process and restart it
+    KillProcess,
+    /// Kill another program and restart it
+    Kill,
+    /// Let a program end with Ctrl-C and restart it
+    Leave,
+    /// Stop any program and let it go on
+    Stop,
+    /// Stop a switch and let it go on
+    StopSwitch,
+    /// Kill a switch and restart it at once
+    RestartSwitch,
+    /// The same while a process is stopped
+    RestartBesideStopped,
+    /// Separate a host from all others
+    Cut,
+    /// Let a host lose datagrams
+    Loss,
+    /// Fill the disk of the controllers' store
+    FullDisk,
+    /// Kill a member of the group of agreed multicast
+    KillMember,
+    /// Restart every program, one after the other
+    Roll,
+}
+
+impl FaultKind {
+    /// Kinds that are drawn unless one is asked for, each as often as listed.
+    const DRAWN: [(Self, usize); 10] = [
+        (Self::KillProcess, 2),
+        (Self::Kill, 1),
+        (Self::Leave, 2),
+        (Self::Stop, 4),
+        (Self::RestartBesideStopped, 2),
+        (Self::Cut, 2),
+        (Self::Loss, 1),
+        (Self::FullDisk, 1),
+        (Self::KillMember, 1),
+        (Self::Roll, 1),
+    ];
+
+    fn draw(random: &mut SmallRng) -> Self {
+        let total = Self::DRAWN.iter().map(|(_, weight)| weight).sum();
+        let mut at = random.random_range(0..total);
+        for (kind, weight) in Self::DRAWN {
+            if at < weight {
+                return kind;
             }
+            at -= weight;
+        }
+        unreachable!("the sum of the weights bounds what is drawn")
+    }
+}
+
+/// Which faults are drawn: all kinds, or one kind, and for a random time or a given one.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Draw {
+    pub kind: Option<FaultKind>,
+    pub lasting: Option<Duration>,
+}
+
+impl Draw {
+    /// Draws a fault.
+    pub fn fault(self, random: &mut SmallRng) -> Fault {
+        let kind = self.kind.unwrap_or_else(|| FaultKind::draw(random));
+        let mut time = |least, most| {
+            let drawn = Duration::from_millis(random.random_range(least..most));
+            self.lasting.unwrap_or(drawn)
         };
-        let any = |random: &mut SmallRng| {
-            let roles = Role::all();
+        let (short, long, pause) = (time(50, 400), time(500, 5_000), time(200, 1_500));
+        let any = if random.random() { short } else { long };
+        let process = random.random_range(0..PROCESSES);
+        let switch = Role::Switch(random.random_range(0..SWITCHES));
+        let host = random.random_range(0..HOSTS);
+        let mut program = |is_wanted: fn(&Role) -> bool| {
+            let roles: Vec<_> = Role::all().into_iter().filter(is_wanted).collect();
             roles[random.random_range(0..roles.len())]
         };
-        match random.random_range(0..17) {
-            0..=2 => Self::Kill(role(random), short(random)),
-            3..=4 => Self::Leave(role(random), short(random)),
-            5..=6 => Self::Stop(any(random), long(random)),
-            7..=8 => Self::Stop(any(random), short(random)),
-            9..=10 => Self::RestartBesideStopped(process(random), switch(random), short(random)),
-            11 => Self::Cut(random.random_range(0..HOSTS), long(random)),
-            12 => Self::Cut(random.random_range(0..HOSTS), short(random)),
-            13 => {
-                let percent = random.random_range(1..20);
-                Self::Loss(random.random_range(0..HOSTS), percent, long(random))
+        match kind {
+            FaultKind::None => Fault::None(long),
+            FaultKind::KillProcess => Fault::Kill(Role::Process(process), short),
+            FaultKind::Kill => {
+                let is_wanted =
+                    |role: &Role| role.is_restartable() && !matches!(role, Role::Process(_));
+                Fault::Kill(program(is_wanted), short)
             }
-            14 => Self::FullDisk(process(random), long(random)),
-            15 => Self::KillMember(random.random_range(0..MEMBERS)),
-            _ => Self::Roll(Duration::from_millis(random.random_range(200..1_500))),
+            FaultKind::Leave => Fault::Leave(program(|role| role.is_restartable()), short),
+            FaultKind::Stop => Fault::Stop(program(|_| true), any),
+            FaultKind::StopSwitch => Fault::Stop(switch, long),
+            FaultKind::RestartSwitch => Fault::Kill(switch, self.lasting.unwrap_or(Duration::ZERO)),
+            FaultKind::RestartBesideStopped => Fault::RestartBesideStopped(process, switch, short),
+            FaultKind::Cut => Fault::Cut(host, any),
+            FaultKind::Loss => Fault::Loss(host, random.random_range(1..20), long),
+            FaultKind::FullDisk => Fault::FullDisk(process, long),
+            FaultKind::KillMember => Fault::KillMember(random.random_range(0..MEMBERS)),
+            FaultKind::Roll => Fault::Roll(pause),
         }
     }
+}
 
-    /// Breaks the fabric and mends it.
-    pub fn apply(self, fabric: &mut Fabric) -> Result<()> {
+impl Fault {
+    /// Breaks the fabric and mends it. Returns how long that took.
+    pub fn apply(self, fabric: &mut Fabric) -> Result<Duration> {
+        let began = Instant::now();
+        self.apply_once(fabric)?;
+        Ok(began.elapsed())
+    }
+
+    fn apply_once(self, fabric: &mut Fabric) -> Result<()> {
         match self {
+            Self::None(time) => fabric.run_for(time),
             Self::Kill(role, time) => restart(fabric, role, Signal::KILL, time),
             Self::Leave(role, time) => restart(fabric, role, Signal::INT, time),
             Self::Stop(role, time) => {
-                if let (Role::Process(process), true) = (role, time > SURVIVED_MAX) {
-                    fabric.permit(process);
-                }
-                fabric.signal(role, Signal::STOP);
-                fabric.run_for(time)?;
-                fabric.signal(role, Signal::CONT);
-                Ok(())
+                let processes = match role {
+                    Role::Process(process) => vec![process],
+                    _ => Vec::new(),
+                };
+                break_for(fabric, time, &processes, |fabric, is_broken| {
+                    let signal = if is_broken { Signal::STOP } else { Signal::CONT };
+                    fabric.signal(role, signal);
+                    Ok(())
+                })
             }
             Self::RestartBesideStopped(process, switch, time) => {
-                fabric.signal(Role::Process(process), Signal::STOP);
-                restart(fabric, Role::Switch(switch), Signal::KILL, Duration::ZERO)?;
-                fabric.run_for(time)?;
-                fabric.signal(Role::Process(process), Signal::CONT);
-                Ok(())
+                break_for(fabric, time, &[process], |fabric, is_broken| {
+                    let signal = if is_broken { Signal::STOP } else { Signal::CONT };
+                    fabric.signal(Role::Process(process), signal);
+                    if is_broken {
+                        restart(fabric, switch, Signal::KILL, Duration::ZERO)
+                    } else {
+                        Ok(())
+                    }
+                })
             }
             Self::Cut(host, time) => {
-                if time > SURVIVED_MAX {
-                    for process in permitted_by_cut(host) {
-                        fabric.permit(process);
-                    }
-                }
-                fabric.hosts.set_connected(host, false)?;
-                fabric.run_for(time)?;
-                fabric.hosts.set_connected(host, true)
+                let processes = permitted_by_cut(host);
+                break_for(fabric, time, &processes, |fabric, is_broken| {
+                    fabric.hosts.set_connected(host, !is_broken)
+                })
             }
             Self::Loss(host, percent, time) => {
                 fabric.hosts.set_loss(host, percent)?;
@@ -133,6 +213,31 @@ impl Fault {
             }
         }
     }
+}
+
+/// Breaks something for a time, and mends it. On a busy machine that takes longer than was asked
+/// for: these processes may fail as soon as it has taken longer than [`SURVIVED_MAX`].
+fn break_for(
+    fabric: &mut Fabric,
+    time: Duration,
+    processes: &[usize],
+    mut set_broken: impl FnMut(&mut Fabric, bool) -> Result<()>,
+) -> Result<()> {
+    let began = Instant::now();
+    let permit = |fabric: &mut Fabric| {
+        if began.elapsed().max(time) > SURVIVED_MAX {
+            processes.iter().for_each(|process| fabric.permit(*process));
+        }
+    };
+    permit(fabric);
+    set_broken(fabric, true)?;
+    while began.elapsed() < time {
+        permit(fabric);
+        fabric.turn()?;
+    }
+    set_broken(fabric, false)?;
+    permit(fabric);
+    Ok(())
 }
 
 /// Returns the processes that may be declared failed when a host is cut off for long.

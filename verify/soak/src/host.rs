@@ -7,6 +7,10 @@ use anyhow::{Context, Result, ensure};
 /// Network of the hosts: host N has the address `10.78.0.N+1`.
 const NETWORK: &str = "10.78.0";
 
+/// Table and chain of the bridge's filter.
+const TABLE: &str = "bridge soak";
+const CHAIN: &str = "bridge soak forward";
+
 /// Network namespaces that are connected by a bridge. Dropping removes them.
 pub struct Hosts {
     bridge: String,
@@ -25,7 +29,7 @@ fn run(text: &str) -> Result<()> {
 }
 
 impl Hosts {
-    /// Creates `count` hosts. Needs root, `ip` and `nft`.
+    /// Creates `count` hosts. Needs root, `ip`, `nft` and `nsenter`.
     pub fn new(count: usize) -> Result<Self> {
         let prefix = format!("soak-{}", std::process::id());
         let bridge = format!("{prefix}-bridge");
@@ -34,62 +38,72 @@ impl Hosts {
         let mut hosts = Self { bridge: bridge.clone(), names: Vec::new() };
         run(&format!("ip -n {bridge} link add br0 type bridge"))?;
         run(&format!("ip -n {bridge} link set br0 up"))?;
+        let chain = "forward { type filter hook forward priority 0 ; }";
+        hosts
+            .filter(&format!("add table {TABLE} ; add chain {TABLE} {chain}"))
+            .context("cannot filter datagrams: is `nft` installed?")?;
         for host in 0..count {
             let name = format!("{prefix}-{host}");
             run(&format!("ip netns add {name}"))?;
             hosts.names.push(name.clone());
             run(&format!("ip -n {name} link set lo up"))?;
             let peer = format!("type veth peer port{host} netns {bridge}");
-            run(&format!("ip -n {name} link add eth0 {peer}"))?;
+            let hardware = hardware_address(host);
+            run(&format!("ip -n {name} link add eth0 address {hardware} {peer}"))?;
             run(&format!("ip -n {name} addr add {}/24 dev eth0", address(host)))?;
             run(&format!("ip -n {name} link set eth0 up"))?;
             run(&format!("ip -n {bridge} link set port{host} master br0 up"))?;
-            run(&format!("ip netns exec {name} nft add table inet soak"))?;
-            let chain = "input { type filter hook input priority 0 ; }";
-            run(&format!("ip netns exec {name} nft add chain inet soak {chain}"))?;
+            // A host that does not answer a request for its hardware address is asked again after a
+            // second only: no cut could be shorter.
+            for other in (0..count).filter(|other| *other != host) {
+                let (at, hardware) = (address(other), hardware_address(other));
+                run(&format!("ip -n {name} neigh add {at} lladdr {hardware} dev eth0"))?;
+            }
         }
         Ok(hosts)
     }
 
     /// Returns the command that starts `program` on a host.
     pub fn command(&self, host: usize, program: &str) -> Command {
-        let mut command = Command::new("ip");
-        command.args(["netns", "exec", &self.names[host], program]);
+        let mut command = Command::new("nsenter");
+        command.arg(format!("--net=/run/netns/{}", self.names[host])).arg(program);
         command
     }
 
-    /// Separates a host from all others, or connects it again. An interface that is down would
-    /// forget the addresses of the others, and ask for them once a second only.
+    /// Separates a host from all others, or connects it again. A filter would not do, nor `ip -n`:
+    /// on a busy machine the kernel takes seconds to change filters and to unmount folders.
     pub fn set_connected(&self, host: usize, is_connected: bool) -> Result<()> {
-        for (other, name) in self.names.iter().enumerate() {
-            let nft = format!("ip netns exec {name} nft");
-            run(&format!("{nft} flush chain inet soak input"))?;
-            if !is_connected {
-                let what = match other == host {
-                    true => "iif eth0".to_owned(),
-                    false => format!("ip saddr {}", address(host)),
-                };
-                run(&format!("{nft} add rule inet soak input {what} drop"))?;
-            }
-        }
-        Ok(())
+        // Disabled, or forwarding.
+        let state = if is_connected { 3 } else { 0 };
+        let port = format!("port{host} type bridge_slave state {state}");
+        run(&format!("nsenter --net=/run/netns/{} ip link set {port}", self.bridge))
     }
 
     /// Lets a host lose this share of the datagrams that it receives, in percent.
     pub fn set_loss(&self, host: usize, percent: u32) -> Result<()> {
-        let nft = format!("ip netns exec {} nft", self.names[host]);
-        run(&format!("{nft} flush chain inet soak input"))?;
-        if percent > 0 {
-            let rule = format!("meta l4proto udp numgen random mod 100 < {percent} drop");
-            run(&format!("{nft} add rule inet soak input {rule}"))?;
-        }
-        Ok(())
+        let rule = match percent {
+            0 => String::new(),
+            percent => format!(
+                " ; add rule {CHAIN} oifname port{host} ip protocol udp \
+                 numgen random mod 100 < {percent} drop"
+            ),
+        };
+        self.filter(&format!("flush chain {CHAIN}{rule}"))
+    }
+
+    /// Changes what the bridge forwards.
+    fn filter(&self, rules: &str) -> Result<()> {
+        run(&format!("ip netns exec {} nft {rules}", self.bridge))
     }
 }
 
 /// Returns the address of a host.
 pub fn address(host: usize) -> String {
     format!("{NETWORK}.{}", host + 1)
+}
+
+fn hardware_address(host: usize) -> String {
+    format!("02:00:00:00:00:{:02x}", host + 1)
 }
 
 impl Drop for Hosts {

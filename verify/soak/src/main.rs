@@ -25,18 +25,27 @@ use rand::rngs::SmallRng;
 use serde::Serialize;
 
 use crate::fabric::Fabric;
-use crate::fault::Fault;
+use crate::fault::{Draw, FaultKind};
 use crate::role::{Files, Kind};
 
 /// Break a fabric of real programs at random and check its guarantees; exit status 1 if one was
 /// violated
 ///
-/// Needs root, `ip` and `nft`.
+/// Needs root, `ip`, `nft` and `nsenter`.
 #[derive(Debug, Parser)]
 struct Arguments {
     /// How long to go on
     #[arg(long, default_value_t = 10)]
     minutes: u64,
+    /// Number of faults after which to stop before that time [default: no limit]
+    #[arg(long, value_name = "COUNT")]
+    times: Option<u64>,
+    /// The only kind of fault [default: all, at random]
+    #[arg(long, value_name = "KIND")]
+    fault: Option<FaultKind>,
+    /// How long each fault lasts, for example `2s` or `400ms` [default: at random]
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    lasting: Option<Duration>,
     /// Seed of the faults [default: the time of day, printed]
     #[arg(long)]
     seed: Option<u64>,
@@ -151,6 +160,15 @@ fn main() -> Result<ExitCode> {
     Ok(if summary.violations.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
+/// Parses a time in seconds or milliseconds.
+fn time(text: &str) -> Result<Duration, String> {
+    let parsed = match text.strip_suffix("ms") {
+        Some(number) => number.parse().map(Duration::from_millis),
+        None => text.trim_end_matches('s').parse().map(Duration::from_secs),
+    };
+    parsed.map_err(|_| format!("`{text}` is no time such as `2s` or `400ms`"))
+}
+
 fn time_of_day() -> u64 {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     now.map_or(0, |now| now.as_secs())
@@ -165,8 +183,12 @@ fn soak(
     let mut random = SmallRng::seed_from_u64(summary.seed);
     let began = Instant::now();
     let limit = Duration::from_secs(60 * arguments.minutes);
-    let is_over = || began.elapsed() >= limit || stop.load(Ordering::Acquire);
-    while !is_over() {
+    let times = arguments.times.unwrap_or(u64::MAX);
+    let is_over = |summary: &Summary| {
+        began.elapsed() >= limit || summary.faults >= times || stop.load(Ordering::Acquire)
+    };
+    let draw = Draw { kind: arguments.fault, lasting: arguments.lasting };
+    while !is_over(summary) {
         let kind = if summary.fabrics.is_multiple_of(2) { Kind::Switches } else { Kind::Overlay };
         summary.fabrics += 1;
         let folder = logs.join(format!("fabric-{}", summary.fabrics));
@@ -181,15 +203,16 @@ fn soak(
         report(&began, kind, "started", &fabric.verify()?, summary);
         fabric.load(true);
         let fabric_began = Instant::now();
-        while !is_over() && fabric_began.elapsed() < FABRIC_TIME {
-            let fault = Fault::draw(&mut random);
+        while !is_over(summary) && fabric_began.elapsed() < FABRIC_TIME {
+            let fault = draw.fault(&mut random);
             fabric.start_copies()?;
             fabric.run_for(ROUND_LOAD)?;
-            fault.apply(&mut fabric)?;
+            let lasted = fault.apply(&mut fabric)?;
             fabric.run_for(ROUND_LOAD)?;
             let violations = fabric.verify()?;
             summary.faults += 1;
-            report(&began, kind, &format!("{fault:?}"), &violations, summary);
+            let what = format!("{fault:?}, took {} ms", lasted.as_millis());
+            report(&began, kind, &what, &violations, summary);
             if !fabric.is_alive() {
                 break;
             }

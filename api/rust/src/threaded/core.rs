@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use onepipe_base::{Mono, ProcessId, ScatteringId, Timestamp};
-use onepipe_endpoint::{Message, ProcessFailed, SendError};
+use onepipe_endpoint::{Message, OpenScattering, ProcessFailed, SendError};
 use onepipe_transport_driver::{IdleAction, Progress, Wait};
 use onepipe_wire::Service;
 
@@ -122,6 +122,18 @@ impl Core {
     ) -> Result<ScatteringId, SendError> {
         let Some(engine) = &mut self.engine else { return Err(SendError::Left) };
         with_engine!(engine, engine => engine.node_mut().scatter(service, messages))
+    }
+
+    /// Cancels a reliable scattering; the recall leaves with the next turn.
+    pub(crate) fn cancel(&mut self, scattering: ScatteringId) -> bool {
+        let Some(engine) = &mut self.engine else { return false };
+        with_engine!(engine, engine => engine.node_mut().cancel(scattering))
+    }
+
+    /// The reliable scatterings without an outcome.
+    pub(crate) fn open_scatterings(&self) -> Vec<OpenScattering> {
+        let Some(engine) = &self.engine else { return Vec::new() };
+        with_engine!(engine, engine => engine.node().open_scatterings())
     }
 
     /// Takes one turn; its events are queued. Never blocks.

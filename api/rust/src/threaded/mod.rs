@@ -2,6 +2,7 @@
 
 mod core;
 mod events;
+mod open;
 mod shared;
 mod standby;
 mod thread;
@@ -324,17 +325,18 @@ impl Pipe {
         self.config.process
     }
 
-    /// The other live processes, as of a moment ago. Unknown over a switch: empty.
+    /// The other live processes, as of a moment ago: those whose links to the fabric are up,
+    /// without the controllers. Over a network the switch or the aggregator reports them; one of an
+    /// earlier version does not, and the list is empty.
     pub fn peers(&self) -> Vec<ProcessId> {
         self.shared.lock().peers()
     }
 
     /// Waits until at least `count` other processes have joined, for at most `timeout`. Returns
-    /// whether they have. Returns false at once over a switch, which does not report processes.
+    /// whether they have.
     pub fn wait_for_peers(&self, count: usize, timeout: Duration) -> bool {
-        let knows_peers = self.config.links == onepipe_endpoint::Links::Mesh;
         let deadline = Deadline::after(timeout);
-        while knows_peers && self.peers().len() < count {
+        while self.peers().len() < count {
             if deadline.remaining().is_none() {
                 return false;
             }
@@ -342,7 +344,7 @@ impl Pipe {
             self.shared.turn(&mut self.shared.lock());
             std::thread::sleep(Duration::from_millis(1));
         }
-        knows_peers
+        true
     }
 
     /// Counters since joining, as of a moment ago.

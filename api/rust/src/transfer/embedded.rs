@@ -75,6 +75,12 @@ impl EmbeddedTransfer {
         self.driver.machine().client().stats()
     }
 
+    /// Why the switch does not admit this endpoint any more, if that will not pass by itself: the
+    /// switch was restarted with other settings, and nothing is sent or received.
+    pub fn refusal(&self) -> Option<OpenError> {
+        self.driver.transport().failure().map(OpenError::from)
+    }
+
     /// The settings of an arbiter and of this endpoint, if their timeslots or endpoints differ:
     /// such an arbiter grants nothing. `None` once a matching arbiter has responded.
     pub fn params_mismatch(&self) -> Option<ParamsMismatch> {

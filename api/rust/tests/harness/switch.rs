@@ -60,8 +60,7 @@ pub fn process(switch: &Running, process: u32) -> Builder {
     })
 }
 
-/// Joins pipes for processes 0 to `count` and waits until they have exchanged messages: a switch
-/// does not report which processes are present.
+/// Joins pipes for processes 0 to `count` and waits until they have exchanged messages.
 pub fn meet(switch: &Running, count: u32) -> Vec<Pipe> {
     join_and_exchange((0..count).map(|id| process(switch, id)).collect())
 }
@@ -72,7 +71,7 @@ pub fn join_and_exchange(builders: Vec<Builder>) -> Vec<Pipe> {
     let join = |builder: Builder| builder.join().expect("the switch is there");
     let mut pipes: Vec<Pipe> = builders.into_iter().map(join).collect();
     for pipe in &mut pipes {
-        assert!(!pipe.wait_for_peers(1, DEADLINE) && pipe.peers().is_empty());
+        assert!(pipe.wait_for_peers(count as usize - 1, DEADLINE));
         for peer in 0..count {
             while pipe.scatter_reliably(&[to(peer, b"hello")]).is_err() {}
         }

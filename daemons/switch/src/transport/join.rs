@@ -2,10 +2,14 @@
 
 use std::net::SocketAddr;
 
-use onepipe_base::{Address, Cause, Now, Port};
-use onepipe_join::{Applicant, Decision, Joiner, Request, Vacancy};
+use onepipe_base::{Address, Cause, Instance, Machine, Now, Port};
+use onepipe_join::{
+    Applicant, Decision, Event, Joiner, Obstacle, Occupancy, Request, Roster, Side,
+};
 use onepipe_transport_udp::FrameRange;
-use onepipe_wire::{JoinAnswer, JoinRole, Opcode, RefuseReason, header_unchecked, parse_header};
+use onepipe_wire::{
+    JoinAnswer, JoinRequest, JoinRole, Opcode, RefuseReason, header_unchecked, parse_header,
+};
 
 use super::SwitchTransport;
 use crate::gate::Gate;
@@ -19,7 +23,7 @@ impl SwitchTransport {
         let frame = self.socket.frame(range);
         // What is shorter than a header is for the machine to drop and count.
         let Some(header) = header_unchecked(frame) else { return true };
-        if Joiner::takes(frame) {
+        if Joiner::takes(frame) || Roster::takes(frame) {
             return false;
         }
         let Some(applicant) = self.ports.applicant(port) else { return true };
@@ -38,9 +42,17 @@ impl SwitchTransport {
         range: FrameRange,
     ) -> Option<Port> {
         let frame = self.socket.frame(range);
+        if let (true, Some(port)) = (Roster::takes(frame), port)
+            && self.ports.applicant(port).is_none_or(|known| may_send(known, frame))
+        {
+            self.roster.handle_frame(now, port, frame);
+            return Some(port);
+        }
         if let (Some(handshake), true) = (&mut self.up_handshake, port.is_some() && port == self.up)
         {
-            handshake.on_frame(now, frame);
+            if handshake.on_frame(now, frame) == Some(Event::Forgotten) {
+                port.into_iter().for_each(|port| self.roster.forget(now, port));
+            }
             return port;
         }
         let Some(request) = Request::parse(frame) else {
@@ -61,58 +73,62 @@ impl SwitchTransport {
             self.answer(now, from, JoinAnswer::Refused { reason, terms }, None);
             return None;
         };
-        let rival = self.rival(now, from, applicant);
-        let is_known = port.is_some_and(|port| self.ports.applicant(port) == Some(&applicant));
-        let vacancy = Vacancy {
-            is_taken: rival.is_some_and(|(_, is_live)| is_live),
+        let rival = match applicant.is_exclusive() {
+            true => self.ports.rival(applicant, from, now.mono),
+            false => None,
+        };
+        let occupancy = Occupancy {
+            present: port.and_then(|port| self.ports.applicant(port).copied()),
+            rival: rival.map(|(_, rival)| rival),
             is_full: port.is_none() && !self.ports.has_free(now.mono),
             incarnation_max: Some(Gate::incarnation_max()),
         };
         let cookies = self.gate.cookies(now, from, applicant);
-        match self.gate.admission.decide(request, vacancy, cookies) {
+        match self.gate.admission.decide(request, occupancy, cookies) {
             Decision::Answer(answer) => {
                 self.note_refusal(from, applicant, answer);
+                if let (JoinAnswer::Accepted(_), Some(port)) = (answer, port) {
+                    self.roster.repeat(now, port);
+                }
                 self.answer(now, from, answer, Some(applicant.instance));
                 None
             }
-            Decision::Admit(_) if is_known => {
-                let accepted = JoinAnswer::Accepted(*self.gate.admission.terms());
-                self.answer(now, from, accepted, Some(applicant.instance));
-                port
+            Decision::Replace(obstacle) => {
+                let port = match obstacle {
+                    Obstacle::Present => port,
+                    Obstacle::Rival => rival.map(|(port, _)| port),
+                };
+                // The request is repeated after the machine was notified.
+                port.into_iter().for_each(|port| self.ports.reclaim(port, Cause::Superseded));
+                None
             }
-            Decision::Admit(_) => self.admit(now, (from, port), applicant, rival),
+            Decision::Admit(_, JoinRequest { wants_members, .. }) => {
+                self.admit(now, from, applicant, wants_members)
+            }
         }
     }
 
-    /// Gives a joiner a port; or takes one away that is in its way, and lets it repeat its request
-    /// after the machine was notified.
+    /// Gives a joiner a port.
     fn admit(
         &mut self,
         now: Now,
-        (from, port): (SocketAddr, Option<Port>),
+        from: SocketAddr,
         applicant: Applicant,
-        rival: Option<(Port, bool)>,
+        wants_members: bool,
     ) -> Option<Port> {
-        if let Some(obstacle) = port.or(rival.map(|(port, _)| port)) {
-            self.ports.reclaim(obstacle, Cause::Superseded);
-            return None;
-        }
         let port = self.ports.assign(from, applicant, now.mono)?;
         self.stats.ports_assigned += 1;
+        match (applicant.role, applicant.instance.address) {
+            (JoinRole::Switch, _) => self.roster.open(now, port, Side::Below { wants_members }),
+            (JoinRole::Process, Address::Process(process)) => {
+                self.roster.open(now, port, Side::Process { process, wants_members });
+            }
+            _ => {}
+        }
         self.socket.set_destination(port.index(), Some(from));
         let accepted = JoinAnswer::Accepted(*self.gate.admission.terms());
         self.answer(now, from, accepted, Some(applicant.instance));
         Some(port)
-    }
-
-    //= spec/ordering.md#R68
-    /// Returns the other neighbour with the controller id of a joiner. Of processes the later
-    /// incarnation takes the id over: a restart must not wait.
-    fn rival(&self, now: Now, from: SocketAddr, applicant: Applicant) -> Option<(Port, bool)> {
-        if applicant.role != JoinRole::Controller {
-            return None;
-        }
-        self.ports.rival(applicant, from, now.mono, self.controller_timeout_ns)
     }
 
     /// Records a refusal that an operator should know of.
@@ -133,13 +149,7 @@ impl SwitchTransport {
     }
 
     /// Answers a frame from `from`.
-    fn answer(
-        &mut self,
-        now: Now,
-        from: SocketAddr,
-        answer: JoinAnswer,
-        to: Option<onepipe_base::Instance>,
-    ) {
+    fn answer(&mut self, now: Now, from: SocketAddr, answer: JoinAnswer, to: Option<Instance>) {
         if !self.gate.take_answer() {
             return;
         }
@@ -154,4 +164,8 @@ impl SwitchTransport {
             self.stats.join_answers += 1;
         }
     }
+}
+
+fn may_send(applicant: &Applicant, frame: &[u8]) -> bool {
+    header_unchecked(frame).is_some_and(|header| applicant.may_send(header))
 }

@@ -42,6 +42,13 @@ impl Member {
         true
     }
 
+    //= spec/amcast.md#R37
+    /// Counts a packet of an epoch that cannot be. Returns that it was not valid.
+    pub(super) fn drop_ahead(&mut self) -> bool {
+        self.stats.epochs_ahead += 1;
+        false
+    }
+
     fn join_packet(&self, flags: u8, count: u64) -> Amcast {
         Amcast { flags: Amcast::JOIN | flags, count, ..Amcast::new(self.group, 0) }
     }

@@ -16,6 +16,7 @@ use onepipe_wire::{Amcast, Frame, GroupId, GroupSet, LogicalTime, Opcode};
 use crate::ack_table::AckTable;
 use crate::barrier::Clocks;
 use crate::config::{Config, ConfigError};
+use crate::epochs::LatestEpochs;
 use crate::incarnations::Incarnations;
 use crate::log::Log;
 use crate::outbox::Outbox;
@@ -54,6 +55,8 @@ pub struct MemberStats {
     pub early: u64,
     /// Packets of a past epoch, or of one that is not known here yet.
     pub other_epoch: u64,
+    /// Misbehaviour: packets of an epoch that no election can have led to yet.
+    pub epochs_ahead: u64,
     /// Proposals received out of order.
     pub gaps: u64,
     /// Packets retransmitted, on request or by a timeout.
@@ -114,6 +117,7 @@ pub struct Member {
     replica_next: Vec<u64>,
     outbox: Outbox,
     incarnations: Incarnations,
+    epochs: LatestEpochs,
     /// Members of the group that have acknowledged this incarnation, itself included: one bit per
     /// member index.
     known_by: u32,
@@ -176,6 +180,7 @@ impl Member {
             replica_next: vec![0; own.replicas.len()],
             outbox: Outbox::new(config.outbox, config.peers(group)),
             incarnations: Incarnations::new(groups),
+            epochs: LatestEpochs::new(groups.groups.len()),
             known_by: 1 << index,
             is_refused: false,
             is_dirty: false,
@@ -344,6 +349,7 @@ impl Machine for Member {
                 opcode == Opcode::NewLeader && self.config.coordinators.contains(&src);
             for packet in Amcast::packets(opcode, frame.payload) {
                 is_valid = packet.is_ok_and(|(body, message)| match is_coordinator {
+                    _ if !self.epochs.admits(body.group, body.epoch) => self.drop_ahead(),
                     true if !self.has_joined() => self.drop_early(),
                     true => body.group == self.group && self.on_coordinator(now, src, &body),
                     false => self.on_packet(opcode, src, &body, message),

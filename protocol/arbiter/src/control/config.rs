@@ -102,6 +102,10 @@ pub struct ArbiterStats {
     /// Frames that are invalid, of another opcode or destination, or for a primary while this
     /// arbiter is a secondary.
     pub dropped: u64,
+    /// Misbehaviour: watchdogs of other processes than arbiters and endpoints, about a process that
+    /// is no configured arbiter, or with an epoch or an incarnation that cannot be yet; included in
+    /// `dropped`.
+    pub claims_refused: u64,
     /// Lost packets that endpoints reported with a path.
     pub lost: u64,
     /// Times that a link or path was found to lose packets, and avoided.

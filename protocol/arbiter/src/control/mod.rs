@@ -25,6 +25,12 @@ const BATCH_DEMANDS_MAX: u32 = 1 << 16;
 /// Capacity of the command queue. A driver that lets it fill up has stopped.
 const COMMANDS_MAX: usize = 256;
 
+/// Incarnations count eighths of a second (`transport/clock`), in ns.
+const INCARNATION_TICK_NS: u64 = 125_000_000;
+/// How far the clock of a restarted arbiter may be ahead, ns: a minute, as for all joiners
+/// (spec/ordering.md, R66).
+const CLOCK_AHEAD_NS_MAX: u64 = 60_000_000_000;
+
 /// A command for the allocator; executed in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Command {
@@ -84,6 +90,8 @@ pub struct ControlPlane {
     waiting: (u64, u32),
     events: Ring<ArbiterEvent>,
     stats: ArbiterStats,
+    /// When this incarnation first ran.
+    began: Option<Mono>,
 }
 
 impl ControlPlane {
@@ -116,6 +124,7 @@ impl ControlPlane {
             waiting: (0, 0),
             events: Ring::new(64),
             stats: ArbiterStats::default(),
+            began: None,
             config,
         })
     }
@@ -249,6 +258,37 @@ impl ControlPlane {
         }
     }
 
+    //= spec/arbiter.md#R39
+    /// Handles a watchdog. Only the configured arbiters and endpoints send any.
+    fn on_watchdog(&mut self, now: Now, frame: &Frame<'_>) -> Verdict {
+        let Ok(watchdog) = Watchdog::parse(frame.payload) else { return self.drop_frame() };
+        let (src, named) = (frame.header.src(), Incarnation(frame.header.psn().0));
+        let is_sender = src.0 < self.config.comm.nodes || self.failover.is_arbiter(src);
+        let is_own = watchdog.primary == self.config.comm.process;
+        if !is_sender
+            || !self.failover.is_plausible(watchdog)
+            || (is_own && named > self.incarnation_max(now.mono))
+        {
+            self.stats.claims_refused += 1;
+            return self.drop_frame();
+        }
+        if is_own {
+            self.on_own_incarnation(named);
+        }
+        if let Some(change) = self.failover.on_watchdog(now.mono, watchdog) {
+            self.on_change(now, change);
+        }
+        self.comm.set_epoch(self.failover.epoch());
+        Verdict::Consumed
+    }
+
+    /// Returns the highest incarnation that a process with this id can have started under by now.
+    fn incarnation_max(&mut self, now: Mono) -> Incarnation {
+        let since_ns = now.since_ns(*self.began.get_or_insert(now)) + CLOCK_AHEAD_NS_MAX;
+        let ticks = u32::try_from(since_ns / INCARNATION_TICK_NS).unwrap_or(u32::MAX);
+        Incarnation(self.config.comm.incarnation.0.saturating_add(ticks))
+    }
+
     //= spec/arbiter.md#R30
     /// Handles a watchdog that names an incarnation of this arbiter. A later one means that two
     /// processes share an id, and that endpoints use the other one.
@@ -333,17 +373,7 @@ impl Machine for ControlPlane {
                 true => Verdict::Consumed,
                 false => Verdict::Dropped,
             },
-            Opcode::Watchdog => {
-                let Ok(watchdog) = Watchdog::parse(frame.payload) else { return self.drop_frame() };
-                if watchdog.primary == self.config.comm.process {
-                    self.on_own_incarnation(Incarnation(frame.header.psn().0));
-                }
-                if let Some(change) = self.failover.on_watchdog(now.mono, watchdog) {
-                    self.on_change(now, change);
-                }
-                self.comm.set_epoch(self.failover.epoch());
-                Verdict::Consumed
-            }
+            Opcode::Watchdog => self.on_watchdog(now, &frame),
             Opcode::Drops if self.is_primary() => {
                 self.on_drops(now, frame.header.src(), frame.payload)
             }
@@ -352,6 +382,7 @@ impl Machine for ControlPlane {
     }
 
     fn handle_timeout(&mut self, now: Now) {
+        self.began.get_or_insert(now.mono);
         if let Some(change) = self.failover.on_timeout(now.mono) {
             self.on_change(now, change);
         }

@@ -281,17 +281,61 @@ fn corrupt_payloads_do_not_affect_other_endpoints() {
     }
 }
 
+/// A plausible claim of an endpoint for the other arbiter costs the takeover time, and no grant.
 #[test]
-fn forged_watchdog_stops_an_arbiter_for_1_ms() {
-    let mut net = TestNet::new(4, 1, 1);
-    net.run_for(MS);
-    let word = Watchdog { epoch: 4_000, primary: ProcessId(77) };
-    let bytes = frame(Opcode::Watchdog, 77, 4, |buffer| word.write(buffer).expect("it fits"));
-    put(&mut net, &bytes);
+fn false_claim_stops_an_arbiter_for_1_ms() {
+    let mut net = TestNet::new(4, 2, 1);
+    net.run_for(2 * MS);
+    net.is_down[1] = true;
+    assert_eq!(put(&mut net, &watchdog(1, 0, claim(4_000, PEER))), Verdict::Consumed);
     assert!(!net.arbiters[0].is_primary());
     assert!(net.enqueue(0, 3, 200));
     net.run_for(3 * MS);
     net.assert_quiet();
     net.assert_all_arrived();
     assert_eq!((net.arbiters[0].is_primary(), net.arbiters[0].epoch()), (true, 4_001));
+}
+
+/// The other arbiter of four endpoints.
+const PEER: ProcessId = ProcessId(5);
+
+fn claim(epoch: u32, primary: ProcessId) -> Watchdog {
+    Watchdog { epoch, primary }
+}
+
+fn watchdog(src: u32, named: u32, claim: Watchdog) -> Vec<u8> {
+    let payload = |buffer: &mut [u8]| claim.write(buffer).expect("there is space");
+    sequenced_frame(named, Opcode::Watchdog, (src, 4), payload)
+}
+
+/// One watchdog with the last incarnation once made the arbiter exit, and one with the last epoch
+/// ended elections.
+//= spec/arbiter.md#R39
+#[test]
+fn claims_that_cannot_be_are_refused() {
+    let mut net = TestNet::new(4, 2, 1);
+    net.run_for(2 * MS);
+    let (own, stranger) = (ProcessId(4), ProcessId(9));
+    let incarnation = net.arbiters[0].config().comm.incarnation.0;
+    let far = incarnation + 60 * 8 + 1;
+    let refused = [
+        // An incarnation of this arbiter that starts in the future.
+        (1, u32::MAX, claim(1, own)),
+        (1, far, claim(1, own)),
+        // An epoch that no change of the primary has led to, of an endpoint and of the peer.
+        (1, 0, claim(u32::MAX, PEER)),
+        (5, 0, claim(u32::MAX, PEER)),
+        (1, 0, claim(u32::MAX, own)),
+        // A process that is no arbiter, and a sender that is neither arbiter nor endpoint.
+        (1, 0, claim(2, stranger)),
+        (9, 0, claim(2, PEER)),
+    ];
+    for (nth, (src, named, claim)) in (1..).zip(refused) {
+        assert_eq!(put(&mut net, &watchdog(src, named, claim)), Verdict::Dropped, "{claim:?}");
+        let arbiter = &net.arbiters[0];
+        assert_eq!((arbiter.is_primary(), arbiter.epoch()), (true, 1), "{claim:?}");
+        assert_eq!(arbiter.stats().claims_refused, nth);
+    }
+    assert_eq!(put(&mut net, &watchdog(1, 0, claim(2, PEER))), Verdict::Consumed);
+    assert!(!net.arbiters[0].is_primary());
 }

@@ -51,6 +51,7 @@ impl Controller {
                     DropReason::Range => &mut self.stats.dropped_range,
                     DropReason::Standby => &mut self.stats.dropped_standby,
                     DropReason::Full => &mut self.stats.dropped_full,
+                    DropReason::Excessive => &mut self.stats.dropped_excessive,
                 };
                 *counter += 1;
                 Verdict::Dropped
@@ -164,6 +165,7 @@ impl Controller {
         let is_over = |instance| decisions.is_resolved(instance);
         match self.graph.announce(now.mono, instance, &view, now.sync, is_over) {
             Announced::Stale => return Err(DropReason::Stale),
+            Announced::Excessive => return Err(DropReason::Excessive),
             Announced::Partial | Announced::Unchanged => {}
             Announced::Changed { is_loss } => {
                 self.stats.announcements += 1;
@@ -492,4 +494,5 @@ enum DropReason {
     Range,
     Standby,
     Full,
+    Excessive,
 }

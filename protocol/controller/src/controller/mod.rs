@@ -145,7 +145,7 @@ impl Controller {
             active: None,
             known_tip: None,
             compares_until: None,
-            graph: Graph::new(config.own(), config.controllers),
+            graph: Graph::new(config.own(), config.controllers, config.limits()),
             decisions: DecisionLog::default(),
             suspects: Suspects::default(),
             persist_queue: PersistQueue::default(),

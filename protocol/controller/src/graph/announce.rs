@@ -13,6 +13,8 @@ use super::{FrozenEdge, Graph, View};
 pub(crate) enum Announced {
     /// The announcement is of a previous incarnation or of a previous generation.
     Stale,
+    /// The announcement exceeds a limit, and has no effect.
+    Excessive,
     /// More parts are outstanding.
     Partial,
     /// The announcement contains nothing new.
@@ -48,6 +50,9 @@ impl Graph {
         if newest.is_some_and(|newest| newest > instance.incarnation) {
             return Announced::Stale;
         }
+        if !self.has_space_for(instance, announce.total.into()) {
+            return Announced::Excessive;
+        }
         let index = self.index_or_insert(instance);
         let node = &mut self.nodes[index];
         if node.is_stale(announce.generation) {
@@ -62,6 +67,10 @@ impl Graph {
         let Some(links) = node.assemble(announce, view.links(near)) else {
             return Announced::Partial;
         };
+        if !self.has_space(instance, index, &links) {
+            return Announced::Excessive;
+        }
+        let node = &mut self.nodes[index];
         let is_first = node.generation.is_none();
         node.generation = Some(announce.generation);
         if newest != Some(instance.incarnation) {

@@ -2,6 +2,7 @@
 
 mod adjacency;
 mod announce;
+mod limits;
 mod node;
 mod partition;
 mod reach;
@@ -16,6 +17,7 @@ use onepipe_wire::Side;
 
 pub(crate) use adjacency::{Adjacency, Arc, View};
 pub(crate) use announce::Announced;
+pub(crate) use limits::Limits;
 pub(crate) use node::{FrozenEdge, Node};
 
 use node::Edge;
@@ -28,6 +30,7 @@ use crate::record::{Member, MemberLink};
 pub(crate) struct Graph {
     own: Instance,
     controllers: Controllers,
+    limits: Limits,
     /// By adjacency index; empty at indices of instances that only others mention.
     nodes: Vec<Node>,
     newest: BTreeMap<Address, Incarnation>,
@@ -45,10 +48,11 @@ pub(crate) struct Graph {
 }
 
 impl Graph {
-    pub(crate) fn new(own: Instance, controllers: Controllers) -> Self {
+    pub(crate) fn new(own: Instance, controllers: Controllers, limits: Limits) -> Self {
         Self {
             own,
             controllers,
+            limits,
             nodes: Vec::new(),
             newest: BTreeMap::new(),
             attachments: BTreeSet::new(),

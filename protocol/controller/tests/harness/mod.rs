@@ -121,7 +121,12 @@ pub fn drain(controller: &mut Controller, now: Now) -> Vec<(Opcode, ProcessId, P
 
 /// Returns the controller of a switch with processes 0 and 1 below it.
 pub fn star(records: &[Record]) -> Controller {
-    let mut controller = Controller::new(config()).expect("a valid configuration");
+    star_with(config(), records)
+}
+
+/// As [`star`], with other settings.
+pub fn star_with(config: Config, records: &[Record]) -> Controller {
+    let mut controller = Controller::new(config).expect("a valid configuration");
     controller.activate(at(0), Epoch(1), records);
     let own = instance(process(CONTROLLER.0), 1);
     let tor = instance(switch(0), 1);

@@ -1,14 +1,16 @@
 //! Handles failures of links and processes: freeze, discard, recall, callback, resume
 //! (docs/design/failure.md).
 
-use onepipe_base::{Cause, Incarnation, Instance, Mono, Now, Port, ProcessId, Timestamp, Transmit};
+use onepipe_base::{
+    Cause, Incarnation, Instance, Mono, Now, Port, ProcessId, ScatteringId, Timestamp, Transmit,
+};
 use onepipe_wire::{Flags, Frame, HEADER_LEN, Header, Opcode, Service, seal, seal_with_hops};
 
 use super::Endpoint;
 use crate::channel::Draft;
 use crate::control::{Handled, LinkEvent};
 use crate::timestamp::NO_PROMISE_AGE_NS;
-use crate::{ControlStats, Event, Links, ProcessFailed, ProcessLeft};
+use crate::{ControlStats, Event, FailureReason, Links, ProcessFailed, ProcessLeft};
 
 /// Progress of this process's own exclusion after it was declared failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -38,6 +40,39 @@ impl Endpoint {
     /// scatterings, which wait.
     pub fn is_registered(&self) -> bool {
         self.control.is_registered()
+    }
+
+    //= spec/failure.md#R59
+    /// Cancels a reliable scattering: it is recalled at its receivers, and
+    /// [`crate::Event::SendFailed`] follows for each message once its outcome is known, unless all
+    /// receivers have acknowledged the scattering meanwhile. Returns false if the scattering has an
+    /// outcome already, was recalled, or never existed.
+    pub fn cancel(&mut self, scattering: ScatteringId) -> bool {
+        self.is_member() && self.reliable.sender.cancel(scattering)
+    }
+
+    /// Returns whether a controller was seen lately, that resolves failures.
+    pub(super) fn is_controlled(&self, now: Mono) -> bool {
+        let limit_ns = self.config.give_up_after_ns;
+        let last_seen = self.control.controller_last_seen();
+        last_seen.is_some_and(|last_seen| limit_ns == 0 || now.since_ns(last_seen) < limit_ns)
+    }
+
+    //= spec/failure.md#R58
+    /// Notes whether new reliable scatterings may be sent.
+    #[inline]
+    pub(super) fn check_blocked(&mut self, now: Mono) {
+        if !self.reliable.is_used() {
+            return;
+        }
+        if self.may_commit() {
+            return self.reliable.sender.on_unblocked();
+        }
+        let reason = match self.is_registered() {
+            true => FailureReason::NoCommitBarrier,
+            false => FailureReason::NoController,
+        };
+        self.reliable.sender.on_blocked(&self.config, now, reason);
     }
 
     /// Returns the counters of the control plane and of link states since the start.

@@ -1,9 +1,12 @@
 //! What an endpoint reports of its state: barriers, buffers, open scatterings.
 
+use alloc::vec::Vec;
+
 use onepipe_base::Timestamp;
 use onepipe_base::mistake::{Mistake, makes};
 
 use super::{Endpoint, Exclusion};
+use crate::OpenScattering;
 
 impl Endpoint {
     /// Returns the timestamp of the oldest open reliable scattering, which bounds the commit
@@ -11,6 +14,12 @@ impl Endpoint {
     #[inline]
     pub fn oldest_open(&self) -> Option<Timestamp> {
         self.reliable.sender.oldest_open()
+    }
+
+    /// Returns the reliable scatterings without an outcome: those that were sent by ascending
+    /// timestamp, then those that wait to be sent. [`Endpoint::cancel`] ends one.
+    pub fn open_scatterings(&self) -> Vec<OpenScattering> {
+        self.reliable.sender.open_scatterings()
     }
 
     /// Returns the barrier: every message below it was or can be delivered. `None` before the first

@@ -9,7 +9,7 @@ use super::flight::SentMessage;
 use super::retransmit::RETRANSMIT_BURST;
 use super::retransmit_buffer::UnackedMessage;
 use crate::stats::Stats;
-use crate::{Config, Outcome, SendFailed};
+use crate::{Config, FailureReason, Outcome, SendFailed};
 
 impl Sender {
     //= spec/ordering.md#R27
@@ -33,8 +33,12 @@ impl Sender {
         // the incarnation that granted it.
         match connection.state {
             _ if opcode == Opcode::Grant && connection.is_opened_by(from.1) => {
+                if connection.peer_incarnation != Some(from.1) {
+                    // What was given up to the previous incarnation.
+                    connection.flight.abandon(|_, _| {});
+                }
                 connection.open(from.1, |message| {
-                    failures.push_back(send_failed(to, message, Outcome::Unknown));
+                    failures.push_back(send_failed(to, message, FailureReason::ReceiverFailed));
                 });
             }
             State::Open if connection.peer_incarnation == Some(from.1) => {}
@@ -47,7 +51,7 @@ impl Sender {
         let (to_recall, lost_messages) = (&mut self.to_recall, &mut self.acked);
         let fail = |message: SentMessage, unacked: Option<UnackedMessage>| match unacked {
             Some(unacked) => to_recall.push(unacked.scattering),
-            None => failures.push_back(send_failed(to, message, Outcome::Lost)),
+            None => failures.push_back(send_failed(to, message, FailureReason::Rejected)),
         };
         // Then resolve the packets. Lost messages are queued in `acked`, which `complete_acked`
         // processes after the recalls: a scattering must be recalled before its remaining messages
@@ -128,7 +132,7 @@ impl Sender {
             if self.peers.get_mut(peer_index).flight.resume_retransmit(RETRANSMIT_BURST) {
                 self.queue_retransmit(peer_index);
             }
-            self.complete_acked(config, now);
+            self.complete_acked(config, now, FailureReason::Rejected);
         }
         if has_window || has_reservation || progressed || opcode == Opcode::Grant {
             self.credit.reconsider();
@@ -147,7 +151,7 @@ impl Sender {
     ) {
         // The controllers report a restarted receiver as failed. Until they do, the reliable
         // service gives nothing up.
-        if self.service == Service::Reliable {
+        if self.service == Service::Reliable && config.controllers.is_some() {
             return;
         }
         let Some(peer_index) = self.peers.index_of(from.0) else { return };
@@ -161,7 +165,13 @@ impl Sender {
         let is_open = matches!(connection.state, State::Open | State::Suspended(_));
         if is_open && is_in_flight && !connection.is_local {
             stats.peers_unreachable += 1;
-            self.give_up(peer_index);
+            let reason = FailureReason::ReceiverFailed;
+            match self.service {
+                Service::BestEffort => self.give_up(peer_index, reason),
+                //= spec/failure.md#R57
+                Service::Reliable if self.burst.first().is_some() => return,
+                Service::Reliable => self.give_up_receiver(config, now, peer_index, reason),
+            }
             self.peers.get_mut(peer_index).state = State::Closed;
             if self.peers.get(peer_index).has_waiting {
                 self.start_opening(config, now, peer_index);
@@ -170,7 +180,16 @@ impl Sender {
     }
 }
 
-pub(super) fn send_failed(to: ProcessId, message: SentMessage, outcome: Outcome) -> SendFailed {
+/// Returns the report of a best-effort message: lost if it was rejected, otherwise unknown.
+pub(super) fn send_failed(
+    to: ProcessId,
+    message: SentMessage,
+    reason: FailureReason,
+) -> SendFailed {
+    let outcome = match reason {
+        FailureReason::Rejected => Outcome::Lost,
+        _ => Outcome::Unknown,
+    };
     SendFailed {
         service: Service::BestEffort,
         scattering: message.scattering,
@@ -178,5 +197,6 @@ pub(super) fn send_failed(to: ProcessId, message: SentMessage, outcome: Outcome)
         to,
         timestamp: Some(message.timestamp),
         outcome,
+        reason,
     }
 }

@@ -171,7 +171,7 @@ impl Sender {
                 number: commit.next_number(),
             });
             if *service == Service::Reliable {
-                commit.push_single(scattering, timestamp, Target { to, index: 0 }, 1);
+                commit.push_single(scattering, timestamp, Target::new(to, 0), 1);
             }
         }
         let Some(last) = burst.messages.last_mut().filter(|_| run.messages > 0) else {

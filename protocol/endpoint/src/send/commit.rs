@@ -8,6 +8,7 @@ use alloc::vec::Vec;
 
 use onepipe_base::{ScatteringId, Timestamp};
 
+use crate::FailureReason;
 use crate::seq_deque::SeqDeque;
 
 /// A scattering that was sent.
@@ -17,7 +18,8 @@ pub(crate) struct OpenScattering {
     pub timestamp: Timestamp,
     /// Acknowledgements of messages and recalls that have not arrived.
     acks_missing: u32,
-    pub is_recalled: bool,
+    /// Why it was recalled, if it was.
+    pub recalled: Option<FailureReason>,
     to: Targets,
 }
 
@@ -36,6 +38,23 @@ pub(crate) struct Target {
     /// Index of the connection to the destination.
     pub to: u32,
     pub index: u16,
+    /// The outcome of the message was reported to the application.
+    pub is_reported: bool,
+}
+
+impl Target {
+    pub fn new(to: u32, index: u16) -> Self {
+        Self { to, index, is_reported: false }
+    }
+}
+
+/// A message of a recalled scattering that no receiver will deliver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct LostMessage {
+    pub id: ScatteringId,
+    pub timestamp: Timestamp,
+    pub target: Target,
+    pub reason: FailureReason,
 }
 
 /// The open scatterings, oldest first.
@@ -43,6 +62,8 @@ pub(crate) struct Target {
 pub(crate) struct CommitTracker {
     open: SeqDeque<OpenScattering>,
     targets: SeqDeque<Target>,
+    /// Messages of recalled scatterings that are complete, to be reported as lost.
+    pub lost: Vec<LostMessage>,
 }
 
 impl OpenScattering {
@@ -54,7 +75,7 @@ impl OpenScattering {
 
 impl CommitTracker {
     pub fn new() -> Self {
-        Self { open: SeqDeque::new(), targets: SeqDeque::new() }
+        Self { open: SeqDeque::new(), targets: SeqDeque::new(), lost: Vec::new() }
     }
 
     //= spec/failure.md#R1
@@ -88,7 +109,7 @@ impl CommitTracker {
     ) {
         let to =
             Targets::Several { first: self.targets.next_seq() - u64::from(messages), messages };
-        self.open.push(OpenScattering { id, timestamp, acks_missing, is_recalled: false, to });
+        self.open.push(OpenScattering { id, timestamp, acks_missing, recalled: None, to });
         if acks_missing == 0 {
             self.pop_complete();
         }
@@ -105,7 +126,7 @@ impl CommitTracker {
         acks_missing: u32,
     ) {
         let to = Targets::One(target);
-        self.open.push(OpenScattering { id, timestamp, acks_missing, is_recalled: false, to });
+        self.open.push(OpenScattering { id, timestamp, acks_missing, recalled: None, to });
         if acks_missing == 0 {
             self.pop_complete();
         }
@@ -120,6 +141,23 @@ impl CommitTracker {
     /// Returns the numbers of all recorded scatterings, complete ones behind an open one included.
     pub fn numbers(&self) -> core::ops::Range<u64> {
         self.open.first_seq()..self.open.next_seq()
+    }
+
+    /// Marks the messages to the connection `to` as reported, and passes the index of each that was
+    /// not to `on_first`.
+    pub fn report(&mut self, number: u64, to: u32, mut on_first: impl FnMut(u16)) {
+        let mut report = |target: &mut Target| {
+            if target.to == to && !core::mem::replace(&mut target.is_reported, true) {
+                on_first(target.index);
+            }
+        };
+        match &mut self.open.get_mut(number).to {
+            Targets::One(target) => report(target),
+            Targets::Several { first, messages } => {
+                let numbers = *first..*first + u64::from(*messages);
+                numbers.for_each(|number| report(self.targets.get_mut(number)));
+            }
+        }
     }
 
     /// Copies the targets of a scattering to `into`.
@@ -141,9 +179,26 @@ impl CommitTracker {
         let open = self.open.get_mut(number);
         debug_assert!(open.acks_missing > 0, "acknowledged twice");
         open.acks_missing -= 1;
-        if open.acks_missing == 0 && number == self.open.first_seq() {
-            self.pop_complete();
+        if open.acks_missing == 0 {
+            if open.recalled.is_some() {
+                self.resolve_recalled(number);
+            }
+            if number == self.open.first_seq() {
+                self.pop_complete();
+            }
         }
+    }
+
+    /// Queues the messages of a recalled scattering whose outcome was not reported: every receiver
+    /// of them has acknowledged the recall.
+    #[cold]
+    fn resolve_recalled(&mut self, number: u64) {
+        let mut targets = Vec::new();
+        self.targets(number, &mut targets);
+        let OpenScattering { id, timestamp, recalled, .. } = *self.open.get(number);
+        let Some(reason) = recalled else { return };
+        let unreported = targets.into_iter().filter(|target| !target.is_reported);
+        self.lost.extend(unreported.map(|target| LostMessage { id, timestamp, target, reason }));
     }
 
     /// Expects one more acknowledgement, that of a recall.
@@ -153,9 +208,9 @@ impl CommitTracker {
 
     //= spec/failure.md#R8
     /// Marks the scattering as recalled. Returns false if it was recalled before or is complete.
-    pub fn recall(&mut self, number: u64) -> bool {
+    pub fn recall(&mut self, number: u64, reason: FailureReason) -> bool {
         let is_open = self.get(number).is_some();
-        is_open && !core::mem::replace(&mut self.open.get_mut(number).is_recalled, true)
+        is_open && self.open.get_mut(number).recalled.replace(reason).is_none()
     }
 
     /// Returns whether no scattering is open.
@@ -177,13 +232,15 @@ impl CommitTracker {
 
 #[cfg(test)]
 mod tests {
+    use alloc::vec;
+
     use super::*;
 
     fn commit(acks_missing: &[u32]) -> CommitTracker {
         let mut commit = CommitTracker::new();
         for (number, &acks_missing) in acks_missing.iter().enumerate() {
             for index in 0..acks_missing {
-                commit.push_target(Target { to: index, index: index as u16 });
+                commit.push_target(Target::new(index, index as u16));
             }
             let id = ScatteringId(number as u64);
             commit.push(id, Timestamp::from_ns(10 * number as u64), acks_missing, acks_missing);
@@ -210,20 +267,36 @@ mod tests {
         let mut targets = Vec::new();
         commit.targets(0, &mut targets);
         assert_eq!(targets.len(), 2);
-        assert!(commit.recall(0) && !commit.recall(0), "once");
+        let mut recall = |number| commit.recall(number, FailureReason::Rejected);
+        assert!(recall(0) && !recall(0), "once");
         commit.expect_ack(0);
         commit.ack(0);
         commit.ack(0);
         assert_eq!(commit.oldest(), Some(Timestamp::from_ns(0)));
         commit.ack(0);
         assert_eq!(commit.oldest(), Some(Timestamp::from_ns(10)));
-        assert!(!commit.recall(0), "it is complete");
+        assert!(!commit.recall(0, FailureReason::Rejected), "it is complete");
+    }
+
+    //= spec/failure.md#R56
+    #[test]
+    fn messages_of_a_recalled_scattering_are_lost_when_complete() {
+        let mut commit = commit(&[2, 1]);
+        assert!(commit.recall(0, FailureReason::NoController));
+        let mut reported = Vec::new();
+        (0..2).for_each(|_| commit.report(0, 1, |index| reported.push(index)));
+        assert_eq!(reported, [1], "once");
+        commit.ack(0);
+        assert!(commit.lost.is_empty());
+        commit.ack(0);
+        let lost: Vec<_> = commit.lost.iter().map(|lost| (lost.id.0, lost.target.index)).collect();
+        assert_eq!((lost, commit.lost[0].reason), (vec![(0, 0)], FailureReason::NoController));
     }
 
     #[test]
     fn single_and_multiple_targets_behave_alike() {
         let mut commit = CommitTracker::new();
-        let target = |to| Target { to, index: 0 };
+        let target = |to| Target::new(to, 0);
         let (mut targets, timestamps) = (Vec::new(), Timestamp::from_ns);
         commit.push_target(target(5));
         commit.push_target(target(6));
@@ -251,7 +324,7 @@ mod tests {
         let mut commit = commit(&[0]);
         assert!(commit.is_complete());
         assert_eq!(commit.next_number(), 1);
-        commit.push_target(Target { to: 0, index: 0 });
+        commit.push_target(Target::new(0, 0));
         commit.push(ScatteringId(9), Timestamp::from_ns(99), 1, 1);
         assert_eq!(commit.get(1).map(|open| open.id), Some(ScatteringId(9)));
     }

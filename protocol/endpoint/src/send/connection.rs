@@ -3,12 +3,13 @@
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 
+use onepipe_base::mistake::{Mistake, makes};
 use onepipe_base::{Incarnation, Mono, ProcessId, Psn, ResponseTime, Timestamp};
 use onepipe_wire::{Ack, RECALL_LEN, Recall, Service};
 
 use super::congestion::CongestionController;
 use super::flight::{Flight, SentMessage};
-use crate::Config;
+use crate::{Config, FailureReason};
 
 /// Maximum number of doublings of the retransmission timeout: a peer that was slow, not dead, is
 /// found again within eight times the usual timeout.
@@ -72,6 +73,10 @@ pub(crate) struct Reliable {
     pub failed_since: Option<Mono>,
     /// When the handshake in progress was started.
     pub opening_since: Option<Mono>,
+    /// For how long nothing of the destination has arrived although it was asked, in ns.
+    pub unanswered_ns: u64,
+    /// What was in flight to the destination was given up, and it has not answered since.
+    pub is_given_up: bool,
 }
 
 /// Fraction of [`Config::rejoin_wait_ns`] for which a scattering waits for a process whose failure
@@ -272,6 +277,7 @@ impl Connection {
     /// back.
     pub fn suspend(&mut self, config: &Config, now: Mono) -> bool {
         match self.state {
+            _ if makes(Mistake::UnknownEarly) => false,
             State::Open if config.unknown_after_ns > 0 && !self.flight.is_accounted_for() => {
                 self.state = State::Suspended(now.after_ns(config.unknown_after_ns));
                 true
@@ -302,10 +308,42 @@ impl Connection {
     //= spec/failure.md#R43
     /// Returns until when a new incarnation of a destination that has failed may answer.
     pub fn rejoin_until(&self, config: &Config) -> Option<Mono> {
-        let reliable = self.reliable.as_ref()?;
+        let reliable = self.reliable.as_ref().filter(|_| !makes(Mistake::RejoinNotAwaited))?;
         let wait_ns = config.rejoin_wait_ns;
         let later = reliable.opening_since?.after_ns(wait_ns / REJOIN_WAITS);
         Some(reliable.failed_since.map_or(later, |since| later.max(since.after_ns(wait_ns))))
+    }
+
+    //= spec/failure.md#R55
+    /// Counts the time since the last request as unanswered: at most twice the retransmission
+    /// timeout, because this process may not have run. Returns whether the destination has not
+    /// answered for as long as scatterings wait for it, in ns; once they were given up, for a tenth
+    /// of that.
+    pub fn on_unanswered(&mut self, config: &Config, now: Mono) -> bool {
+        let (rto_ns, since) = (self.rto_ns(config), self.last_request);
+        let Some(reliable) = &mut self.reliable else { return false };
+        let elapsed_ns = since.map_or(rto_ns, |since| now.since_ns(since));
+        reliable.unanswered_ns = reliable.unanswered_ns.saturating_add(elapsed_ns.min(2 * rto_ns));
+        let divisor = if reliable.is_given_up { REJOIN_WAITS } else { 1 };
+        let limit_ns = config.give_up_after_ns / divisor;
+        limit_ns > 0 && reliable.unanswered_ns >= limit_ns
+    }
+
+    /// Returns whether what was in flight was given up, and the destination has not answered since.
+    pub fn is_given_up(&self) -> bool {
+        self.reliable.as_ref().is_some_and(|reliable| reliable.is_given_up)
+    }
+
+    /// Returns why a message for the destination, which cannot be reached, is not sent.
+    pub fn unreachable_reason(&self, config: &Config) -> FailureReason {
+        let is_uncontrolled = self.reliable.is_some() && config.controllers.is_none();
+        match self.peer_incarnation {
+            _ if self.reservation == Reservation::Refused => FailureReason::TooLarge,
+            _ if self.is_presumed_failed() => FailureReason::ReceiverFailed,
+            None => FailureReason::NeverJoined,
+            Some(_) if is_uncontrolled => FailureReason::NoController,
+            Some(_) => FailureReason::NoAnswer,
+        }
     }
 
     /// Returns whether recalls wait for their acknowledgement.
@@ -342,6 +380,7 @@ impl Connection {
     pub fn on_response(&mut self) {
         if let Some(reliable) = &mut self.reliable {
             reliable.is_reported = false;
+            (reliable.unanswered_ns, reliable.is_given_up) = (0, false);
         }
     }
 

@@ -15,8 +15,8 @@ use onepipe_wire::Service;
 
 use super::Sender;
 use super::buffer::{QueuedMessage, QueuedScattering};
-use super::connection::{Fit, Reservation, State};
-use crate::{Config, Outcome, SendFailed};
+use super::connection::{Connection, Fit, Reservation, State};
+use crate::{Config, FailureReason, Outcome, SendFailed};
 
 /// How many scatterings behind the oldest are considered for overtaking.
 const OVERTAKERS_MAX: usize = 16;
@@ -204,7 +204,7 @@ impl Sender {
                     // only rarely: otherwise an application that keeps sending to it would wait
                     // again and again.
                     let is_rare = now.since_ns(until) > connection.retry_interval_ns(config);
-                    match is_rare && connection.is_presumed_failed() {
+                    match is_rare && (connection.is_presumed_failed() || connection.is_given_up()) {
                         true => self.start_opening(config, now, to as usize),
                         false => self.probe_unreachable(config, now, to as usize),
                     }
@@ -312,6 +312,13 @@ impl Sender {
         scattering: QueuedScattering,
         is_oldest: bool,
     ) {
+        let unreachable = self.credit.destinations.iter().map(|to| self.peers.get(*to as usize));
+        let reason_of = |connection: &Connection| connection.unreachable_reason(config);
+        let reason = unreachable
+            .filter(|connection| connection.fit(is_oldest) == Fit::Never)
+            .map(reason_of)
+            .next()
+            .unwrap_or(FailureReason::NoAnswer);
         for number in scattering.first..scattering.first + u64::from(scattering.messages) {
             let message = self.buffer.message_mut(number);
             let connection = self.peers.get_mut(message.to as usize);
@@ -333,6 +340,7 @@ impl Sender {
                 to: connection.to,
                 timestamp: None,
                 outcome: Outcome::Lost,
+                reason,
             });
         }
         for i in 0..self.credit.destinations.len() {

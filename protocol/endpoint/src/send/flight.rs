@@ -1,5 +1,7 @@
 //! Packets in flight on one connection.
 
+mod abandon;
+
 use alloc::boxed::Box;
 
 use onepipe_base::{Mono, Psn, ScatteringId, Timestamp};
@@ -360,7 +362,8 @@ impl Flight {
             let packet = self.packets.get_mut(number);
             let unacked = buffer.packets.get_mut(number);
             let is_gap = psn.is_before(range.gap) && !unacked.was_retransmitted;
-            if packet.is_resolved || !(is_gap || packet.sent <= range.overdue) {
+            let is_due = is_gap || packet.sent <= range.overdue;
+            if packet.is_resolved || psn.is_before(self.given_up) || !is_due {
                 continue;
             }
             range.budget -= 1;
@@ -376,26 +379,6 @@ impl Flight {
     pub fn message(&self, number: u64) -> Option<(SentMessage, UnackedMessage)> {
         let buffer = self.buffer.as_ref()?;
         Some((*self.messages.get(number), *buffer.messages.get(number)))
-    }
-
-    /// Drops all packets, because their receiver has failed. Calls `on_drop` once for each message
-    /// that was not acknowledged.
-    pub fn abandon(&mut self, mut on_drop: impl FnMut(SentMessage, UnackedMessage)) {
-        let Some(buffer) = &mut self.buffer else { return };
-        let first = self.messages.first_seq();
-        for number in first..self.messages.next_seq() {
-            let unacked = *buffer.messages.get(number);
-            if unacked.missing > 0 {
-                on_drop(*self.messages.get(number), unacked);
-            }
-        }
-        buffer.range = None;
-        for distance in 0..self.packets.len() {
-            self.packet_mut(distance).is_resolved = true;
-        }
-        self.charge = 0;
-        self.open = None;
-        self.pop_resolved();
     }
 
     /// Resolves a packet as lost. Returns its charge; 0 if it was resolved before.

@@ -6,21 +6,21 @@ use onepipe_wire::Connect;
 
 use super::Sender;
 use super::connection::{Connection, Reservation, State};
-use crate::Config;
+use crate::{Config, FailureReason};
 
 impl Sender {
     //= spec/ordering.md#R25
     /// Starts the handshake of the connection at `peer_index`. Gives up what was in flight on it.
     pub(super) fn start_opening(&mut self, config: &Config, now: Mono, peer_index: usize) {
         if !self.peers.get(peer_index).flight.is_accounted_for() {
-            self.give_up(peer_index);
+            self.give_up(peer_index, FailureReason::NoAnswer);
         }
         let connection = self.peers.get_mut(peer_index);
         connection.state = State::Opening;
         connection.attempts = 0;
         connection.last_request = Some(now);
         if let Some(reliable) = &mut connection.reliable {
-            reliable.opening_since = Some(now);
+            (reliable.opening_since, reliable.unanswered_ns) = (Some(now), 0);
         }
         connection.wants_connect = true;
         self.queue_signal(peer_index);

@@ -175,7 +175,7 @@ impl SenderHarness {
     /// opcode, PSN and length of the message.
     pub fn retransmit_after(&mut self, ns: u64) -> Vec<(u32, Opcode, u32, usize)> {
         self.now = self.now.after_ns(ns);
-        self.sender.on_timeout(&self.config, self.now, &mut self.stats);
+        self.sender.on_timeout(&self.config, self.now, true, &mut self.stats);
         let mut slot = [0; 1 << 11];
         let (mut all, stats) = (Vec::new(), &mut self.stats);
         while let Some(written) = self.sender.write_retransmit(self.now, &mut slot, stats) {

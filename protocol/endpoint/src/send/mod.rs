@@ -10,9 +10,11 @@ mod congestion;
 mod connection;
 mod credit;
 mod flight;
+mod give_up;
 mod handshake;
 #[cfg(test)]
 mod harness;
+mod open;
 mod recall;
 mod retransmit;
 mod retransmit_buffer;
@@ -24,7 +26,7 @@ mod timer;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-use onepipe_base::{Mono, ProcessId, Timestamp};
+use onepipe_base::{Mono, ProcessId, ScatteringId, Timestamp};
 use onepipe_wire::{Service, Undeliverable};
 
 use crate::arena::PayloadRef;
@@ -93,6 +95,10 @@ pub(crate) struct Sender {
     acked: Vec<UnackedMessage>,
     /// Scatterings to recall because of the current acknowledgement.
     to_recall: Vec<u64>,
+    /// Scatterings that the application has cancelled, to be taken back before the next burst.
+    cancelled: Vec<ScatteringId>,
+    /// While nothing may be sent: when the scatterings with ids below this one fail.
+    blocked: Option<(Mono, ScatteringId)>,
     /// Reused for the targets of one scattering.
     targets: Vec<Target>,
 }
@@ -124,6 +130,8 @@ impl Sender {
             recalls_open: 0,
             acked: Vec::new(),
             to_recall: Vec::new(),
+            cancelled: Vec::new(),
+            blocked: None,
             targets: Vec::new(),
         }
     }
@@ -225,7 +233,7 @@ impl Sender {
                 count += 1;
                 let connection = self.peers.get(message.to as usize);
                 if self.service == Service::Reliable {
-                    self.commit.push_target(Target { to: message.to, index });
+                    self.commit.push_target(Target::new(message.to, index));
                     targets += 1;
                     remote_targets += u32::from(!connection.is_local);
                 }
@@ -274,7 +282,7 @@ impl Sender {
             self.chain(single.message.to, timestamp, single.id, 0, payload);
         }
         if self.service == Service::Reliable {
-            let target = Target { to: single.message.to, index: 0 };
+            let target = Target::new(single.message.to, 0);
             let acks_missing = u32::from(!single.is_local);
             self.commit.push_single(single.id, timestamp, target, acks_missing);
         }

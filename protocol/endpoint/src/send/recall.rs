@@ -6,18 +6,21 @@ use onepipe_wire::Undeliverable;
 
 use super::Sender;
 use super::connection::{Reservation, State};
-use crate::{Config, Outcome, SendFailed};
+use crate::{Config, FailureReason, Outcome, SendFailed};
 
 impl Sender {
     /// Releases messages resolved by an acknowledgement, and recalls scatterings with a rejected
-    /// message.
-    pub(super) fn complete_acked(&mut self, config: &Config, now: Mono) {
+    /// message, for this `reason`.
+    pub(super) fn complete_acked(&mut self, config: &Config, now: Mono, reason: FailureReason) {
         while let Some(number) = self.to_recall.pop() {
-            self.recall_scattering(config, now, number);
+            self.recall_scattering(config, now, number, reason);
         }
         while let Some(unacked) = self.acked.pop() {
             self.buffer.release(unacked.payload_ref, unacked.len);
             self.commit.ack(unacked.scattering);
+        }
+        if !self.commit.lost.is_empty() {
+            self.report_lost();
         }
     }
 
@@ -67,31 +70,39 @@ impl Sender {
                 self.undeliverable.push_back((recall, number));
             }
         }
-        self.complete_acked(config, now);
+        self.complete_acked(config, now, FailureReason::ReceiverFailed);
         self.credit.reconsider();
     }
 
     //= spec/failure.md#R5
     //= spec/failure.md#R10
-    /// Recalls a scattering, once: reports each of its messages and sends a recall to each
-    /// receiver.
-    fn recall_scattering(&mut self, config: &Config, now: Mono, number: u64) {
-        if !self.commit.recall(number) {
+    /// Recalls a scattering, once: sends a recall to each receiver. With controllers the messages
+    /// are lost from now on, because the commit promise stays below the scattering until the
+    /// recalls are acknowledged or recorded. Without, a receiver may be given up before it has
+    /// acknowledged the recall, so a message is lost once all receivers have.
+    pub(super) fn recall_scattering(
+        &mut self,
+        config: &Config,
+        now: Mono,
+        number: u64,
+        reason: FailureReason,
+    ) {
+        if !self.commit.recall(number, reason) {
             return;
         }
         let Some(open) = self.commit.get(number).copied() else { return };
         let mut targets = core::mem::take(&mut self.targets);
         self.commit.targets(number, &mut targets);
         for target in &targets {
+            let is_given_up = self.peers.get(target.to as usize).is_given_up();
+            if is_given_up {
+                self.report_target(number, target.to, Outcome::Unknown, reason);
+                continue;
+            }
+            if config.controllers.is_some() {
+                self.report_target(number, target.to, Outcome::Lost, reason);
+            }
             let connection = self.peers.get_mut(target.to as usize);
-            self.failures.push_back(SendFailed {
-                service: self.service,
-                scattering: open.id,
-                index: target.index,
-                to: connection.to,
-                timestamp: Some(open.timestamp),
-                outcome: Outcome::Lost,
-            });
             if connection.is_local {
                 self.local_recalls.push(open.timestamp);
                 continue;
@@ -124,6 +135,46 @@ impl Sender {
         self.targets = targets;
     }
 
+    /// Reports the messages of a recalled scattering to the connection `to`, once.
+    pub(super) fn report_target(
+        &mut self,
+        number: u64,
+        to: u32,
+        outcome: Outcome,
+        reason: FailureReason,
+    ) {
+        let Some(open) = self.commit.get(number).copied() else { return };
+        let (service, receiver) = (self.service, self.peers.get(to as usize).to);
+        let failures = &mut self.failures;
+        self.commit.report(number, to, |index| {
+            failures.push_back(SendFailed {
+                service,
+                scattering: open.id,
+                index,
+                to: receiver,
+                timestamp: Some(open.timestamp),
+                outcome,
+                reason,
+            });
+        });
+    }
+
+    /// Reports messages of recalled scatterings whose recalls are all acknowledged.
+    #[cold]
+    pub(super) fn report_lost(&mut self) {
+        for lost in self.commit.lost.drain(..) {
+            self.failures.push_back(SendFailed {
+                service: self.service,
+                scattering: lost.id,
+                index: lost.target.index,
+                to: self.peers.get(lost.target.to as usize).to,
+                timestamp: Some(lost.timestamp),
+                outcome: Outcome::Lost,
+                reason: lost.reason,
+            });
+        }
+    }
+
     /// Handles acknowledgements of recalls.
     pub fn on_recall_ack(
         &mut self,
@@ -136,8 +187,8 @@ impl Sender {
             return false;
         }
         connection.attempts = 0;
+        connection.on_response();
         let Some(reliable) = &mut connection.reliable else { return false };
-        reliable.is_reported = false;
         for timestamp in timestamps {
             let position = reliable.recalls.iter().position(|(_, recalled)| *recalled == timestamp);
             let Some(position) = position else { continue };
@@ -150,6 +201,7 @@ impl Sender {
         if connection.is_idle() {
             connection.deadline = None;
         }
+        self.report_lost();
         true
     }
 

@@ -24,16 +24,23 @@ const RECONNECT_ATTEMPTS_MAX: u32 = 1;
 impl Sender {
     //= spec/failure.md#R2
     //= spec/failure.md#R29
+    //= spec/failure.md#R55
     /// Handles a timeout: repeats the Connect, recalls and packets that were not acknowledged.
-    /// Never gives up, because only controllers declare a receiver failed.
+    /// Where controllers declare receivers failed, only they end what was sent.
     pub(super) fn on_reliable_timeout(
         &mut self,
         config: &Config,
         now: Mono,
-        peer_index: usize,
+        (peer_index, is_controlled): (usize, bool),
         stats: &mut Stats,
     ) {
         let connections = self.peers.len();
+        let connection = self.peers.get_mut(peer_index);
+        if connection.on_unanswered(config, now)
+            && self.on_no_answer(config, now, (peer_index, is_controlled), stats)
+        {
+            return;
+        }
         let connection = self.peers.get_mut(peer_index);
         let is_presumed_gone =
             connection.attempts >= RECONNECT_ATTEMPTS_MAX && connection.is_presumed_failed();
@@ -70,6 +77,8 @@ impl Sender {
                 false => {
                     connection.flight.schedule_retransmit(Some(overdue), None, RETRANSMIT_BURST);
                     connection.congestion.on_loss(next, connections);
+                    let given_up = connection.flight.given_up_until();
+                    connection.wants_probe = connection.wants_probe.or(given_up);
                 }
             }
         }

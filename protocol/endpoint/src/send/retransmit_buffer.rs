@@ -18,6 +18,22 @@ pub(crate) struct UnackedMessage {
     pub missing: u32,
 }
 
+/// Value of [`UnackedMessage::missing`] of a message that was given up: no number of
+/// acknowledgements makes it 0, so the frequent path needs no check for these messages.
+const GIVEN_UP: u32 = 1 << 31;
+
+impl UnackedMessage {
+    /// Returns whether an acknowledgement is awaited.
+    pub fn is_awaited(&self) -> bool {
+        self.missing > 0 && self.missing <= GIVEN_UP / 2
+    }
+
+    /// Gives the message up. Its payload may be released.
+    pub fn give_up(&mut self) {
+        self.missing = GIVEN_UP;
+    }
+}
+
 /// Content of a packet beyond its messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct UnackedPacket {

@@ -7,8 +7,8 @@ use onepipe_wire::{Opcode, Probe, Service};
 
 use super::Sender;
 use super::connection::{Reservation, State};
-use crate::Config;
 use crate::stats::Stats;
+use crate::{Config, FailureReason};
 
 /// Distance of prefetching: the state of the connection this far ahead in the queue is fetched
 /// while a frame is written.
@@ -82,7 +82,7 @@ impl Sender {
             matches!(connection.state, State::Opening | State::Open | State::Suspended(_));
         if !connection.is_local && has_peer_failed && is_used {
             stats.peers_unreachable += 1;
-            self.give_up(peer_index);
+            self.give_up(peer_index, FailureReason::ReceiverFailed);
             let connection = self.peers.get_mut(peer_index);
             connection.deadline = None;
             connection.state = State::Unreachable(Mono::from_ns(0));

@@ -7,7 +7,7 @@ use super::Sender;
 use super::ack::send_failed;
 use super::connection::{Connection, Reservation, State};
 use crate::stats::Stats;
-use crate::{Config, Outcome};
+use crate::{Config, FailureReason};
 
 /// A connection without a sample assumes a retransmission timeout of at most this many of the
 /// shortest ones: the load under which others measured theirs may be over.
@@ -20,15 +20,22 @@ impl Sender {
     }
 
     /// Handles every connection whose deadline has passed: probes, retransmits or gives up.
-    pub fn on_timeout(&mut self, config: &Config, now: Mono, stats: &mut Stats) {
+    /// A reliable sender counts on controllers if `is_controlled`.
+    pub fn on_timeout(
+        &mut self,
+        config: &Config,
+        now: Mono,
+        is_controlled: bool,
+        stats: &mut Stats,
+    ) {
         if self.deadline.is_none_or(|deadline| now < deadline) {
             return;
         }
-        self.deadline = None;
+        self.deadline = self.blocked.map(|(due, _)| due);
         for peer_index in 0..self.peers.len() {
             match self.peers.get(peer_index).deadline {
                 Some(deadline) if deadline <= now => {
-                    self.on_deadline(config, now, peer_index, stats)
+                    self.on_deadline(config, now, (peer_index, is_controlled), stats)
                 }
                 Some(deadline) => self.note_deadline(deadline),
                 None => {}
@@ -36,13 +43,19 @@ impl Sender {
         }
     }
 
-    fn on_deadline(&mut self, config: &Config, now: Mono, peer_index: usize, stats: &mut Stats) {
+    fn on_deadline(
+        &mut self,
+        config: &Config,
+        now: Mono,
+        (peer_index, is_controlled): (usize, bool),
+        stats: &mut Stats,
+    ) {
         let connection = self.peers.get_mut(peer_index);
         connection.deadline = None;
         if let State::Closed | State::Unreachable(_) = connection.state {
             // Only the rest of a burst that was unfinished when the connection was given up can be
             // in flight here.
-            self.give_up(peer_index);
+            self.give_up(peer_index, FailureReason::NoAnswer);
             return;
         }
         let rto_ns = connection.rto_ns(config);
@@ -56,11 +69,11 @@ impl Sender {
             return;
         }
         if self.service == Service::Reliable {
-            return self.on_reliable_timeout(config, now, peer_index, stats);
+            return self.on_reliable_timeout(config, now, (peer_index, is_controlled), stats);
         }
         if connection.attempts >= config.probes_max && !connection.suspend(config, now) {
             stats.peers_unreachable += 1;
-            self.give_up(peer_index);
+            self.give_up(peer_index, FailureReason::NoAnswer);
             let connection = self.peers.get_mut(peer_index);
             connection.state =
                 State::Unreachable(now.after_ns(connection.retry_interval_ns(config)));
@@ -83,11 +96,11 @@ impl Sender {
 
     //= spec/ordering.md#R27
     /// Gives up the packets in flight on the connection at `peer_index`: their outcome is unknown.
-    pub(super) fn give_up(&mut self, peer_index: usize) {
+    pub(super) fn give_up(&mut self, peer_index: usize, reason: FailureReason) {
         let connection = self.peers.get_mut(peer_index);
         let (failures, to) = (&mut self.failures, connection.to);
         connection.flight.give_up(|message| {
-            failures.push_back(send_failed(to, message, Outcome::Unknown));
+            failures.push_back(send_failed(to, message, reason));
         });
         connection.reservation = Reservation::None;
         connection.attempts = 0;

@@ -173,6 +173,7 @@ fn bodies_match_labels_and_round_trip() {
             Opcode::AddressAd => golden_control::ad(&golden, &frame),
             Opcode::Join if !frame.payload.is_empty() => golden_join::request(&golden, &frame),
             Opcode::JoinAnswer => golden_join::answer(&golden, &frame),
+            Opcode::Members => golden_join::members(&golden, &frame),
             Opcode::Fcp => golden_slots::fcp(&golden, &frame),
             Opcode::Slot => golden_slots::slot(&golden, &frame),
             Opcode::Watchdog => golden_slots::watchdog(&golden, &frame),

@@ -1,6 +1,6 @@
 //! The golden frames of joining.
 
-use onepipe_wire::{Frame, JoinAnswer, JoinRequest, Terms};
+use onepipe_wire::{Frame, JoinAnswer, JoinRequest, Members, Terms};
 
 use crate::golden::Golden;
 
@@ -8,6 +8,7 @@ pub fn request(golden: &Golden, frame: &Frame<'_>) {
     let read = JoinRequest::parse(frame.payload).expect("a golden request");
     assert_eq!(read.cookie, golden.number("cookie"));
     assert_eq!(read.role as u64, golden.number("role"));
+    assert_eq!(u64::from(read.wants_members), golden.number("wants_members"));
     let mut written = vec![0xff; frame.payload.len()];
     assert_eq!(read.write(&mut written), Some(frame.payload.len()));
     assert_eq!(written, frame.payload);
@@ -41,4 +42,15 @@ pub fn answer(golden: &Golden, frame: &Frame<'_>) {
     assert_eq!(link_timeout_ns, golden.number("link_timeout"));
     assert_eq!(u64::from(frame_len_max), golden.number("frame_octets"));
     assert_eq!(u64::from(key_epoch), golden.number("key_epoch"));
+}
+
+pub fn members(golden: &Golden, frame: &Frame<'_>) {
+    let read = Members::parse(frame.payload).expect("golden members");
+    assert_eq!(u64::from(read.range), golden.number("range"));
+    assert_eq!(read.version, golden.number("stated_version"));
+    let words = read.bits.map_or(Vec::new(), |bits| bits.to_vec());
+    assert_eq!(words, golden.numbers("word"));
+    let mut written = vec![0xff; frame.payload.len()];
+    assert_eq!(read.write(&mut written), Some(frame.payload.len()));
+    assert_eq!(written, frame.payload);
 }

@@ -9,7 +9,7 @@ use onepipe_wire::{
     Ack, AckView, Amcast, AnnounceView, Connect, DETACHED_FRONT_LEN, DecodeError, Drops,
     FRAGMENT_HEADER_LEN, Failure, Fcp, FcpGrant, FcpPart, FcpTotal, FcpWriter, Flags, Flood,
     FloodAck, FloodKind, FloodView, Fragment, Frame, HEADER_LEN, Header, JoinAnswer, JoinRequest,
-    LargeControl, MESSAGE_HEADER_LEN, Messages, Opcode, Probe, Recall, RecoveryView,
+    LargeControl, MESSAGE_HEADER_LEN, Members, Messages, Opcode, Probe, Recall, RecoveryView,
     SharedReceiver, SharedReceivers, Slot, TransferPacket, Undeliverable, Watchdog, is_hop_intact,
     mark_congestion, open_detached, parse_header, rewrite_promises, seal_unsummed, seal_with_hops,
     take_hop, write_fragment_header, write_message, write_packet,
@@ -402,6 +402,7 @@ pub fn rewritten(opcode: Opcode, payload: &[u8]) -> Option<Vec<u8>> {
             JoinRequest::parse(payload).ok()?.write(&mut buf).expect(fits)
         }
         Opcode::JoinAnswer => JoinAnswer::parse(payload).ok()?.write(&mut buf).expect(fits),
+        Opcode::Members => Members::parse(payload).ok()?.write(&mut buf).expect(fits),
         Opcode::Watchdog => Watchdog::parse(payload).ok()?.write(&mut buf).expect(fits),
         Opcode::Drops => Drops::write(&mut buf, Drops::parse(payload).ok()?.losses()),
         Opcode::Slot => {

@@ -1,5 +1,5 @@
-//! Scenarios without a death: switches pause, or restart at once, and hosts pause for less than the
-//! link timeout. No process may lose its incarnation.
+//! Calm scenarios: switches pause, or restart at once, hosts pause for less than the link timeout,
+//! and processes restart. No process that runs may lose its incarnation.
 
 use onepipe_sim_engine::Random;
 use onepipe_sim_network::{CpuConfig, Load, SendPattern, Workload};
@@ -10,10 +10,13 @@ use super::{FaultEvent, Swarm};
 const TIMEOUT_INTERVALS: u64 = 40;
 /// Longest pause of a switch, in link timeouts.
 const PAUSE_TIMEOUTS_MAX: u64 = 20;
+/// Number of probes to a receiver that does not answer before its messages fail: they take less
+/// than the shortest pause.
+const PROBES_MAX: u32 = 2;
 /// Time between two faults, in link timeouts: longer than the fabric takes to connect again.
 const CALM_TIMEOUTS: u64 = 12;
 
-/// Turns, with probability 1/8, a scenario with controllers into one without deaths. Independent of
+/// Turns, with probability 1/8, a scenario with controllers into a calm one. Independent of
 /// all other draws of the seed.
 pub(super) fn draw(swarm: &mut Swarm, seed: u64) {
     let mut random = Random::named(seed, "calm", 0);
@@ -22,7 +25,8 @@ pub(super) fn draw(swarm: &mut Swarm, seed: u64) {
     }
 }
 
-/// Makes `swarm`, which has controllers, a scenario without deaths.
+/// Makes `swarm`, which has controllers, a scenario in which nothing dies but single processes that
+/// restart.
 pub(super) fn calm(swarm: &mut Swarm, random: &mut Random) {
     let plan = &mut swarm.plan;
     plan.network.cpu = CpuConfig::default();
@@ -33,6 +37,11 @@ pub(super) fn calm(swarm: &mut Swarm, random: &mut Random) {
     (plan.switch.link_timeout_ns, plan.endpoint.link_timeout_ns) = (timeout_ns, timeout_ns);
     // An idle link is lost after ten heartbeats.
     let silent_ns = timeout_ns.max(10 * plan.switch.heartbeat_interval_ns);
+    // A receiver that is stopped, or behind a stopped switch, does not answer the probes, and is
+    // asked again until it is back.
+    (plan.endpoint.probes_max, plan.endpoint.probe_timeout_min_ns) = (PROBES_MAX, timeout_ns / 20);
+    plan.endpoint.unknown_after_ns = 10 * PAUSE_TIMEOUTS_MAX * silent_ns;
+    plan.endpoint.rejoin_wait_ns = PAUSE_TIMEOUTS_MAX * silent_ns;
     let Some(control_plane) = &mut plan.control_plane else { return };
     let controller = &mut control_plane.controller;
     controller.silent_after_ns = silent_ns;
@@ -65,5 +74,11 @@ pub(super) fn calm(swarm: &mut Swarm, random: &mut Random) {
         }
         at_us += lasts_us + CALM_TIMEOUTS * us(silent_ns);
     }
+    // A process restarts; the first reliable scattering of each other one to it must arrive.
+    let (target, down_us) = (random.bits(), us(silent_ns) * random.between(1, 40) / 10);
+    swarm.timeline.push((at_us, FaultEvent::CrashProcess(target)));
+    swarm.timeline.push((at_us + down_us, FaultEvent::RestartProcess(target)));
+    swarm.timeline.push((at_us + down_us, FaultEvent::Contact(target)));
+    at_us += down_us + CALM_TIMEOUTS * us(silent_ns);
     swarm.fault_phase_us = at_us;
 }

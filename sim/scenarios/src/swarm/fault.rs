@@ -29,6 +29,8 @@ pub enum FaultEvent {
     CrashProcess(u64),
     /// Restarts a process.
     RestartProcess(u64),
+    /// Lets every other process scatter reliably to a process that has restarted.
+    Contact(u64),
     /// Lets a process leave gracefully.
     Leave(u64),
     /// Steps a node's clock by the given ns.
@@ -86,6 +88,7 @@ impl FaultEvent {
             | Self::Restart(_)
             | Self::RestartSwitch(_)
             | Self::RestartProcess(_)
+            | Self::Contact(_)
             | Self::RestartController(_) => return None,
         })
     }
@@ -145,6 +148,13 @@ impl FaultEvent {
             FaultEvent::Restart(number) => fabric.inject(Fault::Restart(node(number))),
             FaultEvent::CrashProcess(number) => fabric.crash_process(process(number)),
             FaultEvent::RestartProcess(number) => fabric.restart_process(process(number)),
+            FaultEvent::Contact(number) => {
+                let to = process(number);
+                for from in (0..members).filter(|from| *from != to) {
+                    // A full send buffer refuses it.
+                    let _ = fabric.scatter_reliably(from, &[(to, 64)]);
+                }
+            }
             FaultEvent::Step(number, ns) => fabric.inject(Fault::StepClock(node(number), ns)),
             FaultEvent::Pause(number, us) => fabric.inject(Fault::Pause(node(number), us * 1_000)),
             FaultEvent::PauseHost(number, us) => {
@@ -172,19 +182,9 @@ impl FaultEvent {
             }
             FaultEvent::LeaseExpired => fabric.expire_lease(),
             FaultEvent::FailStore(us) => fabric.fail_store(us),
-            FaultEvent::OldStore(number) => put_old_store(fabric, number),
+            FaultEvent::OldStore(number) => fabric.put_old_store(number),
         }
     }
-}
-
-/// Ends all controllers, puts an older copy of their store in its place, and starts them again.
-fn put_old_store(fabric: &mut Fabric, number: u64) {
-    let controllers = fabric.members()..fabric.topology().processes();
-    controllers.clone().for_each(|id| fabric.crash_process(id));
-    if let Some(control_plane) = fabric.control_plane_mut() {
-        control_plane.put_old_store(number);
-    }
-    controllers.for_each(|id| fabric.restart_process(id));
 }
 
 /// Injects `fault` into `link` and into the opposite direction.

@@ -37,7 +37,8 @@ pub struct Swarm {
     /// Whether controllers may be alone in a rack or on a host. Otherwise the last process shares
     /// it, and no fault removes that process and leaves them.
     pub isolates_controllers: bool,
-    /// Whether switches pause or restart and nothing dies: no process may lose its incarnation.
+    /// Whether switches pause or restart, and processes restart alone: no process that runs may
+    /// lose its incarnation.
     pub is_calm: bool,
 }
 
@@ -98,7 +99,8 @@ impl Swarm {
         for (at_us, fault) in &self.timeline {
             fabric.run_us(at_us - now_us);
             now_us = *at_us;
-            if self.is_calm || self.isolates_controllers || !fault.hits_last_process(&mut fabric) {
+            let is_pause = self.is_calm && !matches!(fault, FaultEvent::CrashProcess(_));
+            if is_pause || self.isolates_controllers || !fault.hits_last_process(&mut fabric) {
                 fault.inject(&mut fabric);
             }
         }

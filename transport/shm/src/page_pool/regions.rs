@@ -45,7 +45,7 @@ impl Owner {
     pub(super) fn create(name: &str) -> Result<Self, AttachError> {
         let what = "create the page pool";
         let path = path_of(name)?;
-        let file = open_locked(&path)?;
+        let file = open_locked(&path, lock::SETUP_WAIT)?;
         if lock::has_live_process(&file).map_err(AttachError::io("check for live processes"))? {
             return Err(AttachError::Taken { process: 0, pid: 0 });
         }

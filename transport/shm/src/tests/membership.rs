@@ -336,3 +336,23 @@ fn open_scatterings_hold_back_commits_only() {
         "a new incarnation has no open scattering"
     );
 }
+
+/// A process that was stopped while it set a segment up once made all others hang, without a word.
+//= spec/ordering.md#R83
+#[test]
+fn setup_lock_is_waited_for_with_a_limit() {
+    let path = crate::segment::path_of(&name("locked")).expect("a valid name");
+    let wait = std::time::Duration::from_millis(20);
+    let held = crate::segment::open_locked(&path, wait).expect("no process holds it");
+    let error = crate::segment::open_locked(&path, wait).expect_err("it is held");
+    assert!(matches!(error, AttachError::Locked { pid, .. } if pid == std::process::id()));
+    assert!(error.to_string().contains(&format!("pid {}", std::process::id())), "{error}");
+    // A file of another user is not waited for: it could be held for ever.
+    let is_root = std::os::unix::fs::chown(&path, Some(65_534), None).is_ok();
+    if is_root {
+        let error = crate::segment::open_locked(&path, wait * 1_000).expect_err("not ours");
+        assert!(matches!(error, AttachError::Foreign { owner: 65_534, .. }), "{error}");
+    }
+    drop(held);
+    std::fs::remove_file(&path).expect("it is there");
+}

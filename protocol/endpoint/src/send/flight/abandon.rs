@@ -1,0 +1,60 @@
+//! Ends the retransmission of packets whose receiver has failed or does not respond.
+
+use onepipe_base::Psn;
+
+use super::super::retransmit_buffer::UnackedMessage;
+use super::{Flight, SentMessage};
+
+impl Flight {
+    /// Drops all packets, because their receiver has failed. Calls `on_drop` once for each message
+    /// that was neither acknowledged nor given up.
+    pub fn abandon(&mut self, mut on_drop: impl FnMut(SentMessage, UnackedMessage)) {
+        let Some(buffer) = &mut self.buffer else { return };
+        let first = self.messages.first_seq();
+        for number in first..self.messages.next_seq() {
+            let unacked = *buffer.messages.get(number);
+            if unacked.is_awaited() {
+                on_drop(*self.messages.get(number), unacked);
+            }
+        }
+        buffer.range = None;
+        for distance in 0..self.packets.len() {
+            self.packet_mut(distance).is_resolved = true;
+        }
+        self.charge = 0;
+        self.open = None;
+        self.pop_resolved();
+    }
+
+    /// Gives up every message that is not acknowledged: none is retransmitted any more. Calls
+    /// `on_drop` once for each. The packets stay, as in [`Flight::give_up`]: if the receiver
+    /// responds again, a probe resolves them.
+    pub fn give_up_unacked(&mut self, mut on_drop: impl FnMut(UnackedMessage)) {
+        let Some(buffer) = &mut self.buffer else { return };
+        for number in self.messages.first_seq()..self.messages.next_seq() {
+            let unacked = buffer.messages.get_mut(number);
+            if unacked.is_awaited() {
+                on_drop(*unacked);
+                unacked.give_up();
+                self.messages.get_mut(number).is_failed = true;
+            }
+        }
+        buffer.range = None;
+        self.given_up = self.next_psn();
+    }
+
+    /// Returns the end of the packets that were given up and are not resolved. `None` without any.
+    pub fn given_up_until(&self) -> Option<Psn> {
+        self.base.is_before(self.given_up).then_some(self.given_up)
+    }
+
+    /// Returns the numbers of the scatterings whose messages are not acknowledged.
+    pub fn awaited(&self) -> impl Iterator<Item = u64> + '_ {
+        let buffer = self.buffer.iter();
+        buffer.flat_map(|buffer| {
+            let numbers = self.messages.first_seq()..self.messages.next_seq();
+            let unacked = numbers.map(|number| buffer.messages.get(number));
+            unacked.filter(|unacked| unacked.is_awaited()).map(|unacked| unacked.scattering)
+        })
+    }
+}

@@ -1,0 +1,94 @@
+//! Faults of single processes and controllers: crashes, restarts, and slow applications.
+
+use onepipe_base::ProcessId;
+use onepipe_sim_network::Fault;
+
+use super::Fabric;
+use crate::{HostedMachine, Node};
+
+impl Fabric {
+    /// Crashes a process or a controller; a host with processes keeps running.
+    pub fn crash_process(&mut self, id: u32) {
+        self.set_lenient();
+        let (node, port) = self.location(id);
+        if let Some(Node::Controller(..)) = self.network.machine(node) {
+            return self.network.inject(Fault::Crash(node));
+        }
+        self.network.command(node, |at, machine, app| {
+            if let Node::Host(host) = machine
+                && let Some(HostedMachine::Process(_)) = host.stop(port)
+            {
+                app.checker.at_ns(at.instant.as_ns());
+                app.checker.crashed(ProcessId(id));
+            }
+        });
+    }
+
+    /// Crashes a process permanently: the liveness check ignores it.
+    pub fn remove_process(&mut self, id: u32) {
+        self.crash_process(id);
+        self.removed.insert(id);
+    }
+
+    /// Whether the process was removed permanently.
+    pub fn is_removed(&self, id: u32) -> bool {
+        self.removed.contains(&id)
+    }
+
+    /// Lets the process send `frames` more frames, and crashes it when it is to send the next one.
+    /// Beacons are sent and do not count.
+    pub fn crash_process_after(&mut self, id: u32, frames: u32) {
+        self.set_lenient();
+        let (node, port) = self.location(id);
+        self.network.command(node, |_, machine, _| {
+            if let Some(process) = machine.process_mut(port) {
+                process.crash_after(frames);
+            }
+        });
+    }
+
+    /// Lets the controller write `records` more records, and crashes it at the one that follows: if
+    /// `is_written`, after the store has written that record and before the controller learns of
+    /// it; otherwise before the store has the record.
+    pub fn crash_controller_at(&mut self, id: u32, records: u32, is_written: bool) {
+        self.set_lenient();
+        let index = id.checked_sub(self.members()).expect("the id is a controller's");
+        if let Some(control_plane) = &mut self.network.application.control_plane {
+            control_plane.crash_at(index as usize, records, is_written);
+        }
+    }
+
+    /// Restarts a process or a controller that has crashed or left, if its host is up.
+    pub fn restart_process(&mut self, id: u32) {
+        let (node, port) = self.location(id);
+        if id >= self.members() && self.topology().processes_per_host() == 1 {
+            return self.network.inject(Fault::Restart(node));
+        }
+        self.network.command(node, |mut at, machine, app| {
+            let has_left = machine.process(port).is_some_and(|left| left.endpoint.has_left());
+            if let Node::Host(host) = machine
+                && (has_left || host.process(port).is_none())
+            {
+                host.start(port, app.build_hosted(ProcessId(id)));
+                match id.checked_sub(app.members) {
+                    None => at.alarm(0, u32::from(port.0)),
+                    Some(index) => app.start_campaign(&mut at, index as usize, port),
+                }
+            }
+        });
+    }
+
+    /// Stops or resumes the release of received messages at a process.
+    pub fn set_slow(&mut self, id: u32, is_slow: bool) {
+        let (node, port) = self.location(id);
+        self.network.command(node, |_, machine, app| {
+            let state = &mut app.states[id as usize];
+            state.is_slow = is_slow;
+            if let Some(process) = machine.process_mut(port)
+                && !is_slow
+            {
+                state.unreleased.drain(..).for_each(|delivery| process.release(delivery));
+            }
+        });
+    }
+}
