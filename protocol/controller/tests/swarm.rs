@@ -278,11 +278,11 @@ fn process_without_a_path_bounds_no_receiver() {
     let faults = vec![
         (0, Fault::Kill { node: 55 }),
         (100_000, Fault::Restart { node: 48 }),
-        (61_000, Fault::CrashController),
+        (150_000, Fault::CrashController),
     ];
     let frame_faults = FrameFaults { lost: 0, duplicated: 0, jitter_ns: 0 };
     let scenario =
-        Scenario { seed: 0, shape: 0, flat: false, frame_faults, crash_after: Some(13), faults };
+        Scenario { seed: 0, shape: 0, flat: false, frame_faults, crash_after: Some(10), faults };
     let fabric = run_scenario(&scenario);
     let late = Instance { address: process(2), incarnation: Incarnation(2) };
     assert!(fabric.welcome.contains(&late) && fabric.decided.contains_key(&late));

@@ -24,6 +24,11 @@ use crate::stall::StallMeter;
 /// Interval between the scatterings of a sender.
 const SEND_EVERY_NS: u64 = 10_000;
 
+/// Time in which a controller that loads the members from the store waits for what processes know
+/// of its log, in ns. No node announces itself before the failure, so the wait must be over by then:
+/// in a fabric that has been running for long, the log has been compared long ago.
+const COMPARISON_NS: u64 = 30_000;
+
 /// Tokens of alarms.
 const ALARM_SEND: u32 = 0;
 const ALARM_STORE: u32 = 1;
@@ -182,13 +187,15 @@ impl Observer {
 
     fn new_controller(&self) -> Controller {
         let controllers = self.controllers();
+        let defaults = onepipe_controller::Config::new(controllers.first, controllers);
         let config = onepipe_controller::Config {
             incarnation: Incarnation(1),
             recovery: self.recovery,
             frame_len_max: 1_472,
             processes_max: self.topology.processes(),
             quiet_ns: self.calibration.quiet_ns,
-            ..onepipe_controller::Config::new(controllers.first, controllers)
+            grace_ns: if self.starts_from_store { COMPARISON_NS } else { defaults.grace_ns },
+            ..defaults
         };
         Controller::new(config).expect("a calibration is in range")
     }

@@ -217,3 +217,22 @@ fn final_round_waits_for_lost_links() {
     let report = Swarm::draw(1_311_575).run();
     assert_eq!(report.first_violations, Vec::<String>::new());
 }
+
+//= spec/failure.md#R61
+/// A controller with an older store acknowledged recalls before their sender had announced which
+/// failures it knows. The latest store came back without them, and a receiver that had failed
+/// delivered what its sender had reported as lost.
+#[test]
+fn no_recall_is_recorded_in_an_outdated_store() {
+    let report = Swarm::draw(1_700_365).run();
+    assert_eq!(report.first_violations, Vec::<String>::new());
+}
+
+//= spec/failure.md#R61
+/// A controller with an older store decided while a switch that was connected had not announced the
+/// only process that knew more.
+#[test]
+fn switch_may_hide_processes_that_know_more() {
+    let report = Swarm::draw(1_700_264).run();
+    assert_eq!(report.first_violations, Vec::<String>::new());
+}

@@ -123,11 +123,20 @@ impl Controller {
             }
             Opcode::Pong => Ok(()),
             Opcode::Relay => self.on_relay(now, frame.payload),
+            //= spec/failure.md#R61
+            // The log may be outdated, and the recall would be lost with it: the sender repeats it.
+            Opcode::Undeliverable if self.is_comparing() || !self.has_announced(instance) => {
+                Err(DropReason::Standby)
+            }
             Opcode::Undeliverable => {
                 self.on_undeliverable(now.sync, process, frame.header.psn(), frame.payload)
             }
             _ => Err(DropReason::Foreign),
         }
+    }
+
+    fn has_announced(&self, instance: Instance) -> bool {
+        self.graph.get(instance).is_some_and(|node| node.generation.is_some())
     }
 
     fn check_range(&self, instance: Instance) -> Result<(), DropReason> {

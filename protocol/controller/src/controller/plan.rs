@@ -13,8 +13,13 @@ use crate::graph::process_of;
 use crate::{Event, Links, Record, Recovery};
 
 impl Controller {
-    /// Advances the round in progress and, when it is complete, starts the next one.
+    //= spec/failure.md#R61
+    /// Advances the round in progress and, when it is complete, starts the next one; none before
+    /// the log was compared with what processes know of it.
     pub(super) fn plan(&mut self, now: Now) {
+        if self.is_comparing() {
+            return;
+        }
         if makes(Mistake::ResumeEarly) {
             self.is_notice_complete = true;
             self.covered_announcements = self.graph.announcements();

@@ -14,7 +14,12 @@ impl Controller {
     /// Returns the end of the log to be sent to processes; `None` until it was compared with what
     /// they know, because they would remember it instead.
     pub(super) fn compared_tip(&self) -> Option<DecisionTip> {
-        self.tip().filter(|_| self.compares_until.is_none())
+        self.tip().filter(|_| !self.is_comparing())
+    }
+
+    /// Whether the log is still to be compared with what processes know of it.
+    pub(super) fn is_comparing(&self) -> bool {
+        self.compares_until.is_some()
     }
 
     /// Returns the end of the log, as far as it is written; `None` unless this replica is active.
@@ -91,17 +96,23 @@ impl Controller {
     }
 
     //= spec/failure.md#R61
-    /// Whether a connected process has not announced itself yet, and may know of decisions that the
-    /// log lacks.
+    /// Whether the log is still to be compared with what connected nodes announce: a process may
+    /// know of decisions that the log lacks, and a switch may have such processes below it.
     pub(super) fn waits_for_tips(&mut self, now: Mono) -> bool {
         self.compares_until.take_if(|until| *until <= now);
         let Some(until) = self.compares_until else { return false };
-        let is_unannounced = self.graph.iter().any(|(instance, node)| {
-            let is_member = process_of(instance)
-                .is_some_and(|process| !self.config.controllers.contains(process));
-            is_member && node.generation.is_none() && self.graph.is_correct(instance)
+        let is_controller = |instance| {
+            process_of(instance).is_some_and(|process| self.config.controllers.contains(process))
+        };
+        let mut connected = self
+            .graph
+            .iter()
+            .filter(|(instance, _)| !is_controller(*instance) && self.graph.is_correct(*instance));
+        // Before any node is connected, none can have announced what it knows.
+        let is_announced = connected.next().is_some_and(|(_, first)| {
+            first.generation.is_some() && connected.all(|(_, node)| node.generation.is_some())
         });
-        self.compares_until = is_unannounced.then_some(until);
-        is_unannounced
+        self.compares_until = (!is_announced).then_some(until);
+        !is_announced
     }
 }
