@@ -106,7 +106,7 @@ impl Endpoint {
             // Unless a later incarnation has opened a connection.
             control
                 .last_failed(process)
-                .filter(|incarnation| receiver.incarnation_of(process) <= Some(*incarnation))
+                .filter(|(incarnation, _)| receiver.incarnation_of(process) <= Some(*incarnation))
         };
         let id = sender.submit(&self.config, messages, last_failed)?;
         self.stats.scatterings_submitted += 1;

@@ -236,3 +236,12 @@ fn switch_may_hide_processes_that_know_more() {
     let report = Swarm::draw(1_700_264).run();
     assert_eq!(report.first_violations, Vec::<String>::new());
 }
+
+//= spec/failure.md#R43
+/// A process had never sent to another one that failed, so its first reliable scattering to the next
+/// incarnation waited for a tenth of the time only.
+#[test]
+fn first_use_of_a_failed_process_waits_for_its_return() {
+    let report = Swarm::draw(1_700_461).run();
+    assert_eq!(report.first_violations, Vec::<String>::new());
+}

@@ -3,7 +3,7 @@
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-use onepipe_base::{Incarnation, ProcessId, Timestamp};
+use onepipe_base::{Incarnation, Mono, ProcessId, Timestamp};
 use onepipe_wire::Failure;
 
 /// Failed processes and the failures not yet polled. At most one entry per process, for its last
@@ -11,10 +11,17 @@ use onepipe_wire::Failure;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Failures {
     /// Disjoint ranges in ascending order.
-    known: Vec<Failure>,
+    known: Vec<Known>,
     unreported: VecDeque<Failure>,
     /// Upper bound (exclusive) of process ids.
     processes_max: u32,
+}
+
+/// A failure, and when this process was notified of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Known {
+    failure: Failure,
+    since: Mono,
 }
 
 impl Failures {
@@ -28,29 +35,31 @@ impl Failures {
         if self.known.is_empty() {
             return None;
         }
-        let known = self.known.get(self.position(process.0))?;
-        known.covers(process, incarnation).then_some(known.at)
+        let Known { failure, .. } = self.known.get(self.position(process.0))?;
+        failure.covers(process, incarnation).then_some(failure.at)
     }
 
-    /// Returns the last failed incarnation of `process`.
-    pub fn last_failed(&self, process: ProcessId) -> Option<Incarnation> {
-        let known = self.known.get(self.position(process.0))?;
-        known.covers(process, known.incarnation).then_some(known.incarnation)
+    /// Returns the last failed incarnation of `process`, and when this process was notified of the
+    /// failure.
+    pub fn last_failed(&self, process: ProcessId) -> Option<(Incarnation, Mono)> {
+        let Known { failure, since } = self.known.get(self.position(process.0))?;
+        let incarnation = failure.incarnation;
+        failure.covers(process, incarnation).then_some((incarnation, *since))
     }
 
     /// Returns the position of the first range that ends behind `process`.
     fn position(&self, process: u32) -> usize {
-        self.known.partition_point(|known| end(known) <= process)
+        self.known.partition_point(|known| end(&known.failure) <= process)
     }
 
-    /// Inserts a failure from a notice. Returns whether it is new for any of its processes: it is
+    /// Inserts a failure from a notice that arrived at `now`. Returns whether it is new for any of its processes: it is
     /// not for a process of which the same or a later incarnation is known to have failed.
-    pub fn insert(&mut self, failure: Failure) -> bool {
+    pub fn insert(&mut self, now: Mono, failure: Failure) -> bool {
         let before = self.unreported.len();
         let last = end(&failure).min(self.processes_max);
         let mut first = failure.first.0;
         while first < last {
-            let known = self.known.get(self.position(first)).copied();
+            let known = self.known.get(self.position(first)).map(|known| known.failure);
             let until = match known {
                 None => last,
                 Some(known) if known.first.0 > first => known.first.0,
@@ -61,7 +70,7 @@ impl Failures {
                 known.is_some_and(|known| known.covers(ProcessId(first), failure.incarnation));
             if !is_known {
                 let (count, process) = (until - first, ProcessId(first));
-                self.record(Failure { first: process, count, ..failure });
+                self.record(now, Failure { first: process, count, ..failure });
             }
             first = until;
         }
@@ -70,24 +79,28 @@ impl Failures {
 
     /// Records a range that lies within a known range of an earlier incarnation, or between two
     /// ranges.
-    fn record(&mut self, failure: Failure) {
+    fn record(&mut self, now: Mono, failure: Failure) {
         self.unreported.push_back(failure);
         let mut position = self.position(failure.first.0);
         let previous = self.known.get(position).copied();
-        if let Some(previous) = previous.filter(|previous| previous.first.0 < end(&failure)) {
+        if let Some(Known { failure: previous, since }) =
+            previous.filter(|previous| previous.failure.first.0 < end(&failure))
+        {
             self.known.remove(position);
             let (before, behind) =
                 (failure.first.0 - previous.first.0, end(&previous) - end(&failure));
             if behind > 0 {
                 let first = ProcessId(end(&failure));
-                self.known.insert(position, Failure { first, count: behind, ..previous });
+                let failure = Failure { first, count: behind, ..previous };
+                self.known.insert(position, Known { failure, since });
             }
             if before > 0 {
-                self.known.insert(position, Failure { count: before, ..previous });
+                let failure = Failure { count: before, ..previous };
+                self.known.insert(position, Known { failure, since });
                 position += 1;
             }
         }
-        self.known.insert(position, failure);
+        self.known.insert(position, Known { failure, since: now });
         self.merge(position);
         if let Some(before) = position.checked_sub(1) {
             self.merge(before);
@@ -97,10 +110,12 @@ impl Failures {
     /// Merges the range at `position` with the next one if they are adjacent and equal.
     fn merge(&mut self, position: usize) {
         let [one, next, ..] = self.known[position..] else { return };
-        let of = |failure: Failure| (failure.incarnation, failure.at, failure.cause);
+        let of = |Known { failure, since }: Known| {
+            (failure.incarnation, failure.at, failure.cause, since)
+        };
         let is_same = of(one) == of(next);
-        if is_same && end(&one) == next.first.0 {
-            self.known[position].count += next.count;
+        if is_same && end(&one.failure) == next.failure.first.0 {
+            self.known[position].failure.count += next.failure.count;
             self.known.remove(position + 1);
         }
     }
@@ -126,6 +141,7 @@ mod tests {
     use proptest::prelude::*;
 
     const PROCESSES: u32 = 24;
+    const NOW: Mono = Mono::from_ns(1_000);
 
     fn failure(first: u32, count: u32, number: u32) -> Failure {
         let (first, incarnation) = (ProcessId(first), Incarnation(number));
@@ -141,12 +157,13 @@ mod tests {
     #[test]
     fn reports_each_failure_once() {
         let mut failures = Failures::new(PROCESSES);
-        assert!(failures.insert(failure(4, 4, 2)));
-        assert!(!failures.insert(failure(4, 4, 2)) && !failures.insert(failure(5, 1, 1)));
-        assert!(failures.insert(failure(2, 8, 2)));
+        assert!(failures.insert(NOW, failure(4, 4, 2)));
+        assert!(!failures.insert(NOW, failure(4, 4, 2)) && !failures.insert(NOW, failure(5, 1, 1)));
+        assert!(failures.insert(NOW, failure(2, 8, 2)));
         assert_eq!(polled(&mut failures), [(4, 4, 2), (2, 2, 2), (8, 2, 2)]);
-        assert_eq!(failures.known, [failure(2, 8, 2)], "the ranges are merged");
-        assert!(failures.insert(failure(5, 1, 3)));
+        let merged = Known { failure: failure(2, 8, 2), since: NOW };
+        assert_eq!(failures.known, [merged], "the ranges are merged");
+        assert!(failures.insert(NOW, failure(5, 1, 3)));
         assert_eq!(polled(&mut failures), [(5, 1, 3)]);
         let failed = |number| failures.failed_at(ProcessId(5), Incarnation(number));
         assert_eq!(failed(3).map(Timestamp::as_ns), Some(300));
@@ -155,12 +172,32 @@ mod tests {
     }
 
     #[test]
+    fn the_last_failure_has_its_own_time() {
+        let mut failures = Failures::new(PROCESSES);
+        let at = |ns| Mono::from_ns(ns);
+        assert!(
+            failures.insert(at(10), failure(2, 8, 1)) && failures.insert(at(20), failure(4, 2, 2))
+        );
+        assert!(
+            failures.insert(at(30), failure(10, 2, 1))
+                && !failures.insert(at(40), failure(2, 8, 1))
+        );
+        let last = |process| failures.last_failed(ProcessId(process));
+        let expected = |number, ns| Some((Incarnation(number), at(ns)));
+        assert_eq!(
+            (last(3), last(4), last(9)),
+            (expected(1, 10), expected(2, 20), expected(1, 10))
+        );
+        assert_eq!((last(10), last(12)), (expected(1, 30), None));
+    }
+
+    #[test]
     fn ignores_processes_beyond_processes_max() {
         let mut failures = Failures::new(PROCESSES);
-        assert!(failures.insert(failure(PROCESSES - 1, u32::MAX, 1)));
+        assert!(failures.insert(NOW, failure(PROCESSES - 1, u32::MAX, 1)));
         assert_eq!(polled(&mut failures), [(PROCESSES - 1, 1, 1)]);
-        assert!(!failures.insert(failure(PROCESSES, 1, 1)));
-        assert!(!failures.insert(failure(u32::MAX, 1, 1)));
+        assert!(!failures.insert(NOW, failure(PROCESSES, 1, 1)));
+        assert!(!failures.insert(NOW, failure(u32::MAX, 1, 1)));
     }
 
     proptest! {
@@ -180,7 +217,7 @@ mod tests {
                         fresh.push(process);
                     }
                 }
-                prop_assert_eq!(failures.insert(failure(first, count, number)), !fresh.is_empty());
+                prop_assert_eq!(failures.insert(NOW, failure(first, count, number)), !fresh.is_empty());
                 let event = polled(&mut failures);
                 let spread = event.iter().flat_map(|&(first, count, _)| first..first + count);
                 prop_assert_eq!(spread.collect::<Vec<_>>(), fresh);

@@ -38,7 +38,8 @@ impl ControlPlane {
             if frame.opcode == Opcode::Hello {
                 return Handled::Accepted;
             }
-            let handled = self.on_flood(registers, clock, FloodOrigin::Link(port), frame.payload);
+            let handled =
+                self.on_flood(registers, (now, clock), FloodOrigin::Link(port), frame.payload);
             let from = header.src();
             let is_direct = self.controllers.is_some_and(|all| all.contains(from));
             if !matches!(handled, Handled::Rejected) {
@@ -55,7 +56,7 @@ impl ControlPlane {
         }
         let handled = match frame.opcode {
             Opcode::Notice => {
-                self.on_flood(registers, clock, FloodOrigin::Controller(from), frame.payload)
+                self.on_flood(registers, (now, clock), FloodOrigin::Controller(from), frame.payload)
             }
             Opcode::Ping => {
                 self.pending_pong = Some(from);
@@ -112,7 +113,7 @@ impl ControlPlane {
     fn on_flood<'a>(
         &mut self,
         registers: &mut Registers,
-        clock: Timestamp,
+        (now, clock): (Mono, Timestamp),
         origin: FloodOrigin,
         payload: &[u8],
     ) -> Handled<'a> {
@@ -129,7 +130,7 @@ impl ControlPlane {
         }
         match view.kind {
             FloodKind::Notice => {
-                self.on_notice(view.id, origin, view.failures(clock));
+                self.on_notice(now, view.id, origin, view.failures(clock));
                 Handled::Accepted
             }
             FloodKind::Resume => {
@@ -155,6 +156,7 @@ impl ControlPlane {
 
     fn on_notice(
         &mut self,
+        now: Mono,
         id: FloodId,
         origin: FloodOrigin,
         failures: impl Iterator<Item = Failure>,
@@ -164,7 +166,7 @@ impl ControlPlane {
             if failure.covers(self.process, self.own.incarnation) {
                 self.excluded.get_or_insert(failure.at);
             }
-            if self.failures.insert(failure) {
+            if self.failures.insert(now, failure) {
                 is_new = true;
                 self.stats.failures_reported += 1;
             }

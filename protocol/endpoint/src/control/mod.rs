@@ -225,8 +225,9 @@ impl ControlPlane {
         self.failures.failed_at(process, incarnation)
     }
 
-    /// Returns the last failed incarnation of `process`, if there is one.
-    pub fn last_failed(&self, process: ProcessId) -> Option<Incarnation> {
+    /// Returns the last failed incarnation of `process`, if there is one, and when this process was
+    /// notified of the failure.
+    pub fn last_failed(&self, process: ProcessId) -> Option<(Incarnation, Mono)> {
         self.failures.last_failed(process)
     }
 

@@ -181,10 +181,11 @@ impl Connection {
         Self { is_local: true, state: State::Open, window, ..connection }
     }
 
-    /// Marks every incarnation up to `incarnation` as failed.
-    pub fn with_failed(mut self, incarnation: Incarnation) -> Self {
+    /// Marks every incarnation up to `incarnation` as failed, as was reported at `since`.
+    pub fn with_failed(mut self, incarnation: Incarnation, since: Mono) -> Self {
         if let Some(reliable) = &mut self.reliable {
             reliable.last_failed = Some(incarnation);
+            reliable.failed_since = Some(since);
         }
         self
     }

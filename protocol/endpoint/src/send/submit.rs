@@ -1,20 +1,21 @@
 //! Submission: a scattering enters the send buffer, or is refused.
 
-use onepipe_base::{Incarnation, ProcessId, ScatteringId};
+use onepipe_base::{Incarnation, Mono, ProcessId, ScatteringId};
 
 use super::Sender;
 use super::connection::Connection;
 use crate::{Config, MESSAGE_CHARGE_BYTES, Message, SendError};
 
 impl Sender {
-    /// Accepts or refuses a scattering as a whole. `last_failed` returns the last failed
-    /// incarnation of a destination that is used for the first time.
+    /// Accepts or refuses a scattering as a whole. `last_failed` returns, for a
+    /// destination that is used for the first time, its last failed incarnation, and when its
+    /// failure was reported.
     #[inline]
     pub fn submit(
         &mut self,
         config: &Config,
         messages: &[Message<'_>],
-        last_failed: impl Fn(ProcessId) -> Option<Incarnation>,
+        last_failed: impl Fn(ProcessId) -> Option<(Incarnation, Mono)>,
     ) -> Result<ScatteringId, SendError> {
         if let [message] = messages
             && let Some(id) = self.submit_single(config, message)
@@ -43,7 +44,7 @@ impl Sender {
         &mut self,
         config: &Config,
         messages: &[Message<'_>],
-        last_failed: impl Fn(ProcessId) -> Option<Incarnation>,
+        last_failed: impl Fn(ProcessId) -> Option<(Incarnation, Mono)>,
     ) -> Result<ScatteringId, SendError> {
         let need = config.check_scattering(messages)?;
         self.buffer.check(need)?;
@@ -59,7 +60,9 @@ impl Sender {
                         let connection =
                             Connection::new(message.to, config, self.service, connections);
                         match last_failed(message.to) {
-                            Some(incarnation) => connection.with_failed(incarnation),
+                            Some((incarnation, since)) => {
+                                connection.with_failed(incarnation, since)
+                            }
                             None => connection,
                         }
                     }
