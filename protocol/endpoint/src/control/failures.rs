@@ -52,8 +52,9 @@ impl Failures {
         self.known.partition_point(|known| end(&known.failure) <= process)
     }
 
-    /// Inserts a failure from a notice that arrived at `now`. Returns whether it is new for any of its processes: it is
-    /// not for a process of which the same or a later incarnation is known to have failed.
+    /// Inserts a failure from a notice that arrived at `now`. Returns whether it is new for any of
+    /// its processes: it is not for a process of which the same or a later incarnation is known to
+    /// have failed.
     pub fn insert(&mut self, now: Mono, failure: Failure) -> bool {
         let before = self.unreported.len();
         let last = end(&failure).min(self.processes_max);
