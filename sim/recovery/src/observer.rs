@@ -25,8 +25,8 @@ use crate::stall::StallMeter;
 const SEND_EVERY_NS: u64 = 10_000;
 
 /// Time in which a controller that loads the members from the store waits for what processes know
-/// of its log, in ns. No node announces itself before the failure, so the wait must be over by then:
-/// in a fabric that has been running for long, the log has been compared long ago.
+/// of its log, in ns. No node announces itself before the failure, so the wait must be over by
+/// then: in a fabric that has been running for long, the log has been compared long ago.
 const COMPARISON_NS: u64 = 30_000;
 
 /// Tokens of alarms.

@@ -229,8 +229,8 @@ fn no_recall_is_recorded_in_an_outdated_store() {
 }
 
 //= spec/failure.md#R61
-/// A controller with an older store decided while a switch that was connected had not announced the
-/// only process that knew more.
+/// A controller with an older store decided while a switch that was connected had not announced
+/// the only process that knew more.
 #[test]
 fn switch_may_hide_processes_that_know_more() {
     let report = Swarm::draw(1_700_264).run();
@@ -238,8 +238,8 @@ fn switch_may_hide_processes_that_know_more() {
 }
 
 //= spec/failure.md#R43
-/// A process had never sent to another one that failed, so its first reliable scattering to the next
-/// incarnation waited for a tenth of the time only.
+/// A process had never sent to another one that failed, so its first reliable scattering to the
+/// next incarnation waited for a tenth of the time only.
 #[test]
 fn first_use_of_a_failed_process_waits_for_its_return() {
     let report = Swarm::draw(1_700_461).run();
