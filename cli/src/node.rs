@@ -12,6 +12,7 @@ use onepipe::{Event, Link, Message, Mismatch, Outcome, Pipe, ProcessId, SendErro
 use onepipe_daemon_switch::Controllers;
 
 use crate::args::{JoinArgs, checked_address, require_ids_below};
+use crate::units;
 
 const EXAMPLES: &str = "\
 Each line of standard input, `TO[,TO...] TEXT`, is scattered: its messages share one timestamp. `all`
@@ -60,6 +61,11 @@ pub struct Arguments {
     /// Create the fabric with checksums on its frames (shared memory; elsewhere always)
     #[arg(long, conflicts_with_all = ["udp", "overlay"])]
     checksums: bool,
+    /// How long a neighbour may send nothing before it is taken as lost, like 500ms; in shared
+    /// memory the first process decides [default: 100ms, with controllers 1s; through a switch or
+    /// an aggregator as there]
+    #[arg(long, value_name = "TIME", value_parser = units::time_ns)]
+    link_timeout: Option<u64>,
     /// Keep receiving after the end of the input, until Ctrl-C
     #[arg(long)]
     stay: bool,
@@ -155,6 +161,9 @@ fn join(arguments: &Arguments) -> Result<Pipe> {
     }
     if let Some(Controllers { first, count }) = arguments.controllers {
         builder = builder.controllers(first.0, count);
+    }
+    if let Some(timeout_ns) = arguments.link_timeout {
+        builder = builder.link_timeout(Duration::from_nanos(timeout_ns));
     }
     builder.join().context("cannot join")
 }

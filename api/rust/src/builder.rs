@@ -11,17 +11,15 @@ use onepipe_large::{Config as LargeConfig, ConfigError as LargeConfigError, Larg
 use onepipe_transport_clock::{Clock, SystemClock, start_incarnation};
 use onepipe_transport_shm::{self as shm, AttachError, Shm};
 use onepipe_transport_udp::{
-    self as udp, Given, JoinFailure, JoinerConfig, LocalProcess, Mismatch, UdpLink, UdpOverlay,
+    self as udp, JoinFailure, JoinerConfig, LocalProcess, Mismatch, UdpLink, UdpOverlay,
 };
 use onepipe_wire::Terms;
 
+use crate::agreed::{Agreed, EXCLUSION_TIMEOUT_NS, receive_mode_of};
 use crate::engine::{Engine, Fabric, FabricEngine};
 use crate::pipe_endpoint::PipeEndpoint;
 use crate::{Idle, JoinError};
 
-/// Link timeout on one shared machine, in ns: must exceed the time that a live process may be off
-/// its core. 30 ms suffice on a machine with two cores; this is thrice that, for overload.
-const LINK_TIMEOUT_NS: u64 = 100_000_000;
 /// Initial probe timeout of an unacknowledged message, in ns; it doubles up to eight times that.
 const PROBE_TIMEOUT_NS: u64 = 1_000_000;
 /// Minimum congestion window of one process, in bytes. A software switch or a socket that was off
@@ -52,11 +50,6 @@ const BEACON_INTERVAL_SPINNING_NS: u64 = 10_000;
 const HEARTBEAT_INTERVAL_NS: u64 = 100_000_000;
 /// Interval of realigning the clock with the system's clock, in ns.
 pub(crate) const CLOCK_FOLLOW_NS: u64 = 100_000_000;
-/// Link timeout in a fabric with controllers, in ns. A timeout excludes the process there, so it is
-/// long: on two overloaded cores a live process was off its core for 0.1 s (measured). Deaths do
-/// not wait for it: the kernel reports them at once (shared memory), or refuses datagrams (UDP).
-const EXCLUSION_TIMEOUT_NS: u64 = 1_000_000_000;
-
 /// Probes are sent after 1, 2, 4, and then every 8 probe timeouts. The last one must not be earlier
 /// than [`EXCLUSION_TIMEOUT_NS`]: the process is then reported to the controllers as failed.
 const _: () = {
@@ -73,8 +66,6 @@ const LARGE_DEAD_AFTER_NS: u64 = 4 * EXCLUSION_TIMEOUT_NS;
 /// longer while processes wait for a core.
 const HOLD_NS: u64 = 50_000_000;
 
-/// Limit of process ids where none was given.
-const DEFAULT_PROCESSES: u32 = 64;
 /// Limit of process ids for which an overlay has memory before it knows the limit.
 const OVERLAY_PROCESSES_MAX: u32 = 1024;
 
@@ -85,17 +76,13 @@ type ConfigChanges<C> = Vec<Box<dyn FnMut(&mut C) + Send>>;
 pub struct Builder {
     fabric: String,
     process: Option<ProcessId>,
-    /// `None`: adopted from the fabric.
-    processes: Option<u32>,
     switch: Option<String>,
     /// `switch` is the address of an aggregator.
     is_overlay: bool,
     pub(crate) idle: Idle,
     pub(crate) leave_timeout: Duration,
     wait: Duration,
-    /// `None`: adopted from the fabric.
-    controllers: Option<Controllers>,
-    receive_mode: ReceiveMode,
+    agreed: Agreed,
     has_any_size: bool,
     has_checksums: bool,
     tune: ConfigChanges<Config>,
@@ -109,14 +96,12 @@ impl Builder {
         Self {
             fabric: "default".to_owned(),
             process: None,
-            processes: None,
             switch: None,
             is_overlay: false,
             idle: Idle::default(),
             leave_timeout: Duration::from_secs(2),
             wait: Duration::from_secs(10),
-            controllers: None,
-            receive_mode: ReceiveMode::Separate,
+            agreed: Agreed::default(),
             has_any_size: false,
             has_checksums: false,
             tune: Vec::new(),
@@ -146,7 +131,7 @@ impl Builder {
     /// [`JoinError::Mismatch`].
     #[must_use]
     pub fn processes(mut self, processes_max: u32) -> Self {
-        self.processes = Some(processes_max);
+        self.agreed.given.processes_max = Some(processes_max);
         self
     }
 
@@ -175,15 +160,28 @@ impl Builder {
     /// controllers a reliable scattering to a process that dies stays unresolved for ever.
     #[must_use]
     pub fn controllers(mut self, first: u32, count: u32) -> Self {
-        self.controllers = Some(Controllers { first: ProcessId(first), count });
+        self.agreed.given.controllers = Some(Controllers { first: ProcessId(first), count });
+        self
+    }
+
+    /// Sets the link timeout: how long a neighbour may send nothing before it is taken as lost. In
+    /// shared memory the first process decides: by default 0.1 s, and 1 s with controllers, where a
+    /// timeout excludes a process. Over a switch the switch does. Another one is
+    /// [`JoinError::Mismatch`]; [`Builder::tune`] changes that of this process alone.
+    #[must_use]
+    pub fn link_timeout(mut self, timeout: Duration) -> Self {
+        let timeout_ns = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
+        self.agreed.given.link_timeout_ns = Some(timeout_ns);
         self
     }
 
     /// Sets whether the two services are received as two streams, each in a total order of its own,
-    /// or as one stream that is totally ordered across both. Default [`ReceiveMode::Separate`].
+    /// or as one stream that is totally ordered across both. In shared memory the first process
+    /// decides (default [`ReceiveMode::Separate`]), and another mode is [`JoinError::Mismatch`].
+    /// Over a network each process has its own; default [`ReceiveMode::Separate`].
     #[must_use]
     pub fn receive_mode(mut self, mode: ReceiveMode) -> Self {
-        self.receive_mode = mode;
+        self.agreed.receive_mode = Some(mode);
         self
     }
 
@@ -276,11 +274,9 @@ impl Builder {
 
     fn join_shared_memory(&mut self) -> Result<FabricEngine, JoinError> {
         let mut sizes = shm::Config {
-            processes_max: self.processes.unwrap_or(DEFAULT_PROCESSES),
             has_checksums: self.has_checksums,
-            controllers: self.controllers,
             hold_ns: HOLD_NS,
-            ..shm::Config::default()
+            ..self.agreed.of_new_segment()
         };
         self.tune_shared_memory.iter_mut().for_each(|change| change(&mut sizes));
         let shm = Shm::attach(&self.fabric, self.process, &sizes).map_err(|source| {
@@ -292,6 +288,9 @@ impl Builder {
                 source => JoinError::SharedMemory { fabric, source },
             }
         })?;
+        if let Err(Mismatch { setting, ours, theirs }) = self.agreed.check_segment(shm.config()) {
+            return Err(JoinError::Mismatch { setting, ours, theirs });
+        }
         let supported = shm.config().frame_len_max;
         let config = Config {
             processes_max: shm.config().processes_max,
@@ -299,20 +298,17 @@ impl Builder {
             frame_len_max: supported,
             has_checksums: shm.config().has_checksums,
             beacon_interval_ns: 0,
+            receive_mode: receive_mode_of(shm.config()),
             ..Config::new(shm.process(), shm.incarnation())
         };
         let controllers = shm.config().controllers;
         let terms = Terms {
             processes_max: config.processes_max,
             controllers,
-            link_timeout_ns: link_timeout_ns(controllers),
+            link_timeout_ns: shm.config().link_timeout_ns,
             frame_len_max: supported as u32,
             key_epoch: 0,
         };
-        let given = Given { controllers: self.controllers, ..Given::default() };
-        if let Err(Mismatch { setting, ours, theirs }) = given.check(&terms) {
-            return Err(JoinError::Mismatch { setting, ours, theirs });
-        }
         let clock = shm.clock();
         let engine = self.engine(config, Some(terms), supported, shm, clock.clone())?;
         Ok(FabricEngine::SharedMemory(Box::new(engine), clock))
@@ -331,16 +327,11 @@ impl Builder {
             Idle::Spin | Idle::Yield => BEACON_INTERVAL_SPINNING_NS,
         };
         let mut clock = SystemClock::calibrated().following_system(CLOCK_FOLLOW_NS);
-        let given = Given {
-            processes_max: self.processes,
-            controllers: self.controllers,
-            link_timeout_ns: None,
-        };
         let failed = |failure| JoinError::of_handshake(process, failure);
         let wait = self.wait;
         let mut supported = socket.frame_len_max;
         let (terms, links) = if self.is_overlay {
-            let processes_max = self.processes.unwrap_or(OVERLAY_PROCESSES_MAX);
+            let processes_max = self.agreed.given.processes_max.unwrap_or(OVERLAY_PROCESSES_MAX);
             let own = LocalProcess { process, incarnation, processes_max };
             let links = UdpOverlay::connect(address, own, None, &socket).map_err(refused)?;
             let mut links = links.joining();
@@ -352,7 +343,7 @@ impl Builder {
             (link.join(wait, || clock.read()).map_err(failed)?, UdpFabric::Switch(link))
         };
         if let Some(terms) = &terms {
-            given
+            self.agreed
                 .check(terms)
                 .map_err(|mismatch| failed(JoinFailure::mismatch(address, mismatch)))?;
             supported = supported.min(terms.frame_len_max as usize);
@@ -360,12 +351,13 @@ impl Builder {
         let config = Config {
             processes_max: match &terms {
                 Some(terms) => terms.processes_max,
-                None => self.processes.unwrap_or(DEFAULT_PROCESSES),
+                None => self.agreed.processes_max(),
             },
             links: if self.is_overlay { Links::Overlay } else { Links::Uplink },
             frame_len_max: supported,
             beacon_interval_ns,
             heartbeat_interval_ns: HEARTBEAT_INTERVAL_NS,
+            receive_mode: self.agreed.receive_mode(),
             ..Config::new(process, incarnation)
         };
         match links {
@@ -388,10 +380,9 @@ impl Builder {
         fabric: T,
         clock: SystemClock,
     ) -> Result<Engine<T>, JoinError> {
-        config.controllers = terms.map_or(self.controllers, |terms| terms.controllers);
-        config.receive_mode = self.receive_mode;
-        config.link_timeout_ns =
-            terms.map_or(link_timeout_ns(config.controllers), |terms| terms.link_timeout_ns);
+        config.controllers = terms.map_or(self.agreed.given.controllers, |terms| terms.controllers);
+        config.link_timeout_ns = terms
+            .map_or(self.agreed.link_timeout_ns(config.controllers), |terms| terms.link_timeout_ns);
         config.probe_timeout_min_ns = PROBE_TIMEOUT_NS;
         config.probes_max = PROBES_MAX;
         config.rejoin_wait_ns = REJOIN_WAIT_NS;
@@ -451,11 +442,6 @@ impl Builder {
     }
 }
 
-/// Returns the link timeout where no switch states one.
-fn link_timeout_ns(controllers: Option<Controllers>) -> u64 {
-    if controllers.is_some() { EXCLUSION_TIMEOUT_NS } else { LINK_TIMEOUT_NS }
-}
-
 /// The links of a process over UDP.
 enum UdpFabric {
     Switch(UdpLink),
@@ -473,11 +459,9 @@ impl fmt::Debug for Builder {
         f.debug_struct("Builder")
             .field("fabric", &self.fabric)
             .field("process", &self.process)
-            .field("processes", &self.processes)
             .field("switch", &self.switch)
             .field("is_overlay", &self.is_overlay)
-            .field("controllers", &self.controllers)
-            .field("receive_mode", &self.receive_mode)
+            .field("agreed", &self.agreed)
             .field("idle", &self.idle)
             .field("leave_timeout", &self.leave_timeout)
             .field("wait", &self.wait)

@@ -144,6 +144,7 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+mod agreed;
 mod amcast;
 mod builder;
 mod deadline;

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use harness::{DEADLINE, fabric, meet, message, number, process, to};
 use onepipe::{
-    Event, JoinError, LeaveError, Message, Pipe, ProcessId, ReceiveError, ScatteringId, SendError,
-    Timestamp,
+    Event, JoinError, LeaveError, Message, Pipe, ProcessId, ReceiveError, ReceiveMode,
+    ScatteringId, SendError, Timestamp,
 };
 
 #[test]
@@ -83,6 +83,53 @@ fn controllers_of_the_first_process_are_adopted() {
     let _first = process(&without, 0).join().expect("the id is free");
     let error = process(&without, 1).controllers(7, 1).join().map(drop).expect_err("none there");
     assert!(matches!(error, JoinError::Mismatch { setting: "controllers", .. }), "{error}");
+}
+
+/// Returns a process of a fabric that states nothing but the id.
+fn plain(fabric: &str, process: u32) -> onepipe::Builder {
+    Pipe::builder().fabric(fabric).process(process).leave_timeout(Duration::ZERO)
+}
+
+fn mismatch(builder: onepipe::Builder) -> (&'static str, String, String) {
+    match builder.join().map(drop).expect_err("not as the first process") {
+        JoinError::Mismatch { setting, ours, theirs } => (setting, ours, theirs),
+        error => panic!("{error}"),
+    }
+}
+
+//= spec/ordering.md#R67
+#[test]
+fn link_timeout_of_the_first_process_is_adopted() {
+    let name = fabric("link-timeout");
+    let seven = Duration::from_secs(7);
+    let _first = plain(&name, 0).link_timeout(seven).join().expect("the id is free");
+    for second in [plain(&name, 1), plain(&name, 1).link_timeout(seven)] {
+        let second = second.join().expect("the id is free");
+        assert_eq!(second.config().link_timeout_ns, 7_000_000_000);
+    }
+    let (setting, ours, theirs) = mismatch(plain(&name, 1).link_timeout(2 * seven));
+    assert_eq!((setting, &*ours, &*theirs), ("link timeout (ns)", "14000000000", "7000000000"));
+
+    let _default = plain(&fabric("default-timeout"), 0).join().expect("the id is free");
+    let (setting, _, theirs) = mismatch(plain(&fabric("default-timeout"), 1).link_timeout(seven));
+    assert_eq!((setting, &*theirs), ("link timeout (ns)", "100000000"));
+}
+
+//= spec/ordering.md#R67
+#[test]
+fn receive_mode_of_the_first_process_is_adopted() {
+    for (first, other) in
+        [(ReceiveMode::Merged, ReceiveMode::Separate), (ReceiveMode::Separate, ReceiveMode::Merged)]
+    {
+        let name = fabric(&format!("mode-{first:?}"));
+        let _first = plain(&name, 0).receive_mode(first).join().expect("the id is free");
+        for second in [plain(&name, 1), plain(&name, 1).receive_mode(first)] {
+            assert_eq!(second.join().expect("the id is free").config().receive_mode, first);
+        }
+        let (setting, ours, theirs) = mismatch(plain(&name, 1).receive_mode(other));
+        let names = [other, first].map(|mode| format!("{mode:?}").to_lowercase());
+        assert_eq!((setting, [ours, theirs]), ("receive mode", names));
+    }
 }
 
 #[test]

@@ -107,6 +107,10 @@ fn settings_of_the_switch_are_adopted() {
         config.controllers = Some(CONTROLLERS);
         config.link_timeout_ns = 7_000_000_000;
     });
+    let other = Pipe::builder().process(19).link_timeout(Duration::from_secs(8));
+    let error = other.udp(switch.address).join().map(drop).expect_err("not as the switch");
+    let is_named = matches!(error, JoinError::Mismatch { setting: "link timeout (ns)", .. });
+    assert!(is_named, "{error}");
     for builder in [Pipe::builder().udp(switch.address), Pipe::builder().overlay(switch.address)] {
         let pipe = builder.process(19).leave_timeout(Duration::ZERO).join();
         let pipe = pipe.expect("the switch is there");

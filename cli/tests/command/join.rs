@@ -5,7 +5,7 @@ use std::net::UdpSocket;
 use std::process::Stdio;
 
 use crate::lab::{Controller, Node, Switch};
-use crate::program::{Running, errors, exclusive, onepipe, output, wait_until};
+use crate::program::{Running, errors, exclusive, onepipe, output, unique, wait_until};
 
 /// An address at which nothing listens, but did a moment ago.
 fn closed_address() -> String {
@@ -60,6 +60,23 @@ fn settings_that_differ_are_named() {
     let below = ["switch", "--listen", "127.0.0.1:0", "--parent", &switch.address];
     refuses(&[&below[..], &["--processes", "64"]].concat(), "processes is 64 here and 24 in");
     refuses(&["arbiter", udp[0], udp[1], "--process", "1000"], "process ids lie below 24");
+}
+
+//= spec/ordering.md#R67
+#[test]
+fn first_process_states_the_terms_of_shared_memory() {
+    let _guard = exclusive();
+    let fabric = unique("terms");
+    let mut first = Node::start(&["--fabric", &fabric, "--process", "0", "--link-timeout", "20s"]);
+    let third = |more: &[&'static str]| [&["node", "--fabric", &fabric], more].concat();
+    first.type_line("0 up");
+    assert!(first.process.line().ends_with(" 0 up"));
+    let mut second = Node::start(&["--fabric", &fabric, "--process", "1"]);
+    second.type_line("1 up");
+    assert!(second.process.line().ends_with(" 1 up"));
+    let expected = "link timeout (ns) is 9000000000 here and 20000000000 in";
+    refuses(&third(&["--process", "2", "--link-timeout", "9s"]), expected);
+    refuses(&third(&["--process", "2", "--controllers", "9"]), "controllers is 9 here and none in");
 }
 
 /// A node without `--controllers` in a fabric that has them was declared failed, and not notified.

@@ -90,6 +90,7 @@ impl ControllerDaemon {
                 machine.links = Links::Mesh(shm_config.processes_max as u16);
                 machine.processes_max = shm_config.processes_max;
                 machine.frame_len_max = shm_config.frame_len_max;
+                machine.link_timeout_ns = shm_config.link_timeout_ns;
                 let clock = shm.clock();
                 let process = machine.process;
                 let control_loop =
@@ -154,14 +155,18 @@ pub enum ControllerEvent {
 
 //= spec/ordering.md#R67
 /// Attaches the controller to the segment `name`, and adopts the controllers that its first process
-/// has given.
+/// has given. If this is the first process, it states the link timeout, too.
 fn attach(
     name: &str,
     config: &Config,
     machine: &mut onepipe_controller::Config,
 ) -> Result<Shm, StartError> {
     loop {
-        let sizes = ShmConfig { controllers: Some(machine.controllers), ..ShmConfig::default() };
+        let sizes = ShmConfig {
+            controllers: Some(machine.controllers),
+            link_timeout_ns: machine.link_timeout_ns,
+            ..ShmConfig::default()
+        };
         let shm = Shm::attach(name, Some(machine.process), &sizes)
             .map_err(|source| StartError::Segment { name: name.to_owned(), source })?;
         let theirs = shm.config().controllers;

@@ -6,6 +6,9 @@ use alloc::string::{String, ToString};
 use onepipe_base::Controllers;
 use onepipe_wire::Terms;
 
+/// Name of the link timeout in a mismatch.
+const LINK_TIMEOUT: &str = "link timeout (ns)";
+
 /// The settings that were given to a joiner, of those that all nodes must agree on. What was not
 /// given is adopted from the terms.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -14,8 +17,8 @@ pub struct Given {
     pub processes_max: Option<u32>,
     /// The ids of the controllers.
     pub controllers: Option<Controllers>,
-    /// Link timeout in ns. It is not compared: nodes whose timeouts differ only notice a dead link
-    /// at different times.
+    /// Link timeout in ns. [`Given::check`] does not compare it: a switch may have another one than
+    /// the switch above, as nodes whose timeouts differ only notice a dead link at different times.
     pub link_timeout_ns: Option<u64>,
 }
 
@@ -57,6 +60,21 @@ impl Given {
             _ => Ok(()),
         }
     }
+
+    //= spec/ordering.md#R67
+    /// Compares the link timeout that was given with that of the fabric, as processes do.
+    ///
+    /// # Errors
+    /// They differ.
+    pub fn check_link_timeout(&self, theirs: u64) -> Result<(), Mismatch> {
+        match self.link_timeout_ns.filter(|ours| *ours != theirs) {
+            None => Ok(()),
+            Some(ours) => {
+                let (ours, theirs) = (ours.to_string(), theirs.to_string());
+                Err(Mismatch { setting: LINK_TIMEOUT, ours, theirs })
+            }
+        }
+    }
 }
 
 /// The terms that a switch states differ from those under which a node has joined.
@@ -79,7 +97,7 @@ impl TermsChange {
         let numbers = |terms: &Terms| {
             [
                 ("processes", terms.processes_max.into()),
-                ("link timeout (ns)", terms.link_timeout_ns),
+                (LINK_TIMEOUT, terms.link_timeout_ns),
                 ("frame length", terms.frame_len_max.into()),
                 ("key", terms.key_epoch.into()),
             ]
@@ -130,6 +148,10 @@ mod tests {
         let (ours, theirs) = ("64".to_string(), "16".to_string());
         let mismatch = Mismatch { setting: "processes", ours, theirs };
         assert_eq!(other.check(&terms), Err(mismatch));
+        let (ours, theirs) = ("2".to_string(), "1".to_string());
+        let mismatch = Mismatch { setting: "link timeout (ns)", ours, theirs };
+        assert_eq!(same.check_link_timeout(terms.link_timeout_ns), Err(mismatch));
+        assert_eq!(nothing.check_link_timeout(terms.link_timeout_ns), Ok(()));
         terms.controllers = None;
         let (ours, theirs) = ("14 to 15".to_string(), "none".to_string());
         let mismatch = Mismatch { setting: "controllers", ours, theirs };

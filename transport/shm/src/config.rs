@@ -23,6 +23,12 @@ pub struct Config {
     /// The process ids of the controllers, which all processes of the fabric must agree on. Default
     /// none.
     pub controllers: Option<Controllers>,
+    /// Timeout of a link, in ns, of endpoints that follow this setting; 0: none. The transport
+    /// itself reads the kernel's notice of a death. Default 100 ms.
+    pub link_timeout_ns: u64,
+    /// Whether endpoints that follow this setting deliver both services as one stream, in the
+    /// merged order. Default false.
+    pub has_merged_order: bool,
     /// How long a sender waits for a receiver whose share is full before it drops frames, in ns,
     /// counted from the last frame that the receiver took. Default 50 ms: a process that was merely
     /// descheduled is back by then, even on a busy machine. Longer, up to ten times this, while
@@ -44,6 +50,8 @@ impl Default for Config {
             ring_entries: 1024,
             has_checksums: false,
             controllers: None,
+            link_timeout_ns: 100_000_000,
+            has_merged_order: false,
             hold_ns: 50_000_000,
             liveness_interval_ns: 1_000_000,
         }
@@ -51,7 +59,7 @@ impl Default for Config {
 }
 
 /// Incremented whenever anything in a segment changes its position or meaning.
-pub(crate) const VERSION: u64 = 4;
+pub(crate) const VERSION: u64 = 5;
 
 /// Two cache lines: processors fetch lines in pairs.
 const LINE_PAIR_BYTES: usize = 128;

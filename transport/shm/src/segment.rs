@@ -33,6 +33,8 @@ mod at {
     pub(super) const CALIBRATION: [usize; 4] = [64, 72, 80, 88];
     /// The first controller and their number; 0: there are none.
     pub(super) const CONTROLLERS: usize = 96;
+    pub(super) const LINK_TIMEOUT: usize = 104;
+    pub(super) const MERGED_ORDER: usize = 112;
     /// On a cache line of its own, because all processes poll it.
     pub(super) const EPOCH: usize = 128;
     pub(super) const END: usize = 256;
@@ -386,13 +388,15 @@ fn create(file: &File, config: &Config) -> Result<(Mapping, Config), AttachError
     let controllers =
         config.controllers.map_or(0, |ids| u64::from(ids.first.0) << 32 | u64::from(ids.count));
     store(at::CONTROLLERS, controllers);
+    store(at::LINK_TIMEOUT, config.link_timeout_ns);
+    store(at::MERGED_ORDER, config.has_merged_order.into());
     let calibration = Calibration::measure().to_words();
     at::CALIBRATION.iter().zip(calibration).for_each(|(at, value)| store(*at, value));
     mapping.word(at::STATE).store(READY, Ordering::Release);
     Ok((mapping, *config))
 }
 
-/// Maps the segment that others use, with the sizes in its header.
+/// Maps the segment that others use, with the sizes and the terms in its header.
 fn join(file: &File, wanted: &Config) -> Result<(Mapping, Config), AttachError> {
     let what = "map the segment";
     let bytes = file.metadata().map_err(AttachError::io(what))?.len();
@@ -417,6 +421,8 @@ fn join(file: &File, wanted: &Config) -> Result<(Mapping, Config), AttachError> 
             0 => None,
             word => Some(Controllers { first: ProcessId((word >> 32) as u32), count: word as u32 }),
         },
+        link_timeout_ns: load(at::LINK_TIMEOUT),
+        has_merged_order: load(at::MERGED_ORDER) != 0,
         ..*wanted
     };
     // The fields are in range before they are multiplied.

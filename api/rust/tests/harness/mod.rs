@@ -23,11 +23,9 @@ pub fn process(fabric: &str, process: u32) -> Builder {
         .fabric(fabric)
         .process(process)
         .processes(8)
+        .link_timeout(Duration::from_nanos(LONG_NS))
         .tune_shared_memory(|config| config.hold_ns = LONG_NS)
-        .tune(|config| {
-            config.link_timeout_ns = LONG_NS;
-            config.probes_max = 100_000;
-        })
+        .tune(|config| config.probes_max = 100_000)
 }
 
 /// Joins pipes for processes 0 to `count`, which all know each other.

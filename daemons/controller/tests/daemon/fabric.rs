@@ -77,6 +77,7 @@ pub fn process_in(segment: &str, process: u32) -> Running {
     let sizes = ShmConfig {
         processes_max: PROCESSES,
         controllers: Some(CONTROLLERS),
+        link_timeout_ns: LINK_TIMEOUT_NS,
         ..ShmConfig::default()
     };
     let shm =

@@ -93,6 +93,16 @@ fn joining_process_gets_the_creators_sizes() {
     assert_eq!((b.config().frame_len_max, b.config().processes_max), (8192, 4));
 }
 
+//= spec/ordering.md#R67
+#[test]
+fn joining_process_gets_the_creators_terms() {
+    let name = name("terms");
+    let terms = Config { link_timeout_ns: 7_000_000_000, has_merged_order: true, ..small() };
+    let _a = Shm::attach(&name, Some(ProcessId(0)), &terms).expect("the id is free");
+    let b = attach(&name, 1);
+    assert_eq!((b.config().link_timeout_ns, b.config().has_merged_order), (7_000_000_000, true));
+}
+
 #[test]
 fn live_segment_of_another_version_is_refused() {
     let name = name("version");
