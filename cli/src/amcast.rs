@@ -20,7 +20,7 @@ use onepipe_transport_driver::Idle;
 use crate::args::{ServeArgs, address};
 use crate::state_dir::{self, DefaultStore};
 use crate::store_errors::StoreErrors;
-use crate::units::{self, readable};
+use crate::units::{self, pauses_text, readable};
 
 const BEHIND_MESSAGE: &str =
     "it missed more messages than the other members retain and cannot catch up";
@@ -300,6 +300,9 @@ fn print_summary(report: &Report, began: Instant, is_json: bool) -> Result<()> {
         report.retransmitted,
         report.epoch,
     )?;
+    if report.pauses > 0 {
+        writeln!(out, "pauses: {}", pauses_text(report.pauses, report.pause_max_ns))?;
+    }
     Ok(())
 }
 

@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::args::address;
 use crate::controller::STATUS_LISTEN;
+use crate::units::pauses_text;
 
 pub use arbiter::avoided_text;
 
@@ -150,6 +151,8 @@ fn table(report: &Report) -> String {
         ("barrier", format!("port {}: {barrier} ns, commits {commit} ns, {age} ago", link.port))
     });
     lines.extend(barriers);
+    let counter = |name: &str| report.counters.get(name).copied().unwrap_or(0);
+    lines.push(("pauses", pauses_text(counter("pauses"), counter("pause_max_ns"))));
     lines.extend(report.members.iter().filter(|member| member.state != "up").map(|member| {
         let (name, incarnation, state) = (&member.name, member.incarnation, &member.state);
         (

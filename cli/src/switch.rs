@@ -18,7 +18,7 @@ use serde::Serialize;
 
 use crate::amcast::{self, HostedMember};
 use crate::args::{JoinArgs, ServeArgs, address, controllers, require_ids_below};
-use crate::units::{self, readable};
+use crate::units::{self, pauses_text, readable};
 use racks::{LinkFaultSchedule, LinkLoads, RackArguments};
 
 const EXAMPLES: &str = "\
@@ -126,6 +126,8 @@ struct Counters {
     ports_reclaimed: u64,
     links_lost: u64,
     links_frozen: u64,
+    pauses: u64,
+    pause_max_ns: u64,
     faults_lost: u64,
     faults_duplicated: u64,
     faults_corrupted: u64,
@@ -257,6 +259,7 @@ fn config(arguments: &Arguments) -> Config {
 
 fn counters(switch: &SoftwareSwitch, began: Instant) -> Counters {
     let (stats, machine, socket) = (switch.stats(), switch.machine_stats(), switch.socket_stats());
+    let duty = switch.duty();
     // An arbiter sends to its own id, so that the switch learns its address, and to endpoints that
     // may not be up. These frames are not losses.
     let frames_unroutable = machine.dropped_unknown + stats.frames_to_self;
@@ -277,6 +280,8 @@ fn counters(switch: &SoftwareSwitch, began: Instant) -> Counters {
         ports_reclaimed: stats.ports_reclaimed,
         links_lost: machine.links_lost,
         links_frozen: machine.links_frozen,
+        pauses: duty.pause_count,
+        pause_max_ns: duty.pause_max_ns,
         faults_lost: stats.faults_lost,
         faults_duplicated: stats.faults_duplicated,
         faults_corrupted: stats.faults_corrupted,
@@ -372,6 +377,9 @@ fn print_summary(counters: &Counters, is_json: bool) -> Result<()> {
         counters.ports_assigned,
         counters.links_lost
     )?;
+    if counters.pauses > 0 {
+        writeln!(out, "pauses: {}", pauses_text(counters.pauses, counters.pause_max_ns))?;
+    }
     if let Some(queues) = counters.queues {
         writeln!(
             out,

@@ -25,6 +25,14 @@ pub fn time_ns(text: &str) -> Result<u64> {
     Ok(ns.round() as u64)
 }
 
+/// Formats how often a program was off its core, and for how long at most.
+pub fn pauses_text(pauses: u64, max_ns: u64) -> String {
+    match pauses {
+        0 => "none".to_owned(),
+        _ => format!("{pauses}, the longest {:.3} s", max_ns as f64 / 1e9),
+    }
+}
+
 /// Parses the length of a timeslot: the time of a full frame on an endpoint's link. Returns ns.
 pub fn timeslot_ns(text: &str) -> Result<u64> {
     match time_ns(text)? {

@@ -2,6 +2,8 @@
 
 pub use onepipe_daemon_arbiter::Report;
 
+use crate::units::pauses_text;
+
 /// Formats a time in microseconds, the scale of leads.
 fn us(ns: u64) -> String {
     format!("{:.0} us", ns as f64 / 1e3)
@@ -85,6 +87,7 @@ pub fn table(report: &Report) -> String {
                 avoided_text(report)
             ),
         ),
+        ("pauses", pauses_text(report.pauses, report.pause_max_ns)),
     ];
     lines.iter().map(|(label, text)| format!("  {label:<11} {text}\n")).collect()
 }

@@ -17,7 +17,7 @@ const REPORT: &str = r#"{"replica":63,"incarnation":7,"epoch":4,"attachment":"sh
 "cause":"timed out"}],"leaves":[{"name":"process 2","incarnation":4,"failed_at_ns":900,
 "is_exact":true,"cause":"left"}],
 "frozen":[{"owner":"switch 1 incarnation 9","number":1,"peer":null,"commit_ns":1700}],
-"counters":{"frames_taken":17}}"#;
+"counters":{"frames_taken":17,"pauses":3,"pause_max_ns":412000000}}"#;
 
 /// Serves `response` to one HTTP request.
 fn serve_once(response: String) -> SocketAddr {
@@ -48,6 +48,7 @@ fn formats_controller_report() {
   neighbours  switch 1 incarnation 9
   members     1 up, 1 failed
   barrier     port 0: 1800 ns, commits 1700 ns, 1.5 ms ago
+  pauses      3, the longest 0.412 s
   member      process 3 incarnation 5: failed, 0 links up
   recovering  process 3 incarnation 5 at 1700 ns (approximately): timed out
   frozen      switch 1 incarnation 9, towards an unknown peer: commits 1700 ns
@@ -71,6 +72,8 @@ fn distinguishes_arbiter_and_controller_reports() {
         packets_lost: 9,
         faults_found: 2,
         faults_retried: 1,
+        pauses: 2,
+        pause_max_ns: 1_500_000_000,
         avoided: vec![Avoided::Link { rack: 3, path: 1 }, Avoided::Path { path: 2 }],
         ..Default::default()
     };
@@ -86,8 +89,21 @@ fn distinguishes_arbiter_and_controller_reports() {
   lag         20 us of a lead of 65 us, max 0 us; 0 of 0 batches late
   packets     0 received, 0 sent, 0 invalid, 0 of them by checksum; 0 from unknown endpoints, 0 from endpoints with other settings; 0 frames dropped
   faults      9 packets reported lost; 2 faults located, 1 retried; avoids the link of rack 3 to path 1, path 2
+  pauses      2, the longest 1.500 s
 ";
     assert_eq!(report.table(), expected);
+}
+
+/// An arbiter of an older version does not report its pauses.
+#[test]
+fn report_without_pauses_is_read() {
+    let report = serde_json::to_value(arbiter::Report::default()).expect("serialisable");
+    let mut report = report;
+    let fields = report.as_object_mut().expect("a report has fields");
+    let removed = ["pauses", "pause_max_ns"].map(|name| fields.remove(name));
+    assert_eq!(removed, [Some(0.into()), Some(0.into())]);
+    let report = fetch(serve_once(format!("HTTP/1.0 200 OK\r\n\r\n{report}"))).expect("a report");
+    assert!(report.table().contains("pauses      none\n"), "{}", report.table());
 }
 
 #[test]

@@ -3,6 +3,8 @@
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
+use serde_json::Value;
+
 use crate::lab::{Controller, Node, Switch, is};
 use crate::program::{Running, errors, exclusive, onepipe, unique};
 
@@ -55,6 +57,38 @@ fn exchange_line(one: &mut Node, other: &mut Node, text: &str) {
     }
     assert!(line.ends_with(&format!(" {text}")), "{line}");
     assert_eq!(other.process.line(), line);
+}
+
+//= spec/failure.md#R63
+#[test]
+fn pauses_are_counted_in_status_and_summary() {
+    let _guard = exclusive();
+    let mut switch = Switch::start(&["--controllers", "20", "--processes", "24", "--json"]);
+    let folder = tempfile::tempdir().expect("a folder");
+    let store = folder.path().join("decisions").to_string_lossy().into_owned();
+    let controller = Controller::start(&["--udp", &switch.address, "--store", &store]);
+    controller.until("the controller is active", |status| status["epoch"].is_u64());
+    let pause = |process: &Running| {
+        process.signal("-STOP");
+        std::thread::sleep(Duration::from_millis(600));
+        process.signal("-CONT");
+    };
+    pause(&controller.process);
+    let status = controller
+        .until("the pause is counted", |status| status["counters"]["pauses"].as_u64() >= Some(1));
+    let longest_ns = status["counters"]["pause_max_ns"].as_u64().expect("a number");
+    assert!((250_000_000..60_000_000_000).contains(&longest_ns), "{status}");
+    let table = controller.table();
+    assert!(table.contains("\n  pauses      "), "{table}");
+    assert!(!table.contains("pauses      none"), "{table}");
+    pause(&switch.process);
+    // The next turn counts the pause.
+    std::thread::sleep(Duration::from_millis(200));
+    switch.process.signal("-INT");
+    let summary = switch.process.line();
+    let summary: Value = serde_json::from_str(&summary).expect("counters as JSON");
+    assert!(summary["pauses"].as_u64() >= Some(1), "{summary}");
+    assert!(summary["pause_max_ns"].as_u64() >= Some(250_000_000), "{summary}");
 }
 
 #[test]

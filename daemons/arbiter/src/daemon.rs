@@ -175,15 +175,17 @@ impl ArbiterDaemon {
 
     /// Returns the current report.
     pub fn report(&self) -> Report {
-        let report = Report::new(match &self.engine {
-            Engine::Single(driver) => driver.machine().control_plane(),
-            Engine::WorkerPool(driver) => driver.machine().control_plane(),
-        });
+        let (control_plane, duty) = match &self.engine {
+            Engine::Single(driver) => (driver.machine().control_plane(), driver.duty()),
+            Engine::WorkerPool(driver) => (driver.machine().control_plane(), driver.duty()),
+        };
         Report {
             attachment: format!("switch {}", self.switch),
             uptime_s: self.began.elapsed().as_secs_f64(),
             threads: self.threads,
-            ..report
+            pauses: duty.pause_count,
+            pause_max_ns: duty.pause_max_ns,
+            ..Report::new(control_plane)
         }
     }
 }

@@ -84,6 +84,12 @@ pub struct Report {
     pub frames_dropped: u64,
     /// Those of them that claim for another process than an arbiter, or numbers that cannot be.
     pub claims_refused: u64,
+    /// Times that the arbiter was off its core.
+    #[serde(default)]
+    pub pauses: u64,
+    /// Longest of them.
+    #[serde(default)]
+    pub pause_max_ns: u64,
     /// Lost packets reported by endpoints.
     pub packets_lost: u64,
     /// Times that a link or path was found to lose packets, and avoided.
@@ -182,6 +188,8 @@ impl Report {
             resets: comm.resets + comm.resets_accepted,
             frames_dropped: stats.dropped,
             claims_refused: stats.claims_refused,
+            pauses: 0,
+            pause_max_ns: 0,
             packets_lost: stats.lost,
             faults_found: stats.faults,
             faults_retried: stats.retries,
@@ -203,6 +211,7 @@ impl Status for Report {
             ("epoch", "Highest epoch claimed or received", self.epoch.into()),
             ("lag_ns", "Delay of the last batch after its due time", self.lag_ns),
             ("lag_max_ns", "Maximum of lag_ns since the start", self.lag_max_ns),
+            ("pause_max_ns", "Longest time off the core since the start", self.pause_max_ns),
             ("endpoints_known", "Endpoints that are in step", self.endpoints_known.into()),
             ("slots_waiting", "Timeslots requested and not granted", self.slots_waiting),
             ("pairs_waiting", "Pairs that wait for timeslots", self.pairs_waiting.into()),
@@ -234,6 +243,7 @@ impl Status for Report {
             ("resets", self.resets),
             ("frames_dropped", self.frames_dropped),
             ("claims_refused", self.claims_refused),
+            ("pauses", self.pauses),
             ("packets_lost", self.packets_lost),
             ("faults_found", self.faults_found),
             ("faults_retried", self.faults_retried),

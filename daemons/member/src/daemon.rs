@@ -93,6 +93,7 @@ impl MemberDaemon {
 
     /// Returns counters and state.
     pub fn report(&self) -> Report {
-        Report::new(self.mesh_driver.machine(), self.mesh_driver.transport())
+        let driver = &self.mesh_driver;
+        Report::new(driver.machine(), driver.transport(), driver.duty())
     }
 }

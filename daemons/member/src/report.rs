@@ -42,6 +42,10 @@ pub struct Report {
     pub frames_misattributed: u64,
     /// Packets dropped because the outbox was full.
     pub outbox_dropped: u64,
+    /// Times that the member was off its core.
+    pub pauses: u64,
+    /// Longest of them, in ns.
+    pub pause_max_ns: u64,
     /// Frames received.
     pub frames_received: u64,
     /// Frames sent.
@@ -53,7 +57,11 @@ pub struct Report {
 }
 
 impl Report {
-    pub(crate) fn new(member: &Member, mesh: &onepipe_transport_amcast::Mesh) -> Self {
+    pub(crate) fn new(
+        member: &Member,
+        mesh: &onepipe_transport_amcast::Mesh,
+        duty: &onepipe_transport_driver::Duty,
+    ) -> Self {
         let (stats, udp) = (member.stats(), mesh.stats());
         Self {
             process: member.config().process.0,
@@ -74,6 +82,8 @@ impl Report {
             invalid: stats.invalid,
             frames_misattributed: mesh.frames_misattributed(),
             outbox_dropped: member.outbox_dropped(),
+            pauses: duty.pause_count,
+            pause_max_ns: duty.pause_max_ns,
             frames_received: udp.frames_received,
             frames_sent: udp.frames_sent,
             gro_batches_received: udp.gro_batches_received,
