@@ -200,7 +200,7 @@ pub use onepipe_transport_shm::{
     AttachError, Config as SharedMemoryConfig, Stats as SharedMemoryStats,
 };
 pub use onepipe_transport_udp::{
-    Config as UdpConfig, Mismatch, OverlayStats, Stats as UdpStats, TermsChange,
+    Config as UdpConfig, JoinFailure, Mismatch, OverlayStats, Stats as UdpStats, TermsChange,
 };
 pub use onepipe_wire::{RefuseReason, Service};
 pub use stats::{FabricStats, Stats};

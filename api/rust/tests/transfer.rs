@@ -1,5 +1,7 @@
 //! Scheduled transfer through a software switch on loopback.
 
+mod harness;
+
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,6 +9,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{JoinHandle, Thread};
 use std::time::{Duration, Instant};
 
+use harness::switch;
 use onepipe::{
     EmbeddedTransfer, Idle, ObjectError, OpenError, ProcessId, Transfer, TransferBuilder,
     TransferEvent,
@@ -123,7 +126,7 @@ fn objects_of_any_size_arrive_and_their_futures_resolve() {
     let sizes = [0, 1, 1_400, 100_000, 1_000_000];
     let sent =
         sizes.map(|bytes| from.send(ProcessId(1), object(bytes, 7)).expect("there is capacity"));
-    let mut come = sizes.map(|_| block_on(to.receive()));
+    let mut come = sizes.map(|_| block_on(to.receive()).expect("admitted"));
     come.sort_by_key(|object| object.number);
     for ((size, came), number) in sizes.into_iter().zip(come).zip(0..) {
         assert_eq!((came.from, came.number), (ProcessId(0), number));
@@ -208,6 +211,38 @@ fn unsendable_objects_are_returned_with_an_error() {
     assert_eq!(first.wait(Duration::from_millis(20)), None);
     assert!(!from.close(Duration::from_millis(20)));
     assert_eq!(first.outcome(), Some(Err(ObjectError::Closed)));
+}
+
+/// Its successor serves fewer processes: the endpoint would be unreachable.
+//= spec/ordering.md#R77
+#[test]
+fn refusal_ends_an_endpoint_and_its_objects() {
+    let first = switch::Running::start_with("127.0.0.1:0", |config| config.processes_max = 1_024);
+    let end = |process| {
+        let builder = Transfer::builder().switch(first.address).process(process);
+        builder.endpoints(ENDPOINTS).arbiters(&[ARBITER]).open().expect("the switch is there")
+    };
+    let (sender, receiver) = (end(2), Arc::new(end(3)));
+    let sending = sender.send(ProcessId(1), object(5_000, 0)).expect("there is capacity");
+    assert!(sender.refusal().is_none());
+    let (result_tx, results) = std::sync::mpsc::channel();
+    let [waiting, awaiting] = [(); 2].map(|()| (Arc::clone(&receiver), result_tx.clone()));
+    std::thread::spawn(move || waiting.1.send(waiting.0.recv_timeout(TIMEOUT).map(Ok)));
+    std::thread::spawn(move || awaiting.1.send(Some(block_on(awaiting.0.receive()))));
+    let address = first.address.to_string();
+    drop(first);
+    let _second = switch::Running::start_with(&address, |config| config.processes_max = 512);
+    let outcome = sending.wait(TIMEOUT).expect("the object has an outcome");
+    let Err(ObjectError::NotAdmitted(failure)) = outcome else { panic!("{outcome:?}") };
+    assert!(failure.to_string().contains("was restarted with processes 512"), "{failure}");
+    for _ in 0..2 {
+        let received = results.recv_timeout(TIMEOUT / 2).expect("all that wait are woken");
+        assert!(matches!(received, None | Some(Err(ObjectError::NotAdmitted(_)))), "{received:?}");
+    }
+    assert!(matches!(sender.refusal(), Some(OpenError::Join(_))));
+    let late = sender.send(ProcessId(1), vec![1]);
+    assert!(matches!(late, Err(ObjectError::NotAdmitted(_))), "{late:?}");
+    assert!(!sender.close(TIMEOUT), "an object was not delivered");
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::time::Duration;
 use harness::switch::{Running, join_and_exchange, meet, process};
 use harness::{DEADLINE, message, number, to};
 use onepipe::{
-    Event, JoinError, LeaveError, Link, Message, Pipe, ProcessId, RefuseReason, Timestamp,
+    Event, JoinError, LeaveError, Link, Message, Mismatch, Pipe, ProcessId, RefuseReason, Timestamp,
 };
 use onepipe_daemon_switch::Controllers;
 
@@ -160,6 +160,41 @@ fn refusal_of_a_restarted_switch_is_reported() {
             Some(_) => {}
             None => panic!("the refusal is not reported"),
         }
+    }
+}
+
+/// A process whose controllers are others than the switch has would be declared failed, or would
+/// wait for them.
+//= spec/ordering.md#R77
+#[test]
+fn changed_terms_of_a_restarted_switch_are_reported() {
+    let with = |processes_max, controllers| {
+        move |config: &mut onepipe_daemon_switch::Config| {
+            (config.processes_max, config.controllers) = (processes_max, controllers);
+        }
+    };
+    let others = Controllers { first: ProcessId(20), count: 2 };
+    let cases = [
+        (with(32, Some(CONTROLLERS)), ("processes", "24", "32")),
+        (with(24, Some(others)), ("controllers", "20 to 22", "20 to 21")),
+        (with(24, None), ("controllers", "20 to 22", "none")),
+    ];
+    for (after, expected) in cases {
+        let first = Running::start_with("127.0.0.1:0", with(24, Some(CONTROLLERS)));
+        let address = first.address;
+        let pipe = Pipe::builder().process(3).udp(address).leave_timeout(Duration::ZERO);
+        let mut pipe = pipe.join().expect("the switch is there");
+        drop(first);
+        let _second = Running::start_with(&address.to_string(), after);
+        let change = loop {
+            match pipe.recv_timeout(DEADLINE) {
+                Some(Event::TermsChanged(change)) => break change,
+                Some(_) => {}
+                None => panic!("the change is not reported"),
+            }
+        };
+        let Mismatch { setting, ours, theirs } = change.mismatch();
+        assert_eq!((setting, &*ours, &*theirs), expected);
     }
 }
 

@@ -122,10 +122,15 @@ fn second_controller_with_one_id_is_refused() {
     assert!(line.starts_with("controller 1000 "), "{line}");
 }
 
-/// Starts each command behind a switch, restarts that with other settings, and expects each command
-/// to end with status 1 and a complaint that contains `expected`.
-fn ends_after_restart(commands: &[&[&str]], (before, after): (&[&str], &[&str]), expected: &str) {
-    let switch = Switch::start(before);
+/// Starts each command behind a switch or an aggregator, restarts that with other settings, and
+/// expects each command to end with status 1 and a complaint that contains `expected`.
+fn ends_after_restart(
+    above: &str,
+    commands: &[&[&str]],
+    (before, after): (&[&str], &[&str]),
+    expected: &str,
+) {
+    let switch = Switch::start_as(above, "127.0.0.1:0", before);
     let address = switch.address.clone();
     let start = |arguments: &&[&str]| {
         let command = [*arguments, &[&address]].concat();
@@ -143,7 +148,7 @@ fn ends_after_restart(commands: &[&[&str]], (before, after): (&[&str], &[&str]),
         processes[0].line();
     }
     drop(switch);
-    let _switch = Switch::start_at(&address, after);
+    let _switch = Switch::start_as(above, &address, after);
     for (process, arguments) in processes.iter_mut().zip(commands) {
         let mut complaint = String::new();
         while !complaint.contains(expected) {
@@ -166,7 +171,32 @@ fn switch_restarted_with_other_terms_ends_its_nodes() {
         &["switch", "--listen", "127.0.0.1:0", "--parent"],
     ];
     let settings: (&[&str], &[&str]) = (&["--processes", "2000"], &["--processes", "1500"]);
-    ends_after_restart(&commands, settings, "was restarted with processes 1500");
+    ends_after_restart("switch", &commands, settings, "was restarted with processes 1500");
+}
+
+//= spec/ordering.md#R77
+#[test]
+fn restarted_aggregator_ends_node_and_aggregator_below() {
+    let _guard = exclusive();
+    let commands: [&[&str]; 2] = [
+        &["node", "--stay", "--process", "0", "--overlay"],
+        &["aggregator", "--listen", "127.0.0.1:0", "--parent"],
+    ];
+    let settings: (&[&str], &[&str]) = (&["--processes", "2000"], &["--processes", "1500"]);
+    ends_after_restart("aggregator", &commands, settings, "was restarted with processes 1500");
+}
+
+//= spec/ordering.md#R77
+#[test]
+fn changed_terms_end_a_controller() {
+    let _guard = exclusive();
+    let folder = tempfile::tempdir().expect("a folder");
+    let store = folder.path().join("decisions").to_string_lossy().into_owned();
+    let options = ["--status-listen", "127.0.0.1:0", "--udp"];
+    let command = [&["controller", "--store", &store], &options[..]].concat();
+    let before: &[&str] = &["--controllers", "1000", "--processes", "2000"];
+    let after: &[&str] = &["--controllers", "1000", "--processes", "1500"];
+    ends_after_restart("switch", &[&command], (before, after), "restarted with processes 1500");
 }
 
 //= spec/ordering.md#R63
@@ -175,7 +205,7 @@ fn refusal_after_joining_ends_an_arbiter() {
     let _guard = exclusive();
     let commands: [&[&str]; 1] = [&["arbiter", "--process", "1100", "--nodes", "8", "--udp"]];
     let settings: (&[&str], &[&str]) = (&["--processes", "2000"], &["--processes", "24"]);
-    ends_after_restart(&commands, settings, "process ids lie below 24");
+    ends_after_restart("switch", &commands, settings, "process ids lie below 24");
 }
 
 /// What had died before was once reported to each process that joined, like an alarm.

@@ -19,7 +19,12 @@ impl Switch {
     }
 
     pub fn start_at(address: &str, arguments: &[&str]) -> Self {
-        let command = ["switch", "--listen", address];
+        Self::start_as("switch", address, arguments)
+    }
+
+    /// Starts a `switch` or an `aggregator`.
+    pub fn start_as(program: &str, address: &str, arguments: &[&str]) -> Self {
+        let command = [program, "--listen", address];
         let mut process = Running::start(&mut onepipe(&[&command[..], arguments].concat()));
         let line = process.line();
         let address = line.strip_prefix("listening at ").expect("address is printed").to_string();

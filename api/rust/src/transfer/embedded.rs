@@ -7,7 +7,7 @@ use onepipe_arbiter::{
 use onepipe_base::ProcessId;
 use onepipe_transport_clock::SystemClock;
 use onepipe_transport_driver::{Doorbell, Driver, Progress};
-use onepipe_transport_udp::UdpLink;
+use onepipe_transport_udp::{JoinFailure, UdpLink};
 
 use super::{OpenError, TransferBuilder};
 
@@ -78,7 +78,11 @@ impl EmbeddedTransfer {
     /// Why the switch does not admit this endpoint any more, if that will not pass by itself: the
     /// switch was restarted with other settings, and nothing is sent or received.
     pub fn refusal(&self) -> Option<OpenError> {
-        self.driver.transport().failure().map(OpenError::from)
+        self.failure().map(OpenError::from)
+    }
+
+    pub(super) fn failure(&self) -> Option<JoinFailure> {
+        self.driver.transport().failure()
     }
 
     /// The settings of an arbiter and of this endpoint, if their timeslots or endpoints differ:

@@ -16,6 +16,7 @@ use std::time::Duration;
 use onepipe_arbiter::{ClientStats, ParamsMismatch, TransferStats};
 use onepipe_base::ProcessId;
 use onepipe_transport_driver::Doorbell;
+use onepipe_transport_udp::JoinFailure;
 
 use crate::deadline::Deadline;
 
@@ -60,6 +61,10 @@ pub enum ObjectError {
     /// The transfer was closed before the object was delivered.
     #[error("the transfer was closed before the object was delivered")]
     Closed,
+    /// The switch does not admit the endpoint any more, and it has ended: see
+    /// [`Transfer::refusal`]. Whether the object was delivered is unknown.
+    #[error(transparent)]
+    NotAdmitted(JoinFailure),
 }
 
 /// An endpoint of scheduled transfer: reliable objects of any size to other processes, each packet
@@ -91,8 +96,8 @@ impl Transfer {
     /// is kept.
     ///
     /// # Errors
-    /// [`ObjectError::Full`], [`ObjectError::Unknown`]; [`ObjectError::Closed`] if the thread has
-    /// died. Then nothing was accepted.
+    /// [`ObjectError::Full`], [`ObjectError::Unknown`]; [`ObjectError::NotAdmitted`] or
+    /// [`ObjectError::Closed`] if the endpoint has ended. Then nothing was accepted.
     pub fn send(&self, to: ProcessId, object: Vec<u8>) -> Result<Sending, ObjectError> {
         let sending = self.shared.submit(to, object)?;
         self.doorbell.ring();
@@ -100,15 +105,23 @@ impl Transfer {
     }
 
     /// Returns a future of the next object.
-    pub fn receive(&self) -> impl Future<Output = Object> + '_ {
+    ///
+    /// # Errors
+    /// No further object is received: [`ObjectError::NotAdmitted`], or [`ObjectError::Closed`] if
+    /// the thread has died.
+    pub fn receive(&self) -> impl Future<Output = Result<Object, ObjectError>> + '_ {
         std::future::poll_fn(|context| self.poll_receive(context))
     }
 
     /// Polls for the next object, for hand-written futures. Wakes one task at a time.
-    pub fn poll_receive(&self, context: &mut Context<'_>) -> Poll<Object> {
+    ///
+    /// # Errors
+    /// As [`Transfer::receive`].
+    pub fn poll_receive(&self, context: &mut Context<'_>) -> Poll<Result<Object, ObjectError>> {
         let mut inbox = lock(&self.shared.inbox);
         match inbox.take() {
-            Some(object) => Poll::Ready(object),
+            Some(object) => Poll::Ready(Ok(object)),
+            None if self.shared.is_closing() => Poll::Ready(Err(self.shared.end())),
             None => {
                 inbox.waker = Some(context.waker().clone());
                 Poll::Pending
@@ -121,13 +134,17 @@ impl Transfer {
         lock(&self.shared.inbox).take()
     }
 
-    /// Waits for the next object for at most `timeout`.
+    /// Waits for the next object for at most `timeout`. Returns `None` at once if there is none and
+    /// the endpoint has ended.
     pub fn recv_timeout(&self, timeout: Duration) -> Option<Object> {
         let until = Deadline::after(timeout);
         let mut inbox = lock(&self.shared.inbox);
         loop {
             if let Some(object) = inbox.take() {
                 return Some(object);
+            }
+            if self.shared.is_closing() {
+                return None;
             }
             inbox = wait(&self.shared.arrived, inbox, until.remaining()?);
         }
@@ -139,7 +156,7 @@ impl Transfer {
     pub fn close(mut self, timeout: Duration) -> bool {
         let until = Deadline::after(timeout);
         let mut queued = lock(&self.shared.queued);
-        while queued.count > 0 {
+        while queued.count > 0 && !self.shared.is_closing() {
             let Some(left) = until.remaining() else { break };
             queued = wait(&self.shared.completed, queued, left);
         }
@@ -147,6 +164,13 @@ impl Transfer {
         drop(queued);
         self.stop_thread();
         completed
+    }
+
+    /// Why the switch does not admit this endpoint any more: it was restarted with other settings.
+    /// The endpoint has ended then. Its objects fail with [`ObjectError::NotAdmitted`], and none
+    /// is received.
+    pub fn refusal(&self) -> Option<OpenError> {
+        lock(&self.shared.refusal).clone().map(OpenError::from)
     }
 
     /// Counters of pieces and objects, as of a moment ago.

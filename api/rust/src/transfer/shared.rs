@@ -8,6 +8,7 @@ use std::task::Waker;
 use onepipe_arbiter::{ClientStats, OBJECT_LEN_MIN, ParamsMismatch, TransferStats};
 use onepipe_base::ProcessId;
 use onepipe_transport_driver::Doorbell;
+use onepipe_transport_udp::JoinFailure;
 
 use super::completion::{CancelSignal, Completion, Sending};
 use super::sync::lock;
@@ -61,6 +62,8 @@ pub(super) struct Shared {
     pub is_closing: AtomicBool,
     pub cancel_signal: Arc<CancelSignal>,
     pub snapshot: Mutex<Snapshot>,
+    /// Why the thread has ended, if the switch does not admit the endpoint any more.
+    pub refusal: Mutex<Option<JoinFailure>>,
 }
 
 /// The latest counters of the endpoint.
@@ -96,6 +99,7 @@ impl Shared {
             is_closing: AtomicBool::new(false),
             cancel_signal: Arc::new(CancelSignal::new(doorbell)),
             snapshot: Mutex::default(),
+            refusal: Mutex::default(),
         }
     }
 
@@ -105,8 +109,8 @@ impl Shared {
         }
         let (completion, bytes) = (Arc::<Completion>::default(), charge(object.len()));
         let mut queued = lock(&self.queued);
-        if self.is_closing.load(Ordering::Acquire) {
-            return Err(ObjectError::Closed);
+        if self.is_closing() {
+            return Err(self.end());
         }
         // A single object is always accepted.
         if queued.count > 0 && queued.bytes.saturating_add(bytes) > self.send_bytes_max {
@@ -120,6 +124,28 @@ impl Shared {
             completion: Arc::clone(&completion),
         });
         Ok(Sending::new(completion, Arc::clone(&self.cancel_signal)))
+    }
+
+    /// Whether the thread ends, or has ended.
+    pub(super) fn is_closing(&self) -> bool {
+        self.is_closing.load(Ordering::Acquire)
+    }
+
+    /// Returns the error of all objects that the end of the thread has prevented.
+    pub(super) fn end(&self) -> ObjectError {
+        lock(&self.refusal).clone().map_or(ObjectError::Closed, ObjectError::NotAdmitted)
+    }
+
+    /// Wakes all that wait for the thread, which has ended.
+    pub(super) fn on_ended(&self) {
+        // The locks are taken so that a waiter that has read the flag before waits by now.
+        let waker = lock(&self.inbox).waker.take();
+        self.arrived.notify_all();
+        drop(lock(&self.queued));
+        self.completed.notify_all();
+        if let Some(waker) = waker {
+            waker.wake();
+        }
     }
 
     /// Accounts for an object that has completed in any way.

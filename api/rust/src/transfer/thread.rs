@@ -14,7 +14,7 @@ use super::shared::{Shared, Snapshot, TransferRequest, charge};
 use super::sync::lock;
 use super::{EmbeddedTransfer, Object, ObjectError};
 
-/// Runs until the endpoint is closed.
+/// Runs until the endpoint is closed, or not admitted any more.
 pub(super) fn run(mut transfer: EmbeddedTransfer, shared: &Shared) {
     reduce_wakeup_latency();
     let mut outbox = Outbox {
@@ -47,6 +47,10 @@ pub(super) fn run(mut transfer: EmbeddedTransfer, shared: &Shared) {
                 endpoint: *transfer.endpoint_stats(),
                 params_mismatch: transfer.params_mismatch(),
             };
+        }
+        if let Some(failure) = transfer.failure() {
+            *lock(&shared.refusal) = Some(failure);
+            return;
         }
         transfer.rest(progress);
     }
@@ -171,7 +175,9 @@ impl Drop for Outbox<'_> {
             unsent.into_iter().chain(mem::take(&mut self.deferred).into_values().flatten());
         let completions = mem::take(&mut self.completions).into_values();
         let completions = unsent.map(|request| request.completion).chain(completions);
-        completions.for_each(|completion| completion.complete(Err(ObjectError::Closed)));
+        let end = self.shared.end();
+        completions.for_each(|completion| completion.complete(Err(end.clone())));
+        self.shared.on_ended();
     }
 }
 
