@@ -8,11 +8,14 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use onepipe::{Event, Link, Message, Mismatch, Outcome, Pipe, ProcessId, SendError, Timestamp};
+use onepipe::{
+    Event, FabricStats, Link, Message, Mismatch, Outcome, Pipe, ProcessId, SendError, Stats,
+    Timestamp,
+};
 use onepipe_daemon_switch::Controllers;
 
 use crate::args::{JoinArgs, checked_address, require_ids_below};
-use crate::units;
+use crate::units::{self, pauses_text};
 
 const EXAMPLES: &str = "\
 Each line of standard input, `TO[,TO...] TEXT`, is scattered: its messages share one timestamp. `all`
@@ -66,6 +69,9 @@ pub struct Arguments {
     /// an aggregator as there]
     #[arg(long, value_name = "TIME", value_parser = units::time_ns)]
     link_timeout: Option<u64>,
+    /// Print counters to standard error at the end
+    #[arg(long)]
+    stats: bool,
     /// Keep receiving after the end of the input, until Ctrl-C
     #[arg(long)]
     stay: bool,
@@ -126,6 +132,9 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     run_loop(&mut pipe, &inputs, arguments, &mut membership)?;
     let leave_result = pipe.leave();
     handle_events(&mut pipe, &mut membership)?;
+    if arguments.stats {
+        eprint!("{}", stats_text(&pipe.stats()));
+    }
     if let Membership::Excluded(at, _) | Membership::Recovered(at) = membership {
         bail!(
             "this process was declared failed at {} ns: it was unresponsive for too long, or another one \
@@ -166,6 +175,40 @@ fn join(arguments: &Arguments) -> Result<Pipe> {
         builder = builder.link_timeout(Duration::from_nanos(timeout_ns));
     }
     builder.join().context("cannot join")
+}
+
+/// Formats the counters of a process, a line for each kind.
+fn stats_text(stats: &Stats) -> String {
+    let endpoint = &stats.endpoint;
+    let mut lines = vec![
+        format!(
+            "messages: {} sent, {} delivered, {} lost, {} with unknown outcome, {} recalled, {} \
+             discarded",
+            endpoint.messages_sent,
+            endpoint.messages_delivered,
+            endpoint.messages_lost,
+            endpoint.messages_unknown,
+            endpoint.messages_recalled,
+            endpoint.messages_discarded
+        ),
+        format!(
+            "refused: {} recalls, {} packets beyond a window, {} frames with promises far ahead",
+            endpoint.recalls_refused, endpoint.window_violations, endpoint.promises_ahead
+        ),
+        format!("pauses: {}", pauses_text(stats.duty.pause_count, stats.duty.pause_max_ns)),
+    ];
+    if let FabricStats::Overlay { routes, .. } = &stats.fabric {
+        lines.push(format!(
+            "routes: {} frames sent directly, {} by the tree; {} address advertisements sent, {} \
+             received; {} frames from unproved addresses dropped",
+            routes.frames_direct,
+            routes.frames_by_tree,
+            routes.address_ads_sent,
+            routes.address_ads_received,
+            routes.frames_unproved
+        ));
+    }
+    lines.iter().map(|line| format!("onepipe: {line}\n")).collect()
 }
 
 /// Reads lines until the input ends. Runs in a thread of its own, because reading blocks.

@@ -193,7 +193,7 @@ pub use onepipe_transport_amcast::{
     Role,
 };
 pub use onepipe_transport_bulk::{
-    Carrier, GroupState, Listener, ObjectBytes, Page, PageMut, RendezvousError,
+    Carrier, GroupState, Listener, ListenerStats, ObjectBytes, Page, PageMut, RendezvousError,
 };
 pub use onepipe_transport_driver::{Duty, Progress};
 pub use onepipe_transport_shm::{

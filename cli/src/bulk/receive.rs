@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use onepipe::{FileError, FileReport, Group, GroupOptions, Listener};
+use onepipe::{FileError, FileReport, Group, GroupOptions, Listener, ListenerStats};
 use serde_json::json;
 
 use super::RecvArguments;
@@ -38,7 +38,7 @@ pub fn run(arguments: &RecvArguments) -> Result<ExitCode> {
         let sender = connection.peer_addr().map(|address| address.to_string()).unwrap_or_default();
         match receive(arguments, &listener, ControlConnection::new(connection)) {
             Ok(received) => {
-                print_report(arguments, &received, &sender)?;
+                print_report(arguments, &received, &sender, listener.stats())?;
                 if !arguments.forever {
                     return Ok(ExitCode::SUCCESS);
                 }
@@ -183,14 +183,21 @@ fn join(listener: &Listener, offer: &Offer, round: &Round) -> Result<Group> {
     Ok(Group::create(&round.members, round.own, options)?)
 }
 
-fn print_report(arguments: &RecvArguments, received: &Received, sender: &str) -> Result<()> {
+fn print_report(
+    arguments: &RecvArguments,
+    received: &Received,
+    sender: &str,
+    listener: ListenerStats,
+) -> Result<()> {
     let Received { path, report, took } = received;
     let (digest, seconds) = (report.digest_hex(), took.as_secs_f64());
+    let ListenerStats { connections_refused: refused, connections_timed_out: timed_out } = listener;
     let mut out = stdout().lock();
     if arguments.json {
         let line = json!({
             "command": "bulk recv", "file": path, "bytes": report.bytes, "from": report.from,
             "digest": digest, "seconds": seconds, "sender": sender,
+            "connections_refused": refused, "connections_timed_out": timed_out,
         });
         return writeln!(out, "{line}").context("cannot print");
     }
@@ -198,6 +205,9 @@ fn print_report(arguments: &RecvArguments, received: &Received, sender: &str) ->
         0 => String::new(),
         from => format!(", {from} of them received earlier"),
     };
+    if refused + timed_out > 0 {
+        eprintln!("connections since the start: {refused} refused, {timed_out} timed out");
+    }
     writeln!(out, "{digest}  {}", path.display())?;
     writeln!(out, "{} bytes in {seconds:.2} s{resumed}", report.bytes).context("cannot print")
 }

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -281,6 +282,22 @@ fn rejects_invalid_arguments() {
     assert_eq!(output(&send(&original, &receiver.address, &[])).status.code(), Some(0));
     assert_eq!(receiver.program.status(), Some(0));
     assert_eq!(std::fs::read(&out).expect("file exists").len(), 10);
+}
+
+#[test]
+fn connections_of_strangers_are_counted() {
+    let folder = TempDir::new().expect("a folder");
+    let (original, _) = file(&folder, 10);
+    let out = folder.path().join("out");
+    let mut receiver = Receiver::start("127.0.0.1:0", &out, &[]);
+    let mut stranger = TcpStream::connect(&receiver.address).expect("it listens");
+    stranger.write_all(&[b'?'; 64]).expect("it listens");
+    // The receiver closes the connection; what it had not read resets it.
+    let _ = stranger.read(&mut [0]);
+    assert_eq!(output(&send(&original, &receiver.address, &[])).status.code(), Some(0));
+    let report = receiver.report();
+    let counts = ["connections_refused", "connections_timed_out"].map(|name| report[name].as_u64());
+    assert_eq!(counts, [Some(1), Some(0)], "{report}");
 }
 
 /// What a sender chooses does no harm, and the receiver goes on waiting for another sender.

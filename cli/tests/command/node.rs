@@ -56,6 +56,36 @@ fn nodes_agree_over_overlay() {
 }
 
 #[test]
+fn node_prints_its_counters_at_the_end() {
+    let _guard = exclusive();
+    let arguments = ["aggregator", "--listen", "127.0.0.1:0"];
+    let mut aggregator = Running::start(&mut onepipe(&arguments));
+    let line = aggregator.line();
+    let address = line.strip_prefix("listening at ").expect("address is printed");
+    let overlay = ["--overlay", address, "--reliable", "--process"];
+    let mut one = Node::start(&[&overlay[..], &["1"]].concat());
+    one.type_line("1 up");
+    assert!(one.process.line().ends_with(" 1 up"));
+    let zero = [&["node", "--stats"], &overlay[..], &["0"]].concat();
+    let mut zero = onepipe(&zero);
+    let zero = zero.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut zero = zero.spawn().expect("the program starts");
+    zero.stdin.take().expect("piped").write_all(b"0,1 counted\n").expect("it reads");
+    let ended = zero.wait_with_output().expect("it ends");
+    let complaint = errors(&ended);
+    assert_eq!(ended.status.code(), Some(0), "{complaint}");
+    assert!(complaint.contains("messages: 2 sent, 1 delivered, 0 lost, 0 with"), "{complaint}");
+    assert!(complaint.contains("refused: 0 recalls, 0 packets beyond"), "{complaint}");
+    let routes = complaint.lines().find_map(|line| line.strip_prefix("onepipe: routes: "));
+    let words: Vec<&str> = routes.expect("the routes are counted").split(' ').collect();
+    let count = |at: usize| words[at].parse::<u64>().expect("a number");
+    assert!(
+        words[1..4] == ["frames", "sent", "directly,"] && count(0) + count(4) > 0,
+        "{complaint}"
+    );
+}
+
+#[test]
 fn nodes_agree_through_switch() {
     let _guard = exclusive();
     let arguments = ["--json", "--link-rate", "10M", "--queue", "64KiB"];

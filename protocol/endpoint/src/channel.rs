@@ -174,12 +174,13 @@ impl Channel {
         if opcode == Opcode::RecallAck {
             return self.sender.on_recall_ack(from, timestamps);
         }
-        let is_known = self.receiver.on_recall(from, timestamps);
-        if is_known && let Some(barrier) = barrier {
+        let Some(refused) = self.receiver.on_recall(from, timestamps) else { return false };
+        stats.recalls_refused += refused;
+        if let Some(barrier) = barrier {
             let late = recall.timestamps(clock).filter(|timestamp| *timestamp < barrier);
             stats.recalls_late += late.count() as u64;
         }
-        is_known
+        true
     }
 
     /// Writes the next frame without messages into `payload`: acknowledgement, connect, probe or

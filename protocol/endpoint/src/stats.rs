@@ -63,6 +63,9 @@ pub struct Stats {
     /// Recalls of scatterings that the commit barrier had passed: their messages may have been
     /// delivered. Non-zero only if a part of the fabric was cut off.
     pub recalls_late: u64,
+    /// Recalls received and not taken, because as many as this process remembers or acknowledges
+    /// were pending: 65,536 and 4,096. Their senders repeat them.
+    pub recalls_refused: u64,
     /// Processes that failed.
     pub processes_failed: u64,
     /// Processes that have left gracefully.

@@ -2,10 +2,10 @@
 
 mod harness;
 
-use harness::{Harness, ORIGIN_NS, ack, connect, data, fragment, probe, reset};
+use harness::{Harness, ORIGIN_NS, TestFrame, ack, connect, data, fragment, probe, reset};
 use onepipe_base::{Port, Promises, Timestamp, Verdict};
 use onepipe_endpoint::{Links, Outcome};
-use onepipe_wire::{FragmentHeader, Opcode};
+use onepipe_wire::{FragmentHeader, Opcode, RECALL_LEN, Recall};
 
 #[test]
 fn duplicate_fragments_do_not_corrupt_buffer_accounting() {
@@ -41,6 +41,26 @@ fn incomplete_messages_are_charged_in_full() {
     // A window of 1 MiB holds two such messages.
     assert_eq!(harness.end.pending(), 2);
     assert!(harness.end.receive_buffer_bytes() >= 1_000_000);
+}
+
+#[test]
+fn recalls_beyond_the_limit_are_counted() {
+    const LIMIT: u64 = 65_536;
+    let mut harness = Harness::new(|config| config.link_timeout_ns = 0);
+    let open = TestFrame { opcode: Opcode::ReliableConnect, ..connect(0, 0, 0) };
+    harness.receive(1, 1, &open);
+    let barrier = Timestamp::from_ns(ORIGIN_NS + harness.ns);
+    for first in (0..LIMIT + 100).step_by(100) {
+        let numbers = first..(first + 100).min(LIMIT + 100);
+        let all = numbers.map(|number| Timestamp::from_ns(barrier.as_ns() + 1_000 + number));
+        let mut body = vec![0; 100 * RECALL_LEN];
+        let len = Recall::write(&mut body, all);
+        body.truncate(len);
+        let recall = TestFrame { opcode: Opcode::Recall, psn: 0, flags: 0, body };
+        harness.receive_at(1, 1, &recall, barrier, barrier);
+        harness.drain();
+    }
+    assert_eq!(harness.end.stats().recalls_refused, 100);
 }
 
 #[test]

@@ -30,7 +30,9 @@ pub use carrier::Carrier;
 pub use driver::GroupDriver;
 pub use error::JoinError;
 pub use onepipe_transport_pages::{AttachError, ObjectBytes, Page, PageIndex, PageMut, PagePool};
-pub use onepipe_transport_tcp::{GroupState, Listener, Progress, Rendezvous, RendezvousError};
+pub use onepipe_transport_tcp::{
+    GroupState, Listener, ListenerStats, Progress, Rendezvous, RendezvousError,
+};
 
 #[cfg(test)]
 mod tests;

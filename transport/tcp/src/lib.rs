@@ -32,6 +32,7 @@ mod outbound;
 mod rendezvous;
 mod state_probe;
 
+pub use acceptor::ListenerStats;
 pub use connect::{connect_members, exchange_values};
 pub use driver::{Progress, TcpGroupDriver};
 pub use group_state::GroupState;

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::accept_thread::AcceptThread;
-use crate::acceptor::Acceptor;
+use crate::acceptor::{Acceptor, ListenerStats};
 use crate::group_state::GroupState;
 use crate::handshake::{Handshake, HandshakeKind};
 
@@ -43,6 +43,11 @@ impl Listener {
     /// The local address.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Counters of the connections that were closed without being used.
+    pub fn stats(&self) -> ListenerStats {
+        self.acceptor().stats
     }
 
     /// Connects to the listener of another process for the application's own protocol.

@@ -8,26 +8,28 @@ use super::{RECALL_ACK_QUEUE_MAX, Receiver};
 
 impl Receiver {
     //= spec/failure.md#R7
-    /// Handles a recall: scatterings that were not delivered yet will not be.
+    /// Handles a recall: scatterings that were not delivered yet will not be. Returns the number of
+    /// recalls that were not taken because of a limit, or `None` if the sender is unknown.
     pub fn on_recall(
         &mut self,
         from: (ProcessId, Incarnation),
         timestamps: impl Iterator<Item = Timestamp>,
-    ) -> bool {
+    ) -> Option<u64> {
         let sender = self.peers.index_of(from.0).map(|peer_index| self.peers.get(peer_index));
-        let Some(sender) = sender.filter(|sender| sender.incarnation == from.1) else {
-            return false;
-        };
+        let sender = sender.filter(|sender| sender.incarnation == from.1)?;
         let sender = (from.0, sender.generation);
+        let mut refused = 0;
         for timestamp in timestamps {
             if self.recall_ack_queue.len() < RECALL_ACK_QUEUE_MAX
                 && self.filter.recall(sender, timestamp)
             {
                 self.recall_ack_queue.push_back((from.0, timestamp));
                 self.on_recalled(from.0, timestamp);
+            } else {
+                refused += 1;
             }
         }
-        true
+        Some(refused)
     }
 
     /// Recalls a scattering of this process to itself.
