@@ -8,6 +8,7 @@ mod prose;
 mod references;
 mod size;
 mod source;
+mod tested;
 mod vocabulary;
 mod words;
 
@@ -28,6 +29,7 @@ pub fn run(root: &Path) -> Result<()> {
     let mut findings = names::paths(&project.paths);
     for (path, text) in &project.documents {
         findings.extend(links::check(path, text, &project.paths));
+        findings.extend(tested::check(path, text, &project.sources));
     }
     for source in &project.sources {
         findings.extend(check(source));

@@ -2,6 +2,7 @@
 
 mod harness;
 
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use harness::DEADLINE;
@@ -87,4 +88,54 @@ fn peers_are_known_across_two_aggregators() {
     join_leave_kill_restart(|at, process| {
         Pipe::builder().process(process).overlay(switches[at].address)
     });
+}
+
+/// A process that is stopped has a link that times out, and comes back when it goes on.
+//= spec/ordering.md#R75
+#[test]
+fn peer_is_unknown_while_its_link_is_lost() {
+    let switch = Running::start_with("127.0.0.1:0", |config| config.link_timeout_ns = 500_000_000);
+    let process = |process| Pipe::builder().process(process).udp(switch.address);
+    let zero = process(0).join().expect("the switch is there");
+    let mut one = process(1).embedded().expect("the switch is there");
+    let mut run_until_known = || {
+        let started = Instant::now();
+        while zero.peers().is_empty() {
+            assert!(started.elapsed() < DEADLINE, "the other process is not known");
+            let progress = one.poll(|_| {});
+            one.rest(progress);
+        }
+    };
+    run_until_known();
+    knows(&zero, &[]);
+    run_until_known();
+}
+
+/// A switch that has restarted knows no process yet, and states nothing about those that have
+/// ended meanwhile: neither to a process nor to a switch below it.
+//= spec/ordering.md#R76
+#[test]
+fn peers_that_end_while_their_switch_restarts_are_dropped() {
+    let start = |bind: &str, up: Option<SocketAddr>| {
+        Running::start_with(bind, |config| {
+            (config.processes_max, config.up) = (2_000, up);
+            config.wait = DEADLINE;
+        })
+    };
+    let root = start("127.0.0.1:0", None);
+    let address = root.address;
+    let below = start("127.0.0.1:0", Some(address));
+    let join = |process, at: SocketAddr| {
+        let builder = Pipe::builder().process(process).udp(at);
+        builder.join().expect("the switch is there")
+    };
+    // Ids of both ranges.
+    let (zero, one, far) = (join(0, address), join(1, below.address), join(1_500, address));
+    knows(&zero, &[1, 1_500]);
+    knows(&one, &[0, 1_500]);
+    drop(root);
+    drop(far);
+    let _root = start(&address.to_string(), None);
+    knows(&zero, &[1]);
+    knows(&one, &[0]);
 }

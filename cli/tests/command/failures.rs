@@ -153,6 +153,24 @@ fn processes_behind_a_stopped_switch_stay() {
     assert_eq!(ended(&controller.status()), (0, 0));
 }
 
+//= spec/failure.md#R63
+#[test]
+fn stopped_switch_warns_of_its_pause() {
+    let command = ["switch", "--listen", "127.0.0.1:0", "--link-timeout", "1s"];
+    let mut switch = Running::start_with_stderr(&mut onepipe(&command));
+    assert!(switch.line().starts_with("listening at "));
+    switch.signal("-STOP");
+    std::thread::sleep(Duration::from_millis(600));
+    switch.signal("-CONT");
+    loop {
+        let line = switch.stderr_line();
+        assert_ne!(line, "", "it has ended");
+        if line.contains("was off its core for ") {
+            break;
+        }
+    }
+}
+
 //= spec/failure.md#R49
 /// The new switch has met process 0 and the controller before process 1 runs again.
 #[test]

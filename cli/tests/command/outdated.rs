@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use crate::lab::{Controller, Node, Switch};
-use crate::program::{exclusive, onepipe};
+use crate::program::{Running, exclusive, onepipe};
 
 /// Starts two reliable processes, and waits until they have been registered.
 fn registered(switches: [&Switch; 2]) -> [Node; 2] {
@@ -28,10 +28,14 @@ fn controller(switch: &Switch, store: &Path) -> std::process::Command {
 
 /// Asserts that a controller ends because of its store.
 fn assert_refused(switch: &Switch, store: &Path) {
-    let mut command = controller(switch, store);
-    let output = command.output().expect("the program starts");
-    let text = crate::program::errors(&output);
-    assert_eq!(output.status.code(), Some(1), "{text}");
+    let mut program = Running::start_with_stderr(&mut controller(switch, store));
+    let mut text = String::new();
+    while let line = program.stderr_line()
+        && !line.is_empty()
+    {
+        text += &line;
+    }
+    assert_eq!(program.status(), Some(1), "{text}");
     assert!(text.contains("the store is not usable: it went back in time"), "{text}");
     assert!(text.contains("of controller 1000 "), "{text}");
 }

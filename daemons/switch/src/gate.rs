@@ -56,3 +56,55 @@ impl Gate {
         incarnation_after(CLOCK_AHEAD_MAX)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use onepipe_base::{Address, Incarnation, Mono, ProcessId, SwitchId, Timestamp};
+    use onepipe_wire::JoinRole;
+
+    use super::*;
+
+    fn node(address: Address) -> Instance {
+        Instance { address, incarnation: Incarnation(1) }
+    }
+
+    fn gate() -> Gate {
+        let terms = Terms {
+            processes_max: 16,
+            controllers: None,
+            link_timeout_ns: 1,
+            frame_len_max: 1_472,
+            key_epoch: 0,
+        };
+        Gate::new(node(Address::Switch(SwitchId(0))), terms, 1)
+    }
+
+    //= spec/ordering.md#R64
+    #[test]
+    fn cookie_expires_after_two_intervals() {
+        let gate = gate();
+        let instance = node(Address::Process(ProcessId(1)));
+        let applicant = Applicant { instance, role: JoinRole::Process };
+        let cookies = |seconds: u64| {
+            let mono = Mono::from_ns(seconds * 1_000_000_000);
+            let now = Now { mono, sync: Timestamp::from_ns(1) };
+            gate.cookies(now, SocketAddr::from(([127, 0, 0, 1], 1)), applicant)
+        };
+        let sent = cookies(1_005).present;
+        for (seconds, is_accepted) in [(1_009, true), (1_019, true), (1_020, false), (1_030, false)]
+        {
+            let Cookies { present, previous } = cookies(seconds);
+            assert_eq!([present, previous].contains(&sent), is_accepted, "at {seconds} s");
+        }
+    }
+
+    #[test]
+    fn answers_of_a_turn_are_limited() {
+        let mut gate = gate();
+        for _ in 0..2 {
+            let answers = (0..1_000).filter(|_| gate.take_answer()).count();
+            assert_eq!(answers, ANSWERS_MAX as usize);
+            gate.on_turn();
+        }
+    }
+}

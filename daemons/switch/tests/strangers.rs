@@ -12,8 +12,8 @@ use onepipe_base::{
 use onepipe_daemon_switch::{Config, SoftwareSwitch};
 use onepipe_transport_clock::{Clock, SystemClock, start_incarnation};
 use onepipe_wire::{
-    Frame, HEADER_LEN, Header, JOIN_LEN, JoinAnswer, JoinRequest, JoinRole, Opcode, RefuseReason,
-    seal,
+    Frame, HEADER_LEN, Header, JOIN_LEN, JoinAnswer, JoinRequest, JoinRole, Members, Opcode,
+    RefuseReason, seal,
 };
 
 /// Everything here takes microseconds; what takes this long never happens.
@@ -30,6 +30,7 @@ struct Stranger {
     socket: UdpSocket,
     instance: Instance,
     role: JoinRole,
+    wants_members: bool,
 }
 
 impl Lab {
@@ -49,7 +50,8 @@ impl Lab {
         socket.connect(self.address).expect("the switch is there");
         socket.set_nonblocking(true).expect("the system allows it");
         let incarnation = start_incarnation(address.to_bits() & 0xffff);
-        Stranger { socket, instance: Instance { address, incarnation }, role }
+        let instance = Instance { address, incarnation };
+        Stranger { socket, instance, role, wants_members: false }
     }
 
     fn process(&self, process: u32) -> Stranger {
@@ -136,7 +138,8 @@ impl Stranger {
     fn request(&self, cookie: u64) {
         let promises = Promises::both(Timestamp::from_ns(1));
         let header = Header::hop_only(Opcode::Join, self.instance, None, promises);
-        let request = JoinRequest { role: self.role, cookie, wants_members: false };
+        let Self { role, wants_members, .. } = *self;
+        let request = JoinRequest { role, cookie, wants_members };
         self.send(header, |buf| request.write(buf).expect("there is space"));
     }
 
@@ -213,15 +216,21 @@ fn sockets_that_do_not_answer_take_no_port() {
 #[test]
 fn cookie_is_bound_to_address_and_identity() {
     let mut lab = Lab::new(|_| {});
-    let (honest, thief, mut liar) = (lab.process(1), lab.process(1), lab.process(1));
+    let (honest, mut thief, mut liar) = (lab.process(1), lab.process(1), lab.process(1));
+    thief.instance = honest.instance;
     honest.request(0);
     let JoinAnswer::Challenge { cookie, .. } = lab.answer(&honest) else { panic!("a challenge") };
     thief.request(cookie);
     assert!(matches!(lab.answer(&thief), JoinAnswer::Challenge { .. }));
     liar.socket = honest.socket.try_clone().expect("the system duplicates it");
-    liar.instance.address = Address::Process(ProcessId(2));
-    liar.request(cookie);
-    assert!(matches!(lab.answer(&liar), JoinAnswer::Challenge { .. }));
+    for instance in [
+        Instance { address: Address::Process(ProcessId(2)), ..honest.instance },
+        Instance { incarnation: Incarnation(1), ..honest.instance },
+    ] {
+        liar.instance = instance;
+        liar.request(cookie);
+        assert!(matches!(lab.answer(&liar), JoinAnswer::Challenge { .. }));
+    }
     assert_eq!(lab.switch.stats().ports_assigned, 0);
 }
 
@@ -237,9 +246,10 @@ fn frame_under_another_id_moves_no_route() {
         attacker.frame(Opcode::Data, (1, incarnation), 2, now);
         attacker.frame(Opcode::Connect, (1, incarnation), 2, now);
         attacker.frame(Opcode::Beacon, (1, incarnation), 1, now);
+        attacker.frame(Opcode::Members, (1, incarnation), 1, now);
     }
     lab.turn();
-    assert_eq!(lab.switch.stats().frames_misattributed, 6);
+    assert_eq!(lab.switch.stats().frames_misattributed, 8);
     other.frame(Opcode::Data, (2, other.instance.incarnation), 1, now);
     let got = lab.next(&victim, |frame| (frame.opcode == Opcode::Data).then(|| frame.header.src()));
     assert_eq!(got, Some(ProcessId(2)), "the route still leads to the victim");
@@ -332,4 +342,30 @@ fn answers_are_not_longer_than_questions() {
     attacker.send(noise, |_| 0);
     lab.turn();
     assert_eq!(lab.switch.stats().ports_assigned, 0);
+}
+
+/// A process that was not admitted for a moment has dropped what the switch had stated.
+//= spec/ordering.md#R76
+#[test]
+fn members_are_stated_again_after_readmission() {
+    let mut lab = Lab::new(|_| {});
+    let (mut one, other) = (lab.process(1), lab.process(2));
+    one.wants_members = true;
+    lab.attach(&[&one, &other]);
+    for admission in 0..2 {
+        let update = lab.next(&one, |frame| {
+            let members = Members::parse(frame.payload).ok();
+            members.filter(|members| {
+                frame.opcode == Opcode::Members && members.bits.is_some_and(|bits| bits[0] == 0b100)
+            })
+        });
+        let Members { range, version, .. } =
+            update.unwrap_or_else(|| panic!("nothing is stated after admission {admission}"));
+        let now = lab.now();
+        let header = Header::hop_only(Opcode::Members, one.instance, None, Promises::both(now));
+        let ack = Members { range, version, bits: None };
+        one.send(header, |buf| ack.write(buf).expect("there is space"));
+        lab.turn();
+        lab.joined(&one);
+    }
 }

@@ -138,6 +138,50 @@ fn restarted_switch_protects_its_processes() {
 }
 
 //= spec/failure.md#R49
+/// The controller was off its core: frames of the process may still have to be read.
+#[test]
+fn pause_of_the_controller_protects_all_processes() {
+    let (mut controller, tor) = (star(), instance(switch(0), 1));
+    let links = [&below(&[0])[..], &[frozen(1, Cause::TimedOut)]].concat();
+    send(&mut controller, 5_000_000, tor, 2, &links);
+    let (_, decided, ..) =
+        failure(&mut controller, 5_000_000 + 3 * SILENT_NS).expect("it has failed");
+    assert!(decided >= 5_000_000 + SILENT_NS, "{decided}");
+}
+
+//= spec/failure.md#R49
+/// The switch of process 3 restarts and has not met the process yet. The controller receives other
+/// frames all the time, so only the restart of that switch protects the process.
+#[test]
+fn restarted_leaf_protects_its_processes() {
+    let mut controller = star();
+    let (tor, far) = (instance(switch(0), 1), instance(process(3), 1));
+    let attach = |controller: &mut Controller, ns, incarnation: u32, links: &[Link]| {
+        let leaf = instance(switch(1), incarnation);
+        let down = Link { port: Port(3), ..link(3, Side::Lower, leaf) };
+        send(controller, ns, tor, 1 + incarnation, &[&below(&[0, 1])[..], &[down]].concat());
+        send(controller, ns, leaf, 1, &[links, &[link(1, Side::Upper, tor)]].concat());
+    };
+    attach(&mut controller, 100_000, 1, &[link(0, Side::Lower, far)]);
+    send(&mut controller, 100_000, far, 1, &[link(0, Side::Upper, instance(switch(1), 1))]);
+    let receive = |controller: &mut Controller, ns| {
+        assert_eq!(failure(controller, ns), None, "at {ns} ns");
+        send(controller, ns, instance(process(0), 1), 1, &[link(0, Side::Upper, tor)]);
+    };
+    let restarted_ns = 5_000_000;
+    for ns in (200_000..restarted_ns).step_by(200_000) {
+        receive(&mut controller, ns);
+    }
+    attach(&mut controller, restarted_ns, 2, &[]);
+    for ns in (restarted_ns + 200_000..restarted_ns + SILENT_NS).step_by(200_000) {
+        receive(&mut controller, ns);
+    }
+    let end = restarted_ns + 2 * SILENT_NS;
+    let (failed, decided, ..) = failure(&mut controller, end).expect("it has failed");
+    assert!(failed == far && decided >= restarted_ns + SILENT_NS, "{failed:?} at {decided}");
+}
+
+//= spec/failure.md#R49
 /// The switch of process 2 has lost its path: nothing is known of the process.
 #[test]
 fn process_waits_for_its_lost_switch() {

@@ -3,8 +3,8 @@
 mod harness;
 
 use harness::{
-    CONTROLLER, announce, announce_decided, at, config, drain, frame, instance, link, process,
-    star, star_with, switch,
+    CONTROLLER, announce, announce_decided, announce_part, at, config, drain, frame, instance,
+    link, process, star, star_with, switch,
 };
 use onepipe_base::{
     Address, Cause, Incarnation, Instance, Machine, Port, ProcessId, Promises, Psn, Timestamp,
@@ -14,8 +14,8 @@ use onepipe_controller::{
     Config, Controller, Epoch, FailedInstance, Member, PersistError, Record, RecordId,
 };
 use onepipe_wire::{
-    FloodAck, FloodView, Frame, HEADER_LEN, Header, Link, LinkState, Opcode, RecoveryView, Side,
-    Undeliverable, seal,
+    Announce, FloodAck, FloodView, Frame, HEADER_LEN, Header, Link, LinkState, Opcode,
+    RecoveryView, Side, Undeliverable, seal,
 };
 use proptest::prelude::*;
 
@@ -533,4 +533,14 @@ fn what_a_node_announces_is_limited() {
     assert_eq!(put(other, 2, &incarnations), 3);
     assert_eq!(put(other, 3, &incarnations[..2]), 3, "another node has limits of its own");
     assert_eq!(controller.status().members.len(), before + 3 + 2);
+    let mut put_part = |from, total, links: &[Link]| {
+        let part = Announce { generation: 4, first: 0, total, tip: None };
+        let mut bytes = announce_part(part, from, links, at(0).sync);
+        controller.handle_frame(at(70_000), Port(0), &mut bytes);
+        controller.stats().dropped_excessive
+    };
+    let root = instance(switch(9), 1);
+    assert_eq!(put_part(other, 5, &named(0, 1)), 4, "it can never be complete");
+    assert_eq!(put_part(root, 8, &named(0, 8)), 4, "a switch may have more neighbours");
+    assert_eq!(put_part(root, 9, &named(0, 1)), 5);
 }

@@ -91,6 +91,33 @@ fn log_without_a_known_decision_is_refused() {
     assert!(controller.is_active(), "the latest store");
 }
 
+/// What a controller floods with an older log cannot be taken back.
+//= spec/failure.md#R61
+#[test]
+fn nothing_is_flooded_before_the_log_was_compared() {
+    let mut controller = Controller::new(config()).expect("a valid configuration");
+    controller.activate(at(0), Epoch(1), &[Record::Failed(vec![failed(7, 1)])]);
+    let tor = instance(switch(0), 1);
+    let below = |port: u16| link(port, Side::Lower, instance(process(port.into()), 1));
+    let own = link(2, Side::Lower, instance(process(CONTROLLER.0), 1));
+    let of_process =
+        |number| announce(instance(process(number), 1), 1, &[link(0, Side::Upper, tor)]);
+    let announcements =
+        [announce(tor, 1, &[below(0), below(1), own]), of_process(0), of_process(1)];
+    let mut floods = Vec::new();
+    for (nth, mut bytes) in (1..).zip(announcements) {
+        controller.handle_frame(at(nth * 1_000_000), Port(0), &mut bytes);
+        let mut sent = Vec::new();
+        for tick in 1..10 {
+            let now = at(nth * 1_000_000 + tick * 100_000);
+            controller.handle_timeout(now);
+            sent.extend(drain(&mut controller, now));
+        }
+        floods.push(sent.iter().any(|(opcode, ..)| *opcode == Opcode::Flood));
+    }
+    assert_eq!(floods, [false, false, true], "each process may know more");
+}
+
 //= spec/failure.md#R61
 #[test]
 fn replica_refuses_an_epoch_that_it_had_before() {

@@ -206,10 +206,12 @@ fn promises_far_ahead_are_dropped_and_counted() {
             let ahead = honest.wrapping_add_ns(hours * HOUR_NS);
             let verdict = harness.receive_at(1, 1, &data(0, b"from the future"), ahead, ahead);
             assert_eq!(verdict, Verdict::Dropped);
-            let now = harness.now();
-            harness.end.handle_promises(now, Port(1), Promises::both(ahead));
+            for (barrier, commit) in [(ahead, ahead), (ahead, honest), (honest, ahead)] {
+                let now = harness.now();
+                harness.end.handle_promises(now, Port(1), Promises { barrier, commit });
+            }
         }
-        assert_eq!((harness.end.stats().promises_ahead, harness.end.pending()), (4, 0));
+        assert_eq!((harness.end.stats().promises_ahead, harness.end.pending()), (8, 0));
         let promise = harness.end.promises().expect("it has started").barrier;
         assert!(promise.since_ns(honest) < 1_000_000, "no timestamp comes from the future");
         let verdict = harness.receive_at(1, 1, &data(0, b"in time"), honest, honest);

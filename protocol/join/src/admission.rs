@@ -362,7 +362,17 @@ mod tests {
             assert!(!process.may_send(&header(Opcode::Data, src, incarnation)));
         }
         let controller = applicant(14, 5, JoinRole::Controller);
-        for opcode in [Opcode::Notice, Opcode::Flood, Opcode::Hello, Opcode::Ping] {
+        let opcodes = [
+            Opcode::Flood,
+            Opcode::Notice,
+            Opcode::Relayed,
+            Opcode::Ping,
+            Opcode::Recovery,
+            Opcode::AnnounceAck,
+            Opcode::UndeliverableAck,
+            Opcode::Hello,
+        ];
+        for opcode in opcodes {
             assert!(!process.may_send(&header(opcode, 3, 5)));
             assert!(controller.may_send(&header(opcode, 14, 5)));
             assert!(!controller.may_send(&header(opcode, 15, 5)));

@@ -157,6 +157,7 @@ fn restarted_switch_learns_and_states_again() {
     tree.restart_switch(1);
     tree.run(100_000_000, || 1);
     assert_eq!(tree.known(3), [1_030], "nobody is joined below the switch that has restarted");
+    assert_eq!(tree.known(1), [0; 0], "what the previous incarnation stated is dropped");
     tree.join(0);
     tree.run(100_000_000, || 1);
     assert_eq!((tree.known(3), tree.known(0)), (vec![1, 1_030], vec![1_030, 1_099]));
@@ -173,6 +174,81 @@ fn process_cannot_speak_for_others() {
     tree.switches[1].handle_frame(at(tree.now_ns), Port(0), &mut slot[..len]);
     tree.run(100_000_000, || 1);
     assert_eq!((tree.known(0), tree.known(1)), (vec![2], vec![1]));
+}
+
+/// Delivers an update of the first range to a process. Returns the number of acknowledgements.
+fn state(process: &mut Roster, now: Now, version: u64, first_word: u64) -> usize {
+    let mut bits = [0; 16];
+    bits[0] = first_word;
+    let mut slot = [0; 256];
+    let len = write(Members { range: 0, version, bits: Some(bits) }, &mut slot);
+    process.handle_frame(now, Port(0), &mut slot[..len]);
+    std::iter::from_fn(|| process.poll_transmit(now, &mut slot)).count()
+}
+
+//= spec/ordering.md#R76
+#[test]
+fn statement_that_was_overtaken_is_ignored() {
+    let own = instance(Address::Process(ProcessId(0)));
+    let mut process = Roster::of_process(own, PROCESSES);
+    // The version and the first processes of each update in the order of their arrival, its
+    // acknowledgements, and what is known then. An acknowledgement may be lost.
+    let updates: [(u64, u64, usize, &[u32]); 4] = [
+        (7, 0b0110, 1, &[1, 2]),
+        (6, 0b1000, 0, &[1, 2]),
+        (7, 0b1000, 1, &[1, 2]),
+        (8, 0b1000, 1, &[3]),
+    ];
+    for (version, bits, acks, known) in updates {
+        assert_eq!(state(&mut process, at(version), version, bits), acks, "version {version}");
+        assert!(process.members().map(|process| process.0).eq(known.iter().copied()));
+    }
+}
+
+//= spec/ordering.md#R76
+#[test]
+fn late_statement_of_previous_incarnation_is_replaced() {
+    let mut tree = Tree::new();
+    (0..2).for_each(|index| tree.join(index));
+    tree.run(100_000_000, || 1);
+    let late = at(tree.now_ns).sync.as_ns();
+    tree.run(100_000_000, || 1);
+    tree.restart_switch(1);
+    state(&mut tree.processes[1], at(tree.now_ns), late, 1 << 5);
+    assert_eq!(tree.known(1), [5]);
+    let (switch, port) = Tree::attachment(1);
+    let side = Side::Process { process: ProcessId(IDS[1]), wants_members: true };
+    tree.switches[switch].open(at(tree.now_ns), port, side);
+    tree.set_up(1, true);
+    tree.join(0);
+    tree.run(100_000_000, || 1);
+    assert_eq!((tree.known(0), tree.known(1)), (vec![2], vec![1]));
+}
+
+#[test]
+fn ids_at_or_above_the_limit_are_ignored() {
+    let mut process = Roster::of_process(instance(Address::Process(ProcessId(0))), PROCESSES);
+    let mut slot = [0; 256];
+    for bits in [[u64::MAX; 16], [0; 16]] {
+        let version = 1 + u64::from(bits[0] == 0);
+        let len = write(Members { range: 1, version, bits: Some(bits) }, &mut slot);
+        process.handle_frame(at(1), Port(0), &mut slot[..len]);
+        let known = (1_024..PROCESSES).filter(|_| version == 1);
+        assert!(process.members().map(|process| process.0).eq(known));
+    }
+}
+
+#[test]
+fn ack_of_a_later_version_hides_no_change() {
+    let mut tree = Tree::new();
+    (0..2).for_each(|index| tree.join(index));
+    tree.run(100_000_000, || 1);
+    let mut slot = [0; 256];
+    let len = write(Members { range: 0, version: u64::MAX, bits: None }, &mut slot);
+    tree.switches[1].handle_frame(at(tree.now_ns), Port(0), &mut slot[..len]);
+    tree.set_up(1, false);
+    tree.run(100_000_000, || 1);
+    assert_eq!(tree.known(0), [0; 0]);
 }
 
 /// Writes a frame of a stranger.

@@ -202,12 +202,15 @@ impl Clock for ScriptedClock {
 type ReplyDriver = Driver<ReplyMachine, ScriptedTransport, ScriptedClock>;
 
 fn driver(times: &[u64], idle: Idle) -> (ReplyDriver, Log) {
+    driver_with(times, Config { idle, burst_frames_max: 4, ..Config::default() })
+}
+
+fn driver_with(times: &[u64], config: Config) -> (ReplyDriver, Log) {
     let log = Log::default();
     let machine = ReplyMachine { log: log.clone(), ..ReplyMachine::default() };
     let transport =
         ScriptedTransport { log: log.clone(), capacity: 8, ..ScriptedTransport::default() };
     let clock = ScriptedClock { log: log.clone(), times: times.iter().copied().collect(), last: 0 };
-    let config = Config { idle, burst_frames_max: 4, ..Config::default() };
     (Driver::new(machine, transport, clock, config), log)
 }
 
@@ -426,6 +429,19 @@ fn pause_is_counted_except_for_time_that_was_asked_for() {
     turn(&mut driver, &log);
     turn(&mut driver, &log);
     assert_eq!((driver.duty().pause_count, driver.duty().pause_max_ns), (2, 400 * ms));
+}
+
+#[test]
+fn pause_threshold_follows_the_link_timeout() {
+    let ms = 1_000_000;
+    let threshold = |timeout_ns| Config::default().warning_before(timeout_ns).pause_threshold_ns;
+    let timeouts = [0, 100 * ms, 400 * ms, 1_000 * ms, 8_000 * ms];
+    assert_eq!(timeouts.map(threshold), [250, 100, 100, 250, 2_000].map(|it| it * ms));
+    let config = Config { pause_threshold_ns: 0, ..Config::default() };
+    let (mut driver, log) = driver_with(&[0, 60_000 * ms], config);
+    turn(&mut driver, &log);
+    turn(&mut driver, &log);
+    assert_eq!(driver.duty().pause_count, 0, "0: none is counted");
 }
 
 #[test]

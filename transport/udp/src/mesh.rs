@@ -239,20 +239,23 @@ mod tests {
     fn frame_from_another_address_is_dropped() {
         let (mut victim, there) = mesh();
         let (mut honest, own) = mesh();
-        let (mut attacker, _) = mesh();
+        let (mut stranger, _) = mesh();
+        // A member that speaks as another one.
+        let (mut member, at) = mesh();
         victim.set_peer(ProcessId(0), own);
-        for sender in [&mut attacker, &mut honest] {
+        victim.set_peer(ProcessId(2), at);
+        for sender in [&mut stranger, &mut member, &mut honest] {
             sender.set_peer(ProcessId(1), there);
             send(sender, 1, b"as process 0");
             sender.end_burst(None);
         }
         let (began, mut got) = (Instant::now(), 0);
-        while (got == 0 || victim.frames_misattributed() == 0)
+        while (got == 0 || victim.frames_misattributed() < 2)
             && began.elapsed() < Duration::from_secs(10)
         {
             victim.wait(1_000_000);
             got += victim.receive(NOW, |_, _| Verdict::Consumed);
         }
-        assert_eq!((got, victim.frames_misattributed()), (1, 1));
+        assert_eq!((got, victim.frames_misattributed()), (1, 2));
     }
 }

@@ -211,6 +211,23 @@ fn absent_switch_is_no_error() {
     check(&receive(&mut socket, 2, false), &[100, 100]);
 }
 
+/// A beacon "of the switch" and a flood that cuts off all once made a process exit.
+#[test]
+fn link_takes_frames_of_its_switch_alone() {
+    let (mut socket, address) = bound("127.0.0.1", Offload::Segment);
+    let mut link = connected(address, Offload::Segment);
+    let to = link.local_addr().expect("the socket is bound");
+    let stranger = std::net::UdpSocket::bind("127.0.0.1:0").expect("the loopback is available");
+    burst(&mut link, &[64]);
+    for _ in 0..10 {
+        stranger.send_to(&[9; 64], to).expect("the loopback is available");
+    }
+    // The loopback delivers in order: the frame of the switch is the last one.
+    check(&receive(&mut socket, 1, true), &[64]);
+    check(&receive_returned(&mut link, 1), &[64]);
+    assert_eq!(link.stats().frames_received, 1);
+}
+
 #[test]
 fn frames_without_destination_are_counted() {
     let (_exchange, address) = bound("127.0.0.1", Offload::Segment);

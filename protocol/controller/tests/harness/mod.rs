@@ -90,7 +90,8 @@ pub fn announce_tip(from: Instance, generation: u32, links: &[Link], tip: Decisi
     announce_part(reference, from, links, at(0).sync)
 }
 
-fn announce_part(
+/// Returns one part of an announcement.
+pub fn announce_part(
     reference: Announce,
     from: Instance,
     links: &[Link],

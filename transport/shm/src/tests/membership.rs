@@ -366,3 +366,27 @@ fn setup_lock_is_waited_for_with_a_limit() {
     drop(held);
     std::fs::remove_file(&path).expect("it is there");
 }
+
+/// Another user could otherwise read what is sent, or have a process map a file of its choice.
+#[test]
+fn files_are_of_this_user_alone() {
+    let wait = Duration::from_millis(20);
+    let path = crate::segment::path_of(&name("mode")).expect("a valid name");
+    let file = crate::segment::open_locked(&path, wait).expect("no process holds it");
+    assert_eq!(file.metadata().expect("it is open").mode() & 0o7777, 0o600);
+    drop(file);
+    std::fs::remove_file(&path).expect("it is there");
+    let target = path.with_extension("target");
+    for exists in [false, true] {
+        if exists {
+            std::fs::write(&target, "precious").expect("/dev/shm is writable");
+        }
+        std::os::unix::fs::symlink(&target, &path).expect("/dev/shm is writable");
+        let error = crate::segment::open_locked(&path, wait).expect_err("links are not followed");
+        assert!(matches!(error, AttachError::Io { .. }), "{error}");
+        std::fs::remove_file(&path).expect("it is there");
+        assert_eq!(target.exists(), exists, "no file is created through a link");
+    }
+    assert_eq!(std::fs::read(&target).expect("it is there"), b"precious");
+    std::fs::remove_file(&target).expect("it is there");
+}

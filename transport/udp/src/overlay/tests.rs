@@ -171,3 +171,46 @@ fn departed_peer_is_looked_up_again() {
     send_frame(&mut all[0], now(began), Opcode::Data, 1);
     assert!(all[0].overlay_stats().frames_by_tree > 1);
 }
+
+/// One datagram of a stranger once sent it what was meant for another process, and one frame in the
+/// name of a process was taken as its.
+//= spec/ordering.md#R80
+#[test]
+fn stranger_gets_no_route_and_reaches_no_machine() {
+    let began = Instant::now();
+    let mut tree = Tree::new(3);
+    let mut all = [process(&tree, 0, None), process(&tree, 1, None)];
+    join(&mut all, began);
+    send_frame(&mut all[0], now(began), Opcode::Data, 1);
+    run_to_quiet(&mut tree, &mut all, began);
+    let route = all[0].direct(ProcessId(1)).expect("a direct route");
+
+    let stranger = UdpSocket::bind("127.0.0.1:0").expect("the loopback is available");
+    stranger.set_nonblocking(true).expect("the system allows it");
+    let own = stranger.local_addr().expect("bound");
+    let to = all[0].socket.local_addr().expect("bound");
+    for incarnation in [Incarnation(1), Incarnation(u32::MAX)] {
+        for wants_reply in [true, false] {
+            let imposter = LocalProcess { process: ProcessId(1), incarnation, processes_max: 3 };
+            let ad = PendingAd { to: ProcessId(0), at: Some(to), wants_reply, nonce: 7, proof: 7 };
+            let mut slot = [0; 256];
+            let len = write_address_ad(&mut slot, imposter, now(began), (ad, own));
+            stranger.send_to(&slot[..HEADER_LEN + len], to).expect("the loopback is available");
+        }
+        let header = Header::new(Opcode::Data, ProcessId(1), ProcessId(0), incarnation);
+        let at = now(began).sync;
+        let mut slot = [0; 256];
+        let len = seal(&mut slot, header.stamped(at, Promises::both(at), Psn::FIRST), 0);
+        stranger.send_to(&slot[..len], to).expect("the loopback is available");
+    }
+    let started = Instant::now();
+    while all[0].overlay_stats().frames_unproved < 6 {
+        assert!(started.elapsed() < TIMEOUT, "{:?}", all[0].overlay_stats());
+        assert_eq!(run_to_quiet(&mut tree, &mut all, began)[0], [], "a frame of a stranger");
+    }
+    assert_eq!(all[0].direct(ProcessId(1)), Some(route));
+    send_frame(&mut all[0], now(began), Opcode::Data, 1);
+    assert_eq!(run_to_quiet(&mut tree, &mut all, began)[1], [(DIRECT, 0)]);
+    let received = stranger.recv(&mut [0; 256]).map_err(|error| error.kind());
+    assert_eq!(received, Err(io::ErrorKind::WouldBlock), "nothing is sent to the stranger");
+}
