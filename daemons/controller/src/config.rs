@@ -150,7 +150,10 @@ pub enum StartError {
 #[non_exhaustive]
 pub enum RunError {
     /// The thread that calls the store has panicked, with this message.
-    #[error("the store is unusable: its thread has panicked: {0}")]
+    #[error(
+        "the store is unusable: its thread has panicked: {0}; a file whose database panics is \
+         damaged: move it away and restart all nodes of the fabric"
+    )]
     StoreThread(String),
     /// A process knows decisions that are not in the store.
     #[error(

@@ -144,8 +144,8 @@ impl ControlPlane {
         self.lease_until_ns = 0;
     }
 
-    /// Puts an older copy of the store in its place, which lacks an epoch, a failure or a recall that
-    /// the latest one has; `number` decides which. Processes do not know of other records.
+    /// Puts an older copy of the store in its place, which lacks an epoch, a failure or a recall
+    /// that the latest one has; `number` decides which. Processes do not know of other records.
     pub fn put_old_store(&mut self, number: u64) {
         let mut records = self.store.records();
         let is_known = |record: &Record| {
