@@ -66,14 +66,14 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 /// A request to a branch.
-enum Request {
+pub(crate) enum Request {
     Add(i64),
     Audit,
     Close,
 }
 
 impl Request {
-    fn write(&self) -> [u8; 9] {
+    pub(crate) fn write(&self) -> [u8; 9] {
         let (kind, amount) = match self {
             Self::Add(amount) => (b'+', *amount),
             Self::Audit => (b'?', 0),
@@ -96,23 +96,49 @@ impl Request {
     }
 }
 
-/// The bookings of a branch, in the order of delivery.
-#[derive(Default)]
-struct Bookings(Vec<(Timestamp, ProcessId, i64)>);
+/// The books of a branch while it is open.
+pub(crate) struct Branch {
+    own: ProcessId,
+    /// Its bookings in the order of delivery: timestamp, sender and amount.
+    bookings: Vec<(Timestamp, ProcessId, i64)>,
+    /// Its balance in each audit.
+    counted: Vec<i64>,
+    /// Number of branches that have closed.
+    closed: u32,
+}
 
-impl Bookings {
-    fn book(&mut self, message: &Received, amount: i64) {
-        self.0.push((message.timestamp, message.from, amount));
+impl Branch {
+    pub(crate) fn new(own: ProcessId) -> Self {
+        Self { own, bookings: Vec::new(), counted: Vec::new(), closed: 0 }
     }
 
-    /// Takes back the transfers of `branch` itself from this timestamp on: no other branch delivers
-    /// its part of them.
-    fn void(&mut self, branch: ProcessId, from: Timestamp) {
-        self.0.retain(|(timestamp, sender, _)| *sender != branch || *timestamp < from);
+    pub(crate) fn on_event(&mut self, event: Event) -> Result<(), Box<dyn Error>> {
+        match event {
+            Event::Message(message) => match Request::read(&message).ok_or("no request")? {
+                Request::Add(amount) => {
+                    self.bookings.push((message.timestamp, message.from, amount));
+                }
+                Request::Audit => self.counted.push(self.balance()),
+                Request::Close => self.closed += 1,
+            },
+            // Neither account has changed.
+            Event::SendFailed(failed) if failed.outcome == Outcome::Lost => {}
+            // In a fabric with controllers: no other branch delivers its part of the transfers of
+            // this one from here on.
+            Event::Excluded { void_from } => {
+                let is_void = |(timestamp, sender, _): &(Timestamp, ProcessId, i64)| {
+                    *sender == self.own && *timestamp >= void_from
+                };
+                self.bookings.retain(|booking| !is_void(booking));
+                return Err(format!("declared failed with balance {}", self.balance()).into());
+            }
+            event => return Err(format!("{event:?}").into()),
+        }
+        Ok(())
     }
 
     fn balance(&self) -> i64 {
-        OPENING_BALANCE + self.0.iter().map(|(.., amount)| amount).sum::<i64>()
+        OPENING_BALANCE + self.bookings.iter().map(|(.., amount)| amount).sum::<i64>()
     }
 }
 
@@ -135,26 +161,13 @@ fn bank(branch: u32, switch: SocketAddr) -> Result<Books, Box<dyn Error>> {
     }
     send_to_all(&mut pipe, &Request::Close)?;
 
-    let (mut counted, mut bookings, mut closed) = (Vec::new(), Bookings::default(), 0);
-    while closed < BRANCHES {
-        match pipe.recv_timeout(TIMEOUT).ok_or("no event arrived in time")? {
-            Event::Message(message) => match Request::read(&message).ok_or("no request")? {
-                Request::Add(amount) => bookings.book(&message, amount),
-                Request::Audit => counted.push(bookings.balance()),
-                Request::Close => closed += 1,
-            },
-            // Neither account has changed.
-            Event::SendFailed(failed) if failed.outcome == Outcome::Lost => {}
-            // In a fabric with controllers.
-            Event::Excluded { void_from } => {
-                bookings.void(pipe.process(), void_from);
-                return Err(format!("declared failed with balance {}", bookings.balance()).into());
-            }
-            event => return Err(format!("{event:?}").into()),
-        }
+    let mut books = Branch::new(pipe.process());
+    while books.closed < BRANCHES {
+        books.on_event(pipe.recv_timeout(TIMEOUT).ok_or("no event arrived in time")?)?;
     }
     pipe.leave()?;
-    Ok((counted, bookings.balance()))
+    let balance = books.balance();
+    Ok((books.counted, balance))
 }
 
 fn send_to_all(pipe: &mut Pipe, request: &Request) -> Result<(), Box<dyn Error>> {

@@ -133,7 +133,30 @@ fn panic_of_the_store_ends_the_controller() {
     let line = own_line(&mut controller);
     assert!(line.contains("the store is unusable: its thread has panicked"), "{line}");
     assert!(line.contains(store.to_str().expect("text")), "{line}");
+    assert!(line.contains("is damaged: move it away and restart all nodes"), "{line}");
     assert_eq!(controller.status(), Some(1));
+}
+
+//= spec/failure.md#R70
+#[test]
+fn changed_record_goes_to_standard_error() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let store = folder.path().join("decisions");
+    write_store(&store);
+    let mut bytes = std::fs::read(&store).expect("it is written");
+    // Tag, epoch 1 and the default controller.
+    let record = [1, 0, 0, 0, 1, 0, 0, 0, 63];
+    let found: Vec<usize> =
+        (0..bytes.len()).filter(|at| bytes[*at..].starts_with(&record)).collect();
+    assert!(!found.is_empty(), "the file has another layout");
+    found.into_iter().for_each(|at| bytes[at + record.len() - 1] ^= 1);
+    std::fs::write(&store, bytes).expect("write");
+    let mut controller = start_with_stderr(&store);
+    let line = own_line(&mut controller);
+    let text = "decisions is damaged: its records are not those that were written";
+    assert!(line.contains(text) && line.contains("move the file away and restart all"), "{line}");
+    controller.signal("-INT");
+    assert_eq!(controller.status(), Some(0));
 }
 
 //= spec/failure.md#R53

@@ -150,12 +150,15 @@ pub enum StartError {
 #[non_exhaustive]
 pub enum RunError {
     /// The thread that calls the store has panicked, with this message.
-    #[error("the store is unusable: its thread has panicked: {0}")]
+    #[error(
+        "the store is unusable: its thread has panicked: {0}; a file whose database panics is \
+         damaged: move it away and restart all nodes of the fabric"
+    )]
     StoreThread(String),
     /// A process knows decisions that are not in the store.
     #[error(
         "the store is not usable: it went back in time, or belongs to another controller of this \
-         fabric: a process knows of epoch {} of controller {} with {} decided failures, and the \
+         fabric: a process knows of epoch {} of controller {} with {} failures and recalls, and the \
          store has given epoch {epoch}; put the latest store back, stop the other controller, or \
          restart all nodes of the fabric",
         known.epoch, known.replica.0, known.decided

@@ -1,5 +1,7 @@
 //! The embedded store: one file, for replicas of one machine.
 
+mod log;
+
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -7,19 +9,14 @@ use std::time::{Duration, Instant};
 
 use onepipe_base::ProcessId;
 use onepipe_controller::{Epoch, Record, RecordError, Store, StoreError};
-use redb::{
-    Builder, Database, DatabaseError, ReadableDatabase, ReadableTable, Table, TableDefinition,
-    WriteTransaction,
-};
+use redb::{Builder, Database, DatabaseError, ReadableDatabase, ReadableTable, WriteTransaction};
 
-/// Records by index in the log.
-const LOG: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("onepipe/log");
-/// The epoch and the format, by name.
-const NUMBERS: TableDefinition<'_, &str, u64> = TableDefinition::new("onepipe/numbers");
-const EPOCH_KEY: &str = "epoch";
-const FORMAT_KEY: &str = "format";
-/// Version of the tables above; any other was written by another version of this program.
-const FORMAT_VERSION: u64 = 1;
+use log::{DIGEST_KEY, EPOCH_KEY, FORMAT_KEY, LOG, LogEntry, NUMBERS, OpenLog, extend};
+
+/// Version of the tables. The first one has no digest; any other was written by another
+/// version of this program.
+const FORMAT_VERSION: u64 = 2;
+const FORMAT_WITHOUT_DIGEST: u64 = 1;
 /// A few pages: a log is short, and read once.
 const CACHE_BYTES: usize = 4 << 20;
 /// The shortest time between two attempts to open the file of the current epoch again.
@@ -45,13 +42,6 @@ struct Term {
     file: TermFile,
     /// The last record that was written, unless a replacement of the log has failed since.
     last: Option<LogEntry>,
-}
-
-/// A record in the log.
-#[derive(Debug)]
-struct LogEntry {
-    index: u64,
-    bytes: Vec<u8>,
 }
 
 /// The file during a term.
@@ -85,7 +75,10 @@ pub enum RedbError {
         path: PathBuf,
     },
     /// The file is not a controller's store.
-    #[error("{path} is not a controller's store: {reason}", path = path.display())]
+    #[error(
+        "{path} is not a controller's store: {reason}; name another file, or move this one away",
+        path = path.display()
+    )]
     Foreign {
         /// The file.
         path: PathBuf,
@@ -117,7 +110,10 @@ pub enum RedbError {
         index: u64,
     },
     /// A record is not readable by this version.
-    #[error("record {at} in {path} is unreadable", path = path.display())]
+    #[error(
+        "record {at} in {path} is unreadable: use the version that has written it",
+        path = path.display()
+    )]
     Record {
         /// The file.
         path: PathBuf,
@@ -188,6 +184,7 @@ impl RedbStore {
             transaction.open_table(LOG)?;
             let mut numbers = transaction.open_table(NUMBERS)?;
             numbers.insert(FORMAT_KEY, FORMAT_VERSION)?;
+            numbers.insert(DIGEST_KEY, 0)?;
             numbers.insert(EPOCH_KEY, 0)?;
             Ok(())
         })
@@ -214,19 +211,34 @@ impl RedbStore {
         database: &Database,
         replica: ProcessId,
     ) -> Result<(Epoch, LogEntry), RedbError> {
-        let format = self.read_number(database, FORMAT_KEY)?;
-        if format != FORMAT_VERSION {
-            let reason = format!("its format is {format}, this version reads {FORMAT_VERSION}");
-            return Err(self.foreign(reason));
-        }
         let last = self.read_number(database, EPOCH_KEY)?;
+        let is_later = |record: &Record| match record {
+            Record::Epoch { epoch, .. } => u64::from(epoch.0) > last,
+            _ => false,
+        };
+        let has_later = self.read_log(database)?.iter().any(is_later);
         let epoch = u32::try_from(last).ok().and_then(|last| last.checked_add(1)).map(Epoch);
+        let epoch = epoch.filter(|_| !has_later);
         let epoch = epoch.ok_or_else(|| self.damaged(format!("its last epoch is {last}")))?;
         let entry = self.write(database, |transaction| {
-            transaction.open_table(NUMBERS)?.insert(EPOCH_KEY, u64::from(epoch.0))?;
-            push(&mut transaction.open_table(LOG)?, &Record::Epoch { epoch, replica })
+            let mut log = OpenLog::open(transaction)?;
+            log.numbers.insert(FORMAT_KEY, FORMAT_VERSION)?;
+            log.numbers.insert(EPOCH_KEY, u64::from(epoch.0))?;
+            log.push(&Record::Epoch { epoch, replica })
         })?;
         Ok((epoch, entry))
+    }
+
+    /// Returns whether the log has a digest.
+    fn has_digest(&self, database: &Database) -> Result<bool, RedbError> {
+        match self.read_number(database, FORMAT_KEY)? {
+            FORMAT_VERSION => Ok(true),
+            FORMAT_WITHOUT_DIGEST => Ok(false),
+            format => {
+                let reason = format!("its format is {format}, this version reads {FORMAT_VERSION}");
+                Err(self.foreign(reason))
+            }
+        }
     }
 
     fn read_number(&self, database: &Database, name: &str) -> Result<u64, RedbError> {
@@ -238,6 +250,7 @@ impl RedbStore {
         number.ok_or_else(|| self.damaged(format!("it has no number for {name:?}")))
     }
 
+    //= spec/failure.md#R70
     fn read_log(&self, database: &Database) -> Result<Vec<Record>, RedbError> {
         let read = || {
             let log = database.begin_read()?.open_table(LOG)?;
@@ -248,6 +261,13 @@ impl RedbStore {
             entries.collect::<Result<Vec<_>, redb::Error>>()
         };
         let entries = read().map_err(|error| self.store_error(error))?;
+        if self.has_digest(database)? {
+            let digest = self.read_number(database, DIGEST_KEY)?;
+            let found = entries.iter().fold(0, |digest, (at, bytes)| extend(digest, *at, bytes));
+            if found != digest {
+                return Err(self.damaged("its records are not those that were written"));
+            }
+        }
         let decode = |(at, bytes): (u64, Vec<u8>)| {
             let path = self.path.clone();
             Record::decode(&bytes).map_err(|source| RedbError::Record { path, at, source })
@@ -377,15 +397,6 @@ fn advice(kind: io::ErrorKind) -> &'static str {
     }
 }
 
-/// Appends a record to the log.
-fn push(log: &mut Table<'_, u64, &'static [u8]>, record: &Record) -> Result<LogEntry, redb::Error> {
-    let index = log.last()?.map_or(0, |(last, _)| last.value() + 1);
-    let mut bytes = Vec::new();
-    record.encode(&mut bytes);
-    log.insert(index, bytes.as_slice())?;
-    Ok(LogEntry { index, bytes })
-}
-
 impl Store for RedbStore {
     type Error = RedbError;
 
@@ -425,7 +436,7 @@ impl Store for RedbStore {
 
     fn append(&mut self, epoch: Epoch, record: &Record) -> Result<(), StoreError<RedbError>> {
         let entry = self.in_term(epoch, |store, database| {
-            store.write(database, |transaction| push(&mut transaction.open_table(LOG)?, record))
+            store.write(database, |transaction| OpenLog::open(transaction)?.push(record))
         })?;
         self.set_last(Some(entry));
         Ok(())
@@ -433,11 +444,11 @@ impl Store for RedbStore {
 
     fn replace(&mut self, epoch: Epoch, records: &[Record]) -> Result<(), StoreError<RedbError>> {
         let replace = |transaction: &WriteTransaction| {
-            let mut log = transaction.open_table(LOG)?;
-            log.retain(|_, _| false)?;
+            let mut log = OpenLog::open(transaction)?;
+            log.clear()?;
             let mut last = None;
             for record in records {
-                last = Some(push(&mut log, record)?);
+                last = Some(log.push(record)?);
             }
             Ok(last)
         };
@@ -463,6 +474,39 @@ mod tests {
         let term = store.term.as_mut().expect("active");
         let (kind, reason) = (io::ErrorKind::StorageFull, "full".to_owned());
         term.file = TermFile::Closed { kind, reason, retry_at: Instant::now() };
+    }
+
+    #[test]
+    fn file_without_a_digest_gets_one() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("controller.redb");
+        let mut store = RedbStore::new(&path);
+        let epoch = store.campaign(REPLICA).expect("a new file").expect("no other replica");
+        store.append(epoch, &Record::Members(Vec::new())).expect("active");
+        drop(store);
+        let database = Database::open(&path).expect("closed");
+        let transaction = database.begin_write().expect("a database");
+        let mut numbers = transaction.open_table(NUMBERS).expect("it exists");
+        numbers.remove(DIGEST_KEY).expect("it exists");
+        numbers.insert(FORMAT_KEY, FORMAT_WITHOUT_DIGEST).expect("an open table");
+        drop(numbers);
+        transaction.commit().expect("a disk");
+        drop(database);
+        for epoch in [2, 3] {
+            let mut store = RedbStore::new(&path);
+            assert_eq!(store.campaign(REPLICA).expect("it is readable"), Some(Epoch(epoch)));
+            assert_eq!(store.load().expect("active").len(), 1 + epoch as usize);
+        }
+        let store = RedbStore::new(&path);
+        let database = store.open().expect("closed").expect("closed");
+        assert!(store.has_digest(&database).expect("it is readable"));
+        store
+            .write(&database, |transaction| {
+                transaction.open_table(LOG)?.insert(1, [1].as_slice())?;
+                Ok(())
+            })
+            .expect("a disk");
+        assert!(matches!(store.read_log(&database), Err(RedbError::Damaged { .. })));
     }
 
     //= spec/failure.md#R54

@@ -1,6 +1,6 @@
 //! The decision log: everything that is decided and in the store.
 
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use onepipe_base::{Address, Cause, Incarnation, Instance, Mono, ProcessId, Timestamp};
@@ -11,6 +11,9 @@ use crate::{FailedInstance, Leadership, Member, Record};
 /// The contents of the store, and which of its failures are still open.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct DecisionLog {
+    /// Failures of processes and recalls by their number, from 1, in the order in which they were
+    /// written. Of adjacent recalls that are not needed any more only the last is left.
+    sequence: BTreeMap<u32, Entry>,
     /// Failures of processes, in the order of their decision.
     failures: Vec<Decision>,
     /// Index into `failures` of each instance that has one.
@@ -19,8 +22,9 @@ pub(crate) struct DecisionLog {
     latest: BTreeMap<ProcessId, Incarnation>,
     /// Failed instances, switches included, that not all processes have completed.
     open: BTreeMap<Instance, FailedInstance>,
-    /// By receiver: the recalls that it has not acknowledged, and the sender of each.
-    recalls: BTreeMap<ProcessId, BTreeSet<(Undeliverable, ProcessId)>>,
+    /// By receiver: the recalls that it has not acknowledged with the sender of each, and their
+    /// numbers in `sequence`.
+    recalls: BTreeMap<ProcessId, BTreeMap<(Undeliverable, ProcessId), u32>>,
     /// Leaders of agreed-multicast groups, kept for their coordinators.
     leaders: BTreeMap<GroupId, Leadership>,
 }
@@ -28,11 +32,26 @@ pub(crate) struct DecisionLog {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Decision {
     failed: FailedInstance,
-    /// Digest of this failure and of all earlier ones.
-    digest: u64,
     /// When it was recorded or loaded.
     recorded_at: Mono,
     is_resolved: bool,
+}
+
+/// An entry of the sequence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Entry {
+    what: Sequenced,
+    /// Digest of the sequence up to this entry.
+    digest: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Sequenced {
+    /// Index into the failures.
+    Failure(usize),
+    Recall(Undeliverable, ProcessId),
+    /// The last of adjacent recalls that are not needed any more.
+    Dropped,
 }
 
 impl DecisionLog {
@@ -54,7 +73,14 @@ impl DecisionLog {
     /// Applies a record that is in the store. Returns the instances that it resolves.
     pub(crate) fn apply<'a>(&mut self, now: Mono, record: &'a Record) -> &'a [Instance] {
         match record {
-            Record::Epoch { .. } | Record::Members(_) => {}
+            Record::Epoch { .. } => {}
+            Record::Members(members) => {
+                for member in members {
+                    if let Address::Process(process) = member.instance.address {
+                        self.drop_recalls(process, member.instance.incarnation);
+                    }
+                }
+            }
             Record::Failed(instances) => {
                 instances.iter().for_each(|failed| self.record_failure(now, *failed))
             }
@@ -64,9 +90,11 @@ impl DecisionLog {
                 return instances;
             }
             Record::Undeliverable { sender, entries } => {
-                for entry in entries {
-                    self.recalls.entry(entry.to).or_default().insert((*entry, *sender));
-                }
+                entries.iter().for_each(|entry| self.record_recall(*sender, *entry));
+            }
+            Record::Dropped { recalls, digest } => {
+                let last = self.end().0.saturating_add(*recalls);
+                self.sequence.insert(last, Entry { what: Sequenced::Dropped, digest: *digest });
             }
             Record::Leads(leadership) => {
                 let last = self.leaders.entry(leadership.group).or_insert(*leadership);
@@ -86,12 +114,39 @@ impl DecisionLog {
                 return;
             }
             self.by_instance.insert(failed.instance, self.failures.len());
-            let digest = extend(self.digest(self.failures.len()).unwrap_or(0), failed);
-            self.failures.push(Decision { failed, digest, recorded_at, is_resolved: false });
+            let (address, incarnation) = Instance::to_words(Some(failed.instance));
+            let words = [address.into(), incarnation.into(), failed.at.as_ns()];
+            self.extend(Sequenced::Failure(self.failures.len()), &words);
+            self.failures.push(Decision { failed, recorded_at, is_resolved: false });
             let latest = self.latest.entry(process).or_insert(failed.instance.incarnation);
             *latest = failed.instance.incarnation.max(*latest);
         }
         self.open.insert(failed.instance, failed);
+    }
+
+    /// Records a recall, unless it is recorded.
+    fn record_recall(&mut self, sender: ProcessId, entry: Undeliverable) {
+        if self.has_recall(sender, entry) {
+            return;
+        }
+        let (to, incarnation) = (entry.to.0.into(), entry.incarnation.0.into());
+        let words = [u64::from(sender.0), to, incarnation, entry.timestamp.as_ns()];
+        let number = self.extend(Sequenced::Recall(entry, sender), &words);
+        self.recalls.entry(entry.to).or_default().insert((entry, sender), number);
+    }
+
+    /// Appends an entry to the sequence: FNV-1a over the digest so far and what is final about the
+    /// entry. Returns its number.
+    fn extend(&mut self, what: Sequenced, words: &[u64]) -> u32 {
+        const OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
+        const PRIME: u64 = 0x0000_0100_0000_01b3;
+        let (last, digest) = self.end();
+        let words = [digest].into_iter().chain(words.iter().copied());
+        let bytes = words.flat_map(u64::to_be_bytes);
+        let digest = bytes.fold(OFFSET, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(PRIME));
+        let number = last.saturating_add(1);
+        self.sequence.insert(number, Entry { what, digest });
+        number
     }
 
     fn mark_resolved(&mut self, instance: Instance) {
@@ -137,11 +192,18 @@ impl DecisionLog {
         self.failures.iter().map(|decision| decision.failed)
     }
 
-    /// Returns the digest of the first `count` failures of processes; `None` if there are fewer.
-    pub(crate) fn digest(&self, count: usize) -> Option<u64> {
-        match count.checked_sub(1) {
-            None => Some(0),
-            Some(last) => self.failures.get(last).map(|decision| decision.digest),
+    /// Returns the number of failures of processes and recalls, and the digest of their sequence.
+    pub(crate) fn end(&self) -> (u32, u64) {
+        self.sequence.last_key_value().map_or((0, 0), |(last, entry)| (*last, entry.digest))
+    }
+
+    /// Whether the sequence begins with `count` entries of this digest. The digests within recalls
+    /// that are not needed any more are unknown, and any is right.
+    pub(crate) fn contains(&self, count: u32, digest: u64) -> bool {
+        match (count, self.sequence.get(&count)) {
+            (0, _) => digest == 0,
+            (_, Some(entry)) => entry.digest == digest,
+            (_, None) => count < self.end().0,
         }
     }
 
@@ -184,55 +246,79 @@ impl DecisionLog {
         let applies = move |entry: &Undeliverable| {
             entry.incarnation == Incarnation(0) || entry.incarnation == incarnation
         };
-        let all = self.recalls.get(&process).into_iter().flatten();
+        let all = self.recalls.get(&process).into_iter().flat_map(BTreeMap::keys);
         all.filter(move |(entry, _)| applies(entry)).map(|(entry, from)| (*from, entry.timestamp))
     }
 
     /// Whether this recall is recorded.
     pub(crate) fn has_recall(&self, sender: ProcessId, entry: Undeliverable) -> bool {
-        self.recalls.get(&entry.to).is_some_and(|recalls| recalls.contains(&(entry, sender)))
+        self.recalls.get(&entry.to).is_some_and(|recalls| recalls.contains_key(&(entry, sender)))
     }
 
     /// Drops the recalls for incarnations of `process` before `before`. That incarnation is a
     /// member, and has nothing to recover of earlier ones.
-    pub(crate) fn drop_recalls(&mut self, process: ProcessId, before: Incarnation) {
-        if let Some(recalls) = self.recalls.get_mut(&process) {
-            recalls.retain(|(entry, _)| {
-                entry.incarnation != Incarnation(0) && entry.incarnation >= before
-            });
+    fn drop_recalls(&mut self, process: ProcessId, before: Incarnation) {
+        let Some(recalls) = self.recalls.get_mut(&process) else { return };
+        let is_over = |(entry, _): &(Undeliverable, ProcessId), _: &mut u32| {
+            entry.incarnation == Incarnation(0) || entry.incarnation < before
+        };
+        let dropped: Vec<u32> = recalls.extract_if(.., is_over).map(|(_, number)| number).collect();
+        if recalls.is_empty() {
+            self.recalls.remove(&process);
+        }
+        dropped.into_iter().for_each(|number| self.drop_entry(number));
+    }
+
+    /// Drops an entry of the sequence. Its digest stays as long as the next entry does.
+    fn drop_entry(&mut self, number: u32) {
+        let is_dropped = |(_, entry): (&u32, &Entry)| entry.what == Sequenced::Dropped;
+        let previous = number - 1;
+        if self.sequence.get_key_value(&previous).is_some_and(is_dropped) {
+            self.sequence.remove(&previous);
+        }
+        if self.sequence.range(number..).nth(1).is_some_and(is_dropped) {
+            self.sequence.remove(&number);
+        } else if let Some(entry) = self.sequence.get_mut(&number) {
+            entry.what = Sequenced::Dropped;
         }
     }
 
     /// Returns the same state in as few records as possible.
     pub(crate) fn records(&self) -> Vec<Record> {
         let mut records = Vec::new();
-        let mut failed: Vec<FailedInstance> = self.failures().collect();
-        failed.extend(self.open().filter(|open| !self.by_instance.contains_key(&open.instance)));
+        let mut previous = 0;
+        for (number, Entry { what, digest }) in &self.sequence {
+            match (what, records.last_mut()) {
+                (Sequenced::Failure(index), Some(Record::Failed(failed))) => {
+                    failed.push(self.failures[*index].failed);
+                }
+                (Sequenced::Failure(index), _) => {
+                    records.push(Record::Failed(alloc::vec![self.failures[*index].failed]));
+                }
+                (Sequenced::Recall(entry, sender), _) => {
+                    let entries = alloc::vec![*entry];
+                    records.push(Record::Undeliverable { sender: *sender, entries });
+                }
+                (Sequenced::Dropped, _) => {
+                    let recalls = number - previous;
+                    records.push(Record::Dropped { recalls, digest: *digest });
+                }
+            }
+            previous = *number;
+        }
+        let is_switch = |open: &FailedInstance| !self.by_instance.contains_key(&open.instance);
+        let switches: Vec<FailedInstance> = self.open().filter(is_switch).collect();
+        if !switches.is_empty() {
+            records.push(Record::Failed(switches));
+        }
         let resolved = self.failures.iter().filter(|decision| decision.is_resolved);
         let instances: Vec<Instance> = resolved.map(|decision| decision.failed.instance).collect();
-        if !failed.is_empty() {
-            records.push(Record::Failed(failed));
-        }
         if !instances.is_empty() {
             records.push(Record::Resumed { instances, links: Vec::new() });
-        }
-        for (entry, sender) in self.recalls.values().flatten() {
-            let entries = alloc::vec![*entry];
-            records.push(Record::Undeliverable { sender: *sender, entries });
         }
         records.extend(self.leaders.values().copied().map(Record::Leads));
         records
     }
-}
-
-/// Extends the digest of a sequence of failures by one: FNV-1a over what is final about it.
-fn extend(digest: u64, failed: FailedInstance) -> u64 {
-    const OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
-    const PRIME: u64 = 0x0000_0100_0000_01b3;
-    let (address, incarnation) = Instance::to_words(Some(failed.instance));
-    let words = [digest, address.into(), incarnation.into(), failed.at.as_ns()];
-    let bytes = words.into_iter().flat_map(u64::to_be_bytes);
-    bytes.fold(OFFSET, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(PRIME))
 }
 
 /// Converts failures into the entries of a notice; adjacent processes with equal F and
@@ -319,6 +405,77 @@ mod tests {
         assert_eq!(copy, decisions);
         assert_eq!(decisions.recent_failures(NOW, 0).len(), 1, "resolved failures are not recent");
         assert_eq!(decisions.recent_failures(NOW, 1).len(), 2);
+    }
+
+    fn recalled(to: u32, incarnation: u32, ns: u64) -> Record {
+        let (to, incarnation) = (ProcessId(to), Incarnation(incarnation));
+        let entry = Undeliverable { to, incarnation, timestamp: Timestamp::from_ns(ns) };
+        Record::Undeliverable { sender: ProcessId(9), entries: vec![entry] }
+    }
+
+    fn member(process: u32, incarnation: u32) -> Record {
+        let instance = failed(process, incarnation, 0).instance;
+        Record::Members(vec![Member { instance, links: vec![] }])
+    }
+
+    /// Returns the digests of all beginnings of the sequence.
+    fn digests(records: &[Record]) -> Vec<(u32, u64)> {
+        let mut ends = Vec::new();
+        let mut decisions = DecisionLog::default();
+        for record in records {
+            decisions.apply(NOW, record);
+            ends.push(decisions.end());
+        }
+        ends
+    }
+
+    //= spec/failure.md#R60
+    #[test]
+    fn shortened_log_has_the_same_end() {
+        let records = [
+            recalled(1, 1, 10),
+            Record::Failed(vec![failed(1, 1, 5)]),
+            recalled(1, 1, 11),
+            recalled(1, 1, 11),
+            recalled(2, 1, 12),
+            recalled(1, 1, 13),
+            member(1, 2),
+            // The acknowledgement was lost, so its sender repeats it.
+            recalled(1, 1, 11),
+            Record::Failed(vec![failed(2, 1, 6)]),
+            member(2, 2),
+            recalled(3, 1, 14),
+        ];
+        let ends = digests(&records);
+        let counts: Vec<u32> = ends.iter().map(|(count, _)| *count).collect();
+        assert_eq!(counts, [1, 2, 3, 3, 4, 5, 5, 6, 7, 7, 8]);
+        for prefix in 0..=records.len() {
+            let (mut decisions, _) = DecisionLog::load(NOW, &records[..prefix]);
+            let shorter = decisions.records();
+            let (mut copy, _) = DecisionLog::load(NOW, &shorter);
+            assert_eq!(copy, decisions);
+            assert!(shorter.len() <= prefix.max(1));
+            // It may grow and be shortened again.
+            for record in &records[prefix..] {
+                decisions.apply(NOW, record);
+                copy.apply(NOW, record);
+                (copy, _) = DecisionLog::load(NOW, &copy.records());
+                assert_eq!((copy.end(), &copy), (decisions.end(), &decisions));
+            }
+            assert_eq!(copy.end(), ends[records.len() - 1]);
+            for (count, digest) in &ends {
+                assert!(copy.contains(*count, *digest), "{count}");
+            }
+        }
+        let (all, _) = DecisionLog::load(NOW, &records);
+        // Numbers 3 to 5, and 4 since process 2 is back, are one record.
+        let is_dropped = |record: &&Record| matches!(record, Record::Dropped { .. });
+        let dropped: Vec<Record> = all.records().iter().filter(is_dropped).cloned().collect();
+        let row = |recalls, count: usize| Record::Dropped { recalls, digest: ends[count].1 };
+        assert_eq!(dropped, [row(1, 0), row(3, 5)]);
+        assert!(all.contains(2, ends[1].1) && !all.contains(2, 1), "of a failure");
+        assert!(all.contains(4, 1), "unknown");
+        assert!(all.contains(0, 0) && !all.contains(0, 1) && !all.contains(9, 0));
     }
 
     #[test]

@@ -42,6 +42,13 @@ pub enum Record {
         /// The scatterings and the receivers without an acknowledgement.
         entries: Vec<Undeliverable>,
     },
+    /// Stands for adjacent recalls that are not needed any more, in a shortened log.
+    Dropped {
+        /// Number of recalls, at least 1.
+        recalls: u32,
+        /// Digest of all failures of processes and recalls up to the last of these.
+        digest: u64,
+    },
     /// The leader of an agreed-multicast group (`docs/design/amcast.md`, "How is a leader
     /// elected?"). The entry of the latest epoch of a group counts. Controllers only store it.
     Leads(Leadership),
@@ -126,6 +133,7 @@ const FAILED: u8 = 3;
 const RESUMED: u8 = 4;
 const UNDELIVERABLE: u8 = 5;
 const LEADS: u8 = 6;
+const DROPPED: u8 = 7;
 
 impl Record {
     /// Appends the encoding of the record to `bytes`.
@@ -178,6 +186,11 @@ impl Record {
                 put_u32(bytes, leads.epoch);
                 put_u32(bytes, leads.leader.0);
             }
+            Self::Dropped { recalls, digest } => {
+                bytes.push(DROPPED);
+                put_u32(bytes, *recalls);
+                put_u64(bytes, *digest);
+            }
         }
     }
 
@@ -227,6 +240,14 @@ impl Record {
                 let group = GroupId(rest.take().map(u16::from_be_bytes)?);
                 let (epoch, leader) = (rest.word()?, ProcessId(rest.word()?));
                 Self::Leads(Leadership { group, epoch, leader })
+            }
+            DROPPED => {
+                let recalls = rest.word()?;
+                let digest = rest.take().map(u64::from_be_bytes)?;
+                if recalls == 0 {
+                    return Err(RecordError::Field("number of recalls"));
+                }
+                Self::Dropped { recalls, digest }
             }
             other => return Err(RecordError::Kind(other)),
         };
@@ -352,6 +373,8 @@ mod tests {
                 let (group, leader) = (GroupId(group), ProcessId(leader));
                 Record::Leads(Leadership { group, epoch, leader })
             }),
+            (1..=u32::MAX, any::<u64>())
+                .prop_map(|(recalls, digest)| Record::Dropped { recalls, digest }),
         ]
     }
 
@@ -370,7 +393,7 @@ mod tests {
 
         #[test]
         fn decodes_canonical_records_only(
-            tag in 0u8..8,
+            tag in 0u8..9,
             mut bytes in prop::collection::vec(any::<u8>(), 0..80),
         ) {
             bytes.insert(0, tag);
@@ -400,6 +423,10 @@ mod tests {
         let leads = Record::Leads(Leadership { group, epoch: 3, leader });
         let bytes = [6, 1, 2, 0, 0, 0, 3, 0, 0, 0, 9];
         assert_eq!(Record::decode(&bytes), Ok(leads));
+        let dropped = Record::Dropped { recalls: 3, digest: 258 };
+        assert_eq!(Record::decode(&[7, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 1, 2]), Ok(dropped));
+        let none = Record::decode(&[7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 2]);
+        assert!(matches!(none, Err(RecordError::Field(_))));
         assert_eq!(Record::decode(&[9]), Err(RecordError::Kind(9)));
         assert_eq!(Record::decode(&[RESUMED, 255, 255, 255, 255]), Err(RecordError::Truncated));
     }

@@ -3,11 +3,12 @@
 mod harness;
 
 use harness::{
-    CONTROLLER, announce, announce_tip, at, config, drain, instance, link, process, star, switch,
+    CONTROLLER, announce, announce_tip, at, config, drain, frame, instance, link, process, star,
+    switch, undeliverable,
 };
 use onepipe_base::{Cause, Incarnation, Machine, Port, ProcessId, Timestamp};
 use onepipe_controller::{Controller, Epoch, Event, FailedInstance, Record};
-use onepipe_wire::{DecisionTip, FloodView, Opcode, Side};
+use onepipe_wire::{DecisionTip, FloodView, Opcode, Side, Undeliverable};
 
 fn failed(number: u32, ns: u64) -> FailedInstance {
     let at = Timestamp::from_ns((1 << 50) + ns);
@@ -20,6 +21,16 @@ fn announce_known(controller: &mut Controller, ns: u64, tip: DecisionTip) {
     let up = [link(0, Side::Upper, instance(switch(0), 1))];
     let mut bytes = announce_tip(instance(process(1), 1), 2, &up, tip);
     controller.handle_frame(at(ns), Port(0), &mut bytes);
+}
+
+fn recall(number: u64) -> Undeliverable {
+    let timestamp = Timestamp::from_ns((1 << 50) + number);
+    Undeliverable { to: ProcessId(7), incarnation: Incarnation(1), timestamp }
+}
+
+/// Returns the record of a recall of process 0 to process 7.
+fn recalled(number: u64) -> Record {
+    Record::Undeliverable { sender: ProcessId(0), entries: vec![recall(number)] }
 }
 
 /// Returns the tip in the last AnnounceAck.
@@ -116,6 +127,62 @@ fn nothing_is_flooded_before_the_log_was_compared() {
         floods.push(sent.iter().any(|(opcode, ..)| *opcode == Opcode::Flood));
     }
     assert_eq!(floods, [false, false, true], "each process may know more");
+}
+
+//= spec/failure.md#R60
+#[test]
+fn ack_of_recalls_carries_the_end_of_the_log() {
+    let records = [Record::Failed(vec![failed(7, 1)])];
+    let mut controller = star(&records);
+    drain(&mut controller, at(60_000));
+    let sender = instance(process(0), 1);
+    let mut tips = Vec::new();
+    // The second batch repeats the first recall, and counts one.
+    for (psn, number) in [(1, 1), (1, 1), (2, 1), (3, 2)] {
+        let mut bytes = undeliverable(sender, psn, recall(number));
+        controller.handle_frame(at(61_000), Port(0), &mut bytes);
+        let sent = drain(&mut controller, at(61_000));
+        let ack = sent.iter().find(|(opcode, ..)| *opcode == Opcode::UndeliverableAck);
+        tips.push(DecisionTip::parse(&ack.expect("it is recorded").3).expect("it is active"));
+    }
+    assert_eq!(tips.iter().map(|tip| tip.decided).collect::<Vec<_>>(), [2, 2, 2, 3]);
+    let log = [&records[0], &recalled(1), &recalled(2)].map(Record::clone);
+    assert_eq!(notified_tip(&log).digest, tips[3].digest, "it is that of the store");
+}
+
+//= spec/failure.md#R61
+#[test]
+fn log_without_a_known_recall_is_refused() {
+    let failure = Record::Failed(vec![failed(7, 1)]);
+    let latest = [failure.clone(), recalled(1), recalled(2)];
+    let known = notified_tip(&latest);
+    let other = [failure.clone(), recalled(1), recalled(3)];
+    for (records, is_refused) in [(&latest[..], false), (&latest[..2], true), (&other[..], true)] {
+        let mut controller = star(records);
+        drain(&mut controller, at(60_000));
+        announce_known(&mut controller, 70_000, known);
+        assert_eq!(refusal(&mut controller).is_some(), is_refused, "{records:?}");
+    }
+}
+
+//= spec/failure.md#R61
+#[test]
+fn nothing_is_recovered_before_the_log_is_compared() {
+    let mut lost = failed(7, 1);
+    lost.at = Timestamp::from_ns(1);
+    let resolved = Record::Resumed { instances: vec![lost.instance], links: vec![] };
+    let records = [Record::Failed(vec![lost]), resolved];
+    let mut recover = frame(Opcode::Recover, lost.instance, 0, |_| 0);
+    let mut replies = |controller: &mut Controller, ns| {
+        controller.handle_frame(at(ns), Port(0), &mut recover);
+        drain(controller, at(ns)).iter().any(|(opcode, ..)| *opcode == Opcode::Recovery)
+    };
+    let mut controller = Controller::new(config()).expect("a valid configuration");
+    controller.activate(at(0), Epoch(1), &records);
+    assert!(!replies(&mut controller, 1_000), "others may know of recalls that it lacks");
+    let mut controller = star(&records);
+    drain(&mut controller, at(60_000));
+    assert!(replies(&mut controller, 61_000));
 }
 
 //= spec/failure.md#R61

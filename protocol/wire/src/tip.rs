@@ -9,17 +9,17 @@ use crate::DecodeError;
 /// Length of a [`DecisionTip`].
 pub const DECISION_TIP_LEN: usize = 24;
 
-/// The last decision of the active controller and its epoch. A process receives it in an
-/// [`crate::Opcode::AnnounceAck`] and returns it in its announcements, so that a controller whose
-/// store went back in time learns of that (`docs/design/failure.md`, "What if the store went back
-/// in time?").
+/// The end of the active controller's log and its epoch. A process receives it in notices, in an
+/// [`crate::Opcode::AnnounceAck`] and in an [`crate::Opcode::UndeliverableAck`], and returns it in
+/// its announcements, so that a controller whose store went back in time learns of that
+/// (`docs/design/failure.md`, "What if the store went back in time?").
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DecisionTip {
     /// The controller's epoch, at least 1.
     pub epoch: u32,
-    /// Number of failures of processes in the log.
+    /// Number of failures of processes and recalls in the log.
     pub decided: u32,
-    /// Digest of these failures in their order.
+    /// Digest of these in their order.
     pub digest: u64,
     /// The replica that is active in the epoch.
     pub replica: ProcessId,

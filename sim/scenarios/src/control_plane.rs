@@ -144,11 +144,16 @@ impl ControlPlane {
         self.lease_until_ns = 0;
     }
 
-    /// Puts an older copy of the store in its place, which lacks an epoch or a failure that the
-    /// latest one has; `number` decides which. Processes do not know of other records.
+    /// Puts an older copy of the store in its place, which lacks an epoch, a failure or a recall
+    /// that the latest one has; `number` decides which. Processes do not know of other records.
     pub fn put_old_store(&mut self, number: u64) {
         let mut records = self.store.records();
-        let is_known = |record: &Record| matches!(record, Record::Epoch { .. } | Record::Failed(_));
+        let is_known = |record: &Record| {
+            matches!(
+                record,
+                Record::Epoch { .. } | Record::Failed(_) | Record::Undeliverable { .. }
+            )
+        };
         let known = records.iter().enumerate().skip(1).filter(|(_, record)| is_known(record));
         let lengths: Vec<usize> = known.map(|(index, _)| index).collect();
         if lengths.is_empty() {

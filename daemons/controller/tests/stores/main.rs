@@ -2,6 +2,7 @@
 
 #[path = "../conformance/mod.rs"]
 mod conformance;
+mod damaged;
 mod files;
 mod full_disk;
 mod killed;

@@ -221,14 +221,13 @@ impl Controller {
     pub(super) fn on_written(&mut self, now: Now, id: RecordId, record: &Record) {
         let resolved = self.decisions.apply(now.mono, record).to_vec();
         match record {
-            Record::Epoch { .. } | Record::Leads(_) => {}
+            Record::Epoch { .. } | Record::Leads(_) | Record::Dropped { .. } => {}
             Record::Members(members) => {
                 for member in members {
                     self.recording.remove(&member.instance);
                 }
                 for member in members {
                     if let Address::Process(process) = member.instance.address {
-                        self.decisions.drop_recalls(process, member.instance.incarnation);
                         self.ack_announce(member.instance, process);
                     }
                 }
@@ -276,7 +275,7 @@ impl Controller {
             Record::Undeliverable { entries, .. } => {
                 self.stats.undeliverables += entries.len() as u64;
                 if let Some((process, psn)) = self.recalls.remove(&id) {
-                    self.enqueue_frame(Opcode::UndeliverableAck, process, psn, Vec::new());
+                    self.enqueue_frame(Opcode::UndeliverableAck, process, psn, self.tip_payload());
                 }
             }
         }

@@ -6,8 +6,7 @@ use onepipe_base::{
     Address, Instance, Mono, Now, Port, ProcessId, Psn, Timestamp, Verdict, WIRE_MODULUS,
 };
 use onepipe_wire::{
-    AnnounceView, DECISION_TIP_LEN, FloodAck, Frame, HEADER_LEN, Header, Opcode, Undeliverable,
-    parse_header,
+    AnnounceView, FloodAck, Frame, HEADER_LEN, Header, Opcode, Undeliverable, parse_header,
 };
 
 use super::Controller;
@@ -249,11 +248,8 @@ impl Controller {
             && !self.recording.contains(&instance)
             && !self.broadcast.is_pending(process)
         {
-            let mut payload = alloc::vec![0; DECISION_TIP_LEN];
-            let written = self.compared_tip().and_then(|tip| tip.write(&mut payload));
-            payload.truncate(written.unwrap_or(0));
             let psn = Psn(instance.incarnation.0);
-            self.enqueue_frame(Opcode::AnnounceAck, process, psn, payload);
+            self.enqueue_frame(Opcode::AnnounceAck, process, psn, self.tip_payload());
         }
     }
 
@@ -291,7 +287,7 @@ impl Controller {
         let is_new = |entry: &Undeliverable| !self.decisions.has_recall(sender, *entry);
         let entries: Vec<Undeliverable> = all.filter(is_new).collect();
         if entries.is_empty() {
-            self.enqueue_frame(Opcode::UndeliverableAck, sender, psn, Vec::new());
+            self.enqueue_frame(Opcode::UndeliverableAck, sender, psn, self.tip_payload());
             return Ok(());
         }
         if entries.iter().any(|entry| entry.to.0 >= self.config.processes_max) {
@@ -318,7 +314,9 @@ impl Controller {
         process: ProcessId,
         part: Psn,
     ) -> Result<(), DropReason> {
-        if self.active.is_none() {
+        //= spec/failure.md#R61
+        // The log may be outdated, and the reply would lack recalls.
+        if self.active.is_none() || self.is_comparing() {
             return Err(DropReason::Standby);
         }
         // The first reply stays valid, whatever is decided later: no later failure or recall

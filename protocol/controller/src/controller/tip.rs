@@ -1,15 +1,26 @@
 //! Comparison of the log with what processes remember of it (`docs/design/failure.md`, "What if the
 //! store went back in time?").
 
+use alloc::vec::Vec;
+
 use onepipe_base::mistake::{Mistake, makes};
 use onepipe_base::{Mono, Now};
-use onepipe_wire::DecisionTip;
+use onepipe_wire::{DECISION_TIP_LEN, DecisionTip};
 
 use super::Controller;
 use crate::Event;
 use crate::graph::process_of;
 
 impl Controller {
+    //= spec/failure.md#R60
+    /// Returns the payload of an acknowledgement: the end of the log, if it may be sent.
+    pub(super) fn tip_payload(&self) -> Vec<u8> {
+        let mut payload = alloc::vec![0; DECISION_TIP_LEN];
+        let written = self.compared_tip().and_then(|tip| tip.write(&mut payload));
+        payload.truncate(written.unwrap_or(0));
+        payload
+    }
+
     //= spec/failure.md#R60
     /// Returns the end of the log to be sent to processes; `None` until it was compared with what
     /// they know, because they would remember it instead.
@@ -25,11 +36,11 @@ impl Controller {
     /// Returns the end of the log, as far as it is written; `None` unless this replica is active.
     fn tip(&self) -> Option<DecisionTip> {
         let epoch = self.active?;
-        let decided = self.decisions.failures().len();
+        let (decided, digest) = self.decisions.end();
         Some(DecisionTip {
             epoch: epoch.0,
-            decided: u32::try_from(decided).unwrap_or(u32::MAX),
-            digest: self.decisions.digest(decided).unwrap_or(0),
+            decided,
+            digest,
             replica: self.config.process,
             incarnation: self.config.incarnation,
         })
@@ -80,7 +91,7 @@ impl Controller {
 
     /// Whether the log begins with the decisions that `tip` counts.
     fn contains(&self, tip: DecisionTip) -> bool {
-        self.decisions.digest(tip.decided as usize) == Some(tip.digest)
+        self.decisions.contains(tip.decided, tip.digest)
     }
 
     /// Stops deciding. Returns whether it does.

@@ -7,7 +7,8 @@ use onepipe_base::{
 };
 use onepipe_controller::{Config, Controller, Epoch, Record};
 use onepipe_wire::{
-    Announce, DecisionTip, Frame, HEADER_LEN, Header, Link, LinkState, Opcode, Side, seal,
+    Announce, DecisionTip, Frame, HEADER_LEN, Header, Link, LinkState, Opcode, Side, Undeliverable,
+    seal,
 };
 
 /// The replica under test.
@@ -99,6 +100,13 @@ pub fn announce_part(
 ) -> Vec<u8> {
     frame_stamped((Opcode::Announce, decided), from, 0, |buf| {
         reference.write(buf, links.iter().copied()).expect("fits").1
+    })
+}
+
+/// Returns the Undeliverable frame `psn` of `from` with one recall.
+pub fn undeliverable(from: Instance, psn: u32, recall: Undeliverable) -> Vec<u8> {
+    frame_stamped((Opcode::Undeliverable, at(0).sync), from, psn, |buf| {
+        Undeliverable::write(buf, [recall].into_iter())
     })
 }
 

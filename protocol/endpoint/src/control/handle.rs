@@ -65,10 +65,7 @@ impl ControlPlane {
             // An AnnounceAck to a previous incarnation does not register this one.
             Opcode::AnnounceAck if header.psn().0 == self.own.incarnation.0 => {
                 self.is_registered = true;
-                // A controller of an earlier version sends none.
-                if let Ok(tip) = DecisionTip::parse(frame.payload) {
-                    self.announcer.on_tip(tip);
-                }
+                self.on_acked_tip(frame.payload);
                 Handled::Accepted
             }
             Opcode::AnnounceAck => {
@@ -77,6 +74,7 @@ impl ControlPlane {
             }
             Opcode::UndeliverableAck => {
                 self.undeliverable.on_undeliverable_ack(header.psn());
+                self.on_acked_tip(frame.payload);
                 self.ack_unless_pending();
                 Handled::Accepted
             }
@@ -173,6 +171,15 @@ impl ControlPlane {
         }
         self.floods.on_notice(id, origin, is_new);
         self.ack_unless_pending();
+    }
+
+    //= spec/failure.md#R60
+    /// Remembers the end of the log in an acknowledgement, if it has one: it has none while the
+    /// controller compares its log.
+    fn on_acked_tip(&mut self, payload: &[u8]) {
+        if let Ok(tip) = DecisionTip::parse(payload) {
+            self.announcer.on_tip(tip);
+        }
     }
 
     #[cold]

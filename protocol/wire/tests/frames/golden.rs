@@ -164,7 +164,9 @@ fn bodies_match_labels_and_round_trip() {
             Opcode::Connect => connect(&golden, &frame),
             Opcode::Recall | Opcode::RecallAck => golden_control::recall(&golden, &frame),
             Opcode::Announce => golden_control::announce(&golden, &frame),
-            Opcode::AnnounceAck => golden_control::announce_ack(&golden, &frame),
+            Opcode::AnnounceAck | Opcode::UndeliverableAck => {
+                golden_control::acked_tip(&golden, &frame)
+            }
             Opcode::Flood | Opcode::Notice => golden_control::flood(&golden, &frame),
             Opcode::FloodAck | Opcode::Completed => golden_control::flood_ack(&golden, &frame),
             Opcode::Relay | Opcode::Relayed => golden_control::relay(&golden, &frame),

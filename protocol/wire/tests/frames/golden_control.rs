@@ -117,7 +117,7 @@ fn tip(golden: &Golden) -> Option<DecisionTip> {
     })
 }
 
-pub fn announce_ack(golden: &Golden, frame: &Frame<'_>) {
+pub fn acked_tip(golden: &Golden, frame: &Frame<'_>) {
     let Some(tip) = tip(golden) else { return assert_eq!(frame.payload, [0u8; 0]) };
     assert_eq!(DecisionTip::parse(frame.payload), Ok(tip));
     let mut written = vec![0; frame.payload.len()];

@@ -293,6 +293,10 @@ fn announces_the_latest_end_of_the_log() {
     tip(2, 5).append_to_flood(&mut flood, len).expect("there is space");
     assert_eq!(harness.flood_from_switch(&flood), Effect::Accepted);
     assert_eq!(announced(&mut harness), Some(tip(2, 5)));
+    // As does the acknowledgement of recalls.
+    tip(2, 6).write(&mut payload).expect("it fits");
+    harness.receive_control(1, Opcode::UndeliverableAck, 4, &payload);
+    assert_eq!(announced(&mut harness), Some(tip(2, 6)));
 }
 
 #[test]
