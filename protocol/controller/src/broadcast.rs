@@ -59,6 +59,9 @@ pub(crate) struct Recipients {
     pub processes: BTreeSet<ProcessId>,
 }
 
+/// Logarithm of the largest factor by which repeated restarts lengthen `restart_ns`.
+const RESTART_LOG2_MAX: u32 = 5;
+
 /// One delivery round of a notification: the entries that fit a frame are in flight, the others
 /// follow.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -97,6 +100,8 @@ pub(crate) struct Broadcast {
     /// Initial and longest retransmission interval.
     retransmit_ns: (u64, u64),
     restart_ns: u64,
+    /// Number of restarts since a round was complete or paths changed.
+    restarts: u32,
     epoch: u32,
     sequence: u32,
     round: Option<Round>,
@@ -111,6 +116,7 @@ impl Broadcast {
             payload_len: config.payload_len_max(),
             retransmit_ns: (config.retransmit_ns, config.retransmit_max_ns),
             restart_ns: config.restart_ns,
+            restarts: 0,
             epoch: 0,
             sequence: 0,
             round: None,
@@ -166,7 +172,7 @@ impl Broadcast {
             recipients,
             from: 0,
             backoff,
-            restart_at: now.after_ns(self.restart_ns),
+            restart_at: self.restart_at(now),
             reroute_at: None,
         };
         round.start_backoff(now);
@@ -185,7 +191,14 @@ impl Broadcast {
     pub(crate) fn restart_by(&mut self, at: Mono) {
         if let Some(round) = self.round.as_mut().filter(|round| !round.unacked.links.is_empty()) {
             round.reroute_at = Mono::earlier(round.reroute_at, Some(at));
+            self.restarts = 0;
         }
+    }
+
+    //= spec/failure.md#R66
+    /// Returns when a round restarts to which nobody answers from `now` on.
+    fn restart_at(&self, now: Mono) -> Mono {
+        now.after_ns(self.restart_ns.saturating_mul(1 << self.restarts.min(RESTART_LOG2_MAX)))
     }
 
     /// Whether `process` has yet to receive or to acknowledge a notification.
@@ -196,7 +209,7 @@ impl Broadcast {
 
     /// Handles the acknowledgement of all nodes behind `port`. Returns whether it was outstanding.
     pub(crate) fn on_flood_ack(&mut self, now: Mono, port: Port, ack: FloodAck) -> bool {
-        let restart_at = now.after_ns(self.restart_ns);
+        let restart_at = self.restart_at(now);
         let Some(round) = self.round_of_ack(ack) else { return false };
         round.unsent.links.remove(&port);
         let is_progress = round.unacked.links.remove(&port);
@@ -205,7 +218,7 @@ impl Broadcast {
 
     /// Handles the completion of `process`. Returns whether it was outstanding.
     pub(crate) fn on_completed(&mut self, now: Mono, process: ProcessId, ack: FloodAck) -> bool {
-        let restart_at = now.after_ns(self.restart_ns);
+        let restart_at = self.restart_at(now);
         let Some(round) = self.round_of_ack(ack) else { return false };
         round.unsent.processes.remove(&process);
         let is_progress = round.unacked.processes.remove(&process);
@@ -236,6 +249,7 @@ impl Broadcast {
         if !(round.unacked.links.is_empty() && round.unacked.processes.is_empty()) {
             return None;
         }
+        self.restarts = 0;
         let from = round.from + round.notification.per_frame(self.payload_len);
         if from >= round.notification.len() {
             return self.round.take();
@@ -262,6 +276,7 @@ impl Broadcast {
     pub(crate) fn on_timeout(&mut self, now: Mono, retransmissions: &mut u64) -> bool {
         let Some(round) = &mut self.round else { return false };
         if now >= round.restart_due() {
+            self.restarts += 1;
             return true;
         }
         if round.backoff.take(now) {
@@ -433,6 +448,27 @@ mod tests {
         assert!(broadcast.on_timeout(restart, &mut retransmissions));
         broadcast.abandon();
         assert_eq!((broadcast.due(), broadcast.wants_transmit()), (None, false));
+    }
+
+    //= spec/failure.md#R66
+    #[test]
+    fn restarts_are_spaced_until_one_is_complete() {
+        let mut broadcast = Broadcast::new(&config());
+        let mut now = Mono::from_ns(0);
+        let mut wait_ns = |broadcast: &mut Broadcast| {
+            broadcast.start(now, Notification::Freeze(vec![]), everyone(), false, 0);
+            let restart = broadcast.round().expect("it has started").restart_due();
+            let wait_ns = restart.since_ns(now);
+            now = restart;
+            assert!(broadcast.on_timeout(now, &mut 0));
+            wait_ns / config().restart_ns
+        };
+        let waits: Vec<u64> = (0..8).map(|_| wait_ns(&mut broadcast)).collect();
+        assert_eq!(waits, [1, 2, 4, 8, 16, 32, 32, 32]);
+        let nobody = Recipients { links: BTreeSet::new(), processes: BTreeSet::new() };
+        broadcast.start(Mono::from_ns(0), Notification::Freeze(vec![]), nobody, false, 0);
+        assert!(broadcast.advance(Mono::from_ns(0)).is_some());
+        assert_eq!(wait_ns(&mut broadcast), 1);
     }
 
     #[test]

@@ -92,7 +92,8 @@ pub struct Config {
     /// Upper limit of the retransmission interval.
     pub retransmit_max_ns: u64,
     /// After this time without an acknowledgement a notification restarts as a new flood, on the
-    /// current paths.
+    /// current paths; doubles on every restart until one is complete or paths change, up to 32
+    /// times.
     pub restart_ns: u64,
     /// How long a process may take to answer a ping.
     pub ping_timeout_ns: u64,

@@ -5,7 +5,7 @@
 mod fixture;
 
 use fixture::{begin, controller_plan};
-use onepipe_sim_scenarios::Swarm;
+use onepipe_sim_scenarios::{FaultEvent, Swarm};
 
 //= spec/failure.md#R49
 /// In each of these seeds processes fail if a lost path alone decides.
@@ -27,6 +27,18 @@ fn lost_path_alone_fails_living_processes() {
     control_plane.controller.silent_after_ns = 0;
     let report = swarm.run();
     assert!(report.first_violations[0].contains("is alive, but has failed"), "{report:#?}");
+}
+
+/// A whole fabric restarts, one role after another.
+#[test]
+fn rolling_restart_fails_nobody_else() {
+    for seed in [36, 64, 123, 418, 799] {
+        let swarm = Swarm::draw_calm(seed).expect("a seed with controllers");
+        let leaves = |(_, fault): &(u64, FaultEvent)| matches!(fault, FaultEvent::Leave(_));
+        assert!(swarm.timeline.iter().any(leaves), "seed {seed} is a rolling restart");
+        let report = swarm.run();
+        assert_eq!(report.first_violations, Vec::<String>::new(), "seed {seed}");
+    }
 }
 
 //= spec/failure.md#R51

@@ -1,5 +1,6 @@
 //! Calm scenarios: switches pause, or restart at once, hosts pause for less than the link timeout,
-//! and processes restart. No process that runs may lose its incarnation.
+//! and processes restart; or all roles restart, one after another. No process that runs may lose
+//! its incarnation.
 
 use onepipe_sim_engine::Random;
 use onepipe_sim_network::{CpuConfig, Load, SendPattern, Workload};
@@ -15,6 +16,13 @@ const PAUSE_TIMEOUTS_MAX: u64 = 20;
 const PROBES_MAX: u32 = 2;
 /// Time between two faults, in link timeouts: longer than the fabric takes to connect again.
 const CALM_TIMEOUTS: u64 = 12;
+/// Number of switches, and of processes, that restart in a rolling restart.
+const ROLLED: u64 = 3;
+/// Limit on the product of processes and link timeout in us for a rolling restart, which would
+/// otherwise take more steps than a run may.
+const ROLLED_US_MAX: u64 = 10_000;
+/// Longest time for which a process leaves, in link timeouts: it delivers what it has acknowledged.
+const LEAVE_TIMEOUTS: u64 = 14;
 
 /// Turns, with probability 1/8, a scenario with controllers into a calm one. Independent of
 /// all other draws of the seed.
@@ -80,5 +88,44 @@ pub(super) fn calm(swarm: &mut Swarm, random: &mut Random) {
     swarm.timeline.push((at_us + down_us, FaultEvent::RestartProcess(target)));
     swarm.timeline.push((at_us + down_us, FaultEvent::Contact(target)));
     at_us += down_us + CALM_TIMEOUTS * us(silent_ns);
+    swarm.fault_phase_us = at_us;
+    let processes =
+        u64::from(swarm.plan.shape.host_count()) * u64::from(swarm.plan.processes_per_host);
+    if random.below(8) == 0 && processes * us(silent_ns) <= ROLLED_US_MAX {
+        roll(swarm, random, us(silent_ns));
+    }
+}
+
+/// Makes the faults of `swarm` a rolling restart: controllers, switches and processes restart, one
+/// after another, the first ones at random. A process leaves first, and the first reliable
+/// scattering of each other one to its next incarnation must arrive.
+fn roll(swarm: &mut Swarm, random: &mut Random, silent_us: u64) {
+    let replicas = swarm.plan.control_plane.as_ref().map_or(0, |plane| u64::from(plane.replicas));
+    type Step = fn(u64) -> FaultEvent;
+    let roles: [(u64, Step, Step); 3] = [
+        (replicas, FaultEvent::CrashController, FaultEvent::RestartController),
+        (ROLLED, FaultEvent::CrashSwitch, FaultEvent::RestartSwitch),
+        (ROLLED, FaultEvent::Leave, FaultEvent::RestartProcess),
+    ];
+    swarm.plan.endpoint.rejoin_wait_ns += 2 * LEAVE_TIMEOUTS * silent_us * 1_000;
+    swarm.timeline.clear();
+    let mut at_us = silent_us;
+    for (count, stop, start) in roles {
+        let first = random.below(1 << 32);
+        for target in first..first + count {
+            swarm.timeline.push((at_us, stop(target)));
+            // A switch returns before the timeout: until then, paths through other switches that
+            // lead to it are black holes, because routes are fixed.
+            let tenths_max = if let FaultEvent::CrashSwitch(_) = stop(target) { 8 } else { 40 };
+            at_us += silent_us * random.between(1, tenths_max) / 10;
+            let leaves = matches!(stop(target), FaultEvent::Leave(_));
+            at_us += if leaves { LEAVE_TIMEOUTS * silent_us } else { 0 };
+            swarm.timeline.push((at_us, start(target)));
+            if leaves {
+                swarm.timeline.push((at_us, FaultEvent::Contact(target)));
+            }
+            at_us += CALM_TIMEOUTS * silent_us;
+        }
+    }
     swarm.fault_phase_us = at_us;
 }

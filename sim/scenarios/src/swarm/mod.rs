@@ -99,7 +99,8 @@ impl Swarm {
         for (at_us, fault) in &self.timeline {
             fabric.run_us(at_us - now_us);
             now_us = *at_us;
-            let is_pause = self.is_calm && !matches!(fault, FaultEvent::CrashProcess(_));
+            let ends_process = matches!(fault, FaultEvent::CrashProcess(_) | FaultEvent::Leave(_));
+            let is_pause = self.is_calm && !ends_process;
             if is_pause || self.isolates_controllers || !fault.hits_last_process(&mut fabric) {
                 fault.inject(&mut fabric);
             }
