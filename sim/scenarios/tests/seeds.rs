@@ -245,3 +245,12 @@ fn first_use_of_a_failed_process_waits_for_its_return() {
     let report = Swarm::draw(1_700_461).run();
     assert_eq!(report.first_violations, Vec::<String>::new());
 }
+
+//= spec/failure.md#R25
+/// A failure was notified while a host was cut off. Its link had died before the notice and came
+/// back after it, and was resumed as if the notice had reached the processes of that host.
+#[test]
+fn notice_reaches_processes_that_were_cut_off() {
+    let report = Swarm::draw(3_001_984).run();
+    assert_eq!(report.first_violations, Vec::<String>::new());
+}

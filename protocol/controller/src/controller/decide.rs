@@ -152,7 +152,7 @@ impl Controller {
             for entry in node.frozen.iter().filter(|entry| !entry.is_resolved) {
                 let Some(peer) = self.released_peer(owner, node, entry) else { continue };
                 // Nodes behind this link may have missed notices while it was dead.
-                if has_notice && entry.first_announcement > self.covered_announcements {
+                if has_notice && entry.missed_until > self.covered_announcements {
                     self.needs_renotify = true;
                 } else if peer == owner {
                     resolvable.push((owner, entry.number));
@@ -296,8 +296,7 @@ impl Controller {
         for owner in owners {
             self.graph.update_frozen(owner, |entry| {
                 if entry.instance == Some(instance) {
-                    entry.is_resolved |=
-                        entry.first_announcement <= covered_announcements || !has_notice;
+                    entry.is_resolved |= entry.missed_until <= covered_announcements || !has_notice;
                 }
             });
         }

@@ -111,6 +111,9 @@ impl Graph {
         changed: Option<Vec<(Instance, Side)>>,
         is_over: impl Fn(Instance) -> bool,
     ) -> Change {
+        let was_down = |edge: &&Edge| !edge.is_up;
+        let edges = self.nodes[index].edges.iter().filter(was_down);
+        let down: Vec<(Instance, Side)> = edges.map(|edge| (edge.instance, edge.side)).collect();
         let change = match changed {
             Some(changed) => self.apply_some(index, &links, changed),
             None => self.apply_all(instance, index, &links, is_over),
@@ -125,14 +128,20 @@ impl Graph {
         for (link, number, commit, cause) in held {
             let known = before.iter().find(|known| known.number == number);
             is_new |= known.is_none();
+            let node = &self.nodes[index];
+            let is_back = link.instance.is_some_and(|peer| {
+                let edge = node.find(peer, link.side).map(|edge| node.edges[edge].is_up);
+                edge == Ok(true) && down.contains(&(peer, link.side))
+            });
             frozen.push(FrozenEdge {
                 number,
                 side: link.side,
                 instance: link.instance.filter(|instance| !self.is_controller(*instance)),
                 commit,
                 cause,
-                first_announcement: known
-                    .map_or(self.announcements, |known| known.first_announcement),
+                missed_until: known
+                    .filter(|_| !is_back)
+                    .map_or(self.announcements, |known| known.missed_until),
                 first_seen: known.map_or(now, |known| known.first_seen),
                 is_resolved: known.is_some_and(|known| known.is_resolved),
                 is_notified: false,

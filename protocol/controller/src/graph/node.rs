@@ -58,9 +58,10 @@ pub(crate) struct FrozenEdge {
     pub commit: Timestamp,
     /// Why it died.
     pub cause: Cause,
-    /// Sequence number, among all announcements, of the one that announced it first.
-    pub first_announcement: u64,
-    /// When that announcement arrived.
+    /// Sequence number, among all announcements, of the one that announced it first, or later that
+    /// the link is up again. What was flooded before may have missed the nodes behind it.
+    pub missed_until: u64,
+    /// When it was announced first.
     pub first_seen: Mono,
     /// Whether the link need not hold commits any more: this is decided and, where the store has to
     /// know it, recorded.

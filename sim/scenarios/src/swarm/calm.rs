@@ -14,6 +14,8 @@ const PAUSE_TIMEOUTS_MAX: u64 = 20;
 /// Number of probes to a receiver that does not answer before its messages fail: they take less
 /// than the shortest pause.
 const PROBES_MAX: u32 = 2;
+/// Restarts of a flood for which a scattering to a process that has failed waits at least.
+const RESTARTS: u64 = 10;
 /// Time between two faults, in link timeouts: longer than the fabric takes to connect again.
 const CALM_TIMEOUTS: u64 = 12;
 /// Number of switches, and of processes, that restart in a rolling restart.
@@ -49,9 +51,11 @@ pub(super) fn calm(swarm: &mut Swarm, random: &mut Random) {
     // asked again until it is back.
     (plan.endpoint.probes_max, plan.endpoint.probe_timeout_min_ns) = (PROBES_MAX, timeout_ns / 20);
     plan.endpoint.unknown_after_ns = 10 * PAUSE_TIMEOUTS_MAX * silent_ns;
-    plan.endpoint.rejoin_wait_ns = PAUSE_TIMEOUTS_MAX * silent_ns;
     let Some(control_plane) = &mut plan.control_plane else { return };
     let controller = &mut control_plane.controller;
+    // A process is registered after notices, whose floods may be lost and restart.
+    plan.endpoint.rejoin_wait_ns =
+        (PAUSE_TIMEOUTS_MAX * silent_ns).max(RESTARTS * controller.restart_ns);
     controller.silent_after_ns = silent_ns;
     controller.switch_wait_ns = 3 * PAUSE_TIMEOUTS_MAX * silent_ns;
     controller.grace_ns = 10 * silent_ns;
