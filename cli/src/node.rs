@@ -19,7 +19,7 @@ use crate::units::{self, pauses_text};
 
 const EXAMPLES: &str = "\
 Each line of standard input, `TO[,TO...] TEXT`, is scattered: its messages share one timestamp. `all`
-stands for all processes that are up, this one included (shared memory only). Deliveries are
+stands for all processes that are up as far as this one knows, and for this one. Deliveries are
 printed as `TIMESTAMP FROM TEXT`, in the same order at every process.
 
 Examples:
@@ -271,9 +271,6 @@ fn scatter(pipe: &mut Pipe, line: &str, is_reliable: bool) -> Result<()> {
 fn destinations(pipe: &Pipe, to: &str) -> Result<Vec<ProcessId>> {
     if to == "all" {
         let mut all = pipe.peers();
-        if all.is_empty() && pipe.config().links != onepipe::Links::Mesh {
-            bail!("`all` works in shared memory only: name the processes, like `0,2 text`");
-        }
         all.push(pipe.process());
         return Ok(all);
     }

@@ -6,7 +6,7 @@ use std::process::Stdio;
 use crate::lab::{Node, Switch};
 use crate::program::{Running, errors, exclusive, onepipe, output, unique};
 
-/// Both nodes send ten lines to both, and print the same twenty.
+/// Both nodes send ten lines to both, and print the same twenty; then one sends a line to all.
 fn check_two_nodes_agree(mut nodes: [Node; 2]) {
     for number in 0..10 {
         nodes[0].type_line(&format!("0,1 zero {number}"));
@@ -21,7 +21,9 @@ fn check_two_nodes_agree(mut nodes: [Node; 2]) {
         let timestamp = line.split(' ').next().and_then(|word| word.parse::<u64>().ok());
         timestamp.expect("a line begins with its timestamp")
     }));
+    zero.type_line("all the others");
     for node in [&mut zero, &mut one] {
+        assert!(node.process.line().ends_with(" 0 the others"));
         node.process.signal("-INT");
         assert_eq!(node.process.status(), Some(0));
     }
