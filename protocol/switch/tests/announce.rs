@@ -191,6 +191,27 @@ fn foreign_frames_keep_one_path_per_pair() {
     }
 }
 
+//= spec/failure.md#R67
+#[test]
+fn repeated_control_frames_take_every_path() {
+    let tree = Tree { base: 0, span: 2, child_span: 1, links_per_child: 1, processes: 64 };
+    let config = Config { upper_ports: 4, route: Route::Tree(tree), ..guarded(2) };
+    let mut switch = new(config);
+    for port in [2, 3, 5] {
+        let spine = instance_of(Address::Switch(SwitchId(10 + u32::from(port))), 1);
+        beacon(&mut switch, at(0), port, (spine, Some(OWN)), both(0));
+    }
+    for opcode in [Opcode::Ping, Opcode::Pong, Opcode::Relay, Opcode::Announce] {
+        let mut taken = std::collections::BTreeSet::new();
+        for round in 1..40 {
+            let header = Header::new(opcode, ProcessId(1), ProcessId(40), Incarnation(1));
+            let header = header.stamped(ts(0), both(0), Psn(0));
+            taken.insert(pass(&mut switch, at(round * 1_000), 1, bytes_of(header)).0);
+        }
+        assert_eq!(taken, [2, 3, 5].into(), "{opcode:?}: link 4 never was up");
+    }
+}
+
 #[test]
 fn controller_port_is_learned_from_hello_and_times_out() {
     let table = ForwardingTable::new(64, false);

@@ -254,3 +254,13 @@ fn notice_reaches_processes_that_were_cut_off() {
     let report = Swarm::draw(3_001_984).run();
     assert_eq!(report.first_violations, Vec::<String>::new());
 }
+
+//= spec/failure.md#R67
+/// The switch that joined the controller's part of a fabric to one plane was stopped. All pings,
+/// pongs and announcements took that plane, and the processes of the other parts were declared
+/// failed.
+#[test]
+fn processes_are_reached_over_the_other_plane() {
+    let report = Swarm::draw(5_000_240).run();
+    assert_eq!(report.first_violations, Vec::<String>::new());
+}

@@ -6,7 +6,7 @@ use onepipe_base::{
     Address, Cause, Controllers, Frozen, FrozenLinks, Instance, Mono, Port, ProcessId, Psn,
     Timestamp, Transmit, Verdict,
 };
-use onepipe_topology::{NextHop, PortRange, Route};
+use onepipe_topology::{NextHop, PortRange, Route, Spread};
 use onepipe_wire::{
     Announce, FloodAck, FloodId, FloodView, Frame, HEADER_LEN, HOPS_MAX, Header, Link, LinkState,
     Opcode, Side, Slot, seal, seal_with_hops,
@@ -124,8 +124,12 @@ impl Switch {
                 FlowKey { src: header.src(), dst: header.dst(), psn: header.psn() },
             )
         } else {
-            // A lost frame is sent again and may take another path each time.
-            self.live_next_hop(next_hops, header.psn().0)
+            //= spec/failure.md#R67
+            // A lost frame is sent again, and takes another path some time.
+            let flow = (header.src(), header.dst());
+            let entropy = Psn(header.psn().0 ^ reference.as_ns() as u32);
+            let chosen = Spread::PerPacket.choose(next_hops, self.config.switch.0, flow, entropy);
+            self.live_next_hop(next_hops, u32::from(chosen.0 - next_hops.first().0))
         };
         let is_untouched = self.config.form == Form::OffChip;
         if !is_untouched && !chip::pass_control(frame, reference) {

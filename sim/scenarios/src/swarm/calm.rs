@@ -118,10 +118,7 @@ fn roll(swarm: &mut Swarm, random: &mut Random, silent_us: u64) {
         let first = random.below(1 << 32);
         for target in first..first + count {
             swarm.timeline.push((at_us, stop(target)));
-            // A switch returns before the timeout: until then, paths through other switches that
-            // lead to it are black holes, because routes are fixed.
-            let tenths_max = if let FaultEvent::CrashSwitch(_) = stop(target) { 8 } else { 40 };
-            at_us += silent_us * random.between(1, tenths_max) / 10;
+            at_us += silent_us * random.between(1, 40) / 10;
             let leaves = matches!(stop(target), FaultEvent::Leave(_));
             at_us += if leaves { LEAVE_TIMEOUTS * silent_us } else { 0 };
             swarm.timeline.push((at_us, start(target)));
