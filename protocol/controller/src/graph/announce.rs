@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use onepipe_base::{Instance, Mono, Timestamp};
 use onepipe_wire::{AnnounceView, Link, LinkState, Side};
 
-use super::node::Edge;
+use super::node::{Edge, Node};
 use super::{FrozenEdge, Graph, View};
 
 /// The effect of an announcement.
@@ -111,9 +111,13 @@ impl Graph {
         changed: Option<Vec<(Instance, Side)>>,
         is_over: impl Fn(Instance) -> bool,
     ) -> Change {
-        let was_down = |edge: &&Edge| !edge.is_up;
-        let edges = self.nodes[index].edges.iter().filter(was_down);
-        let down: Vec<(Instance, Side)> = edges.map(|edge| (edge.instance, edge.side)).collect();
+        let is_up = |node: &Node, peer: Option<Instance>, side| {
+            let edge = peer.and_then(|peer| node.find(peer, side).ok());
+            edge.is_some_and(|edge| node.edges[edge].is_up)
+        };
+        let node = &self.nodes[index];
+        let dead = node.frozen.iter().filter(|known| !is_up(node, known.instance, known.side));
+        let dead: Vec<u32> = dead.map(|known| known.number).collect();
         let change = match changed {
             Some(changed) => self.apply_some(index, &links, changed),
             None => self.apply_all(instance, index, &links, is_over),
@@ -128,11 +132,8 @@ impl Graph {
         for (link, number, commit, cause) in held {
             let known = before.iter().find(|known| known.number == number);
             is_new |= known.is_none();
-            let node = &self.nodes[index];
-            let is_back = link.instance.is_some_and(|peer| {
-                let edge = node.find(peer, link.side).map(|edge| node.edges[edge].is_up);
-                edge == Ok(true) && down.contains(&(peer, link.side))
-            });
+            let is_back =
+                dead.contains(&number) && is_up(&self.nodes[index], link.instance, link.side);
             frozen.push(FrozenEdge {
                 number,
                 side: link.side,
