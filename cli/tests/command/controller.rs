@@ -1,5 +1,7 @@
 //! `onepipe controller` and `onepipe status`.
 
+use std::path::Path;
+
 use serde_json::Value;
 
 use crate::lab::Controller;
@@ -116,19 +118,23 @@ fn log_line(line: &str) -> (&str, &str) {
     (level, text)
 }
 
+/// Changes `text` wherever it stands in a store's file.
+fn damage(store: &Path, text: &[u8], change: impl Fn(&mut [u8])) {
+    let mut bytes = std::fs::read(store).expect("it is written");
+    let found: Vec<usize> = (0..bytes.len()).filter(|at| bytes[*at..].starts_with(text)).collect();
+    assert!(!found.is_empty(), "the file has another layout");
+    found.into_iter().for_each(|at| change(&mut bytes[at..at + text.len()]));
+    std::fs::write(store, bytes).expect("write");
+}
+
 //= spec/failure.md#R53
 #[test]
 fn panic_of_the_store_ends_the_controller() {
     let folder = tempfile::tempdir().expect("a folder");
     let store = folder.path().join("decisions");
     write_store(&store);
-    let mut bytes = std::fs::read(&store).expect("it is written");
     // The database panics when the name of a table is not UTF-8.
-    let name = b"onepipe/numbers";
-    let found: Vec<usize> = (0..bytes.len()).filter(|at| bytes[*at..].starts_with(name)).collect();
-    assert!(!found.is_empty(), "the file has another layout");
-    found.into_iter().for_each(|at| bytes[at..at + name.len()].fill(0xff));
-    std::fs::write(&store, bytes).expect("write");
+    damage(&store, b"onepipe/numbers", |name| name.fill(0xff));
     let mut controller = start_with_stderr(&store);
     let line = own_line(&mut controller);
     assert!(line.contains("the store is unusable: its thread has panicked"), "{line}");
@@ -143,14 +149,8 @@ fn changed_record_goes_to_standard_error() {
     let folder = tempfile::tempdir().expect("a folder");
     let store = folder.path().join("decisions");
     write_store(&store);
-    let mut bytes = std::fs::read(&store).expect("it is written");
     // Tag, epoch 1 and the default controller.
-    let record = [1, 0, 0, 0, 1, 0, 0, 0, 63];
-    let found: Vec<usize> =
-        (0..bytes.len()).filter(|at| bytes[*at..].starts_with(&record)).collect();
-    assert!(!found.is_empty(), "the file has another layout");
-    found.into_iter().for_each(|at| bytes[at + record.len() - 1] ^= 1);
-    std::fs::write(&store, bytes).expect("write");
+    damage(&store, &[1, 0, 0, 0, 1, 0, 0, 0, 63], |record| record[8] ^= 1);
     let mut controller = start_with_stderr(&store);
     let line = own_line(&mut controller);
     let text = "decisions is damaged: its records are not those that were written";

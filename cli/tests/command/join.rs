@@ -142,7 +142,7 @@ fn ends_after_restart(
     };
     let mut processes: Vec<Running> = commands.iter().map(start).collect();
     if commands[0][0] == "node" {
-        // It has joined when it delivers to itself.
+        // The node has joined when it delivers to itself.
         let input = processes[0].child.stdin.as_mut().expect("its input is piped");
         writeln!(input, "0 here").expect("write to its stdin");
         processes[0].line();

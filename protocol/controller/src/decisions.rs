@@ -455,7 +455,7 @@ mod tests {
             let (mut copy, _) = DecisionLog::load(NOW, &shorter);
             assert_eq!(copy, decisions);
             assert!(shorter.len() <= prefix.max(1));
-            // It may grow and be shortened again.
+            // The shortened log may grow and be shortened again.
             for record in &records[prefix..] {
                 decisions.apply(NOW, record);
                 copy.apply(NOW, record);

@@ -51,14 +51,20 @@ fn receiver_that_never_joined_is_given_up() {
     assert!(net.ends[0].is_drained() && net.ends[0].send_buffer_bytes() == 0);
 }
 
-//= spec/failure.md#R55
-//= spec/failure.md#R56
-#[test]
-fn scattering_to_dead_receiver_is_recalled_at_others() {
+/// Processes 1 and 2 have received `a` from process 0, and process 2 is dead since.
+fn net_with_dead_receiver() -> TestNet {
     let mut net = net(3);
     net.scatter_reliably(0, &[(1, b"a"), (2, b"a")]);
     net.run(100_000);
     net.is_dead[2] = true;
+    net
+}
+
+//= spec/failure.md#R55
+//= spec/failure.md#R56
+#[test]
+fn scattering_to_dead_receiver_is_recalled_at_others() {
+    let mut net = net_with_dead_receiver();
     let torn = net.scatter_reliably(0, &[(0, b"b"), (1, b"b"), (2, b"b")]);
     net.scatter_reliably(0, &[(1, b"c")]);
     net.scatter_reliably(1, &[(0, b"d"), (1, b"d")]);
@@ -108,10 +114,7 @@ fn outcome_is_unknown_where_the_recall_is_not_acked() {
 //= spec/failure.md#R55
 #[test]
 fn stopped_receiver_that_returns_in_time_delivers() {
-    let mut net = net(3);
-    net.scatter_reliably(0, &[(1, b"a"), (2, b"a")]);
-    net.run(100_000);
-    net.is_dead[2] = true;
+    let mut net = net_with_dead_receiver();
     net.scatter_reliably(0, &[(1, b"b"), (2, b"b")]);
     net.run(GIVE_UP_NS * 3 / 4);
     net.is_dead[2] = false;
@@ -235,10 +238,7 @@ fn scatterings_without_a_commit_barrier_are_lost() {
 //= spec/failure.md#R59
 #[test]
 fn cancelled_scattering_is_delivered_nowhere() {
-    let mut net = net(3);
-    net.scatter_reliably(0, &[(1, b"a"), (2, b"a")]);
-    net.run(100_000);
-    net.is_dead[2] = true;
+    let mut net = net_with_dead_receiver();
     let sent = net.scatter_reliably(0, &[(1, b"b"), (2, b"b")]);
     net.run(100_000);
     assert!(net.ends[0].cancel(sent) && !net.ends[0].cancel(ScatteringId(99)));

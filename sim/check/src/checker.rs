@@ -229,12 +229,12 @@ impl Checker {
             let process = self.processes.get(process.index());
             process.is_none_or(|process| process.current().end.is_some())
         };
+        let Failed { tag, to, .. } = failed;
         let is_first_lost = failed.service == Service::Reliable
             && self.first_contacts.contains(&(process.0, failed.tag))
             && !has_ended_now(failed.to)
             && !has_ended_now(process);
         if is_first_lost {
-            let Failed { tag, to, .. } = failed;
             let kind = ViolationKind::FirstLost { process, tag, to };
             self.violations.add(Rule::L, self.now_ns, kind);
         }
@@ -242,7 +242,6 @@ impl Checker {
             && !may_be_unknown(failed.to)
             && !may_be_unknown(process);
         if is_needless {
-            let Failed { tag, to, .. } = failed;
             let kind = ViolationKind::NeedlesslyUnknown { process, tag, to };
             self.violations.add(Rule::I12, self.now_ns, kind);
         }

@@ -1,7 +1,14 @@
 //! Regression tests: seeds of `onepipe sim fuzz` that found a bug, by what they found.
 
 use onepipe_sim_check::Rule;
-use onepipe_sim_scenarios::{Placement, Swarm};
+use onepipe_sim_scenarios::{Placement, Report, Swarm};
+
+/// Runs a seed, which may violate no invariant any more.
+fn is_right(seed: u64) -> Report {
+    let report = Swarm::draw(seed).run();
+    assert_eq!(report.first_violations, Vec::<String>::new());
+    report
+}
 
 /// Runs seeds with the placement at which they failed; none may violate an invariant any more.
 fn are_right(placement: Placement, seeds: &[u64]) {
@@ -157,8 +164,7 @@ fn no_commit_before_uplinks_are_up() {
 /// committed.
 #[test]
 fn host_repeats_no_commit_while_its_leaf_sends_none() {
-    let report = Swarm::draw(910_334).run();
-    assert_eq!(report.first_violations, Vec::<String>::new());
+    is_right(910_334);
 }
 
 /// A restarted switch forwarded commits without some processes below its previous incarnation.
@@ -194,8 +200,7 @@ fn messages_to_previous_incarnation_are_not_gaps() {
 /// what each of them held for the other: a scattering was delivered, and recalled.
 #[test]
 fn commits_are_held_while_links_come_back() {
-    let report = Swarm::draw(911_621).run();
-    assert_eq!(report.first_violations, Vec::<String>::new());
+    let report = is_right(911_621);
     assert_eq!(report.control_plane.partitions, 0);
 }
 
@@ -204,8 +209,7 @@ fn commits_are_held_while_links_come_back() {
 /// it is up again. Frequent Hello frames of a controller had kept all beacons frequent before.
 #[test]
 fn lost_link_between_switches_at_rest_returns() {
-    let report = Swarm::draw(910_816).run();
-    assert_eq!(report.first_violations, Vec::<String>::new());
+    is_right(910_816);
 }
 
 //= spec/failure.md#R65
@@ -214,8 +218,7 @@ fn lost_link_between_switches_at_rest_returns() {
 /// slower clocks.
 #[test]
 fn final_round_waits_for_lost_links() {
-    let report = Swarm::draw(1_311_575).run();
-    assert_eq!(report.first_violations, Vec::<String>::new());
+    is_right(1_311_575);
 }
 
 //= spec/failure.md#R61
@@ -224,8 +227,7 @@ fn final_round_waits_for_lost_links() {
 /// delivered what its sender had reported as lost.
 #[test]
 fn no_recall_is_recorded_in_an_outdated_store() {
-    let report = Swarm::draw(1_700_365).run();
-    assert_eq!(report.first_violations, Vec::<String>::new());
+    is_right(1_700_365);
 }
 
 //= spec/failure.md#R61
@@ -233,8 +235,7 @@ fn no_recall_is_recorded_in_an_outdated_store() {
 /// the only process that knew more.
 #[test]
 fn switch_may_hide_processes_that_know_more() {
-    let report = Swarm::draw(1_700_264).run();
-    assert_eq!(report.first_violations, Vec::<String>::new());
+    is_right(1_700_264);
 }
 
 //= spec/failure.md#R43
@@ -242,8 +243,7 @@ fn switch_may_hide_processes_that_know_more() {
 /// next incarnation waited for a tenth of the time only.
 #[test]
 fn first_use_of_a_failed_process_waits_for_its_return() {
-    let report = Swarm::draw(1_700_461).run();
-    assert_eq!(report.first_violations, Vec::<String>::new());
+    is_right(1_700_461);
 }
 
 //= spec/failure.md#R25
@@ -251,8 +251,7 @@ fn first_use_of_a_failed_process_waits_for_its_return() {
 /// back after it, and was resumed as if the notice had reached the processes of that host.
 #[test]
 fn notice_reaches_processes_that_were_cut_off() {
-    let report = Swarm::draw(3_001_984).run();
-    assert_eq!(report.first_violations, Vec::<String>::new());
+    is_right(3_001_984);
 }
 
 //= spec/failure.md#R67
@@ -261,6 +260,5 @@ fn notice_reaches_processes_that_were_cut_off() {
 /// failed.
 #[test]
 fn processes_are_reached_over_the_other_plane() {
-    let report = Swarm::draw(5_000_240).run();
-    assert_eq!(report.first_violations, Vec::<String>::new());
+    is_right(5_000_240);
 }
