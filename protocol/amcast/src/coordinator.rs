@@ -80,6 +80,8 @@ struct MemberStatus {
     promised: u32,
     synced: u64,
     count: u64,
+    /// Whether the member leads its epoch, or is a candidate for it.
+    leads: bool,
 }
 
 /// Monitoring state of a group.
@@ -118,8 +120,13 @@ impl Coordinator {
         {
             return Err(ConfigError { name: "leader_timeout_ns", value: config.leader_timeout_ns });
         }
-        let unknown =
-            MemberStatus { last_seen: Mono::from_ns(0), promised: 0, synced: 0, count: 0 };
+        let unknown = MemberStatus {
+            last_seen: Mono::from_ns(0),
+            promised: 0,
+            synced: 0,
+            count: 0,
+            leads: false,
+        };
         let monitor = |group: &crate::Group| GroupMonitor {
             epoch: 1,
             leader: 0,
@@ -231,7 +238,9 @@ impl Coordinator {
         let monitor = &mut self.groups[body.group.index()];
         self.stats.replies += 1;
         let (promised, synced, count) = (body.epoch, body.timestamp.0, body.count);
-        monitor.members[index] = MemberStatus { last_seen: now.mono, promised, synced, count };
+        let leads = body.has(Amcast::LEADS);
+        monitor.members[index] =
+            MemberStatus { last_seen: now.mono, promised, synced, count, leads };
         if self.is_active && index == monitor.leader && promised < monitor.epoch {
             self.notify_leader(body.group);
         }
@@ -250,7 +259,8 @@ impl Coordinator {
         let monitor = &mut self.groups[at];
         let idle_ns = |known: &MemberStatus| now.mono.since_ns(known.last_seen);
         let leader = monitor.members[monitor.leader];
-        let is_superseded = leader.promised > monitor.epoch;
+        let is_superseded = leader.promised > monitor.epoch
+            || (leader.promised == monitor.epoch && !leader.leads);
         //= spec/amcast.md#R20
         if monitor.pending.is_some() || (idle_ns(&leader) <= leader_timeout_ns && !is_superseded) {
             return;

@@ -233,6 +233,28 @@ fn deposed_coordinator_is_harmless() {
     assert_eq!(harness.delivered, [0]);
 }
 
+//= spec/amcast.md#R20
+//= spec/amcast.md#R22
+/// The store of the coordinator went back to before it appointed the leader of epoch 2, and another
+/// member is appointed for the same epoch.
+#[test]
+fn older_store_gives_an_epoch_one_leader_only() {
+    let mut harness = Harness::new();
+    harness.run(1_000_000);
+    let now = harness.now();
+    harness.members[0] = None;
+    assert!(harness.members[2].as_mut().expect("alive").lead(now, 2));
+    harness.run(1_000_000);
+    assert_eq!(harness.leader(), Some(2));
+    harness.written = vec![Decision { group: GROUP, epoch: 2, leader: ProcessId(1) }];
+    harness.activate(0);
+    harness.send();
+    harness.run(30_000_000);
+    let [_, decision] = harness.written[..] else { panic!("one election: {:?}", harness.written) };
+    assert_eq!((decision.epoch, harness.leader()), (3, Some(decision.leader.index())));
+    assert_eq!(harness.delivered, [0]);
+}
+
 //= spec/amcast.md#R21
 #[test]
 fn ignores_appointment_from_other_process() {

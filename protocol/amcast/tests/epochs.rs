@@ -122,3 +122,21 @@ fn epochs_beyond_any_election_are_dropped() {
     deliver_packet(&mut harness, (1, 0), Opcode::NewLeader, &near);
     assert_eq!(harness.members[0].as_ref().expect("alive").epoch(), 1 << 16);
 }
+
+//= spec/amcast.md#R22
+/// A coordinator with an older copy of its store appointed another leader for an epoch whose
+/// candidate had the promise of one member already: that member gave it to both, and both led.
+#[test]
+fn epoch_is_promised_to_one_candidate_only() {
+    let mut harness = Harness::new(Plan { members: vec![3, 3], ..Plan::calm() });
+    let ask = |epoch| Amcast { flags: Amcast::WANTS_REPLY, ..Amcast::new(OWN, epoch) };
+    let mut promise = |from, epoch| {
+        deliver_packet(&mut harness, (from, 1), Opcode::NewLeader, &ask(epoch));
+        last_packet(&mut harness, (1, from), Opcode::AmcastPromise).map(|promise| promise.epoch)
+    };
+    assert_eq!(promise(2, 2), Some(2));
+    assert_eq!(promise(0, 2), None, "2 has the promise");
+    assert_eq!(promise(2, 2), Some(2), "the first one was lost");
+    assert_eq!(promise(0, 3), Some(3));
+    assert_eq!(promise(2, 3), None, "0 has the promise");
+}

@@ -159,6 +159,8 @@ impl Amcast {
     pub const BEFORE: u8 = 1 << 5;
     /// The packet is about the incarnation `count` of a member, which starts.
     pub const JOIN: u8 = 1 << 6;
+    /// The sender leads its epoch, or is a candidate for it.
+    pub const LEADS: u8 = 1 << 7;
 
     /// Returns a packet of a group in an epoch, with all other fields 0.
     pub const fn new(group: GroupId, epoch: u32) -> Self {
@@ -224,9 +226,6 @@ impl Amcast {
         let (group, flags, groups) = (layout.group.get(), layout.flags, layout.groups.get());
         if group >= GROUPS_MAX {
             return refused("group", u64::from(group));
-        }
-        if flags >> 7 != 0 {
-            return refused("flags", u64::from(flags));
         }
         if (groups == 0) == (flags & Self::MESSAGE != 0) {
             return refused("groups", groups);
@@ -295,7 +294,6 @@ mod tests {
             Amcast::new(GroupId(1), 1).with_message(MessageId { client: 0, sequence: 0 }, set);
         let bad = [
             Amcast { group: GroupId(64), ..good },
-            Amcast { flags: good.flags | 1 << 7, ..good },
             Amcast { groups: GroupSet::EMPTY, ..good },
             Amcast { flags: 0, ..good },
         ];

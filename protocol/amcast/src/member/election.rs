@@ -41,10 +41,13 @@ impl Member {
     }
 
     //= spec/amcast.md#R22
-    /// Returns the member's status: its promise and the extent of its log.
+    /// Returns the member's status: its promise, the extent of its log, and whether it leads.
     fn status(&self) -> Amcast {
         let timestamp = LogicalTime(u64::from(self.synced));
-        Amcast { timestamp, position: self.log.first_undecided(), ..self.new_packet() }
+        let own = self.new_packet();
+        let is_follower = matches!(self.role, Role::Follower(_));
+        let flags = own.flags | if is_follower { 0 } else { Amcast::LEADS };
+        Amcast { timestamp, flags, position: self.log.first_undecided(), ..own }
     }
 
     //= spec/amcast.md#R22
@@ -52,6 +55,7 @@ impl Member {
     fn promise(&mut self, epoch: u32, leader: Option<usize>) {
         if epoch > self.promised {
             self.promised = epoch;
+            self.promised_to = None;
             self.transfer.cancel();
             //= spec/amcast.md#R4
             self.log.clear_buffered();
@@ -72,7 +76,9 @@ impl Member {
             if body.epoch > self.promised {
                 self.promise(body.epoch, None);
             }
-            if matches!(self.role, Role::Follower(_)) {
+            //= spec/amcast.md#R22
+            let is_follower = matches!(self.role, Role::Follower(_));
+            if is_follower && *self.promised_to.get_or_insert(member) == member {
                 self.send_to_member(member, Opcode::AmcastPromise, self.status());
             }
             return;

@@ -83,6 +83,8 @@ pub struct Member {
     role: Role,
     /// Epoch promised: packets of earlier epochs are rejected.
     promised: u32,
+    /// Candidate, by member index, to which the promise was given: no other one gets it.
+    promised_to: Option<usize>,
     /// Latest epoch whose leader's log this member has installed.
     synced: u32,
     clock: LogicalTime,
@@ -160,6 +162,7 @@ impl Member {
             index,
             role: if index == 0 { Role::Leader } else { Role::Follower(Some(0)) },
             promised: 1,
+            promised_to: None,
             synced: 1,
             clock: LogicalTime(0),
             barrier: LogicalTime(0),
