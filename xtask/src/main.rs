@@ -58,9 +58,9 @@ usage: cargo xtask COMMAND [--root DIR]
   requirements          every requirement of docs/spec is cited by code and by a test
   same [--record]       compares digests of simulated histories, golden frames, grants and schedules
                         with verify/histories/testdata/histories.txt, or records them there
-  soak [--minutes N] [--fault KIND --lasting TIME --times N] [--seed S] [--busy N] [--json]
+  soak [--debug] [--minutes N] [--fault KIND --lasting TIME --times N] [--seed S] [--busy N] [--json]
                         breaks a fabric of real programs in network namespaces at random, and judges
-                        it by what its processes print (needs root, `ip`, `nft`, `nsenter`)
+                        it by what its processes print (needs root, `ip`, `tc`, `nft`, `nsenter`)
   spec                  checks the specification of agreed multicast in verify/spec by TLC, and that
                         it finds each mistake (needs Java, and Maven the first time)
 ";

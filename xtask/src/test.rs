@@ -80,6 +80,13 @@ const STEPS: &[Step] = &[
         run: tests,
         extents: FULL,
     },
+    Step {
+        // Some faults of each soak; the whole one takes an hour.
+        name: "soak",
+        by_hand: "cargo xtask soak --debug --minutes 3 --times 8 --seed 1",
+        run: soak,
+        extents: FULL,
+    },
     Step { name: "histories", by_hand: "cargo xtask same", run: same, extents: FULL },
     Step { name: "no-std", by_hand: "cargo xtask no-std", run: no_std, extents: FULL },
     Step {
@@ -178,6 +185,15 @@ fn requirements(checkout: &Checkout, _: &mut Counts, _: &str) -> Result<()> {
 
 fn same(checkout: &Checkout, _: &mut Counts, _: &str) -> Result<()> {
     crate::same::run(&checkout.root, false)
+}
+
+fn soak(checkout: &Checkout, _: &mut Counts, by_hand: &str) -> Result<()> {
+    if !crate::soak::can_run() {
+        print_status("soak SKIPPED: it needs network namespaces, which root alone can create");
+        return Ok(());
+    }
+    let options: Vec<&str> = by_hand.split(' ').skip(3).collect();
+    crate::soak::run(&checkout.root, &options)
 }
 
 fn no_std(checkout: &Checkout, _: &mut Counts, _: &str) -> Result<()> {

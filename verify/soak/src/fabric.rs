@@ -83,13 +83,35 @@ impl Fabric {
         self.run_first(role, false)
     }
 
+    /// Runs a program that must refuse to work: records a violation unless it ends with status 1
+    /// and prints `reason`.
+    pub fn run_refused(&mut self, role: Role, reason: &str) -> Result<()> {
+        let mut program = self.start_program(role, false)?;
+        let began = Instant::now();
+        let (mut is_named, mut last) = (false, String::new());
+        let status = loop {
+            self.turn()?;
+            let status = program.exit_status();
+            while let Some(Line::Out(line) | Line::Error(line)) = program.read() {
+                is_named |= line.contains(reason);
+                last = line;
+            }
+            if status.is_some() || began.elapsed() > WAIT_MAX {
+                break status;
+            }
+        };
+        if status.and_then(|status| status.code()) != Some(1) || !is_named {
+            let text = format!(
+                "{role:?} was to end with status 1 and name {reason:?}, but ended with {status:?}: \
+                 {last}"
+            );
+            self.history.violate(text);
+        }
+        Ok(())
+    }
+
     fn run_first(&mut self, role: Role, is_first: bool) -> Result<()> {
-        let arguments = role.arguments(self.kind, &self.files, is_first);
-        let program = role.program(&self.files);
-        let program = program.to_str().context("the path of the program is no text")?;
-        let mut command = self.hosts.command(role.host(), program);
-        command.args(arguments.split(' '));
-        let started = Program::start(&role.name(), command, &self.files.folder.join("logs"))?;
+        let started = self.start_program(role, is_first)?;
         *self.slot(role) = Some(started);
         if let Role::Process(process) = role {
             self.history.start(process);
@@ -97,6 +119,15 @@ impl Fabric {
             self.seen[process] = vec![None; PROCESSES];
         }
         Ok(())
+    }
+
+    fn start_program(&self, role: Role, is_first: bool) -> Result<Program> {
+        let arguments = role.arguments(self.kind, &self.files, is_first);
+        let program = role.program(&self.files);
+        let program = program.to_str().context("the path of the program is no text")?;
+        let mut command = self.hosts.command(role.host(), program);
+        command.args(arguments.split(' '));
+        Program::start(&role.name(), command, &self.files.folder.join("logs"))
     }
 
     fn slot(&mut self, role: Role) -> &mut Option<Program> {

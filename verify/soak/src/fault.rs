@@ -11,7 +11,7 @@ use rand::rngs::SmallRng;
 use rustix::process::Signal;
 
 use crate::fabric::Fabric;
-use crate::role::{HOSTS, MEMBERS, PROCESSES, Role, SWITCHES};
+use crate::role::{CONTROLLERS, HOSTS, MEMBERS, PROCESSES, Role, SWITCHES};
 
 /// A process that is stopped or cut off for less than this time must survive: the default link
 /// timeout with controllers is 1 s.
@@ -33,8 +33,15 @@ pub enum Fault {
     Cut(usize, Duration),
     /// A host loses datagrams for the time, in percent.
     Loss(usize, u32, Duration),
+    /// The link to a host carries this many Mbit/s for the time: datagrams to it wait.
+    Slow(usize, u32, Duration),
     /// The disk of the controllers' store is full for the time, and a process dies meanwhile.
     FullDisk(usize, Duration),
+    /// An older copy of the controllers' store, which lacks the failure of a process, is in place
+    /// until all controllers have refused it.
+    OldStore(usize),
+    /// A second controller with the id of the first one starts at another switch.
+    SecondController,
     /// A member of the group dies, once in a fabric: a majority continues.
     KillMember(usize),
     /// Every program that may be restarted is, one after the other, with this time between.
@@ -64,8 +71,14 @@ pub enum FaultKind {
     Cut,
     /// Let a host lose datagrams
     Loss,
+    /// Let datagrams to a host wait
+    Slow,
     /// Fill the disk of the controllers' store
     FullDisk,
+    /// Put an older copy of the controllers' store in place
+    OldStore,
+    /// Start a second controller with one id
+    SecondController,
     /// Kill a member of the group of agreed multicast
     KillMember,
     /// Restart every program, one after the other
@@ -74,7 +87,7 @@ pub enum FaultKind {
 
 impl FaultKind {
     /// Kinds that are drawn unless one is asked for, each as often as listed.
-    const DRAWN: [(Self, usize); 10] = [
+    const DRAWN: [(Self, usize); 13] = [
         (Self::KillProcess, 2),
         (Self::Kill, 1),
         (Self::Leave, 2),
@@ -82,7 +95,10 @@ impl FaultKind {
         (Self::RestartBesideStopped, 2),
         (Self::Cut, 2),
         (Self::Loss, 1),
+        (Self::Slow, 1),
         (Self::FullDisk, 1),
+        (Self::OldStore, 1),
+        (Self::SecondController, 1),
         (Self::KillMember, 1),
         (Self::Roll, 1),
     ];
@@ -139,7 +155,10 @@ impl Draw {
             FaultKind::RestartBesideStopped => Fault::RestartBesideStopped(process, switch, short),
             FaultKind::Cut => Fault::Cut(host, any),
             FaultKind::Loss => Fault::Loss(host, random.random_range(1..20), long),
+            FaultKind::Slow => Fault::Slow(host, random.random_range(2..20), long),
             FaultKind::FullDisk => Fault::FullDisk(process, long),
+            FaultKind::OldStore => Fault::OldStore(process),
+            FaultKind::SecondController => Fault::SecondController,
             FaultKind::KillMember => Fault::KillMember(random.random_range(0..MEMBERS)),
             FaultKind::Roll => Fault::Roll(pause),
         }
@@ -191,6 +210,15 @@ impl Fault {
                 fabric.hosts.set_loss(host, percent)?;
                 fabric.run_for(time)?;
                 fabric.hosts.set_loss(host, 0)
+            }
+            Self::Slow(host, megabits, time) => {
+                fabric.hosts.set_rate(host, Some(megabits))?;
+                fabric.run_for(time)?;
+                fabric.hosts.set_rate(host, None)
+            }
+            Self::OldStore(process) => put_old_store(fabric, process),
+            Self::SecondController => {
+                fabric.run_refused(Role::SecondController, "a live controller has this id")
             }
             Self::FullDisk(process, time) => {
                 let filler = fabric.files.store.join("filler");
@@ -254,6 +282,32 @@ fn restart(fabric: &mut Fabric, role: Role, signal: Signal, after: Duration) -> 
     fabric.end(role, signal)?;
     fabric.run_for(after)?;
     fabric.run(role)
+}
+
+/// Lets the controllers run with a copy of their store that lacks the failure of a process, until
+/// all have refused it.
+fn put_old_store(fabric: &mut Fabric, process: usize) -> Result<()> {
+    let store = fabric.files.controllers_store();
+    /// What a controller prints that finds its store too old.
+    const REFUSED: &str = "it went back in time";
+    let (older, latest) = (fabric.files.folder.join("older"), fabric.files.folder.join("latest"));
+    let controllers = || (0..CONTROLLERS).map(Role::Controller);
+    let end =
+        |fabric: &mut Fabric| controllers().try_for_each(|role| fabric.end(role, Signal::INT));
+    end(fabric)?;
+    std::fs::copy(&store, &older).context("cannot copy the store")?;
+    controllers().try_for_each(|role| fabric.run(role))?;
+    restart(fabric, Role::Process(process), Signal::KILL, Duration::ZERO)?;
+    // Reliable messages arrive again once the failure is decided.
+    fabric.converge()?;
+    end(fabric)?;
+    // The store may be on another file system than the copies.
+    std::fs::copy(&store, &latest).context("cannot copy the store")?;
+    std::fs::copy(&older, &store).context("cannot put the older copy in place")?;
+    let refused = controllers().try_for_each(|role| fabric.run_refused(role, REFUSED));
+    std::fs::copy(&latest, &store).context("cannot put the store back")?;
+    refused?;
+    controllers().try_for_each(|role| fabric.run(role))
 }
 
 /// Writes a file until its disk is full.

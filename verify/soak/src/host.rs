@@ -29,7 +29,7 @@ fn run(text: &str) -> Result<()> {
 }
 
 impl Hosts {
-    /// Creates `count` hosts. Needs root, `ip`, `nft` and `nsenter`.
+    /// Creates `count` hosts. Needs root, `ip`, `tc`, `nft` and `nsenter`.
     pub fn new(count: usize) -> Result<Self> {
         let prefix = format!("soak-{}", std::process::id());
         let bridge = format!("{prefix}-bridge");
@@ -89,6 +89,18 @@ impl Hosts {
             ),
         };
         self.filter(&format!("flush chain {CHAIN}{rule}"))
+    }
+
+    /// Limits the bandwidth of the link to a host, in Mbit/s: datagrams beyond it wait for up to
+    /// half a second. `None`: no limit.
+    pub fn set_rate(&self, host: usize, megabits: Option<u32>) -> Result<()> {
+        let queue = format!("nsenter --net=/run/netns/{} tc qdisc", self.bridge);
+        match megabits {
+            Some(rate) => run(&format!(
+                "{queue} replace dev port{host} root tbf rate {rate}mbit burst 16kb latency 500ms"
+            )),
+            None => run(&format!("{queue} del dev port{host} root")),
+        }
     }
 
     /// Changes what the bridge forwards.

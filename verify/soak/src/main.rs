@@ -31,7 +31,7 @@ use crate::role::{Files, Kind};
 /// Break a fabric of real programs at random and check its guarantees; exit status 1 if one was
 /// violated
 ///
-/// Needs root, `ip`, `nft` and `nsenter`.
+/// Needs root, `ip`, `tc`, `nft` and `nsenter`.
 #[derive(Debug, Parser)]
 struct Arguments {
     /// How long to go on

@@ -28,6 +28,8 @@ pub enum Role {
     /// 0 is the root of the tree.
     Switch(usize),
     Controller(usize),
+    /// A controller with the id of the first one, behind the lower switch.
+    SecondController,
     Process(usize),
     /// The switch of scheduled transfers.
     SlotSwitch,
@@ -79,6 +81,11 @@ impl Files {
         self.folder.join("group.toml")
     }
 
+    /// Returns the store of the controllers.
+    pub fn controllers_store(&self) -> PathBuf {
+        self.store.join("decisions.redb")
+    }
+
     /// Returns the folder of what a program receives.
     pub fn received(&self, role: Role) -> PathBuf {
         self.folder.join(role.name())
@@ -120,7 +127,7 @@ impl Role {
             Self::Switch(switch) => switch,
             Self::SlotSwitch => 0,
             Self::Arbiter(arbiter) => arbiter + 1,
-            Self::Controller(_) | Self::Coordinator => CONTROLLERS_HOST,
+            Self::Controller(_) | Self::SecondController | Self::Coordinator => CONTROLLERS_HOST,
             Self::Process(process) => FIRST_PROCESS_HOST + process / 2,
             Self::TransferReceiver => FIRST_PROCESS_HOST,
             Self::BulkReceiver(at) | Self::Member(at) | Self::Replica(at) => {
@@ -192,8 +199,14 @@ impl Role {
                 "controller --udp {up} --controllers {controllers} --process {} --store {} \
                  --status-listen 127.0.0.1:{}",
                 FIRST_CONTROLLER + controller,
-                files.store.join("decisions.redb").display(),
+                files.controllers_store().display(),
                 4480 + controller
+            ),
+            Self::SecondController => format!(
+                "controller --udp {} --controllers {controllers} --process {FIRST_CONTROLLER} \
+                 --store {} --status-listen 127.0.0.1:4490",
+                Self::Switch(1).address(),
+                files.folder.join("second.redb").display()
             ),
             Self::Process(process) => {
                 let link = if kind == Kind::Switches { "udp" } else { "overlay" };
