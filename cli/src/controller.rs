@@ -55,7 +55,7 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let mut settings = match Settings::resolve(&arguments.options) {
         Ok(settings) => settings,
-        Err(error) => crate::usage_error(&format!("{error:#}")),
+        Err(error) => crate::usage_error(&crate::advice::describe(&error)),
     };
     settings.config.wait = arguments.join_args.wait();
     let daemon = start(&settings)?;
@@ -145,6 +145,8 @@ fn log(event: &Event) {
         }
         Event::PingTimedOut(instance) => warn!("{} is unresponsive", name(*instance)),
         Event::StoreFailed => error!("the store is unavailable: recovery is paused"),
+        // The controller ends with this error.
+        Event::StoreOutdated { .. } => {}
         other => info!("{other:?}"),
     }
 }
