@@ -125,6 +125,11 @@ fn names_the_range_of_ids() {
         ),
         (&["controller", "--controllers", "5:0"], 2, &["\"5:0\" names no process"]),
         (
+            &["controller", "--controllers", "1000:3", "--process", "7"],
+            2,
+            &["--process 7 is not the id of a controller: --controllers names 1000 to 1002"],
+        ),
+        (
             &["switch", "--controllers", "x"],
             2,
             &["\"x\" is not FIRST or FIRST:COUNT", "write for example 1020:3"],
