@@ -27,41 +27,42 @@ Examples:
 Then, on each machine, with the nearest aggregator:
   onepipe node --overlay 10.0.0.1:4410 --process 0 --reliable";
 
-/// Run an aggregator: ordering over any network, for processes that talk directly to each other
+/// Run an aggregator, which orders messages that processes send directly to each other over any IP
+/// network
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Arguments {
-    /// Address to listen on; port 0 picks a free port. Other machines reach it only at an address
-    /// of the network, like 0.0.0.0:4410
+    /// Address to listen on; port 0 picks a free port. Other machines reach the aggregator only at
+    /// an address of the network; 0.0.0.0:4410 stands for all of them
     #[arg(
         long, value_name = "ADDRESS", default_value = ADDRESS, value_parser = args::address
     )]
     listen: SocketAddr,
-    /// Parent aggregator [default: none, this is the root]
+    /// Address of the parent aggregator [default: none, this is the root]
     #[arg(long, value_name = "ADDRESS", value_parser = args::address)]
     parent: Option<SocketAddr>,
-    /// Process ids of the controllers, like 1020 or 1020:3: the first and their number
-    /// [default: none, below a parent those of the parent]
+    /// Process ids that are reserved for controllers, like 1020 or 1020:3: the first, and how many
+    /// [default: none; below a parent, as stated by the parent]
     #[arg(long, value_name = "FIRST[:COUNT]", value_parser = args::controllers)]
     controllers: Option<Controllers>,
-    /// Id of this aggregator; with controllers it must be unique
+    /// Id of this aggregator; in a fabric with controllers each aggregator needs an id of its own
     #[arg(long, value_name = "NUMBER", default_value_t = 0)]
     id: u32,
-    /// Upper bound of the process ids [default: 1024, below a parent that of the parent]
+    /// Upper bound of the process ids [default: 1024; below a parent, as stated by the parent]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
     processes: Option<u32>,
     /// Maximum number of processes and aggregators attached to this one
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=4096))]
     ports: u16,
-    /// Interval of beacons while something is undelivered, like 20us
+    /// Interval of beacons while something is undelivered, like 50us [default: 20us]
     #[arg(long, value_name = "TIME", value_parser = units::time_ns)]
     beacon_interval: Option<u64>,
-    /// Interval of heartbeats at rest, like 50ms; 0ns: beacons at the fixed beacon interval, always
-    /// [default: 100ms]
+    /// Interval of heartbeats at rest, like 50ms; with 0ns beacons are sent at rest, too, at the
+    /// beacon interval [default: 100ms]
     #[arg(long, value_name = "TIME", value_parser = units::time_ns)]
     heartbeat_interval: Option<u64>,
-    /// Drop a link from which nothing was received for this time, like 30ms [default: 100ms, with
-    /// controllers 1s; killed processes are detected at once]
+    /// Time without a frame after which a link counts as lost, like 30ms; a killed process is
+    /// detected at once [default: 100ms, with controllers 1s]
     #[arg(long, value_name = "TIME", value_parser = units::time_ns)]
     link_timeout: Option<u64>,
     /// Busy-poll: lowest latency, takes a whole core

@@ -40,13 +40,16 @@ All participants must use the same group file, for example:
   coordinators = ['10.0.0.8:4800']
   [[groups]]
   members = ['10.0.0.1:4500', '10.0.0.2:4500', '10.0.0.3:4500']
-  replicas = ['10.0.0.4:4600']";
+  replicas = ['10.0.0.4:4600']
+
+A member keeps all state in memory and cannot be restarted: the others refuse it.";
 
 const COORDINATOR_EXAMPLES: &str = "\
 Examples:
   onepipe coordinator --groups lab.toml --listen 10.0.0.8:4800
 
-Of several coordinators that share a store, one is active.";
+`onepipe member --help` shows a group file. Of several coordinators that share a store, one is
+active.";
 
 /// The participants of agreed multicast.
 #[derive(Debug, Args)]
@@ -66,7 +69,7 @@ pub struct GroupArgs {
     /// Addresses of the coordinators, which elect leaders
     #[arg(long, value_name = "ADDRESS,...", value_delimiter = ',', value_parser = address, requires = "group")]
     coordinators: Vec<SocketAddr>,
-    /// Maximum number of messages that a client has in flight [default: 256]
+    /// Maximum number of messages in flight of each client [default: 256]
     #[arg(long, requires = "group")]
     window: Option<u32>,
     /// Maximum message size in bytes [default: 1336, which fits an Ethernet frame]
@@ -123,7 +126,9 @@ impl GroupArgs {
 fn read_directory(path: &Path) -> Result<Directory> {
     let text = std::fs::read_to_string(path);
     let text = text.with_context(|| format!("cannot read {}", path.display()))?;
-    Directory::read(&text).with_context(|| format!("in {}", path.display()))
+    Directory::read(&text).with_context(|| {
+        format!("{} is not a group file (`onepipe member --help` shows one)", path.display())
+    })
 }
 
 /// Run a member of a group of agreed multicast, which orders messages with the others
@@ -132,10 +137,10 @@ fn read_directory(path: &Path) -> Result<Directory> {
 pub struct MemberArguments {
     #[command(flatten)]
     groups: GroupArgs,
-    /// Own address, which selects the member
+    /// Address of this member in the group file
     #[arg(long, value_name = "ADDRESS", value_parser = address)]
     listen: SocketAddr,
-    /// Messages in flight from which clients get busy replies [default: no limit]
+    /// Number of messages in flight from which on clients get busy replies [default: no limit]
     #[arg(long, value_name = "MESSAGES", value_parser = clap::value_parser!(u64).range(1..))]
     busy_threshold: Option<u64>,
     /// Busy-poll: takes a whole core
@@ -312,11 +317,11 @@ fn print_summary(report: &Report, began: Instant, is_json: bool) -> Result<()> {
 pub struct CoordinatorArguments {
     #[command(flatten)]
     groups: GroupArgs,
-    /// Own address, which selects the coordinator
+    /// Address of this coordinator in the group file
     #[arg(long, value_name = "ADDRESS", value_parser = address)]
     listen: SocketAddr,
-    /// File to store decisions in; coordinators of one machine may share it [default:
-    /// coordinator-ADDRESS.redb, the address of the first coordinator, in $STATE_DIRECTORY,
+    /// File to store decisions in, which coordinators on one machine may share [default:
+    /// coordinator-ADDRESS.redb, named after the first coordinator, in $STATE_DIRECTORY,
     /// $XDG_STATE_HOME/onepipe, ~/.local/state/onepipe or, for root, /var/lib/onepipe]
     #[arg(long, value_name = "FILE")]
     store: Option<PathBuf>,
@@ -324,7 +329,7 @@ pub struct CoordinatorArguments {
     #[cfg(feature = "etcd")]
     #[arg(long, value_name = "URL,...", value_delimiter = ',', conflicts_with = "store")]
     etcd: Vec<String>,
-    /// Replace a leader that has not replied for this time
+    /// Time without a reply after which a leader is replaced
     #[arg(long, value_name = "TIME", default_value = "50ms", value_parser = units::time_ns)]
     leader_timeout: u64,
     /// Exit when standard input ends, for a parent that may be killed

@@ -33,10 +33,10 @@ pub struct Arguments {
     /// Address of the switch
     #[arg(long, value_name = "ADDRESS", env = "ONEPIPE_SWITCH", value_parser = address)]
     udp: SocketAddr,
-    /// Process id of the arbiter; not that of an endpoint
+    /// Process id of the arbiter, which must not be that of an endpoint
     #[arg(long, value_name = "ID", default_value_t = 1000)]
     process: u32,
-    /// Number of endpoints: the processes with ids below it
+    /// Number of endpoints: they are the processes 0 to NODES - 1
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(2..=4096))]
     nodes: u32,
     /// Endpoints per rack, numbered rack by rack [default: all behind one switch]
@@ -57,13 +57,13 @@ pub struct Arguments {
     /// Allocation policy
     #[arg(long, value_enum, default_value_t = PolicyArg::Fair)]
     policy: PolicyArg,
-    /// Process ids of the other arbiters
+    /// Process ids of the other arbiters, which take over from each other
     #[arg(long, value_name = "ID,...", value_delimiter = ',')]
     peers: Vec<u32>,
     /// Start as a secondary, which waits for the primary to fail
     #[arg(long, requires = "peers")]
     secondary: bool,
-    /// Take over from a primary from which nothing was received for this time
+    /// Time without a frame of the primary after which a secondary takes over
     #[arg(long, value_name = "TIME", default_value = "20ms", value_parser = units::time_ns)]
     takeover: u64,
     /// Busy-poll: takes whole cores

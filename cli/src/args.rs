@@ -13,7 +13,8 @@ use crate::units;
 /// Options of commands that join a fabric over a network.
 #[derive(Clone, Copy, Debug, Args)]
 pub struct JoinArgs {
-    /// How long to wait for the switch or aggregator to answer, like 500ms; then exit with status 1
+    /// Time to wait for an answer of the switch or aggregator, like 500ms; without an answer the
+    /// command exits with status 1
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = units::time_ns)]
     wait: u64,
 }
@@ -28,7 +29,7 @@ impl JoinArgs {
 /// Options of commands that run until they are interrupted.
 #[derive(Debug, Args)]
 pub struct ServeArgs {
-    /// Interval of printing counters to standard error, like 1s [default: at the end only]
+    /// Print counters to standard error at this interval, like 1s [default: at the end only]
     #[arg(long, value_name = "TIME", value_parser = units::time_ns)]
     pub stats_interval: Option<u64>,
     /// Print the counters at the end as one JSON object

@@ -15,12 +15,12 @@ use serde::Serialize;
 
 const EXAMPLES: &str = "\
 Examples:
-  onepipe clean --dry-run    what killed processes have left behind
-  onepipe clean              remove it
+  onepipe clean --dry-run    list what killed processes have left behind
+  onepipe clean              remove that
 
-Removes shared memory without a live process, and files of demos and benchmarks that were killed; of
-this user alone. Stores of controllers stay, and so does onepipe-incarnations-UID in /dev/shm, some
-16 KB by which a process that restarts gets a higher incarnation.";
+Removes segments of shared memory that no live process uses, and files of demos and benchmarks that
+were killed, if they belong to this user. Stores of controllers stay, and so does
+/dev/shm/onepipe-incarnations-UID (16 KB), by which a restarted process gets a higher incarnation.";
 
 /// Remove what killed processes have left behind in shared memory
 #[derive(Debug, Args)]

@@ -22,14 +22,16 @@ use settings::{ControllerOptions, Settings, StoreChoice};
 
 const EXAMPLES: &str = "\
 Examples:
-  onepipe controller --fabric lab                      in shared memory, as process 63
-  onepipe controller --udp 127.0.0.1:4410              behind a switch, as process 1023
-  onepipe controller --udp 10.0.0.1:4410 --controllers 1000:3 --process 1001 \\
+  onepipe controller --fabric lab                      in shared memory
+  onepipe controller --udp 127.0.0.1:4410              behind a switch, as its first controller
+  onepipe controller --udp 10.0.0.1:4410 --process 1001 \\
       --etcd http://10.0.0.1:2379,http://10.0.0.2:2379,http://10.0.0.3:2379
   onepipe controller --config lab.toml                 the same keys, in a table [controller]
 
-Behind a switch its `--controllers` are adopted; in shared memory all nodes must use the same. Then
-query it:
+A controller adopts the ids that the switch was given by `--controllers`, or in shared memory those
+of the first process, and takes the first id. Another replica needs `--process` alone.
+
+Then show its state:
   onepipe status";
 
 /// Run a controller, which decides process failures and recovers the fabric
@@ -55,7 +57,7 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let mut settings = match Settings::resolve(&arguments.options) {
         Ok(settings) => settings,
-        Err(error) => crate::usage_error(&format!("{error:#}")),
+        Err(error) => crate::usage_error(&crate::advice::describe(&error)),
     };
     settings.config.wait = arguments.join_args.wait();
     let daemon = start(&settings)?;
@@ -145,6 +147,8 @@ fn log(event: &Event) {
         }
         Event::PingTimedOut(instance) => warn!("{} is unresponsive", name(*instance)),
         Event::StoreFailed => error!("the store is unavailable: recovery is paused"),
+        // The controller ends with this error.
+        Event::StoreOutdated { .. } => {}
         other => info!("{other:?}"),
     }
 }

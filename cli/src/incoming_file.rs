@@ -49,7 +49,7 @@ impl IncomingFile {
         match rustix::fs::statat(&folder, &name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(_) if !replaces => bail!("{} already exists (--force replaces it)", path.display()),
             Ok(existing) if FileType::from_raw_mode(existing.st_mode) == FileType::Directory => {
-                bail!("{} is a directory", path.display())
+                bail!("{} is a directory: choose another name for the file", path.display())
             }
             _ => {}
         }

@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+mod advice;
 mod aggregator;
 mod amcast;
 mod arbiter;
@@ -124,12 +125,12 @@ fn main() -> ExitCode {
     result.unwrap_or_else(report_error)
 }
 
-/// Prints an error with its causes. Returns the exit status.
+/// Prints an error with its causes and what to do. Returns the exit status.
 fn report_error(error: anyhow::Error) -> ExitCode {
     let is_broken_pipe = |cause: &std::io::Error| cause.kind() == std::io::ErrorKind::BrokenPipe;
     // Ignore a closed pipe, as in `onepipe ... | head`.
     if !error.chain().any(|cause| cause.downcast_ref().is_some_and(is_broken_pipe)) {
-        eprintln!("onepipe: {error:#}");
+        eprintln!("onepipe: {}", advice::describe(&error));
     }
     ExitCode::FAILURE
 }

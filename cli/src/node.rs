@@ -14,13 +14,14 @@ use onepipe::{
 };
 use onepipe_daemon_switch::Controllers;
 
-use crate::args::{JoinArgs, checked_address, require_ids_below};
+use crate::args::{JoinArgs, address, checked_address, require_ids_below};
 use crate::units::{self, pauses_text};
 
 const EXAMPLES: &str = "\
-Each line of standard input, `TO[,TO...] TEXT`, is scattered: its messages share one timestamp. `all`
-stands for all processes that are up as far as this one knows, and for this one. Deliveries are
-printed as `TIMESTAMP FROM TEXT`, in the same order at every process.
+Each line of standard input, `TO[,TO...] TEXT`, is scattered to the processes with these ids: its
+messages share one timestamp. `all TEXT` is scattered to this process and to all others that this
+process knows to be up. Deliveries are printed as `TIMESTAMP FROM TEXT`, in the same order at every
+process.
 
 Examples:
   onepipe node --process 0                  and in another terminal:
@@ -33,46 +34,48 @@ Examples:
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Arguments {
-    /// Name of the fabric in shared memory
+    /// Name of the fabric to join in shared memory
     #[arg(long, value_name = "NAME", default_value = "default", conflicts_with = "udp")]
     fabric: String,
-    /// Connect to the switch at this address instead
+    /// Address of the switch to join through, instead of shared memory
     #[arg(long, value_name = "ADDRESS", requires = "process", value_parser = checked_address)]
     udp: Option<String>,
-    /// Join over any network, through the aggregator at this address
+    /// Address of the aggregator to join through, over any IP network
     #[arg(
         long, value_name = "ADDRESS", requires = "process", conflicts_with_all = ["udp", "fabric"],
         value_parser = checked_address
     )]
     overlay: Option<String>,
-    /// Local address of the socket, for firewalls [default: any port]
-    #[arg(long, value_name = "ADDRESS")]
+    /// Local address of the socket, like 0.0.0.0:4420, for firewalls [default: any port]
+    #[arg(long, value_name = "ADDRESS", value_parser = address)]
     bind: Option<SocketAddr>,
     /// Send reliably: all correct receivers deliver a line, or none does
     #[arg(long)]
     reliable: bool,
-    /// Process ids of the fabric's controllers, like 1020 or 1020:3: the first and their number
-    /// [default: none; through a switch or an aggregator as there]
+    /// Process ids of the controllers, like 1020 or 1020:3: the first, and how many [default: as
+    /// stated by the switch, the aggregator or the first process in shared memory]
     #[arg(long, value_name = "FIRST[:COUNT]", value_parser = crate::args::controllers)]
     controllers: Option<Controllers>,
     /// Process id [default: the lowest free one, in shared memory]
     #[arg(long)]
     process: Option<u32>,
-    /// Maximum number of processes [default: 64; through a switch or an aggregator as there]
+    /// Upper bound of the process ids [default: as stated by the switch or the aggregator; 64 in
+    /// shared memory]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
     processes: Option<u32>,
-    /// Create the fabric with checksums on its frames (shared memory; elsewhere always)
+    /// Protect frames by checksums, if this process is the first in shared memory (over a network
+    /// frames always have checksums)
     #[arg(long, conflicts_with_all = ["udp", "overlay"])]
     checksums: bool,
-    /// How long a neighbour may send nothing before it is taken as lost, like 500ms; in shared
-    /// memory the first process decides [default: 100ms, with controllers 1s; through a switch or
-    /// an aggregator as there]
+    /// Time without a frame after which a neighbour counts as lost, like 500ms; in shared memory
+    /// the first process states it [default: as stated by the switch or the aggregator; in shared
+    /// memory 100ms, with controllers 1s]
     #[arg(long, value_name = "TIME", value_parser = units::time_ns)]
     link_timeout: Option<u64>,
     /// Print counters to standard error at the end
     #[arg(long)]
     stats: bool,
-    /// Keep receiving after the end of the input, until Ctrl-C
+    /// Go on receiving after the end of standard input, until Ctrl-C
     #[arg(long)]
     stay: bool,
     #[command(flatten)]

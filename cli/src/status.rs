@@ -31,7 +31,7 @@ The same as JSON: curl http://127.0.0.1:4480/status; for monitors: /metrics.";
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Arguments {
-    /// Addresses of controllers or arbiters: their `--status-listen`
+    /// Addresses of controllers or arbiters, as their `--status-listen` gives them
     #[arg(long, value_name = "ADDRESS", env = "ONEPIPE_STATUS_FROM", value_delimiter = ',',
           default_value = STATUS_LISTEN)]
     from: Vec<String>,
@@ -114,7 +114,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
 }
 
 fn query(from: &str) -> Response {
-    let result = address(from).and_then(fetch);
+    let result = address_of(from).and_then(fetch);
     let (report, unreachable) = match result {
         Ok(report) => (Some(report), None),
         Err(error) => (None, Some(format!("{error:#}"))),
@@ -122,19 +122,36 @@ fn query(from: &str) -> Response {
     Response { from: from.to_owned(), report, unreachable }
 }
 
+fn address_of(from: &str) -> Result<SocketAddr> {
+    ensure!(
+        from.contains(':'),
+        "{from:?} has no port: write for example {from}:4480, the --status-listen of a controller"
+    );
+    address(from)
+}
+
 fn fetch(from: SocketAddr) -> Result<StatusReport> {
     let mut stream = TcpStream::connect_timeout(&from, TIMEOUT).context("cannot connect")?;
     stream.set_read_timeout(Some(TIMEOUT))?;
     stream.set_write_timeout(Some(TIMEOUT))?;
     // With HTTP/1.0 the response ends with the connection.
-    write!(stream, "GET /status HTTP/1.0\r\nHost: {from}\r\n\r\n").context("connection lost")?;
+    let request = format!("GET /status HTTP/1.0\r\nHost: {from}\r\n\r\n");
+    stream.write_all(request.as_bytes()).context("connection lost")?;
     let mut text = String::new();
     stream.take(RESPONSE_LEN_MAX).read_to_string(&mut text).context("no response")?;
-    let (head, body) = text.split_once("\r\n\r\n").context("not an HTTP response")?;
+    let (head, body) = text.split_once("\r\n\r\n").context(
+        "no HTTP server answers: name the --status-listen of a controller or an arbiter",
+    )?;
     let status = head.lines().next().unwrap_or_default();
-    ensure!(status.split(' ').nth(1) == Some("200"), "HTTP status {status:?}");
-    serde_json::from_str(body)
-        .context("neither a controller nor an arbiter, or one of another version")
+    ensure!(
+        status.split(' ').nth(1) == Some("200"),
+        "an HTTP server that is neither a controller nor an arbiter answers ({status:?}): correct the \
+         address"
+    );
+    serde_json::from_str(body).context(
+        "an HTTP server answers that is neither a controller nor an arbiter of this release: correct \
+         the address, or use the same release",
+    )
 }
 
 /// Formats the report of a controller as a table.

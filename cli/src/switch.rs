@@ -44,31 +44,31 @@ pub struct Arguments {
     /// Address to listen on; port 0 picks a free port
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:4410", value_parser = address)]
     listen: SocketAddr,
-    /// Parent switch [default: none, this is the root]
+    /// Address of the parent switch [default: none, this is the root]
     #[arg(long, value_name = "ADDRESS", value_parser = address)]
     parent: Option<SocketAddr>,
-    /// Upper bound of the process ids [default: 1024, below a parent that of the parent]
+    /// Upper bound of the process ids [default: 1024; below a parent, as stated by the parent]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
     processes: Option<u32>,
-    /// Process ids of the fabric's controllers, like 1020 or 1020:3: the first and their number
-    /// [default: none, below a parent those of the parent]
+    /// Process ids that are reserved for controllers, like 1020 or 1020:3: the first, and how many
+    /// [default: none; below a parent, as stated by the parent]
     #[arg(long, value_name = "FIRST[:COUNT]", value_parser = controllers)]
     controllers: Option<Controllers>,
-    /// Id of this switch; with controllers it must be unique
+    /// Id of this switch; in a fabric with controllers each switch needs an id of its own
     #[arg(long, value_name = "NUMBER", default_value_t = 0)]
     id: u32,
     /// Maximum number of processes and switches attached to this one
     #[arg(long, default_value_t = 128, value_parser = clap::value_parser!(u16).range(1..=4096))]
     ports: u16,
-    /// Interval of beacons while something is undelivered, like 20us
+    /// Interval of beacons while something is undelivered, like 50us [default: 20us]
     #[arg(long, value_name = "TIME", value_parser = units::time_ns)]
     beacon_interval: Option<u64>,
-    /// Interval of heartbeats at rest, like 50ms; 0ns: beacons at the fixed beacon interval, always
-    /// [default: 100ms]
+    /// Interval of heartbeats at rest, like 50ms; with 0ns beacons are sent at rest, too, at the
+    /// beacon interval [default: 100ms]
     #[arg(long, value_name = "TIME", value_parser = units::time_ns)]
     heartbeat_interval: Option<u64>,
-    /// Drop a link from which nothing was received for this time, like 30ms [default: 100ms, with
-    /// controllers 1s; killed processes are detected at once]
+    /// Time without a frame after which a link counts as lost, like 30ms; a killed process is
+    /// detected at once [default: 100ms, with controllers 1s]
     #[arg(long, value_name = "TIME", value_parser = units::time_ns)]
     link_timeout: Option<u64>,
     /// Busy-poll: lowest latency, takes a whole core
@@ -77,16 +77,16 @@ pub struct Arguments {
     /// Lose frames, on arrival and on departure: a probability like 0.01 or 1%
     #[arg(long, value_name = "P", default_value = "0", value_parser = units::probability)]
     loss: f64,
-    /// Duplicate frames
+    /// Duplicate frames: a probability
     #[arg(long, value_name = "P", default_value = "0", value_parser = units::probability)]
     duplicate: f64,
-    /// Flip a bit of a frame
+    /// Flip a bit of a frame: a probability
     #[arg(long, value_name = "P", default_value = "0", value_parser = units::probability)]
     corrupt: f64,
-    /// Swap a frame with the next one
+    /// Swap a frame with the next one: a probability
     #[arg(long, value_name = "P", default_value = "0", value_parser = units::probability)]
     reorder: f64,
-    /// Seed of these faults
+    /// Seed of the random choices of --loss, --duplicate, --corrupt and --reorder
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Limit the rate of each link and queue frames before it, in bit/s like 100M or 1G

@@ -14,7 +14,11 @@ use onepipe_transport_udp::{JoinFailure, explain};
 #[non_exhaustive]
 pub enum JoinError {
     /// A live process has this id.
-    #[error("process {} of fabric {fabric:?} is taken by the live process with pid {pid}", process.0)]
+    #[error(
+        "process {} of fabric {fabric:?} is taken by the live process with pid {pid}: stop that \
+         process, or choose another id",
+        process.0
+    )]
     Taken {
         /// The fabric's name.
         fabric: String,
@@ -32,13 +36,16 @@ pub enum JoinError {
         source: AttachError,
     },
     /// A switch does not assign process ids.
-    #[error("no process id given: the switch at {switch:?} does not assign ids")]
+    #[error(
+        "no process id given: the switch at {switch:?} does not assign ids: choose one that no other \
+         process has (`Builder::process`)"
+    )]
     ProcessNeeded {
         /// The address as given.
         switch: String,
     },
     /// The address of the switch is malformed or cannot be resolved.
-    #[error("{switch:?} is not the address of a switch")]
+    #[error("{switch:?} is not the address of a switch (write for example 10.0.0.1:4410)")]
     Address {
         /// The address as given.
         switch: String,
@@ -48,7 +55,7 @@ pub enum JoinError {
     /// Nothing answers at the address of the switch or aggregator.
     #[error(
         "no {above} answers at {address} (waited {} s): start one there with \"onepipe {above} \
-         --listen {address}\"",
+         --listen {address}\", or wait longer with --wait (`Builder::wait`)",
         waited.as_secs_f64()
     )]
     NoAnswer {
@@ -83,7 +90,7 @@ pub enum JoinError {
         reason: String,
     },
     /// The system refuses a socket.
-    #[error("cannot open a socket to the switch at {switch:?}")]
+    #[error("cannot open a local socket for the switch at {switch:?}")]
     Socket {
         /// The address as given.
         switch: String,
@@ -107,7 +114,10 @@ pub enum JoinError {
         source: onepipe_large::ConfigError,
     },
     /// The fabric carries shorter frames than the configuration requests.
-    #[error("frame_len_max = {requested} exceeds the limit of this fabric, {supported}")]
+    #[error(
+        "frame_len_max = {requested} bytes exceeds the limit of this fabric, {supported} bytes: leave it \
+         out, or choose a lower one"
+    )]
     Frame {
         /// The requested frame length.
         requested: usize,

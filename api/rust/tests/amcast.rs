@@ -107,14 +107,18 @@ fn addresses_outside_the_directory_are_refused() {
     let (stranger, member) =
         (([127, 0, 0, 1], 9).into(), directory.of(Role::Member(GroupId(0)))[0]);
     let error = Amcast::open(&directory, stranger).expect_err("nobody").to_string();
-    assert_eq!(error, "127.0.0.1:9 is not the address of a client in this directory");
+    assert!(error.starts_with("127.0.0.1:9 is not the address of a client in this directory: "));
     let error =
         Amcast::open(&directory, member).expect_err("the address has another role").to_string();
-    assert_eq!(error, format!("{member} is not the address of a client in this directory"));
+    assert!(
+        error.starts_with(&format!("{member} is not the address of a client in this directory"))
+    );
     let error = AmcastReplica::open(&directory, member)
         .expect_err("the address has another role")
         .to_string();
-    assert_eq!(error, format!("{member} is not the address of a replica in this directory"));
+    assert!(
+        error.starts_with(&format!("{member} is not the address of a replica in this directory"))
+    );
     let mut even = loopback(1, 1);
     even.members = 2;
     let even = even.directory().expect("there are free ports");

@@ -253,7 +253,10 @@ fn invalid_settings_are_named() {
     };
     assert!(matches!(Transfer::builder().open(), Err(OpenError::ProcessNeeded)));
     let one = || Transfer::builder().process(1);
-    assert_eq!(refused(one().switch("nowhere")), "\"nowhere\" is not the address of a switch");
+    assert_eq!(
+        refused(one().switch("nowhere")),
+        "\"nowhere\" is not the address of a switch (write for example 10.0.0.1:4410)"
+    );
     assert_eq!(refused(one().arbiters(&[])), "arbiters cannot be 0");
     assert_eq!(refused(one().endpoints(1)), "nodes cannot be 1");
     assert_eq!(refused(one().slot(Duration::ZERO)), "slot_ns cannot be 0");

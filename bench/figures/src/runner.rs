@@ -53,7 +53,7 @@ impl Record {
     /// If the directory cannot be created or the record cannot be read.
     pub fn open(directory: &Path, takes_any_build: bool) -> Result<Self> {
         std::fs::create_dir_all(directory)
-            .with_context(|| format!("making {}", directory.display()))?;
+            .with_context(|| format!("cannot create the directory {}", directory.display()))?;
         let path = directory.join("runs.jsonl");
         let build = build()?;
         let mut results = BTreeMap::new();

@@ -54,8 +54,17 @@ pub fn run(arguments: &SendArguments) -> Result<ExitCode> {
     super::end_on_interrupt()?;
     let context = || format!("cannot read {}", arguments.file.display());
     let metadata = std::fs::metadata(&arguments.file).with_context(context)?;
+    if metadata.is_dir() {
+        bail!(
+            "cannot send {}: it is a directory, not a regular file: send an archive of it, made by tar",
+            arguments.file.display()
+        );
+    }
     if !metadata.is_file() {
-        bail!("{} is not a regular file", arguments.file.display());
+        bail!(
+            "cannot send {}: it is not a regular file: copy its content to one first",
+            arguments.file.display()
+        );
     }
     let name = arguments.file.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let changed = metadata.modified().ok().and_then(|at| at.duration_since(UNIX_EPOCH).ok());
@@ -116,7 +125,7 @@ struct Peer {
 fn send_offers(receivers: &mut [Receiver], offer: &Offer) -> Vec<Peer> {
     let send_offer = |address| -> Result<(ControlConnection, Reply)> {
         let stream = onepipe::Listener::connect_app(address, CONNECT_TIMEOUT)
-            .context("cannot be reached")?;
+            .context("cannot be reached (does `onepipe bulk recv` run there?)")?;
         let mut control = ControlConnection::new(stream);
         control.send(&Request::Offer(offer.clone()))?;
         let reply = control.recv(REPLY_TIMEOUT)?;

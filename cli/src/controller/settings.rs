@@ -36,29 +36,32 @@ pub struct ControllerOptions {
     /// Name of the fabric in shared memory [default: default]
     #[arg(long, value_name = "NAME", env = "ONEPIPE_FABRIC", conflicts_with = "udp")]
     fabric: Option<String>,
-    /// Connect to the switch at this address instead
+    /// Address of the switch or aggregator to join through, instead of shared memory
     #[arg(long, value_name = "ADDRESS", env = "ONEPIPE_SWITCH", value_parser = valid(address))]
     udp: Option<String>,
-    /// Process ids of all replicas, like 1000 or 1000:3 [default: 63, behind a switch as there]
+    /// Process ids of all controllers, like 1000 or 1000:3: the first, and how many [default: as
+    /// stated by the switch, or by the first process in shared memory; 63 if this is the first]
     #[arg(long, value_name = "FIRST[:COUNT]", env = "ONEPIPE_CONTROLLERS",
           value_parser = valid(controllers))]
     controllers: Option<String>,
-    /// Process id of this replica [default: the first]
+    /// Process id of this controller [default: the first of the controllers]
     #[arg(long, value_name = "ID", env = "ONEPIPE_PROCESS")]
     process: Option<u32>,
-    /// File to store decisions in; replicas of one machine may share it. In /dev/shm it is fast,
-    /// and lost when the machine reboots [default: controller-FABRIC.redb in $STATE_DIRECTORY,
-    /// $XDG_STATE_HOME/onepipe, ~/.local/state/onepipe or, for root, /var/lib/onepipe]
+    /// File to store decisions in, which controllers on one machine may share; a file in /dev/shm
+    /// is fast, and lost when the machine reboots [default: controller-FABRIC.redb in
+    /// $STATE_DIRECTORY, $XDG_STATE_HOME/onepipe, ~/.local/state/onepipe or, for root,
+    /// /var/lib/onepipe]
     #[arg(long, value_name = "FILE", env = "ONEPIPE_STORE", conflicts_with = "etcd")]
     store: Option<PathBuf>,
-    /// Store decisions in this etcd, for replicas on several machines: the URLs of its members
+    /// Store decisions in etcd, for controllers on several machines: the URLs of the etcd members
     #[arg(long, value_name = "URL,...", env = "ONEPIPE_ETCD", value_delimiter = ',')]
     #[serde(default)]
     etcd: Vec<String>,
-    /// Prefix of this fabric's keys in the etcd [default: /onepipe/default/]
+    /// Prefix of this fabric's keys in etcd [default: /onepipe/default/]
     #[arg(long, value_name = "TEXT", env = "ONEPIPE_ETCD_PREFIX", requires = "etcd")]
     etcd_prefix: Option<String>,
-    /// Lease of the active replica in the etcd, like 5s
+    /// Lease of the active controller in etcd: when the lease has expired, another one takes over
+    /// [default: 5s]
     #[arg(long, value_name = "TIME", env = "ONEPIPE_LEASE", requires = "etcd",
           value_parser = valid(units::time_ns))]
     lease: Option<String>,
@@ -127,12 +130,18 @@ impl Settings {
         };
         let controllers = match &options.controllers {
             Some(text) => controllers(text)?,
-            None => Controllers { first: ProcessId(last_process), count: 1 },
+            // The fabric states which ids are those of controllers.
+            None => {
+                Controllers { first: ProcessId(options.process.unwrap_or(last_process)), count: 1 }
+            }
         };
         let process = options.process.map_or(controllers.first, ProcessId);
         if !controllers.contains(process) {
-            let (first, count) = (controllers.first.0, controllers.count);
-            bail!("process {} is not one of the controllers {first}:{count}", process.0);
+            let (first, last) = (controllers.first.0, controllers.first.0 + controllers.count - 1);
+            bail!(
+                "--process {} is not the id of a controller: --controllers names {first} to {last}",
+                process.0
+            );
         }
         let mut config = Config::new(attachment, process, controllers);
         // The id of this replica may be the default.
@@ -274,8 +283,15 @@ mod tests {
         let error = |options: ControllerOptions| {
             format!("{:#}", Settings::resolve(&options).expect_err("invalid settings"))
         };
-        let options = ControllerOptions { process: Some(7), ..ControllerOptions::default() };
-        assert_eq!(error(options), "process 7 is not one of the controllers 63:1");
+        let options = ControllerOptions {
+            controllers: Some("1000:3".to_owned()),
+            process: Some(7),
+            ..ControllerOptions::default()
+        };
+        assert_eq!(
+            error(options),
+            "--process 7 is not the id of a controller: --controllers names 1000 to 1002"
+        );
         for text in ["many", "", "1:", "1:0", "1048576", "4294967295:2"] {
             let options = ControllerOptions {
                 controllers: Some(text.to_owned()),

@@ -20,7 +20,7 @@ pub struct RackArguments {
     /// [default: no racks]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=64))]
     rack_nodes: Option<u32>,
-    /// Number of endpoints in all racks, the processes with ids below it: the arbiter's --nodes
+    /// Number of endpoints in all racks, as the arbiter's --nodes: the processes 0 to NODES - 1
     #[arg(long, requires = "rack_nodes", default_value_t = 64, value_parser = clap::value_parser!(u32).range(2..=4096))]
     nodes: u32,
     /// Number of paths between any two racks: the arbiter's --paths

@@ -140,7 +140,10 @@ impl Source {
         let context = || format!("cannot read {}", file.display());
         let metadata = std::fs::metadata(file).with_context(context)?;
         if metadata.is_dir() {
-            bail!("{} is a directory: try `tar c {0} | onepipe transfer send -`", file.display());
+            bail!(
+                "cannot send {}: it is a directory: try `tar c {0} | onepipe transfer send -`",
+                file.display()
+            );
         }
         let name = valid_name(&file.file_name().unwrap_or_default().to_string_lossy())?;
         let input: Box<dyn Read + Send> = Box::new(File::open(file).with_context(context)?);

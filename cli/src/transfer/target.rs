@@ -69,7 +69,7 @@ impl Destination {
         match fs::metadata(out).ok() {
             Some(metadata) if metadata.is_dir() => return Ok(Self::Folder(out.to_owned())),
             Some(metadata) if metadata.is_file() && needs_folder => {
-                bail!("{out_name} is not a directory")
+                bail!("{out_name} is not a directory: name one with --out")
             }
             Some(metadata) if metadata.is_file() && !force => {
                 bail!("{out_name} already exists (--force replaces it)")
@@ -83,7 +83,10 @@ impl Destination {
             None => {
                 let parent = out.parent().filter(|parent| !parent.as_os_str().is_empty());
                 if let Some(parent) = parent.filter(|parent| !parent.is_dir()) {
-                    bail!("cannot write {out_name}: no such directory: {}", parent.display());
+                    bail!(
+                        "cannot write {out_name}: there is no directory {}, create it first",
+                        parent.display()
+                    );
                 }
             }
         }

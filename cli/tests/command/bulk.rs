@@ -260,7 +260,11 @@ fn rejects_invalid_arguments() {
         assert!(errors(&output).contains(stderr_line), "{arguments:?}: {}", errors(&output));
     };
     refused(&["bulk", "send", "/nowhere", "--to", "127.0.0.1:9"], 1, "cannot read /nowhere");
-    refused(&["bulk", "send", "/", "--to", "127.0.0.1:9"], 1, "is not a regular file");
+    refused(
+        &["bulk", "send", "/", "--to", "127.0.0.1:9"],
+        1,
+        "it is a directory, not a regular file",
+    );
     refused(&send(&original, "nowhere", &[]), 2, "nowhere");
     refused(&send(&original, "127.0.0.1:9", &["--transport", "pigeon"]), 2, "tcp, udp");
     refused(&send(&original, "127.0.0.1:9,127.0.0.1:9", &[]), 2, "127.0.0.1:9 is named twice");

@@ -215,7 +215,7 @@ fn rejects_invalid_controller_options() {
     refused(
         &["--controllers", "5", "--process", "7"],
         2,
-        "process 7 is not one of the controllers",
+        "--process 7 is not the id of a controller",
     );
     refused(&["--udp", "127.0.0.1:4410", "--fabric", "lab"], 2, "cannot be used with");
     refused(&["--config", "/no/such/file"], 2, "cannot read /no/such/file");

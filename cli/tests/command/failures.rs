@@ -127,6 +127,29 @@ fn failure_waits_for_controller() {
     zero.joins(&controller, 0);
 }
 
+/// Starts the first controller of a fabric, and a second one to which only its own id is given.
+fn second_controller_adopts_ids(attach: [&str; 2], first_options: &[&str]) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let store = folder.path().join("decisions").to_string_lossy().into_owned();
+    let common = [&attach[..], &["--store", &store]].concat();
+    let first = Controller::start(&[&common[..], first_options].concat());
+    first.until("the first one is active", |status| status["epoch"].is_u64());
+    let second = Controller::start(&[&common[..], &["--process", "21"]].concat());
+    let status = second.until("its store works", |status| status["store"]["is_available"] == true);
+    assert_eq!((&status["replica"], &status["epoch"]), (&21.into(), &Value::Null), "{status}");
+}
+
+#[test]
+fn second_controller_adopts_ids_from_switch() {
+    let switch = Switch::start(&["--processes", "24", "--controllers", "20:2"]);
+    second_controller_adopts_ids(["--udp", &switch.address], &[]);
+}
+
+#[test]
+fn second_controller_adopts_ids_in_memory() {
+    second_controller_adopts_ids(["--fabric", &unique("second")], &["--controllers", "20:2"]);
+}
+
 /// Returns the number of failures and of leaves that a controller reports.
 fn ended(status: &serde_json::Value) -> (usize, usize) {
     let count = |list: &str| status[list].as_array().map_or(0, Vec::len);

@@ -1,6 +1,7 @@
 //! Programs of a fabric behind a switch, started by a test and killed on drop.
 
-use std::io::Write;
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::process::{Command, Stdio};
 
 use serde_json::Value;
@@ -44,7 +45,16 @@ impl Controller {
     }
 
     pub fn begin(command: &mut Command) -> Self {
-        let mut process = Running::start(command.env("ONEPIPE_STATUS_LISTEN", "127.0.0.1:0"));
+        Self::admitted(Running::start(command.env("ONEPIPE_STATUS_LISTEN", "127.0.0.1:0")))
+    }
+
+    /// Starts it and captures its standard error.
+    pub fn begin_with_stderr(command: &mut Command) -> Self {
+        let command = command.env("ONEPIPE_STATUS_LISTEN", "127.0.0.1:0");
+        Self::admitted(Running::start_with_stderr(command))
+    }
+
+    fn admitted(mut process: Running) -> Self {
         let first = process.line();
         assert!(first.starts_with("controller "), "{first}");
         let second = process.line();
@@ -58,6 +68,15 @@ impl Controller {
         let output = output(&["status", "--from", &self.address, "--json"]);
         assert_eq!(output.status.code(), Some(0), "{}", errors(&output));
         json(&output)["controllers"][0].clone()
+    }
+
+    /// Returns its metrics, with the head of the HTTP response.
+    pub fn metrics(&self) -> String {
+        let mut connection = TcpStream::connect(&self.address).expect("the status page");
+        connection.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").expect("a request");
+        let mut text = String::new();
+        connection.read_to_string(&mut text).expect("metrics");
+        text
     }
 
     /// Returns its status as a table.

@@ -242,7 +242,7 @@ fn checks_destination_before_receiving() {
     refused(&file, &[], "already exists (--force replaces it)");
     refused(&file, &["--forever", "--force"], "is not a directory");
     refused(&format!("{file}/"), &["--force"], "cannot create the directory");
-    refused(&nowhere, &[], "no such directory");
+    refused(&nowhere, &[], "there is no directory");
     assert_eq!(names(folder.path()), ["file"]);
     refused(&format!("{nowhere}/"), &["--wait", "200ms"], "no switch answers");
     refused(&path("in"), &["--forever", "--wait", "200ms"], "no switch answers");
@@ -378,7 +378,7 @@ fn rejects_invalid_arguments() {
     refused(&[], 2, "onepipe transfer");
     refused(&["send"], 2, "<FILE>");
     refused(&["send", "/nowhere"], 1, "cannot read /nowhere");
-    refused(&["send", "/"], 1, "/ is a directory");
+    refused(&["send", "/"], 1, "cannot send /: it is a directory");
     refused(&["send", "x", "--to", "64"], 2, "--to 64 is not an endpoint: endpoints are 0 to 63");
     refused(&["send", "x", "--to", "1"], 2, "--to 1 is this process itself");
     refused(

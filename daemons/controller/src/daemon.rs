@@ -176,6 +176,11 @@ fn attach(
             Some(theirs) if config.adopts_process => {
                 (machine.controllers, machine.process) = (theirs, theirs.first);
             }
+            Some(theirs)
+                if config.given.controllers.is_none() && theirs.contains(machine.process) =>
+            {
+                machine.controllers = theirs;
+            }
             _ => {
                 let fabric = format!("shared memory {name:?}");
                 return Err(JoinFailure::mismatch(fabric, mismatch).into());

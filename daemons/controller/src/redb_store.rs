@@ -387,12 +387,13 @@ impl TermFile {
 fn advice(kind: io::ErrorKind) -> &'static str {
     match kind {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-            "free space on its disk: the controller then goes on by itself"
+            "free space on its disk: the store is then used again by itself"
         }
-        io::ErrorKind::NotFound => "create its folder: the controller then goes on by itself",
+        io::ErrorKind::NotFound => "create its folder: the store is then used again by itself",
         io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
-            "make it writable: the controller then goes on by itself"
+            "make it writable: the store is then used again by itself"
         }
+        io::ErrorKind::IsADirectory => "name a file instead of a directory",
         _ => "it is tried again",
     }
 }

@@ -69,13 +69,16 @@ pub enum DirectoryError {
         members: usize,
     },
     /// An address is listed twice: each process needs an address of its own.
-    #[error("{0} is listed twice")]
+    #[error("{0} is listed twice: give each process an address of its own")]
     Duplicate(SocketAddr),
     /// There is no client.
-    #[error("the directory has no client")]
+    #[error("the directory has no client: list one in `clients`")]
     NoClient,
     /// The address has not the required role.
-    #[error("{at} is not the address of a {role_name} in this directory")]
+    #[error(
+        "{at} is not the address of a {role_name} in this directory: use an address that `{role_name}s` \
+         lists, or add this one at all processes"
+    )]
     WrongRole {
         /// The address.
         at: SocketAddr,
@@ -318,8 +321,14 @@ mod tests {
         assert_eq!(error(|all| *all = Directory::new()), "the directory has no group");
         let gap = error(|all| all.set_replicas(3, vec![at(9)]));
         assert_eq!(gap, "group 2 is missing or has no members");
-        assert_eq!(error(|all| all.set_clients(vec![at(2)])), "127.0.0.1:2 is listed twice");
-        assert_eq!(error(|all| all.set_clients(vec![])), "the directory has no client");
+        assert_eq!(
+            error(|all| all.set_clients(vec![at(2)])),
+            "127.0.0.1:2 is listed twice: give each process an address of its own"
+        );
+        assert_eq!(
+            error(|all| all.set_clients(vec![])),
+            "the directory has no client: list one in `clients`"
+        );
     }
 
     #[test]

@@ -38,7 +38,7 @@ pub enum OpenError {
     #[error("no process id given: say which of the arbiter's endpoints this is")]
     ProcessNeeded,
     /// The address of the switch is malformed or cannot be resolved.
-    #[error("{switch:?} is not the address of a switch")]
+    #[error("{switch:?} is not the address of a switch (write for example 10.0.0.1:4410)")]
     Address {
         /// The address as given.
         switch: String,
