@@ -31,6 +31,7 @@ pub(crate) fn counters(stats: &Stats) -> BTreeMap<String, u64> {
         duplicate_registrations,
         unknown_peers,
         failures,
+        switch_failures,
         leaves,
         inexact,
         partitions,

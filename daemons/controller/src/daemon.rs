@@ -16,6 +16,7 @@ use onepipe_transport_udp::{
 };
 use onepipe_wire::{JoinRole, RefuseReason, Terms};
 
+use crate::metrics::PAUSE_MAX;
 use crate::node::Node;
 use crate::store_worker::{ElectionTimers, StoreEvent, StoreHandle};
 use crate::{Attachment, Config, Report, RunError, StartError};
@@ -394,7 +395,7 @@ impl<T: Fabric> ControllerLoop<T> {
         report.store.error = state.error;
         let duty = self.driver.duty();
         report.counters.insert("pauses".to_owned(), duty.pause_count);
-        report.counters.insert("pause_max_ns".to_owned(), duty.pause_max_ns);
+        report.counters.insert(PAUSE_MAX.to_owned(), duty.pause_max_ns);
         report
     }
 }

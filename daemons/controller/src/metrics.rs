@@ -8,6 +8,9 @@ use onepipe_transport_status::{Metrics, Status};
 
 use crate::Report;
 
+/// The only one of the counters that is a level.
+pub(crate) const PAUSE_MAX: &str = "pause_max_ns";
+
 impl Status for Report {
     const PREFIX: &'static str = "onepipe_controller";
 
@@ -47,7 +50,13 @@ impl Status for Report {
             metrics.gauge(&format!("members_{state}"), "Nodes in this state", count)?;
         }
         for (name, value) in &report.counters {
-            metrics.counter(name, *value)?;
+            match name.as_str() {
+                PAUSE_MAX => {
+                    let help = "Longest time off the core since the start";
+                    metrics.gauge(name, help, i64::try_from(*value).unwrap_or(i64::MAX))?;
+                }
+                name => metrics.counter(name, *value)?,
+            }
         }
         metrics.counter("store_calls_failed", report.store.failures)
     }
@@ -71,6 +80,7 @@ mod tests {
             "onepipe_controller_members_joining 0",
             "onepipe_controller_failures_open 1",
             "onepipe_controller_frames_taken_total 17",
+            "onepipe_controller_pause_max_ns 412000000",
             "onepipe_controller_store_calls_failed_total 3",
             "# EOF",
         ] {

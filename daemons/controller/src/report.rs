@@ -235,6 +235,7 @@ pub(crate) mod tests {
         };
         let mut report = Report::new(&status);
         report.store.failures = 3;
+        report.counters.insert(crate::metrics::PAUSE_MAX.to_owned(), 412_000_000);
         report
     }
 

@@ -259,8 +259,8 @@ impl Coordinator {
         let monitor = &mut self.groups[at];
         let idle_ns = |known: &MemberStatus| now.mono.since_ns(known.last_seen);
         let leader = monitor.members[monitor.leader];
-        let is_superseded = leader.promised > monitor.epoch
-            || (leader.promised == monitor.epoch && !leader.leads);
+        let is_superseded =
+            leader.promised > monitor.epoch || (leader.promised == monitor.epoch && !leader.leads);
         //= spec/amcast.md#R20
         if monitor.pending.is_some() || (idle_ns(&leader) <= leader_timeout_ns && !is_superseded) {
             return;

@@ -32,8 +32,10 @@ pub struct Stats {
     pub duplicate_registrations: u64,
     /// Frozen links that were resolved although their peer is unknown.
     pub unknown_peers: u64,
-    /// Instances decided to have failed, except those that left gracefully.
+    /// Processes decided to have failed, except those that left gracefully.
     pub failures: u64,
+    /// Switches decided to have failed: also those that were ended to be restarted.
+    pub switch_failures: u64,
     /// Instances that left gracefully.
     pub leaves: u64,
     /// Failures decided without all the registers that determine F.

@@ -90,7 +90,8 @@ fn spine_failure_fails_no_process() {
     fabric.kill(spine);
     fabric.run(fabric.now + 2 * MS);
     assert!(fabric.decided.is_empty());
-    assert_eq!((stats(&fabric).failures, stats(&fabric).partitions), (1, 0));
+    assert_eq!((stats(&fabric).failures, stats(&fabric).switch_failures), (0, 1));
+    assert_eq!(stats(&fabric).partitions, 0);
     assert_healthy(&fabric);
 }
 

@@ -55,7 +55,7 @@ pub struct ControlPlaneStats {
 
 impl ControlPlaneStats {
     fn add(&mut self, stats: &Stats) {
-        self.failures += stats.failures;
+        self.failures += stats.failures + stats.switch_failures;
         self.leaves += stats.leaves;
         self.inexact += stats.inexact;
         self.partitions += stats.partitions;

@@ -240,10 +240,12 @@ impl Controller {
                     let Deciding { since: suspected, at: decided, evidence } =
                         deciding.unwrap_or(Deciding { since: now.mono, at: now.mono, evidence });
                     self.open_since.get_or_insert(decided);
-                    match failed.cause {
-                        Cause::Left => self.stats.leaves += 1,
-                        _ => self.stats.failures += 1,
-                    }
+                    let counter = match (failed.cause, failed.instance.address) {
+                        (Cause::Left, _) => &mut self.stats.leaves,
+                        (_, Address::Process(_)) => &mut self.stats.failures,
+                        (_, Address::Switch(_)) => &mut self.stats.switch_failures,
+                    };
+                    *counter += 1;
                     self.stats.inexact += u64::from(!failed.is_exact);
                     self.suspects.forget(failed.instance);
                     if let Address::Process(process) = failed.instance.address
