@@ -153,7 +153,6 @@ fn receive_until_error(role: &str) -> ! {
 }
 
 //= spec/ordering.md#R84
-//= type=test
 #[test]
 fn shortened_segment_ends_every_pipe_with_an_error() {
     let test = "shortened_segment_ends_every_pipe_with_an_error";

@@ -275,7 +275,6 @@ fn shorten(path: &std::path::Path) {
 }
 
 //= spec/ordering.md#R84
-//= type=test
 #[test]
 fn shortened_memory_ends_every_member() {
     for suffix in ["", "-s"] {

@@ -161,7 +161,6 @@ fn run_role() -> bool {
 }
 
 //= spec/ordering.md#R84
-//= type=test
 #[test]
 fn shortened_segment_ends_processes_with_an_error() {
     if run_role() {
@@ -220,7 +219,6 @@ fn read_pool(name: &str) {
 }
 
 //= spec/ordering.md#R84
-//= type=test
 #[test]
 fn shortened_page_pool_is_refused_and_reads_as_zeros() {
     if run_role() {
