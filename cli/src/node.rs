@@ -285,7 +285,7 @@ fn destinations(pipe: &Pipe, to: &str) -> Result<Vec<ProcessId>> {
 /// Prints the pending deliveries and failures, and updates the membership.
 fn handle_events(pipe: &mut Pipe, membership: &mut Membership) -> Result<()> {
     let mut out = stdout().lock();
-    let (mut result, mut refused) = (Ok(()), None);
+    let (mut result, mut refused, mut is_lost) = (Ok(()), None, false);
     let is_overlay = pipe.config().links == onepipe::Links::Overlay;
     let neighbour = if is_overlay { "aggregator" } else { "switch" };
     pipe.poll(|event| match event {
@@ -333,6 +333,7 @@ fn handle_events(pipe: &mut Pipe, membership: &mut Membership) -> Result<()> {
                  with {ours}: restart the {neighbour} with the same settings, or this process, too"
             ));
         }
+        Event::SegmentLost => is_lost = true,
         Event::Recovered(_) => {
             if let Membership::Excluded(at, _) = *membership {
                 *membership = Membership::Recovered(at);
@@ -341,6 +342,10 @@ fn handle_events(pipe: &mut Pipe, membership: &mut Membership) -> Result<()> {
         _ => {}
     });
     result.and_then(|()| out.flush()).context("cannot print")?;
+    if is_lost {
+        // The pipe has ended; the error names the file.
+        pipe.leave()?;
+    }
     match refused {
         Some(refused) => bail!(refused),
         None => Ok(()),

@@ -7,7 +7,7 @@ use onepipe_base::{Machine, Mono, ProcessId, Timestamp};
 use onepipe_endpoint::{Config, Links};
 use onepipe_transport_clock::SystemClock;
 use onepipe_transport_driver::{self as driver, Driver, IdleAction, Progress, SharedWait, Wait};
-use onepipe_transport_shm::Shm;
+use onepipe_transport_shm::{SegmentLost, Shm};
 use onepipe_transport_udp::{Refusal, Roster, UdpLink, UdpOverlay};
 
 use crate::node::{Node, NodeEvent};
@@ -36,6 +36,10 @@ pub(crate) trait Fabric: SharedWait + Send + 'static {
     fn refusal(&self) -> Option<Refusal> {
         None
     }
+    /// Why this process can reach no other one any more, if its memory is lost.
+    fn loss(&self) -> Option<SegmentLost> {
+        None
+    }
     fn counters(&self) -> FabricStats;
 }
 
@@ -46,6 +50,10 @@ impl Fabric for Shm {
 
     fn deaths(&self) -> u64 {
         self.stats().deaths
+    }
+
+    fn loss(&self) -> Option<SegmentLost> {
+        Self::loss(self)
     }
 
     fn counters(&self) -> FabricStats {
@@ -193,8 +201,16 @@ impl<T: Fabric> Engine<T> {
         progress
     }
 
-    /// Detects departed processes, and a switch that refuses this one.
+    /// Why this process can reach no other one any more, if its memory is lost.
+    pub(crate) fn loss(&self) -> Option<SegmentLost> {
+        self.driver.transport().loss()
+    }
+
+    /// Detects departed processes, a switch that refuses this one, and lost memory.
     fn refresh_peers(&mut self) {
+        if self.loss().is_some() {
+            self.driver.machine_mut().on_segment_lost();
+        }
         let refusal = self.driver.transport().refusal();
         if let (Some(refusal), true) = (refusal, refusal != self.refusal) {
             self.driver.machine_mut().on_refused(refusal);

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use onepipe_base::ProcessId;
 use onepipe_endpoint::ConfigError;
-use onepipe_transport_shm::AttachError;
+use onepipe_transport_shm::{AttachError, SegmentLost};
 use onepipe_transport_udp::{JoinFailure, explain};
 
 /// Why a process could not join a fabric.
@@ -153,16 +153,20 @@ impl JoinError {
 }
 
 /// Why no further event will come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReceiveError {
     /// The pipe has left, and all received events were handed out.
     #[error("process {} has left", .0.0)]
     Left(ProcessId),
+    /// Another process has shortened the file of the shared memory, and all received events were
+    /// handed out.
+    #[error(transparent)]
+    SegmentLost(SegmentLost),
 }
 
 /// Why leaving was not graceful. The process has left in any case.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LeaveError {
     /// The outcomes of some messages were not known in time.
@@ -188,4 +192,8 @@ pub enum LeaveError {
     /// The thread that drove the pipe has panicked, in a callback or by a bug of this crate.
     #[error("the thread that drove process {} has panicked", .0.0)]
     Panicked(ProcessId),
+    /// Another process has shortened the file of the shared memory: the outcomes of messages in
+    /// flight are unknown.
+    #[error(transparent)]
+    SegmentLost(SegmentLost),
 }

@@ -57,6 +57,11 @@ pub enum Event<P = Vec<u8>> {
     /// and this process takes no part until the switch is restarted with the same ones.
     /// [`TermsChange::mismatch`] names the setting. Reported once for each such start.
     TermsChanged(TermsChange),
+    /// Another process has shortened the file of the shared memory. This is the last event: nothing
+    /// is received any more, and the outcomes of messages in flight are unknown. A
+    /// [`crate::Pipe`] has ended; an [`crate::EmbeddedPipe`] must be ended. `leave` returns
+    /// [`crate::LeaveError::SegmentLost`], which names the file.
+    SegmentLost,
 }
 
 impl<P> Event<P> {
@@ -88,6 +93,7 @@ impl<P> Event<P> {
             Self::Recovered(complete) => Event::Recovered(complete),
             Self::Refused(reason) => Event::Refused(reason),
             Self::TermsChanged(change) => Event::TermsChanged(change),
+            Self::SegmentLost => Event::SegmentLost,
         }
     }
 }

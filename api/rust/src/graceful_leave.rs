@@ -20,6 +20,9 @@ impl GracefulLeave {
 
     /// Advances between two turns. Returns how the process has left, once it has.
     pub(crate) fn step<T: Fabric>(&self, engine: &mut Engine<T>) -> Option<Result<(), LeaveError>> {
+        if let Some(lost) = engine.loss() {
+            return Some(Err(LeaveError::SegmentLost(lost)));
+        }
         let process = engine.process();
         let node = engine.node_mut();
         let is_drained = node.is_drained();

@@ -197,7 +197,7 @@ pub use onepipe_transport_bulk::{
 };
 pub use onepipe_transport_driver::{Duty, Progress};
 pub use onepipe_transport_shm::{
-    AttachError, Config as SharedMemoryConfig, Stats as SharedMemoryStats,
+    AttachError, Config as SharedMemoryConfig, SegmentLost, Stats as SharedMemoryStats,
 };
 pub use onepipe_transport_udp::{
     Config as UdpConfig, JoinFailure, Mismatch, OverlayStats, Stats as UdpStats, TermsChange,

@@ -41,6 +41,15 @@ pub(crate) struct Node {
     began: Option<Timestamp>,
     /// A refusal of the switch that is not reported yet.
     refused: Option<Refusal>,
+    segment_loss: SegmentLoss,
+}
+
+/// Whether the shared memory is lost, and the application knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum SegmentLoss {
+    Intact,
+    Unreported,
+    Reported,
 }
 
 /// An event of the node; a message is still in the receive buffer.
@@ -56,6 +65,7 @@ pub(crate) enum NodeEvent {
     Excluded(Timestamp),
     Recovered(Timestamp),
     Refused(Refusal),
+    SegmentLost,
 }
 
 impl Node {
@@ -74,6 +84,7 @@ impl Node {
             was_registered: false,
             began: None,
             refused: None,
+            segment_loss: SegmentLoss::Intact,
         }
     }
 
@@ -112,6 +123,20 @@ impl Node {
     pub(crate) fn on_refused(&mut self, refusal: Refusal) {
         self.refused = Some(refusal);
         self.wants_poll = true;
+    }
+
+    /// Reports once that the shared memory is lost.
+    pub(crate) fn on_segment_lost(&mut self) {
+        if self.segment_loss == SegmentLoss::Intact {
+            self.segment_loss = SegmentLoss::Unreported;
+            self.wants_poll = true;
+        }
+    }
+
+    /// Whether the application knows that the shared memory is lost: no further event comes.
+    #[inline]
+    pub(crate) fn has_reported_loss(&self) -> bool {
+        self.segment_loss == SegmentLoss::Reported
     }
 
     /// Whether the outcomes of all submitted messages are known.
@@ -178,6 +203,7 @@ impl Node {
             NodeEvent::Excluded(void_from) => on_event(Event::Excluded { void_from }),
             NodeEvent::Recovered(complete) => on_event(Event::Recovered(complete)),
             NodeEvent::Refused(refusal) => on_event(Event::refused(refusal)),
+            NodeEvent::SegmentLost => on_event(Event::SegmentLost),
         }
     }
 
@@ -229,6 +255,10 @@ impl Machine for Node {
         let Some(polled) = self.pipe_endpoint.poll_event() else {
             if let Some(refusal) = self.refused.take() {
                 return Some(NodeEvent::Refused(refusal));
+            }
+            if self.segment_loss == SegmentLoss::Unreported {
+                self.segment_loss = SegmentLoss::Reported;
+                return Some(NodeEvent::SegmentLost);
             }
             self.was_registered = self.endpoint().is_registered();
             let barrier = self.endpoint().barrier();

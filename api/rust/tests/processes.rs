@@ -5,7 +5,9 @@ mod harness;
 use std::process::{Child, Command, Stdio};
 
 use harness::{DEADLINE, fabric, message, number, process, to};
-use onepipe::{Event, Link, Message, Pipe, ProcessId};
+use onepipe::{
+    EmbeddedPipe, Event, LeaveError, Link, Message, Pipe, ProcessId, ReceiveError, SendError,
+};
 
 /// Set in a child process that sends: `fabric process`.
 const ROLE: &str = "ONEPIPE_TEST_TALKER";
@@ -130,4 +132,76 @@ fn stopped_process_keeps_its_id_until_killed() {
         until_lost(pipe);
     }
     process(&name, SENDER).join().expect("the id of a dead process is free");
+}
+
+/// The exit status of a child process that was notified of the error.
+const REPORTED: i32 = 3;
+
+/// Runs the child process: receives until the pipe ends with an error.
+fn receive_until_error(role: &str) -> ! {
+    let (fabric, id) = role.split_once(' ').expect("the parent has set it");
+    let mut pipe = process(fabric, id.parse().expect("a number")).join().expect("the id is free");
+    loop {
+        match pipe.recv() {
+            Ok(_) => {}
+            Err(error) => {
+                assert!(matches!(error, ReceiveError::SegmentLost(_)), "{error}");
+                std::process::exit(REPORTED);
+            }
+        }
+    }
+}
+
+//= spec/ordering.md#R84
+#[test]
+fn shortened_segment_ends_every_pipe_with_an_error() {
+    let test = "shortened_segment_ends_every_pipe_with_an_error";
+    if let Ok(role) = std::env::var(ROLE) {
+        receive_until_error(&role);
+    }
+    let name = fabric("shortened");
+    let join = |id| process(&name, id).join().expect("the id is free");
+    let (mut caller_driven, mut thread_driven) = (join(0), join(1));
+    let mut embedded: EmbeddedPipe = process(&name, 2).embedded().expect("the id is free");
+    let (sender, events) = std::sync::mpsc::channel();
+    thread_driven.on_message(move |event| _ = sender.send(event == Event::SegmentLost));
+    let mut child = Command::new(std::env::current_exe().expect("this test has a path"))
+        .args(["--exact", test, "--nocapture"])
+        .env(ROLE, format!("{name} 3"))
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("this test can start itself");
+    assert!(caller_driven.wait_for_peers(3, DEADLINE));
+
+    let files = std::fs::read_dir("/dev/shm").expect("/dev/shm is available").flatten();
+    let mut paths = files.map(|file| file.path());
+    let path = paths.find(|path| path.to_string_lossy().ends_with(&format!("-{name}")));
+    let path = path.expect("the segment has a name");
+    let file = std::fs::OpenOptions::new().write(true).open(&path).expect("the file exists");
+    file.set_len(0).expect("the file belongs to this user");
+
+    let status = child.wait().expect("the process is a child");
+    assert_eq!(status.code(), Some(REPORTED), "{status}");
+
+    assert_eq!(caller_driven.recv_timeout(DEADLINE), Some(Event::SegmentLost));
+    let Err(ReceiveError::SegmentLost(lost)) = caller_driven.recv() else { panic!("it was lost") };
+    assert_eq!(lost.path, path);
+    assert_eq!(caller_driven.scatter(&[to(1, b"too late")]), Err(SendError::Left));
+    assert_eq!(caller_driven.leave(), Err(LeaveError::SegmentLost(lost.clone())));
+
+    let mut is_lost = false;
+    while !is_lost {
+        is_lost = events.recv_timeout(DEADLINE).expect("the callback gets the event");
+    }
+    assert_eq!(thread_driven.leave(), Err(LeaveError::SegmentLost(lost.clone())));
+
+    let began = std::time::Instant::now();
+    let mut is_lost = false;
+    while !is_lost {
+        let progress = embedded.poll(|event| is_lost |= event == Event::SegmentLost);
+        embedded.rest(progress);
+        assert!(began.elapsed() < DEADLINE, "the event is reported");
+    }
+    assert_eq!(embedded.leave(|_| {}), Err(LeaveError::SegmentLost(lost)));
+    assert!(!path.exists(), "the last to leave removes the segment");
 }

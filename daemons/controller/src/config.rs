@@ -173,4 +173,7 @@ pub enum RunError {
     /// one was not received, or the switch was restarted with other settings.
     #[error(transparent)]
     NotAdmitted(#[from] onepipe_transport_udp::JoinFailure),
+    /// Another process has shortened the file of the shared memory.
+    #[error(transparent)]
+    SegmentLost(#[from] onepipe_transport_shm::SegmentLost),
 }

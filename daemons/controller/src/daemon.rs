@@ -9,7 +9,7 @@ use onepipe_base::{Address, Controllers, Incarnation, Instance, ProcessId};
 use onepipe_controller::{Controller, Epoch, Event, Links, Store};
 use onepipe_transport_clock::{Clock, SystemClock, reduce_wakeup_latency, start_incarnation};
 use onepipe_transport_driver::{Config as DriverConfig, Doorbell, Driver, Transport};
-use onepipe_transport_shm::{Config as ShmConfig, Shm};
+use onepipe_transport_shm::{Config as ShmConfig, SegmentLost, Shm};
 use onepipe_transport_status::{Server, StatusRequests, bind};
 use onepipe_transport_udp::{
     Config as UdpConfig, Given, JoinFailure, JoinerConfig, Refusal, UdpLink,
@@ -241,6 +241,10 @@ fn adopt(
 trait Fabric: Transport {
     /// Why this controller is not admitted at present.
     fn refusal(&self) -> Option<Refusal>;
+    /// Why this controller can reach no other process any more.
+    fn loss(&self) -> Option<SegmentLost> {
+        None
+    }
 }
 
 impl Fabric for UdpLink {
@@ -252,6 +256,10 @@ impl Fabric for UdpLink {
 impl Fabric for Shm {
     fn refusal(&self) -> Option<Refusal> {
         None
+    }
+
+    fn loss(&self) -> Option<SegmentLost> {
+        Self::loss(self)
     }
 }
 
@@ -374,6 +382,9 @@ impl<T: Fabric> ControllerLoop<T> {
                 && let Attachment::Switch(address) = self.attached_to
             {
                 return Err(refusal.at(address).into());
+            }
+            if let Some(lost) = self.driver.transport().loss() {
+                return Err(lost.into());
             }
             self.driver.rest(progress);
         }

@@ -121,7 +121,8 @@ impl<C: Clock> GroupDriver<C> {
     /// receives frames, runs expired timers, hands out events and sends the resulting output.
     ///
     /// # Errors
-    /// The system's error of waiting. A link that fails is reported to the group instead.
+    /// The system's error of waiting, or the loss of the shared memory. A link that fails is
+    /// reported to the group instead.
     pub fn turn(
         &mut self,
         wait_ns: u64,
@@ -130,7 +131,12 @@ impl<C: Clock> GroupDriver<C> {
         match &mut self.inner {
             Inner::Tcp(driver) => driver.turn(wait_ns, on_event),
             Inner::Udp(driver) => Ok(driver.turn(wait_ns, on_event)),
-            Inner::Shm(driver) => Ok(driver.turn(wait_ns, on_event)),
+            Inner::Shm(driver) => {
+                let progress = driver.turn(wait_ns, on_event);
+                // A member without its segment or its pages makes no progress.
+                let loss = if progress.is_idle() { driver.loss() } else { None };
+                loss.map_or(Ok(progress), |lost| Err(io::Error::other(lost)))
+            }
         }
     }
 }

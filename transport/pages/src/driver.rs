@@ -4,7 +4,7 @@ use onepipe_base::{Machine, Mono, Now, Port, Transmit, Verdict};
 use onepipe_bulk::{Event, Group, Placement};
 use onepipe_transport_clock::Clock;
 use onepipe_transport_driver::{Doorbell, Transport};
-use onepipe_transport_shm::{PAGE_LOCATION_LEN, PagePool, Shm};
+use onepipe_transport_shm::{PAGE_LOCATION_LEN, PagePool, SegmentLost, Shm};
 use onepipe_transport_tcp::Progress;
 use onepipe_wire::DETACHED_FRONT_LEN;
 
@@ -77,6 +77,15 @@ impl<C: Clock> ShmGroupDriver<C> {
             PageRole::Root(..) => None,
             PageRole::Receiver(page_index) => Some(page_index),
         }
+    }
+
+    /// Why this member can take no further part, if so: another process has shortened the file of
+    /// the segment or of the page pool. The other members count this one as failed.
+    pub fn loss(&self) -> Option<SegmentLost> {
+        self.shm.loss().or_else(|| match &self.role {
+            PageRole::Root(page_pool, _) => page_pool.loss(),
+            PageRole::Receiver(page_index) => page_index.loss(),
+        })
     }
 
     /// The handle that ends a wait from another thread.
@@ -247,6 +256,11 @@ fn copy_piece(
             return Verdict::Dropped;
         };
         destination.copy_from_slice(&page[at..at + bytes]);
+        if page.is_lost() {
+            // Zeros may have been copied.
+            group.abandon_placement(placement);
+            return Verdict::Dropped;
+        }
     }
     group.handle_placed(now, port, placement)
 }

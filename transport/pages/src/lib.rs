@@ -31,7 +31,7 @@ pub use join::{JoinError, SharedLinks, join};
 pub use location::page_location;
 pub use object_bytes::ObjectBytes;
 pub use onepipe_transport_shm::{
-    AttachError, PAGE_LOCATION_LEN, Page, PageLocation, PageMut, PagePool, PageReader,
+    AttachError, PAGE_LOCATION_LEN, Page, PageLocation, PageMut, PagePool, PageReader, SegmentLost,
 };
 pub use page_index::PageIndex;
 

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use onepipe_bulk::OBJECTS_MAX;
-use onepipe_transport_shm::{Page, PageLocation, PageReader};
+use onepipe_transport_shm::{Page, PageLocation, PageReader, SegmentLost};
 
 /// The locations of objects that were announced to this member. An application that is asked for
 /// memory may respond with the page of the object itself. Clones share their state.
@@ -40,6 +40,11 @@ impl PageIndex {
         let mut page = entry.page.clone()?;
         page.truncate(bytes);
         Some(page)
+    }
+
+    /// Why no page can be read any more, if that is so.
+    pub(crate) fn loss(&self) -> Option<SegmentLost> {
+        self.reader.loss()
     }
 
     /// Records the location of an object.

@@ -259,3 +259,69 @@ fn finished_objects_are_removed_one_by_one() {
         "the latest ones up to the limit, except the removed one"
     );
 }
+
+/// Shortens the file at `path`, which has no name any more: as any process of the user can by the
+/// descriptors of this one.
+fn shorten(path: &std::path::Path) {
+    let path = format!("{} (deleted)", path.display());
+    let entries = std::fs::read_dir("/proc/self/fd").expect("the process has descriptors");
+    let mut descriptors = entries.flatten().map(|entry| entry.path());
+    let is_it = |descriptor: &std::path::PathBuf| {
+        std::fs::read_link(descriptor).is_ok_and(|target| target.to_string_lossy() == path)
+    };
+    let descriptor = descriptors.find(is_it).expect("the members have the file open");
+    let file = std::fs::OpenOptions::new().write(true).open(descriptor).expect("it exists");
+    file.set_len(0).expect("the file belongs to this user");
+}
+
+//= spec/ordering.md#R84
+#[test]
+fn shortened_memory_ends_every_member() {
+    for suffix in ["", "-s"] {
+        let open =
+            |_| Listener::bind("127.0.0.1:0".parse().expect("a valid address")).expect("it binds");
+        let listeners: Vec<Listener> = (0..2).map(open).collect();
+        let members: Vec<SocketAddr> = listeners.iter().map(Listener::address).collect();
+        let join_one = |own: u32, listener: Listener| {
+            let rendezvous = Rendezvous { group: 1, members: &members, own, timeout: TIMEOUT };
+            let streams = connect_members(&rendezvous, &listener).expect("all connect");
+            join(&rendezvous, streams).expect("memory is available")
+        };
+        let join_one = &join_one;
+        let all: Vec<_> = std::thread::scope(|scope| {
+            let start = |(own, listener)| scope.spawn(move || join_one(own, listener));
+            let threads: Vec<_> = (0..).zip(listeners).map(start).collect();
+            threads.into_iter().map(|thread| thread.join().expect("no panic")).collect()
+        });
+        let path = std::path::PathBuf::from(format!("{}{suffix}", all[0].shm.path().display()));
+        let mut drivers: Vec<_> = (0..)
+            .zip(all)
+            .map(|(own, links)| {
+                let group = Group::with_memory(config(2, own)).expect("a valid configuration");
+                ShmGroupDriver::new(group, links, SystemClock::calibrated())
+            })
+            .collect();
+        let sent = drivers[0].group_mut().send(object(0, 100_000).into());
+        sent.expect("the group is open");
+        let mut stable = 0;
+        while stable < 2 {
+            for driver in &mut drivers {
+                driver.turn(0, |group, event| match event {
+                    Event::Announced { object, bytes } => {
+                        let memory = vec![0; bytes as usize].into();
+                        group.provide(object, memory).expect("the object is wanted");
+                    }
+                    Event::Stable { .. } => stable += 1,
+                    _ => {}
+                });
+            }
+        }
+        shorten(&path);
+        for driver in &mut drivers {
+            while driver.loss().is_none() {
+                driver.turn(0, |_, _| {});
+            }
+            assert_eq!(driver.loss().map(|lost| lost.path), Some(path.clone()));
+        }
+    }
+}

@@ -1,9 +1,22 @@
 //! Errors of attaching to a segment.
 
 use std::io;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use onepipe_base::ProcessId;
+
+/// Another process has shortened or overwritten the file of a segment, or of a page pool.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{} was shortened or overwritten by another process while in use: end what did it, and start \
+     all processes that use the file again",
+    path.display()
+)]
+pub struct SegmentLost {
+    /// The path of the file; it may have been removed meanwhile.
+    pub path: PathBuf,
+}
 
 /// Why a segment could not be created or joined.
 #[derive(Debug, thiserror::Error)]
@@ -47,6 +60,9 @@ pub enum AttachError {
         /// The user id of its owner.
         owner: u32,
     },
+    /// Live processes use a file that was shortened meanwhile.
+    #[error(transparent)]
+    SegmentLost(#[from] SegmentLost),
     /// Another process has held the setup lock of the file for longer than setting up takes: it was
     /// stopped meanwhile.
     #[error(

@@ -273,10 +273,17 @@ impl Inbound {
         self.has_new_peers = self.senders.iter().any(|sender| sender.is_unreported);
     }
 
+    //= spec/ordering.md#R84
     /// Reports the promises of senders whose rings have been drained since the words were read.
     #[inline]
-    pub(crate) fn poll_promises(&mut self, mut on_promises: impl FnMut(Port, Promises)) {
-        if !self.has_pending_promises {
+    pub(crate) fn poll_promises(
+        &mut self,
+        segment: &Segment,
+        mut on_promises: impl FnMut(Port, Promises),
+    ) {
+        // The words of a lost segment read as zeros, which means idle: by such a promise, messages
+        // would be delivered behind missing ones, or with bytes that were lost.
+        if !self.has_pending_promises || segment.mapping().is_lost() {
             return;
         }
         for sender in self.senders.iter_mut().filter(|sender| sender.is_drained) {

@@ -61,6 +61,17 @@
 //! All processes of a segment run as one user (only that user can open the file). Numbers read from
 //! the segment are checked, and frames are checked by their machines: a faulty process costs
 //! frames, never a panic or an access out of bounds.
+//!
+//! A process that shortens the file ends the others by an error, not by a signal
+//! (docs/spec/ordering.md, R84). At the first mapping, a handler of SIGBUS is installed in the
+//! process. When a page is missing, the handler maps zeros over the whole segment and marks it as
+//! lost. Everything in it then looks as in a segment without processes; promises are ignored,
+//! because a promise word of 0 says *idle*. [`Shm::loss`] returns the error once the next turn has
+//! compared the membership epoch, as each turn does; waits end in bounded time, since callers wake
+//! up for their own deadlines. A page of a pool reads as zeros from then on ([`Page::is_lost`]),
+//! and the pool gives out no more pages. The handler passes every other SIGBUS on to the one that
+//! was installed before. A process has at most 4,096 mappings; beyond that, attaching and
+//! allocating fail, so that every mapping is protected.
 
 mod arena;
 mod config;
@@ -69,6 +80,7 @@ mod futex;
 mod inbound;
 mod lock;
 mod mapping;
+mod mapping_table;
 mod memory;
 mod outbound;
 mod page_pool;
@@ -76,13 +88,14 @@ mod promise;
 mod ring;
 mod segment;
 mod shm;
+mod sigbus;
 mod sleep;
 mod stale;
 mod stats;
 mod sync;
 
 pub use config::Config;
-pub use error::AttachError;
+pub use error::{AttachError, SegmentLost};
 pub use page_pool::{PAGE_LOCATION_LEN, Page, PageLocation, PageMut, PagePool, PageReader};
 pub use shm::Shm;
 pub use stale::{remove_stale_segments, stale_segments};

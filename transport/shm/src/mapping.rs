@@ -6,14 +6,18 @@ use std::os::fd::AsRawFd;
 use std::ptr::{self, NonNull};
 
 use crate::config::PAGE_BYTES;
+use crate::mapping_table::{self, MAPPINGS_MAX, Registration};
+use crate::sigbus;
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
 /// A shared file mapping. Words are only accessed as atomics, frame bytes only by the process that
-/// owns them at the time.
+/// owns them at the time. If another process shortens the file, the mapping shows zeros from the
+/// next access to a missing page on ([`Mapping::is_lost`]).
 #[derive(Debug)]
 pub(crate) struct Mapping {
     base: NonNull<u8>,
     bytes: usize,
+    registration: Registration,
 }
 
 // SAFETY: the mapping is plain memory that any thread may use; all access goes through atomics, or
@@ -54,6 +58,8 @@ impl Mapping {
             Access::Read => libc::PROT_READ,
             Access::Write => libc::PROT_READ | libc::PROT_WRITE,
         };
+        // Before anything is mapped, so that no access to it can come first.
+        sigbus::install()?;
         let (to, at) = (ptr::null_mut(), at as libc::off_t);
         // SAFETY: a new mapping at an address of the kernel's choice overlaps no memory in use; the
         // descriptor is open for reading and writing.
@@ -61,8 +67,22 @@ impl Mapping {
         if base == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
+        let address = base.expose_provenance();
+        let Some(registration) = mapping_table::register(address, bytes, protection) else {
+            // SAFETY: this range was just mapped, and no reference to it exists.
+            unsafe { libc::munmap(base, bytes) };
+            return Err(io::Error::other(format!(
+                "this process has {MAPPINGS_MAX} files and parts of files mapped already"
+            )));
+        };
         let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
-        Ok(Self { base, bytes })
+        Ok(Self { base, bytes, registration })
+    }
+
+    /// Whether the mapping shows zeros instead of the file, because the file was shortened.
+    #[inline]
+    pub(crate) fn is_lost(&self) -> bool {
+        self.registration.is_lost()
     }
 
     /// Returns the address of a range of the mapping, aligned to `align`.
@@ -170,6 +190,8 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
+        // The kernel may give the addresses to another mapping as soon as they are free.
+        self.registration.release();
         // SAFETY: this range is what `map` mapped, and no borrow of it can be alive.
         unsafe { libc::munmap(self.base.as_ptr().cast(), self.bytes) };
     }

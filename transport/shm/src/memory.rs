@@ -1,21 +1,22 @@
 //! Memory of shared files: reserved before it is used.
 //!
-//! A process that touches a page for which a full memory file system has no memory is killed
-//! (SIGBUS). So every page is allocated before any process touches it, by a call that fails with an
-//! error instead.
+//! A process that touches a page for which a full memory file system has no memory gets SIGBUS, and
+//! loses the whole mapping ([`crate::sigbus`]). So every page is allocated before any process
+//! touches it, by a call that fails with an error instead.
 
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 
 /// Allocates memory for a part of `file`, given by offset and length, so that accessing it cannot
-/// fail later. What is allocated already stays as it is.
+/// fail later. What is allocated already stays as it is, and so does the length of the file: one
+/// that another process has shortened must not be extended again, by zeros.
 ///
 /// A signal that interrupts an allocation releases pages of its part that no process has accessed
 /// yet, whoever has allocated them. [`crate::mapping::Mapping::touch`] protects them.
 pub(crate) fn preallocate(file: &File, part: (usize, usize)) -> io::Result<()> {
     loop {
-        match allocate(file, 0, part) {
+        match allocate(file, libc::FALLOC_FL_KEEP_SIZE, part) {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             done => return done,
         }

@@ -19,7 +19,7 @@ use crate::promise::{CommitHold, PromiseWord};
 use crate::ring::RingView;
 use crate::sleep::{FutexSlot, fence_before_wake};
 use crate::sync::{AtomicU64, Ordering};
-use crate::{AttachError, Config, futex, lock, memory};
+use crate::{AttachError, Config, SegmentLost, futex, lock, memory};
 
 /// "onepipe" and a byte that no text begins with.
 const MAGIC: u64 = 0x6f6e_6570_6970_6501;
@@ -93,7 +93,7 @@ impl Segment {
     ) -> Result<Self, AttachError> {
         let (mapping, config) = match is_alone {
             true => create(&file, wanted)?,
-            false => join(&file, wanted)?,
+            false => join(&file, &path, wanted)?,
         };
         let words = at::CALIBRATION.map(|at| mapping.word(at).load(Ordering::Relaxed));
         let calibration =
@@ -190,6 +190,20 @@ impl Segment {
         state.store(ATTACHED, Ordering::Release);
         self.epoch().fetch_add(1, Ordering::Release);
         lock::unlock_setup(&self.file).map_err(AttachError::io("unlock the segment"))
+    }
+
+    //= spec/ordering.md#R84
+    /// Whether the memory is no longer that of the segment to which this process has attached: the
+    /// file was shortened, so that zeros are mapped, or its contents were replaced. Those may show
+    /// an epoch again, but not the state of this process, which no other process changes.
+    #[cold]
+    pub(crate) fn is_lost(&self) -> bool {
+        let (incarnation, is_attached) = self.membership(self.process);
+        self.mapping.is_lost() || !is_attached || incarnation != u64::from(self.incarnation)
+    }
+
+    pub(crate) fn loss(&self) -> SegmentLost {
+        SegmentLost { path: self.path.clone() }
     }
 
     /// Removes the segment's name, if it still refers to this segment.
@@ -297,7 +311,8 @@ impl Segment {
 
 impl Drop for Segment {
     fn drop(&mut self) {
-        // On any failure here, closing the file releases the process id.
+        // On any failure here, closing the file releases the process id. What is written to a lost
+        // segment reaches no other process, or one that finds it lost as well.
         self.promise_word(self.process).set_idle();
         if !lock::lock_setup(&self.file, lock::SETUP_WAIT).is_ok_and(|is_taken| is_taken) {
             return;
@@ -397,17 +412,20 @@ fn create(file: &File, config: &Config) -> Result<(Mapping, Config), AttachError
 }
 
 /// Maps the segment that others use, with the sizes and the terms in its header.
-fn join(file: &File, wanted: &Config) -> Result<(Mapping, Config), AttachError> {
+fn join(file: &File, path: &Path, wanted: &Config) -> Result<(Mapping, Config), AttachError> {
     let what = "map the segment";
     let bytes = file.metadata().map_err(AttachError::io(what))?.len();
+    // Its users have written a complete header before they released the setup lock.
+    let lost = || AttachError::from(SegmentLost { path: path.to_owned() });
     if bytes < at::END as u64 {
-        return Err(AttachError::Layout { version: 0 });
+        return Err(lost());
     }
     let header = Mapping::new(file, at::END).map_err(AttachError::io(what))?;
     let load = |at: usize| header.word(at).load(Ordering::Acquire);
     let version = load(at::VERSION);
-    if load(at::STATE) != READY || load(at::MAGIC) != MAGIC || version != VERSION {
-        return Err(AttachError::Layout { version });
+    let is_lost = || header.is_lost() || load(at::MAGIC) == 0;
+    if load(at::STATE) != READY || load(at::MAGIC) != MAGIC || version != VERSION || is_lost() {
+        return Err(if is_lost() { lost() } else { AttachError::Layout { version } });
     }
     let [processes_max, frame_len_max, arena_slots, ring_entries, checksums] = at::CONFIG.map(load);
     let narrow = |value: u64| u32::try_from(value).unwrap_or(u32::MAX);
@@ -426,8 +444,11 @@ fn join(file: &File, wanted: &Config) -> Result<(Mapping, Config), AttachError> 
         ..*wanted
     };
     // The fields are in range before they are multiplied.
-    if config.out_of_range().is_some() || bytes != config.segment_len() as u64 {
+    if config.out_of_range().is_some() {
         return Err(AttachError::Layout { version });
+    }
+    if bytes != config.segment_len() as u64 {
+        return Err(lost());
     }
     let mapping = Mapping::new(file, config.segment_len()).map_err(AttachError::io(what))?;
     Ok((mapping, config))

@@ -18,7 +18,7 @@ use crate::outbound::Outbound;
 use crate::segment::Segment;
 use crate::sleep::{ASLEEP, ASLEEP_APART, FutexSlot, fence_before_wake};
 use crate::sync::Ordering;
-use crate::{AttachError, Config, Stats, futex};
+use crate::{AttachError, Config, SegmentLost, Stats, futex};
 
 /// A process's attachment to a segment of shared memory. Dropping it detaches.
 ///
@@ -35,6 +35,7 @@ pub struct Shm {
     liveness_checks: u64,
     /// The published value of this process's commit hold.
     commit_hold: Option<Timestamp>,
+    is_lost: bool,
 }
 
 impl Shm {
@@ -55,6 +56,9 @@ impl Shm {
         let outbound = Outbound::resume(&segment)?;
         let inbound = Inbound::resume(&segment);
         segment.publish()?;
+        if segment.is_lost() {
+            return Err(segment.loss().into());
+        }
         let waker = Arc::new(FutexWaker {
             mapping: Arc::clone(segment.mapping()),
             futex_slot_at: segment.config().futex_slot_at(segment.process()),
@@ -70,6 +74,7 @@ impl Shm {
             next_liveness_check: Mono::from_ns(0),
             liveness_checks: 0,
             commit_hold: None,
+            is_lost: false,
         })
     }
 
@@ -108,6 +113,14 @@ impl Shm {
         self.segment.unlink()
     }
 
+    /// Why this attachment is of no more use, if it is not: another process has shortened the file.
+    /// Noticed by the next turn. Nothing is delivered from then on, and nothing that is sent
+    /// arrives.
+    #[inline]
+    pub fn loss(&self) -> Option<SegmentLost> {
+        self.is_lost.then(|| self.segment.loss())
+    }
+
     /// Counters of this attachment.
     pub fn stats(&self) -> &Stats {
         &self.stats
@@ -124,6 +137,8 @@ impl Shm {
         let epoch = self.segment.epoch().load(Ordering::Acquire);
         if self.epoch != Some(epoch) {
             self.epoch = Some(epoch);
+            // A segment in use never has the epoch 0 that a lost one shows.
+            self.is_lost |= self.segment.is_lost();
             let (outbound, stats) = (&mut self.outbound, &mut self.stats);
             self.inbound.refresh_membership(
                 &self.segment,
@@ -142,6 +157,7 @@ impl Shm {
     fn check_liveness(&mut self, now: Mono) {
         self.next_liveness_check = now.after_ns(self.segment.config().liveness_interval_ns);
         self.liveness_checks += 1;
+        self.is_lost |= self.segment.is_lost();
         let (outbound, stats) = (&mut self.outbound, &mut self.stats);
         let deaths = stats.deaths;
         self.inbound.check_liveness(
@@ -205,7 +221,7 @@ impl Transport for Shm {
 
     #[inline]
     fn poll_promises(&mut self, _: Now, on_promises: impl FnMut(Port, Promises)) {
-        self.inbound.poll_promises(on_promises);
+        self.inbound.poll_promises(&self.segment, on_promises);
     }
 
     #[inline]

@@ -99,7 +99,7 @@ pub enum GroupEnd {
     /// This member has left before the end.
     #[error("this member has left the group before its end")]
     Left,
-    /// A system call on the sockets failed.
+    /// A system call on the sockets failed, or another process has shortened the shared memory.
     #[error("the group's thread failed: {0}")]
     System(String),
 }

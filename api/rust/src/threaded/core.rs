@@ -15,7 +15,7 @@ use crate::engine::{FabricEngine, with_engine};
 use crate::graceful_leave::GracefulLeave;
 use crate::node::NodeEvent;
 use crate::process_set::ProcessSet;
-use crate::{Event, LeaveError, Stats};
+use crate::{Event, LeaveError, ReceiveError, Stats};
 
 /// What the pipe's thread does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -141,15 +141,42 @@ impl Core {
     pub(crate) fn turn(&mut self) -> Progress {
         let Self { engine, events, failures, has_failure_callback, .. } = self;
         let Some(engine) = engine else { return Progress::default() };
-        with_engine!(engine, engine => engine.turn(|node, event| match event {
-            NodeEvent::ProcessFailed(failed) if *has_failure_callback => failures.push_back(failed),
-            NodeEvent::ProcessFailed(_) => {
-                // Not when the event is read: a slow reader must not stall other processes.
-                node.on_failure_handled();
-                events.push(node, event);
-            }
-            event => events.push(node, event),
-        }))
+        let (progress, is_lost) = with_engine!(engine, engine => {
+            let progress = engine.turn(|node, event| match event {
+                NodeEvent::ProcessFailed(failed) if *has_failure_callback => {
+                    failures.push_back(failed);
+                }
+                NodeEvent::ProcessFailed(_) => {
+                    // Not when the event is read: a slow reader must not stall other processes.
+                    node.on_failure_handled();
+                    events.push(node, event);
+                }
+                event => events.push(node, event),
+            });
+            (progress, engine.node().has_reported_loss())
+        });
+        if is_lost {
+            self.end_lost();
+        }
+        progress
+    }
+
+    /// Ends because the shared memory is lost. The pipe's thread and all later calls find it ended.
+    #[cold]
+    fn end_lost(&mut self) {
+        let Some(engine) = &self.engine else { return };
+        if let Some(lost) = with_engine!(engine, engine => engine.loss()) {
+            self.leave_result = Err(LeaveError::SegmentLost(lost));
+        }
+        self.end();
+    }
+
+    /// Why no further event will come, once the pipe has ended.
+    pub(crate) fn receive_error(&self, process: ProcessId) -> ReceiveError {
+        match &self.leave_result {
+            Err(LeaveError::SegmentLost(lost)) => ReceiveError::SegmentLost(lost.clone()),
+            _ => ReceiveError::Left(process),
+        }
     }
 
     /// Takes a turn while the pipe's thread may wait, and wakes it if the turn has left it
@@ -280,8 +307,11 @@ impl Core {
     pub(crate) fn step_leave(&mut self, graceful_leave: &GracefulLeave) -> bool {
         let Some(engine) = &mut self.engine else { return true };
         let result = with_engine!(engine, engine => graceful_leave.step(engine));
-        self.leave_result = result.unwrap_or(self.leave_result);
-        result.is_some()
+        let has_left = result.is_some();
+        if let Some(result) = result {
+            self.leave_result = result;
+        }
+        has_left
     }
 
     /// Ends: drops the engine, and so the fabric's resources. Queued events can still be fetched.

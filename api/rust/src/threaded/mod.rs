@@ -219,10 +219,11 @@ impl Pipe {
     /// Waits for the next event.
     ///
     /// # Errors
-    /// [`ReceiveError::Left`] once the pipe has left and all events were handed out.
+    /// [`ReceiveError`] once the pipe has left, or its shared memory was lost, and all events were
+    /// handed out.
     pub fn recv(&mut self) -> Result<Event, ReceiveError> {
         self.wait_for_events(None);
-        self.next_event().ok_or(ReceiveError::Left(self.process()))
+        self.next_event().ok_or_else(|| self.receive_error())
     }
 
     /// Waits for the next event for at most `timeout`.
@@ -253,12 +254,13 @@ impl Pipe {
     /// ```
     ///
     /// # Errors
-    /// [`ReceiveError::Left`] once the pipe has left and all events were handed out.
+    /// [`ReceiveError`] once the pipe has left, or its shared memory was lost, and all events were
+    /// handed out.
     pub fn recv_batch(&mut self) -> Result<Events<'_>, ReceiveError> {
         self.wait_for_events(None);
         match self.event_reader.is_empty() {
             false => Ok(self.event_reader.events()),
-            true => Err(ReceiveError::Left(self.process())),
+            true => Err(self.receive_error()),
         }
     }
 
@@ -382,7 +384,12 @@ impl Pipe {
         self.shared.hand_to_thread(|core| core.is_leaving = true);
         let process = self.process();
         thread.join().map_err(|_| LeaveError::Panicked(process))?;
-        self.shared.lock().leave_result
+        self.shared.lock().leave_result.clone()
+    }
+
+    #[cold]
+    fn receive_error(&self) -> ReceiveError {
+        self.shared.lock().receive_error(self.process())
     }
 
     #[inline]

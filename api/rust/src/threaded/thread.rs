@@ -73,6 +73,9 @@ impl Thread {
         let mut is_first = true;
         loop {
             let Some(mut core) = shared.lock_for_thread() else { return false };
+            if core.has_ended() {
+                return true;
+            }
             let is_thread_driven = shared.is_thread_driven();
             let is_relieved = core.thread_state == ThreadState::Standby && !is_first;
             if is_relieved && !is_thread_driven {

@@ -2,6 +2,7 @@
 
 use crate::mapping::Mapping;
 use crate::page_pool::claim::Claim;
+use crate::sync::Ordering;
 
 /// The magic number of a page pool: seven ASCII bytes, then the version of the layout, incremented
 /// whenever a field moves or changes its meaning.
@@ -57,6 +58,12 @@ impl PageLocation {
             && location.at.checked_add(location.capacity).is_some_and(|end| end <= i64::MAX as u64);
         is_valid.then_some(location)
     }
+}
+
+/// Whether `header`, which maps the beginning of the file, is no longer that of a pool: the file
+/// was shortened, so that zeros are mapped or were written since.
+pub(super) fn is_lost(header: &Mapping) -> bool {
+    header.word(MAGIC_AT).load(Ordering::Relaxed) != MAGIC || header.is_lost()
 }
 
 /// The claim of a region; `header` maps the beginning of the file.

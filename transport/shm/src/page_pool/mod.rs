@@ -9,6 +9,10 @@
 //! As everywhere in a segment, all processes run as one user and with this code: a page does not
 //! change, because this code never writes to one. Locations from other processes are checked
 //! against the file.
+//!
+//! A page that was returned before another process shortens the file reads as zeros where the file
+//! ends ([`crate::sigbus`]), and says so afterwards ([`Page::is_lost`]); from then on the pool and
+//! its readers give out no more pages, as for locations beyond the end of the file.
 
 pub(crate) mod claim;
 mod layout;
@@ -26,7 +30,7 @@ pub use layout::{PAGE_LOCATION_LEN, PageLocation};
 pub use page::{Page, PageMut};
 pub use reader::PageReader;
 
-use crate::AttachError;
+use crate::{AttachError, SegmentLost};
 use regions::Owner;
 
 /// Memory that this process fills and others read. Clones share the pool.
@@ -51,8 +55,14 @@ impl PagePool {
         self.0.unlink()
     }
 
+    /// Why no page is allocated any more, if that is so: another process has shortened the file.
+    pub fn loss(&self) -> Option<SegmentLost> {
+        self.0.loss()
+    }
+
     /// Allocates a page of the given length, with arbitrary contents. `None` when there is no
-    /// memory: `/dev/shm` is full, or all regions are in use.
+    /// memory: `/dev/shm` is full, or all regions are in use; and when another process has
+    /// shortened the file ([`PagePool::loss`]).
     pub fn alloc(&self, bytes: usize) -> Option<PageMut> {
         PageMut::take(&self.0, bytes)
     }

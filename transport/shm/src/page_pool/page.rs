@@ -9,6 +9,7 @@ use crate::mapping::Mapping;
 use crate::page_pool::PageLocation;
 use crate::page_pool::pool_mapping::PoolMapping;
 use crate::page_pool::regions::Owner;
+use crate::sync::{Ordering, fence};
 
 /// A page that its owner is writing. Invisible to other processes.
 #[derive(Debug)]
@@ -86,6 +87,13 @@ impl Page {
     /// The location of the page, to be sent to readers.
     pub fn location(&self) -> PageLocation {
         self.region_ref.location
+    }
+
+    /// Whether the page reads as zeros from now on, because another process has shortened the file
+    /// of the pool. What was read before a call that returns false is what the owner has written.
+    pub fn is_lost(&self) -> bool {
+        fence(Ordering::Acquire);
+        self.region_ref.mapping.is_lost()
     }
 
     /// Shortens the page to the first bytes.

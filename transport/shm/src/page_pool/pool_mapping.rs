@@ -1,8 +1,10 @@
 //! The mapped regions of another process's pool.
 
 use std::fs::File;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::SegmentLost;
 use crate::mapping::{Access, Mapping};
 use crate::page_pool::PageLocation;
 use crate::page_pool::layout;
@@ -15,26 +17,42 @@ const MAPPED_MAX: usize = 16;
 #[derive(Debug)]
 pub(super) struct PoolMapping {
     file: File,
+    path: PathBuf,
     header: Mapping,
-    /// Mappings by offset in the file, most recently used last. They never become invalid: the
-    /// offset and size of a region do not change, and a removed region leaves a hole.
+    /// Mappings by offset in the file, most recently used last. They do not become invalid unless
+    /// the whole pool is lost: the offset and size of a region do not change, and a removed region
+    /// leaves a hole.
     mapped: Mutex<Vec<(u64, Arc<Mapping>)>>,
 }
 
 impl PoolMapping {
-    pub(super) fn new(file: File, header: Mapping) -> Self {
-        Self { file, header, mapped: Mutex::default() }
+    pub(super) fn new(file: File, path: PathBuf, header: Mapping) -> Self {
+        Self { file, path, header, mapped: Mutex::default() }
+    }
+
+    /// Why no page can be read any more, if that is so.
+    pub(super) fn loss(&self) -> Option<SegmentLost> {
+        let is_lost = layout::is_lost(&self.header) || has_lost(&self.mapped());
+        is_lost.then(|| SegmentLost { path: self.path.clone() })
+    }
+
+    fn mapped(&self) -> MutexGuard<'_, Vec<(u64, Arc<Mapping>)>> {
+        // A thread that panicked while holding the lock changed one entry at a time.
+        self.mapped.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn header(&self) -> &Mapping {
         &self.header
     }
 
+    //= spec/ordering.md#R84
     /// Returns the mapping of the region at `location`, mapped now if it was not. `None` if the
-    /// location lies beyond the end of the file, or the kernel refuses.
+    /// location lies beyond the end of the file, the kernel refuses, or the file was shortened.
     pub(super) fn map(&self, location: PageLocation) -> Option<Arc<Mapping>> {
-        // A thread that panicked while holding the lock changed one entry at a time.
-        let mut mapped = self.mapped.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut mapped = self.mapped();
+        if layout::is_lost(&self.header) || has_lost(&mapped) {
+            return None;
+        }
         let known = mapped.iter().position(|(at, mapping)| {
             (*at, mapping.bytes() as u64) == (location.at, location.capacity)
         });
@@ -62,4 +80,8 @@ impl PoolMapping {
     pub(super) fn release(&self, location: PageLocation) {
         layout::claim(&self.header, location.region as usize).release();
     }
+}
+
+fn has_lost(mapped: &[(u64, Arc<Mapping>)]) -> bool {
+    mapped.iter().any(|(_, mapping)| mapping.is_lost())
 }

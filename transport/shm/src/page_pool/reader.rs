@@ -11,7 +11,7 @@ use crate::page_pool::pool_mapping::PoolMapping;
 use crate::page_pool::{Page, PageLocation};
 use crate::segment::path_of;
 use crate::sync::Ordering;
-use crate::{AttachError, lock};
+use crate::{AttachError, SegmentLost, lock};
 
 /// Reads pages of another process's pool.
 #[derive(Clone, Debug)]
@@ -35,7 +35,7 @@ impl PageReader {
             return Err(AttachError::Foreign { path, owner: about.uid() });
         }
         if about.len() < HEADER_LEN as u64 {
-            return Err(AttachError::Layout { version: 0 });
+            return Err(SegmentLost { path }.into());
         }
         let header = Mapping::new(&file, HEADER_LEN).map_err(AttachError::io(what))?;
         let magic = header.word(layout::MAGIC_AT).load(Ordering::Acquire);
@@ -47,11 +47,18 @@ impl PageReader {
         {
             return Err(AttachError::Taken { process: number, pid: 0 });
         }
-        Ok(Self(Arc::new(PoolMapping::new(file, header))))
+        Ok(Self(Arc::new(PoolMapping::new(file, path, header))))
+    }
+
+    /// Why no page is returned any more, if that is so: another process has shortened the file. It
+    /// is noticed when a missing part of the file is read.
+    pub fn loss(&self) -> Option<SegmentLost> {
+        self.0.loss()
     }
 
     /// Returns the page of the given length at a location. `None` when the region has been reused
-    /// or never existed.
+    /// or never existed, or when another process has shortened the file. Of a page that was
+    /// returned before, [`Page::is_lost`] says so.
     pub fn page(&self, location: PageLocation, bytes: usize) -> Option<Page> {
         if bytes as u64 > location.capacity {
             return None;

@@ -10,7 +10,7 @@ use crate::page_pool::PageLocation;
 use crate::page_pool::layout::{self, HEADER_LEN, PAGE_BYTES, REGIONS_MAX};
 use crate::segment::{open_locked, path_of};
 use crate::sync::Ordering;
-use crate::{AttachError, lock, memory};
+use crate::{AttachError, SegmentLost, lock, memory};
 
 /// Maximum number of free regions that keep their memory. Beyond that, the smallest ones return
 /// theirs to the system.
@@ -31,6 +31,8 @@ struct Regions {
     /// Length of the file, where the next region is appended.
     end: u64,
     has_name: bool,
+    /// Another process has shortened the file.
+    is_lost: bool,
 }
 
 #[derive(Debug)]
@@ -57,7 +59,8 @@ impl Owner {
         lock::lock_process(&file, 0).map_err(AttachError::io("claim a process id"))?;
         header.word(layout::MAGIC_AT).store(layout::MAGIC, Ordering::Release);
         lock::unlock_setup(&file).map_err(AttachError::io("unlock the page pool"))?;
-        let regions = Regions { all: Vec::new(), end: HEADER_LEN as u64, has_name: true };
+        let regions =
+            Regions { all: Vec::new(), end: HEADER_LEN as u64, has_name: true, is_lost: false };
         Ok(Self { file, path, header, regions: Mutex::new(regions) })
     }
 
@@ -73,10 +76,26 @@ impl Owner {
         }
     }
 
+    /// Why no region is allocated any more, if that is so.
+    pub(super) fn loss(&self) -> Option<SegmentLost> {
+        let is_lost = self.is_lost(&self.regions());
+        is_lost.then(|| SegmentLost { path: self.path.clone() })
+    }
+
+    fn is_lost(&self, regions: &Regions) -> bool {
+        let is_region_lost =
+            |region: &Region| region.mapping.as_ref().is_some_and(|mapping| mapping.is_lost());
+        regions.is_lost || layout::is_lost(&self.header) || regions.all.iter().any(is_region_lost)
+    }
+
+    //= spec/ordering.md#R84
     /// Allocates a region of at least the given size.
     pub(super) fn take(&self, bytes: usize) -> Option<(PageLocation, Arc<Mapping>)> {
         let capacity = bytes.max(1).checked_next_multiple_of(PAGE_BYTES)?;
         let mut regions = self.regions();
+        if self.is_lost(&regions) {
+            return None;
+        }
         self.take_free(&mut regions, capacity).or_else(|| self.append(&mut regions, capacity))
     }
 
@@ -111,6 +130,11 @@ impl Owner {
         regions: &mut Regions,
         capacity: usize,
     ) -> Option<(PageLocation, Arc<Mapping>)> {
+        if self.file.metadata().ok()?.len() != regions.end {
+            // Extended again, the file would have zeros where others read pages.
+            regions.is_lost = true;
+            return None;
+        }
         self.trim_free(regions);
         let vacant = regions.all.iter().position(|region| region.mapping.is_none());
         let index = vacant.unwrap_or(regions.all.len());
