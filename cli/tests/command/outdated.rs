@@ -93,6 +93,42 @@ fn second_controller_at_another_switch_is_refused() {
     let first = Controller::begin(&mut controller(&root, &folder.path().join("first")));
     first.until("the controller is active", |status| status["epoch"] == 1);
     let _nodes = registered([&root, &below]);
+    // While it hangs the switches take it for lost, and admit the second one.
+    first.process.signal("-STOP");
     assert_refused(&below, &folder.path().join("second"));
+    first.process.signal("-CONT");
     assert_eq!(first.status()["epoch"], 1, "the first one is still active");
+}
+
+//= spec/ordering.md#R68
+#[test]
+fn second_controller_is_refused_before_any_process() {
+    let _guard = exclusive();
+    let folder = tempfile::tempdir().expect("a folder");
+    // The switches wait for six seconds before they take a controller for lost, as the machine may
+    // be busy.
+    let calm = ["--heartbeat-interval", "2s"];
+    let terms = ["--processes", "1001", "--controllers", "1000", "--id", "1"];
+    let root = Switch::start(&[&terms[..], &calm].concat());
+    let below = Switch::start(&[&["--parent", &root.address, "--id", "2"][..], &calm].concat());
+    for [first, second] in [[&root, &below], [&below, &root]] {
+        let name = |name: &str| folder.path().join(format!("{name} at {}", first.address));
+        let running = Controller::begin(&mut controller(first, &name("first")));
+        running.until("it is active, and the switches are linked", |status| {
+            let members = status["members"].as_array().map_or(&[][..], Vec::as_slice);
+            let linked = members.iter().filter(|member| member["links_up"] == 1).count();
+            status["epoch"] == 1 && linked == 2
+        });
+        let mut asks = controller(second, &name("second"));
+        asks.args(["--status-listen", "127.0.0.1:0", "--wait", "1s"]);
+        let mut asking = Running::start_with_stderr(&mut asks);
+        assert_eq!(asking.line(), "", "a second controller is admitted");
+        let text = asking.stderr_line();
+        assert_eq!(asking.status(), Some(1), "{text}");
+        assert!(text.contains("controller 1000") && text.contains(&second.address), "{text}");
+        assert!(text.contains("stop it first, or choose another id"), "{text}");
+        assert_eq!(running.status()["epoch"], 1, "the first one is still active");
+        // It has left its port: the id is free everywhere.
+        end(running);
+    }
 }

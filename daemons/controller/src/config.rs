@@ -130,6 +130,14 @@ pub enum StartError {
         source: io::Error,
     },
     /// The switch does not answer, or does not admit this controller.
+    #[error("controller {} cannot join", process.0)]
+    NotAdmitted {
+        /// Its id.
+        process: ProcessId,
+        /// The cause.
+        source: onepipe_transport_udp::JoinFailure,
+    },
+    /// A setting differs from that of the fabric.
     #[error(transparent)]
     Join(#[from] onepipe_transport_udp::JoinFailure),
     /// The status cannot be offered.

@@ -74,7 +74,9 @@ impl ControllerDaemon {
                     (link, joined) =
                         join(*switch, &mut machine, config.wait, &udp_config, &mut clock)?;
                 }
-                if let Some(terms) = joined? {
+                let process = machine.process;
+                let not_admitted = |source| StartError::NotAdmitted { process, source };
+                if let Some(terms) = joined.map_err(not_admitted)? {
                     adopt(&mut machine, &config.given, *switch, &terms)?;
                 }
                 let process = machine.process;

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 
 use onepipe_base::{Cause, Incarnation, Mono, Port, ProcessId};
 use onepipe_join::{Applicant, Rival};
+use onepipe_wire::JoinRole;
 
 /// Addresses of neighbours and the processes behind them.
 #[derive(Debug)]
@@ -187,6 +188,42 @@ impl PortTable {
             previous.into_iter().for_each(|previous| self.on_gone(previous, Cause::Superseded));
         }
         true
+    }
+
+    /// Handles a controller that has announced itself, or was announced by a switch, behind
+    /// `port`. No other port is reclaimed: that of a switch is in use, and a controller that is not
+    /// received any more loses its port to another neighbour. Returns false if the id is out of
+    /// range.
+    pub(crate) fn on_controller(
+        &mut self,
+        controller: ProcessId,
+        incarnation: Incarnation,
+        port: Port,
+    ) -> bool {
+        let Some(joined) = self.joined.get_mut(controller.index()) else { return false };
+        let previous = joined.replace((port, incarnation)).map(|(previous, _)| previous);
+        if previous != Some(port) {
+            self.neighbours[port.index()].processes += 1;
+            if let Some(previous) = previous {
+                let neighbour = &mut self.neighbours[previous.index()];
+                neighbour.processes = neighbour.processes.saturating_sub(1);
+            }
+        }
+        true
+    }
+
+    /// Returns the port and the incarnation of a process that has joined.
+    pub(crate) fn joined_at(&self, process: ProcessId) -> Option<(Port, Incarnation)> {
+        self.joined.get(process.index()).copied().flatten()
+    }
+
+    /// Returns how long ago the last frame of the controller at `port` was received, in ns; `None`:
+    /// no controller was admitted there.
+    pub(crate) fn controller_unseen_ns(&self, port: Port, now: Mono) -> Option<u64> {
+        let neighbour = &self.neighbours[port.index()];
+        let is_controller =
+            neighbour.applicant.is_some_and(|known| known.role == JoinRole::Controller);
+        is_controller.then(|| now.since_ns(neighbour.last_seen))
     }
 
     /// Handles the Leave of a process.
@@ -414,6 +451,27 @@ mod tests {
         ports.on_leave(ProcessId(2), Port(0), at(0));
         ports.reclaim_left(at(1_000));
         assert_eq!(drain_reclaimed(&mut ports), [Port(0)]);
+    }
+
+    #[test]
+    fn announced_controller_reclaims_no_port() {
+        let mut ports = PortTable::new(3, None, 8, 1_000);
+        let controller = ProcessId(7);
+        assign(&mut ports, address(1), at(0));
+        assign(&mut ports, address(2), at(0));
+        ports.on_join(ProcessId(1), FIRST, Port(1));
+        for (port, incarnation) in [(0, 3), (1, 4), (0, 2)] {
+            assert!(ports.on_controller(controller, Incarnation(incarnation), Port(port)));
+            let joined = Some((Port(port), Incarnation(incarnation)));
+            assert_eq!(ports.joined_at(controller), joined);
+        }
+        assert_eq!(drain_reclaimed(&mut ports), []);
+        ports.reclaim(Port(0), Cause::Superseded);
+        assert_eq!(
+            (ports.joined_at(controller), drain_reclaimed(&mut ports)),
+            (None, vec![Port(0)])
+        );
+        assert!(!ports.on_controller(ProcessId(8), FIRST, Port(1)), "not below the limit");
     }
 
     #[test]

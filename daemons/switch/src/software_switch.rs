@@ -93,7 +93,8 @@ impl SoftwareSwitch {
             config.processes_max,
             config.port_timeout_ns,
         );
-        let mut roster = Roster::new(own, ports as u16, config.processes_max);
+        let mut roster = Roster::new(own, ports as u16, config.processes_max)
+            .with_controllers(config.controllers);
         up.into_iter().for_each(|up| roster.open(clock.read(), up, Side::Above));
         let hello_interval_ns = config.heartbeat_interval_ns.max(config.beacon_interval_ns);
         let transport = SwitchTransport::new(Parts {

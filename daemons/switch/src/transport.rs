@@ -1,5 +1,6 @@
 //! The transport of the switch: one socket, a port for each neighbour, and faults.
 
+mod controllers;
 mod join;
 
 use onepipe_base::{
@@ -53,6 +54,8 @@ pub(crate) struct SwitchTransport {
     /// The incarnation of each process below that has joined, to be announced above.
     joins: Vec<Option<Incarnation>>,
     announce_at: Mono,
+    /// When this switch looks next whether its controllers are received.
+    check_at: Mono,
     pub(crate) stats: Stats,
 }
 
@@ -94,6 +97,7 @@ impl SwitchTransport {
             slot: None,
             joins,
             announce_at: Mono::from_ns(0),
+            check_at: Mono::from_ns(0),
             stats: Stats::default(),
         }
     }
@@ -141,8 +145,12 @@ impl SwitchTransport {
             | SwitchEvent::LinkOneWay(port)
             | SwitchEvent::LinkRestarted(port) => self.roster.set_up(self.now, port, false),
             SwitchEvent::Restarted => {
-                let ports = self.ports.count();
-                (0..ports).for_each(|port| self.roster.set_up(self.now, Port(port), false));
+                // No link is live until its next frame; the ports of controllers are no links.
+                for port in (0..self.ports.count()).map(Port) {
+                    if self.ports.controller_unseen_ns(port, self.now.mono).is_none() {
+                        self.roster.set_up(self.now, port, false);
+                    }
+                }
             }
             _ => {}
         }
@@ -191,7 +199,11 @@ impl SwitchTransport {
             // too.
             Opcode::Join | Opcode::Hello if Some(port) != self.up => {
                 let incarnation = header.incarnation();
-                if self.ports.on_join(process, incarnation, port)
+                let is_newest = match self.is_controller(process) {
+                    true => self.on_controller(self.now, port, (process, incarnation)),
+                    false => self.ports.on_join(process, incarnation, port),
+                };
+                if is_newest
                     && let Some(join) = self.joins.get_mut(process.index())
                     && join.replace(incarnation).is_none()
                 {
@@ -228,8 +240,12 @@ impl SwitchTransport {
         self.announce_at = now.mono.after_ns(ANNOUNCE_INTERVAL_NS);
         let nothing = Promises::both(now.sync.saturating_sub_ns(WIRE_MODULUS / 4));
         for index in 0..self.joins.len() {
+            let process = ProcessId(index as u32);
+            // Its port may have been reclaimed.
+            if self.ports.joined_at(process).is_none() {
+                self.joins[index] = None;
+            }
             if let Some(incarnation) = self.joins[index] {
-                let process = ProcessId(index as u32);
                 let join = Header::new(Opcode::Join, process, process, incarnation);
                 self.send_header(up, &join.stamped(nothing.barrier, nothing, Psn::FIRST));
             }
@@ -395,6 +411,7 @@ impl Transport for SwitchTransport {
 
     fn begin_burst(&mut self, now: Now, _: Option<Promises>) {
         self.now = now;
+        self.check_controllers(now);
         self.announce(now);
     }
 

@@ -104,6 +104,9 @@ pub struct Occupancy {
     /// The node that is admitted at another address under the id and in the role of the joiner;
     /// needed only if [`Applicant::is_exclusive`].
     pub rival: Option<Rival>,
+    /// Whether a node with the id of the joiner is reached through a neighbouring switch; needed
+    /// only if [`Applicant::is_exclusive`].
+    pub is_elsewhere: bool,
     /// Whether no port is free.
     pub is_full: bool,
     /// The highest incarnation that a clock which is not far ahead can have given; `None`: any.
@@ -159,6 +162,11 @@ impl Admission {
         Self { own, terms, controller_timeout_ns }
     }
 
+    /// Returns how long after its last frame a controller counts as live, in ns.
+    pub fn controller_timeout_ns(&self) -> u64 {
+        self.controller_timeout_ns
+    }
+
     /// Returns the terms.
     pub fn terms(&self) -> &Terms {
         &self.terms
@@ -211,7 +219,10 @@ impl Admission {
         let is_live = |rival: Rival| {
             rival.unseen_ns.is_some_and(|unseen_ns| unseen_ns < self.controller_timeout_ns)
         };
-        if applicant.is_exclusive() && ports.rival.is_some_and(is_live) {
+        // A controller that was admitted here, and asks again, is not in the way of itself; which
+        // of two goes on was decided by their incarnations.
+        let is_elsewhere = ports.is_elsewhere && ports.present != Some(applicant);
+        if applicant.is_exclusive() && (is_elsewhere || ports.rival.is_some_and(is_live)) {
             return Some(RefuseReason::Taken);
         }
         (ports.is_full && ports.present.is_none()).then_some(RefuseReason::Full)
@@ -266,6 +277,7 @@ mod tests {
     const VACANT: Occupancy = Occupancy {
         present: None,
         rival: None,
+        is_elsewhere: false,
         is_full: false,
         incarnation_max: Some(Incarnation(100)),
     };
@@ -337,6 +349,27 @@ mod tests {
         assert_eq!(decide(controller, 5, rival(None)), challenge, "the address is not proved");
         let process = applicant(3, 2, JoinRole::Process);
         assert!(matches!(decide(process, 7, rival(Some(0))), Decision::Admit(..)));
+    }
+
+    //= spec/ordering.md#R68
+    #[test]
+    fn controller_that_runs_at_another_switch_is_refused() {
+        let controller = applicant(14, 2, JoinRole::Controller);
+        let elsewhere = Occupancy { is_elsewhere: true, ..VACANT };
+        let (reason, terms) = (RefuseReason::Taken, TERMS);
+        let taken = Decision::Answer(JoinAnswer::Refused { reason, terms });
+        assert_eq!(decide(controller, 7, elsewhere), taken);
+        assert_eq!(decide(controller, 5, elsewhere), taken, "no cookie is needed for the answer");
+        let silent = Occupancy { rival: Some(Rival { unseen_ns: None }), ..elsewhere };
+        assert_eq!(decide(controller, 7, silent), taken);
+        // The acceptance was lost, and switches state the controller to each other already.
+        let accepted = Decision::Answer(JoinAnswer::Accepted(TERMS));
+        let admitted = Occupancy { present: Some(controller), ..elsewhere };
+        assert_eq!(decide(controller, 7, admitted), accepted);
+        let restarted = applicant(14, 3, JoinRole::Controller);
+        assert_eq!(decide(restarted, 7, admitted), taken);
+        let process = applicant(3, 2, JoinRole::Process);
+        assert!(matches!(decide(process, 7, elsewhere), Decision::Admit(..)));
     }
 
     #[test]

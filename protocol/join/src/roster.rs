@@ -1,11 +1,15 @@
 //! Which processes are in the fabric, as a node knows it from its neighbours.
+//!
+//! Switches state the controllers to each other, too, so that each of them knows whether a
+//! controller that asks for admission runs at another switch already.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec;
 use alloc::vec::Vec;
 
 use onepipe_base::{
-    Backoff, Instance, Machine, Mono, Now, Port, ProcessId, Timestamp, Transmit, Verdict,
+    Backoff, Controllers, Instance, Machine, Mono, Now, Port, ProcessId, Timestamp, Transmit,
+    Verdict,
 };
 use onepipe_wire::{
     Frame, HEADER_LEN, MEMBERS_PER_FRAME, MEMBERS_UPDATE_LEN, MemberBits, Members, Opcode, seal,
@@ -29,6 +33,11 @@ pub enum Side {
         /// Whether it gets updates.
         wants_members: bool,
     },
+    /// A controller. Only switches get to know of it.
+    Controller {
+        /// Its id.
+        process: ProcessId,
+    },
     /// A switch below; it sends updates and gets them if it has asked for them.
     Below {
         /// Whether it gets updates.
@@ -40,12 +49,20 @@ pub enum Side {
     Source,
 }
 
+impl Side {
+    fn is_switch(self) -> bool {
+        matches!(self, Self::Below { .. } | Self::Above)
+    }
+}
+
 /// The processes of the fabric, as far as known. A switch advertises to each neighbour the
 /// processes that are reached through any other port; in a tree of switches that is exact. An
 /// update is repeated until it is acknowledged, so nothing is sent while nothing changes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Roster {
     own: Instance,
+    /// The ids that are stated to switches only, and are no members.
+    controllers: Option<Controllers>,
     /// For each process, the number of ports through which it is reached.
     paths: Vec<u16>,
     /// Version of each range of [`MEMBERS_PER_FRAME`] ids; 0: no process of it was ever known.
@@ -85,6 +102,17 @@ impl Neighbour {
     fn bits(&self, range: u32) -> MemberBits {
         self.behind.get(&range).filter(|_| self.is_up).map_or(EMPTY, |(_, bits)| *bits)
     }
+
+    fn reaches(&self, process: ProcessId) -> bool {
+        let (range, word, bit) = position(process);
+        self.bits(range)[word] & bit != 0
+    }
+}
+
+/// Returns the range of `process`, and its word and its bit there.
+fn position(process: ProcessId) -> (u32, usize, u64) {
+    let (range, at) = (process.0 / MEMBERS_PER_FRAME, process.0 % MEMBERS_PER_FRAME);
+    (range, at as usize / 64, 1 << (at % 64))
 }
 
 const EMPTY: MemberBits = [0; MEMBERS_PER_FRAME as usize / 64];
@@ -99,6 +127,7 @@ impl Roster {
         versions.first_mut().into_iter().for_each(|version| *version = 1);
         Self {
             own,
+            controllers: None,
             paths: vec![0; processes_max as usize],
             versions,
             ports: vec![None; usize::from(ports)],
@@ -106,6 +135,13 @@ impl Roster {
             due: None,
             changes: 0,
         }
+    }
+
+    /// Sets the controllers of the fabric: they are no members, and are stated to switches only.
+    #[must_use]
+    pub fn with_controllers(mut self, controllers: Option<Controllers>) -> Self {
+        self.controllers = controllers;
+        self
     }
 
     /// Returns the roster of a process with one link, on port 0, to its switch.
@@ -129,18 +165,17 @@ impl Roster {
     pub fn open(&mut self, now: Now, port: Port, side: Side) {
         self.close(now, port);
         let mut behind = BTreeMap::new();
+        if let Side::Process { process, .. } | Side::Controller { process } = side
+            && process.index() < self.paths.len()
+        {
+            let (range, word, bit) = position(process);
+            let mut bits = EMPTY;
+            bits[word] |= bit;
+            behind.insert(range, (0, bits));
+        }
         let takes_updates = match side {
-            Side::Process { process, wants_members } => {
-                let (range, bit) = (process.0 / MEMBERS_PER_FRAME, process.0 % MEMBERS_PER_FRAME);
-                let mut bits = EMPTY;
-                bits[bit as usize / 64] |= 1 << (bit % 64);
-                if process.index() < self.paths.len() {
-                    behind.insert(range, (0, bits));
-                }
-                wants_members
-            }
-            Side::Below { wants_members } => wants_members,
-            Side::Above | Side::Source => false,
+            Side::Process { wants_members, .. } | Side::Below { wants_members } => wants_members,
+            Side::Controller { .. } | Side::Above | Side::Source => false,
         };
         let backoff = Backoff::new(RETRY_NS, RETRY_MAX_NS);
         let Some(slot) = self.ports.get_mut(port.index()) else { return };
@@ -194,10 +229,30 @@ impl Roster {
         }
     }
 
-    /// Returns the processes that are reached, in ascending order.
+    /// Returns the processes that are reached, in ascending order. Controllers are none of them.
     pub fn members(&self) -> impl Iterator<Item = ProcessId> + '_ {
         let paths = self.paths.iter().enumerate();
-        paths.filter(|(_, paths)| **paths > 0).map(|(process, _)| ProcessId(process as u32))
+        let reached = paths.filter(|(_, paths)| **paths > 0);
+        let reached = reached.map(|(process, _)| ProcessId(process as u32));
+        reached.filter(|process| !self.is_controller(*process))
+    }
+
+    /// Returns whether `process`, which may be a controller, is reached through `port`.
+    pub fn is_reached(&self, port: Port, process: ProcessId) -> bool {
+        let neighbour = self.ports.get(port.index()).and_then(Option::as_ref);
+        neighbour.is_some_and(|neighbour| neighbour.reaches(process))
+    }
+
+    //= spec/ordering.md#R68
+    /// Returns whether `process`, which may be a controller, is reached through a neighbouring
+    /// switch.
+    pub fn is_behind_switch(&self, process: ProcessId) -> bool {
+        let mut neighbours = self.ports.iter().flatten();
+        neighbours.any(|neighbour| neighbour.side.is_switch() && neighbour.reaches(process))
+    }
+
+    fn is_controller(&self, process: ProcessId) -> bool {
+        self.controllers.is_some_and(|controllers| controllers.contains(process))
     }
 
     /// Returns whether [`Machine::poll_transmit`] may return a frame.
@@ -241,15 +296,20 @@ impl Roster {
         self.due = Some(now.mono);
     }
 
-    /// Returns what is reached through any port but `port`.
+    /// Returns what is reached through any port but `port`, as far as it concerns the neighbour
+    /// there: controllers concern switches only.
     fn behind_others(&self, port: Port, range: u32) -> MemberBits {
-        let own = self.ports[port.index()].as_ref().map_or(EMPTY, |own| own.bits(range));
+        let neighbour = self.ports[port.index()].as_ref();
+        let own = neighbour.map_or(EMPTY, |own| own.bits(range));
+        let is_switch = neighbour.is_some_and(|neighbour| neighbour.side.is_switch());
         let first = (range * MEMBERS_PER_FRAME) as usize;
         let end = self.paths.len().min(first + MEMBERS_PER_FRAME as usize);
         let mut bits = EMPTY;
         for (at, paths) in self.paths[first..end].iter().enumerate() {
             let is_own = (own[at / 64] >> (at % 64) & 1) as u16;
-            bits[at / 64] |= u64::from(*paths > is_own) << (at % 64);
+            let is_stated = *paths > is_own
+                && (is_switch || !self.is_controller(ProcessId((first + at) as u32)));
+            bits[at / 64] |= u64::from(is_stated) << (at % 64);
         }
         bits
     }
@@ -257,7 +317,7 @@ impl Roster {
     //= spec/ordering.md#R76
     fn on_update(&mut self, now: Now, port: Port, (range, version): (u32, u64), bits: MemberBits) {
         let Some(Some(neighbour)) = self.ports.get_mut(port.index()) else { return };
-        if matches!(neighbour.side, Side::Process { .. }) {
+        if matches!(neighbour.side, Side::Process { .. } | Side::Controller { .. }) {
             return;
         }
         if neighbour.side == Side::Above && !neighbour.takes_updates {

@@ -42,6 +42,7 @@ impl Switch {
                 let ports = Occupancy {
                     present: self.admitted,
                     rival: None,
+                    is_elsewhere: false,
                     is_full: false,
                     incarnation_max: None,
                 };

@@ -2,8 +2,8 @@
 //! duplicate and delay.
 
 use onepipe_base::{
-    Address, Incarnation, Instance, Machine, Mono, Now, Port, ProcessId, Promises, SwitchId,
-    Timestamp, Verdict,
+    Address, Controllers, Incarnation, Instance, Machine, Mono, Now, Port, ProcessId, Promises,
+    SwitchId, Timestamp, Verdict,
 };
 use onepipe_join::{Roster, Side};
 use onepipe_wire::{HEADER_LEN, Header, Members, Opcode, seal};
@@ -12,6 +12,7 @@ use proptest::prelude::*;
 const PROCESSES: u32 = 1_100;
 /// Both ranges of ids.
 const IDS: [u32; 4] = [1, 2, 1_030, 1_099];
+const CONTROLLERS: Controllers = Controllers { first: ProcessId(1_040), count: 2 };
 /// Port of the switch above.
 const UP: Port = Port(2);
 
@@ -40,7 +41,8 @@ enum End {
 impl Tree {
     fn new() -> Self {
         let switch = |id| instance(Address::Switch(SwitchId(id)));
-        let mut switches = [0, 1, 2].map(|id| Roster::new(switch(id), 3, PROCESSES));
+        let mut switches = [0, 1, 2]
+            .map(|id| Roster::new(switch(id), 3, PROCESSES).with_controllers(Some(CONTROLLERS)));
         let now = at(0);
         for below in [0, 1] {
             switches[0].open(now, Port(below), Side::Below { wants_members: true });
@@ -77,7 +79,8 @@ impl Tree {
         let own = instance(Address::Switch(SwitchId(index as u32)));
         self.switches[0].open(now, below, Side::Below { wants_members: true });
         self.switches[0].set_up(now, below, true);
-        self.switches[index] = Roster::new(own, 3, PROCESSES);
+        let roster = Roster::new(own, 3, PROCESSES);
+        self.switches[index] = roster.with_controllers(Some(CONTROLLERS));
         self.switches[index].open(now, UP, Side::Above);
         self.switches[index].set_up(now, UP, true);
         for process in [2 * (index - 1), 2 * (index - 1) + 1] {
@@ -147,6 +150,34 @@ fn members_pass_a_tree_and_nothing_is_sent_at_rest() {
     let frames = tree.frames;
     tree.run(10_000_000_000, || 1);
     assert_eq!(tree.frames, frames, "nothing changes");
+}
+
+//= spec/ordering.md#R68
+//= spec/ordering.md#R75
+#[test]
+fn switches_know_controllers_and_processes_do_not() {
+    let mut tree = Tree::new();
+    (0..3).for_each(|index| tree.join(index));
+    tree.run(100_000_000, || 1);
+    let process = CONTROLLERS.first;
+    tree.switches[2].open(at(tree.now_ns), Port(1), Side::Controller { process });
+    for is_up in [true, false, true] {
+        tree.switches[2].set_up(at(tree.now_ns), Port(1), is_up);
+        tree.run(100_000_000, || 1);
+        let is_reached = [Port(0), Port(1), UP]
+            .map(|port| tree.switches.each_ref().map(|switch| switch.is_reached(port, process)));
+        assert_eq!(is_reached, [[false; 3], [is_up, false, is_up], [false, is_up, false]]);
+        let is_behind = tree.switches.each_ref().map(|switch| switch.is_behind_switch(process));
+        assert_eq!(is_behind, [is_up, is_up, false], "the switch of the controller itself");
+        for switch in &tree.switches {
+            assert!(switch.members().map(|member| member.0).eq([1, 2, 1_030]));
+        }
+        assert_eq!((tree.known(0), tree.known(2)), (vec![2, 1_030], vec![1, 2]));
+    }
+    // The root does not know it any more, until it is stated again.
+    tree.restart_switch(2);
+    tree.run(100_000_000, || 1);
+    assert!(tree.switches.iter().all(|switch| !switch.is_behind_switch(process)));
 }
 
 #[test]

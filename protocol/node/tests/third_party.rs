@@ -136,8 +136,13 @@ impl Fabric {
     /// A stranger that cannot know the cookie is never admitted.
     fn answer(&self, frame: &[u8]) {
         let Some(request) = Request::parse(frame) else { return };
-        let vacant =
-            Occupancy { present: None, rival: None, is_full: false, incarnation_max: None };
+        let vacant = Occupancy {
+            present: None,
+            rival: None,
+            is_elsewhere: false,
+            is_full: false,
+            incarnation_max: None,
+        };
         let cookies = Cookies { present: 0x5eed, previous: 0xdeed };
         let decision = self.admission.decide(request, vacant, cookies);
         assert!(matches!(decision, Decision::Answer(_)), "{decision:?}");

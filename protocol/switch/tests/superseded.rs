@@ -2,10 +2,10 @@
 
 mod harness;
 
-use harness::{at, both, frame_with_hops, guarded, of_link, process, put, star};
-use onepipe_base::{Instance, Machine, Verdict};
+use harness::{CONTROLLER, at, both, frame_with_hops, guarded, of_link, process, put, star};
+use onepipe_base::{Instance, Machine, Port, Verdict};
 use onepipe_switch::{Config, Switch};
-use onepipe_wire::{HOPS_MAX, Opcode};
+use onepipe_wire::{HEADER_LEN, HOPS_MAX, Header, Opcode, seal_with_hops};
 
 fn join(switch: &mut Switch, now: u64, port: u16, instance: Instance) -> Verdict {
     let frame = of_link(Opcode::Join, instance, None, both(now));
@@ -76,4 +76,26 @@ fn control_frame_of_earlier_incarnation_takes_the_route() {
     let beacon = of_link(Opcode::Beacon, later, None, both(15_000));
     assert_eq!(put(&mut switch, at(15_000), 1, beacon), Verdict::Consumed);
     assert_eq!(output(&mut switch, 16_000), output_before);
+}
+
+//= spec/ordering.md#R68
+/// The driver drops the frames of a second controller, which need not be the earlier one.
+#[test]
+fn announced_controller_takes_the_route_from_a_later_one() {
+    let mut switch = Switch::new(guarded(4)).expect("valid");
+    switch.handle_timeout(at(0));
+    for port in 0..4 {
+        join(&mut switch, 10_000, port, process(u32::from(port), 1));
+    }
+    let announce = |switch: &mut Switch, now, port, incarnation| {
+        let instance = process(CONTROLLER, incarnation);
+        let mut frame = [0; HEADER_LEN];
+        let join = Header::hop_only(Opcode::Join, instance, None, both(now));
+        seal_with_hops(&mut frame, join, 0, 2);
+        assert_eq!(put(switch, at(now), port, frame), Verdict::Consumed);
+        let message = frame_with_hops(Opcode::Data, 2, CONTROLLER, both(now), HOPS_MAX);
+        put(switch, at(now), 2, message)
+    };
+    assert_eq!(announce(&mut switch, 11_000, 1, 6), Verdict::Forward(Port(1)));
+    assert_eq!(announce(&mut switch, 12_000, 3, 5), Verdict::Forward(Port(3)));
 }

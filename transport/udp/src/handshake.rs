@@ -116,7 +116,9 @@ pub fn explain(reason: RefuseReason, terms: &Terms) -> String {
             terms.processes_max
         ),
         RefuseReason::Taken => {
-            "a live controller has this id: stop it first, or choose another id".to_owned()
+            "a live controller has this id, there or at another switch of the fabric: stop it \
+             first, or choose another id"
+                .to_owned()
         }
         RefuseReason::Full => {
             "all its ports are in use: start it with more --ports, or stop a neighbour".to_owned()

@@ -8,10 +8,11 @@ use onepipe_join::{
 };
 use onepipe_transport_udp::FrameRange;
 use onepipe_wire::{
-    JoinAnswer, JoinRequest, JoinRole, Opcode, RefuseReason, header_unchecked, parse_header,
+    Header, JoinAnswer, JoinRequest, JoinRole, Opcode, RefuseReason, header_unchecked, parse_header,
 };
 
 use super::SwitchTransport;
+use super::controllers::AnnouncementAnswer;
 use crate::gate::Gate;
 
 impl SwitchTransport {
@@ -28,7 +29,8 @@ impl SwitchTransport {
         }
         let Some(applicant) = self.ports.applicant(port) else { return true };
         let is_request = header.length() > 0 && header.opcode() == Ok(Opcode::Join);
-        !is_request && applicant.may_send(header)
+        let source = (header.src(), header.incarnation());
+        !is_request && applicant.may_send(header) && !self.is_of_second_controller(port, source)
     }
 
     //= spec/ordering.md#R64
@@ -48,21 +50,23 @@ impl SwitchTransport {
             self.roster.handle_frame(now, port, frame);
             return Some(port);
         }
-        if let (Some(handshake), true) = (&mut self.up_handshake, port.is_some() && port == self.up)
-        {
+        let is_from_above = port.is_some() && port == self.up;
+        if is_from_above && let Some(answer) = AnnouncementAnswer::parse(frame) {
+            self.on_announcement_answer(now, answer);
+            return port;
+        }
+        if let (Some(handshake), true) = (&mut self.up_handshake, is_from_above) {
             if handshake.on_frame(now, frame) == Some(Event::Forgotten) {
                 port.into_iter().for_each(|port| self.roster.forget(now, port));
             }
             return port;
         }
         let Some(request) = Request::parse(frame) else {
-            match (parse_header(frame), port) {
-                (Err(_), None) => self.stats.frames_foreign += 1,
-                (Err(_), Some(_)) => {}
-                (Ok((header, _)), port) => {
-                    let to = header.sender();
-                    self.stats.frames_misattributed += u64::from(port.is_some());
-                    self.answer(now, from, JoinAnswer::NotAdmitted, to);
+            match parse_header(frame) {
+                Err(_) => self.stats.frames_foreign += u64::from(port.is_none()),
+                Ok((header, _)) => {
+                    let header = *header;
+                    self.on_rejected(now, (from, port), &header);
                 }
             }
             return None;
@@ -80,6 +84,12 @@ impl SwitchTransport {
         let occupancy = Occupancy {
             present: port.and_then(|port| self.ports.applicant(port).copied()),
             rival: rival.map(|(_, rival)| rival),
+            is_elsewhere: match applicant.instance.address {
+                Address::Process(process) if applicant.is_exclusive() => {
+                    self.roster.is_behind_switch(process)
+                }
+                _ => false,
+            },
             is_full: port.is_none() && !self.ports.has_free(now.mono),
             incarnation_max: Some(Gate::incarnation_max()),
         };
@@ -108,6 +118,19 @@ impl SwitchTransport {
         }
     }
 
+    /// Handles a frame that its sender may not send.
+    fn on_rejected(&mut self, now: Now, (from, port): (SocketAddr, Option<Port>), header: &Header) {
+        let applicant = port.and_then(|port| self.ports.applicant(port));
+        if let Some(port) = port
+            && applicant.is_some_and(|applicant| applicant.may_send(header))
+            && self.is_of_second_controller(port, (header.src(), header.incarnation()))
+        {
+            return self.on_second_controller(now, port, header);
+        }
+        self.stats.frames_misattributed += u64::from(port.is_some());
+        self.answer(now, from, JoinAnswer::NotAdmitted, header.sender());
+    }
+
     /// Gives a joiner a port.
     fn admit(
         &mut self,
@@ -122,6 +145,11 @@ impl SwitchTransport {
             (JoinRole::Switch, _) => self.roster.open(now, port, Side::Below { wants_members }),
             (JoinRole::Process, Address::Process(process)) => {
                 self.roster.open(now, port, Side::Process { process, wants_members });
+            }
+            (JoinRole::Controller, Address::Process(process)) => {
+                self.roster.open(now, port, Side::Controller { process });
+                // Other switches are to know of it before another one asks there.
+                self.roster.set_up(now, port, true);
             }
             _ => {}
         }
@@ -149,7 +177,13 @@ impl SwitchTransport {
     }
 
     /// Answers a frame from `from`.
-    fn answer(&mut self, now: Now, from: SocketAddr, answer: JoinAnswer, to: Option<Instance>) {
+    pub(super) fn answer(
+        &mut self,
+        now: Now,
+        from: SocketAddr,
+        answer: JoinAnswer,
+        to: Option<Instance>,
+    ) {
         if !self.gate.take_answer() {
             return;
         }

@@ -439,7 +439,14 @@ impl Switch {
         if !fits {
             return count_drop(&mut self.stats.dropped_misplaced);
         }
-        self.learn(port, header);
+        // Of two controllers the driver of a switch lets one pass, which may be the earlier one.
+        let is_controller =
+            self.config.controllers.is_some_and(|controllers| controllers.contains(src));
+        if is_controller {
+            self.learn_any(port, header)
+        } else {
+            self.learn(port, header)
+        }
         self.stats.joins_received += 1;
         self.beacons.request(port);
         Verdict::Consumed
