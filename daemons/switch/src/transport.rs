@@ -181,9 +181,13 @@ impl SwitchTransport {
             }
             return;
         }
+        // A switch announces its links under its own address.
+        let is_process =
+            |end: &ProcessId| matches!(Address::from_bits(end.0), Some(Address::Process(_)));
         let ends = [header.src(), header.dst()];
-        if let Some(beyond) = ends.iter().find(|process| process.0 >= self.processes_max) {
-            self.stats.process_out_of_range = Some(*beyond);
+        let mut processes = ends.into_iter().filter(is_process);
+        if let Some(beyond) = processes.find(|process| process.0 >= self.processes_max) {
+            self.stats.process_out_of_range = Some(beyond);
         } else if ends[0] == ends[1] {
             self.stats.frames_to_self += 1;
         }

@@ -284,3 +284,15 @@ fn later_of_two_controllers_that_join_at_once_ends() {
         lab.ends(&controllers[later], &controllers[earlier]);
     }
 }
+
+/// What a lower switch announces is dropped while no controller runs; the root once reported that
+/// process 2147483649 is not served.
+#[test]
+fn announcement_of_a_switch_names_no_process() {
+    let (mut lab, _) = tree();
+    let before = lab.switch.machine_stats().dropped_unknown;
+    lab.run_until("an announcement is dropped", |lab| {
+        lab.switch.machine_stats().dropped_unknown > before + 3
+    });
+    assert_eq!(lab.switch.stats().process_out_of_range, None);
+}
