@@ -16,6 +16,7 @@ mod node;
 mod outdated;
 mod program;
 mod rolling;
+mod rolling_load;
 mod sim;
 mod transfer;
 mod transfer_ends;
