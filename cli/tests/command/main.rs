@@ -7,6 +7,7 @@ mod bench;
 mod bulk;
 mod clean;
 mod controller;
+mod coordinator;
 mod demo;
 mod failures;
 mod guide;
