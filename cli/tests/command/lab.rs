@@ -44,7 +44,15 @@ impl Controller {
     }
 
     pub fn begin(command: &mut Command) -> Self {
-        let mut process = Running::start(command.env("ONEPIPE_STATUS_LISTEN", "127.0.0.1:0"));
+        Self::of(Running::start(command.env("ONEPIPE_STATUS_LISTEN", "127.0.0.1:0")))
+    }
+
+    /// Starts it and captures its standard error.
+    pub fn begin_with_stderr(command: &mut Command) -> Self {
+        Self::of(Running::start_with_stderr(command.env("ONEPIPE_STATUS_LISTEN", "127.0.0.1:0")))
+    }
+
+    fn of(mut process: Running) -> Self {
         let first = process.line();
         assert!(first.starts_with("controller "), "{first}");
         let second = process.line();
