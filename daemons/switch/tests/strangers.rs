@@ -6,14 +6,14 @@ use std::net::{SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
 use onepipe_base::{
-    Address, Controllers, Incarnation, Instance, ProcessId, Promises, Psn, SwitchId, Timestamp,
-    WIRE_MODULUS,
+    Address, Cause, Controllers, Incarnation, Instance, ProcessId, Promises, Psn, SwitchId,
+    Timestamp, WIRE_MODULUS,
 };
 use onepipe_daemon_switch::{Config, SoftwareSwitch};
 use onepipe_transport_clock::{Clock, SystemClock, start_incarnation};
 use onepipe_wire::{
-    Frame, HEADER_LEN, Header, JOIN_LEN, JoinAnswer, JoinRequest, JoinRole, Members, Opcode,
-    RefuseReason, seal,
+    Failure, Flood, FloodId, FloodView, Frame, HEADER_LEN, Header, JOIN_LEN, JoinAnswer,
+    JoinRequest, JoinRole, Members, Opcode, RefuseReason, seal,
 };
 
 /// Everything here takes microseconds; what takes this long never happens.
@@ -147,6 +147,17 @@ impl Stranger {
     fn frame(&self, opcode: Opcode, src: (u32, Incarnation), dst: u32, at: Timestamp) {
         let header = Header::new(opcode, ProcessId(src.0), ProcessId(dst), src.1);
         self.send(header.stamped(at, Promises::both(at), Psn::FIRST), |_| 0);
+    }
+
+    /// Notifies of the failure of process 7.
+    fn notice(&self, epoch: u32, at: Timestamp) {
+        let (first, incarnation) = (ProcessId(7), Incarnation(1));
+        let failure = Failure { first, count: 1, incarnation, at, cause: Cause::Unknown };
+        let flood = Flood { id: FloodId { epoch, sequence: 1 } };
+        let header = Header::hop_only(Opcode::Flood, self.instance, None, Promises::both(at));
+        self.send(header, |buf| {
+            flood.write_notice(buf, [failure].into_iter()).expect("there is space").1
+        });
     }
 
     fn beacon(&self, at: Timestamp) {
@@ -367,5 +378,76 @@ fn members_are_stated_again_after_readmission() {
         one.send(header, |buf| ack.write(buf).expect("there is space"));
         lab.turn();
         lab.joined(&one);
+    }
+}
+
+/// A notice with the last epoch once stopped the recovery of all later failures. The port of a
+/// controller passes notices.
+//= spec/ordering.md#R69
+#[test]
+fn notice_with_an_epoch_that_jumps_is_not_forwarded() {
+    let mut lab = Lab::new(|config| {
+        config.controllers = Some(Controllers { first: ProcessId(15), count: 1 });
+    });
+    let member = lab.process(1);
+    let attacker = lab.stranger(Address::Process(ProcessId(15)), JoinRole::Controller);
+    lab.attach(&[&member]);
+    lab.joined(&attacker);
+    let now = lab.now();
+    let hello = Header::hop_only(Opcode::Hello, attacker.instance, None, Promises::both(now));
+    attacker.send(hello, |_| 0);
+    member.beacon(now);
+    lab.turn();
+    for (epoch, forwarded) in [(1, 1), (u32::MAX, 1), (2, 2)] {
+        let now = lab.now();
+        attacker.notice(epoch, now);
+        lab.turn();
+        // A flood is repeated until it is acknowledged; a later one takes its place.
+        let found = lab.next(&member, |frame| {
+            let flood = FloodView::parse(frame.payload).ok();
+            let flood = flood.filter(|_| frame.opcode == Opcode::Flood)?;
+            assert!(flood.id.epoch <= 2, "{flood:?}");
+            (flood.id.epoch == forwarded).then_some(())
+        });
+        assert!(found.is_some(), "the switch does not forward epoch {forwarded}");
+    }
+}
+
+/// A barrier of the far future once raised all later timestamps.
+//= spec/ordering.md#R17
+#[test]
+fn barrier_far_ahead_is_not_passed_on() {
+    const HOUR_NS: u64 = 3_600_000_000_000;
+    let mut lab = Lab::new(|_| {});
+    let (member, attacker) = (lab.process(1), lab.process(2));
+    lab.attach(&[&member, &attacker]);
+    let began = lab.now();
+    for hours in [3, 18] {
+        attacker.beacon(began.wrapping_add_ns(hours * HOUR_NS));
+        attacker.frame(
+            Opcode::Data,
+            (2, attacker.instance.incarnation),
+            1,
+            began.wrapping_add_ns(hours * HOUR_NS),
+        );
+    }
+    lab.turn();
+    assert_eq!(lab.switch.machine_stats().dropped_ahead, 4);
+    // The honest barrier passes, and no other one.
+    let mut bytes = [0; 2048];
+    let started = Instant::now();
+    loop {
+        assert!(started.elapsed() < TIMEOUT, "the barrier does not pass the attack");
+        let now = lab.now();
+        member.beacon(now);
+        attacker.beacon(now);
+        lab.switch.turn(|_| {});
+        let Ok(len) = member.socket.recv(&mut bytes) else { continue };
+        let Ok(frame) = Frame::parse(&bytes[..len]) else { continue };
+        let barrier = frame.header.promises(now).barrier;
+        assert!(barrier.since_ns(began) < HOUR_NS, "{barrier:?}");
+        if frame.opcode == Opcode::Beacon && barrier > began {
+            break;
+        }
     }
 }
