@@ -360,11 +360,14 @@ pub fn run_coordinator(arguments: &CoordinatorArguments) -> Result<ExitCode> {
     });
     // Closes the store before its file is removed.
     drop(daemon);
-    if let (Some(store), true) = (store, arguments.remove_store) {
+    if let (Some(store), true) = (&store, arguments.remove_store) {
         // The file does not exist if nothing was decided.
         let _ = std::fs::remove_file(store);
     }
-    ran.with_context(|| format!("the coordinator at {} has ended", arguments.listen))?;
+    ran.with_context(|| {
+        let store = store.map_or(String::new(), |store| format!(", store {}", store.display()));
+        format!("the coordinator at {} has ended{store}", arguments.listen)
+    })?;
     print_result.context("cannot print")?;
     Ok(ExitCode::SUCCESS)
 }

@@ -13,6 +13,7 @@ use onepipe::{
     Timestamp,
 };
 use onepipe_daemon_switch::Controllers;
+use tracing::{error, info, warn};
 
 use crate::args::{JoinArgs, address, checked_address, require_ids_below};
 use crate::units::{self, pauses_text};
@@ -127,9 +128,9 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     })?;
     std::thread::spawn(move || read_stdin(&sender));
     match (&arguments.udp, &arguments.overlay) {
-        (Some(switch), _) => eprintln!("process {process}, through the switch at {switch}"),
-        (_, Some(aggregator)) => eprintln!("process {process}, aggregator at {aggregator}"),
-        _ => eprintln!("process {process} of fabric {:?}", arguments.fabric),
+        (Some(switch), _) => info!("process {process}, through the switch at {switch}"),
+        (_, Some(aggregator)) => info!("process {process}, aggregator at {aggregator}"),
+        _ => info!("process {process} of fabric {:?}", arguments.fabric),
     }
     let mut membership = Membership::Member;
     run_loop(&mut pipe, &inputs, arguments, &mut membership)?;
@@ -237,7 +238,7 @@ fn run_loop(
             // An invalid line does not end the node.
             Ok(Input::Line(line)) => {
                 if let Err(error) = scatter(pipe, &line, arguments.reliable) {
-                    eprintln!("onepipe: {error:#}");
+                    error!("{error:#}");
                 }
             }
             Ok(Input::EndOfFile) if arguments.stay => {}
@@ -282,7 +283,7 @@ fn destinations(pipe: &Pipe, to: &str) -> Result<Vec<ProcessId>> {
     destinations.with_context(|| format!("{to:?} is not a list of processes: write `0,2 text`"))
 }
 
-/// Prints the pending deliveries and failures, and updates the membership.
+/// Prints the pending deliveries, logs other events, and updates the membership.
 fn handle_events(pipe: &mut Pipe, membership: &mut Membership) -> Result<()> {
     let mut out = stdout().lock();
     let (mut result, mut refused, mut is_lost) = (Ok(()), None, false);
@@ -297,26 +298,26 @@ fn handle_events(pipe: &mut Pipe, membership: &mut Membership) -> Result<()> {
         Event::Undelivered(message) => {
             let (timestamp, from) = (message.timestamp.as_ns(), message.from.0);
             let text = String::from_utf8_lossy(message.payload);
-            eprintln!("onepipe: not delivered before leaving: {timestamp} {from} {text}");
+            warn!("not delivered before leaving: {timestamp} {from} {text}");
         }
         Event::SendFailed(failed) => {
             let outcome = match failed.outcome {
                 Outcome::Lost => "lost",
                 _ => "outcome unknown",
             };
-            eprintln!("onepipe: message to process {}: {outcome}: {}", failed.to.0, failed.reason);
+            warn!("message to process {}: {outcome}: {}", failed.to.0, failed.reason);
         }
         Event::LinkLost(Link::Process(process)) => {
-            eprintln!("onepipe: process {} has died or does not respond", process.0);
+            warn!("process {} has died or does not respond", process.0);
         }
-        Event::LinkLost(Link::Switch) => eprintln!(
-            "onepipe: the {neighbour} does not respond: messages wait until it does; if it has ended, \
+        Event::LinkLost(Link::Switch) => warn!(
+            "the {neighbour} does not respond: messages wait until it does; if it has ended, \
              start it again at the same address"
         ),
         Event::ProcessFailed(failed) => {
-            eprintln!("onepipe: process {} has failed: {}", failed.process.0, failed.cause);
+            warn!("process {} has failed: {}", failed.process.0, failed.cause);
         }
-        Event::ProcessLeft(left) => eprintln!("onepipe: process {} has left", left.process.0),
+        Event::ProcessLeft(left) => info!("process {} has left", left.process.0),
         Event::Excluded { void_from: at } => {
             *membership = Membership::Excluded(at, Instant::now() + RECOVERY_TIMEOUT);
         }

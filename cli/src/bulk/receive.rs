@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use onepipe::{FileError, FileReport, Group, GroupOptions, Listener, ListenerStats};
 use serde_json::json;
+use tracing::warn;
 
 use super::RecvArguments;
 use super::control::{ControlConnection, Offer, Reply, Request, Round, VERSION};
@@ -44,13 +45,13 @@ pub fn run(arguments: &RecvArguments) -> Result<ExitCode> {
                 }
             }
             Err(ReceiveError::Retry(reason)) => {
-                eprintln!("onepipe: {sender}: {reason:#}; waiting for the sender to resume");
+                warn!("{sender}: {reason:#}; waiting for the sender to resume");
             }
             Err(ReceiveError::Refused(reason)) => {
-                eprintln!("onepipe: {sender}: {reason:#}; waiting for another sender");
+                warn!("{sender}: {reason:#}; waiting for another sender");
             }
             Err(ReceiveError::Final(reason)) if arguments.forever => {
-                eprintln!("onepipe: {sender}: {reason:#}")
+                warn!("{sender}: {reason:#}")
             }
             Err(ReceiveError::Final(reason)) => return Err(reason),
         }

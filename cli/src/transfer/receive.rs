@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use onepipe::ProcessId;
+use tracing::warn;
 
 use super::ReceiveArguments;
 use super::counters::Counters;
@@ -160,7 +161,7 @@ impl ReceiveSession<'_> {
             Err(reason) => {
                 if self.unknown_senders.insert(from) {
                     let from = from.0;
-                    eprintln!("onepipe: process {from} sent a malformed message: {reason:#}");
+                    warn!("process {from} sent a malformed message: {reason:#}");
                 }
                 return Ok(());
             }
@@ -171,7 +172,7 @@ impl ReceiveSession<'_> {
             Body::Open { name, bytes } => {
                 if let Err(reason) = self.on_open(endpoint, key, name, bytes) {
                     let reason = format!("{reason:#}");
-                    eprintln!("onepipe: process {}: {reason}", from.0);
+                    warn!("process {}: {reason}", from.0);
                     self.reply(endpoint, key, Body::Failed { reason });
                     ensure!(
                         self.arguments.forever || !self.files.is_empty(),
@@ -218,7 +219,7 @@ impl ReceiveSession<'_> {
                 if self.files.remove(&key).is_some() {
                     self.ended.insert(key);
                     let from = from.0;
-                    eprintln!("onepipe: process {from} aborted its file: {reason}");
+                    warn!("process {from} aborted its file: {reason}");
                 }
             }
             // Messages of a receiver: two receivers are talking to each other.
@@ -367,7 +368,7 @@ impl ReceiveSession<'_> {
     fn fail(&mut self, endpoint: &mut Endpoint, key: Key, reason: &str) {
         if self.files.remove(&key).is_some() {
             self.ended.insert(key);
-            eprintln!("onepipe: process {}: {reason}", key.0.0);
+            warn!("process {}: {reason}", key.0.0);
             self.reply(endpoint, key, Body::Failed { reason: reason.to_owned() });
         }
     }

@@ -12,12 +12,18 @@ use crate::program::{Running, errors, exclusive, json, onepipe, output, wait_unt
 /// Returns a group of three members with one replica and one client, and writes it to `path`.
 fn write_group(path: &Path) -> Directory {
     let layout = Loopback { groups: 1, members: 3, replicas: 1, clients: 1, coordinators: 0 };
+    write_group_of(layout, path)
+}
+
+/// Writes the group of `layout` to `path`.
+pub fn write_group_of(layout: Loopback, path: &Path) -> Directory {
     let directory = layout.directory().expect("free ports");
     let of = |role| directory.of(role);
     let listed = |role| of(role).iter().map(|at| format!("'{at}'")).collect::<Vec<_>>().join(", ");
     let text = format!(
-        "clients = [{}]\n[[groups]]\nmembers = [{}]\nreplicas = [{}]\n",
+        "clients = [{}]\ncoordinators = [{}]\n[[groups]]\nmembers = [{}]\nreplicas = [{}]\n",
         listed(Role::Client),
+        listed(Role::Coordinator),
         listed(Role::Member(GroupId(0))),
         listed(Role::Replica(GroupId(0))),
     );
@@ -26,7 +32,7 @@ fn write_group(path: &Path) -> Directory {
 }
 
 /// Sends a message, and waits until the replica has delivered it.
-fn deliver_one(client: &mut Amcast, replica: &mut AmcastReplica, message: &[u8]) {
+pub fn deliver_one(client: &mut Amcast, replica: &mut AmcastReplica, message: &[u8]) {
     client.amcast(&[0], message).expect("the window has space");
     let mut delivered = Vec::new();
     wait_until("the message is delivered", || {

@@ -1,10 +1,12 @@
 //! What commands leave behind in shared memory, and `onepipe clean`.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
 
 use crate::lab::Node;
 use crate::program::{Running, exclusive, json, onepipe, output, segments, unique, wait_until};
+use crate::transfer::Lab;
 
 /// Returns the paths of a report of `onepipe clean`, and whether it was a dry run.
 fn clean(arguments: &[&str]) -> (Vec<String>, bool) {
@@ -82,4 +84,102 @@ fn interrupted_benchmark_leaves_nothing() {
         let left = left_after_interrupt(&mut onepipe(&["bench", name]), is_attached);
         assert_eq!(left, [""; 0], "bench {name}");
     }
+}
+
+/// Returns the files in shared memory that a program or its children use, without the one that
+/// stays: it records the incarnations of the user's processes.
+fn shared_files(program: &Running) -> BTreeSet<String> {
+    let mut files = BTreeSet::new();
+    for process in program.descendants() {
+        let maps = std::fs::read_to_string(format!("{process}/maps")).unwrap_or_default();
+        let mapped = maps.lines().filter_map(|line| line.find("/dev/shm/").map(|at| &line[at..]));
+        files.extend(mapped.map(|file| file.trim_end_matches(" (deleted)").to_owned()));
+        let open = std::fs::read_dir(format!("{process}/fd")).into_iter().flatten().flatten();
+        let open = open.filter_map(|file| std::fs::read_link(file.path()).ok());
+        let open = open.map(|file| file.to_string_lossy().into_owned());
+        files.extend(open.filter(|file| file.starts_with("/dev/shm/") && !file.contains(" ")));
+    }
+    files.retain(|file| !file.starts_with("/dev/shm/onepipe-incarnations-"));
+    files
+}
+
+/// Interrupts a program, and checks that nothing is left of what it uses now, nor named after it.
+fn interrupt_leaves_nothing(what: &str, program: &mut Running, status: i32) {
+    let used = shared_files(program);
+    program.signal("-INT");
+    assert_eq!(program.status(), Some(status), "{what}");
+    wait_until("its children have ended", || program.descendants().is_empty());
+    let left: Vec<_> = used.iter().filter(|file| Path::new(file).exists()).collect();
+    assert!(left.is_empty(), "{what} has left {left:?} of {used:?}");
+    assert_eq!(named_after(program.child.id()), [""; 0], "{what}");
+}
+
+#[test]
+fn interrupted_benchmarks_with_children_leave_nothing() {
+    let _guard = exclusive();
+    for name in ["light", "bulk"] {
+        let what = format!("bench {name}");
+        let command = ["bench", name, "--transport", "shm"];
+        let mut program = Running::start(&mut onepipe(&command));
+        program.wait_for_signal_handler();
+        wait_until(&format!("{what} uses shared memory"), || !shared_files(&program).is_empty());
+        interrupt_leaves_nothing(&what, &mut program, 130);
+    }
+}
+
+#[test]
+fn interrupted_node_leaves_nothing() {
+    let fabric = unique("interrupted");
+    let mut node = node_of(&fabric);
+    assert_eq!(shared_files(&node.process).len(), 1, "its segment");
+    interrupt_leaves_nothing("node", &mut node.process, 0);
+    assert_eq!(segments(&fabric), [""; 0]);
+}
+
+/// The receiver writes to a pipe that is not read, so that the file is never complete.
+#[test]
+fn interrupted_bulk_transfer_leaves_nothing() {
+    for (what, interrupted) in [("bulk send", 0), ("bulk recv", 1)] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = |name: &str| folder.path().join(name).to_str().expect("UTF-8").to_owned();
+        let (file, pipe) = (path("file"), path("pipe"));
+        std::fs::write(&file, vec![7; 8 << 20]).expect("write");
+        assert!(Command::new("mkfifo").arg(&pipe).status().expect("mkfifo runs").success());
+        let end = std::thread::spawn({
+            let pipe = pipe.clone();
+            move || std::fs::File::open(pipe).expect("a pipe")
+        });
+        let receive = ["bulk", "recv", "--listen", "127.0.0.1:0", "--out", &pipe];
+        let mut receiver = Running::start(&mut onepipe(&receive));
+        let line = receiver.line();
+        let address = line.strip_prefix("listening at ").expect("address is printed");
+        let send = ["bulk", "send", &file, "--to", address, "--transport", "shm"];
+        let sender = Running::start(&mut onepipe(&send));
+        let mut programs = [sender, receiver];
+        wait_until("both use shared memory", || {
+            programs.iter().all(|program| !shared_files(program).is_empty())
+        });
+        let mut used = shared_files(&programs[1 - interrupted]);
+        interrupt_leaves_nothing(what, &mut programs[interrupted], 130);
+        // The other one may wait for another attempt, or for another sender.
+        used.extend(shared_files(&programs[1 - interrupted]));
+        programs[1 - interrupted].signal("-INT");
+        assert!(programs[1 - interrupted].status().is_some(), "a program handles Ctrl-C");
+        let left: Vec<_> = used.iter().filter(|file| Path::new(file).exists()).collect();
+        assert!(left.is_empty(), "the other end of {what} has left {left:?}");
+        end.join().expect("the pipe was opened");
+    }
+}
+
+/// They use no shared memory, except for the incarnations.
+#[test]
+fn interrupted_transfer_leaves_nothing() {
+    let _guard = exclusive();
+    let lab = Lab::start();
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut receiver = lab.receive(&folder.path().join("out"), &[]);
+    let mut sender = lab.pipe(&[]);
+    sender.wait_for_signal_handler();
+    interrupt_leaves_nothing("transfer send", &mut sender, 130);
+    interrupt_leaves_nothing("transfer receive", &mut receiver, 130);
 }

@@ -4,8 +4,8 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::lab::Controller;
-use crate::program::{Running, errors, onepipe, output, segments, unique, wait_until};
+use crate::lab::{Controller, Node, Switch};
+use crate::program::{Running, errors, exclusive, onepipe, output, segments, unique, wait_until};
 
 #[test]
 fn controller_becomes_active_and_hands_over() {
@@ -104,7 +104,7 @@ fn own_line(program: &mut Running) -> String {
 
 /// Returns the level and the text of a log line, whose time and part of the program are as they
 /// should be: `2026-11-23T17:21:59.123456Z ERROR onepipe::store_errors: text`.
-fn log_line(line: &str) -> (&str, &str) {
+pub fn log_line(line: &str) -> (&str, &str) {
     let mut words = line.splitn(2, ' ');
     let time = words.next().unwrap_or_default();
     let form = |at: usize, digit: u8| match b"0000-00-00T00:00:00.000000Z".get(at) {
@@ -228,4 +228,53 @@ fn status_fails_without_controller() {
     assert_eq!(output.status.code(), Some(1));
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(text.contains("127.0.0.1:1\nunreachable: cannot connect"), "{text}");
+}
+
+/// A controller behind a switch whose store is in `folder`, with its standard error.
+fn behind(switch: &Switch, folder: &tempfile::TempDir) -> Controller {
+    let mut start = onepipe(&["controller", "--udp", &switch.address, "--store"]);
+    let controller = Controller::begin_with_stderr(start.arg(folder.path().join("decisions")));
+    controller.until("the controller is active", |status| status["epoch"] == 1);
+    controller
+}
+
+/// Waits for a log line with `text`.
+fn log_line_with(controller: &mut Controller, text: &str) -> String {
+    let mut lines = (0..300).map(|_| controller.process.stderr_line());
+    lines.find(|line| line.contains(text)).unwrap_or_else(|| panic!("{text:?} is not logged"))
+}
+
+//= spec/failure.md#R50
+#[test]
+fn logged_decision_names_its_reporter() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let switch = Switch::start(&["--controllers", "1000", "--id", "5"]);
+    let mut controller = behind(&switch, &folder);
+    let mut node = Node::start(&["--udp", &switch.address, "--process", "3", "--reliable"]);
+    node.joins(&controller, 3);
+    node.process.signal("-KILL");
+    node.process.status();
+    let line = log_line_with(&mut controller, "process 3 failed at ");
+    assert_eq!(log_line(&line).0, "WARN", "{line}");
+    assert!(line.contains(" ns, decided in "), "{line}");
+    assert!(line.ends_with(": refused by the system, reported by switch 5"), "{line}");
+}
+
+//= spec/failure.md#R46
+#[test]
+fn only_controller_stays_active_without_its_switch() {
+    let _guard = exclusive();
+    let folder = tempfile::tempdir().expect("a folder");
+    let switch = Switch::start(&["--controllers", "1000"]);
+    let mut controller = behind(&switch, &folder);
+    switch.process.signal("-STOP");
+    let line = log_line_with(&mut controller, "isolated from more processes than it reaches");
+    assert_eq!(log_line(&line).0, "WARN", "{line}");
+    assert!(line.ends_with(": stays active: it is the only controller"), "{line}");
+    assert_eq!(controller.status()["epoch"], 1);
+    switch.process.signal("-CONT");
+    let mut node = Node::start(&["--udp", &switch.address, "--process", "3", "--reliable"]);
+    node.joins(&controller, 3);
+    node.type_line("3 here");
+    assert!(node.process.line().ends_with(" 3 here"));
 }

@@ -194,6 +194,48 @@ fn stopped_switch_warns_of_its_pause() {
     }
 }
 
+//= spec/failure.md#R63
+//= spec/failure.md#R64
+//= spec/ordering.md#R55
+/// Two pauses that are shorter than the link timeout show that the process is slow, so that it is
+/// waited for when it then pauses for longer.
+#[test]
+fn process_that_pauses_repeatedly_stays() {
+    let _guard = exclusive();
+    let switch = Switch::start(&["--controllers", "1000", "--link-timeout", "2s"]);
+    let folder = tempfile::tempdir().expect("a folder");
+    let store = folder.path().join("decisions").to_string_lossy().into_owned();
+    let controller = Controller::start(&["--udp", &switch.address, "--store", &store]);
+    let node = |process: &str, more: &[&str]| {
+        let link = ["--udp", &switch.address, "--process", process, "--reliable"];
+        Node::start(&[&link[..], more].concat())
+    };
+    let (mut zero, mut one) = (node("0", &[]), node("1", &["--stats"]));
+    zero.joins(&controller, 0);
+    one.joins(&controller, 1);
+    exchange_line(&mut zero, &mut one, "before");
+    for pause in [1_300, 1_300, 3_000].map(Duration::from_millis) {
+        one.process.signal("-STOP");
+        std::thread::sleep(pause);
+        one.process.signal("-CONT");
+        let text = format!("after {pause:?}");
+        exchange_line(&mut zero, &mut one, &text);
+        exchange_line(&mut one, &mut zero, &text);
+    }
+    assert_eq!(ended(&controller.status()), (0, 0));
+    one.process.signal("-INT");
+    let pauses = loop {
+        let line = one.process.stderr_line();
+        assert!(!line.is_empty() && !line.contains("has failed"), "{line}");
+        if let Some(pauses) = line.strip_prefix("onepipe: pauses: ") {
+            break pauses.to_owned();
+        }
+    };
+    assert_eq!(one.process.status(), Some(0));
+    let count = pauses.split(',').next().and_then(|count| count.parse::<u32>().ok());
+    assert!(count >= Some(3), "{pauses}");
+}
+
 //= spec/failure.md#R49
 /// The new switch has met process 0 and the controller before process 1 runs again.
 #[test]
@@ -230,7 +272,7 @@ fn end_of_input_is_a_leave_not_a_failure() {
     exchange_line(&mut zero, &mut one, "before");
     one.process.signal("-INT");
     assert_eq!(one.process.status(), Some(0));
-    while zero.process.stderr_line() != "onepipe: process 1 has left" {}
+    while !zero.process.stderr_line().ends_with(" INFO onepipe::node: process 1 has left") {}
     let status = controller.until("resolved", |status| {
         ended(status) == (0, 1) && status["open"].as_array().is_some_and(Vec::is_empty)
     });

@@ -2,8 +2,11 @@
 
 use std::io::Write;
 use std::process::Stdio;
+use std::time::Duration;
 
-use crate::lab::{Node, Switch};
+use crate::controller::log_line;
+use crate::lab::{Controller, Node, Switch};
+use crate::namespace::in_own_network;
 use crate::program::{Running, errors, exclusive, onepipe, output, unique};
 
 /// Both nodes send ten lines to both, and print the same twenty; then one sends a line to all.
@@ -157,18 +160,21 @@ fn says_which_neighbour_does_not_respond() {
 
 #[test]
 fn listens_on_loopback_by_default() {
-    let folder = tempfile::tempdir().expect("a folder");
-    for (arguments, port) in [(["aggregator"].as_slice(), 4410), (&["bulk", "recv"], 4420)] {
-        let mut program = Running::start_with_stderr(onepipe(arguments).current_dir(folder.path()));
-        let line = program.stderr_line();
-        // Another program of this machine may use the port.
-        if line.contains("cannot ") {
-            assert!(line.contains(&format!("127.0.0.1:{port}")), "{line}");
-            continue;
+    in_own_network("node::listens_on_loopback_by_default", |is_port_free| {
+        let folder = tempfile::tempdir().expect("a folder");
+        for (arguments, port) in [(["aggregator"].as_slice(), 4410), (&["bulk", "recv"], 4420)] {
+            let mut command = onepipe(arguments);
+            let mut program = Running::start_with_stderr(command.current_dir(folder.path()));
+            let line = program.stderr_line();
+            if !is_port_free && line.contains("cannot ") {
+                // Another program of this machine uses the port of the loopback.
+                assert!(line.contains(&format!("127.0.0.1:{port}")), "{line}");
+                continue;
+            }
+            assert!(line.contains(&format!("for others: --listen 0.0.0.0:{port}")), "{line}");
+            assert_eq!(program.line(), format!("listening at 127.0.0.1:{port}"));
         }
-        assert!(line.contains(&format!("for others: --listen 0.0.0.0:{port}")), "{line}");
-        assert_eq!(program.line(), format!("listening at 127.0.0.1:{port}"));
-    }
+    });
     let refused = output(&["aggregator", "--parent", "10.0.0.1:4410"]);
     assert_eq!(refused.status.code(), Some(2));
     let text = errors(&refused);
@@ -202,4 +208,100 @@ fn reports_address_in_use() {
     assert_eq!(second.status.code(), Some(1));
     let expected = format!("cannot start a switch at {address}");
     assert!(errors(&second).contains(&expected), "{}", errors(&second));
+}
+
+/// What a node says of others is logged as a daemon's events are.
+#[test]
+fn diagnostics_of_a_node_are_log_lines() {
+    let fabric = unique("logged");
+    let start = |process, more: &[&str]| {
+        Node::start(&[&["--fabric", &fabric, "--process", process], more].concat())
+    };
+    let mut text = start("0", &[]);
+    let mut json = start("1", &["--log-format", "json"]);
+    let mut quiet = start("2", &["--log", "error"]);
+    let mut third = start("3", &[]);
+    third.type_line("0,1,2,3 ready");
+    for node in [&mut text, &mut json, &mut quiet, &mut third] {
+        assert!(node.process.line().ends_with(" 3 ready"));
+    }
+    let own = text.process.stderr_line();
+    assert_eq!(log_line(&own), ("INFO", &format!("process 0 of fabric {fabric:?}")[..]));
+    third.process.signal("-KILL");
+    third.process.status();
+    let lost = "process 3 has died or does not respond";
+    let line = text.process.stderr_line();
+    assert_eq!(log_line(&line), ("WARN", lost));
+    json.process.stderr_line();
+    let line = json.process.stderr_line();
+    let line: serde_json::Value = serde_json::from_str(&line).expect("one JSON object");
+    let fields = ["level", "target", "message"].map(|field| line[field].as_str());
+    assert_eq!(fields, [Some("WARN"), Some("onepipe::node"), Some(lost)], "{line}");
+    // Of the lowest level it logs an error alone.
+    quiet.type_line("nobody hello");
+    let line = quiet.process.stderr_line();
+    let (level, error) = log_line(&line);
+    assert_eq!(level, "ERROR");
+    assert!(error.starts_with("\"nobody\" is not a list of processes"), "{line}");
+}
+
+/// Types lines to `all` in each of the processes `present`, until one has reached all of them.
+fn all_reaches(nodes: &mut [Node; 3], phase: &str, present: &[usize]) {
+    for from in present {
+        // A line goes to those that are known by then. One for a process that was killed reaches
+        // nobody.
+        let is_reached = (0..200).any(|attempt| {
+            let text = format!(" {phase} {from} {attempt}");
+            nodes[*from].type_line(&format!("all{text}"));
+            present.iter().all(|to| {
+                let line = || nodes[*to].process.line_within(Duration::from_millis(500));
+                std::iter::from_fn(line).any(|line| line.ends_with(&text))
+            })
+        });
+        assert!(is_reached, "{phase}: `all` of process {from} does not reach {present:?}");
+    }
+}
+
+/// Kills and restarts a process of the operating system: `all` follows, since a reliable line for a
+/// process that was killed would reach nobody.
+fn all_follows_a_kill(hubs: [&Switch; 2], link: &str) {
+    let start = |process: usize| {
+        let (hub, process) = (&hubs[process % 2], process.to_string());
+        Node::start(&[link, &hub.address, "--process", &process, "--reliable"])
+    };
+    let folder = tempfile::tempdir().expect("a folder");
+    let store = folder.path().join("decisions").to_string_lossy().into_owned();
+    // It decides at once that a process was killed: no line waits for its outcome for long.
+    let controller = Controller::start(&["--udp", &hubs[0].address, "--store", &store]);
+    let mut nodes = [0, 1, 2].map(start);
+    (0..).zip(&nodes).for_each(|(process, node)| node.joins(&controller, process));
+    all_reaches(&mut nodes, "joined", &[0, 1, 2]);
+    nodes[1].process.signal("-KILL");
+    nodes[1].process.status();
+    for other in [0, 2] {
+        await_stderr(&mut nodes[other], "process 1 has failed");
+    }
+    all_reaches(&mut nodes, "killed", &[0, 2]);
+    nodes[1] = start(1);
+    nodes[1].joins(&controller, 1);
+    all_reaches(&mut nodes, "restarted", &[0, 1, 2]);
+}
+
+//= spec/ordering.md#R75
+#[test]
+fn all_follows_a_kill_across_two_switches() {
+    let _guard = exclusive();
+    let root = Switch::start(&["--controllers", "1000", "--id", "1"]);
+    let below = Switch::start(&["--parent", &root.address, "--id", "2"]);
+    all_follows_a_kill([&root, &below], "--udp");
+}
+
+//= spec/ordering.md#R75
+#[test]
+fn all_follows_a_kill_across_two_aggregators() {
+    let _guard = exclusive();
+    let start = |arguments: &[&str]| Switch::start_as("aggregator", "127.0.0.1:0", arguments);
+    let root = start(&["--controllers", "1000", "--id", "1"]);
+    let below = start(&["--parent", &root.address, "--id", "2"]);
+    all_follows_a_kill([&root, &below], "--overlay");
 }

@@ -22,7 +22,7 @@ fn registered(switches: [&Switch; 2]) -> [Node; 2] {
 
 fn controller(switch: &Switch, store: &Path) -> std::process::Command {
     let mut command = onepipe(&["controller", "--udp", &switch.address]);
-    command.arg("--store").arg(store);
+    command.arg("--store").arg(store).env("ONEPIPE_STATUS_LISTEN", "127.0.0.1:0");
     command
 }
 

@@ -129,6 +129,11 @@ impl Running {
         self.stdout.next("standard output")
     }
 
+    /// Returns the next line of its standard output, if there is one in time.
+    pub fn line_within(&mut self, limit: Duration) -> Option<String> {
+        self.stdout.next_within(limit)
+    }
+
     /// Returns the remaining lines of its standard output, once it has ended.
     pub fn remaining_lines(&mut self) -> Vec<String> {
         self.stdout.0.iter().collect()

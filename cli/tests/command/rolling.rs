@@ -58,9 +58,9 @@ impl Fabric {
     /// send once they know of the leave.
     fn restart_node(&mut self, process: usize) {
         end(&mut self.nodes[process]);
-        let left = format!("onepipe: process {process} has left");
+        let left = format!(" INFO onepipe::node: process {process} has left");
         for (other, node) in self.nodes.iter_mut().enumerate() {
-            while other != process && next_error(node) != left {}
+            while other != process && !next_error(node).ends_with(&left) {}
         }
         self.nodes[process] = self.node(process);
     }

@@ -59,7 +59,7 @@ impl Lab {
     }
 
     /// Starts a sender of standard input, which stays open.
-    fn pipe(&self, arguments: &[&str]) -> Running {
+    pub fn pipe(&self, arguments: &[&str]) -> Running {
         let command = self.command("send", &[&["-"], arguments].concat());
         Running::start(onepipe(&command).stdin(Stdio::piped()))
     }

@@ -7,12 +7,13 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use onepipe_arbiter::{ArbiterEvent, Client, ClientConfig, ClientEvent, Role};
-use onepipe_base::{Machine, Mono, Now, Port, ProcessId, Transmit, Verdict};
+use onepipe_base::{Machine, Mono, Now, Port, ProcessId, Psn, Timestamp, Transmit, Verdict};
 use onepipe_daemon_arbiter::{ArbiterDaemon, Config, StartError};
 use onepipe_daemon_switch::{Config as SwitchConfig, SoftwareSwitch};
 use onepipe_transport_clock::{SystemClock, start_incarnation};
 use onepipe_transport_driver::{Config as DriverConfig, DrivenMachine, Driver, Idle};
 use onepipe_transport_udp::{Config as UdpConfig, JoinerConfig, UdpLink};
+use onepipe_wire::{HEADER_LEN, Header, Opcode, Watchdog, seal};
 
 /// Everything here takes milliseconds; a condition that takes this long never holds.
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -27,6 +28,8 @@ const SLOT_NS: u64 = 100_000;
 struct Host {
     client: Client,
     received: Vec<Vec<u8>>,
+    /// Frames to send beside those of the endpoint.
+    forged: Vec<Vec<u8>>,
 }
 
 impl Machine for Host {
@@ -45,6 +48,10 @@ impl Machine for Host {
     }
 
     fn poll_transmit(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
+        if let Some(frame) = self.forged.pop() {
+            slot[..frame.len()].copy_from_slice(&frame);
+            return Some(Transmit { port: Port(0), bytes: frame.len() });
+        }
         self.client.poll_transmit(now, slot)
     }
 
@@ -175,7 +182,12 @@ fn host(process: u32, switch: SocketAddr) -> HostDriver {
     let link = link.joining(joiner);
     let clock = SystemClock::calibrated().following_system(10_000_000);
     let driver_config = DriverConfig { idle: Idle::Spin, ..DriverConfig::default() };
-    Driver::new(Host { client, received: Vec::new() }, link, clock, driver_config)
+    Driver::new(
+        Host { client, received: Vec::new(), forged: Vec::new() },
+        link,
+        clock,
+        driver_config,
+    )
 }
 
 fn check_failover(cores: usize) {
@@ -252,6 +264,47 @@ fn of_two_arbiters_with_one_id_the_later_stays() {
     assert_eq!((first.process, second.process), (60, 60));
     net.exchange(5);
     assert_eq!(net.replaced, [0]);
+}
+
+/// Returns a watchdog of endpoint 1, which names an incarnation of the first arbiter.
+fn watchdog(net: &TestNet, named: u32, claim: Watchdog) -> Vec<u8> {
+    let mut bytes = vec![0; 512];
+    let len = claim.write(&mut bytes[HEADER_LEN..]).expect("there is space");
+    let own = net.hosts[1].machine().client.config().incarnation;
+    let header = Header::new(Opcode::Watchdog, ProcessId(1), ARBITERS[0], own);
+    let at = Timestamp::from_ns(0);
+    let header = header.stamped(at, header.promises(at), Psn(named));
+    let len = seal(&mut bytes, header, len);
+    bytes.truncate(len);
+    bytes
+}
+
+/// One watchdog with the last incarnation once made the arbiter exit, and one with the last epoch
+/// ended elections.
+//= spec/arbiter.md#R39
+#[test]
+fn watchdogs_that_cannot_be_do_not_stop_an_arbiter() {
+    let mut net = TestNet::new(0);
+    net.until("an arbiter is the primary", |net| !net.primaries.is_empty());
+    net.exchange(1);
+    let [own, peer] = ARBITERS;
+    let stranger = ProcessId(9);
+    let forged = [
+        (u32::MAX, Watchdog { epoch: 1, primary: own }),
+        (0, Watchdog { epoch: u32::MAX, primary: peer }),
+        (0, Watchdog { epoch: u32::MAX, primary: own }),
+        (0, Watchdog { epoch: 2, primary: stranger }),
+    ];
+    let frames = forged.map(|(named, claim)| watchdog(&net, named, claim));
+    net.hosts[1].machine_mut().forged = frames.into();
+    net.until("the arbiter refuses them", |net| net.arbiters[0].report().claims_refused == 4);
+    net.exchange(5);
+    assert_eq!((&net.replaced[..], &net.primaries[..]), (&[][..], &[0][..]));
+    assert!(net.arbiters[0].report().is_primary);
+    // Another one still takes over.
+    net.arbiters.remove(0);
+    net.until("the other takes over", |net| net.primaries.len() == 2);
+    net.exchange(5);
 }
 
 #[test]

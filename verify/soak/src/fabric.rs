@@ -11,6 +11,7 @@ use crate::copies::{Copy, Ended, Means};
 use crate::group::Group;
 use crate::history::{History, Id};
 use crate::host::Hosts;
+use crate::logged::Logged;
 use crate::program::{Line, Program};
 use crate::role::{Files, HOSTS, Kind, MEMBERS, PROCESSES, REPLICAS, Role};
 
@@ -324,16 +325,15 @@ impl Fabric {
 
     /// Verifies a line that a process has printed to standard error.
     fn on_error(&mut self, process: usize, line: &str) {
-        let number = |text: &str| {
-            let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-            text[..digits].parse::<usize>().ok()
-        };
-        let Some(line) = line.strip_prefix("onepipe: ") else { return };
-        if let Some(to) = line.strip_prefix("message to process ").and_then(number) {
-            self.history.report(process, to);
-        } else if let Some(failed) = line.strip_prefix("process ").and_then(number)
-            && line.ends_with("has failed")
-            && failed < PROCESSES
+        match Logged::parse(line) {
+            Some(Logged::Outcome { to }) => self.history.report(process, to),
+            Some(Logged::Failed(failed)) => self.on_reported_failure(process, failed, line),
+            None => {}
+        }
+    }
+
+    fn on_reported_failure(&mut self, process: usize, failed: usize, line: &str) {
+        if failed < PROCESSES
             && !self.is_permitted(failed)
             // A joining process is notified of the failures of earlier instances.
             && !(self.is_joiner(process) && self.history.has_restarted(failed))

@@ -9,6 +9,7 @@ mod fault;
 mod group;
 mod history;
 mod host;
+mod logged;
 mod program;
 mod role;
 
