@@ -1,5 +1,6 @@
-//! A process that was declared failed while it was stopped: what it is told, and what the others
-//! are told. Each process is one of the operating system, behind a switch with a controller.
+//! A process that was declared failed while it was stopped: what that process is notified of, and
+//! what the others are. Each process is one of the operating system, behind a switch with a
+//! controller.
 
 mod harness;
 

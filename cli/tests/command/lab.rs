@@ -45,27 +45,16 @@ impl Controller {
     }
 
     pub fn begin(command: &mut Command) -> Self {
-<<<<<<< HEAD
         Self::admitted(Running::start(command.env("ONEPIPE_STATUS_LISTEN", "127.0.0.1:0")))
-=======
-        Self::of(Running::start(command.env("ONEPIPE_STATUS_LISTEN", "127.0.0.1:0")))
->>>>>>> wt-proc
     }
 
     /// Starts it and captures its standard error.
     pub fn begin_with_stderr(command: &mut Command) -> Self {
-<<<<<<< HEAD
         let command = command.env("ONEPIPE_STATUS_LISTEN", "127.0.0.1:0");
         Self::admitted(Running::start_with_stderr(command))
     }
 
     fn admitted(mut process: Running) -> Self {
-=======
-        Self::of(Running::start_with_stderr(command.env("ONEPIPE_STATUS_LISTEN", "127.0.0.1:0")))
-    }
-
-    fn of(mut process: Running) -> Self {
->>>>>>> wt-proc
         let first = process.line();
         assert!(first.starts_with("controller "), "{first}");
         let second = process.line();

@@ -8,158 +8,17 @@ mod lab;
 use std::time::Instant;
 
 use onepipe_base::{
-<<<<<<< HEAD:daemons/switch/tests/strangers/main.rs
-    Address, Controllers, Incarnation, Instance, ProcessId, Promises, SwitchId, Timestamp,
+    Address, Cause, Controllers, Incarnation, Instance, ProcessId, Promises, SwitchId, Timestamp,
     WIRE_MODULUS,
-=======
-    Address, Cause, Controllers, Incarnation, Instance, ProcessId, Promises, Psn, SwitchId,
-    Timestamp, WIRE_MODULUS,
->>>>>>> wt-proc:daemons/switch/tests/strangers.rs
 };
 use onepipe_wire::{
-<<<<<<< HEAD:daemons/switch/tests/strangers/main.rs
-    Frame, HEADER_LEN, Header, JOIN_LEN, JoinAnswer, JoinRole, Members, Opcode, RefuseReason,
+    Failure, Flood, FloodId, FloodView, Frame, HEADER_LEN, Header, JOIN_LEN, JoinAnswer, JoinRole,
+    Members, Opcode, RefuseReason,
 };
 
 use crate::lab::{Lab, Stranger, TIMEOUT};
-=======
-    Failure, Flood, FloodId, FloodView, Frame, HEADER_LEN, Header, JOIN_LEN, JoinAnswer,
-    JoinRequest, JoinRole, Members, Opcode, RefuseReason, seal,
-};
-
-/// Everything here takes microseconds; what takes this long never happens.
-const TIMEOUT: Duration = Duration::from_secs(30);
-
-struct Lab {
-    switch: SoftwareSwitch,
-    address: SocketAddr,
-    clock: SystemClock,
-}
-
-/// A socket that speaks the protocol by hand.
-struct Stranger {
-    socket: UdpSocket,
-    instance: Instance,
-    role: JoinRole,
-    wants_members: bool,
-}
-
-impl Lab {
-    fn new(change: impl FnOnce(&mut Config)) -> Self {
-        let mut config = Config::new(SocketAddr::from(([127, 0, 0, 1], 0)));
-        (config.processes_max, config.ports_max) = (16, 4);
-        // No port is lost because the machine is busy.
-        config.link_timeout_ns = 20_000_000_000;
-        change(&mut config);
-        let switch = SoftwareSwitch::new(&config).expect("the loopback is there");
-        let address = switch.local_addr();
-        Self { switch, address, clock: SystemClock::calibrated().following_system(10_000_000) }
-    }
-
-    fn stranger(&self, address: Address, role: JoinRole) -> Stranger {
-        let socket = UdpSocket::bind("127.0.0.1:0").expect("the loopback is there");
-        socket.connect(self.address).expect("the switch is there");
-        socket.set_nonblocking(true).expect("the system allows it");
-        let incarnation = start_incarnation(address.to_bits() & 0xffff);
-        let instance = Instance { address, incarnation };
-        Stranger { socket, instance, role, wants_members: false }
-    }
-
-    fn process(&self, process: u32) -> Stranger {
-        self.stranger(Address::Process(ProcessId(process)), JoinRole::Process)
-    }
-
-    /// Runs the switch until it has handled everything that was sent.
-    fn turn(&mut self) {
-        for _ in 0..3 {
-            self.switch.turn(|_| {});
-        }
-    }
-
-    /// Returns the next frame that `stranger` receives for which `wanted` holds.
-    fn next<T>(
-        &mut self,
-        stranger: &Stranger,
-        mut wanted: impl FnMut(&Frame<'_>) -> Option<T>,
-    ) -> Option<T> {
-        let (started, mut bytes) = (Instant::now(), [0; 2048]);
-        while started.elapsed() < TIMEOUT {
-            self.switch.turn(|_| {});
-            if let Ok(len) = stranger.socket.recv(&mut bytes)
-                && let Ok(frame) = Frame::parse(&bytes[..len])
-                && let Some(found) = wanted(&frame)
-            {
-                return Some(found);
-            }
-        }
-        None
-    }
-
-    fn answer(&mut self, stranger: &Stranger) -> JoinAnswer {
-        let answer = self.next(stranger, |frame| {
-            (frame.opcode == Opcode::JoinAnswer)
-                .then(|| JoinAnswer::parse(frame.payload).expect("a valid answer"))
-        });
-        answer.expect("the switch answers")
-    }
-
-    /// Joins, and returns the last answer.
-    fn join(&mut self, stranger: &Stranger) -> JoinAnswer {
-        stranger.request(0);
-        match self.answer(stranger) {
-            JoinAnswer::Challenge { cookie, .. } => {
-                stranger.request(cookie);
-                // A request that takes the port of another is to be repeated.
-                self.turn();
-                stranger.request(cookie);
-                self.answer(stranger)
-            }
-            answer => answer,
-        }
-    }
-
-    fn joined(&mut self, stranger: &Stranger) {
-        assert!(matches!(self.join(stranger), JoinAnswer::Accepted(_)));
-    }
-
-    /// Joins as each of `strangers`, and announces each on its link.
-    fn attach(&mut self, strangers: &[&Stranger]) {
-        for stranger in strangers {
-            self.joined(stranger);
-            let (now, id) = (self.now(), stranger.instance.address.to_bits());
-            stranger.frame(Opcode::Join, (id, stranger.instance.incarnation), id, now);
-        }
-        self.turn();
-    }
-
-    fn now(&mut self) -> Timestamp {
-        self.clock.read().sync
-    }
-}
 
 impl Stranger {
-    fn send(&self, header: Header, payload: impl FnOnce(&mut [u8]) -> usize) {
-        let mut bytes = [0; 512];
-        let len = payload(&mut bytes[HEADER_LEN..]);
-        let len = seal(&mut bytes, header, len);
-        // The switch may have reported an error for an earlier datagram.
-        let _ = self.socket.send(&bytes[..len]);
-    }
-
-    fn request(&self, cookie: u64) {
-        let promises = Promises::both(Timestamp::from_ns(1));
-        let header = Header::hop_only(Opcode::Join, self.instance, None, promises);
-        let Self { role, wants_members, .. } = *self;
-        let request = JoinRequest { role, cookie, wants_members };
-        self.send(header, |buf| request.write(buf).expect("there is space"));
-    }
-
-    /// A frame of `src` for `dst`, promised and stamped `at`.
-    fn frame(&self, opcode: Opcode, src: (u32, Incarnation), dst: u32, at: Timestamp) {
-        let header = Header::new(opcode, ProcessId(src.0), ProcessId(dst), src.1);
-        self.send(header.stamped(at, Promises::both(at), Psn::FIRST), |_| 0);
-    }
-
     /// Notifies of the failure of process 7.
     fn notice(&self, epoch: u32, at: Timestamp) {
         let (first, incarnation) = (ProcessId(7), Incarnation(1));
@@ -170,13 +29,7 @@ impl Stranger {
             flood.write_notice(buf, [failure].into_iter()).expect("there is space").1
         });
     }
-
-    fn beacon(&self, at: Timestamp) {
-        let header = Header::hop_only(Opcode::Beacon, self.instance, None, Promises::both(at));
-        self.send(header, |_| 0);
-    }
 }
->>>>>>> wt-proc:daemons/switch/tests/strangers.rs
 
 /// One datagram of an unknown process with an old barrier once stopped all deliveries for 0.1 s.
 //= spec/ordering.md#R64
