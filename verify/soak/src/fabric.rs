@@ -14,6 +14,7 @@ use crate::host::Hosts;
 use crate::logged::Logged;
 use crate::program::{Line, Program};
 use crate::role::{Files, HOSTS, Kind, MEMBERS, PROCESSES, REPLICAS, Role};
+use crate::stopwatch::Stopwatch;
 
 /// Interval between two scatterings of a process.
 const SEND_INTERVAL: Duration = Duration::from_millis(20);
@@ -88,7 +89,7 @@ impl Fabric {
     /// and prints `reason`.
     pub fn run_refused(&mut self, role: Role, reason: &str) -> Result<()> {
         let mut program = self.start_program(role, false)?;
-        let began = Instant::now();
+        let mut watch = Stopwatch::start();
         let (mut is_named, mut last) = (false, String::new());
         let status = loop {
             self.turn()?;
@@ -97,7 +98,7 @@ impl Fabric {
                 is_named |= line.contains(reason);
                 last = line;
             }
-            if status.is_some() || began.elapsed() > WAIT_MAX {
+            if status.is_some() || watch.elapsed() > WAIT_MAX {
                 break status;
             }
         };
@@ -227,7 +228,7 @@ impl Fabric {
 
     /// Copies a file by each means, again and again until the copy is equal.
     fn verify_copies(&mut self) -> Result<()> {
-        let began = Instant::now();
+        let mut watch = Stopwatch::start();
         let mut missing = Means::ALL.to_vec();
         while !missing.is_empty() {
             for means in self.poll_copies()? {
@@ -239,7 +240,7 @@ impl Fabric {
                 }
             }
             self.turn()?;
-            if began.elapsed() > 2 * WAIT_MAX {
+            if watch.elapsed() > 2 * WAIT_MAX {
                 for means in missing {
                     let text = format!("liveness: no copy by {} succeeds", means.name());
                     self.history.violate(text);
@@ -372,9 +373,9 @@ impl Fabric {
 
     /// Waits until every process has delivered new messages of every other.
     pub fn converge(&mut self) -> Result<()> {
-        let began = Instant::now();
+        let mut watch = Stopwatch::start();
         let mut first = vec![None; PROCESSES];
-        let mut next = began;
+        let mut next = Instant::now();
         loop {
             if Instant::now() >= next {
                 next += Duration::from_millis(250);
@@ -391,7 +392,7 @@ impl Fabric {
             if unmet.is_empty() {
                 return Ok(());
             }
-            if began.elapsed() > WAIT_MAX {
+            if watch.elapsed() > WAIT_MAX {
                 let text = format!("liveness: for {WAIT_MAX:?} {}", unmet.join(", "));
                 self.history.violate(text);
                 self.is_alive = false;
@@ -441,9 +442,9 @@ impl Fabric {
         let was_loaded = self.is_loaded;
         self.load(false);
         self.converge()?;
-        let began = Instant::now();
+        let mut watch = Stopwatch::start();
         let mut missing = self.missing();
-        while self.is_alive && !missing.is_empty() && began.elapsed() < WAIT_MAX {
+        while self.is_alive && !missing.is_empty() && watch.elapsed() < WAIT_MAX {
             self.run_for(Duration::from_millis(100))?;
             missing = self.missing();
         }

@@ -12,6 +12,7 @@ mod host;
 mod logged;
 mod program;
 mod role;
+mod stopwatch;
 
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitCode};
