@@ -1,5 +1,5 @@
-//! A process that was declared failed while it was stopped: what it is told, and what the others
-//! are told. Each process is one of the operating system, behind a switch with a controller.
+//! A process that was declared failed while it was stopped: of what it is notified, and of what the
+//! others are. Each process is one of the operating system, behind a switch with a controller.
 
 mod harness;
 
