@@ -1,6 +1,5 @@
-//! A process that was declared failed while it was stopped: what that process is notified of, and
-//! what the others are. Each process is one of the operating system, behind a switch with a
-//! controller.
+//! A process that was declared failed while it was stopped: of what it is notified, and of what the
+//! others are. Each process is one of the operating system, behind a switch with a controller.
 
 mod harness;
 
@@ -18,7 +17,7 @@ use onepipe_daemon_controller::{
 /// Set in a child process: its process id, and the address of the switch.
 const ROLE: &str = "ONEPIPE_TEST_EXCLUDED";
 /// Longer than a live process is off its core.
-const LINK_TIMEOUT_NS: u64 = 3_000_000_000;
+const LINK_TIMEOUT_NS: u64 = 5_000_000_000;
 const CONTROLLERS: Controllers = Controllers { first: ProcessId(7), count: 1 };
 const STOPPED: u32 = 1;
 const SURVIVOR: u32 = 2;
@@ -34,7 +33,9 @@ impl Daemon {
     fn controller(switch: &Running) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let attachment = Attachment::Switch(switch.address);
-        let config = ControllerConfig::new(attachment, CONTROLLERS.first, CONTROLLERS);
+        let mut config = ControllerConfig::new(attachment, CONTROLLERS.first, CONTROLLERS);
+        // It adopts the link timeout of the switch.
+        config.wait = DEADLINE;
         let store = RedbStore::new(folder.path().join("store"));
         let daemon = ControllerDaemon::new(&config, store).expect("the daemon starts");
         let stop = std::sync::Arc::default();
@@ -108,6 +109,7 @@ fn ns(at: Timestamp) -> String {
 fn print_events(role: &str) {
     let (id, switch) = role.split_once(' ').expect("an id and an address");
     let builder = Pipe::builder().process(id.parse().expect("a number")).processes(8).udp(switch);
+    let builder = builder.wait(DEADLINE);
     let mut pipe = builder.join().expect("the switch is there");
     pipe.scatter_reliably(&[to(0, b"here")]).expect("there is capacity");
     while let Ok(event) = pipe.recv() {
@@ -136,12 +138,13 @@ fn stopped_process_learns_from_when_it_is_void() {
     });
     let _controller = Daemon::controller(&switch);
     let zero = Pipe::builder().process(0).processes(8).udp(switch.address);
-    let mut zero = zero.join().expect("the switch is there");
+    let mut zero = zero.wait(DEADLINE).join().expect("the switch is there");
     let start = |id| Process::start("stopped_process_learns_from_when_it_is_void", id, &switch);
     let (mut stopped, mut survivor) = (start(STOPPED), start(SURVIVOR));
     for _ in [&stopped, &survivor] {
-        let event = zero.recv_timeout(DEADLINE);
-        assert!(matches!(&event, Some(Event::Message(m)) if m.payload == b"here"), "{event:?}");
+        let event = std::iter::from_fn(|| zero.recv_timeout(DEADLINE));
+        let message = event.into_iter().find_map(Event::message).expect("both have joined");
+        assert_eq!(message.payload, b"here");
     }
     zero.scatter_reliably(&[to(STOPPED, b"to all"), to(SURVIVOR, b"to all")]).expect("capacity");
     assert_eq!([&mut stopped, &mut survivor].map(|child| child.next("message ")), ["to all"; 2]);
@@ -153,6 +156,8 @@ fn stopped_process_learns_from_when_it_is_void() {
         match zero.recv_timeout(DEADLINE) {
             Some(Event::ProcessFailed(event)) => failed = Some(event),
             Some(Event::SendFailed(report)) => lost.push((report.to.0, report.outcome)),
+            // On a busy machine the switch is silent for a while.
+            Some(Event::LinkLost(_)) => {}
             other => panic!("{other:?}"),
         }
     }

@@ -114,7 +114,7 @@ impl Relay {
 
 fn join(id: u32, switch: SocketAddr) -> Pipe {
     let builder = Pipe::builder().process(id).processes(8).udp(switch);
-    builder.join().expect("the switch is there")
+    builder.wait(DEADLINE).join().expect("the switch is there")
 }
 
 fn now() -> Timestamp {

@@ -263,7 +263,7 @@ impl Fabric {
     }
 
     /// Ends the typing, and waits until each process has received all lines.
-    fn await_lines(&mut self) {
+    fn receive_all(&mut self) {
         self.processes.iter_mut().for_each(Process::end_typing);
         let typed: usize = self.processes.iter().map(|process| process.typed).sum();
         for process in &mut self.processes {
@@ -325,7 +325,7 @@ fn received_once_in_order(ended: &[Ended]) -> ReceivedLines {
     received
 }
 
-/// Checks that each line of `sender` was received by process `to`, or reported by the sender.
+/// Checks that process `to` has received each line of `sender`, or that the sender has reported it.
 fn check_outcomes(sender: &Ended, to: usize, received: &ReceivedLines) {
     let is_missing =
         |number: &usize| !received.contains_key(&(to, sender.process, sender.start, *number));
@@ -350,7 +350,7 @@ fn restart_all(mut fabric: Fabric, mut restart_others: impl FnMut(&mut Fabric)) 
     fabric.restart_controller();
     restart_others(&mut fabric);
     // No line is lost while all processes stay.
-    fabric.await_lines();
+    fabric.receive_all();
     fabric.begin_typing();
     for process in 0..PROCESSES {
         fabric.restart_process(process);
