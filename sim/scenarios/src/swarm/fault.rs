@@ -93,6 +93,38 @@ impl FaultEvent {
         })
     }
 
+    /// Whether the fault may lose the Leave of a process, what its switch knows of it, or the link
+    /// between the two. In a calm scenario no process leaves during such a fault.
+    pub(super) fn may_lose_leaves(self) -> bool {
+        match self {
+            Self::AllLinks(_)
+            | Self::OneLink(..)
+            | Self::Cut(_)
+            | Self::Repair(_)
+            | Self::Unplug(_)
+            | Self::Plug(_)
+            | Self::Crash(_)
+            | Self::Restart(_)
+            | Self::Pause(..)
+            | Self::PauseHost(..)
+            | Self::PauseSwitch(..)
+            | Self::CrashSwitch(_)
+            | Self::RestartSwitch(_)
+            | Self::Partition(_)
+            | Self::OldStore(_) => true,
+            Self::CrashProcess(_)
+            | Self::RestartProcess(_)
+            | Self::Contact(_)
+            | Self::Leave(_)
+            | Self::Step(..)
+            | Self::Slow(_)
+            | Self::CrashController(_)
+            | Self::RestartController(_)
+            | Self::LeaseExpired
+            | Self::FailStore(_) => false,
+        }
+    }
+
     /// Whether the fault would hit the last process, or its host or link, and so could leave the
     /// controllers alone in their rack or on their host. Always false without controllers.
     pub(super) fn hits_last_process(self, fabric: &mut Fabric) -> bool {

@@ -95,6 +95,9 @@ impl Swarm {
         if self.is_calm {
             fabric.protect_living();
         }
+        if self.is_calm || !self.timeline.iter().any(|(_, fault)| fault.may_lose_leaves()) {
+            fabric.protect_leavers();
+        }
         let mut now_us = 0;
         for (at_us, fault) in &self.timeline {
             fabric.run_us(at_us - now_us);
