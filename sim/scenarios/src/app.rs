@@ -50,8 +50,6 @@ pub(crate) struct ProcessState {
     is_retrying: bool,
     /// Random stream that draws the service of each scattering.
     services: Random,
-    /// Whether the process was asked to leave.
-    pub is_leaving: bool,
     /// Membership of this incarnation.
     membership: Membership,
 }
@@ -110,7 +108,6 @@ impl FabricApp {
             unreleased: Vec::new(),
             is_retrying: false,
             services: Random::named(plan.seed, "service", u64::from(id)),
-            is_leaving: false,
             membership: Membership::Member,
         };
         let links = topology.links().count();
@@ -153,7 +150,7 @@ impl FabricApp {
         (state.outstanding, state.submitted) = (0, [0; 2]);
         state.is_retrying = false;
         state.unreleased.clear();
-        (state.membership, state.is_leaving) = (Membership::Member, false);
+        state.membership = Membership::Member;
         if state.incarnations > 1 {
             self.checker.restarted(id);
         }

@@ -147,10 +147,9 @@ impl Fabric {
     /// Lets the process leave gracefully.
     pub fn leave(&mut self, id: u32) {
         let (node, port) = self.location(id);
-        self.network.command(node, |_, machine, app| {
+        self.network.command(node, |_, machine, _| {
             if let Some(process) = machine.process_mut(port) {
-                process.endpoint.leave();
-                app.states[id as usize].is_leaving = true;
+                process.leave();
             }
         });
     }
@@ -270,9 +269,7 @@ impl Fabric {
         }
         for id in 0..self.topology().processes() {
             // A process in the middle of leaving would be missing: restart it instead.
-            if self.network.application.states[id as usize].is_leaving
-                && self.process(id).is_some_and(|process| !process.endpoint.has_left())
-            {
+            if self.process(id).is_some_and(Process::is_leaving) {
                 self.crash_process(id);
             }
             self.restart_process(id);

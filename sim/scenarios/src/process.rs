@@ -17,9 +17,19 @@ pub struct Process {
     /// Events that the bug holds back or repeats.
     pending_events: VecDeque<Event>,
     opportunities: u32,
-    /// Remaining frames before the process crashes, if a crash point is set; beacons do not count.
-    frames_left: Option<u32>,
+    /// Remaining frames before the process ends, if an end point is set, and how it ends; beacons do
+    /// not count.
+    frames_left: Option<(u32, Ending)>,
     has_crashed: bool,
+    /// Whether the process was asked to leave.
+    is_leaving: bool,
+}
+
+/// How a process ends at its end point.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Ending {
+    Crash,
+    Leave,
 }
 
 impl Process {
@@ -33,13 +43,31 @@ impl Process {
             opportunities: 0,
             frames_left: None,
             has_crashed: false,
+            is_leaving: false,
         }
     }
 
     /// Lets the process send `frames` more frames, and crashes it when it is to send the next one.
     /// Beacons are sent and do not count.
     pub fn crash_after(&mut self, frames: u32) {
-        self.frames_left = Some(frames);
+        self.frames_left = Some((frames, Ending::Crash));
+    }
+
+    /// Lets the process send `frames` more frames, and lets it leave gracefully before it sends the
+    /// next one. Beacons are sent and do not count.
+    pub fn leave_after(&mut self, frames: u32) {
+        self.frames_left = Some((frames, Ending::Leave));
+    }
+
+    /// Lets the process leave gracefully.
+    pub fn leave(&mut self) {
+        self.endpoint.leave();
+        self.is_leaving = true;
+    }
+
+    /// Whether the process was asked to leave and has not left yet.
+    pub fn is_leaving(&self) -> bool {
+        self.is_leaving && !self.endpoint.has_left()
     }
 
     /// Whether the process has reached its crash point and is inactive.
@@ -51,10 +79,10 @@ impl Process {
     #[cold]
     fn hits_crash_point(&mut self, slot: &[u8]) -> bool {
         let is_beacon = parse_header(slot).is_ok_and(|(_, opcode)| opcode.is_beacon());
-        if let Some(left) = &mut self.frames_left
+        if let Some((left, ending)) = &mut self.frames_left
             && !is_beacon
         {
-            self.has_crashed = *left == 0;
+            self.has_crashed = *left == 0 && *ending == Ending::Crash;
             *left = left.saturating_sub(1);
         }
         self.has_crashed
@@ -138,6 +166,10 @@ impl Machine for Process {
     fn poll_transmit(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
         if self.has_crashed {
             return None;
+        }
+        if self.frames_left == Some((0, Ending::Leave)) {
+            self.frames_left = None;
+            self.leave();
         }
         let transmit = self.endpoint.poll_transmit(now, slot)?;
         let is_last = self.frames_left.is_some() && self.hits_crash_point(&slot[..transmit.bytes]);

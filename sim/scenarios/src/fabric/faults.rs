@@ -47,6 +47,17 @@ impl Fabric {
         });
     }
 
+    /// Lets the process send `frames` more frames, and lets it leave gracefully before it sends the
+    /// next one. Beacons are sent and do not count.
+    pub fn leave_after(&mut self, id: u32, frames: u32) {
+        let (node, port) = self.location(id);
+        self.network.command(node, |_, machine, _| {
+            if let Some(process) = machine.process_mut(port) {
+                process.leave_after(frames);
+            }
+        });
+    }
+
     /// Lets the controller write `records` more records, and crashes it at the one that follows: if
     /// `is_written`, after the store has written that record and before the controller learns of
     /// it; otherwise before the store has the record.

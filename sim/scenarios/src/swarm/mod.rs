@@ -76,6 +76,7 @@ impl Swarm {
         if plan.control_plane.is_some() {
             timeline.extend(draw::old_store(seed, fault_phase_us));
         }
+        draw::returning_leavers(seed, fault_phase_us, &mut timeline);
         timeline.sort_by_key(|(at_us, _)| *at_us);
         // An independent random stream, so that the other draws of a seed do not change.
         let removed = draw::removed(&plan, &mut Random::named(seed, "missing", 0));
