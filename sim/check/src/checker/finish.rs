@@ -5,6 +5,7 @@ use onepipe_wire::Service;
 
 use super::Checker;
 use crate::incarnation::IncarnationState;
+use crate::tag::Tag;
 use crate::verify::{SenderStatus, find_gap, verify};
 use crate::violation::{Rule, ViolationKind, Violations};
 
@@ -46,14 +47,22 @@ impl Checker {
         log: &mut Violations,
     ) {
         let sender_status = incarnation.sender_status();
-        if matches!(sender_status, SenderStatus::Failed { is_exact: false, .. }) {
+        let may_be_torn = match sender_status {
+            SenderStatus::Failed { is_exact, .. } => !is_exact,
+            SenderStatus::Crashed => self.is_uncontrolled,
+            SenderStatus::Correct => false,
+        };
+        if may_be_torn {
             return;
         }
         let sender = &incarnation.senders[Service::Reliable as usize];
         let at_ns = self.now_ns;
         for case in sender.cases() {
             let is_correct = |to| self.is_correct_receiver(to, case.submitted_ns);
-            let is_known = |to| self.is_known_receiver(to, incarnation, case.submitted_ns);
+            let tag = Tag { incarnation: number, scattering: case.scattering };
+            let is_given_up = self.given_up.contains(&(id.0, tag));
+            let is_known =
+                |to| !is_given_up && self.is_known_receiver(to, incarnation, case.submitted_ns);
             verify((id, number, sender_status), &case, (is_correct, is_known), at_ns, log);
             let is_resolved = match sender_status {
                 SenderStatus::Correct => true,

@@ -24,6 +24,49 @@ impl Fabric {
         });
     }
 
+    /// Cancels all reliable scatterings of a process that have no outcome yet.
+    pub fn cancel_all(&mut self, id: u32) {
+        let (node, port) = self.location(id);
+        self.network.command(node, |_, machine, _| {
+            if let Some(process) = machine.process_mut(port) {
+                for open in process.endpoint.open_scatterings() {
+                    process.endpoint.cancel(open.scattering);
+                }
+            }
+        });
+    }
+
+    /// Checks that every reliable scattering submitted more than `us` microseconds ago has ended.
+    pub fn expect_ended(&mut self, us: u64) {
+        let now_ns = self.now().as_ns();
+        let since_ns = now_ns.saturating_sub(us * 1_000);
+        for id in 0..self.members() {
+            let open = self.process(id).map(|process| process.endpoint.open_scatterings());
+            let checker = &mut self.network.application.checker;
+            checker.at_ns(now_ns);
+            for open in open.unwrap_or_default() {
+                let scattering = (open.scattering.0, open.is_recalled);
+                checker.still_open(ProcessId(id), scattering, since_ns);
+            }
+        }
+    }
+
+    /// Checks that every process that runs and does not leave is registered with the controllers.
+    pub fn expect_registered(&mut self) {
+        let now_ns = self.now().as_ns();
+        for id in 0..self.members() {
+            let takes_part = |process: &crate::Process| {
+                let endpoint = &process.endpoint;
+                !process.is_leaving() && !endpoint.has_left() && !endpoint.is_registered()
+            };
+            if self.process(id).is_some_and(takes_part) {
+                let checker = &mut self.network.application.checker;
+                checker.at_ns(now_ns);
+                checker.unregistered(ProcessId(id));
+            }
+        }
+    }
+
     /// Crashes a process permanently: the liveness check ignores it.
     pub fn remove_process(&mut self, id: u32) {
         self.crash_process(id);

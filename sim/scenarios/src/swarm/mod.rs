@@ -5,6 +5,7 @@
 mod calm;
 mod draw;
 mod fault;
+mod give_up;
 mod shrink;
 
 use onepipe_endpoint::SendError;
@@ -40,6 +41,9 @@ pub struct Swarm {
     /// Whether switches pause or restart, and processes restart alone: no process that runs may
     /// lose its incarnation.
     pub is_calm: bool,
+    /// Time after which every reliable scattering must have ended, in us, whether there are
+    /// controllers or not.
+    pub ends_after_us: Option<u64>,
 }
 
 impl Swarm {
@@ -48,6 +52,7 @@ impl Swarm {
         let mut swarm =
             Self::draw_as(seed, draw::placement(seed), draw::isolates_controllers(seed));
         calm::draw(&mut swarm, seed);
+        give_up::draw(&mut swarm, seed);
         swarm
     }
 
@@ -80,8 +85,15 @@ impl Swarm {
         timeline.sort_by_key(|(at_us, _)| *at_us);
         // An independent random stream, so that the other draws of a seed do not change.
         let removed = draw::removed(&plan, &mut Random::named(seed, "missing", 0));
-        let is_calm = false;
-        Self { plan, fault_phase_us, timeline, removed, isolates_controllers, is_calm }
+        Self {
+            plan,
+            fault_phase_us,
+            timeline,
+            removed,
+            isolates_controllers,
+            is_calm: false,
+            ends_after_us: None,
+        }
     }
 
     /// Runs the scenario and returns its report.
@@ -98,6 +110,9 @@ impl Swarm {
         }
         if self.is_calm || !self.timeline.iter().any(|(_, fault)| fault.may_lose_leaves()) {
             fabric.protect_leavers();
+        }
+        if let Some(us) = self.ends_after_us.filter(|_| self.plan.control_plane.is_none()) {
+            fabric.expect_no_controllers(us);
         }
         let mut now_us = 0;
         for (at_us, fault) in &self.timeline {
@@ -120,21 +135,30 @@ impl Swarm {
             return fabric;
         }
         scatter_all_to_all(&mut fabric, self.final_round());
-        fabric.drain_us(DRAIN_US);
+        match self.ends_after_us {
+            Some(us) => {
+                fabric.run_us(us);
+                fabric.expect_ended(0);
+            }
+            None => {
+                fabric.drain_us(DRAIN_US);
+            }
+        }
         fabric
     }
 
     /// Returns how the final round is divided: the number of receivers of one batch, and the pause
     /// after each batch in us.
     ///
-    /// One batch is enough, unless hosts pay CPU time for each frame and no controller resolves
-    /// failures. Then no link may time out while hosts are busy, because that would end all
-    /// reliable promises (docs/design/failure.md, "What happens on a dead link?"). So each batch
-    /// must take at most a quarter of a link timeout.
+    /// One batch is enough, unless hosts pay CPU time for each frame, and either no controller
+    /// resolves failures or none may occur. Then no link may time out while hosts are busy, because
+    /// that would end all reliable promises (docs/design/failure.md, "What happens on a dead
+    /// link?"). So each batch must take at most a quarter of a link timeout.
     fn final_round(&self) -> (usize, u64) {
         let cpu = self.plan.network.cpu;
         let pair_ns = FRAMES_PER_PAIR * (cpu.receive_ns + cpu.send_ns);
-        if self.plan.control_plane.is_some() || pair_ns == 0 {
+        let is_resolved = self.plan.control_plane.is_some() && !self.is_calm;
+        if is_resolved || pair_ns == 0 {
             return (usize::MAX, 0);
         }
         let receivers = (self.plan.switch.link_timeout_ns / 4 / pair_ns).max(1);
