@@ -51,20 +51,32 @@ impl Fabric {
         }
     }
 
-    /// Checks that every process that runs and does not leave is registered with the controllers.
+    /// Runs the fabric until every process that takes part is registered with the controllers.
+    /// Longer than three times the bound of the recovery is a violation.
     pub fn expect_registered(&mut self) {
+        let slice_us = 3 * self.liveness_bound_ns() / 100 / 1_000;
+        for _ in 0..100 {
+            if self.unregistered().is_none() || self.network.is_out_of_steps() {
+                return;
+            }
+            self.run_us(slice_us + 1);
+        }
         let now_ns = self.now().as_ns();
-        for id in 0..self.members() {
-            let takes_part = |process: &crate::Process| {
+        if let Some(id) = self.unregistered() {
+            let checker = &mut self.network.application.checker;
+            checker.at_ns(now_ns);
+            checker.unregistered(ProcessId(id));
+        }
+    }
+
+    /// Returns a process that runs, does not leave and is not registered.
+    fn unregistered(&self) -> Option<u32> {
+        (0..self.members()).find(|id| {
+            self.process(*id).is_some_and(|process| {
                 let endpoint = &process.endpoint;
                 !process.is_leaving() && !endpoint.has_left() && !endpoint.is_registered()
-            };
-            if self.process(id).is_some_and(takes_part) {
-                let checker = &mut self.network.application.checker;
-                checker.at_ns(now_ns);
-                checker.unregistered(ProcessId(id));
-            }
-        }
+            })
+        })
     }
 
     /// Crashes a process permanently: the liveness check ignores it.

@@ -7,6 +7,7 @@ mod draw;
 mod fault;
 mod give_up;
 mod shrink;
+mod stop;
 
 use onepipe_endpoint::SendError;
 use onepipe_sim_engine::{NANOSECOND, Random};
@@ -125,6 +126,9 @@ impl Swarm {
             }
         }
         fabric.run_us(self.fault_phase_us.saturating_sub(now_us));
+        if self.is_calm {
+            fabric.expect_registered();
+        }
         fabric.stop_load();
         fabric.heal();
         if let Some(id) = self.removed {
