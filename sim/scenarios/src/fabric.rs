@@ -286,6 +286,7 @@ impl Fabric {
             }
             self.restart_process(id);
             self.set_slow(id, false);
+            self.set_stopped(id, false);
         }
     }
 

@@ -23,6 +23,8 @@ pub struct Process {
     has_crashed: bool,
     /// Whether the process was asked to leave.
     is_leaving: bool,
+    /// Whether the process does not run: what arrives is lost.
+    is_stopped: bool,
 }
 
 /// How a process ends at its end point.
@@ -44,6 +46,7 @@ impl Process {
             frames_left: None,
             has_crashed: false,
             is_leaving: false,
+            is_stopped: false,
         }
     }
 
@@ -57,6 +60,11 @@ impl Process {
     /// next one. Beacons are sent and do not count.
     pub fn leave_after(&mut self, frames: u32) {
         self.frames_left = Some((frames, Ending::Leave));
+    }
+
+    /// Stops the process, or lets it run again.
+    pub fn set_stopped(&mut self, is_stopped: bool) {
+        self.is_stopped = is_stopped;
     }
 
     /// Lets the process leave gracefully.
@@ -144,7 +152,7 @@ impl Machine for Process {
 
     #[inline]
     fn handle_frame(&mut self, now: Now, port: Port, frame: &mut [u8]) -> Verdict {
-        if self.has_crashed {
+        if self.has_crashed || self.is_stopped {
             return Verdict::Dropped;
         }
         if self.bug == Some(Bug::EndpointRaisesBarrier)
@@ -157,14 +165,14 @@ impl Machine for Process {
     }
 
     fn handle_timeout(&mut self, now: Now) {
-        if !self.has_crashed {
+        if !self.has_crashed && !self.is_stopped {
             self.endpoint.handle_timeout(now);
         }
     }
 
     #[inline]
     fn poll_transmit(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
-        if self.has_crashed {
+        if self.has_crashed || self.is_stopped {
             return None;
         }
         if self.frames_left == Some((0, Ending::Leave)) {
@@ -179,7 +187,7 @@ impl Machine for Process {
     #[inline]
     fn poll_event(&mut self) -> Option<Event> {
         match self.bug {
-            _ if self.has_crashed => None,
+            _ if self.has_crashed || self.is_stopped => None,
             None => self.endpoint.poll_event(),
             Some(bug) => self.poll_with_bug(bug),
         }
@@ -187,6 +195,6 @@ impl Machine for Process {
 
     #[inline]
     fn poll_timeout(&self) -> Option<Mono> {
-        self.endpoint.poll_timeout().filter(|_| !self.has_crashed)
+        self.endpoint.poll_timeout().filter(|_| !self.has_crashed && !self.is_stopped)
     }
 }

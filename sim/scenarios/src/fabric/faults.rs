@@ -144,6 +144,19 @@ impl Fabric {
         });
     }
 
+    /// Stops a process, or lets it run again; its host keeps running.
+    pub fn set_stopped(&mut self, id: u32, is_stopped: bool) {
+        if is_stopped {
+            self.set_lenient();
+        }
+        let (node, port) = self.location(id);
+        self.network.command(node, |_, machine, _| {
+            if let Some(process) = machine.process_mut(port) {
+                process.set_stopped(is_stopped);
+            }
+        });
+    }
+
     /// Stops or resumes the release of received messages at a process.
     pub fn set_slow(&mut self, id: u32, is_slow: bool) {
         let (node, port) = self.location(id);

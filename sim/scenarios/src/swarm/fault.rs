@@ -53,7 +53,9 @@ pub enum FaultEvent {
     RestartSwitch(u64),
     /// Stops a process from releasing what it receives.
     Slow(u64),
-    /// Lets a process release again what it receives.
+    /// Stops a process, but not its host.
+    Stop(u64),
+    /// Lets a process run again, and release what it receives.
     Resume(u64),
     /// Cuts off some hosts, from the first on, with their ToR switches.
     Partition(u64),
@@ -88,6 +90,7 @@ impl FaultEvent {
             Self::PauseSwitch(..) => "switch paused",
             Self::CrashSwitch(_) => "switch restarted",
             Self::Slow(_) => "receiver stopped",
+            Self::Stop(_) => "process stopped",
             Self::Partition(_) => "partition",
             Self::CrashController(_) => "controller crashed",
             Self::LeaseExpired => "lease expired",
@@ -120,6 +123,7 @@ impl FaultEvent {
             | Self::Pause(..)
             | Self::PauseHost(..)
             | Self::PauseSwitch(..)
+            | Self::Stop(_)
             | Self::CrashSwitch(_)
             | Self::RestartSwitch(_)
             | Self::Partition(_)
@@ -221,7 +225,11 @@ impl FaultEvent {
             FaultEvent::CrashSwitch(number) => fabric.inject(Fault::Crash(switch(number))),
             FaultEvent::RestartSwitch(number) => fabric.inject(Fault::Restart(switch(number))),
             FaultEvent::Slow(number) => fabric.set_slow(process(number), true),
-            FaultEvent::Resume(number) => fabric.set_slow(process(number), false),
+            FaultEvent::Stop(number) => fabric.set_stopped(process(number), true),
+            FaultEvent::Resume(number) => {
+                fabric.set_slow(process(number), false);
+                fabric.set_stopped(process(number), false);
+            }
             FaultEvent::Partition(number) => partition(fabric, number),
             FaultEvent::Unplug(number) => inject_both(fabric, link(number), Fault::Cut),
             FaultEvent::Plug(number) => inject_both(fabric, link(number), Fault::Repair),

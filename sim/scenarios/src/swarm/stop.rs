@@ -14,11 +14,11 @@ const STOP_TIMEOUTS_MAX: u64 = 20;
 /// Factor by which a controller waits longer for a silent process where receivers stop for longer
 /// than the link timeout.
 const WAIT: u64 = 4;
-/// Lateness of a machine that a controller gets to know, and pause that it must tolerate then, in
+/// Lateness of a process that a controller gets to know, and pause that it must tolerate then, in
 /// tenths of its wait for a silent process (failure R64).
 const LATE: u64 = 8;
 /// See [`LATE`].
-const TOLERATED: u64 = 14;
+const TOLERATED: u64 = 19;
 /// Largest fabric of slow machines, in hosts: in a larger one the load of all fills their CPUs.
 const SLOW_HOSTS_MAX: u32 = 9;
 /// Time between the two in such waits: the lateness is remembered for at least ten.
@@ -52,7 +52,7 @@ fn fail_store(swarm: &mut Swarm, random: &mut Random, silent_us: u64) {
 }
 
 //= spec/ordering.md#R27
-/// Lets a process release nothing, and stops a host for longer than the link timeout and all probes
+/// Lets a process release nothing, and stops one for longer than the link timeout and all probes
 /// take. What was sent to both has a known outcome once they are back.
 fn stop_receivers(swarm: &mut Swarm, random: &mut Random, silent_us: u64) {
     let Some(control_plane) = &mut swarm.plan.control_plane else { return };
@@ -66,16 +66,18 @@ fn stop_receivers(swarm: &mut Swarm, random: &mut Random, silent_us: u64) {
     let (slow, slow_us) = (random.bits(), silent_us * random.between(1, STOP_TIMEOUTS_MAX));
     let stopped_us = silent_us * random.between(11, 25) / 10;
     swarm.timeline.push((at_us, FaultEvent::Slow(slow)));
-    at_us += random.below(slow_us);
-    swarm.timeline.push((at_us, FaultEvent::PauseHost(random.bits(), stopped_us)));
-    at_us += slow_us.max(stopped_us);
+    at_us += slow_us;
     swarm.timeline.push((at_us, FaultEvent::Resume(slow)));
+    let stopped = random.bits();
+    swarm.timeline.push((at_us, FaultEvent::Stop(stopped)));
+    at_us += stopped_us;
+    swarm.timeline.push((at_us, FaultEvent::Resume(stopped)));
     swarm.fault_phase_us = at_us + CALM_TIMEOUTS * silent_us;
 }
 
 //= spec/failure.md#R64
-/// Lets hosts pay CPU time for each frame. With heartbeats, one of them pauses for nearly as long as
-/// a controller waits, and soon afterwards for longer: by then the controller waits longer, too.
+/// Lets hosts pay CPU time for each frame. With heartbeats, a process stops for nearly as long as a
+/// controller waits, and soon afterwards for longer: by then the controller waits longer, too.
 fn slow_machines(swarm: &mut Swarm, random: &mut Random, silent_us: u64) {
     let plan = &mut swarm.plan;
     if plan.shape.host_count() > SLOW_HOSTS_MAX {
@@ -92,8 +94,11 @@ fn slow_machines(swarm: &mut Swarm, random: &mut Random, silent_us: u64) {
         return;
     }
     let mut at_us = swarm.fault_phase_us;
-    swarm.timeline.push((at_us, FaultEvent::PauseHost(target, silent_us * LATE / 10)));
-    at_us += REMEMBERED * silent_us;
-    swarm.timeline.push((at_us, FaultEvent::PauseHost(target, silent_us * TOLERATED / 10)));
-    swarm.fault_phase_us = at_us + (2 + CALM_TIMEOUTS) * silent_us;
+    for tenths in [LATE, TOLERATED] {
+        swarm.timeline.push((at_us, FaultEvent::Stop(target)));
+        at_us += silent_us * tenths / 10;
+        swarm.timeline.push((at_us, FaultEvent::Resume(target)));
+        at_us += REMEMBERED * silent_us;
+    }
+    swarm.fault_phase_us = at_us + CALM_TIMEOUTS * silent_us;
 }
