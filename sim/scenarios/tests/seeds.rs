@@ -157,7 +157,7 @@ fn no_commit_before_uplinks_are_up() {
 /// committed.
 #[test]
 fn host_repeats_no_commit_while_its_leaf_sends_none() {
-    let report = Swarm::draw(910_334).run();
+    let report = Swarm::draw_base(910_334).run();
     assert_eq!(report.first_violations, Vec::<String>::new());
 }
 
@@ -194,7 +194,7 @@ fn messages_to_previous_incarnation_are_not_gaps() {
 /// what each of them held for the other: a scattering was delivered, and recalled.
 #[test]
 fn commits_are_held_while_links_come_back() {
-    let report = Swarm::draw(911_621).run();
+    let report = Swarm::draw_base(911_621).run();
     assert_eq!(report.first_violations, Vec::<String>::new());
     assert_eq!(report.control_plane.partitions, 0);
 }
@@ -204,7 +204,7 @@ fn commits_are_held_while_links_come_back() {
 /// it is up again. Frequent Hello frames of a controller had kept all beacons frequent before.
 #[test]
 fn lost_link_between_switches_at_rest_returns() {
-    let report = Swarm::draw(910_816).run();
+    let report = Swarm::draw_base(910_816).run();
     assert_eq!(report.first_violations, Vec::<String>::new());
 }
 
@@ -214,7 +214,7 @@ fn lost_link_between_switches_at_rest_returns() {
 /// slower clocks.
 #[test]
 fn final_round_waits_for_lost_links() {
-    let report = Swarm::draw(1_311_575).run();
+    let report = Swarm::draw_base(1_311_575).run();
     assert_eq!(report.first_violations, Vec::<String>::new());
 }
 
@@ -224,7 +224,7 @@ fn final_round_waits_for_lost_links() {
 /// delivered what its sender had reported as lost.
 #[test]
 fn no_recall_is_recorded_in_an_outdated_store() {
-    let report = Swarm::draw(1_700_365).run();
+    let report = Swarm::draw_base(1_700_365).run();
     assert_eq!(report.first_violations, Vec::<String>::new());
 }
 
@@ -233,7 +233,7 @@ fn no_recall_is_recorded_in_an_outdated_store() {
 /// the only process that knew more.
 #[test]
 fn switch_may_hide_processes_that_know_more() {
-    let report = Swarm::draw(1_700_264).run();
+    let report = Swarm::draw_base(1_700_264).run();
     assert_eq!(report.first_violations, Vec::<String>::new());
 }
 
@@ -242,7 +242,7 @@ fn switch_may_hide_processes_that_know_more() {
 /// next incarnation waited for a tenth of the time only.
 #[test]
 fn first_use_of_a_failed_process_waits_for_its_return() {
-    let report = Swarm::draw(1_700_461).run();
+    let report = Swarm::draw_base(1_700_461).run();
     assert_eq!(report.first_violations, Vec::<String>::new());
 }
 
@@ -251,7 +251,7 @@ fn first_use_of_a_failed_process_waits_for_its_return() {
 /// back after it, and was resumed as if the notice had reached the processes of that host.
 #[test]
 fn notice_reaches_processes_that_were_cut_off() {
-    let report = Swarm::draw(3_001_984).run();
+    let report = Swarm::draw_base(3_001_984).run();
     assert_eq!(report.first_violations, Vec::<String>::new());
 }
 
@@ -261,6 +261,6 @@ fn notice_reaches_processes_that_were_cut_off() {
 /// failed.
 #[test]
 fn processes_are_reached_over_the_other_plane() {
-    let report = Swarm::draw(5_000_240).run();
+    let report = Swarm::draw_base(5_000_240).run();
     assert_eq!(report.first_violations, Vec::<String>::new());
 }

@@ -5,7 +5,7 @@
 use onepipe_sim_engine::Random;
 use onepipe_sim_network::{CpuConfig, Load, SendPattern, Workload};
 
-use super::{FaultEvent, Swarm, stop};
+use super::{FaultEvent, Swarm};
 
 /// Beacon intervals in a link timeout: more than a message waits behind others.
 const TIMEOUT_INTERVALS: u64 = 40;
@@ -97,8 +97,6 @@ pub(super) fn calm(swarm: &mut Swarm, random: &mut Random) {
         u64::from(swarm.plan.shape.host_count()) * u64::from(swarm.plan.processes_per_host);
     if random.below(8) == 0 && processes * us(silent_ns) <= ROLLED_US_MAX {
         roll(swarm, random, us(silent_ns));
-    } else {
-        stop::add(swarm, random, us(silent_ns));
     }
 }
 

@@ -8,7 +8,7 @@ use onepipe_sim_network::{
 };
 use onepipe_topology::{Shape, Spread};
 
-use super::FaultEvent;
+use super::{FaultEvent, Swarm};
 use crate::{ControlPlanePlan, Plan};
 
 const HOUR_NS: i64 = 3_600_000_000_000;
@@ -248,15 +248,12 @@ pub(super) fn old_store(seed: u64, fault_phase_us: u64) -> Option<(u64, FaultEve
 
 /// Lets, with probability 1/2, each process that leaves come back under its next incarnation before
 /// the fabric heals: as soon as it has left, or later. Independent of all other draws of the seed.
-pub(super) fn returning_leavers(
-    seed: u64,
-    fault_phase_us: u64,
-    timeline: &mut Vec<(u64, FaultEvent)>,
-) {
+pub(super) fn returning_leavers(swarm: &mut Swarm, seed: u64) {
     let mut random = Random::named(seed, "returning leavers", 0);
-    if random.below(2) == 0 {
+    if random.below(2) == 0 || swarm.is_calm {
         return;
     }
+    let (timeline, fault_phase_us) = (&mut swarm.timeline, swarm.fault_phase_us);
     let leaves = timeline.iter().filter_map(|(at_us, fault)| match fault {
         FaultEvent::Leave(target) => Some((*at_us, *target)),
         _ => None,
@@ -272,6 +269,7 @@ pub(super) fn returning_leavers(
             }
         }
     }
+    timeline.sort_by_key(|(at_us, _)| *at_us);
 }
 
 fn draw_link_faults(random: &mut Random) -> LinkFaults {

@@ -24,9 +24,16 @@ const SLOW_HOSTS_MAX: u32 = 9;
 /// Time between the two in such waits: the lateness is remembered for at least ten.
 const REMEMBERED: u64 = 4;
 
-/// Adds some of these faults to `swarm`, which is calm and whose links count as silent after
-/// `silent_us`.
-pub(super) fn add(swarm: &mut Swarm, random: &mut Random, silent_us: u64) {
+/// Adds some of these faults to a calm scenario that is no rolling restart. Independent of all other
+/// draws of the seed.
+pub(super) fn draw(swarm: &mut Swarm, seed: u64) {
+    let rolls = swarm.timeline.iter().any(|(_, fault)| matches!(fault, FaultEvent::Leave(_)));
+    let Some(control_plane) = &swarm.plan.control_plane else { return };
+    if !swarm.is_calm || rolls {
+        return;
+    }
+    let silent_us = control_plane.controller.silent_after_ns.div_ceil(1_000);
+    let random = &mut Random::named(seed, "stop", 0);
     if random.below(3) == 0 {
         fail_store(swarm, random, silent_us);
     }
