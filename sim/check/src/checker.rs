@@ -481,36 +481,6 @@ impl Checker {
         }
     }
 
-    //= spec/failure.md#R55
-    //= spec/failure.md#R58
-    //= spec/failure.md#R59
-    /// Handles that `process` still lists a reliable scattering of its current incarnation as open.
-    /// One that was submitted before `since_ns` must have ended: each of its messages was delivered
-    /// or reported, and it was acknowledged or recalled.
-    pub fn still_open(
-        &mut self,
-        process: ProcessId,
-        (scattering, is_recalled): (u64, bool),
-        since_ns: u64,
-    ) {
-        let sender = &self.processes[process.index()].current().senders[Service::Reliable as usize];
-        let Some((submitted_ns, open)) = sender.submission(scattering) else { return };
-        if submitted_ns < since_ns && (open > 0 || !is_recalled) {
-            let tag = Tag { incarnation: self.incarnation(process), scattering };
-            let kind = ViolationKind::NotEnded { process, tag, submitted_ns };
-            self.violations.add(Rule::I12, self.now_ns, kind);
-        }
-    }
-
-    //= spec/failure.md#R34
-    //= spec/failure.md#R52
-    /// Handles that no controller has registered `process`, although controllers and their store
-    /// have worked for long.
-    pub fn unregistered(&mut self, process: ProcessId) {
-        let kind = ViolationKind::NotRegistered { process };
-        self.violations.add(Rule::I10, self.now_ns, kind);
-    }
-
     /// Returns the totals.
     pub fn counts(&self) -> Counts {
         self.counts
