@@ -24,10 +24,15 @@ Examples:
   onepipe sim fuzz --service amcast           agreed multicast: groups, elections, fail-over
 
 A seed draws a topology, clocks, a load, controllers, and faults: links that lose, corrupt, duplicate,
-reorder, flap or fail, nodes, processes and controllers that crash, pause or leave, clocks that
-step, partitions, a store that fails. Every invariant is checked at every event; then all faults are
-healed, and all processes must recover; in some seeds one process stays down, and the others
-must make progress. With --service amcast: groups of members in switches, their replicas, clients and
+reorder, flap or fail, nodes, processes and controllers that crash or pause, processes that leave and
+return under new incarnations, clocks that step, receivers that stop, partitions, a store that fails or
+goes back to an older copy. Every invariant is checked at every event; then all faults are healed,
+and all processes must recover; in some seeds one process stays down, and the others must make progress.
+One seed in eight with controllers is calm: switches pause for up to twenty link timeouts or restart
+while a host is stopped, the store is full while a process restarts, receivers and slow machines stop
+and resume, or everything restarts, one after another; no process that runs may be declared failed, and
+no leave may count as a failure. In a quarter of the other small ones reliable scatterings must end in
+time though their receiver never joined or no controller runs. With --service amcast: groups of members in switches, their replicas, clients and
 coordinators, of which as many crash as are tolerated while leaders change.";
 
 /// Simulate random fabrics with random faults; exit status 1 if an invariant was violated

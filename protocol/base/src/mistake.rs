@@ -97,6 +97,8 @@ mistakes! {
         "The outcome of a message is unknown as soon as its probes were not answered.";
     RejoinNotAwaited: "rejoin-not-awaited",
         "A reliable scattering to a failed process does not wait for its next incarnation.";
+    LeaveCauseLost: "leave-cause-lost",
+        "A switch reports the link of a process that has left as timed out.";
     QuorumForgotten: "quorum-forgotten",
         "Agreed multicast delivers up to its leader's clock, whatever the clocks of a majority are.";
     GapsIgnored: "gaps-ignored",

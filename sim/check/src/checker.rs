@@ -64,6 +64,10 @@ pub struct Checker {
     is_merged: bool,
     /// Whether correct processes were permanently cut off from each other.
     may_be_torn: bool,
+    /// Whether no controller recalls what a sender that has crashed left incomplete.
+    is_uncontrolled: bool,
+    /// Reliable scatterings that their senders have given up or cancelled.
+    given_up: BTreeSet<(u32, Tag)>,
     /// Whether no process that runs may be declared failed.
     protects_living: bool,
     /// Whether no frame of a leave can have been lost.
@@ -94,6 +98,8 @@ impl Checker {
             checks_submission_order,
             is_merged: false,
             may_be_torn: false,
+            is_uncontrolled: false,
+            given_up: BTreeSet::new(),
             protects_living: false,
             protects_leavers: false,
             now_ns: 0,
@@ -337,6 +343,21 @@ impl Checker {
         self.may_be_torn = true;
     }
 
+    /// Allows a sender that crashes to leave a torn scattering: there is no controller that has it
+    /// recalled.
+    pub fn allow_torn_by_crashes(&mut self) {
+        self.is_uncontrolled = true;
+    }
+
+    //= spec/failure.md#R55
+    //= spec/failure.md#R58
+    //= spec/failure.md#R59
+    /// Handles that `process` has reported a reliable scattering as lost or unknown because it has
+    /// given it up, or has cancelled it: correct receivers need not deliver it, but must agree.
+    pub fn given_up(&mut self, process: ProcessId, tag: Tag) {
+        self.given_up.insert((process.0, tag));
+    }
+
     fn note_failure(
         &mut self,
         process: ProcessId,
@@ -454,9 +475,8 @@ impl Checker {
     fn requires_outcome(&self) -> impl Fn(ProcessId, u64) -> bool {
         |to: ProcessId, submitted_ns: u64| {
             let to = self.processes.get(to.index());
-            to.is_some_and(|to| {
-                to.disconnected_ns.is_none_or(|disconnected_ns| disconnected_ns < submitted_ns)
-            })
+            let disconnected_ns = to.and_then(|to| to.disconnected_ns);
+            disconnected_ns.is_none_or(|disconnected_ns| disconnected_ns < submitted_ns)
         }
     }
 

@@ -179,6 +179,13 @@ impl Sender {
         self.records.iter().map(|record| u64::from(self.open_of(record, &counts))).sum()
     }
 
+    /// Returns when a scattering was submitted, in ns of the run, and how many of its messages have
+    /// no outcome; `None` once all scatterings up to it have one.
+    pub fn submission(&self, scattering: u64) -> Option<(u64, u32)> {
+        let position = scattering.checked_sub(self.base)?;
+        self.records.get(position as usize).map(|record| (record.at_ns, record.open))
+    }
+
     //= spec/failure.md#R35
     /// Checks at the end of the run that every message has an outcome.
     pub fn on_end(

@@ -383,6 +383,22 @@ pub enum ViolationKind {
         /// The timestamp that it should have passed.
         target: Timestamp,
     },
+    /// A reliable scattering did not end in time.
+    #[error("process {}'s {tag:?}, submitted at {submitted_ns} ns, has not ended", process.0)]
+    NotEnded {
+        /// The sender.
+        process: ProcessId,
+        /// The scattering.
+        tag: Tag,
+        /// Time of its submission, in ns of the run.
+        submitted_ns: u64,
+    },
+    /// No controller has registered a process.
+    #[error("process {} has not been registered", process.0)]
+    NotRegistered {
+        /// The process.
+        process: ProcessId,
+    },
     /// A run exceeded its step limit.
     #[error("the run did not end within {steps} steps")]
     NoEnd {

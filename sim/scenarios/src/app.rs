@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use hdrhistogram::Histogram;
 use onepipe_base::{HostId, Incarnation, Port, ProcessId};
-use onepipe_endpoint::{Delivery, Endpoint, Event, ReceiveMode};
+use onepipe_endpoint::{Delivery, Endpoint, Event, ReceiveMode, Service};
 use onepipe_node::{Host, HostEvent};
 use onepipe_sim_check::{
     BufferLevels, Checker, Delivered, Failed, Links, Outcome, Snapshot, Tag, digest,
@@ -50,8 +50,6 @@ pub(crate) struct ProcessState {
     is_retrying: bool,
     /// Random stream that draws the service of each scattering.
     services: Random,
-    /// Whether the process was asked to leave.
-    pub is_leaving: bool,
     /// Membership of this incarnation.
     membership: Membership,
 }
@@ -110,7 +108,6 @@ impl FabricApp {
             unreleased: Vec::new(),
             is_retrying: false,
             services: Random::named(plan.seed, "service", u64::from(id)),
-            is_leaving: false,
             membership: Membership::Member,
         };
         let links = topology.links().count();
@@ -153,14 +150,14 @@ impl FabricApp {
         (state.outstanding, state.submitted) = (0, [0; 2]);
         state.is_retrying = false;
         state.unreleased.clear();
-        (state.membership, state.is_leaving) = (Membership::Member, false);
+        state.membership = Membership::Member;
         if state.incarnations > 1 {
             self.checker.restarted(id);
         }
         let config = onepipe_endpoint::Config {
             process: id,
             incarnation: Incarnation(state.incarnations),
-            processes_max: self.topology.processes(),
+            processes_max: self.topology.processes() + self.plan.absent,
             controllers: self.plan.controllers(self.topology.processes()),
             ..self.plan.endpoint.clone()
         };
@@ -223,11 +220,16 @@ impl FabricApp {
         };
         self.checker.at_ns(at.instant.as_ns());
         self.log_line(at.instant, || format!("process {} is notified of {failed:?}", from.0));
+        let tag = Tag { incarnation, scattering: failed.scattering.0 };
+        let has_controllers = self.plan.control_plane.is_some();
+        if self.plan.absent > 0 && is_given_up(&failed, has_controllers) {
+            self.checker.given_up(from, tag);
+        }
         self.checker.failed(
             from,
             Failed {
                 service: failed.service,
-                tag: Tag { incarnation, scattering: failed.scattering.0 },
+                tag,
                 index: failed.index,
                 to: failed.to,
                 stamp: failed.timestamp,
@@ -464,4 +466,17 @@ impl Application<Node> for FabricApp {
             self.record_timestamps(instant, link, frame);
         }
     }
+}
+
+/// Returns whether a sender reports a reliable message because it has given up or cancelled its
+/// scattering. Without controllers that includes those to a previous incarnation (failure R57).
+fn is_given_up(failed: &onepipe_endpoint::SendFailed, has_controllers: bool) -> bool {
+    use onepipe_endpoint::FailureReason as Reason;
+    let is_ended = match failed.reason {
+        Reason::NeverJoined | Reason::NoController | Reason::NoCommitBarrier => true,
+        Reason::Cancelled => true,
+        Reason::ReceiverFailed => !has_controllers,
+        _ => false,
+    };
+    is_ended && failed.service == Service::Reliable
 }

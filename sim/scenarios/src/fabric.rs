@@ -26,6 +26,8 @@ pub struct Fabric {
     /// Bound on the difference between the clocks of two machines in ns: the configured offsets,
     /// and what clock steps have added.
     skew_ns: u64,
+    /// What a healed fabric may take longer than otherwise, in ns.
+    liveness_delay_ns: u64,
     /// Processes that were removed permanently.
     removed: BTreeSet<u32>,
     /// `None` while a fault may be active; otherwise the messages lost and the frames dropped until
@@ -46,6 +48,7 @@ impl Fabric {
             liveness: Liveness::new(),
             commit_liveness: Liveness::new(),
             skew_ns,
+            liveness_delay_ns: 0,
             removed: BTreeSet::new(),
             fault_free_since: None,
         }
@@ -147,10 +150,9 @@ impl Fabric {
     /// Lets the process leave gracefully.
     pub fn leave(&mut self, id: u32) {
         let (node, port) = self.location(id);
-        self.network.command(node, |_, machine, app| {
+        self.network.command(node, |_, machine, _| {
             if let Some(process) = machine.process_mut(port) {
-                process.endpoint.leave();
-                app.states[id as usize].is_leaving = true;
+                process.leave();
             }
         });
     }
@@ -159,6 +161,15 @@ impl Fabric {
     /// [`onepipe_sim_check::Checker::protect_living`].
     pub fn protect_living(&mut self) {
         self.network.application.checker.protect_living();
+    }
+
+    //= spec/failure.md#R56
+    /// Adapts the checks to a fabric without controllers under reliable load: a sender that crashes
+    /// leaves torn scatterings, and a receiver that has crashed holds back the commits of its
+    /// senders until they give it up, `us` microseconds later at most.
+    pub fn expect_no_controllers(&mut self, us: u64) {
+        self.network.application.checker.allow_torn_by_crashes();
+        self.liveness_delay_ns = us * 1_000;
     }
 
     /// Forbids from now on that a process that leaves is declared failed: see
@@ -270,13 +281,12 @@ impl Fabric {
         }
         for id in 0..self.topology().processes() {
             // A process in the middle of leaving would be missing: restart it instead.
-            if self.network.application.states[id as usize].is_leaving
-                && self.process(id).is_some_and(|process| !process.endpoint.has_left())
-            {
+            if self.process(id).is_some_and(Process::is_leaving) {
                 self.crash_process(id);
             }
             self.restart_process(id);
             self.set_slow(id, false);
+            self.set_stopped(id, false);
         }
     }
 
@@ -292,7 +302,7 @@ impl Fabric {
     /// bound is a violation (I10). Returns the time that it took, in ns.
     pub fn expect_liveness(&mut self) -> u64 {
         let start = self.now();
-        let deadline_ns = 3 * self.liveness_bound_ns();
+        let deadline_ns = 3 * self.liveness_bound_ns() + self.liveness_delay_ns;
         for id in (0..self.members()).filter(|id| !self.removed.contains(id)) {
             let promise = self.process(id).and_then(|process| process.endpoint.promises());
             // A process without a synchronized clock yet must reach any barrier at all.

@@ -77,7 +77,7 @@ fn broken_rules(mistake: Mistake) -> &'static [Rule] {
         M::OldStoreAccepted => &[I7, I8, I12],
         M::FailureTooLate => &[I8, I12],
         M::UnknownEarly => &[I12],
-        M::RejoinNotAwaited => &[L],
+        M::RejoinNotAwaited | M::LeaveCauseLost => &[L],
         // Mistakes of agreed multicast, which has its own checks.
         M::QuorumForgotten
         | M::VotesWithoutMemory

@@ -90,6 +90,8 @@ pub struct Plan {
     /// Whether messages of a pair of processes must arrive in the order of their submission in
     /// addition to the order of their timestamps.
     pub checks_submission_order: bool,
+    /// Number of ids, behind those of all processes and controllers, that no process ever has.
+    pub absent: u32,
 }
 
 impl Plan {
@@ -116,6 +118,7 @@ impl Plan {
             callback_ns: 0,
             bug: None,
             checks_submission_order: false,
+            absent: 0,
         }
     }
 

@@ -17,9 +17,21 @@ pub struct Process {
     /// Events that the bug holds back or repeats.
     pending_events: VecDeque<Event>,
     opportunities: u32,
-    /// Remaining frames before the process crashes, if a crash point is set; beacons do not count.
-    frames_left: Option<u32>,
+    /// Remaining frames before the process ends, if an end point is set, and how it ends; beacons
+    /// do not count.
+    frames_left: Option<(u32, Ending)>,
     has_crashed: bool,
+    /// Whether the process was asked to leave.
+    is_leaving: bool,
+    /// Whether the process does not run: what arrives is lost.
+    is_stopped: bool,
+}
+
+/// How a process ends at its end point.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Ending {
+    Crash,
+    Leave,
 }
 
 impl Process {
@@ -33,13 +45,37 @@ impl Process {
             opportunities: 0,
             frames_left: None,
             has_crashed: false,
+            is_leaving: false,
+            is_stopped: false,
         }
     }
 
     /// Lets the process send `frames` more frames, and crashes it when it is to send the next one.
     /// Beacons are sent and do not count.
     pub fn crash_after(&mut self, frames: u32) {
-        self.frames_left = Some(frames);
+        self.frames_left = Some((frames, Ending::Crash));
+    }
+
+    /// Lets the process send `frames` more frames, and lets it leave gracefully before it sends the
+    /// next one. Beacons are sent and do not count.
+    pub fn leave_after(&mut self, frames: u32) {
+        self.frames_left = Some((frames, Ending::Leave));
+    }
+
+    /// Stops the process, or lets it run again.
+    pub fn set_stopped(&mut self, is_stopped: bool) {
+        self.is_stopped = is_stopped;
+    }
+
+    /// Lets the process leave gracefully.
+    pub fn leave(&mut self) {
+        self.endpoint.leave();
+        self.is_leaving = true;
+    }
+
+    /// Whether the process was asked to leave and has not left yet.
+    pub fn is_leaving(&self) -> bool {
+        self.is_leaving && !self.endpoint.has_left()
     }
 
     /// Whether the process has reached its crash point and is inactive.
@@ -51,10 +87,10 @@ impl Process {
     #[cold]
     fn hits_crash_point(&mut self, slot: &[u8]) -> bool {
         let is_beacon = parse_header(slot).is_ok_and(|(_, opcode)| opcode.is_beacon());
-        if let Some(left) = &mut self.frames_left
+        if let Some((left, ending)) = &mut self.frames_left
             && !is_beacon
         {
-            self.has_crashed = *left == 0;
+            self.has_crashed = *left == 0 && *ending == Ending::Crash;
             *left = left.saturating_sub(1);
         }
         self.has_crashed
@@ -116,7 +152,7 @@ impl Machine for Process {
 
     #[inline]
     fn handle_frame(&mut self, now: Now, port: Port, frame: &mut [u8]) -> Verdict {
-        if self.has_crashed {
+        if self.has_crashed || self.is_stopped {
             return Verdict::Dropped;
         }
         if self.bug == Some(Bug::EndpointRaisesBarrier)
@@ -129,15 +165,19 @@ impl Machine for Process {
     }
 
     fn handle_timeout(&mut self, now: Now) {
-        if !self.has_crashed {
+        if !self.has_crashed && !self.is_stopped {
             self.endpoint.handle_timeout(now);
         }
     }
 
     #[inline]
     fn poll_transmit(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
-        if self.has_crashed {
+        if self.has_crashed || self.is_stopped {
             return None;
+        }
+        if self.frames_left == Some((0, Ending::Leave)) {
+            self.frames_left = None;
+            self.leave();
         }
         let transmit = self.endpoint.poll_transmit(now, slot)?;
         let is_last = self.frames_left.is_some() && self.hits_crash_point(&slot[..transmit.bytes]);
@@ -147,7 +187,7 @@ impl Machine for Process {
     #[inline]
     fn poll_event(&mut self) -> Option<Event> {
         match self.bug {
-            _ if self.has_crashed => None,
+            _ if self.has_crashed || self.is_stopped => None,
             None => self.endpoint.poll_event(),
             Some(bug) => self.poll_with_bug(bug),
         }
@@ -155,6 +195,6 @@ impl Machine for Process {
 
     #[inline]
     fn poll_timeout(&self) -> Option<Mono> {
-        self.endpoint.poll_timeout().filter(|_| !self.has_crashed)
+        self.endpoint.poll_timeout().filter(|_| !self.has_crashed && !self.is_stopped)
     }
 }

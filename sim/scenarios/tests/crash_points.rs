@@ -1,5 +1,7 @@
-//! Crashes at every step: a process, a switch or a controller crashes before its k-th frame, a
-//! controller before or after its k-th record is written, for every k that makes a difference.
+//! Crashes, leaves and restarts at every step: a process, a switch or a controller crashes before
+//! its k-th frame, a controller before or after its k-th record is written, for every k that makes
+//! a difference. A process leaves before its k-th frame, or crashes there, and is followed by its
+//! next incarnation at once.
 
 #[allow(dead_code)]
 mod fixture;
@@ -131,4 +133,78 @@ fn controller_crashes_around_each_store_write() {
         }
     }
     assert!(failovers > 3, "{failovers}");
+}
+
+/// Waits until process `id` has ended, and starts its next incarnation at once; all others send to
+/// it reliably, before they know. Returns whether it has ended.
+fn succeed(fabric: &mut Fabric, id: u32) -> bool {
+    let has_ended = |fabric: &Fabric| match fabric.process(id) {
+        Some(process) => process.has_crashed() || process.endpoint.has_left(),
+        None => true,
+    };
+    let ends = (0..1_000).any(|_| {
+        fabric.run_us(1);
+        has_ended(fabric)
+    });
+    if !ends {
+        return false;
+    }
+    fabric.restart_process(id);
+    for from in (0..fabric.members()).filter(|from| *from != id) {
+        let accepted = fabric.scatter_reliably(from, &[(id, 64), ((id + 1) % 7, 64)]);
+        accepted.expect("the process runs").expect("the message fits the send buffer");
+    }
+    true
+}
+
+/// Ends process `id` as `inject` says while process 0 scatters to it and while it scatters itself,
+/// and starts its next incarnation at once.
+fn replacement(seed: u64, id: u32, inject: impl FnOnce(&mut Fabric)) -> (Report, bool) {
+    let mut fabric = quiet(1, seed);
+    let back = if id == 0 { 4 } else { 0 };
+    inject(&mut fabric);
+    for (from, to) in [(0, &TO[..]), (id, &[(back, 64), (2, 3_000)]), (0, &[(1, 64), (4, 64)])] {
+        // A process that has ended already refuses.
+        let _ = fabric.scatter_reliably(from, to);
+    }
+    let has_ended = succeed(&mut fabric, id);
+    fabric.run_us(1_500);
+    (end(fabric), has_ended)
+}
+
+//= spec/failure.md#R34
+/// A process that has crashed is back before anybody has noticed.
+#[test]
+fn next_incarnation_follows_a_crash_before_each_frame() {
+    for id in [0, 4] {
+        let mut ended = 0;
+        for frames in 0..24 {
+            let crash = |fabric: &mut Fabric| fabric.crash_process_after(id, frames);
+            let (report, has_ended) = replacement(7, id, crash);
+            ended += u32::from(has_ended);
+            assert_eq!(report.messages.failures > 0, has_ended, "{frames} frames: {report:#?}");
+        }
+        assert!(ended > 8, "process {id} has ended {ended} times");
+    }
+}
+
+//= spec/ordering.md#R56
+//= spec/failure.md#R51
+/// A process that leaves is no failure, wherever it leaves; what it has acknowledged is delivered.
+#[test]
+fn process_leaves_before_each_frame() {
+    for id in [0, 4] {
+        let mut ended = 0;
+        for frames in 0..24 {
+            let (report, has_ended) = replacement(8, id, |fabric| {
+                fabric.protect_leavers();
+                fabric.leave_after(id, frames);
+            });
+            ended += u64::from(has_ended);
+            let control_plane = &report.control_plane;
+            let expected = (u64::from(has_ended), 0);
+            assert_eq!((control_plane.leaves, control_plane.failures), expected, "{report:#?}");
+        }
+        assert!(ended > 8, "process {id} has left {ended} times");
+    }
 }

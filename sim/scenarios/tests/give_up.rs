@@ -4,7 +4,7 @@
 mod fixture;
 
 use fixture::plan;
-use onepipe_sim_scenarios::Fabric;
+use onepipe_sim_scenarios::{Fabric, Swarm};
 
 const GIVE_UP_US: u64 = 5_000;
 
@@ -39,4 +39,22 @@ fn dead_receiver_stops_reliable_messages_for_a_bounded_time() {
     assert_eq!(report.first_violations, Vec::<String>::new());
     assert_eq!((report.messages.lost, report.messages.unknown), (1, 1), "{report:#?}");
     assert_eq!(report.messages.reliable, 16 + 3);
+}
+
+//= spec/failure.md#R55
+//= spec/failure.md#R58
+//= spec/failure.md#R59
+/// Receivers that never joined, senders that cancel, and no controller, or none for long. The check
+/// can fail: without a limit scatterings stay open.
+#[test]
+fn every_reliable_scattering_ends_in_time() {
+    for (seed, has_controllers) in [(7_000_009, true), (7_000_005, false)] {
+        let mut swarm = Swarm::draw(seed);
+        assert!(swarm.ends_after_us.is_some(), "seed {seed} has a limit");
+        assert_eq!(swarm.plan.control_plane.is_some(), has_controllers, "seed {seed}");
+        assert_eq!(swarm.run().first_violations, Vec::<String>::new(), "seed {seed}");
+        swarm.plan.endpoint.give_up_after_ns = 0;
+        let violations = swarm.run().first_violations;
+        assert!(violations.iter().any(|text| text.contains("has not ended")), "{violations:#?}");
+    }
 }

@@ -18,7 +18,7 @@ const FIRST_SEEDS: &[(Mistake, u64)] = &[
     (Mistake::DiscardOffByOne, 1),
     (Mistake::DiscardForgotten, 1),
     (Mistake::CommitWhileOpen, 0),
-    (Mistake::OwnCommitIgnored, 79),
+    (Mistake::OwnCommitIgnored, 263),
     (Mistake::NoClockClamp, 3),
     (Mistake::DuplicateAccepted, 24),
     (Mistake::LateAccepted, 24),
@@ -42,6 +42,7 @@ const FIRST_SEEDS: &[(Mistake, u64)] = &[
     (Mistake::FailureTooEarly, 5),
     (Mistake::UnknownEarly, 14),
     (Mistake::RejoinNotAwaited, 2),
+    (Mistake::LeaveCauseLost, 118),
 ];
 
 /// Whether the seed exercises the mistake; other seeds need not be tried.
@@ -67,6 +68,7 @@ fn is_applicable(mistake: Mistake, swarm: &Swarm) -> bool {
         | Mistake::FailureTooLate
         | Mistake::FailureTooEarly => replicas > 0,
         Mistake::UnknownEarly | Mistake::RejoinNotAwaited => swarm.is_calm,
+        Mistake::LeaveCauseLost => draws(|what| matches!(what, FaultEvent::Leave(_))),
         _ => true,
     }
 }

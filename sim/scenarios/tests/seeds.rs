@@ -5,7 +5,7 @@ use onepipe_sim_scenarios::{Placement, Report, Swarm};
 
 /// Runs a seed, which may violate no invariant any more.
 fn is_right(seed: u64) -> Report {
-    let report = Swarm::draw(seed).run();
+    let report = Swarm::draw_base(seed).run();
     assert_eq!(report.first_violations, Vec::<String>::new());
     report
 }

@@ -2,6 +2,7 @@
 
 use alloc::vec::Vec;
 
+use onepipe_base::mistake::{Mistake, makes};
 use onepipe_base::{Cause, Instance, Mono, Port, Promises, Timestamp, Transmit, Verdict};
 use onepipe_topology::Route;
 use onepipe_wire::{Header, Opcode, seal_with_hops};
@@ -88,7 +89,8 @@ impl Switch {
         if self.control.is_none() || (last.is_some() && is_live) {
             self.leavers.on_left(port, header);
         }
-        self.take_down(port, Cause::Left, SwitchEvent::LinkLeft(port));
+        let cause = if makes(Mistake::LeaveCauseLost) { Cause::TimedOut } else { Cause::Left };
+        self.take_down(port, cause, SwitchEvent::LinkLeft(port));
         if let Some(control) = &mut self.control {
             control.flood.on_gone(port);
         }

@@ -1,14 +1,45 @@
-//! Checks at the end of a run.
+//! Checks at the end of a run, and of what must have ended before.
 
 use onepipe_base::{ProcessId, Timestamp};
 use onepipe_wire::Service;
 
 use super::Checker;
 use crate::incarnation::IncarnationState;
+use crate::tag::Tag;
 use crate::verify::{SenderStatus, find_gap, verify};
 use crate::violation::{Rule, ViolationKind, Violations};
 
 impl Checker {
+    //= spec/failure.md#R55
+    //= spec/failure.md#R58
+    //= spec/failure.md#R59
+    /// Handles that `process` still lists a reliable scattering of its current incarnation as open.
+    /// One that was submitted before `since_ns` must have ended: each of its messages was delivered
+    /// or reported, and it was acknowledged or recalled.
+    pub fn still_open(
+        &mut self,
+        process: ProcessId,
+        (scattering, is_recalled): (u64, bool),
+        since_ns: u64,
+    ) {
+        let sender = &self.processes[process.index()].current().senders[Service::Reliable as usize];
+        let Some((submitted_ns, open)) = sender.submission(scattering) else { return };
+        if submitted_ns < since_ns && (open > 0 || !is_recalled) {
+            let tag = Tag { incarnation: self.incarnation(process), scattering };
+            let kind = ViolationKind::NotEnded { process, tag, submitted_ns };
+            self.violations.add(Rule::I12, self.now_ns, kind);
+        }
+    }
+
+    //= spec/failure.md#R34
+    //= spec/failure.md#R52
+    /// Handles that no controller has registered `process`, although controllers and their store
+    /// have worked for long.
+    pub fn unregistered(&mut self, process: ProcessId) {
+        let kind = ViolationKind::NotRegistered { process };
+        self.violations.add(Rule::I10, self.now_ns, kind);
+    }
+
     /// Ends the run: every message of a live sender must have an outcome (I12), and the guarantees
     /// of the reliable service are checked (I6, I7, I8, E).
     pub fn finish(&mut self) {
@@ -46,14 +77,22 @@ impl Checker {
         log: &mut Violations,
     ) {
         let sender_status = incarnation.sender_status();
-        if matches!(sender_status, SenderStatus::Failed { is_exact: false, .. }) {
+        let may_be_torn = match sender_status {
+            SenderStatus::Failed { is_exact, .. } => !is_exact,
+            SenderStatus::Crashed => self.is_uncontrolled,
+            SenderStatus::Correct => false,
+        };
+        if may_be_torn {
             return;
         }
         let sender = &incarnation.senders[Service::Reliable as usize];
         let at_ns = self.now_ns;
         for case in sender.cases() {
             let is_correct = |to| self.is_correct_receiver(to, case.submitted_ns);
-            let is_known = |to| self.is_known_receiver(to, incarnation, case.submitted_ns);
+            let tag = Tag { incarnation: number, scattering: case.scattering };
+            let is_given_up = self.given_up.contains(&(id.0, tag));
+            let is_known =
+                |to| !is_given_up && self.is_known_receiver(to, incarnation, case.submitted_ns);
             verify((id, number, sender_status), &case, (is_correct, is_known), at_ns, log);
             let is_resolved = match sender_status {
                 SenderStatus::Correct => true,

@@ -24,6 +24,61 @@ impl Fabric {
         });
     }
 
+    /// Cancels all reliable scatterings of a process that have no outcome yet.
+    pub fn cancel_all(&mut self, id: u32) {
+        let (node, port) = self.location(id);
+        self.network.command(node, |_, machine, _| {
+            if let Some(process) = machine.process_mut(port) {
+                for open in process.endpoint.open_scatterings() {
+                    process.endpoint.cancel(open.scattering);
+                }
+            }
+        });
+    }
+
+    /// Checks that every reliable scattering submitted more than `us` microseconds ago has ended.
+    pub fn expect_ended(&mut self, us: u64) {
+        let now_ns = self.now().as_ns();
+        let since_ns = now_ns.saturating_sub(us * 1_000);
+        for id in 0..self.members() {
+            let open = self.process(id).map(|process| process.endpoint.open_scatterings());
+            let checker = &mut self.network.application.checker;
+            checker.at_ns(now_ns);
+            for open in open.unwrap_or_default() {
+                let scattering = (open.scattering.0, open.is_recalled);
+                checker.still_open(ProcessId(id), scattering, since_ns);
+            }
+        }
+    }
+
+    /// Runs the fabric until every process that takes part is registered with the controllers.
+    /// Longer than three times the bound of the recovery is a violation.
+    pub fn expect_registered(&mut self) {
+        let slice_us = 3 * self.liveness_bound_ns() / 100 / 1_000;
+        for _ in 0..100 {
+            if self.unregistered().is_none() || self.network.is_out_of_steps() {
+                return;
+            }
+            self.run_us(slice_us + 1);
+        }
+        let now_ns = self.now().as_ns();
+        if let Some(id) = self.unregistered() {
+            let checker = &mut self.network.application.checker;
+            checker.at_ns(now_ns);
+            checker.unregistered(ProcessId(id));
+        }
+    }
+
+    /// Returns a process that runs, does not leave and is not registered.
+    fn unregistered(&self) -> Option<u32> {
+        (0..self.members()).find(|id| {
+            self.process(*id).is_some_and(|process| {
+                let endpoint = &process.endpoint;
+                !process.is_leaving() && !endpoint.has_left() && !endpoint.is_registered()
+            })
+        })
+    }
+
     /// Crashes a process permanently: the liveness check ignores it.
     pub fn remove_process(&mut self, id: u32) {
         self.crash_process(id);
@@ -43,6 +98,17 @@ impl Fabric {
         self.network.command(node, |_, machine, _| {
             if let Some(process) = machine.process_mut(port) {
                 process.crash_after(frames);
+            }
+        });
+    }
+
+    /// Lets the process send `frames` more frames, and lets it leave gracefully before it sends the
+    /// next one. Beacons are sent and do not count.
+    pub fn leave_after(&mut self, id: u32, frames: u32) {
+        let (node, port) = self.location(id);
+        self.network.command(node, |_, machine, _| {
+            if let Some(process) = machine.process_mut(port) {
+                process.leave_after(frames);
             }
         });
     }
@@ -74,6 +140,19 @@ impl Fabric {
                     None => at.alarm(0, u32::from(port.0)),
                     Some(index) => app.start_campaign(&mut at, index as usize, port),
                 }
+            }
+        });
+    }
+
+    /// Stops a process, or lets it run again; its host keeps running.
+    pub fn set_stopped(&mut self, id: u32, is_stopped: bool) {
+        if is_stopped {
+            self.set_lenient();
+        }
+        let (node, port) = self.location(id);
+        self.network.command(node, |_, machine, _| {
+            if let Some(process) = machine.process_mut(port) {
+                process.set_stopped(is_stopped);
             }
         });
     }

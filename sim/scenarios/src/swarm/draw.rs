@@ -8,7 +8,7 @@ use onepipe_sim_network::{
 };
 use onepipe_topology::{Shape, Spread};
 
-use super::FaultEvent;
+use super::{FaultEvent, Swarm};
 use crate::{ControlPlanePlan, Plan};
 
 const HOUR_NS: i64 = 3_600_000_000_000;
@@ -19,6 +19,8 @@ const FAULT_PHASE_US: u64 = 400;
 const FAULT_PHASE_WITH_CONTROLLERS_US: u64 = 1_000;
 /// Largest fabric in which a process may be removed, in hosts.
 const REMOVAL_HOSTS_MAX: u32 = 9;
+/// How often a process that leaves is asked to come back.
+const RETURNS_MAX: u64 = 10;
 /// Step limit of a run. On fast links to 32 hosts without CPU costs a closed loop takes 25 million
 /// steps (seeds 30000871, 80002228).
 const STEPS_MAX: u64 = 60_000_000;
@@ -242,6 +244,32 @@ pub(super) fn old_store(seed: u64, fault_phase_us: u64) -> Option<(u64, FaultEve
     let is_chosen = random.below(8) == 0;
     let fault = (random.below(fault_phase_us - 100), FaultEvent::OldStore(random.bits()));
     is_chosen.then_some(fault)
+}
+
+/// Lets, with probability 1/2, each process that leaves come back under its next incarnation before
+/// the fabric heals: as soon as it has left, or later. Independent of all other draws of the seed.
+pub(super) fn returning_leavers(swarm: &mut Swarm, seed: u64) {
+    let mut random = Random::named(seed, "returning leavers", 0);
+    if random.below(2) == 0 || swarm.is_calm {
+        return;
+    }
+    let (timeline, fault_phase_us) = (&mut swarm.timeline, swarm.fault_phase_us);
+    let leaves = timeline.iter().filter_map(|(at_us, fault)| match fault {
+        FaultEvent::Leave(target) => Some((*at_us, *target)),
+        _ => None,
+    });
+    for (at_us, target) in leaves.collect::<Vec<_>>() {
+        let mut at_us = at_us;
+        let interval_us = *random.pick(&[5, 20, 100]);
+        // Before the process has left this does nothing.
+        for _ in 0..RETURNS_MAX {
+            at_us += interval_us;
+            if at_us < fault_phase_us {
+                timeline.push((at_us, FaultEvent::RestartProcess(target)));
+            }
+        }
+    }
+    timeline.sort_by_key(|(at_us, _)| *at_us);
 }
 
 fn draw_link_faults(random: &mut Random) -> LinkFaults {

@@ -31,6 +31,12 @@ pub enum FaultEvent {
     RestartProcess(u64),
     /// Lets every other process scatter reliably to a process that has restarted.
     Contact(u64),
+    /// Lets a process scatter reliably to an id that never joined, and to another process.
+    ContactAbsent(u64),
+    /// Lets a process cancel its reliable scatterings without an outcome.
+    Cancel(u64),
+    /// Checks that every reliable scattering submitted more than the given us ago has ended.
+    ExpectEnded(u64),
     /// Lets a process leave gracefully.
     Leave(u64),
     /// Steps a node's clock by the given ns.
@@ -47,6 +53,10 @@ pub enum FaultEvent {
     RestartSwitch(u64),
     /// Stops a process from releasing what it receives.
     Slow(u64),
+    /// Stops a process, but not its host.
+    Stop(u64),
+    /// Lets a process run again, and release what it receives.
+    Resume(u64),
     /// Cuts off some hosts, from the first on, with their ToR switches.
     Partition(u64),
     /// Crashes a controller.
@@ -72,12 +82,15 @@ impl FaultEvent {
             Self::Crash(_) => "node crashed",
             Self::CrashProcess(_) => "process crashed",
             Self::Leave(_) => "process left",
+            Self::ContactAbsent(_) => "receiver never joined",
+            Self::Cancel(_) => "scatterings cancelled",
             Self::Step(..) => "clock stepped",
             Self::Pause(..) => "node paused",
             Self::PauseHost(..) => "host paused",
             Self::PauseSwitch(..) => "switch paused",
             Self::CrashSwitch(_) => "switch restarted",
             Self::Slow(_) => "receiver stopped",
+            Self::Stop(_) => "process stopped",
             Self::Partition(_) => "partition",
             Self::CrashController(_) => "controller crashed",
             Self::LeaseExpired => "lease expired",
@@ -89,8 +102,47 @@ impl FaultEvent {
             | Self::RestartSwitch(_)
             | Self::RestartProcess(_)
             | Self::Contact(_)
+            | Self::ExpectEnded(_)
+            | Self::Resume(_)
             | Self::RestartController(_) => return None,
         })
+    }
+
+    /// Whether the fault may lose the Leave of a process, what its switch knows of it, or the link
+    /// between the two. In a calm scenario no process leaves during such a fault.
+    pub(super) fn may_lose_leaves(self) -> bool {
+        match self {
+            Self::AllLinks(_)
+            | Self::OneLink(..)
+            | Self::Cut(_)
+            | Self::Repair(_)
+            | Self::Unplug(_)
+            | Self::Plug(_)
+            | Self::Crash(_)
+            | Self::Restart(_)
+            | Self::Pause(..)
+            | Self::PauseHost(..)
+            | Self::PauseSwitch(..)
+            | Self::Stop(_)
+            | Self::CrashSwitch(_)
+            | Self::RestartSwitch(_)
+            | Self::Partition(_)
+            | Self::OldStore(_) => true,
+            Self::CrashProcess(_)
+            | Self::RestartProcess(_)
+            | Self::Contact(_)
+            | Self::ContactAbsent(_)
+            | Self::Cancel(_)
+            | Self::ExpectEnded(_)
+            | Self::Resume(_)
+            | Self::Leave(_)
+            | Self::Step(..)
+            | Self::Slow(_)
+            | Self::CrashController(_)
+            | Self::RestartController(_)
+            | Self::LeaseExpired
+            | Self::FailStore(_) => false,
+        }
     }
 
     /// Whether the fault would hit the last process, or its host or link, and so could leave the
@@ -155,6 +207,13 @@ impl FaultEvent {
                     let _ = fabric.scatter_reliably(from, &[(to, 64)]);
                 }
             }
+            FaultEvent::ContactAbsent(number) => {
+                let (from, to) = (process(number), process(number + 1));
+                // A full send buffer refuses it.
+                let _ = fabric.scatter_reliably(from, &[(all, 64), (to, 64)]);
+            }
+            FaultEvent::Cancel(number) => fabric.cancel_all(process(number)),
+            FaultEvent::ExpectEnded(us) => fabric.expect_ended(us),
             FaultEvent::Step(number, ns) => fabric.inject(Fault::StepClock(node(number), ns)),
             FaultEvent::Pause(number, us) => fabric.inject(Fault::Pause(node(number), us * 1_000)),
             FaultEvent::PauseHost(number, us) => {
@@ -166,6 +225,11 @@ impl FaultEvent {
             FaultEvent::CrashSwitch(number) => fabric.inject(Fault::Crash(switch(number))),
             FaultEvent::RestartSwitch(number) => fabric.inject(Fault::Restart(switch(number))),
             FaultEvent::Slow(number) => fabric.set_slow(process(number), true),
+            FaultEvent::Stop(number) => fabric.set_stopped(process(number), true),
+            FaultEvent::Resume(number) => {
+                fabric.set_slow(process(number), false);
+                fabric.set_stopped(process(number), false);
+            }
             FaultEvent::Partition(number) => partition(fabric, number),
             FaultEvent::Unplug(number) => inject_both(fabric, link(number), Fault::Cut),
             FaultEvent::Plug(number) => inject_both(fabric, link(number), Fault::Repair),

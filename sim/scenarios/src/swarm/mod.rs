@@ -5,7 +5,9 @@
 mod calm;
 mod draw;
 mod fault;
+mod give_up;
 mod shrink;
+mod stop;
 
 use onepipe_endpoint::SendError;
 use onepipe_sim_engine::{NANOSECOND, Random};
@@ -40,11 +42,24 @@ pub struct Swarm {
     /// Whether switches pause or restart, and processes restart alone: no process that runs may
     /// lose its incarnation.
     pub is_calm: bool,
+    /// Time after which every reliable scattering must have ended, in us, whether there are
+    /// controllers or not.
+    pub ends_after_us: Option<u64>,
 }
 
 impl Swarm {
     /// Draws the scenario of `seed`.
     pub fn draw(seed: u64) -> Self {
+        let mut swarm = Self::draw_base(seed);
+        draw::returning_leavers(&mut swarm, seed);
+        stop::draw(&mut swarm, seed);
+        give_up::draw(&mut swarm, seed);
+        swarm
+    }
+
+    /// Draws the scenario of `seed` without processes that stop or return and without time limits
+    /// of reliable scatterings: regression tests keep the scenarios that they had before those.
+    pub fn draw_base(seed: u64) -> Self {
         let mut swarm =
             Self::draw_as(seed, draw::placement(seed), draw::isolates_controllers(seed));
         calm::draw(&mut swarm, seed);
@@ -79,8 +94,15 @@ impl Swarm {
         timeline.sort_by_key(|(at_us, _)| *at_us);
         // An independent random stream, so that the other draws of a seed do not change.
         let removed = draw::removed(&plan, &mut Random::named(seed, "missing", 0));
-        let is_calm = false;
-        Self { plan, fault_phase_us, timeline, removed, isolates_controllers, is_calm }
+        Self {
+            plan,
+            fault_phase_us,
+            timeline,
+            removed,
+            isolates_controllers,
+            is_calm: false,
+            ends_after_us: None,
+        }
     }
 
     /// Runs the scenario and returns its report.
@@ -95,6 +117,12 @@ impl Swarm {
         if self.is_calm {
             fabric.protect_living();
         }
+        if self.is_calm || !self.timeline.iter().any(|(_, fault)| fault.may_lose_leaves()) {
+            fabric.protect_leavers();
+        }
+        if let Some(us) = self.ends_after_us.filter(|_| self.plan.control_plane.is_none()) {
+            fabric.expect_no_controllers(us);
+        }
         let mut now_us = 0;
         for (at_us, fault) in &self.timeline {
             fabric.run_us(at_us - now_us);
@@ -106,6 +134,9 @@ impl Swarm {
             }
         }
         fabric.run_us(self.fault_phase_us.saturating_sub(now_us));
+        if self.is_calm {
+            fabric.expect_registered();
+        }
         fabric.stop_load();
         fabric.heal();
         if let Some(id) = self.removed {
@@ -116,21 +147,30 @@ impl Swarm {
             return fabric;
         }
         scatter_all_to_all(&mut fabric, self.final_round());
-        fabric.drain_us(DRAIN_US);
+        match self.ends_after_us {
+            Some(us) => {
+                fabric.run_us(us);
+                fabric.expect_ended(0);
+            }
+            None => {
+                fabric.drain_us(DRAIN_US);
+            }
+        }
         fabric
     }
 
     /// Returns how the final round is divided: the number of receivers of one batch, and the pause
     /// after each batch in us.
     ///
-    /// One batch is enough, unless hosts pay CPU time for each frame and no controller resolves
-    /// failures. Then no link may time out while hosts are busy, because that would end all
-    /// reliable promises (docs/design/failure.md, "What happens on a dead link?"). So each batch
-    /// must take at most a quarter of a link timeout.
+    /// One batch is enough, unless hosts pay CPU time for each frame, and either no controller
+    /// resolves failures or none may occur. Then no link may time out while hosts are busy, because
+    /// that would end all reliable promises (docs/design/failure.md, "What happens on a dead
+    /// link?"). So each batch must take at most a quarter of a link timeout.
     fn final_round(&self) -> (usize, u64) {
         let cpu = self.plan.network.cpu;
         let pair_ns = FRAMES_PER_PAIR * (cpu.receive_ns + cpu.send_ns);
-        if self.plan.control_plane.is_some() || pair_ns == 0 {
+        let is_resolved = self.plan.control_plane.is_some() && !self.is_calm;
+        if is_resolved || pair_ns == 0 {
             return (usize::MAX, 0);
         }
         let receivers = (self.plan.switch.link_timeout_ns / 4 / pair_ns).max(1);
