@@ -175,7 +175,7 @@ fn join_errors_name_their_cause() {
         "invalid configuration of process 0: ack_packets = 0 is out of range"
     );
     let wrong = process(&name, 0).tune(|config| config.frame_len_max = 60_000);
-    assert!(refused(wrong).contains("60000 exceeds the limit of this fabric, 8192"));
+    assert!(refused(wrong).contains("60000 bytes exceeds the limit of this fabric, 8192 bytes"));
     assert!(refused(Pipe::builder().udp("127.0.0.1:1")).contains("no process id given"));
     assert!(
         refused(Pipe::builder().process(0).udp("nowhere"))
