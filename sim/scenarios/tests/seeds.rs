@@ -264,3 +264,13 @@ fn processes_are_reached_over_the_other_plane() {
     let report = Swarm::draw_base(5_000_240).run();
     assert_eq!(report.first_violations, Vec::<String>::new());
 }
+
+//= spec/failure.md#R32
+/// Processes that had been declared failed were notified while each sent a long message. They
+/// acknowledged the notice at once, but stopped only after the message. Meanwhile links were
+/// resumed, and the processes delivered messages that had been recalled and reported as lost.
+#[test]
+fn excluded_process_stops_before_it_acknowledges() {
+    let report = Swarm::draw_base(7_000_498).run();
+    assert_eq!(report.first_violations, Vec::<String>::new());
+}
