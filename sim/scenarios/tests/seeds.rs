@@ -262,3 +262,13 @@ fn notice_reaches_processes_that_were_cut_off() {
 fn processes_are_reached_over_the_other_plane() {
     is_right(5_000_240);
 }
+
+//= spec/failure.md#R32
+/// Processes that had been declared failed were notified while each sent a long message. They
+/// acknowledged the notice at once, but stopped only after the message. Meanwhile links were
+/// resumed, and the processes delivered messages that had been recalled and reported as lost.
+#[test]
+fn excluded_process_stops_before_it_acknowledges() {
+    let report = Swarm::draw_base(7_000_498).run();
+    assert_eq!(report.first_violations, Vec::<String>::new());
+}

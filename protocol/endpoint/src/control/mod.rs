@@ -105,6 +105,8 @@ pub(crate) struct ControlPlane {
     /// The active controller, and when it was last seen.
     active_controller: Option<(ProcessId, Mono)>,
     excluded: Option<Timestamp>,
+    /// This process was declared failed and has stopped: its commit barrier rises no more.
+    has_stopped: bool,
     /// The controllers' store contains this incarnation, and earlier failures were reported to it.
     is_registered: bool,
     stats: ControlStats,
@@ -162,6 +164,7 @@ impl ControlPlane {
             pending_pong: None,
             active_controller: None,
             excluded: None,
+            has_stopped: false,
             is_registered: controllers.is_none(),
             stats: ControlStats::default(),
         }
@@ -257,13 +260,23 @@ impl ControlPlane {
         }
     }
 
+    //= spec/failure.md#R32
+    /// Handles that the endpoint has stopped after [`ControlPlane::excluded`]: it accepts no
+    /// messages, and its commit barrier rises no more.
+    pub fn on_stopped(&mut self) {
+        debug_assert!(self.excluded.is_some(), "only an excluded process stops");
+        self.has_stopped = true;
+        self.ack_unless_pending();
+    }
+
     //= spec/failure.md#R26
     /// Acknowledges the handled notice unless recalls are not recorded yet. An excluded process
-    /// acknowledges at once.
+    /// acknowledges as soon as it has stopped. Not before: an acknowledged notice lets controllers
+    /// resume links, and then the commit barrier passes messages that were recalled.
     fn ack_unless_pending(&mut self) {
-        if self.excluded.is_some() {
+        if self.has_stopped {
             self.floods.on_handled();
-        } else if self.undeliverable.pending() > 0 {
+        } else if self.excluded.is_some() || self.undeliverable.pending() > 0 {
             return;
         }
         self.floods.ack_handled();

@@ -235,6 +235,7 @@ impl Endpoint {
             && self.best_effort.sender.unfinished_burst().is_none()
         {
             self.exclusion = Exclusion::Excluded(at, self.commit_barrier());
+            self.control.on_stopped();
             self.best_effort.sender.abandon(at);
             self.reliable.sender.abandon(at);
         }

@@ -187,7 +187,13 @@ fn excluded_process_stops_and_blocks_nothing() {
     harness.acks();
     assert_eq!(harness.flood_from_switch(&notice(id(3, 8), &[failure(1, 1, 4)])), Effect::Accepted);
     assert_eq!(harness.control.excluded(), Some(CLOCK.wrapping_add_ns(1_500)));
+    harness.failures();
+    harness.control.on_failures_handled();
+    assert_eq!(harness.acks(), [], "it has not stopped: a burst is unfinished");
+    harness.control.on_stopped();
     assert_eq!(harness.acks(), [(Opcode::FloodAck, id(3, 8))]);
+    assert_eq!(harness.flood_from_switch(&notice(id(3, 9), &[failure(2, 1, 4)])), Effect::Accepted);
+    assert_eq!(harness.acks(), [(Opcode::FloodAck, id(3, 9))], "a later notice delays nothing");
     harness.receive_control(0, Opcode::Ping, 0, &[]);
     assert!(harness.control.on_link_down(&mut harness.registers, Port(0), Cause::TimedOut));
     harness.ns += 2 * ANNOUNCE_NS;
