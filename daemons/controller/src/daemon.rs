@@ -240,8 +240,9 @@ fn adopt(
     Ok(())
 }
 
-/// Adopts the link timeout of the fabric, and lengthens the times that follow from it: a process that
-/// its links still wait for must not be declared failed. Another neighbour may lose its link later.
+/// Adopts the link timeout of the fabric, and lengthens the times that follow from it: a process
+/// that its links still wait for must not be declared failed, and a neighbour may lose its link as
+/// much later than another one.
 fn adopt_link_timeout(machine: &mut onepipe_controller::Config, link_timeout_ns: u64) {
     machine.link_timeout_ns = link_timeout_ns;
     machine.silent_after_ns = machine.silent_after_ns.max(link_timeout_ns);
