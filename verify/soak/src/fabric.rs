@@ -91,13 +91,15 @@ impl Fabric {
         let mut program = self.start_program(role, false)?;
         let mut watch = Stopwatch::start();
         let (mut is_named, mut last) = (false, String::new());
+        // What a program has printed may be read only after it has ended.
         let status = loop {
             self.turn()?;
-            let status = program.exit_status();
+            let has_ended = program.is_read();
             while let Some(Line::Out(line) | Line::Error(line)) = program.read() {
                 is_named |= line.contains(reason);
                 last = line;
             }
+            let status = program.exit_status().filter(|_| has_ended);
             if status.is_some() || watch.elapsed() > WAIT_MAX {
                 break status;
             }

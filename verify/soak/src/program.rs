@@ -5,10 +5,13 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::time::{Duration, Instant};
+use std::thread::JoinHandle;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use rustix::process::{Pid, Signal, kill_process};
+
+use crate::stopwatch::Stopwatch;
 
 /// A line that a program has printed.
 pub enum Line {
@@ -21,6 +24,8 @@ pub struct Program {
     child: Child,
     input: Option<Sender<String>>,
     lines: Receiver<Line>,
+    /// The threads that read what it prints.
+    readers: [JoinHandle<()>; 2],
 }
 
 impl Program {
@@ -34,8 +39,10 @@ impl Program {
         let (sender, lines) = channel();
         let out = child.stdout.take().context("the output is piped")?;
         let error = child.stderr.take().context("the errors are piped")?;
-        forward(out, open()?, sender.clone(), Line::Out);
-        forward(error, open()?, sender, Line::Error);
+        let readers = [
+            forward(out, open()?, sender.clone(), Line::Out),
+            forward(error, open()?, sender, Line::Error),
+        ];
         let mut stdin = child.stdin.take().context("the input is piped")?;
         let (input, inputs) = channel::<String>();
         // Writing blocks while the program is stopped.
@@ -46,7 +53,7 @@ impl Program {
                 }
             }
         });
-        Ok(Self { child, input: Some(input), lines })
+        Ok(Self { child, input: Some(input), lines, readers })
     }
 
     /// Writes a line to the standard input of the program.
@@ -60,6 +67,11 @@ impl Program {
     /// Returns the next line that the program has printed.
     pub fn read(&self) -> Option<Line> {
         self.lines.try_recv().ok()
+    }
+
+    /// Returns whether [`Program::read`] will return no further lines than those of now.
+    pub fn is_read(&self) -> bool {
+        self.readers.iter().all(JoinHandle::is_finished)
     }
 
     /// Sends a signal to the program.
@@ -78,10 +90,10 @@ impl Program {
 
     /// Waits until the program has ended, for `limit` at most. Returns the exit status.
     pub fn wait(&mut self, limit: Duration) -> Option<ExitStatus> {
-        let began = Instant::now();
+        let mut watch = Stopwatch::start();
         loop {
             let status = self.exit_status();
-            if status.is_some() || began.elapsed() > limit {
+            if status.is_some() || watch.elapsed() > limit {
                 return status;
             }
             std::thread::sleep(Duration::from_millis(2));
@@ -94,7 +106,7 @@ fn forward(
     mut log: File,
     lines: Sender<Line>,
     kind: fn(String) -> Line,
-) {
+) -> JoinHandle<()> {
     std::thread::spawn(move || {
         for line in BufReader::new(from).lines().map_while(Result::ok) {
             // A log that cannot be written does not change the verdict.
@@ -103,7 +115,7 @@ fn forward(
                 return;
             }
         }
-    });
+    })
 }
 
 impl Drop for Program {
