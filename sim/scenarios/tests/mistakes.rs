@@ -18,7 +18,7 @@ const FIRST_SEEDS: &[(Mistake, u64)] = &[
     (Mistake::DiscardOffByOne, 1),
     (Mistake::DiscardForgotten, 1),
     (Mistake::CommitWhileOpen, 0),
-    (Mistake::OwnCommitIgnored, 263),
+    (Mistake::OwnCommitIgnored, 179),
     (Mistake::NoClockClamp, 3),
     (Mistake::DuplicateAccepted, 24),
     (Mistake::LateAccepted, 24),
