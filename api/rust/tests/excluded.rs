@@ -34,7 +34,7 @@ impl Daemon {
         let folder = tempfile::tempdir().expect("a folder");
         let attachment = Attachment::Switch(switch.address);
         let mut config = ControllerConfig::new(attachment, CONTROLLERS.first, CONTROLLERS);
-        // It adopts the link timeout of the switch.
+        // The controller adopts the link timeout of the switch.
         config.wait = DEADLINE;
         let store = RedbStore::new(folder.path().join("store"));
         let daemon = ControllerDaemon::new(&config, store).expect("the daemon starts");
@@ -95,7 +95,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // It has ended if all went well.
+        // The process has ended already if all went well.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -271,7 +271,7 @@ fn all_follows_a_kill(hubs: [&Switch; 2], link: &str) {
     };
     let folder = tempfile::tempdir().expect("a folder");
     let store = folder.path().join("decisions").to_string_lossy().into_owned();
-    // It decides at once that a process was killed: no line waits for its outcome for long.
+    // A controller decides at once that a process was killed: no line waits long for its outcome.
     let controller = Controller::start(&["--udp", &hubs[0].address, "--store", &store]);
     let mut nodes = [0, 1, 2].map(start);
     (0..).zip(&nodes).for_each(|(process, node)| node.joins(&controller, process));

@@ -128,7 +128,7 @@ fn second_controller_is_refused_before_any_process() {
         assert!(text.contains("controller 1000") && text.contains(&second.address), "{text}");
         assert!(text.contains("stop it first, or choose another id"), "{text}");
         assert_eq!(running.status()["epoch"], 1, "the first one is still active");
-        // It has left its port: the id is free everywhere.
+        // The first controller has left its port: the id is free everywhere.
         end(running);
     }
 }

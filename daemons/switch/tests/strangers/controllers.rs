@@ -124,7 +124,7 @@ fn controller_that_runs_at_another_switch_is_not_admitted() {
         for switch in std::iter::once(&lab.switch).chain(&lab.below) {
             assert!(switch.members().all(|member| member != ProcessId(CONTROLLER)));
         }
-        // It hangs, so the root takes it for lost after a while.
+        // The lower switch hangs, so the root takes its link for lost after a while.
         if at == root {
             let second = controller(below);
             lab.joins_again(&second);
