@@ -7,8 +7,10 @@ use harness::{
     switch, undeliverable,
 };
 use onepipe_base::{Cause, Incarnation, Machine, Port, ProcessId, Timestamp};
-use onepipe_controller::{Controller, Epoch, Event, FailedInstance, Record};
-use onepipe_wire::{DecisionTip, FloodView, Opcode, Side, Undeliverable};
+use onepipe_controller::{
+    Config, Controller, Epoch, Event, FailedInstance, Member, MemberLink, Record,
+};
+use onepipe_wire::{DecisionTip, FloodView, Link, LinkState, Opcode, Side, Undeliverable};
 
 fn failed(number: u32, ns: u64) -> FailedInstance {
     let at = Timestamp::from_ns((1 << 50) + ns);
@@ -127,6 +129,59 @@ fn nothing_is_flooded_before_the_log_was_compared() {
         floods.push(sent.iter().any(|(opcode, ..)| *opcode == Opcode::Flood));
     }
     assert_eq!(floods, [false, false, true], "each process may know more");
+}
+
+/// Found by a soak: the first process that announced itself to a controller on an older copy of
+/// the store had been started after all others, and knew nothing of their decisions.
+//= spec/failure.md#R61
+#[test]
+fn members_of_the_log_are_awaited() {
+    let tor = instance(switch(0), 1);
+    let below = |number: u32, incarnation| {
+        link(number as u16, Side::Lower, instance(process(number), incarnation))
+    };
+    let frozen = |cause| {
+        let state = LinkState::Frozen { number: 1, commit: at(0).sync, cause };
+        Link { state, ..below(1, 1) }
+    };
+    let member = |number| {
+        let links = vec![MemberLink { side: Side::Upper, instance: tor }];
+        Member { instance: instance(process(number), 1), links }
+    };
+    let log = [Record::Members(vec![member(0), member(1)]), Record::Failed(vec![failed(7, 1)])];
+    let config = || Config { silent_after_ns: 1_000_000, ..config() };
+    let grace_ns = config().grace_ns;
+    for (process_1, first_flood_ns) in [
+        (None, grace_ns),
+        (Some(frozen(Cause::TimedOut)), grace_ns),
+        (Some(frozen(Cause::Refused)), 2_000_000),
+        (Some(below(1, 1)), 4_000_000),
+        (Some(below(1, 2)), 4_000_000),
+    ] {
+        let mut controller = Controller::new(config()).expect("a valid configuration");
+        controller.activate(at(0), Epoch(1), &log);
+        let own = link(2, Side::Lower, instance(process(CONTROLLER.0), 1));
+        let links = [Some(own), Some(below(0, 1)), process_1].into_iter().flatten();
+        let mut announcements = vec![
+            (2_000_000, announce(tor, 1, &links.collect::<Vec<_>>())),
+            (2_000_000, announce(instance(process(0), 1), 1, &[link(0, Side::Upper, tor)])),
+        ];
+        if let Some(Link { state: LinkState::Up, instance: Some(instance), .. }) = process_1 {
+            announcements.push((4_000_000, announce(instance, 1, &[link(0, Side::Upper, tor)])));
+        }
+        let floods_at = |ns: &u64| {
+            let ns = *ns;
+            announcements.iter_mut().filter(|(at, _)| *at == ns).for_each(|(_, bytes)| {
+                controller.handle_frame(at(ns), Port(0), bytes);
+            });
+            controller.handle_timeout(at(ns));
+            drain(&mut controller, at(ns)).iter().any(|(opcode, ..)| *opcode == Opcode::Flood)
+        };
+        let first = (1_000_000..=2 * grace_ns).step_by(500_000).find(floods_at);
+        let first = first.expect("the failure is sent to all");
+        let expected = first_flood_ns..first_flood_ns + 2_000_000;
+        assert!(expected.contains(&first), "{process_1:?}: {first} ns");
+    }
 }
 
 //= spec/failure.md#R60

@@ -76,18 +76,17 @@ impl DecisionTip {
         })
     }
 
-    /// Whether a process that knows `self` is to remember `other` instead: a later epoch, or later
-    /// decisions of the same one. Of two replicas in one epoch, which no store allows, the one that
-    /// started first counts.
+    /// Whether a process that knows `self` is to remember `other` instead: more decisions, or as
+    /// many in a later epoch. Decisions count more than epochs: each controller that starts on an
+    /// older copy of the store begins an epoch there, but a decision that a process knows of is
+    /// never taken back. Of two replicas in one epoch, which no store allows, the one that started
+    /// first counts.
     pub fn is_before(self, other: Self) -> bool {
         let lineage = |tip: Self| (tip.incarnation, tip.replica);
-        match self.epoch.cmp(&other.epoch) {
-            core::cmp::Ordering::Equal if lineage(self) == lineage(other) => {
-                self.decided < other.decided
-            }
-            core::cmp::Ordering::Equal => lineage(other) < lineage(self),
-            order => order.is_lt(),
+        if self.epoch == other.epoch && lineage(self) != lineage(other) {
+            return lineage(other) < lineage(self);
         }
+        (self.decided, self.epoch) < (other.decided, other.epoch)
     }
 }
 
@@ -122,6 +121,13 @@ mod tests {
         let later = DecisionTip { incarnation: Incarnation(8), decided: 9, ..TIP };
         assert!(later.is_before(TIP) && !TIP.is_before(later) && !TIP.is_before(TIP));
         assert!(TIP.is_before(DecisionTip { decided: 3, ..TIP }));
-        assert!(TIP.is_before(DecisionTip { epoch: 4, decided: 0, ..later }));
+    }
+
+    /// Found by a soak: three controllers in turn had started on an older copy of the store.
+    #[test]
+    fn later_epoch_of_an_older_log_does_not_count() {
+        let older = DecisionTip { epoch: 6, decided: 1, ..TIP };
+        assert!(!TIP.is_before(older) && older.is_before(TIP));
+        assert!(TIP.is_before(DecisionTip { epoch: 4, ..TIP }));
     }
 }

@@ -1,15 +1,16 @@
 //! Comparison of the log with what processes remember of it (`docs/design/failure.md`, "What if the
 //! store went back in time?").
 
+use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
 use onepipe_base::mistake::{Mistake, makes};
-use onepipe_base::{Mono, Now};
+use onepipe_base::{Instance, Mono, Now};
 use onepipe_wire::{DECISION_TIP_LEN, DecisionTip};
 
 use super::Controller;
 use crate::Event;
-use crate::graph::process_of;
+use crate::graph::{FrozenEdge, Node, process_of};
 
 impl Controller {
     //= spec/failure.md#R60
@@ -107,23 +108,47 @@ impl Controller {
     }
 
     //= spec/failure.md#R61
-    /// Whether the log is still to be compared with what connected nodes announce: a process may
-    /// know of decisions that the log lacks, and a switch may have such processes below it.
+    /// Whether the log is still to be compared with what nodes announce: a process may know of
+    /// decisions that the log lacks, and a switch may have such processes below it.
     pub(super) fn waits_for_tips(&mut self, now: Mono) -> bool {
         self.compares_until.take_if(|until| *until <= now);
         let Some(until) = self.compares_until else { return false };
+        let is_announced = self.has_all_announced();
+        self.compares_until = (!is_announced).then_some(until);
+        !is_announced
+    }
+
+    /// Whether nodes are connected, and each node that may know something has announced itself:
+    /// those that are connected, and the processes of the log that are not known to have ended. In
+    /// an older log the latter are often earlier instances of processes that run; the later
+    /// instance announces itself instead. If silence proves that a process has ended
+    /// ([`crate::Config::silent_after_ns`] is 0), only connected nodes are awaited.
+    fn has_all_announced(&self) -> bool {
+        let is_certain = |entry: &&FrozenEdge| !entry.is_resolved && entry.cause.is_certain();
+        let dead: BTreeSet<Instance> = (self.graph.correct_owners())
+            .flat_map(|(_, node)| node.frozen.iter().filter(is_certain))
+            .filter_map(|entry| entry.instance)
+            .collect();
+        let is_awaited = |instance, node: &Node| {
+            self.config.silent_after_ns > 0
+                && process_of(instance).is_some()
+                && node.is_recorded
+                && !self.graph.is_superseded(instance)
+                && !self.decisions.has_failed(instance)
+                && !dead.contains(&instance)
+        };
         let is_controller = |instance| {
             process_of(instance).is_some_and(|process| self.config.controllers.contains(process))
         };
-        let mut connected = self
-            .graph
-            .iter()
-            .filter(|(instance, _)| !is_controller(*instance) && self.graph.is_correct(*instance));
-        // Before any node is connected, none can have announced what it knows.
-        let is_announced = connected.next().is_some_and(|(_, first)| {
-            first.generation.is_some() && connected.all(|(_, node)| node.generation.is_some())
-        });
-        self.compares_until = (!is_announced).then_some(until);
-        !is_announced
+        let mut is_any_connected = false;
+        for (instance, node) in self.graph.iter().filter(|(instance, _)| !is_controller(*instance))
+        {
+            let is_connected = self.graph.is_correct(instance);
+            if node.generation.is_none() && (is_connected || is_awaited(instance, node)) {
+                return false;
+            }
+            is_any_connected |= is_connected;
+        }
+        is_any_connected
     }
 }

@@ -287,7 +287,7 @@ fn announces_the_latest_end_of_the_log() {
     };
     let mut payload = [0; DECISION_TIP_LEN];
     for (received, remembered) in
-        [(tip(2, 3), tip(2, 3)), (tip(1, 9), tip(2, 3)), (tip(2, 4), tip(2, 4))]
+        [(tip(2, 3), tip(2, 3)), (tip(5, 2), tip(2, 3)), (tip(2, 4), tip(2, 4))]
     {
         received.write(&mut payload).expect("it fits");
         harness.receive_control(1, Opcode::AnnounceAck, 4, &payload);
