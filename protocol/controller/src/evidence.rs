@@ -8,7 +8,7 @@ use onepipe_base::{Address, Cause, Instance, Mono};
 use onepipe_wire::Side;
 
 use crate::Config;
-use crate::graph::{Graph, process_of};
+use crate::graph::{Graph, Node, process_of};
 
 /// The report that decides about one instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -37,7 +37,7 @@ enum Home {
     None,
     /// Every such switch has lost its path, too.
     Lost,
-    /// Connected since this time; the latest of several.
+    /// Connected, and received without a silence, since this time; the latest of several.
     ConnectedSince(Mono),
 }
 
@@ -115,7 +115,7 @@ fn rank(cause: Cause) -> u8 {
 }
 
 /// Returns when a process with a path can have answered a ping: it, the switch that it is behind,
-/// and the controller must have been connected for `silent_after_ns`.
+/// and the controller must have been connected, and received, for `silent_after_ns`.
 pub(crate) fn answerable_at(
     silent_after_ns: u64,
     graph: &Graph,
@@ -130,22 +130,46 @@ pub(crate) fn answerable_at(
     own.max(home).unwrap_or(receiving_since).max(receiving_since).after_ns(silent_after_ns)
 }
 
-fn home(graph: &Graph, instance: Instance) -> Home {
+/// Whether a connected switch that `instance` is behind is silent: it may have paused, and its
+/// neighbours may give it more time than the controller gives the process.
+pub(crate) fn is_behind_silent_switch(
+    graph: &Graph,
+    instance: Instance,
+    now: Mono,
+    receiving_since: Mono,
+    silence_ns: u64,
+) -> bool {
+    let mut homes = homes(graph, instance).filter_map(|home| home);
+    homes.any(|node| {
+        node.connected_since.is_some() && is_silent(node, now, receiving_since, silence_ns)
+    })
+}
+
+/// Whether nothing has been received of `node` for `silence_ns`, while the controller did receive.
+pub(crate) fn is_silent(node: &Node, now: Mono, receiving_since: Mono, silence_ns: u64) -> bool {
+    node.last_seen.is_some_and(|seen| now.since_ns(seen.max(receiving_since)) > silence_ns)
+}
+
+/// Returns the current instances of the switches that `instance` is behind, as far as they are
+/// known.
+fn homes(graph: &Graph, instance: Instance) -> impl Iterator<Item = Option<&Node>> {
     let adjacency = graph.adjacency();
-    let Some(index) = adjacency.index(instance) else { return Home::None };
-    let mut home = Home::None;
-    for arc in adjacency.arcs(index).filter(|arc| arc.side == Side::Upper) {
-        let address = adjacency.instance(arc.to).address;
-        if !matches!(address, Address::Switch(_)) {
-            continue;
-        }
-        let newest = graph.newest(address).and_then(|newest| graph.get(newest));
-        home = match (home, newest.and_then(|node| node.connected_since)) {
+    let arcs = adjacency.index(instance).into_iter().flat_map(|index| adjacency.arcs(index));
+    let upper = arcs.filter(|arc| arc.side == Side::Upper);
+    let addresses = upper.map(|arc| adjacency.instance(arc.to).address);
+    let switches = addresses.filter(|address| matches!(address, Address::Switch(_)));
+    switches.map(|address| graph.newest(address).and_then(|newest| graph.get(newest)))
+}
+
+fn home(graph: &Graph, instance: Instance) -> Home {
+    homes(graph, instance).fold(Home::None, |home, node| {
+        let since = node.and_then(|node| node.connected_since.max(node.returned_at));
+        let is_connected = node.is_some_and(|node| node.connected_since.is_some());
+        match (home, since.filter(|_| is_connected)) {
             (Home::ConnectedSince(one), Some(other)) => Home::ConnectedSince(one.max(other)),
             (_, Some(since)) => Home::ConnectedSince(since),
             (Home::None, None) => Home::Lost,
             (known, None) => known,
-        };
-    }
-    home
+        }
+    })
 }

@@ -2,10 +2,12 @@
 
 mod harness;
 
-use harness::{CONTROLLER, announce, at, config, drain, instance, link, process, switch};
-use onepipe_base::{Cause, Instance, Machine, Port, Timestamp};
+use harness::{CONTROLLER, announce, at, config, drain, frame, instance, link, process, switch};
+use onepipe_base::{
+    Cause, Incarnation, Instance, Machine, Port, ProcessId, Promises, Psn, Timestamp,
+};
 use onepipe_controller::{Config, Controller, Epoch, Event};
-use onepipe_wire::{Link, LinkState, Side};
+use onepipe_wire::{Header, Link, LinkState, Opcode, Side, seal};
 
 const SILENT_NS: u64 = 1_000_000;
 const SWITCH_WAIT_NS: u64 = 20_000_000;
@@ -226,5 +228,43 @@ fn late_frames_lengthen_the_wait_within_a_bound() {
         send(&mut controller, at_ns + 10_000, tor, 2, &links);
         let (_, decided, ..) = failure(&mut controller, 5 * SILENT_NS).expect("it has failed");
         assert!((wait_ns..wait_ns + 200_000).contains(&decided), "{late_ns}: {decided}");
+    }
+}
+
+/// The switch pauses for less than its neighbours give it: the path to process 1 stays up. Found by
+/// a soak, in which the neighbours had just learned to wait for longer.
+//= spec/failure.md#R49
+#[test]
+fn silent_switch_protects_its_processes_from_pings() {
+    const HEARTBEAT_NS: u64 = 100_000;
+    const STEP_NS: usize = 200_000;
+    let relay = || {
+        frame(Opcode::Relay, instance(process(0), 1), 0, |buf| {
+            let now = at(0).sync;
+            let header = Header::new(Opcode::Data, ProcessId(0), ProcessId(1), Incarnation(1));
+            seal(buf, header.stamped(now, Promises::both(now), Psn(0)), 0)
+        })
+    };
+    let timeout_ns = config().ping_timeout_ns;
+    for silence_ns in [None, Some(2_000_000..12_000_000), Some(2_000_000..14_900_000)] {
+        let mut controller = star_with_heartbeats(HEARTBEAT_NS);
+        let tor = instance(switch(0), 1);
+        let up = [link(0, Side::Upper, tor)];
+        controller.handle_frame(at(60_000), Port(0), &mut relay());
+        let mut failed = None;
+        for ns in (100_000..30_000_000).step_by(STEP_NS) {
+            failed = failed.or(failure(&mut controller, ns));
+            send(&mut controller, ns, instance(process(0), 1), 1, &up);
+            if silence_ns.as_ref().is_none_or(|silence| !silence.contains(&ns)) {
+                // Its neighbours freeze the links of a process that was declared dead.
+                let is_alive = controller.stats().pings_unanswered == 0;
+                let frozen = [&below(&[0])[..], &[frozen(1, Cause::Fenced)]].concat();
+                let (generation, links) = if is_alive { (1, below(&[0, 1])) } else { (2, frozen) };
+                send(&mut controller, ns, tor, generation, &links);
+            }
+        }
+        let (_, decided, ..) = failed.expect("it never answers");
+        let end_ns = silence_ns.map_or(0, |silence| silence.end + SILENT_NS).max(timeout_ns);
+        assert!((end_ns..end_ns + timeout_ns + SILENT_NS).contains(&decided), "{decided} ns");
     }
 }

@@ -10,7 +10,7 @@ use onepipe_wire::{
 };
 
 use super::Controller;
-use crate::evidence::answerable_at;
+use crate::evidence::{answerable_at, is_behind_silent_switch, is_silent};
 use crate::graph::{Announced, Node, process_of};
 use crate::ping::Due;
 use crate::recovery::RecoveryReply;
@@ -169,6 +169,7 @@ impl Controller {
             return Err(DropReason::Range);
         }
         self.measure_gap(now.mono, instance);
+        self.measure_silence(now.mono, instance);
         let decisions = &self.decisions;
         let is_over = |instance| decisions.is_resolved(instance);
         match self.graph.announce(now.mono, instance, &view, now.sync, is_over) {
@@ -226,6 +227,19 @@ impl Controller {
         let controllers = u64::from(self.config.controllers.count);
         let rest_ns = self.config.heartbeat_interval_ns.saturating_mul(controllers);
         self.gaps.on_response(now, gap_ns.saturating_sub(rest_ns));
+    }
+
+    //= spec/failure.md#R49
+    /// Notes when a switch is received again after it was silent: the processes behind it could
+    /// answer nothing meanwhile.
+    fn measure_silence(&mut self, now: Mono, instance: Instance) {
+        let receiving_since = self.own_links.receiving_since;
+        let Some(silence_ns) = self.config.switch_silence_ns() else { return };
+        if let (Address::Switch(_), Some(node)) = (instance.address, self.graph.get_mut(instance))
+            && is_silent(node, now, receiving_since, silence_ns)
+        {
+            node.returned_at = Some(now);
+        }
     }
 
     //= spec/failure.md#R64
@@ -421,7 +435,11 @@ impl Controller {
             let receiving_since = self.own_links.receiving_since;
             let is_suspect = self.suspects.contains(instance);
             let until = answerable_at(self.gaps.ns(now), &self.graph, instance, receiving_since);
-            if self.config.silent_after_ns > 0 && (is_suspect || now < until) {
+            let is_behind_silence = self.config.switch_silence_ns().is_some_and(|silence_ns| {
+                is_behind_silent_switch(&self.graph, instance, now, receiving_since, silence_ns)
+            });
+            let proves_nothing = is_suspect || is_behind_silence || now < until;
+            if self.config.silent_after_ns > 0 && proves_nothing {
                 return self.pings.start(now, process, self.ping_timeout_ns(now), true);
             }
             self.stats.pings_unanswered += 1;
