@@ -1,11 +1,11 @@
 //! `onepipe controller` and `onepipe status`.
 
-use std::path::Path;
-
 use serde_json::Value;
 
 use crate::lab::{Controller, Node, Switch};
-use crate::program::{Running, errors, exclusive, onepipe, output, segments, unique, wait_until};
+use crate::program::{
+    Running, damage, errors, exclusive, onepipe, output, own_line, segments, unique, wait_until,
+};
 
 #[test]
 fn controller_becomes_active_and_hands_over() {
@@ -94,14 +94,6 @@ fn start_with_stderr(store: &std::path::Path) -> Running {
     Running::start_with_stderr(start.arg("--store").arg(store))
 }
 
-/// Waits for a line on standard error about the store, not of a panic.
-fn own_line(program: &mut Running) -> String {
-    // A panic with a backtrace prints fewer lines.
-    let mut lines = (0..300).map(|_| program.stderr_line());
-    let is_own = |line: &String| line.starts_with("onepipe: ") || line.contains(" onepipe::");
-    lines.find(is_own).unwrap_or_default()
-}
-
 /// Returns the level and the text of a log line, whose time and part of the program are as they
 /// should be: `2026-11-23T17:21:59.123456Z ERROR onepipe::store_errors: text`.
 pub fn log_line(line: &str) -> (&str, &str) {
@@ -116,15 +108,6 @@ pub fn log_line(line: &str) -> (&str, &str) {
     let (target, text) = rest.split_once(": ").expect(line);
     assert!(target.starts_with("onepipe::"), "{line}");
     (level, text)
-}
-
-/// Changes `text` wherever it stands in a store's file.
-fn damage(store: &Path, text: &[u8], change: impl Fn(&mut [u8])) {
-    let mut bytes = std::fs::read(store).expect("it is written");
-    let found: Vec<usize> = (0..bytes.len()).filter(|at| bytes[*at..].starts_with(text)).collect();
-    assert!(!found.is_empty(), "the file has another layout");
-    found.into_iter().for_each(|at| change(&mut bytes[at..at + text.len()]));
-    std::fs::write(store, bytes).expect("write");
 }
 
 //= spec/failure.md#R53

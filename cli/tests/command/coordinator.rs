@@ -1,11 +1,11 @@
 //! `onepipe coordinator`, whose store is damaged.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use onepipe::{Directory, Loopback, Role};
 
 use crate::amcast::write_group_of;
-use crate::program::{Running, onepipe};
+use crate::program::{Running, damage, onepipe, own_line};
 
 struct Lab {
     folder: tempfile::TempDir,
@@ -38,23 +38,8 @@ impl Lab {
         assert_eq!(first.line(), "active");
         first.signal("-INT");
         assert_eq!(first.status(), Some(0));
-        change_all(&self.store(), text, change);
+        damage(&self.store(), text, change);
     }
-}
-
-fn change_all(path: &Path, text: &[u8], change: impl Fn(&mut [u8])) {
-    let mut bytes = std::fs::read(path).expect("it is written");
-    let found: Vec<usize> = (0..bytes.len()).filter(|at| bytes[*at..].starts_with(text)).collect();
-    assert!(!found.is_empty(), "the file has another layout");
-    found.into_iter().for_each(|at| change(&mut bytes[at..at + text.len()]));
-    std::fs::write(path, bytes).expect("write");
-}
-
-/// Returns the first line on standard error that is no line of a panic.
-fn own_line(program: &mut Running) -> String {
-    let mut lines = (0..300).map(|_| program.stderr_line());
-    let is_own = |line: &String| line.starts_with("onepipe: ") || line.contains(" onepipe::");
-    lines.find(is_own).unwrap_or_default()
 }
 
 //= spec/failure.md#R53

@@ -1,6 +1,7 @@
 //! Runs the program and inspects what it leaves behind.
 
 use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -209,4 +210,21 @@ pub fn segments(end: &str) -> Vec<String> {
     let files = std::fs::read_dir("/dev/shm").expect("there is /dev/shm").flatten();
     let names = files.map(|file| file.file_name().to_string_lossy().into_owned());
     names.filter(|name| name.ends_with(end)).collect()
+}
+
+/// Returns the first line of `program` on standard error that is no line of a panic.
+pub fn own_line(program: &mut Running) -> String {
+    // A panic with a backtrace prints fewer lines.
+    let mut lines = (0..300).map(|_| program.stderr_line());
+    let is_own = |line: &String| line.starts_with("onepipe: ") || line.contains(" onepipe::");
+    lines.find(is_own).unwrap_or_default()
+}
+
+/// Changes `text` wherever it stands in a store's file.
+pub fn damage(store: &Path, text: &[u8], change: impl Fn(&mut [u8])) {
+    let mut bytes = std::fs::read(store).expect("it is written");
+    let found: Vec<usize> = (0..bytes.len()).filter(|at| bytes[*at..].starts_with(text)).collect();
+    assert!(!found.is_empty(), "the file has another layout");
+    found.into_iter().for_each(|at| change(&mut bytes[at..at + text.len()]));
+    std::fs::write(store, bytes).expect("write");
 }

@@ -182,7 +182,7 @@ impl Config {
     /// Returns after what time without an announcement a switch counts as silent, in ns: half of
     /// what a process is given, beyond the interval between announcements at rest (R45). `None` if
     /// that interval is not known because there are no heartbeats.
-    pub(crate) fn switch_silence_ns(&self) -> Option<u64> {
+    pub(crate) fn switch_idle_ns(&self) -> Option<u64> {
         let controllers = u64::from(self.controllers.count);
         let rest_ns = self.heartbeat_interval_ns.saturating_mul(controllers);
         (self.heartbeat_interval_ns > 0).then_some(self.silent_after_ns / 2 + rest_ns)

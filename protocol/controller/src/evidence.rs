@@ -37,7 +37,7 @@ enum Home {
     None,
     /// Every such switch has lost its path, too.
     Lost,
-    /// Connected, and received without a silence, since this time; the latest of several.
+    /// Connected, and received without idle times, since this time; the latest of several.
     ConnectedSince(Mono),
 }
 
@@ -137,17 +137,17 @@ pub(crate) fn is_behind_silent_switch(
     instance: Instance,
     now: Mono,
     receiving_since: Mono,
-    silence_ns: u64,
+    idle_ns: u64,
 ) -> bool {
-    let mut homes = homes(graph, instance).filter_map(|home| home);
+    let mut homes = homes(graph, instance).flatten();
     homes.any(|node| {
-        node.connected_since.is_some() && is_silent(node, now, receiving_since, silence_ns)
+        node.connected_since.is_some() && is_silent(node, now, receiving_since, idle_ns)
     })
 }
 
-/// Whether nothing has been received of `node` for `silence_ns`, while the controller did receive.
-pub(crate) fn is_silent(node: &Node, now: Mono, receiving_since: Mono, silence_ns: u64) -> bool {
-    node.last_seen.is_some_and(|seen| now.since_ns(seen.max(receiving_since)) > silence_ns)
+/// Whether nothing has been received of `node` for `idle_ns`, while the controller did receive.
+pub(crate) fn is_silent(node: &Node, now: Mono, receiving_since: Mono, idle_ns: u64) -> bool {
+    node.last_seen.is_some_and(|seen| now.since_ns(seen.max(receiving_since)) > idle_ns)
 }
 
 /// Returns the current instances of the switches that `instance` is behind, as far as they are

@@ -246,7 +246,7 @@ fn silent_switch_protects_its_processes_from_pings() {
         })
     };
     let timeout_ns = config().ping_timeout_ns;
-    for silence_ns in [None, Some(2_000_000..12_000_000), Some(2_000_000..14_900_000)] {
+    for idle_ns in [None, Some(2_000_000..12_000_000), Some(2_000_000..14_900_000)] {
         let mut controller = star_with_heartbeats(HEARTBEAT_NS);
         let tor = instance(switch(0), 1);
         let up = [link(0, Side::Upper, tor)];
@@ -255,7 +255,7 @@ fn silent_switch_protects_its_processes_from_pings() {
         for ns in (100_000..30_000_000).step_by(STEP_NS) {
             failed = failed.or(failure(&mut controller, ns));
             send(&mut controller, ns, instance(process(0), 1), 1, &up);
-            if silence_ns.as_ref().is_none_or(|silence| !silence.contains(&ns)) {
+            if idle_ns.as_ref().is_none_or(|idle| !idle.contains(&ns)) {
                 // Its neighbours freeze the links of a process that was declared dead.
                 let is_alive = controller.stats().pings_unanswered == 0;
                 let frozen = [&below(&[0])[..], &[frozen(1, Cause::Fenced)]].concat();
@@ -264,7 +264,7 @@ fn silent_switch_protects_its_processes_from_pings() {
             }
         }
         let (_, decided, ..) = failed.expect("it never answers");
-        let end_ns = silence_ns.map_or(0, |silence| silence.end + SILENT_NS).max(timeout_ns);
+        let end_ns = idle_ns.map_or(0, |idle| idle.end + SILENT_NS).max(timeout_ns);
         assert!((end_ns..end_ns + timeout_ns + SILENT_NS).contains(&decided), "{decided} ns");
     }
 }

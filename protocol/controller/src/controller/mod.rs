@@ -6,6 +6,7 @@ mod plan;
 #[cfg(test)]
 mod random;
 mod send;
+mod timers;
 mod tip;
 mod view;
 

@@ -13,7 +13,7 @@ pub(crate) struct Node {
     pub generation: Option<u32>,
     /// When its last frame was received.
     pub last_seen: Option<Mono>,
-    /// For a switch: when its last silence ended ([`crate::Config::switch_silence_ns`]).
+    /// For a switch: when its last idle time ended ([`crate::Config::switch_idle_ns`]).
     pub returned_at: Option<Mono>,
     /// Since when it has had a path to the controller.
     pub connected_since: Option<Mono>,
