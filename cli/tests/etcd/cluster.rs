@@ -3,6 +3,7 @@
 use std::fs::OpenOptions;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -10,7 +11,8 @@ use tempfile::TempDir;
 
 use crate::program::wait_until;
 
-const MEMBERS: usize = 3;
+/// Number of members.
+pub const MEMBERS: usize = 3;
 
 /// Three members in a temporary directory, killed on drop.
 pub struct Cluster {
@@ -69,6 +71,14 @@ impl Cluster {
         let mut process = self.members[at].process.take().expect("it is running");
         process.kill().expect("own child");
         process.wait().expect("own child");
+    }
+
+    /// Kills all members, has `change` change the folder of their data, and starts them again.
+    pub fn change_data(&mut self, change: impl FnOnce(&Path)) {
+        (0..MEMBERS).for_each(|at| self.kill(at));
+        change(self.folder.path());
+        (0..MEMBERS).for_each(|at| self.restart(at));
+        wait_until("there is a quorum again", || self.has_quorum());
     }
 
     /// Returns the URLs of all members, as taken by the controller.

@@ -9,11 +9,15 @@ mod lab;
 #[allow(dead_code, reason = "other tests need more of it")]
 mod program;
 
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
 use serde_json::Value;
 
-use cluster::Cluster;
+use cluster::{Cluster, MEMBERS};
 use lab::{Controller, Node, Switch};
-use program::wait_until;
+use program::{Running, onepipe, wait_until};
 
 /// Process ids of both replicas.
 const CONTROLLERS: &str = "1000:2";
@@ -21,9 +25,19 @@ const CONTROLLERS: &str = "1000:2";
 const PATIENT: [&str; 2] = ["--link-timeout", "60s"];
 
 fn controller(switch: &Switch, process: &str, cluster: &Cluster) -> Controller {
-    let urls = cluster.urls();
+    Controller::begin(&mut controller_command(switch, process, cluster))
+}
+
+fn controller_command(switch: &Switch, process: &str, cluster: &Cluster) -> Command {
     let arguments = ["--udp", &switch.address, "--controllers", CONTROLLERS, "--process", process];
-    Controller::start(&[&arguments[..], &["--etcd", &urls]].concat())
+    let mut command = onepipe(&[&["controller"], &arguments[..]].concat());
+    command.args(["--etcd", &cluster.urls()]);
+    command
+}
+
+fn node(switch: &Switch, id: &str) -> Node {
+    let arguments = ["--udp", &switch.address, "--process", id, "--controllers", CONTROLLERS];
+    Node::start(&[&arguments[..], &["--reliable"]].concat())
 }
 
 /// Sorts the controllers so that the first one is active and satisfies `holds`, once one does: on a
@@ -52,11 +66,7 @@ fn failure_survives_controller_crash_and_lost_quorum() {
     let switch = Switch::start(&[&["--controllers", CONTROLLERS], &PATIENT[..]].concat());
     let both = ["1000", "1001"].map(|process| controller(&switch, process, &cluster));
     let both = by_rank(both, "one of them is active", |_| true);
-    let node = |id: &str| {
-        let arguments = ["--udp", &switch.address, "--process", id, "--controllers", CONTROLLERS];
-        Node::start(&[&arguments[..], &["--reliable"]].concat())
-    };
-    let (mut zero, mut one, mut two) = (node("0"), node("1"), node("2"));
+    let [mut zero, mut one, mut two] = ["0", "1", "2"].map(|id| node(&switch, id));
     for (id, node) in [&zero, &one, &two].into_iter().enumerate() {
         node.joins(&both[0], id as u32);
     }
@@ -122,4 +132,76 @@ fn failure_survives_controller_crash_and_lost_quorum() {
     });
     assert_eq!(status["failures"][1]["name"], "process 1");
     assert!(standby.table().contains("\n  store       available\n"), "{}", standby.table());
+}
+
+/// Copies a folder and all below it.
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).expect("a folder");
+    for entry in fs::read_dir(from).expect("a folder") {
+        let entry = entry.expect("an entry");
+        let (path, to) = (entry.path(), to.join(entry.file_name()));
+        if path.is_dir() {
+            copy(&path, &to);
+        } else {
+            fs::copy(&path, &to).expect("a copy");
+        }
+    }
+}
+
+/// Puts the data of the members in `from` in place of those in `to`. Keeps logs.
+fn replace_data(to: &Path, from: &Path) {
+    for member in (0..MEMBERS).map(|at| at.to_string()) {
+        fs::remove_dir_all(to.join(&member)).expect("removed");
+        copy(&from.join(&member), &to.join(&member));
+    }
+}
+
+//= spec/failure.md#R61
+#[test]
+fn etcd_that_was_restored_from_a_backup_is_refused() {
+    let (older, latest) = (tempfile::tempdir().expect("one"), tempfile::tempdir().expect("two"));
+    let mut cluster = Cluster::start();
+    let switch = Switch::start(&[&["--controllers", CONTROLLERS], &PATIENT[..]].concat());
+    let end = |mut controller: Controller| {
+        controller.process.signal("-INT");
+        assert_eq!(controller.process.status(), Some(0));
+    };
+    let first = controller(&switch, "1000", &cluster);
+    first.until("the controller is active", |status| status["epoch"].is_u64());
+    let nodes = ["0", "1"].map(|id| node(&switch, id));
+    nodes[0].joins(&first, 0);
+    nodes[1].joins(&first, 1);
+    end(first);
+    cluster.change_data(|folder| copy(folder, older.path()));
+
+    let second = controller(&switch, "1000", &cluster);
+    let two = node(&switch, "2");
+    two.joins(&second, 2);
+    drop(two);
+    let is_decided = |status: &Value| {
+        status["failures"].as_array().is_some_and(|all| all.len() == 1)
+            && status["open"].as_array().is_some_and(Vec::is_empty)
+    };
+    second.until("process 2 is decided and completed", is_decided);
+    end(second);
+    cluster.change_data(|folder| {
+        copy(folder, latest.path());
+        replace_data(folder, older.path());
+    });
+
+    let mut third = Running::start_with_stderr(&mut controller_command(&switch, "1000", &cluster));
+    let mut text = String::new();
+    while let line = third.stderr_line()
+        && !line.is_empty()
+    {
+        text += &line;
+    }
+    assert_eq!(third.status(), Some(1), "{text}");
+    assert!(text.contains("the store is not usable: it went back in time"), "{text}");
+
+    cluster.change_data(|folder| replace_data(folder, latest.path()));
+    let last = controller(&switch, "1000", &cluster);
+    last.until("the latest data are accepted", |status| {
+        status["epoch"].is_u64() && is_decided(status)
+    });
 }
