@@ -97,9 +97,11 @@ impl Endpoint {
             ));
         }
         if granted == 0 && self.pending() > 0 {
+            // Two endpoints of one id reset each other's session, and one of them may get nothing.
             return Some(format!(
-                "arbiter {} grants no timeslots (of {slot})",
-                self.current_arbiter
+                "arbiter {} answers, but grants no timeslots (of {slot}): does another process use \
+                 id {}?",
+                self.current_arbiter, self.process
             ));
         }
         None

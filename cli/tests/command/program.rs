@@ -56,8 +56,16 @@ pub fn errors(output: &Output) -> String {
 
 /// Waits for a condition; fails only after a hang.
 pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    wait_for(what, || is_so().then_some(()));
+}
+
+/// Waits for a value, and returns it; fails only after a hang.
+pub fn wait_for<T>(what: &str, mut get: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + HANG;
-    while !is_so() {
+    loop {
+        if let Some(value) = get() {
+            return value;
+        }
         assert!(Instant::now() < deadline, "timed out: {what}");
         std::thread::sleep(Duration::from_millis(10));
     }

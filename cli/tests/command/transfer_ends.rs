@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::lab::Switch;
-use crate::program::{Running, errors, exclusive, output, wait_until};
+use crate::program::{Running, errors, exclusive, output, wait_for, wait_until};
 use crate::transfer::{Lab, arbiter, content, names};
 
 /// Creates a file that takes so long to send that the test acts in the middle.
@@ -178,11 +178,30 @@ fn reports_duplicate_process_ids() {
     let mut receiver = lab.receive(&out, &["--forever"]);
     let mut first = lab.sender(&file, &[]);
     wait_for_partial_file(&out);
-    let mut second = lab.sender(&file, &["--name", "other"]);
-    let line = receiver.stderr_line();
+    // Each of the two resets the session of the other one with the arbiter. If the second one gets
+    // no timeslot, it gives up, and the first one goes on.
+    let mut attempts = 0;
+    let line = loop {
+        attempts += 1;
+        assert!(attempts <= 5, "the receiver has noticed none of 5 processes");
+        let mut second = lab.sender(&file, &["--name", "other"]);
+        let line = wait_for("one of the two notices", || {
+            let noticed = receiver.stderr_line_within(Duration::from_millis(100));
+            noticed.map(Ok).or_else(|| second.stderr_line_within(Duration::ZERO).map(Err))
+        });
+        match line {
+            Ok(line) => {
+                second.signal("-INT");
+                assert_eq!(second.status(), Some(130));
+                break line;
+            }
+            Err(line) => {
+                assert!(line.contains("does another process use id 1?"), "{line}");
+                assert_eq!(second.status(), Some(1));
+            }
+        }
+    };
     assert!(line.contains("does another process use id 1?"), "{line}");
-    second.signal("-INT");
-    assert_eq!(second.status(), Some(130));
     // It is notified, or times out because messages for process 1 go to the other one.
     let line = first.stderr_line();
     assert!(line.contains("does another process use id 1?"), "{line}");
