@@ -16,6 +16,15 @@ use crate::stats::Stats;
 /// what a link carries in one round trip.
 pub(crate) const RETRANSMIT_BURST: u32 = 64;
 
+//= spec/failure.md#R71
+/// Returns the maximum number of packets retransmitted after the timeout number `attempts`, which
+/// counts from 1: a quarter of the number before, and at least one. A receiver that does not answer
+/// is probed, not flooded; the first acknowledgement allows [`RETRANSMIT_BURST`] again.
+fn burst_after_timeout(attempts: u32) -> u32 {
+    let quarters = attempts.saturating_sub(1).min(RETRANSMIT_BURST.ilog2() / 2);
+    RETRANSMIT_BURST >> (2 * quarters)
+}
+
 //= spec/failure.md#R43
 /// Least number of repeated Connects to a failed receiver before scatterings to it fail: one
 /// response may be lost.
@@ -75,7 +84,8 @@ impl Sender {
             match connection.flight.is_empty() {
                 true => connection.wants_probe = Some(next),
                 false => {
-                    connection.flight.schedule_retransmit(Some(overdue), None, RETRANSMIT_BURST);
+                    let burst = burst_after_timeout(connection.attempts);
+                    connection.flight.schedule_retransmit(Some(overdue), None, burst);
                     connection.congestion.on_loss(next, connections);
                     let given_up = connection.flight.given_up_until();
                     connection.wants_probe = connection.wants_probe.or(given_up);
@@ -175,5 +185,40 @@ impl Sender {
         };
         let (to, timestamp, psn) = (connection.to, head.timestamp, retransmission.psn);
         Some(DataFrame { to, opcode, timestamp, psn, flags, payload_len })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec::Vec;
+
+    use onepipe_wire::Service;
+
+    use super::super::harness::SenderHarness;
+    use super::*;
+
+    //= spec/failure.md#R71
+    /// While a switch paused for 35 ms, all that was in flight to the processes behind it was
+    /// retransmitted in each timeout, 57 packets in a microsecond (fuzz seed 3000157).
+    #[test]
+    fn receiver_that_does_not_answer_is_probed_not_flooded() {
+        let mut harness = SenderHarness::new(Service::Reliable, |config| {
+            config.congestion_window_bytes = 1 << 20;
+        });
+        harness.open(&[(1, 1 << 20)]);
+        for _ in 0..100 {
+            harness.scatter(&[(1, 1_024)]);
+        }
+        let sent = core::iter::repeat_with(|| harness.send_lens().len());
+        assert_eq!(sent.take_while(|sent| *sent > 0).sum::<usize>(), 100);
+        let timeouts = (0..6).map(|_| harness.retransmit_after(1_000_000_000).len());
+        assert_eq!(timeouts.collect::<Vec<_>>(), [64, 16, 4, 1, 1, 1]);
+        // The first acknowledgement ends this: what is due follows, in order.
+        harness.respond(1, Opcode::Ack, |ack| {
+            (ack.window_bytes, ack.cumulative) = (1 << 20, onepipe_base::Psn(2));
+        });
+        let resumed = harness.retransmit_after(0);
+        assert_eq!(resumed.iter().map(|sent| sent.2).collect::<Vec<_>>()[..3], [2, 3, 4]);
+        assert_eq!(resumed.len(), RETRANSMIT_BURST as usize);
     }
 }
