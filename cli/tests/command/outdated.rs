@@ -29,12 +29,7 @@ fn controller(switch: &Switch, store: &Path) -> std::process::Command {
 /// Asserts that a controller ends because of its store.
 fn assert_refused(switch: &Switch, store: &Path) {
     let mut program = Running::start_with_stderr(&mut controller(switch, store));
-    let mut text = String::new();
-    while let line = program.stderr_line()
-        && !line.is_empty()
-    {
-        text += &line;
-    }
+    let text = program.remaining_stderr();
     assert_eq!(program.status(), Some(1), "{text}");
     assert!(text.contains("the store is not usable: it went back in time"), "{text}");
     assert!(text.contains("of controller 1000 "), "{text}");

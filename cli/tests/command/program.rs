@@ -158,6 +158,12 @@ impl Running {
         self.stderr.as_ref().expect("standard error is captured").next_within(limit)
     }
 
+    /// Returns the remaining lines of its standard error, once it has ended.
+    pub fn remaining_stderr(&mut self) -> String {
+        let lines = std::iter::repeat_with(|| self.stderr_line());
+        lines.take_while(|line| !line.is_empty()).collect()
+    }
+
     /// Sends it a signal by name.
     pub fn signal(&self, signal: &str) {
         let pid = self.child.id().to_string();

@@ -190,12 +190,7 @@ fn etcd_that_was_restored_from_a_backup_is_refused() {
     });
 
     let mut third = Running::start_with_stderr(&mut controller_command(&switch, "1000", &cluster));
-    let mut text = String::new();
-    while let line = third.stderr_line()
-        && !line.is_empty()
-    {
-        text += &line;
-    }
+    let text = third.remaining_stderr();
     assert_eq!(third.status(), Some(1), "{text}");
     assert!(text.contains("the store is not usable: it went back in time"), "{text}");
 

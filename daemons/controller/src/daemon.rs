@@ -93,7 +93,7 @@ impl ControllerDaemon {
                 machine.links = Links::Mesh(shm_config.processes_max as u16);
                 machine.processes_max = shm_config.processes_max;
                 machine.frame_len_max = shm_config.frame_len_max;
-                adopt_link_timeout(&mut machine, shm_config.link_timeout_ns);
+                machine.adopt_link_timeout(shm_config.link_timeout_ns);
                 let clock = shm.clock();
                 let process = machine.process;
                 let control_loop =
@@ -236,18 +236,8 @@ fn adopt(
     // A controller is admitted only where there are controllers.
     machine.controllers = terms.controllers.unwrap_or(machine.controllers);
     machine.frame_len_max = machine.frame_len_max.min(terms.frame_len_max as usize);
-    adopt_link_timeout(machine, terms.link_timeout_ns);
+    machine.adopt_link_timeout(terms.link_timeout_ns);
     Ok(())
-}
-
-/// Adopts the link timeout of the fabric, and lengthens the times that follow from it: a process
-/// that its links still wait for must not be declared failed, and a neighbour may lose its link as
-/// much later than another one.
-fn adopt_link_timeout(machine: &mut onepipe_controller::Config, link_timeout_ns: u64) {
-    machine.link_timeout_ns = link_timeout_ns;
-    machine.silent_after_ns = machine.silent_after_ns.max(link_timeout_ns);
-    machine.ping_timeout_ns = machine.ping_timeout_ns.max(link_timeout_ns);
-    machine.inexact_after_ns = machine.inexact_after_ns.max(3 * link_timeout_ns);
 }
 
 /// A transport that may have to be admitted.

@@ -159,6 +159,17 @@ impl Config {
         }
     }
 
+    //= spec/failure.md#R49
+    /// Takes over the link timeout of the fabric, in ns, and lengthens the times that follow from
+    /// it: a process for which its links still wait must not be declared failed, and a neighbour
+    /// may lose its link as much later than another one.
+    pub fn adopt_link_timeout(&mut self, link_timeout_ns: u64) {
+        self.link_timeout_ns = link_timeout_ns;
+        self.silent_after_ns = self.silent_after_ns.max(link_timeout_ns);
+        self.ping_timeout_ns = self.ping_timeout_ns.max(link_timeout_ns);
+        self.inexact_after_ns = self.inexact_after_ns.max(link_timeout_ns.saturating_mul(3));
+    }
+
     /// Returns this replica's own instance.
     pub(crate) fn own(&self) -> Instance {
         let address = onepipe_base::Address::Process(self.process);

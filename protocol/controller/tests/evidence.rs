@@ -2,30 +2,30 @@
 
 mod harness;
 
-use harness::{CONTROLLER, announce, at, config, drain, frame, instance, link, process, switch};
-use onepipe_base::{
-    Cause, Incarnation, Instance, Machine, Port, ProcessId, Promises, Psn, Timestamp,
+use harness::{
+    CONTROLLER, announce, at, config, drain, instance, link, process, relay_0_to_1, switch,
 };
+use onepipe_base::{Cause, Instance, Machine, Port, Timestamp};
 use onepipe_controller::{Config, Controller, Epoch, Event};
-use onepipe_wire::{Header, Link, LinkState, Opcode, Side, seal};
+use onepipe_wire::{Link, LinkState, Side};
 
 const SILENT_NS: u64 = 1_000_000;
 const SWITCH_WAIT_NS: u64 = 20_000_000;
 
 /// Returns the controller of switch 0 with processes 0 and 1 below it, which have all joined.
 fn star() -> Controller {
-    star_with_heartbeats(0)
+    star_with(|_| {})
 }
 
-/// As [`star`], with heartbeats at this interval.
-fn star_with_heartbeats(heartbeat_interval_ns: u64) -> Controller {
-    let config = Config {
-        heartbeat_interval_ns,
+/// As [`star`], with other settings.
+fn star_with(change: impl FnOnce(&mut Config)) -> Controller {
+    let mut config = Config {
         silent_after_ns: SILENT_NS,
         switch_wait_ns: SWITCH_WAIT_NS,
         inexact_after_ns: 5_000_000,
         ..config()
     };
+    change(&mut config);
     let mut controller = Controller::new(config).expect("a valid configuration");
     controller.activate(at(0), Epoch(1), &[]);
     let tor = instance(switch(0), 1);
@@ -107,6 +107,21 @@ fn timeout_counts_from_last_frame() {
         failure(&mut controller, 3 * SILENT_NS).expect("it has failed");
     assert_eq!((cause, reporter), (Cause::TimedOut, Some(tor)));
     assert!((SILENT_NS..SILENT_NS + 600_000).contains(&decided), "{decided}");
+}
+
+//= spec/failure.md#R49
+/// Switches that wait longer for their neighbours than the controller would wait.
+#[test]
+fn waits_as_long_as_the_links_of_the_fabric() {
+    const FABRIC_NS: u64 = 5 * SILENT_NS;
+    let mut controller = star_with(|config| config.adopt_link_timeout(FABRIC_NS));
+    let links = [&below(&[0])[..], &[frozen(1, Cause::TimedOut)]].concat();
+    send(&mut controller, 600_000, instance(switch(0), 1), 2, &links);
+    let (_, decided, ..) = failure(&mut controller, 3 * FABRIC_NS).expect("it has failed");
+    assert!((FABRIC_NS..FABRIC_NS + 600_000).contains(&decided), "{decided}");
+    let config = controller.config();
+    assert_eq!((config.link_timeout_ns, config.ping_timeout_ns), (FABRIC_NS, FABRIC_NS));
+    assert_eq!(config.inexact_after_ns, 3 * FABRIC_NS);
 }
 
 //= spec/failure.md#R49
@@ -219,7 +234,7 @@ fn late_frames_lengthen_the_wait_within_a_bound() {
     const HEARTBEAT_NS: u64 = 100_000;
     let rest_ns = 2 * HEARTBEAT_NS;
     for (late_ns, wait_ns) in [(0, SILENT_NS), (400_000, 4 * 400_000)] {
-        let mut controller = star_with_heartbeats(HEARTBEAT_NS);
+        let mut controller = star_with(|config| config.heartbeat_interval_ns = HEARTBEAT_NS);
         let tor = instance(switch(0), 1);
         let up = [link(0, Side::Upper, tor)];
         let at_ns = 1_000 + rest_ns + late_ns;
@@ -238,19 +253,12 @@ fn late_frames_lengthen_the_wait_within_a_bound() {
 fn silent_switch_protects_its_processes_from_pings() {
     const HEARTBEAT_NS: u64 = 100_000;
     const STEP_NS: usize = 200_000;
-    let relay = || {
-        frame(Opcode::Relay, instance(process(0), 1), 0, |buf| {
-            let now = at(0).sync;
-            let header = Header::new(Opcode::Data, ProcessId(0), ProcessId(1), Incarnation(1));
-            seal(buf, header.stamped(now, Promises::both(now), Psn(0)), 0)
-        })
-    };
     let timeout_ns = config().ping_timeout_ns;
     for idle_ns in [None, Some(2_000_000..12_000_000), Some(2_000_000..14_900_000)] {
-        let mut controller = star_with_heartbeats(HEARTBEAT_NS);
+        let mut controller = star_with(|config| config.heartbeat_interval_ns = HEARTBEAT_NS);
         let tor = instance(switch(0), 1);
         let up = [link(0, Side::Upper, tor)];
-        controller.handle_frame(at(60_000), Port(0), &mut relay());
+        controller.handle_frame(at(60_000), Port(0), &mut relay_0_to_1());
         let mut failed = None;
         for ns in (100_000..30_000_000).step_by(STEP_NS) {
             failed = failed.or(failure(&mut controller, ns));

@@ -4,7 +4,7 @@ mod harness;
 
 use harness::{
     CONTROLLER, announce, announce_decided, announce_part, at, config, drain, frame, instance,
-    link, process, star, star_with, switch,
+    link, process, relay_0_to_1, star, star_with, switch,
 };
 use onepipe_base::{
     Address, Cause, Incarnation, Instance, Machine, Port, ProcessId, Promises, Psn, Timestamp,
@@ -255,18 +255,11 @@ fn counts_rejected_frames_by_reason() {
 #[test]
 fn receive_stall_extends_pending_pings() {
     const MS: u64 = 1_000_000;
-    let relay = || {
-        frame(Opcode::Relay, instance(process(0), 1), 0, |buf| {
-            let now = at(0).sync;
-            let header = Header::new(Opcode::Data, ProcessId(0), ProcessId(1), Incarnation(1));
-            seal(buf, header.stamped(now, Promises::both(now), Psn(0)), 0)
-        })
-    };
     let beacon = || frame(Opcode::Beacon, instance(switch(0), 1), 0, |_| 0);
     for is_timeout_first in [true, false] {
         let mut controller = star(&[]);
         drain(&mut controller, at(50_000));
-        controller.handle_frame(at(60_000), Port(0), &mut relay());
+        controller.handle_frame(at(60_000), Port(0), &mut relay_0_to_1());
         assert_eq!(controller.stats().relayed, 1);
         // The process has 5 ms for an answer, but nothing is received at all before 20 ms.
         if is_timeout_first {

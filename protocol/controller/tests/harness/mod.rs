@@ -49,6 +49,15 @@ pub fn frame(
     frame_stamped((opcode, at(0).sync), from, psn, write)
 }
 
+/// Returns a frame from process 0 to process 1, wrapped for the controller to relay it.
+pub fn relay_0_to_1() -> Vec<u8> {
+    frame(Opcode::Relay, instance(process(0), 1), 0, |buf| {
+        let now = at(0).sync;
+        let header = Header::new(Opcode::Data, ProcessId(0), ProcessId(1), Incarnation(1));
+        seal(buf, header.stamped(now, Promises::both(now), Psn(0)), 0)
+    })
+}
+
 fn frame_stamped(
     (opcode, stamp): (Opcode, Timestamp),
     from: Instance,
