@@ -112,7 +112,11 @@ impl Swarm {
 
     /// Runs the scenario up to the point at which [`Fabric::finish`] is due.
     pub fn execute(&self) -> Fabric {
-        let mut fabric = Fabric::new(self.plan.clone());
+        let mut plan = self.plan.clone();
+        if self.is_calm {
+            plan.network.steps_max = calm::steps_max(self);
+        }
+        let mut fabric = Fabric::new(plan);
         fabric.network().run_for(self.plan.load_starts_ns * NANOSECOND);
         if self.is_calm {
             fabric.protect_living();
