@@ -12,7 +12,7 @@ use onepipe_base::Timestamp;
 /// nothing.
 pub trait State {
     /// Executes a part that may write, at its timestamp, and appends its results, encoded. `at` is
-    /// higher than in any earlier call.
+    /// not below that of any earlier call.
     fn execute(&mut self, at: Timestamp, part: &[u8], results: &mut Vec<u8>);
 
     /// Executes a part that only reads, and appends its results. The answer must be the same at
