@@ -1,0 +1,123 @@
+//! Opens a directory: does what the plan says, and makes what it found durable.
+
+use std::path::PathBuf;
+
+use crate::disk::{Disk, DiskFile};
+use crate::error::OpenError;
+use crate::format::{segment_name, snapshot_name};
+use crate::mistake::{Mistake, makes};
+use crate::options::Options;
+use crate::plan::{Plan, TornEnd};
+
+/// What a directory held when it was opened.
+#[derive(Debug, Default)]
+pub struct Recovered {
+    /// The newest snapshot that is intact.
+    pub snapshot: Option<Snapshot>,
+    /// The records after the snapshot, by ascending position.
+    pub records: Vec<Record>,
+    /// What was cut off, if a crash left an incomplete record.
+    pub repaired: Option<Repair>,
+    /// Snapshots that were damaged and not needed; they have been renamed to `damaged-…`.
+    pub damaged_snapshots: Vec<PathBuf>,
+}
+
+/// A state of the caller.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Snapshot {
+    /// Position of the last record whose effect the state includes.
+    pub position: u64,
+    /// The state.
+    pub bytes: Vec<u8>,
+}
+
+/// A record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// Its position.
+    pub position: u64,
+    /// Its bytes.
+    pub payload: Vec<u8>,
+}
+
+/// Bytes that were cut off the log.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{bytes} bytes from offset {offset} of {path} were cut off{at}",
+    path = path.display(),
+    at = copy.as_ref().map(|copy| format!("; a copy is {}", copy.display())).unwrap_or_default()
+)]
+pub struct Repair {
+    /// The file.
+    pub path: PathBuf,
+    /// Offset of the first byte that was cut off. A file that was cut at 0 is removed.
+    pub offset: u64,
+    /// Number of bytes that were cut off.
+    pub bytes: u64,
+    /// A copy of the file as it was, if one was made.
+    pub copy: Option<PathBuf>,
+}
+
+/// Does what `plan` says. Afterwards all that it holds is durable.
+pub fn apply<D: Disk>(
+    disk: &D,
+    options: &Options,
+    plan: &mut Plan,
+) -> Result<Recovered, OpenError> {
+    let failed = |name: &str| {
+        let path = disk.path(name);
+        move |source| OpenError::Io { path, source }
+    };
+    let repaired = match plan.torn {
+        Some(torn) => Some(cut(disk, torn)?),
+        None => None,
+    };
+    let mut damaged_snapshots = Vec::new();
+    for name in plan.damaged_snapshots.iter().copied().map(snapshot_name) {
+        let renamed = format!("damaged-{name}");
+        disk.rename(&name, &renamed).map_err(failed(&name))?;
+        damaged_snapshots.push(disk.path(&renamed));
+    }
+    // A process that crashed may have written records and renamed a snapshot without waiting for
+    // the disk. The caller acts on what it gets here, so it must not vanish any more.
+    if !makes(Mistake::OpenNotSynced) {
+        if let Some(last) = plan.segments.last() {
+            let name = segment_name(last.first);
+            let synced = disk.open(&name).and_then(|mut file| file.sync_data());
+            synced.map_err(failed(&name))?;
+        }
+        disk.sync_directory().map_err(failed(""))?;
+    }
+    // From here on the snapshot is durable, so what precedes it can go.
+    let retained_count = options.snapshot_count.max(1) - 1;
+    let retained_count = retained_count.min(plan.older_snapshots.len());
+    let surplus = plan.older_snapshots.split_off(retained_count);
+    let unneeded = surplus.into_iter().map(snapshot_name).chain(plan.unfinished.drain(..));
+    for name in unneeded {
+        disk.remove(&name).map_err(failed(&name))?;
+    }
+    Ok(Recovered {
+        snapshot: plan.snapshot.take(),
+        records: std::mem::take(&mut plan.records),
+        repaired,
+        damaged_snapshots,
+    })
+}
+
+/// Cuts off the torn end of a segment.
+fn cut<D: Disk>(disk: &D, torn: TornEnd) -> Result<Repair, OpenError> {
+    let name = segment_name(torn.first);
+    let path = disk.path(&name);
+    let done = if torn.offset == 0 {
+        disk.remove(&name)
+    } else {
+        disk.open(&name).and_then(|mut file| {
+            file.truncate(torn.offset)?;
+            file.sync_data()
+        })
+    };
+    match done {
+        Ok(()) => Ok(Repair { path, offset: torn.offset, bytes: torn.bytes, copy: None }),
+        Err(source) => Err(OpenError::Io { path, source }),
+    }
+}
