@@ -35,6 +35,7 @@ struct State {
     is_crashed: bool,
     failing_syncs: u32,
     capacity: Option<u64>,
+    has_stale_blocks: bool,
     random: Random,
 }
 
@@ -101,7 +102,7 @@ impl MemoryDisk {
         let names = &state.names;
         state.files.retain(|id, _| names.values().any(|named| named == id));
         for file in state.files.values_mut() {
-            file.crash(&mut state.random);
+            file.crash(&mut state.random, state.has_stale_blocks);
         }
         (state.crash_at, state.is_crashed, state.failing_syncs) = (None, false, 0);
     }
@@ -114,6 +115,12 @@ impl MemoryDisk {
     /// Limits the bytes of all files to `bytes`.
     pub fn set_capacity(&self, bytes: Option<u64>) {
         self.state().capacity = bytes;
+    }
+
+    /// Chooses whether a block that a crash loses may hold what lay there before the file was cut,
+    /// as on file systems that do not order data and metadata, or zeros only.
+    pub fn set_stale_blocks(&self, has_stale_blocks: bool) {
+        self.state().has_stale_blocks = has_stale_blocks;
     }
 
     /// Replaces the bytes of the file `name`, which is created if it does not exist; all durable.

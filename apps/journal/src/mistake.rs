@@ -19,6 +19,8 @@ pub(crate) enum Mistake {
     RollNotSynced,
     /// What a crash of the process left unsynchronised is reported durable when it is opened.
     OpenNotSynced,
+    /// The end of the log is not written again when it is opened.
+    EndNotRewritten,
 }
 
 /// Returns whether this thread makes `mistake`: never outside tests.

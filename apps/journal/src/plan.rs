@@ -28,6 +28,8 @@ pub struct Plan {
     pub segments: Vec<PlannedSegment>,
     /// The last record of the log.
     pub last: Link,
+    /// Bytes at the end of the last segment that no record says to be durable.
+    pub unsynced: Vec<u8>,
     /// The end that a crash has torn.
     pub torn: Option<TornEnd>,
     /// First positions of segments that only hold what the snapshot holds.
@@ -189,6 +191,8 @@ impl Plan {
                 let (first, previous, len) = (header.first, header.previous, intact_len as u64);
                 self.segments.push(PlannedSegment { first, previous, len });
                 self.last = scan.last;
+                let durable_len = scan.records.last().map_or(0, |record| record.durable_len);
+                self.unsynced = bytes[durable_len as usize..intact_len].to_vec();
             }
             let after_base = scan.records.iter().filter(|record| record.position > base);
             self.records.extend(after_base.map(|record| Record {

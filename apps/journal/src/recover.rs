@@ -79,11 +79,18 @@ pub fn apply<D: Disk>(
         damaged_snapshots.push(disk.path(&renamed));
     }
     // A process that crashed may have written records and renamed a snapshot without waiting for
-    // the disk. The caller acts on what it gets here, so it must not vanish any more.
+    // the disk. The caller acts on what it gets here, so it must not vanish any more. The end of
+    // the log is written again: if an `fdatasync` of that process has failed, the system takes the
+    // bytes for written, and another `fdatasync` alone would do nothing.
     if !makes(Mistake::OpenNotSynced) {
         if let Some(last) = plan.segments.last() {
             let name = segment_name(last.first);
-            let synced = disk.open(&name).and_then(|mut file| file.sync_data());
+            let synced = disk.open(&name).and_then(|mut file| {
+                if !makes(Mistake::EndNotRewritten) {
+                    file.write_at(last.len - plan.unsynced.len() as u64, &plan.unsynced)?;
+                }
+                file.sync_data()
+            });
             synced.map_err(failed(&name))?;
         }
         disk.sync_directory().map_err(failed(""))?;

@@ -75,7 +75,7 @@ impl FileState {
     }
 
     /// Loses or tears what is not durable.
-    pub fn crash(&mut self, random: &mut Random) {
+    pub fn crash(&mut self, random: &mut Random, has_stale_blocks: bool) {
         let (short, long) = match self.bytes.len() < self.durable.len() {
             true => (self.bytes.len(), self.durable.len()),
             false => (self.durable.len(), self.bytes.len()),
@@ -85,7 +85,6 @@ impl FileState {
             1 => self.bytes.len(),
             _ => short + random.below((long - short) as u64 + 1) as usize,
         };
-        let has_stale_blocks = random.below(2) == 0;
         let mut survived = Vec::with_capacity(len);
         for sector in 0..len.div_ceil(SECTOR_LEN) {
             let is_lost = self.lost.contains(&sector) || random.below(3) == 0;
