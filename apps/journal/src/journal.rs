@@ -17,7 +17,8 @@ use crate::format::{
 use crate::mistake::{Mistake, makes};
 use crate::options::{Options, StoreId, SyncPolicy};
 use crate::plan::Plan;
-use crate::recover::{Record, Recovered, Repair, apply};
+use crate::recover::apply;
+use crate::recovered::{Record, Recovered, Repair};
 use crate::snapshot::{FinishedSnapshot, SnapshotWriter};
 
 /// Bytes that are handed to the system in one write, unless one record is longer.

@@ -9,7 +9,7 @@ use crate::format::{
     snapshot_name,
 };
 use crate::options::StoreId;
-use crate::recover::{Record, Snapshot};
+use crate::recovered::{Record, Snapshot};
 use crate::scan::{self, End};
 use crate::snapshot::{self, UNFINISHED_SUFFIX};
 

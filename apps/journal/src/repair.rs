@@ -7,7 +7,7 @@ use crate::error::OpenError;
 use crate::format::{position_in, segment_name};
 use crate::options::StoreId;
 use crate::plan::Plan;
-use crate::recover::Repair;
+use crate::recovered::Repair;
 
 /// Cuts the log on `disk` at its first damage until it can be opened.
 pub fn repair<D: Disk>(disk: &D, store: StoreId) -> Result<Vec<Repair>, OpenError> {
@@ -25,7 +25,7 @@ pub fn repair<D: Disk>(disk: &D, store: StoreId) -> Result<Vec<Repair>, OpenErro
                 repairs.extend(remove_from(disk, position_of(&path, "log-"))?);
             }
             Err(OpenError::SnapshotDamaged { path }) => {
-                repairs.push(set_aside(disk, &name_of(&path))?);
+                repairs.push(rename_damaged(disk, &name_of(&path))?);
             }
             Err(error) => return Err(error),
         }
@@ -49,7 +49,7 @@ fn remove_from<D: Disk>(disk: &D, first: u64) -> Result<Vec<Repair>, OpenError> 
         .filter(|at| *at >= first)
         .collect();
     later.sort_unstable();
-    later.into_iter().map(|first| set_aside(disk, &segment_name(first))).collect()
+    later.into_iter().map(|first| rename_damaged(disk, &segment_name(first))).collect()
 }
 
 /// Copies segment `first`, and cuts it at `offset`.
@@ -57,7 +57,7 @@ fn cut<D: Disk>(disk: &D, first: u64, offset: u64) -> Result<Repair, OpenError> 
     let name = segment_name(first);
     // A segment without a record does not continue the log.
     if offset <= crate::format::SEGMENT_HEADER_LEN as u64 {
-        return set_aside(disk, &name);
+        return rename_damaged(disk, &name);
     }
     let path = disk.path(&name);
     let copy = free_name(disk, &name)?;
@@ -79,7 +79,7 @@ fn cut<D: Disk>(disk: &D, first: u64, offset: u64) -> Result<Repair, OpenError> 
 }
 
 /// Renames the file `name` to `damaged-…`.
-fn set_aside<D: Disk>(disk: &D, name: &str) -> Result<Repair, OpenError> {
+fn rename_damaged<D: Disk>(disk: &D, name: &str) -> Result<Repair, OpenError> {
     let path = disk.path(name);
     let copy = free_name(disk, name)?;
     let rename = || {
@@ -98,7 +98,7 @@ fn set_aside<D: Disk>(disk: &D, name: &str) -> Result<Repair, OpenError> {
 fn free_name<D: Disk>(disk: &D, name: &str) -> Result<String, OpenError> {
     let listed = disk.list().map_err(|source| OpenError::Io { path: disk.path(""), source })?;
     let base = format!("damaged-{name}");
-    let numbered = (1..).map(|number| format!("{base}-{number}"));
-    let mut names = std::iter::once(base.clone()).chain(numbered);
+    let suffixed = (1..).map(|number| format!("{base}-{number}"));
+    let mut names = std::iter::once(base.clone()).chain(suffixed);
     Ok(names.find(|name| !listed.contains(name)).expect("the names do not end"))
 }

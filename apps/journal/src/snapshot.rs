@@ -27,8 +27,7 @@ const CHUNK_LEN: usize = 256 << 10;
 pub const UNFINISHED_SUFFIX: &str = ".tmp";
 
 /// Writes a snapshot in pieces to a temporary file. It does not use the journal, so another thread
-/// can write it while the log goes on. A snapshot that is dropped unfinished is removed when the
-/// journal is opened next.
+/// can write it while the log goes on. A snapshot that is dropped unfinished is removed.
 #[derive(Debug)]
 pub struct SnapshotWriter<D: Disk> {
     disk: D,
@@ -36,6 +35,7 @@ pub struct SnapshotWriter<D: Disk> {
     position: u64,
     len: u64,
     checksum: Checksum,
+    is_finished: bool,
 }
 
 /// A snapshot whose bytes are durable under a temporary name;
@@ -67,7 +67,7 @@ impl<D: Disk> SnapshotWriter<D> {
             source: Arc::new(source),
         })?;
         let checksum = Checksum(Xxh3::new());
-        let mut writer = Self { disk, file, position, len: 0, checksum };
+        let mut writer = Self { disk, file, position, len: 0, checksum, is_finished: false };
         writer.write(&header(store, position))?;
         Ok(writer)
     }
@@ -111,6 +111,7 @@ impl<D: Disk> SnapshotWriter<D> {
         self.write(&checksum.to_le_bytes())?;
         let synced = self.file.sync_data();
         synced.map_err(|source| self.failure(Operation::Sync, source))?;
+        self.is_finished = true;
         Ok(FinishedSnapshot { position: self.position })
     }
 
@@ -125,6 +126,15 @@ impl<D: Disk> SnapshotWriter<D> {
     fn failure(&self, operation: Operation, source: std::io::Error) -> JournalError {
         let path = self.disk.path(&(snapshot_name(self.position) + UNFINISHED_SUFFIX));
         JournalError::Snapshot { operation, path, source: Arc::new(source) }
+    }
+}
+
+impl<D: Disk> Drop for SnapshotWriter<D> {
+    fn drop(&mut self) {
+        if !self.is_finished {
+            // The space is free at once; a file that remains is removed when the journal is opened.
+            let _ = self.disk.remove(&(snapshot_name(self.position) + UNFINISHED_SUFFIX));
+        }
     }
 }
 

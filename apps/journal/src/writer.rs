@@ -12,7 +12,7 @@ use crate::disk::Disk;
 use crate::error::{Failure, JournalError};
 use crate::journal::{Journal, Progress, check};
 use crate::options::{Options, SyncPolicy};
-use crate::recover::Record;
+use crate::recovered::Record;
 use crate::snapshot::{FinishedSnapshot, SnapshotWriter};
 
 /// The longest time that [`SyncPolicy::EverySecond`] waits when no record arrives.

@@ -41,8 +41,8 @@ impl<D: Disk> Journal<D> {
     /// holds.
     pub(super) fn prune(&mut self) -> Result<(), (PathBuf, io::Error)> {
         let surplus = self.snapshots.len().saturating_sub(self.options.snapshot_count.max(1));
-        for position in self.snapshots[..surplus].to_vec() {
-            self.remove(&snapshot_name(position))?;
+        for _ in 0..surplus {
+            self.remove(&snapshot_name(self.snapshots[0]))?;
             self.snapshots.remove(0);
         }
         let Some(oldest) = self.snapshots.first().copied() else { return Ok(()) };

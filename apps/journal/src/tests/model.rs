@@ -126,8 +126,8 @@ impl Model {
         if self.snapshots.last_key_value().is_some_and(|(last, _)| *last >= position) {
             return Ok(());
         }
-        let state: Vec<u8> =
-            (0..20 + self.random.below(600)).map(|n| (n ^ position) as u8).collect();
+        let len = 20 + self.random.below(600);
+        let state: Vec<u8> = (0..len).map(|n| (n ^ position) as u8).collect();
         self.snapshots.insert(position, state.clone());
         let done = journal.snapshot(position, &state);
         if done.is_ok() {
@@ -208,8 +208,8 @@ pub fn script(seed: u64, len: usize) -> Vec<Step> {
     (0..len).map(|_| step()).collect()
 }
 
-/// Runs a script once for each of its operations, with a crash in it; then crashes the machine again
-/// while it recovers, and goes on with another script that ends in a crash.
+/// Runs a script once for each of its operations, with a crash in it; then goes on with other scripts
+/// that end in crashes, also while the journal is opened.
 pub fn crash_everywhere(seed: u64, steps: &[Step]) -> Result<u64, String> {
     let disk = MemoryDisk::new();
     Model::new(seed).run(&disk, steps)?;
@@ -223,7 +223,7 @@ pub fn crash_everywhere(seed: u64, steps: &[Step]) -> Result<u64, String> {
             for _ in 0..3 {
                 disk.restart(random.next());
                 disk.crash_at(disk.operations() + random.below(40));
-                model.run(&disk, &script(random.next() << 1 | seed % 2, 30))?;
+                model.run(&disk, &script((random.next() << 1) | (seed % 2), 30))?;
             }
             disk.restart(random.next());
             model.run(&disk, &[Step::Append(10), Step::Sync])
