@@ -58,6 +58,25 @@ fn a_flipped_bit_never_makes_a_wrong_record() {
 }
 
 #[test]
+fn a_flipped_bit_in_records_of_one_sync_is_not_a_torn_tail() {
+    let options = Options::new(STORE);
+    let disk = MemoryDisk::new();
+    let (mut journal, _) = Journal::open_on(disk.clone(), options).expect("it opens");
+    for position in 1..=4 {
+        journal.append(position, &[position as u8; 70]).expect("it ascends");
+    }
+    journal.sync().expect("the disk works");
+    drop(journal);
+    let intact = disk.read(&segment_name(1)).expect("it exists");
+    for bit in 0..(64 + 3 * 110) * 8 {
+        change(&disk, &segment_name(1), |bytes| bytes[bit / 8] ^= 1 << (bit % 8));
+        let error = open(&disk, options).expect_err("records follow that are intact");
+        assert!(matches!(error, OpenError::Damaged { .. }), "bit {bit}: {error}");
+        disk.put(&segment_name(1), &intact);
+    }
+}
+
+#[test]
 fn a_torn_tail_is_cut_off_and_reported() {
     let options = Options::new(STORE);
     let (disk, records) = filled(3, 70, options);

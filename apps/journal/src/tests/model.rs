@@ -208,7 +208,7 @@ pub fn script(seed: u64, len: usize) -> Vec<Step> {
     (0..len).map(|_| step()).collect()
 }
 
-/// Runs a script once for each of its operations, with a crash in it; then goes on with other scripts
+/// Runs a script once for each of its operations, with a crash in it; then goes on with others
 /// that end in crashes, also while the journal is opened.
 pub fn crash_everywhere(seed: u64, steps: &[Step]) -> Result<u64, String> {
     let disk = MemoryDisk::new();
