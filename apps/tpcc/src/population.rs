@@ -37,9 +37,9 @@ impl Database {
     }
 
     /// Computes the rows of a warehouse. `catalogue` is that of this database. `None` if there is
-    /// no warehouse of this id.
+    /// no warehouse of this id, or if the catalogue has another size.
     pub fn warehouse(&self, w_id: u16, catalogue: Arc<Catalogue>) -> Option<Warehouse> {
-        if !self.scale.has_warehouse(w_id) {
+        if !self.scale.has_warehouse(w_id) || catalogue.0.len() != self.scale.items as usize {
             return None;
         }
         let mut random = stream(self.seed, &[Stream::Warehouse as u64, w_id.into()]);
