@@ -1,5 +1,6 @@
 //! The results that one shard returns for a part, and their encoding.
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use onepipe_base::Timestamp;
@@ -18,7 +19,7 @@ pub enum Answer {
     /// Results of New-Order.
     NewOrder(NewOrderAnswer),
     /// Results of Payment.
-    Payment(PaymentAnswer),
+    Payment(Box<PaymentAnswer>),
     /// Results of Order-Status.
     OrderStatus(OrderStatusAnswer),
 }
@@ -205,7 +206,7 @@ impl Code for Answer {
         match u8::decode(bytes)? {
             0 => Some(Self::Refused),
             1 => NewOrderAnswer::decode(bytes).map(Self::NewOrder),
-            2 => PaymentAnswer::decode(bytes).map(Self::Payment),
+            2 => PaymentAnswer::decode(bytes).map(Box::new).map(Self::Payment),
             3 => OrderStatusAnswer::decode(bytes).map(Self::OrderStatus),
             _ => None,
         }

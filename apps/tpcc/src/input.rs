@@ -15,9 +15,9 @@ pub const LINES_MAX: usize = 15;
 /// Maximum OL_QUANTITY (clause 2.4.1.5). The minimum is 1.
 pub const QUANTITY_MAX: u8 = 10;
 /// Minimum H_AMOUNT, in cents (clause 2.5.1.3).
-pub const AMOUNT_MIN_CENTS: u32 = 1_00;
+pub const AMOUNT_MIN_CENTS: u32 = 100;
 /// Maximum H_AMOUNT, in cents (clause 2.5.1.3).
-pub const AMOUNT_MAX_CENTS: u32 = 5_000_00;
+pub const AMOUNT_MAX_CENTS: u32 = 500_000;
 /// Maximum length of an encoded transaction, in bytes.
 pub const TRANSACTION_MAX_BYTES: usize = 1 + 8 + LINES_MAX * 7;
 

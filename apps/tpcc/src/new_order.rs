@@ -7,6 +7,9 @@
 //!   of the specification writes this column. So the home shard computes a remote one from the seed
 //!   of the load ([`crate::Database::dist_info`]), as if the column were replicated at all shards,
 //!   which clause 1.4.6 allows. The supplying shard returns its stored column, too.
+//!
+//! An order with an unused item id is rolled back. As clause 2.4.2.3 demands, all its other items
+//! are processed; the results are dropped instead of stored, so there is nothing to undo.
 
 use alloc::vec::Vec;
 
@@ -33,12 +36,11 @@ pub(crate) fn execute(
         return None;
     }
     let is_rolled_back = order.is_rolled_back(warehouse.scale());
-    let home = match (is_home, is_rolled_back) {
-        (false, _) => None,
-        (true, true) => Some(announce(warehouse, at, order)?),
-        (true, false) => Some(enter(warehouse, at, order)?),
+    let home = match is_home {
+        true => Some(enter(warehouse, at, order, is_rolled_back)?),
+        false => None,
     };
-    let stock = if is_rolled_back { Vec::new() } else { supply(warehouse, order) };
+    let stock = supply(warehouse, order, is_rolled_back);
     Some(NewOrderAnswer { is_rolled_back, home, stock })
 }
 
@@ -58,14 +60,20 @@ fn announce(warehouse: &Warehouse, at: Timestamp, order: &NewOrder) -> Option<Ho
     })
 }
 
-/// Inserts the order with its lines, and increments D_NEXT_O_ID.
-fn enter(warehouse: &mut Warehouse, at: Timestamp, order: &NewOrder) -> Option<HomeAnswer> {
+/// Inserts the order with its lines, and increments D_NEXT_O_ID. A rollback processes all valid
+/// items, too, and writes nothing.
+fn enter(
+    warehouse: &mut Warehouse,
+    at: Timestamp,
+    order: &NewOrder,
+    is_rolled_back: bool,
+) -> Option<HomeAnswer> {
     let NewOrder { w_id, d_id, c_id, ref lines } = *order;
     let mut answer = announce(warehouse, at, order)?;
     let o_id = answer.o_id;
     let mut rows = Vec::with_capacity(lines.len());
     for (line, number) in lines.iter().zip(1..) {
-        let item = warehouse.catalogue.item(line.i_id)?;
+        let Some(item) = warehouse.catalogue.item(line.i_id) else { continue };
         let amount_cents = item.price_cents * u32::from(line.quantity);
         let price_cents = item.price_cents;
         answer.lines.push(LineAnswer { name: item.name, price_cents, amount_cents });
@@ -81,6 +89,10 @@ fn enter(warehouse: &mut Warehouse, at: Timestamp, order: &NewOrder) -> Option<H
             amount_cents,
             dist_info: dist_info(warehouse, d_id, line)?,
         });
+    }
+    if is_rolled_back {
+        answer.lines.clear();
+        return Some(answer);
     }
     let district = warehouse.district_mut(d_id)?;
     let activity = district.activity_mut(c_id)?;
@@ -115,8 +127,9 @@ fn dist_column(row: &StockRow, d_id: u8) -> Option<DistInfo> {
     row.dist.get(usize::from(d_id).checked_sub(1)?).copied()
 }
 
-/// Updates the stock row of each line that this warehouse supplies.
-fn supply(warehouse: &mut Warehouse, order: &NewOrder) -> Vec<StockAnswer> {
+/// Updates the stock row of each line that this warehouse supplies. A rollback updates copies, and
+/// returns nothing.
+fn supply(warehouse: &mut Warehouse, order: &NewOrder, is_rolled_back: bool) -> Vec<StockAnswer> {
     let w_id = warehouse.w_id();
     let mut answers = Vec::new();
     for (line, number) in order.lines.iter().zip(1..) {
@@ -126,6 +139,13 @@ fn supply(warehouse: &mut Warehouse, order: &NewOrder) -> Vec<StockAnswer> {
         let is_original_item =
             warehouse.catalogue.item(line.i_id).is_some_and(|item| is_original(&item.data));
         let Some(row) = warehouse.stock_row_mut(line.i_id) else { continue };
+        let mut copy;
+        let row = if is_rolled_back {
+            copy = *row;
+            &mut copy
+        } else {
+            row
+        };
         take(row, line.quantity, order.w_id != w_id);
         answers.push(StockAnswer {
             number,
@@ -133,6 +153,9 @@ fn supply(warehouse: &mut Warehouse, order: &NewOrder) -> Vec<StockAnswer> {
             is_brand: is_original_item && is_original(&row.data),
             dist_info: dist_column(row, order.d_id).unwrap_or_default(),
         });
+    }
+    if is_rolled_back {
+        answers.clear();
     }
     answers
 }

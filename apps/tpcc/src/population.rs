@@ -18,7 +18,7 @@ use crate::warehouse::{Catalogue, Warehouse};
 /// The date of all rows of the load: before the timestamps of all transactions.
 pub const LOADED_AT: Timestamp = Timestamp::from_ns(0);
 /// H_AMOUNT and C_YTD_PAYMENT of the load, in cents (clause 4.3.3.1).
-pub(crate) const INITIAL_PAYMENT_CENTS: u32 = 10_00;
+pub(crate) const INITIAL_PAYMENT_CENTS: u32 = 1_000;
 /// Share of the items and stock rows whose data contain "ORIGINAL", in percent (clause 4.3.3.1).
 const ORIGINAL_PERCENT: u8 = 10;
 
@@ -30,7 +30,7 @@ impl Database {
             i_id,
             image_id: within(&mut random, 1, 10_000) as u16,
             name: a_string(&mut random, 14, 24),
-            price_cents: within(&mut random, 1_00, 100_00) as u32,
+            price_cents: within(&mut random, 100, 10_000) as u32,
             data: item_data(&mut random),
         });
         Arc::new(Catalogue(items.collect()))

@@ -1,5 +1,6 @@
 //! A warehouse as the state of a shard.
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use onepipe_base::Timestamp;
@@ -20,7 +21,7 @@ impl State for Warehouse {
                 new_order::execute(self, at, &order).map(Answer::NewOrder)
             }
             Some(Transaction::Payment(payment)) => {
-                payment::execute(self, at, &payment).map(Answer::Payment)
+                payment::execute(self, at, &payment).map(Box::new).map(Answer::Payment)
             }
             Some(Transaction::OrderStatus(status)) => {
                 order_status::read(self, &status).map(|(answer, _)| Answer::OrderStatus(answer))

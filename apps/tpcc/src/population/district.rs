@@ -82,7 +82,7 @@ fn customer(random: &mut impl Rng, c_last: u64, (w_id, d_id, c_id): (u16, u8, u3
         phone: n_string(random, 16),
         since: LOADED_AT,
         credit: if is_bad { Credit::Bad } else { Credit::Good },
-        credit_limit_cents: 50_000_00,
+        credit_limit_cents: 5_000_000,
         discount_bp: within(random, 0, 5_000) as u16,
         balance_cents: -i64::from(INITIAL_PAYMENT_CENTS),
         ytd_payment_cents: INITIAL_PAYMENT_CENTS.into(),

@@ -7,6 +7,8 @@ use crate::database::Database;
 use crate::random::{Stream, fill, permutation, stream, within};
 use crate::schema::{NewOrderRow, OrderLineRow, OrderRow};
 
+/// Maximum OL_AMOUNT of orders of the load that are not delivered (clause 4.3.3.1).
+const AMOUNT_MAX_CENTS: u64 = 999_999;
 /// OL_QUANTITY of the load (clause 4.3.3.1).
 const QUANTITY: u8 = 5;
 
@@ -41,7 +43,7 @@ impl Database {
                 let i_id = within(&mut random, 1, self.scale.items.into()) as u32;
                 let amount_cents = match is_delivered {
                     true => 0,
-                    false => within(&mut random, 1, 9_999_99) as u32,
+                    false => within(&mut random, 1, AMOUNT_MAX_CENTS) as u32,
                 };
                 let mut dist_info = [0; 24];
                 fill(&mut random, &mut dist_info);
