@@ -40,15 +40,15 @@ pub struct NewOrderAnswer {
 pub struct HomeAnswer {
     /// O_ID; after a rollback, the id that the order would have had.
     pub o_id: u32,
-    /// O_ENTRY_D.
+    /// O_ENTRY_D, the timestamp of the transaction that entered the order.
     pub entry: Timestamp,
     /// W_TAX, in basis points.
     pub w_tax_bp: u16,
     /// D_TAX, in basis points.
     pub d_tax_bp: u16,
-    /// C_LAST.
+    /// C_LAST, the last name.
     pub c_last: Text<16>,
-    /// C_CREDIT.
+    /// C_CREDIT, the credit status.
     pub credit: Credit,
     /// C_DISCOUNT, in basis points.
     pub discount_bp: u16,
@@ -59,7 +59,7 @@ pub struct HomeAnswer {
 /// What the home part of New-Order returns of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LineAnswer {
-    /// I_NAME.
+    /// I_NAME, the name of the item.
     pub name: Text<24>,
     /// I_PRICE, in cents.
     pub price_cents: u32,
@@ -100,7 +100,7 @@ pub struct PayeeAnswer {
     pub warehouse: Address,
     /// Address of the district.
     pub district: Address,
-    /// H_DATE.
+    /// H_DATE, the timestamp of the payment.
     pub date: Timestamp,
 }
 code!(PayeeAnswer { warehouse, district, date });
@@ -108,21 +108,21 @@ code!(PayeeAnswer { warehouse, district, date });
 /// The results of the customer part of Payment (clause 2.5.3.3).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PayerAnswer {
-    /// C_ID.
+    /// C_ID, the customer that was selected.
     pub c_id: u32,
-    /// C_FIRST.
+    /// C_FIRST, the first name.
     pub first: Text<16>,
-    /// C_MIDDLE.
+    /// C_MIDDLE, the middle name.
     pub middle: Text<2>,
-    /// C_LAST.
+    /// C_LAST, the last name.
     pub last: Text<16>,
     /// C_STREET_1 to C_ZIP.
     pub address: Address,
-    /// C_PHONE.
+    /// C_PHONE, the telephone number, 16 digits.
     pub phone: Text<16>,
-    /// C_SINCE.
+    /// C_SINCE, the date of the load.
     pub since: Timestamp,
-    /// C_CREDIT.
+    /// C_CREDIT, the credit status.
     pub credit: Credit,
     /// C_CREDIT_LIM, in cents.
     pub credit_limit_cents: i64,
@@ -151,21 +151,21 @@ code!(PayerAnswer {
 /// The results of Order-Status (clause 2.6.3.3).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OrderStatusAnswer {
-    /// C_ID.
+    /// C_ID, the customer that was selected.
     pub c_id: u32,
-    /// C_FIRST.
+    /// C_FIRST, the first name.
     pub first: Text<16>,
-    /// C_MIDDLE.
+    /// C_MIDDLE, the middle name.
     pub middle: Text<2>,
-    /// C_LAST.
+    /// C_LAST, the last name.
     pub last: Text<16>,
     /// C_BALANCE, in cents.
     pub balance_cents: i64,
     /// O_ID of the customer's most recent order.
     pub o_id: u32,
-    /// O_ENTRY_D.
+    /// O_ENTRY_D, the timestamp of the transaction that entered the order.
     pub entry: Timestamp,
-    /// O_CARRIER_ID.
+    /// O_CARRIER_ID, the carrier. `None` until the order is delivered.
     pub carrier_id: Option<u8>,
     /// The lines of the order.
     pub lines: Vec<OrderLineRow>,

@@ -38,7 +38,7 @@ pub enum Condition {
 pub struct Violation {
     /// The condition.
     pub condition: Condition,
-    /// W_ID.
+    /// W_ID, the warehouse.
     pub w_id: u16,
     /// D_ID, or S_I_ID for [`Condition::Stock`]. `None` for a condition on the warehouse.
     pub row: Option<u32>,

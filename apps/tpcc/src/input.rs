@@ -50,7 +50,7 @@ pub struct NewOrder {
 pub struct Line {
     /// OL_I_ID. An id that no item has rolls the whole order back (clause 2.4.2.3).
     pub i_id: u32,
-    /// OL_SUPPLY_W_ID.
+    /// OL_SUPPLY_W_ID, the warehouse that supplies the item.
     pub supply_w_id: u16,
     /// OL_QUANTITY, 1 to [`QUANTITY_MAX`].
     pub quantity: u8,

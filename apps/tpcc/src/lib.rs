@@ -5,8 +5,9 @@
 //! Each warehouse is a shard; ITEM is at every shard. A [`Transaction`] is divided into one part
 //! per warehouse concerned. All parts are delivered at one timestamp, and no part needs an output
 //! of another. So a shard executes its part in one step, without locks, votes or waiting. The state
-//! of a shard is a [`Warehouse`], which implements [`onepipe_transaction::State`]. Clauses are those
-//! of the TPC-C specification, revision 5.11.
+//! of a shard is a [`Warehouse`], which implements [`onepipe_transaction::State`].
+//!
+//! Clauses are those of the TPC-C specification, revision 5.11.
 //!
 //! ```
 //! use onepipe_base::Timestamp;
@@ -43,8 +44,10 @@
 //!
 //! # Differences from the specification
 //! - HISTORY is partitioned by the customer's warehouse (`payment`).
-//! - OL_DIST_INFO of remote stock and H_DATA of remote payments are computed from the seed, as their
-//!   sources are read-only (`new_order`, `payment`).
+//! - OL_DIST_INFO of remote stock and H_DATA are computed from the seed, as no transaction writes
+//!   their sources (`new_order`, `payment`).
+//! - An input has the number of a last name, not its characters; the shard looks up the characters.
+//! - Dates are the timestamps of transactions, which are equal at all shards.
 //! - Delivery and Stock-Level do not exist, and there are no terminals with think times.
 
 #![no_std]

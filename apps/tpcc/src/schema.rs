@@ -37,7 +37,7 @@ code!(Address { street_1, street_2, city, state, zip });
 pub struct WarehouseRow {
     /// W_ID, from 1.
     pub w_id: u16,
-    /// W_NAME.
+    /// W_NAME, the name of the warehouse.
     pub name: Text<10>,
     /// W_STREET_1 to W_ZIP.
     pub address: Address,
@@ -53,9 +53,9 @@ code!(WarehouseRow { w_id, name, address, tax_bp, ytd_cents });
 pub struct DistrictRow {
     /// D_ID, from 1.
     pub d_id: u8,
-    /// D_W_ID.
+    /// D_W_ID, the warehouse of the district.
     pub w_id: u16,
-    /// D_NAME.
+    /// D_NAME, the name of the district.
     pub name: Text<10>,
     /// D_STREET_1 to D_ZIP.
     pub address: Address,
@@ -71,9 +71,9 @@ code!(DistrictRow { d_id, w_id, name, address, tax_bp, ytd_cents, next_o_id });
 /// C_CREDIT: whether payments add to C_DATA (clause 2.5.2.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Credit {
-    /// "GC".
+    /// C_CREDIT is "GC".
     Good,
-    /// "BC".
+    /// C_CREDIT is "BC".
     Bad,
 }
 
@@ -130,23 +130,23 @@ impl Code for CustomerData {
 pub struct CustomerRow {
     /// C_ID, from 1.
     pub c_id: u32,
-    /// C_D_ID.
+    /// C_D_ID, the district that the customer belongs to.
     pub d_id: u8,
-    /// C_W_ID.
+    /// C_W_ID, the warehouse that the customer belongs to.
     pub w_id: u16,
-    /// C_FIRST.
+    /// C_FIRST, the first name.
     pub first: Text<16>,
-    /// C_MIDDLE.
+    /// C_MIDDLE, the middle name.
     pub middle: Text<2>,
-    /// C_LAST.
+    /// C_LAST, the last name.
     pub last: Text<16>,
     /// C_STREET_1 to C_ZIP.
     pub address: Address,
-    /// C_PHONE.
+    /// C_PHONE, the telephone number, 16 digits.
     pub phone: Text<16>,
-    /// C_SINCE.
+    /// C_SINCE, the date of the load.
     pub since: Timestamp,
-    /// C_CREDIT.
+    /// C_CREDIT, the credit status.
     pub credit: Credit,
     /// C_CREDIT_LIM, in cents.
     pub credit_limit_cents: i64,
@@ -156,11 +156,11 @@ pub struct CustomerRow {
     pub balance_cents: i64,
     /// C_YTD_PAYMENT, in cents.
     pub ytd_payment_cents: i64,
-    /// C_PAYMENT_CNT.
+    /// C_PAYMENT_CNT, the number of payments.
     pub payment_count: u32,
-    /// C_DELIVERY_CNT.
+    /// C_DELIVERY_CNT, the number of deliveries.
     pub delivery_count: u32,
-    /// C_DATA.
+    /// C_DATA, miscellaneous information.
     pub data: CustomerData,
 }
 code!(CustomerRow {
@@ -186,21 +186,21 @@ code!(CustomerRow {
 /// A row of HISTORY.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HistoryRow {
-    /// H_C_ID.
+    /// H_C_ID, the customer that paid.
     pub c_id: u32,
-    /// H_C_D_ID.
+    /// H_C_D_ID, the district of the customer.
     pub c_d_id: u8,
-    /// H_C_W_ID.
+    /// H_C_W_ID, the warehouse of the customer.
     pub c_w_id: u16,
-    /// H_D_ID.
+    /// H_D_ID, the district that was paid to.
     pub d_id: u8,
-    /// H_W_ID.
+    /// H_W_ID, the warehouse that was paid to.
     pub w_id: u16,
-    /// H_DATE.
+    /// H_DATE, the timestamp of the payment.
     pub date: Timestamp,
     /// H_AMOUNT, in cents.
     pub amount_cents: u32,
-    /// H_DATA.
+    /// H_DATA, the names of the warehouse and the district, or any text after the load.
     pub data: Text<24>,
 }
 code!(HistoryRow { c_id, c_d_id, c_w_id, d_id, w_id, date, amount_cents, data });
@@ -208,11 +208,11 @@ code!(HistoryRow { c_id, c_d_id, c_w_id, d_id, w_id, date, amount_cents, data })
 /// A row of NEW-ORDER: an order that is not delivered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NewOrderRow {
-    /// NO_O_ID.
+    /// NO_O_ID, the order.
     pub o_id: u32,
-    /// NO_D_ID.
+    /// NO_D_ID, the district of the order.
     pub d_id: u8,
-    /// NO_W_ID.
+    /// NO_W_ID, the warehouse of the order.
     pub w_id: u16,
 }
 code!(NewOrderRow { o_id, d_id, w_id });
@@ -222,13 +222,13 @@ code!(NewOrderRow { o_id, d_id, w_id });
 pub struct OrderRow {
     /// O_ID, from 1.
     pub o_id: u32,
-    /// O_D_ID.
+    /// O_D_ID, the district of the order.
     pub d_id: u8,
-    /// O_W_ID.
+    /// O_W_ID, the warehouse of the order.
     pub w_id: u16,
-    /// O_C_ID.
+    /// O_C_ID, the customer.
     pub c_id: u32,
-    /// O_ENTRY_D.
+    /// O_ENTRY_D, the timestamp of the transaction that entered the order.
     pub entry: Timestamp,
     /// O_CARRIER_ID. `None` until the order is delivered.
     pub carrier_id: Option<u8>,
@@ -242,25 +242,25 @@ code!(OrderRow { o_id, d_id, w_id, c_id, entry, carrier_id, line_count, is_all_l
 /// A row of ORDER-LINE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OrderLineRow {
-    /// OL_O_ID.
+    /// OL_O_ID, the order.
     pub o_id: u32,
-    /// OL_D_ID.
+    /// OL_D_ID, the district of the order.
     pub d_id: u8,
-    /// OL_W_ID.
+    /// OL_W_ID, the warehouse of the order.
     pub w_id: u16,
     /// OL_NUMBER, from 1.
     pub number: u8,
-    /// OL_I_ID.
+    /// OL_I_ID, the item.
     pub i_id: u32,
-    /// OL_SUPPLY_W_ID.
+    /// OL_SUPPLY_W_ID, the warehouse that supplies the item.
     pub supply_w_id: u16,
     /// OL_DELIVERY_D. `None` until the order is delivered.
     pub delivery: Option<Timestamp>,
-    /// OL_QUANTITY.
+    /// OL_QUANTITY, the number of pieces.
     pub quantity: u8,
     /// OL_AMOUNT, in cents.
     pub amount_cents: u32,
-    /// OL_DIST_INFO.
+    /// OL_DIST_INFO, S_DIST_xx of the stock row, with xx = OL_D_ID.
     pub dist_info: DistInfo,
 }
 code!(OrderLineRow {
@@ -283,22 +283,22 @@ pub struct ItemRow {
     pub i_id: u32,
     /// I_IM_ID, the id of the item's image.
     pub image_id: u16,
-    /// I_NAME.
+    /// I_NAME, the name of the item.
     pub name: Text<24>,
     /// I_PRICE, in cents.
     pub price_cents: u32,
-    /// I_DATA.
+    /// I_DATA, the brand information of the item.
     pub data: Text<50>,
 }
 
 /// A row of STOCK.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StockRow {
-    /// S_I_ID.
+    /// S_I_ID, the item, from 1.
     pub i_id: u32,
-    /// S_W_ID.
+    /// S_W_ID, the warehouse of the stock.
     pub w_id: u16,
-    /// S_QUANTITY.
+    /// S_QUANTITY, the number of pieces in stock.
     pub quantity: i16,
     /// S_DIST_01 to S_DIST_10.
     pub dist: [DistInfo; 10],
@@ -308,7 +308,7 @@ pub struct StockRow {
     pub order_count: u32,
     /// S_REMOTE_CNT, the number of order lines that were supplied to other warehouses.
     pub remote_count: u32,
-    /// S_DATA.
+    /// S_DATA, the brand information of the stock.
     pub data: Text<50>,
 }
 
