@@ -43,7 +43,8 @@ impl Transaction {
     ///
     /// `resolve` returns C_ID of the customer that a last name selects, from C_W_ID, C_D_ID and the
     /// number of the name ([`Warehouse::customer_by_last_name`]); a customer for which it returns
-    /// `None` is left out.
+    /// `None` is left out. An order that will be rolled back has the keys of all its lines, as a
+    /// rival finds the unused item while it executes.
     pub fn keys(&self, resolve: impl Fn(u16, u8, u16) -> Option<u32>) -> Vec<RowUse> {
         let mut uses: BTreeMap<(u16, u64), bool> = BTreeMap::new();
         let mut add = |w_id, key, is_write| {

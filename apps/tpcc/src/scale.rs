@@ -4,14 +4,14 @@ use thiserror::Error;
 
 /// Maximum number of districts: a stock row has ten columns S_DIST_xx (clause 1.3.1).
 pub const DISTRICTS_MAX: u8 = 10;
-/// Maximum number of customers per district (clause 1.2.1).
+/// Maximum number of customers per district (clause 4.2.2).
 pub const CUSTOMERS_MAX: u32 = 3_000;
-/// Maximum number of items (clause 1.2.1).
+/// Maximum number of items (clause 4.2.2).
 pub const ITEMS_MAX: u32 = 100_000;
 /// Number of different last names (clause 4.3.2.3).
 pub const LAST_NAMES: u16 = 1_000;
 
-/// The sizes of the tables. The default has the cardinalities of clause 1.2.1; tests run smaller.
+/// The sizes of the tables. The default has the cardinalities of clause 4.2.2; tests run smaller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Scale {
     /// Number of warehouses, each on its own shard; 1 to 65,535. Default: 4, as in 1Pipe section

@@ -34,13 +34,20 @@ fn columns_are_in_their_ranges() {
     }
 }
 
-/// The sums of clause 4.3.3.1, computed without the load of a full warehouse.
 #[test]
 fn default_scale_is_that_of_the_specification() {
-    let scale = Scale::default();
-    assert_eq!((scale.districts, scale.customers, scale.items), (10, 3_000, 100_000));
-    assert_eq!((scale.delivered_orders(), scale.last_names()), (2_100, 1_000));
-    assert_eq!(scale.customers - scale.delivered_orders(), 900);
+    let shards = Shards::new(Scale { warehouses: 1, ..Scale::default() }, 4);
+    let warehouse = &shards.warehouses[0];
+    assert_eq!((warehouse.catalogue.0.len(), warehouse.stock.len()), (100_000, 100_000));
+    assert_eq!((warehouse.districts.len(), warehouse.history.len()), (10, 30_000));
+    assert_eq!(warehouse.row.ytd_cents, 30_000_000);
+    for district in &warehouse.districts {
+        assert_eq!((district.row.ytd_cents, district.row.next_o_id), (3_000_000, 3_001));
+        assert_eq!((district.customers.len(), district.orders.len()), (3_000, 3_000));
+        assert_eq!(district.new_orders.first().map(|row| row.o_id), Some(2_101));
+        assert_eq!(district.new_orders.len(), 900);
+    }
+    assert_eq!(shards.check(), Ok(()));
 }
 
 #[test]
