@@ -14,6 +14,12 @@ code!(Activity { last_o_id, changed });
 impl Warehouse {
     /// Appends all rows but those of ITEM.
     pub(crate) fn encode_tables(&self, sink: &mut impl Sink) {
+        self.encode_keyed_tables(sink);
+        encode_all(&self.history, sink);
+    }
+
+    /// Appends all rows of tables with a primary key, but those of ITEM.
+    pub(crate) fn encode_keyed_tables(&self, sink: &mut impl Sink) {
         let scale = self.scale();
         scale.warehouses.encode(sink);
         scale.districts.encode(sink);
@@ -23,7 +29,6 @@ impl Warehouse {
         self.row.encode(sink);
         self.districts.iter().for_each(|district| district.encode(sink));
         encode_all(&self.stock, sink);
-        encode_all(&self.history, sink);
     }
 
     /// Returns the warehouse that `bytes` encode. `None` if they are malformed, or encode another

@@ -6,7 +6,7 @@ use onepipe_transaction::State;
 
 use super::{SCALE, Shards};
 use crate::random::stream;
-use crate::{Outcome, Scale};
+use crate::{Mix, Outcome, RowUse, Scale, Transaction};
 
 #[test]
 fn conditions_hold_after_the_load_and_random_runs() {
@@ -90,4 +90,40 @@ fn all_kinds_of_outcomes_occur() {
         }
     }
     assert!(ordered > 900 && rolled_back > 0 && paid > 900, "{ordered} {rolled_back} {paid}");
+}
+
+/// Executes two transactions in this order, each at its own timestamp in any order.
+fn in_order(start: &Shards, order: [(&Transaction, u64); 2]) -> Vec<u64> {
+    let mut shards = start.clone();
+    for (transaction, at_ns) in order {
+        shards.at_ns = at_ns;
+        shards.run(transaction).expect("the input is valid");
+    }
+    shards.digests()
+}
+
+#[test]
+fn transactions_without_common_keys_commute() {
+    let scale = Scale { warehouses: 3, districts: 2, customers: 20, items: 30 };
+    let start = Shards::new(scale, 9);
+    let often_remote =
+        Mix { remote_line_percent: 30, remote_payment_percent: 50, ..Mix::default() };
+    let terminals = [1, 2].map(|w_id| start.terminal(w_id, often_remote));
+    let mut random = stream(9, &[]);
+    let (mut free, mut differing) = (0, 0);
+    for pair in 0..400 {
+        let one = terminals[0].transaction(&mut random);
+        let other = terminals[pair % 2].transaction(&mut random);
+        let orders = [[(&one, 10), (&other, 20)], [(&other, 20), (&one, 10)]];
+        let [forward, backward] = orders.map(|order| in_order(&start, order));
+        let has_conflict = start.warehouses.iter().any(|warehouse| {
+            let (one, other) = (warehouse.keys(&one), warehouse.keys(&other));
+            let is_shared = |a: &RowUse, b: &RowUse| a.key == b.key && (a.is_write || b.is_write);
+            one.iter().any(|a| other.iter().any(|b| is_shared(a, b)))
+        });
+        free += u32::from(!has_conflict);
+        differing += u32::from(forward != backward);
+        assert!(has_conflict || forward == backward, "{one:?} {other:?}");
+    }
+    assert!(free > 50 && differing > 10, "{free} {differing}");
 }
