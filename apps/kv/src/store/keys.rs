@@ -43,14 +43,14 @@ impl Filter<'_> {
 /// A scan from position 0 to the end returns every key that is present all the time.
 pub(super) fn scan(view: &View<'_>, position: u32, count: u64, filter: Filter<'_>) -> Value {
     let mut found = Vec::new();
-    let mut visited = 0;
     let mut last = None;
-    for (key, entry) in view.entries_from(Key::first_of_hash(position)) {
+    let count = usize::try_from(count).unwrap_or(usize::MAX);
+    let entries = view.entries_from(Key::first_of_hash(position));
+    for (visited, (key, entry)) in entries.enumerate() {
         if visited >= count && last.is_some_and(|last| last != key.hash()) {
             let next = Value::Integer(key.hash().into());
             return Value::Array(vec![next, Value::Array(found)]);
         }
-        visited += 1;
         last = Some(key.hash());
         if filter.accepts(key, entry) {
             found.push(Value::Bulk(key.name().to_vec()));
