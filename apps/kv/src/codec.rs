@@ -7,8 +7,6 @@ use alloc::vec::Vec;
 
 use onepipe_base::Timestamp;
 
-use crate::key::Key;
-
 /// Bytes that are left to decode.
 pub(crate) struct Reader<'a> {
     rest: &'a [u8],
@@ -51,7 +49,7 @@ pub(crate) trait Field: Sized {
     fn take(reader: &mut Reader<'_>) -> Option<Self>;
 
     /// Appends the keys of the store that the value names.
-    fn keys<'a>(&'a self, _keys: &mut Vec<&'a Key>) {}
+    fn keys<'a>(&'a self, _keys: &mut Vec<&'a [u8]>) {}
 }
 
 /// LEB128: seven bits a byte, the lowest first.
@@ -153,7 +151,7 @@ impl<T: Field> Field for Vec<T> {
         (0..count).map(|_| T::take(reader)).collect()
     }
 
-    fn keys<'a>(&'a self, keys: &mut Vec<&'a Key>) {
+    fn keys<'a>(&'a self, keys: &mut Vec<&'a [u8]>) {
         self.iter().for_each(|element| element.keys(keys));
     }
 }
@@ -184,7 +182,7 @@ impl<A: Field, B: Field> Field for (A, B) {
         Some((A::take(reader)?, B::take(reader)?))
     }
 
-    fn keys<'a>(&'a self, keys: &mut Vec<&'a Key>) {
+    fn keys<'a>(&'a self, keys: &mut Vec<&'a [u8]>) {
         self.0.keys(keys);
         self.1.keys(keys);
     }
@@ -231,7 +229,7 @@ macro_rules! coded {
                 })
             }
 
-            fn keys<'a>(&'a self, keys: &mut alloc::vec::Vec<&'a $crate::key::Key>) {
+            fn keys<'a>(&'a self, keys: &mut alloc::vec::Vec<&'a [u8]>) {
                 // An enum whose variants have no fields does not use the argument.
                 let _ = &keys;
                 match self {

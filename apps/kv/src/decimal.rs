@@ -1,8 +1,8 @@
 //! Decimal numbers of `INCRBYFLOAT`.
 //!
 //! Redis adds in the processor's `long double` and writes 17 digits after the point. Fixed-point
-//! numbers with 17 such digits give the same text for numbers of ordinary size, and give it on every
-//! processor.
+//! numbers with 17 such digits give the same text on every processor, and the text of Redis except
+//! where Redis has an error of rounding (`5.6 + 5000` is 5005.60000000000000009 there).
 
 use alloc::format;
 use alloc::string::String;
@@ -35,7 +35,7 @@ impl Decimal {
         if whole.is_empty() && fraction.is_empty() {
             return None;
         }
-        // The place value of the first digit is 10^(len - 1 + exponent).
+        // The first digit counts 10^(len - 1 + exponent).
         let mut power = i32::try_from(whole.len()).ok()?.checked_add(exponent + DIGITS)?;
         let mut sum: i128 = 0;
         for digit in whole.bytes().chain(fraction.bytes()) {

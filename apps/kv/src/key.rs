@@ -5,7 +5,6 @@ use alloc::vec::Vec;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::codec::{Field, Reader};
-use crate::slot::shard_of;
 
 /// A key with its hash. Keys are ordered by hash, then by name: most comparisons end at the hash,
 /// and a scan of the keys has a position that is a number.
@@ -33,11 +32,6 @@ impl Key {
     pub(crate) fn name(&self) -> &[u8] {
         &self.name
     }
-
-    /// Returns the shard that stores the key.
-    pub(crate) fn shard(&self, shards: u16) -> u16 {
-        shard_of(&self.name, shards)
-    }
 }
 
 /// The hash is not encoded: a decoded key always has its own.
@@ -50,7 +44,7 @@ impl Field for Key {
         Field::take(reader).map(Self::new)
     }
 
-    fn keys<'a>(&'a self, keys: &mut Vec<&'a Key>) {
-        keys.push(self);
+    fn keys<'a>(&'a self, keys: &mut Vec<&'a [u8]>) {
+        keys.push(&self.name);
     }
 }

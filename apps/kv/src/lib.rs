@@ -3,9 +3,9 @@
 //! arguments → [`Command`] → [`Plan`] → parts of a transaction → `[store]` → results → [`Value`]
 //!
 //! A client parses its commands and plans one transaction for all of them: one command, or a block
-//! of `MULTI` and `EXEC`. The plan has at most one part for each shard. Every replica of a shard has
-//! a [`Store`], which executes the parts in the order of their timestamps. The plan then makes one
-//! reply for each command of the results of the shards.
+//! of `MULTI` and `EXEC`. The plan has at most one part for each shard. Every replica of a shard
+//! has a [`Store`], which executes the parts in the order of their timestamps. The plan then makes
+//! one reply for each command of the results of the shards.
 //!
 //! ```
 //! use onepipe_base::Timestamp;

@@ -112,8 +112,8 @@ impl Operation {
         self.code() >= FIRST_WRITE
     }
 
-    /// Returns the keys that the operation reads or writes.
-    pub(crate) fn named_keys(&self) -> Vec<&Key> {
+    /// Returns the names of the keys that the operation reads or writes.
+    pub(crate) fn named_keys(&self) -> Vec<&[u8]> {
         let mut keys = Vec::new();
         self.keys(&mut keys);
         keys

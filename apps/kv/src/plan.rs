@@ -10,6 +10,7 @@ use alloc::vec::Vec;
 use crate::codec::{Field, Reader};
 use crate::command::{Command, Merge, Target};
 use crate::operation::Operation;
+use crate::slot::shard_of;
 use crate::store::{EXECUTED, REFUSED};
 use crate::value::Value;
 
@@ -58,7 +59,7 @@ impl Plan {
         let mut is_read_only = true;
         let mut replies = Vec::with_capacity(commands.len());
         for command in commands {
-            let placed = match place(command, shards) {
+            let placed = match assign(command, shards) {
                 Ok(placed) => placed,
                 Err(error) => {
                     replies.push(Pending::Failed(error));
@@ -122,7 +123,7 @@ impl Plan {
 }
 
 /// Returns the operations of a command, each with its shard.
-fn place(command: &Command, shards: u16) -> Result<Vec<(u16, &Operation)>, String> {
+fn assign(command: &Command, shards: u16) -> Result<Vec<(u16, &Operation)>, String> {
     let operations = command.operations.iter();
     match command.target {
         Target::EveryShard => {
@@ -143,8 +144,8 @@ fn place(command: &Command, shards: u16) -> Result<Vec<(u16, &Operation)>, Strin
 /// Returns the only shard that has the keys of an operation.
 fn shard_of_keys(command: &Command, operation: &Operation, shards: u16) -> Result<u16, String> {
     let keys = operation.named_keys();
-    let shard = keys.first().map_or(0, |key| key.shard(shards));
-    match keys.iter().all(|key| key.shard(shards) == shard) {
+    let shard = keys.first().map_or(0, |key| shard_of(key, shards));
+    match keys.iter().all(|key| shard_of(key, shards) == shard) {
         true => Ok(shard),
         false => Err(format!(
             "ERR {} over keys of several shards would need the value of one shard on another, \

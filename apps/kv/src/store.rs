@@ -27,7 +27,8 @@ use data::Entry;
 use view::View;
 use writer::Writer;
 
-/// First byte of the results of a part that has been executed; the result of each operation follows.
+/// First byte of the results of a part that has been executed. The results of its operations
+/// follow.
 pub(crate) const EXECUTED: u8 = 0;
 /// The only byte of the results of a part that cannot be parsed, or that writes in a read.
 pub(crate) const REFUSED: u8 = 1;
