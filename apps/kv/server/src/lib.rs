@@ -1,0 +1,8 @@
+//! The key-value store as processes.
+
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
+mod backend;
+
+pub use backend::{Backend, BackendError, Replies};
