@@ -2,13 +2,14 @@
 //!
 //! The crate `adya` infers versions, builds the graph and searches it for cycles. This module
 //! prepares what it leaves out: transactions in flight at the end, registers whose writer has an
-//! unknown outcome, and values that no transaction wrote.
+//! unknown outcome, values that no transaction wrote, and the order of registers in real time.
 
 use adya::history::{Interner, Mop, Op, OpType, ReadValue, Scalar};
 use adya::{Opts, Report, Valid, Workload};
 
 use crate::event::{Found, Key, Operation};
 use crate::history::{History, KeyKind, Outcome, Transaction};
+use crate::registers::real_time_cycles;
 use crate::values::Writers;
 use crate::verdict::{Anomaly, AnomalyKind, Order, Verdict};
 
@@ -35,13 +36,32 @@ pub fn serializability(history: &History, order: Order) -> Verdict {
         [(KeyKind::List, Workload::ListAppend), (KeyKind::Register, Workload::RwRegister)]
     {
         let projection = Projection { history, kind, writers: &writers };
-        let report = adya::check(&projection.build(), workload, &options(order));
+        // Real time in registers follows below.
+        let is_separate = kind == KeyKind::Register && order == Order::RealTime;
+        let options = options(if is_separate { Order::Data } else { order });
+        let report = adya::check(&projection.build(), workload, &options);
         if let Some(reason) = undecided(&report) {
             return Verdict::Undecided(reason);
         }
         anomalies.extend(found(report));
     }
+    if order == Order::RealTime {
+        add_real_time(history, &writers, &mut anomalies);
+    }
     Verdict::of(anomalies)
+}
+
+/// Adds the cycles of registers with real time, of each kind that has not been found without it.
+fn add_real_time(history: &History, writers: &Writers<'_>, anomalies: &mut Vec<Anomaly>) {
+    for cycle in real_time_cycles(history, writers) {
+        let kind = kind_of(&cycle.name);
+        if anomalies.iter().any(|anomaly| anomaly.kind == kind) {
+            continue;
+        }
+        let number = |index: &usize| history.transactions()[*index].number();
+        let transactions = cycle.transactions.iter().map(number).collect();
+        anomalies.push(Anomaly { kind, transactions, explanation: cycle.explanation });
+    }
 }
 
 fn options(order: Order) -> Opts {
@@ -55,7 +75,6 @@ fn options(order: Order) -> Opts {
         // Each of these assumptions about single registers follows from the model.
         wfr_keys: true,
         sequential_keys: order == Order::Session,
-        linearizable_keys: order == Order::RealTime,
         ..Opts::default()
     }
 }

@@ -43,6 +43,7 @@ mod history;
 mod isolation;
 mod linearizability;
 mod recorder;
+mod registers;
 mod report;
 mod search;
 mod values;

@@ -16,9 +16,9 @@ pub enum Mistake {
     StaleRead,
     /// An acknowledged append has no effect.
     LostAppend,
-    /// An append takes effect again later.
+    /// An append takes effect twice.
     DuplicatedAppend,
-    /// Two transactions take effect in opposite orders on two keys.
+    /// An append takes effect before the previous one of its key, and after it on other keys.
     SwappedOrder,
     /// A failed transaction takes effect.
     FailedAppend,
