@@ -65,7 +65,7 @@ pub enum KeyKind {
 /// How a transaction ended, as far as its client knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// Committed.
+    /// The transaction has committed.
     Ok,
     /// Certainly not executed.
     Fail,

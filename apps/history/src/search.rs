@@ -175,3 +175,58 @@ fn word(step: usize) -> u128 {
     };
     u128::from(half(0)) << 64 | u128::from(half(1))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The state is that of a register.
+    fn apply(state: u32, action: &Action) -> Option<u32> {
+        match action {
+            Action::Write(next) => Some(*next),
+            Action::Read(expected) => (*expected == state).then_some(state),
+            Action::Append(_) => None,
+        }
+    }
+
+    fn run(steps: &[(Action, usize, usize)]) -> Result<(), Stuck> {
+        let step = |(action, begins, ends): &(Action, usize, usize)| Step {
+            actions: vec![*action],
+            begins: *begins,
+            ends: *ends,
+        };
+        let steps: Vec<Step> = steps.iter().map(step).collect();
+        Search::new(&steps, 1_000).run(&mut apply)
+    }
+
+    const UNKNOWN: usize = usize::MAX;
+
+    #[test]
+    fn a_write_of_unknown_outcome_takes_effect_late_or_never() {
+        let write = (Action::Write(1), 0, UNKNOWN);
+        run(&[write, (Action::Read(0), 1, 2), (Action::Read(1), 3, 4)]).expect("late");
+        run(&[write, (Action::Read(0), 1, 2), (Action::Read(0), 3, 4)]).expect("never");
+        let back = [write, (Action::Read(1), 1, 2), (Action::Read(0), 3, 4)];
+        let stuck = run(&back).expect_err("a value that came does not go");
+        assert!(matches!(stuck, Stuck::At { blocked: 2, state: 1, .. }), "{stuck:?}");
+    }
+
+    #[test]
+    fn concurrent_steps_take_any_order_that_explains_the_reads() {
+        let writes = [(Action::Write(1), 0, 10), (Action::Write(2), 1, 11)];
+        for last in [1, 2] {
+            run(&[writes[0], writes[1], (Action::Read(last), 12, 13)]).expect("either is last");
+        }
+        let both = [writes[0], writes[1], (Action::Read(2), 12, 13), (Action::Read(1), 14, 15)];
+        run(&both).expect_err("only one is last");
+        run(&[(Action::Read(3), 0, 1)]).expect_err("no step wrote 3");
+    }
+
+    #[test]
+    fn gives_up_at_the_limit() {
+        let steps: Vec<_> = (0..20).map(|n| (Action::Write(n), n as usize, 100)).collect();
+        let mut steps = steps;
+        steps.push((Action::Read(99), 101, 102));
+        assert!(matches!(run(&steps), Err(Stuck::Limit)));
+    }
+}

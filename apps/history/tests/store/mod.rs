@@ -10,7 +10,7 @@ use rand_xoshiro::rand_core::{Rng, SeedableRng};
 /// What the store does wrong, with some probability.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mistake {
-    /// Nothing.
+    /// The store makes no mistake.
     None,
     /// Reads return an earlier state of one key.
     StaleRead,
@@ -18,7 +18,7 @@ pub enum Mistake {
     LostAppend,
     /// An append takes effect twice.
     DuplicatedAppend,
-    /// An append takes effect before the previous one of its key, and after it on other keys.
+    /// Two transactions that append to the same two keys take effect in opposite orders on them.
     SwappedOrder,
     /// A failed transaction takes effect.
     FailedAppend,
@@ -63,6 +63,8 @@ struct Generator {
     value: i64,
     /// Transactions of unknown outcome that have not taken effect.
     delayed: Vec<Vec<Operation>>,
+    /// The two keys to which the last executed transaction appended, if it did nothing else.
+    pair: Option<[Key; 2]>,
     /// Number of mistakes made.
     mistakes: u32,
 }
@@ -79,10 +81,21 @@ pub fn generate(load: Load) -> (History, u32) {
         keys_used: i64::from(load.keys),
         value: 0,
         delayed: Vec::new(),
+        pair: None,
         mistakes: 0,
     };
     generator.run();
     (History::new(generator.events).expect("clients run one transaction each"), generator.mistakes)
+}
+
+/// Returns the keys of a transaction that only appends, to two keys.
+fn pair_of(operations: &[Operation]) -> Option<[Key; 2]> {
+    match operations {
+        [Operation::Append { key, .. }, Operation::Append { key: other, .. }] => {
+            Some([key.clone(), other.clone()])
+        }
+        _ => None,
+    }
 }
 
 impl Generator {
@@ -129,6 +142,13 @@ impl Generator {
 
     fn begin(&mut self) -> Client {
         let mut operations = Vec::new();
+        if self.load.mistake == Mistake::SwappedOrder && self.below(2) == 0 {
+            self.value += 1;
+            let element = self.value;
+            let pair = [self.keys[0].0, self.keys[1].0];
+            operations.extend(pair.map(|key| Operation::append(key, element)));
+            return Client { operations, results: None, outcome: EventKind::Ok };
+        }
         let mut written = Vec::new();
         for _ in 0..=self.below(3) {
             let slot = self.below(self.load.keys) as usize;
@@ -163,7 +183,15 @@ impl Generator {
 
     fn execute(&mut self, outcome: EventKind, operations: Vec<Operation>) -> Vec<Operation> {
         match outcome {
-            EventKind::Ok => return self.apply(&operations),
+            EventKind::Ok => {
+                let previous = self.pair.take();
+                let results = self.apply(&operations);
+                self.pair = pair_of(&operations);
+                if previous.is_some() && previous == self.pair && self.errs(Mistake::SwappedOrder) {
+                    self.swap_last();
+                }
+                return results;
+            }
             EventKind::Fail if self.load.mistake == Mistake::FailedAppend => {
                 self.mistakes += u32::from(operations.iter().any(|op| op.written().is_some()));
                 self.apply(&operations);
@@ -175,8 +203,20 @@ impl Generator {
         operations
     }
 
+    /// Exchanges the last two elements of the second key of the pair, which no read has seen.
+    fn swap_last(&mut self) {
+        let [_, key] = self.pair.as_ref().expect("the last transaction appended to a pair");
+        let newest = self.states.get_mut(key).and_then(|states| states.last_mut());
+        if let Some(Found::List(elements)) = newest {
+            let end = elements.len();
+            elements.swap(end - 1, end - 2);
+            self.mistakes += 1;
+        }
+    }
+
     /// Applies a transaction at once and returns its results.
     fn apply(&mut self, operations: &[Operation]) -> Vec<Operation> {
+        self.pair = None;
         operations.iter().map(|operation| self.apply_one(operation)).collect()
     }
 
@@ -185,7 +225,6 @@ impl Generator {
         let is_stale = self.errs(Mistake::StaleRead);
         let (is_lost, is_twice) =
             (self.errs(Mistake::LostAppend), self.errs(Mistake::DuplicatedAppend));
-        let is_swapped = self.errs(Mistake::SwappedOrder);
         let states = self.states.entry(key.clone()).or_insert_with(|| vec![Found::Nil]);
         let newest = states.last().expect("the first state is nil").clone();
         match operation {
@@ -204,11 +243,6 @@ impl Generator {
                     Found::Nil | Found::Value(_) => Vec::new(),
                 };
                 elements.push(*element);
-                let end = elements.len();
-                if is_swapped && end > 1 {
-                    elements.swap(end - 1, end - 2);
-                    self.mistakes += 1;
-                }
                 if is_twice {
                     elements.push(*element);
                     self.mistakes += 1;
