@@ -1,7 +1,8 @@
 //! Linearizability of each key.
 //!
 //! The operations of a transaction on one key act as one step. Their states are numbered, so that a
-//! step compares numbers: the states of a list form a tree in which each append is an edge.
+//! step compares numbers. A list only grows: until the longest read it must be a prefix of that
+//! read, and what it holds beyond is seen by no read, so that all such states count as one.
 
 use std::collections::HashMap;
 
@@ -95,6 +96,8 @@ fn explain(
 const NIL: u32 = 0;
 /// The state that no step leads to: what a read of impossible content waits for.
 const NEVER: u32 = u32::MAX;
+/// Every state of a list that is longer than the longest read.
+const BEYOND: u32 = u32::MAX - 1;
 
 /// The states of one key that occur in the search.
 #[derive(Default)]
@@ -103,7 +106,9 @@ struct States {
     appended: HashMap<(u32, i64), u32>,
     /// The state of a register with this value.
     written: HashMap<i64, u32>,
-    /// For each state but [`NIL`]: the previous state of a list, and the last value.
+    /// Length of the longest read of a list. The states `1..=longest` are its prefixes.
+    longest: u32,
+    /// For each numbered state but [`NIL`]: the previous state of a list, and the last value.
     origins: Vec<(Option<u32>, i64)>,
 }
 
@@ -131,9 +136,13 @@ impl States {
         state
     }
 
-    fn apply(&mut self, state: u32, action: &Action) -> Option<u32> {
+    fn apply(&self, state: u32, action: &Action) -> Option<u32> {
         match action {
-            Action::Append(element) => Some(self.append(state, *element)),
+            Action::Append(_) if state >= self.longest => Some(BEYOND),
+            Action::Append(element) => {
+                let (_, next) = self.origins[state as usize];
+                (next == *element).then_some(state + 1)
+            }
             Action::Write(written) => Some(*written),
             Action::Read(expected) => (*expected == state).then_some(state),
         }
@@ -161,10 +170,22 @@ impl States {
     fn insert_reads<'h>(
         &mut self,
         key: &Key,
-        transactions: impl Iterator<Item = &'h Transaction>,
+        transactions: impl Iterator<Item = &'h Transaction> + Clone,
         steps: &mut [Step],
     ) {
         let mut path: (Vec<i64>, Vec<u32>) = (Vec::new(), vec![NIL]);
+        let lists = transactions.clone().flat_map(|transaction| {
+            let is_known = transaction.outcome == Outcome::Ok;
+            transaction.operations.iter().filter_map(move |operation| match operation {
+                Operation::Read { key: of, found: Found::List(elements) } => {
+                    (is_known && of == key).then_some(elements)
+                }
+                _ => None,
+            })
+        });
+        if let Some(longest) = lists.max_by_key(|elements| elements.len()) {
+            self.longest = self.list(longest, &mut path);
+        }
         for (transaction, step) in transactions.zip(steps) {
             let of_key = transaction.operations.iter().filter(|operation| operation.key() == key);
             let reads = of_key.filter_map(|operation| match operation {
@@ -201,6 +222,9 @@ impl States {
     }
 
     fn show(&self, state: u32) -> String {
+        if state == BEYOND {
+            return format!("{} and more elements", self.show(self.longest));
+        }
         let (mut values, mut at, mut is_list) = (Vec::new(), state, false);
         while at != NIL {
             let (previous, value) = self.origins[at as usize - 1];
