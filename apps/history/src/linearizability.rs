@@ -11,8 +11,9 @@ use crate::history::{History, Outcome, Transaction};
 use crate::search::{Action, Search, Step, Stuck};
 use crate::verdict::{Anomaly, AnomalyKind, Verdict};
 
-/// Number of steps that [`linearizability`] takes for one key.
-const STEPS_MAX: u64 = 50_000_000;
+/// Number of steps that [`linearizability`] takes for one key; the search remembers each, in up to
+/// 300 MB.
+const STEPS_MAX: u64 = 5_000_000;
 
 /// Checks that for each key one order of its operations, in which each takes effect between its
 /// invocation and its completion, explains all results. An operation of unknown outcome may take
