@@ -6,6 +6,11 @@ use onepipe_base::Timestamp;
 
 use crate::codec::{Reader, Writer};
 
+/// The first bytes of replies. Requests have others.
+const WRITTEN: u8 = 17;
+const READ: u8 = 18;
+const REFUSED: u8 = 19;
+
 /// The reply of one replica to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reply<'a> {
@@ -50,9 +55,9 @@ impl<'a> Reply<'a> {
     pub fn write(&self, bytes: &mut Vec<u8>) {
         let mut writer = Writer(bytes);
         writer.u8(match self.answer {
-            Answer::Written { .. } => 1,
-            Answer::Read { .. } => 2,
-            Answer::Refused => 3,
+            Answer::Written { .. } => WRITTEN,
+            Answer::Read { .. } => READ,
+            Answer::Refused => REFUSED,
         });
         writer.u64(self.session);
         writer.u64(self.number);
@@ -72,6 +77,11 @@ impl<'a> Reply<'a> {
         }
     }
 
+    /// Whether a message is a reply and no request, by its first byte.
+    pub fn is_reply(bytes: &[u8]) -> bool {
+        matches!(bytes.first(), Some(&(WRITTEN | READ | REFUSED)))
+    }
+
     /// Parses a reply. Returns `None` if it is malformed.
     pub fn parse(bytes: &'a [u8]) -> Option<Self> {
         let mut reader = Reader(bytes);
@@ -82,12 +92,12 @@ impl<'a> Reply<'a> {
             1 => {
                 Answer::Written { at: Timestamp::from_ns(reader.u64()?), results: reader.bytes()? }
             }
-            2 => Answer::Read {
+            READ => Answer::Read {
                 from: Timestamp::from_ns(reader.u64()?),
                 until: Timestamp::from_ns(reader.u64()?),
                 results: reader.bytes()?,
             },
-            3 => Answer::Refused,
+            REFUSED => Answer::Refused,
             _ => return None,
         };
         reader.is_at_end().then_some(Self { session, number, attempt, shard, answer })
