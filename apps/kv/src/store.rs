@@ -60,8 +60,8 @@ impl State for Store {
             return;
         };
         results.push(EXECUTED);
-        // A part that only reads leaves the state as it was, so that replicas are equal whether they
-        // execute it or not.
+        // A part that only reads leaves the state as it was: replicas that execute it and those
+        // that do not are equal.
         let is_write = operations.iter().any(Operation::is_write);
         if is_write {
             self.written = Some(at);
