@@ -130,4 +130,17 @@ mod tests {
         let pattern: alloc::vec::Vec<u8> = b"a*".iter().copied().cycle().take(400).collect();
         assert!(!matches(&[&pattern[..], b"b"].concat(), &text));
     }
+
+    proptest::proptest! {
+        #[test]
+        fn arbitrary_patterns_never_panic(pattern in "[ab*?^\\\\\\[\\]-]{0,12}", text in "[ab\\]]{0,8}") {
+            matches(pattern.as_bytes(), text.as_bytes());
+            let star = [pattern.as_bytes(), b"*"].concat();
+            // What a pattern matches is matched with a star behind it, unless it ends in a class
+            // without its bracket, or in a backslash.
+            if matches(pattern.as_bytes(), text.as_bytes()) && !pattern.contains(['[', '\\']) {
+                assert!(matches(&star, text.as_bytes()));
+            }
+        }
+    }
 }

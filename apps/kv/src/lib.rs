@@ -37,6 +37,16 @@
 //! - An operation that fails has an error as its result and changes nothing. The other operations
 //!   of the transaction still happen, as in Redis.
 //! - No bytes of a part, a result or a saved state cause a panic.
+//!
+//! # Differences from Redis
+//! - `RENAME`, `RENAMENX`, `COPY`, `MSETNX`, `SMOVE`, `LMOVE`, `RPOPLPUSH` and the commands that
+//!   store a combination of sets need all their keys on one shard.
+//! - Fields of hashes and members of sets are returned in order. There are no commands that choose
+//!   at random, none that block, and no ranges by name (`BYLEX`).
+//! - A wrong argument is an error whatever the key has, also where Redis looks at the key first.
+//! - `INCRBYFLOAT` adds decimal numbers exactly. Scores are written as in Redis 7.2.
+//! - Expiries have nanoseconds, and end in the year 2262.
+//! - A call of `SCAN` reads one shard.
 
 #![no_std]
 #![forbid(unsafe_code)]

@@ -21,7 +21,7 @@ use onepipe_transaction::{Exact, State};
 
 use crate::codec::Field;
 use crate::key::Key;
-use crate::operation::decode_part;
+use crate::operation::{Operation, decode_part};
 use crate::value::Value;
 use data::Entry;
 use view::View;
@@ -49,7 +49,7 @@ pub struct Store {
     expiries: BTreeSet<(Timestamp, Key)>,
     /// An upper limit of the timestamps at which absent keys were removed, or expired.
     removed: Option<Timestamp>,
-    /// Timestamp of the last executed part.
+    /// Timestamp of the last executed part that may write.
     written: Option<Timestamp>,
 }
 
@@ -60,9 +60,16 @@ impl State for Store {
             return;
         };
         results.push(EXECUTED);
-        self.written = Some(at);
+        // A part that only reads leaves the state as it was: replicas that execute it and those
+        // that do not are equal.
+        let is_write = operations.iter().any(Operation::is_write);
+        if is_write {
+            self.written = Some(at);
+        }
         let mut writer = Writer::new(self, at);
-        writer.sweep(SWEEP_MAX);
+        if is_write {
+            writer.sweep(SWEEP_MAX);
+        }
         for operation in operations {
             let result = match operation.is_write() {
                 true => writer.execute(operation),
@@ -73,8 +80,8 @@ impl State for Store {
     }
 
     fn read(&self, at: Timestamp, part: &[u8], results: &mut Vec<u8>) -> Exact {
-        let operations = decode_part(part)
-            .filter(|operations| !operations.iter().any(|operation| operation.is_write()));
+        let operations =
+            decode_part(part).filter(|operations| !operations.iter().any(Operation::is_write));
         let Some(operations) = operations else {
             results.push(REFUSED);
             return Exact { from: None, until: None };

@@ -120,7 +120,7 @@ impl<'a> Arguments<'a> {
 
     /// Takes the value of an expiry option (`EX`, `PX`, `EXAT`, `PXAT`); `None` if the option is
     /// another one.
-    pub(super) fn deadline(&mut self, option: &[u8]) -> Result<Option<Deadline>> {
+    pub(super) fn expiry(&mut self, option: &[u8]) -> Result<Option<ExpiryOption<'a>>> {
         let (is_relative, ms_per_unit) = match option {
             b"EX" => (true, 1_000),
             b"PX" => (true, 1),
@@ -128,9 +128,29 @@ impl<'a> Arguments<'a> {
             b"PXAT" => (false, 1),
             _ => return Ok(None),
         };
-        let time = self.option_integer()?;
-        let deadline = deadline(time, ms_per_unit, is_relative).filter(|_| time > 0);
-        deadline.map(Some).ok_or(CommandError::InvalidExpiry(self.name))
+        let time = self.next().map_err(|_| CommandError::Syntax)?;
+        Ok(Some(ExpiryOption { name: self.name, is_relative, ms_per_unit, time }))
+    }
+}
+
+/// An expiry option, of which the time is parsed after all options, as in Redis.
+pub(super) struct ExpiryOption<'a> {
+    name: &'static str,
+    is_relative: bool,
+    ms_per_unit: i64,
+    time: &'a [u8],
+}
+
+impl ExpiryOption<'_> {
+    /// Returns whether the other is the same option, with any time.
+    pub(super) fn is_again(&self, other: &Self) -> bool {
+        (self.is_relative, self.ms_per_unit) == (other.is_relative, other.ms_per_unit)
+    }
+
+    pub(super) fn deadline(&self) -> Result<Deadline> {
+        let time = parse_integer(self.time).ok_or(CommandError::NotInteger)?;
+        let deadline = deadline(time, self.ms_per_unit, self.is_relative).filter(|_| time > 0);
+        deadline.ok_or(CommandError::InvalidExpiry(self.name))
     }
 }
 

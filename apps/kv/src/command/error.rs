@@ -55,6 +55,10 @@ impl CommandError {
         }
         Self::Unknown { name: printable(name, SHOWN_MAX), arguments: shown }
     }
+
+    pub(super) fn unsupported_option(option: &[u8]) -> Self {
+        Self::UnsupportedOption(printable(option, SHOWN_MAX))
+    }
 }
 
 /// Returns at most `max` bytes as text. An error reply is one line.

@@ -53,15 +53,15 @@ fn exists(mut a: Arguments<'_>) -> Parsed {
 }
 
 fn expire(mut a: Arguments<'_>, ms_per_unit: i64, is_relative: bool) -> Parsed {
-    let (key, time) = (a.key()?, a.integer()?);
+    let (key, time) = (a.key()?, a.next()?);
     let (mut nx, mut xx, mut gt, mut lt) = (false, false, false, false);
-    while let Some(option) = a.option() {
-        match option.as_slice() {
+    while let Ok(option) = a.next() {
+        match option.to_ascii_uppercase().as_slice() {
             b"NX" => nx = true,
             b"XX" => xx = true,
             b"GT" => gt = true,
             b"LT" => lt = true,
-            _ => return Err(unsupported_option(&option)),
+            _ => return Err(CommandError::unsupported_option(option)),
         }
     }
     let condition = match (nx, xx, gt, lt) {
@@ -81,13 +81,11 @@ fn expire(mut a: Arguments<'_>, ms_per_unit: i64, is_relative: bool) -> Parsed {
         (.., true) => ExpireCondition::IfEarlier,
         _ => ExpireCondition::Always,
     };
+    // The time is parsed after the options, as in Redis.
+    let time = parse_integer(time).ok_or(CommandError::NotInteger)?;
     let deadline = deadline(time, ms_per_unit, is_relative);
     let deadline = deadline.ok_or(CommandError::InvalidExpiry(a.name))?;
     Ok(Command::one(a.name, Operation::Expire { key, deadline, condition }))
-}
-
-fn unsupported_option(option: &[u8]) -> CommandError {
-    CommandError::UnsupportedOption(alloc::string::String::from_utf8_lossy(option).into())
 }
 
 fn time_to_live(mut a: Arguments<'_>, unit: TimeUnit) -> Parsed {

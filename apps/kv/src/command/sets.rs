@@ -53,7 +53,7 @@ fn count_common(mut a: Arguments<'_>) -> Parsed {
     while let Some(option) = a.option() {
         let negative = CommandError::Other("LIMIT can't be negative");
         match option.as_slice() {
-            b"LIMIT" => limit = u64::try_from(a.option_integer()?).map_err(|_| negative)?,
+            b"LIMIT" if a.len() > 0 => limit = a.count().map_err(|_| negative)?,
             _ => return Err(CommandError::Syntax),
         }
     }

@@ -39,22 +39,29 @@ pub(super) const COMMANDS: &[Spec] = &[
 fn set(mut a: Arguments<'_>) -> Parsed {
     let (key, value) = (a.key()?, a.bytes()?);
     let mut condition = Condition::Always;
-    let mut retention = None;
+    let (mut is_retained, mut expiry) = (false, None);
     let mut reply = SetReply::Outcome;
     while let Some(option) = a.option() {
         match option.as_slice() {
             b"NX" if condition != Condition::IfPresent => condition = Condition::IfAbsent,
             b"XX" if condition != Condition::IfAbsent => condition = Condition::IfPresent,
             b"GET" => reply = SetReply::Previous,
-            b"KEEPTTL" if retention.is_none() => retention = Some(Retention::Unchanged),
-            option if retention.is_none() => {
-                let deadline = a.deadline(option)?.ok_or(CommandError::Syntax)?;
-                retention = Some(Retention::Until { deadline });
+            b"KEEPTTL" if expiry.is_none() => is_retained = true,
+            option => {
+                let next = a.expiry(option)?.ok_or(CommandError::Syntax)?;
+                let is_other = expiry.as_ref().is_some_and(|expiry| !next.is_again(expiry));
+                if is_retained || is_other {
+                    return Err(CommandError::Syntax);
+                }
+                expiry = Some(next);
             }
-            _ => return Err(CommandError::Syntax),
         }
     }
-    let retention = retention.unwrap_or(Retention::Clear);
+    let retention = match expiry {
+        Some(expiry) => Retention::Until { deadline: expiry.deadline()? },
+        None if is_retained => Retention::Unchanged,
+        None => Retention::Clear,
+    };
     Ok(Command::one(a.name, Operation::Set { key, value, condition, retention, reply }))
 }
 
@@ -94,15 +101,21 @@ fn plain_set(
 
 fn getex(mut a: Arguments<'_>) -> Parsed {
     let key = a.key()?;
-    let retention = match a.option() {
-        None => Retention::Unchanged,
-        Some(word) if word == b"PERSIST" => Retention::Clear,
-        Some(word) => {
-            Retention::Until { deadline: a.deadline(&word)?.ok_or(CommandError::Syntax)? }
-        }
+    let expiry = match a.option() {
+        None => return Ok(Command::one(a.name, get_expire(key, Retention::Unchanged))),
+        Some(word) if word == b"PERSIST" => None,
+        Some(word) => Some(a.expiry(&word)?.ok_or(CommandError::Syntax)?),
     };
     a.end()?;
-    Ok(Command::one(a.name, Operation::GetExpire { key, retention }))
+    let retention = match expiry {
+        Some(expiry) => Retention::Until { deadline: expiry.deadline()? },
+        None => Retention::Clear,
+    };
+    Ok(Command::one(a.name, get_expire(key, retention)))
+}
+
+fn get_expire(key: Key, retention: Retention) -> Operation {
+    Operation::GetExpire { key, retention }
 }
 
 fn getrange(mut a: Arguments<'_>) -> Parsed {

@@ -5,7 +5,6 @@ use proptest::prelude::*;
 use super::*;
 use crate::codec::Reader;
 use crate::command::Command;
-use crate::operation::Operation;
 
 const ORIGIN_NS: u64 = 1_800_000_000_000_000_000;
 
@@ -81,13 +80,50 @@ fn expired_keys_are_removed_a_few_at_a_time() {
     for number in 0..40 {
         executed(&mut store, number, &part(&alloc::format!("SET key:{number} v PX 1")));
     }
-    executed(&mut store, 5_000_000, &part("GET x"));
+    executed(&mut store, 5_000_000, &part("GET key:30"));
+    assert_eq!(store.entries.len(), 40, "a read removes nothing");
+    executed(&mut store, 5_000_000, &part("DEL x"));
     assert_eq!(store.entries.len(), 40 - SWEEP_MAX);
     let (results, _) = read(&store, at(5_000_000), &part("DBSIZE"));
     assert_eq!(results, [EXECUTED, 3, 0], "no expired key is counted");
     executed(&mut store, 5_000_001, &part("SET key:39 v NX"));
-    executed(&mut store, 5_000_002, &part("GET x"));
+    executed(&mut store, 5_000_002, &part("DEL x"));
     assert_eq!((store.entries.len(), store.expiries.len()), (1, 0));
+}
+
+#[test]
+fn a_write_does_not_see_an_expired_value() {
+    let mut store = Store::default();
+    for number in 0..40 {
+        executed(&mut store, number, &part(&alloc::format!("RPUSH key:{number} v")));
+        executed(&mut store, number, &part(&alloc::format!("PEXPIRE key:{number} 1")));
+    }
+    let results = executed(&mut store, 5_000_000, &part("RPUSH key:39 v"));
+    assert_eq!(results, [EXECUTED, 3, 2], "the list has one element");
+    assert_eq!(exact(&store, 5_000_001, "TTL key:39"), (Some(5_000_000), None));
+}
+
+#[test]
+fn reads_of_all_keys_are_exact_between_two_expiries() {
+    let mut store = Store::default();
+    executed(&mut store, 1, &part("SET a 1 PX 1"));
+    executed(&mut store, 2, &part("SET b 1 PX 3"));
+    assert_eq!(exact(&store, 2_000_000, "DBSIZE"), (Some(1_000_001), Some(3_000_002)));
+    assert_eq!(exact(&store, 2_000_000, "KEYS *"), (Some(1_000_001), Some(3_000_002)));
+    assert_eq!(exact(&store, 9_000_000, "SCAN 0"), (Some(3_000_002), None));
+}
+
+#[test]
+fn a_change_of_the_expiry_is_a_new_version() {
+    let mut store = Store::default();
+    executed(&mut store, 1, &part("SET a 1 PX 50"));
+    executed(&mut store, 2, &part("EXPIREAT a 2000000000"));
+    assert_eq!(exact(&store, 3, "EXPIRETIME a").0, Some(2));
+    executed(&mut store, 4, &part("PERSIST a"));
+    assert_eq!(exact(&store, 5, "TTL a"), (Some(4), None));
+    executed(&mut store, 6, &part("EXPIRE a -1"));
+    assert_eq!(exact(&store, 7, "GET a"), (Some(6), None));
+    assert_eq!((store.entries.len(), store.expiries.len()), (0, 0));
 }
 
 #[test]
