@@ -299,6 +299,11 @@ impl<S: State> Replica<S> {
         }
     }
 
+    /// Returns the number of reads that wait for the commit barrier.
+    pub fn waiting_reads(&self) -> usize {
+        self.reads.len()
+    }
+
     /// Returns the state.
     pub fn state(&self) -> &S {
         &self.state

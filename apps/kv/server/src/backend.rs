@@ -25,13 +25,16 @@ pub enum BackendError {
 /// The replies to the commands of a transaction, one for each.
 pub type Replies = Result<Vec<Value>, BackendError>;
 
+/// Called once with the replies.
+pub type OnReplies = Box<dyn FnOnce(Replies) + Send>;
+
 /// Executes transactions. A front calls it from any thread.
 pub trait Backend: Send + Sync {
     /// Begins a transaction of all commands: they are executed at one timestamp, on all shards that
     /// they concern. `on_replies` is called once, from another thread or from this one. Never
     /// blocks. Transactions that were begun before this one is finished may be executed after it: a
     /// front waits for the replies of a connection's last transaction where their order matters.
-    fn begin(&self, commands: Vec<Command>, on_replies: Box<dyn FnOnce(Replies) + Send>);
+    fn begin(&self, commands: Vec<Command>, on_replies: OnReplies);
 
     /// Returns the number of shards.
     fn shards(&self) -> u16;

@@ -4,5 +4,12 @@
 #![warn(missing_docs)]
 
 mod backend;
+mod cluster;
+mod driven;
+mod node;
+mod shared;
 
-pub use backend::{Backend, BackendError, Replies};
+pub use backend::{Backend, BackendError, OnReplies, Replies};
+pub use cluster::{Cluster, ClusterError, ClusterOptions};
+pub use node::{Node, NodeError, NodeHandle, NodeOptions};
+pub use shared::NodeStats;
