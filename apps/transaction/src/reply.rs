@@ -89,7 +89,7 @@ impl<'a> Reply<'a> {
         let (session, number, attempt) = (reader.u64()?, reader.u64()?, reader.u32()?);
         let shard = reader.u16()?;
         let answer = match code {
-            1 => {
+            WRITTEN => {
                 Answer::Written { at: Timestamp::from_ns(reader.u64()?), results: reader.bytes()? }
             }
             READ => Answer::Read {
