@@ -4,7 +4,8 @@ use onepipe::Pipe;
 use onepipe_transaction::{ClientOptions, Placement, PlacementError, ReadMode};
 use thiserror::Error;
 
-use crate::node::{Node, NodeError, NodeHandle, NodeOptions};
+use crate::node::{Node, NodeError, NodeHandle};
+use crate::options::NodeOptions;
 
 /// A store whose replicas all run in this process. It ends when it is dropped.
 pub struct Cluster {

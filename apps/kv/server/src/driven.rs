@@ -15,7 +15,7 @@ use onepipe_transaction::{
 };
 
 use crate::backend::{BackendError, OnReplies, Replies};
-use crate::node::NodeOptions;
+use crate::options::NodeOptions;
 use crate::shared::{NodeStats, Shared, Submission};
 
 /// Number of transactions that are taken over between two turns of the pipe.

@@ -7,9 +7,11 @@ mod backend;
 mod cluster;
 mod driven;
 mod node;
+mod options;
 mod shared;
 
 pub use backend::{Backend, BackendError, OnReplies, Replies};
 pub use cluster::{Cluster, ClusterError, ClusterOptions};
-pub use node::{Node, NodeError, NodeHandle, NodeOptions};
+pub use node::{Node, NodeError, NodeHandle};
+pub use options::NodeOptions;
 pub use shared::NodeStats;

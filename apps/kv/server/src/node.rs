@@ -8,23 +8,12 @@ use std::thread::JoinHandle;
 
 use onepipe::{Builder, Doorbell, EmbeddedPipe, JoinError};
 use onepipe_kv::Command;
-use onepipe_transaction::{ClientOptions, Placement, ReadMode};
 use thiserror::Error;
 
 use crate::backend::{Backend, BackendError, OnReplies};
 use crate::driven::Driven;
+use crate::options::NodeOptions;
 use crate::shared::{NodeStats, Shared, Submission};
-
-/// What a node does.
-#[derive(Clone, Debug)]
-pub struct NodeOptions {
-    /// Where the shards are.
-    pub placement: Placement,
-    /// What reads guarantee.
-    pub reads: ReadMode,
-    /// How the client of the node runs.
-    pub client: ClientOptions,
-}
 
 /// Why a node does not start.
 #[derive(Debug, Error)]
