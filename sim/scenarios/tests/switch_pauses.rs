@@ -18,6 +18,16 @@ fn no_process_fails_while_switches_pause() {
     }
 }
 
+//= spec/failure.md#R72
+/// Relays in each timeout kept the only controller so busy that it declared a process failed.
+#[test]
+fn pause_does_not_overload_the_controller_with_relays() {
+    let swarm = Swarm::draw_calm(7000572).expect("a seed with controllers");
+    let report = swarm.run();
+    assert_eq!(report.first_violations, Vec::<String>::new());
+    assert!(report.control_plane.relayed < report.messages.submitted / 10, "{report:#?}");
+}
+
 //= spec/failure.md#R49
 /// The check of the runs above can fail.
 #[test]

@@ -81,7 +81,8 @@ impl ControlPlane {
             Opcode::Relayed => {
                 match relay::decapsulate(self.process, self.processes_max, frame.payload) {
                     Some(inner) => {
-                        self.relay.on_unreachable(now, inner.header.src());
+                        let wants_answer = relay::wants_answer(inner.opcode);
+                        self.relay.on_relayed(now, inner.header.src(), wants_answer);
                         Handled::Relayed(inner)
                     }
                     None => self.reject_malformed(),

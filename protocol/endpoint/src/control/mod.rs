@@ -63,9 +63,6 @@ const BACKOFF_MIN_NS: u64 = 20_000;
 /// factor a controller's link times out after more than ten missing Hellos, too; slow detection is
 /// harmless here.
 const CONTROLLER_TIMEOUTS: u64 = 10;
-/// How long frames to a peer are relayed before the direct path is tried again, in announcement
-/// intervals: by then the controllers know every change of the peer's links.
-const RELAY_INTERVALS: u64 = 10;
 
 /// A frame to be sealed, whose payload is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -144,7 +141,6 @@ impl ControlPlane {
             LinkMonitor::new(own, (kind, links), controllers, controller_timeout_ns, intervals);
         // Consecutive incarnations use distant ranges of batch numbers.
         let first = Psn(config.incarnation.0 << 16);
-        let relay_ns = RELAY_INTERVALS.saturating_mul(announce_interval_ns);
         // A round has a frame for each controller: at rest one per heartbeat.
         let rest_ns = config.heartbeat_interval_ns.saturating_mul(all.count.into());
         let announcements = Backoff::with_jitter(backoff_min_ns, announce_interval_ns, own.address)
@@ -158,7 +154,7 @@ impl ControlPlane {
             announcer: Announcer::new(all, announcements),
             floods: Floods::new(),
             failures: Failures::new(config.processes_max),
-            relay: Relay::new(all, config.frame_len_max, relay_ns),
+            relay: Relay::new(all, config.frame_len_max, announce_interval_ns),
             undeliverable: UndeliverableQueue::new(all, backoff.clone(), first),
             recovery: RecoveryClient::new(all, backoff),
             pending_pong: None,
@@ -301,12 +297,12 @@ impl ControlPlane {
         self.undeliverable.pending()
     }
 
-    /// Takes a sealed frame to be relayed by the controllers. Returns false if another frame still
-    /// waits for [`ControlPlane::write_next`], the frame is too long by
+    /// Takes a sealed frame to `peer`, to be relayed by the controllers. Returns false if another
+    /// frame still waits for [`ControlPlane::write_next`], the frame is too long by
     /// [`crate::config::RELAY_OVERHEAD_BYTES`], or there are no controllers.
-    pub fn encapsulate(&mut self, inner: &[u8]) -> bool {
+    pub fn encapsulate(&mut self, now: Mono, peer: ProcessId, inner: &[u8]) -> bool {
         let active = self.active_controller.map(|(process, _)| process);
-        self.controllers.is_some() && self.relay.encapsulate(inner, active)
+        self.controllers.is_some() && self.relay.encapsulate(now, peer, inner, active)
     }
 
     /// Relays frames to `peer`, which does not respond, for a while.
@@ -323,7 +319,7 @@ impl ControlPlane {
         self.relay.on_direct(peer);
     }
 
-    /// Returns whether frames to `peer` are relayed now.
+    /// Returns whether a frame to `peer` is to be relayed now. Others go directly.
     #[inline]
     pub fn is_relayed(&self, now: Mono, peer: ProcessId) -> bool {
         self.relay.is_relayed(now, peer)

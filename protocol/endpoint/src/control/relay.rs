@@ -10,37 +10,74 @@ use super::round_robin::RoundRobin;
 use crate::config::RELAY_OVERHEAD_BYTES;
 
 /// Limit on relayed peers. More are unreachable only if most of the fabric has failed; then the
-/// peer whose direct path is due to be tried first is dropped.
-const RELAYED_PEERS_MAX: usize = 64;
+/// peer that was found unreachable longest ago is dropped.
+const RELAYED_PEERS_MAX: usize = 1_024;
+
+/// How long a peer stays listed after it was last found unreachable, in announcement intervals: by
+/// then the controllers know every change of its links.
+const PERIOD_INTERVALS: u64 = 10;
+
+/// Limit on the doublings of the interval at which frames to a peer are relayed that does not
+/// answer them.
+const DOUBLINGS_MAX: u32 = 4;
 
 /// Relayed peers, and the frame that is being relayed.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Relay {
     round: RoundRobin,
     frame: Vec<u8>,
-    /// Process, and until when it is relayed.
-    peers: Vec<(ProcessId, Mono)>,
+    /// In the order of their IDs.
+    peers: Vec<Peer>,
     bytes_max: usize,
-    period_ns: u64,
+    interval_ns: u64,
+}
+
+/// A peer that does not respond to frames sent directly.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Peer {
+    process: ProcessId,
+    /// When the peer is forgotten, unless it is found unreachable again.
+    until: Mono,
+    /// When the next frame to it may be relayed.
+    next_at: Mono,
+    /// Number of relayed frames since the peer's last one.
+    unanswered: u32,
+    /// Whether it waits for the answer to a relayed frame, which may be relayed at once.
+    awaits_answer: bool,
 }
 
 impl Relay {
-    /// Relays frames up to `frame_len_max`; a peer is tried directly again after `period_ns`.
-    pub fn new(controllers: Controllers, frame_len_max: usize, period_ns: u64) -> Self {
+    /// Relays frames up to `frame_len_max`, one in each interval.
+    pub fn new(controllers: Controllers, frame_len_max: usize, interval_ns: u64) -> Self {
         Self {
             round: RoundRobin::new(controllers),
             frame: Vec::new(),
             peers: Vec::new(),
             bytes_max: frame_len_max.saturating_sub(RELAY_OVERHEAD_BYTES),
-            period_ns,
+            interval_ns,
         }
     }
 
-    /// Takes a frame to be relayed by `active`, or by every controller if none is known. Returns
-    /// false if the previous frame was not sent, or this one is too long.
-    pub fn encapsulate(&mut self, inner: &[u8], active: Option<ProcessId>) -> bool {
+    //= spec/failure.md#R72
+    /// Takes a frame to `peer`, to be relayed by `active`, or by every controller if none is known.
+    /// Returns false if the previous frame was not sent, or this one is too long.
+    pub fn encapsulate(
+        &mut self,
+        now: Mono,
+        peer: ProcessId,
+        inner: &[u8],
+        active: Option<ProcessId>,
+    ) -> bool {
         if self.round.current().is_some() || inner.len() > self.bytes_max {
             return false;
+        }
+        let share_ns = self.share_ns();
+        if let Ok(position) = self.find(peer) {
+            let peer = &mut self.peers[position];
+            if !core::mem::take(&mut peer.awaits_answer) {
+                peer.next_at = now.after_ns(share_ns << peer.unanswered.min(DOUBLINGS_MAX));
+                peer.unanswered = peer.unanswered.saturating_add(1);
+            }
         }
         self.frame.clear();
         self.frame.extend_from_slice(inner);
@@ -64,18 +101,41 @@ impl Relay {
         Some(ControlFrame::to(to, Opcode::Relay, Psn::FIRST, len))
     }
 
-    /// Relays frames to `peer` from now on, for a while. An existing period is not extended, so the
-    /// direct path is tried from time to time.
+    /// Relays frames to `peer` from now on, for a while.
     pub fn on_unreachable(&mut self, now: Mono, peer: ProcessId) {
-        self.peers.retain(|(_, until)| now < *until);
+        let until = now.after_ns(PERIOD_INTERVALS.saturating_mul(self.interval_ns));
+        if let Ok(position) = self.find(peer) {
+            self.peers[position].until = until;
+            return;
+        }
+        self.peers.retain(|listed| now < listed.until);
+        if self.peers.len() == RELAYED_PEERS_MAX {
+            let oldest = (0..self.peers.len()).min_by_key(|at| self.peers[*at].until);
+            self.peers.remove(oldest.expect("the list is full"));
+        }
+        // The first frames take turns, too.
+        let next_at = now.after_ns(self.share_ns());
+        let listed = Peer { process: peer, until, next_at, unanswered: 0, awaits_answer: false };
         if let Err(position) = self.find(peer) {
-            self.peers.insert(position, (peer, now.after_ns(self.period_ns)));
+            self.peers.insert(position, listed);
         }
-        if self.peers.len() > RELAYED_PEERS_MAX {
-            let others = (0..self.peers.len()).filter(|position| self.peers[*position].0 != peer);
-            let first = others.min_by_key(|position| self.peers[*position].1);
-            self.peers.remove(first.expect("more than one peer is relayed"));
+    }
+
+    /// Notes a relayed frame of `peer`, which the own answer follows if it `wants_answer`.
+    pub fn on_relayed(&mut self, now: Mono, peer: ProcessId, wants_answer: bool) {
+        self.on_unreachable(now, peer);
+        let next_at = now.after_ns(self.share_ns());
+        if let Ok(position) = self.find(peer) {
+            let peer = &mut self.peers[position];
+            (peer.unanswered, peer.next_at) = (0, peer.next_at.min(next_at));
+            peer.awaits_answer |= wants_answer;
         }
+    }
+
+    /// Returns the interval at which frames to each relayed peer are relayed, so that all together
+    /// take one in each interval.
+    fn share_ns(&self) -> u64 {
+        self.interval_ns.saturating_mul(self.peers.len() as u64)
     }
 
     /// Stops relaying to `peer` after a direct frame from it.
@@ -88,15 +148,25 @@ impl Relay {
         }
     }
 
-    /// Returns whether `peer` is relayed now.
+    /// Returns whether a frame to `peer` is to be relayed now. Others go directly.
     #[inline]
     pub fn is_relayed(&self, now: Mono, peer: ProcessId) -> bool {
-        !self.peers.is_empty() && self.find(peer).is_ok_and(|position| now < self.peers[position].1)
+        !self.peers.is_empty()
+            && self.find(peer).is_ok_and(|position| {
+                let peer = &self.peers[position];
+                now < peer.until && (peer.awaits_answer || peer.next_at <= now)
+            })
     }
 
     fn find(&self, peer: ProcessId) -> Result<usize, usize> {
-        self.peers.binary_search_by_key(&peer, |(process, _)| *process)
+        self.peers.binary_search_by_key(&peer, |listed| listed.process)
     }
+}
+
+/// Whether the receiver of a relayed frame answers it. An acknowledgement needs no answer.
+pub(super) fn wants_answer(opcode: Opcode) -> bool {
+    use Opcode::{Recall, ReliableConnect, ReliableData, ReliableFragment, ReliableProbe};
+    matches!(opcode, ReliableData | ReliableFragment | ReliableProbe | ReliableConnect | Recall)
 }
 
 /// Returns the frame that a controller has relayed to `own`. `None` if it is malformed, for another
@@ -115,14 +185,29 @@ mod tests {
     use onepipe_base::{Incarnation, Promises, Timestamp};
     use onepipe_wire::{Header, seal};
 
-    const PERIOD_NS: u64 = 100;
+    const INTERVAL_NS: u64 = 100;
+    const PEER: ProcessId = ProcessId(3);
 
     fn relay() -> Relay {
-        Relay::new(Controllers { first: ProcessId(60), count: 2 }, 256, PERIOD_NS)
+        Relay::new(Controllers { first: ProcessId(60), count: 2 }, 256, INTERVAL_NS)
     }
 
     fn at(ns: u64) -> Mono {
         Mono::from_ns(ns)
+    }
+
+    /// Offers a frame to `peer` in each nanosecond of `during`. Returns when frames were relayed.
+    fn relayed_at(relay: &mut Relay, during: core::ops::Range<u64>, peer: ProcessId) -> Vec<u64> {
+        let mut payload = [0; 204];
+        let mut times = Vec::new();
+        for ns in during {
+            if relay.is_relayed(at(ns), peer) {
+                assert!(relay.encapsulate(at(ns), peer, &[7; 9], Some(ProcessId(60))));
+                relay.write(&mut payload);
+                times.push(ns);
+            }
+        }
+        times
     }
 
     #[test]
@@ -133,41 +218,79 @@ mod tests {
             let next = || relay.write(&mut payload).map(|frame| (frame.to.0, frame.payload_len));
             core::iter::from_fn(next).collect::<Vec<_>>()
         };
-        assert!(relay.encapsulate(&[7; 204], None));
-        assert!(!relay.encapsulate(&[8; 9], None), "one frame at a time");
+        assert!(relay.encapsulate(at(0), PEER, &[7; 204], None));
+        assert!(!relay.encapsulate(at(0), PEER, &[8; 9], None), "one frame at a time");
         assert_eq!(sent(&mut relay), [(60, 204), (61, 204)]);
-        assert!(relay.encapsulate(&[8; 9], Some(ProcessId(61))));
+        assert!(relay.encapsulate(at(0), PEER, &[8; 9], Some(ProcessId(61))));
         assert_eq!(sent(&mut relay), [(61, 9)]);
-        assert!(!relay.encapsulate(&[7; 205], None), "too long");
+        assert!(!relay.encapsulate(at(0), PEER, &[7; 205], None), "too long");
         assert!(!relay.wants_transmit());
         assert_eq!(payload[..10], [8, 8, 8, 8, 8, 8, 8, 8, 8, 7]);
     }
 
     #[test]
     fn relay_ends_after_its_period_or_a_direct_frame() {
-        let (mut relay, peer) = (relay(), ProcessId(3));
-        relay.on_unreachable(at(0), peer);
-        relay.on_unreachable(at(50), peer);
-        assert!(relay.is_relayed(at(99), peer) && !relay.is_relayed(at(99), ProcessId(4)));
-        assert!(!relay.is_relayed(at(100), peer), "an existing period is not extended");
-        relay.on_unreachable(at(100), peer);
-        assert!(relay.is_relayed(at(150), peer));
+        let mut relay = relay();
+        relay.on_unreachable(at(0), PEER);
+        relay.on_unreachable(at(50), PEER);
+        assert!(relay.is_relayed(at(1_049), PEER) && !relay.is_relayed(at(1_049), ProcessId(4)));
+        assert!(!relay.is_relayed(at(1_050), PEER));
+        relay.on_unreachable(at(1_100), PEER);
+        assert!(relay.is_relayed(at(1_150), PEER));
         relay.on_direct(ProcessId(4));
-        relay.on_direct(peer);
-        assert!(!relay.is_relayed(at(150), peer));
+        relay.on_direct(PEER);
+        assert!(!relay.is_relayed(at(1_150), PEER));
+    }
+
+    //= spec/failure.md#R72
+    /// While a switch paused, each sender relayed a frame to each process behind it in every
+    /// timeout: 9 frames in a microsecond overloaded the controller, which could not connect the
+    /// links again after the pause (Swarm::draw_calm(7000572)).
+    #[test]
+    fn peer_that_does_not_answer_is_relayed_to_ever_more_seldom() {
+        let mut relay = relay();
+        relay.on_unreachable(at(0), PEER);
+        let mut times = Vec::new();
+        for from in (0..6_000).step_by(500) {
+            relay.on_unreachable(at(from), PEER);
+            times.extend(relayed_at(&mut relay, from..from + 500, PEER));
+        }
+        assert_eq!(times, [0, 100, 300, 700, 1_500, 3_100, 4_700]);
+        // A relayed frame of the peer ends this.
+        relay.on_relayed(at(6_000), PEER, false);
+        assert_eq!(relayed_at(&mut relay, 6_000..6_350, PEER), [6_100, 6_200]);
+    }
+
+    //= spec/failure.md#R72
+    #[test]
+    fn all_peers_together_take_one_frame_in_each_interval() {
+        let mut relay = relay();
+        let peers = (0..4).map(ProcessId);
+        peers.clone().for_each(|peer| relay.on_unreachable(at(0), peer));
+        let first = peers.map(|peer| relayed_at(&mut relay, 0..500, peer));
+        let first: Vec<u64> = first.flatten().collect();
+        assert_eq!(first, [0, 400, 100, 200, 300]);
+    }
+
+    #[test]
+    fn each_relayed_frame_is_answered_at_once() {
+        let mut relay = relay();
+        (4..9).for_each(|peer| relay.on_unreachable(at(0), ProcessId(peer)));
+        for ns in [0, 10, 20] {
+            relay.on_relayed(at(ns), PEER, true);
+            assert_eq!(relayed_at(&mut relay, ns..ns + 10, PEER), [ns]);
+        }
     }
 
     #[test]
     fn relayed_peers_are_bounded() {
         let mut relay = relay();
-        for peer in (0..=RELAYED_PEERS_MAX as u32).rev() {
-            relay.on_unreachable(at(u64::from(1_000 - peer) / 900), ProcessId(peer));
+        for peer in 0..=RELAYED_PEERS_MAX as u32 {
+            relay.on_unreachable(at(u64::from(peer > 0)), ProcessId(peer));
         }
         assert_eq!(relay.peers.len(), RELAYED_PEERS_MAX);
-        let relayed =
-            (0..=RELAYED_PEERS_MAX as u32).filter(|peer| relay.is_relayed(at(1), ProcessId(*peer)));
-        assert_eq!(relayed.count(), RELAYED_PEERS_MAX);
-        assert!(relay.is_relayed(at(1), ProcessId(0)), "the latest peer is relayed");
+        assert!(relay.find(ProcessId(0)).is_err(), "found unreachable longest ago");
+        assert!(relay.find(ProcessId(RELAYED_PEERS_MAX as u32)).is_ok());
     }
 
     #[test]

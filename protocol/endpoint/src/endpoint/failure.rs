@@ -403,7 +403,7 @@ impl Endpoint {
         }
         let header = draft.header(&self.config, self.current_promises());
         let frame_len = seal(slot, header, draft.payload_len);
-        if !self.control.encapsulate(&slot[..frame_len]) {
+        if !self.control.encapsulate(now.mono, draft.to, &slot[..frame_len]) {
             return None;
         }
         self.stats.frames_relayed += 1;

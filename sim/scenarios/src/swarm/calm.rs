@@ -3,7 +3,7 @@
 //! its incarnation.
 
 use onepipe_sim_engine::Random;
-use onepipe_sim_network::{CpuConfig, Load, SendPattern, Workload};
+use onepipe_sim_network::{Load, SendPattern, Workload};
 
 use super::{FaultEvent, Swarm};
 
@@ -50,9 +50,6 @@ pub(super) fn draw(swarm: &mut Swarm, seed: u64) {
 /// restart.
 pub(super) fn calm(swarm: &mut Swarm, random: &mut Random) {
     let plan = &mut swarm.plan;
-    // With CPU costs, 64 processes behind a busy host are not received for longer than a timeout,
-    // and one that runs is declared failed (draw_calm(7000572)).
-    plan.network.cpu = CpuConfig::default();
     let workload = Workload::AllToAll { fan_out: 2, bytes: 64 };
     plan.load = Some(Load { workload, pattern: SendPattern::OpenLoop { interval_ns: 40_000 } });
     let timeout_ns =

@@ -97,7 +97,7 @@ fn is_inert_without_controllers() {
     let mut harness = Harness::on_switch(None);
     assert_eq!(harness.flood_from_switch(&notice(id(1, 1), &[failure(3, 1, 1)])), Effect::Rejected);
     assert_eq!(harness.receive_control(0, Opcode::Ping, 0, &[]), Effect::Rejected);
-    assert!(!harness.control.encapsulate(&[0; 60]));
+    assert!(!harness.control.encapsulate(harness.now(), ProcessId(3), &[0; 60]));
     harness.control.on_unreachable(harness.now(), ProcessId(3));
     harness.control.start_recover(harness.now());
     assert!(!harness.control.is_relayed(harness.now(), ProcessId(3)));
@@ -335,12 +335,14 @@ fn tracks_and_answers_the_active_controller() {
 #[test]
 fn relayed_frames_are_answered_by_relay() {
     let mut harness = Harness::on_switch(ALL);
-    let inner = frame_from((3, Opcode::ReliableAck, 42), &[1, 2, 3]);
+    let inner = frame_from((3, Opcode::ReliableData, 42), &[1, 2, 3]);
     assert!(!harness.control.is_relayed(harness.now(), ProcessId(3)));
     assert_eq!(harness.receive_control(1, Opcode::Relayed, 0, &inner), Effect::Relayed(42));
     assert!(harness.control.is_relayed(harness.now(), ProcessId(3)));
     let answer = [7; 256 - HEADER_LEN];
-    assert!(harness.control.encapsulate(&answer) && !harness.control.encapsulate(&answer));
+    let now = harness.now();
+    let mut encapsulate = |inner| harness.control.encapsulate(now, ProcessId(3), inner);
+    assert!(encapsulate(&answer) && !encapsulate(&answer));
     let sent = harness.drain();
     let (header, opcode, payload) = &sent[0];
     assert_eq!(
@@ -349,7 +351,8 @@ fn relayed_frames_are_answered_by_relay() {
         "to the active controller"
     );
     assert_eq!(payload[..], answer);
-    assert!(!harness.control.encapsulate(&[7; 257 - HEADER_LEN]), "too long");
+    let too_long = [7; 257 - HEADER_LEN];
+    assert!(!harness.control.encapsulate(harness.now(), ProcessId(3), &too_long), "too long");
     assert_eq!(crate::config::RELAY_OVERHEAD_BYTES, HEADER_LEN);
     harness.control.on_direct(ProcessId(3));
     assert!(!harness.control.is_relayed(harness.now(), ProcessId(3)));
@@ -358,7 +361,7 @@ fn relayed_frames_are_answered_by_relay() {
     harness.ns += 10 * ANNOUNCE_NS;
     assert!(
         !harness.control.is_relayed(harness.now(), ProcessId(4)),
-        "the direct path is tried again"
+        "forgotten unless found unreachable again"
     );
 }
 
