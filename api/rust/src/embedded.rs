@@ -1,11 +1,14 @@
 //! A pipe without a thread.
 
+use std::fmt;
+use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 use onepipe_base::{ProcessId, ScatteringId, Timestamp};
 use onepipe_endpoint::{Config, Message, OpenScattering, SendError};
 use onepipe_transport_clock::Clock;
-use onepipe_transport_driver::Progress;
+use onepipe_transport_driver::{Doorbell, IdleAction, Progress, Wait, Waker};
 use onepipe_wire::Service;
 
 use crate::engine::{FabricEngine, with_engine};
@@ -26,6 +29,24 @@ pub struct EmbeddedPipe {
     builder: Box<Builder>,
     leave_timeout: Duration,
     has_left: bool,
+    /// Made by the first call of [`EmbeddedPipe::doorbell`].
+    bell: Option<Bell>,
+}
+
+/// Ends a wait of the transport.
+#[derive(Clone)]
+struct Bell(Arc<dyn Wait>);
+
+impl Waker for Bell {
+    fn ring(&self) {
+        self.0.ring();
+    }
+}
+
+impl fmt::Debug for Bell {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("Bell")
+    }
 }
 
 impl EmbeddedPipe {
@@ -39,7 +60,7 @@ impl EmbeddedPipe {
         builder: Box<Builder>,
         leave_timeout: Duration,
     ) -> Self {
-        Self { fabric_engine, builder, leave_timeout, has_left: false }
+        Self { fabric_engine, builder, leave_timeout, has_left: false, bell: None }
     }
 
     /// Submits a scattering: all its messages share one timestamp. Copies payloads into the send
@@ -127,9 +148,37 @@ impl EmbeddedPipe {
     }
 
     /// Spins, yields or blocks by the idle strategy after a turn that did `progress`. Blocks for at
-    /// most 100 ms, and only with [`crate::Idle::Backoff`].
+    /// most 100 ms, and only with [`crate::Idle::Backoff`]; the handles of
+    /// [`EmbeddedPipe::doorbell`] end this.
     pub fn rest(&mut self, progress: Progress) {
-        with_engine!(&mut self.fabric_engine, engine => engine.rest(progress));
+        with_engine!(&mut self.fabric_engine, engine => {
+            let Some(bell) = &self.bell else { return engine.rest(progress) };
+            match engine.idle_action(progress) {
+                IdleAction::Block => {
+                    if let Some(wait_ns) = engine.begin_wait() {
+                        bell.0.wait(wait_ns);
+                        engine.end_wait();
+                    }
+                }
+                action => engine.idle(action),
+            }
+        });
+    }
+
+    /// The handle by which another thread ends the current [`EmbeddedPipe::rest`], or else the
+    /// next one that blocks: to hand over work to the thread that drives the pipe.
+    ///
+    /// # Errors
+    /// The system has no descriptor left.
+    pub fn doorbell(&mut self) -> io::Result<Doorbell> {
+        let bell = match &self.bell {
+            Some(bell) => bell.clone(),
+            None => {
+                let wait = with_engine!(&self.fabric_engine, engine => engine.wait_handle())?;
+                self.bell.insert(Bell(wait)).clone()
+            }
+        };
+        Ok(Doorbell::new(Arc::new(bell)))
     }
 
     /// The id of this process.

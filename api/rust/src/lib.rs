@@ -195,7 +195,7 @@ pub use onepipe_transport_amcast::{
 pub use onepipe_transport_bulk::{
     Carrier, GroupState, Listener, ListenerStats, ObjectBytes, Page, PageMut, RendezvousError,
 };
-pub use onepipe_transport_driver::{Duty, Progress};
+pub use onepipe_transport_driver::{Doorbell, Duty, Progress};
 pub use onepipe_transport_shm::{
     AttachError, Config as SharedMemoryConfig, SegmentLost, Stats as SharedMemoryStats,
 };

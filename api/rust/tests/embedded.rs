@@ -2,7 +2,8 @@
 
 mod harness;
 
-use std::time::Instant;
+use std::sync::mpsc::{self, TryRecvError};
+use std::time::{Duration, Instant};
 
 use harness::{DEADLINE, fabric, message, process, to};
 use onepipe::{EmbeddedPipe, Event, LeaveError, Link, ProcessId, Received, SendError, Timestamp};
@@ -206,4 +207,46 @@ fn undriven_pipe_delays_no_other() {
         });
     }
     drop(undriven);
+}
+
+/// Without the doorbell each hand-over takes until the end of a rest, up to 100 ms.
+#[test]
+fn doorbell_ends_a_rest() {
+    const HAND_OVERS: u32 = 10;
+    let fabric = fabric("doorbell");
+    let (to_pipe, commands) = mpsc::channel();
+    let (to_caller, answers) = mpsc::channel();
+    let (send_bell, bells) = mpsc::channel();
+    let driver = std::thread::spawn(move || {
+        let mut pipe = process(&fabric, 0).embedded().expect("the id is free");
+        send_bell.send(pipe.doorbell().expect("there are descriptors")).expect("it is awaited");
+        loop {
+            match commands.try_recv() {
+                Ok(command) => to_caller.send(command).expect("it is awaited"),
+                Err(TryRecvError::Disconnected) => return,
+                Err(TryRecvError::Empty) => {
+                    let progress = pipe.turn();
+                    pipe.rest(progress);
+                }
+            }
+        }
+    });
+    let bell = bells.recv().expect("the pipe has joined");
+    let hand_over = |number: u32, rings: bool| {
+        // The driver rests by now.
+        std::thread::sleep(Duration::from_millis(10));
+        let began = Instant::now();
+        to_pipe.send(number).expect("the driver runs");
+        if rings {
+            bell.ring();
+        }
+        assert_eq!(answers.recv_timeout(DEADLINE), Ok(number));
+        began.elapsed()
+    };
+    let quiet: Duration = (0..HAND_OVERS).map(|number| hand_over(number, false)).sum();
+    let rung: Duration = (0..HAND_OVERS).map(|number| hand_over(number, true)).sum();
+    assert!(rung < quiet / 2, "{rung:?} with the doorbell, {quiet:?} without");
+    drop(to_pipe);
+    bell.ring();
+    driver.join().expect("the driver ends");
 }

@@ -14,7 +14,7 @@ macro_rules! mistakes {
         }
 
         impl Mistake {
-            /// All mistakes: first those of ordered scattering, then those of agreed multicast.
+            /// All mistakes: of ordered scattering, of agreed multicast, and of transactions.
             pub const ALL: &[Self] = &[$(Self::$name,)*];
 
             /// Returns the name on the command line.
@@ -115,6 +115,22 @@ mistakes! {
         "A message that a client retransmits gets another timestamp.";
     VotesWithoutMemory: "votes-without-memory",
         "A member of agreed multicast that has restarted with an empty memory takes part again.";
+    ReadAtDelivery: "read-at-delivery",
+        "A replica answers a strict read when it is delivered, before the commit barrier has passed it.";
+    SnapshotForStrict: "snapshot-for-strict",
+        "A client sends strict reads as snapshot reads.";
+    ExactnessIgnored: "exactness-ignored",
+        "A client accepts a snapshot whose parts are not exact at one timestamp.";
+    ExecutedTwice: "executed-twice",
+        "A replica executes a write again that its client has repeated.";
+    ShardMissed: "shard-missed",
+        "A client leaves out the last shard when it repeats a write.";
+    ReplyBeforeStore: "reply-before-store",
+        "A replica replies before what it has executed is stored.";
+    OneReplyOfAll: "one-reply-of-all",
+        "A client reports a write as complete at the first shard's reply.";
+    OwnWriteMissed: "own-write-missed",
+        "A client's snapshot reads do not wait for its own writes.";
 }
 
 impl Mistake {
@@ -128,7 +144,12 @@ impl Mistake {
 
     /// Returns the mistakes of agreed multicast.
     pub fn of_amcast() -> &'static [Self] {
-        &Self::ALL[Self::SCATTERING..]
+        &Self::ALL[Self::SCATTERING..Self::ReadAtDelivery as usize]
+    }
+
+    /// Returns the mistakes of transactions.
+    pub fn of_transactions() -> &'static [Self] {
+        &Self::ALL[Self::ReadAtDelivery as usize..]
     }
 }
 

@@ -19,3 +19,6 @@ pub mod arbiter;
 
 #[path = "../../../transport/pages/tests/page_locations/properties.rs"]
 pub mod page_locations;
+
+#[path = "../../../apps/journal/tests/log_bytes/properties.rs"]
+pub mod journal;

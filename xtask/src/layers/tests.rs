@@ -34,7 +34,7 @@ fn the_table_as_written_passes() {
         member("daemons/switch", &["transport/udp", "protocol/switch"], &[]),
         member("api/rust", &["transport/udp", "protocol/endpoint"], &["daemons/switch"]),
         member("api/c", &["api/rust"], &[]),
-        member("apps/kv/server", &["api/rust", "apps/kv"], &[]),
+        member("apps/kv/server", &["api/rust", "apps/kv", "apps/journal", "protocol/base"], &[]),
         member("cli", &["sim/scenarios", "daemons/switch", "api/rust", "bench/micro"], &[]),
         member("xtask", &[], &[]),
     ];

@@ -1,0 +1,80 @@
+//! A whole store in this process: a thread for each replica, over shared memory.
+
+use onepipe::Pipe;
+use onepipe_transaction::{ClientOptions, Placement, PlacementError, ReadMode};
+use thiserror::Error;
+
+use crate::node::{Node, NodeError, NodeHandle};
+use crate::options::NodeOptions;
+
+/// A store whose replicas all run in this process. It ends when it is dropped.
+pub struct Cluster {
+    /// The clients end first: they use the replicas.
+    front: Node,
+    replicas: Vec<Node>,
+}
+
+/// What a cluster is made of.
+#[derive(Clone, Debug)]
+pub struct ClusterOptions {
+    /// Name of the fabric, which no other cluster on this machine may use.
+    pub fabric: String,
+    /// Number of shards, from 1.
+    pub shards: u16,
+    /// Number of replicas of each shard, 1 to 5.
+    pub replicas: u16,
+    /// What reads guarantee.
+    pub reads: ReadMode,
+    /// How the client runs.
+    pub client: ClientOptions,
+}
+
+/// Why a cluster does not start.
+#[derive(Debug, Error)]
+pub enum ClusterError {
+    /// There are no such numbers of shards and replicas.
+    #[error(transparent)]
+    Placement(#[from] PlacementError),
+    /// A node does not start.
+    #[error("process {process} of fabric {fabric}: {error}")]
+    Node {
+        /// The process.
+        process: u32,
+        /// The fabric.
+        fabric: String,
+        /// The reason.
+        error: NodeError,
+    },
+}
+
+impl Cluster {
+    /// Starts all replicas, and a node that is a client only.
+    ///
+    /// # Errors
+    /// The numbers are out of range, or a process of the fabric exists already.
+    pub fn start(options: &ClusterOptions) -> Result<Self, ClusterError> {
+        let placement = Placement::consecutive(0, options.shards, options.replicas)?;
+        let processes = u32::from(options.shards) * u32::from(options.replicas);
+        let start = |process: u32| {
+            let builder = Pipe::builder().fabric(&options.fabric).process(process);
+            let builder = builder.processes(processes + 1);
+            let (placement, reads) = (placement.clone(), options.reads);
+            let node = NodeOptions { placement, reads, client: options.client };
+            let fabric = options.fabric.clone();
+            let explain = |error| ClusterError::Node { process, fabric, error };
+            Node::start(builder, node).map_err(explain)
+        };
+        let replicas = (0..processes).map(start).collect::<Result<_, _>>()?;
+        Ok(Self { front: start(processes)?, replicas })
+    }
+
+    /// Returns the handle to execute transactions with.
+    pub fn handle(&self) -> NodeHandle {
+        self.front.handle()
+    }
+
+    /// Returns the handles of the replicas' nodes.
+    pub fn replicas(&self) -> impl Iterator<Item = NodeHandle> {
+        self.replicas.iter().map(Node::handle)
+    }
+}

@@ -1,0 +1,17 @@
+//! The key-value store as processes.
+
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
+mod backend;
+mod cluster;
+mod driven;
+mod node;
+mod options;
+mod shared;
+
+pub use backend::{Backend, BackendError, OnReplies, Replies};
+pub use cluster::{Cluster, ClusterError, ClusterOptions};
+pub use node::{Node, NodeError, NodeHandle};
+pub use options::NodeOptions;
+pub use shared::NodeStats;

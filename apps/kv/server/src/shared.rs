@@ -1,0 +1,58 @@
+//! State that the thread of a node shares with others.
+
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex};
+
+use onepipe_kv::Command;
+
+use crate::backend::OnReplies;
+
+/// Counters of a node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NodeStats {
+    /// The shard whose replica the node holds.
+    pub shard: Option<u16>,
+    /// Writes that the replica has executed.
+    pub writes: u64,
+    /// Reads that the replica has answered.
+    pub reads: u64,
+    /// Transactions that the client has finished.
+    pub transactions: u64,
+    /// Scatterings that the client has sent again.
+    pub retried: u64,
+    /// Replies that differ between replicas. This must be 0.
+    pub disagreements: u64,
+}
+
+/// A transaction handed over to the thread of a node.
+pub(crate) struct Submission {
+    pub commands: Vec<Command>,
+    pub on_replies: OnReplies,
+}
+
+/// What the thread of a node publishes, and whether it is to end.
+#[derive(Default)]
+pub(crate) struct Shared {
+    stats: Mutex<NodeStats>,
+    ended: Mutex<Option<Arc<str>>>,
+    pub is_stopping: AtomicBool,
+}
+
+impl Shared {
+    pub fn stats(&self) -> NodeStats {
+        *self.stats.lock().expect("no thread panics while it holds the lock")
+    }
+
+    pub fn publish(&self, stats: NodeStats) {
+        *self.stats.lock().expect("no thread panics while it holds the lock") = stats;
+    }
+
+    /// Returns why the node has ended, if it has.
+    pub fn ended(&self) -> Option<Arc<str>> {
+        self.ended.lock().expect("no thread panics while it holds the lock").clone()
+    }
+
+    pub fn end(&self, reason: Arc<str>) {
+        *self.ended.lock().expect("no thread panics while it holds the lock") = Some(reason);
+    }
+}

@@ -1,0 +1,72 @@
+//! A store in this process, over the shared memory of this machine.
+
+use std::sync::mpsc::channel;
+use std::time::Duration;
+
+use onepipe_kv::{Command, Value};
+use onepipe_kv_server::{Backend, Cluster, ClusterOptions, NodeHandle, Replies};
+use onepipe_transaction::{ClientOptions, ReadMode};
+
+const DEADLINE: Duration = Duration::from_secs(60);
+
+fn start(name: &str, replicas: u16, reads: ReadMode) -> Cluster {
+    let fabric = format!("kv-{name}-{}", std::process::id());
+    let client = ClientOptions::default();
+    let options = ClusterOptions { fabric, shards: 3, replicas, reads, client };
+    Cluster::start(&options).expect("the fabric is new")
+}
+
+fn command(line: &str) -> Command {
+    let words: Vec<Vec<u8>> = line.split(' ').map(|word| word.as_bytes().to_vec()).collect();
+    Command::parse(&words).expect("a command")
+}
+
+fn execute(node: &NodeHandle, lines: &[&str]) -> Replies {
+    let (send, receive) = channel();
+    let commands = lines.iter().map(|line| command(line)).collect();
+    node.begin(commands, Box::new(move |replies| drop(send.send(replies))));
+    receive.recv_timeout(DEADLINE).expect("each transaction has replies")
+}
+
+fn bulk(text: &str) -> Value {
+    Value::Bulk(text.as_bytes().to_vec())
+}
+
+#[test]
+fn transactions_span_shards() {
+    for replicas in [1, 3] {
+        let cluster = start(&format!("span-{replicas}"), replicas, ReadMode::Strict);
+        let node = cluster.handle();
+        let replies = execute(&node, &["MSET a 1 b 2 c 3 d 4", "INCR a", "DEL d"]);
+        assert_eq!(replies, Ok(vec![Value::Ok, Value::Integer(2), Value::Integer(1)]));
+        let found = Value::Array(vec![bulk("2"), bulk("2"), bulk("3"), Value::Null]);
+        assert_eq!(execute(&node, &["MGET a b c d"]), Ok(vec![found]));
+        assert_eq!(node.stats().disagreements, 0);
+    }
+}
+
+/// Each writer sets the same number under keys of all shards. A reader must never see two.
+#[test]
+fn reads_see_whole_transactions() {
+    for reads in [ReadMode::Strict, ReadMode::Snapshot] {
+        let cluster = start(&format!("whole-{reads:?}"), 2, reads);
+        let node = cluster.handle();
+        std::thread::scope(|scope| {
+            for writer in 0..2 {
+                let node = node.clone();
+                scope.spawn(move || {
+                    for number in 0..200 {
+                        let number = number * 2 + writer;
+                        let line = format!("MSET a {number} b {number} c {number} d {number}");
+                        assert_eq!(execute(&node, &[&line]), Ok(vec![Value::Ok]));
+                    }
+                });
+            }
+            for _ in 0..300 {
+                let replies = execute(&node, &["MGET a b c d"]).expect("all replicas are up");
+                let Value::Array(values) = &replies[0] else { panic!("{replies:?}") };
+                assert!(values.iter().all(|value| *value == values[0]), "{values:?}");
+            }
+        });
+    }
+}

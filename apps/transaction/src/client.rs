@@ -1,0 +1,428 @@
+//! A client: sends transactions, collects the replies, and repeats what was lost.
+
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::vec::Vec;
+
+use onepipe_base::mistake::{Mistake, makes};
+use onepipe_base::{Mono, ProcessId, ScatteringId, Timestamp};
+use thiserror::Error;
+
+use crate::kind::Kind;
+use crate::open::{Open, Progress};
+use crate::placement::Placement;
+use crate::reply::Reply;
+use crate::request::{Request, RequestKind};
+use crate::sessions::SESSION_WINDOW;
+
+/// How a client runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ClientOptions {
+    /// Number of replies of each shard after which a write is complete; all replicas that are up if
+    /// there are fewer. With a durable store a write survives the failure of all processes if it is
+    /// stored by all. Default: all.
+    pub acks_min: usize,
+    /// Time after which a read is repeated, and replicas are asked for the reply to a write, in ns.
+    /// Default 100 ms.
+    pub timeout_ns: u64,
+    /// Number of attempts at a snapshot read after which it becomes a strict one: writes to the
+    /// keys can let each attempt fail. Default 3.
+    pub snapshot_attempts_max: u32,
+    /// Limit on unfinished transactions. Default 4,096.
+    pub open_max: usize,
+}
+
+impl Default for ClientOptions {
+    fn default() -> Self {
+        Self {
+            acks_min: usize::MAX,
+            timeout_ns: 100_000_000,
+            snapshot_attempts_max: 3,
+            open_max: 4_096,
+        }
+    }
+}
+
+/// Which transaction: its number in the client's session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TransactionId(pub u64);
+
+/// A scattering to be sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OutgoingScattering {
+    /// Whether the reliable service is to be used.
+    pub is_reliable: bool,
+    /// Receivers and payloads, one for each receiver.
+    pub messages: Vec<(ProcessId, Vec<u8>)>,
+    /// The transaction.
+    pub transaction: TransactionId,
+}
+
+/// A finished transaction.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finished {
+    /// The transaction.
+    pub transaction: TransactionId,
+    /// What happened.
+    pub outcome: Result<Committed, TransactionError>,
+}
+
+/// A transaction that took place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Committed {
+    /// When: the timestamp of a write; for a read, one at which all its results are exact.
+    pub at: Timestamp,
+    /// The results of each shard, in ascending order of the shards.
+    pub results: Vec<(u16, Vec<u8>)>,
+    /// Number of attempts, at least 1.
+    pub attempts: u32,
+}
+
+/// Why a transaction did not take place, or may not have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Error)]
+pub enum TransactionError {
+    /// No replica of a shard is up. A write that was sent before may have taken place.
+    #[error("no replica of shard {0} is up: start one of them again")]
+    Unavailable(u16),
+    /// A replica has refused the write, as the client has too many unfinished ones.
+    #[error(
+        "shard {0} refuses the write: this client has more unfinished ones than a replica keeps"
+    )]
+    Refused(u16),
+}
+
+/// Why a transaction cannot be submitted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Error)]
+pub enum SubmitError {
+    /// Too many transactions are unfinished.
+    #[error("{0} transactions are unfinished, as many as this client may have: wait for one")]
+    Full(usize),
+    /// The transaction has no parts.
+    #[error("a transaction needs at least one part")]
+    Empty,
+    /// The parts are not in ascending order of their shards, or there is no such shard.
+    #[error(
+        "part {0} is not for a shard above that of the part before it, or there is no such shard"
+    )]
+    Shard(usize),
+}
+
+/// Counters of a client.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct ClientStats {
+    /// Scatterings sent again, as the first attempt was lost.
+    pub retried: u64,
+    /// Reads repeated, as no timestamp was exact at all shards.
+    pub inexact: u64,
+    /// Times at which replicas were asked for the reply to a write.
+    pub asked: u64,
+    /// Replies that differ between replicas of one shard. This must not happen.
+    pub disagreements: u64,
+    /// Messages that are no replies.
+    pub malformed: u64,
+}
+
+/// A client. Its driver sends what [`Client::poll_scattering`] returns, and reports what became of
+/// it; passes replies to [`Client::on_message`]; and takes [`Client::poll_finished`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Client {
+    session: u64,
+    placement: Placement,
+    options: ClientOptions,
+    next: u64,
+    open: BTreeMap<u64, Open>,
+    /// What is to be sent: transactions, and writes whose replicas are to be asked.
+    to_send: VecDeque<u64>,
+    to_ask: VecDeque<u64>,
+    scatterings: BTreeMap<(bool, ScatteringId), u64>,
+    deadlines: BTreeSet<(Mono, u64)>,
+    finished: VecDeque<Finished>,
+    /// The client's own knowledge of what is committed: no snapshot read may miss it.
+    known: Option<Timestamp>,
+    stats: ClientStats,
+}
+
+impl Client {
+    /// Creates a client with a session that no other client of this process ever had.
+    pub fn new(session: u64, placement: Placement, options: ClientOptions) -> Self {
+        Self {
+            session,
+            placement,
+            options,
+            next: 0,
+            open: BTreeMap::new(),
+            to_send: VecDeque::new(),
+            to_ask: VecDeque::new(),
+            scatterings: BTreeMap::new(),
+            deadlines: BTreeSet::new(),
+            finished: VecDeque::new(),
+            known: None,
+            stats: ClientStats::default(),
+        }
+    }
+
+    /// Submits a transaction with a part for each shard concerned, in ascending order of the
+    /// shards.
+    ///
+    /// # Errors
+    /// Too many transactions are unfinished, or the parts are not as above. Nothing is sent.
+    pub fn submit(
+        &mut self,
+        kind: Kind,
+        parts: Vec<(u16, Vec<u8>)>,
+    ) -> Result<TransactionId, SubmitError> {
+        if self.open.len() >= self.options.open_max || self.spread() >= SESSION_WINDOW {
+            return Err(SubmitError::Full(self.open.len()));
+        }
+        if parts.is_empty() {
+            return Err(SubmitError::Empty);
+        }
+        let is_bad = |index: &usize| {
+            let shard = parts[*index].0;
+            shard >= self.placement.shards() || (*index > 0 && parts[*index - 1].0 >= shard)
+        };
+        if let Some(index) = (0..parts.len()).find(is_bad) {
+            return Err(SubmitError::Shard(index));
+        }
+        let number = self.next;
+        self.next += 1;
+        self.open.insert(number, Open::new(kind, parts));
+        self.to_send.push_back(number);
+        Ok(TransactionId(number))
+    }
+
+    /// Returns how far the transaction that is submitted next lies behind the oldest unfinished
+    /// one.
+    fn spread(&self) -> u64 {
+        self.next - self.oldest()
+    }
+
+    /// Returns the number of the oldest unfinished transaction.
+    fn oldest(&self) -> u64 {
+        self.open.first_key_value().map_or(self.next, |(number, _)| *number)
+    }
+
+    /// Returns the next scattering to be sent. Its driver calls [`Client::on_submitted`], or
+    /// [`Client::on_refused`] if the fabric does not accept it now. `barrier` is the commit barrier
+    /// of the client's process.
+    pub fn poll_scattering(
+        &mut self,
+        now: Mono,
+        barrier: Option<Timestamp>,
+    ) -> Option<OutgoingScattering> {
+        self.known = self.known.max(barrier);
+        while let Some(number) = self.to_send.pop_front() {
+            if self.open.contains_key(&number)
+                && let Some(scattering) = self.compose(now, number)
+            {
+                return Some(scattering);
+            }
+        }
+        while let Some(number) = self.to_ask.pop_front() {
+            if let Some(scattering) = self.compose_ask(number) {
+                return Some(scattering);
+            }
+        }
+        None
+    }
+
+    fn compose(&mut self, now: Mono, number: u64) -> Option<OutgoingScattering> {
+        let oldest = self.oldest();
+        let open = self.open.get_mut(&number)?;
+        (open.attempt, open.is_queued) = (open.attempt + 1, false);
+        let (attempts, timeout_ns) = (self.options.snapshot_attempts_max, self.options.timeout_ns);
+        let kind = open.request_kind(attempts, self.known);
+        let is_reliable = kind == RequestKind::Write;
+        open.after = match kind {
+            RequestKind::SnapshotRead(after) => Some(after),
+            _ => None,
+        };
+        if let Err(shard) = open.begin(&self.placement, number) {
+            self.finish(number, Err(TransactionError::Unavailable(shard)));
+            return None;
+        }
+        let (session, attempt) = (self.session, open.attempt);
+        let parts = open.parts.iter().map(|(shard, part)| (*shard, part.as_slice())).collect();
+        let request = Request { kind, session, number, attempt, finished: oldest, parts };
+        let messages = open.messages(&request);
+        open.set_deadline(&mut self.deadlines, number, Some(now.after_ns(timeout_ns)));
+        Some(OutgoingScattering { is_reliable, messages, transaction: TransactionId(number) })
+    }
+
+    fn compose_ask(&mut self, number: u64) -> Option<OutgoingScattering> {
+        let oldest = self.oldest();
+        let open = self.open.get(&number)?;
+        let (session, attempt) = (self.session, open.attempt);
+        let parts = Vec::new();
+        let kind = RequestKind::Ask;
+        let mut payload = Vec::new();
+        Request { kind, session, number, attempt, finished: oldest, parts }.write(&mut payload);
+        let messages: Vec<_> = open.awaited().map(|process| (process, payload.clone())).collect();
+        self.stats.asked += 1;
+        let transaction = TransactionId(number);
+        (!messages.is_empty()).then_some(OutgoingScattering {
+            is_reliable: false,
+            messages,
+            transaction,
+        })
+    }
+
+    /// Notes that the fabric has accepted a scattering.
+    pub fn on_submitted(&mut self, scattering: &OutgoingScattering, id: ScatteringId) {
+        let number = scattering.transaction.0;
+        if let Some(open) = self.open.get_mut(&number)
+            && scattering.is_reliable == (open.kind == Kind::Write)
+        {
+            let key = (scattering.is_reliable, id);
+            if let Some(previous) = open.scattering.replace(key) {
+                self.scatterings.remove(&previous);
+            }
+            self.scatterings.insert(key, number);
+        }
+    }
+
+    /// Notes that the fabric does not accept a scattering now, because its buffer is full. It is
+    /// the next one again.
+    pub fn on_refused(&mut self, scattering: &OutgoingScattering) {
+        let number = scattering.transaction.0;
+        let Some(open) = self.open.get_mut(&number) else { return };
+        if scattering.is_reliable || open.kind != Kind::Write {
+            (open.attempt, open.is_queued) = (open.attempt - 1, true);
+            open.set_deadline(&mut self.deadlines, number, None);
+            self.to_send.push_front(number);
+        } else {
+            self.to_ask.push_front(number);
+        }
+    }
+
+    /// Handles a message that was delivered to the client's process.
+    pub fn on_message(&mut self, from: ProcessId, payload: &[u8]) {
+        let Some(reply) = Reply::parse(payload).filter(|reply| reply.session == self.session)
+        else {
+            self.stats.malformed += 1;
+            return;
+        };
+        let Some(open) = self.open.get_mut(&reply.number) else { return };
+        match open.on_reply(from, &reply) {
+            Ok(agrees) => {
+                let progress = open.progress(self.options.acks_min);
+                self.stats.disagreements += u64::from(!agrees);
+                self.on_progress(reply.number, progress);
+            }
+            Err(shard) => self.finish(reply.number, Err(TransactionError::Refused(shard))),
+        }
+    }
+
+    fn on_progress(&mut self, number: u64, progress: Progress) {
+        match progress {
+            Progress::Waits => {}
+            Progress::Complete(at) => {
+                let Some(open) = self.open.get_mut(&number) else { return };
+                let (results, attempts) = (open.take_results(), open.attempt);
+                if !makes(Mistake::OwnWriteMissed) {
+                    self.known = self.known.max(Some(at.wrapping_add_ns(1)));
+                }
+                self.finish(number, Ok(Committed { at, results, attempts }));
+            }
+            Progress::Inexact => {
+                self.stats.inexact += 1;
+                self.queue(number);
+            }
+            Progress::Stranded => self.queue(number),
+        }
+    }
+
+    fn finish(&mut self, number: u64, outcome: Result<Committed, TransactionError>) {
+        if let Some(mut open) = self.open.remove(&number) {
+            open.set_deadline(&mut self.deadlines, number, None);
+            if let Some(scattering) = open.scattering {
+                self.scatterings.remove(&scattering);
+            }
+        }
+        self.finished.push_back(Finished { transaction: TransactionId(number), outcome });
+    }
+
+    /// Notes that a message of a scattering was not delivered, or may not have been. The
+    /// transaction is sent again: replicas execute a write once.
+    pub fn on_send_failed(&mut self, is_reliable: bool, scattering: ScatteringId) {
+        let Some(number) = self.scatterings.remove(&(is_reliable, scattering)) else { return };
+        if let Some(open) = self.open.get_mut(&number) {
+            open.scattering = None;
+            open.set_deadline(&mut self.deadlines, number, None);
+            self.stats.retried += 1;
+            self.queue(number);
+        }
+    }
+
+    /// Sends a transaction again, unless it waits to be sent already.
+    fn queue(&mut self, number: u64) {
+        if let Some(open) = self.open.get_mut(&number)
+            && !core::mem::replace(&mut open.is_queued, true)
+        {
+            self.to_send.push_back(number);
+        }
+    }
+
+    /// Notes that a process has failed or left: its replies are awaited no more.
+    pub fn on_process_ended(&mut self, process: ProcessId) {
+        if !self.placement.on_ended(process) {
+            return;
+        }
+        let acks_min = self.options.acks_min;
+        let numbers: Vec<u64> = self.open.keys().copied().collect();
+        for number in numbers {
+            let Some(open) = self.open.get_mut(&number) else { continue };
+            if !open.on_process_ended(process) {
+                continue;
+            }
+            let progress = open.progress(acks_min);
+            self.on_progress(number, progress);
+        }
+    }
+
+    /// Handles deadlines that have passed.
+    pub fn handle_timeout(&mut self, now: Mono) {
+        while let Some((due, number)) =
+            self.deadlines.first().copied().filter(|(due, _)| *due <= now)
+        {
+            self.deadlines.remove(&(due, number));
+            let Some(open) = self.open.get_mut(&number) else { continue };
+            open.deadline = None;
+            match open.kind {
+                Kind::Write => {
+                    let next = now.after_ns(self.options.timeout_ns);
+                    open.set_deadline(&mut self.deadlines, number, Some(next));
+                    self.to_ask.push_back(number);
+                }
+                Kind::Read(_) => {
+                    self.stats.retried += 1;
+                    self.queue(number);
+                }
+            }
+        }
+    }
+
+    /// Returns when [`Client::handle_timeout`] is to be called.
+    pub fn poll_timeout(&self) -> Option<Mono> {
+        self.deadlines.first().map(|(due, _)| *due)
+    }
+
+    /// Returns the next finished transaction.
+    pub fn poll_finished(&mut self) -> Option<Finished> {
+        self.finished.pop_front()
+    }
+
+    /// Returns the number of unfinished transactions.
+    pub fn unfinished(&self) -> usize {
+        self.open.len()
+    }
+
+    /// Returns the placement, as far as the client knows.
+    pub fn placement(&self) -> &Placement {
+        &self.placement
+    }
+
+    /// Returns the counters.
+    pub fn stats(&self) -> ClientStats {
+        self.stats
+    }
+}

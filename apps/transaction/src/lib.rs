@@ -1,0 +1,45 @@
+//! Transactions over shards and replicas in the total order, without locks, aborts or leaders.
+//!
+//! A transaction is a set of independent *parts*, one for each shard that it concerns: the input of
+//! one does not depend on the output of another. A client sends all parts at once, in one
+//! scattering to all replicas of these shards, so that they share one timestamp. Every replica
+//! executes what it receives in the total order. So all replicas of a shard have the same state
+//! after each transaction, and all transactions take place in one order on all shards.
+//!
+//! | | sent by | executed | guarantees |
+//! |---|---|---|---|
+//! | write | a reliable scattering to all replicas | when it is delivered | strictly serializable |
+//! | strict read | best effort, to one replica of each shard | when the commit barrier has passed its timestamp | strictly serializable |
+//! | snapshot read | best effort, to one replica of each shard | when the commit barrier is at or above the client's | serializable; sees the client's own writes |
+//!
+//! [`Client`] and [`Replica`] are machines without clocks and input or output. The application
+//! implements [`State`]: what a shard stores, and how a part is executed.
+
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+
+mod client;
+mod codec;
+mod kind;
+mod open;
+mod placement;
+mod reads;
+mod replica;
+mod reply;
+mod request;
+mod sessions;
+mod state;
+
+pub use client::{
+    Client, ClientOptions, ClientStats, Committed, Finished, OutgoingScattering, SubmitError,
+    TransactionError, TransactionId,
+};
+pub use kind::{Kind, ReadMode};
+pub use placement::{Placement, PlacementError, REPLICAS_MAX};
+pub use replica::{OutgoingReply, Record, Replica, ReplicaOptions, ReplicaStats};
+pub use reply::{Answer, Reply};
+pub use request::{PARTS_MAX, Request, RequestKind};
+pub use sessions::SESSION_WINDOW;
+pub use state::{Exact, State};

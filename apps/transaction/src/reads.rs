@@ -1,0 +1,59 @@
+//! Reads that wait for the commit barrier.
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+use onepipe_base::{ProcessId, Timestamp};
+
+/// A read that waits.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct WaitingRead {
+    pub from: ProcessId,
+    pub session: u64,
+    pub number: u64,
+    pub attempt: u32,
+    /// Least timestamp at which it may take place: that of the request, if it is strict.
+    pub strict_at: Option<Timestamp>,
+    pub part: Vec<u8>,
+}
+
+/// The waiting reads, by the barrier that each waits for.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct WaitingReads {
+    /// A read at timestamp t is due once the commit barrier is above t; one after barrier b, once
+    /// it is at or above b, which is above b - 1 ns.
+    by_timestamp: BTreeMap<Timestamp, Vec<WaitingRead>>,
+    count: usize,
+}
+
+impl WaitingReads {
+    pub fn insert(&mut self, above: Timestamp, read: WaitingRead) {
+        self.by_timestamp.entry(above).or_default().push(read);
+        self.count += 1;
+    }
+
+    /// Takes the reads that are due at `barrier`, in the order of their timestamps.
+    pub fn due(&mut self, barrier: Timestamp) -> Vec<WaitingRead> {
+        if self.by_timestamp.first_key_value().is_none_or(|(above, _)| *above >= barrier) {
+            return Vec::new();
+        }
+        let later = self.by_timestamp.split_off(&barrier);
+        let due = core::mem::replace(&mut self.by_timestamp, later);
+        let due: Vec<WaitingRead> = due.into_values().flatten().collect();
+        self.count -= due.len();
+        due
+    }
+
+    /// Removes the reads of a process that has ended.
+    pub fn end(&mut self, process: ProcessId) {
+        for reads in self.by_timestamp.values_mut() {
+            reads.retain(|read| read.from != process);
+        }
+        self.by_timestamp.retain(|_, reads| !reads.is_empty());
+        self.count = self.by_timestamp.values().map(Vec::len).sum();
+    }
+
+    pub fn len(&self) -> usize {
+        self.count
+    }
+}

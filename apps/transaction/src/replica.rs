@@ -1,0 +1,321 @@
+//! A replica of a shard: executes transactions in the total order, and answers.
+
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+use onepipe_base::mistake::{Mistake, makes};
+use onepipe_base::{ProcessId, Timestamp};
+
+use crate::reads::{WaitingRead, WaitingReads};
+use crate::reply::{Answer, Reply};
+use crate::request::{Request, RequestKind};
+use crate::sessions::{Admission, Outcome, Sessions};
+use crate::{Exact, State};
+
+/// Limit on the reads that wait for the commit barrier. Further ones are dropped, and their clients
+/// repeat them.
+const WAITING_READS_MAX: usize = 1 << 20;
+
+/// How a replica runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct ReplicaOptions {
+    /// Whether replies wait until what they depend on is stored: [`Replica::poll_record`].
+    pub is_durable: bool,
+}
+
+/// A reply to be sent by best effort.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct OutgoingReply {
+    /// The client.
+    pub to: ProcessId,
+    /// The encoded [`Reply`].
+    pub payload: Vec<u8>,
+}
+
+/// An executed write, to be stored.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Record {
+    /// Consecutive, from 1.
+    pub number: u64,
+    /// Timestamp of the write.
+    pub at: Timestamp,
+    /// The client.
+    pub from: ProcessId,
+    /// The encoded [`Request`].
+    pub request: Vec<u8>,
+}
+
+/// Counters of a replica.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct ReplicaStats {
+    /// Executed writes.
+    pub writes: u64,
+    /// Writes that had been executed before, and were answered again.
+    pub repeated: u64,
+    /// Answered reads.
+    pub reads: u64,
+    /// Messages that are no requests, or not for this shard.
+    pub malformed: u64,
+    /// Writes of clients with too many unfinished ones, and reads beyond the limit of waiting ones.
+    pub refused: u64,
+}
+
+/// A replica of a shard. Its driver passes each delivered message to [`Replica::on_message`], in
+/// the order of delivery, then the commit barrier to [`Replica::on_barrier`], and sends what
+/// [`Replica::poll_reply`] returns by best effort.
+///
+/// A write is executed when it is delivered. A read is executed when all writes that may precede it
+/// are: best effort delivers it earlier than reliable messages of lower timestamps, so that its
+/// answer at delivery would miss some of them on one shard and not on another.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Replica<S> {
+    shard: u16,
+    options: ReplicaOptions,
+    state: S,
+    sessions: Sessions,
+    reads: WaitingReads,
+    /// Timestamp of the last executed write.
+    executed: Option<Timestamp>,
+    /// All writes below are executed.
+    barrier: Option<Timestamp>,
+    records: VecDeque<Record>,
+    recorded: u64,
+    durable: u64,
+    replies: VecDeque<(u64, OutgoingReply)>,
+    stats: ReplicaStats,
+}
+
+impl<S: State> Replica<S> {
+    /// Creates a replica of `shard` with its initial state.
+    pub fn new(shard: u16, state: S, options: ReplicaOptions) -> Self {
+        Self {
+            shard,
+            options,
+            state,
+            sessions: Sessions::default(),
+            reads: WaitingReads::default(),
+            executed: None,
+            barrier: None,
+            records: VecDeque::new(),
+            recorded: 0,
+            durable: 0,
+            replies: VecDeque::new(),
+            stats: ReplicaStats::default(),
+        }
+    }
+
+    /// Handles a delivered message: of the reliable service if `is_reliable`. Anything that is not
+    /// a request is counted and dropped.
+    pub fn on_message(
+        &mut self,
+        is_reliable: bool,
+        timestamp: Timestamp,
+        from: ProcessId,
+        payload: &[u8],
+    ) {
+        if is_reliable {
+            // All writes below this one are executed: reads in between take place now.
+            self.advance(timestamp);
+        }
+        match Request::parse(payload) {
+            Some(request) if is_reliable == (request.kind == RequestKind::Write) => {
+                self.on_request(timestamp, from, &request, payload);
+            }
+            _ => self.stats.malformed += 1,
+        }
+    }
+
+    fn on_request(
+        &mut self,
+        timestamp: Timestamp,
+        from: ProcessId,
+        request: &Request<'_>,
+        payload: &[u8],
+    ) {
+        if request.kind == RequestKind::Ask {
+            return self.answer_again(from, request);
+        }
+        let Some(part) = request.part(self.shard) else {
+            self.stats.malformed += 1;
+            return;
+        };
+        let strict_at = match request.kind {
+            RequestKind::Write | RequestKind::Ask => {
+                return self.on_write(timestamp, from, request, (part, payload));
+            }
+            RequestKind::StrictRead => Some(timestamp),
+            RequestKind::SnapshotRead(_) => None,
+        };
+        let above = match request.kind {
+            RequestKind::SnapshotRead(after) => after.saturating_sub_ns(1),
+            _ if makes(Mistake::ReadAtDelivery) => Timestamp::from_ns(0),
+            _ => timestamp,
+        };
+        if self.reads.len() >= WAITING_READS_MAX {
+            self.stats.refused += 1;
+            return;
+        }
+        let (session, number, attempt) = (request.session, request.number, request.attempt);
+        let part = part.to_vec();
+        let read = WaitingRead { from, session, number, attempt, strict_at, part };
+        self.reads.insert(above, read);
+        if let Some(barrier) = self.barrier {
+            self.advance(barrier);
+        }
+    }
+
+    fn on_write(
+        &mut self,
+        at: Timestamp,
+        from: ProcessId,
+        request: &Request<'_>,
+        (part, payload): (&[u8], &[u8]),
+    ) {
+        let id = (from, request.session);
+        match self.sessions.admit(id, request.number, request.finished) {
+            Admission::Execute => {}
+            Admission::Executed if makes(Mistake::ExecutedTwice) => {}
+            Admission::Executed => return self.answer_again(from, request),
+            Admission::Finished => {
+                self.stats.repeated += 1;
+                return;
+            }
+            Admission::Refuse => {
+                self.stats.refused += 1;
+                return self.reply(from, request, 0, Answer::Refused);
+            }
+        }
+        let mut results = Vec::new();
+        self.state.execute(at, part, &mut results);
+        self.executed = Some(at);
+        self.stats.writes += 1;
+        if self.options.is_durable {
+            self.recorded += 1;
+            let request = payload.to_vec();
+            self.records.push_back(Record { number: self.recorded, at, from, request });
+        }
+        self.reply(from, request, 0, Answer::Written { at, results: &results });
+        let outcome = Outcome { at, results, record: self.recorded };
+        self.sessions.executed(id, request.number, outcome);
+    }
+
+    fn answer_again(&mut self, from: ProcessId, request: &Request<'_>) {
+        self.stats.repeated += 1;
+        let id = (from, request.session);
+        if let Some(outcome) = self.sessions.outcome(id, request.number).cloned() {
+            let answer = Answer::Written { at: outcome.at, results: &outcome.results };
+            let reply = Self::encode(self.shard, request, 0, answer);
+            self.queue(outcome.record, from, reply);
+        }
+    }
+
+    fn reply(&mut self, to: ProcessId, request: &Request<'_>, attempt: u32, answer: Answer<'_>) {
+        let reply = Self::encode(self.shard, request, attempt, answer);
+        self.queue(self.recorded, to, reply);
+    }
+
+    fn encode(shard: u16, request: &Request<'_>, attempt: u32, answer: Answer<'_>) -> Vec<u8> {
+        let mut payload = Vec::new();
+        let (session, number) = (request.session, request.number);
+        Reply { session, number, attempt, shard, answer }.write(&mut payload);
+        payload
+    }
+
+    fn queue(&mut self, record: u64, to: ProcessId, payload: Vec<u8>) {
+        self.replies.push_back((record, OutgoingReply { to, payload }));
+    }
+
+    /// Notes that all writes below `barrier` have been passed to [`Replica::on_message`], and
+    /// answers the reads that have waited for this.
+    pub fn on_barrier(&mut self, barrier: Timestamp) {
+        self.advance(barrier);
+    }
+
+    fn advance(&mut self, barrier: Timestamp) {
+        let barrier = self.barrier.map_or(barrier, |known| known.max(barrier));
+        self.barrier = Some(barrier);
+        for read in self.reads.due(barrier) {
+            self.answer_read(barrier, &read);
+        }
+    }
+
+    fn answer_read(&mut self, barrier: Timestamp, read: &WaitingRead) {
+        let last = barrier.saturating_sub_ns(1);
+        // A request that has arrived late takes place after the writes that it finds.
+        let at = match (read.strict_at, self.executed) {
+            (Some(strict_at), Some(executed)) => strict_at.max(executed),
+            (Some(strict_at), None) => strict_at,
+            (None, _) => last,
+        };
+        let mut results = Vec::new();
+        let exact: Exact = self.state.read(at, &read.part, &mut results);
+        let from = exact.from.unwrap_or(Timestamp::from_ns(0));
+        let from = read.strict_at.map_or(from, |strict_at| from.max(strict_at));
+        let until = exact.until.map_or(barrier, |until| until.min(barrier));
+        self.stats.reads += 1;
+        let mut payload = Vec::new();
+        let answer = Answer::Read { from, until, results: &results };
+        let (session, number, attempt) = (read.session, read.number, read.attempt);
+        Reply { session, number, attempt, shard: self.shard, answer }.write(&mut payload);
+        // It may have seen a write that is not durable yet.
+        self.queue(self.recorded, read.from, payload);
+    }
+
+    /// Forgets the sessions and reads of a process that has failed or left.
+    pub fn on_process_ended(&mut self, process: ProcessId) {
+        self.sessions.end(process);
+        self.reads.end(process);
+    }
+
+    /// Returns the next executed write to be stored, if the replica is durable.
+    pub fn poll_record(&mut self) -> Option<Record> {
+        self.records.pop_front()
+    }
+
+    /// Notes that all records up to this number are stored.
+    pub fn on_stored(&mut self, number: u64) {
+        self.durable = self.durable.max(number.min(self.recorded));
+    }
+
+    /// Returns the next reply. Those that depend on a write that is not stored yet wait.
+    pub fn poll_reply(&mut self) -> Option<OutgoingReply> {
+        let (record, _) = self.replies.front()?;
+        if self.options.is_durable && *record > self.durable && !makes(Mistake::ReplyBeforeStore) {
+            return None;
+        }
+        self.replies.pop_front().map(|(_, reply)| reply)
+    }
+
+    /// Executes a stored record again, after a restart, without a reply.
+    pub fn replay(&mut self, at: Timestamp, from: ProcessId, request: &[u8]) {
+        let Some(request) = Request::parse(request) else { return };
+        let Some(part) = request.part(self.shard) else { return };
+        let id = (from, request.session);
+        if self.sessions.admit(id, request.number, request.finished) == Admission::Execute {
+            let mut results = Vec::new();
+            self.state.execute(at, part, &mut results);
+            self.executed = Some(at);
+            self.sessions.executed(id, request.number, Outcome { at, results, record: 0 });
+        }
+    }
+
+    /// Returns the number of reads that wait for the commit barrier.
+    pub fn waiting_reads(&self) -> usize {
+        self.reads.len()
+    }
+
+    /// Returns the state.
+    pub fn state(&self) -> &S {
+        &self.state
+    }
+
+    /// Returns the shard.
+    pub fn shard(&self) -> u16 {
+        self.shard
+    }
+
+    /// Returns the counters.
+    pub fn stats(&self) -> ReplicaStats {
+        self.stats
+    }
+}

@@ -1,0 +1,79 @@
+//! Which writes were executed, and with what results: a write that arrives twice is executed once.
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+use onepipe_base::{ProcessId, Timestamp};
+
+/// Limit on the unfinished transactions of a session whose replies a replica keeps.
+pub const SESSION_WINDOW: u64 = 1 << 16;
+
+/// The outcome of an executed write.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Outcome {
+    pub at: Timestamp,
+    pub results: Vec<u8>,
+    /// Number of the record that must be durable before the reply.
+    pub record: u64,
+}
+
+/// What is to be done with a write that was delivered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Admission {
+    /// It is new.
+    Execute,
+    /// It was executed before.
+    Executed,
+    /// The client has had its reply.
+    Finished,
+    /// It lies too far beyond the unfinished ones.
+    Refuse,
+}
+
+/// The executed, unfinished writes of all sessions.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Sessions {
+    sessions: BTreeMap<(ProcessId, u64), Session>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+struct Session {
+    finished: u64,
+    outcomes: BTreeMap<u64, Outcome>,
+}
+
+impl Sessions {
+    /// Decides on write `number`, whose client has `finished` all below. Depends only on writes,
+    /// which all replicas of a shard receive in one order, so they decide alike.
+    pub fn admit(&mut self, id: (ProcessId, u64), number: u64, finished: u64) -> Admission {
+        let session = self.sessions.entry(id).or_default();
+        if finished > session.finished {
+            session.finished = finished;
+            session.outcomes = session.outcomes.split_off(&finished);
+        }
+        if number < session.finished {
+            Admission::Finished
+        } else if session.outcomes.contains_key(&number) {
+            Admission::Executed
+        } else if number - session.finished >= SESSION_WINDOW {
+            Admission::Refuse
+        } else {
+            Admission::Execute
+        }
+    }
+
+    /// Notes the outcome of an admitted write.
+    pub fn executed(&mut self, id: (ProcessId, u64), number: u64, outcome: Outcome) {
+        self.sessions.entry(id).or_default().outcomes.insert(number, outcome);
+    }
+
+    /// Returns the outcome of a write, unless it was not executed or its client has finished it.
+    pub fn outcome(&self, id: (ProcessId, u64), number: u64) -> Option<&Outcome> {
+        self.sessions.get(&id)?.outcomes.get(&number)
+    }
+
+    /// Forgets the sessions of a process that has ended.
+    pub fn end(&mut self, process: ProcessId) {
+        self.sessions.retain(|(owner, _), _| *owner != process);
+    }
+}

@@ -1,0 +1,86 @@
+//! Checks what the clients of a model fabric have seen.
+
+use std::collections::BTreeMap;
+
+use onepipe_base::Timestamp;
+use onepipe_transaction::{Kind, ReadMode, Replica, ReplicaOptions, State};
+
+use super::registers::Registers;
+use super::{Fabric, Faults, Observed};
+
+/// Executes the observed transactions again, in the order of their timestamps, reads after the
+/// writes of the same timestamp. Returns what differs from what the clients saw.
+pub fn check(fabric: &Fabric) -> Result<(), String> {
+    let mut order: Vec<&Observed> = fabric.observed.iter().collect();
+    order.sort_by_key(|observed| {
+        (observed.committed.at, observed.kind != Kind::Write, observed.client)
+    });
+    let mut states: BTreeMap<u16, Registers> = BTreeMap::new();
+    for observed in &order {
+        let at = observed.committed.at;
+        let expected: Vec<(u16, Vec<u8>)> = (observed.parts.iter())
+            .map(|(shard, part)| {
+                let state = states.entry(*shard).or_default();
+                let mut results = Vec::new();
+                match observed.kind {
+                    Kind::Write => state.execute(at, part, &mut results),
+                    Kind::Read(_) => {
+                        state.read(at, part, &mut results);
+                    }
+                }
+                (*shard, results)
+            })
+            .collect();
+        if expected != observed.committed.results {
+            return Err(format!("expected {expected:?}, observed {observed:?}"));
+        }
+        let is_early = at < Timestamp::from_ns(observed.invoked);
+        if is_early && observed.kind != Kind::Read(ReadMode::Snapshot) {
+            return Err(format!("took place before it was submitted: {observed:?}"));
+        }
+        if at > Timestamp::from_ns(observed.completed) {
+            return Err(format!("took place after it was complete: {observed:?}"));
+        }
+    }
+    // A client's snapshot reads see its own earlier writes.
+    for read in order.iter().filter(|observed| observed.kind == Kind::Read(ReadMode::Snapshot)) {
+        let own = order.iter().filter(|write| {
+            (write.client, write.kind) == (read.client, Kind::Write)
+                && write.completed < read.invoked
+        });
+        if own.map(|write| write.committed.at).max() > Some(read.committed.at) {
+            return Err(format!("misses a write of its own: {read:?}"));
+        }
+    }
+    if let Some(violation) = fabric.violations.first() {
+        return Err(violation.clone());
+    }
+    for (process, replica) in &fabric.replicas {
+        let expected = states.get(&replica.shard()).map_or(0, State::digest);
+        if replica.state().digest() != expected {
+            return Err(format!("replica {process:?} differs: {:?}", replica.state()));
+        }
+        // A replica that executes its records again has the same state.
+        let (records, _) = fabric.disks.get(process).expect("it has run");
+        let mut restarted =
+            Replica::new(replica.shard(), Registers::default(), ReplicaOptions::default());
+        for record in records {
+            restarted.replay(record.at, record.from, &record.request);
+        }
+        if !records.is_empty() && restarted.state() != replica.state() {
+            return Err(format!("replica {process:?} differs after a restart"));
+        }
+    }
+    if fabric.disagreements() > 0 {
+        return Err(format!("{} replies differ between replicas", fabric.disagreements()));
+    }
+    Ok(())
+}
+
+/// Runs 400 steps with the faults, and checks them.
+pub fn run(seed: u64, faults: Faults) -> Result<(), String> {
+    let mut fabric = Fabric::new(seed, faults);
+    fabric.run(400);
+    assert!(fabric.observed.len() > 50, "{} transactions", fabric.observed.len());
+    check(&fabric)
+}

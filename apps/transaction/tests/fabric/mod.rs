@@ -1,0 +1,339 @@
+//! A model of the fabric: messages are delivered in one order, each process lags behind by its own
+//! time, scatterings and replies are lost, processes fail.
+
+#![allow(dead_code, reason = "each test uses a part")]
+
+pub mod check;
+pub mod registers;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use onepipe_base::{Mono, ProcessId, ScatteringId, Timestamp};
+use onepipe_transaction::{
+    Client, ClientOptions, Committed, Finished, Kind, OutgoingScattering, Placement, ReadMode,
+    Record, Replica, ReplicaOptions, TransactionId,
+};
+use registers::Registers;
+
+const SHARDS: u16 = 3;
+const REPLICAS: u16 = 2;
+const CLIENTS: u32 = 3;
+/// Processes 0 to 5 are replicas, 6 to 8 clients.
+const FIRST_CLIENT: u32 = (SHARDS * REPLICAS) as u32;
+/// A process has received all below the clock less its lag, at most this.
+const LAG_MAX_NS: u64 = 400;
+const TIMEOUT_NS: u64 = 2_000;
+
+/// A pseudo-random sequence (xorshift64*).
+#[derive(Clone)]
+pub struct Random(u64);
+
+impl Random {
+    pub fn new(seed: u64) -> Self {
+        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    }
+
+    pub fn below(&mut self, limit: u64) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) % limit
+    }
+
+    pub fn percent(&mut self, percent: u64) -> bool {
+        self.below(100) < percent
+    }
+}
+
+/// When a transaction was submitted, and what it does.
+type Started = (u64, Kind, Vec<(u16, Vec<u8>)>);
+
+/// A message in flight.
+struct Message {
+    timestamp: u64,
+    from: ProcessId,
+    to: ProcessId,
+    is_reliable: bool,
+    payload: Vec<u8>,
+}
+
+/// A transaction as its client saw it.
+#[derive(Debug)]
+pub struct Observed {
+    pub client: usize,
+    pub kind: Kind,
+    pub parts: Vec<(u16, Vec<u8>)>,
+    pub invoked: u64,
+    pub completed: u64,
+    pub committed: Committed,
+}
+
+/// What goes wrong, in percent of the scatterings.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Faults {
+    /// A scattering is recalled and reported (reliable), or lost at one receiver (best effort).
+    pub lost: u64,
+    /// A reply is lost, and the replica does not know.
+    pub reply_lost: u64,
+    /// A reliable scattering that was delivered is reported as failed all the same: its outcome is
+    /// unknown to the client.
+    pub unknown: u64,
+    /// One replica of each of the first two shards fails half-way.
+    pub fails: bool,
+    /// Replicas store what they execute.
+    pub is_durable: bool,
+}
+
+pub struct Fabric {
+    random: Random,
+    faults: Faults,
+    clock: u64,
+    last_stamp: u64,
+    messages: BTreeMap<(u64, u32, u64), Message>,
+    sequence: u64,
+    pub replicas: BTreeMap<ProcessId, Replica<Registers>>,
+    /// The records of each replica, and how many of them are on its disk.
+    pub disks: BTreeMap<ProcessId, (Vec<Record>, usize)>,
+    /// Violations that were found while the model ran.
+    pub violations: Vec<String>,
+    clients: Vec<Client>,
+    lags: BTreeMap<ProcessId, u64>,
+    failed: BTreeSet<ProcessId>,
+    started: BTreeMap<(usize, TransactionId), Started>,
+    pub observed: Vec<Observed>,
+    /// When a client is notified of a failed scattering, and of which.
+    reports: Vec<(u64, usize, bool, ScatteringId)>,
+}
+
+impl Fabric {
+    pub fn new(seed: u64, faults: Faults) -> Self {
+        let placement = Placement::consecutive(0, SHARDS, REPLICAS).expect("two replicas of three");
+        let options = ReplicaOptions { is_durable: faults.is_durable };
+        let replica = |process: u32| {
+            let shard = (process / u32::from(REPLICAS)) as u16;
+            (ProcessId(process), Replica::new(shard, Registers::default(), options))
+        };
+        let client = |_| {
+            let options = ClientOptions { timeout_ns: TIMEOUT_NS, ..ClientOptions::default() };
+            Client::new(7, placement.clone(), options)
+        };
+        Self {
+            random: Random::new(seed),
+            faults,
+            clock: 1_000_000,
+            last_stamp: 0,
+            messages: BTreeMap::new(),
+            sequence: 0,
+            replicas: (0..FIRST_CLIENT).map(replica).collect(),
+            disks: BTreeMap::new(),
+            violations: Vec::new(),
+            clients: (0..CLIENTS).map(client).collect(),
+            lags: BTreeMap::new(),
+            failed: BTreeSet::new(),
+            started: BTreeMap::new(),
+            observed: Vec::new(),
+            reports: Vec::new(),
+        }
+    }
+
+    /// Submits random transactions for `steps` steps, then lets all end.
+    pub fn run(&mut self, steps: u64) {
+        for step in 0..steps {
+            if self.random.percent(30) {
+                self.submit();
+            }
+            if self.faults.fails && step == steps / 2 {
+                self.fail(ProcessId(0));
+                self.fail(ProcessId(3));
+            }
+            self.step();
+        }
+        for _ in 0..5_000 {
+            if self.clients.iter().all(|client| client.unfinished() == 0) {
+                break;
+            }
+            self.step();
+        }
+        let open: Vec<usize> = self.clients.iter().map(Client::unfinished).collect();
+        assert_eq!(open, [0; CLIENTS as usize], "all transactions end");
+        // All replicas catch up.
+        self.clock += 10 * LAG_MAX_NS;
+        self.lags.clear();
+        self.deliver();
+    }
+
+    fn submit(&mut self) {
+        let client = self.random.below(u64::from(CLIENTS)) as usize;
+        let kind = match self.random.below(4) {
+            0 => Kind::Read(ReadMode::Strict),
+            1 => Kind::Read(ReadMode::Snapshot),
+            _ => Kind::Write,
+        };
+        let mut parts = Vec::new();
+        let first = self.random.below(u64::from(SHARDS)) as u16;
+        for shard in first..SHARDS {
+            let register = self.random.below(2) as u8;
+            let added = if kind == Kind::Write { self.random.below(200) as u8 + 1 } else { 0 };
+            parts.push((shard, vec![register, added]));
+        }
+        let submitted = self.clients[client].submit(kind, parts.clone());
+        let id = submitted.expect("few are unfinished");
+        self.started.insert((client, id), (self.clock, kind, parts));
+    }
+
+    fn step(&mut self) {
+        self.clock += 1 + self.random.below(60);
+        for client in 0..self.clients.len() {
+            let now = Mono::from_ns(self.clock);
+            self.clients[client].handle_timeout(now);
+            let barrier = self.barrier(ProcessId(FIRST_CLIENT + client as u32));
+            while let Some(scattering) =
+                self.clients[client].poll_scattering(now, Some(Timestamp::from_ns(barrier)))
+            {
+                if self.random.percent(5) {
+                    self.clients[client].on_refused(&scattering);
+                    break;
+                }
+                self.send(client, &scattering);
+            }
+        }
+        let due: Vec<_> = self.reports.extract_if(.., |report| report.0 <= self.clock).collect();
+        for (_, client, is_reliable, id) in due {
+            self.clients[client].on_send_failed(is_reliable, id);
+        }
+        self.deliver();
+        self.finish();
+    }
+
+    fn stamp(&mut self) -> u64 {
+        self.last_stamp = (self.last_stamp + 1).max(self.clock);
+        self.clock = self.last_stamp;
+        self.last_stamp
+    }
+
+    fn send(&mut self, client: usize, scattering: &OutgoingScattering) {
+        self.sequence += 1;
+        let id = ScatteringId(self.sequence);
+        self.clients[client].on_submitted(scattering, id);
+        let timestamp = self.stamp();
+        let is_reliable = scattering.is_reliable;
+        let is_lost = self.random.percent(self.faults.lost)
+            || scattering.messages.iter().any(|(to, _)| self.failed.contains(to));
+        if is_lost {
+            self.reports.push((self.clock + 300, client, is_reliable, id));
+            if is_reliable {
+                return;
+            }
+        } else if is_reliable && self.random.percent(self.faults.unknown) {
+            self.reports.push((self.clock + 300, client, is_reliable, id));
+        }
+        let from = ProcessId(FIRST_CLIENT + client as u32);
+        for (index, (to, payload)) in scattering.messages.iter().enumerate() {
+            if !(is_lost && index == 0) {
+                self.enqueue(timestamp, from, *to, is_reliable, payload.clone());
+            }
+        }
+    }
+
+    fn enqueue(
+        &mut self,
+        timestamp: u64,
+        from: ProcessId,
+        to: ProcessId,
+        is_reliable: bool,
+        payload: Vec<u8>,
+    ) {
+        self.sequence += 1;
+        let message = Message { timestamp, from, to, is_reliable, payload };
+        self.messages.insert((timestamp, from.0, self.sequence), message);
+    }
+
+    /// Returns the commit barrier of a process. What is sent later has a timestamp above.
+    fn barrier(&mut self, process: ProcessId) -> u64 {
+        let lag = self.lags.entry(process).or_insert(0);
+        if self.random.percent(20) {
+            *lag = self.random.below(LAG_MAX_NS);
+        }
+        self.clock.saturating_sub(*lag)
+    }
+
+    /// Delivers to each process what its barrier has passed: best effort at once.
+    fn deliver(&mut self) {
+        let processes: Vec<ProcessId> = self.replicas.keys().copied().collect();
+        for process in processes {
+            let barrier = self.barrier(process);
+            let is_due = |message: &Message| {
+                message.to == process && (!message.is_reliable || message.timestamp < barrier)
+            };
+            let replica = self.replicas.get_mut(&process).expect("a replica");
+            for (_, message) in self.messages.extract_if(.., |_, message| is_due(message)) {
+                let timestamp = Timestamp::from_ns(message.timestamp);
+                replica.on_message(message.is_reliable, timestamp, message.from, &message.payload);
+            }
+            replica.on_barrier(Timestamp::from_ns(barrier));
+            let (records, stored) = self.disks.entry(process).or_default();
+            records.extend(std::iter::from_fn(|| replica.poll_record()));
+            if self.random.percent(30) {
+                *stored = records.len();
+                replica.on_stored(records.len() as u64);
+            }
+            let mut replies = Vec::new();
+            while let Some(reply) = replica.poll_reply() {
+                replies.push(reply);
+            }
+            for reply in replies {
+                if self.random.percent(self.faults.reply_lost) || self.failed.contains(&process) {
+                    continue;
+                }
+                let timestamp = self.stamp();
+                self.enqueue(timestamp, process, reply.to, false, reply.payload);
+            }
+        }
+        let is_reply = |message: &Message| message.to.0 >= FIRST_CLIENT;
+        for (_, message) in self.messages.extract_if(.., |_, message| is_reply(message)) {
+            let client = (message.to.0 - FIRST_CLIENT) as usize;
+            self.clients[client].on_message(message.from, &message.payload);
+        }
+    }
+
+    fn finish(&mut self) {
+        for client in 0..self.clients.len() {
+            while let Some(Finished { transaction, outcome }) = self.clients[client].poll_finished()
+            {
+                let started = self.started.remove(&(client, transaction));
+                let (invoked, kind, parts) = started.expect("a transaction ends once");
+                let committed = outcome.expect("a replica of each shard is up");
+                let completed = self.clock;
+                if self.faults.is_durable && kind == Kind::Write {
+                    self.check_stored(committed.at, &parts);
+                }
+                let observed = Observed { client, kind, parts, invoked, completed, committed };
+                self.observed.push(observed);
+            }
+        }
+    }
+
+    /// Checks that a write is on the disks of all replicas of its shards that are up.
+    fn check_stored(&mut self, at: Timestamp, parts: &[(u16, Vec<u8>)]) {
+        for (process, replica) in &self.replicas {
+            let (records, stored) = self.disks.get(process).expect("it has run");
+            let is_stored = records[..*stored].iter().any(|record| record.at == at);
+            if parts.iter().any(|(shard, _)| *shard == replica.shard()) && !is_stored {
+                self.violations.push(format!("write at {at:?} is not on the disk of {process:?}"));
+            }
+        }
+    }
+
+    fn fail(&mut self, process: ProcessId) {
+        self.failed.insert(process);
+        self.replicas.remove(&process);
+        self.messages.retain(|_, message| message.to != process);
+        for client in &mut self.clients {
+            client.on_process_ended(process);
+        }
+    }
+
+    pub fn disagreements(&self) -> u64 {
+        self.clients.iter().map(|client| client.stats().disagreements).sum()
+    }
+}

@@ -1,0 +1,70 @@
+//! Requests and replies are parsed as they were written, and arbitrary bytes are refused.
+
+use onepipe_base::Timestamp;
+use onepipe_transaction::{Answer, Reply, Request, RequestKind};
+use proptest::collection::{btree_map, vec};
+use proptest::prelude::*;
+
+fn timestamp() -> impl Strategy<Value = Timestamp> {
+    any::<u64>().prop_map(Timestamp::from_ns)
+}
+
+fn kind() -> impl Strategy<Value = RequestKind> {
+    prop_oneof![
+        Just(RequestKind::Write),
+        Just(RequestKind::StrictRead),
+        timestamp().prop_map(RequestKind::SnapshotRead),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn requests_are_parsed_as_written(
+        kind in kind(),
+        (session, number, attempt, back) in any::<(u64, u64, u32, u64)>(),
+        parts in btree_map(any::<u16>(), vec(any::<u8>(), 0..40), 1..5),
+        cut in any::<prop::sample::Index>(),
+    ) {
+        let finished = number.saturating_sub(back);
+        let parts = parts.iter().map(|(shard, part)| (*shard, part.as_slice())).collect();
+        let request = Request { kind, session, number, attempt, finished, parts };
+        let mut bytes = Vec::new();
+        request.write(&mut bytes);
+        prop_assert_eq!(Request::parse(&bytes), Some(request));
+        prop_assert_eq!(Request::parse(&bytes[..cut.index(bytes.len())]), None);
+    }
+
+    #[test]
+    fn replies_are_parsed_as_written(
+        code in 0..3_u8,
+        (session, number, attempt, shard) in any::<(u64, u64, u32, u16)>(),
+        (at, until) in (timestamp(), timestamp()),
+        results in vec(any::<u8>(), 0..40),
+        cut in any::<prop::sample::Index>(),
+    ) {
+        let answer = match code {
+            0 => Answer::Written { at, results: &results },
+            1 => Answer::Read { from: at, until, results: &results },
+            _ => Answer::Refused,
+        };
+        let reply = Reply { session, number, attempt, shard, answer };
+        let mut bytes = Vec::new();
+        reply.write(&mut bytes);
+        prop_assert_eq!(Reply::parse(&bytes), Some(reply));
+        prop_assert_eq!(Reply::parse(&bytes[..cut.index(bytes.len())]), None);
+    }
+
+    #[test]
+    fn arbitrary_bytes_are_no_message_or_a_whole_one(bytes in vec(any::<u8>(), 0..80)) {
+        let mut again = Vec::new();
+        if let Some(request) = Request::parse(&bytes) {
+            request.write(&mut again);
+            prop_assert_eq!(&again, &bytes);
+        }
+        again.clear();
+        if let Some(reply) = Reply::parse(&bytes) {
+            reply.write(&mut again);
+            prop_assert_eq!(&again, &bytes);
+        }
+    }
+}
