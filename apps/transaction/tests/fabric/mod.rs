@@ -94,6 +94,8 @@ pub struct Fabric {
     pub replicas: BTreeMap<ProcessId, Replica<Registers>>,
     /// The records of each replica, and how many of them are on its disk.
     pub disks: BTreeMap<ProcessId, (Vec<Record>, usize)>,
+    /// How much each disk held, and how many transactions were observed, when the power failed.
+    pub power_loss: Option<(BTreeMap<ProcessId, (usize, usize)>, usize)>,
     /// Violations that were found while the model ran.
     pub violations: Vec<String>,
     clients: Vec<Client>,
@@ -126,6 +128,7 @@ impl Fabric {
             sequence: 0,
             replicas: (0..FIRST_CLIENT).map(replica).collect(),
             disks: BTreeMap::new(),
+            power_loss: None,
             violations: Vec::new(),
             clients: (0..CLIENTS).map(client).collect(),
             lags: BTreeMap::new(),
@@ -147,6 +150,14 @@ impl Fabric {
                 self.fail(ProcessId(3));
             }
             self.step();
+            if step == steps - 10 {
+                let disk = |process| {
+                    let (records, stored) = self.disks.get(process).expect("it has run");
+                    (*process, (*stored, records.len()))
+                };
+                let disks = self.replicas.keys().map(disk).collect();
+                self.power_loss = Some((disks, self.observed.len()));
+            }
         }
         for _ in 0..5_000 {
             if self.clients.iter().all(|client| client.unfinished() == 0) {
