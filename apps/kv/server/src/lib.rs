@@ -9,9 +9,11 @@ mod driven;
 mod node;
 mod options;
 mod shared;
+mod storage;
 
 pub use backend::{Backend, BackendError, OnReplies, Replies};
 pub use cluster::{Cluster, ClusterError, ClusterOptions};
 pub use node::{Node, NodeError, NodeHandle};
 pub use options::NodeOptions;
 pub use shared::NodeStats;
+pub use storage::{StorageError, StorageOptions};

@@ -48,6 +48,9 @@ impl Random {
 /// When a transaction was submitted, and what it does.
 type Started = (u64, Kind, Vec<(u16, Vec<u8>)>);
 
+/// How many records each replica has certainly on its disk, and how many it has written.
+type Disks = BTreeMap<ProcessId, (usize, usize)>;
+
 /// A message in flight.
 struct Message {
     timestamp: u64,
@@ -95,7 +98,7 @@ pub struct Fabric {
     /// The records of each replica, and how many of them are on its disk.
     pub disks: BTreeMap<ProcessId, (Vec<Record>, usize)>,
     /// How much each disk held, and how many transactions were observed, when the power failed.
-    pub power_loss: Option<(BTreeMap<ProcessId, (usize, usize)>, usize)>,
+    pub power_loss: Option<(Disks, usize)>,
     /// Violations that were found while the model ran.
     pub violations: Vec<String>,
     clients: Vec<Client>,
