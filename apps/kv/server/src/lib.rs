@@ -4,5 +4,6 @@
 #![warn(missing_docs)]
 
 mod backend;
+pub mod front;
 
 pub use backend::{Backend, BackendError, Replies};
