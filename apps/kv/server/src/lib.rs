@@ -6,6 +6,7 @@
 mod backend;
 mod cluster;
 mod driven;
+pub mod front;
 mod node;
 mod options;
 mod shared;
