@@ -286,6 +286,11 @@ impl<S: State> Replica<S> {
         self.replies.pop_front().map(|(_, reply)| reply)
     }
 
+    /// Returns whether there may be a reply to be sent.
+    pub fn has_reply(&self) -> bool {
+        !self.replies.is_empty()
+    }
+
     /// Executes a stored record again, after a restart, without a reply.
     pub fn replay(&mut self, at: Timestamp, from: ProcessId, request: &[u8]) {
         let Some(request) = Request::parse(request) else { return };

@@ -6,6 +6,11 @@ use onepipe_base::Timestamp;
 
 use crate::codec::{Reader, Writer};
 
+/// First byte of a reply. Requests begin with other bytes.
+const WRITTEN: u8 = 17;
+const READ: u8 = 18;
+const REFUSED: u8 = 19;
+
 /// The reply of one replica to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reply<'a> {
@@ -50,9 +55,9 @@ impl<'a> Reply<'a> {
     pub fn write(&self, bytes: &mut Vec<u8>) {
         let mut writer = Writer(bytes);
         writer.u8(match self.answer {
-            Answer::Written { .. } => 1,
-            Answer::Read { .. } => 2,
-            Answer::Refused => 3,
+            Answer::Written { .. } => WRITTEN,
+            Answer::Read { .. } => READ,
+            Answer::Refused => REFUSED,
         });
         writer.u64(self.session);
         writer.u64(self.number);
@@ -72,6 +77,11 @@ impl<'a> Reply<'a> {
         }
     }
 
+    /// Returns whether a message to a process is a reply, for its client, by the first byte.
+    pub fn is_reply(payload: &[u8]) -> bool {
+        matches!(payload.first(), Some(&(WRITTEN..=REFUSED)))
+    }
+
     /// Parses a reply. Returns `None` if it is malformed.
     pub fn parse(bytes: &'a [u8]) -> Option<Self> {
         let mut reader = Reader(bytes);
@@ -79,15 +89,15 @@ impl<'a> Reply<'a> {
         let (session, number, attempt) = (reader.u64()?, reader.u64()?, reader.u32()?);
         let shard = reader.u16()?;
         let answer = match code {
-            1 => {
+            WRITTEN => {
                 Answer::Written { at: Timestamp::from_ns(reader.u64()?), results: reader.bytes()? }
             }
-            2 => Answer::Read {
+            READ => Answer::Read {
                 from: Timestamp::from_ns(reader.u64()?),
                 until: Timestamp::from_ns(reader.u64()?),
                 results: reader.bytes()?,
             },
-            3 => Answer::Refused,
+            REFUSED => Answer::Refused,
             _ => return None,
         };
         reader.is_at_end().then_some(Self { session, number, attempt, shard, answer })
