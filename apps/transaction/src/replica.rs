@@ -274,6 +274,11 @@ impl<S: State> Replica<S> {
         self.replies.pop_front().map(|(_, reply)| reply)
     }
 
+    /// Returns whether there may be a reply to be sent.
+    pub fn has_reply(&self) -> bool {
+        !self.replies.is_empty()
+    }
+
     /// Executes a stored record again, after a restart, without a reply. The next record is numbered
     /// on from it.
     pub fn replay(&mut self, record: &Record) {

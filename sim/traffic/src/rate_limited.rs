@@ -8,7 +8,8 @@ const MESSAGE_LEN: usize = 72;
 
 /// A machine that sends only as fast as its CPU time per message allows.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct RateLimited<M> {
+pub struct RateLimited<M> {
+    /// The machine.
     pub machine: M,
     message_ns: u64,
     busy_until: Mono,
@@ -17,6 +18,7 @@ pub(super) struct RateLimited<M> {
 }
 
 impl<M: Machine> RateLimited<M> {
+    /// Creates a machine whose CPU needs `message_ns` for each message that it sends, of any kind.
     pub fn new(machine: M, message_ns: u64) -> Self {
         Self { machine, message_ns, busy_until: Mono::from_ns(0), is_waiting: false }
     }
