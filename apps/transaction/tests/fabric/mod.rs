@@ -162,7 +162,7 @@ impl Fabric {
                 self.power_loss = Some((disks, self.observed.len()));
             }
         }
-        for _ in 0..20_000 {
+        for _ in 0..1_000_000 {
             if self.clients.iter().all(|client| client.unfinished() == 0) {
                 break;
             }
