@@ -12,6 +12,8 @@ mod options;
 mod shared;
 mod storage;
 
+pub use onepipe_journal::SyncPolicy;
+
 pub use backend::{Backend, BackendError, OnReplies, Replies};
 pub use cluster::{Cluster, ClusterError, ClusterOptions};
 pub use node::{Node, NodeError, NodeHandle};
