@@ -2,12 +2,15 @@
 
 use onepipe_kv::Value;
 
-use super::commands::{bulk, error, unknown_subcommand};
+use super::commands::{bulk, error, wrong_subcommand};
 use super::connection::Connection;
 use super::request::parse_integer;
 
 /// The longest name of a client or a library, in bytes.
 const NAME_MAX: usize = 1 << 10;
+
+const SUBCOMMANDS: &[&str] =
+    &["id", "getname", "setname", "setinfo", "info", "list", "no-evict", "no-touch", "reply"];
 
 /// Executes `CLIENT`.
 pub(super) fn client(connection: &mut Connection, arguments: &[Vec<u8>]) -> Value {
@@ -27,7 +30,7 @@ pub(super) fn client(connection: &mut Connection, arguments: &[Vec<u8>]) -> Valu
             _ => error("ERR syntax error"),
         },
         (b"REPLY", [_]) => error("ERR CLIENT REPLY is not supported: every command has a reply"),
-        _ => unknown_subcommand("CLIENT", arguments),
+        _ => wrong_subcommand("client", SUBCOMMANDS, arguments),
     }
 }
 

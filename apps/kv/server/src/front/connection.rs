@@ -465,10 +465,10 @@ fn wait(replicas: u32, arguments: &[Vec<u8>]) -> Value {
     let numbers: Vec<_> =
         arguments[1..].iter().map(|number| super::request::parse_integer(number)).collect();
     match numbers[..] {
-        [Some(0..), Some(0..)] => Value::Integer(i64::from(replicas)),
-        [Some(0..), Some(_)] => error("ERR timeout is negative"),
-        [Some(0..), None] => error("ERR timeout is not an integer or out of range"),
-        _ => error("ERR value is out of range, must be positive"),
+        [Some(_), Some(0..)] => Value::Integer(i64::from(replicas)),
+        [Some(_), Some(_)] => error("ERR timeout is negative"),
+        [Some(_), None] => error("ERR timeout is not an integer or out of range"),
+        _ => error("ERR value is not an integer or out of range"),
     }
 }
 
