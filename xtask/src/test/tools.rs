@@ -106,7 +106,7 @@ const TOOLS: &[Tool] = &[
     },
     Tool {
         name: "redis for Python",
-        probe: &["python3", "-c", "import redis"],
+        probe: &["/usr/bin/python3", "-c", "import redis"],
         install: debian!("python3-redis"),
         purpose: "uses the key-value store as its users do (Debian package python3-redis)",
         if_missing: IfMissing::SkipTests,

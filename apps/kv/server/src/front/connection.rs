@@ -8,7 +8,7 @@ use onepipe_kv::{Command, CommandError, Value};
 use super::clients::Client;
 use super::commands::{self, ConnectionSpec, Name, error, has_arity, wrong_arity};
 use super::reply::{self, Protocol};
-use super::request::{Request, RequestReader, TooLarge};
+use super::request::{LINE_MAX, Request, RequestReader, TooLarge, parse_integer};
 use super::service::Service;
 use super::transaction::{Batch, Block, InFlight, Queued, data_count, wrong_count};
 use super::{catalog, client, config, hello, info};
@@ -68,7 +68,9 @@ impl Connection {
     /// Returns whether the driver may read from the socket. If not, the connection first needs
     /// replies, or has to send.
     pub fn wants_input(&self) -> bool {
-        !self.is_closed() && self.input.len() < self.service.options.input_max
+        // The longest unfinished line has to fit, otherwise the connection would never proceed.
+        let input_max = self.service.options.input_max.max(LINE_MAX + 1);
+        !self.is_closed() && self.input.len() < input_max
     }
 
     /// Handles received bytes.
@@ -168,6 +170,11 @@ impl Connection {
     /// Returns whether the connection has ended. The driver sends the output and closes the socket.
     pub fn is_closed(&self) -> bool {
         self.state != State::Open
+    }
+
+    /// Returns whether the connection has ended because the client does not read its replies.
+    pub(super) fn has_overflowed(&self) -> bool {
+        self.state == State::Overflowed
     }
 
     fn next_request(&mut self) -> Option<Request> {
@@ -364,7 +371,7 @@ impl Connection {
                 [_, text] => Value::Bulk(text.clone()),
                 _ => wrong_arity("ping"),
             },
-            Name::Select => match super::request::parse_integer(&arguments[1]) {
+            Name::Select => match parse_integer(&arguments[1]) {
                 Some(0) => Value::Ok,
                 Some(_) => error("ERR DB index is out of range"),
                 None => error("ERR value is not an integer or out of range"),
@@ -462,8 +469,7 @@ fn has_arity_of_spec(arguments: &[Vec<u8>]) -> bool {
 
 /// A reply to a write is sent when all replicas have the write, so there is nothing to wait for.
 fn wait(replicas: u32, arguments: &[Vec<u8>]) -> Value {
-    let numbers: Vec<_> =
-        arguments[1..].iter().map(|number| super::request::parse_integer(number)).collect();
+    let numbers: Vec<_> = arguments[1..].iter().map(|number| parse_integer(number)).collect();
     match numbers[..] {
         [Some(_), Some(0..)] => Value::Integer(i64::from(replicas)),
         [Some(_), Some(_)] => error("ERR timeout is negative"),

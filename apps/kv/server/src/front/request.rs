@@ -15,7 +15,7 @@ pub(super) const BULK_MAX: usize = 512 << 20;
 /// The largest number of arguments of a command.
 const ARGUMENTS_MAX: usize = 1 << 20;
 /// The longest line: an inline command, or a length.
-const LINE_MAX: usize = 64 << 10;
+pub(super) const LINE_MAX: usize = 64 << 10;
 /// The memory of an argument besides its bytes.
 const ARGUMENT_OVERHEAD: usize = 32;
 /// Limits of Redis for a client that has not authenticated.

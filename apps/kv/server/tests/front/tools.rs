@@ -18,9 +18,9 @@ pub fn has(probe: &[&str], package: &str) -> bool {
         .status()
         .is_ok_and(|status| status.success());
     let may_skip = std::env::var_os(NO_INSTALL).is_some();
-    assert!(is_there || may_skip, "{} is missing: apt-get install --yes {package}", probe[0]);
+    assert!(is_there || may_skip, "{probe:?} fails: apt-get install --yes {package}");
     if !is_there {
-        eprintln!("SKIPPED: {} is not installed", probe[0]);
+        eprintln!("SKIPPED: {package} is not installed");
     }
     is_there
 }

@@ -47,7 +47,7 @@ fn token() -> impl Strategy<Value = Vec<u8>> {
         "$",
     ];
     prop_oneof![
-        4 => prop::sample::select(&words).prop_map(|word| word.as_bytes().to_vec()),
+        4 => prop::sample::select(words.to_vec()).prop_map(|word| word.as_bytes().to_vec()),
         1 => prop::collection::vec(any::<u8>(), 0..20),
     ]
 }

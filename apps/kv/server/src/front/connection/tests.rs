@@ -298,9 +298,10 @@ fn protocol_errors_close_after_the_replies_before_them() {
 
 #[test]
 fn clients_that_do_not_read_are_paused() {
-    let options = FrontOptions { output_pause: 20, input_max: 100, ..FrontOptions::default() };
+    const COUNT: usize = 20_000;
+    let options = FrontOptions { output_pause: 20, input_max: 0, ..FrontOptions::default() };
     let mut connection = connection_with(options);
-    connection.handle_input(&b"ping\r\n".repeat(30));
+    connection.handle_input(&b"ping\r\n".repeat(COUNT));
     assert!(connection.poll_transaction().is_none());
     assert_eq!(connection.output(), b"+PONG\r\n".repeat(3));
     assert!(!connection.wants_input());
@@ -308,7 +309,7 @@ fn clients_that_do_not_read_are_paused() {
     while connection.poll_transaction().is_none() && !connection.output().is_empty() {
         output += &take_output(&mut connection);
     }
-    assert_eq!(output, "+PONG\n".repeat(30));
+    assert_eq!(output, "+PONG\n".repeat(COUNT));
     assert!(connection.wants_input());
 }
 
