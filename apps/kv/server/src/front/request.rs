@@ -133,11 +133,11 @@ impl RequestReader {
                     }
                     Some(_) => {
                         let Some(words) = take_inline(input)? else { return Ok(None) };
-                        let is_blank = words.is_empty();
+                        let has_words = !words.is_empty();
                         words.into_iter().for_each(|word| self.admit(word.len(), word));
-                        match is_blank {
-                            true => Stage::Begin,
-                            false => return Ok(Some(self.finish())),
+                        match has_words {
+                            true => return Ok(Some(self.finish())),
+                            false => Stage::Begin,
                         }
                     }
                 },

@@ -1,5 +1,5 @@
 use std::collections::BTreeMap;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::Ipv4Addr;
 
 use super::*;
 use crate::backend::Backend;
@@ -26,7 +26,7 @@ const ADDRESS: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCAL
 
 fn connection_with(options: FrontOptions) -> Connection {
     let service = Service::new(Arc::new(Unused), options, ADDRESS);
-    service.connect(ADDRESS).expect("it is the first client")
+    Connection::open(&service, ADDRESS).expect("it is the first client")
 }
 
 fn connection() -> Connection {
@@ -69,7 +69,7 @@ fn pipelined_commands_are_one_transaction() {
     let (transactions, output) = exchange(&mut connection, "set a 1\nget a\nincr b\n");
     assert_eq!(transactions, [["set", "get", "incr"]]);
     assert_eq!(output, "+OK\n+OK\n+OK\n");
-    assert_eq!(connection.client.labels().last_command, "incr");
+    assert_eq!(connection.peer.client.labels().last_command, "incr");
 }
 
 #[test]
@@ -322,15 +322,15 @@ fn clients_with_too_much_unread_are_closed() {
     connection.handle_replies(Ok(vec![Value::Bulk(vec![b'x'; 90]); 2]));
     assert!(connection.is_closed());
     assert_eq!(connection.output(), b"");
-    assert_eq!(connection.service.counters.closed_at_output_max.get(), 1);
+    assert_eq!(connection.peer.service.counters.closed_at_output_max.get(), 1);
 }
 
 #[test]
 fn clients_are_limited() {
     let options = FrontOptions { clients_max: 1, ..FrontOptions::default() };
     let service = Service::new(Arc::new(Unused), options, ADDRESS);
-    let first = service.connect(ADDRESS);
-    assert!(first.is_some() && service.connect(ADDRESS).is_none());
+    let first = Connection::open(&service, ADDRESS);
+    assert!(first.is_some() && Connection::open(&service, ADDRESS).is_none());
     drop(first);
-    assert!(service.connect(ADDRESS).is_some());
+    assert!(Connection::open(&service, ADDRESS).is_some());
 }
