@@ -2,7 +2,7 @@
 
 use onepipe_kv::{Access, Command, Value};
 
-use super::commands::{COMMANDS, bulk, count, unknown_subcommand};
+use super::commands::{COMMANDS, bulk, count, wrong_subcommand};
 
 /// A command as `COMMAND` describes it.
 struct Entry {
@@ -63,11 +63,11 @@ pub(super) fn command(arguments: &[Vec<u8>]) -> Value {
         (b"LIST", []) => Value::Array(Entry::all().map(|entry| bulk(entry.name)).collect()),
         (b"INFO", []) => Value::Array(Entry::all().map(|entry| entry.describe()).collect()),
         (b"INFO", names) => Value::Array(names.iter().map(|name| describe(name)).collect()),
-        _ => unknown_subcommand("COMMAND", arguments),
+        _ => wrong_subcommand("command", &["count", "list"], arguments),
     }
 }
 
 fn describe(name: &[u8]) -> Value {
     let entry = Entry::all().find(|entry| name.eq_ignore_ascii_case(entry.name.as_bytes()));
-    entry.map_or(Value::NullArray, |entry| entry.describe())
+    entry.map_or(Value::Null, |entry| entry.describe())
 }

@@ -2,44 +2,47 @@
 
 use onepipe_kv::Value;
 
-use super::commands::{bulk, error, unknown_subcommand};
-use super::connection::Connection;
+use super::commands::{bulk, error, wrong_subcommand};
+use super::peer::Peer;
 use super::request::parse_integer;
 
 /// The longest name of a client or a library, in bytes.
 const NAME_MAX: usize = 1 << 10;
 
+const SUBCOMMANDS: &[&str] =
+    &["id", "getname", "setname", "setinfo", "info", "list", "no-evict", "no-touch", "reply"];
+
 /// Executes `CLIENT`.
-pub(super) fn client(connection: &mut Connection, arguments: &[Vec<u8>]) -> Value {
+pub(super) fn client(peer: &mut Peer, arguments: &[Vec<u8>]) -> Value {
     let subcommand = arguments[1].to_ascii_uppercase();
     match (subcommand.as_slice(), &arguments[2..]) {
-        (b"ID", []) => Value::Integer(i64::try_from(connection.client.id).unwrap_or(i64::MAX)),
-        (b"GETNAME", []) => match connection.client.labels().name.as_slice() {
+        (b"ID", []) => Value::Integer(i64::try_from(peer.client.id).unwrap_or(i64::MAX)),
+        (b"GETNAME", []) => match peer.client.labels().name.as_slice() {
             b"" => Value::Null,
             name => bulk(name),
         },
-        (b"SETNAME", [name]) => set_name(connection, name).err().unwrap_or(Value::Ok),
-        (b"SETINFO", [attribute, value]) => set_info(connection, attribute, value),
-        (b"INFO", []) => bulk(connection.client.line()),
-        (b"LIST", rest) => list(connection, rest),
+        (b"SETNAME", [name]) => set_name(peer, name).err().unwrap_or(Value::Ok),
+        (b"SETINFO", [attribute, value]) => set_info(peer, attribute, value),
+        (b"INFO", []) => bulk(peer.client.line()),
+        (b"LIST", rest) => list(peer, rest),
         (b"NO-EVICT" | b"NO-TOUCH", [switch]) => match switch.to_ascii_uppercase().as_slice() {
             b"ON" | b"OFF" => Value::Ok,
             _ => error("ERR syntax error"),
         },
         (b"REPLY", [_]) => error("ERR CLIENT REPLY is not supported: every command has a reply"),
-        _ => unknown_subcommand("CLIENT", arguments),
+        _ => wrong_subcommand("client", SUBCOMMANDS, arguments),
     }
 }
 
 /// Sets the name of the client. A name has no spaces, so that `CLIENT LIST` can be parsed.
-pub(super) fn set_name(connection: &Connection, name: &[u8]) -> Result<(), Value> {
+pub(super) fn set_name(peer: &Peer, name: &[u8]) -> Result<(), Value> {
     check_label(name, "Client names")?;
-    connection.client.labels().name = name.to_vec();
+    peer.client.labels().name = name.to_vec();
     Ok(())
 }
 
-fn set_info(connection: &Connection, attribute: &[u8], value: &[u8]) -> Value {
-    let mut labels = connection.client.labels();
+fn set_info(peer: &Peer, attribute: &[u8], value: &[u8]) -> Value {
+    let mut labels = peer.client.labels();
     let (label, what) = match attribute.to_ascii_uppercase().as_slice() {
         b"LIB-NAME" => (&mut labels.library_name, "lib-name"),
         b"LIB-VER" => (&mut labels.library_version, "lib-ver"),
@@ -69,7 +72,7 @@ fn check_label(label: &[u8], what: &str) -> Result<(), Value> {
     }
 }
 
-fn list(connection: &Connection, arguments: &[Vec<u8>]) -> Value {
+fn list(peer: &Peer, arguments: &[Vec<u8>]) -> Value {
     let ids: Option<Vec<u64>> = match arguments {
         [] => None,
         [option, ids @ ..] if option.eq_ignore_ascii_case(b"ID") && !ids.is_empty() => {
@@ -89,6 +92,6 @@ fn list(connection: &Connection, arguments: &[Vec<u8>]) -> Value {
         }
         _ => return error("ERR syntax error"),
     };
-    let clients = connection.service.clients.list(ids.as_deref());
+    let clients = peer.service.clients.list(ids.as_deref());
     bulk(clients.iter().map(|client| client.line()).collect::<String>())
 }

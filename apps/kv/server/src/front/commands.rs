@@ -11,13 +11,14 @@ pub(super) enum Name {
     Command,
     Config,
     Discard,
-    Echo,
     Exec,
     Hello,
     Info,
     Multi,
     Ping,
     Quit,
+    /// `ECHO`.
+    Repeat,
     Reset,
     Select,
     Unwatch,
@@ -46,7 +47,7 @@ pub(super) const COMMANDS: &[ConnectionSpec] = &[
     spec("command", Name::Command, -1),
     spec("config", Name::Config, -2),
     spec("discard", Name::Discard, 1),
-    spec("echo", Name::Echo, 2),
+    spec("echo", Name::Repeat, 2),
     spec("exec", Name::Exec, 1),
     spec("hello", Name::Hello, -1),
     spec("info", Name::Info, -1),
@@ -86,11 +87,18 @@ pub(super) fn count(count: usize) -> Value {
     Value::Integer(i64::try_from(count).unwrap_or(i64::MAX))
 }
 
-/// Returns the error about a subcommand that does not exist, or that has other arguments.
-pub(super) fn unknown_subcommand(command: &str, arguments: &[Vec<u8>]) -> Value {
-    let name = arguments.get(1).map(Vec::as_slice).unwrap_or_default();
-    let name = String::from_utf8_lossy(&name[..name.len().min(128)]);
-    error(format!("ERR unknown subcommand '{name}'. Try {command} HELP."))
+/// Returns the error about a subcommand that does not exist, or about the number of arguments of
+/// one of the `known` subcommands.
+pub(super) fn wrong_subcommand(name: &str, known: &[&str], arguments: &[Vec<u8>]) -> Value {
+    let given = arguments.get(1).map(Vec::as_slice).unwrap_or_default();
+    match known.iter().find(|known| given.eq_ignore_ascii_case(known.as_bytes())) {
+        Some(known) => wrong_arity(&format!("{name}|{known}")),
+        None => {
+            let given = String::from_utf8_lossy(&given[..given.len().min(128)]);
+            let name = name.to_ascii_uppercase();
+            error(format!("ERR unknown subcommand '{given}'. Try {name} HELP."))
+        }
+    }
 }
 
 /// Returns the error about a number of arguments.

@@ -2,7 +2,7 @@
 
 use onepipe_kv::Value;
 
-use super::commands::{bulk, error, unknown_subcommand};
+use super::commands::{bulk, error, wrong_subcommand};
 use super::options::FrontOptions;
 use super::request::BULK_MAX;
 
@@ -12,7 +12,7 @@ pub(super) fn config(options: &FrontOptions, arguments: &[Vec<u8>]) -> Value {
     match (subcommand.as_slice(), &arguments[2..]) {
         (b"GET", patterns @ [_, ..]) => get(options, patterns),
         (b"SET", [_, _, ..]) => error("ERR CONFIG SET is not supported: give options at the start"),
-        _ => unknown_subcommand("CONFIG", arguments),
+        _ => wrong_subcommand("config", &["get", "set"], arguments),
     }
 }
 

@@ -1,17 +1,18 @@
 //! The machine of a connection: bytes in, transactions and bytes out.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use bytes::BytesMut;
 use onepipe_kv::{Command, CommandError, Value};
 
-use super::clients::Client;
-use super::commands::{self, ConnectionSpec, Name, error, has_arity, wrong_arity};
-use super::reply::{self, Protocol};
-use super::request::{Request, RequestReader, TooLarge};
+use super::commands::{self, Name, error, has_arity, wrong_arity};
+use super::execute::execute;
+use super::peer::Peer;
+use super::reply;
+use super::request::{LINE_MAX, Request, RequestReader, TooLarge};
 use super::service::Service;
 use super::transaction::{Batch, Block, InFlight, Queued, data_count, wrong_count};
-use super::{catalog, client, config, hello, info};
 use crate::backend::{BackendError, Replies};
 
 /// A connection without its socket.
@@ -22,10 +23,7 @@ use crate::backend::{BackendError, Replies};
 /// are in [`output`](Self::output). After each of these calls the connection may have a further
 /// transaction, further bytes, or be closed.
 pub struct Connection {
-    pub(super) service: Arc<Service>,
-    pub(super) client: Arc<Client>,
-    pub(super) protocol: Protocol,
-    pub(super) is_authenticated: bool,
+    peer: Peer,
     reader: RequestReader,
     input: BytesMut,
     /// A request that waits until the transaction before it has its replies.
@@ -48,13 +46,17 @@ enum State {
 }
 
 impl Connection {
-    pub(super) fn new(service: Arc<Service>, client: Arc<Client>) -> Self {
-        Self {
-            protocol: Protocol::Resp2,
-            is_authenticated: service.password.is_none(),
+    /// Makes the connection of a client at `address`; `None` if there are already `clients_max`.
+    pub fn open(service: &Arc<Service>, address: SocketAddr) -> Option<Self> {
+        let clients_max = service.options.clients_max;
+        let Some(client) = service.clients.add(address, service.local_address, clients_max) else {
+            service.counters.rejected_connections.add(1);
+            return None;
+        };
+        service.counters.connections.add(1);
+        Some(Self {
+            peer: Peer::new(service.clone(), client),
             reader: RequestReader::new(&service.options),
-            service,
-            client,
             input: BytesMut::new(),
             next: None,
             block: None,
@@ -62,19 +64,21 @@ impl Connection {
             output: Vec::new(),
             sent: 0,
             state: State::Open,
-        }
+        })
     }
 
     /// Returns whether the driver may read from the socket. If not, the connection first needs
     /// replies, or has to send.
     pub fn wants_input(&self) -> bool {
-        !self.is_closed() && self.input.len() < self.service.options.input_max
+        // The longest unfinished line has to fit, otherwise the connection would never proceed.
+        let input_max = self.peer.service.options.input_max.max(LINE_MAX + 1);
+        !self.is_closed() && self.input.len() < input_max
     }
 
     /// Handles received bytes.
     pub fn handle_input(&mut self, bytes: &[u8]) {
         if !self.is_closed() {
-            self.service.counters.input_bytes.add(bytes.len());
+            self.peer.service.counters.input_bytes.add(bytes.len());
             self.input.extend_from_slice(bytes);
         }
     }
@@ -128,11 +132,11 @@ impl Connection {
             }
             (InFlight::Block(queued), Ok(replies)) => self.finish_block(queued, replies),
             (InFlight::Batch(count), Err(text)) => {
-                self.service.counters.failed_transactions.add(1);
+                self.peer.service.counters.failed_transactions.add(1);
                 (0..count).for_each(|_| self.write(&error(text.clone())));
             }
             (InFlight::Block(_), Err(text)) => {
-                self.service.counters.failed_transactions.add(1);
+                self.peer.service.counters.failed_transactions.add(1);
                 self.write(&error(text));
             }
         }
@@ -149,7 +153,7 @@ impl Connection {
     /// If the output has fewer than `count` bytes.
     pub fn handle_sent(&mut self, count: usize) {
         assert!(count <= self.output().len(), "no more than the output was sent");
-        self.service.counters.output_bytes.add(count);
+        self.peer.service.counters.output_bytes.add(count);
         self.sent += count;
         if self.sent == self.output.len() {
             self.sent = 0;
@@ -170,26 +174,31 @@ impl Connection {
         self.state != State::Open
     }
 
+    /// Returns whether the connection has ended because the client does not read its replies.
+    pub(super) fn has_overflowed(&self) -> bool {
+        self.state == State::Overflowed
+    }
+
     fn next_request(&mut self) -> Option<Request> {
-        let is_paused = self.output().len() >= self.service.options.output_pause;
+        let is_paused = self.output().len() >= self.peer.service.options.output_pause;
         if self.is_closed() || self.in_flight.is_some() || is_paused {
             return None;
         }
         let next = self.next.take();
-        next.or_else(|| self.reader.next(&mut self.input, self.is_authenticated))
+        next.or_else(|| self.reader.next(&mut self.input, self.peer.is_authenticated))
     }
 
     /// Adds a data command to the batch. Any other request, and one that would make the batch too
     /// large, is returned.
     fn gather(&self, batch: &mut Batch, request: Request) -> Result<(), Request> {
-        let options = &self.service.options;
+        let options = &self.peer.service.options;
         let (arguments, bytes) = match &request {
             Request::Command { arguments, bytes } => (arguments, *bytes),
             Request::TooLarge(_) | Request::Invalid(_) => return Err(request),
         };
         let is_full = batch.commands.len() >= options.batch_commands_max
             || batch.bytes.saturating_add(bytes) > options.batch_bytes_max;
-        let is_data = self.is_authenticated
+        let is_data = self.peer.is_authenticated
             && self.block.is_none()
             && (batch.commands.is_empty() || !is_full)
             && commands::find(&arguments[0]).is_none();
@@ -204,9 +213,9 @@ impl Connection {
     }
 
     fn begin(&mut self, in_flight: InFlight, commands: Vec<Command>) -> Vec<Command> {
-        self.service.counters.transactions.add(1);
+        self.peer.service.counters.transactions.add(1);
         if let InFlight::Batch(count) = in_flight {
-            self.service.counters.commands.add(count);
+            self.peer.service.counters.commands.add(count);
         }
         if let Some(last) = commands.last() {
             self.note_command(last.name());
@@ -229,7 +238,7 @@ impl Connection {
                 return None;
             }
         };
-        self.service.counters.commands.add(1);
+        self.peer.service.counters.commands.add(1);
         let Some(spec) = commands::find(&arguments[0]) else {
             self.handle_data(&arguments, bytes);
             return None;
@@ -241,7 +250,7 @@ impl Connection {
         }
         let needs_no_password =
             matches!(spec.command, Name::Auth | Name::Hello | Name::Quit | Name::Reset);
-        if !self.is_authenticated && !needs_no_password {
+        if !self.peer.is_authenticated && !needs_no_password {
             self.refuse(&error(NO_AUTH));
             return None;
         }
@@ -264,11 +273,20 @@ impl Connection {
             Name::Watch if self.block.is_some() => {
                 self.write(&error("ERR WATCH inside MULTI is not allowed"));
             }
-            _ if self.block.is_some() && !matches!(spec.command, Name::Quit | Name::Reset) => {
+            Name::Quit => {
+                self.write(&Value::Ok);
+                self.close();
+            }
+            Name::Reset => {
+                self.block = None;
+                self.peer.reset();
+                self.write(&Value::Simple("RESET".into()));
+            }
+            _ if self.block.is_some() => {
                 self.queue(Queued::Connection(spec, arguments), None, bytes);
             }
             _ => {
-                let reply = self.execute(spec, &arguments);
+                let reply = execute(&mut self.peer, spec, &arguments);
                 self.write(&reply);
             }
         }
@@ -285,7 +303,7 @@ impl Connection {
             Err(arity @ CommandError::Arity(_)) if !has_arity_of_spec(arguments) => {
                 self.refuse(&error(arity.to_string()));
             }
-            _ if !self.is_authenticated => self.refuse(&error(NO_AUTH)),
+            _ if !self.peer.is_authenticated => self.refuse(&error(NO_AUTH)),
             _ if self.block.is_some() => match parsed {
                 Ok(command) => self.queue(Queued::Data, Some(command), bytes),
                 Err(failed) => self.queue(Queued::Failed(failed.to_string()), None, bytes),
@@ -300,7 +318,7 @@ impl Connection {
 
     /// Adds a command to the block.
     fn queue(&mut self, queued: Queued, command: Option<Command>, bytes: usize) {
-        let options = &self.service.options;
+        let options = &self.peer.service.options;
         let Some(block) = &mut self.block else { return };
         block.bytes = block.bytes.saturating_add(bytes);
         if block.bytes > options.transaction_bytes_max {
@@ -342,59 +360,10 @@ impl Connection {
             let reply = match queued {
                 Queued::Data => replies.next().unwrap_or(Value::Null),
                 Queued::Failed(text) => error(text),
-                Queued::Connection(spec, arguments) => self.execute(spec, &arguments),
+                Queued::Connection(spec, arguments) => execute(&mut self.peer, spec, &arguments),
             };
             self.write(&reply);
         }
-    }
-
-    /// Executes a command of the connection.
-    fn execute(&mut self, spec: &ConnectionSpec, arguments: &[Vec<u8>]) -> Value {
-        match spec.command {
-            Name::Auth => hello::auth(self, arguments),
-            Name::Hello => hello::hello(self, arguments),
-            Name::Client => client::client(self, arguments),
-            Name::Cluster => error("ERR This instance has cluster support disabled"),
-            Name::Command => catalog::command(arguments),
-            Name::Config => config::config(&self.service.options, arguments),
-            Name::Info => info::info(&self.service, arguments),
-            Name::Echo => Value::Bulk(arguments[1].clone()),
-            Name::Ping => match arguments {
-                [_] => Value::Simple("PONG".into()),
-                [_, text] => Value::Bulk(text.clone()),
-                _ => wrong_arity("ping"),
-            },
-            Name::Select => match super::request::parse_integer(&arguments[1]) {
-                Some(0) => Value::Ok,
-                Some(_) => error("ERR DB index is out of range"),
-                None => error("ERR value is not an integer or out of range"),
-            },
-            Name::Quit => {
-                self.close();
-                Value::Ok
-            }
-            Name::Reset => {
-                self.block = None;
-                self.set_protocol(Protocol::Resp2);
-                self.is_authenticated = self.service.password.is_none();
-                self.client.labels().name.clear();
-                Value::Simple("RESET".into())
-            }
-            Name::Unwatch => Value::Ok,
-            Name::Wait => wait(self.service.options.replicas, arguments),
-            Name::Watch => error(
-                "ERR WATCH is not supported: transactions take place in one order without \
-                 conflicts, so EXEC never fails for a change of a key; write what depends on a \
-                 value as one command (SET NX or XX or GET, INCRBY, HSETNX, GETDEL)",
-            ),
-            // The connection has handled these before.
-            Name::Multi | Name::Exec | Name::Discard => error("ERR Command not allowed here"),
-        }
-    }
-
-    pub(super) fn set_protocol(&mut self, protocol: Protocol) {
-        self.protocol = protocol;
-        self.client.labels().protocol_version = protocol.version();
     }
 
     /// Replies with an error. If the command belongs to a block, `EXEC` executes nothing.
@@ -409,9 +378,9 @@ impl Connection {
         if self.state == State::Overflowed {
             return;
         }
-        reply::encode(reply, self.protocol, &mut self.output);
-        if self.output().len() > self.service.options.output_max {
-            self.service.counters.closed_at_output_max.add(1);
+        reply::encode(reply, self.peer.protocol, &mut self.output);
+        if self.output().len() > self.peer.service.options.output_max {
+            self.peer.service.counters.closed_at_output_max.add(1);
             self.output = Vec::new();
             self.sent = 0;
             self.close();
@@ -427,13 +396,7 @@ impl Connection {
     }
 
     fn note_command(&self, name: &'static str) {
-        self.client.labels().last_command = name;
-    }
-}
-
-impl Drop for Connection {
-    fn drop(&mut self) {
-        self.service.clients.remove(self.client.id);
+        self.peer.client.labels().last_command = name;
     }
 }
 
@@ -458,18 +421,6 @@ fn has_arity_of_spec(arguments: &[Vec<u8>]) -> bool {
     let spec =
         Command::specs().find(|spec| arguments[0].eq_ignore_ascii_case(spec.name.as_bytes()));
     spec.is_some_and(|spec| has_arity(spec.arity, arguments.len()))
-}
-
-/// A reply to a write is sent when all replicas have the write, so there is nothing to wait for.
-fn wait(replicas: u32, arguments: &[Vec<u8>]) -> Value {
-    let numbers: Vec<_> =
-        arguments[1..].iter().map(|number| super::request::parse_integer(number)).collect();
-    match numbers[..] {
-        [Some(0..), Some(0..)] => Value::Integer(i64::from(replicas)),
-        [Some(0..), Some(_)] => error("ERR timeout is negative"),
-        [Some(0..), None] => error("ERR timeout is not an integer or out of range"),
-        _ => error("ERR value is out of range, must be positive"),
-    }
 }
 
 #[cfg(test)]

@@ -4,35 +4,35 @@ use onepipe_kv::Value;
 
 use super::client::set_name;
 use super::commands::{bulk, error};
-use super::connection::Connection;
 use super::info::REDIS_VERSION;
+use super::peer::Peer;
 use super::reply::Protocol;
 use super::request::parse_integer;
 
 const WRONG_PASSWORD: &str = "WRONGPASS invalid username-password pair or user is disabled.";
 
 /// Executes `AUTH [user] password`. The only user is `default`.
-pub(super) fn auth(connection: &mut Connection, arguments: &[Vec<u8>]) -> Value {
+pub(super) fn auth(peer: &mut Peer, arguments: &[Vec<u8>]) -> Value {
     let accepted = match arguments {
-        [_, _] if connection.service.password.is_none() => {
+        [_, _] if peer.service.password.is_none() => {
             return error(
                 "ERR AUTH <password> called without any password configured for the default user. \
                  Are you sure your configuration is correct?",
             );
         }
-        [_, password] => authenticate(connection, b"default", password),
-        [_, user, password] => authenticate(connection, user, password),
+        [_, password] => authenticate(peer, b"default", password),
+        [_, user, password] => authenticate(peer, user, password),
         _ => return error("ERR syntax error"),
     };
     accepted.err().unwrap_or(Value::Ok)
 }
 
-fn authenticate(connection: &mut Connection, user: &[u8], password: &[u8]) -> Result<(), Value> {
-    let expected = connection.service.password;
+fn authenticate(peer: &mut Peer, user: &[u8], password: &[u8]) -> Result<(), Value> {
+    let expected = peer.service.password;
     let is_right = expected.is_none_or(|expected| expected == blake3::hash(password));
     match is_right && user == b"default" {
         true => {
-            connection.is_authenticated = true;
+            peer.is_authenticated = true;
             Ok(())
         }
         false => Err(error(WRONG_PASSWORD)),
@@ -40,23 +40,23 @@ fn authenticate(connection: &mut Connection, user: &[u8], password: &[u8]) -> Re
 }
 
 /// Executes `HELLO [version [AUTH user password] [SETNAME name]]`.
-pub(super) fn hello(connection: &mut Connection, arguments: &[Vec<u8>]) -> Value {
-    match negotiate(connection, &arguments[1..]) {
-        Ok(()) => properties(connection),
+pub(super) fn hello(peer: &mut Peer, arguments: &[Vec<u8>]) -> Value {
+    match negotiate(peer, &arguments[1..]) {
+        Ok(()) => properties(peer),
         Err(error) => error,
     }
 }
 
-fn negotiate(connection: &mut Connection, arguments: &[Vec<u8>]) -> Result<(), Value> {
+fn negotiate(peer: &mut Peer, arguments: &[Vec<u8>]) -> Result<(), Value> {
     let (protocol, mut options) = match arguments.split_first() {
-        None => (connection.protocol, arguments),
+        None => (peer.protocol, arguments),
         Some((version, options)) => (protocol(version)?, options),
     };
     let mut name = None;
     while let Some((option, rest)) = options.split_first() {
         options = match rest {
             [user, password, rest @ ..] if option.eq_ignore_ascii_case(b"AUTH") => {
-                authenticate(connection, user, password)?;
+                authenticate(peer, user, password)?;
                 rest
             }
             [given, rest @ ..] if option.eq_ignore_ascii_case(b"SETNAME") => {
@@ -69,7 +69,7 @@ fn negotiate(connection: &mut Connection, arguments: &[Vec<u8>]) -> Result<(), V
             }
         };
     }
-    if !connection.is_authenticated {
+    if !peer.is_authenticated {
         return Err(error(
             "NOAUTH HELLO must be called with the client already authenticated, otherwise the \
              HELLO <proto> AUTH <user> <pass> option can be used to authenticate the client and \
@@ -77,9 +77,9 @@ fn negotiate(connection: &mut Connection, arguments: &[Vec<u8>]) -> Result<(), V
         ));
     }
     if let Some(name) = name {
-        set_name(connection, name)?;
+        set_name(peer, name)?;
     }
-    connection.set_protocol(protocol);
+    peer.set_protocol(protocol);
     Ok(())
 }
 
@@ -92,12 +92,12 @@ fn protocol(version: &[u8]) -> Result<Protocol, Value> {
     }
 }
 
-fn properties(connection: &Connection) -> Value {
-    let id = i64::try_from(connection.client.id).unwrap_or(i64::MAX);
+fn properties(peer: &Peer) -> Value {
+    let id = i64::try_from(peer.client.id).unwrap_or(i64::MAX);
     Value::Map(vec![
         (bulk("server"), bulk("redis")),
         (bulk("version"), bulk(REDIS_VERSION)),
-        (bulk("proto"), Value::Integer(connection.protocol.version())),
+        (bulk("proto"), Value::Integer(peer.protocol.version())),
         (bulk("id"), Value::Integer(id)),
         (bulk("mode"), bulk("standalone")),
         (bulk("role"), bulk("master")),

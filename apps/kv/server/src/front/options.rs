@@ -16,7 +16,8 @@ pub struct FrontOptions {
     pub batch_bytes_max: usize,
     /// The number of pipelined commands that are gathered into one transaction, at most.
     pub batch_commands_max: usize,
-    /// The number of received bytes above which a connection stops reading.
+    /// The number of received bytes above which a connection stops reading, but at least the
+    /// 64 KiB of the longest line.
     pub input_max: usize,
     /// The number of unsent bytes above which a connection executes no further commands.
     pub output_pause: usize,

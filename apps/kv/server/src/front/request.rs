@@ -15,7 +15,7 @@ pub(super) const BULK_MAX: usize = 512 << 20;
 /// The largest number of arguments of a command.
 const ARGUMENTS_MAX: usize = 1 << 20;
 /// The longest line: an inline command, or a length.
-const LINE_MAX: usize = 64 << 10;
+pub(super) const LINE_MAX: usize = 64 << 10;
 /// The memory of an argument besides its bytes.
 const ARGUMENT_OVERHEAD: usize = 32;
 /// Limits of Redis for a client that has not authenticated.
@@ -133,11 +133,11 @@ impl RequestReader {
                     }
                     Some(_) => {
                         let Some(words) = take_inline(input)? else { return Ok(None) };
-                        let is_blank = words.is_empty();
+                        let has_words = !words.is_empty();
                         words.into_iter().for_each(|word| self.admit(word.len(), word));
-                        match is_blank {
-                            true => Stage::Begin,
-                            false => return Ok(Some(self.finish())),
+                        match has_words {
+                            true => return Ok(Some(self.finish())),
+                            false => Stage::Begin,
                         }
                     }
                 },

@@ -162,7 +162,7 @@ async fn accept(
             accepted = listener.accept() => accepted,
         };
         let result = match accepted {
-            Ok((socket, address)) => match service.connect(address) {
+            Ok((socket, address)) => match Connection::open(&service, address) {
                 Some(connection) => {
                     let worker = workers.next();
                     socket.into_std().map(|socket| {

@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use super::clients::Clients;
-use super::connection::Connection;
 use super::options::FrontOptions;
 use crate::backend::Backend;
 
@@ -66,19 +65,5 @@ impl Service {
             since: Instant::now(),
             local_address,
         })
-    }
-
-    /// Makes the connection of a client; `None` if there are already `clients_max`.
-    pub fn connect(self: &Arc<Self>, address: SocketAddr) -> Option<Connection> {
-        match self.clients.add(address, self.local_address, self.options.clients_max) {
-            Some(client) => {
-                self.counters.connections.add(1);
-                Some(Connection::new(self.clone(), client))
-            }
-            None => {
-                self.counters.rejected_connections.add(1);
-                None
-            }
-        }
     }
 }

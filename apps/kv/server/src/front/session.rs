@@ -6,17 +6,22 @@ use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use onepipe_kv::Command;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
+use tokio::time::Sleep;
 
 use super::connection::Connection;
 use crate::backend::{Backend, BackendError, Replies};
 
 /// Number of bytes that are read at once.
 const READ_MAX: usize = 64 << 10;
+/// Time for which a closed connection waits until the client has read its last replies. If the
+/// socket were closed while bytes of the client are unread, the system would drop the replies.
+const LINGER: Duration = Duration::from_secs(1);
 
 thread_local! {
     /// The buffer of all connections of the thread, so that an idle connection has none.
@@ -31,6 +36,8 @@ pub(super) struct Session {
     replies: Option<oneshot::Receiver<Replies>>,
     /// Whether the client sends no further bytes. Its last requests are still answered.
     is_input_over: bool,
+    /// The end of the time in which bytes of the client are read and dropped.
+    linger: Option<Pin<Box<Sleep>>>,
 }
 
 impl Session {
@@ -39,7 +46,7 @@ impl Session {
         connection: Connection,
         backend: Arc<dyn Backend>,
     ) -> Self {
-        Self { socket, connection, backend, replies: None, is_input_over: false }
+        Self { socket, connection, backend, replies: None, is_input_over: false, linger: None }
     }
 
     /// Takes the replies of the transaction in flight, if they are there.
@@ -73,6 +80,21 @@ impl Session {
         Ok(has_sent)
     }
 
+    /// Notifies the client that there are no further replies, and reads what it sends until it
+    /// closes the socket, too.
+    fn poll_linger(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let is_first = self.linger.is_none();
+        if is_first {
+            ready!(Pin::new(&mut self.socket).poll_shutdown(cx))?;
+        }
+        let timer = self.linger.get_or_insert_with(|| Box::pin(tokio::time::sleep(LINGER)));
+        if timer.as_mut().poll(cx).is_ready() {
+            self.is_input_over = true;
+            return Poll::Ready(Ok(()));
+        }
+        self.poll_receive(cx)
+    }
+
     fn poll_receive(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         READ_BUFFER.with_borrow_mut(|buffer| {
             let mut buffer = ReadBuf::new(buffer);
@@ -104,8 +126,12 @@ impl Future for Session {
                 continue;
             }
             let is_answered = session.replies.is_none() && session.connection.output().is_empty();
-            if is_answered && (session.is_input_over || session.connection.is_closed()) {
+            if is_answered && (session.is_input_over || session.connection.has_overflowed()) {
                 return Poll::Ready(Ok(()));
+            }
+            if is_answered && session.connection.is_closed() {
+                ready!(session.poll_linger(cx))?;
+                continue;
             }
             if session.is_input_over || !session.connection.wants_input() {
                 return Poll::Pending;
