@@ -16,6 +16,8 @@
 mod application;
 mod cluster;
 mod load;
+#[cfg(feature = "mistakes")]
+mod mutation;
 mod node;
 mod recorded;
 mod run;
@@ -25,6 +27,8 @@ mod setup;
 
 pub use cluster::Cluster;
 pub use load::{Done, Lane, Load, Next};
+#[cfg(feature = "mistakes")]
+pub use mutation::{SIMULATED, caught, detected};
 pub use node::{Node, NodeEvent, Process};
 pub use recorded::{Counts, Mix, Recorded};
 pub use run::{Report, run};
