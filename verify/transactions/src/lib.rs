@@ -14,6 +14,7 @@
 #![warn(missing_docs)]
 
 mod application;
+mod benchmark;
 mod cluster;
 mod load;
 #[cfg(feature = "mistakes")]
@@ -24,7 +25,11 @@ mod run;
 mod scenario;
 mod server;
 mod setup;
+mod tpcc;
+mod values;
+mod zipf;
 
+pub use benchmark::{Figures, Percentiles, Rates};
 pub use cluster::Cluster;
 pub use load::{Done, Lane, Load, Next};
 #[cfg(feature = "mistakes")]
@@ -34,3 +39,6 @@ pub use recorded::{Counts, Mix, Recorded};
 pub use run::{Report, run};
 pub use scenario::{FaultEvent, Scenario};
 pub use setup::{Costs, Setup};
+pub use tpcc::{TpccFigures, TpccRun};
+pub use values::{KeyMix, Values, ValuesLoad, ValuesRun};
+pub use zipf::Zipf;
