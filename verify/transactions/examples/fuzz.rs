@@ -13,6 +13,7 @@ struct Totals {
     seeds: u64,
     failed: u64,
     without_shard: u64,
+    undecided: u64,
     counts: Counts,
     retried: u64,
     inexact: u64,
@@ -25,6 +26,7 @@ impl Totals {
         self.seeds += 1;
         self.failed += u64::from(!report.is_ok());
         self.without_shard += u64::from(report.lost_shards > 0);
+        self.undecided += report.undecided;
         self.counts.writes += report.counts.writes;
         self.counts.strict_reads += report.counts.strict_reads;
         self.counts.snapshot_reads += report.counts.snapshot_reads;
@@ -56,10 +58,11 @@ fn main() -> ExitCode {
     }
     let Totals { counts, faults, .. } = &totals;
     println!(
-        r#"{{"first":{first},"seeds":{},"failed":{},"without_shard":{},"writes":{},"strict_reads":{},"snapshot_reads":{},"unavailable":{},"repeated":{},"retried":{},"inexact":{},"asked":{},"faults":{faults:?},"seconds":{:.1}}}"#,
+        r#"{{"first":{first},"seeds":{},"failed":{},"without_shard":{},"undecided":{},"writes":{},"strict_reads":{},"snapshot_reads":{},"unavailable":{},"repeated":{},"retried":{},"inexact":{},"asked":{},"faults":{faults:?},"seconds":{:.1}}}"#,
         totals.seeds,
         totals.failed,
         totals.without_shard,
+        totals.undecided,
         counts.writes,
         counts.strict_reads,
         counts.snapshot_reads,

@@ -103,7 +103,12 @@ impl<S: State, L: Load<S>> Servers<S, L> {
             shard.map(|shard| Replica::new(shard, self.load.state(shard), self.setup.replica));
         let client = self.setup.clients.contains(&id).then(|| {
             let session = u64::from(incarnation);
-            (session, Client::new(session, self.setup.placement.clone(), self.setup.client))
+            let mut client = Client::new(session, self.setup.placement.clone(), self.setup.client);
+            if incarnation > 1 {
+                // Nobody notifies a process that it has no replica any more.
+                client.on_process_ended(process);
+            }
+            (session, client)
         });
         self.servers[id as usize] = Some(Server::new(process, replica, client, self.setup.lanes));
         Process::new(endpoint, self.setup.message_ns)

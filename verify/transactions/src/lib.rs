@@ -14,19 +14,31 @@
 #![warn(missing_docs)]
 
 mod application;
+mod benchmark;
 mod cluster;
 mod load;
+#[cfg(feature = "mistakes")]
+mod mutation;
 mod node;
 mod recorded;
 mod run;
 mod scenario;
 mod server;
 mod setup;
+mod tpcc;
+mod values;
+mod zipf;
 
+pub use benchmark::{Figures, Percentiles, Rates};
 pub use cluster::Cluster;
 pub use load::{Done, Lane, Load, Next};
+#[cfg(feature = "mistakes")]
+pub use mutation::{SIMULATED, caught, detected};
 pub use node::{Node, NodeEvent, Process};
 pub use recorded::{Counts, Mix, Recorded};
 pub use run::{Report, run};
 pub use scenario::{FaultEvent, Scenario};
 pub use setup::{Costs, Setup};
+pub use tpcc::{TpccFigures, TpccRun};
+pub use values::{KeyMix, Values, ValuesLoad, ValuesRun};
+pub use zipf::Zipf;

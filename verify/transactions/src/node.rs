@@ -18,7 +18,7 @@ pub struct Process {
 impl Process {
     /// Creates a process whose CPU needs `message_ns` for each message that it sends.
     pub fn new(endpoint: Endpoint, message_ns: u64) -> Self {
-        Self { limited: RateLimited::new(endpoint, message_ns), drained: None }
+        Self { limited: RateLimited::counting(endpoint, message_ns), drained: None }
     }
 
     /// Returns the endpoint.

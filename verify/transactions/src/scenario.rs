@@ -129,6 +129,8 @@ impl Scenario {
         for _ in 0..random.between(0, 5) {
             faults.draw(random);
         }
+        // With replies of all replicas, each would show a completed write to every read.
+        setup.client.acks_min = *random.pick(&[1, usize::MAX]);
         let mut timeline = faults.timeline;
         timeline.sort_by_key(|(at_us, _)| *at_us);
         Self { setup, mix, load_us, timeline, reader }
