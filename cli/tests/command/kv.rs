@@ -141,3 +141,41 @@ fn check_judges_a_history() {
     let refused = output(&["kv", "check", path]);
     assert!(errors(&refused).contains("line 1"), "{}", errors(&refused));
 }
+
+/// The answers of redis-cli are those of docs/guide/key-value.md.
+#[test]
+fn guide_shows_what_clients_get() {
+    let guide = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/guide/key-value.md");
+    let guide = std::fs::read_to_string(guide).expect("the guide exists");
+    let directory = tempfile::tempdir().expect("a directory");
+    let store = Store::start(&unique("kv-guide"), directory.path(), &[]);
+    let port = store.connection.get_ref().peer_addr().expect("it is connected").port();
+    let mut commands = 0;
+    for block in guide.split("```console\n").skip(1) {
+        let block = block.split("```").next().expect("the block ends");
+        for example in block
+            .split("$ ")
+            .filter(|example| example.contains("redis-cli ") || example.contains("| redis-cli"))
+        {
+            let (command, expected) = example.split_once('\n').expect("a command has a reply");
+            if !command.contains("redis-cli") {
+                continue;
+            }
+            let command = command.replace("redis-cli", &format!("redis-cli --no-raw -p {port}"));
+            let ran = std::process::Command::new("sh").args(["-c", &command]).output();
+            let ran = ran.expect("sh runs");
+            let reply = String::from_utf8_lossy(&ran.stdout);
+            let without_blank = |text: &str| {
+                text.lines().filter(|line| !line.is_empty()).map(str::to_owned).collect::<Vec<_>>()
+            };
+            assert_eq!(
+                without_blank(&reply),
+                without_blank(expected),
+                "{command}: {}",
+                String::from_utf8_lossy(&ran.stderr)
+            );
+            commands += 1;
+        }
+    }
+    assert_eq!(commands, 6);
+}
