@@ -1,9 +1,9 @@
 //! What replicas have to execute after all of them have ended at once.
 //!
-//! A reliable scattering is delivered to all its receivers, but each stores it in its own time. When
-//! all replicas lose power, the log of one may end before a write that another has stored, and the
-//! reply may have told a client, or a read, of it. Each record holds its whole transaction, so the
-//! logs together complete each other. What no log holds was never answered.
+//! A reliable scattering is delivered to all its receivers, but each stores it in its own time.
+//! When all replicas lose power, the log of one may end before a write that another has stored and
+//! answered. Each record holds its whole transaction, so the logs together complete each other.
+//! What no log holds was never answered.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;

@@ -279,8 +279,8 @@ impl<S: State> Replica<S> {
         !self.replies.is_empty()
     }
 
-    /// Executes a stored record again, after a restart, without a reply. The next record is numbered
-    /// on from it.
+    /// Executes a stored record again, after a restart, without a reply. The next record has the
+    /// next number.
     pub fn replay(&mut self, record: &Record) {
         self.recorded = record.number;
         self.durable = record.number;

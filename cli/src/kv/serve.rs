@@ -104,9 +104,9 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let doorbell = Doorbell::new(Arc::new(Wake(wake)));
     let stop = crate::interrupt::stop_flag(doorbell, arguments.serve_args.exit_on_stdin_eof)?;
     let Arguments { shards, replicas, data, .. } = arguments;
-    let kept = data.as_ref().map_or("in memory".into(), |data| format!("in {}", data.display()));
+    let medium = data.as_ref().map_or("in memory".into(), |data| format!("in {}", data.display()));
     let mut out = stdout();
-    writeln!(out, "{shards} shards with {replicas} replicas each, {kept}")
+    writeln!(out, "{shards} shards with {replicas} replicas each, {medium}")
         .and_then(|()| {
             writeln!(
                 out,

@@ -129,14 +129,14 @@ fn check_judges_a_history() {
         event("ok", 1, 4, r#"["r",1,[5]]"#),
     ];
     std::fs::write(path, lines.join("\n")).expect("it is written");
-    let judged = output(&["kv", "check", path, "--json"]);
-    assert_eq!(json(&judged)["valid"], true, "{}", errors(&judged));
+    let verified = output(&["kv", "check", path, "--json"]);
+    assert_eq!(json(&verified)["valid"], true, "{}", errors(&verified));
     lines[3] = event("ok", 1, 4, r#"["r",1,[]]"#);
     std::fs::write(path, lines.join("\n")).expect("it is written");
-    let judged = output(&["kv", "check", path, "--json"]);
-    let verdict = json(&judged);
+    let verified = output(&["kv", "check", path, "--json"]);
+    let verdict = json(&verified);
     assert_eq!(verdict["strict_serializability"]["verdict"], "violated", "{verdict}");
-    assert_eq!(judged.status.code(), Some(1));
+    assert_eq!(verified.status.code(), Some(1));
     std::fs::write(path, "no history").expect("it is written");
     let refused = output(&["kv", "check", path]);
     assert!(errors(&refused).contains("line 1"), "{}", errors(&refused));
@@ -165,12 +165,12 @@ fn guide_shows_what_clients_get() {
             let ran = std::process::Command::new("sh").args(["-c", &command]).output();
             let ran = ran.expect("sh runs");
             let reply = String::from_utf8_lossy(&ran.stdout);
-            let without_blank = |text: &str| {
+            let without_empty = |text: &str| {
                 text.lines().filter(|line| !line.is_empty()).map(str::to_owned).collect::<Vec<_>>()
             };
             assert_eq!(
-                without_blank(&reply),
-                without_blank(expected),
+                without_empty(&reply),
+                without_empty(expected),
                 "{command}: {}",
                 String::from_utf8_lossy(&ran.stderr)
             );

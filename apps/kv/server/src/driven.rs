@@ -56,8 +56,8 @@ impl Driven {
             Some((replica, log)) => (Some(replica), Some(log)),
             None => (placement.shard_of(pipe.process()).map(empty), None),
         };
-        // No other client of this process ever has this session: incarnations count seconds, and two
-        // starts within one second would share one, whose writes would pass for repeated.
+        // No other client of this process ever has this session. Incarnations count seconds: two
+        // starts within a second would share one, and the writes of the second pass for repeated.
         let session = pipe.now().as_ns();
         let client = Client::new(session, placement, options.client);
         let now = Instant::now();

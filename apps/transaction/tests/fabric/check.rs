@@ -87,9 +87,9 @@ fn check_power_loss(fabric: &Fabric) -> Result<(), String> {
     let mut logs: Vec<Log> = Vec::new();
     for (process, (stored, written)) in disks {
         let (records, _) = fabric.disks.get(process).expect("it has run");
-        let kept = stored + random.below((written - stored) as u64 + 1) as usize;
+        let retained = stored + random.below((written - stored) as u64 + 1) as usize;
         let shard = fabric.replicas.get(process).expect("it runs").shard();
-        logs.push(Log { shard, records: records[..kept].to_vec() });
+        logs.push(Log { shard, records: records[..retained].to_vec() });
     }
     let missing = complete(&logs);
     for (log, missing) in logs.iter_mut().zip(missing) {
