@@ -11,7 +11,7 @@
 //!   the replies of the previous one have arrived.
 //! - Data commands that a client sends without waiting for replies may be one transaction. They are
 //!   then executed at one timestamp in their order, which is one of the executions that separate
-//!   commands allow.
+//!   commands allow. If the backend cannot execute the transaction, each of them has that error.
 //! - The memory of a connection is bounded, whatever a client sends or does not read.
 //! - No bytes from a client cause a panic.
 

@@ -110,21 +110,21 @@ pub fn serve(
     for index in 0..threads {
         let (sender, receiver) = mpsc::unbounded_channel();
         let (service, stopped) = (service.clone(), stopped.clone());
-        front.start(index, work(receiver, service, stopped))?;
+        front.start(format!("resp-{index}"), work(receiver, service, stopped))?;
         workers.push(sender);
     }
-    front.start(threads, accept(listener, service, workers, stopped))?;
+    front.start("resp-accept".into(), accept(listener, service, workers, stopped))?;
     Ok(front)
 }
 
 impl Front {
     fn start(
         &mut self,
-        index: usize,
+        name: String,
         future: impl Future<Output = ()> + Send + 'static,
     ) -> Result<(), FrontError> {
         let runtime = runtime().map_err(FrontError::Thread)?;
-        let thread = std::thread::Builder::new().name(format!("resp-{index}"));
+        let thread = std::thread::Builder::new().name(name);
         let thread = thread.spawn(move || runtime.block_on(future));
         self.threads.push(thread.map_err(FrontError::Thread)?);
         Ok(())
