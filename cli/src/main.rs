@@ -20,6 +20,7 @@ mod demo;
 mod figures;
 mod incoming_file;
 mod interrupt;
+mod kv;
 mod logging;
 mod node;
 mod progress;
@@ -78,6 +79,7 @@ enum Command {
     Coordinator(amcast::CoordinatorArguments),
     Bulk(bulk::Arguments),
     Transfer(transfer::Arguments),
+    Kv(kv::Arguments),
     Status(status::Arguments),
     Clean(clean::Arguments),
     Sim(sim::Arguments),
@@ -112,6 +114,7 @@ fn main() -> ExitCode {
         Command::Coordinator(arguments) => amcast::run_coordinator(&arguments),
         Command::Bulk(arguments) => bulk::run(&arguments),
         Command::Transfer(arguments) => transfer::run(&arguments),
+        Command::Kv(arguments) => kv::run(&arguments),
         Command::Status(arguments) => status::run(&arguments),
         Command::Clean(arguments) => clean::run(&arguments),
         Command::Sim(arguments) => sim::run(&arguments),

@@ -14,6 +14,13 @@ use crate::reply::Reply;
 use crate::request::{Request, RequestKind};
 use crate::sessions::SESSION_WINDOW;
 
+/// After its second failure a transaction is sent this often in [`ClientOptions::timeout_ns`] at
+/// most.
+const RETRIES: u64 = 16;
+
+/// Limit on the doublings of the timeout of a transaction, one for each failed attempt.
+const BACKOFFS_MAX: u32 = 6;
+
 /// How a client runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ClientOptions {
@@ -22,7 +29,7 @@ pub struct ClientOptions {
     /// stored by all. Default: all.
     pub acks_min: usize,
     /// Time after which a read is repeated, and replicas are asked for the reply to a write, in ns.
-    /// Default 100 ms.
+    /// It doubles with each attempt at a read that has failed, up to 64 times. Default 100 ms.
     pub timeout_ns: u64,
     /// Number of attempts at a snapshot read after which it becomes a strict one: writes to the
     /// keys can let each attempt fail. Default 3.
@@ -228,8 +235,18 @@ impl Client {
     fn compose(&mut self, now: Mono, number: u64) -> Option<OutgoingScattering> {
         let oldest = self.oldest();
         let open = self.open.get_mut(&number)?;
-        (open.attempt, open.is_queued) = (open.attempt + 1, false);
-        let (attempts, timeout_ns) = (self.options.snapshot_attempts_max, self.options.timeout_ns);
+        open.is_queued = false;
+        // A fixed timeout below the latency would make every reply one to an earlier attempt.
+        let timeout_ns = self.options.timeout_ns << open.failures.min(BACKOFFS_MAX);
+        let attempts = self.options.snapshot_attempts_max;
+        // A receiver that does not answer may refuse each attempt at once.
+        let next_at = open.sent_at.map(|sent_at| sent_at.after_ns(timeout_ns / RETRIES));
+        if let Some(next_at) = next_at.filter(|next_at| open.failures > 1 && now < *next_at) {
+            open.is_deferred = true;
+            open.set_deadline(&mut self.deadlines, number, Some(next_at));
+            return None;
+        }
+        (open.attempt, open.sent_at, open.is_deferred) = (open.attempt + 1, Some(now), false);
         let kind = open.request_kind(attempts, self.known);
         let is_reliable = kind == RequestKind::Write;
         open.after = match kind {
@@ -347,6 +364,7 @@ impl Client {
         let Some(number) = self.scatterings.remove(&(is_reliable, scattering)) else { return };
         if let Some(open) = self.open.get_mut(&number) {
             open.scattering = None;
+            open.failures += 1;
             open.set_deadline(&mut self.deadlines, number, None);
             self.stats.retried += 1;
             self.queue(number);
@@ -387,6 +405,10 @@ impl Client {
             self.deadlines.remove(&(due, number));
             let Some(open) = self.open.get_mut(&number) else { continue };
             open.deadline = None;
+            if core::mem::take(&mut open.is_deferred) {
+                self.queue(number);
+                continue;
+            }
             match open.kind {
                 Kind::Write => {
                     let next = now.after_ns(self.options.timeout_ns);
@@ -394,6 +416,7 @@ impl Client {
                     self.to_ask.push_back(number);
                 }
                 Kind::Read(_) => {
+                    open.failures += 1;
                     self.stats.retried += 1;
                     self.queue(number);
                 }

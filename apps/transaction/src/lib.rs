@@ -26,6 +26,7 @@ mod kind;
 mod open;
 mod placement;
 mod reads;
+mod recovery;
 mod replica;
 mod reply;
 mod request;
@@ -38,7 +39,8 @@ pub use client::{
 };
 pub use kind::{Kind, ReadMode};
 pub use placement::{Placement, PlacementError, REPLICAS_MAX};
-pub use replica::{OutgoingReply, Record, Replica, ReplicaOptions, ReplicaStats};
+pub use recovery::{Log, Record, complete};
+pub use replica::{OutgoingReply, Replica, ReplicaOptions, ReplicaStats};
 pub use reply::{Answer, Reply};
 pub use request::{PARTS_MAX, Request, RequestKind};
 pub use sessions::SESSION_WINDOW;

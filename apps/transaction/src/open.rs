@@ -47,6 +47,11 @@ pub(crate) struct Open {
     pub after: Option<Timestamp>,
     /// Whether it waits to be sent.
     pub is_queued: bool,
+    /// When the last attempt was composed, and how many have failed.
+    pub sent_at: Option<Mono>,
+    pub failures: u32,
+    /// Whether the deadline is the time of the next attempt.
+    pub is_deferred: bool,
     shards: BTreeMap<u16, Shard>,
 }
 
@@ -60,6 +65,9 @@ impl Open {
             deadline: None,
             after: None,
             is_queued: true,
+            sent_at: None,
+            failures: 0,
+            is_deferred: false,
             shards: BTreeMap::new(),
         }
     }

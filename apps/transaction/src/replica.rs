@@ -7,6 +7,7 @@ use onepipe_base::mistake::{Mistake, makes};
 use onepipe_base::{ProcessId, Timestamp};
 
 use crate::reads::{WaitingRead, WaitingReads};
+use crate::recovery::Record;
 use crate::reply::{Answer, Reply};
 use crate::request::{Request, RequestKind};
 use crate::sessions::{Admission, Outcome, Sessions};
@@ -30,19 +31,6 @@ pub struct OutgoingReply {
     pub to: ProcessId,
     /// The encoded [`Reply`].
     pub payload: Vec<u8>,
-}
-
-/// An executed write, to be stored.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Record {
-    /// Consecutive, from 1.
-    pub number: u64,
-    /// Timestamp of the write.
-    pub at: Timestamp,
-    /// The client.
-    pub from: ProcessId,
-    /// The encoded [`Request`].
-    pub request: Vec<u8>,
 }
 
 /// Counters of a replica.
@@ -286,17 +274,30 @@ impl<S: State> Replica<S> {
         self.replies.pop_front().map(|(_, reply)| reply)
     }
 
-    /// Executes a stored record again, after a restart, without a reply.
-    pub fn replay(&mut self, at: Timestamp, from: ProcessId, request: &[u8]) {
-        let Some(request) = Request::parse(request) else { return };
+    /// Returns whether there may be a reply to be sent.
+    pub fn has_reply(&self) -> bool {
+        !self.replies.is_empty()
+    }
+
+    /// Executes a stored record again, after a restart, without a reply. The next record has the
+    /// next number.
+    pub fn replay(&mut self, record: &Record) {
+        self.recorded = record.number;
+        self.durable = record.number;
+        let Some(request) = Request::parse(&record.request) else { return };
         let Some(part) = request.part(self.shard) else { return };
-        let id = (from, request.session);
+        let id = (record.from, request.session);
         if self.sessions.admit(id, request.number, request.finished) == Admission::Execute {
-            let mut results = Vec::new();
+            let (at, mut results) = (record.at, Vec::new());
             self.state.execute(at, part, &mut results);
             self.executed = Some(at);
             self.sessions.executed(id, request.number, Outcome { at, results, record: 0 });
         }
+    }
+
+    /// Returns the timestamp of the last executed write.
+    pub fn executed(&self) -> Option<Timestamp> {
+        self.executed
     }
 
     /// Returns the number of reads that wait for the commit barrier.

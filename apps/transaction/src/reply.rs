@@ -6,7 +6,7 @@ use onepipe_base::Timestamp;
 
 use crate::codec::{Reader, Writer};
 
-/// The first bytes of replies. Requests have others.
+/// First byte of a reply. Requests begin with other bytes.
 const WRITTEN: u8 = 17;
 const READ: u8 = 18;
 const REFUSED: u8 = 19;
@@ -77,9 +77,9 @@ impl<'a> Reply<'a> {
         }
     }
 
-    /// Whether a message is a reply and no request, by its first byte.
-    pub fn is_reply(bytes: &[u8]) -> bool {
-        matches!(bytes.first(), Some(&(WRITTEN | READ | REFUSED)))
+    /// Returns whether a message to a process is a reply, for its client, by the first byte.
+    pub fn is_reply(payload: &[u8]) -> bool {
+        matches!(payload.first(), Some(&(WRITTEN..=REFUSED)))
     }
 
     /// Parses a reply. Returns `None` if it is malformed.

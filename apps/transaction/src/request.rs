@@ -9,6 +9,12 @@ use crate::codec::{Reader, Writer};
 /// Maximum number of parts in a request: as many as there are shards.
 pub const PARTS_MAX: usize = 1 << 14;
 
+/// First byte of a request. Replies begin with other bytes.
+const WRITE: u8 = 1;
+const STRICT_READ: u8 = 2;
+const SNAPSHOT_READ: u8 = 3;
+const ASK: u8 = 4;
+
 /// How a request is executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RequestKind {
@@ -48,10 +54,10 @@ impl<'a> Request<'a> {
     pub fn write(&self, bytes: &mut Vec<u8>) {
         let mut writer = Writer(bytes);
         let (code, after) = match self.kind {
-            RequestKind::Write => (1, None),
-            RequestKind::StrictRead => (2, None),
-            RequestKind::SnapshotRead(after) => (3, Some(after)),
-            RequestKind::Ask => (4, None),
+            RequestKind::Write => (WRITE, None),
+            RequestKind::StrictRead => (STRICT_READ, None),
+            RequestKind::SnapshotRead(after) => (SNAPSHOT_READ, Some(after)),
+            RequestKind::Ask => (ASK, None),
         };
         writer.u8(code);
         if let Some(after) = after {
@@ -68,14 +74,19 @@ impl<'a> Request<'a> {
         }
     }
 
+    /// Returns whether a message to a process is a request, for its replica, by the first byte.
+    pub fn is_request(payload: &[u8]) -> bool {
+        matches!(payload.first(), Some(&(WRITE..=ASK)))
+    }
+
     /// Parses a request. Returns `None` if it is malformed.
     pub fn parse(bytes: &'a [u8]) -> Option<Self> {
         let mut reader = Reader(bytes);
         let kind = match reader.u8()? {
-            1 => RequestKind::Write,
-            2 => RequestKind::StrictRead,
-            3 => RequestKind::SnapshotRead(Timestamp::from_ns(reader.u64()?)),
-            4 => RequestKind::Ask,
+            WRITE => RequestKind::Write,
+            STRICT_READ => RequestKind::StrictRead,
+            SNAPSHOT_READ => RequestKind::SnapshotRead(Timestamp::from_ns(reader.u64()?)),
+            ASK => RequestKind::Ask,
             _ => return None,
         };
         let (session, number, attempt) = (reader.u64()?, reader.u64()?, reader.u32()?);

@@ -31,6 +31,7 @@ proptest! {
         let mut bytes = Vec::new();
         request.write(&mut bytes);
         prop_assert_eq!(Request::parse(&bytes), Some(request));
+        prop_assert!(Request::is_request(&bytes) && !Reply::is_reply(&bytes));
         prop_assert_eq!(Request::parse(&bytes[..cut.index(bytes.len())]), None);
     }
 
@@ -51,6 +52,7 @@ proptest! {
         let mut bytes = Vec::new();
         reply.write(&mut bytes);
         prop_assert_eq!(Reply::parse(&bytes), Some(reply));
+        prop_assert!(Reply::is_reply(&bytes) && !Request::is_request(&bytes));
         prop_assert_eq!(Reply::parse(&bytes[..cut.index(bytes.len())]), None);
     }
 

@@ -13,6 +13,7 @@ mod failures;
 mod full_disk;
 mod guide;
 mod join;
+mod kv;
 mod lab;
 mod namespace;
 mod node;

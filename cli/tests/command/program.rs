@@ -110,6 +110,11 @@ pub struct Running {
 }
 
 impl Running {
+    /// Returns the process id.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Starts it and discards its standard error.
     pub fn start(command: &mut Command) -> Self {
         Self::begin(command, Stdio::null())

@@ -78,14 +78,7 @@ fn broken_rules(mistake: Mistake) -> &'static [Rule] {
         M::FailureTooLate => &[I8, I12],
         M::UnknownEarly => &[I12],
         M::RejoinNotAwaited | M::LeaveCauseLost => &[L],
-        // Mistakes of agreed multicast, which has its own checks.
-        M::QuorumForgotten
-        | M::VotesWithoutMemory
-        | M::GapsIgnored
-        | M::PendingForgotten
-        | M::NewTimestamp
-        | M::StaleEpoch
-        | M::AckTwice
-        | M::ProposedTwice => &[],
+        // Mistakes of agreed multicast and of transactions, which have their own checks.
+        _ => &[],
     }
 }

@@ -22,3 +22,6 @@ pub mod page_locations;
 
 #[path = "../../../apps/journal/tests/log_bytes/properties.rs"]
 pub mod journal;
+
+#[path = "../../../apps/kv/server/tests/resp_bytes/properties.rs"]
+pub mod resp;

@@ -98,6 +98,20 @@ const TOOLS: &[Tool] = &[
         if_missing: IfMissing::SkipTests,
     },
     Tool {
+        name: "redis-cli",
+        probe: &["redis-cli", "--version"],
+        install: debian!("redis-tools"),
+        purpose: "uses the key-value store as its users do (Debian package redis-tools)",
+        if_missing: IfMissing::SkipTests,
+    },
+    Tool {
+        name: "redis for Python",
+        probe: &["/usr/bin/python3", "-c", "import redis"],
+        install: debian!("python3-redis"),
+        purpose: "uses the key-value store as its users do (Debian package python3-redis)",
+        if_missing: IfMissing::SkipTests,
+    },
+    Tool {
         name: "chromium",
         probe: &["chromium", "--version"],
         install: debian!("chromium"),

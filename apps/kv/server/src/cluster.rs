@@ -6,6 +6,7 @@ use thiserror::Error;
 
 use crate::node::{Node, NodeError, NodeHandle};
 use crate::options::NodeOptions;
+use crate::storage::{self, StorageError, StorageOptions, Stored};
 
 /// A store whose replicas all run in this process. It ends when it is dropped.
 pub struct Cluster {
@@ -23,6 +24,8 @@ pub struct ClusterOptions {
     pub shards: u16,
     /// Number of replicas of each shard, 1 to 5.
     pub replicas: u16,
+    /// Where the replicas store what they execute. `None`: in memory only.
+    pub storage: Option<StorageOptions>,
     /// What reads guarantee.
     pub reads: ReadMode,
     /// How the client runs.
@@ -35,6 +38,9 @@ pub enum ClusterError {
     /// There are no such numbers of shards and replicas.
     #[error(transparent)]
     Placement(#[from] PlacementError),
+    /// The log of a replica cannot be used.
+    #[error(transparent)]
+    Storage(#[from] StorageError),
     /// A node does not start.
     #[error("process {process} of fabric {fabric}: {error}")]
     Node {
@@ -55,17 +61,24 @@ impl Cluster {
     pub fn start(options: &ClusterOptions) -> Result<Self, ClusterError> {
         let placement = Placement::consecutive(0, options.shards, options.replicas)?;
         let processes = u32::from(options.shards) * u32::from(options.replicas);
-        let start = |process: u32| {
+        let shape = (options.shards, options.replicas);
+        let mut stored = match &options.storage {
+            Some(storage) => storage::open(storage, shape)?.into_iter().map(Some).collect(),
+            None => Vec::new(),
+        };
+        stored.resize_with(processes as usize + 1, || None);
+        let start = |(process, stored): (u32, Option<Stored>)| {
             let builder = Pipe::builder().fabric(&options.fabric).process(process);
             let builder = builder.processes(processes + 1);
             let (placement, reads) = (placement.clone(), options.reads);
             let node = NodeOptions { placement, reads, client: options.client };
             let fabric = options.fabric.clone();
             let explain = |error| ClusterError::Node { process, fabric, error };
-            Node::start(builder, node).map_err(explain)
+            Node::start_with(builder, node, stored).map_err(explain)
         };
-        let replicas = (0..processes).map(start).collect::<Result<_, _>>()?;
-        Ok(Self { front: start(processes)?, replicas })
+        let mut nodes = (0..).zip(stored).map(start).collect::<Result<Vec<_>, _>>()?;
+        let front = nodes.pop().expect("there is one node more than replicas");
+        Ok(Self { front, replicas: nodes })
     }
 
     /// Returns the handle to execute transactions with.

@@ -17,6 +17,7 @@ use onepipe_transaction::{
 use crate::backend::{BackendError, OnReplies, Replies};
 use crate::options::NodeOptions;
 use crate::shared::{NodeStats, Shared, Submission};
+use crate::storage::LogWriter;
 
 /// Number of transactions that are taken over between two turns of the pipe.
 const TAKEN_MAX: usize = 256;
@@ -27,6 +28,7 @@ const PUBLISH_INTERVAL: Duration = Duration::from_millis(100);
 pub(crate) struct Driven {
     pipe: EmbeddedPipe,
     replica: Option<Replica<Store>>,
+    log: Option<LogWriter>,
     client: Client,
     reads: ReadMode,
     submissions: Receiver<Submission>,
@@ -37,26 +39,32 @@ pub(crate) struct Driven {
     began: Instant,
     published: Instant,
     finished: u64,
+    /// Whether replies wait, as the disk does not take what is written.
+    is_disk_failed: bool,
 }
 
 impl Driven {
     pub(crate) fn new(
-        pipe: EmbeddedPipe,
+        mut pipe: EmbeddedPipe,
         options: &NodeOptions,
-        submissions: Receiver<Submission>,
-        shared: Arc<Shared>,
+        stored: Option<(Replica<Store>, LogWriter)>,
+        (submissions, shared): (Receiver<Submission>, Arc<Shared>),
     ) -> Self {
         let placement = options.placement.clone();
-        let shard = placement.shard_of(pipe.process());
-        let replica =
-            shard.map(|shard| Replica::new(shard, Store::default(), ReplicaOptions::default()));
-        // No other client of this process ever has this session.
-        let session = u64::from(pipe.config().incarnation.0);
+        let empty = |shard| Replica::new(shard, Store::default(), ReplicaOptions::default());
+        let (replica, log) = match stored {
+            Some((replica, log)) => (Some(replica), Some(log)),
+            None => (placement.shard_of(pipe.process()).map(empty), None),
+        };
+        // No other client of this process ever has this session. Incarnations count seconds: two
+        // starts within a second would share one, and the writes of the second pass for repeated.
+        let session = pipe.now().as_ns();
         let client = Client::new(session, placement, options.client);
         let now = Instant::now();
         Self {
             pipe,
             replica,
+            log,
             client,
             reads: options.reads,
             submissions,
@@ -66,6 +74,7 @@ impl Driven {
             began: now,
             published: now,
             finished: 0,
+            is_disk_failed: false,
         }
     }
 
@@ -80,6 +89,9 @@ impl Driven {
             }
             let (progress, ended) = self.turn();
             if let Some(reason) = ended {
+                break reason;
+            }
+            if let Some(reason) = self.store() {
                 break reason;
             }
             let has_sent = self.send();
@@ -164,6 +176,18 @@ impl Driven {
         (progress, ended)
     }
 
+    /// Stores what the replica has executed. Returns why the node must end, if it must.
+    fn store(&mut self) -> Option<Arc<str>> {
+        let (Some(replica), Some(log)) = (&mut self.replica, &self.log) else { return None };
+        while let Some(record) = replica.poll_record() {
+            if let Err(error) = log.append(&record) {
+                return Some(format!("the log cannot be written: {error}").into());
+            }
+        }
+        replica.on_stored(log.acknowledged());
+        None
+    }
+
     /// Sends what the machines have to send. Returns whether something was sent.
     fn send(&mut self) -> bool {
         let mut has_sent = false;
@@ -221,6 +245,14 @@ impl Driven {
             return;
         }
         self.published = Instant::now();
+        let failure = self.log.as_ref().and_then(LogWriter::retry);
+        if failure.is_some() != self.is_disk_failed {
+            self.is_disk_failed = failure.is_some();
+            match failure {
+                Some(failure) => tracing::error!("replies wait for the disk: {failure}"),
+                None => tracing::info!("the disk takes what is written again"),
+            }
+        }
         let replica = self.replica.as_ref().map(Replica::stats).unwrap_or_default();
         let client = self.client.stats();
         let stats = NodeStats {

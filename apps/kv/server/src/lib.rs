@@ -6,12 +6,17 @@
 mod backend;
 mod cluster;
 mod driven;
+pub mod front;
 mod node;
 mod options;
 mod shared;
+mod storage;
+
+pub use onepipe_journal::SyncPolicy;
 
 pub use backend::{Backend, BackendError, OnReplies, Replies};
 pub use cluster::{Cluster, ClusterError, ClusterOptions};
 pub use node::{Node, NodeError, NodeHandle};
 pub use options::NodeOptions;
 pub use shared::NodeStats;
+pub use storage::{StorageError, StorageOptions};

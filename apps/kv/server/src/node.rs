@@ -5,15 +5,21 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use onepipe::{Builder, Doorbell, EmbeddedPipe, JoinError};
-use onepipe_kv::Command;
+use onepipe_kv::{Command, Store};
+use onepipe_transaction::Replica;
 use thiserror::Error;
 
 use crate::backend::{Backend, BackendError, OnReplies};
 use crate::driven::Driven;
 use crate::options::NodeOptions;
 use crate::shared::{NodeStats, Shared, Submission};
+use crate::storage::{LogWriter, Stored};
+
+/// How long a node waits for a clock that is behind its log.
+const CLOCK_WAIT: Duration = Duration::from_secs(2);
 
 /// Why a node does not start.
 #[derive(Debug, Error)]
@@ -21,6 +27,10 @@ pub enum NodeError {
     /// The fabric does not admit the process.
     #[error(transparent)]
     Join(#[from] JoinError),
+    /// The clock is behind the last stored write by this time: what is written now would come
+    /// before it.
+    #[error("the clock is {0:?} behind the last write of the log: set the clock, and start again")]
+    Clock(Duration),
     /// The system has no descriptor or thread left.
     #[error("cannot start a node: {0}")]
     System(#[from] io::Error),
@@ -48,16 +58,25 @@ impl Node {
     /// # Errors
     /// The fabric does not admit the process, or the system has no threads left.
     pub fn start(builder: Builder, options: NodeOptions) -> Result<Self, NodeError> {
+        Self::start_with(builder, options, None)
+    }
+
+    /// As [`Node::start`], with a replica that has stored its state.
+    pub(crate) fn start_with(
+        builder: Builder,
+        options: NodeOptions,
+        stored: Option<Stored>,
+    ) -> Result<Self, NodeError> {
         let (submissions, received) = channel();
         let shared = Arc::new(Shared::default());
         let shards = options.placement.shards();
         let (started, joined) = channel();
         let of_thread = Arc::clone(&shared);
-        let run = move || match begin(builder) {
-            Ok((pipe, bell)) => {
+        let run = move || match begin(builder, stored) {
+            Ok((pipe, bell, replica)) => {
                 // The starter waits for this.
                 let _ = started.send(Ok(bell));
-                Driven::new(pipe, &options, received, of_thread).run();
+                Driven::new(pipe, &options, replica, (received, of_thread)).run();
             }
             Err(error) => {
                 let _ = started.send(Err(error));
@@ -76,10 +95,25 @@ impl Node {
     }
 }
 
-fn begin(builder: Builder) -> Result<(EmbeddedPipe, Doorbell), NodeError> {
+type Begun = (EmbeddedPipe, Doorbell, Option<(Replica<Store>, LogWriter)>);
+
+fn begin(builder: Builder, stored: Option<Stored>) -> Result<Begun, NodeError> {
     let mut pipe = builder.embedded()?;
     let bell = pipe.doorbell()?;
-    Ok((pipe, bell))
+    let Some(stored) = stored else { return Ok((pipe, bell, None)) };
+    let last = stored.last();
+    let is_behind = |pipe: &mut EmbeddedPipe| Some(pipe.now()) <= last;
+    let began = Instant::now();
+    while is_behind(&mut pipe) {
+        let behind = last.map_or(0, |last| last.since_ns(pipe.now()));
+        if began.elapsed() > CLOCK_WAIT {
+            return Err(NodeError::Clock(Duration::from_nanos(behind)));
+        }
+        let progress = pipe.turn();
+        pipe.rest(progress);
+    }
+    let replica = stored.start(bell.clone())?;
+    Ok((pipe, bell, Some(replica)))
 }
 
 impl Drop for Node {

@@ -1,35 +1,14 @@
 //! A store in this process, over the shared memory of this machine.
 
-use std::sync::mpsc::channel;
-use std::time::Duration;
+mod harness;
 
-use onepipe_kv::{Command, Value};
-use onepipe_kv_server::{Backend, Cluster, ClusterOptions, NodeHandle, Replies};
-use onepipe_transaction::{ClientOptions, ReadMode};
-
-const DEADLINE: Duration = Duration::from_secs(60);
+use harness::{bulk, execute, options};
+use onepipe_kv::Value;
+use onepipe_kv_server::Cluster;
+use onepipe_transaction::ReadMode;
 
 fn start(name: &str, replicas: u16, reads: ReadMode) -> Cluster {
-    let fabric = format!("kv-{name}-{}", std::process::id());
-    let client = ClientOptions::default();
-    let options = ClusterOptions { fabric, shards: 3, replicas, reads, client };
-    Cluster::start(&options).expect("the fabric is new")
-}
-
-fn command(line: &str) -> Command {
-    let words: Vec<Vec<u8>> = line.split(' ').map(|word| word.as_bytes().to_vec()).collect();
-    Command::parse(&words).expect("a command")
-}
-
-fn execute(node: &NodeHandle, lines: &[&str]) -> Replies {
-    let (send, receive) = channel();
-    let commands = lines.iter().map(|line| command(line)).collect();
-    node.begin(commands, Box::new(move |replies| drop(send.send(replies))));
-    receive.recv_timeout(DEADLINE).expect("each transaction has replies")
-}
-
-fn bulk(text: &str) -> Value {
-    Value::Bulk(text.as_bytes().to_vec())
+    Cluster::start(&options(name, replicas, reads)).expect("the fabric is new")
 }
 
 #[test]

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use onepipe_base::Timestamp;
-use onepipe_transaction::{Kind, ReadMode, Replica, ReplicaOptions, State};
+use onepipe_transaction::{Kind, Log, ReadMode, Replica, ReplicaOptions, Request, State, complete};
 
 use super::registers::Registers;
-use super::{Fabric, Faults, Observed};
+use super::{Fabric, Faults, Observed, Random};
 
 /// Executes the observed transactions again, in the order of their timestamps, reads after the
 /// writes of the same timestamp. Returns what differs from what the clients saw.
@@ -65,14 +65,62 @@ pub fn check(fabric: &Fabric) -> Result<(), String> {
         let mut restarted =
             Replica::new(replica.shard(), Registers::default(), ReplicaOptions::default());
         for record in records {
-            restarted.replay(record.at, record.from, &record.request);
+            restarted.replay(record);
         }
         if !records.is_empty() && restarted.state() != replica.state() {
             return Err(format!("replica {process:?} differs after a restart"));
         }
     }
+    check_power_loss(fabric)?;
     if fabric.disagreements() > 0 {
         return Err(format!("{} replies differ between replicas", fabric.disagreements()));
+    }
+    Ok(())
+}
+
+/// Lets each replica lose a part of what is not certainly on its disk, and completes the logs from
+/// each other: all replicas of a shard are equal then, no write is on one of its shards only, and
+/// none that was reported is lost.
+fn check_power_loss(fabric: &Fabric) -> Result<(), String> {
+    let (disks, observed) = fabric.power_loss.as_ref().expect("the power has failed");
+    let mut random = Random::new(fabric.observed.len() as u64);
+    let mut logs: Vec<Log> = Vec::new();
+    for (process, (stored, written)) in disks {
+        let (records, _) = fabric.disks.get(process).expect("it has run");
+        let retained = stored + random.below((written - stored) as u64 + 1) as usize;
+        let shard = fabric.replicas.get(process).expect("it runs").shard();
+        logs.push(Log { shard, records: records[..retained].to_vec() });
+    }
+    let missing = complete(&logs);
+    for (log, missing) in logs.iter_mut().zip(missing) {
+        log.records.extend(missing);
+    }
+    for log in &logs {
+        let numbers = log.records.iter().map(|record| record.number);
+        assert!(numbers.eq(1..=log.records.len() as u64), "consecutive");
+        for record in &log.records {
+            let request = Request::parse(&record.request).expect("a request");
+            let lacks = |other: &&Log| {
+                let all = request.parts.iter().any(|(shard, _)| *shard == other.shard);
+                all && !other
+                    .records
+                    .iter()
+                    .any(|found| (found.at, found.from) == (record.at, record.from))
+            };
+            if let Some(other) = logs.iter().find(lacks) {
+                return Err(format!("shard {} lacks the write at {:?}", other.shard, record.at));
+            }
+        }
+        let is_lost = |observed: &&Observed| {
+            observed.kind == Kind::Write
+                && observed.parts.iter().any(|(shard, _)| *shard == log.shard)
+                && !log.records.iter().any(|record| record.at == observed.committed.at)
+        };
+        let is_durable = !log.records.is_empty();
+        if let Some(lost) = fabric.observed[..*observed].iter().filter(|_| is_durable).find(is_lost)
+        {
+            return Err(format!("lost: {lost:?}"));
+        }
     }
     Ok(())
 }

@@ -48,6 +48,9 @@ impl Random {
 /// When a transaction was submitted, and what it does.
 type Started = (u64, Kind, Vec<(u16, Vec<u8>)>);
 
+/// How many records each replica has certainly on its disk, and how many it has written.
+type Disks = BTreeMap<ProcessId, (usize, usize)>;
+
 /// A message in flight.
 struct Message {
     timestamp: u64,
@@ -94,6 +97,8 @@ pub struct Fabric {
     pub replicas: BTreeMap<ProcessId, Replica<Registers>>,
     /// The records of each replica, and how many of them are on its disk.
     pub disks: BTreeMap<ProcessId, (Vec<Record>, usize)>,
+    /// How much each disk held, and how many transactions were observed, when the power failed.
+    pub power_loss: Option<(Disks, usize)>,
     /// Violations that were found while the model ran.
     pub violations: Vec<String>,
     clients: Vec<Client>,
@@ -126,6 +131,7 @@ impl Fabric {
             sequence: 0,
             replicas: (0..FIRST_CLIENT).map(replica).collect(),
             disks: BTreeMap::new(),
+            power_loss: None,
             violations: Vec::new(),
             clients: (0..CLIENTS).map(client).collect(),
             lags: BTreeMap::new(),
@@ -147,8 +153,16 @@ impl Fabric {
                 self.fail(ProcessId(3));
             }
             self.step();
+            if step == steps - 10 {
+                let disk = |process| {
+                    let (records, stored) = self.disks.get(process).expect("it has run");
+                    (*process, (*stored, records.len()))
+                };
+                let disks = self.replicas.keys().map(disk).collect();
+                self.power_loss = Some((disks, self.observed.len()));
+            }
         }
-        for _ in 0..5_000 {
+        for _ in 0..1_000_000 {
             if self.clients.iter().all(|client| client.unfinished() == 0) {
                 break;
             }

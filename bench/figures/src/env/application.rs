@@ -10,14 +10,13 @@ use onepipe_node::Host;
 use onepipe_rivals::{Rival, To};
 use onepipe_sim_engine::{Instant, NANOSECOND, Random};
 use onepipe_sim_network::{Application, LinkId, NodeContext, NodeId};
-use onepipe_sim_traffic::{FlowSpec, Forwarder, SharedNic};
+use onepipe_sim_traffic::{FlowSpec, Forwarder, RateLimited, SharedNic};
 use onepipe_switch::Switch;
 use onepipe_topology::{Node as Vertex, Topology};
 
 use super::background::{Background, BackgroundTraffic};
 use super::node::{Node, NodeEvent};
 use super::plain::PlainSwitch;
-use super::rate_limited::RateLimited;
 use super::sequencer_route::SequencerRoute;
 use super::{Form, Setup, System, Traffic};
 

@@ -9,7 +9,6 @@ mod node;
 mod plain;
 mod queue_sampler;
 mod rack;
-mod rate_limited;
 mod sequencer_route;
 mod takeover;
 

@@ -5,11 +5,10 @@ use onepipe_endpoint::{Endpoint, Event};
 use onepipe_node::{Host, HostEvent};
 use onepipe_rivals::{Delivery, Rival};
 use onepipe_sim_arbiter::{ArbiterHost, Gated};
-use onepipe_sim_traffic::{Either, SharedNic, Stack};
+use onepipe_sim_traffic::{Either, RateLimited, SharedNic, Stack};
 use onepipe_switch::Switch;
 
 use super::plain::PlainSwitch;
-use super::rate_limited::RateLimited;
 
 /// A host of 1Pipe.
 pub(super) type OnepipeHost = Host<Switch, RateLimited<Endpoint>>;

@@ -2,10 +2,8 @@
 
 use onepipe_base::{Machine, Mono, Now, Port, ProcessId, Psn, Transmit, Verdict};
 use onepipe_rivals::Rival;
-use onepipe_sim_traffic::Forwarder;
+use onepipe_sim_traffic::{Forwarder, RateLimited};
 use onepipe_wire::parse_header;
-
-use super::rate_limited::RateLimited;
 
 /// A forwarding switch.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

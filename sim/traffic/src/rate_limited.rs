@@ -1,24 +1,35 @@
 //! A process with a limited message rate.
 
 use onepipe_base::{Machine, Mono, Now, Port, Transmit, Verdict};
-use onepipe_wire::parse_header;
+use onepipe_wire::{HEADER_LEN, Messages, Opcode, SharedReceivers, parse_header};
 
 /// Length of a 64-byte message in a frame, with its header.
 const MESSAGE_LEN: usize = 72;
 
 /// A machine that sends only as fast as its CPU time per message allows.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct RateLimited<M> {
+pub struct RateLimited<M> {
+    /// The machine.
     pub machine: M,
     message_ns: u64,
+    /// Whether the messages in a frame are counted; otherwise their number follows from the length
+    /// of the frame, as all have 64 bytes.
+    is_counting: bool,
     busy_until: Mono,
     /// Whether a frame was requested while the CPU was busy.
     is_waiting: bool,
 }
 
 impl<M: Machine> RateLimited<M> {
+    /// Creates a machine whose CPU needs `message_ns` for each message that it sends, of any kind.
     pub fn new(machine: M, message_ns: u64) -> Self {
-        Self { machine, message_ns, busy_until: Mono::from_ns(0), is_waiting: false }
+        let busy_until = Mono::from_ns(0);
+        Self { machine, message_ns, is_counting: false, busy_until, is_waiting: false }
+    }
+
+    /// Creates a machine whose messages have any length.
+    pub fn counting(machine: M, message_ns: u64) -> Self {
+        Self { is_counting: true, ..Self::new(machine, message_ns) }
     }
 
     /// Returns the CPU time of a frame: that of its messages, at least of one.
@@ -26,10 +37,24 @@ impl<M: Machine> RateLimited<M> {
         match parse_header(frame) {
             // NICs or a dedicated core send hop-only frames (1Pipe section 7.1).
             Ok((_, opcode)) if opcode.is_hop_only() => 0,
+            Ok((header, opcode)) if self.is_counting => {
+                let payload = frame.get(HEADER_LEN..HEADER_LEN + header.length());
+                self.message_ns * count(opcode, payload.unwrap_or_default())
+            }
             Ok((header, _)) => self.message_ns * (header.length() / MESSAGE_LEN).max(1) as u64,
             Err(_) => 0,
         }
     }
+}
+
+/// Returns the number of messages in a frame with this payload, at least 1.
+fn count(opcode: Opcode, payload: &[u8]) -> u64 {
+    let messages = match opcode.in_best_effort() {
+        Opcode::Data => payload,
+        Opcode::SharedData => SharedReceivers::parse(payload).map_or(&[][..], |(_, rest)| rest),
+        _ => return 1,
+    };
+    Messages::new(messages).count().max(1) as u64
 }
 
 impl<M: Machine> Machine for RateLimited<M> {

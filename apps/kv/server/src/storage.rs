@@ -1,0 +1,196 @@
+//! The logs of the replicas, on disk.
+
+use std::path::{Path, PathBuf};
+
+use onepipe::{Doorbell, Timestamp};
+use onepipe_journal::{Journal, JournalError, OpenError, Options, StoreId, SyncPolicy, Writer};
+use onepipe_kv::Store;
+use onepipe_transaction::{Log, Record, Replica, ReplicaOptions, complete};
+use thiserror::Error;
+
+/// Where and how replicas store what they execute.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StorageOptions {
+    /// The directory of the store. Each replica has a directory in it.
+    pub directory: PathBuf,
+    /// When records reach the disk. Replies wait for this.
+    pub policy: SyncPolicy,
+}
+
+/// Why a log cannot be used.
+#[derive(Debug, Error)]
+pub enum StorageError {
+    /// The log cannot be opened.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// The log cannot be written.
+    #[error("cannot write the log in {directory}: {error}")]
+    Write {
+        /// The replica's directory.
+        directory: PathBuf,
+        /// The reason.
+        error: JournalError,
+    },
+    /// A record that is not damaged is none of this program.
+    #[error(
+        "record {number} of the log in {directory} is none of this version: use the version that wrote it"
+    )]
+    Record {
+        /// The replica's directory.
+        directory: PathBuf,
+        /// Number of the record.
+        number: u64,
+    },
+    /// The shards or replicas are not those of the store.
+    #[error(
+        "{directory} holds a store of other numbers of shards or replicas: {found} replicas, not {expected}"
+    )]
+    Shape {
+        /// The directory of the store.
+        directory: PathBuf,
+        /// Replicas found.
+        found: usize,
+        /// Replicas expected.
+        expected: usize,
+    },
+}
+
+/// A replica with its log, before it serves.
+pub(crate) struct Stored {
+    pub replica: Replica<Store>,
+    journal: Journal,
+    policy: SyncPolicy,
+}
+
+impl Stored {
+    /// Returns the timestamp of the last stored write. What follows must have a higher one.
+    pub fn last(&self) -> Option<Timestamp> {
+        self.replica.executed()
+    }
+
+    /// Starts the thread that writes the log. It rings `bell` when more is stored.
+    pub fn start(self, bell: Doorbell) -> std::io::Result<(Replica<Store>, LogWriter)> {
+        let writer = Writer::start(self.journal, move |_| bell.ring())?;
+        Ok((self.replica, LogWriter { writer, policy: self.policy }))
+    }
+}
+
+/// Appends to the log of a replica.
+pub(crate) struct LogWriter {
+    writer: Writer,
+    policy: SyncPolicy,
+}
+
+impl LogWriter {
+    /// Appends a record; the disk is written by another thread.
+    pub fn append(&self, record: &Record) -> Result<(), JournalError> {
+        let mut bytes = Vec::new();
+        record.write(&mut bytes);
+        self.writer.append(record.number, bytes)
+    }
+
+    /// Returns the number of the last record after which replies may be sent.
+    pub fn acknowledged(&self) -> u64 {
+        self.writer.status().progress.acknowledged(self.policy)
+    }
+
+    /// Returns why the disk does not take what is appended, if it does not, and tries again.
+    pub fn retry(&self) -> Option<String> {
+        let failure = self.writer.status().failure?;
+        // An error is the failure that is reported the next time.
+        let _ = self.writer.reopen();
+        Some(failure.to_string())
+    }
+}
+
+/// Opens the logs of all replicas, in the order of their processes, and completes them from each
+/// other, as all of them have ended at once.
+pub(crate) fn open(
+    options: &StorageOptions,
+    (shards, replicas): (u16, u16),
+) -> Result<Vec<Stored>, StorageError> {
+    let names = (0..shards)
+        .flat_map(|shard| (0..replicas).map(move |replica| format!("shard-{shard}-{replica}")));
+    let directories: Vec<PathBuf> = names.map(|name| options.directory.join(name)).collect();
+    check_shape(&options.directory, &directories)?;
+    let mut journals = Vec::new();
+    let mut logs = Vec::new();
+    for (index, directory) in directories.iter().enumerate() {
+        let shard = (index / usize::from(replicas)) as u16;
+        let (journal, log) = open_one(options, directory, (shard, (shards, replicas)))?;
+        journals.push(journal);
+        logs.push(log);
+    }
+    let missing = complete(&logs);
+    let policy = options.policy;
+    let mut stored = Vec::new();
+    for (((mut journal, log), missing), directory) in
+        journals.into_iter().zip(logs).zip(missing).zip(directories)
+    {
+        let options = ReplicaOptions { is_durable: true };
+        let mut replica = Replica::new(log.shard, Store::default(), options);
+        let explain = |error| StorageError::Write { directory: directory.clone(), error };
+        for record in &missing {
+            let mut bytes = Vec::new();
+            record.write(&mut bytes);
+            journal.append(record.number, &bytes).map_err(explain)?;
+        }
+        journal.sync().map_err(explain)?;
+        if !missing.is_empty() {
+            tracing::info!(directory = %directory.display(), count = missing.len(),
+                "completed the log from those of other replicas");
+        }
+        log.records.iter().chain(&missing).for_each(|record| replica.replay(record));
+        stored.push(Stored { replica, journal, policy });
+    }
+    Ok(stored)
+}
+
+/// Opens the log of one replica.
+fn open_one(
+    options: &StorageOptions,
+    directory: &Path,
+    (shard, (shards, replicas)): (u16, (u16, u16)),
+) -> Result<(Journal, Log), StorageError> {
+    // Logs of stores of another shape, or of another shard, are not taken for this one.
+    let mut id = [0; 16];
+    id[..8].copy_from_slice(b"onepipe\0");
+    id[8..10].copy_from_slice(&shards.to_le_bytes());
+    id[10..12].copy_from_slice(&replicas.to_le_bytes());
+    id[12..14].copy_from_slice(&shard.to_le_bytes());
+    let mut journal_options = Options::new(StoreId(id));
+    journal_options.policy = options.policy;
+    let (journal, recovered) = Journal::open(directory, journal_options)?;
+    if let Some(repair) = recovered.repaired {
+        tracing::warn!(path = %repair.path.display(), offset = repair.offset,
+            bytes = repair.bytes, "cut off the torn end of the log");
+    }
+    let parse = |record: onepipe_journal::Record| {
+        let number = record.position;
+        let malformed = StorageError::Record { directory: directory.into(), number };
+        Record::parse(number, &record.payload).ok_or(malformed)
+    };
+    let records = recovered.records.into_iter().map(parse).collect::<Result<_, _>>()?;
+    Ok((journal, Log { shard, records }))
+}
+
+/// Refuses a directory that holds replicas beyond `expected`: they would be left behind.
+fn check_shape(directory: &Path, expected: &[PathBuf]) -> Result<(), StorageError> {
+    let Ok(entries) = std::fs::read_dir(directory) else { return Ok(()) };
+    let found: Vec<PathBuf> = entries
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .filter(|path| {
+            path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("shard-"))
+        })
+        .collect();
+    let is_other = !found.is_empty()
+        && (found.len() != expected.len() || found.iter().any(|path| !expected.contains(path)));
+    match is_other {
+        true => Err(StorageError::Shape {
+            directory: directory.into(),
+            found: found.len(),
+            expected: expected.len(),
+        }),
+        false => Ok(()),
+    }
+}

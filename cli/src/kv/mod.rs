@@ -1,0 +1,38 @@
+//! `onepipe kv`: a transactional key-value store that Redis clients use.
+
+mod check;
+mod serve;
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::{Args, Subcommand};
+
+const EXAMPLES: &str = "\
+Examples:
+  onepipe kv serve                              three shards in memory, for redis-cli on port 6379
+  onepipe kv serve --data kv-data --replicas 3  three copies of each shard on disk
+  redis-cli MSET a 1 b 2 c 3                    one transaction over several shards
+  onepipe kv check history.jsonl                whether a recorded history is one of such a store";
+
+/// A transactional key-value store that speaks the protocol of Redis
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Serve(serve::Arguments),
+    Check(check::Arguments),
+}
+
+/// Runs a subcommand.
+pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+    match &arguments.command {
+        Command::Serve(arguments) => serve::run(arguments),
+        Command::Check(arguments) => check::run(arguments),
+    }
+}

@@ -1,0 +1,202 @@
+//! `onepipe kv serve`: a whole store in this process, and a front for Redis clients.
+
+use std::io::{Write, stdout};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Sender, channel};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use clap::{Args, ValueEnum};
+use onepipe_kv_server::front::{self, FrontOptions};
+use onepipe_kv_server::{
+    Cluster, ClusterOptions, NodeHandle, NodeStats, StorageOptions, SyncPolicy,
+};
+use onepipe_transaction::{ClientOptions, ReadMode};
+use onepipe_transport_driver::{Doorbell, Waker};
+use serde_json::json;
+
+use crate::args::{ServeArgs, address};
+
+/// How often the nodes are watched.
+const WATCH_INTERVAL: Duration = Duration::from_millis(100);
+
+const EXAMPLES: &str = "\
+Examples:
+  onepipe kv serve                                 in memory, at 127.0.0.1:6379
+  onepipe kv serve --resp 127.0.0.1:7000 --data D  each write is on disk before its reply
+  onepipe kv serve --data D --fsync everysec       as Redis does with appendfsync everysec
+  redis-cli -p 7000 MSET a 1 b 2 c 3               one transaction over several shards
+
+MULTI and EXEC, MSET, MGET and DEL work over any keys, and are strictly serializable: all their
+operations happen at one timestamp, on all shards and replicas, in one order for all clients.";
+
+/// Serve a store with all its shards and replicas in this process
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Arguments {
+    /// Address at which Redis clients connect; port 0 takes a free one
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:6379", value_parser = address)]
+    resp: SocketAddr,
+    /// Number of shards
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=64))]
+    shards: u16,
+    /// Number of replicas of each shard
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=5))]
+    replicas: u16,
+    /// Directory that keeps the store [default: in memory only]
+    #[arg(long, value_name = "DIR", env = "ONEPIPE_KV_DATA")]
+    data: Option<PathBuf>,
+    /// When a write is on disk: before its reply, within a second, or when the system likes
+    #[arg(long, value_enum, default_value_t = Fsync::Always, requires = "data")]
+    fsync: Fsync,
+    /// What reads see: every write that was complete before, or a consistent state that may lack
+    /// the latest writes of others
+    #[arg(long, value_enum, default_value_t = Reads::Strict)]
+    reads: Reads,
+    /// Password that clients must send with AUTH [default: none]
+    #[arg(long, value_name = "TEXT", env = "ONEPIPE_KV_PASSWORD", hide_env_values = true)]
+    password: Option<String>,
+    /// Name of the fabric in this machine's shared memory
+    #[arg(long, value_name = "NAME", default_value = "kv")]
+    fabric: String,
+    #[command(flatten)]
+    serve_args: ServeArgs,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Fsync {
+    Always,
+    Everysec,
+    No,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Reads {
+    Strict,
+    Snapshot,
+}
+
+/// Ends the wait of the main thread.
+struct Wake(Sender<()>);
+
+impl Waker for Wake {
+    fn ring(&self) {
+        // The main thread has ended, if this fails.
+        let _ = self.0.send(());
+    }
+}
+
+/// Serves until the user interrupts the command, or a node ends.
+pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+    let cluster = Cluster::start(&options(arguments)).context("cannot start the store")?;
+    let front_options = FrontOptions {
+        password: arguments.password.clone(),
+        replicas: u32::from(arguments.replicas) - 1,
+        ..FrontOptions::default()
+    };
+    let front = front::serve(arguments.resp, Arc::new(cluster.handle()), front_options)
+        .context("cannot serve Redis clients")?;
+    let (wake, woken) = channel();
+    let doorbell = Doorbell::new(Arc::new(Wake(wake)));
+    let stop = crate::interrupt::stop_flag(doorbell, arguments.serve_args.exit_on_stdin_eof)?;
+    let Arguments { shards, replicas, data, .. } = arguments;
+    let medium = data.as_ref().map_or("in memory".into(), |data| format!("in {}", data.display()));
+    let mut out = stdout();
+    writeln!(out, "{shards} shards with {replicas} replicas each, {medium}")
+        .and_then(|()| {
+            writeln!(
+                out,
+                "redis-cli -h {} -p {}",
+                front.local_addr().ip(),
+                front.local_addr().port()
+            )
+        })
+        .context("cannot print")?;
+
+    let interval = arguments.serve_args.stats_interval.map(Duration::from_nanos);
+    let began = Instant::now();
+    let mut next_print = interval.map(|interval| began + interval);
+    while !stop.load(Ordering::Acquire) {
+        // Woken by an interrupt, or it is time to look.
+        let _ = woken.recv_timeout(WATCH_INTERVAL);
+        if let Some(reason) = nodes(&cluster).find_map(|node| node.ended()) {
+            bail!("a node has ended: {reason}");
+        }
+        if let (Some(at), Some(interval)) = (next_print, interval)
+            && at <= Instant::now()
+        {
+            next_print = Some(at + interval);
+            eprintln!("{}", line(&total(&cluster)));
+        }
+    }
+    front.stop();
+    let stats = total(&cluster);
+    drop(cluster);
+    let NodeStats { writes, reads, transactions, retried, disagreements, .. } = stats;
+    let printed = match arguments.serve_args.json {
+        true => writeln!(
+            out,
+            "{}",
+            json!({
+                "seconds": began.elapsed().as_secs_f64(),
+                "transactions": transactions,
+                "writes": writes,
+                "reads": reads,
+                "retried": retried,
+                "disagreements": disagreements,
+            })
+        ),
+        false => writeln!(out, "{}", line(&stats)),
+    };
+    printed.context("cannot print")?;
+    Ok(if disagreements == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn options(arguments: &Arguments) -> ClusterOptions {
+    let policy = match arguments.fsync {
+        Fsync::Always => SyncPolicy::Always,
+        Fsync::Everysec => SyncPolicy::EverySecond,
+        Fsync::No => SyncPolicy::Never,
+    };
+    let storage = arguments.data.clone().map(|directory| StorageOptions { directory, policy });
+    let reads = match arguments.reads {
+        Reads::Strict => ReadMode::Strict,
+        Reads::Snapshot => ReadMode::Snapshot,
+    };
+    ClusterOptions {
+        fabric: arguments.fabric.clone(),
+        shards: arguments.shards,
+        replicas: arguments.replicas,
+        storage,
+        reads,
+        client: ClientOptions::default(),
+    }
+}
+
+fn nodes(cluster: &Cluster) -> impl Iterator<Item = NodeHandle> {
+    std::iter::once(cluster.handle()).chain(cluster.replicas())
+}
+
+/// Returns the sums of the counters of all nodes.
+fn total(cluster: &Cluster) -> NodeStats {
+    nodes(cluster).map(|node| node.stats()).fold(NodeStats::default(), |sum, stats| NodeStats {
+        shard: None,
+        writes: sum.writes + stats.writes,
+        reads: sum.reads + stats.reads,
+        transactions: sum.transactions + stats.transactions,
+        retried: sum.retried + stats.retried,
+        disagreements: sum.disagreements + stats.disagreements,
+    })
+}
+
+fn line(stats: &NodeStats) -> String {
+    let NodeStats { writes, reads, transactions, retried, disagreements, .. } = stats;
+    format!(
+        "{transactions} transactions, {writes} writes and {reads} reads of replicas, {retried} \
+         retried, {disagreements} disagreements"
+    )
+}

@@ -1,0 +1,105 @@
+//! Rates and latencies of transactions, measured in virtual time.
+
+use std::collections::BTreeMap;
+
+use hdrhistogram::Histogram;
+use onepipe_transaction::State;
+
+use crate::cluster::Cluster;
+use crate::load::Load;
+
+/// Latencies of one kind of transactions, in us from submission to outcome.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Percentiles {
+    /// Number of transactions.
+    pub count: u64,
+    /// The mean.
+    pub mean_us: f64,
+    /// The median.
+    pub p50_us: f64,
+    /// The 99th percentile.
+    pub p99_us: f64,
+}
+
+/// Results of a run.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Figures {
+    /// Transactions per second and process.
+    pub per_s_and_process: f64,
+    /// Latencies by kind.
+    pub latency: BTreeMap<&'static str, Percentiles>,
+    /// Attempts beyond the first, per transaction.
+    pub repeated: f64,
+    /// Transactions that did not take place.
+    pub failed: u64,
+    /// Frames over links in the whole run.
+    pub hops: u64,
+}
+
+/// Counts the transactions that end while it measures.
+#[derive(Clone, Debug, Default)]
+pub struct Rates {
+    is_measuring: bool,
+    latency_ns: BTreeMap<&'static str, Histogram<u64>>,
+    ended: u64,
+    repeated: u64,
+    failed: u64,
+}
+
+impl Rates {
+    /// Begins to measure.
+    pub fn begin(&mut self) {
+        self.is_measuring = true;
+    }
+
+    /// Notes a transaction of this kind that took place after so many attempts; `None` if it did
+    /// not.
+    pub fn ended(&mut self, kind: &'static str, latency_ns: u64, attempts: Option<u32>) {
+        if !self.is_measuring {
+            return;
+        }
+        let Some(attempts) = attempts else {
+            self.failed += 1;
+            return;
+        };
+        self.ended += 1;
+        self.repeated += u64::from(attempts) - 1;
+        let new = || Histogram::new_with_bounds(1, 10_000_000_000, 3).expect("sound bounds");
+        self.latency_ns.entry(kind).or_insert_with(new).saturating_record(latency_ns.max(1));
+    }
+
+    /// Returns the results after `measured_ns` of measurement with `processes` processes.
+    pub fn figures(&self, measured_ns: u64, processes: u32, hops: u64) -> Figures {
+        let us = |ns: f64| ns / 1_000.0;
+        let latency = self.latency_ns.iter().map(|(kind, ns)| {
+            let percentiles = Percentiles {
+                count: ns.len(),
+                mean_us: us(ns.mean()),
+                p50_us: us(ns.value_at_quantile(0.5) as f64),
+                p99_us: us(ns.value_at_quantile(0.99) as f64),
+            };
+            (*kind, percentiles)
+        });
+        let seconds = measured_ns as f64 / 1e9;
+        Figures {
+            per_s_and_process: self.ended as f64 / seconds / f64::from(processes),
+            latency: latency.collect(),
+            repeated: self.repeated as f64 / self.ended.max(1) as f64,
+            failed: self.failed,
+            hops,
+        }
+    }
+}
+
+/// Lets a cluster run, first without measuring.
+pub(crate) fn measure<S: State, L: Load<S>>(
+    cluster: &mut Cluster<S, L>,
+    (warm_up_ns, measure_ns): (u64, u64),
+    rates: impl Fn(&mut L) -> &mut Rates,
+) -> Figures {
+    cluster.run_ns(warm_up_ns);
+    rates(cluster.load_mut()).begin();
+    cluster.run_ns(measure_ns);
+    let (processes, hops) = (cluster.setup().processes, cluster.network_stats().hops);
+    rates(cluster.load_mut()).figures(measure_ns, processes, hops)
+}

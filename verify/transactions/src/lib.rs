@@ -1,0 +1,44 @@
+//! Replicas and clients of transactions in the simulated fabric.
+//!
+//! `load → client → [scattering] → replica → reply → client → history → checks`
+//!
+//! A [`Cluster`] has processes with replicas and clients of `onepipe-transaction` over the real
+//! endpoints, switches and, if its plan has one, the controller, in virtual time. A [`Load`] says
+//! what the clients do; it is generic over the [`State`](onepipe_transaction::State) of the shards.
+//!
+//! [`run`] is a random scenario drawn from a seed, with a load that records its history, and faults:
+//! lossy links, pauses, crashes, clock steps. The history is judged by the checks of
+//! `onepipe-history`, and the replicas by their digests.
+
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
+mod application;
+mod benchmark;
+mod cluster;
+mod load;
+#[cfg(feature = "mistakes")]
+mod mutation;
+mod node;
+mod recorded;
+mod run;
+mod scenario;
+mod server;
+mod setup;
+mod tpcc;
+mod values;
+mod zipf;
+
+pub use benchmark::{Figures, Percentiles, Rates};
+pub use cluster::Cluster;
+pub use load::{Done, Lane, Load, Next};
+#[cfg(feature = "mistakes")]
+pub use mutation::{SIMULATED, caught, detected};
+pub use node::{Node, NodeEvent, Process};
+pub use recorded::{Counts, Mix, Recorded};
+pub use run::{Report, run};
+pub use scenario::{FaultEvent, Scenario};
+pub use setup::{Costs, Setup};
+pub use tpcc::{TpccFigures, TpccRun};
+pub use values::{KeyMix, Values, ValuesLoad, ValuesRun};
+pub use zipf::Zipf;

@@ -1,0 +1,277 @@
+//! One process: its replica and its client over its endpoint.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use onepipe_base::{Port, ProcessId, Timestamp};
+use onepipe_endpoint::{Delivery, Endpoint, Event, Message, SendError, Service};
+use onepipe_sim_engine::{Instant, NANOSECOND};
+use onepipe_sim_network::NodeContext;
+use onepipe_transaction::{
+    Client, OutgoingReply, OutgoingScattering, Replica, Reply, Request, State, TransactionId,
+};
+
+use crate::load::{Done, Lane, Load, Next};
+use crate::node::Node;
+
+/// What a lane is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Doing {
+    /// It has to be asked what it does next.
+    Nothing,
+    /// Its transaction is in flight.
+    Transaction,
+    /// It is asked at this instant.
+    Waits(Instant),
+    /// It has ended.
+    Stopped,
+}
+
+/// The replica and the client of a process.
+#[derive(Debug)]
+pub(crate) struct Server<S> {
+    pub process: ProcessId,
+    pub replica: Option<Replica<S>>,
+    pub client: Option<Client>,
+    session: u64,
+    lanes: Vec<Doing>,
+    /// Lane and virtual time of submission of each transaction in flight.
+    in_flight: BTreeMap<TransactionId, (u32, u64)>,
+    /// A reply that the endpoint has no space for, and those after it.
+    unsent: VecDeque<OutgoingReply>,
+    /// The replica knows that everything below has been executed.
+    answered: Option<Timestamp>,
+    /// Whether there may be something to do.
+    is_active: bool,
+    /// The next alarm.
+    alarm_at: Option<Instant>,
+}
+
+impl<S: State> Server<S> {
+    pub fn new(
+        process: ProcessId,
+        replica: Option<Replica<S>>,
+        client: Option<(u64, Client)>,
+        lanes: u32,
+    ) -> Self {
+        let session = client.as_ref().map_or(0, |(session, _)| *session);
+        let client = client.map(|(_, client)| client);
+        let lanes = if client.is_some() { lanes } else { 0 };
+        Self {
+            process,
+            replica,
+            client,
+            session,
+            lanes: vec![Doing::Nothing; lanes as usize],
+            in_flight: BTreeMap::new(),
+            unsent: VecDeque::new(),
+            answered: None,
+            is_active: true,
+            alarm_at: None,
+        }
+    }
+
+    /// Notes that an alarm has fired.
+    pub fn on_alarm(&mut self) {
+        (self.alarm_at, self.is_active) = (None, true);
+    }
+
+    /// Asks all lanes that have ended or wait what they do next.
+    pub fn wake(&mut self) {
+        self.is_active = true;
+        for lane in &mut self.lanes {
+            if *lane != Doing::Transaction {
+                *lane = Doing::Nothing;
+            }
+        }
+    }
+
+    /// Returns the number of transactions in flight.
+    pub fn in_flight(&self) -> usize {
+        self.in_flight.len()
+    }
+
+    /// Handles an event of the endpoint. Returns false if the process has to end.
+    pub fn on_event(&mut self, endpoint: &mut Endpoint, event: Event) -> bool {
+        self.is_active = true;
+        match event {
+            Event::Delivered(delivery) => self.on_delivered(endpoint, delivery),
+            Event::Undelivered(delivery) => endpoint.release(delivery),
+            Event::SendFailed(failed) => {
+                if let Some(client) = &mut self.client {
+                    client.on_send_failed(failed.service == Service::Reliable, failed.scattering);
+                }
+            }
+            Event::ProcessFailed(failed) => {
+                self.on_process_ended(failed.process);
+                endpoint.on_failure_handled();
+            }
+            Event::ProcessLeft(left) => self.on_process_ended(left.process),
+            // The state of its replica may contain writes that have never happened.
+            Event::Excluded(_) => return false,
+            _ => {}
+        }
+        true
+    }
+
+    fn on_delivered(&mut self, endpoint: &mut Endpoint, delivery: Delivery) {
+        let payload = endpoint.payload(&delivery);
+        let from = delivery.from;
+        if let Some(client) = self.client.as_mut().filter(|_| Reply::is_reply(payload)) {
+            client.on_message(from, payload);
+        } else if let Some(replica) = self.replica.as_mut().filter(|_| Request::is_request(payload))
+        {
+            let is_reliable = delivery.service == Service::Reliable;
+            replica.on_message(is_reliable, delivery.timestamp, from, payload);
+        }
+        endpoint.release(delivery);
+    }
+
+    fn on_process_ended(&mut self, process: ProcessId) {
+        if let Some(replica) = &mut self.replica {
+            replica.on_process_ended(process);
+        }
+        if let Some(client) = &mut self.client {
+            client.on_process_ended(process);
+        }
+    }
+
+    /// Does what is due after all events were handled. `drained` is the commit barrier below which
+    /// the endpoint has handed out everything.
+    pub fn serve<L: Load<S>>(
+        &mut self,
+        at: &mut NodeContext<'_>,
+        (machine, port): (&mut Node, Port),
+        drained: Option<Timestamp>,
+        load: &mut L,
+    ) {
+        if let Some(replica) = &mut self.replica
+            && let Some(barrier) = drained
+            && self.answered < drained
+        {
+            self.answered = drained;
+            replica.on_barrier(barrier);
+            self.is_active |= replica.has_reply();
+        }
+        if !std::mem::take(&mut self.is_active) {
+            return;
+        }
+        self.send_replies(machine, port);
+        self.run_client(at, (machine, port), drained, load);
+        self.set_alarm(at, port);
+    }
+
+    fn send_replies(&mut self, machine: &mut Node, port: Port) {
+        let Some(replica) = &mut self.replica else { return };
+        while let Some(reply) = self.unsent.pop_front().or_else(|| replica.poll_reply()) {
+            let Some(endpoint) = machine.endpoint_mut(port) else { return };
+            let message = Message { to: reply.to, payload: &reply.payload };
+            if let Err(SendError::BufferFull { .. }) = endpoint.scatter(&[message]) {
+                self.is_active = true;
+                return self.unsent.push_front(reply);
+            }
+        }
+    }
+
+    fn run_client<L: Load<S>>(
+        &mut self,
+        at: &mut NodeContext<'_>,
+        (machine, port): (&mut Node, Port),
+        drained: Option<Timestamp>,
+        load: &mut L,
+    ) {
+        let Some(mut client) = self.client.take() else { return };
+        client.handle_timeout(at.now.mono);
+        loop {
+            let mut has_finished = false;
+            while let Some(finished) = client.poll_finished() {
+                let Some((index, started_ns)) = self.in_flight.remove(&finished.transaction) else {
+                    continue;
+                };
+                let (lane, at_ns) = (self.lane(index), at.instant.as_ns());
+                load.done(Done { lane, started_ns, at_ns, outcome: finished.outcome });
+                self.lanes[index as usize] = Doing::Nothing;
+                has_finished = true;
+            }
+            self.submit(at.instant, &mut client, load);
+            let is_blocked = !send_scatterings(at, (machine, port), &mut client, drained);
+            self.is_active |= is_blocked;
+            if is_blocked || !has_finished {
+                break;
+            }
+        }
+        self.client = Some(client);
+    }
+
+    fn lane(&self, index: u32) -> Lane {
+        Lane { process: self.process, session: self.session, index }
+    }
+
+    /// Submits the next transaction of each lane without one.
+    fn submit<L: Load<S>>(&mut self, now: Instant, client: &mut Client, load: &mut L) {
+        for index in 0..self.lanes.len() {
+            let is_due = match self.lanes[index] {
+                Doing::Nothing => true,
+                Doing::Waits(until) => until <= now,
+                Doing::Transaction | Doing::Stopped => false,
+            };
+            if !is_due {
+                continue;
+            }
+            let lane = self.lane(index as u32);
+            self.lanes[index] = match load.next(now.as_ns(), lane) {
+                Next::Submit(kind, parts) => {
+                    let id = client.submit(kind, parts);
+                    let id = id.expect("a load has valid parts, and few lanes");
+                    self.in_flight.insert(id, (lane.index, now.as_ns()));
+                    Doing::Transaction
+                }
+                Next::Wait(ns) => Doing::Waits(now.after(ns * NANOSECOND)),
+                Next::Stop => Doing::Stopped,
+            };
+        }
+    }
+
+    fn set_alarm(&mut self, at: &mut NodeContext<'_>, port: Port) {
+        let deadline = self.client.as_ref().and_then(Client::poll_timeout);
+        let deadline = deadline.map(|deadline| {
+            let wait_ns = deadline.as_ns().saturating_sub(at.now.mono.as_ns());
+            at.instant.after(wait_ns.max(1) * NANOSECOND)
+        });
+        let waits = self.lanes.iter().filter_map(|lane| match lane {
+            Doing::Waits(until) => Some(*until),
+            _ => None,
+        });
+        let Some(next) = waits.chain(deadline).min() else { return };
+        if self.alarm_at.is_none_or(|alarm_at| next < alarm_at) {
+            self.alarm_at = Some(next);
+            at.alarm(next.since(at.instant), u32::from(port.0));
+        }
+    }
+}
+
+/// Sends what the client has to send. Returns false if the endpoint has no space.
+fn send_scatterings(
+    at: &NodeContext<'_>,
+    (machine, port): (&mut Node, Port),
+    client: &mut Client,
+    drained: Option<Timestamp>,
+) -> bool {
+    while let Some(scattering) = client.poll_scattering(at.now.mono, drained) {
+        let Some(endpoint) = machine.endpoint_mut(port) else { return true };
+        let OutgoingScattering { is_reliable, messages, .. } = &scattering;
+        let messages = messages.iter().map(|(to, payload)| Message { to: *to, payload });
+        let messages: Vec<Message<'_>> = messages.collect();
+        let sent = match is_reliable {
+            true => endpoint.scatter_reliably(&messages),
+            false => endpoint.scatter(&messages),
+        };
+        match sent {
+            Ok(id) => client.on_submitted(&scattering, id),
+            Err(error) => {
+                client.on_refused(&scattering);
+                return !matches!(error, SendError::BufferFull { .. });
+            }
+        }
+    }
+    true
+}

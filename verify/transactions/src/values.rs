@@ -1,0 +1,254 @@
+//! Figure 14 of 1Pipe: 64-bit keys with short values; every process is a server and a client.
+
+use std::collections::BTreeMap;
+
+use onepipe_base::{ProcessId, Timestamp};
+use onepipe_sim_engine::Random;
+use onepipe_topology::ShapeError;
+use onepipe_transaction::{Exact, Kind, Placement, ReadMode, State};
+
+use crate::benchmark::{Figures, Rates, measure};
+use crate::cluster::Cluster;
+use crate::load::{Done, Lane, Load, Next};
+use crate::setup::{Costs, Setup};
+use crate::zipf::Zipf;
+
+/// Time before the load, in ns: all processes have joined by then.
+const JOIN_NS: u64 = 50_000;
+
+/// Values of 64-bit keys. A part is a list of operations: `0` and a key read it, `1`, a key and a
+/// value of the length of all values write it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Values {
+    len: usize,
+    values: BTreeMap<u64, (Timestamp, Box<[u8]>)>,
+}
+
+impl Values {
+    /// Creates an empty shard whose values have `len` bytes.
+    pub fn new(len: usize) -> Self {
+        Self { len, values: BTreeMap::new() }
+    }
+
+    /// Calls `each` with every operation of a part: its key, and its value if it writes.
+    fn for_each(&self, mut part: &[u8], mut each: impl FnMut(u64, Option<&[u8]>)) {
+        while let Some((code, rest)) = part.split_first()
+            && let Some((key, rest)) = rest.split_first_chunk()
+        {
+            let key = u64::from_le_bytes(*key);
+            part = rest;
+            if *code == 0 {
+                each(key, None);
+            } else if let Some((value, rest)) = part.split_at_checked(self.len) {
+                each(key, Some(value));
+                part = rest;
+            }
+        }
+    }
+
+    fn append(&self, key: u64, results: &mut Vec<u8>) -> Option<Timestamp> {
+        match self.values.get(&key) {
+            Some((at, value)) => {
+                results.extend_from_slice(value);
+                Some(*at)
+            }
+            None => {
+                results.push(0);
+                None
+            }
+        }
+    }
+}
+
+impl State for Values {
+    fn execute(&mut self, at: Timestamp, part: &[u8], results: &mut Vec<u8>) {
+        let mut written = Vec::new();
+        self.for_each(part, |key, value| match value {
+            Some(value) => written.push((key, value.into())),
+            None => drop(self.append(key, results)),
+        });
+        self.values.extend(written.into_iter().map(|(key, value)| (key, (at, value))));
+    }
+
+    fn read(&self, _: Timestamp, part: &[u8], results: &mut Vec<u8>) -> Exact {
+        let mut from = None;
+        self.for_each(part, |key, _| from = from.max(self.append(key, results)));
+        Exact { from, until: None }
+    }
+
+    fn digest(&self) -> u64 {
+        self.values.iter().fold(0, |digest: u64, (key, (at, value))| {
+            let bytes = value.iter().fold(at.as_ns() ^ *key, |hash, byte| {
+                (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3)
+            });
+            digest.rotate_left(1) ^ bytes
+        })
+    }
+
+    fn save(&self, bytes: &mut Vec<u8>) {
+        for (key, (at, value)) in &self.values {
+            bytes.extend_from_slice(&key.to_le_bytes());
+            bytes.extend_from_slice(&at.as_ns().to_le_bytes());
+            bytes.extend_from_slice(value);
+        }
+    }
+
+    fn load(&mut self, mut bytes: &[u8]) -> bool {
+        let mut values = BTreeMap::new();
+        while let Some((key, rest)) = bytes.split_first_chunk()
+            && let Some((at, rest)) = rest.split_first_chunk()
+            && let Some((value, rest)) = rest.split_at_checked(self.len)
+        {
+            let at = Timestamp::from_ns(u64::from_le_bytes(*at));
+            values.insert(u64::from_le_bytes(*key), (at, value.into()));
+            bytes = rest;
+        }
+        let is_whole = bytes.is_empty();
+        if is_whole {
+            self.values = values;
+        }
+        is_whole
+    }
+}
+
+/// How keys are drawn.
+#[derive(Clone, Copy, Debug)]
+pub enum KeyMix {
+    /// All keys of a store of this size alike.
+    Uniform(u64),
+    /// By YCSB's distribution.
+    Zipf(Zipf),
+}
+
+/// Parameters of a run.
+#[derive(Clone, Copy, Debug)]
+pub struct ValuesRun {
+    /// Number of processes: see [`Setup::testbed`].
+    pub processes: u32,
+    /// How keys are drawn.
+    pub keys: KeyMix,
+    /// Number of operations of a transaction.
+    pub operations: usize,
+    /// Share of transactions that only read, in percent; the others only write.
+    pub reads_percent: u64,
+    /// What the reads guarantee.
+    pub read_mode: ReadMode,
+    /// Length of a value in bytes.
+    pub value_len: usize,
+    /// Transactions that a client has in flight.
+    pub lanes: u32,
+    /// Costs of the testbed.
+    pub costs: Costs,
+    /// Length of the load before the measurement, in us.
+    pub warm_up_us: u64,
+    /// Length of the measurement, in us.
+    pub measure_us: u64,
+    /// Seed of the run.
+    pub seed: u64,
+}
+
+impl ValuesRun {
+    /// Creates a run of `processes` processes: 2 operations of 64 bytes on a million keys, half of
+    /// the transactions read by `read_mode`.
+    pub fn new(processes: u32, read_mode: ReadMode) -> Self {
+        Self {
+            processes,
+            keys: KeyMix::Uniform(1_000_000),
+            operations: 2,
+            reads_percent: 50,
+            read_mode,
+            value_len: 64,
+            lanes: 32,
+            costs: Costs::PAPER,
+            warm_up_us: 300,
+            measure_us: 300,
+            seed: 1,
+        }
+    }
+
+    /// Runs it.
+    ///
+    /// # Errors
+    /// The processes do not fit the testbed.
+    ///
+    /// # Panics
+    /// They do not fill its hosts, or there are more than shards of a placement.
+    pub fn run(&self) -> Result<Figures, ShapeError> {
+        let plan = Setup::testbed(&self.costs, self.processes, self.seed)?;
+        let placement =
+            Placement::consecutive(0, self.processes as u16, 1).expect("a shard for each process");
+        let setup = Setup {
+            lanes: self.lanes,
+            message_ns: self.costs.message_ns,
+            ..Setup::new(plan, self.processes, placement)
+        };
+        let mut cluster = Cluster::new(setup, ValuesLoad::new(*self));
+        let warm_up_ns = JOIN_NS + self.warm_up_us * 1_000;
+        let times_ns = (warm_up_ns, self.measure_us * 1_000);
+        Ok(measure(&mut cluster, times_ns, |load: &mut ValuesLoad| &mut load.rates))
+    }
+}
+
+/// The load of a [`ValuesRun`].
+#[derive(Debug)]
+pub struct ValuesLoad {
+    run: ValuesRun,
+    random: Random,
+    kinds: BTreeMap<(ProcessId, u32), &'static str>,
+    rates: Rates,
+}
+
+impl ValuesLoad {
+    fn new(run: ValuesRun) -> Self {
+        let random = Random::named(run.seed, "values", 0);
+        Self { run, random, kinds: BTreeMap::new(), rates: Rates::default() }
+    }
+
+    fn key(&mut self) -> u64 {
+        let number = match self.run.keys {
+            KeyMix::Uniform(count) => self.random.below(count),
+            KeyMix::Zipf(zipf) => zipf.draw(&mut self.random),
+        };
+        // Neighbours are on different shards.
+        (number ^ number >> 31).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1
+    }
+}
+
+impl Load<Values> for ValuesLoad {
+    fn state(&mut self, _: u16) -> Values {
+        Values::new(self.run.value_len)
+    }
+
+    fn next(&mut self, at_ns: u64, lane: Lane) -> Next {
+        if at_ns < JOIN_NS {
+            // Not all at once.
+            return Next::Wait(JOIN_NS - at_ns + self.random.below(5_000));
+        }
+        let reads = self.random.below(100) < self.run.reads_percent;
+        let mut parts: BTreeMap<u16, Vec<u8>> = BTreeMap::new();
+        for _ in 0..self.run.operations {
+            let key = self.key();
+            let shard = ((key >> 32) * u64::from(self.run.processes) >> 32) as u16;
+            let part = parts.entry(shard).or_default();
+            part.push(u8::from(!reads));
+            part.extend_from_slice(&key.to_le_bytes());
+            if !reads {
+                part.resize(part.len() + self.run.value_len, at_ns as u8);
+            }
+        }
+        let (kind, name) = match (reads, self.run.read_mode) {
+            (false, _) => (Kind::Write, "write"),
+            (true, ReadMode::Strict) => (Kind::Read(ReadMode::Strict), "strict read"),
+            (true, ReadMode::Snapshot) => (Kind::Read(ReadMode::Snapshot), "snapshot read"),
+        };
+        self.kinds.insert((lane.process, lane.index), name);
+        Next::Submit(kind, parts.into_iter().collect())
+    }
+
+    fn done(&mut self, done: Done) {
+        let kind = self.kinds.get(&(done.lane.process, done.lane.index));
+        let attempts = done.outcome.ok().map(|committed| committed.attempts);
+        let latency_ns = done.at_ns - done.started_ns;
+        self.rates.ended(kind.copied().unwrap_or("unknown"), latency_ns, attempts);
+    }
+}
