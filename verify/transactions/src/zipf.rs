@@ -2,8 +2,8 @@
 
 use onepipe_sim_engine::Random;
 
-/// Draws numbers below a limit by Zipf's law, the smallest most often, as YCSB does (Gray et al.,
-/// "Quickly generating billion-record synthetic databases", SIGMOD 1994).
+/// A source of numbers below a limit by Zipf's law, the smallest most often. The method is YCSB's
+/// (Gray and others, "Quickly generating billion-record synthetic databases", SIGMOD 1994).
 #[derive(Clone, Copy, Debug)]
 pub struct Zipf {
     limit: u64,

@@ -248,7 +248,8 @@ impl Fabric {
         self.messages.insert((timestamp, from.0, self.sequence), message);
     }
 
-    /// Returns the commit barrier of a process. Everything that is sent later has a timestamp above.
+    /// Returns the commit barrier of a process: everything that is sent later has a timestamp
+    /// above.
     fn barrier(&mut self, process: ProcessId) -> u64 {
         let lag = self.lags.entry(process).or_insert(0);
         if self.random.percent(20) {
