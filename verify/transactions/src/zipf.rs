@@ -13,8 +13,8 @@ pub struct Zipf {
 }
 
 impl Zipf {
-    /// Creates a source of numbers below `limit`, at least 2. `theta` lies between 0 and 1; YCSB has
-    /// 0.99.
+    /// Creates a source of numbers below `limit`, at least 2. `theta` lies between 0 and 1; YCSB
+    /// has 0.99.
     pub fn new(limit: u64, theta: f64) -> Self {
         let zeta_of = |count: u64| (1..=count).map(|rank| (rank as f64).powf(-theta)).sum::<f64>();
         let zeta = zeta_of(limit);

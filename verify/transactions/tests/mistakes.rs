@@ -1,5 +1,6 @@
 //! The machines with one seeded mistake each (`--features mistakes`): the checks detect it at a
-//! seed that passes without it. The first detecting seeds are known, so that the test takes seconds.
+//! seed that passes without it. The first detecting seeds are known, so that the test takes
+//! seconds.
 //!
 //! All mistakes are in one test because the mistake is selected for the whole program.
 
