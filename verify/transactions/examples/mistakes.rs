@@ -1,6 +1,6 @@
 //! `cargo run --release -p onepipe-verify-transactions --features mistakes --example mistakes
-//! [TITLE]`: prints the number of seeds that it takes to detect each seeded mistake of transactions,
-//! as rows of a table.
+//! [TITLE]`: prints the number of seeds that it takes to detect each seeded mistake of
+//! transactions, as rows of a table.
 
 use std::process::ExitCode;
 

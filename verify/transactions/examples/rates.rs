@@ -9,7 +9,7 @@ use onepipe_verify_transactions::{Figures, KeyMix, TpccRun, ValuesRun, Zipf};
 /// Number of keys.
 const KEYS: u64 = 1_000_000;
 /// Transactions in flight of each client: at full rate, and for latencies.
-const LANES: [u32; 2] = [32, 2];
+const TERMINALS: [u32; 3] = [128, 32, 2];
 
 fn main() -> Result<(), ShapeError> {
     let words: Vec<String> = std::env::args().skip(1).collect();
@@ -21,32 +21,32 @@ fn main() -> Result<(), ShapeError> {
             for (read_mode, reads) in
                 [(ReadMode::Snapshot, "snapshot"), (ReadMode::Strict, "strict")]
             {
-                for lanes in LANES {
-                    let run = ValuesRun { keys, lanes, ..ValuesRun::new(processes, read_mode) };
+                for terminals in TERMINALS {
+                    let run = ValuesRun { keys, terminals, ..ValuesRun::new(processes, read_mode) };
                     let labels = format!("values {name} {reads}");
-                    print(is_json, &labels, (processes, lanes), &run.run()?, "");
+                    print(is_json, &labels, (processes, terminals), &run.run()?, "");
                 }
             }
         }
         if processes >= 16 {
-            for lanes in [8, 1] {
-                let run = TpccRun { lanes, ..TpccRun::new(processes, 100) };
+            for terminals in [32, 8, 1] {
+                let run = TpccRun { terminals, ..TpccRun::new(processes, 100) };
                 let tpcc = run.run()?;
                 let counts = format!(
                     r#","per_s":{:.0},"ordered":{},"rolled_back":{},"paid":{},"violations":{:?}"#,
                     tpcc.per_s, tpcc.ordered, tpcc.rolled_back, tpcc.paid, tpcc.violations
                 );
-                print(is_json, "tpcc", (processes, lanes), &tpcc.figures, &counts);
+                print(is_json, "tpcc", (processes, terminals), &tpcc.figures, &counts);
             }
         }
     }
     Ok(())
 }
 
-fn print(is_json: bool, what: &str, (processes, lanes): (u32, u32), run: &Figures, more: &str) {
+fn print(is_json: bool, what: &str, (processes, terminals): (u32, u32), run: &Figures, more: &str) {
     let rate = run.per_s_and_process;
     if !is_json {
-        println!("{what}, {processes} processes, {lanes} in flight: {rate:.0} /s a process");
+        println!("{what}, {processes} processes, {terminals} in flight: {rate:.0} /s a process");
         for (kind, latency) in &run.latency {
             println!("    {kind}: p50 {:.1} us, p99 {:.1} us", latency.p50_us, latency.p99_us);
         }
@@ -66,7 +66,7 @@ fn print(is_json: bool, what: &str, (processes, lanes): (u32, u32), run: &Figure
         })
         .collect();
     println!(
-        r#"{{"run":"{what}","processes":{processes},"lanes":{lanes},"per_s_and_process":{rate:.0},"repeated":{:.4},"failed":{},"hops":{},"latency":{{{}}}{more}}}"#,
+        r#"{{"run":"{what}","processes":{processes},"terminals":{terminals},"per_s_and_process":{rate:.0},"repeated":{:.4},"failed":{},"hops":{},"latency":{{{}}}{more}}}"#,
         run.repeated,
         run.failed,
         run.hops,

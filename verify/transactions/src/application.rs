@@ -105,12 +105,13 @@ impl<S: State, L: Load<S>> Servers<S, L> {
             let session = u64::from(incarnation);
             let mut client = Client::new(session, self.setup.placement.clone(), self.setup.client);
             if incarnation > 1 {
-                // Nobody notifies a process that it has no replica any more.
+                // The process is not notified that its own replica is gone.
                 client.on_process_ended(process);
             }
             (session, client)
         });
-        self.servers[id as usize] = Some(Server::new(process, replica, client, self.setup.lanes));
+        self.servers[id as usize] =
+            Some(Server::new(process, replica, client, self.setup.terminals));
         Process::new(endpoint, self.setup.message_ns)
     }
 

@@ -52,8 +52,8 @@ impl Rates {
         self.is_measuring = true;
     }
 
-    /// Notes a transaction of this kind that took place after so many attempts; `None` if it did
-    /// not.
+    /// Notes a transaction of this kind that took place after this number of attempts; `None` if it
+    /// did not.
     pub fn ended(&mut self, kind: &'static str, latency_ns: u64, attempts: Option<u32>) {
         if !self.is_measuring {
             return;

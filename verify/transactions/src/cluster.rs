@@ -54,7 +54,7 @@ impl<S: State, L: Load<S>> Cluster<S, L> {
         &self.network.application.load
     }
 
-    /// Returns the load for changes. Lanes that wait or have ended are asked again after
+    /// Returns the load for changes. Terminals that wait or have ended are asked again after
     /// [`Cluster::wake`].
     pub fn load_mut(&mut self) -> &mut L {
         &mut self.network.application.load
@@ -114,7 +114,7 @@ impl<S: State, L: Load<S>> Cluster<S, L> {
         servers.map(|server| server.in_flight()).sum()
     }
 
-    /// Asks all lanes without a transaction what they do next.
+    /// Asks all terminals without a transaction what they do next.
     pub fn wake(&mut self) {
         for host in 0..self.hosts() {
             let first = self.network.topology().processes_of(onepipe_base::HostId(host)).start;

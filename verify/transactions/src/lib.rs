@@ -4,10 +4,10 @@
 //!
 //! A [`Cluster`] has processes with replicas and clients of `onepipe-transaction` over the real
 //! endpoints, switches and, if its plan has one, the controller, in virtual time. A [`Load`] says
-//! what the clients do; it is generic over the [`State`](onepipe_transaction::State) of the shards.
+//! what the clients do; it is generic over the [`State`](onepipe_transaction::State) of shards.
 //!
-//! [`run`] is a random scenario drawn from a seed, with a load that records its history, and faults:
-//! lossy links, pauses, crashes, clock steps. The history is judged by the checks of
+//! [`run`] is a random scenario drawn from a seed, with a load that records its history, and with
+//! faults: lossy links, pauses, crashes, clock steps. The history is checked by the checks of
 //! `onepipe-history`, and the replicas by their digests.
 
 #![forbid(unsafe_code)]
@@ -31,7 +31,7 @@ mod zipf;
 
 pub use benchmark::{Figures, Percentiles, Rates};
 pub use cluster::Cluster;
-pub use load::{Done, Lane, Load, Next};
+pub use load::{Done, Load, Next, Terminal};
 #[cfg(feature = "mistakes")]
 pub use mutation::{SIMULATED, caught, detected};
 pub use node::{Node, NodeEvent, Process};

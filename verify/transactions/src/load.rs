@@ -3,19 +3,19 @@
 use onepipe_base::ProcessId;
 use onepipe_transaction::{Committed, Kind, TransactionError};
 
-/// One of the transactions that a client has in flight at a time. A process that restarts has
+/// A source of transactions, one at a time; a client has several. A process that restarts has
 /// another session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Lane {
+pub struct Terminal {
     /// The process of the client.
     pub process: ProcessId,
     /// The client's session.
     pub session: u64,
-    /// Index among the lanes of the client.
+    /// Index among the terminals of the client.
     pub index: u32,
 }
 
-/// What a lane does next.
+/// What a terminal does next.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Next {
     /// It submits a transaction, given as for [`onepipe_transaction::Client::submit`].
@@ -29,8 +29,8 @@ pub enum Next {
 /// A transaction that has ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Done {
-    /// Who submitted it.
-    pub lane: Lane,
+    /// The terminal that submitted it.
+    pub terminal: Terminal,
     /// Virtual time of the submission, in ns.
     pub started_ns: u64,
     /// Virtual time of the outcome, in ns.
@@ -44,8 +44,8 @@ pub trait Load<S> {
     /// Returns the initial state of a shard.
     fn state(&mut self, shard: u16) -> S;
 
-    /// Returns what a lane without a transaction does at a virtual time in ns.
-    fn next(&mut self, at_ns: u64, lane: Lane) -> Next;
+    /// Returns what a terminal without a transaction does at a virtual time in ns.
+    fn next(&mut self, at_ns: u64, terminal: Terminal) -> Next;
 
     /// Called when a transaction has ended.
     fn done(&mut self, done: Done);

@@ -6,15 +6,19 @@ use onepipe_base::mistake::{Mistake, choose};
 
 use crate::run::run;
 
-/// The mistakes that a simulated run can show: all of transactions but the one that needs a store.
+/// The mistakes that random scenarios show. The model of the fabric in `apps/transaction/tests`
+/// shows the others, too:
+///
+/// - `reply-before-store` needs a store;
+/// - `executed-twice` needs a reliable scattering that is delivered and reported as failed, which
+///   the endpoints have not done in any scenario so far;
+/// - `snapshot-for-strict` and `own-write-missed` need a replica whose commit barrier lags behind
+///   another's by more than a round trip, while its barrier does not.
 pub const SIMULATED: &[Mistake] = &[
     Mistake::ReadAtDelivery,
-    Mistake::SnapshotForStrict,
     Mistake::ExactnessIgnored,
-    Mistake::ExecutedTwice,
     Mistake::ShardMissed,
     Mistake::OneReplyOfAll,
-    Mistake::OwnWriteMissed,
 ];
 
 /// Runs a seed with a mistake. Returns the names of the checks that detect it.

@@ -8,7 +8,7 @@ use onepipe_kv::{Command, Plan, Store, Value};
 use onepipe_sim_engine::Random;
 use onepipe_transaction::{Committed, Kind, ReadMode};
 
-use crate::load::{Done, Lane, Load, Next};
+use crate::load::{Done, Load, Next, Terminal};
 
 /// Parameters of the random transactions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,25 +21,25 @@ pub struct Mix {
     pub operations_max: u64,
     /// Share of transactions that only read, in percent; half of them are snapshot reads.
     pub reads_percent: u64,
-    /// Longest pause of a lane after a transaction, in ns.
+    /// Longest pause of a terminal after a transaction, in ns.
     pub pause_ns_max: u64,
 }
 
-/// What the lanes do.
+/// What the terminals do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     /// They submit random transactions.
     Random,
     /// They submit nothing.
     Quiet,
-    /// The first lane of this client reads the keys from this one on.
+    /// The first terminal of this client reads the keys from this one on.
     Final(ProcessId, u32),
 }
 
 /// A transaction in flight.
 #[derive(Debug)]
 struct Open {
-    /// The process of the history that stands for the lane.
+    /// The process of the history that stands for the terminal.
     process: u32,
     operations: Vec<Operation>,
     plan: Plan,
@@ -69,8 +69,8 @@ pub struct Recorded {
     phase: Phase,
     last_value: i64,
     last_process: u32,
-    processes: BTreeMap<Lane, u32>,
-    open: BTreeMap<Lane, Open>,
+    processes: BTreeMap<Terminal, u32>,
+    open: BTreeMap<Terminal, Open>,
     /// Events, and whether each belongs to a snapshot read.
     events: Vec<(Event, bool)>,
     counts: Counts,
@@ -143,17 +143,23 @@ impl Recorded {
         self.events.push((event, is_snapshot));
     }
 
-    fn begin(&mut self, at_ns: u64, lane: Lane, kind: Kind, operations: Vec<Operation>) -> Next {
+    fn begin(
+        &mut self,
+        at_ns: u64,
+        terminal: Terminal,
+        kind: Kind,
+        operations: Vec<Operation>,
+    ) -> Next {
         let commands: Vec<Command> = operations.iter().map(command).collect();
         let plan = Plan::new(&commands, self.mix.shards);
         let parts = plan.parts().to_vec();
-        let process = *self.processes.entry(lane).or_insert_with(|| {
+        let process = *self.processes.entry(terminal).or_insert_with(|| {
             self.last_process += 1;
             self.last_process
         });
         let open = Open { process, operations: operations.clone(), plan, kind };
         self.record(at_ns, EventKind::Invoke, &open, operations);
-        self.open.insert(lane, open);
+        self.open.insert(terminal, open);
         Next::Submit(kind, parts)
     }
 
@@ -222,16 +228,16 @@ impl Load<Store> for Recorded {
         Store::default()
     }
 
-    fn next(&mut self, at_ns: u64, lane: Lane) -> Next {
+    fn next(&mut self, at_ns: u64, terminal: Terminal) -> Next {
         match self.phase {
             Phase::Quiet => Next::Stop,
-            Phase::Final(client, next) if client == lane.process && lane.index == 0 => {
+            Phase::Final(client, next) if client == terminal.process && terminal.index == 0 => {
                 if next == 2 * self.mix.keys {
                     return Next::Stop;
                 }
                 self.phase = Phase::Final(client, next + 1);
                 let operations = vec![Operation::read(self.key(next))];
-                self.begin(at_ns, lane, Kind::Read(ReadMode::Strict), operations)
+                self.begin(at_ns, terminal, Kind::Read(ReadMode::Strict), operations)
             }
             Phase::Final(..) => Next::Stop,
             Phase::Random if self.random.below(2) == 0 => {
@@ -239,13 +245,13 @@ impl Load<Store> for Recorded {
             }
             Phase::Random => {
                 let (kind, operations) = self.draw();
-                self.begin(at_ns, lane, kind, operations)
+                self.begin(at_ns, terminal, kind, operations)
             }
         }
     }
 
     fn done(&mut self, done: Done) {
-        let Some(open) = self.open.remove(&done.lane) else { return };
+        let Some(open) = self.open.remove(&done.terminal) else { return };
         match &done.outcome {
             Ok(committed) => self.on_committed(done.at_ns, &open, committed),
             Err(_) => {
@@ -254,7 +260,7 @@ impl Load<Store> for Recorded {
                 let kind = if is_write { EventKind::Info } else { EventKind::Fail };
                 self.record(done.at_ns, kind, &open, open.operations.clone());
                 // What follows must not be taken to come after it.
-                self.processes.remove(&done.lane);
+                self.processes.remove(&done.terminal);
             }
         }
     }

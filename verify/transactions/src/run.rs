@@ -57,13 +57,13 @@ impl Report {
     }
 }
 
-/// Runs the scenario of `seed`, and judges the history.
+/// Runs the scenario of `seed`, and checks the history.
 pub fn run(seed: u64) -> Report {
     Scenario::draw(seed).run()
 }
 
 impl Scenario {
-    /// Runs the scenario, and judges the history.
+    /// Runs the scenario, and checks the history.
     pub fn run(&self) -> Report {
         let seed = self.setup.plan.seed;
         let mut report = Report { seed, ..Report::default() };
@@ -84,7 +84,7 @@ impl Scenario {
         cluster.set_link_faults(LinkFaults::default());
         cluster.load_mut().stop();
         self.end(&mut cluster, &mut report);
-        judge(&cluster, &mut report);
+        verify(&cluster, &mut report);
         report
     }
 
@@ -129,7 +129,7 @@ fn drain(
     }
 }
 
-fn judge(cluster: &Cluster<Store, Recorded>, report: &mut Report) {
+fn verify(cluster: &Cluster<Store, Recorded>, report: &mut Report) {
     report.counts = cluster.load().counts();
     report.virtual_ns = cluster.now_ns();
     report.trace_hash = cluster.trace_hash();
@@ -165,10 +165,10 @@ fn judge(cluster: &Cluster<Store, Recorded>, report: &mut Report) {
         }
     }
     report.violations.extend(cluster.load().violations().iter().cloned());
-    judge_history(cluster.load(), report);
+    verify_history(cluster.load(), report);
 }
 
-fn judge_history(load: &Recorded, report: &mut Report) {
+fn verify_history(load: &Recorded, report: &mut Report) {
     let (all, strict) = match (load.history(true), load.history(false)) {
         (Ok(all), Ok(strict)) => (all, strict),
         (Err(error), _) | (_, Err(error)) => {

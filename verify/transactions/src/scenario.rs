@@ -111,7 +111,7 @@ impl Scenario {
             // Replicas and clients are apart.
             setup.clients = (servers..processes).collect();
         }
-        setup.lanes = random.between(1, 3) as u32;
+        setup.terminals = random.between(1, 3) as u32;
         setup.client = ClientOptions {
             timeout_ns: *random.pick(&[200_000, 1_000_000]),
             snapshot_attempts_max: random.below(4) as u32,

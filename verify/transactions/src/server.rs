@@ -10,10 +10,10 @@ use onepipe_transaction::{
     Client, OutgoingReply, OutgoingScattering, Replica, Reply, Request, State, TransactionId,
 };
 
-use crate::load::{Done, Lane, Load, Next};
+use crate::load::{Done, Load, Next, Terminal};
 use crate::node::Node;
 
-/// What a lane is doing.
+/// What a terminal is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Doing {
     /// It has to be asked what it does next.
@@ -33,8 +33,8 @@ pub(crate) struct Server<S> {
     pub replica: Option<Replica<S>>,
     pub client: Option<Client>,
     session: u64,
-    lanes: Vec<Doing>,
-    /// Lane and virtual time of submission of each transaction in flight.
+    terminals: Vec<Doing>,
+    /// Terminal and virtual time of submission of each transaction in flight.
     in_flight: BTreeMap<TransactionId, (u32, u64)>,
     /// A reply that the endpoint has no space for, and those after it.
     unsent: VecDeque<OutgoingReply>,
@@ -51,17 +51,17 @@ impl<S: State> Server<S> {
         process: ProcessId,
         replica: Option<Replica<S>>,
         client: Option<(u64, Client)>,
-        lanes: u32,
+        terminals: u32,
     ) -> Self {
         let session = client.as_ref().map_or(0, |(session, _)| *session);
         let client = client.map(|(_, client)| client);
-        let lanes = if client.is_some() { lanes } else { 0 };
+        let terminals = if client.is_some() { terminals } else { 0 };
         Self {
             process,
             replica,
             client,
             session,
-            lanes: vec![Doing::Nothing; lanes as usize],
+            terminals: vec![Doing::Nothing; terminals as usize],
             in_flight: BTreeMap::new(),
             unsent: VecDeque::new(),
             answered: None,
@@ -75,12 +75,12 @@ impl<S: State> Server<S> {
         (self.alarm_at, self.is_active) = (None, true);
     }
 
-    /// Asks all lanes that have ended or wait what they do next.
+    /// Asks all terminals that have ended or wait what they do next.
     pub fn wake(&mut self) {
         self.is_active = true;
-        for lane in &mut self.lanes {
-            if *lane != Doing::Transaction {
-                *lane = Doing::Nothing;
+        for terminal in &mut self.terminals {
+            if *terminal != Doing::Transaction {
+                *terminal = Doing::Nothing;
             }
         }
     }
@@ -187,9 +187,9 @@ impl<S: State> Server<S> {
                 let Some((index, started_ns)) = self.in_flight.remove(&finished.transaction) else {
                     continue;
                 };
-                let (lane, at_ns) = (self.lane(index), at.instant.as_ns());
-                load.done(Done { lane, started_ns, at_ns, outcome: finished.outcome });
-                self.lanes[index as usize] = Doing::Nothing;
+                let (terminal, at_ns) = (self.terminal(index), at.instant.as_ns());
+                load.done(Done { terminal, started_ns, at_ns, outcome: finished.outcome });
+                self.terminals[index as usize] = Doing::Nothing;
                 has_finished = true;
             }
             self.submit(at.instant, &mut client, load);
@@ -202,14 +202,14 @@ impl<S: State> Server<S> {
         self.client = Some(client);
     }
 
-    fn lane(&self, index: u32) -> Lane {
-        Lane { process: self.process, session: self.session, index }
+    fn terminal(&self, index: u32) -> Terminal {
+        Terminal { process: self.process, session: self.session, index }
     }
 
-    /// Submits the next transaction of each lane without one.
+    /// Submits the next transaction of each terminal without one.
     fn submit<L: Load<S>>(&mut self, now: Instant, client: &mut Client, load: &mut L) {
-        for index in 0..self.lanes.len() {
-            let is_due = match self.lanes[index] {
+        for index in 0..self.terminals.len() {
+            let is_due = match self.terminals[index] {
                 Doing::Nothing => true,
                 Doing::Waits(until) => until <= now,
                 Doing::Transaction | Doing::Stopped => false,
@@ -217,12 +217,12 @@ impl<S: State> Server<S> {
             if !is_due {
                 continue;
             }
-            let lane = self.lane(index as u32);
-            self.lanes[index] = match load.next(now.as_ns(), lane) {
+            let terminal = self.terminal(index as u32);
+            self.terminals[index] = match load.next(now.as_ns(), terminal) {
                 Next::Submit(kind, parts) => {
                     let id = client.submit(kind, parts);
-                    let id = id.expect("a load has valid parts, and few lanes");
-                    self.in_flight.insert(id, (lane.index, now.as_ns()));
+                    let id = id.expect("a load has valid parts, and few terminals");
+                    self.in_flight.insert(id, (terminal.index, now.as_ns()));
                     Doing::Transaction
                 }
                 Next::Wait(ns) => Doing::Waits(now.after(ns * NANOSECOND)),
@@ -237,7 +237,7 @@ impl<S: State> Server<S> {
             let wait_ns = deadline.as_ns().saturating_sub(at.now.mono.as_ns());
             at.instant.after(wait_ns.max(1) * NANOSECOND)
         });
-        let waits = self.lanes.iter().filter_map(|lane| match lane {
+        let waits = self.terminals.iter().filter_map(|terminal| match terminal {
             Doing::Waits(until) => Some(*until),
             _ => None,
         });

@@ -20,7 +20,7 @@ pub struct Setup {
     /// Processes with a client.
     pub clients: BTreeSet<u32>,
     /// Number of transactions that a client has in flight.
-    pub lanes: u32,
+    pub terminals: u32,
     /// Options of every client.
     pub client: ClientOptions,
     /// Options of every replica.
@@ -30,14 +30,14 @@ pub struct Setup {
 }
 
 impl Setup {
-    /// Creates a setup in which every process has a client with one lane.
+    /// Creates a setup in which every process has a client with one terminal.
     pub fn new(plan: Plan, processes: u32, placement: Placement) -> Self {
         Self {
             plan,
             processes,
             placement,
             clients: (0..processes).collect(),
-            lanes: 1,
+            terminals: 1,
             client: ClientOptions::default(),
             replica: ReplicaOptions::default(),
             message_ns: 0,

@@ -14,7 +14,7 @@ use rand_xoshiro::rand_core::SeedableRng;
 
 use crate::benchmark::{Figures, Rates, measure};
 use crate::cluster::Cluster;
-use crate::load::{Done, Lane, Load, Next};
+use crate::load::{Done, Load, Next, Terminal};
 use crate::setup::{Costs, Setup};
 
 /// Time before the load, in ns: all processes have joined by then.
@@ -33,7 +33,7 @@ pub struct TpccRun {
     /// Sizes of the tables.
     pub scale: Scale,
     /// Transactions that a client has in flight.
-    pub lanes: u32,
+    pub terminals: u32,
     /// Costs of the testbed.
     pub costs: Costs,
     /// Length of the load before the measurement, in us.
@@ -51,11 +51,11 @@ pub struct TpccFigures {
     pub figures: Figures,
     /// Transactions per second in all.
     pub per_s: f64,
-    /// Orders that were entered.
+    /// Number of orders that were entered.
     pub ordered: u64,
-    /// Orders that were rolled back.
+    /// Number of orders that were rolled back.
     pub rolled_back: u64,
-    /// Payments.
+    /// Number of payments.
     pub paid: u64,
     /// What was wrong. Empty if all is right.
     pub violations: Vec<String>,
@@ -74,7 +74,7 @@ impl TpccRun {
         Self {
             processes,
             scale,
-            lanes: 8,
+            terminals: 8,
             costs: Costs::PAPER,
             warm_up_us: 300,
             measure_us: 500,
@@ -97,7 +97,7 @@ impl TpccRun {
         assert!(servers < self.processes, "the replicas leave no process for clients");
         let setup = Setup {
             clients: (servers..self.processes).collect(),
-            lanes: self.lanes,
+            terminals: self.terminals,
             message_ns: self.costs.message_ns,
             ..Setup::new(plan, self.processes, placement)
         };
@@ -154,7 +154,7 @@ struct TpccLoad {
     catalogue: Arc<Catalogue>,
     generators: Vec<Generator>,
     random: Xoshiro256StarStar,
-    open: BTreeMap<Lane, Transaction>,
+    open: BTreeMap<Terminal, Transaction>,
     rates: Rates,
     is_over: bool,
     ordered: u64,
@@ -191,23 +191,23 @@ impl Load<Warehouse> for TpccLoad {
         warehouse.expect("each shard has a warehouse of the database")
     }
 
-    fn next(&mut self, at_ns: u64, lane: Lane) -> Next {
+    fn next(&mut self, at_ns: u64, terminal: Terminal) -> Next {
         if self.is_over {
             return Next::Stop;
         }
         if at_ns < JOIN_NS {
-            return Next::Wait(JOIN_NS - at_ns + u64::from(lane.process.0 * 97 % 5_000));
+            return Next::Wait(JOIN_NS - at_ns + u64::from(terminal.process.0 * 97 % 5_000));
         }
-        // The terminals of a warehouse.
-        let home = (lane.process.0 + lane.index) as usize % self.generators.len();
+        // Each terminal belongs to one warehouse.
+        let home = (terminal.process.0 + terminal.index) as usize % self.generators.len();
         let transaction = self.generators[home].transaction(&mut self.random);
         let parts = transaction.parts();
-        self.open.insert(lane, transaction);
+        self.open.insert(terminal, transaction);
         Next::Submit(Kind::Write, parts)
     }
 
     fn done(&mut self, done: Done) {
-        let Some(transaction) = self.open.remove(&done.lane) else { return };
+        let Some(transaction) = self.open.remove(&done.terminal) else { return };
         let latency_ns = done.at_ns - done.started_ns;
         let kind = match transaction {
             Transaction::NewOrder(_) => "new order",

@@ -9,12 +9,16 @@ use onepipe_transaction::{Exact, Kind, Placement, ReadMode, State};
 
 use crate::benchmark::{Figures, Rates, measure};
 use crate::cluster::Cluster;
-use crate::load::{Done, Lane, Load, Next};
+use crate::load::{Done, Load, Next, Terminal};
 use crate::setup::{Costs, Setup};
 use crate::zipf::Zipf;
 
 /// Time before the load, in ns: all processes have joined by then.
 const JOIN_NS: u64 = 50_000;
+/// Number of shards of a transaction that connects processes.
+const CONNECTS: u32 = 16;
+/// Longest time in which all processes are connected, in ns.
+const CONNECT_NS_MAX: u64 = 50_000_000;
 
 /// Values of 64-bit keys. A part is a list of operations: `0` and a key read it, `1`, a key and a
 /// value of the length of all values write it.
@@ -136,10 +140,10 @@ pub struct ValuesRun {
     /// Length of a value in bytes.
     pub value_len: usize,
     /// Transactions that a client has in flight.
-    pub lanes: u32,
+    pub terminals: u32,
     /// Costs of the testbed.
     pub costs: Costs,
-    /// Length of the load before the measurement, in us.
+    /// Length of the load between the opening of all connections and the measurement, in us.
     pub warm_up_us: u64,
     /// Length of the measurement, in us.
     pub measure_us: u64,
@@ -158,9 +162,9 @@ impl ValuesRun {
             reads_percent: 50,
             read_mode,
             value_len: 64,
-            lanes: 32,
+            terminals: 32,
             costs: Costs::PAPER,
-            warm_up_us: 300,
+            warm_up_us: 100,
             measure_us: 300,
             seed: 1,
         }
@@ -178,13 +182,16 @@ impl ValuesRun {
         let placement =
             Placement::consecutive(0, self.processes as u16, 1).expect("a shard for each process");
         let setup = Setup {
-            lanes: self.lanes,
+            terminals: self.terminals,
             message_ns: self.costs.message_ns,
             ..Setup::new(plan, self.processes, placement)
         };
         let mut cluster = Cluster::new(setup, ValuesLoad::new(*self));
-        let warm_up_ns = JOIN_NS + self.warm_up_us * 1_000;
-        let times_ns = (warm_up_ns, self.measure_us * 1_000);
+        // Connections open before the measurement, as those of a store that has run for a while.
+        while !cluster.load().is_connected() && cluster.now_ns() < CONNECT_NS_MAX {
+            cluster.run_ns(JOIN_NS);
+        }
+        let times_ns = (self.warm_up_us * 1_000, self.measure_us * 1_000);
         Ok(measure(&mut cluster, times_ns, |load: &mut ValuesLoad| &mut load.rates))
     }
 }
@@ -194,14 +201,51 @@ impl ValuesRun {
 pub struct ValuesLoad {
     run: ValuesRun,
     random: Random,
+    /// Kind of the transaction in flight of each terminal, unless it only connects processes.
     kinds: BTreeMap<(ProcessId, u32), &'static str>,
+    /// Transactions of each process that connect it with all others, and how many have ended.
+    connecting: Vec<(u32, u32)>,
     rates: Rates,
 }
 
 impl ValuesLoad {
     fn new(run: ValuesRun) -> Self {
         let random = Random::named(run.seed, "values", 0);
-        Self { run, random, kinds: BTreeMap::new(), rates: Rates::default() }
+        let connecting = vec![(0, 0); run.processes as usize];
+        Self { run, random, kinds: BTreeMap::new(), connecting, rates: Rates::default() }
+    }
+
+    /// Returns the number of transactions that connect a process with all others: first by reads,
+    /// then by writes, as each service has its own connections.
+    fn rounds(&self) -> u32 {
+        2 * self.run.processes.div_ceil(CONNECTS)
+    }
+
+    /// Whether all processes are connected.
+    fn is_connected(&self) -> bool {
+        self.connecting.iter().all(|(_, ended)| *ended >= self.rounds())
+    }
+
+    /// Returns a transaction with the next shards, if the process is not connected with all yet.
+    fn connect(&mut self, process: ProcessId) -> Option<Next> {
+        let rounds = self.rounds();
+        let (begun, _) = &mut self.connecting[process.index()];
+        if *begun == rounds {
+            return None;
+        }
+        let (round, reads) = (*begun % (rounds / 2), *begun < rounds / 2);
+        *begun += 1;
+        let processes = self.run.processes;
+        let from = round * CONNECTS;
+        let shards =
+            (from..processes.min(from + CONNECTS)).map(|next| (process.0 + next) % processes);
+        let mut parts: BTreeMap<u16, Vec<u8>> = BTreeMap::new();
+        for shard in shards {
+            let part = parts.entry(shard as u16).or_default();
+            put(part, u64::from(shard), (!reads).then_some((self.run.value_len, 0)));
+        }
+        let kind = if reads { Kind::Read(self.run.read_mode) } else { Kind::Write };
+        Some(Next::Submit(kind, parts.into_iter().collect()))
     }
 
     fn key(&mut self) -> u64 {
@@ -214,41 +258,53 @@ impl ValuesLoad {
     }
 }
 
+/// Appends an operation to a part: a write of a value of this length and content, or a read.
+fn put(part: &mut Vec<u8>, key: u64, value: Option<(usize, u8)>) {
+    part.push(u8::from(value.is_some()));
+    part.extend_from_slice(&key.to_le_bytes());
+    if let Some((len, byte)) = value {
+        part.resize(part.len() + len, byte);
+    }
+}
+
 impl Load<Values> for ValuesLoad {
     fn state(&mut self, _: u16) -> Values {
         Values::new(self.run.value_len)
     }
 
-    fn next(&mut self, at_ns: u64, lane: Lane) -> Next {
+    fn next(&mut self, at_ns: u64, terminal: Terminal) -> Next {
         if at_ns < JOIN_NS {
             // Not all at once.
             return Next::Wait(JOIN_NS - at_ns + self.random.below(5_000));
+        }
+        if let Some(next) = self.connect(terminal.process) {
+            return next;
         }
         let reads = self.random.below(100) < self.run.reads_percent;
         let mut parts: BTreeMap<u16, Vec<u8>> = BTreeMap::new();
         for _ in 0..self.run.operations {
             let key = self.key();
-            let shard = ((key >> 32) * u64::from(self.run.processes) >> 32) as u16;
+            let shard = (((key >> 32) * u64::from(self.run.processes)) >> 32) as u16;
             let part = parts.entry(shard).or_default();
-            part.push(u8::from(!reads));
-            part.extend_from_slice(&key.to_le_bytes());
-            if !reads {
-                part.resize(part.len() + self.run.value_len, at_ns as u8);
-            }
+            put(part, key, (!reads).then_some((self.run.value_len, at_ns as u8)));
         }
         let (kind, name) = match (reads, self.run.read_mode) {
             (false, _) => (Kind::Write, "write"),
             (true, ReadMode::Strict) => (Kind::Read(ReadMode::Strict), "strict read"),
             (true, ReadMode::Snapshot) => (Kind::Read(ReadMode::Snapshot), "snapshot read"),
         };
-        self.kinds.insert((lane.process, lane.index), name);
+        self.kinds.insert((terminal.process, terminal.index), name);
         Next::Submit(kind, parts.into_iter().collect())
     }
 
     fn done(&mut self, done: Done) {
-        let kind = self.kinds.get(&(done.lane.process, done.lane.index));
+        let kind = self.kinds.remove(&(done.terminal.process, done.terminal.index));
+        let Some(kind) = kind else {
+            self.connecting[done.terminal.process.index()].1 += 1;
+            return;
+        };
         let attempts = done.outcome.ok().map(|committed| committed.attempts);
         let latency_ns = done.at_ns - done.started_ns;
-        self.rates.ended(kind.copied().unwrap_or("unknown"), latency_ns, attempts);
+        self.rates.ended(kind, latency_ns, attempts);
     }
 }

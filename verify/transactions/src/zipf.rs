@@ -2,8 +2,8 @@
 
 use onepipe_sim_engine::Random;
 
-/// Draws numbers below a limit by Zipf's law, the smallest most often, as YCSB does (Gray et al.,
-/// "Quickly generating billion-record synthetic databases", SIGMOD 1994).
+/// A source of numbers below a limit by Zipf's law, the smallest most often. The method is YCSB's
+/// (Gray and others, "Quickly generating billion-record synthetic databases", SIGMOD 1994).
 #[derive(Clone, Copy, Debug)]
 pub struct Zipf {
     limit: u64,
@@ -13,8 +13,8 @@ pub struct Zipf {
 }
 
 impl Zipf {
-    /// Creates a source of numbers below `limit`, at least 2. `theta` lies between 0 and 1; YCSB has
-    /// 0.99.
+    /// Creates a source of numbers below `limit`, at least 2. `theta` lies between 0 and 1; YCSB
+    /// has 0.99.
     pub fn new(limit: u64, theta: f64) -> Self {
         let zeta_of = |count: u64| (1..=count).map(|rank| (rank as f64).powf(-theta)).sum::<f64>();
         let zeta = zeta_of(limit);
