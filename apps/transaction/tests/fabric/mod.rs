@@ -148,7 +148,7 @@ impl Fabric {
             }
             self.step();
         }
-        for _ in 0..5_000 {
+        for _ in 0..200_000 {
             if self.clients.iter().all(|client| client.unfinished() == 0) {
                 break;
             }
