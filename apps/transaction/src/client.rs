@@ -313,11 +313,14 @@ impl Client {
 
     /// Handles a message that was delivered to the client's process.
     pub fn on_message(&mut self, from: ProcessId, payload: &[u8]) {
-        let Some(reply) = Reply::parse(payload).filter(|reply| reply.session == self.session)
-        else {
+        let Some(reply) = Reply::parse(payload) else {
             self.stats.malformed += 1;
             return;
         };
+        if reply.session != self.session {
+            // It is for an earlier incarnation of this process.
+            return;
+        }
         let Some(open) = self.open.get_mut(&reply.number) else { return };
         match open.on_reply(from, &reply) {
             Ok(agrees) => {
