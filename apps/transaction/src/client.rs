@@ -19,7 +19,7 @@ use crate::sessions::SESSION_WINDOW;
 const RETRIES: u64 = 16;
 
 /// Limit on the doublings of the timeout of a transaction, one for each failed attempt.
-const BACKOFFS_MAX: u32 = 6;
+const BACKOFFS_MAX: u32 = 4;
 
 /// How a client runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -29,7 +29,7 @@ pub struct ClientOptions {
     /// stored by all. Default: all.
     pub acks_min: usize,
     /// Time after which a read is repeated, and replicas are asked for the reply to a write, in ns.
-    /// It doubles with each attempt at a read that has failed, up to 64 times. Default 100 ms.
+    /// It doubles with each attempt at a read that has failed, up to 16 times. Default 100 ms.
     pub timeout_ns: u64,
     /// Number of attempts at a snapshot read after which it becomes a strict one: writes to the
     /// keys can let each attempt fail. Default 3.
@@ -313,11 +313,14 @@ impl Client {
 
     /// Handles a message that was delivered to the client's process.
     pub fn on_message(&mut self, from: ProcessId, payload: &[u8]) {
-        let Some(reply) = Reply::parse(payload).filter(|reply| reply.session == self.session)
-        else {
+        let Some(reply) = Reply::parse(payload) else {
             self.stats.malformed += 1;
             return;
         };
+        if reply.session != self.session {
+            // It is for an earlier incarnation of this process.
+            return;
+        }
         let Some(open) = self.open.get_mut(&reply.number) else { return };
         match open.on_reply(from, &reply) {
             Ok(agrees) => {

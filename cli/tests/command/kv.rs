@@ -122,7 +122,7 @@ fn check_judges_a_history() {
         format!(r#"{{"type":"{kind}","process":{process},"time":{time},"value":[{operation}]}}"#)
     };
     let append = r#"["append",1,5]"#;
-    let mut lines = vec![
+    let mut lines = [
         event("invoke", 0, 1, append),
         event("ok", 0, 2, append),
         event("invoke", 1, 3, r#"["r",1,null]"#),
