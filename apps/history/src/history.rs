@@ -11,7 +11,7 @@ use crate::event::{Event, EventKind, Found, Key, Operation};
 #[non_exhaustive]
 pub enum HistoryError {
     /// The file cannot be read.
-    #[error("reading the history: {0}")]
+    #[error("cannot read the history")]
     Io(#[from] io::Error),
     /// A line is no event.
     #[error("line {line}: {error}")]

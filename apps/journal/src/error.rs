@@ -25,7 +25,7 @@ pub enum OpenError {
         holder: Option<u32>,
     },
     /// The system returned an error.
-    #[error("cannot use {path}: {source}; check the path, its permissions and the disk", path = path.display())]
+    #[error("cannot use {path}", path = path.display())]
     Io {
         /// The file or directory.
         path: PathBuf,

@@ -106,15 +106,9 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let Arguments { shards, replicas, data, .. } = arguments;
     let medium = data.as_ref().map_or("in memory".into(), |data| format!("in {}", data.display()));
     let mut out = stdout();
-    writeln!(out, "{shards} shards with {replicas} replicas each, {medium}")
-        .and_then(|()| {
-            writeln!(
-                out,
-                "redis-cli -h {} -p {}",
-                front.local_addr().ip(),
-                front.local_addr().port()
-            )
-        })
+    let served = front.local_addr();
+    writeln!(out, "shards {shards}, replicas of each {replicas}, {medium}")
+        .and_then(|()| writeln!(out, "redis-cli -h {} -p {}", served.ip(), served.port()))
         .context("cannot print")?;
 
     let interval = arguments.serve_args.stats_interval.map(Duration::from_nanos);

@@ -42,14 +42,12 @@ pub enum ClusterError {
     #[error(transparent)]
     Storage(#[from] StorageError),
     /// A node does not start.
-    #[error("process {process} of fabric {fabric}: {error}")]
+    #[error("a store needs a fabric of its own in shared memory (here {fabric})")]
     Node {
-        /// The process.
-        process: u32,
         /// The fabric.
         fabric: String,
         /// The reason.
-        error: NodeError,
+        source: NodeError,
     },
 }
 
@@ -73,7 +71,7 @@ impl Cluster {
             let (placement, reads) = (placement.clone(), options.reads);
             let node = NodeOptions { placement, reads, client: options.client };
             let fabric = options.fabric.clone();
-            let explain = |error| ClusterError::Node { process, fabric, error };
+            let explain = |source| ClusterError::Node { fabric, source };
             Node::start_with(builder, node, stored).map_err(explain)
         };
         let mut nodes = (0..).zip(stored).map(start).collect::<Result<Vec<_>, _>>()?;
