@@ -13,7 +13,8 @@
 //! | snapshot read | best effort, to one replica of each shard | when the commit barrier is at or above the client's | serializable; sees the client's own writes |
 //!
 //! [`Client`] and [`Replica`] are machines without clocks and input or output. The application
-//! implements [`State`]: what a shard stores, and how a part is executed.
+//! implements [`State`]: what a shard stores, and how a part is executed. The reasons stand in
+//! `docs/design/transactions.md`.
 
 #![no_std]
 #![forbid(unsafe_code)]
