@@ -84,7 +84,7 @@ const STEPS: &[Step] = &[
     Step {
         // Some faults of each soak; the whole one takes an hour.
         name: "soak",
-        by_hand: "cargo xtask soak --debug --minutes 3 --times 8 --seed 1",
+        by_hand: "cargo xtask soak --debug --minutes 3 --times 4 --seed 1",
         run: soak,
         extents: FULL,
     },
