@@ -1,6 +1,7 @@
-//! The front that Redis clients use: it speaks RESP2 and RESP3, and executes with a [`Backend`].
+//! The front that Redis clients use: it speaks RESP2 and RESP3, and executes with a
+//! [`Backend`](crate::Backend).
 //!
-//! socket → `[session]` → bytes → [`Connection`] → transaction → [`Backend`] → replies → bytes
+//! socket → `[session]` → bytes → [`Connection`] → transaction → `[backend]` → replies → bytes
 //!
 //! A [`Connection`] is a machine without I/O: bytes go in, transactions and bytes come out. It
 //! parses requests, executes the commands of connections (`HELLO`, `AUTH`, `MULTI`, …) and gathers
