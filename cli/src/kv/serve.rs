@@ -124,12 +124,13 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
             && at <= Instant::now()
         {
             next_print = Some(at + interval);
-            eprintln!("{}", line(&total(&cluster)));
+            eprintln!("{}", line(&total(nodes(&cluster))));
         }
     }
     front.stop();
-    let stats = total(&cluster);
+    let ended: Vec<NodeHandle> = nodes(&cluster).collect();
     drop(cluster);
+    let stats = total(ended.into_iter());
     let NodeStats { writes, reads, transactions, retried, disagreements, .. } = stats;
     let printed = match arguments.serve_args.json {
         true => writeln!(
@@ -176,8 +177,8 @@ fn nodes(cluster: &Cluster) -> impl Iterator<Item = NodeHandle> {
 }
 
 /// Returns the sums of the counters of all nodes.
-fn total(cluster: &Cluster) -> NodeStats {
-    nodes(cluster).map(|node| node.stats()).fold(NodeStats::default(), |sum, stats| NodeStats {
+fn total(nodes: impl Iterator<Item = NodeHandle>) -> NodeStats {
+    nodes.map(|node| node.stats()).fold(NodeStats::default(), |sum, stats| NodeStats {
         shard: None,
         writes: sum.writes + stats.writes,
         reads: sum.reads + stats.reads,

@@ -241,10 +241,15 @@ impl Driven {
     }
 
     fn publish(&mut self) {
-        if self.published.elapsed() < PUBLISH_INTERVAL {
-            return;
+        if self.published.elapsed() >= PUBLISH_INTERVAL {
+            self.published = Instant::now();
+            self.watch_disk();
+            self.shared.publish(self.stats());
         }
-        self.published = Instant::now();
+    }
+
+    /// Logs when the disk fails, and when it works again.
+    fn watch_disk(&mut self) {
         let failure = self.log.as_ref().and_then(LogWriter::retry);
         if failure.is_some() != self.is_disk_failed {
             self.is_disk_failed = failure.is_some();
@@ -253,17 +258,19 @@ impl Driven {
                 None => tracing::info!("the disk takes what is written again"),
             }
         }
+    }
+
+    fn stats(&self) -> NodeStats {
         let replica = self.replica.as_ref().map(Replica::stats).unwrap_or_default();
         let client = self.client.stats();
-        let stats = NodeStats {
+        NodeStats {
             shard: self.replica.as_ref().map(Replica::shard),
             writes: replica.writes,
             reads: replica.reads,
             transactions: self.finished,
             retried: client.retried,
             disagreements: client.disagreements,
-        };
-        self.shared.publish(stats);
+        }
     }
 
     fn now(&self) -> Mono {
@@ -272,6 +279,7 @@ impl Driven {
 
     /// Fails what is open, and leaves the fabric.
     fn end(self, reason: Arc<str>) {
+        self.shared.publish(self.stats());
         self.shared.end(reason.clone());
         for (_, on_replies) in self.open.into_values() {
             on_replies(Err(BackendError::Ended(reason.clone())));
