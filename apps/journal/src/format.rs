@@ -57,11 +57,11 @@ pub struct SegmentHeader {
 /// Why the header of a file is not accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeaderError {
-    /// It is incomplete or damaged.
+    /// The header is incomplete or damaged.
     Damaged,
-    /// It is intact and of another format version.
+    /// The header is intact and of another format version.
     Version(u32),
-    /// It is intact and of another store.
+    /// The header is intact and of another store.
     Store(StoreId),
 }
 

@@ -12,10 +12,10 @@ use file::FileState;
 
 /// A disk in memory, for tests and simulations. Clones are the same disk.
 ///
-/// It is at least as hard on its user as a disk: at a crash each sector that is not durable is lost
-/// or not, on its own; each creation, renaming and removal since the directory was last
-/// synchronised happened or not, on its own; and after a failed `sync_data` the bytes that it lost
-/// count as written.
+/// This disk is at least as hard on its user as a real one: at a crash each sector that is not
+/// durable is lost or not, on its own; each creation, renaming and removal since the directory was
+/// last synchronised happened or not, on its own; and after a failed `sync_data` the bytes that it
+/// lost count as written.
 #[derive(Clone, Debug, Default)]
 pub struct MemoryDisk {
     state: Arc<Mutex<State>>,

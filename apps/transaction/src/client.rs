@@ -29,7 +29,8 @@ pub struct ClientOptions {
     /// stored by all. Default: all.
     pub acks_min: usize,
     /// Time after which a read is repeated, and replicas are asked for the reply to a write, in ns.
-    /// It doubles with each attempt at a read that has failed, up to 16 times. Default 100 ms.
+    /// The time doubles with each attempt at a read that has failed, up to 16 times. Default
+    /// 100 ms.
     pub timeout_ns: u64,
     /// Number of attempts at a snapshot read after which it becomes a strict one: writes to the
     /// keys can let each attempt fail. Default 3.
@@ -318,7 +319,7 @@ impl Client {
             return;
         };
         if reply.session != self.session {
-            // It is for an earlier incarnation of this process.
+            // The reply is for an earlier incarnation of this process.
             return;
         }
         let Some(open) = self.open.get_mut(&reply.number) else { return };

@@ -3,9 +3,9 @@
 /// What a transaction does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
-    /// It may write.
+    /// The transaction may write.
     Write,
-    /// It only reads.
+    /// The transaction only reads.
     Read(ReadMode),
 }
 

@@ -109,7 +109,7 @@ fn a_client_that_reads_nothing_is_not_read() {
     let executed = memory.transactions();
     assert_eq!(exchange(&front, b"PING\r\n"), "+PONG\r\n");
     assert_eq!(memory.transactions(), executed);
-    // It goes on when the client reads.
+    // The connection goes on when the client reads.
     let mut replies = vec![0; 10_000_000];
     stream.read_exact(&mut replies).expect("the front replies");
     assert!(memory.transactions() > executed);
