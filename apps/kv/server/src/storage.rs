@@ -59,7 +59,6 @@ pub enum StorageError {
 pub(crate) struct Stored {
     pub replica: Replica<Store>,
     journal: Journal,
-    policy: SyncPolicy,
 }
 
 impl Stored {
@@ -71,14 +70,13 @@ impl Stored {
     /// Starts the thread that writes the log. It rings `bell` when more is stored.
     pub fn start(self, bell: Doorbell) -> std::io::Result<(Replica<Store>, LogWriter)> {
         let writer = Writer::start(self.journal, move |_| bell.ring())?;
-        Ok((self.replica, LogWriter { writer, policy: self.policy }))
+        Ok((self.replica, LogWriter { writer }))
     }
 }
 
 /// Appends to the log of a replica.
 pub(crate) struct LogWriter {
     writer: Writer,
-    policy: SyncPolicy,
 }
 
 impl LogWriter {
@@ -91,7 +89,7 @@ impl LogWriter {
 
     /// Returns the number of the last record after which replies may be sent.
     pub fn acknowledged(&self) -> u64 {
-        self.writer.status().progress.acknowledged(self.policy)
+        self.writer.acknowledged()
     }
 
     /// Returns why the disk does not take what is appended, if it does not, and tries again.
@@ -122,7 +120,6 @@ pub(crate) fn open(
         logs.push(log);
     }
     let missing = complete(&logs);
-    let policy = options.policy;
     let mut stored = Vec::new();
     for (((mut journal, log), missing), directory) in
         journals.into_iter().zip(logs).zip(missing).zip(directories)
@@ -141,7 +138,7 @@ pub(crate) fn open(
                 "completed the log from those of other replicas");
         }
         log.records.iter().chain(&missing).for_each(|record| replica.replay(record));
-        stored.push(Stored { replica, journal, policy });
+        stored.push(Stored { replica, journal });
     }
     Ok(stored)
 }
