@@ -8,9 +8,10 @@ use onepipe_base::{Mono, ProcessId, ScatteringId, Timestamp};
 use thiserror::Error;
 
 use crate::kind::Kind;
+use crate::members::Members;
 use crate::open::{Open, Progress};
 use crate::placement::Placement;
-use crate::reply::Reply;
+use crate::reply::{Answer, Reply};
 use crate::request::{Request, RequestKind};
 use crate::sessions::SESSION_WINDOW;
 
@@ -121,6 +122,8 @@ pub struct ClientStats {
     pub retried: u64,
     /// Reads repeated, as no timestamp was exact at all shards.
     pub inexact: u64,
+    /// Writes sent again, as a replica was admitted that they were not sent to.
+    pub outdated: u64,
     /// Times at which replicas were asked for the reply to a write.
     pub asked: u64,
     /// Replies that differ between replicas of one shard. This must not happen.
@@ -259,8 +262,10 @@ impl Client {
             return None;
         }
         let (session, attempt) = (self.session, open.attempt);
+        open.view = if is_reliable { self.placement.members().view() } else { None };
+        let view = open.view;
         let parts = open.parts.iter().map(|(shard, part)| (*shard, part.as_slice())).collect();
-        let request = Request { kind, session, number, attempt, finished: oldest, parts };
+        let request = Request { kind, session, number, attempt, finished: oldest, view, parts };
         let messages = open.messages(&request);
         open.set_deadline(&mut self.deadlines, number, Some(now.after_ns(timeout_ns)));
         Some(OutgoingScattering { is_reliable, messages, transaction: TransactionId(number) })
@@ -270,10 +275,10 @@ impl Client {
         let oldest = self.oldest();
         let open = self.open.get(&number)?;
         let (session, attempt) = (self.session, open.attempt);
-        let parts = Vec::new();
-        let kind = RequestKind::Ask;
+        let (kind, parts, view) = (RequestKind::Ask, Vec::new(), open.view);
         let mut payload = Vec::new();
-        Request { kind, session, number, attempt, finished: oldest, parts }.write(&mut payload);
+        Request { kind, session, number, attempt, finished: oldest, view, parts }
+            .write(&mut payload);
         let messages: Vec<_> = open.awaited().map(|process| (process, payload.clone())).collect();
         self.stats.asked += 1;
         let transaction = TransactionId(number);
@@ -322,6 +327,11 @@ impl Client {
             // The reply is for an earlier incarnation of this process.
             return;
         }
+        match reply.answer {
+            Answer::Outdated(members) => return self.on_outdated(&reply, members),
+            Answer::Absent(at) => return self.on_process_ended(from, at),
+            Answer::Written { .. } | Answer::Read { .. } | Answer::Refused => {}
+        }
         let Some(open) = self.open.get_mut(&reply.number) else { return };
         match open.on_reply(from, &reply) {
             Ok(agrees) => {
@@ -330,6 +340,20 @@ impl Client {
                 self.on_progress(reply.number, progress);
             }
             Err(shard) => self.finish(reply.number, Err(TransactionError::Refused(shard))),
+        }
+    }
+
+    /// Sends a write again, to the replicas as of a later view.
+    fn on_outdated(&mut self, reply: &Reply<'_>, members: &[u8]) {
+        let Some(members) = Members::from_bytes(members) else {
+            self.stats.malformed += 1;
+            return;
+        };
+        self.placement.merge(&members);
+        let open = self.open.get(&reply.number);
+        if open.is_some_and(|open| open.attempt == reply.attempt && open.kind == Kind::Write) {
+            self.stats.outdated += 1;
+            self.queue(reply.number);
         }
     }
 
@@ -384,9 +408,9 @@ impl Client {
         }
     }
 
-    /// Notes that a process has failed or left: its replies are awaited no more.
-    pub fn on_process_ended(&mut self, process: ProcessId) {
-        if !self.placement.on_ended(process) {
+    /// Notes that a process has failed or left at a timestamp: its replies are awaited no more.
+    pub fn on_process_ended(&mut self, process: ProcessId, at: Timestamp) {
+        if !self.placement.on_ended(process, at) {
             return;
         }
         let acks_min = self.options.acks_min;

@@ -2,6 +2,8 @@
 
 use alloc::vec::Vec;
 
+use onepipe_base::Timestamp;
+
 /// Appends values to a message.
 pub(crate) struct Writer<'a>(pub &'a mut Vec<u8>);
 
@@ -20,6 +22,11 @@ impl Writer<'_> {
 
     pub fn u64(&mut self, value: u64) {
         self.0.extend_from_slice(&value.to_le_bytes());
+    }
+
+    /// Appends a timestamp. None is the one after the highest that a fabric's clock reaches.
+    pub fn timestamp(&mut self, value: Option<Timestamp>) {
+        self.u64(value.map_or(u64::MAX, Timestamp::as_ns));
     }
 
     /// Appends the length, 32 bits, and the bytes.
@@ -47,6 +54,11 @@ impl<'a> Reader<'a> {
 
     pub fn u64(&mut self) -> Option<u64> {
         self.array().map(u64::from_le_bytes)
+    }
+
+    pub fn timestamp(&mut self) -> Option<Option<Timestamp>> {
+        let ns = self.u64()?;
+        Some((ns != u64::MAX).then_some(Timestamp::from_ns(ns)))
     }
 
     pub fn bytes(&mut self) -> Option<&'a [u8]> {

@@ -21,9 +21,12 @@
 
 extern crate alloc;
 
+mod catch_up;
 mod client;
 mod codec;
+mod feed;
 mod kind;
+mod members;
 mod open;
 mod placement;
 mod reads;
@@ -34,14 +37,16 @@ mod request;
 mod sessions;
 mod state;
 
+pub use catch_up::CatchUpOptions;
 pub use client::{
     Client, ClientOptions, ClientStats, Committed, Finished, OutgoingScattering, SubmitError,
     TransactionError, TransactionId,
 };
 pub use kind::{Kind, ReadMode};
+pub use members::Members;
 pub use placement::{Placement, PlacementError, REPLICAS_MAX};
 pub use recovery::{Log, Record, complete};
-pub use replica::{OutgoingReply, Replica, ReplicaOptions, ReplicaStats};
+pub use replica::{OutgoingReply, Replica, ReplicaOptions, ReplicaScattering, ReplicaStats};
 pub use reply::{Answer, Reply};
 pub use request::{PARTS_MAX, Request, RequestKind};
 pub use sessions::SESSION_WINDOW;

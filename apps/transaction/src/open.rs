@@ -28,7 +28,8 @@ pub(crate) enum Progress {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Shard {
     awaited: BTreeSet<ProcessId>,
-    replies: usize,
+    /// Replicas that have answered: a repeated answer counts once.
+    answered: BTreeSet<ProcessId>,
     results: Vec<u8>,
     /// The interval in which the results are exact. A write is exact at its timestamp only.
     from: Option<Timestamp>,
@@ -41,6 +42,8 @@ pub(crate) struct Open {
     pub kind: Kind,
     pub parts: Vec<(u16, Vec<u8>)>,
     pub attempt: u32,
+    /// The view with which the current attempt at a write was sent.
+    pub view: Option<Timestamp>,
     pub scattering: Option<(bool, ScatteringId)>,
     pub deadline: Option<Mono>,
     /// The barrier that a snapshot read waits for, in the current attempt.
@@ -61,6 +64,7 @@ impl Open {
             kind,
             parts,
             attempt: 0,
+            view: None,
             scattering: None,
             deadline: None,
             after: None,
@@ -151,11 +155,12 @@ impl Open {
             Answer::Refused => return Err(reply.shard),
             Answer::Written { at, results } if !is_read => ((at, at.wrapping_add_ns(1)), results),
             Answer::Read { from, until, results } if is_read => ((from, until), results),
-            Answer::Written { .. } | Answer::Read { .. } => return Ok(true),
+            _ => return Ok(true),
         };
         entry.awaited.remove(&from);
-        entry.replies += 1;
-        if entry.replies == 1 {
+        let is_first = entry.answered.is_empty();
+        entry.answered.insert(from);
+        if is_first {
             (entry.from, entry.until) = (Some(interval.0), Some(interval.1));
             entry.results = results.to_vec();
         }
@@ -164,11 +169,11 @@ impl Open {
 
     /// Returns what is known after all replies so far.
     pub fn progress(&self, acks_min: usize) -> Progress {
-        if self.shards.values().any(|entry| entry.replies == 0 && entry.awaited.is_empty()) {
+        if self.shards.values().any(|entry| entry.answered.is_empty() && entry.awaited.is_empty()) {
             return Progress::Stranded;
         }
         let is_complete = |entry: &Shard| {
-            let is_complete = entry.awaited.is_empty() || entry.replies >= acks_min;
+            let is_complete = entry.awaited.is_empty() || entry.answered.len() >= acks_min;
             is_complete || (self.is_in_doubt() && makes(Mistake::OneReplyOfAll))
         };
         if self.shards.is_empty() || !self.shards.values().all(is_complete) {
@@ -189,7 +194,7 @@ impl Open {
 
     /// Whether at least one shard has answered a write.
     fn is_in_doubt(&self) -> bool {
-        self.kind == Kind::Write && self.shards.values().any(|entry| entry.replies > 0)
+        self.kind == Kind::Write && self.shards.values().any(|entry| !entry.answered.is_empty())
     }
 
     /// Awaits no reply of `process` any more. Returns whether one was awaited.

@@ -3,8 +3,10 @@
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
-use onepipe_base::ProcessId;
+use onepipe_base::{ProcessId, Timestamp};
 use thiserror::Error;
+
+use crate::members::Members;
 
 /// Limit on the replicas of a shard.
 pub const REPLICAS_MAX: usize = 5;
@@ -13,7 +15,7 @@ pub const REPLICAS_MAX: usize = 5;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Placement {
     shards: Vec<Vec<ProcessId>>,
-    down: BTreeSet<ProcessId>,
+    members: Members,
 }
 
 /// A placement that cannot be.
@@ -56,7 +58,7 @@ impl Placement {
                 }
             }
         }
-        Ok(Self { shards, down: BTreeSet::new() })
+        Ok(Self { shards, members: Members::default() })
     }
 
     /// Places `shards` shards with `replicas` replicas each on consecutive processes from `first`
@@ -84,7 +86,7 @@ impl Placement {
 
     /// Returns the replicas of a shard that are up.
     pub fn up(&self, shard: u16) -> impl Iterator<Item = ProcessId> {
-        self.replicas(shard).iter().copied().filter(|process| !self.down.contains(process))
+        self.replicas(shard).iter().copied().filter(|process| self.members.is_up(*process))
     }
 
     /// Returns the shard that a process holds a replica of.
@@ -93,8 +95,24 @@ impl Placement {
         position.map(|position| position as u16)
     }
 
-    /// Notes that a process has failed or left. Returns whether it holds a replica that was up.
-    pub fn on_ended(&mut self, process: ProcessId) -> bool {
-        self.shard_of(process).is_some() && self.down.insert(process)
+    /// Notes that a process has failed or left, or has no state, as of a timestamp. Returns whether
+    /// it holds a replica that was up.
+    pub fn on_ended(&mut self, process: ProcessId, at: Timestamp) -> bool {
+        self.shard_of(process).is_some() && self.members.on_ended(process, at)
+    }
+
+    /// Returns which processes have ended and were admitted.
+    pub fn members(&self) -> &Members {
+        &self.members
+    }
+
+    /// Takes over what a replica knows of the members.
+    pub fn merge(&mut self, members: &Members) {
+        self.members.merge(members);
+    }
+
+    /// Returns all replicas that are up, in ascending order of their shards.
+    pub fn all_up(&self) -> impl Iterator<Item = ProcessId> {
+        self.shards.iter().flatten().copied().filter(|process| self.members.is_up(*process))
     }
 }

@@ -45,7 +45,7 @@ impl Record {
     }
 
     /// Returns the position in the total order.
-    fn position(&self) -> (Timestamp, ProcessId) {
+    pub fn position(&self) -> (Timestamp, ProcessId) {
         (self.at, self.from)
     }
 }
@@ -55,8 +55,19 @@ impl Record {
 pub struct Log {
     /// The replica's shard.
     pub shard: u16,
-    /// Everything that it has stored, in the order of execution.
+    /// The last record that its snapshot includes: its number, and its position in the total order.
+    /// `None` if there is no snapshot.
+    pub snapshot: Option<(u64, (Timestamp, ProcessId))>,
+    /// Everything that it has stored since, in the order of execution.
     pub records: Vec<Record>,
+}
+
+impl Log {
+    /// Returns number and position of the last executed write.
+    fn last(&self) -> Option<(u64, (Timestamp, ProcessId))> {
+        let last = self.records.last().map(|record| (record.number, record.position()));
+        last.or(self.snapshot)
+    }
 }
 
 /// Returns for each log the records that follow it: the writes to its shard that other logs hold,
@@ -67,15 +78,15 @@ pub fn complete(logs: &[Log]) -> Vec<Vec<Record>> {
         all.insert(record.position(), record);
     }
     let missing = |log: &Log| {
-        let last = log.records.last();
+        let last = log.last();
         let concerns = |record: &&&Record| {
             let request = Request::parse(&record.request);
             request.is_some_and(|request| request.part(log.shard).is_some())
         };
         let after = |(position, _): &(&(Timestamp, ProcessId), &&Record)| {
-            last.is_none_or(|last| **position > last.position())
+            last.is_none_or(|(_, last)| **position > last)
         };
-        let first = last.map_or(1, |last| last.number + 1);
+        let first = last.map_or(1, |(number, _)| number + 1);
         let records = all.iter().filter(after).map(|(_, record)| record).filter(concerns);
         records
             .zip(first..)

@@ -1,17 +1,26 @@
 //! A replica of a shard: executes transactions in the total order, and answers.
 
+mod image;
+mod peers;
+
+use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use onepipe_base::mistake::{Mistake, makes};
 use onepipe_base::{ProcessId, Timestamp};
 
+use crate::catch_up::CatchUp;
+use crate::feed::Feed;
+use crate::members::Members;
 use crate::reads::{WaitingRead, WaitingReads};
 use crate::recovery::Record;
 use crate::reply::{Answer, Reply};
 use crate::request::{Request, RequestKind};
 use crate::sessions::{Admission, Outcome, Sessions};
 use crate::{Exact, State};
+
+pub use peers::ReplicaScattering;
 
 /// Limit on the reads that wait for the commit barrier. Further ones are dropped, and their clients
 /// repeat them.
@@ -44,6 +53,8 @@ pub struct ReplicaStats {
     pub reads: u64,
     /// Messages that are no requests, or not for this shard.
     pub malformed: u64,
+    /// Writes refused because their clients did not know of the last admitted replica.
+    pub outdated: u64,
     /// Writes of clients with too many unfinished ones, and reads beyond the limit of waiting ones.
     pub refused: u64,
 }
@@ -62,14 +73,22 @@ pub struct Replica<S> {
     state: S,
     sessions: Sessions,
     reads: WaitingReads,
-    /// Timestamp of the last executed write.
-    executed: Option<Timestamp>,
+    /// Position of the last executed write.
+    executed: Option<(Timestamp, ProcessId)>,
     /// All writes below are executed.
     barrier: Option<Timestamp>,
     records: VecDeque<Record>,
     recorded: u64,
     durable: u64,
     replies: VecDeque<(u64, OutgoingReply)>,
+    members: Members,
+    /// Replicas that catch up from this one.
+    feeds: Vec<Feed>,
+    /// The replica catches up itself, and does not serve.
+    catch_up: Option<Box<CatchUp>>,
+    /// The state was loaded from another replica, and is to be stored.
+    has_image_to_store: bool,
+    unsent: VecDeque<ReplicaScattering>,
     stats: ReplicaStats,
 }
 
@@ -88,6 +107,11 @@ impl<S: State> Replica<S> {
             recorded: 0,
             durable: 0,
             replies: VecDeque::new(),
+            members: Members::default(),
+            feeds: Vec::new(),
+            catch_up: None,
+            has_image_to_store: false,
+            unsent: VecDeque::new(),
             stats: ReplicaStats::default(),
         }
     }
@@ -106,9 +130,14 @@ impl<S: State> Replica<S> {
             self.advance(timestamp);
         }
         match Request::parse(payload) {
-            Some(request) if is_reliable == (request.kind == RequestKind::Write) => {
-                self.on_request(timestamp, from, &request, payload);
+            Some(request) if is_reliable == request.kind.is_reliable() => {
+                if self.catch_up.is_some() {
+                    self.on_early_request(timestamp, from, &request, payload);
+                } else {
+                    self.on_request(timestamp, from, &request, payload);
+                }
             }
+            None if is_reliable && self.on_peer_message(from, payload) => {}
             _ => self.stats.malformed += 1,
         }
     }
@@ -120,19 +149,20 @@ impl<S: State> Replica<S> {
         request: &Request<'_>,
         payload: &[u8],
     ) {
-        if request.kind == RequestKind::Ask {
-            return self.answer_again(from, request);
+        match request.kind {
+            RequestKind::Ask => return self.answer_again(from, request),
+            RequestKind::Admit => return self.on_admit(timestamp, from, request),
+            RequestKind::Fetch => return self.on_fetch(from, request),
+            _ => {}
         }
         let Some(part) = request.part(self.shard) else {
             self.stats.malformed += 1;
             return;
         };
         let strict_at = match request.kind {
-            RequestKind::Write | RequestKind::Ask => {
-                return self.on_write(timestamp, from, request, (part, payload));
-            }
             RequestKind::StrictRead => Some(timestamp),
             RequestKind::SnapshotRead(_) => None,
+            _ => return self.on_write(timestamp, from, request, (part, payload)),
         };
         let above = match request.kind {
             RequestKind::SnapshotRead(after) => after.saturating_sub_ns(1),
@@ -159,6 +189,11 @@ impl<S: State> Replica<S> {
         request: &Request<'_>,
         (part, payload): (&[u8], &[u8]),
     ) {
+        if request.view < self.members.view() && !makes(Mistake::OldViewAccepted) {
+            // A replica that was admitted meanwhile has not received this write. All replicas of
+            // all shards refuse it.
+            return self.answer_outdated(from, request);
+        }
         let id = (from, request.session);
         match self.sessions.admit(id, request.number, request.finished) {
             Admission::Execute => {}
@@ -175,16 +210,24 @@ impl<S: State> Replica<S> {
         }
         let mut results = Vec::new();
         self.state.execute(at, part, &mut results);
-        self.executed = Some(at);
+        self.executed = Some((at, from));
         self.stats.writes += 1;
-        if self.options.is_durable {
-            self.recorded += 1;
+        self.recorded += 1;
+        if self.options.is_durable || !self.feeds.is_empty() {
             let request = payload.to_vec();
-            self.records.push_back(Record { number: self.recorded, at, from, request });
+            self.record(Record { number: self.recorded, at, from, request });
         }
         self.reply(from, request, 0, Answer::Written { at, results: &results });
         let outcome = Outcome { at, results, record: self.recorded };
         self.sessions.executed(id, request.number, outcome);
+    }
+
+    /// Passes an executed write to those that store it.
+    fn record(&mut self, record: Record) {
+        self.feeds.iter_mut().for_each(|feed| feed.push(&record));
+        if self.options.is_durable {
+            self.records.push_back(record);
+        }
     }
 
     fn answer_again(&mut self, from: ProcessId, request: &Request<'_>) {
@@ -194,7 +237,16 @@ impl<S: State> Replica<S> {
             let answer = Answer::Written { at: outcome.at, results: &outcome.results };
             let reply = Self::encode(self.shard, request, 0, answer);
             self.queue(outcome.record, from, reply);
+        } else if request.view < self.members.view() {
+            // The write was refused, and the answer lost.
+            self.answer_outdated(from, request);
         }
+    }
+
+    fn answer_outdated(&mut self, from: ProcessId, request: &Request<'_>) {
+        self.stats.outdated += 1;
+        let members = self.members.to_bytes();
+        self.reply(from, request, request.attempt, Answer::Outdated(&members));
     }
 
     fn reply(&mut self, to: ProcessId, request: &Request<'_>, attempt: u32, answer: Answer<'_>) {
@@ -222,6 +274,9 @@ impl<S: State> Replica<S> {
     fn advance(&mut self, barrier: Timestamp) {
         let barrier = self.barrier.map_or(barrier, |known| known.max(barrier));
         self.barrier = Some(barrier);
+        if self.catch_up.is_some() {
+            return;
+        }
         for read in self.reads.due(barrier) {
             self.answer_read(barrier, &read);
         }
@@ -231,7 +286,7 @@ impl<S: State> Replica<S> {
         let last = barrier.saturating_sub_ns(1);
         // A request that has arrived late takes place after the writes that it finds.
         let at = match (read.strict_at, self.executed) {
-            (Some(strict_at), Some(executed)) => strict_at.max(executed),
+            (Some(strict_at), Some((executed, _))) => strict_at.max(executed),
             (Some(strict_at), None) => strict_at,
             (None, _) => last,
         };
@@ -249,10 +304,11 @@ impl<S: State> Replica<S> {
         self.queue(self.recorded, read.from, payload);
     }
 
-    /// Forgets the sessions and reads of a process that has failed or left.
-    pub fn on_process_ended(&mut self, process: ProcessId) {
+    /// Notes that a process has failed or left at a timestamp, and forgets its sessions and reads.
+    pub fn on_process_ended(&mut self, process: ProcessId, at: Timestamp) {
         self.sessions.end(process);
         self.reads.end(process);
+        self.end_peer(process, at);
     }
 
     /// Returns the next executed write to be stored, if the replica is durable.
@@ -282,21 +338,31 @@ impl<S: State> Replica<S> {
     /// Executes a stored record again, after a restart, without a reply. The next record has the
     /// next number.
     pub fn replay(&mut self, record: &Record) {
-        self.recorded = record.number;
+        self.execute_again(record);
         self.durable = record.number;
+    }
+
+    fn execute_again(&mut self, record: &Record) {
+        self.recorded = record.number;
         let Some(request) = Request::parse(&record.request) else { return };
         let Some(part) = request.part(self.shard) else { return };
         let id = (record.from, request.session);
         if self.sessions.admit(id, request.number, request.finished) == Admission::Execute {
             let (at, mut results) = (record.at, Vec::new());
             self.state.execute(at, part, &mut results);
-            self.executed = Some(at);
-            self.sessions.executed(id, request.number, Outcome { at, results, record: 0 });
+            self.executed = Some((at, record.from));
+            let outcome = Outcome { at, results, record: record.number };
+            self.sessions.executed(id, request.number, outcome);
         }
     }
 
     /// Returns the timestamp of the last executed write.
     pub fn executed(&self) -> Option<Timestamp> {
+        self.executed.map(|(at, _)| at)
+    }
+
+    /// Returns the position of the last executed write in the total order.
+    pub fn executed_position(&self) -> Option<(Timestamp, ProcessId)> {
         self.executed
     }
 

@@ -10,6 +10,8 @@ use crate::codec::{Reader, Writer};
 const WRITTEN: u8 = 17;
 const READ: u8 = 18;
 const REFUSED: u8 = 19;
+const OUTDATED: u8 = 20;
+const ABSENT: u8 = 21;
 
 /// The reply of one replica to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,6 +50,12 @@ pub enum Answer<'a> {
     /// The client has more unfinished transactions than a replica remembers. The write was not
     /// executed.
     Refused,
+    /// The write was sent with an older view than the last one: no replica of any shard has
+    /// executed it. The encoded [`Members`](crate::Members) are those of the replica.
+    Outdated(&'a [u8]),
+    /// The replica has not caught up: at this timestamp it was not a member. It has not executed
+    /// the request, and is no receiver of writes until it is admitted.
+    Absent(Timestamp),
 }
 
 impl<'a> Reply<'a> {
@@ -58,6 +66,8 @@ impl<'a> Reply<'a> {
             Answer::Written { .. } => WRITTEN,
             Answer::Read { .. } => READ,
             Answer::Refused => REFUSED,
+            Answer::Outdated(_) => OUTDATED,
+            Answer::Absent(_) => ABSENT,
         });
         writer.u64(self.session);
         writer.u64(self.number);
@@ -74,12 +84,14 @@ impl<'a> Reply<'a> {
                 writer.bytes(results);
             }
             Answer::Refused => {}
+            Answer::Outdated(members) => writer.bytes(members),
+            Answer::Absent(at) => writer.u64(at.as_ns()),
         }
     }
 
     /// Returns whether a message to a process is a reply, for its client, by the first byte.
     pub fn is_reply(payload: &[u8]) -> bool {
-        matches!(payload.first(), Some(&(WRITTEN..=REFUSED)))
+        matches!(payload.first(), Some(&(WRITTEN..=ABSENT)))
     }
 
     /// Parses a reply. Returns `None` if it is malformed.
@@ -98,6 +110,8 @@ impl<'a> Reply<'a> {
                 results: reader.bytes()?,
             },
             REFUSED => Answer::Refused,
+            OUTDATED => Answer::Outdated(reader.bytes()?),
+            ABSENT => Answer::Absent(Timestamp::from_ns(reader.u64()?)),
             _ => return None,
         };
         reader.is_at_end().then_some(Self { session, number, attempt, shard, answer })

@@ -14,6 +14,10 @@ const WRITE: u8 = 1;
 const STRICT_READ: u8 = 2;
 const SNAPSHOT_READ: u8 = 3;
 const ASK: u8 = 4;
+const ADMIT: u8 = 5;
+const FETCH: u8 = 6;
+/// First byte of [`crate::feed`]'s messages.
+pub(crate) const FEED: u8 = 7;
 
 /// How a request is executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -29,9 +33,31 @@ pub enum RequestKind {
     SnapshotRead(Timestamp),
     /// Asks for the reply to a write that was sent before. Sent by best effort.
     Ask,
+    /// Admits the sender, which catches up, as a replica: later writes are sent to it, too. Sent in
+    /// one reliable scattering to all replicas of all shards, which refuse in one order what was
+    /// sent with an older view.
+    Admit,
+    /// Asks a replica of the sender's shard for its state and for what it executes from now on.
+    /// Sent by best effort.
+    Fetch,
 }
 
-/// A request of a client to one replica.
+impl RequestKind {
+    /// Returns whether the request is sent by the reliable service.
+    pub fn is_reliable(self) -> bool {
+        matches!(self, Self::Write | Self::Admit)
+    }
+
+    fn has_view(self) -> bool {
+        matches!(self, Self::Write | Self::Ask | Self::Admit | Self::Fetch)
+    }
+
+    fn has_parts(self) -> bool {
+        matches!(self, Self::Write | Self::StrictRead | Self::SnapshotRead(_))
+    }
+}
+
+/// A request to one replica, of a client or of a replica that catches up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request<'a> {
     /// How it is executed.
@@ -45,7 +71,13 @@ pub struct Request<'a> {
     /// All transactions of the session below this number are finished: nobody will ask for their
     /// replies.
     pub finished: u64,
-    /// The part of each shard, in ascending order of the shards. Empty in [`RequestKind::Ask`].
+    /// The last admission that the sender of a [`RequestKind::Write`] or [`RequestKind::Admit`]
+    /// knows of: it has sent the request to all replicas as of then. In a [`RequestKind::Ask`] that
+    /// of the write. In a [`RequestKind::Fetch`]
+    /// the admission of the sender itself, as far as it knows. Not sent with others.
+    pub view: Option<Timestamp>,
+    /// The part of each shard, in ascending order of the shards. Empty in [`RequestKind::Ask`],
+    /// [`RequestKind::Admit`] and [`RequestKind::Fetch`].
     pub parts: Vec<(u16, &'a [u8])>,
 }
 
@@ -58,6 +90,8 @@ impl<'a> Request<'a> {
             RequestKind::StrictRead => (STRICT_READ, None),
             RequestKind::SnapshotRead(after) => (SNAPSHOT_READ, Some(after)),
             RequestKind::Ask => (ASK, None),
+            RequestKind::Admit => (ADMIT, None),
+            RequestKind::Fetch => (FETCH, None),
         };
         writer.u8(code);
         if let Some(after) = after {
@@ -67,6 +101,9 @@ impl<'a> Request<'a> {
         writer.u64(self.number);
         writer.u32(self.attempt);
         writer.u64(self.finished);
+        if self.kind.has_view() {
+            writer.timestamp(self.view);
+        }
         writer.u16(self.parts.len() as u16);
         for (shard, part) in &self.parts {
             writer.u16(*shard);
@@ -74,9 +111,9 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// Returns whether a message to a process is a request, for its replica, by the first byte.
+    /// Returns whether a message to a process is for its replica, by the first byte.
     pub fn is_request(payload: &[u8]) -> bool {
-        matches!(payload.first(), Some(&(WRITE..=ASK)))
+        matches!(payload.first(), Some(&(WRITE..=FEED)))
     }
 
     /// Parses a request. Returns `None` if it is malformed.
@@ -87,12 +124,15 @@ impl<'a> Request<'a> {
             STRICT_READ => RequestKind::StrictRead,
             SNAPSHOT_READ => RequestKind::SnapshotRead(Timestamp::from_ns(reader.u64()?)),
             ASK => RequestKind::Ask,
+            ADMIT => RequestKind::Admit,
+            FETCH => RequestKind::Fetch,
             _ => return None,
         };
         let (session, number, attempt) = (reader.u64()?, reader.u64()?, reader.u32()?);
         let finished = reader.u64()?;
+        let view = if kind.has_view() { reader.timestamp()? } else { None };
         let count = usize::from(reader.u16()?);
-        if count > PARTS_MAX || (count == 0) != (kind == RequestKind::Ask) || finished > number {
+        if count > PARTS_MAX || (count == 0) == kind.has_parts() || finished > number {
             return None;
         }
         let mut parts: Vec<(u16, &[u8])> = Vec::new();
@@ -103,7 +143,7 @@ impl<'a> Request<'a> {
             }
             parts.push((shard, part));
         }
-        reader.is_at_end().then_some(Self { kind, session, number, attempt, finished, parts })
+        reader.is_at_end().then_some(Self { kind, session, number, attempt, finished, view, parts })
     }
 
     /// Returns the part of `shard`.

@@ -5,6 +5,8 @@ use alloc::vec::Vec;
 
 use onepipe_base::{ProcessId, Timestamp};
 
+use crate::codec::{Reader, Writer};
+
 /// Limit on the unfinished transactions of a session whose replies a replica keeps.
 pub const SESSION_WINDOW: u64 = 1 << 16;
 
@@ -75,5 +77,38 @@ impl Sessions {
     /// Forgets the sessions of a process that has ended.
     pub fn end(&mut self, process: ProcessId) {
         self.sessions.retain(|(owner, _), _| *owner != process);
+    }
+
+    /// Appends the encoded sessions.
+    pub fn write(&self, writer: &mut Writer<'_>) {
+        writer.u32(self.sessions.len() as u32);
+        for ((owner, session), Session { finished, outcomes }) in &self.sessions {
+            writer.u32(owner.0);
+            writer.u64(*session);
+            writer.u64(*finished);
+            writer.u32(outcomes.len() as u32);
+            for (number, outcome) in outcomes {
+                writer.u64(*number);
+                writer.u64(outcome.at.as_ns());
+                writer.bytes(&outcome.results);
+            }
+        }
+    }
+
+    /// Parses encoded sessions, all of whose outcomes are stored with record `record`. Returns
+    /// `None` if they are malformed.
+    pub fn parse(reader: &mut Reader<'_>, record: u64) -> Option<Self> {
+        let mut sessions = BTreeMap::new();
+        for _ in 0..reader.u32()? {
+            let id = (ProcessId(reader.u32()?), reader.u64()?);
+            let mut session = Session { finished: reader.u64()?, outcomes: BTreeMap::new() };
+            for _ in 0..reader.u32()? {
+                let (number, at) = (reader.u64()?, Timestamp::from_ns(reader.u64()?));
+                let results = reader.bytes()?.to_vec();
+                session.outcomes.insert(number, Outcome { at, results, record });
+            }
+            sessions.insert(id, session);
+        }
+        Some(Self { sessions })
     }
 }

@@ -22,12 +22,14 @@ proptest! {
     fn requests_are_parsed_as_written(
         kind in kind(),
         (session, number, attempt, back) in any::<(u64, u64, u32, u64)>(),
+        view in proptest::option::of((0..u64::MAX).prop_map(Timestamp::from_ns)),
         parts in btree_map(any::<u16>(), vec(any::<u8>(), 0..40), 1..5),
         cut in any::<prop::sample::Index>(),
     ) {
         let finished = number.saturating_sub(back);
         let parts = parts.iter().map(|(shard, part)| (*shard, part.as_slice())).collect();
-        let request = Request { kind, session, number, attempt, finished, parts };
+        let view = view.filter(|_| kind == RequestKind::Write);
+        let request = Request { kind, session, number, attempt, finished, view, parts };
         let mut bytes = Vec::new();
         request.write(&mut bytes);
         prop_assert_eq!(Request::parse(&bytes), Some(request));
@@ -37,7 +39,7 @@ proptest! {
 
     #[test]
     fn replies_are_parsed_as_written(
-        code in 0..3_u8,
+        code in 0..5_u8,
         (session, number, attempt, shard) in any::<(u64, u64, u32, u16)>(),
         (at, until) in (timestamp(), timestamp()),
         results in vec(any::<u8>(), 0..40),
@@ -46,6 +48,8 @@ proptest! {
         let answer = match code {
             0 => Answer::Written { at, results: &results },
             1 => Answer::Read { from: at, until, results: &results },
+            2 => Answer::Outdated(&results),
+            3 => Answer::Absent(at),
             _ => Answer::Refused,
         };
         let reply = Reply { session, number, attempt, shard, answer };

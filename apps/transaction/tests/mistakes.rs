@@ -19,6 +19,7 @@ fn first_violation(mistake: Option<Mistake>, seed: u64) -> Option<String> {
         reply_lost: 8,
         unknown: 8,
         fails: seed.is_multiple_of(2),
+        returns: seed.is_multiple_of(4),
         is_durable: seed.is_multiple_of(3),
     };
     choose(mistake);

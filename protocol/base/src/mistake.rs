@@ -131,6 +131,14 @@ mistakes! {
         "A client reports a write as complete at the first shard's reply.";
     OwnWriteMissed: "own-write-missed",
         "A client's snapshot reads do not wait for its own writes.";
+    ServedBeforeCaughtUp: "served-before-caught-up",
+        "A replica serves before it has executed what its peer executed before its admission.";
+    ImageWithoutLast: "image-without-last",
+        "A replica that catches up lacks the write after the state that it was sent.";
+    OldViewAccepted: "old-view-accepted",
+        "A replica executes a write that was not sent to a replica that was admitted before.";
+    AbsentTooLate: "absent-too-late",
+        "A replica that catches up is absent as of a request that may come after its admission.";
 }
 
 impl Mistake {

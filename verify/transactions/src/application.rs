@@ -10,7 +10,7 @@ use onepipe_sim_engine::{Instant, NANOSECOND};
 use onepipe_sim_network::{Application, LinkId, NodeContext, NodeId};
 use onepipe_switch::{Form, Switch};
 use onepipe_topology::{Node as Vertex, Topology};
-use onepipe_transaction::{Client, Replica, State};
+use onepipe_transaction::{CatchUpOptions, Client, Replica, State};
 
 use crate::load::Load;
 use crate::node::{Node, NodeEvent, Process};
@@ -84,7 +84,7 @@ impl<S: State, L: Load<S>> Servers<S, L> {
         Controller::new(config).expect("the plan's controller is in range")
     }
 
-    /// Builds the next incarnation of a process. The state of its replica is lost with the first.
+    /// Builds the next incarnation of a process. The state of its replica was lost with the one before.
     pub fn build_process(&mut self, id: u32) -> Process {
         let process = ProcessId(id);
         let incarnation = &mut self.incarnations[id as usize];
@@ -98,21 +98,27 @@ impl<S: State, L: Load<S>> Servers<S, L> {
             ..self.setup.plan.endpoint.clone()
         };
         let endpoint = Endpoint::new(config).expect("the plan's endpoint is in range");
-        let shard = self.setup.placement.shard_of(process).filter(|_| incarnation == 1);
-        let replica =
-            shard.map(|shard| Replica::new(shard, self.load.state(shard), self.setup.replica));
+        let shard = self.setup.placement.shard_of(process);
+        let replica = shard.map(|shard| self.build_replica(process, shard, incarnation));
         let client = self.setup.clients.contains(&id).then(|| {
             let session = u64::from(incarnation);
-            let mut client = Client::new(session, self.setup.placement.clone(), self.setup.client);
-            if incarnation > 1 {
-                // The process is not notified that its own replica is gone.
-                client.on_process_ended(process);
-            }
-            (session, client)
+            (session, Client::new(session, self.setup.placement.clone(), self.setup.client))
         });
         self.servers[id as usize] =
             Some(Server::new(process, replica, client, self.setup.terminals));
         Process::new(endpoint, self.setup.message_ns)
+    }
+
+    /// Builds the replica of a process. From the second incarnation on it has to catch up.
+    fn build_replica(&mut self, process: ProcessId, shard: u16, incarnation: u32) -> Replica<S> {
+        let (state, options) = (self.load.state(shard), self.setup.replica);
+        if incarnation == 1 {
+            return Replica::new(shard, state, options);
+        }
+        let session = incarnation.into();
+        let catch_up = CatchUpOptions { session, timeout_ns: self.setup.client.timeout_ns };
+        let placement = self.setup.placement.clone();
+        Replica::returning((process, shard), placement, state, options, catch_up)
     }
 
     /// Returns the process at a port of a host.

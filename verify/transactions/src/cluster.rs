@@ -114,6 +114,13 @@ impl<S: State, L: Load<S>> Cluster<S, L> {
         servers.map(|server| server.in_flight()).sum()
     }
 
+    /// Returns the number of replicas that have not caught up.
+    pub fn catching_up(&self) -> usize {
+        let servers = self.network.application.servers.iter().flatten();
+        let replicas = servers.filter_map(|server| server.replica.as_ref());
+        replicas.filter(|replica| !replica.is_serving()).count()
+    }
+
     /// Asks all terminals without a transaction what they do next.
     pub fn wake(&mut self) {
         for host in 0..self.hosts() {
@@ -138,8 +145,8 @@ impl<S: State, L: Load<S>> Cluster<S, L> {
         });
     }
 
-    /// Restarts a process that has ended, if its host runs: with a client of a new session, and
-    /// without a replica.
+    /// Restarts a process that has ended, if its host runs: with a client of a new session, and a
+    /// replica that has to catch up.
     pub fn restart(&mut self, process: ProcessId) {
         let (node, port) = self.location(process);
         self.network.command(node, |mut at, machine, servers| {

@@ -112,7 +112,12 @@ impl Scenario {
                 report.violations.push("the final reads have not ended".into());
             }
         }
-        // All replicas catch up.
+        drain(cluster, |cluster| cluster.catching_up() == 0);
+        if cluster.catching_up() > 0 {
+            let what = format!("{} replicas have not caught up", cluster.catching_up());
+            report.violations.push(what);
+        }
+        // All replicas execute what was sent.
         cluster.run_ns(2 * SLICE_US * 1_000);
     }
 }

@@ -8,7 +8,7 @@ use onepipe_sim_engine::Random;
 use onepipe_sim_network::{ClockConfig, CpuConfig, Fault, LinkFaults, Loss, NodeId};
 use onepipe_sim_scenarios::Plan;
 use onepipe_topology::{Shape, Topology};
-use onepipe_transaction::{ClientOptions, Placement};
+use onepipe_transaction::{ClientOptions, Placement, Replica};
 
 use crate::cluster::Cluster;
 use crate::recorded::{Mix, Recorded};
@@ -30,11 +30,13 @@ pub enum FaultEvent {
     Links(LinkFaults),
     /// Crashes a process.
     Crash(ProcessId),
-    /// Restarts a process that has crashed, with a client only.
+    /// Restarts a process that has crashed: its replica has to catch up.
     Restart(ProcessId),
+    /// Crashes a process if this other replica of its shard, which was restarted, has caught up.
+    CrashAfter(ProcessId, ProcessId),
     /// Crashes a host with all its processes.
     CrashHost(u32),
-    /// Restarts a host whose processes have crashed, with clients only.
+    /// Restarts a host whose processes have crashed: their replicas have to catch up.
     RestartHost(u32),
     /// Pauses a host or a switch for this time in us.
     Pause(NodeId, u64),
@@ -48,6 +50,7 @@ impl FaultEvent {
         match self {
             Self::Links(_) => "faulty links",
             Self::Crash(_) => "process crashed",
+            Self::CrashAfter(..) => "last replica crashed after another has caught up",
             Self::Restart(_) => "process restarted",
             Self::CrashHost(_) => "host crashed",
             Self::RestartHost(_) => "host restarted",
@@ -61,6 +64,11 @@ impl FaultEvent {
         match self {
             Self::Links(faults) => cluster.set_link_faults(faults),
             Self::Crash(process) => cluster.crash(process),
+            Self::CrashAfter(process, other) => {
+                if cluster.replica(other).is_some_and(Replica::is_serving) {
+                    cluster.crash(process);
+                }
+            }
             Self::Restart(process) => cluster.restart(process),
             Self::CrashHost(host) => cluster.inject(Fault::Crash(NodeId(host))),
             Self::RestartHost(host) => cluster.inject(Fault::Restart(NodeId(host))),
@@ -129,8 +137,12 @@ impl Scenario {
         for _ in 0..random.between(0, 5) {
             faults.draw(random);
         }
+        if replicas > 1 && random.below(3) == 0 {
+            faults.replace(&setup.placement, random);
+        }
         // With replies of all replicas, each would show a completed write to every read.
         setup.client.acks_min = *random.pick(&[1, usize::MAX]);
+        let load_us = faults.load_us;
         let mut timeline = faults.timeline;
         timeline.sort_by_key(|(at_us, _)| *at_us);
         Self { setup, mix, load_us, timeline, reader }
@@ -248,6 +260,33 @@ impl Faults {
                 self.timeline.push((at_us, FaultEvent::Pause(NodeId(host), us)));
             }
         }
+    }
+}
+
+impl Faults {
+    /// Replaces the replicas of a shard one by one, so that at the end none has had its state from
+    /// the beginning.
+    fn replace(&mut self, placement: &Placement, random: &mut Random) {
+        let shard = random.below(placement.shards().into()) as u16;
+        let mut replicas = placement.replicas(shard).to_vec();
+        // The reader is no replica; the protected one comes last.
+        replicas.sort_by_key(|process| self.protected.contains(&process.0));
+        let mut at_us = random.below(self.load_us / 4);
+        let mut replaced: Option<ProcessId> = None;
+        for process in replicas {
+            self.timeline.push((
+                at_us,
+                match replaced {
+                    None => FaultEvent::Crash(process),
+                    Some(other) => FaultEvent::CrashAfter(process, other),
+                },
+            ));
+            at_us += random.between(50, 500);
+            self.timeline.push((at_us, FaultEvent::Restart(process)));
+            at_us += random.between(200, 1_500);
+            replaced = Some(process);
+        }
+        self.load_us = self.load_us.max(at_us);
     }
 }
 

@@ -2,13 +2,11 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use onepipe_base::{Port, ProcessId, Timestamp};
+use onepipe_base::{Mono, Port, ProcessId, ScatteringId, Timestamp};
 use onepipe_endpoint::{Delivery, Endpoint, Event, Message, SendError, Service};
 use onepipe_sim_engine::{Instant, NANOSECOND};
 use onepipe_sim_network::NodeContext;
-use onepipe_transaction::{
-    Client, OutgoingReply, OutgoingScattering, Replica, Reply, Request, State, TransactionId,
-};
+use onepipe_transaction::{Client, OutgoingReply, Replica, Reply, Request, State, TransactionId};
 
 use crate::load::{Done, Load, Next, Terminal};
 use crate::node::Node;
@@ -97,15 +95,20 @@ impl<S: State> Server<S> {
             Event::Delivered(delivery) => self.on_delivered(endpoint, delivery),
             Event::Undelivered(delivery) => endpoint.release(delivery),
             Event::SendFailed(failed) => {
+                if let Some(replica) = &mut self.replica
+                    && failed.service == Service::Reliable
+                {
+                    replica.on_send_failed(failed.scattering);
+                }
                 if let Some(client) = &mut self.client {
                     client.on_send_failed(failed.service == Service::Reliable, failed.scattering);
                 }
             }
             Event::ProcessFailed(failed) => {
-                self.on_process_ended(failed.process);
+                self.on_process_ended(failed.process, failed.at);
                 endpoint.on_failure_handled();
             }
-            Event::ProcessLeft(left) => self.on_process_ended(left.process),
+            Event::ProcessLeft(left) => self.on_process_ended(left.process, left.at),
             // The state of its replica may contain writes that have never happened.
             Event::Excluded(_) => return false,
             _ => {}
@@ -126,12 +129,12 @@ impl<S: State> Server<S> {
         endpoint.release(delivery);
     }
 
-    fn on_process_ended(&mut self, process: ProcessId) {
+    fn on_process_ended(&mut self, process: ProcessId, at: Timestamp) {
         if let Some(replica) = &mut self.replica {
-            replica.on_process_ended(process);
+            replica.on_process_ended(process, at);
         }
         if let Some(client) = &mut self.client {
-            client.on_process_ended(process);
+            client.on_process_ended(process, at);
         }
     }
 
@@ -155,6 +158,7 @@ impl<S: State> Server<S> {
         if !std::mem::take(&mut self.is_active) {
             return;
         }
+        self.send_to_replicas(at, (machine, port));
         self.send_replies(machine, port);
         self.run_client(at, (machine, port), drained, load);
         self.set_alarm(at, port);
@@ -168,6 +172,24 @@ impl<S: State> Server<S> {
             if let Err(SendError::BufferFull { .. }) = endpoint.scatter(&[message]) {
                 self.is_active = true;
                 return self.unsent.push_front(reply);
+            }
+        }
+    }
+
+    /// Sends what the replica has for others of its shard.
+    fn send_to_replicas(&mut self, at: &NodeContext<'_>, (machine, port): (&mut Node, Port)) {
+        let Some(replica) = &mut self.replica else { return };
+        replica.handle_timeout(at.now.mono);
+        while let Some(scattering) = replica.poll_scattering(at.now.mono) {
+            let Some(endpoint) = machine.endpoint_mut(port) else { return };
+            match send(endpoint, scattering.is_reliable, &scattering.messages) {
+                Ok(id) => replica.on_scattering_submitted(&scattering, id),
+                Err(SendError::BufferFull { .. }) => {
+                    self.is_active = true;
+                    return replica.on_scattering_refused(scattering);
+                }
+                // Nothing is sent now: the replica repeats what is not answered.
+                Err(_) => {}
             }
         }
     }
@@ -232,7 +254,9 @@ impl<S: State> Server<S> {
     }
 
     fn set_alarm(&mut self, at: &mut NodeContext<'_>, port: Port) {
-        let deadline = self.client.as_ref().and_then(Client::poll_timeout);
+        let of_client = self.client.as_ref().and_then(Client::poll_timeout);
+        let of_replica = self.replica.as_ref().and_then(Replica::poll_timeout);
+        let deadline = Mono::earlier(of_client, of_replica);
         let deadline = deadline.map(|deadline| {
             let wait_ns = deadline.as_ns().saturating_sub(at.now.mono.as_ns());
             at.instant.after(wait_ns.max(1) * NANOSECOND)
@@ -249,6 +273,19 @@ impl<S: State> Server<S> {
     }
 }
 
+fn send(
+    endpoint: &mut Endpoint,
+    is_reliable: bool,
+    messages: &[(ProcessId, Vec<u8>)],
+) -> Result<ScatteringId, SendError> {
+    let messages = messages.iter().map(|(to, payload)| Message { to: *to, payload });
+    let messages: Vec<Message<'_>> = messages.collect();
+    match is_reliable {
+        true => endpoint.scatter_reliably(&messages),
+        false => endpoint.scatter(&messages),
+    }
+}
+
 /// Sends what the client has to send. Returns false if the endpoint has no space.
 fn send_scatterings(
     at: &NodeContext<'_>,
@@ -258,14 +295,7 @@ fn send_scatterings(
 ) -> bool {
     while let Some(scattering) = client.poll_scattering(at.now.mono, drained) {
         let Some(endpoint) = machine.endpoint_mut(port) else { return true };
-        let OutgoingScattering { is_reliable, messages, .. } = &scattering;
-        let messages = messages.iter().map(|(to, payload)| Message { to: *to, payload });
-        let messages: Vec<Message<'_>> = messages.collect();
-        let sent = match is_reliable {
-            true => endpoint.scatter_reliably(&messages),
-            false => endpoint.scatter(&messages),
-        };
-        match sent {
+        match send(endpoint, scattering.is_reliable, &scattering.messages) {
             Ok(id) => client.on_submitted(&scattering, id),
             Err(error) => {
                 client.on_refused(&scattering);

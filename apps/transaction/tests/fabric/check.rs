@@ -6,7 +6,7 @@ use onepipe_base::Timestamp;
 use onepipe_transaction::{Kind, Log, ReadMode, Replica, ReplicaOptions, Request, State, complete};
 
 use super::registers::Registers;
-use super::{Fabric, Faults, Observed, Random};
+use super::{Disk, Fabric, Faults, Observed, Random};
 
 /// Executes the observed transactions again, in the order of their timestamps, reads after the
 /// writes of the same timestamp. Returns what differs from what the clients saw.
@@ -61,14 +61,20 @@ pub fn check(fabric: &Fabric) -> Result<(), String> {
             return Err(format!("replica {process:?} differs: {:?}", replica.state()));
         }
         // A replica that executes its records again has the same state.
-        let (records, _) = fabric.disks.get(process).expect("it has run");
+        let Disk { image, records, .. } = fabric.disks.get(process).expect("it has run");
         let mut restarted =
             Replica::new(replica.shard(), Registers::default(), ReplicaOptions::default());
+        if let Some((_, _, image)) = image {
+            assert!(restarted.load(image), "an image of this shard");
+        }
         for record in records {
             restarted.replay(record);
         }
         if !records.is_empty() && restarted.state() != replica.state() {
             return Err(format!("replica {process:?} differs after a restart"));
+        }
+        if !replica.is_serving() {
+            return Err(format!("replica {process:?} has not caught up"));
         }
     }
     check_power_loss(fabric)?;
@@ -85,11 +91,13 @@ fn check_power_loss(fabric: &Fabric) -> Result<(), String> {
     let (disks, observed) = fabric.power_loss.as_ref().expect("the power has failed");
     let mut random = Random::new(fabric.observed.len() as u64);
     let mut logs: Vec<Log> = Vec::new();
-    for (process, (stored, written)) in disks {
-        let (records, _) = fabric.disks.get(process).expect("it has run");
-        let retained = stored + random.below((written - stored) as u64 + 1) as usize;
+    for (process, Disk { image, records, stored }) in disks {
+        // A replica that has not stored the state that it has taken over has nothing.
+        let Some(stored) = *stored else { continue };
+        let retained = stored + random.below((records.len() - stored) as u64 + 1) as usize;
         let shard = fabric.replicas.get(process).expect("it runs").shard();
-        logs.push(Log { shard, records: records[..retained].to_vec() });
+        let snapshot = image.as_ref().map(|(number, position, _)| (*number, *position));
+        logs.push(Log { shard, snapshot, records: records[..retained].to_vec() });
     }
     let missing = complete(&logs);
     for (log, missing) in logs.iter_mut().zip(missing) {
@@ -97,15 +105,18 @@ fn check_power_loss(fabric: &Fabric) -> Result<(), String> {
     }
     for log in &logs {
         let numbers = log.records.iter().map(|record| record.number);
-        assert!(numbers.eq(1..=log.records.len() as u64), "consecutive");
+        let before = log.snapshot.map_or(0, |(number, _)| number);
+        assert!(numbers.eq(before + 1..=before + log.records.len() as u64), "consecutive");
         for record in &log.records {
             let request = Request::parse(&record.request).expect("a request");
             let lacks = |other: &&Log| {
+                let included = other.snapshot.is_some_and(|(_, last)| record.position() <= last);
                 let all = request.parts.iter().any(|(shard, _)| *shard == other.shard);
-                all && !other
-                    .records
-                    .iter()
-                    .any(|found| (found.at, found.from) == (record.at, record.from))
+                all && !included
+                    && !other
+                        .records
+                        .iter()
+                        .any(|found| (found.at, found.from) == (record.at, record.from))
             };
             if let Some(other) = logs.iter().find(lacks) {
                 return Err(format!("shard {} lacks the write at {:?}", other.shard, record.at));
@@ -115,6 +126,7 @@ fn check_power_loss(fabric: &Fabric) -> Result<(), String> {
             observed.kind == Kind::Write
                 && observed.parts.iter().any(|(shard, _)| *shard == log.shard)
                 && !log.records.iter().any(|record| record.at == observed.committed.at)
+                && !log.snapshot.is_some_and(|(_, (last, _))| observed.committed.at <= last)
         };
         let is_durable = !log.records.is_empty();
         if let Some(lost) = fabric.observed[..*observed].iter().filter(|_| is_durable).find(is_lost)

@@ -10,8 +10,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use onepipe_base::{Mono, ProcessId, ScatteringId, Timestamp};
 use onepipe_transaction::{
-    Client, ClientOptions, Committed, Finished, Kind, OutgoingScattering, Placement, ReadMode,
-    Record, Replica, ReplicaOptions, TransactionId,
+    CatchUpOptions, Client, ClientOptions, Committed, Finished, Kind, OutgoingScattering,
+    Placement, ReadMode, Record, Replica, ReplicaOptions, TransactionId,
 };
 use registers::Registers;
 
@@ -45,11 +45,33 @@ impl Random {
     }
 }
 
+fn placement() -> Placement {
+    Placement::consecutive(0, SHARDS, REPLICAS).expect("two replicas of each shard")
+}
+
 /// When a transaction was submitted, and what it does.
 type Started = (u64, Kind, Vec<(u16, Vec<u8>)>);
 
-/// How many records each replica has certainly on its disk, and how many it has written.
-type Disks = BTreeMap<ProcessId, (usize, usize)>;
+/// What a replica has written to its disk.
+#[derive(Clone, Debug, Default)]
+pub struct Disk {
+    /// A state that it has taken over from another replica: the number of its last record, the
+    /// position of that, and the bytes.
+    pub image: Option<(u64, (Timestamp, ProcessId), Vec<u8>)>,
+    /// What it has executed since.
+    pub records: Vec<Record>,
+    /// The image and this many records are certainly on the disk. `None`: not even the image.
+    pub stored: Option<usize>,
+}
+
+impl Disk {
+    /// Whether the write at a timestamp is certainly on the disk.
+    fn has(&self, at: Timestamp) -> bool {
+        let Some(stored) = self.stored else { return false };
+        self.image.as_ref().is_some_and(|(_, (last, _), _)| at <= *last)
+            || self.records[..stored].iter().any(|record| record.at == at)
+    }
+}
 
 /// A message in flight.
 struct Message {
@@ -83,6 +105,8 @@ pub struct Faults {
     pub unknown: u64,
     /// One replica of each of the first two shards fails half-way.
     pub fails: bool,
+    /// The failed replicas return without their state, and a client that knows of nothing starts.
+    pub returns: bool,
     /// Replicas store what they execute.
     pub is_durable: bool,
 }
@@ -95,24 +119,28 @@ pub struct Fabric {
     messages: BTreeMap<(u64, u32, u64), Message>,
     sequence: u64,
     pub replicas: BTreeMap<ProcessId, Replica<Registers>>,
-    /// The records of each replica, and how many of them are on its disk.
-    pub disks: BTreeMap<ProcessId, (Vec<Record>, usize)>,
-    /// How much each disk held, and how many transactions were observed, when the power failed.
-    pub power_loss: Option<(Disks, usize)>,
+    pub disks: BTreeMap<ProcessId, Disk>,
+    /// The disks, and how many transactions were observed, when the power failed.
+    pub power_loss: Option<(BTreeMap<ProcessId, Disk>, usize)>,
     /// Violations that were found while the model ran.
     pub violations: Vec<String>,
     clients: Vec<Client>,
+    /// What is added to the index of a client that was replaced, in what it observed.
+    generations: [usize; CLIENTS as usize],
     lags: BTreeMap<ProcessId, u64>,
     failed: BTreeSet<ProcessId>,
+    /// Which processes have failed, and when.
+    ended: Vec<(ProcessId, Timestamp)>,
+    /// Which have started again.
+    pub returned: BTreeSet<ProcessId>,
     started: BTreeMap<(usize, TransactionId), Started>,
     pub observed: Vec<Observed>,
-    /// When a client is notified of a failed scattering, and of which.
-    reports: Vec<(u64, usize, bool, ScatteringId)>,
+    /// When a sender is notified of a failed scattering, and of which.
+    reports: Vec<(u64, ProcessId, bool, ScatteringId)>,
 }
 
 impl Fabric {
     pub fn new(seed: u64, faults: Faults) -> Self {
-        let placement = Placement::consecutive(0, SHARDS, REPLICAS).expect("two replicas of three");
         let options = ReplicaOptions { is_durable: faults.is_durable };
         let replica = |process: u32| {
             let shard = (process / u32::from(REPLICAS)) as u16;
@@ -120,7 +148,7 @@ impl Fabric {
         };
         let client = |_| {
             let options = ClientOptions { timeout_ns: TIMEOUT_NS, ..ClientOptions::default() };
-            Client::new(7, placement.clone(), options)
+            Client::new(7, placement(), options)
         };
         Self {
             random: Random::new(seed),
@@ -134,8 +162,11 @@ impl Fabric {
             power_loss: None,
             violations: Vec::new(),
             clients: (0..CLIENTS).map(client).collect(),
+            generations: [0; CLIENTS as usize],
             lags: BTreeMap::new(),
             failed: BTreeSet::new(),
+            ended: Vec::new(),
+            returned: BTreeSet::new(),
             started: BTreeMap::new(),
             observed: Vec::new(),
             reports: Vec::new(),
@@ -148,22 +179,28 @@ impl Fabric {
             if self.random.percent(30) {
                 self.submit();
             }
-            if self.faults.fails && step == steps / 2 {
+            if self.faults.fails && step == steps / 3 {
                 self.fail(ProcessId(0));
                 self.fail(ProcessId(3));
             }
+            if self.faults.fails && self.faults.returns && step == steps / 2 {
+                self.start_again(ProcessId(0));
+                self.start_again(ProcessId(3));
+            }
+            if self.faults.returns && (step == steps / 2 + 1 || step == steps / 2 + 8) {
+                self.start_client();
+            }
             self.step();
             if step == steps - 10 {
-                let disk = |process| {
-                    let (records, stored) = self.disks.get(process).expect("it has run");
-                    (*process, (*stored, records.len()))
-                };
-                let disks = self.replicas.keys().map(disk).collect();
+                let runs = |process: &ProcessId| self.replicas.contains_key(process);
+                let disks = self.disks.iter().filter(|(process, _)| runs(process));
+                let disks = disks.map(|(process, disk)| (*process, disk.clone())).collect();
                 self.power_loss = Some((disks, self.observed.len()));
             }
         }
         for _ in 0..1_000_000 {
-            if self.clients.iter().all(|client| client.unfinished() == 0) {
+            let is_done = self.clients.iter().all(|client| client.unfinished() == 0);
+            if is_done && self.replicas.values().all(Replica::is_serving) {
                 break;
             }
             self.step();
@@ -212,11 +249,39 @@ impl Fabric {
             }
         }
         let due: Vec<_> = self.reports.extract_if(.., |report| report.0 <= self.clock).collect();
-        for (_, client, is_reliable, id) in due {
-            self.clients[client].on_send_failed(is_reliable, id);
+        for (_, sender, is_reliable, id) in due {
+            if let Some(replica) = self.replicas.get_mut(&sender) {
+                replica.on_send_failed(id);
+            } else if let Some(client) = sender.0.checked_sub(FIRST_CLIENT) {
+                self.clients[client as usize].on_send_failed(is_reliable, id);
+            }
         }
+        self.send_of_replicas();
         self.deliver();
         self.finish();
+    }
+
+    /// Sends what replicas have for each other.
+    fn send_of_replicas(&mut self) {
+        let processes: Vec<ProcessId> = self.replicas.keys().copied().collect();
+        for process in processes {
+            let now = Mono::from_ns(self.clock);
+            loop {
+                let replica = self.replicas.get_mut(&process).expect("a replica");
+                replica.handle_timeout(now);
+                let Some(scattering) = replica.poll_scattering(now) else { break };
+                if self.random.percent(5) {
+                    let replica = self.replicas.get_mut(&process).expect("a replica");
+                    replica.on_scattering_refused(scattering);
+                    break;
+                }
+                self.sequence += 1;
+                let id = ScatteringId(self.sequence);
+                let replica = self.replicas.get_mut(&process).expect("a replica");
+                replica.on_scattering_submitted(&scattering, id);
+                self.transmit(process, id, scattering.is_reliable, &scattering.messages);
+            }
+        }
     }
 
     fn stamp(&mut self) -> u64 {
@@ -229,20 +294,29 @@ impl Fabric {
         self.sequence += 1;
         let id = ScatteringId(self.sequence);
         self.clients[client].on_submitted(scattering, id);
+        let from = ProcessId(FIRST_CLIENT + client as u32);
+        self.transmit(from, id, scattering.is_reliable, &scattering.messages);
+    }
+
+    fn transmit(
+        &mut self,
+        from: ProcessId,
+        id: ScatteringId,
+        is_reliable: bool,
+        messages: &[(ProcessId, Vec<u8>)],
+    ) {
         let timestamp = self.stamp();
-        let is_reliable = scattering.is_reliable;
         let is_lost = self.random.percent(self.faults.lost)
-            || scattering.messages.iter().any(|(to, _)| self.failed.contains(to));
+            || messages.iter().any(|(to, _)| self.failed.contains(to));
         if is_lost {
-            self.reports.push((self.clock + 300, client, is_reliable, id));
+            self.reports.push((self.clock + 300, from, is_reliable, id));
             if is_reliable {
                 return;
             }
         } else if is_reliable && self.random.percent(self.faults.unknown) {
-            self.reports.push((self.clock + 300, client, is_reliable, id));
+            self.reports.push((self.clock + 300, from, is_reliable, id));
         }
-        let from = ProcessId(FIRST_CLIENT + client as u32);
-        for (index, (to, payload)) in scattering.messages.iter().enumerate() {
+        for (index, (to, payload)) in messages.iter().enumerate() {
             if !(is_lost && index == 0) {
                 self.enqueue(timestamp, from, *to, is_reliable, payload.clone());
             }
@@ -285,11 +359,18 @@ impl Fabric {
                 replica.on_message(message.is_reliable, timestamp, message.from, &message.payload);
             }
             replica.on_barrier(Timestamp::from_ns(barrier));
-            let (records, stored) = self.disks.entry(process).or_default();
-            records.extend(std::iter::from_fn(|| replica.poll_record()));
-            if self.random.percent(30) {
-                *stored = records.len();
-                replica.on_stored(records.len() as u64);
+            let first = Disk { stored: Some(0), ..Disk::default() };
+            let disk = self.disks.entry(process).or_insert(first);
+            if let Some((number, image)) = replica.poll_image() {
+                let position = replica.executed_position();
+                *disk = Disk::default();
+                disk.image = position.map(|position| (number, position, image));
+            }
+            disk.records.extend(std::iter::from_fn(|| replica.poll_record()));
+            if self.random.percent(30) && replica.is_serving() {
+                disk.stored = Some(disk.records.len());
+                let first = disk.image.as_ref().map_or(0, |(number, ..)| *number);
+                replica.on_stored(first + disk.records.len() as u64);
             }
             let mut replies = Vec::new();
             while let Some(reply) = replica.poll_reply() {
@@ -321,6 +402,7 @@ impl Fabric {
                 if self.faults.is_durable && kind == Kind::Write {
                     self.check_stored(committed.at, &parts);
                 }
+                let client = client + self.generations[client];
                 let observed = Observed { client, kind, parts, invoked, completed, committed };
                 self.observed.push(observed);
             }
@@ -330,8 +412,8 @@ impl Fabric {
     /// Checks that a write is on the disks of all replicas of its shards that are up.
     fn check_stored(&mut self, at: Timestamp, parts: &[(u16, Vec<u8>)]) {
         for (process, replica) in &self.replicas {
-            let (records, stored) = self.disks.get(process).expect("it has run");
-            let is_stored = records[..*stored].iter().any(|record| record.at == at);
+            let disk = self.disks.get(process).expect("it has run");
+            let is_stored = disk.has(at) || self.returned.contains(process);
             if parts.iter().any(|(shard, _)| *shard == replica.shard()) && !is_stored {
                 self.violations.push(format!("write at {at:?} is not on the disk of {process:?}"));
             }
@@ -342,9 +424,43 @@ impl Fabric {
         self.failed.insert(process);
         self.replicas.remove(&process);
         self.messages.retain(|_, message| message.to != process);
+        let at = Timestamp::from_ns(self.stamp());
+        self.ended.push((process, at));
         for client in &mut self.clients {
-            client.on_process_ended(process);
+            client.on_process_ended(process, at);
         }
+        for replica in self.replicas.values_mut() {
+            replica.on_process_ended(process, at);
+        }
+    }
+
+    /// Starts a process again that has failed, without its state.
+    fn start_again(&mut self, process: ProcessId) {
+        self.failed.remove(&process);
+        let options = ReplicaOptions { is_durable: self.faults.is_durable };
+        let catch_up = CatchUpOptions { session: self.clock, timeout_ns: TIMEOUT_NS };
+        let shard = (process.0 / u32::from(REPLICAS)) as u16;
+        let state = Registers::default();
+        let mut replica =
+            Replica::returning((process, shard), placement(), state, options, catch_up);
+        for (ended, at) in &self.ended {
+            if *ended != process {
+                replica.on_process_ended(*ended, *at);
+            }
+        }
+        self.replicas.insert(process, replica);
+        self.disks.insert(process, Disk::default());
+        self.returned.insert(process);
+    }
+
+    /// Starts a client, in place of one without unfinished transactions, that takes all replicas
+    /// for up. That of a failed one is reported to it, as the fabric does.
+    fn start_client(&mut self) {
+        let idle = self.clients.iter().position(|client| client.unfinished() == 0);
+        let Some(idle) = idle else { return };
+        let options = ClientOptions { timeout_ns: TIMEOUT_NS, ..ClientOptions::default() };
+        self.clients[idle] = Client::new(self.clock, placement(), options);
+        self.generations[idle] += CLIENTS as usize;
     }
 
     pub fn disagreements(&self) -> u64 {

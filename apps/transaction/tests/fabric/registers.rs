@@ -45,9 +45,20 @@ impl State for Registers {
         self.values.iter().fold(0, mix)
     }
 
-    fn save(&self, _: &mut Vec<u8>) {}
+    fn save(&self, bytes: &mut Vec<u8>) {
+        for (register, (value, at)) in &self.values {
+            bytes.push(*register);
+            bytes.extend_from_slice(&value.to_le_bytes());
+            bytes.extend_from_slice(&at.as_ns().to_le_bytes());
+        }
+    }
 
-    fn load(&mut self, _: &[u8]) -> bool {
-        false
+    fn load(&mut self, bytes: &[u8]) -> bool {
+        let number = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().expect("8 bytes"));
+        let parse = |entry: &[u8]| {
+            (entry[0], (number(&entry[1..9]), Timestamp::from_ns(number(&entry[9..17]))))
+        };
+        self.values = bytes.chunks_exact(17).map(parse).collect();
+        bytes.len().is_multiple_of(17)
     }
 }

@@ -1,0 +1,249 @@
+//! A replica that returns without its state: what it has received of it, and its admission.
+//!
+//! ```text
+//!  fetch a peer's state ──► execute what the peer executes ──► be admitted at T
+//!                                                                   │
+//!  serve ◄── execute what was delivered since T ◄── the peer's last part, up to T
+//! ```
+//!
+//! The shard goes on meanwhile. Before T clients do not send writes to this replica, after T all
+//! do: a write that was sent with an older view is refused by all replicas of all shards, as each
+//! of them has the admission before or after the write.
+
+use alloc::vec::Vec;
+
+use onepipe_base::{Mono, ProcessId, ScatteringId, Timestamp};
+
+use crate::feed::{FeedId, Part};
+use crate::placement::Placement;
+use crate::request::{Request, RequestKind};
+
+/// How a replica catches up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct CatchUpOptions {
+    /// A number that no other incarnation of the process ever has, such as the time of its start.
+    pub session: u64,
+    /// Time without a part or an answer after which another peer is asked, in ns.
+    pub timeout_ns: u64,
+}
+
+/// A write or an admission that was delivered since the own admission.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Delivered {
+    pub at: Timestamp,
+    pub from: ProcessId,
+    pub payload: Vec<u8>,
+}
+
+/// What is to be done after a part of the feed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Progress {
+    /// The part is not the next one of the feed.
+    Ignored,
+    /// The image is complete, and is to be loaded.
+    Loaded(Vec<u8>),
+    /// The part goes on.
+    More,
+}
+
+/// The state of a replica that catches up.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct CatchUp {
+    process: ProcessId,
+    shard: u16,
+    options: CatchUpOptions,
+    pub placement: Placement,
+    /// The current request, and the peer that it was sent to.
+    fetch: u64,
+    peer: Option<ProcessId>,
+    sequence: u32,
+    image: Vec<u8>,
+    is_loaded: bool,
+    /// Whether the peer had nothing more to send, so that the replica may be admitted.
+    is_current: bool,
+    /// The last request for admission, and its scattering.
+    admit: u64,
+    admitting: Option<ScatteringId>,
+    /// When another request follows, unless this one was answered.
+    admit_again_at: Option<Mono>,
+    /// Number and timestamp of the first request that was delivered to this process itself. It may
+    /// have been refused.
+    admitted: Option<(u64, Timestamp)>,
+    pub delivered: Vec<Delivered>,
+    /// Time of the last call that had one.
+    now: Mono,
+    deadline: Option<Mono>,
+    to_fetch: bool,
+    to_admit: bool,
+}
+
+impl CatchUp {
+    pub fn new(
+        process: ProcessId,
+        shard: u16,
+        placement: Placement,
+        options: CatchUpOptions,
+    ) -> Self {
+        Self {
+            process,
+            shard,
+            options,
+            placement,
+            fetch: 0,
+            peer: None,
+            sequence: 0,
+            image: Vec::new(),
+            is_loaded: false,
+            is_current: false,
+            admit: 0,
+            admitting: None,
+            admit_again_at: None,
+            admitted: None,
+            delivered: Vec::new(),
+            now: Mono::from_ns(0),
+            deadline: None,
+            to_fetch: true,
+            to_admit: false,
+        }
+    }
+
+    pub fn process(&self) -> ProcessId {
+        self.process
+    }
+
+    pub fn session(&self) -> u64 {
+        self.options.session
+    }
+
+    /// Returns when the replica was admitted, as far as it knows: what is delivered later is
+    /// retained.
+    pub fn admitted(&self) -> Option<Timestamp> {
+        self.admitted.map(|(_, at)| at)
+    }
+
+    /// Returns the next scattering to be sent: whether by the reliable service, and its messages.
+    /// None are sent while no peer is up.
+    pub fn poll_scattering(&mut self, now: Mono) -> Option<(bool, Vec<(ProcessId, Vec<u8>)>)> {
+        self.now = now;
+        if core::mem::take(&mut self.to_fetch) {
+            self.deadline = Some(now.after_ns(self.options.timeout_ns));
+            return self.begin_fetch();
+        }
+        if core::mem::take(&mut self.to_admit) {
+            self.deadline = Some(now.after_ns(self.options.timeout_ns));
+            self.admit_again_at = self.deadline;
+            self.admit += 1;
+            let view = self.placement.members().view();
+            let payload = self.request(RequestKind::Admit, self.admit, view);
+            let own = [self.process];
+            let all = self.placement.all_up().filter(|process| *process != self.process);
+            return Some((true, all.chain(own).map(|to| (to, payload.clone())).collect()));
+        }
+        None
+    }
+
+    fn begin_fetch(&mut self) -> Option<(bool, Vec<(ProcessId, Vec<u8>)>)> {
+        self.fetch += 1;
+        (self.sequence, self.is_loaded, self.is_current) = (0, false, false);
+        self.image.clear();
+        let up = self.placement.up(self.shard).filter(|process| *process != self.process);
+        let up: Vec<ProcessId> = up.collect();
+        self.peer = up.get((self.fetch % up.len().max(1) as u64) as usize).copied();
+        let payload = self.request(RequestKind::Fetch, self.fetch, self.admitted());
+        self.peer.map(|peer| (false, [(peer, payload)].to_vec()))
+    }
+
+    fn request(&self, kind: RequestKind, number: u64, view: Option<Timestamp>) -> Vec<u8> {
+        let (session, attempt, finished, parts) = (self.session(), 0, 0, Vec::new());
+        let mut payload = Vec::new();
+        Request { kind, session, number, attempt, finished, view, parts }.write(&mut payload);
+        payload
+    }
+
+    /// Notes that the reliable scattering of the admission was accepted by the fabric.
+    pub fn on_admit_submitted(&mut self, id: ScatteringId) {
+        self.admitting = Some(id);
+    }
+
+    /// Notes that a reliable scattering was not delivered, or may not have been. If it was the
+    /// admission, another one follows after the timeout.
+    pub fn on_send_failed(&mut self, id: ScatteringId) {
+        if self.admitting == Some(id) {
+            (self.admitting, self.admit_again_at) = (None, None);
+        }
+    }
+
+    /// Notes that the own request for admission was delivered to this process. Returns whether it
+    /// is the first one that may count.
+    pub fn on_own_admit(&mut self, number: u64, at: Timestamp) -> bool {
+        let is_first = self.admitted.is_none();
+        if is_first {
+            self.admitted = Some((number, at));
+        }
+        is_first
+    }
+
+    /// Handles a part of a feed.
+    pub fn on_part(&mut self, from: ProcessId, id: FeedId, part: &Part<'_>) -> Progress {
+        let now = self.now;
+        let expected = FeedId { session: self.session(), number: self.fetch };
+        if id != expected || Some(from) != self.peer || part.sequence != self.sequence {
+            // A part is missing if this one is later: the timeout asks again.
+            return Progress::Ignored;
+        }
+        self.deadline = Some(now.after_ns(self.options.timeout_ns));
+        self.sequence += 1;
+        self.is_current |= part.is_current;
+        let is_unanswered = self.admit_again_at.is_none_or(|again_at| again_at <= now);
+        self.to_admit |= self.is_current && part.admitted.is_none() && is_unanswered;
+        if self.is_loaded {
+            return Progress::More;
+        }
+        self.image.extend_from_slice(part.image);
+        if part.is_image_complete {
+            self.is_loaded = true;
+            return Progress::Loaded(core::mem::take(&mut self.image));
+        }
+        Progress::More
+    }
+
+    /// Handles that a request for admission was refused, as its view was an old one. Returns
+    /// whether what was retained since the admission is of no use: no client knows of it.
+    pub fn on_outdated(&mut self, number: u64) -> bool {
+        let known = self.placement.members().admitted(self.process);
+        let was_accepted = self.admitted.is_some_and(|(_, at)| known >= Some(at));
+        self.to_admit |= number == self.admit && !was_accepted;
+        let was_refused = self.admitted.is_some_and(|(tentative, _)| number >= tentative);
+        if was_accepted || !was_refused {
+            return false;
+        }
+        self.admitted = None;
+        true
+    }
+
+    /// Asks another peer, as this one has no state, or has ended.
+    pub fn on_peer_lost(&mut self, peer: ProcessId) {
+        if self.peer == Some(peer) {
+            (self.peer, self.to_fetch) = (None, true);
+        }
+    }
+
+    /// Whether no other replica of the shard is up.
+    pub fn is_stranded(&self) -> bool {
+        self.placement.up(self.shard).all(|process| process == self.process)
+    }
+
+    pub fn handle_timeout(&mut self, now: Mono) {
+        self.now = now;
+        if self.deadline.is_none_or(|deadline| now < deadline) {
+            return;
+        }
+        self.deadline = None;
+        self.to_fetch = true;
+        self.to_admit = self.is_current;
+    }
+
+    pub fn poll_timeout(&self) -> Option<Mono> {
+        self.deadline
+    }
+}

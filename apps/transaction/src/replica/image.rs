@@ -1,0 +1,49 @@
+//! The whole of a replica as bytes.
+
+use alloc::vec::Vec;
+
+use crate::State;
+use crate::codec::{Reader, Writer};
+use crate::members::Members;
+use crate::replica::Replica;
+use crate::sessions::Sessions;
+use onepipe_base::{ProcessId, Timestamp};
+
+impl<S: State> Replica<S> {
+    /// Appends the state, the sessions and the members, encoded: all that a replica needs to go on
+    /// after the last executed write. Returns the number of that write's record.
+    pub fn save(&self, bytes: &mut Vec<u8>) -> u64 {
+        let mut writer = Writer(bytes);
+        writer.u16(self.shard);
+        writer.u64(self.recorded);
+        writer.timestamp(self.executed.map(|(at, _)| at));
+        writer.u32(self.executed.map_or(0, |(_, from)| from.0));
+        self.members.write(&mut writer);
+        self.sessions.write(&mut writer);
+        self.state.save(bytes);
+        self.recorded
+    }
+
+    /// Replaces the state, the sessions and the members by encoded ones. Records go on from the
+    /// number of the last executed write, and all before are taken for stored. Returns false, and
+    /// changes nothing, if the bytes cannot be parsed or are of another shard.
+    pub fn load(&mut self, bytes: &[u8]) -> bool {
+        self.try_load(bytes).is_some()
+    }
+
+    fn try_load(&mut self, bytes: &[u8]) -> Option<()> {
+        let mut reader = Reader(bytes);
+        let shard = reader.u16()?;
+        let recorded = reader.u64()?;
+        let (at, from) = (reader.timestamp()?, ProcessId(reader.u32()?));
+        let members = Members::parse(&mut reader)?;
+        let sessions = Sessions::parse(&mut reader, recorded)?;
+        if shard != self.shard || !self.state.load(reader.0) {
+            return None;
+        }
+        self.executed = at.map(|at: Timestamp| (at, from));
+        (self.recorded, self.durable) = (recorded, recorded);
+        (self.members, self.sessions) = (members, sessions);
+        Some(())
+    }
+}

@@ -1,0 +1,278 @@
+//! A replica and those of its shard: one that catches up, and the one that it catches up from.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+use onepipe_base::mistake::{Mistake, makes};
+use onepipe_base::{Mono, ProcessId, ScatteringId, Timestamp};
+
+use crate::State;
+use crate::catch_up::{CatchUp, CatchUpOptions, Delivered, Progress};
+use crate::feed::{Feed, FeedId, FeedMessage, Part};
+use crate::placement::Placement;
+use crate::replica::{Replica, ReplicaOptions};
+use crate::reply::Answer;
+use crate::request::{Request, RequestKind};
+
+/// A scattering of a replica to others.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ReplicaScattering {
+    /// Whether the reliable service is to be used.
+    pub is_reliable: bool,
+    /// Receivers and payloads, one for each receiver.
+    pub messages: Vec<(ProcessId, Vec<u8>)>,
+    is_admission: bool,
+}
+
+impl<S: State> Replica<S> {
+    /// Creates a replica of `shard` on `process` that has no state, while the shard may have gone
+    /// on: it catches up from another replica, and serves when it was admitted. `state` is the
+    /// initial one.
+    pub fn returning(
+        (process, shard): (ProcessId, u16),
+        placement: Placement,
+        state: S,
+        options: ReplicaOptions,
+        catch_up: CatchUpOptions,
+    ) -> Self {
+        let catch_up = CatchUp::new(process, shard, placement, catch_up);
+        Self { catch_up: Some(Box::new(catch_up)), ..Self::new(shard, state, options) }
+    }
+
+    /// Returns whether the replica has caught up, and executes writes.
+    pub fn is_serving(&self) -> bool {
+        self.catch_up.is_none()
+    }
+
+    /// Returns whether the replica cannot catch up now, as no other one of its shard is up.
+    pub fn is_stranded(&self) -> bool {
+        self.catch_up.as_ref().is_some_and(|catch_up| catch_up.is_stranded())
+    }
+
+    /// Returns the next scattering to other replicas. Its driver calls
+    /// [`Replica::on_scattering_submitted`], or [`Replica::on_scattering_refused`] if the fabric
+    /// does not accept it now.
+    pub fn poll_scattering(&mut self, now: Mono) -> Option<ReplicaScattering> {
+        if let Some(unsent) = self.unsent.pop_front() {
+            return Some(unsent);
+        }
+        if let Some(catch_up) = &mut self.catch_up
+            && let Some((is_reliable, messages)) = catch_up.poll_scattering(now)
+        {
+            return Some(ReplicaScattering { is_reliable, messages, is_admission: is_reliable });
+        }
+        let part = self.feeds.iter_mut().find_map(|feed| Some((feed.to, feed.poll()?)))?;
+        self.feeds.retain(|feed| !feed.is_ended());
+        let messages = [part].to_vec();
+        Some(ReplicaScattering { is_reliable: true, messages, is_admission: false })
+    }
+
+    /// Notes that the fabric has accepted a scattering.
+    pub fn on_scattering_submitted(&mut self, scattering: &ReplicaScattering, id: ScatteringId) {
+        if let Some(catch_up) = self.catch_up.as_mut().filter(|_| scattering.is_admission) {
+            catch_up.on_admit_submitted(id);
+        }
+    }
+
+    /// Notes that the fabric does not accept a scattering now. It is the next one again.
+    pub fn on_scattering_refused(&mut self, scattering: ReplicaScattering) {
+        self.unsent.push_front(scattering);
+    }
+
+    /// Notes that a reliable scattering of this process was not delivered, or may not have been.
+    pub fn on_send_failed(&mut self, id: ScatteringId) {
+        if let Some(catch_up) = &mut self.catch_up {
+            catch_up.on_send_failed(id);
+        }
+    }
+
+    /// Handles deadlines that have passed.
+    pub fn handle_timeout(&mut self, now: Mono) {
+        if let Some(catch_up) = &mut self.catch_up {
+            catch_up.handle_timeout(now);
+        }
+    }
+
+    /// Returns when [`Replica::handle_timeout`] is to be called.
+    pub fn poll_timeout(&self) -> Option<Mono> {
+        self.catch_up.as_ref()?.poll_timeout()
+    }
+
+    /// Returns, once, all that the replica has, as by [`Replica::save`], if it was loaded from
+    /// another replica: it is to be stored before the next records, in place of all earlier ones.
+    pub fn poll_image(&mut self) -> Option<(u64, Vec<u8>)> {
+        if !core::mem::take(&mut self.has_image_to_store) {
+            return None;
+        }
+        self.records.clear();
+        let mut image = Vec::new();
+        let number = self.save(&mut image);
+        Some((number, image))
+    }
+
+    /// Handles a request while the replica catches up.
+    pub(super) fn on_early_request(
+        &mut self,
+        at: Timestamp,
+        from: ProcessId,
+        request: &Request<'_>,
+        payload: &[u8],
+    ) {
+        let Some(catch_up) = &mut self.catch_up else { return };
+        let is_own = request.session == catch_up.session();
+        let is_own = is_own && from == catch_up.process() && request.kind == RequestKind::Admit;
+        if is_own && catch_up.on_own_admit(request.number, at) {
+            return;
+        }
+        match request.kind {
+            RequestKind::Fetch => {
+                let id = FeedId { session: request.session, number: request.number };
+                self.send_to_peer(from, FeedMessage::Absent.to_bytes(id));
+            }
+            RequestKind::Admit | RequestKind::Write if catch_up.admitted().is_some() => {
+                catch_up.delivered.push(Delivered { at, from, payload: payload.to_vec() });
+            }
+            RequestKind::StrictRead | RequestKind::SnapshotRead(_)
+                if catch_up.admitted().is_some() =>
+            {
+                self.on_request(at, from, request, payload);
+            }
+            RequestKind::Ask if catch_up.admitted().is_some() => {}
+            RequestKind::Admit => {}
+            _ => self.answer_absent(from, at, request),
+        }
+    }
+
+    /// Answers that this process has no state. Its admission lies at or above the commit barrier:
+    /// the request may have been sent by best effort and have a later timestamp.
+    fn answer_absent(&mut self, from: ProcessId, requested: Timestamp, request: &Request<'_>) {
+        if let Some(barrier) = self.barrier {
+            let at = match makes(Mistake::AbsentTooLate) {
+                true => requested,
+                false => barrier.saturating_sub_ns(1),
+            };
+            let reply = Self::encode(self.shard, request, request.attempt, Answer::Absent(at));
+            self.queue(0, from, reply);
+        }
+    }
+
+    /// Handles a request for the state of this replica.
+    pub(super) fn on_fetch(&mut self, from: ProcessId, request: &Request<'_>) {
+        self.feeds.retain(|feed| feed.to != from);
+        let id = FeedId { session: request.session, number: request.number };
+        let admitted = self.members.admitted(from);
+        let admitted = admitted.filter(|at| request.view.is_some_and(|known| *at >= known));
+        let mut image = Vec::new();
+        self.save(&mut image);
+        self.feeds.push(Feed::new(from, id, image, admitted));
+    }
+
+    /// Handles a request for admission.
+    pub(super) fn on_admit(&mut self, at: Timestamp, from: ProcessId, request: &Request<'_>) {
+        if request.view < self.members.view() {
+            let id = FeedId { session: request.session, number: request.number };
+            let members = self.members.to_bytes();
+            return self.send_to_peer(from, FeedMessage::Outdated(&members).to_bytes(id));
+        }
+        self.members.on_admitted(from, at);
+        let feed = self.feeds.iter_mut().find(|feed| feed.to == from);
+        if let Some(feed) = feed {
+            feed.on_admitted(at);
+        }
+    }
+
+    fn send_to_peer(&mut self, to: ProcessId, payload: Vec<u8>) {
+        let messages = [(to, payload)].to_vec();
+        let scattering = ReplicaScattering { is_reliable: true, messages, is_admission: false };
+        self.unsent.push_back(scattering);
+    }
+
+    /// Handles a message of another replica. Returns false if it is malformed.
+    pub(super) fn on_peer_message(&mut self, from: ProcessId, payload: &[u8]) -> bool {
+        let Some((id, message)) = FeedMessage::parse(payload) else { return false };
+        let Some(catch_up) = &mut self.catch_up else { return true };
+        if id.session != catch_up.session() {
+            return true;
+        }
+        match message {
+            FeedMessage::Part(part) => self.on_part(from, id, part),
+            FeedMessage::Absent => catch_up.on_peer_lost(from),
+            FeedMessage::Outdated(members) => {
+                let Some(members) = crate::Members::from_bytes(members) else { return false };
+                catch_up.placement.merge(&members);
+                if catch_up.on_outdated(id.number) {
+                    for delivered in core::mem::take(&mut catch_up.delivered) {
+                        self.answer_delivered_absent(&delivered);
+                    }
+                }
+            }
+        }
+        true
+    }
+
+    fn answer_delivered_absent(&mut self, delivered: &Delivered) {
+        let request = Request::parse(&delivered.payload);
+        if let Some(request) = request.filter(|request| request.kind == RequestKind::Write) {
+            self.answer_absent(delivered.from, delivered.at, &request);
+        }
+    }
+
+    fn on_part(&mut self, from: ProcessId, id: FeedId, part: Part<'_>) {
+        let Some(catch_up) = &mut self.catch_up else { return };
+        let catch_up_admitted = catch_up.admitted();
+        match catch_up.on_part(from, id, &part) {
+            Progress::Ignored => return,
+            Progress::More => {}
+            Progress::Loaded(image) => {
+                if !self.load(&image) {
+                    self.stats.malformed += 1;
+                    return;
+                }
+                self.records.clear();
+                self.durable = 0;
+                self.has_image_to_store = self.options.is_durable;
+            }
+        }
+        for record in part.records {
+            self.execute_again(&record);
+            if self.options.is_durable {
+                self.records.push_back(record);
+            }
+        }
+        let is_early = makes(Mistake::ServedBeforeCaughtUp) && part.is_image_complete;
+        let early = catch_up_admitted.filter(|_| is_early);
+        if let Some(admitted) = part.admitted.or(early) {
+            self.finish_catching_up(admitted);
+        }
+    }
+
+    /// Begins to serve: executes what was delivered since the admission.
+    fn finish_catching_up(&mut self, admitted: Timestamp) {
+        let Some(catch_up) = self.catch_up.take() else { return };
+        // Writes before a later admission, which is among what was delivered, do not know of it.
+        self.members.merge_until(catch_up.placement.members(), admitted);
+        self.members.on_admitted(catch_up.process(), admitted);
+        let executed = self.executed;
+        let is_new = |delivered: &Delivered| {
+            delivered.at > admitted && Some((delivered.at, delivered.from)) > executed
+        };
+        for Delivered { at, from, payload } in catch_up.delivered.iter().filter(|one| is_new(one)) {
+            if let Some(request) = Request::parse(payload) {
+                self.on_request(*at, *from, &request, payload);
+            }
+        }
+        if let Some(barrier) = self.barrier {
+            self.advance(barrier);
+        }
+    }
+
+    /// Notes that a process has ended, as a peer and as a member.
+    pub(super) fn end_peer(&mut self, process: ProcessId, at: Timestamp) {
+        self.members.on_ended(process, at);
+        self.feeds.retain(|feed| feed.to != process);
+        if let Some(catch_up) = &mut self.catch_up {
+            catch_up.placement.on_ended(process, at);
+            catch_up.on_peer_lost(process);
+        }
+    }
+}
