@@ -18,12 +18,16 @@ use crate::feed::{FeedId, Part};
 use crate::placement::Placement;
 use crate::request::{Request, RequestKind};
 
+/// Limit on the doublings of the timeout, one for each that has passed without a part.
+const BACKOFFS_MAX: u32 = 6;
+
 /// How a replica catches up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CatchUpOptions {
     /// A number that no other incarnation of the process ever has, such as the time of its start.
     pub session: u64,
-    /// Time without a part or an answer after which another peer is asked, in ns.
+    /// Time without a part or an answer after which another peer is asked, in ns. The time doubles
+    /// with each attempt, up to 64 times.
     pub timeout_ns: u64,
 }
 
@@ -70,6 +74,8 @@ pub(crate) struct CatchUp {
     /// have been refused.
     admitted: Option<(u64, Timestamp)>,
     pub delivered: Vec<Delivered>,
+    /// Number of timeouts since the last part.
+    failures: u32,
     /// Time of the last call that had one.
     now: Mono,
     deadline: Option<Mono>,
@@ -100,6 +106,7 @@ impl CatchUp {
             admit_again_at: None,
             admitted: None,
             delivered: Vec::new(),
+            failures: 0,
             now: Mono::from_ns(0),
             deadline: None,
             to_fetch: true,
@@ -122,15 +129,14 @@ impl CatchUp {
     }
 
     /// Returns the next scattering to be sent: whether by the reliable service, and its messages.
-    /// None are sent while no peer is up.
     pub fn poll_scattering(&mut self, now: Mono) -> Option<(bool, Vec<(ProcessId, Vec<u8>)>)> {
         self.now = now;
         if core::mem::take(&mut self.to_fetch) {
-            self.deadline = Some(now.after_ns(self.options.timeout_ns));
+            self.deadline = Some(now.after_ns(self.timeout_ns()));
             return self.begin_fetch();
         }
         if core::mem::take(&mut self.to_admit) {
-            self.deadline = Some(now.after_ns(self.options.timeout_ns));
+            self.deadline = Some(now.after_ns(self.timeout_ns()));
             self.admit_again_at = self.deadline;
             self.admit += 1;
             let view = self.placement.members().view();
@@ -146,11 +152,27 @@ impl CatchUp {
         self.fetch += 1;
         (self.sequence, self.is_loaded, self.is_current) = (0, false, false);
         self.image.clear();
-        let up = self.placement.up(self.shard).filter(|process| *process != self.process);
-        let up: Vec<ProcessId> = up.collect();
-        self.peer = up.get((self.fetch % up.len().max(1) as u64) as usize).copied();
+        self.peer = self.choose_peer();
         let payload = self.request(RequestKind::Fetch, self.fetch, self.admitted());
         self.peer.map(|peer| (false, [(peer, payload)].to_vec()))
+    }
+
+    /// Returns the current timeout. A fixed one below the latency would make every part one of an
+    /// earlier request.
+    fn timeout_ns(&self) -> u64 {
+        self.options.timeout_ns << self.failures.min(BACKOFFS_MAX)
+    }
+
+    /// Returns another replica in each attempt. Those that have failed may have been admitted again
+    /// without the knowledge of this process, so they are asked, too.
+    fn choose_peer(&self) -> Option<ProcessId> {
+        let is_up = |process: &ProcessId| self.placement.members().is_up(*process);
+        let mut others = self.placement.replicas(self.shard).to_vec();
+        others.retain(|process| *process != self.process);
+        if self.fetch % 2 == 1 && others.iter().any(is_up) {
+            others.retain(is_up);
+        }
+        others.get((self.fetch / 2 % others.len().max(1) as u64) as usize).copied()
     }
 
     fn request(&self, kind: RequestKind, number: u64, view: Option<Timestamp>) -> Vec<u8> {
@@ -191,7 +213,8 @@ impl CatchUp {
             // A part is missing if this one is later: the timeout asks again.
             return Progress::Ignored;
         }
-        self.deadline = Some(now.after_ns(self.options.timeout_ns));
+        self.failures = 0;
+        self.deadline = Some(now.after_ns(self.timeout_ns()));
         self.sequence += 1;
         self.is_current |= part.is_current;
         let is_unanswered = self.admit_again_at.is_none_or(|again_at| again_at <= now);
@@ -228,9 +251,10 @@ impl CatchUp {
         }
     }
 
-    /// Whether no other replica of the shard is up.
+    /// Whether no replica of the shard has answered, although each was asked twice.
     pub fn is_stranded(&self) -> bool {
-        self.placement.up(self.shard).all(|process| process == self.process)
+        let others = self.placement.replicas(self.shard).len() as u64 - 1;
+        self.sequence == 0 && self.fetch > 4 * others
     }
 
     pub fn handle_timeout(&mut self, now: Mono) {
@@ -239,6 +263,7 @@ impl CatchUp {
             return;
         }
         self.deadline = None;
+        self.failures += 1;
         self.to_fetch = true;
         self.to_admit = self.is_current;
     }

@@ -1,5 +1,7 @@
 //! A client: sends transactions, collects the replies, and repeats what was lost.
 
+mod questions;
+
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 
@@ -21,6 +23,9 @@ const RETRIES: u64 = 16;
 
 /// Limit on the doublings of the timeout of a transaction, one for each failed attempt.
 const BACKOFFS_MAX: u32 = 4;
+
+/// Number of times that a client asks replicas of which none is up whether one was admitted again.
+const SEARCHES_MAX: u32 = 2;
 
 /// How a client runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -64,6 +69,8 @@ pub struct OutgoingScattering {
     pub messages: Vec<(ProcessId, Vec<u8>)>,
     /// The transaction.
     pub transaction: TransactionId,
+    /// Whether this is no attempt at the transaction, but a question about it.
+    is_question: bool,
 }
 
 /// A finished transaction.
@@ -89,7 +96,7 @@ pub struct Committed {
 /// Why a transaction did not take place, or may not have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Error)]
 pub enum TransactionError {
-    /// No replica of a shard is up. A write that was sent before may have taken place.
+    /// No replica of a shard is up or answers. A write that was sent before may have taken place.
     #[error("no replica of shard {0} is up: start one of them again")]
     Unavailable(u16),
     /// A replica has refused the write, as the client has too many unfinished ones.
@@ -258,9 +265,17 @@ impl Client {
             _ => None,
         };
         if let Err(shard) = open.begin(&self.placement, number) {
-            self.finish(number, Err(TransactionError::Unavailable(shard)));
-            return None;
+            open.searches += 1;
+            if open.searches > SEARCHES_MAX {
+                self.finish(number, Err(TransactionError::Unavailable(shard)));
+                return None;
+            }
+            open.view = self.placement.members().view();
+            open.is_deferred = true;
+            open.set_deadline(&mut self.deadlines, number, Some(now.after_ns(timeout_ns)));
+            return Some(self.compose_search(number, shard));
         }
+        open.searches = 0;
         let (session, attempt) = (self.session, open.attempt);
         open.view = if is_reliable { self.placement.members().view() } else { None };
         let view = open.view;
@@ -268,32 +283,15 @@ impl Client {
         let request = Request { kind, session, number, attempt, finished: oldest, view, parts };
         let messages = open.messages(&request);
         open.set_deadline(&mut self.deadlines, number, Some(now.after_ns(timeout_ns)));
-        Some(OutgoingScattering { is_reliable, messages, transaction: TransactionId(number) })
-    }
-
-    fn compose_ask(&mut self, number: u64) -> Option<OutgoingScattering> {
-        let oldest = self.oldest();
-        let open = self.open.get(&number)?;
-        let (session, attempt) = (self.session, open.attempt);
-        let (kind, parts, view) = (RequestKind::Ask, Vec::new(), open.view);
-        let mut payload = Vec::new();
-        Request { kind, session, number, attempt, finished: oldest, view, parts }
-            .write(&mut payload);
-        let messages: Vec<_> = open.awaited().map(|process| (process, payload.clone())).collect();
-        self.stats.asked += 1;
         let transaction = TransactionId(number);
-        (!messages.is_empty()).then_some(OutgoingScattering {
-            is_reliable: false,
-            messages,
-            transaction,
-        })
+        Some(OutgoingScattering { is_reliable, messages, transaction, is_question: false })
     }
 
     /// Notes that the fabric has accepted a scattering.
     pub fn on_submitted(&mut self, scattering: &OutgoingScattering, id: ScatteringId) {
         let number = scattering.transaction.0;
         if let Some(open) = self.open.get_mut(&number)
-            && scattering.is_reliable == (open.kind == Kind::Write)
+            && !scattering.is_question
         {
             let key = (scattering.is_reliable, id);
             if let Some(previous) = open.scattering.replace(key) {
@@ -308,7 +306,7 @@ impl Client {
     pub fn on_refused(&mut self, scattering: &OutgoingScattering) {
         let number = scattering.transaction.0;
         let Some(open) = self.open.get_mut(&number) else { return };
-        if scattering.is_reliable || open.kind != Kind::Write {
+        if !scattering.is_question {
             (open.attempt, open.is_queued) = (open.attempt - 1, true);
             open.set_deadline(&mut self.deadlines, number, None);
             self.to_send.push_front(number);
@@ -350,8 +348,10 @@ impl Client {
             return;
         };
         self.placement.merge(&members);
-        let open = self.open.get(&reply.number);
-        if open.is_some_and(|open| open.attempt == reply.attempt && open.kind == Kind::Write) {
+        let Some(open) = self.open.get_mut(&reply.number) else { return };
+        if open.attempt == reply.attempt && (open.kind == Kind::Write || open.searches > 0) {
+            open.is_deferred = false;
+            open.set_deadline(&mut self.deadlines, reply.number, None);
             self.stats.outdated += 1;
             self.queue(reply.number);
         }

@@ -53,6 +53,8 @@ pub(crate) struct Open {
     /// When the last attempt was composed, and how many have failed.
     pub sent_at: Option<Mono>,
     pub failures: u32,
+    /// Number of times that replicas were searched for, as none of a shard is up.
+    pub searches: u32,
     /// Whether the deadline is the time of the next attempt.
     pub is_deferred: bool,
     shards: BTreeMap<u16, Shard>,
@@ -71,6 +73,7 @@ impl Open {
             is_queued: true,
             sent_at: None,
             failures: 0,
+            searches: 0,
             is_deferred: false,
             shards: BTreeMap::new(),
         }

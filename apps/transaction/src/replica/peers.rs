@@ -44,7 +44,7 @@ impl<S: State> Replica<S> {
         self.catch_up.is_none()
     }
 
-    /// Returns whether the replica cannot catch up now, as no other one of its shard is up.
+    /// Returns whether the replica cannot catch up now, as no other one of its shard has answered.
     pub fn is_stranded(&self) -> bool {
         self.catch_up.as_ref().is_some_and(|catch_up| catch_up.is_stranded())
     }
@@ -230,6 +230,9 @@ impl<S: State> Replica<S> {
                 }
                 self.records.clear();
                 self.durable = 0;
+                if let Some(catch_up) = &mut self.catch_up {
+                    catch_up.placement.merge(&self.members);
+                }
                 self.has_image_to_store = self.options.is_durable;
             }
         }
