@@ -28,6 +28,12 @@ pub type Replies = Result<Vec<Value>, BackendError>;
 /// Called once with the replies.
 pub type OnReplies = Box<dyn FnOnce(Replies) + Send>;
 
+/// The encoded results of a transaction: those of each shard concerned, in their ascending order.
+pub type Results = Result<Vec<(u16, Vec<u8>)>, BackendError>;
+
+/// Called once with the results.
+pub type OnResults = Box<dyn FnOnce(Results) + Send>;
+
 /// Executes transactions. A front calls it from any thread.
 pub trait Backend: Send + Sync {
     /// Begins a transaction of all commands: they are executed at one timestamp, on all shards that

@@ -1,7 +1,7 @@
 //! A whole store in this process: a thread for each replica, over shared memory.
 
-use onepipe::Pipe;
-use onepipe_transaction::{ClientOptions, Placement, PlacementError, ReadMode};
+use onepipe::{Builder, Pipe};
+use onepipe_transaction::{ClientOptions, Placement, PlacementError, ReadMode, State};
 use thiserror::Error;
 
 use crate::node::{Node, NodeError, NodeHandle};
@@ -51,30 +51,63 @@ pub enum ClusterError {
     },
 }
 
+impl ClusterOptions {
+    fn placement(&self) -> Result<Placement, PlacementError> {
+        Placement::consecutive(0, self.shards, self.replicas)
+    }
+}
+
 impl Cluster {
     /// Starts all replicas, and a node that is a client only.
     ///
     /// # Errors
     /// The numbers are out of range, or a process of the fabric exists already.
     pub fn start(options: &ClusterOptions) -> Result<Self, ClusterError> {
-        let placement = Placement::consecutive(0, options.shards, options.replicas)?;
-        let processes = u32::from(options.shards) * u32::from(options.replicas);
+        let placement = options.placement()?;
+        let processes = usize::from(options.shards) * usize::from(options.replicas);
         let shape = (options.shards, options.replicas);
-        let mut stored = match &options.storage {
+        let mut stored: Vec<Option<Stored>> = match &options.storage {
             Some(storage) => storage::open(storage, shape)?.into_iter().map(Some).collect(),
             None => Vec::new(),
         };
-        stored.resize_with(processes as usize + 1, || None);
-        let start = |(process, stored): (u32, Option<Stored>)| {
+        stored.resize_with(processes + 1, || None);
+        let mut stored = stored.into_iter();
+        Self::assemble(options, &placement, |builder, node| {
+            Node::start_with(builder, node, stored.next().flatten())
+        })
+    }
+
+    /// As [`Cluster::start`], for another application: each replica begins with the state that
+    /// `initial` returns for its shard, in memory only. Transactions go to [`NodeHandle::execute`].
+    ///
+    /// # Errors
+    /// As [`Cluster::start`].
+    pub fn start_states<S: State>(
+        options: &ClusterOptions,
+        initial: impl Fn(u16) -> S + Clone + Send + 'static,
+    ) -> Result<Self, ClusterError> {
+        let placement = options.placement()?;
+        Self::assemble(options, &placement, |builder, node| {
+            Node::start_state(builder, node, initial.clone())
+        })
+    }
+
+    /// Starts the nodes by `start`, in the order of their processes.
+    fn assemble(
+        options: &ClusterOptions,
+        placement: &Placement,
+        mut start: impl FnMut(Builder, NodeOptions) -> Result<Node, NodeError>,
+    ) -> Result<Self, ClusterError> {
+        let processes = u32::from(options.shards) * u32::from(options.replicas);
+        let start = |process| {
             let builder = Pipe::builder().fabric(&options.fabric).process(process);
-            let builder = builder.processes(processes + 1);
             let (placement, reads) = (placement.clone(), options.reads);
             let node = NodeOptions { placement, reads, client: options.client };
             let fabric = options.fabric.clone();
-            let explain = |source| ClusterError::Node { fabric, source };
-            Node::start_with(builder, node, stored).map_err(explain)
+            start(builder.processes(processes + 1), node)
+                .map_err(|source| ClusterError::Node { fabric, source })
         };
-        let mut nodes = (0..).zip(stored).map(start).collect::<Result<Vec<_>, _>>()?;
+        let mut nodes = (0..=processes).map(start).collect::<Result<Vec<_>, _>>()?;
         let front = nodes.pop().expect("there is one node more than replicas");
         Ok(Self { front, replicas: nodes })
     }

@@ -8,13 +8,12 @@ use std::time::{Duration, Instant};
 
 use onepipe::{EmbeddedPipe, Event, Message, ProcessId, Progress, Service};
 use onepipe_base::Mono;
-use onepipe_kv::{Plan, Store};
 use onepipe_transaction::{
-    Client, Finished, Kind, OutgoingReply, ReadMode, Replica, ReplicaOptions, Reply, SubmitError,
+    Client, Finished, Kind, OutgoingReply, ReadMode, Replica, Reply, State, SubmitError,
     TransactionError, TransactionId,
 };
 
-use crate::backend::{BackendError, OnReplies, Replies};
+use crate::backend::{BackendError, OnResults};
 use crate::options::NodeOptions;
 use crate::shared::{NodeStats, Shared, Submission};
 use crate::storage::LogWriter;
@@ -25,14 +24,14 @@ const TAKEN_MAX: usize = 256;
 const PUBLISH_INTERVAL: Duration = Duration::from_millis(100);
 
 /// What the thread of a node owns.
-pub(crate) struct Driven {
+pub(crate) struct Driven<S> {
     pipe: EmbeddedPipe,
-    replica: Option<Replica<Store>>,
+    replica: Option<Replica<S>>,
     log: Option<LogWriter>,
     client: Client,
     reads: ReadMode,
     submissions: Receiver<Submission>,
-    open: BTreeMap<TransactionId, (Plan, OnReplies)>,
+    open: BTreeMap<TransactionId, OnResults>,
     /// A reply that the pipe did not accept, as its buffer was full.
     unsent: Option<OutgoingReply>,
     shared: Arc<Shared>,
@@ -43,28 +42,23 @@ pub(crate) struct Driven {
     is_disk_failed: bool,
 }
 
-impl Driven {
+impl<S: State> Driven<S> {
     pub(crate) fn new(
         mut pipe: EmbeddedPipe,
         options: &NodeOptions,
-        stored: Option<(Replica<Store>, LogWriter)>,
+        held: Option<(Replica<S>, Option<LogWriter>)>,
         (submissions, shared): (Receiver<Submission>, Arc<Shared>),
     ) -> Self {
-        let placement = options.placement.clone();
-        let empty = |shard| Replica::new(shard, Store::default(), ReplicaOptions::default());
-        let (replica, log) = match stored {
-            Some((replica, log)) => (Some(replica), Some(log)),
-            None => (placement.shard_of(pipe.process()).map(empty), None),
-        };
+        let (replica, log) = held.unzip();
         // No other client of this process ever has this session. Incarnations count seconds: two
         // starts within a second would share one, and the writes of the second pass for repeated.
         let session = pipe.now().as_ns();
-        let client = Client::new(session, placement, options.client);
+        let client = Client::new(session, options.placement.clone(), options.client);
         let now = Instant::now();
         Self {
             pipe,
             replica,
-            log,
+            log: log.flatten(),
             client,
             reads: options.reads,
             submissions,
@@ -122,22 +116,17 @@ impl Driven {
         (true, false)
     }
 
-    fn submit(&mut self, Submission { commands, on_replies }: Submission) {
-        let plan = Plan::new(&commands, self.client.placement().shards());
-        if plan.parts().is_empty() {
-            // Every command is refused.
-            return on_replies(replies_of(&plan, &[]));
-        }
-        let kind = match plan.is_read_only() {
+    fn submit(&mut self, Submission { is_read_only, parts, on_results }: Submission) {
+        let kind = match is_read_only {
             true => Kind::Read(self.reads),
             false => Kind::Write,
         };
-        match self.client.submit(kind, plan.parts().to_vec()) {
+        match self.client.submit(kind, parts) {
             Ok(transaction) => {
-                self.open.insert(transaction, (plan, on_replies));
+                self.open.insert(transaction, on_results);
             }
-            Err(SubmitError::Full(open)) => on_replies(Err(BackendError::Busy(open))),
-            Err(error) => on_replies(Err(BackendError::Results(error.to_string()))),
+            Err(SubmitError::Full(open)) => on_results(Err(BackendError::Busy(open))),
+            Err(error) => on_results(Err(BackendError::Results(error.to_string()))),
         }
     }
 
@@ -230,9 +219,9 @@ impl Driven {
         while let Some(Finished { transaction, outcome }) = self.client.poll_finished() {
             has_finished = true;
             self.finished += 1;
-            let Some((plan, on_replies)) = self.open.remove(&transaction) else { continue };
-            on_replies(match outcome {
-                Ok(committed) => replies_of(&plan, &committed.results),
+            let Some(on_results) = self.open.remove(&transaction) else { continue };
+            on_results(match outcome {
+                Ok(committed) => Ok(committed.results),
                 Err(TransactionError::Unavailable(shard)) => Err(BackendError::Unavailable(shard)),
                 Err(TransactionError::Refused(_)) => Err(BackendError::Busy(self.open.len())),
             });
@@ -281,11 +270,11 @@ impl Driven {
     fn end(self, reason: Arc<str>) {
         self.shared.publish(self.stats());
         self.shared.end(reason.clone());
-        for (_, on_replies) in self.open.into_values() {
-            on_replies(Err(BackendError::Ended(reason.clone())));
+        for on_results in self.open.into_values() {
+            on_results(Err(BackendError::Ended(reason.clone())));
         }
         while let Ok(submission) = self.submissions.try_recv() {
-            (submission.on_replies)(Err(BackendError::Ended(reason.clone())));
+            (submission.on_results)(Err(BackendError::Ended(reason.clone())));
         }
         if let Err(error) = self.pipe.leave(|_| {}) {
             tracing::warn!(%error, "the node's process did not leave in order");
@@ -293,15 +282,13 @@ impl Driven {
     }
 }
 
-fn on_process_ended(replica: &mut Option<Replica<Store>>, client: &mut Client, ended: ProcessId) {
+fn on_process_ended<S: State>(
+    replica: &mut Option<Replica<S>>,
+    client: &mut Client,
+    ended: ProcessId,
+) {
     client.on_process_ended(ended);
     if let Some(replica) = replica {
         replica.on_process_ended(ended);
     }
-}
-
-fn replies_of(plan: &Plan, results: &[(u16, Vec<u8>)]) -> Replies {
-    let results: Vec<(u16, &[u8])> =
-        results.iter().map(|(shard, results)| (*shard, results.as_slice())).collect();
-    plan.replies(&results).map_err(|error| BackendError::Results(error.to_string()))
 }

@@ -14,7 +14,7 @@ mod storage;
 
 pub use onepipe_journal::SyncPolicy;
 
-pub use backend::{Backend, BackendError, OnReplies, Replies};
+pub use backend::{Backend, BackendError, OnReplies, OnResults, Replies, Results};
 pub use cluster::{Cluster, ClusterError, ClusterOptions};
 pub use node::{Node, NodeError, NodeHandle};
 pub use options::NodeOptions;

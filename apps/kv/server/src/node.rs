@@ -8,11 +8,11 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use onepipe::{Builder, Doorbell, EmbeddedPipe, JoinError};
-use onepipe_kv::{Command, Store};
-use onepipe_transaction::Replica;
+use onepipe_kv::{Command, Plan, Store};
+use onepipe_transaction::{Replica, ReplicaOptions, State};
 use thiserror::Error;
 
-use crate::backend::{Backend, BackendError, OnReplies};
+use crate::backend::{Backend, BackendError, OnReplies, OnResults, Replies, Results};
 use crate::driven::Driven;
 use crate::options::NodeOptions;
 use crate::shared::{NodeStats, Shared, Submission};
@@ -61,18 +61,51 @@ impl Node {
         Self::start_with(builder, options, None)
     }
 
+    /// As [`Node::start`], for another application: a replica of a shard begins with the state that
+    /// `initial` returns, in memory only. Its transactions go to [`NodeHandle::execute`].
+    ///
+    /// # Errors
+    /// As [`Node::start`].
+    pub fn start_state<S: State>(
+        builder: Builder,
+        options: NodeOptions,
+        initial: impl FnOnce(u16) -> S + Send + 'static,
+    ) -> Result<Self, NodeError> {
+        let placement = options.placement.clone();
+        Self::run(builder, options, move |pipe, _| {
+            let new = |shard| Replica::new(shard, initial(shard), ReplicaOptions::default());
+            Ok(placement.shard_of(pipe.process()).map(|shard| (new(shard), None)))
+        })
+    }
+
     /// As [`Node::start`], with a replica that has stored its state.
     pub(crate) fn start_with(
         builder: Builder,
         options: NodeOptions,
         stored: Option<Stored>,
     ) -> Result<Self, NodeError> {
+        let Some(stored) = stored else {
+            return Self::start_state(builder, options, |_| Store::default());
+        };
+        Self::run(builder, options, |pipe, bell| {
+            wait_for_clock(pipe, &stored)?;
+            let (replica, log) = stored.start(bell.clone())?;
+            Ok(Some((replica, Some(log))))
+        })
+    }
+
+    /// Starts the thread. `hold` returns the replica that the node holds, once the node has joined.
+    fn run<S: State>(
+        builder: Builder,
+        options: NodeOptions,
+        hold: impl FnOnce(&mut EmbeddedPipe, &Doorbell) -> Result<Held<S>, NodeError> + Send + 'static,
+    ) -> Result<Self, NodeError> {
         let (submissions, received) = channel();
         let shared = Arc::new(Shared::default());
         let shards = options.placement.shards();
         let (started, joined) = channel();
         let of_thread = Arc::clone(&shared);
-        let run = move || match begin(builder, stored) {
+        let run = move || match begin(builder, hold) {
             Ok((pipe, bell, replica)) => {
                 // The starter waits for this.
                 let _ = started.send(Ok(bell));
@@ -95,16 +128,25 @@ impl Node {
     }
 }
 
-type Begun = (EmbeddedPipe, Doorbell, Option<(Replica<Store>, LogWriter)>);
+/// The replica of a node, and its log if it has one.
+type Held<S> = Option<(Replica<S>, Option<LogWriter>)>;
 
-fn begin(builder: Builder, stored: Option<Stored>) -> Result<Begun, NodeError> {
+fn begin<S>(
+    builder: Builder,
+    hold: impl FnOnce(&mut EmbeddedPipe, &Doorbell) -> Result<Held<S>, NodeError>,
+) -> Result<(EmbeddedPipe, Doorbell, Held<S>), NodeError> {
     let mut pipe = builder.embedded()?;
     let bell = pipe.doorbell()?;
-    let Some(stored) = stored else { return Ok((pipe, bell, None)) };
+    let held = hold(&mut pipe, &bell)?;
+    Ok((pipe, bell, held))
+}
+
+/// Waits until the clock is past the last write of the log.
+fn wait_for_clock(pipe: &mut EmbeddedPipe, stored: &Stored) -> Result<(), NodeError> {
     let last = stored.last();
     let is_behind = |pipe: &mut EmbeddedPipe| Some(pipe.now()) <= last;
     let began = Instant::now();
-    while is_behind(&mut pipe) {
+    while is_behind(pipe) {
         let behind = last.map_or(0, |last| last.since_ns(pipe.now()));
         if began.elapsed() > CLOCK_WAIT {
             return Err(NodeError::Clock(Duration::from_nanos(behind)));
@@ -112,8 +154,7 @@ fn begin(builder: Builder, stored: Option<Stored>) -> Result<Begun, NodeError> {
         let progress = pipe.turn();
         pipe.rest(progress);
     }
-    let replica = stored.start(bell.clone())?;
-    Ok((pipe, bell, Some(replica)))
+    Ok(())
 }
 
 impl Drop for Node {
@@ -128,6 +169,19 @@ impl Drop for Node {
 }
 
 impl NodeHandle {
+    /// Begins a transaction of these parts, at most one for each shard, in ascending order of the
+    /// shards. Otherwise as [`Backend::begin`].
+    pub fn execute(&self, is_read_only: bool, parts: Vec<(u16, Vec<u8>)>, on_results: OnResults) {
+        let submission = Submission { is_read_only, parts, on_results };
+        match self.submissions.send(submission) {
+            Ok(()) => self.bell.ring(),
+            Err(refused) => {
+                let reason = self.ended().unwrap_or_else(|| "its thread has ended".into());
+                (refused.0.on_results)(Err(BackendError::Ended(reason)));
+            }
+        }
+    }
+
     /// Returns the counters, at most 100 ms old.
     pub fn stats(&self) -> NodeStats {
         self.shared.stats()
@@ -141,14 +195,17 @@ impl NodeHandle {
 
 impl Backend for NodeHandle {
     fn begin(&self, commands: Vec<Command>, on_replies: OnReplies) {
-        let submission = Submission { commands, on_replies };
-        match self.submissions.send(submission) {
-            Ok(()) => self.bell.ring(),
-            Err(refused) => {
-                let reason = self.ended().unwrap_or_else(|| "its thread has ended".into());
-                (refused.0.on_replies)(Err(BackendError::Ended(reason)));
-            }
+        let plan = Plan::new(&commands, self.shards);
+        let parts = plan.parts().to_vec();
+        if parts.is_empty() {
+            // Every command is refused.
+            return on_replies(replies_of(&plan, &[]));
         }
+        let is_read_only = plan.is_read_only();
+        let on_results = move |results: Results| {
+            on_replies(results.and_then(|results| replies_of(&plan, &results)));
+        };
+        self.execute(is_read_only, parts, Box::new(on_results));
     }
 
     fn shards(&self) -> u16 {
@@ -166,4 +223,10 @@ impl Backend for NodeHandle {
             ("onepipe_disagreements", stats.disagreements.to_string()),
         ]
     }
+}
+
+fn replies_of(plan: &Plan, results: &[(u16, Vec<u8>)]) -> Replies {
+    let results: Vec<(u16, &[u8])> =
+        results.iter().map(|(shard, results)| (*shard, results.as_slice())).collect();
+    plan.replies(&results).map_err(|error| BackendError::Results(error.to_string()))
 }

@@ -3,9 +3,7 @@
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
-use onepipe_kv::Command;
-
-use crate::backend::OnReplies;
+use crate::backend::OnResults;
 
 /// Counters of a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -26,8 +24,9 @@ pub struct NodeStats {
 
 /// A transaction handed over to the thread of a node.
 pub(crate) struct Submission {
-    pub commands: Vec<Command>,
-    pub on_replies: OnReplies,
+    pub is_read_only: bool,
+    pub parts: Vec<(u16, Vec<u8>)>,
+    pub on_results: OnResults,
 }
 
 /// What the thread of a node publishes, and whether it is to end.

@@ -2,10 +2,13 @@
 
 mod harness;
 
+use std::sync::mpsc::channel;
+
 use harness::{bulk, execute, options};
+use onepipe_base::Timestamp;
 use onepipe_kv::Value;
-use onepipe_kv_server::Cluster;
-use onepipe_transaction::ReadMode;
+use onepipe_kv_server::{BackendError, Cluster};
+use onepipe_transaction::{Exact, ReadMode, State};
 
 fn start(name: &str, replicas: u16, reads: ReadMode) -> Cluster {
     Cluster::start(&options(name, replicas, reads)).expect("the fabric is new")
@@ -48,4 +51,51 @@ fn reads_see_whole_transactions() {
             }
         });
     }
+}
+
+/// The state of another application: a sum, to which each part adds its first byte.
+struct Sum(u64);
+
+impl State for Sum {
+    fn execute(&mut self, _at: Timestamp, part: &[u8], results: &mut Vec<u8>) {
+        self.0 += u64::from(part.first().copied().unwrap_or_default());
+        results.extend(self.0.to_be_bytes());
+    }
+
+    fn read(&self, at: Timestamp, _part: &[u8], results: &mut Vec<u8>) -> Exact {
+        results.extend(self.0.to_be_bytes());
+        Exact { from: Some(at), until: None }
+    }
+
+    fn digest(&self) -> u64 {
+        self.0
+    }
+
+    fn save(&self, _bytes: &mut Vec<u8>) {}
+
+    fn load(&mut self, _bytes: &[u8]) -> bool {
+        false
+    }
+}
+
+#[test]
+fn nodes_hold_states_of_other_applications() {
+    let options = options("states", 2, ReadMode::Strict);
+    let initial = |shard| Sum(100 * u64::from(shard));
+    let cluster = Cluster::start_states(&options, initial).expect("the fabric is new");
+    let execute = |is_read_only, parts: &[(u16, Vec<u8>)]| {
+        let (finished, results) = channel();
+        let on_results = Box::new(move |results| finished.send(results).expect("it is awaited"));
+        cluster.handle().execute(is_read_only, parts.to_vec(), on_results);
+        results.recv().expect("each transaction finishes")
+    };
+    let sums = |of: &[(u16, u64)]| {
+        Ok(of.iter().map(|(shard, sum)| (*shard, sum.to_be_bytes().to_vec())).collect())
+    };
+    assert_eq!(execute(false, &[(0, vec![7]), (2, vec![9])]), sums(&[(0, 7), (2, 209)]));
+    assert_eq!(execute(true, &[(1, vec![]), (2, vec![])]), sums(&[(1, 100), (2, 209)]));
+    // The parts are not in the order of their shards.
+    let refused = execute(false, &[(2, vec![1]), (0, vec![1])]);
+    assert!(matches!(refused, Err(BackendError::Results(_))), "{refused:?}");
+    assert_eq!(cluster.handle().stats().disagreements, 0);
 }
