@@ -35,6 +35,7 @@ mod replica;
 mod reply;
 mod request;
 mod sessions;
+mod start;
 mod state;
 
 pub use catch_up::CatchUpOptions;
@@ -50,4 +51,5 @@ pub use replica::{OutgoingReply, Replica, ReplicaOptions, ReplicaScattering, Rep
 pub use reply::{Answer, Reply};
 pub use request::{PARTS_MAX, Request, RequestKind};
 pub use sessions::SESSION_WINDOW;
+pub use start::{Decision, Start};
 pub use state::{Exact, State};

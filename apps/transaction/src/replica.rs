@@ -82,6 +82,9 @@ pub struct Replica<S> {
     durable: u64,
     replies: VecDeque<(u64, OutgoingReply)>,
     members: Members,
+    /// Session of this process, and with which processes and sessions the store has started.
+    session: u64,
+    founders: Vec<(ProcessId, u64)>,
     /// Replicas that catch up from this one.
     feeds: Vec<Feed>,
     /// The replica catches up itself, and does not serve.
@@ -108,6 +111,8 @@ impl<S: State> Replica<S> {
             durable: 0,
             replies: VecDeque::new(),
             members: Members::default(),
+            session: 0,
+            founders: Vec::new(),
             feeds: Vec::new(),
             catch_up: None,
             has_image_to_store: false,
@@ -137,7 +142,7 @@ impl<S: State> Replica<S> {
                     self.on_request(timestamp, from, &request, payload);
                 }
             }
-            None if is_reliable && self.on_peer_message(from, payload) => {}
+            None if self.on_peer_message(from, payload) => {}
             _ => self.stats.malformed += 1,
         }
     }

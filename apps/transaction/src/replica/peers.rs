@@ -8,7 +8,7 @@ use onepipe_base::{Mono, ProcessId, ScatteringId, Timestamp};
 
 use crate::State;
 use crate::catch_up::{CatchUp, CatchUpOptions, Delivered, Progress};
-use crate::feed::{Feed, FeedId, FeedMessage, Part};
+use crate::feed::{Feed, FeedId, FeedMessage, Hello, Part};
 use crate::placement::Placement;
 use crate::replica::{Replica, ReplicaOptions};
 use crate::reply::Answer;
@@ -24,6 +24,12 @@ pub struct ReplicaScattering {
     is_admission: bool,
 }
 
+impl ReplicaScattering {
+    pub(crate) fn best_effort(messages: Vec<(ProcessId, Vec<u8>)>) -> Self {
+        Self { is_reliable: false, messages, is_admission: false }
+    }
+}
+
 impl<S: State> Replica<S> {
     /// Creates a replica of `shard` on `process` that has no state, while the shard may have gone
     /// on: it catches up from another replica, and serves when it was admitted. `state` is the
@@ -37,6 +43,12 @@ impl<S: State> Replica<S> {
     ) -> Self {
         let catch_up = CatchUp::new(process, shard, placement, catch_up);
         Self { catch_up: Some(Box::new(catch_up)), ..Self::new(shard, state, options) }
+    }
+
+    /// Sets the session of this process, and with which processes and sessions the store has
+    /// started ([`crate::Decision`]): the replica answers this to others that start.
+    pub fn set_founders(&mut self, session: u64, founders: Vec<(ProcessId, u64)>) {
+        (self.session, self.founders) = (session, founders);
     }
 
     /// Returns whether the replica has caught up, and executes writes.
@@ -190,6 +202,13 @@ impl<S: State> Replica<S> {
     /// Handles a message of another replica. Returns false if it is malformed.
     pub(super) fn on_peer_message(&mut self, from: ProcessId, payload: &[u8]) -> bool {
         let Some((id, message)) = FeedMessage::parse(payload) else { return false };
+        if let FeedMessage::Hello(Hello::Starts(_)) = message {
+            let id = FeedId { number: self.session, ..id };
+            let serves = Hello::Serves(self.founders.clone());
+            let payload = FeedMessage::Hello(serves).to_bytes(id);
+            self.unsent.push_back(ReplicaScattering::best_effort([(from, payload)].to_vec()));
+            return true;
+        }
         let Some(catch_up) = &mut self.catch_up else { return true };
         if id.session != catch_up.session() {
             return true;
@@ -197,6 +216,7 @@ impl<S: State> Replica<S> {
         match message {
             FeedMessage::Part(part) => self.on_part(from, id, part),
             FeedMessage::Absent => catch_up.on_peer_lost(from),
+            FeedMessage::Hello(_) => {}
             FeedMessage::Outdated(members) => {
                 let Some(members) = crate::Members::from_bytes(members) else { return false };
                 catch_up.placement.merge(&members);

@@ -1,0 +1,189 @@
+//! How a replica that starts gets its state: whether the whole store starts, or goes on already.
+//!
+//! The process with the least id proposes. Every other one says that it starts, and which session of
+//! the proposing process it follows; when all follow the present one, it proposes them as the
+//! *founders* of the store. A founder adopts the proposal, and begins; a replica that is no founder
+//! catches up. Clients wait until all founders have adopted it, so nothing is lost if they fail
+//! before.
+//!
+//! The proposing process may restart. If another one has adopted its proposal, that one follows no
+//! later session, so that there is no second proposal. If none has, all follow the later session,
+//! and adopt the earlier proposal no more.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
+
+use onepipe_base::{Mono, ProcessId};
+
+use crate::feed::{FeedId, FeedMessage, Hello};
+use crate::placement::Placement;
+use crate::replica::ReplicaScattering;
+
+/// How a replica gets its state. Both are passed to [`crate::Replica::set_founders`].
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Decision {
+    /// The store starts with these processes, each given with its session, and this one is among
+    /// them: the replica begins with its initial state.
+    Begin(Vec<(ProcessId, u64)>),
+    /// The store has started with these, and this one has to catch up
+    /// ([`crate::Replica::returning`]).
+    CatchUp(Vec<(ProcessId, u64)>),
+}
+
+/// A replica that starts.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Start {
+    process: ProcessId,
+    session: u64,
+    interval_ns: u64,
+    others: Vec<ProcessId>,
+    proposer: ProcessId,
+    /// The last session of the proposing process that is known.
+    followed: Option<u64>,
+    /// The sessions of those that follow this process.
+    followers: BTreeMap<ProcessId, u64>,
+    proposal: Option<Vec<(ProcessId, u64)>>,
+    /// Followers to be answered, and the sessions that they have stated.
+    to_answer: BTreeMap<ProcessId, u64>,
+    decision: Option<Decision>,
+    /// The processes that have said that the store has started.
+    serving: BTreeSet<ProcessId>,
+    next_at: Option<Mono>,
+}
+
+impl Start {
+    /// Creates the start of a process in a session, above that of any earlier incarnation of it.
+    /// The process says that it starts once in `interval_ns` ns.
+    pub fn new(process: ProcessId, session: u64, placement: &Placement, interval_ns: u64) -> Self {
+        let mut others: Vec<ProcessId> = placement.all_up().collect();
+        others.retain(|other| *other != process);
+        let proposer = others.iter().copied().chain([process]).min().unwrap_or(process);
+        let mut start = Self {
+            process,
+            session,
+            interval_ns,
+            others,
+            proposer,
+            followed: (process == proposer).then_some(session),
+            followers: BTreeMap::new(),
+            proposal: None,
+            to_answer: BTreeMap::new(),
+            decision: None,
+            serving: BTreeSet::new(),
+            next_at: None,
+        };
+        if start.others.is_empty() {
+            start.decision = Some(Decision::Begin([(process, session)].to_vec()));
+        }
+        start
+    }
+
+    /// Handles a message that was delivered to the process. Returns false if it is for a replica.
+    pub fn on_message(&mut self, from: ProcessId, payload: &[u8]) -> bool {
+        let Some((id, FeedMessage::Hello(hello))) = FeedMessage::parse(payload) else {
+            return false;
+        };
+        if !self.others.contains(&from) {
+            return true;
+        }
+        if self.decision.is_some() {
+            match hello {
+                Hello::Serves(_) => self.serving.insert(from),
+                // A replica answers the others.
+                Hello::Starts(_) => return false,
+                Hello::Proposes(_) => false,
+            };
+            return true;
+        }
+        match hello {
+            Hello::Starts(_) if from == self.proposer => {
+                self.followed = self.followed.max(Some(id.session));
+            }
+            Hello::Starts(followed) => {
+                if self.process == self.proposer && followed == Some(self.session) {
+                    self.on_follower(from, id);
+                }
+            }
+            Hello::Proposes(founders) | Hello::Serves(founders) if id.session == self.session => {
+                self.on_founders(from, id.number, founders);
+            }
+            Hello::Proposes(_) | Hello::Serves(_) => {}
+        }
+        true
+    }
+
+    fn on_founders(&mut self, from: ProcessId, session: u64, founders: Vec<(ProcessId, u64)>) {
+        let deciding = founders.iter().find(|(process, _)| *process == self.proposer);
+        let is_of_followed = self.followed.is_none()
+            || deciding.map(|(_, session)| *session) == self.followed
+            // The followed one, or a later one, has given up its own.
+            || (from == self.proposer && Some(session) >= self.followed)
+            // Another one has adopted this proposal, or an earlier one.
+            || self.process == self.proposer;
+        if is_of_followed {
+            let is_founder = founders.contains(&(self.process, self.session));
+            self.decision = Some(match is_founder {
+                true => Decision::Begin(founders),
+                false => Decision::CatchUp(founders),
+            });
+        }
+    }
+
+    /// Handles that a process follows this one.
+    fn on_follower(&mut self, from: ProcessId, id: FeedId) {
+        let known = self.followers.entry(from).or_insert(id.session);
+        *known = (*known).max(id.session);
+        if self.proposal.is_none() && self.followers.len() == self.others.len() {
+            let followers = self.followers.iter().map(|(process, session)| (*process, *session));
+            let founders = [(self.process, self.session)].into_iter().chain(followers);
+            self.proposal = Some(founders.collect());
+        }
+        if self.proposal.is_some() {
+            self.to_answer.insert(from, id.session);
+        }
+    }
+
+    /// Returns the next scattering to the others. One that the fabric does not accept is dropped:
+    /// another one follows.
+    pub fn poll_scattering(&mut self, now: Mono) -> Option<ReplicaScattering> {
+        if let Some((to, session)) = self.to_answer.pop_first()
+            && let Some(proposal) = &self.proposal
+        {
+            let id = FeedId { session, number: self.session };
+            let payload = FeedMessage::Hello(Hello::Proposes(proposal.clone())).to_bytes(id);
+            return Some(ReplicaScattering::best_effort([(to, payload)].to_vec()));
+        }
+        if self.next_at.is_some_and(|next_at| now < next_at) || self.is_open() {
+            return None;
+        }
+        self.next_at = Some(now.after_ns(self.interval_ns));
+        let id = FeedId { session: self.session, number: 0 };
+        let payload = FeedMessage::Hello(Hello::Starts(self.followed)).to_bytes(id);
+        let messages = self.others.iter().map(|other| (*other, payload.clone())).collect();
+        Some(ReplicaScattering::best_effort(messages))
+    }
+
+    /// Returns what was decided.
+    pub fn decision(&self) -> Option<&Decision> {
+        self.decision.as_ref()
+    }
+
+    /// Whether clients may begin: the store has started before, or with all its founders.
+    pub fn is_open(&self) -> bool {
+        match &self.decision {
+            None => false,
+            Some(Decision::CatchUp(_)) => true,
+            Some(Decision::Begin(_)) => self.serving.len() == self.others.len(),
+        }
+    }
+
+    /// Returns the processes that this one waits for.
+    pub fn missing(&self) -> Vec<ProcessId> {
+        let is_missing = |other: &&ProcessId| match &self.decision {
+            Some(_) => !self.serving.contains(other),
+            None if self.process == self.proposer => !self.followers.contains_key(other),
+            None => **other == self.proposer,
+        };
+        self.others.iter().filter(is_missing).copied().collect()
+    }
+}
