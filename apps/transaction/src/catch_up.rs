@@ -15,6 +15,7 @@ use alloc::vec::Vec;
 use onepipe_base::{Mono, ProcessId, ScatteringId, Timestamp};
 
 use crate::feed::{FeedId, Part};
+use crate::members::Members;
 use crate::placement::Placement;
 use crate::request::{Request, RequestKind};
 
@@ -232,10 +233,14 @@ impl CatchUp {
 
     /// Handles that a request for admission was refused, as its view was an old one. Returns
     /// whether what was retained since the admission is of no use: no client knows of it.
-    pub fn on_outdated(&mut self, number: u64) -> bool {
+    pub fn on_outdated(&mut self, number: u64, members: &Members) -> bool {
+        let view = self.placement.members().view();
+        self.placement.merge(members);
+        // Without a later view the store has not been opened: the next request waits.
+        let is_later = self.placement.members().view() > view;
         let known = self.placement.members().admitted(self.process);
         let was_accepted = self.admitted.is_some_and(|(_, at)| known >= Some(at));
-        self.to_admit |= number == self.admit && !was_accepted;
+        self.to_admit |= number == self.admit && !was_accepted && is_later;
         let was_refused = self.admitted.is_some_and(|(tentative, _)| number >= tentative);
         if was_accepted || !was_refused {
             return false;

@@ -348,9 +348,12 @@ impl Client {
             return;
         };
         self.placement.merge(&members);
+        let view = self.placement.members().view();
         let Some(open) = self.open.get_mut(&reply.number) else { return };
         if open.attempt == reply.attempt && (open.kind == Kind::Write || open.searches > 0) {
             open.is_deferred = false;
+            // Without a later view the store has not been opened: the next attempt waits.
+            open.failures += u32::from(view == open.view);
             open.set_deadline(&mut self.deadlines, reply.number, None);
             self.stats.outdated += 1;
             self.queue(reply.number);

@@ -82,6 +82,8 @@ pub struct Replica<S> {
     durable: u64,
     replies: VecDeque<(u64, OutgoingReply)>,
     members: Members,
+    /// The replica refuses all writes, as the store has not been opened.
+    is_closed: bool,
     /// Session of this process, and with which processes and sessions the store has started.
     session: u64,
     founders: Vec<(ProcessId, u64)>,
@@ -111,6 +113,7 @@ impl<S: State> Replica<S> {
             durable: 0,
             replies: VecDeque::new(),
             members: Members::default(),
+            is_closed: false,
             session: 0,
             founders: Vec::new(),
             feeds: Vec::new(),
@@ -194,7 +197,8 @@ impl<S: State> Replica<S> {
         request: &Request<'_>,
         (part, payload): (&[u8], &[u8]),
     ) {
-        if request.view < self.members.view() && !makes(Mistake::OldViewAccepted) {
+        let is_outdated = request.view < self.members.view() || self.is_closed;
+        if is_outdated && !makes(Mistake::OldViewAccepted) {
             // A replica that was admitted meanwhile has not received this write. All replicas of
             // all shards refuse it.
             return self.answer_outdated(from, request);
@@ -242,7 +246,7 @@ impl<S: State> Replica<S> {
             let answer = Answer::Written { at: outcome.at, results: &outcome.results };
             let reply = Self::encode(self.shard, request, 0, answer);
             self.queue(outcome.record, from, reply);
-        } else if request.view < self.members.view() {
+        } else if request.view < self.members.view() || self.is_closed {
             // The write was refused, and the answer lost.
             self.answer_outdated(from, request);
         }

@@ -3,8 +3,9 @@
 //! The process with the least id proposes. Every other one says that it starts, and which session of
 //! the proposing process it follows; when all follow the present one, it proposes them as the
 //! *founders* of the store. A founder adopts the proposal, and begins; a replica that is no founder
-//! catches up. Clients wait until all founders have adopted it, so nothing is lost if they fail
-//! before.
+//! catches up. Once all processes have done so, the founders open the store by an admission;
+//! replicas refuse all writes and other admissions before, so nothing is lost if founders fail until
+//! then.
 //!
 //! The proposing process may restart. If another one has adopted its proposal, that one follows no
 //! later session, so that there is no second proposal. If none has, all follow the later session,
@@ -18,6 +19,10 @@ use onepipe_base::{Mono, ProcessId};
 use crate::feed::{FeedId, FeedMessage, Hello};
 use crate::placement::Placement;
 use crate::replica::ReplicaScattering;
+use crate::request::{Request, RequestKind};
+
+/// Number of the admission that opens a store. Those of replicas that catch up begin with 1.
+pub(crate) const OPENING: u64 = 0;
 
 /// How a replica gets its state. Both are passed to [`crate::Replica::set_founders`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -153,10 +158,13 @@ impl Start {
             let payload = FeedMessage::Hello(Hello::Proposes(proposal.clone())).to_bytes(id);
             return Some(ReplicaScattering::best_effort([(to, payload)].to_vec()));
         }
-        if self.next_at.is_some_and(|next_at| now < next_at) || self.is_open() {
+        if self.next_at.is_some_and(|next_at| now < next_at) {
             return None;
         }
         self.next_at = Some(now.after_ns(self.interval_ns));
+        if self.is_complete() {
+            return self.compose_opening();
+        }
         let id = FeedId { session: self.session, number: 0 };
         let payload = FeedMessage::Hello(Hello::Starts(self.followed)).to_bytes(id);
         let messages = self.others.iter().map(|other| (*other, payload.clone())).collect();
@@ -168,13 +176,35 @@ impl Start {
         self.decision.as_ref()
     }
 
-    /// Whether clients may begin: the store has started before, or with all its founders.
-    pub fn is_open(&self) -> bool {
+    /// Whether all processes have adopted the proposal or catch up, or the store went on already.
+    fn is_complete(&self) -> bool {
         match &self.decision {
             None => false,
             Some(Decision::CatchUp(_)) => true,
             Some(Decision::Begin(_)) => self.serving.len() == self.others.len(),
         }
+    }
+
+    /// Returns the admission that opens the store. It is repeated until the driver drops the start,
+    /// as the replica of the process is open.
+    fn compose_opening(&self) -> Option<ReplicaScattering> {
+        let is_founder = matches!(self.decision, Some(Decision::Begin(_)));
+        if !is_founder {
+            return None;
+        }
+        let request = Request {
+            kind: RequestKind::Admit,
+            session: self.session,
+            number: OPENING,
+            attempt: 0,
+            finished: 0,
+            view: None,
+            parts: Vec::new(),
+        };
+        let mut payload = Vec::new();
+        request.write(&mut payload);
+        let all = self.others.iter().copied().chain([self.process]);
+        Some(ReplicaScattering::reliable(all.map(|to| (to, payload.clone())).collect()))
     }
 
     /// Returns the processes that this one waits for.

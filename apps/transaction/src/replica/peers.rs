@@ -13,6 +13,7 @@ use crate::placement::Placement;
 use crate::replica::{Replica, ReplicaOptions};
 use crate::reply::Answer;
 use crate::request::{Request, RequestKind};
+use crate::start::OPENING;
 
 /// A scattering of a replica to others.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -27,6 +28,10 @@ pub struct ReplicaScattering {
 impl ReplicaScattering {
     pub(crate) fn best_effort(messages: Vec<(ProcessId, Vec<u8>)>) -> Self {
         Self { is_reliable: false, messages, is_admission: false }
+    }
+
+    pub(crate) fn reliable(messages: Vec<(ProcessId, Vec<u8>)>) -> Self {
+        Self { is_reliable: true, messages, is_admission: false }
     }
 }
 
@@ -46,9 +51,16 @@ impl<S: State> Replica<S> {
     }
 
     /// Sets the session of this process, and with which processes and sessions the store has
-    /// started ([`crate::Decision`]): the replica answers this to others that start.
+    /// started ([`crate::Decision`]): the replica answers this to others that start. If it is one
+    /// of them it refuses all writes until the store is opened.
     pub fn set_founders(&mut self, session: u64, founders: Vec<(ProcessId, u64)>) {
         (self.session, self.founders) = (session, founders);
+        self.is_closed = self.catch_up.is_none();
+    }
+
+    /// Returns whether the store has been opened, as far as the replica knows.
+    pub fn is_open(&self) -> bool {
+        !self.is_closed && self.catch_up.is_none()
     }
 
     /// Returns whether the replica has caught up, and executes writes.
@@ -75,8 +87,7 @@ impl<S: State> Replica<S> {
         }
         let part = self.feeds.iter_mut().find_map(|feed| Some((feed.to, feed.poll()?)))?;
         self.feeds.retain(|feed| !feed.is_ended());
-        let messages = [part].to_vec();
-        Some(ReplicaScattering { is_reliable: true, messages, is_admission: false })
+        Some(ReplicaScattering::reliable([part].to_vec()))
     }
 
     /// Notes that the fabric has accepted a scattering.
@@ -181,11 +192,13 @@ impl<S: State> Replica<S> {
 
     /// Handles a request for admission.
     pub(super) fn on_admit(&mut self, at: Timestamp, from: ProcessId, request: &Request<'_>) {
-        if request.view < self.members.view() {
+        let is_early = self.is_closed && request.number != OPENING;
+        if request.view < self.members.view() || is_early {
             let id = FeedId { session: request.session, number: request.number };
             let members = self.members.to_bytes();
             return self.send_to_peer(from, FeedMessage::Outdated(&members).to_bytes(id));
         }
+        self.is_closed = false;
         self.members.on_admitted(from, at);
         let feed = self.feeds.iter_mut().find(|feed| feed.to == from);
         if let Some(feed) = feed {
@@ -194,9 +207,7 @@ impl<S: State> Replica<S> {
     }
 
     fn send_to_peer(&mut self, to: ProcessId, payload: Vec<u8>) {
-        let messages = [(to, payload)].to_vec();
-        let scattering = ReplicaScattering { is_reliable: true, messages, is_admission: false };
-        self.unsent.push_back(scattering);
+        self.unsent.push_back(ReplicaScattering::reliable([(to, payload)].to_vec()));
     }
 
     /// Handles a message of another replica. Returns false if it is malformed.
@@ -219,8 +230,7 @@ impl<S: State> Replica<S> {
             FeedMessage::Hello(_) => {}
             FeedMessage::Outdated(members) => {
                 let Some(members) = crate::Members::from_bytes(members) else { return false };
-                catch_up.placement.merge(&members);
-                if catch_up.on_outdated(id.number) {
+                if catch_up.on_outdated(id.number, &members) {
                     for delivered in core::mem::take(&mut catch_up.delivered) {
                         self.answer_delivered_absent(&delivered);
                     }
