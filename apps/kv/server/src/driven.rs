@@ -6,7 +6,9 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::{Duration, Instant};
 
-use onepipe::{EmbeddedPipe, Event, Message, ProcessId, Progress, Service};
+use onepipe::{
+    EmbeddedPipe, Event, Message, ProcessId, Progress, ScatteringId, SendError, Service, Timestamp,
+};
 use onepipe_base::Mono;
 use onepipe_transaction::{
     Client, Finished, Kind, OutgoingReply, ReadMode, Replica, Reply, State, SubmitError,
@@ -16,6 +18,7 @@ use onepipe_transaction::{
 use crate::backend::{BackendError, OnResults};
 use crate::options::NodeOptions;
 use crate::shared::{NodeStats, Shared, Submission};
+use crate::starting::{Held, Starting};
 use crate::storage::LogWriter;
 
 /// Number of transactions that are taken over between two turns of the pipe.
@@ -28,6 +31,8 @@ pub(crate) struct Driven<S> {
     pipe: EmbeddedPipe,
     replica: Option<Replica<S>>,
     log: Option<LogWriter>,
+    /// How the replica gets its state, until the store is open.
+    starting: Option<Starting<S>>,
     client: Client,
     reads: ReadMode,
     submissions: Receiver<Submission>,
@@ -46,10 +51,14 @@ impl<S: State> Driven<S> {
     pub(crate) fn new(
         mut pipe: EmbeddedPipe,
         options: &NodeOptions,
-        held: Option<(Replica<S>, Option<LogWriter>)>,
+        held: Held<S>,
         (submissions, shared): (Receiver<Submission>, Arc<Shared>),
     ) -> Self {
-        let (replica, log) = held.unzip();
+        let (replica, log, starting) = match held {
+            Held::Nothing => (None, None, None),
+            Held::Replica(replica, log) => (Some(replica), log, None),
+            Held::Starting(starting) => (None, None, Some(starting)),
+        };
         // No other client of this process ever has this session. Incarnations count seconds: two
         // starts within a second would share one, and the writes of the second pass for repeated.
         let session = pipe.now().as_ns();
@@ -58,7 +67,8 @@ impl<S: State> Driven<S> {
         Self {
             pipe,
             replica,
-            log: log.flatten(),
+            log,
+            starting,
             client,
             reads: options.reads,
             submissions,
@@ -135,11 +145,16 @@ impl<S: State> Driven<S> {
         // Everything below this barrier is handed out in this turn.
         let barrier = self.pipe.commit_barrier();
         let (replica, client) = (&mut self.replica, &mut self.client);
+        let starting = &mut self.starting;
         let mut ended: Option<Arc<str>> = None;
         let progress = self.pipe.poll(|event| match event {
             Event::Message(message) => {
                 if Reply::is_reply(message.payload) {
                     client.on_message(message.from, message.payload);
+                } else if starting.as_mut().is_some_and(|starting| {
+                    starting.start.on_message(message.from, message.payload)
+                }) {
+                    // It concerned the start of the store.
                 } else if let Some(replica) = replica {
                     let is_reliable = message.service == Service::Reliable;
                     let (timestamp, from) = (message.timestamp, message.from);
@@ -147,12 +162,20 @@ impl<S: State> Driven<S> {
                 }
             }
             Event::SendFailed(failed) => {
+                if let Some(replica) = replica
+                    && failed.service == Service::Reliable
+                {
+                    replica.on_send_failed(failed.scattering);
+                }
                 client.on_send_failed(failed.service == Service::Reliable, failed.scattering);
             }
             Event::ProcessFailed(failed) => {
-                on_process_ended(replica, client, failed.process);
+                let ended = (failed.process, failed.at);
+                on_process_ended((replica, starting), client, ended);
             }
-            Event::ProcessLeft(left) => on_process_ended(replica, client, left.process),
+            Event::ProcessLeft(left) => {
+                on_process_ended((replica, starting), client, (left.process, left.at));
+            }
             Event::Excluded { void_from } => {
                 ended = Some(format!("it was declared failed as of {void_from:?}").into());
             }
@@ -191,22 +214,52 @@ impl<S: State> Driven<S> {
             has_sent = true;
         }
         let now = self.now();
+        has_sent |= self.send_to_replicas(now);
         self.client.handle_timeout(now);
         let barrier = self.pipe.commit_barrier();
         while let Some(scattering) = self.client.poll_scattering(now, barrier) {
-            let messages: Vec<Message<'_>> = (scattering.messages.iter())
-                .map(|(to, payload)| Message { to: *to, payload })
-                .collect();
-            let sent = match scattering.is_reliable {
-                true => self.pipe.scatter_reliably(&messages),
-                false => self.pipe.scatter(&messages),
-            };
-            match sent {
+            match scatter(&mut self.pipe, scattering.is_reliable, &scattering.messages) {
                 Ok(id) => self.client.on_submitted(&scattering, id),
                 Err(_) => {
                     self.client.on_refused(&scattering);
                     return has_sent;
                 }
+            }
+            has_sent = true;
+        }
+        has_sent
+    }
+
+    /// Sends what the start and the replica have for other replicas. Returns whether something was
+    /// sent.
+    fn send_to_replicas(&mut self, now: Mono) -> bool {
+        let mut has_sent = false;
+        if let Some(starting) = &mut self.starting {
+            while let Some(scattering) = starting.start.poll_scattering(now) {
+                // One that is not accepted is repeated.
+                has_sent |=
+                    scatter(&mut self.pipe, scattering.is_reliable, &scattering.messages).is_ok();
+            }
+            if self.replica.is_none() {
+                self.replica = starting.begin();
+            }
+            self.shared.set_waiting(starting.start.missing());
+        }
+        let Some(replica) = &mut self.replica else { return has_sent };
+        if self.starting.is_some() && replica.is_open() {
+            self.starting = None;
+            self.shared.set_waiting(Vec::new());
+        }
+        replica.handle_timeout(now);
+        while let Some(scattering) = replica.poll_scattering(now) {
+            match scatter(&mut self.pipe, scattering.is_reliable, &scattering.messages) {
+                Ok(id) => replica.on_scattering_submitted(&scattering, id),
+                Err(SendError::BufferFull { .. }) => {
+                    replica.on_scattering_refused(scattering);
+                    return has_sent;
+                }
+                // The replica repeats what is not answered.
+                Err(_) => {}
             }
             has_sent = true;
         }
@@ -283,12 +336,27 @@ impl<S: State> Driven<S> {
 }
 
 fn on_process_ended<S: State>(
-    replica: &mut Option<Replica<S>>,
+    (replica, starting): (&mut Option<Replica<S>>, &mut Option<Starting<S>>),
     client: &mut Client,
-    ended: ProcessId,
+    (process, at): (ProcessId, Timestamp),
 ) {
-    client.on_process_ended(ended);
+    client.on_process_ended(process, at);
     if let Some(replica) = replica {
-        replica.on_process_ended(ended);
+        replica.on_process_ended(process, at);
+    } else if let Some(starting) = starting {
+        starting.ended.push((process, at));
+    }
+}
+
+fn scatter(
+    pipe: &mut EmbeddedPipe,
+    is_reliable: bool,
+    messages: &[(ProcessId, Vec<u8>)],
+) -> Result<ScatteringId, SendError> {
+    let messages = messages.iter().map(|(to, payload)| Message { to: *to, payload });
+    let messages: Vec<Message<'_>> = messages.collect();
+    match is_reliable {
+        true => pipe.scatter_reliably(&messages),
+        false => pipe.scatter(&messages),
     }
 }

@@ -10,6 +10,7 @@ pub mod front;
 mod node;
 mod options;
 mod shared;
+mod starting;
 mod storage;
 
 pub use onepipe_journal::SyncPolicy;

@@ -7,7 +7,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use onepipe::{Builder, Doorbell, EmbeddedPipe, JoinError};
+use onepipe::{Builder, Doorbell, EmbeddedPipe, JoinError, ProcessId};
 use onepipe_kv::{Command, Plan, Store};
 use onepipe_transaction::{Replica, ReplicaOptions, State};
 use thiserror::Error;
@@ -16,7 +16,8 @@ use crate::backend::{Backend, BackendError, OnReplies, OnResults, Replies, Resul
 use crate::driven::Driven;
 use crate::options::NodeOptions;
 use crate::shared::{NodeStats, Shared, Submission};
-use crate::storage::{LogWriter, Stored};
+use crate::starting::{Held, Starting};
+use crate::storage::Stored;
 
 /// How long a node waits for a clock that is behind its log.
 const CLOCK_WAIT: Duration = Duration::from_secs(2);
@@ -74,7 +75,29 @@ impl Node {
         let placement = options.placement.clone();
         Self::run(builder, options, move |pipe, _| {
             let new = |shard| Replica::new(shard, initial(shard), ReplicaOptions::default());
-            Ok(placement.shard_of(pipe.process()).map(|shard| (new(shard), None)))
+            let shard = placement.shard_of(pipe.process());
+            Ok(shard.map_or(Held::Nothing, |shard| Held::Replica(new(shard), None)))
+        })
+    }
+
+    /// Joins a store whose replicas are nodes of several programs: the node waits until all of them
+    /// have started, or catches up from another replica of its shard if the store goes on already.
+    /// `initial` returns the initial state of a shard. All is in memory.
+    ///
+    /// # Errors
+    /// As [`Node::start`].
+    pub fn join<S: State>(
+        builder: Builder,
+        options: NodeOptions,
+        initial: impl FnOnce(u16) -> S + Send + 'static,
+    ) -> Result<Self, NodeError> {
+        let of_store = options.clone();
+        Self::run(builder, options, move |pipe, _| {
+            let (process, session) = (pipe.process(), pipe.now().as_ns());
+            let shard = of_store.placement.shard_of(process);
+            Ok(shard.map_or(Held::Nothing, |shard| {
+                Held::Starting(Starting::new((process, shard), session, &of_store, initial(shard)))
+            }))
         })
     }
 
@@ -90,7 +113,7 @@ impl Node {
         Self::run(builder, options, |pipe, bell| {
             wait_for_clock(pipe, &stored)?;
             let (replica, log) = stored.start(bell.clone())?;
-            Ok(Some((replica, Some(log))))
+            Ok(Held::Replica(replica, Some(log)))
         })
     }
 
@@ -127,9 +150,6 @@ impl Node {
         self.handle.clone()
     }
 }
-
-/// The replica of a node, and its log if it has one.
-type Held<S> = Option<(Replica<S>, Option<LogWriter>)>;
 
 fn begin<S>(
     builder: Builder,
@@ -185,6 +205,11 @@ impl NodeHandle {
     /// Returns the counters, at most 100 ms old.
     pub fn stats(&self) -> NodeStats {
         self.shared.stats()
+    }
+
+    /// Returns the processes that the start of the store waits for. Empty once the store is open.
+    pub fn waiting(&self) -> Vec<ProcessId> {
+        self.shared.waiting()
     }
 
     /// Returns why the node has ended, if it has.

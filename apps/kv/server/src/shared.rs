@@ -3,6 +3,8 @@
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
+use onepipe::ProcessId;
+
 use crate::backend::OnResults;
 
 /// Counters of a node.
@@ -34,6 +36,8 @@ pub(crate) struct Submission {
 pub(crate) struct Shared {
     stats: Mutex<NodeStats>,
     ended: Mutex<Option<Arc<str>>>,
+    /// The processes that the start of the store waits for. Empty once the store is open.
+    waiting: Mutex<Vec<ProcessId>>,
     pub is_stopping: AtomicBool,
 }
 
@@ -44,6 +48,15 @@ impl Shared {
 
     pub fn publish(&self, stats: NodeStats) {
         *self.stats.lock().expect("no thread panics while it holds the lock") = stats;
+    }
+
+    /// Returns the processes that the start of the store waits for.
+    pub fn waiting(&self) -> Vec<ProcessId> {
+        self.waiting.lock().expect("no thread panics while it holds the lock").clone()
+    }
+
+    pub fn set_waiting(&self, processes: Vec<ProcessId>) {
+        *self.waiting.lock().expect("no thread panics while it holds the lock") = processes;
     }
 
     /// Returns why the node has ended, if it has.

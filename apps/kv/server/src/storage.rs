@@ -168,7 +168,7 @@ fn open_one(
         Record::parse(number, &record.payload).ok_or(malformed)
     };
     let records = recovered.records.into_iter().map(parse).collect::<Result<_, _>>()?;
-    Ok((journal, Log { shard, records }))
+    Ok((journal, Log { shard, snapshot: None, records }))
 }
 
 /// Refuses a directory that holds replicas beyond `expected`: they would be left behind.
