@@ -263,6 +263,7 @@ impl<S: State> Driven<S> {
             }
             has_sent = true;
         }
+        self.shared.is_serving.store(replica.is_serving(), Ordering::Relaxed);
         has_sent
     }
 

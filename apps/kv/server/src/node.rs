@@ -212,6 +212,11 @@ impl NodeHandle {
         self.shared.waiting()
     }
 
+    /// Returns whether the node has a replica, and that has caught up.
+    pub fn is_serving(&self) -> bool {
+        self.shared.is_serving.load(Ordering::Relaxed)
+    }
+
     /// Returns why the node has ended, if it has.
     pub fn ended(&self) -> Option<Arc<str>> {
         self.shared.ended()

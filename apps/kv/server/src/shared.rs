@@ -39,6 +39,8 @@ pub(crate) struct Shared {
     /// The processes that the start of the store waits for. Empty once the store is open.
     waiting: Mutex<Vec<ProcessId>>,
     pub is_stopping: AtomicBool,
+    /// Whether the node has a replica, and that has caught up.
+    pub is_serving: AtomicBool,
 }
 
 impl Shared {
