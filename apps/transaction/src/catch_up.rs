@@ -18,6 +18,7 @@ use crate::feed::{FeedId, Part};
 use crate::members::Members;
 use crate::placement::Placement;
 use crate::request::{Request, RequestKind};
+use crate::scattering::ReplicaScattering;
 
 /// Limit on the doublings of the timeout, one for each that has passed without a part.
 const BACKOFFS_MAX: u32 = 6;
@@ -129,8 +130,8 @@ impl CatchUp {
         self.admitted.map(|(_, at)| at)
     }
 
-    /// Returns the next scattering to be sent: whether by the reliable service, and its messages.
-    pub fn poll_scattering(&mut self, now: Mono) -> Option<(bool, Vec<(ProcessId, Vec<u8>)>)> {
+    /// Returns the next scattering to be sent.
+    pub fn poll_scattering(&mut self, now: Mono) -> Option<ReplicaScattering> {
         self.now = now;
         if core::mem::take(&mut self.to_fetch) {
             self.deadline = Some(now.after_ns(self.timeout_ns()));
@@ -144,18 +145,19 @@ impl CatchUp {
             let payload = self.request(RequestKind::Admit, self.admit, view);
             let own = [self.process];
             let all = self.placement.all_up().filter(|process| *process != self.process);
-            return Some((true, all.chain(own).map(|to| (to, payload.clone())).collect()));
+            let messages = all.chain(own).map(|to| (to, payload.clone())).collect();
+            return Some(ReplicaScattering { is_reliable: true, messages, is_admission: true });
         }
         None
     }
 
-    fn begin_fetch(&mut self) -> Option<(bool, Vec<(ProcessId, Vec<u8>)>)> {
+    fn begin_fetch(&mut self) -> Option<ReplicaScattering> {
         self.fetch += 1;
         (self.sequence, self.is_loaded, self.is_current) = (0, false, false);
         self.image.clear();
         self.peer = self.choose_peer();
         let payload = self.request(RequestKind::Fetch, self.fetch, self.admitted());
-        self.peer.map(|peer| (false, [(peer, payload)].to_vec()))
+        self.peer.map(|peer| ReplicaScattering::best_effort([(peer, payload)].to_vec()))
     }
 
     /// Returns the current timeout. A fixed one below the latency would make every part one of an

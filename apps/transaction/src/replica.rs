@@ -17,10 +17,9 @@ use crate::reads::{WaitingRead, WaitingReads};
 use crate::recovery::Record;
 use crate::reply::{Answer, Reply};
 use crate::request::{Request, RequestKind};
+use crate::scattering::ReplicaScattering;
 use crate::sessions::{Admission, Outcome, Sessions};
 use crate::{Exact, State};
-
-pub use peers::ReplicaScattering;
 
 /// Limit on the reads that wait for the commit barrier. Further ones are dropped, and their clients
 /// repeat them.

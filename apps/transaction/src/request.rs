@@ -19,6 +19,9 @@ const FETCH: u8 = 6;
 /// First byte of [`crate::feed`]'s messages.
 pub(crate) const FEED: u8 = 7;
 
+/// Number of the admission that opens a store. Those of replicas that catch up begin with 1.
+pub(crate) const OPENING: u64 = 0;
+
 /// How a request is executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RequestKind {

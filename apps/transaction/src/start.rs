@@ -1,11 +1,11 @@
 //! How a replica that starts gets its state: whether the whole store starts, or goes on already.
 //!
-//! The process with the least id proposes. Every other one says that it starts, and which session of
-//! the proposing process it follows; when all follow the present one, it proposes them as the
+//! The process with the least id proposes. Every other one says that it starts, and which session
+//! of the proposing process it follows; when all follow the present one, it proposes them as the
 //! *founders* of the store. A founder adopts the proposal, and begins; a replica that is no founder
-//! catches up. Once all processes have done so, the founders open the store by an admission;
-//! replicas refuse all writes and other admissions before, so nothing is lost if founders fail until
-//! then.
+//! catches up. Once all processes have done so, the founders open the store by an admission.
+//! Replicas refuse all writes and other admissions before, so nothing is lost if founders fail
+//! until then.
 //!
 //! The proposing process may restart. If another one has adopted its proposal, that one follows no
 //! later session, so that there is no second proposal. If none has, all follow the later session,
@@ -18,11 +18,8 @@ use onepipe_base::{Mono, ProcessId};
 
 use crate::feed::{FeedId, FeedMessage, Hello};
 use crate::placement::Placement;
-use crate::replica::ReplicaScattering;
-use crate::request::{Request, RequestKind};
-
-/// Number of the admission that opens a store. Those of replicas that catch up begin with 1.
-pub(crate) const OPENING: u64 = 0;
+use crate::request::{OPENING, Request, RequestKind};
+use crate::scattering::ReplicaScattering;
 
 /// How a replica gets its state. Both are passed to [`crate::Replica::set_founders`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -82,14 +82,14 @@ impl Node {
 type InFlight = (usize, u32, u32, u64, bool, Vec<u8>);
 
 #[derive(Default)]
-struct World {
+struct Env {
     nodes: BTreeMap<u32, Node>,
     in_flight: Vec<InFlight>,
     /// The founders of the store, once a client may use it.
     opened: Option<Vec<(ProcessId, u64)>>,
 }
 
-impl World {
+impl Env {
     /// Lets a process start or send. Bits of `lost`: the receivers that get nothing, and the delay.
     fn step(&mut self, time: usize, process: u32, starts_again: bool, lost: u8) {
         if starts_again || !self.nodes.contains_key(&process) {
@@ -151,12 +151,12 @@ proptest! {
     fn all_begin_alike(
         steps in proptest::collection::vec((0..4_u32, 0..25_u8, any::<u8>()), 0..200),
     ) {
-        let mut world = World::default();
+        let mut env = Env::default();
         let lossless = (0..400).map(|step| (step % 4, 1, 0));
         for (time, (process, action, lost)) in steps.into_iter().chain(lossless).enumerate() {
-            world.step(time, process, action == 0, lost);
+            env.step(time, process, action == 0, lost);
         }
-        for (process, node) in &world.nodes {
+        for (process, node) in &env.nodes {
             prop_assert!(node.replica.is_some(), "{process}: {:?}", node.start);
             let is_founder = matches!(node.start.decision(), Some(Decision::Begin(_)));
             prop_assert!(node.is_open() || !is_founder, "{process}: {:?}", node.start);

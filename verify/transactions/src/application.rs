@@ -84,7 +84,8 @@ impl<S: State, L: Load<S>> Servers<S, L> {
         Controller::new(config).expect("the plan's controller is in range")
     }
 
-    /// Builds the next incarnation of a process. The state of its replica was lost with the one before.
+    /// Builds the next incarnation of a process. The state of its replica was lost with the one
+    /// before.
     pub fn build_process(&mut self, id: u32) -> Process {
         let process = ProcessId(id);
         let incarnation = &mut self.incarnations[id as usize];

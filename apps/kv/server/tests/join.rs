@@ -5,7 +5,7 @@ mod harness;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use harness::{bulk, execute};
+use harness::{DEADLINE, bulk, execute};
 use onepipe::Pipe;
 use onepipe_kv::{Store, Value};
 use onepipe_kv_server::{Node, NodeHandle, NodeOptions};
@@ -14,8 +14,6 @@ use onepipe_transaction::{ClientOptions, Placement, ReadMode};
 const SHARDS: u16 = 2;
 const REPLICAS: u16 = 2;
 const NODES: u32 = 4;
-/// Longest wait for what takes milliseconds.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 fn join(fabric: &str, process: u32) -> Node {
     let placement = Placement::consecutive(0, SHARDS, REPLICAS).expect("two of two");
@@ -31,7 +29,7 @@ fn join(fabric: &str, process: u32) -> Node {
 fn wait(what: &str, is_done: impl Fn() -> bool) {
     let began = Instant::now();
     while !is_done() {
-        assert!(began.elapsed() < PATIENCE, "{what}");
+        assert!(began.elapsed() < DEADLINE, "{what}");
         std::thread::sleep(Duration::from_millis(5));
     }
 }

@@ -12,28 +12,8 @@ use crate::feed::{Feed, FeedId, FeedMessage, Hello, Part};
 use crate::placement::Placement;
 use crate::replica::{Replica, ReplicaOptions};
 use crate::reply::Answer;
-use crate::request::{Request, RequestKind};
-use crate::start::OPENING;
-
-/// A scattering of a replica to others.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct ReplicaScattering {
-    /// Whether the reliable service is to be used.
-    pub is_reliable: bool,
-    /// Receivers and payloads, one for each receiver.
-    pub messages: Vec<(ProcessId, Vec<u8>)>,
-    is_admission: bool,
-}
-
-impl ReplicaScattering {
-    pub(crate) fn best_effort(messages: Vec<(ProcessId, Vec<u8>)>) -> Self {
-        Self { is_reliable: false, messages, is_admission: false }
-    }
-
-    pub(crate) fn reliable(messages: Vec<(ProcessId, Vec<u8>)>) -> Self {
-        Self { is_reliable: true, messages, is_admission: false }
-    }
-}
+use crate::request::{OPENING, Request, RequestKind};
+use crate::scattering::ReplicaScattering;
 
 impl<S: State> Replica<S> {
     /// Creates a replica of `shard` on `process` that has no state, while the shard may have gone
@@ -81,9 +61,9 @@ impl<S: State> Replica<S> {
             return Some(unsent);
         }
         if let Some(catch_up) = &mut self.catch_up
-            && let Some((is_reliable, messages)) = catch_up.poll_scattering(now)
+            && let Some(scattering) = catch_up.poll_scattering(now)
         {
-            return Some(ReplicaScattering { is_reliable, messages, is_admission: is_reliable });
+            return Some(scattering);
         }
         let part = self.feeds.iter_mut().find_map(|feed| Some((feed.to, feed.poll()?)))?;
         self.feeds.retain(|feed| !feed.is_ended());

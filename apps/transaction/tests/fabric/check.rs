@@ -126,7 +126,7 @@ fn check_power_loss(fabric: &Fabric) -> Result<(), String> {
             observed.kind == Kind::Write
                 && observed.parts.iter().any(|(shard, _)| *shard == log.shard)
                 && !log.records.iter().any(|record| record.at == observed.committed.at)
-                && !log.snapshot.is_some_and(|(_, (last, _))| observed.committed.at <= last)
+                && log.snapshot.is_none_or(|(_, (last, _))| observed.committed.at > last)
         };
         let is_durable = !log.records.is_empty();
         if let Some(lost) = fabric.observed[..*observed].iter().filter(|_| is_durable).find(is_lost)
