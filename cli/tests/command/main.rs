@@ -14,6 +14,7 @@ mod full_disk;
 mod guide;
 mod join;
 mod kv;
+mod kv_disk;
 mod lab;
 mod namespace;
 mod node;

@@ -5,6 +5,7 @@
 
 mod backend;
 mod cluster;
+mod disk_watch;
 mod driven;
 pub mod front;
 mod node;

@@ -1,6 +1,6 @@
 //! State that the thread of a node shares with others.
 
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use onepipe_kv::Command;
@@ -35,6 +35,9 @@ pub(crate) struct Submission {
 pub(crate) struct Shared {
     stats: Mutex<NodeStats>,
     ended: Mutex<Option<Arc<str>>>,
+    disk_failure: Mutex<Option<Arc<str>>>,
+    /// Whether there is a failure of the disk, which is looked at for each write.
+    has_disk_failure: AtomicBool,
     pub is_stopping: AtomicBool,
 }
 
@@ -54,5 +57,19 @@ impl Shared {
 
     pub fn end(&self, reason: Arc<str>) {
         *self.ended.lock().expect("no thread panics while it holds the lock") = Some(reason);
+    }
+
+    /// Returns why the node's disk does not take what is written, if it does not.
+    pub fn disk_failure(&self) -> Option<Arc<str>> {
+        if !self.has_disk_failure.load(Ordering::Relaxed) {
+            return None;
+        }
+        self.disk_failure.lock().expect("no thread panics while it holds the lock").clone()
+    }
+
+    pub fn set_disk_failure(&self, failure: Option<Arc<str>>) {
+        let has_failure = failure.is_some();
+        *self.disk_failure.lock().expect("no thread panics while it holds the lock") = failure;
+        self.has_disk_failure.store(has_failure, Ordering::Relaxed);
     }
 }

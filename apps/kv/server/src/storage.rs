@@ -1,5 +1,6 @@
 //! The logs of the replicas, on disk.
 
+use std::cell::Cell;
 use std::path::{Path, PathBuf};
 
 use onepipe::{Doorbell, Timestamp};
@@ -69,14 +70,16 @@ impl Stored {
 
     /// Starts the thread that writes the log. It rings `bell` when more is stored.
     pub fn start(self, bell: Doorbell) -> std::io::Result<(Replica<Store>, LogWriter)> {
+        let last = self.journal.last();
         let writer = Writer::start(self.journal, move |_| bell.ring())?;
-        Ok((self.replica, LogWriter { writer }))
+        Ok((self.replica, LogWriter { writer, appended: Cell::new(last) }))
     }
 }
 
 /// Appends to the log of a replica.
 pub(crate) struct LogWriter {
     writer: Writer,
+    appended: Cell<u64>,
 }
 
 impl LogWriter {
@@ -84,7 +87,9 @@ impl LogWriter {
     pub fn append(&self, record: &Record) -> Result<(), JournalError> {
         let mut bytes = Vec::new();
         record.write(&mut bytes);
-        self.writer.append(record.number, bytes)
+        self.writer.append(record.number, bytes)?;
+        self.appended.set(record.number);
+        Ok(())
     }
 
     /// Returns the number of the last record after which replies may be sent.
@@ -92,12 +97,18 @@ impl LogWriter {
         self.writer.acknowledged()
     }
 
+    /// Returns the number of the last record that was appended.
+    pub fn appended(&self) -> u64 {
+        self.appended.get()
+    }
+
     /// Returns why the disk does not take what is appended, if it does not, and tries again.
     pub fn retry(&self) -> Option<String> {
         let failure = self.writer.status().failure?;
         // An error is the failure that is reported the next time.
         let _ = self.writer.reopen();
-        Some(failure.to_string())
+        let (operation, path) = (failure.operation, failure.path.display());
+        Some(format!("{} (cannot {operation} {path})", failure.source))
     }
 }
 
