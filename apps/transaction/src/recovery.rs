@@ -45,7 +45,7 @@ impl Record {
     }
 
     /// Returns the position in the total order.
-    fn position(&self) -> (Timestamp, ProcessId) {
+    pub fn position(&self) -> (Timestamp, ProcessId) {
         (self.at, self.from)
     }
 }

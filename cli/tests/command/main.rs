@@ -15,6 +15,8 @@ mod guide;
 mod join;
 mod kv;
 mod kv_disk;
+mod kv_history;
+mod kv_repair;
 mod lab;
 mod namespace;
 mod node;
