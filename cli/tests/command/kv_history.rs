@@ -1,4 +1,4 @@
-//! Histories of clients of a real store that is stopped and killed: `onepipe kv check` accepts them.
+//! Clients of a real store that is stopped and killed: `onepipe kv check` accepts their history.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;

@@ -14,7 +14,7 @@ macro_rules! mistakes {
         }
 
         impl Mistake {
-            /// All mistakes: of ordered scattering, of agreed multicast, and of transactions.
+            /// All mistakes: of ordered scattering, agreed multicast, transactions, and stores.
             pub const ALL: &[Self] = &[$(Self::$name,)*];
 
             /// Returns the name on the command line.
@@ -131,6 +131,8 @@ mistakes! {
         "A client reports a write as complete at the first shard's reply.";
     OwnWriteMissed: "own-write-missed",
         "A client's snapshot reads do not wait for its own writes.";
+    ExpiryByLocalClock: "expiry-by-local-clock",
+        "A key is expired by when its replica looks, and the reply is taken for exact.";
 }
 
 impl Mistake {
@@ -149,7 +151,12 @@ impl Mistake {
 
     /// Returns the mistakes of transactions.
     pub fn of_transactions() -> &'static [Self] {
-        &Self::ALL[Self::ReadAtDelivery as usize..]
+        &Self::ALL[Self::ReadAtDelivery as usize..Self::ExpiryByLocalClock as usize]
+    }
+
+    /// Returns the mistakes of the key-value store.
+    pub fn of_stores() -> &'static [Self] {
+        &Self::ALL[Self::ExpiryByLocalClock as usize..]
     }
 }
 

@@ -18,8 +18,8 @@ pub enum BackendError {
     /// writes, and was not executed.
     #[error("the disk of a replica takes no writes: {0}")]
     Disk(Arc<str>),
-    /// The transaction, sent to all replicas of its shards, exceeds what the fabric can send. It was
-    /// not executed.
+    /// The transaction, sent to all replicas of its shards, exceeds what the fabric can send. No
+    /// part was executed.
     #[error("the transaction is too large to be sent to all replicas: split it")]
     TooLarge,
     /// The node has ended, for the reason given. The transaction may have been executed.
