@@ -76,8 +76,8 @@ const STEPS: &[Step] = &[
         // A separate build: in all others the feature `mistakes` is off.
         name: "mistakes",
         by_hand: "cargo test --package onepipe-sim-scenarios --package onepipe-sim-amcast \
-                  --package onepipe-amcast --package onepipe-transaction --features mistakes \
-                  --test mistakes",
+                  --package onepipe-amcast --package onepipe-transaction --package onepipe-kv \
+                  --features mistakes --test mistakes",
         run: tests,
         extents: FULL,
     },

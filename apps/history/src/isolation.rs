@@ -10,7 +10,7 @@ use adya::{Opts, Report, Valid, Workload};
 use crate::event::{Found, Key, Operation};
 use crate::history::{History, KeyKind, Outcome, Transaction};
 use crate::registers::real_time_cycles;
-use crate::values::Writers;
+use crate::values::{Writers, future_reads};
 use crate::verdict::{Anomaly, AnomalyKind, Order, Verdict};
 
 /// Checks strict serializability: one order of all transactions explains every result, and agrees
@@ -32,6 +32,7 @@ pub fn serializability(history: &History, order: Order) -> Verdict {
         Err(reason) => return Verdict::Undecided(reason),
     };
     let mut anomalies = writers.phantoms();
+    anomalies.extend(future_reads(history));
     for (kind, workload) in
         [(KeyKind::List, Workload::ListAppend), (KeyKind::Register, Workload::RwRegister)]
     {

@@ -67,6 +67,28 @@ impl<'h> Writers<'h> {
     }
 }
 
+/// Returns the committed transactions that read from a register what they wrote to it only
+/// afterwards. `adya` looks for such reads of lists alone.
+pub(crate) fn future_reads(history: &History) -> impl Iterator<Item = Anomaly> {
+    let committed = history.transactions().iter().filter(|one| one.outcome == Outcome::Ok);
+    committed.flat_map(|transaction| {
+        let operations = transaction.operations.iter().enumerate();
+        operations.filter_map(move |(at, operation)| {
+            let Operation::Read { key, found: Found::Value(value) } = operation else {
+                return None;
+            };
+            let write = Operation::Write { key: key.clone(), value: *value };
+            let is_later = transaction.operations[at..].contains(&write);
+            let described = transaction.describe();
+            is_later.then(|| Anomaly {
+                kind: AnomalyKind::FutureRead,
+                transactions: vec![transaction.number()],
+                explanation: format!("{described} read {value} before it wrote that to key {key}"),
+            })
+        })
+    })
+}
+
 /// Returns every value that a committed transaction read.
 fn observations(history: &History) -> impl Iterator<Item = (&Transaction, &Key, i64)> {
     let committed = history.transactions().iter().filter(|one| one.outcome == Outcome::Ok);

@@ -83,6 +83,12 @@ fn separates_stale_reads_from_unserializable_ones() {
 }
 
 #[test]
+fn finds_reads_of_later_writes() {
+    let found = ["future-read", "future-read", "future-read", "not-linearizable"];
+    assert_found("future-read-register", found);
+}
+
+#[test]
 fn finds_shards_that_order_differently() {
     assert_found("opposite-orders", ["G0", "G0", "G0", "-"]);
 }

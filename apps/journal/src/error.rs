@@ -61,7 +61,7 @@ pub enum OpenError {
     /// have been acknowledged.
     #[error(
         "{path} is damaged at byte {offset} of {len}: acknowledged records may be lost; restore \
-         this replica from a peer, or cut the log there with --repair, which retains a copy",
+         this replica from a peer",
         path = path.display()
     )]
     Damaged {
@@ -75,7 +75,7 @@ pub enum OpenError {
     /// A snapshot is damaged, and the log does not hold what it held.
     #[error(
         "{path} is damaged, and the log does not reach back before it: restore this replica from \
-         a peer, or use --repair, which goes back to the state before the snapshot",
+         a peer",
         path = path.display()
     )]
     SnapshotDamaged {
@@ -85,8 +85,7 @@ pub enum OpenError {
     /// Records between two files are missing.
     #[error(
         "{path} continues after position {expected}, but what precedes it ends at {found}: a file \
-         is missing; put it back, restore this replica from a peer, or use --repair, which drops \
-         this segment and all later ones",
+         is missing; put it back, or restore this replica from a peer",
         path = path.display()
     )]
     Gap {

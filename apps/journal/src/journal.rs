@@ -19,6 +19,7 @@ use crate::options::{Options, StoreId, SyncPolicy};
 use crate::plan::Plan;
 use crate::recover::apply;
 use crate::recovered::{Record, Recovered, Repair};
+use crate::salvage::Salvaged;
 use crate::snapshot::{FinishedSnapshot, SnapshotWriter};
 
 /// Bytes that are handed to the system in one write, unless one record is longer.
@@ -98,6 +99,15 @@ impl Journal {
     pub fn repair(dir: impl AsRef<Path>, store: StoreId) -> Result<Vec<Repair>, OpenError> {
         Self::repair_on(&Directory::open(dir.as_ref())?, store)
     }
+
+    /// Returns what is intact of the journal of `store` in the directory `dir`, and why it cannot
+    /// be opened, if it is damaged. Changes nothing.
+    ///
+    /// # Errors
+    /// [`OpenError`], if the directory is in use or of another store, or if the system fails.
+    pub fn salvage(dir: impl AsRef<Path>, store: StoreId) -> Result<Salvaged, OpenError> {
+        Self::salvage_on(&Directory::open(dir.as_ref())?, store)
+    }
 }
 
 impl<D: Disk> Journal<D> {
@@ -154,6 +164,14 @@ impl<D: Disk> Journal<D> {
     /// See [`Journal::repair`].
     pub fn repair_on(disk: &D, store: StoreId) -> Result<Vec<Repair>, OpenError> {
         crate::repair::repair(disk, store)
+    }
+
+    /// Returns what is intact on `disk`, as [`Journal::salvage`] does.
+    ///
+    /// # Errors
+    /// See [`Journal::salvage`].
+    pub fn salvage_on(disk: &D, store: StoreId) -> Result<Salvaged, OpenError> {
+        crate::salvage::salvage(disk, store)
     }
 
     /// Returns the settings.

@@ -11,7 +11,7 @@ use crate::codec::{Field, Reader};
 use crate::command::{Command, Merge, Target};
 use crate::operation::Operation;
 use crate::slot::shard_of;
-use crate::store::{EXECUTED, REFUSED};
+use crate::store::{EXECUTED, REFUSED, TRUNCATED};
 use crate::value::Value;
 
 /// Results of shards that do not fit the plan.
@@ -46,6 +46,17 @@ enum Pending {
     /// The reply is made of the results of operations, each by its shard in this order.
     Results { shards: Vec<u16>, merge: Merge },
 }
+
+/// The results of a shard that are not part of a reply yet.
+struct Results {
+    values: VecDeque<Value>,
+    /// Whether the results of the last operations are left out.
+    is_truncated: bool,
+}
+
+/// The reply to a command some result of which is left out.
+const TOO_LONG: &str = "ERR the reply exceeds 15 MiB on one shard: a command that writes was \
+    executed; read less at once (GETRANGE, LRANGE, SCAN, fewer keys)";
 
 impl Plan {
     /// Plans a transaction of all commands for a store of `shards` shards. A command that would
@@ -92,30 +103,37 @@ impl Plan {
     /// # Errors
     /// [`ReplyError`] if the results are not those of the parts.
     pub fn replies(&self, results: &[(u16, &[u8])]) -> Result<Vec<Value>, ReplyError> {
-        let mut values = BTreeMap::new();
+        let mut values: BTreeMap<u16, Results> = BTreeMap::new();
         for (shard, _) in &self.parts {
             let of_shard = results.iter().find(|(other, _)| other == shard);
             let (_, result) = of_shard.ok_or(ReplyError::Missing(*shard))?;
             values.insert(*shard, results_of(*shard, result)?);
         }
         let mut next = |shard: u16| {
-            let queue: Option<&mut VecDeque<Value>> = values.get_mut(&shard);
-            queue.and_then(VecDeque::pop_front).ok_or(ReplyError::Mismatch(shard))
+            let results = values.get_mut(&shard).ok_or(ReplyError::Mismatch(shard))?;
+            match results.values.pop_front() {
+                None if !results.is_truncated => Err(ReplyError::Mismatch(shard)),
+                value => Ok(value),
+            }
         };
         let mut replies = Vec::with_capacity(self.replies.len());
         for pending in &self.replies {
             replies.push(match pending {
                 Pending::Failed(error) => Value::Error(error.clone()),
                 Pending::Results { shards, merge } => {
-                    let results: Result<Vec<Value>, _> =
+                    let results: Result<Vec<Option<Value>>, _> =
                         shards.iter().copied().map(&mut next).collect();
+                    let results: Option<Vec<Value>> = results?.into_iter().collect();
                     let first = shards.first().copied().unwrap_or_default();
-                    let merged = merge::merge(*merge, results?, self.shards);
-                    merged.ok_or(ReplyError::Mismatch(first))?
+                    match results {
+                        None => Value::Error(TOO_LONG.into()),
+                        Some(results) => merge::merge(*merge, results, self.shards)
+                            .ok_or(ReplyError::Mismatch(first))?,
+                    }
                 }
             });
         }
-        match values.iter().find(|(_, left)| !left.is_empty()) {
+        match values.iter().find(|(_, results)| !results.values.is_empty()) {
             Some((shard, _)) => Err(ReplyError::Mismatch(*shard)),
             None => Ok(replies),
         }
@@ -155,20 +173,21 @@ fn shard_of_keys(command: &Command, operation: &Operation, shards: u16) -> Resul
     }
 }
 
-/// Decodes the results of a shard, one for each operation of its part.
-fn results_of(shard: u16, bytes: &[u8]) -> Result<VecDeque<Value>, ReplyError> {
+/// Decodes the results of a shard, one for each operation of its part unless they are truncated.
+fn results_of(shard: u16, bytes: &[u8]) -> Result<Results, ReplyError> {
     let mismatch = ReplyError::Mismatch(shard);
     let mut reader = Reader::new(bytes);
-    match reader.byte() {
-        Some(EXECUTED) => {}
+    let is_truncated = match reader.byte() {
+        Some(EXECUTED) => false,
+        Some(TRUNCATED) => true,
         Some(REFUSED) => return Err(ReplyError::Refused(shard)),
         _ => return Err(mismatch),
-    }
+    };
     let mut values = VecDeque::new();
     while !reader.is_empty() {
         values.push_back(Value::take(&mut reader).ok_or(mismatch)?);
     }
-    Ok(values)
+    Ok(Results { values, is_truncated })
 }
 
 #[cfg(test)]

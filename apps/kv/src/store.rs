@@ -33,6 +33,13 @@ pub(crate) const EXECUTED: u8 = 0;
 /// The only byte of the results of a part that cannot be parsed, or that writes in a read.
 pub(crate) const REFUSED: u8 = 1;
 
+/// As [`EXECUTED`], without the results of the last operations: they would not fit a message.
+pub(crate) const TRUNCATED: u8 = 2;
+
+/// Length of the results of a part, in bytes, above which those of its last operations are left
+/// out. The longest message of a fabric has 16 MiB. All replicas must have the same limit.
+const RESULTS_LEN_MAX: usize = 15 << 20;
+
 /// Number of expired keys that one executed part removes, besides those that it names. It is above
 /// the number of keys with an expiry that most parts write, so that expired keys do not accumulate.
 const SWEEP_MAX: usize = 16;
@@ -59,7 +66,7 @@ impl State for Store {
             results.push(REFUSED);
             return;
         };
-        results.push(EXECUTED);
+        let mut results = Results::new(results);
         // A part that only reads leaves the state as it was: replicas that execute it and those
         // that do not are equal.
         let is_write = operations.iter().any(Operation::is_write);
@@ -75,7 +82,7 @@ impl State for Store {
                 true => writer.execute(operation),
                 false => writer.view().execute(&operation),
             };
-            put_result(result, results);
+            results.put(result);
         }
     }
 
@@ -86,10 +93,10 @@ impl State for Store {
             results.push(REFUSED);
             return Exact { from: None, until: None };
         };
-        results.push(EXECUTED);
+        let mut results = Results::new(results);
         let view = View::new(self, at);
         for operation in &operations {
-            put_result(view.execute(operation), results);
+            results.put(view.execute(operation));
         }
         view.exact()
     }
@@ -112,8 +119,31 @@ impl State for Store {
     }
 }
 
-fn put_result(result: data::Reply, results: &mut Vec<u8>) {
-    result.unwrap_or_else(|failure| Value::Error(failure.0.into())).put(results);
+/// The results of a part that is executed.
+struct Results<'a> {
+    bytes: &'a mut Vec<u8>,
+    start: usize,
+}
+
+impl<'a> Results<'a> {
+    fn new(bytes: &'a mut Vec<u8>) -> Self {
+        let start = bytes.len();
+        bytes.push(EXECUTED);
+        Self { bytes, start }
+    }
+
+    /// Appends the result of the next operation, unless an earlier one or this one is too long.
+    fn put(&mut self, result: data::Reply) {
+        if self.bytes[self.start] == TRUNCATED {
+            return;
+        }
+        let end = self.bytes.len();
+        result.unwrap_or_else(|failure| Value::Error(failure.0.into())).put(self.bytes);
+        if self.bytes.len() - self.start > RESULTS_LEN_MAX {
+            self.bytes.truncate(end);
+            self.bytes[self.start] = TRUNCATED;
+        }
+    }
 }
 
 #[cfg(test)]

@@ -104,6 +104,10 @@ pub enum TransactionError {
         "shard {0} refuses the write: this client has more unfinished ones than a replica keeps"
     )]
     Refused(u16),
+    /// A message of the transaction, or all together, exceed what the fabric can send. Nothing was
+    /// sent.
+    #[error("its messages to all replicas exceed the limits of the fabric: split the transaction")]
+    TooLarge,
 }
 
 /// Why a transaction cannot be submitted.
@@ -312,6 +316,15 @@ impl Client {
             self.to_send.push_front(number);
         } else {
             self.to_ask.push_front(number);
+        }
+    }
+
+    /// Notes that the fabric can never send a scattering, as it exceeds a limit. Each attempt at a
+    /// transaction has the same messages, or those to fewer replicas, so none was sent before.
+    pub fn on_too_large(&mut self, scattering: &OutgoingScattering) {
+        let number = scattering.transaction.0;
+        if self.open.contains_key(&number) {
+            self.finish(number, Err(TransactionError::TooLarge));
         }
     }
 

@@ -4,7 +4,7 @@ mod image;
 mod peers;
 
 use alloc::boxed::Box;
-use alloc::collections::VecDeque;
+use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
 use onepipe_base::mistake::{Mistake, makes};
@@ -79,7 +79,10 @@ pub struct Replica<S> {
     records: VecDeque<Record>,
     recorded: u64,
     durable: u64,
-    replies: VecDeque<(u64, OutgoingReply)>,
+    /// Timestamp and number of each record that is not stored.
+    unstored: VecDeque<(Timestamp, u64)>,
+    /// Replies by the record that must be stored before.
+    replies: BTreeMap<u64, VecDeque<OutgoingReply>>,
     members: Members,
     /// The replica refuses all writes, as the store has not been opened.
     is_closed: bool,
@@ -110,7 +113,8 @@ impl<S: State> Replica<S> {
             records: VecDeque::new(),
             recorded: 0,
             durable: 0,
-            replies: VecDeque::new(),
+            unstored: VecDeque::new(),
+            replies: BTreeMap::new(),
             members: Members::default(),
             is_closed: false,
             session: 0,
@@ -221,6 +225,9 @@ impl<S: State> Replica<S> {
         self.executed = Some((at, from));
         self.stats.writes += 1;
         self.recorded += 1;
+        if self.options.is_durable {
+            self.unstored.push_back((at, self.recorded));
+        }
         if self.options.is_durable || !self.feeds.is_empty() {
             let request = payload.to_vec();
             self.record(Record { number: self.recorded, at, from, request });
@@ -270,7 +277,7 @@ impl<S: State> Replica<S> {
     }
 
     fn queue(&mut self, record: u64, to: ProcessId, payload: Vec<u8>) {
-        self.replies.push_back((record, OutgoingReply { to, payload }));
+        self.replies.entry(record).or_default().push_back(OutgoingReply { to, payload });
     }
 
     /// Notes that all writes below `barrier` have been passed to [`Replica::on_message`], and
@@ -292,12 +299,10 @@ impl<S: State> Replica<S> {
 
     fn answer_read(&mut self, barrier: Timestamp, read: &WaitingRead) {
         let last = barrier.saturating_sub_ns(1);
-        // A request that has arrived late takes place after the writes that it finds.
-        let at = match (read.strict_at, self.executed) {
-            (Some(strict_at), Some((executed, _))) => strict_at.max(executed),
-            (Some(strict_at), None) => strict_at,
-            (None, _) => last,
-        };
+        // A request that has arrived late takes place after the writes that it finds. The last one
+        // may be at the barrier itself.
+        let at = read.strict_at.unwrap_or(last);
+        let at = self.executed.map_or(at, |(executed, _)| at.max(executed));
         let mut results = Vec::new();
         let exact: Exact = self.state.read(at, &read.part, &mut results);
         let from = exact.from.unwrap_or(Timestamp::from_ns(0));
@@ -308,8 +313,15 @@ impl<S: State> Replica<S> {
         let answer = Answer::Read { from, until, results: &results };
         let (session, number, attempt) = (read.session, read.number, read.attempt);
         Reply { session, number, attempt, shard: self.shard, answer }.write(&mut payload);
-        // It may have seen a write that is not durable yet.
-        self.queue(self.recorded, read.from, payload);
+        self.queue(self.seen_record(exact.from), read.from, payload);
+    }
+
+    /// Returns the last record that a read may have seen whose results are exact from `from` on: a
+    /// read waits for the disk only if what it has read is not stored yet.
+    fn seen_record(&self, from: Option<Timestamp>) -> u64 {
+        let Some(from) = from else { return 0 };
+        let later = self.unstored.partition_point(|(at, _)| *at <= from);
+        later.checked_sub(1).map_or(0, |seen| self.unstored[seen].1)
     }
 
     /// Notes that a process has failed or left at a timestamp, and forgets its sessions and reads.
@@ -327,15 +339,22 @@ impl<S: State> Replica<S> {
     /// Notes that all records up to this number are stored.
     pub fn on_stored(&mut self, number: u64) {
         self.durable = self.durable.max(number.min(self.recorded));
+        let stored = self.unstored.partition_point(|(_, record)| *record <= self.durable);
+        self.unstored.drain(..stored);
     }
 
     /// Returns the next reply. Those that depend on a write that is not stored yet wait.
     pub fn poll_reply(&mut self) -> Option<OutgoingReply> {
-        let (record, _) = self.replies.front()?;
-        if self.options.is_durable && *record > self.durable && !makes(Mistake::ReplyBeforeStore) {
+        let mut first = self.replies.first_entry()?;
+        let is_stored = !self.options.is_durable || *first.key() <= self.durable;
+        if !is_stored && !makes(Mistake::ReplyBeforeStore) {
             return None;
         }
-        self.replies.pop_front().map(|(_, reply)| reply)
+        let reply = first.get_mut().pop_front();
+        if first.get().is_empty() {
+            first.remove();
+        }
+        reply
     }
 
     /// Returns whether there may be a reply to be sent.
@@ -355,7 +374,10 @@ impl<S: State> Replica<S> {
         let Some(request) = Request::parse(&record.request) else { return };
         let Some(part) = request.part(self.shard) else { return };
         let id = (record.from, request.session);
-        if self.sessions.admit(id, request.number, request.finished) == Admission::Execute {
+        // A write that was recorded was executed, whatever the client had finished by then: that
+        // may have been learnt from a write that was refused, which has no record.
+        let admission = self.sessions.admit(id, request.number, request.finished);
+        if matches!(admission, Admission::Execute | Admission::Refuse) {
             let (at, mut results) = (record.at, Vec::new());
             self.state.execute(at, part, &mut results);
             self.executed = Some((at, record.from));

@@ -1,6 +1,7 @@
 //! `onepipe kv`: a transactional key-value store that Redis clients use.
 
 mod check;
+mod repair;
 mod serve;
 
 use std::process::ExitCode;
@@ -13,7 +14,8 @@ Examples:
   onepipe kv serve                              three shards in memory, for redis-cli on port 6379
   onepipe kv serve --data kv-data --replicas 3  three copies of each shard on disk
   redis-cli MSET a 1 b 2 c 3                    one transaction over several shards
-  onepipe kv check history.jsonl                whether a recorded history is one of such a store";
+  onepipe kv check history.jsonl                whether a recorded history is one of such a store
+  onepipe kv repair --data kv-data              completes a damaged log from those of other replicas";
 
 /// A transactional key-value store that speaks the protocol of Redis
 #[derive(Debug, Args)]
@@ -27,6 +29,7 @@ pub struct Arguments {
 enum Command {
     Serve(serve::Arguments),
     Check(check::Arguments),
+    Repair(repair::Arguments),
 }
 
 /// Runs a subcommand.
@@ -34,5 +37,6 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     match &arguments.command {
         Command::Serve(arguments) => serve::run(arguments),
         Command::Check(arguments) => check::run(arguments),
+        Command::Repair(arguments) => repair::run(arguments),
     }
 }

@@ -13,7 +13,7 @@ use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 use onepipe_kv_server::front::{self, FrontOptions};
 use onepipe_kv_server::{
-    Cluster, ClusterOptions, NodeHandle, NodeStats, StorageOptions, SyncPolicy,
+    Cluster, ClusterError, ClusterOptions, NodeHandle, NodeStats, StorageOptions, SyncPolicy,
 };
 use onepipe_transaction::{ClientOptions, ReadMode};
 use onepipe_transport_driver::{Doorbell, Waker};
@@ -92,7 +92,7 @@ impl Waker for Wake {
 
 /// Serves until the user interrupts the command, or a node ends.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
-    let cluster = Cluster::start(&options(arguments)).context("cannot start the store")?;
+    let cluster = Cluster::start(&options(arguments)).map_err(|error| advise(error, arguments))?;
     let front_options = FrontOptions {
         password: arguments.password.clone(),
         replicas: u32::from(arguments.replicas) - 1,
@@ -149,6 +149,19 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     };
     printed.context("cannot print")?;
     Ok(if disagreements == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Adds what to do if a log is damaged.
+fn advise(error: ClusterError, arguments: &Arguments) -> anyhow::Error {
+    let advice = match (&error, &arguments.data) {
+        (ClusterError::Storage(storage), Some(data)) if storage.is_damage() => format!(
+            "cannot start the store: `onepipe kv repair --data {}` completes the damaged log from \
+             those of other replicas",
+            data.display()
+        ),
+        _ => "cannot start the store".into(),
+    };
+    anyhow::Error::new(error).context(advice)
 }
 
 fn options(arguments: &Arguments) -> ClusterOptions {

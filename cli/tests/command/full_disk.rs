@@ -14,7 +14,7 @@ use crate::namespace::{DISK_BYTES, on_small_disk};
 use crate::program::{Running, exclusive, onepipe, wait_until};
 
 /// Fills the disk. Returns the file that does.
-fn fill(folder: &Path) -> std::path::PathBuf {
+pub fn fill(folder: &Path) -> std::path::PathBuf {
     let filler = folder.join("filler");
     let full = fs::write(&filler, vec![1; DISK_BYTES]).expect_err("the disk is smaller");
     assert_eq!(full.kind(), ErrorKind::StorageFull);
@@ -22,7 +22,7 @@ fn fill(folder: &Path) -> std::path::PathBuf {
 }
 
 /// Waits for a line of `program` on standard error that contains `text`.
-fn await_stderr(program: &mut Running, text: &str) -> String {
+pub fn await_stderr(program: &mut Running, text: &str) -> String {
     loop {
         let line = program.stderr_line();
         assert_ne!(line, "", "it has ended without {text:?}");

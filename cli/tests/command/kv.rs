@@ -3,23 +3,36 @@
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
 use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
 use crate::program::{Running, errors, json, onepipe, output, unique};
 
 const TIMEOUT: Duration = Duration::from_secs(60);
 
+/// Returns the program that serves the store in a directory.
+fn serve(fabric: &str, data: &Path, more: &[&str]) -> Command {
+    let data = data.to_str().expect("a path of this test");
+    let start = ["kv", "serve", "--resp", "127.0.0.1:0", "--fabric", fabric, "--data", data];
+    onepipe(&[&start[..], more].concat())
+}
+
 /// A store that runs, and a connection to it.
-struct Store {
-    running: Running,
+pub struct Store {
+    pub running: Running,
     connection: BufReader<TcpStream>,
 }
 
 impl Store {
-    fn start(fabric: &str, data: &Path, more: &[&str]) -> Self {
-        let data = data.to_str().expect("a path of this test");
-        let start = ["kv", "serve", "--resp", "127.0.0.1:0", "--fabric", fabric, "--data", data];
-        let mut running = Running::start(&mut onepipe(&[&start[..], more].concat()));
+    pub fn start(fabric: &str, data: &Path, more: &[&str]) -> Self {
+        Self::of(Running::start(&mut serve(fabric, data, more)))
+    }
+
+    pub fn start_with_stderr(fabric: &str, data: &Path, more: &[&str]) -> Self {
+        Self::of(Running::start_with_stderr(&mut serve(fabric, data, more)))
+    }
+
+    fn of(mut running: Running) -> Self {
         let first = running.line();
         assert!(first.starts_with("shards 3, "), "{first}");
         let address = running.line();
@@ -29,9 +42,14 @@ impl Store {
         Self { running, connection: BufReader::new(stream) }
     }
 
+    /// Returns the port at which clients connect.
+    pub fn port(&self) -> u16 {
+        self.connection.get_ref().peer_addr().expect("it is connected").port()
+    }
+
     /// Sends an inline command. Returns the lines of its reply, of which there are `count`; `None`
     /// if the store has ended.
-    fn command(&mut self, command: &str, count: usize) -> Option<Vec<String>> {
+    pub fn command(&mut self, command: &str, count: usize) -> Option<Vec<String>> {
         self.connection.get_mut().write_all(format!("{command}\r\n").as_bytes()).ok()?;
         let mut lines = Vec::new();
         for _ in 0..count {
@@ -46,7 +64,7 @@ impl Store {
     }
 
     /// Returns the numbers under three keys, one in each shard.
-    fn numbers(&mut self) -> [u64; 3] {
+    pub fn numbers(&mut self) -> [u64; 3] {
         let lines = self.command("MGET a b c", 7).expect("the store runs");
         [2, 4, 6].map(|line| lines[line].parse().expect("a number"))
     }
@@ -74,7 +92,7 @@ fn acknowledged_transactions_survive_kills() {
         let pid = store.running.pid();
         let killer = std::thread::spawn(move || {
             std::thread::sleep(Duration::from_millis(50 + 37 * round));
-            let status = std::process::Command::new("kill").args(["-9", &pid.to_string()]).status();
+            let status = Command::new("kill").args(["-9", &pid.to_string()]).status();
             assert!(status.expect("kill runs").success());
         });
         let first = acknowledged + 1;
@@ -150,7 +168,7 @@ fn guide_shows_what_clients_get() {
     let guide = std::fs::read_to_string(guide).expect("the guide exists");
     let directory = tempfile::tempdir().expect("a directory");
     let store = Store::start(&unique("kv-guide"), directory.path(), &[]);
-    let port = store.connection.get_ref().peer_addr().expect("it is connected").port();
+    let port = store.port();
     let mut commands = 0;
     for block in guide.split("```console\n").skip(1) {
         let block = block.split("```").next().expect("the block ends");
@@ -163,7 +181,7 @@ fn guide_shows_what_clients_get() {
                 continue;
             }
             let command = command.replace("redis-cli", &format!("redis-cli --no-raw -p {port}"));
-            let ran = std::process::Command::new("sh").args(["-c", &command]).output();
+            let ran = Command::new("sh").args(["-c", &command]).output();
             let ran = ran.expect("sh runs");
             let reply = String::from_utf8_lossy(&ran.stdout);
             let without_empty = |text: &str| {

@@ -14,7 +14,7 @@ macro_rules! mistakes {
         }
 
         impl Mistake {
-            /// All mistakes: of ordered scattering, of agreed multicast, and of transactions.
+            /// All mistakes: of ordered scattering, agreed multicast, transactions, and stores.
             pub const ALL: &[Self] = &[$(Self::$name,)*];
 
             /// Returns the name on the command line.
@@ -139,6 +139,8 @@ mistakes! {
         "A replica executes a write that was not sent to a replica that was admitted before.";
     AbsentTooLate: "absent-too-late",
         "A replica that catches up is absent as of a request that may come after its admission.";
+    ExpiryByLocalClock: "expiry-by-local-clock",
+        "A key is expired by when its replica looks, and the reply is taken for exact.";
 }
 
 impl Mistake {
@@ -157,7 +159,12 @@ impl Mistake {
 
     /// Returns the mistakes of transactions.
     pub fn of_transactions() -> &'static [Self] {
-        &Self::ALL[Self::ReadAtDelivery as usize..]
+        &Self::ALL[Self::ReadAtDelivery as usize..Self::ExpiryByLocalClock as usize]
+    }
+
+    /// Returns the mistakes of the key-value store.
+    pub fn of_stores() -> &'static [Self] {
+        &Self::ALL[Self::ExpiryByLocalClock as usize..]
     }
 }
 

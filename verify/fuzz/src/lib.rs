@@ -25,3 +25,12 @@ pub mod journal;
 
 #[path = "../../../apps/kv/server/tests/resp_bytes/properties.rs"]
 pub mod resp;
+
+#[path = "../../../apps/history/tests/history_bytes/properties.rs"]
+pub mod history;
+#[path = "../../../apps/kv/tests/store_bytes/properties.rs"]
+pub mod store;
+#[path = "../../../apps/tpcc/tests/state_bytes/properties.rs"]
+pub mod tpcc;
+#[path = "../../../apps/transaction/tests/message_bytes/properties.rs"]
+pub mod transaction;

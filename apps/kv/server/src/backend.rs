@@ -14,6 +14,14 @@ pub enum BackendError {
     /// The node has too many unfinished transactions. None was begun.
     #[error("{0} transactions are unfinished: try again later")]
     Busy(usize),
+    /// The disk of a replica does not take what is written, for the reason given. The transaction
+    /// writes, and was not executed.
+    #[error("the disk of a replica takes no writes: {0}")]
+    Disk(Arc<str>),
+    /// The transaction, sent to all replicas of its shards, exceeds what the fabric can send. No
+    /// part was executed.
+    #[error("the transaction is too large to be sent to all replicas: split it")]
+    TooLarge,
     /// The node has ended, for the reason given. The transaction may have been executed.
     #[error("this node has ended: {0}")]
     Ended(Arc<str>),

@@ -114,7 +114,7 @@ impl Cluster {
 
     /// Returns the handle to execute transactions with.
     pub fn handle(&self) -> NodeHandle {
-        self.front.handle()
+        self.front.handle().needing_disks(self.replicas())
     }
 
     /// Returns the handles of the replicas' nodes.

@@ -16,6 +16,7 @@ use onepipe_transaction::{
 };
 
 use crate::backend::{BackendError, OnResults};
+use crate::disk_watch::DiskWatch;
 use crate::options::NodeOptions;
 use crate::shared::{NodeStats, Shared, Submission};
 use crate::starting::{Held, Starting};
@@ -43,8 +44,7 @@ pub(crate) struct Driven<S> {
     began: Instant,
     published: Instant,
     finished: u64,
-    /// Whether replies wait, as the disk does not take what is written.
-    is_disk_failed: bool,
+    disk_watch: Option<DiskWatch>,
 }
 
 impl<S: State> Driven<S> {
@@ -64,6 +64,7 @@ impl<S: State> Driven<S> {
         let session = pipe.now().as_ns();
         let client = Client::new(session, options.placement.clone(), options.client);
         let now = Instant::now();
+        let disk_watch = log.is_some().then(|| DiskWatch::new(now));
         Self {
             pipe,
             replica,
@@ -78,7 +79,7 @@ impl<S: State> Driven<S> {
             began: now,
             published: now,
             finished: 0,
-            is_disk_failed: false,
+            disk_watch,
         }
     }
 
@@ -207,9 +208,17 @@ impl<S: State> Driven<S> {
             self.unsent.take().or_else(|| self.replica.as_mut().and_then(Replica::poll_reply))
         {
             let message = Message { to: reply.to, payload: &reply.payload };
-            if self.pipe.scatter(&[message]).is_err() {
-                self.unsent = Some(reply);
-                return has_sent;
+            match self.pipe.scatter(&[message]) {
+                Ok(_) => {}
+                Err(error) if is_too_large(&error) => {
+                    // A store limits its results, so that this does not happen.
+                    tracing::error!(%error, "a reply was dropped");
+                    continue;
+                }
+                Err(_) => {
+                    self.unsent = Some(reply);
+                    return has_sent;
+                }
             }
             has_sent = true;
         }
@@ -220,6 +229,7 @@ impl<S: State> Driven<S> {
         while let Some(scattering) = self.client.poll_scattering(now, barrier) {
             match scatter(&mut self.pipe, scattering.is_reliable, &scattering.messages) {
                 Ok(id) => self.client.on_submitted(&scattering, id),
+                Err(error) if is_too_large(&error) => self.client.on_too_large(&scattering),
                 Err(_) => {
                     self.client.on_refused(&scattering);
                     return has_sent;
@@ -278,6 +288,7 @@ impl<S: State> Driven<S> {
                 Ok(committed) => Ok(committed.results),
                 Err(TransactionError::Unavailable(shard)) => Err(BackendError::Unavailable(shard)),
                 Err(TransactionError::Refused(_)) => Err(BackendError::Busy(self.open.len())),
+                Err(TransactionError::TooLarge) => Err(BackendError::TooLarge),
             });
         }
         has_finished
@@ -291,16 +302,12 @@ impl<S: State> Driven<S> {
         }
     }
 
-    /// Logs when the disk fails, and when it works again.
+    /// Publishes whether the disk takes what is written, and lets it try again if it has failed.
     fn watch_disk(&mut self) {
-        let failure = self.log.as_ref().and_then(LogWriter::retry);
-        if failure.is_some() != self.is_disk_failed {
-            self.is_disk_failed = failure.is_some();
-            match failure {
-                Some(failure) => tracing::error!("replies wait for the disk: {failure}"),
-                None => tracing::info!("the disk takes what is written again"),
-            }
-        }
+        let (Some(log), Some(watch)) = (&self.log, &mut self.disk_watch) else { return };
+        let failure = log.retry();
+        let progress = (log.appended(), log.acknowledged());
+        self.shared.set_disk_failure(watch.observe(Instant::now(), progress, failure));
     }
 
     fn stats(&self) -> NodeStats {
@@ -334,6 +341,11 @@ impl<S: State> Driven<S> {
             tracing::warn!(%error, "the node's process did not leave in order");
         }
     }
+}
+
+/// Returns whether the fabric can never send what it has refused.
+fn is_too_large(error: &SendError) -> bool {
+    matches!(error, SendError::MessageTooLarge { .. } | SendError::ScatteringTooLarge { .. })
 }
 
 fn on_process_ended<S: State>(

@@ -5,6 +5,7 @@
 
 mod backend;
 mod cluster;
+mod disk_watch;
 mod driven;
 pub mod front;
 mod node;
@@ -20,4 +21,4 @@ pub use cluster::{Cluster, ClusterError, ClusterOptions};
 pub use node::{Node, NodeError, NodeHandle};
 pub use options::NodeOptions;
 pub use shared::NodeStats;
-pub use storage::{StorageError, StorageOptions};
+pub use storage::{RepairError, RepairedLog, StorageError, StorageOptions, repair};

@@ -50,6 +50,8 @@ pub struct NodeHandle {
     bell: Doorbell,
     shared: Arc<Shared>,
     shards: u16,
+    /// What the nodes publish whose disks every write needs.
+    disks: Arc<[Arc<Shared>]>,
 }
 
 impl Node {
@@ -141,7 +143,7 @@ impl Node {
         let thread = std::thread::Builder::new().name("kv-node".into()).spawn(run)?;
         let ended = || io::Error::other("its thread has ended");
         let bell = joined.recv().map_err(|_| ended())??;
-        let handle = NodeHandle { submissions, bell, shared, shards };
+        let handle = NodeHandle { submissions, bell, shared, shards, disks: Arc::default() };
         Ok(Self { handle, thread: Some(thread) })
     }
 
@@ -217,6 +219,17 @@ impl NodeHandle {
         self.shared.is_serving.load(Ordering::Relaxed)
     }
 
+    /// Refuses writes from now on while the disk of one of `replicas` fails.
+    pub(crate) fn needing_disks(mut self, replicas: impl Iterator<Item = Self>) -> Self {
+        self.disks = replicas.map(|replica| replica.shared).collect();
+        self
+    }
+
+    /// Returns why writes are refused, if a disk fails.
+    fn disk_failure(&self) -> Option<Arc<str>> {
+        self.disks.iter().find_map(|disk| disk.disk_failure())
+    }
+
     /// Returns why the node has ended, if it has.
     pub fn ended(&self) -> Option<Arc<str>> {
         self.shared.ended()
@@ -225,6 +238,11 @@ impl NodeHandle {
 
 impl Backend for NodeHandle {
     fn begin(&self, commands: Vec<Command>, on_replies: OnReplies) {
+        if let Some(reason) = self.disk_failure()
+            && !commands.iter().all(Command::is_read_only)
+        {
+            return on_replies(Err(BackendError::Disk(reason)));
+        }
         let plan = Plan::new(&commands, self.shards);
         let parts = plan.parts().to_vec();
         if parts.is_empty() {

@@ -1,6 +1,6 @@
 //! State that the thread of a node shares with others.
 
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use onepipe::ProcessId;
@@ -38,6 +38,9 @@ pub(crate) struct Shared {
     ended: Mutex<Option<Arc<str>>>,
     /// The processes that the start of the store waits for. Empty once the store is open.
     waiting: Mutex<Vec<ProcessId>>,
+    disk_failure: Mutex<Option<Arc<str>>>,
+    /// Whether there is a failure of the disk, which is looked at for each write.
+    has_disk_failure: AtomicBool,
     pub is_stopping: AtomicBool,
     /// Whether the node has a replica, and that has caught up.
     pub is_serving: AtomicBool,
@@ -68,5 +71,19 @@ impl Shared {
 
     pub fn end(&self, reason: Arc<str>) {
         *self.ended.lock().expect("no thread panics while it holds the lock") = Some(reason);
+    }
+
+    /// Returns why the node's disk does not take what is written, if it does not.
+    pub fn disk_failure(&self) -> Option<Arc<str>> {
+        if !self.has_disk_failure.load(Ordering::Relaxed) {
+            return None;
+        }
+        self.disk_failure.lock().expect("no thread panics while it holds the lock").clone()
+    }
+
+    pub fn set_disk_failure(&self, failure: Option<Arc<str>>) {
+        let has_failure = failure.is_some();
+        *self.disk_failure.lock().expect("no thread panics while it holds the lock") = failure;
+        self.has_disk_failure.store(has_failure, Ordering::Relaxed);
     }
 }

@@ -1,12 +1,20 @@
 //! The logs of the replicas, on disk.
 
+mod error;
+mod layout;
+mod repair;
+
+use std::cell::Cell;
 use std::path::{Path, PathBuf};
 
 use onepipe::{Doorbell, Timestamp};
-use onepipe_journal::{Journal, JournalError, OpenError, Options, StoreId, SyncPolicy, Writer};
+use onepipe_journal::{Journal, JournalError, Options, SyncPolicy, Writer};
 use onepipe_kv::Store;
 use onepipe_transaction::{Log, Record, Replica, ReplicaOptions, complete};
-use thiserror::Error;
+
+pub use error::StorageError;
+use layout::{parse, replica_name, store_id};
+pub use repair::{RepairError, RepairedLog, repair};
 
 /// Where and how replicas store what they execute.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,44 +23,6 @@ pub struct StorageOptions {
     pub directory: PathBuf,
     /// When records reach the disk. Replies wait for this.
     pub policy: SyncPolicy,
-}
-
-/// Why a log cannot be used.
-#[derive(Debug, Error)]
-pub enum StorageError {
-    /// The log cannot be opened.
-    #[error(transparent)]
-    Open(#[from] OpenError),
-    /// The log cannot be written.
-    #[error("cannot write the log in {directory}: {error}")]
-    Write {
-        /// The replica's directory.
-        directory: PathBuf,
-        /// The reason.
-        error: JournalError,
-    },
-    /// A record that is not damaged is none of this program.
-    #[error(
-        "record {number} of the log in {directory} is none of this version: use the version that wrote it"
-    )]
-    Record {
-        /// The replica's directory.
-        directory: PathBuf,
-        /// Number of the record.
-        number: u64,
-    },
-    /// The shards or replicas are not those of the store.
-    #[error(
-        "{directory} holds a store of other numbers of shards or replicas: {found} replicas, not {expected}"
-    )]
-    Shape {
-        /// The directory of the store.
-        directory: PathBuf,
-        /// Replicas found.
-        found: usize,
-        /// Replicas expected.
-        expected: usize,
-    },
 }
 
 /// A replica with its log, before it serves.
@@ -69,14 +39,16 @@ impl Stored {
 
     /// Starts the thread that writes the log. It rings `bell` when more is stored.
     pub fn start(self, bell: Doorbell) -> std::io::Result<(Replica<Store>, LogWriter)> {
+        let last = self.journal.last();
         let writer = Writer::start(self.journal, move |_| bell.ring())?;
-        Ok((self.replica, LogWriter { writer }))
+        Ok((self.replica, LogWriter { writer, appended: Cell::new(last) }))
     }
 }
 
 /// Appends to the log of a replica.
 pub(crate) struct LogWriter {
     writer: Writer,
+    appended: Cell<u64>,
 }
 
 impl LogWriter {
@@ -84,7 +56,9 @@ impl LogWriter {
     pub fn append(&self, record: &Record) -> Result<(), JournalError> {
         let mut bytes = Vec::new();
         record.write(&mut bytes);
-        self.writer.append(record.number, bytes)
+        self.writer.append(record.number, bytes)?;
+        self.appended.set(record.number);
+        Ok(())
     }
 
     /// Returns the number of the last record after which replies may be sent.
@@ -92,12 +66,18 @@ impl LogWriter {
         self.writer.acknowledged()
     }
 
+    /// Returns the number of the last record that was appended.
+    pub fn appended(&self) -> u64 {
+        self.appended.get()
+    }
+
     /// Returns why the disk does not take what is appended, if it does not, and tries again.
     pub fn retry(&self) -> Option<String> {
         let failure = self.writer.status().failure?;
         // An error is the failure that is reported the next time.
         let _ = self.writer.reopen();
-        Some(failure.to_string())
+        let (operation, path) = (failure.operation, failure.path.display());
+        Some(format!("{} (cannot {operation} {path})", failure.source))
     }
 }
 
@@ -108,7 +88,7 @@ pub(crate) fn open(
     (shards, replicas): (u16, u16),
 ) -> Result<Vec<Stored>, StorageError> {
     let names = (0..shards)
-        .flat_map(|shard| (0..replicas).map(move |replica| format!("shard-{shard}-{replica}")));
+        .flat_map(|shard| (0..replicas).map(move |replica| replica_name(shard, replica)));
     let directories: Vec<PathBuf> = names.map(|name| options.directory.join(name)).collect();
     check_shape(&options.directory, &directories)?;
     let mut journals = Vec::new();
@@ -147,27 +127,20 @@ pub(crate) fn open(
 fn open_one(
     options: &StorageOptions,
     directory: &Path,
-    (shard, (shards, replicas)): (u16, (u16, u16)),
+    (shard, shape): (u16, (u16, u16)),
 ) -> Result<(Journal, Log), StorageError> {
-    // Logs of stores of another shape, or of another shard, are not taken for this one.
-    let mut id = [0; 16];
-    id[..8].copy_from_slice(b"onepipe\0");
-    id[8..10].copy_from_slice(&shards.to_le_bytes());
-    id[10..12].copy_from_slice(&replicas.to_le_bytes());
-    id[12..14].copy_from_slice(&shard.to_le_bytes());
-    let mut journal_options = Options::new(StoreId(id));
+    let mut journal_options = Options::new(store_id(shard, shape));
     journal_options.policy = options.policy;
     let (journal, recovered) = Journal::open(directory, journal_options)?;
     if let Some(repair) = recovered.repaired {
         tracing::warn!(path = %repair.path.display(), offset = repair.offset,
             bytes = repair.bytes, "cut off the torn end of the log");
     }
-    let parse = |record: onepipe_journal::Record| {
-        let number = record.position;
-        let malformed = StorageError::Record { directory: directory.into(), number };
-        Record::parse(number, &record.payload).ok_or(malformed)
-    };
-    let records = recovered.records.into_iter().map(parse).collect::<Result<_, _>>()?;
+    let records = recovered
+        .records
+        .into_iter()
+        .map(|record| parse(directory, record))
+        .collect::<Result<_, _>>()?;
     Ok((journal, Log { shard, snapshot: None, records }))
 }
 

@@ -99,3 +99,24 @@ fn nodes_hold_states_of_other_applications() {
     assert!(matches!(refused, Err(BackendError::Results(_))), "{refused:?}");
     assert_eq!(cluster.handle().stats().disagreements, 0);
 }
+
+/// Messages above the limits of the fabric are errors, and the store goes on.
+#[test]
+fn oversize_messages_are_errors() {
+    let cluster = start("oversize", 3, ReadMode::Strict);
+    let node = cluster.handle();
+    let large = "v".repeat(6 << 20);
+    // Each of six replicas has the whole transaction.
+    let line = format!("MSET a {large} b {large}");
+    assert_eq!(execute(&node, &[&line]), Err(BackendError::TooLarge));
+    assert_eq!(execute(&node, &["MGET a b"]), Ok(vec![Value::Array(vec![Value::Null; 2])]));
+    let lens = (1..=3).map(|count| {
+        let replies = execute(&node, &[&format!("APPEND a {large}")]);
+        assert_eq!(replies, Ok(vec![Value::Integer(count * (6 << 20))]));
+        execute(&node, &["GET a"]).expect("there is a reply").remove(0)
+    });
+    let lens: Vec<_> = lens.map(|reply| matches!(reply, Value::Bulk(_))).collect();
+    assert_eq!(lens, [true, true, false]);
+    assert_eq!(execute(&node, &["STRLEN a", "SET a 1"]).expect("the store goes on").len(), 2);
+    assert_eq!(execute(&node, &["GET a"]), Ok(vec![bulk("1")]));
+}

@@ -244,3 +244,21 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn replies_that_exceed_a_message_are_errors() {
+    let mut shards = Shards::new(1);
+    let value = vec![b'v'; 8 << 20];
+    for key in [b"a", b"b"] {
+        let set = [b"SET".to_vec(), key.to_vec(), value.clone()];
+        assert_eq!(shards.run(&[Command::parse(&set).expect("a command")]), [Value::Ok]);
+    }
+    let parse = |line| Command::parse(&words(line)).expect("a command");
+    let lines = ["GET a", "MGET c b", "INCR n", "GET n"].map(parse);
+    let too_long = Value::Error(TOO_LONG.into());
+    let [first, others @ ..] = &shards.run(&lines)[..] else { panic!("a reply to each") };
+    assert!(*first == Value::Bulk(value), "what fits is there");
+    assert!(others.iter().all(|reply| *reply == too_long), "no more than fits");
+    assert_eq!(shards.reply("GET n"), "\"1\"");
+    assert_eq!(shards.run(&[parse("MGET a b")]), [too_long]);
+}

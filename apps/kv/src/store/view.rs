@@ -3,6 +3,7 @@
 use core::cell::Cell;
 
 use onepipe_base::Timestamp;
+use onepipe_base::mistake::{Mistake, makes};
 use onepipe_transaction::Exact;
 
 use super::Store;
@@ -52,12 +53,14 @@ impl<'a> View<'a> {
         };
         match entry.expiry {
             Some(expiry) if expiry <= self.at => {
-                self.exact_from(expiry);
+                if !makes(Mistake::ExpiryByLocalClock) {
+                    self.exact_from(expiry);
+                }
                 None
             }
             expiry => {
                 self.exact_from(entry.version);
-                if let Some(expiry) = expiry {
+                if let Some(expiry) = expiry.filter(|_| !makes(Mistake::ExpiryByLocalClock)) {
                     self.exact_until(expiry);
                 }
                 Some(entry)

@@ -240,6 +240,8 @@ impl<S: State> Replica<S> {
                 }
                 self.records.clear();
                 self.durable = 0;
+                self.unstored.clear();
+                self.unstored.extend(self.executed.map(|(at, _)| (at, self.recorded)));
                 if let Some(catch_up) = &mut self.catch_up {
                     catch_up.placement.merge(&self.members);
                 }
@@ -249,6 +251,7 @@ impl<S: State> Replica<S> {
         for record in part.records {
             self.execute_again(&record);
             if self.options.is_durable {
+                self.unstored.push_back((record.at, record.number));
                 self.records.push_back(record);
             }
         }

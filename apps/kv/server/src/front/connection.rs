@@ -411,7 +411,10 @@ fn error_text(error: &BackendError) -> String {
     match error {
         BackendError::Unavailable(_) => format!("CLUSTERDOWN {error}"),
         BackendError::Busy(_) => format!("TRYAGAIN {error}"),
-        BackendError::Ended(_) | BackendError::Results(_) => format!("ERR {error}"),
+        BackendError::Disk(reason) => format!("MISCONF Errors writing to the AOF file: {reason}"),
+        BackendError::TooLarge | BackendError::Ended(_) | BackendError::Results(_) => {
+            format!("ERR {error}")
+        }
     }
 }
 
