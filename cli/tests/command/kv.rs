@@ -10,13 +10,13 @@ use crate::program::{Running, errors, json, onepipe, output, unique};
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A store that runs, and a connection to it.
-struct Store {
-    running: Running,
+pub struct Store {
+    pub running: Running,
     connection: BufReader<TcpStream>,
 }
 
 impl Store {
-    fn start(fabric: &str, data: &Path, more: &[&str]) -> Self {
+    pub fn start(fabric: &str, data: &Path, more: &[&str]) -> Self {
         let data = data.to_str().expect("a path of this test");
         let start = ["kv", "serve", "--resp", "127.0.0.1:0", "--fabric", fabric, "--data", data];
         let mut running = Running::start(&mut onepipe(&[&start[..], more].concat()));
@@ -27,6 +27,11 @@ impl Store {
         let stream = TcpStream::connect(format!("127.0.0.1:{port}")).expect("the store listens");
         stream.set_read_timeout(Some(TIMEOUT)).expect("a timeout");
         Self { running, connection: BufReader::new(stream) }
+    }
+
+    /// Returns the port at which it listens.
+    pub fn port(&self) -> u16 {
+        self.connection.get_ref().peer_addr().expect("it is connected").port()
     }
 
     /// Sends an inline command. Returns the lines of its reply, of which there are `count`; `None`
@@ -143,26 +148,25 @@ fn check_judges_a_history() {
     assert!(errors(&refused).contains("line 1"), "{}", errors(&refused));
 }
 
-/// The answers of redis-cli are those of docs/guide/key-value.md.
+/// The answers of redis-cli and of `onepipe kv cli` are those of docs/guide/key-value.md.
 #[test]
 fn guide_shows_what_clients_get() {
     let guide = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/guide/key-value.md");
     let guide = std::fs::read_to_string(guide).expect("the guide exists");
     let directory = tempfile::tempdir().expect("a directory");
     let store = Store::start(&unique("kv-guide"), directory.path(), &[]);
-    let port = store.connection.get_ref().peer_addr().expect("it is connected").port();
+    let port = store.port();
     let mut commands = 0;
     for block in guide.split("```console\n").skip(1) {
         let block = block.split("```").next().expect("the block ends");
-        for example in block
-            .split("$ ")
-            .filter(|example| example.contains("redis-cli ") || example.contains("| redis-cli"))
-        {
+        for example in block.split("$ ").skip(1) {
             let (command, expected) = example.split_once('\n').expect("a command has a reply");
-            if !command.contains("redis-cli") {
+            let clients = ["redis-cli", "onepipe kv cli"];
+            let Some(client) = clients.into_iter().find(|client| command.contains(client)) else {
                 continue;
-            }
-            let command = command.replace("redis-cli", &format!("redis-cli --no-raw -p {port}"));
+            };
+            let program = client.replace("onepipe", env!("CARGO_BIN_EXE_onepipe"));
+            let command = command.replace(client, &format!("{program} --no-raw -p {port}"));
             let ran = std::process::Command::new("sh").args(["-c", &command]).output();
             let ran = ran.expect("sh runs");
             let reply = String::from_utf8_lossy(&ran.stdout);
@@ -178,5 +182,5 @@ fn guide_shows_what_clients_get() {
             commands += 1;
         }
     }
-    assert_eq!(commands, 6);
+    assert_eq!(commands, 8);
 }

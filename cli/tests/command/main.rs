@@ -14,6 +14,8 @@ mod full_disk;
 mod guide;
 mod join;
 mod kv;
+mod kv_bench;
+mod kv_cli;
 mod lab;
 mod namespace;
 mod node;
