@@ -11,10 +11,10 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use clap::{ArgAction, Args};
 use onepipe_kv_server::front::split_words;
-use redis_protocol::resp2::types::OwnedFrame;
+use redis::Value;
 
 use connection::Connection;
-use reply::Format;
+use reply::{Format, error_text};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -65,8 +65,9 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     if arguments.command.is_empty() {
         session.read_commands()?;
     } else {
-        let words = arguments.command.iter().map(|word| word.clone().into_vec()).collect();
-        session.execute(words)?;
+        let words: Vec<Vec<u8>> =
+            arguments.command.iter().map(|word| word.clone().into_vec()).collect();
+        session.execute(&words)?;
     }
     Ok(if session.has_failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
@@ -117,16 +118,16 @@ impl Session {
                 b"exec" | b"discard" => is_queueing = false,
                 _ => {}
             }
-            self.execute(words)?;
+            self.execute(&words)?;
         }
     }
 
     /// Executes a command, and prints its reply.
-    fn execute(&mut self, words: Vec<Vec<u8>>) -> Result<()> {
+    fn execute(&mut self, words: &[Vec<u8>]) -> Result<()> {
         let reply = self.connection.request(words)?;
-        if let OwnedFrame::Error(error) = &reply {
+        if let Value::ServerError(error) = &reply {
             self.has_failed = true;
-            if error.starts_with("NOAUTH") {
+            if error_text(error).starts_with("NOAUTH") {
                 eprintln!("onepipe: the server wants a password: --password TEXT");
             }
         }
