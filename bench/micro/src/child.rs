@@ -22,9 +22,9 @@ pub fn worker(args: &[String]) -> Result<()> {
         return crate::light::work(parent_pid, job);
     }
     if let [word, parent_pid, command] = args
-        && word == crate::peers::PEERS
+        && word == crate::rival_process::RIVAL
     {
-        return crate::peers::work(parent_pid, command);
+        return crate::rival_process::work(parent_pid, command);
     }
     let [job] = args else { anyhow::bail!("{WORKER} takes one job, not {} arguments", args.len()) };
     crate::processes::work(job)

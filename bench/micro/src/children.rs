@@ -2,9 +2,10 @@
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use onepipe_transport_shm::remove_stale_segments;
@@ -58,15 +59,50 @@ pub(crate) struct Children {
 impl Children {
     pub(crate) fn start(&mut self, command: &mut Command) -> Result<()> {
         let command = command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        self.spawn(command.stderr(Stdio::inherit())).map(|_| ())
+    }
+
+    /// Starts a process with the input and output that are set.
+    pub(crate) fn spawn(&mut self, command: &mut Command) -> Result<&mut Child> {
         // A terminal interrupts this process alone, which then ends its children.
         command.process_group(0);
         // Held while it starts, so that no child is missed by a cleanup.
         let mut running = running();
-        let child = command.stderr(Stdio::inherit()).spawn();
+        let child = command.spawn();
         let program = command.get_program().display();
         let child = child.with_context(|| format!("starting {program}"))?;
         running.push(Pid::from_child(&child));
         self.children.push(child);
+        Ok(self.children.last_mut().expect("the child was pushed"))
+    }
+
+    /// Returns the ids of the processes.
+    pub(crate) fn pids(&self) -> Vec<u32> {
+        self.children.iter().map(Child::id).collect()
+    }
+
+    /// Returns the status of the first process that has ended, if one has.
+    pub(crate) fn ended(&mut self) -> Result<Option<ExitStatus>> {
+        for child in &mut self.children {
+            if let Some(status) = child.try_wait()? {
+                return Ok(Some(status));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Asks all processes to end, and waits; those that run after `limit` are killed.
+    pub(crate) fn terminate(mut self, limit: Duration) -> Result<()> {
+        for child in &self.children {
+            // Fails when the process has exited already.
+            let _ = kill_process(Pid::from_child(child), Signal::TERM);
+        }
+        let began = Instant::now();
+        for child in &mut self.children {
+            while child.try_wait()?.is_none() && began.elapsed() < limit {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        }
         Ok(())
     }
 
@@ -139,7 +175,6 @@ impl Drop for Children {
 #[cfg(test)]
 mod tests {
     use std::io::Read;
-    use std::time::Duration;
 
     use super::*;
 

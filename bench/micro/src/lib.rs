@@ -29,6 +29,7 @@ mod children;
 mod endpoint;
 mod hardware;
 mod harness;
+mod kv;
 mod light;
 mod order;
 mod pair;
@@ -37,6 +38,7 @@ mod processes;
 mod recovery_sim;
 mod reorder;
 mod report;
+mod rival_process;
 mod sim;
 mod switch;
 
@@ -51,6 +53,7 @@ pub use children::WORKER;
 pub use endpoint::{EndpointOptions, endpoint, message_ns};
 pub use hardware::Hardware;
 pub use harness::{Better, Harness, Progress, RUNS_MIN};
+pub use kv::{KvCase, KvLoad, KvOptions, KvReport, KvSide, kv};
 pub use light::{LightOptions, idle, light};
 pub use order::{OrderOptions, order};
 pub use pair::{PairOptions, pair_reliable, pair_shm, pair_udp};
@@ -68,4 +71,5 @@ pub fn cleanup() {
     children::cleanup_children();
     bulk::cleanup_bulk();
     peers::cleanup_peers();
+    kv::cleanup_kv();
 }

@@ -161,7 +161,7 @@ fn check_judges_a_history() {
     assert!(errors(&refused).contains("line 1"), "{}", errors(&refused));
 }
 
-/// The answers of redis-cli are those of docs/guide/key-value.md.
+/// The answers of redis-cli and of `onepipe kv cli` are those of docs/guide/key-value.md.
 #[test]
 fn guide_shows_what_clients_get() {
     let guide = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/guide/key-value.md");
@@ -172,15 +172,14 @@ fn guide_shows_what_clients_get() {
     let mut commands = 0;
     for block in guide.split("```console\n").skip(1) {
         let block = block.split("```").next().expect("the block ends");
-        for example in block
-            .split("$ ")
-            .filter(|example| example.contains("redis-cli ") || example.contains("| redis-cli"))
-        {
+        for example in block.split("$ ").skip(1) {
             let (command, expected) = example.split_once('\n').expect("a command has a reply");
-            if !command.contains("redis-cli") {
+            let clients = ["redis-cli", "onepipe kv cli"];
+            let Some(client) = clients.into_iter().find(|client| command.contains(client)) else {
                 continue;
-            }
-            let command = command.replace("redis-cli", &format!("redis-cli --no-raw -p {port}"));
+            };
+            let program = client.replace("onepipe", env!("CARGO_BIN_EXE_onepipe"));
+            let command = command.replace(client, &format!("{program} --no-raw -p {port}"));
             let ran = Command::new("sh").args(["-c", &command]).output();
             let ran = ran.expect("sh runs");
             let reply = String::from_utf8_lossy(&ran.stdout);
@@ -196,5 +195,5 @@ fn guide_shows_what_clients_get() {
             commands += 1;
         }
     }
-    assert_eq!(commands, 6);
+    assert_eq!(commands, 8);
 }

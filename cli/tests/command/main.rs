@@ -14,6 +14,8 @@ mod full_disk;
 mod guide;
 mod join;
 mod kv;
+mod kv_bench;
+mod kv_cli;
 mod kv_disk;
 mod kv_history;
 mod kv_repair;

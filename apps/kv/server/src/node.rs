@@ -120,11 +120,11 @@ impl Node {
     }
 
     /// Starts the thread. `hold` returns the replica that the node holds, once the node has joined.
-    fn run<S: State>(
-        builder: Builder,
-        options: NodeOptions,
-        hold: impl FnOnce(&mut EmbeddedPipe, &Doorbell) -> Result<Held<S>, NodeError> + Send + 'static,
-    ) -> Result<Self, NodeError> {
+    fn run<S, H>(builder: Builder, options: NodeOptions, hold: H) -> Result<Self, NodeError>
+    where
+        S: State,
+        H: FnOnce(&mut EmbeddedPipe, &Doorbell) -> Result<Held<S>, NodeError> + Send + 'static,
+    {
         let (submissions, received) = channel();
         let shared = Arc::new(Shared::default());
         let shards = options.placement.shards();

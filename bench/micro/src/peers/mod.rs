@@ -12,7 +12,6 @@ use crate::{Better, Detail, Harness, Progress, Report};
 use project::Project;
 
 pub use run::cleanup_peers;
-pub(crate) use run::{PEERS, work};
 use run::{Peer, PeerRun};
 
 /// Options of [`peers`].

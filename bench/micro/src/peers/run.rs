@@ -1,20 +1,16 @@
 //! One run of a rival: its processes, their start and what they report.
 
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result};
 use hdrhistogram::Histogram;
 
 use super::PeersOptions;
 use super::job::{Job, Outcome, check};
 use super::project::Project;
-use crate::children::{Children, WORKER, die_with_parent};
+use crate::children::Children;
 use crate::light::{merged, monotonic_ns};
-
-/// Second argument of a process of this benchmark.
-pub(crate) const PEERS: &str = "peers";
+use crate::rival_process::rival_command;
 
 /// A rival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,25 +97,11 @@ impl PeerRun {
 
 /// Runs a process for each job.
 fn start(project: &Project, jobs: &[Job<'_>]) -> Result<Vec<Outcome>> {
-    let program = std::env::current_exe().context("finding this program")?;
-    let parent_pid = std::process::id().to_string();
     let mut children = Children::default();
     for job in jobs {
-        let command = serde_json::to_string(&project.command(&job.arguments()?))?;
-        children.start(Command::new(&program).args([WORKER, PEERS, &parent_pid, &command]))?;
+        children.start(&mut rival_command(&project.command(&job.arguments()?))?)?;
     }
     children.outcomes(0)
-}
-
-/// Becomes one process of a rival, which dies with its parent as our own processes do.
-pub(crate) fn work(parent_pid: &str, command: &str) -> Result<()> {
-    // The kernel keeps this setting when the process runs another program.
-    die_with_parent(parent_pid.parse().context("invalid pid of the parent")?)?;
-    let command: Vec<String> =
-        serde_json::from_str(command).with_context(|| format!("reading the command {command}"))?;
-    let (program, arguments) = command.split_first().context("the command is empty")?;
-    Err(anyhow!(Command::new(program).args(arguments).exec())
-        .context(format!("starting {program}")))
 }
 
 /// Returns local UDP ports that are free now.

@@ -3,7 +3,7 @@
 /// Splits a line into words as Redis does. A word may be in double quotes, with the escapes `\n`,
 /// `\r`, `\t`, `\b`, `\a`, `\xHH` and `\` before any other byte, or in single quotes, with the
 /// escape `\'`. Returns `None` if a quote is not closed, or if no space follows it.
-pub(super) fn split(line: &[u8]) -> Option<Vec<Vec<u8>>> {
+pub fn split(line: &[u8]) -> Option<Vec<Vec<u8>>> {
     let mut words = Vec::new();
     let mut rest = line.trim_ascii_start();
     while !rest.is_empty() {

@@ -36,6 +36,7 @@ mod session;
 mod transaction;
 
 pub use connection::Connection;
+pub use inline::split as split_words;
 pub use options::FrontOptions;
 pub use server::{Front, FrontError, serve};
 pub use service::Service;
