@@ -20,6 +20,7 @@ mod load;
 #[cfg(feature = "mistakes")]
 mod mutation;
 mod node;
+mod protocol;
 mod recorded;
 mod run;
 mod scenario;
@@ -35,10 +36,13 @@ pub use load::{Done, Load, Next, Terminal};
 #[cfg(feature = "mistakes")]
 pub use mutation::{SIMULATED, caught, detected};
 pub use node::{Node, NodeEvent, Process};
+pub use protocol::Protocol;
 pub use recorded::{Counts, Mix, Recorded};
 pub use run::{Report, run};
 pub use scenario::{FaultEvent, Scenario};
 pub use setup::{Costs, Setup};
 pub use tpcc::{TpccFigures, TpccRun};
-pub use values::{KeyMix, Values, ValuesLoad, ValuesRun};
+pub use values::{
+    KeyMix, OperationMix, READ_ONLY, READ_WRITE, Values, ValuesLoad, ValuesRun, WRITE_ONLY,
+};
 pub use zipf::Zipf;

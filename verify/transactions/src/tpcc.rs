@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use onepipe_base::ProcessId;
+use onepipe_sim_network::LinkFaults;
 use onepipe_topology::ShapeError;
 use onepipe_tpcc::{
     Catalogue, Database, Generator, Mix, Outcome, Scale, Transaction, Warehouse, check,
@@ -15,6 +16,7 @@ use rand_xoshiro::rand_core::SeedableRng;
 use crate::benchmark::{Figures, Rates, measure};
 use crate::cluster::Cluster;
 use crate::load::{Done, Load, Next, Terminal};
+use crate::protocol::Protocol;
 use crate::setup::{Costs, Setup};
 
 /// Time before the load, in ns: all processes have joined by then.
@@ -27,6 +29,8 @@ const REPLICAS: u16 = 3;
 /// Parameters of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct TpccRun {
+    /// The protocol.
+    pub protocol: Protocol,
     /// Number of processes: see [`Setup::testbed`]. Three for each warehouse have its replicas, and
     /// all others a client.
     pub processes: u32,
@@ -36,6 +40,8 @@ pub struct TpccRun {
     pub terminals: u32,
     /// Costs of the testbed.
     pub costs: Costs,
+    /// Loss rate of every link during the load, in parts per billion.
+    pub loss_ppb: u32,
     /// Length of the load before the measurement, in us.
     pub warm_up_us: u64,
     /// Length of the measurement, in us.
@@ -62,7 +68,7 @@ pub struct TpccFigures {
 }
 
 impl TpccRun {
-    /// Creates a run on 4 warehouses of the specification's sizes, divided by `divisor`, which is
+    /// Creates a run of our protocol on 4 warehouses of the specification's sizes, divided by `divisor`, which is
     /// at most 100.
     pub fn new(processes: u32, divisor: u32) -> Self {
         let scale = Scale {
@@ -72,10 +78,12 @@ impl TpccRun {
             items: 100_000 / divisor,
         };
         Self {
+            protocol: Protocol::Onepipe,
             processes,
             scale,
             terminals: 8,
             costs: Costs::PAPER,
+            loss_ppb: 0,
             warm_up_us: 300,
             measure_us: 500,
             seed: 1,
@@ -89,7 +97,9 @@ impl TpccRun {
     ///
     /// # Panics
     /// They do not fill its hosts, or there are too few for the replicas, or the scale is invalid.
+    /// Rivals do not run yet.
     pub fn run(&self) -> Result<TpccFigures, ShapeError> {
+        assert_eq!(self.protocol, Protocol::Onepipe, "the rivals do not run yet");
         let plan = Setup::testbed(&self.costs, self.processes, self.seed)?;
         let placement = Placement::consecutive(0, self.scale.warehouses, REPLICAS)
             .expect("three replicas of each warehouse");
@@ -102,9 +112,13 @@ impl TpccRun {
             ..Setup::new(plan, self.processes, placement)
         };
         let mut cluster = Cluster::new(setup, TpccLoad::new(self));
-        let times_ns = (JOIN_NS + self.warm_up_us * 1_000, self.measure_us * 1_000);
+        cluster.run_ns(JOIN_NS);
+        let losses = LinkFaults { loss_ppb: self.loss_ppb, ..LinkFaults::default() };
+        cluster.set_link_faults(losses);
+        let times_ns = (self.warm_up_us * 1_000, self.measure_us * 1_000);
         let figures = measure(&mut cluster, times_ns, |load: &mut TpccLoad| &mut load.rates);
         cluster.load_mut().is_over = true;
+        cluster.set_link_faults(LinkFaults::default());
         cluster.run_ns(END_NS);
         let load = cluster.load();
         Ok(TpccFigures {

@@ -10,6 +10,7 @@ use onepipe_transaction::{Exact, Kind, Placement, ReadMode, State};
 use crate::benchmark::{Figures, Rates, measure};
 use crate::cluster::Cluster;
 use crate::load::{Done, Load, Next, Terminal};
+use crate::protocol::Protocol;
 use crate::setup::{Costs, Setup};
 use crate::zipf::Zipf;
 
@@ -19,6 +20,13 @@ const JOIN_NS: u64 = 50_000;
 const CONNECTS: u32 = 16;
 /// Longest time in which all processes are connected, in ns.
 const CONNECT_NS_MAX: u64 = 50_000_000;
+
+/// The class of transactions that only read.
+pub const READ_ONLY: &str = "read-only";
+/// The class of transactions that only write.
+pub const WRITE_ONLY: &str = "write-only";
+/// The class of transactions that read and write.
+pub const READ_WRITE: &str = "read-write";
 
 /// Values of 64-bit keys. A part is a list of operations: `0` and a key read it, `1`, a key and a
 /// value of the length of all values write it.
@@ -124,18 +132,32 @@ pub enum KeyMix {
     Zipf(Zipf),
 }
 
+/// Which operations of a transaction write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OperationMix {
+    /// Transactions either only read, with this share in percent, or only write.
+    Pure(u64),
+    /// Transactions only read, with this share in percent; each operation of the others reads or
+    /// writes with equal probability, and at least one writes.
+    Mixed(u64),
+    /// Each operation writes with this probability, in tenths of a percent.
+    Independent(u64),
+}
+
 /// Parameters of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct ValuesRun {
+    /// The protocol.
+    pub protocol: Protocol,
     /// Number of processes: see [`Setup::testbed`].
     pub processes: u32,
     /// How keys are drawn.
     pub keys: KeyMix,
     /// Number of operations of a transaction.
     pub operations: usize,
-    /// Share of transactions that only read, in percent; the others only write.
-    pub reads_percent: u64,
-    /// What the reads guarantee.
+    /// Which of them write.
+    pub mix: OperationMix,
+    /// What transactions of [`Protocol::Onepipe`] that only read guarantee.
     pub read_mode: ReadMode,
     /// Length of a value in bytes.
     pub value_len: usize,
@@ -152,14 +174,15 @@ pub struct ValuesRun {
 }
 
 impl ValuesRun {
-    /// Creates a run of `processes` processes: 2 operations of 64 bytes on a million keys, half of
-    /// the transactions read by `read_mode`.
+    /// Creates a run of our protocol with `processes` processes: 2 operations of 64 bytes on a
+    /// million keys; half of the transactions only read, by `read_mode`, and the others only write.
     pub fn new(processes: u32, read_mode: ReadMode) -> Self {
         Self {
+            protocol: Protocol::Onepipe,
             processes,
             keys: KeyMix::Uniform(1_000_000),
             operations: 2,
-            reads_percent: 50,
+            mix: OperationMix::Pure(50),
             read_mode,
             value_len: 64,
             terminals: 32,
@@ -176,8 +199,10 @@ impl ValuesRun {
     /// The processes do not fit the testbed.
     ///
     /// # Panics
-    /// They do not fill its hosts, or there are more than shards of a placement.
+    /// They do not fill its hosts, or there are more than shards of a placement. Rivals do not run
+    /// yet.
     pub fn run(&self) -> Result<Figures, ShapeError> {
+        assert_eq!(self.protocol, Protocol::Onepipe, "the rivals do not run yet");
         let plan = Setup::testbed(&self.costs, self.processes, self.seed)?;
         let placement =
             Placement::consecutive(0, self.processes as u16, 1).expect("a shard for each process");
@@ -201,8 +226,8 @@ impl ValuesRun {
 pub struct ValuesLoad {
     run: ValuesRun,
     random: Random,
-    /// Kind of the transaction in flight of each terminal, unless it only connects processes.
-    kinds: BTreeMap<(ProcessId, u32), &'static str>,
+    /// Class of the transaction in flight of each terminal, unless it only connects processes.
+    classes: BTreeMap<(ProcessId, u32), &'static str>,
     /// Transactions of each process that connect it with all others, and how many have ended.
     connecting: Vec<(u32, u32)>,
     rates: Rates,
@@ -212,7 +237,7 @@ impl ValuesLoad {
     fn new(run: ValuesRun) -> Self {
         let random = Random::named(run.seed, "values", 0);
         let connecting = vec![(0, 0); run.processes as usize];
-        Self { run, random, kinds: BTreeMap::new(), connecting, rates: Rates::default() }
+        Self { run, random, classes: BTreeMap::new(), connecting, rates: Rates::default() }
     }
 
     /// Returns the number of transactions that connect a process with all others: first by reads,
@@ -248,6 +273,25 @@ impl ValuesLoad {
         Some(Next::Submit(kind, parts.into_iter().collect()))
     }
 
+    /// Returns for each operation of the next transaction whether it writes.
+    fn writes(&mut self) -> Vec<bool> {
+        let (count, random) = (self.run.operations, &mut self.random);
+        match self.run.mix {
+            OperationMix::Pure(reads) => vec![random.below(100) >= reads; count],
+            OperationMix::Mixed(reads) if random.below(100) < reads => vec![false; count],
+            OperationMix::Mixed(_) => {
+                let mut writes: Vec<bool> = (0..count).map(|_| random.below(2) == 0).collect();
+                if !writes.contains(&true) {
+                    writes[random.below(count as u64) as usize] = true;
+                }
+                writes
+            }
+            OperationMix::Independent(per_mille) => {
+                (0..count).map(|_| random.below(1_000) < per_mille).collect()
+            }
+        }
+    }
+
     fn key(&mut self) -> u64 {
         let number = match self.run.keys {
             KeyMix::Uniform(count) => self.random.below(count),
@@ -280,31 +324,31 @@ impl Load<Values> for ValuesLoad {
         if let Some(next) = self.connect(terminal.process) {
             return next;
         }
-        let reads = self.random.below(100) < self.run.reads_percent;
+        let writes = self.writes();
         let mut parts: BTreeMap<u16, Vec<u8>> = BTreeMap::new();
-        for _ in 0..self.run.operations {
+        for is_write in &writes {
             let key = self.key();
             let shard = (((key >> 32) * u64::from(self.run.processes)) >> 32) as u16;
             let part = parts.entry(shard).or_default();
-            put(part, key, (!reads).then_some((self.run.value_len, at_ns as u8)));
+            put(part, key, is_write.then_some((self.run.value_len, at_ns as u8)));
         }
-        let (kind, name) = match (reads, self.run.read_mode) {
-            (false, _) => (Kind::Write, "write"),
-            (true, ReadMode::Strict) => (Kind::Read(ReadMode::Strict), "strict read"),
-            (true, ReadMode::Snapshot) => (Kind::Read(ReadMode::Snapshot), "snapshot read"),
+        let (kind, class) = match (writes.contains(&false), writes.contains(&true)) {
+            (_, false) => (Kind::Read(self.run.read_mode), READ_ONLY),
+            (false, true) => (Kind::Write, WRITE_ONLY),
+            (true, true) => (Kind::Write, READ_WRITE),
         };
-        self.kinds.insert((terminal.process, terminal.index), name);
+        self.classes.insert((terminal.process, terminal.index), class);
         Next::Submit(kind, parts.into_iter().collect())
     }
 
     fn done(&mut self, done: Done) {
-        let kind = self.kinds.remove(&(done.terminal.process, done.terminal.index));
-        let Some(kind) = kind else {
+        let class = self.classes.remove(&(done.terminal.process, done.terminal.index));
+        let Some(class) = class else {
             self.connecting[done.terminal.process.index()].1 += 1;
             return;
         };
         let attempts = done.outcome.ok().map(|committed| committed.attempts);
         let latency_ns = done.at_ns - done.started_ns;
-        self.rates.ended(kind, latency_ns, attempts);
+        self.rates.ended(class, latency_ns, attempts);
     }
 }
