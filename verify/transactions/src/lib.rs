@@ -16,6 +16,7 @@
 mod application;
 mod benchmark;
 mod cluster;
+mod lengths;
 mod load;
 #[cfg(feature = "mistakes")]
 mod mutation;
@@ -26,11 +27,13 @@ mod scenario;
 mod server;
 mod setup;
 mod tpcc;
+mod usage;
 mod values;
 mod zipf;
 
 pub use benchmark::{Figures, Percentiles, Rates};
 pub use cluster::Cluster;
+pub use lengths::Lengths;
 pub use load::{Done, Load, Next, Terminal};
 #[cfg(feature = "mistakes")]
 pub use mutation::{SIMULATED, caught, detected};
@@ -40,5 +43,8 @@ pub use run::{Report, run};
 pub use scenario::{FaultEvent, Scenario};
 pub use setup::{Costs, Setup};
 pub use tpcc::{TpccFigures, TpccRun};
-pub use values::{KeyMix, Values, ValuesLoad, ValuesRun};
+pub use usage::{LinkBytes, Sent, Usage};
+pub use values::{
+    KeyMix, OperationMix, READ_ONLY, READ_WRITE, Values, ValuesLoad, ValuesRun, WRITE_ONLY,
+};
 pub use zipf::Zipf;

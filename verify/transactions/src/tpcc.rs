@@ -8,7 +8,7 @@ use onepipe_topology::ShapeError;
 use onepipe_tpcc::{
     Catalogue, Database, Generator, Mix, Outcome, Scale, Transaction, Warehouse, check,
 };
-use onepipe_transaction::{Kind, Placement, State};
+use onepipe_transaction::{ClientOptions, Kind, Placement, State};
 use rand_xoshiro::Xoshiro256StarStar;
 use rand_xoshiro::rand_core::SeedableRng;
 
@@ -19,23 +19,33 @@ use crate::setup::{Costs, Setup};
 
 /// Time before the load, in ns: all processes have joined by then.
 const JOIN_NS: u64 = 50_000;
-/// Time in which transactions end and replicas catch up after the load, in ns.
-const END_NS: u64 = 2_000_000;
+/// Longest time in which transactions end after the load, in ns.
+const END_NS_MAX: u64 = 50_000_000;
+/// Time in which replicas catch up after the last transaction, in ns.
+const CATCH_UP_NS: u64 = 2_000_000;
+/// Hosts of the testbed.
+const HOSTS: u32 = 32;
 /// Replicas of a warehouse.
 const REPLICAS: u16 = 3;
 
 /// Parameters of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct TpccRun {
-    /// Number of processes: see [`Setup::testbed`]. Three for each warehouse have its replicas, and
-    /// all others a client.
-    pub processes: u32,
+    /// Number of processes with a client. They are spread evenly over the 32 hosts of the testbed.
+    /// The replicas, three for each warehouse, have processes of their own, at most one on a host.
+    pub clients: u32,
     /// Sizes of the tables.
     pub scale: Scale,
     /// Transactions that a client has in flight.
     pub terminals: u32,
     /// Costs of the testbed.
     pub costs: Costs,
+    /// Loss rate of the links that lead to a host, in parts per billion.
+    pub loss_ppb: u32,
+    /// Minimum probe timeout of the endpoints, in ns.
+    pub probe_timeout_ns: u64,
+    /// Time after which a client asks for a reply to its transaction, in ns.
+    pub ask_after_ns: u64,
     /// Length of the load before the measurement, in us.
     pub warm_up_us: u64,
     /// Length of the measurement, in us.
@@ -63,8 +73,8 @@ pub struct TpccFigures {
 
 impl TpccRun {
     /// Creates a run on 4 warehouses of the specification's sizes, divided by `divisor`, which is
-    /// at most 100.
-    pub fn new(processes: u32, divisor: u32) -> Self {
+    /// at most 100, without loss, and with the timers of a real deployment.
+    pub fn new(clients: u32, divisor: u32) -> Self {
         let scale = Scale {
             warehouses: 4,
             districts: 10,
@@ -72,10 +82,13 @@ impl TpccRun {
             items: 100_000 / divisor,
         };
         Self {
-            processes,
+            clients,
             scale,
             terminals: 8,
             costs: Costs::PAPER,
+            loss_ppb: 0,
+            probe_timeout_ns: 200_000,
+            ask_after_ns: ClientOptions::default().timeout_ns,
             warm_up_us: 300,
             measure_us: 500,
             seed: 1,
@@ -90,25 +103,44 @@ impl TpccRun {
     /// # Panics
     /// They do not fill its hosts, or there are too few for the replicas, or the scale is invalid.
     pub fn run(&self) -> Result<TpccFigures, ShapeError> {
-        let plan = Setup::testbed(&self.costs, self.processes, self.seed)?;
-        let placement = Placement::consecutive(0, self.scale.warehouses, REPLICAS)
-            .expect("three replicas of each warehouse");
         let servers = u32::from(self.scale.warehouses * REPLICAS);
-        assert!(servers < self.processes, "the replicas leave no process for clients");
+        assert!(servers <= HOSTS, "each replica has a host");
+        let per_host = (self.clients + servers).div_ceil(HOSTS);
+        let processes = HOSTS * per_host;
+        let mut plan = Setup::testbed(&self.costs, processes, self.seed)?;
+        plan.endpoint.probe_timeout_min_ns = self.probe_timeout_ns;
+        let replica = |number: u32| ProcessId(number * HOSTS / servers * per_host);
+        let shards = (0..servers).step_by(REPLICAS.into());
+        let shards =
+            shards.map(|first| (first..first + u32::from(REPLICAS)).map(replica).collect());
+        let placement = Placement::new(shards.collect()).expect("each process has one replica");
+        // The first process of each host, then the second one, and so on.
+        let spread = (0..processes).map(|number| number % HOSTS * per_host + number / HOSTS);
+        let clients = spread.filter(|id| placement.shard_of(ProcessId(*id)).is_none());
+        let clients: Vec<u32> = clients.take(self.clients as usize).collect();
+        let client = ClientOptions { timeout_ns: self.ask_after_ns, ..ClientOptions::default() };
         let setup = Setup {
-            clients: (servers..self.processes).collect(),
+            clients: clients.iter().copied().collect(),
+            client,
             terminals: self.terminals,
             message_ns: self.costs.message_ns,
-            ..Setup::new(plan, self.processes, placement)
+            ack_ns: self.costs.ack_ns,
+            ..Setup::new(plan, processes, placement)
         };
-        let mut cluster = Cluster::new(setup, TpccLoad::new(self));
+        let mut cluster = Cluster::new(setup, TpccLoad::new(self, &clients));
+        cluster.lose_at_hosts(self.loss_ppb);
         let times_ns = (JOIN_NS + self.warm_up_us * 1_000, self.measure_us * 1_000);
         let figures = measure(&mut cluster, times_ns, |load: &mut TpccLoad| &mut load.rates);
         cluster.load_mut().is_over = true;
-        cluster.run_ns(END_NS);
+        cluster.lose_at_hosts(0);
+        let end_ns = cluster.now_ns() + END_NS_MAX;
+        while cluster.in_flight() > 0 && cluster.now_ns() < end_ns {
+            cluster.run_ns(JOIN_NS);
+        }
+        cluster.run_ns(CATCH_UP_NS);
         let load = cluster.load();
         Ok(TpccFigures {
-            per_s: figures.per_s_and_process * f64::from(self.processes),
+            per_s: figures.per_s_and_process * f64::from(processes),
             figures,
             ordered: load.ordered,
             rolled_back: load.rolled_back,
@@ -153,6 +185,8 @@ struct TpccLoad {
     database: Database,
     catalogue: Arc<Catalogue>,
     generators: Vec<Generator>,
+    /// Home warehouse of each client, by index in `generators`.
+    homes: BTreeMap<ProcessId, usize>,
     random: Xoshiro256StarStar,
     open: BTreeMap<Terminal, Transaction>,
     rates: Rates,
@@ -164,7 +198,7 @@ struct TpccLoad {
 }
 
 impl TpccLoad {
-    fn new(run: &TpccRun) -> Self {
+    fn new(run: &TpccRun, clients: &[u32]) -> Self {
         let database = Database::new(run.scale, run.seed).expect("the scale is valid");
         let warehouses = 1..=run.scale.warehouses;
         let generators =
@@ -172,6 +206,7 @@ impl TpccLoad {
         Self {
             catalogue: database.catalogue(),
             generators: generators.collect(),
+            homes: clients.iter().map(|id| ProcessId(*id)).zip(0..).collect(),
             random: Xoshiro256StarStar::seed_from_u64(run.seed),
             open: BTreeMap::new(),
             rates: Rates::default(),
@@ -199,7 +234,9 @@ impl Load<Warehouse> for TpccLoad {
             return Next::Wait(JOIN_NS - at_ns + u64::from(terminal.process.0 * 97 % 5_000));
         }
         // Each terminal belongs to one warehouse.
-        let home = (terminal.process.0 + terminal.index) as usize % self.generators.len();
+        let home =
+            self.homes.get(&terminal.process).map_or(0, |home| home + terminal.index as usize);
+        let home = home % self.generators.len();
         let transaction = self.generators[home].transaction(&mut self.random);
         let parts = transaction.parts();
         self.open.insert(terminal, transaction);

@@ -1,4 +1,4 @@
-//! Figure 14 of 1Pipe: 64-bit keys with short values; every process is a server and a client.
+//! Figure 14 of 1Pipe: values of 64-bit keys; every process is a server and a client.
 
 use std::collections::BTreeMap;
 
@@ -9,6 +9,7 @@ use onepipe_transaction::{Exact, Kind, Placement, ReadMode, State};
 
 use crate::benchmark::{Figures, Rates, measure};
 use crate::cluster::Cluster;
+use crate::lengths::Lengths;
 use crate::load::{Done, Load, Next, Terminal};
 use crate::setup::{Costs, Setup};
 use crate::zipf::Zipf;
@@ -20,36 +21,28 @@ const CONNECTS: u32 = 16;
 /// Longest time in which all processes are connected, in ns.
 const CONNECT_NS_MAX: u64 = 50_000_000;
 
-/// Values of 64-bit keys. A part is a list of operations: `0` and a key read it, `1`, a key and a
-/// value of the length of all values write it.
+/// Kind of the transactions that only read.
+pub const READ_ONLY: &str = "read-only";
+/// Kind of the transactions that only write.
+pub const WRITE_ONLY: &str = "write-only";
+/// Kind of the transactions that do both.
+pub const READ_WRITE: &str = "read-write";
+
+/// Values of 64-bit keys. A part is a list of operations: `0` and a key read it, `1`, a key, the
+/// length of a value (32 bits) and the value write it. Every key has a value from the beginning.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Values {
-    len: usize,
+    initial: Lengths,
     values: BTreeMap<u64, (Timestamp, Box<[u8]>)>,
 }
 
 impl Values {
-    /// Creates an empty shard whose values have `len` bytes.
-    pub fn new(len: usize) -> Self {
-        Self { len, values: BTreeMap::new() }
+    /// Creates a shard whose keys have zeros as values, of these lengths.
+    pub fn new(initial: Lengths) -> Self {
+        Self { initial, values: BTreeMap::new() }
     }
 
-    /// Calls `each` with every operation of a part: its key, and its value if it writes.
-    fn for_each(&self, mut part: &[u8], mut each: impl FnMut(u64, Option<&[u8]>)) {
-        while let Some((code, rest)) = part.split_first()
-            && let Some((key, rest)) = rest.split_first_chunk()
-        {
-            let key = u64::from_le_bytes(*key);
-            part = rest;
-            if *code == 0 {
-                each(key, None);
-            } else if let Some((value, rest)) = part.split_at_checked(self.len) {
-                each(key, Some(value));
-                part = rest;
-            }
-        }
-    }
-
+    /// Appends the value of a key to the results. Returns when it was written.
     fn append(&self, key: u64, results: &mut Vec<u8>) -> Option<Timestamp> {
         match self.values.get(&key) {
             Some((at, value)) => {
@@ -57,17 +50,47 @@ impl Values {
                 Some(*at)
             }
             None => {
-                results.push(0);
+                results.resize(results.len() + self.initial.initial(key), 0);
                 None
             }
         }
     }
 }
 
+/// Calls `each` with every operation of a part: its key, and its value if it writes.
+fn for_each(mut part: &[u8], mut each: impl FnMut(u64, Option<&[u8]>)) {
+    while let Some((code, rest)) = part.split_first()
+        && let Some((key, rest)) = rest.split_first_chunk()
+    {
+        let key = u64::from_le_bytes(*key);
+        part = rest;
+        if *code == 0 {
+            each(key, None);
+        } else if let Some((value, rest)) = split_value(part) {
+            each(key, Some(value));
+            part = rest;
+        } else {
+            return;
+        }
+    }
+}
+
+/// Splits bytes that begin with the length of a value and the value.
+fn split_value(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (len, rest) = bytes.split_first_chunk()?;
+    rest.split_at_checked(u32::from_le_bytes(*len) as usize)
+}
+
+/// Appends the length of a value and the value.
+fn put_value(bytes: &mut Vec<u8>, value: &[u8]) {
+    bytes.extend_from_slice(&(value.len() as u32).to_le_bytes());
+    bytes.extend_from_slice(value);
+}
+
 impl State for Values {
     fn execute(&mut self, at: Timestamp, part: &[u8], results: &mut Vec<u8>) {
         let mut written = Vec::new();
-        self.for_each(part, |key, value| match value {
+        for_each(part, |key, value| match value {
             Some(value) => written.push((key, value.into())),
             None => drop(self.append(key, results)),
         });
@@ -76,7 +99,7 @@ impl State for Values {
 
     fn read(&self, _: Timestamp, part: &[u8], results: &mut Vec<u8>) -> Exact {
         let mut from = None;
-        self.for_each(part, |key, _| from = from.max(self.append(key, results)));
+        for_each(part, |key, _| from = from.max(self.append(key, results)));
         Exact { from, until: None }
     }
 
@@ -93,7 +116,7 @@ impl State for Values {
         for (key, (at, value)) in &self.values {
             bytes.extend_from_slice(&key.to_le_bytes());
             bytes.extend_from_slice(&at.as_ns().to_le_bytes());
-            bytes.extend_from_slice(value);
+            put_value(bytes, value);
         }
     }
 
@@ -101,7 +124,7 @@ impl State for Values {
         let mut values = BTreeMap::new();
         while let Some((key, rest)) = bytes.split_first_chunk()
             && let Some((at, rest)) = rest.split_first_chunk()
-            && let Some((value, rest)) = rest.split_at_checked(self.len)
+            && let Some((value, rest)) = split_value(rest)
         {
             let at = Timestamp::from_ns(u64::from_le_bytes(*at));
             values.insert(u64::from_le_bytes(*key), (at, value.into()));
@@ -124,6 +147,40 @@ pub enum KeyMix {
     Zipf(Zipf),
 }
 
+impl KeyMix {
+    /// All keys alike, as many as [`Zipf::ycsb`] has.
+    pub const ALL: Self = Self::Uniform(10_000_000_000);
+}
+
+/// Which operations read and which write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OperationMix {
+    /// This share of the transactions only reads, in percent. In each other transaction every
+    /// operation reads or writes, both alike, and at least one of them writes.
+    ReadOnly(u32),
+    /// Every operation writes with this probability, in parts per thousand.
+    Writes(u32),
+}
+
+impl OperationMix {
+    /// Draws whether each of the operations of a transaction writes.
+    fn draw(self, operations: usize, random: &mut Random) -> Vec<bool> {
+        let permille = match self {
+            Self::ReadOnly(percent) if random.below(100) < percent.into() => 0,
+            Self::ReadOnly(_) => 500,
+            Self::Writes(permille) => permille,
+        };
+        let must_write = matches!(self, Self::ReadOnly(_)) && permille > 0;
+        loop {
+            let writes = (0..operations).map(|_| random.below(1_000) < permille.into());
+            let writes: Vec<bool> = writes.collect();
+            if !must_write || writes.contains(&true) {
+                return writes;
+            }
+        }
+    }
+}
+
 /// Parameters of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct ValuesRun {
@@ -133,12 +190,12 @@ pub struct ValuesRun {
     pub keys: KeyMix,
     /// Number of operations of a transaction.
     pub operations: usize,
-    /// Share of transactions that only read, in percent; the others only write.
-    pub reads_percent: u64,
+    /// Which operations write.
+    pub mix: OperationMix,
     /// What the reads guarantee.
     pub read_mode: ReadMode,
-    /// Length of a value in bytes.
-    pub value_len: usize,
+    /// Lengths of the values.
+    pub lengths: Lengths,
     /// Transactions that a client has in flight.
     pub terminals: u32,
     /// Costs of the testbed.
@@ -152,16 +209,15 @@ pub struct ValuesRun {
 }
 
 impl ValuesRun {
-    /// Creates a run of `processes` processes: 2 operations of 64 bytes on a million keys, half of
-    /// the transactions read by `read_mode`.
+    /// Creates a run of `processes` processes: 2 operations on values as those of ETC, half of the transactions only read, by `read_mode`.
     pub fn new(processes: u32, read_mode: ReadMode) -> Self {
         Self {
             processes,
-            keys: KeyMix::Uniform(1_000_000),
+            keys: KeyMix::ALL,
             operations: 2,
-            reads_percent: 50,
+            mix: OperationMix::ReadOnly(50),
             read_mode,
-            value_len: 64,
+            lengths: Lengths::Etc,
             terminals: 32,
             costs: Costs::PAPER,
             warm_up_us: 100,
@@ -184,6 +240,7 @@ impl ValuesRun {
         let setup = Setup {
             terminals: self.terminals,
             message_ns: self.costs.message_ns,
+            ack_ns: self.costs.ack_ns,
             ..Setup::new(plan, self.processes, placement)
         };
         let mut cluster = Cluster::new(setup, ValuesLoad::new(*self));
@@ -242,7 +299,7 @@ impl ValuesLoad {
         let mut parts: BTreeMap<u16, Vec<u8>> = BTreeMap::new();
         for shard in shards {
             let part = parts.entry(shard as u16).or_default();
-            put(part, u64::from(shard), (!reads).then_some((self.run.value_len, 0)));
+            put(part, u64::from(shard), (!reads).then_some(0));
         }
         let kind = if reads { Kind::Read(self.run.read_mode) } else { Kind::Write };
         Some(Next::Submit(kind, parts.into_iter().collect()))
@@ -258,18 +315,18 @@ impl ValuesLoad {
     }
 }
 
-/// Appends an operation to a part: a write of a value of this length and content, or a read.
-fn put(part: &mut Vec<u8>, key: u64, value: Option<(usize, u8)>) {
-    part.push(u8::from(value.is_some()));
+/// Appends an operation to a part: a read, or a write of a value of this length.
+fn put(part: &mut Vec<u8>, key: u64, written_len: Option<usize>) {
+    part.push(u8::from(written_len.is_some()));
     part.extend_from_slice(&key.to_le_bytes());
-    if let Some((len, byte)) = value {
-        part.resize(part.len() + len, byte);
+    if let Some(len) = written_len {
+        put_value(part, &vec![1; len]);
     }
 }
 
 impl Load<Values> for ValuesLoad {
     fn state(&mut self, _: u16) -> Values {
-        Values::new(self.run.value_len)
+        Values::new(self.run.lengths)
     }
 
     fn next(&mut self, at_ns: u64, terminal: Terminal) -> Next {
@@ -280,18 +337,18 @@ impl Load<Values> for ValuesLoad {
         if let Some(next) = self.connect(terminal.process) {
             return next;
         }
-        let reads = self.random.below(100) < self.run.reads_percent;
+        let writes = self.run.mix.draw(self.run.operations, &mut self.random);
         let mut parts: BTreeMap<u16, Vec<u8>> = BTreeMap::new();
-        for _ in 0..self.run.operations {
+        for writes in &writes {
             let key = self.key();
             let shard = (((key >> 32) * u64::from(self.run.processes)) >> 32) as u16;
-            let part = parts.entry(shard).or_default();
-            put(part, key, (!reads).then_some((self.run.value_len, at_ns as u8)));
+            let len = writes.then(|| self.run.lengths.draw(&mut self.random));
+            put(parts.entry(shard).or_default(), key, len);
         }
-        let (kind, name) = match (reads, self.run.read_mode) {
-            (false, _) => (Kind::Write, "write"),
-            (true, ReadMode::Strict) => (Kind::Read(ReadMode::Strict), "strict read"),
-            (true, ReadMode::Snapshot) => (Kind::Read(ReadMode::Snapshot), "snapshot read"),
+        let (kind, name) = match (writes.contains(&true), writes.contains(&false)) {
+            (false, _) => (Kind::Read(self.run.read_mode), READ_ONLY),
+            (true, false) => (Kind::Write, WRITE_ONLY),
+            (true, true) => (Kind::Write, READ_WRITE),
         };
         self.kinds.insert((terminal.process, terminal.index), name);
         Next::Submit(kind, parts.into_iter().collect())
