@@ -21,6 +21,7 @@ mod load;
 #[cfg(feature = "mistakes")]
 mod mutation;
 mod node;
+mod protocol;
 mod recorded;
 mod run;
 mod scenario;
@@ -38,6 +39,7 @@ pub use load::{Done, Load, Next, Terminal};
 #[cfg(feature = "mistakes")]
 pub use mutation::{SIMULATED, caught, detected};
 pub use node::{Node, NodeEvent, Process};
+pub use protocol::Protocol;
 pub use recorded::{Counts, Mix, Recorded};
 pub use run::{Report, run};
 pub use scenario::{FaultEvent, Scenario};

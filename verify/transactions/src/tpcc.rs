@@ -15,6 +15,7 @@ use rand_xoshiro::rand_core::SeedableRng;
 use crate::benchmark::{Figures, Rates, measure};
 use crate::cluster::Cluster;
 use crate::load::{Done, Load, Next, Terminal};
+use crate::protocol::Protocol;
 use crate::setup::{Costs, Setup};
 
 /// Time before the load, in ns: all processes have joined by then.
@@ -31,6 +32,8 @@ const REPLICAS: u16 = 3;
 /// Parameters of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct TpccRun {
+    /// The protocol.
+    pub protocol: Protocol,
     /// Number of processes with a client. They are spread evenly over the 32 hosts of the testbed.
     /// The replicas, three for each warehouse, have processes of their own, at most one on a host.
     pub clients: u32,
@@ -72,7 +75,7 @@ pub struct TpccFigures {
 }
 
 impl TpccRun {
-    /// Creates a run on 4 warehouses of the specification's sizes, divided by `divisor`, which is
+    /// Creates a run of our protocol on 4 warehouses of the specification's sizes, divided by `divisor`, which is
     /// at most 100, without loss, and with the timers of a real deployment.
     pub fn new(clients: u32, divisor: u32) -> Self {
         let scale = Scale {
@@ -82,6 +85,7 @@ impl TpccRun {
             items: 100_000 / divisor,
         };
         Self {
+            protocol: Protocol::Onepipe,
             clients,
             scale,
             terminals: 8,
@@ -103,6 +107,7 @@ impl TpccRun {
     /// # Panics
     /// They do not fill its hosts, or there are too few for the replicas, or the scale is invalid.
     pub fn run(&self) -> Result<TpccFigures, ShapeError> {
+        assert_eq!(self.protocol, Protocol::Onepipe, "the rivals do not run yet");
         let servers = u32::from(self.scale.warehouses * REPLICAS);
         assert!(servers <= HOSTS, "each replica has a host");
         let per_host = (self.clients + servers).div_ceil(HOSTS);

@@ -11,6 +11,7 @@ use crate::benchmark::{Figures, Rates, measure};
 use crate::cluster::Cluster;
 use crate::lengths::Lengths;
 use crate::load::{Done, Load, Next, Terminal};
+use crate::protocol::Protocol;
 use crate::setup::{Costs, Setup};
 use crate::zipf::Zipf;
 
@@ -21,11 +22,11 @@ const CONNECTS: u32 = 16;
 /// Longest time in which all processes are connected, in ns.
 const CONNECT_NS_MAX: u64 = 50_000_000;
 
-/// Kind of the transactions that only read.
+/// The class of transactions that only read.
 pub const READ_ONLY: &str = "read-only";
-/// Kind of the transactions that only write.
+/// The class of transactions that only write.
 pub const WRITE_ONLY: &str = "write-only";
-/// Kind of the transactions that do both.
+/// The class of transactions that read and write.
 pub const READ_WRITE: &str = "read-write";
 
 /// Values of 64-bit keys. A part is a list of operations: `0` and a key read it, `1`, a key, the
@@ -152,47 +153,32 @@ impl KeyMix {
     pub const ALL: Self = Self::Uniform(10_000_000_000);
 }
 
-/// Which operations read and which write.
+/// Which operations of a transaction write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OperationMix {
-    /// This share of the transactions only reads, in percent. In each other transaction every
-    /// operation reads or writes, both alike, and at least one of them writes.
-    ReadOnly(u32),
-    /// Every operation writes with this probability, in parts per thousand.
-    Writes(u32),
-}
-
-impl OperationMix {
-    /// Draws whether each of the operations of a transaction writes.
-    fn draw(self, operations: usize, random: &mut Random) -> Vec<bool> {
-        let permille = match self {
-            Self::ReadOnly(percent) if random.below(100) < percent.into() => 0,
-            Self::ReadOnly(_) => 500,
-            Self::Writes(permille) => permille,
-        };
-        let must_write = matches!(self, Self::ReadOnly(_)) && permille > 0;
-        loop {
-            let writes = (0..operations).map(|_| random.below(1_000) < permille.into());
-            let writes: Vec<bool> = writes.collect();
-            if !must_write || writes.contains(&true) {
-                return writes;
-            }
-        }
-    }
+    /// Transactions either only read, with this share in percent, or only write.
+    Pure(u64),
+    /// Transactions only read, with this share in percent; each operation of the others reads or
+    /// writes with equal probability, and at least one writes.
+    Mixed(u64),
+    /// Each operation writes with this probability, in tenths of a percent.
+    Independent(u64),
 }
 
 /// Parameters of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct ValuesRun {
+    /// The protocol.
+    pub protocol: Protocol,
     /// Number of processes: see [`Setup::testbed`].
     pub processes: u32,
     /// How keys are drawn.
     pub keys: KeyMix,
     /// Number of operations of a transaction.
     pub operations: usize,
-    /// Which operations write.
+    /// Which of them write.
     pub mix: OperationMix,
-    /// What the reads guarantee.
+    /// What transactions of [`Protocol::Onepipe`] that only read guarantee.
     pub read_mode: ReadMode,
     /// Lengths of the values.
     pub lengths: Lengths,
@@ -212,10 +198,11 @@ impl ValuesRun {
     /// Creates a run of `processes` processes: 2 operations on values as those of ETC, half of the transactions only read, by `read_mode`.
     pub fn new(processes: u32, read_mode: ReadMode) -> Self {
         Self {
+            protocol: Protocol::Onepipe,
             processes,
             keys: KeyMix::ALL,
             operations: 2,
-            mix: OperationMix::ReadOnly(50),
+            mix: OperationMix::Mixed(50),
             read_mode,
             lengths: Lengths::Etc,
             terminals: 32,
@@ -232,8 +219,10 @@ impl ValuesRun {
     /// The processes do not fit the testbed.
     ///
     /// # Panics
-    /// They do not fill its hosts, or there are more than shards of a placement.
+    /// They do not fill its hosts, or there are more than shards of a placement. Rivals do not run
+    /// yet.
     pub fn run(&self) -> Result<Figures, ShapeError> {
+        assert_eq!(self.protocol, Protocol::Onepipe, "the rivals do not run yet");
         let plan = Setup::testbed(&self.costs, self.processes, self.seed)?;
         let placement =
             Placement::consecutive(0, self.processes as u16, 1).expect("a shard for each process");
@@ -258,8 +247,8 @@ impl ValuesRun {
 pub struct ValuesLoad {
     run: ValuesRun,
     random: Random,
-    /// Kind of the transaction in flight of each terminal, unless it only connects processes.
-    kinds: BTreeMap<(ProcessId, u32), &'static str>,
+    /// Class of the transaction in flight of each terminal, unless it only connects processes.
+    classes: BTreeMap<(ProcessId, u32), &'static str>,
     /// Transactions of each process that connect it with all others, and how many have ended.
     connecting: Vec<(u32, u32)>,
     rates: Rates,
@@ -269,7 +258,7 @@ impl ValuesLoad {
     fn new(run: ValuesRun) -> Self {
         let random = Random::named(run.seed, "values", 0);
         let connecting = vec![(0, 0); run.processes as usize];
-        Self { run, random, kinds: BTreeMap::new(), connecting, rates: Rates::default() }
+        Self { run, random, classes: BTreeMap::new(), connecting, rates: Rates::default() }
     }
 
     /// Returns the number of transactions that connect a process with all others: first by reads,
@@ -305,6 +294,25 @@ impl ValuesLoad {
         Some(Next::Submit(kind, parts.into_iter().collect()))
     }
 
+    /// Returns for each operation of the next transaction whether it writes.
+    fn writes(&mut self) -> Vec<bool> {
+        let (count, random) = (self.run.operations, &mut self.random);
+        match self.run.mix {
+            OperationMix::Pure(reads) => vec![random.below(100) >= reads; count],
+            OperationMix::Mixed(reads) if random.below(100) < reads => vec![false; count],
+            OperationMix::Mixed(_) => {
+                let mut writes: Vec<bool> = (0..count).map(|_| random.below(2) == 0).collect();
+                if !writes.contains(&true) {
+                    writes[random.below(count as u64) as usize] = true;
+                }
+                writes
+            }
+            OperationMix::Independent(per_mille) => {
+                (0..count).map(|_| random.below(1_000) < per_mille).collect()
+            }
+        }
+    }
+
     fn key(&mut self) -> u64 {
         let number = match self.run.keys {
             KeyMix::Uniform(count) => self.random.below(count),
@@ -337,31 +345,31 @@ impl Load<Values> for ValuesLoad {
         if let Some(next) = self.connect(terminal.process) {
             return next;
         }
-        let writes = self.run.mix.draw(self.run.operations, &mut self.random);
+        let writes = self.writes();
         let mut parts: BTreeMap<u16, Vec<u8>> = BTreeMap::new();
-        for writes in &writes {
+        for is_write in &writes {
             let key = self.key();
             let shard = (((key >> 32) * u64::from(self.run.processes)) >> 32) as u16;
-            let len = writes.then(|| self.run.lengths.draw(&mut self.random));
+            let len = is_write.then(|| self.run.lengths.draw(&mut self.random));
             put(parts.entry(shard).or_default(), key, len);
         }
-        let (kind, name) = match (writes.contains(&true), writes.contains(&false)) {
+        let (kind, class) = match (writes.contains(&true), writes.contains(&false)) {
             (false, _) => (Kind::Read(self.run.read_mode), READ_ONLY),
             (true, false) => (Kind::Write, WRITE_ONLY),
             (true, true) => (Kind::Write, READ_WRITE),
         };
-        self.kinds.insert((terminal.process, terminal.index), name);
+        self.classes.insert((terminal.process, terminal.index), class);
         Next::Submit(kind, parts.into_iter().collect())
     }
 
     fn done(&mut self, done: Done) {
-        let kind = self.kinds.remove(&(done.terminal.process, done.terminal.index));
-        let Some(kind) = kind else {
+        let class = self.classes.remove(&(done.terminal.process, done.terminal.index));
+        let Some(class) = class else {
             self.connecting[done.terminal.process.index()].1 += 1;
             return;
         };
         let attempts = done.outcome.ok().map(|committed| committed.attempts);
         let latency_ns = done.at_ns - done.started_ns;
-        self.rates.ended(kind, latency_ns, attempts);
+        self.rates.ended(class, latency_ns, attempts);
     }
 }
