@@ -1,13 +1,11 @@
 //! `cargo run --release -p onepipe-verify-transactions --example rates [--json] PROCESSES...`:
 //! measures what figures 14 and 15 of 1Pipe show, in virtual time: the rates and latencies of
-//! transactions on 64-bit keys, and, with 16 processes or more, of TPC-C.
+//! transactions on 64-bit keys, and of TPC-C; and which messages, CPU time and bytes they take.
 
 use onepipe_topology::ShapeError;
 use onepipe_transaction::ReadMode;
 use onepipe_verify_transactions::{Figures, KeyMix, TpccRun, ValuesRun, Zipf};
 
-/// Number of keys.
-const KEYS: u64 = 1_000_000;
 /// Transactions in flight of each client: at full rate, and for latencies.
 const TERMINALS: [u32; 3] = [128, 32, 2];
 
@@ -15,7 +13,7 @@ fn main() -> Result<(), ShapeError> {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let is_json = words.iter().any(|word| word == "--json");
     let processes: Vec<u32> = words.iter().filter_map(|word| word.parse().ok()).collect();
-    let keys = [("uniform", KeyMix::Uniform(KEYS)), ("zipf", KeyMix::Zipf(Zipf::new(KEYS, 0.99)))];
+    let keys = [("uniform", KeyMix::ALL), ("zipf", KeyMix::Zipf(Zipf::ycsb()))];
     for processes in processes {
         for (name, keys) in keys {
             for (read_mode, reads) in
@@ -28,16 +26,14 @@ fn main() -> Result<(), ShapeError> {
                 }
             }
         }
-        if processes >= 16 {
-            for terminals in [32, 8, 1] {
-                let run = TpccRun { terminals, ..TpccRun::new(processes, 100) };
-                let tpcc = run.run()?;
-                let counts = format!(
-                    r#","per_s":{:.0},"ordered":{},"rolled_back":{},"paid":{},"violations":{:?}"#,
-                    tpcc.per_s, tpcc.ordered, tpcc.rolled_back, tpcc.paid, tpcc.violations
-                );
-                print(is_json, "tpcc", (processes, terminals), &tpcc.figures, &counts);
-            }
+        for terminals in [32, 8, 1] {
+            let run = TpccRun { terminals, ..TpccRun::new(processes, 100) };
+            let tpcc = run.run()?;
+            let counts = format!(
+                r#","per_s":{:.0},"ordered":{},"rolled_back":{},"paid":{},"violations":{:?}"#,
+                tpcc.per_s, tpcc.ordered, tpcc.rolled_back, tpcc.paid, tpcc.violations
+            );
+            print(is_json, "tpcc", (processes, terminals), &tpcc.figures, &counts);
         }
     }
     Ok(())
@@ -50,6 +46,21 @@ fn print(is_json: bool, what: &str, (processes, terminals): (u32, u32), run: &Fi
         for (kind, latency) in &run.latency {
             println!("    {kind}: p50 {:.1} us, p99 {:.1} us", latency.p50_us, latency.p99_us);
         }
+        let usage = &run.usage;
+        println!(
+            "    {:.2} requests, {:.2} replies, {:.2} acknowledgements, {:.2} others, \
+             {:.2} to itself a transaction; \
+             {:.2} messages a frame; CPU {:.2}, of the busiest {:.2}; fullest link {:.2}",
+            usage.requests,
+            usage.replies,
+            usage.acks,
+            usage.others,
+            usage.local,
+            usage.messages_per_frame,
+            usage.cpu_mean,
+            usage.cpu_busiest,
+            usage.link_fullest
+        );
         if !more.is_empty() {
             println!("    {}", more.trim_start_matches(','));
         }

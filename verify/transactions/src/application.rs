@@ -16,6 +16,7 @@ use crate::load::Load;
 use crate::node::{Node, NodeEvent, Process};
 use crate::server::Server;
 use crate::setup::Setup;
+use crate::usage::LinkBytes;
 
 /// Latency of the controller's store, in ns.
 const STORE_NS: u64 = 1_000;
@@ -32,11 +33,14 @@ pub(crate) struct Servers<S, L> {
     incarnations: Vec<u32>,
     /// Records of the controller on their way to its store.
     writing: VecDeque<RecordId>,
+    /// Bytes that have entered each link.
+    pub links: LinkBytes,
 }
 
 impl<S: State, L: Load<S>> Servers<S, L> {
     pub fn new(setup: Setup, topology: Topology, load: L) -> Self {
         let processes = setup.processes as usize;
+        let links = LinkBytes::new(setup.plan.network.host_link.overhead_bytes);
         Self {
             setup,
             load,
@@ -44,6 +48,7 @@ impl<S: State, L: Load<S>> Servers<S, L> {
             servers: (0..processes).map(|_| None).collect(),
             incarnations: vec![0; processes],
             writing: VecDeque::new(),
+            links,
         }
     }
 
@@ -112,7 +117,7 @@ impl<S: State, L: Load<S>> Servers<S, L> {
         });
         self.servers[id as usize] =
             Some(Server::new(process, replica, client, self.setup.terminals));
-        Process::new(endpoint, self.setup.message_ns)
+        Process::new(process, endpoint, self.setup.message_ns, self.setup.ack_ns)
     }
 
     /// Returns the process at a port of a host.
@@ -212,5 +217,7 @@ impl<S: State, L: Load<S>> Application<Node> for Servers<S, L> {
         }
     }
 
-    fn on_departure(&mut self, _: Instant, _: LinkId, _: &[u8]) {}
+    fn on_departure(&mut self, _: Instant, link: LinkId, frame: &[u8]) {
+        self.links.on_departure(link, frame);
+    }
 }

@@ -16,6 +16,7 @@
 mod application;
 mod benchmark;
 mod cluster;
+mod lengths;
 mod load;
 #[cfg(feature = "mistakes")]
 mod mutation;
@@ -27,11 +28,13 @@ mod scenario;
 mod server;
 mod setup;
 mod tpcc;
+mod usage;
 mod values;
 mod zipf;
 
 pub use benchmark::{Figures, Percentiles, Rates};
 pub use cluster::Cluster;
+pub use lengths::Lengths;
 pub use load::{Done, Load, Next, Terminal};
 #[cfg(feature = "mistakes")]
 pub use mutation::{SIMULATED, caught, detected};
@@ -42,6 +45,7 @@ pub use run::{Report, run};
 pub use scenario::{FaultEvent, Scenario};
 pub use setup::{Costs, Setup};
 pub use tpcc::{TpccFigures, TpccRun};
+pub use usage::{LinkBytes, Sent, Usage};
 pub use values::{
     KeyMix, OperationMix, READ_ONLY, READ_WRITE, Values, ValuesLoad, ValuesRun, WRITE_ONLY,
 };

@@ -259,7 +259,14 @@ fn send_scatterings(
     while let Some(scattering) = client.poll_scattering(at.now.mono, drained) {
         let Some(endpoint) = machine.endpoint_mut(port) else { return true };
         let OutgoingScattering { is_reliable, messages, .. } = &scattering;
-        let messages = messages.iter().map(|(to, payload)| Message { to: *to, payload });
+        // The endpoint sends a payload once if consecutive messages have it as one slice.
+        let mut payload: &[u8] = &[];
+        let messages = messages.iter().map(|(to, next)| {
+            if payload != &next[..] {
+                payload = next;
+            }
+            Message { to: *to, payload }
+        });
         let messages: Vec<Message<'_>> = messages.collect();
         let sent = match is_reliable {
             true => endpoint.scatter_reliably(&messages),

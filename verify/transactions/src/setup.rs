@@ -27,6 +27,8 @@ pub struct Setup {
     pub replica: ReplicaOptions,
     /// CPU time of a process for each message that it sends, in ns.
     pub message_ns: u64,
+    /// CPU time of a process for each acknowledgement that it sends, in ns.
+    pub ack_ns: u64,
 }
 
 impl Setup {
@@ -41,6 +43,7 @@ impl Setup {
             client: ClientOptions::default(),
             replica: ReplicaOptions::default(),
             message_ns: 0,
+            ack_ns: 0,
         }
     }
 
@@ -85,8 +88,10 @@ pub struct Costs {
     pub link_ns: u64,
     /// Delay that a host adds on transmission and on reception.
     pub host_ns: u64,
-    /// CPU time for each message that a process sends, of any kind.
+    /// CPU time for each message that a process sends, other than acknowledgements.
     pub message_ns: u64,
+    /// CPU time for each acknowledgement or probe that a process sends.
+    pub ack_ns: u64,
     /// Largest clock offset.
     pub clock_ns: u64,
     /// Beacon interval.
@@ -95,6 +100,12 @@ pub struct Costs {
 
 impl Costs {
     /// The testbed of 1Pipe, with the values that the figures of the total order use.
-    pub const PAPER: Self =
-        Self { link_ns: 762, host_ns: 338, message_ns: 200, clock_ns: 600, beacon_ns: 3_000 };
+    pub const PAPER: Self = Self {
+        link_ns: 762,
+        host_ns: 338,
+        message_ns: 200,
+        ack_ns: 200,
+        clock_ns: 600,
+        beacon_ns: 3_000,
+    };
 }

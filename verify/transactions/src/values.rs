@@ -1,4 +1,4 @@
-//! Figure 14 of 1Pipe: 64-bit keys with short values; every process is a server and a client.
+//! Figure 14 of 1Pipe: values of 64-bit keys; every process is a server and a client.
 
 use std::collections::BTreeMap;
 
@@ -9,6 +9,7 @@ use onepipe_transaction::{Exact, Kind, Placement, ReadMode, State};
 
 use crate::benchmark::{Figures, Rates, measure};
 use crate::cluster::Cluster;
+use crate::lengths::Lengths;
 use crate::load::{Done, Load, Next, Terminal};
 use crate::protocol::Protocol;
 use crate::setup::{Costs, Setup};
@@ -28,36 +29,21 @@ pub const WRITE_ONLY: &str = "write-only";
 /// The class of transactions that read and write.
 pub const READ_WRITE: &str = "read-write";
 
-/// Values of 64-bit keys. A part is a list of operations: `0` and a key read it, `1`, a key and a
-/// value of the length of all values write it.
+/// Values of 64-bit keys. A part is a list of operations: `0` and a key read it, `1`, a key, the
+/// length of a value (32 bits) and the value write it. Every key has a value from the beginning.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Values {
-    len: usize,
+    initial: Lengths,
     values: BTreeMap<u64, (Timestamp, Box<[u8]>)>,
 }
 
 impl Values {
-    /// Creates an empty shard whose values have `len` bytes.
-    pub fn new(len: usize) -> Self {
-        Self { len, values: BTreeMap::new() }
+    /// Creates a shard whose keys have zeros as values, of these lengths.
+    pub fn new(initial: Lengths) -> Self {
+        Self { initial, values: BTreeMap::new() }
     }
 
-    /// Calls `each` with every operation of a part: its key, and its value if it writes.
-    fn for_each(&self, mut part: &[u8], mut each: impl FnMut(u64, Option<&[u8]>)) {
-        while let Some((code, rest)) = part.split_first()
-            && let Some((key, rest)) = rest.split_first_chunk()
-        {
-            let key = u64::from_le_bytes(*key);
-            part = rest;
-            if *code == 0 {
-                each(key, None);
-            } else if let Some((value, rest)) = part.split_at_checked(self.len) {
-                each(key, Some(value));
-                part = rest;
-            }
-        }
-    }
-
+    /// Appends the value of a key to the results. Returns when it was written.
     fn append(&self, key: u64, results: &mut Vec<u8>) -> Option<Timestamp> {
         match self.values.get(&key) {
             Some((at, value)) => {
@@ -65,17 +51,47 @@ impl Values {
                 Some(*at)
             }
             None => {
-                results.push(0);
+                results.resize(results.len() + self.initial.initial(key), 0);
                 None
             }
         }
     }
 }
 
+/// Calls `each` with every operation of a part: its key, and its value if it writes.
+fn for_each(mut part: &[u8], mut each: impl FnMut(u64, Option<&[u8]>)) {
+    while let Some((code, rest)) = part.split_first()
+        && let Some((key, rest)) = rest.split_first_chunk()
+    {
+        let key = u64::from_le_bytes(*key);
+        part = rest;
+        if *code == 0 {
+            each(key, None);
+        } else if let Some((value, rest)) = split_value(part) {
+            each(key, Some(value));
+            part = rest;
+        } else {
+            return;
+        }
+    }
+}
+
+/// Splits bytes that begin with the length of a value and the value.
+fn split_value(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (len, rest) = bytes.split_first_chunk()?;
+    rest.split_at_checked(u32::from_le_bytes(*len) as usize)
+}
+
+/// Appends the length of a value and the value.
+fn put_value(bytes: &mut Vec<u8>, value: &[u8]) {
+    bytes.extend_from_slice(&(value.len() as u32).to_le_bytes());
+    bytes.extend_from_slice(value);
+}
+
 impl State for Values {
     fn execute(&mut self, at: Timestamp, part: &[u8], results: &mut Vec<u8>) {
         let mut written = Vec::new();
-        self.for_each(part, |key, value| match value {
+        for_each(part, |key, value| match value {
             Some(value) => written.push((key, value.into())),
             None => drop(self.append(key, results)),
         });
@@ -84,7 +100,7 @@ impl State for Values {
 
     fn read(&self, _: Timestamp, part: &[u8], results: &mut Vec<u8>) -> Exact {
         let mut from = None;
-        self.for_each(part, |key, _| from = from.max(self.append(key, results)));
+        for_each(part, |key, _| from = from.max(self.append(key, results)));
         Exact { from, until: None }
     }
 
@@ -101,7 +117,7 @@ impl State for Values {
         for (key, (at, value)) in &self.values {
             bytes.extend_from_slice(&key.to_le_bytes());
             bytes.extend_from_slice(&at.as_ns().to_le_bytes());
-            bytes.extend_from_slice(value);
+            put_value(bytes, value);
         }
     }
 
@@ -109,7 +125,7 @@ impl State for Values {
         let mut values = BTreeMap::new();
         while let Some((key, rest)) = bytes.split_first_chunk()
             && let Some((at, rest)) = rest.split_first_chunk()
-            && let Some((value, rest)) = rest.split_at_checked(self.len)
+            && let Some((value, rest)) = split_value(rest)
         {
             let at = Timestamp::from_ns(u64::from_le_bytes(*at));
             values.insert(u64::from_le_bytes(*key), (at, value.into()));
@@ -130,6 +146,11 @@ pub enum KeyMix {
     Uniform(u64),
     /// By YCSB's distribution.
     Zipf(Zipf),
+}
+
+impl KeyMix {
+    /// All keys alike, as many as [`Zipf::ycsb`] has.
+    pub const ALL: Self = Self::Uniform(10_000_000_000);
 }
 
 /// Which operations of a transaction write.
@@ -159,8 +180,8 @@ pub struct ValuesRun {
     pub mix: OperationMix,
     /// What transactions of [`Protocol::Onepipe`] that only read guarantee.
     pub read_mode: ReadMode,
-    /// Length of a value in bytes.
-    pub value_len: usize,
+    /// Lengths of the values.
+    pub lengths: Lengths,
     /// Transactions that a client has in flight.
     pub terminals: u32,
     /// Costs of the testbed.
@@ -174,17 +195,16 @@ pub struct ValuesRun {
 }
 
 impl ValuesRun {
-    /// Creates a run of our protocol with `processes` processes: 2 operations of 64 bytes on a
-    /// million keys; half of the transactions only read, by `read_mode`, and the others only write.
+    /// Creates a run of `processes` processes: 2 operations on values as those of ETC, half of the transactions only read, by `read_mode`.
     pub fn new(processes: u32, read_mode: ReadMode) -> Self {
         Self {
             protocol: Protocol::Onepipe,
             processes,
-            keys: KeyMix::Uniform(1_000_000),
+            keys: KeyMix::ALL,
             operations: 2,
-            mix: OperationMix::Pure(50),
+            mix: OperationMix::Mixed(50),
             read_mode,
-            value_len: 64,
+            lengths: Lengths::Etc,
             terminals: 32,
             costs: Costs::PAPER,
             warm_up_us: 100,
@@ -209,6 +229,7 @@ impl ValuesRun {
         let setup = Setup {
             terminals: self.terminals,
             message_ns: self.costs.message_ns,
+            ack_ns: self.costs.ack_ns,
             ..Setup::new(plan, self.processes, placement)
         };
         let mut cluster = Cluster::new(setup, ValuesLoad::new(*self));
@@ -267,7 +288,7 @@ impl ValuesLoad {
         let mut parts: BTreeMap<u16, Vec<u8>> = BTreeMap::new();
         for shard in shards {
             let part = parts.entry(shard as u16).or_default();
-            put(part, u64::from(shard), (!reads).then_some((self.run.value_len, 0)));
+            put(part, u64::from(shard), (!reads).then_some(0));
         }
         let kind = if reads { Kind::Read(self.run.read_mode) } else { Kind::Write };
         Some(Next::Submit(kind, parts.into_iter().collect()))
@@ -302,18 +323,18 @@ impl ValuesLoad {
     }
 }
 
-/// Appends an operation to a part: a write of a value of this length and content, or a read.
-fn put(part: &mut Vec<u8>, key: u64, value: Option<(usize, u8)>) {
-    part.push(u8::from(value.is_some()));
+/// Appends an operation to a part: a read, or a write of a value of this length.
+fn put(part: &mut Vec<u8>, key: u64, written_len: Option<usize>) {
+    part.push(u8::from(written_len.is_some()));
     part.extend_from_slice(&key.to_le_bytes());
-    if let Some((len, byte)) = value {
-        part.resize(part.len() + len, byte);
+    if let Some(len) = written_len {
+        put_value(part, &vec![1; len]);
     }
 }
 
 impl Load<Values> for ValuesLoad {
     fn state(&mut self, _: u16) -> Values {
-        Values::new(self.run.value_len)
+        Values::new(self.run.lengths)
     }
 
     fn next(&mut self, at_ns: u64, terminal: Terminal) -> Next {
@@ -329,12 +350,12 @@ impl Load<Values> for ValuesLoad {
         for is_write in &writes {
             let key = self.key();
             let shard = (((key >> 32) * u64::from(self.run.processes)) >> 32) as u16;
-            let part = parts.entry(shard).or_default();
-            put(part, key, is_write.then_some((self.run.value_len, at_ns as u8)));
+            let len = is_write.then(|| self.run.lengths.draw(&mut self.random));
+            put(parts.entry(shard).or_default(), key, len);
         }
-        let (kind, class) = match (writes.contains(&false), writes.contains(&true)) {
-            (_, false) => (Kind::Read(self.run.read_mode), READ_ONLY),
-            (false, true) => (Kind::Write, WRITE_ONLY),
+        let (kind, class) = match (writes.contains(&true), writes.contains(&false)) {
+            (false, _) => (Kind::Read(self.run.read_mode), READ_ONLY),
+            (true, false) => (Kind::Write, WRITE_ONLY),
             (true, true) => (Kind::Write, READ_WRITE),
         };
         self.classes.insert((terminal.process, terminal.index), class);
