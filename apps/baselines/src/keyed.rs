@@ -15,6 +15,9 @@ pub struct KeyUse {
 
 /// The state of a shard that consists of rows with keys, which are locked and have versions.
 pub trait Keyed: State {
+    /// Returns whether a part reads, and whether it writes.
+    fn uses(part: &[u8]) -> (bool, bool);
+
     /// Returns the rows that a part uses, each once. Equal parts use equal rows at any time.
     fn keys(&self, part: &[u8]) -> Vec<KeyUse>;
 

@@ -8,11 +8,12 @@ use onepipe_transaction::{Reader, Writer};
 use crate::locks::Owner;
 use crate::protocol::Action;
 
-/// First byte of each kind of message.
+/// First byte of each kind of message: that of `onepipe_transaction` for requests and replies, so
+/// that both are counted alike.
 const REQUEST: u8 = 1;
-const REPLY: u8 = 2;
-const APPEND: u8 = 3;
-const ACK: u8 = 4;
+const REPLY: u8 = 17;
+const APPEND: u8 = 33;
+const ACK: u8 = 34;
 
 /// A message to be sent.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

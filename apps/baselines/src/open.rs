@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 use onepipe_base::{Mono, ProcessId};
 use onepipe_transaction::Placement;
 
+use crate::keyed::Keyed;
 use crate::message::{Outcome, Reply, Request, Step};
 use crate::protocol::{Action, Round, Shards};
 
@@ -23,6 +24,14 @@ pub struct Part {
     pub reads: bool,
     /// Whether the part writes.
     pub writes: bool,
+}
+
+impl Part {
+    /// Creates the part of a shard with the state `S`.
+    pub fn new<S: Keyed>(shard: u16, bytes: Vec<u8>) -> Self {
+        let (reads, writes) = S::uses(&bytes);
+        Self { shard, bytes, reads, writes }
+    }
 }
 
 /// What has become of a transaction after a reply, or after a round has begun.

@@ -7,6 +7,11 @@ use onepipe_tpcc::{Transaction, Warehouse};
 use crate::keyed::{KeyUse, Keyed};
 
 impl Keyed for Warehouse {
+    fn uses(part: &[u8]) -> (bool, bool) {
+        let writes = Transaction::parse(part).is_none_or(|transaction| transaction.is_write());
+        (true, writes)
+    }
+
     fn keys(&self, part: &[u8]) -> Vec<KeyUse> {
         let Some(transaction) = Transaction::parse(part) else { return Vec::new() };
         let rows = Warehouse::keys(self, &transaction).into_iter();

@@ -20,7 +20,7 @@ impl Load for TpccLoad {
     fn next(&mut self, client: u32, random: &mut Random) -> Vec<Part> {
         let home = client as usize % self.generators.len();
         let transaction = self.generators[home].transaction(&mut random.0);
-        let part = |(shard, bytes)| Part { shard, bytes, reads: true, writes: true };
+        let part = |(shard, bytes)| Part::new::<Warehouse>(shard, bytes);
         let parts = transaction.parts().into_iter().map(part).collect();
         self.open.insert(client, transaction);
         parts

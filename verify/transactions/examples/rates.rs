@@ -1,10 +1,11 @@
-//! `cargo run --release -p onepipe-verify-transactions --example rates [--json] PROCESSES...`:
-//! measures what figures 14 and 15 of 1Pipe show, in virtual time: the rates and latencies of
-//! transactions on 64-bit keys, and of TPC-C; and which messages, CPU time and bytes they take.
+//! `cargo run --release -p onepipe-verify-transactions --example rates [--json] [--only PROTOCOL]
+//! PROCESSES...`: measures what figures 14 and 15 of 1Pipe show, in virtual time: the rates and
+//! latencies of transactions on 64-bit keys, and of TPC-C, of each protocol or of one (1Pipe, NonTX,
+//! FaRM, 2PL, OCC); and which messages, CPU time and bytes they take.
 
 use onepipe_topology::ShapeError;
 use onepipe_transaction::ReadMode;
-use onepipe_verify_transactions::{Figures, KeyMix, TpccRun, ValuesRun, Zipf};
+use onepipe_verify_transactions::{Figures, KeyMix, Protocol, TpccRun, ValuesRun, Zipf};
 
 /// Transactions in flight of each client: at full rate, and for latencies.
 const TERMINALS: [u32; 3] = [128, 32, 2];
@@ -12,29 +13,50 @@ const TERMINALS: [u32; 3] = [128, 32, 2];
 fn main() -> Result<(), ShapeError> {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let is_json = words.iter().any(|word| word == "--json");
+    let only = words.iter().skip_while(|word| *word != "--only").nth(1);
     let processes: Vec<u32> = words.iter().filter_map(|word| word.parse().ok()).collect();
-    let keys = [("uniform", KeyMix::ALL), ("zipf", KeyMix::Zipf(Zipf::ycsb()))];
     for processes in processes {
-        for (name, keys) in keys {
-            for (read_mode, reads) in
-                [(ReadMode::Snapshot, "snapshot"), (ReadMode::Strict, "strict")]
-            {
-                for terminals in TERMINALS {
-                    let run = ValuesRun { keys, terminals, ..ValuesRun::new(processes, read_mode) };
-                    let labels = format!("values {name} {reads}");
-                    print(is_json, &labels, (processes, terminals), &run.run()?, "");
-                }
+        for protocol in Protocol::ALL {
+            if only.is_some_and(|only| only != protocol.name()) {
+                continue;
+            }
+            measure_values(is_json, protocol, processes)?;
+            measure_tpcc(is_json, protocol, processes)?;
+        }
+    }
+    Ok(())
+}
+
+fn measure_values(is_json: bool, protocol: Protocol, processes: u32) -> Result<(), ShapeError> {
+    let keys = [("uniform", KeyMix::ALL), ("zipf", KeyMix::Zipf(Zipf::ycsb()))];
+    // What rivals guarantee does not depend on the mode of reads.
+    let modes: &[(ReadMode, &str)] = match protocol {
+        Protocol::Onepipe => &[(ReadMode::Snapshot, " snapshot"), (ReadMode::Strict, " strict")],
+        _ => &[(ReadMode::Strict, "")],
+    };
+    for (name, keys) in keys {
+        for (read_mode, reads) in modes.iter().copied() {
+            for terminals in TERMINALS {
+                let run = ValuesRun::new(processes, read_mode);
+                let run = ValuesRun { protocol, keys, terminals, ..run };
+                let labels = format!("{} values {name}{reads}", protocol.name());
+                print(is_json, &labels, (processes, terminals), &run.run()?, "");
             }
         }
-        for terminals in [32, 8, 1] {
-            let run = TpccRun { terminals, ..TpccRun::new(processes, 100) };
-            let tpcc = run.run()?;
-            let counts = format!(
-                r#","per_s":{:.0},"ordered":{},"rolled_back":{},"paid":{},"violations":{:?}"#,
-                tpcc.per_s, tpcc.ordered, tpcc.rolled_back, tpcc.paid, tpcc.violations
-            );
-            print(is_json, "tpcc", (processes, terminals), &tpcc.figures, &counts);
-        }
+    }
+    Ok(())
+}
+
+fn measure_tpcc(is_json: bool, protocol: Protocol, processes: u32) -> Result<(), ShapeError> {
+    for terminals in [32, 8, 1] {
+        let run = TpccRun { protocol, terminals, ..TpccRun::new(processes, 100) };
+        let tpcc = run.run()?;
+        let counts = format!(
+            r#","per_s":{:.0},"ordered":{},"rolled_back":{},"paid":{},"violations":{:?}"#,
+            tpcc.per_s, tpcc.ordered, tpcc.rolled_back, tpcc.paid, tpcc.violations
+        );
+        let labels = format!("{} tpcc", protocol.name());
+        print(is_json, &labels, (processes, terminals), &tpcc.figures, &counts);
     }
     Ok(())
 }
@@ -42,7 +64,11 @@ fn main() -> Result<(), ShapeError> {
 fn print(is_json: bool, what: &str, (processes, terminals): (u32, u32), run: &Figures, more: &str) {
     let rate = run.per_s_and_process;
     if !is_json {
-        println!("{what}, {processes} processes, {terminals} in flight: {rate:.0} /s a process");
+        println!(
+            "{what}, {processes} processes, {terminals} in flight: {rate:.0} /s a process, \
+             {:.2} attempts repeated a transaction",
+            run.repeated
+        );
         for (kind, latency) in &run.latency {
             println!("    {kind}: p50 {:.1} us, p99 {:.1} us", latency.p50_us, latency.p99_us);
         }

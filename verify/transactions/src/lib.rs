@@ -18,11 +18,13 @@ mod benchmark;
 mod cluster;
 mod lengths;
 mod load;
+mod measured;
 #[cfg(feature = "mistakes")]
 mod mutation;
 mod node;
 mod protocol;
 mod recorded;
+mod rivals;
 mod run;
 mod scenario;
 mod server;

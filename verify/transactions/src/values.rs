@@ -12,6 +12,7 @@ use crate::cluster::Cluster;
 use crate::lengths::Lengths;
 use crate::load::{Done, Load, Next, Terminal};
 use crate::protocol::Protocol;
+use crate::rivals::RivalCluster;
 use crate::setup::{Costs, Setup};
 use crate::zipf::Zipf;
 
@@ -44,7 +45,7 @@ impl Values {
     }
 
     /// Appends the value of a key to the results. Returns when it was written.
-    fn append(&self, key: u64, results: &mut Vec<u8>) -> Option<Timestamp> {
+    pub(crate) fn append(&self, key: u64, results: &mut Vec<u8>) -> Option<Timestamp> {
         match self.values.get(&key) {
             Some((at, value)) => {
                 results.extend_from_slice(value);
@@ -59,7 +60,7 @@ impl Values {
 }
 
 /// Calls `each` with every operation of a part: its key, and its value if it writes.
-fn for_each(mut part: &[u8], mut each: impl FnMut(u64, Option<&[u8]>)) {
+pub(crate) fn for_each(mut part: &[u8], mut each: impl FnMut(u64, Option<&[u8]>)) {
     while let Some((code, rest)) = part.split_first()
         && let Some((key, rest)) = rest.split_first_chunk()
     {
@@ -219,10 +220,11 @@ impl ValuesRun {
     /// The processes do not fit the testbed.
     ///
     /// # Panics
-    /// They do not fill its hosts, or there are more than shards of a placement. Rivals do not run
-    /// yet.
+    /// They do not fill its hosts, or there are more than shards of a placement.
     pub fn run(&self) -> Result<Figures, ShapeError> {
-        assert_eq!(self.protocol, Protocol::Onepipe, "the rivals do not run yet");
+        if let Some(rival) = self.protocol.rival() {
+            return self.run_rival(rival);
+        }
         let plan = Setup::testbed(&self.costs, self.processes, self.seed)?;
         let placement =
             Placement::consecutive(0, self.processes as u16, 1).expect("a shard for each process");
@@ -238,6 +240,21 @@ impl ValuesRun {
             cluster.run_ns(JOIN_NS);
         }
         let times_ns = (self.warm_up_us * 1_000, self.measure_us * 1_000);
+        Ok(measure(&mut cluster, times_ns, |load: &mut ValuesLoad| &mut load.rates))
+    }
+
+    /// Runs a rival, which has no connections to open.
+    fn run_rival(&self, rival: onepipe_baselines::Protocol) -> Result<Figures, ShapeError> {
+        let plan = Setup::testbed(&self.costs, self.processes, self.seed)?;
+        let placement =
+            Placement::consecutive(0, self.processes as u16, 1).expect("a shard for each process");
+        let setup = Setup {
+            terminals: self.terminals,
+            message_ns: self.costs.message_ns,
+            ..Setup::new(plan, self.processes, placement)
+        };
+        let mut cluster = RivalCluster::new(setup, rival, ValuesLoad::new(*self));
+        let times_ns = (JOIN_NS + self.warm_up_us * 1_000, self.measure_us * 1_000);
         Ok(measure(&mut cluster, times_ns, |load: &mut ValuesLoad| &mut load.rates))
     }
 }
@@ -274,7 +291,8 @@ impl ValuesLoad {
 
     /// Returns a transaction with the next shards, if the process is not connected with all yet.
     fn connect(&mut self, process: ProcessId) -> Option<Next> {
-        let rounds = self.rounds();
+        // Rivals send datagrams.
+        let rounds = if self.run.protocol == Protocol::Onepipe { self.rounds() } else { 0 };
         let (begun, _) = &mut self.connecting[process.index()];
         if *begun == rounds {
             return None;

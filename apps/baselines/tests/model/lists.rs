@@ -66,6 +66,13 @@ impl State for Lists {
 }
 
 impl Keyed for Lists {
+    fn uses(part: &[u8]) -> (bool, bool) {
+        let operations = operations(part);
+        let count =
+            |is_write| operations.iter().filter(|(_, one)| one.is_some() == is_write).count();
+        (count(false) > 0, count(true) > 0)
+    }
+
     fn keys(&self, part: &[u8]) -> Vec<KeyUse> {
         let mut uses: BTreeMap<u64, bool> = BTreeMap::new();
         for (list, element) in operations(part) {
@@ -118,7 +125,7 @@ impl ListLoad {
             writer.u64(list);
             writer.u64(self.next_element);
         }
-        Part { shard, bytes, reads, writes }
+        Part::new::<Lists>(shard, bytes)
     }
 }
 
