@@ -85,7 +85,7 @@ pub(crate) enum Shards {
     Reads,
     /// Those that write.
     Writes,
-    /// All.
+    /// All shards of the transaction.
     All,
 }
 

@@ -1,8 +1,9 @@
-//! `cargo run --release -p onepipe-verify-transactions --example rates [--json] [--only PROTOCOL]
+//! `cargo run --release -p onepipe-verify-transactions --example rates -- [--only PROTOCOL]
 //! PROCESSES...`: measures what figures 14 and 15 of 1Pipe show, in virtual time: the rates and
-//! latencies of transactions on 64-bit keys, and of TPC-C, of each protocol or of one (1Pipe, NonTX,
-//! FaRM, 2PL, OCC); and which messages, CPU time and bytes they take.
+//! latencies of transactions on 64-bit keys, and of TPC-C, of each protocol or of one (1Pipe,
+//! NonTX, FaRM, 2PL, OCC); and which messages, CPU time and bytes they take.
 
+use clap::Parser;
 use onepipe_topology::ShapeError;
 use onepipe_transaction::ReadMode;
 use onepipe_verify_transactions::{Figures, KeyMix, Protocol, TpccRun, ValuesRun, Zipf};
@@ -10,24 +11,42 @@ use onepipe_verify_transactions::{Figures, KeyMix, Protocol, TpccRun, ValuesRun,
 /// Transactions in flight of each client: at full rate, and for latencies.
 const TERMINALS: [u32; 3] = [128, 32, 2];
 
+#[derive(Parser)]
+struct Options {
+    /// Prints a line of JSON for each run.
+    #[arg(long)]
+    json: bool,
+    /// The only protocol to run.
+    #[arg(long)]
+    only: Option<String>,
+    /// Length of each measurement, in us.
+    #[arg(long)]
+    measure_us: Option<u64>,
+    /// Longest time before the second attempt of a rival, in ns.
+    #[arg(long)]
+    backoff_ns: Option<u64>,
+    /// Loss rate of the links that lead to a host, for TPC-C, in parts per billion.
+    #[arg(long, default_value_t = 0)]
+    loss_ppb: u32,
+    /// Numbers of processes.
+    processes: Vec<u32>,
+}
+
 fn main() -> Result<(), ShapeError> {
-    let words: Vec<String> = std::env::args().skip(1).collect();
-    let is_json = words.iter().any(|word| word == "--json");
-    let only = words.iter().skip_while(|word| *word != "--only").nth(1);
-    let processes: Vec<u32> = words.iter().filter_map(|word| word.parse().ok()).collect();
-    for processes in processes {
+    let options = Options::parse();
+    for processes in options.processes.iter().copied() {
         for protocol in Protocol::ALL {
-            if only.is_some_and(|only| only != protocol.name()) {
+            if options.only.as_ref().is_some_and(|only| only != protocol.name()) {
                 continue;
             }
-            measure_values(is_json, protocol, processes)?;
-            measure_tpcc(is_json, protocol, processes)?;
+            measure_values(&options, protocol, processes)?;
+            measure_tpcc(&options, protocol, processes)?;
         }
     }
     Ok(())
 }
 
-fn measure_values(is_json: bool, protocol: Protocol, processes: u32) -> Result<(), ShapeError> {
+fn measure_values(options: &Options, protocol: Protocol, processes: u32) -> Result<(), ShapeError> {
     let keys = [("uniform", KeyMix::ALL), ("zipf", KeyMix::Zipf(Zipf::ycsb()))];
     // What rivals guarantee does not depend on the mode of reads.
     let modes: &[(ReadMode, &str)] = match protocol {
@@ -38,25 +57,40 @@ fn measure_values(is_json: bool, protocol: Protocol, processes: u32) -> Result<(
         for (read_mode, reads) in modes.iter().copied() {
             for terminals in TERMINALS {
                 let run = ValuesRun::new(processes, read_mode);
-                let run = ValuesRun { protocol, keys, terminals, ..run };
+                let run = ValuesRun {
+                    protocol,
+                    keys,
+                    terminals,
+                    measure_us: options.measure_us.unwrap_or(run.measure_us),
+                    backoff_ns: options.backoff_ns.unwrap_or(run.backoff_ns),
+                    ..run
+                };
                 let labels = format!("{} values {name}{reads}", protocol.name());
-                print(is_json, &labels, (processes, terminals), &run.run()?, "");
+                print(options.json, &labels, (processes, terminals), &run.run()?, "");
             }
         }
     }
     Ok(())
 }
 
-fn measure_tpcc(is_json: bool, protocol: Protocol, processes: u32) -> Result<(), ShapeError> {
+fn measure_tpcc(options: &Options, protocol: Protocol, processes: u32) -> Result<(), ShapeError> {
     for terminals in [32, 8, 1] {
-        let run = TpccRun { protocol, terminals, ..TpccRun::new(processes, 100) };
+        let run = TpccRun::new(processes, 100);
+        let run = TpccRun {
+            protocol,
+            terminals,
+            measure_us: options.measure_us.unwrap_or(run.measure_us),
+            backoff_ns: options.backoff_ns.unwrap_or(run.backoff_ns),
+            loss_ppb: options.loss_ppb,
+            ..run
+        };
         let tpcc = run.run()?;
         let counts = format!(
             r#","per_s":{:.0},"ordered":{},"rolled_back":{},"paid":{},"violations":{:?}"#,
             tpcc.per_s, tpcc.ordered, tpcc.rolled_back, tpcc.paid, tpcc.violations
         );
         let labels = format!("{} tpcc", protocol.name());
-        print(is_json, &labels, (processes, terminals), &tpcc.figures, &counts);
+        print(options.json, &labels, (processes, terminals), &tpcc.figures, &counts);
     }
     Ok(())
 }

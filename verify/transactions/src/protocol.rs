@@ -9,8 +9,8 @@ pub enum Protocol {
     Onepipe,
     /// No concurrency control: each operation goes to its shard. The upper bound.
     NonTx,
-    /// Optimistic, with locks and versions, in the way of FaRM. Transactions that only read do so in
-    /// one round, as the paper describes it, which is not serializable.
+    /// Optimistic, with locks and versions, in the way of FaRM. Transactions that only read do so
+    /// in one round, as the paper describes it, which is not serializable.
     Farm,
     /// As `Farm`, and transactions that only read validate what they have read.
     FarmValidated,

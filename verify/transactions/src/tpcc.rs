@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use onepipe_base::ProcessId;
+use onepipe_baselines::ClientOptions as RivalOptions;
 use onepipe_topology::ShapeError;
 use onepipe_tpcc::{
     Catalogue, Database, Generator, Mix, Outcome, Scale, Transaction, Warehouse, check,
@@ -43,6 +44,9 @@ pub struct TpccRun {
     pub scale: Scale,
     /// Transactions that a client has in flight.
     pub terminals: u32,
+    /// Longest time before the second attempt of a rival at a transaction with a conflict, in ns:
+    /// see [`onepipe_baselines::ClientOptions`].
+    pub backoff_ns: u64,
     /// Costs of the testbed.
     pub costs: Costs,
     /// Loss rate of the links that lead to a host, in parts per billion.
@@ -77,8 +81,8 @@ pub struct TpccFigures {
 }
 
 impl TpccRun {
-    /// Creates a run of our protocol on 4 warehouses of the specification's sizes, divided by `divisor`, which is
-    /// at most 100, without loss, and with the timers of a real deployment.
+    /// Creates a run of our protocol on 4 warehouses of the specification's sizes, divided by
+    /// `divisor`, which is at most 100, without loss, and with the timers of a real deployment.
     pub fn new(clients: u32, divisor: u32) -> Self {
         let scale = Scale {
             warehouses: 4,
@@ -91,6 +95,7 @@ impl TpccRun {
             clients,
             scale,
             terminals: 8,
+            backoff_ns: RivalOptions::default().backoff_ns,
             costs: Costs::PAPER,
             loss_ppb: 0,
             probe_timeout_ns: 200_000,
@@ -139,6 +144,7 @@ impl TpccRun {
             clients: clients.iter().copied().collect(),
             client,
             terminals: self.terminals,
+            rival: RivalOptions { backoff_ns: self.backoff_ns, ..RivalOptions::default() },
             message_ns: self.costs.message_ns,
             ack_ns: self.costs.ack_ns,
             ..Setup::new(plan, processes, placement)

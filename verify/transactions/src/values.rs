@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use onepipe_base::{ProcessId, Timestamp};
+use onepipe_baselines::{ClientOptions as RivalOptions, Protocol as Rival};
 use onepipe_sim_engine::Random;
 use onepipe_topology::ShapeError;
 use onepipe_transaction::{Exact, Kind, Placement, ReadMode, State};
@@ -185,6 +186,9 @@ pub struct ValuesRun {
     pub lengths: Lengths,
     /// Transactions that a client has in flight.
     pub terminals: u32,
+    /// Longest time before the second attempt of a rival at a transaction with a conflict, in ns:
+    /// see [`onepipe_baselines::ClientOptions`].
+    pub backoff_ns: u64,
     /// Costs of the testbed.
     pub costs: Costs,
     /// Length of the load between the opening of all connections and the measurement, in us.
@@ -196,7 +200,8 @@ pub struct ValuesRun {
 }
 
 impl ValuesRun {
-    /// Creates a run of `processes` processes: 2 operations on values as those of ETC, half of the transactions only read, by `read_mode`.
+    /// Creates a run of our protocol with `processes` processes: 2 operations on values as those of
+    /// ETC; half of the transactions only read, by `read_mode`.
     pub fn new(processes: u32, read_mode: ReadMode) -> Self {
         Self {
             protocol: Protocol::Onepipe,
@@ -207,6 +212,7 @@ impl ValuesRun {
             read_mode,
             lengths: Lengths::Etc,
             terminals: 32,
+            backoff_ns: RivalOptions::default().backoff_ns,
             costs: Costs::PAPER,
             warm_up_us: 100,
             measure_us: 300,
@@ -230,6 +236,7 @@ impl ValuesRun {
             Placement::consecutive(0, self.processes as u16, 1).expect("a shard for each process");
         let setup = Setup {
             terminals: self.terminals,
+            rival: RivalOptions { backoff_ns: self.backoff_ns, ..RivalOptions::default() },
             message_ns: self.costs.message_ns,
             ack_ns: self.costs.ack_ns,
             ..Setup::new(plan, self.processes, placement)
@@ -244,12 +251,13 @@ impl ValuesRun {
     }
 
     /// Runs a rival, which has no connections to open.
-    fn run_rival(&self, rival: onepipe_baselines::Protocol) -> Result<Figures, ShapeError> {
+    fn run_rival(&self, rival: Rival) -> Result<Figures, ShapeError> {
         let plan = Setup::testbed(&self.costs, self.processes, self.seed)?;
         let placement =
             Placement::consecutive(0, self.processes as u16, 1).expect("a shard for each process");
         let setup = Setup {
             terminals: self.terminals,
+            rival: RivalOptions { backoff_ns: self.backoff_ns, ..RivalOptions::default() },
             message_ns: self.costs.message_ns,
             ..Setup::new(plan, self.processes, placement)
         };

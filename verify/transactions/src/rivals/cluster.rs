@@ -45,7 +45,7 @@ impl<S: Keyed, L: Load<S>> RivalApp<S, L> {
         let replica =
             state.and_then(|state| Server::new(process, placement, state, timeout_min_ns));
         let client = self.setup.clients.contains(&id).then(|| {
-            let options = ClientOptions { timeout_min_ns, ..ClientOptions::default() };
+            let options = ClientOptions { timeout_min_ns, ..self.setup.rival };
             Client::new((process, SESSION), placement.clone(), self.protocol, options)
         });
         self.servers[id as usize] =
