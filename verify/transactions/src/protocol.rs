@@ -1,7 +1,9 @@
 //! The protocols of transactions that are compared.
 
+use serde::{Deserialize, Serialize};
+
 /// A protocol of transactions over shards.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Protocol {
     /// One scattering in the total order (`onepipe-transaction`).
     Onepipe,
