@@ -11,6 +11,7 @@ use onepipe_sim_network::{Application, LinkId, NodeContext, NodeId};
 use onepipe_switch::{Form, Switch};
 use onepipe_topology::{Node as Vertex, Topology};
 use onepipe_transaction::{Client, Replica, State};
+use onepipe_wire::{Opcode, parse_header};
 
 use crate::load::Load;
 use crate::node::{Node, NodeEvent, Process};
@@ -214,6 +215,19 @@ impl<S: State, L: Load<S>> Application<Node> for Servers<S, L> {
             for id in ids.filter(|id| *id < self.setup.processes) {
                 self.servers[id as usize] = None;
             }
+        }
+    }
+
+    fn cpu_ns(&self, node: NodeId, frame: &[u8]) -> u64 {
+        let is_controller = self.setup.contact_ns > 0
+            && self.controllers().is_some_and(|all| self.topology.host_of(all.first).0 == node.0);
+        match parse_header(frame) {
+            Ok((_, opcode)) if is_controller => match opcode {
+                Opcode::Beacon | Opcode::Solicit | Opcode::Hello | Opcode::Announce => 0,
+                Opcode::AnnounceAck => 0,
+                _ => self.setup.contact_ns / 2,
+            },
+            _ => 0,
         }
     }
 

@@ -191,6 +191,14 @@ impl<S: State, L: Load<S>> Cluster<S, L> {
         links.into_iter().for_each(|link| self.inject(Fault::SetLinkFaults(link, faults)));
     }
 
+    /// Cuts the link of a host, in both directions.
+    pub fn cut_host(&mut self, process: ProcessId) {
+        let (node, _) = self.location(process);
+        let links = self.network.links().filter(|(_, from, to)| *from == node || *to == node);
+        let links: Vec<LinkId> = links.map(|(link, ..)| link).collect();
+        links.into_iter().for_each(|link| self.inject(Fault::Cut(link)));
+    }
+
     fn location(&self, process: ProcessId) -> (NodeId, Port) {
         let topology = self.network.topology();
         let host = topology.host_of(process);

@@ -22,8 +22,10 @@ mod measured;
 #[cfg(feature = "mistakes")]
 mod mutation;
 mod node;
+mod peak;
 mod protocol;
 mod recorded;
+mod removal;
 mod rivals;
 mod run;
 mod scenario;
@@ -41,8 +43,10 @@ pub use load::{Done, Load, Next, Terminal};
 #[cfg(feature = "mistakes")]
 pub use mutation::{SIMULATED, caught, detected};
 pub use node::{Node, NodeEvent, Process};
+pub use peak::Peak;
 pub use protocol::Protocol;
 pub use recorded::{Counts, Mix, Recorded};
+pub use removal::{Removal, RemovalFigures};
 pub use run::{Report, run};
 pub use scenario::{FaultEvent, Scenario};
 pub use setup::{Costs, Setup};

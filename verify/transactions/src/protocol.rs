@@ -1,9 +1,10 @@
 //! The protocols of transactions that are compared.
 
 use onepipe_baselines::{FarmReads, Protocol as Rival};
+use serde::{Deserialize, Serialize};
 
 /// A protocol of transactions over shards.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Protocol {
     /// One scattering in the total order (`onepipe-transaction`).
     Onepipe,

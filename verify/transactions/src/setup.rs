@@ -33,6 +33,10 @@ pub struct Setup {
     pub message_ns: u64,
     /// CPU time of a process for each acknowledgement that it sends, in ns.
     pub ack_ns: u64,
+    /// CPU time of the controller for each process that it contacts, in ns: half for a frame that
+    /// it sends and half for one that it receives. Beacons, Hello frames and announcements
+    /// cost nothing.
+    pub contact_ns: u64,
 }
 
 impl Setup {
@@ -49,6 +53,7 @@ impl Setup {
             rival: RivalOptions::default(),
             message_ns: 0,
             ack_ns: 0,
+            contact_ns: 0,
         }
     }
 

@@ -28,7 +28,7 @@ const END_NS_MAX: u64 = 50_000_000;
 /// Time in which replicas catch up after the last transaction, in ns.
 const CATCH_UP_NS: u64 = 2_000_000;
 /// Hosts of the testbed.
-const HOSTS: u32 = 32;
+pub(crate) const HOSTS: u32 = 32;
 /// Replicas of a warehouse.
 const REPLICAS: u16 = 3;
 
@@ -130,11 +130,7 @@ impl TpccRun {
         let processes = HOSTS * per_host;
         let mut plan = Setup::testbed(&self.costs, processes, self.seed)?;
         plan.endpoint.probe_timeout_min_ns = self.probe_timeout_ns;
-        let replica = |number: u32| ProcessId(number * HOSTS / servers * per_host);
-        let shards = (0..servers).step_by(REPLICAS.into());
-        let shards =
-            shards.map(|first| (first..first + u32::from(REPLICAS)).map(replica).collect());
-        let placement = Placement::new(shards.collect()).expect("each process has one replica");
+        let placement = spread_replicas(self.scale.warehouses, per_host);
         // The first process of each host, then the second one, and so on.
         let spread = (0..processes).map(|number| number % HOSTS * per_host + number / HOSTS);
         let clients = spread.filter(|id| placement.shard_of(ProcessId(*id)).is_none());
@@ -179,6 +175,16 @@ impl TpccRun {
     }
 }
 
+/// Returns the processes with replicas, three for each warehouse: the first processes of hosts that
+/// are spread over the testbed.
+pub(crate) fn spread_replicas(warehouses: u16, per_host: u32) -> Placement {
+    let servers = u32::from(warehouses * REPLICAS);
+    let replica = |number: u32| ProcessId(number * HOSTS / servers * per_host);
+    let shards = (0..servers).step_by(REPLICAS.into());
+    let shards = shards.map(|first| (first..first + u32::from(REPLICAS)).map(replica).collect());
+    Placement::new(shards.collect()).expect("each process has one replica")
+}
+
 /// Checks that all transactions have ended, that replicas are equal, and the conditions of the
 /// specification. Without concurrency control replicas differ, and are not compared.
 fn violations(
@@ -207,8 +213,9 @@ fn violations(
     violations
 }
 
+/// The load of TPC-C's clients.
 #[derive(Debug)]
-struct TpccLoad {
+pub(crate) struct TpccLoad {
     database: Database,
     catalogue: Arc<Catalogue>,
     generators: Vec<Generator>,
@@ -225,7 +232,7 @@ struct TpccLoad {
 }
 
 impl TpccLoad {
-    fn new(run: &TpccRun, clients: &[u32]) -> Self {
+    pub fn new(run: &TpccRun, clients: &[u32]) -> Self {
         let database = Database::new(run.scale, run.seed).expect("the scale is valid");
         let warehouses = 1..=run.scale.warehouses;
         let generators =
@@ -244,6 +251,13 @@ impl TpccLoad {
             violations: Vec::new(),
             database,
         }
+    }
+}
+
+impl TpccLoad {
+    /// Returns what was wrong with results.
+    pub fn violations(&self) -> &[String] {
+        &self.violations
     }
 }
 

@@ -7,11 +7,13 @@ use onepipe_baselines::{ClientOptions as RivalOptions, Protocol as Rival};
 use onepipe_sim_engine::Random;
 use onepipe_topology::ShapeError;
 use onepipe_transaction::{Exact, Kind, Placement, ReadMode, State};
+use serde::{Deserialize, Serialize};
 
 use crate::benchmark::{Figures, Rates, measure};
 use crate::cluster::Cluster;
 use crate::lengths::Lengths;
 use crate::load::{Done, Load, Next, Terminal};
+use crate::peak::{Peak, search};
 use crate::protocol::Protocol;
 use crate::rivals::RivalCluster;
 use crate::setup::{Costs, Setup};
@@ -21,6 +23,8 @@ use crate::zipf::Zipf;
 const JOIN_NS: u64 = 50_000;
 /// Number of shards of a transaction that connects processes.
 const CONNECTS: u32 = 16;
+/// Transactions in flight of a client that is connected, until all are.
+const CONNECTS_IN_FLIGHT: u32 = 1;
 /// Longest time in which all processes are connected, in ns.
 const CONNECT_NS_MAX: u64 = 50_000_000;
 
@@ -156,7 +160,7 @@ impl KeyMix {
 }
 
 /// Which operations of a transaction write.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum OperationMix {
     /// Transactions either only read, with this share in percent, or only write.
     Pure(u64),
@@ -191,6 +195,8 @@ pub struct ValuesRun {
     pub backoff_ns: u64,
     /// Costs of the testbed.
     pub costs: Costs,
+    /// Time after which a receiver acknowledges at the latest, in ns.
+    pub ack_delay_ns: u64,
     /// Length of the load between the opening of all connections and the measurement, in us.
     pub warm_up_us: u64,
     /// Length of the measurement, in us.
@@ -214,6 +220,7 @@ impl ValuesRun {
             terminals: 32,
             backoff_ns: RivalOptions::default().backoff_ns,
             costs: Costs::PAPER,
+            ack_delay_ns: 20_000,
             warm_up_us: 100,
             measure_us: 300,
             seed: 1,
@@ -231,23 +238,7 @@ impl ValuesRun {
         if let Some(rival) = self.protocol.rival() {
             return self.run_rival(rival);
         }
-        let plan = Setup::testbed(&self.costs, self.processes, self.seed)?;
-        let placement =
-            Placement::consecutive(0, self.processes as u16, 1).expect("a shard for each process");
-        let setup = Setup {
-            terminals: self.terminals,
-            rival: RivalOptions { backoff_ns: self.backoff_ns, ..RivalOptions::default() },
-            message_ns: self.costs.message_ns,
-            ack_ns: self.costs.ack_ns,
-            ..Setup::new(plan, self.processes, placement)
-        };
-        let mut cluster = Cluster::new(setup, ValuesLoad::new(*self));
-        // Connections open before the measurement, as those of a store that has run for a while.
-        while !cluster.load().is_connected() && cluster.now_ns() < CONNECT_NS_MAX {
-            cluster.run_ns(JOIN_NS);
-        }
-        let times_ns = (self.warm_up_us * 1_000, self.measure_us * 1_000);
-        Ok(measure(&mut cluster, times_ns, |load: &mut ValuesLoad| &mut load.rates))
+        Ok(ValuesCluster::new(self)?.measure(self.terminals))
     }
 
     /// Runs a rival, which has no connections to open.
@@ -261,9 +252,77 @@ impl ValuesRun {
             message_ns: self.costs.message_ns,
             ..Setup::new(plan, self.processes, placement)
         };
-        let mut cluster = RivalCluster::new(setup, rival, ValuesLoad::new(*self));
-        let times_ns = (JOIN_NS + self.warm_up_us * 1_000, self.measure_us * 1_000);
+        let load = ValuesLoad { in_flight: self.terminals, ..ValuesLoad::new(*self) };
+        let mut cluster = RivalCluster::new(setup, rival, load);
+        let warm_up_ns = JOIN_NS + self.warm_up_ns(self.terminals);
+        let times_ns = (warm_up_ns, self.measure_us * 1_000);
         Ok(measure(&mut cluster, times_ns, |load: &mut ValuesLoad| &mut load.rates))
+    }
+
+    /// Returns the length of the load before a measurement with this number of transactions in
+    /// flight of each client. With hot keys almost all of them may wait for one process in the end:
+    /// the load lasts as long as that process needs to send a message for each.
+    fn warm_up_ns(&self, in_flight: u32) -> u64 {
+        let waiting = match self.keys {
+            KeyMix::Uniform(_) => 0,
+            KeyMix::Zipf(_) => u64::from(in_flight) * u64::from(self.processes),
+        };
+        self.warm_up_us * 1_000 + waiting * self.costs.message_ns
+    }
+
+    /// Searches for the smallest number of transactions in flight of each client, at most
+    /// [`ValuesRun::terminals`], with this share of the peak rate, in percent. 8, 16, 32 and so on
+    /// are tried until a doubling raises the rate by less than 5 %: the highest of these rates is
+    /// the peak.
+    ///
+    /// # Errors
+    /// As [`ValuesRun::run`].
+    ///
+    /// # Panics
+    /// As [`ValuesRun::run`].
+    pub fn peak(&self, share_percent: u32) -> Result<Peak, ShapeError> {
+        if self.protocol != Protocol::Onepipe {
+            return search(self.terminals, share_percent, |terminals| {
+                Self { terminals, ..*self }.run()
+            });
+        }
+        // One cluster for all, as its connections take longer to open than the rates to measure.
+        let mut cluster = ValuesCluster::new(self)?;
+        search(self.terminals, share_percent, |in_flight| Ok(cluster.measure(in_flight)))
+    }
+}
+
+/// A cluster whose processes are connected.
+struct ValuesCluster(Cluster<Values, ValuesLoad>);
+
+impl ValuesCluster {
+    fn new(run: &ValuesRun) -> Result<Self, ShapeError> {
+        let mut plan = Setup::testbed(&run.costs, run.processes, run.seed)?;
+        plan.endpoint.ack_delay_ns = run.ack_delay_ns;
+        let placement =
+            Placement::consecutive(0, run.processes as u16, 1).expect("a shard for each process");
+        let setup = Setup {
+            terminals: run.terminals,
+            message_ns: run.costs.message_ns,
+            ack_ns: run.costs.ack_ns,
+            ..Setup::new(plan, run.processes, placement)
+        };
+        let mut cluster = Cluster::new(setup, ValuesLoad::new(*run));
+        // Connections open before the measurement, as those of a store that has run for a while.
+        while !cluster.load().is_connected() && cluster.now_ns() < CONNECT_NS_MAX {
+            cluster.run_ns(JOIN_NS);
+        }
+        Ok(Self(cluster))
+    }
+
+    /// Measures with this number of transactions in flight of each client.
+    fn measure(&mut self, in_flight: u32) -> Figures {
+        let Self(cluster) = self;
+        let load = cluster.load_mut();
+        (load.in_flight, load.rates) = (in_flight, Rates::default());
+        let times_ns = (load.run.warm_up_ns(in_flight), load.run.measure_us * 1_000);
+        cluster.wake();
+        measure(cluster, times_ns, |load: &mut ValuesLoad| &mut load.rates)
     }
 }
 
@@ -276,6 +335,8 @@ pub struct ValuesLoad {
     classes: BTreeMap<(ProcessId, u32), &'static str>,
     /// Transactions of each process that connect it with all others, and how many have ended.
     connecting: Vec<(u32, u32)>,
+    /// Transactions that a connected client has in flight.
+    in_flight: u32,
     rates: Rates,
 }
 
@@ -283,7 +344,8 @@ impl ValuesLoad {
     fn new(run: ValuesRun) -> Self {
         let random = Random::named(run.seed, "values", 0);
         let connecting = vec![(0, 0); run.processes as usize];
-        Self { run, random, classes: BTreeMap::new(), connecting, rates: Rates::default() }
+        let (classes, rates) = (BTreeMap::new(), Rates::default());
+        Self { run, random, classes, connecting, in_flight: CONNECTS_IN_FLIGHT, rates }
     }
 
     /// Returns the number of transactions that connect a process with all others: first by reads,
@@ -370,6 +432,9 @@ impl Load<Values> for ValuesLoad {
         }
         if let Some(next) = self.connect(terminal.process) {
             return next;
+        }
+        if terminal.index >= self.in_flight {
+            return Next::Stop;
         }
         let writes = self.writes();
         let mut parts: BTreeMap<u16, Vec<u8>> = BTreeMap::new();
