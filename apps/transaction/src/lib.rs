@@ -44,6 +44,7 @@ pub use client::{
     Client, ClientOptions, ClientStats, Committed, Finished, OutgoingScattering, SubmitError,
     TransactionError, TransactionId,
 };
+pub use codec::{Reader, Writer};
 pub use kind::{Kind, ReadMode};
 pub use members::Members;
 pub use placement::{Placement, PlacementError, REPLICAS_MAX};

@@ -10,7 +10,9 @@ use serde::{Deserialize, Serialize};
 use crate::env::{beacon_share, fat_tree};
 use crate::reference::Reference;
 use crate::values::Values;
-use crate::{Background, Large, Multicast, Rack, Setup, Takeover, cores};
+use crate::{
+    Background, KeyValue, Large, Multicast, Rack, ReplicaRemoval, Setup, Takeover, Tpcc, cores,
+};
 
 /// An experiment with one figure.
 #[derive(Debug)]
@@ -187,6 +189,12 @@ pub enum Task {
     },
     /// Agreed multicast on P4mCast's testbed.
     Agreed(Agreed),
+    /// A transactional key-value store on 1Pipe's testbed.
+    KeyValue(KeyValue),
+    /// TPC-C on 1Pipe's testbed.
+    Tpcc(Tpcc),
+    /// A host with a replica is cut off under TPC-C.
+    ReplicaRemoval(ReplicaRemoval),
     /// Recovery from a failure on the testbed.
     Recovery {
         /// Number of hosts with a process.
@@ -273,6 +281,9 @@ impl Task {
             Self::Timeslots { nodes, load_permille } => cores::timeslots(*nodes, *load_permille),
             Self::Paths { nodes, load_permille } => cores::paths(*nodes, *load_permille),
             Self::Agreed(agreed) => Ok(agreed.run()),
+            Self::KeyValue(store) => store.run(),
+            Self::Tpcc(tpcc) => tpcc.run(),
+            Self::ReplicaRemoval(removal) => removal.run(),
             Self::Recovery { hosts, component, seed } => {
                 let component = Component::ALL.into_iter().find(|one| one.name() == component);
                 let component = component.unwrap_or(Component::Host);

@@ -22,6 +22,18 @@ impl Reference {
         Self { names, rows: lines.map(cells).collect() }
     }
 
+    /// Returns the table with other names, the first for x, and with the columns of another table
+    /// that has its rows at the same x.
+    pub fn joined(self, names: &[&'static str], other: Self) -> Self {
+        let row_at = |x: &str| other.rows.iter().find(|row| row.first() == Some(&x));
+        let rows = self.rows.into_iter().map(|mut row| {
+            let more = row.first().and_then(|x| row_at(x));
+            row.extend(more.into_iter().flat_map(|row| &row[1..]));
+            row
+        });
+        Self { names: names.to_vec(), rows: rows.collect() }
+    }
+
     /// Returns the points of a column; x is the first column. A value that is not above zero means
     /// that the paper has no point there.
     pub fn points(&self, column: &str) -> Vec<(f64, f64)> {
@@ -45,6 +57,16 @@ impl Reference {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn joins_columns_by_x() {
+        let one = Reference::new("n\ta\n1\t10\n2\t20");
+        let other = Reference::new("n\ta\n2\t200\n1\t100");
+        let both = one.joined(&["n", "few", "many"], other);
+        assert_eq!((both.at("few", 2.0), both.at("many", 2.0)), (Some(20.0), Some(200.0)));
+        assert_eq!(both.at("many", 1.0), Some(100.0));
+        assert_eq!(both.points("a"), []);
+    }
 
     #[test]
     fn parses_both_header_styles() {

@@ -146,7 +146,11 @@ impl Record {
         for (curve, x, task) in experiment.cases(is_quick) {
             match self.results.get(&key(&task)) {
                 Some(Ok(values)) => {
-                    measured.curves.entry(curve).or_default().push((x, values.clone()));
+                    let mut values = values.clone();
+                    if let Task::KeyValue(store) = &task {
+                        store.plot(&mut values);
+                    }
+                    measured.curves.entry(curve).or_default().push((x, values));
                 }
                 Some(Err(error)) => errors.push(format!("{curve} at {x}: {error}")),
                 None => errors.push(format!("{curve} at {x}: not run")),

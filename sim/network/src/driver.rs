@@ -5,10 +5,7 @@ use onepipe_sim_engine::{Instant, NANOSECOND};
 
 use crate::network::{Event, NO_LINK, Network};
 use crate::pool::FrameRef;
-use crate::{Application, NodeContext, NodeId};
-
-/// Offset of the opcode in a frame (docs/wire-format.md).
-const OPCODE_AT: usize = 22;
+use crate::{Application, HopKind, NodeContext, NodeId};
 
 impl<M: Machine, A: Application<M>> Network<M, A> {
     /// Handles the arrival of a frame at the end of a link.
@@ -28,7 +25,7 @@ impl<M: Machine, A: Application<M>> Network<M, A> {
             return self.pool.free(frame);
         }
         let bytes = self.pool.bytes(frame);
-        self.stats.on_hop(bytes.get(OPCODE_AT).copied().unwrap_or(0));
+        self.stats.on_hop(HopKind::of_frame(bytes));
         let digest = digest(bytes);
         let word = 1 << 56 | u64::from(link_index) << 16 | bytes.len() as u64;
         self.trace.note(self.now, word, digest);

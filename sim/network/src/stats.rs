@@ -2,6 +2,9 @@
 
 use onepipe_wire::Opcode;
 
+/// Offset of the opcode in a frame (docs/wire-format.md).
+const OPCODE_AT: usize = 22;
+
 /// Purpose of a frame on a hop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum HopKind {
@@ -32,11 +35,12 @@ impl HopKind {
         }
     }
 
-    /// Returns the kind of a frame by its opcode byte. A table lookup, because a branch on the
-    /// opcode would often be mispredicted.
+    /// Returns the kind of a frame. A table lookup, because a branch on the opcode would often be
+    /// mispredicted.
     #[inline]
-    pub(crate) fn of_byte(byte: u8) -> Self {
-        Self::ALL[usize::from(KINDS[usize::from(byte)])]
+    pub fn of_frame(frame: &[u8]) -> Self {
+        let opcode = frame.get(OPCODE_AT).copied().unwrap_or(0);
+        Self::ALL[usize::from(KINDS[usize::from(opcode)])]
     }
 
     /// Returns the name used in reports.
@@ -104,10 +108,10 @@ pub struct Stats {
 }
 
 impl Stats {
-    /// Counts the arrival of a frame with this opcode byte.
+    /// Counts the arrival of a frame of this kind.
     #[inline]
-    pub(crate) fn on_hop(&mut self, opcode: u8) {
+    pub(crate) fn on_hop(&mut self, kind: HopKind) {
         self.hops += 1;
-        self.hops_by_kind[HopKind::of_byte(opcode) as usize] += 1;
+        self.hops_by_kind[kind as usize] += 1;
     }
 }

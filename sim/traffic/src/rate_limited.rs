@@ -12,10 +12,14 @@ pub struct RateLimited<M> {
     /// The machine.
     pub machine: M,
     message_ns: u64,
+    /// CPU time of an acknowledgement, a probe or its reply.
+    ack_ns: u64,
     /// Whether the messages in a frame are counted; otherwise their number follows from the length
     /// of the frame, as all have 64 bytes.
     is_counting: bool,
     busy_until: Mono,
+    /// CPU time of work other than sending that is not accounted yet.
+    charged_ns: u64,
     /// Whether a frame was requested while the CPU was busy.
     is_waiting: bool,
 }
@@ -24,7 +28,16 @@ impl<M: Machine> RateLimited<M> {
     /// Creates a machine whose CPU needs `message_ns` for each message that it sends, of any kind.
     pub fn new(machine: M, message_ns: u64) -> Self {
         let busy_until = Mono::from_ns(0);
-        Self { machine, message_ns, is_counting: false, busy_until, is_waiting: false }
+        let ack_ns = message_ns;
+        Self {
+            machine,
+            message_ns,
+            ack_ns,
+            is_counting: false,
+            busy_until,
+            charged_ns: 0,
+            is_waiting: false,
+        }
     }
 
     /// Creates a machine whose messages have any length.
@@ -32,11 +45,22 @@ impl<M: Machine> RateLimited<M> {
         Self { is_counting: true, ..Self::new(machine, message_ns) }
     }
 
+    /// Returns the machine with another CPU time for acknowledgements and probes, in ns.
+    pub fn with_ack_ns(self, ack_ns: u64) -> Self {
+        Self { ack_ns, ..self }
+    }
+
+    /// Charges CPU time for work other than sending: the next frame leaves that much later.
+    pub fn charge_ns(&mut self, ns: u64) {
+        self.charged_ns += ns;
+    }
+
     /// Returns the CPU time of a frame: that of its messages, at least of one.
     fn cost_ns(&self, frame: &[u8]) -> u64 {
         match parse_header(frame) {
             // NICs or a dedicated core send hop-only frames (1Pipe section 7.1).
             Ok((_, opcode)) if opcode.is_hop_only() => 0,
+            Ok((_, opcode)) if is_ack(opcode) => self.ack_ns,
             Ok((header, opcode)) if self.is_counting => {
                 let payload = frame.get(HEADER_LEN..HEADER_LEN + header.length());
                 self.message_ns * count(opcode, payload.unwrap_or_default())
@@ -45,6 +69,11 @@ impl<M: Machine> RateLimited<M> {
             Err(_) => 0,
         }
     }
+}
+
+/// Whether a frame acknowledges or probes, in either service.
+fn is_ack(opcode: Opcode) -> bool {
+    matches!(opcode.in_best_effort(), Opcode::Ack | Opcode::Nak | Opcode::Probe)
 }
 
 /// Returns the number of messages in a frame with this payload, at least 1.
@@ -75,6 +104,10 @@ impl<M: Machine> Machine for RateLimited<M> {
     #[inline]
     fn poll_transmit(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
         self.is_waiting = now.mono < self.busy_until;
+        if !self.is_waiting && self.charged_ns > 0 {
+            let ns = core::mem::take(&mut self.charged_ns);
+            (self.busy_until, self.is_waiting) = (now.mono.after_ns(ns), true);
+        }
         if self.is_waiting {
             return None;
         }

@@ -11,11 +11,13 @@ use onepipe_sim_network::{Application, LinkId, NodeContext, NodeId};
 use onepipe_switch::{Form, Switch};
 use onepipe_topology::{Node as Vertex, Topology};
 use onepipe_transaction::{CatchUpOptions, Client, Replica, State};
+use onepipe_wire::{Opcode, parse_header};
 
 use crate::load::Load;
 use crate::node::{Node, NodeEvent, Process};
 use crate::server::Server;
 use crate::setup::Setup;
+use crate::usage::LinkBytes;
 
 /// Latency of the controller's store, in ns.
 const STORE_NS: u64 = 1_000;
@@ -32,11 +34,14 @@ pub(crate) struct Servers<S, L> {
     incarnations: Vec<u32>,
     /// Records of the controller on their way to its store.
     writing: VecDeque<RecordId>,
+    /// Bytes that have entered each link.
+    pub links: LinkBytes,
 }
 
 impl<S: State, L: Load<S>> Servers<S, L> {
     pub fn new(setup: Setup, topology: Topology, load: L) -> Self {
         let processes = setup.processes as usize;
+        let links = LinkBytes::new(setup.plan.network.host_link.overhead_bytes);
         Self {
             setup,
             load,
@@ -44,6 +49,7 @@ impl<S: State, L: Load<S>> Servers<S, L> {
             servers: (0..processes).map(|_| None).collect(),
             incarnations: vec![0; processes],
             writing: VecDeque::new(),
+            links,
         }
     }
 
@@ -107,7 +113,7 @@ impl<S: State, L: Load<S>> Servers<S, L> {
         });
         self.servers[id as usize] =
             Some(Server::new(process, replica, client, self.setup.terminals));
-        Process::new(endpoint, self.setup.message_ns)
+        Process::new(process, endpoint, self.setup.message_ns, self.setup.ack_ns)
     }
 
     /// Builds the replica of a process. From the second incarnation on it has to catch up.
@@ -219,5 +225,20 @@ impl<S: State, L: Load<S>> Application<Node> for Servers<S, L> {
         }
     }
 
-    fn on_departure(&mut self, _: Instant, _: LinkId, _: &[u8]) {}
+    fn cpu_ns(&self, node: NodeId, frame: &[u8]) -> u64 {
+        let is_controller = self.setup.contact_ns > 0
+            && self.controllers().is_some_and(|all| self.topology.host_of(all.first).0 == node.0);
+        match parse_header(frame) {
+            Ok((_, opcode)) if is_controller => match opcode {
+                Opcode::Beacon | Opcode::Solicit | Opcode::Hello | Opcode::Announce => 0,
+                Opcode::AnnounceAck => 0,
+                _ => self.setup.contact_ns / 2,
+            },
+            _ => 0,
+        }
+    }
+
+    fn on_departure(&mut self, _: Instant, link: LinkId, frame: &[u8]) {
+        self.links.on_departure(link, frame);
+    }
 }

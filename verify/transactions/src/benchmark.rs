@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 
 use hdrhistogram::Histogram;
-use onepipe_transaction::State;
+use onepipe_base::ProcessId;
+use onepipe_sim_network::HopKind;
 
-use crate::cluster::Cluster;
-use crate::load::Load;
+use crate::measured::Measured;
+use crate::setup::Setup;
+use crate::usage::{Sent, Usage};
 
 /// Latencies of one kind of transactions, in us from submission to outcome.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -34,6 +36,8 @@ pub struct Figures {
     pub failed: u64,
     /// Frames over links in the whole run.
     pub hops: u64,
+    /// What the transactions used.
+    pub usage: Usage,
 }
 
 /// Counts the transactions that end while it measures.
@@ -87,19 +91,73 @@ impl Rates {
             repeated: self.repeated as f64 / self.ended.max(1) as f64,
             failed: self.failed,
             hops,
+            usage: Usage::default(),
+        }
+    }
+}
+
+/// Counters of a cluster at one time.
+struct Counters {
+    sent: Vec<Sent>,
+    link_bytes: Vec<[u64; HopKind::ALL.len()]>,
+}
+
+impl Counters {
+    fn of(cluster: &impl Measured) -> Self {
+        let processes = (0..cluster.setup().processes).map(ProcessId);
+        let sent = processes.map(|process| cluster.sent(process)).collect();
+        Self { sent, link_bytes: cluster.host_link_bytes() }
+    }
+
+    /// Returns what `transactions` have used in `ns` since `earlier`.
+    fn usage(&self, earlier: &Self, setup: &Setup, transactions: f64, ns: u64) -> Usage {
+        let pairs = self.sent.iter().zip(&earlier.sent);
+        let sent: Vec<Sent> = pairs.map(|(now, earlier)| now.since(*earlier)).collect();
+        let each = |count: fn(&Sent) -> u64| sent.iter().map(count).sum::<u64>() as f64;
+        let costs = (setup.message_ns, setup.ack_ns);
+        let cpu = |sent: &Sent| sent.cpu_ns(costs) as f64 / ns as f64;
+        let takes_part = |id: &u32| {
+            setup.clients.contains(id) || setup.placement.shard_of(ProcessId(*id)).is_some()
+        };
+        let working = (0..setup.processes).filter(takes_part).count();
+        let link = &setup.plan.network.host_link;
+        let capacity = link.rate_bits_per_s as f64 / 8e9 * ns as f64;
+        let pairs = self.link_bytes.iter().zip(&earlier.link_bytes);
+        let bytes = pairs.map(|(now, earlier)| {
+            let mut bytes = *now;
+            bytes.iter_mut().zip(earlier).for_each(|(now, earlier)| *now -= earlier);
+            bytes
+        });
+        let fullest = bytes.max_by_key(|bytes| bytes.iter().sum::<u64>()).unwrap_or_default();
+        Usage {
+            requests: each(|sent| sent.requests) / transactions,
+            replies: each(|sent| sent.replies) / transactions,
+            acks: each(|sent| sent.acks) / transactions,
+            others: each(|sent| sent.others) / transactions,
+            local: each(|sent| sent.local) / transactions,
+            messages_per_frame: each(|sent| sent.requests + sent.replies)
+                / each(|sent| sent.frames).max(1.0),
+            cpu_busiest: sent.iter().map(cpu).fold(0.0, f64::max),
+            cpu_mean: sent.iter().map(cpu).sum::<f64>() / working as f64,
+            link_fullest: fullest.iter().sum::<u64>() as f64 / capacity,
+            link_bytes: fullest.map(|bytes| bytes as f64 / transactions),
         }
     }
 }
 
 /// Lets a cluster run, first without measuring.
-pub(crate) fn measure<S: State, L: Load<S>>(
-    cluster: &mut Cluster<S, L>,
+pub(crate) fn measure<C: Measured>(
+    cluster: &mut C,
     (warm_up_ns, measure_ns): (u64, u64),
-    rates: impl Fn(&mut L) -> &mut Rates,
+    rates: impl Fn(&mut C::Load) -> &mut Rates,
 ) -> Figures {
     cluster.run_ns(warm_up_ns);
     rates(cluster.load_mut()).begin();
+    let before = Counters::of(cluster);
     cluster.run_ns(measure_ns);
-    let (processes, hops) = (cluster.setup().processes, cluster.network_stats().hops);
-    rates(cluster.load_mut()).figures(measure_ns, processes, hops)
+    let (processes, hops) = (cluster.setup().processes, cluster.hops());
+    let rates = rates(cluster.load_mut());
+    let (figures, ended) = (rates.figures(measure_ns, processes, hops), rates.ended.max(1) as f64);
+    let usage = Counters::of(cluster).usage(&before, cluster.setup(), ended, measure_ns);
+    Figures { usage, ..figures }
 }

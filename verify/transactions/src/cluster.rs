@@ -2,7 +2,7 @@
 
 use onepipe_base::{Port, ProcessId};
 use onepipe_sim_engine::{Instant, NANOSECOND};
-use onepipe_sim_network::{Fault, LinkFaults, LinkId, Network, NodeId, Stats};
+use onepipe_sim_network::{Fault, HopKind, LinkFaults, LinkId, Network, NodeId, Stats};
 use onepipe_topology::Topology;
 use onepipe_transaction::{Client, Replica, State};
 
@@ -10,6 +10,7 @@ use crate::application::Servers;
 use crate::load::Load;
 use crate::node::{Node, Process};
 use crate::setup::Setup;
+use crate::usage::Sent;
 
 /// Replicas and clients in a simulated fabric of the real endpoints, switches and controller.
 #[derive(Debug)]
@@ -108,6 +109,19 @@ impl<S: State, L: Load<S>> Cluster<S, L> {
         self.network.machine(node)?.process(port)
     }
 
+    /// Returns what a process has sent since it started; nothing if it does not run.
+    pub fn sent(&self, process: ProcessId) -> Sent {
+        self.process(process).map(Process::sent).unwrap_or_default()
+    }
+
+    /// Returns the bytes that have entered each link from or to a host.
+    pub fn host_link_bytes(&self) -> Vec<[u64; HopKind::ALL.len()]> {
+        let is_of_host = |node: NodeId| node.0 < self.hosts();
+        let links = self.network.links();
+        let links = links.filter(|(_, from, to)| is_of_host(*from) || is_of_host(*to));
+        links.map(|(link, ..)| self.network.application.links.of(link)).collect()
+    }
+
     /// Returns the number of transactions in flight.
     pub fn in_flight(&self) -> usize {
         let servers = self.network.application.servers.iter().flatten();
@@ -173,6 +187,23 @@ impl<S: State, L: Load<S>> Cluster<S, L> {
     pub fn set_link_faults(&mut self, faults: LinkFaults) {
         let links: Vec<LinkId> = self.network.links().map(|(link, ..)| link).collect();
         links.into_iter().for_each(|link| self.inject(Fault::SetLinkFaults(link, faults)));
+    }
+
+    /// Lets each link that leads to a host lose this share of its frames, in parts per billion.
+    pub fn lose_at_hosts(&mut self, loss_ppb: u32) {
+        let hosts = self.hosts();
+        let links = self.network.links().filter(|(.., to)| to.0 < hosts).map(|(link, ..)| link);
+        let links: Vec<LinkId> = links.collect();
+        let faults = LinkFaults { loss_ppb, ..LinkFaults::default() };
+        links.into_iter().for_each(|link| self.inject(Fault::SetLinkFaults(link, faults)));
+    }
+
+    /// Cuts the link of a host, in both directions.
+    pub fn cut_host(&mut self, process: ProcessId) {
+        let (node, _) = self.location(process);
+        let links = self.network.links().filter(|(_, from, to)| *from == node || *to == node);
+        let links: Vec<LinkId> = links.map(|(link, ..)| link).collect();
+        links.into_iter().for_each(|link| self.inject(Fault::Cut(link)));
     }
 
     fn location(&self, process: ProcessId) -> (NodeId, Port) {

@@ -16,29 +16,43 @@
 mod application;
 mod benchmark;
 mod cluster;
+mod lengths;
 mod load;
+mod measured;
 #[cfg(feature = "mistakes")]
 mod mutation;
 mod node;
+mod peak;
+mod protocol;
 mod recorded;
+mod removal;
+mod rivals;
 mod run;
 mod scenario;
 mod server;
 mod setup;
 mod tpcc;
+mod usage;
 mod values;
 mod zipf;
 
 pub use benchmark::{Figures, Percentiles, Rates};
 pub use cluster::Cluster;
+pub use lengths::Lengths;
 pub use load::{Done, Load, Next, Terminal};
 #[cfg(feature = "mistakes")]
 pub use mutation::{SIMULATED, caught, detected};
 pub use node::{Node, NodeEvent, Process};
+pub use peak::Peak;
+pub use protocol::Protocol;
 pub use recorded::{Counts, Mix, Recorded};
+pub use removal::{Removal, RemovalFigures};
 pub use run::{Report, run};
 pub use scenario::{FaultEvent, Scenario};
 pub use setup::{Costs, Setup};
 pub use tpcc::{TpccFigures, TpccRun};
-pub use values::{KeyMix, Values, ValuesLoad, ValuesRun};
+pub use usage::{LinkBytes, Sent, Usage};
+pub use values::{
+    KeyMix, OperationMix, READ_ONLY, READ_WRITE, Values, ValuesLoad, ValuesRun, WRITE_ONLY,
+};
 pub use zipf::Zipf;

@@ -1,24 +1,36 @@
 //! All kinds of nodes as one machine.
 
-use onepipe_base::{Machine, Mono, Now, Port, Timestamp, Transmit, Verdict};
+use onepipe_base::{Machine, Mono, Now, Port, ProcessId, Timestamp, Transmit, Verdict};
 use onepipe_controller::Controller;
 use onepipe_endpoint::{Endpoint, Event};
 use onepipe_node::{Host, HostEvent};
 use onepipe_sim_traffic::RateLimited;
 use onepipe_switch::Switch;
 
+use crate::usage::Sent;
+
 /// A process: the real endpoint, with a CPU of limited speed.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Process {
+    id: ProcessId,
     limited: RateLimited<Endpoint>,
     /// Every reliable message below has been handed out.
     drained: Option<Timestamp>,
+    sent: Sent,
+    message_ns: u64,
 }
 
 impl Process {
-    /// Creates a process whose CPU needs `message_ns` for each message that it sends.
-    pub fn new(endpoint: Endpoint, message_ns: u64) -> Self {
-        Self { limited: RateLimited::counting(endpoint, message_ns), drained: None }
+    /// Creates a process whose CPU needs `message_ns` for each message that it sends, and `ack_ns`
+    /// for an acknowledgement.
+    pub fn new(id: ProcessId, endpoint: Endpoint, message_ns: u64, ack_ns: u64) -> Self {
+        let limited = RateLimited::counting(endpoint, message_ns).with_ack_ns(ack_ns);
+        Self { id, limited, drained: None, sent: Sent::default(), message_ns }
+    }
+
+    /// Returns what the process has sent.
+    pub fn sent(&self) -> Sent {
+        self.sent
     }
 
     /// Returns the endpoint.
@@ -52,15 +64,23 @@ impl Machine for Process {
 
     #[inline]
     fn poll_transmit(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
-        self.limited.poll_transmit(now, slot)
+        let transmit = self.limited.poll_transmit(now, slot)?;
+        self.sent.on_frame(&slot[..transmit.bytes]);
+        Some(transmit)
     }
 
     #[inline]
     fn poll_event(&mut self) -> Option<Event> {
         let barrier = self.endpoint().commit_barrier();
         let event = self.limited.poll_event();
-        if event.is_none() {
-            self.drained = self.drained.max(barrier);
+        match &event {
+            None => self.drained = self.drained.max(barrier),
+            // A message to oneself leaves in no frame, and takes as much CPU time as any other.
+            Some(Event::Delivered(delivery)) if delivery.from == self.id => {
+                self.sent.local += 1;
+                self.limited.charge_ns(self.message_ns);
+            }
+            Some(_) => {}
         }
         event
     }

@@ -278,7 +278,14 @@ fn send(
     is_reliable: bool,
     messages: &[(ProcessId, Vec<u8>)],
 ) -> Result<ScatteringId, SendError> {
-    let messages = messages.iter().map(|(to, payload)| Message { to: *to, payload });
+    // The endpoint sends a payload once if consecutive messages have it as one slice.
+    let mut payload: &[u8] = &[];
+    let messages = messages.iter().map(|(to, next)| {
+        if payload != &next[..] {
+            payload = next;
+        }
+        Message { to: *to, payload }
+    });
     let messages: Vec<Message<'_>> = messages.collect();
     match is_reliable {
         true => endpoint.scatter_reliably(&messages),

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use onepipe_baselines::ClientOptions as RivalOptions;
 use onepipe_sim_network::{ClockConfig, LinkConfig};
 use onepipe_sim_scenarios::{ControlPlanePlan, Plan};
 use onepipe_topology::{Shape, ShapeError};
@@ -25,8 +26,17 @@ pub struct Setup {
     pub client: ClientOptions,
     /// Options of every replica.
     pub replica: ReplicaOptions,
+    /// Options of every client of a rival, but for the timeout: that is
+    /// `plan.endpoint.probe_timeout_min_ns`.
+    pub rival: RivalOptions,
     /// CPU time of a process for each message that it sends, in ns.
     pub message_ns: u64,
+    /// CPU time of a process for each acknowledgement that it sends, in ns.
+    pub ack_ns: u64,
+    /// CPU time of the controller for each process that it contacts, in ns: half for a frame that
+    /// it sends and half for one that it receives. Beacons, Hello frames and announcements
+    /// cost nothing.
+    pub contact_ns: u64,
 }
 
 impl Setup {
@@ -40,7 +50,10 @@ impl Setup {
             terminals: 1,
             client: ClientOptions::default(),
             replica: ReplicaOptions::default(),
+            rival: RivalOptions::default(),
             message_ns: 0,
+            ack_ns: 0,
+            contact_ns: 0,
         }
     }
 
@@ -85,8 +98,10 @@ pub struct Costs {
     pub link_ns: u64,
     /// Delay that a host adds on transmission and on reception.
     pub host_ns: u64,
-    /// CPU time for each message that a process sends, of any kind.
+    /// CPU time for each message that a process sends, other than acknowledgements.
     pub message_ns: u64,
+    /// CPU time for each acknowledgement or probe that a process sends.
+    pub ack_ns: u64,
     /// Largest clock offset.
     pub clock_ns: u64,
     /// Beacon interval.
@@ -95,6 +110,12 @@ pub struct Costs {
 
 impl Costs {
     /// The testbed of 1Pipe, with the values that the figures of the total order use.
-    pub const PAPER: Self =
-        Self { link_ns: 762, host_ns: 338, message_ns: 200, clock_ns: 600, beacon_ns: 3_000 };
+    pub const PAPER: Self = Self {
+        link_ns: 762,
+        host_ns: 338,
+        message_ns: 200,
+        ack_ns: 200,
+        clock_ns: 600,
+        beacon_ns: 3_000,
+    };
 }

@@ -4,38 +4,57 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use onepipe_base::ProcessId;
+use onepipe_baselines::ClientOptions as RivalOptions;
 use onepipe_topology::ShapeError;
 use onepipe_tpcc::{
     Catalogue, Database, Generator, Mix, Outcome, Scale, Transaction, Warehouse, check,
 };
-use onepipe_transaction::{Kind, Placement, State};
+use onepipe_transaction::{ClientOptions, Kind, Placement, State};
 use rand_xoshiro::Xoshiro256StarStar;
 use rand_xoshiro::rand_core::SeedableRng;
 
 use crate::benchmark::{Figures, Rates, measure};
 use crate::cluster::Cluster;
 use crate::load::{Done, Load, Next, Terminal};
+use crate::measured::Measured;
+use crate::protocol::Protocol;
+use crate::rivals::RivalCluster;
 use crate::setup::{Costs, Setup};
 
 /// Time before the load, in ns: all processes have joined by then.
 const JOIN_NS: u64 = 50_000;
-/// Time in which transactions end and replicas catch up after the load, in ns.
-const END_NS: u64 = 2_000_000;
+/// Longest time in which transactions end after the load, in ns.
+const END_NS_MAX: u64 = 50_000_000;
+/// Time in which replicas catch up after the last transaction, in ns.
+const CATCH_UP_NS: u64 = 2_000_000;
+/// Hosts of the testbed.
+pub(crate) const HOSTS: u32 = 32;
 /// Replicas of a warehouse.
 const REPLICAS: u16 = 3;
 
 /// Parameters of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct TpccRun {
-    /// Number of processes: see [`Setup::testbed`]. Three for each warehouse have its replicas, and
-    /// all others a client.
-    pub processes: u32,
+    /// The protocol.
+    pub protocol: Protocol,
+    /// Number of processes with a client. They are spread evenly over the 32 hosts of the testbed.
+    /// The replicas, three for each warehouse, have processes of their own, at most one on a host.
+    pub clients: u32,
     /// Sizes of the tables.
     pub scale: Scale,
     /// Transactions that a client has in flight.
     pub terminals: u32,
+    /// Longest time before the second attempt of a rival at a transaction with a conflict, in ns:
+    /// see [`onepipe_baselines::ClientOptions`].
+    pub backoff_ns: u64,
     /// Costs of the testbed.
     pub costs: Costs,
+    /// Loss rate of the links that lead to a host, in parts per billion.
+    pub loss_ppb: u32,
+    /// Minimum probe timeout of the endpoints, in ns.
+    pub probe_timeout_ns: u64,
+    /// Time after which a client asks for a reply to its transaction, in ns.
+    pub ask_after_ns: u64,
     /// Length of the load before the measurement, in us.
     pub warm_up_us: u64,
     /// Length of the measurement, in us.
@@ -62,9 +81,9 @@ pub struct TpccFigures {
 }
 
 impl TpccRun {
-    /// Creates a run on 4 warehouses of the specification's sizes, divided by `divisor`, which is
-    /// at most 100.
-    pub fn new(processes: u32, divisor: u32) -> Self {
+    /// Creates a run of our protocol on 4 warehouses of the specification's sizes, divided by
+    /// `divisor`, which is at most 100, without loss, and with the timers of a real deployment.
+    pub fn new(clients: u32, divisor: u32) -> Self {
         let scale = Scale {
             warehouses: 4,
             districts: 10,
@@ -72,10 +91,15 @@ impl TpccRun {
             items: 100_000 / divisor,
         };
         Self {
-            processes,
+            protocol: Protocol::Onepipe,
+            clients,
             scale,
             terminals: 8,
+            backoff_ns: RivalOptions::default().backoff_ns,
             costs: Costs::PAPER,
+            loss_ppb: 0,
+            probe_timeout_ns: 200_000,
+            ask_after_ns: ClientOptions::default().timeout_ns,
             warm_up_us: 300,
             measure_us: 500,
             seed: 1,
@@ -90,37 +114,83 @@ impl TpccRun {
     /// # Panics
     /// They do not fill its hosts, or there are too few for the replicas, or the scale is invalid.
     pub fn run(&self) -> Result<TpccFigures, ShapeError> {
-        let plan = Setup::testbed(&self.costs, self.processes, self.seed)?;
-        let placement = Placement::consecutive(0, self.scale.warehouses, REPLICAS)
-            .expect("three replicas of each warehouse");
+        let (setup, clients) = self.setup()?;
+        let load = TpccLoad::new(self, &clients);
+        Ok(match self.protocol.rival() {
+            None => self.run_on(&mut Cluster::new(setup, load)),
+            Some(rival) => self.run_on(&mut RivalCluster::new(setup, rival, load)),
+        })
+    }
+
+    /// Returns the setup, and the clients in the order of their home warehouses.
+    fn setup(&self) -> Result<(Setup, Vec<u32>), ShapeError> {
         let servers = u32::from(self.scale.warehouses * REPLICAS);
-        assert!(servers < self.processes, "the replicas leave no process for clients");
+        assert!(servers <= HOSTS, "each replica has a host");
+        let per_host = (self.clients + servers).div_ceil(HOSTS);
+        let processes = HOSTS * per_host;
+        let mut plan = Setup::testbed(&self.costs, processes, self.seed)?;
+        plan.endpoint.probe_timeout_min_ns = self.probe_timeout_ns;
+        let placement = spread_replicas(self.scale.warehouses, per_host);
+        // The first process of each host, then the second one, and so on.
+        let spread = (0..processes).map(|number| number % HOSTS * per_host + number / HOSTS);
+        let clients = spread.filter(|id| placement.shard_of(ProcessId(*id)).is_none());
+        let clients: Vec<u32> = clients.take(self.clients as usize).collect();
+        let client = ClientOptions { timeout_ns: self.ask_after_ns, ..ClientOptions::default() };
         let setup = Setup {
-            clients: (servers..self.processes).collect(),
+            clients: clients.iter().copied().collect(),
+            client,
             terminals: self.terminals,
+            rival: RivalOptions { backoff_ns: self.backoff_ns, ..RivalOptions::default() },
             message_ns: self.costs.message_ns,
-            ..Setup::new(plan, self.processes, placement)
+            ack_ns: self.costs.ack_ns,
+            ..Setup::new(plan, processes, placement)
         };
-        let mut cluster = Cluster::new(setup, TpccLoad::new(self));
+        Ok((setup, clients))
+    }
+
+    fn run_on(
+        &self,
+        cluster: &mut impl Measured<State = Warehouse, Load = TpccLoad>,
+    ) -> TpccFigures {
+        let processes = cluster.setup().processes;
+        cluster.lose_at_hosts(self.loss_ppb);
         let times_ns = (JOIN_NS + self.warm_up_us * 1_000, self.measure_us * 1_000);
-        let figures = measure(&mut cluster, times_ns, |load: &mut TpccLoad| &mut load.rates);
+        let figures = measure(cluster, times_ns, |load: &mut TpccLoad| &mut load.rates);
         cluster.load_mut().is_over = true;
-        cluster.run_ns(END_NS);
+        cluster.lose_at_hosts(0);
+        let end_ns = cluster.now_ns() + END_NS_MAX;
+        while cluster.in_flight() > 0 && cluster.now_ns() < end_ns {
+            cluster.run_ns(JOIN_NS);
+        }
+        cluster.run_ns(CATCH_UP_NS);
         let load = cluster.load();
-        Ok(TpccFigures {
-            per_s: figures.per_s_and_process * f64::from(self.processes),
+        TpccFigures {
+            per_s: figures.per_s_and_process * f64::from(processes),
             figures,
             ordered: load.ordered,
             rolled_back: load.rolled_back,
             paid: load.paid,
-            violations: violations(&cluster),
-        })
+            violations: violations(cluster, self.protocol),
+        }
     }
 }
 
+/// Returns the processes with replicas, three for each warehouse: the first processes of hosts that
+/// are spread over the testbed.
+pub(crate) fn spread_replicas(warehouses: u16, per_host: u32) -> Placement {
+    let servers = u32::from(warehouses * REPLICAS);
+    let replica = |number: u32| ProcessId(number * HOSTS / servers * per_host);
+    let shards = (0..servers).step_by(REPLICAS.into());
+    let shards = shards.map(|first| (first..first + u32::from(REPLICAS)).map(replica).collect());
+    Placement::new(shards.collect()).expect("each process has one replica")
+}
+
 /// Checks that all transactions have ended, that replicas are equal, and the conditions of the
-/// specification.
-fn violations(cluster: &Cluster<Warehouse, TpccLoad>) -> Vec<String> {
+/// specification. Without concurrency control replicas differ, and are not compared.
+fn violations(
+    cluster: &impl Measured<State = Warehouse, Load = TpccLoad>,
+    protocol: Protocol,
+) -> Vec<String> {
     let mut violations = cluster.load().violations.clone();
     if cluster.in_flight() > 0 {
         violations.push(format!("{} transactions have not ended", cluster.in_flight()));
@@ -129,9 +199,9 @@ fn violations(cluster: &Cluster<Warehouse, TpccLoad>) -> Vec<String> {
     let mut warehouses = Vec::new();
     for shard in 0..placement.shards() {
         let replicas = placement.replicas(shard).iter();
-        let states = replicas.filter_map(|id| cluster.replica(*id).map(|replica| replica.state()));
-        let states: Vec<&Warehouse> = states.collect();
-        if states.windows(2).any(|pair| pair[0].digest() != pair[1].digest()) {
+        let states: Vec<&Warehouse> = replicas.filter_map(|id| cluster.state(*id)).collect();
+        let is_ordered = protocol != Protocol::NonTx;
+        if is_ordered && states.windows(2).any(|pair| pair[0].digest() != pair[1].digest()) {
             violations.push(format!("the replicas of shard {shard} differ"));
         }
         warehouses.extend(states.first().copied());
@@ -139,20 +209,18 @@ fn violations(cluster: &Cluster<Warehouse, TpccLoad>) -> Vec<String> {
     if let Err(violation) = check(&warehouses) {
         violations.push(violation.to_string());
     }
-    for process in (0..cluster.setup().processes).map(ProcessId) {
-        let stats = cluster.client(process).map(|client| client.stats()).unwrap_or_default();
-        if stats.disagreements + stats.malformed > 0 {
-            violations.push(format!("client {}: {stats:?}", process.0));
-        }
-    }
+    violations.extend(cluster.violations());
     violations
 }
 
+/// The load of TPC-C's clients.
 #[derive(Debug)]
-struct TpccLoad {
+pub(crate) struct TpccLoad {
     database: Database,
     catalogue: Arc<Catalogue>,
     generators: Vec<Generator>,
+    /// Home warehouse of each client, by index in `generators`.
+    homes: BTreeMap<ProcessId, usize>,
     random: Xoshiro256StarStar,
     open: BTreeMap<Terminal, Transaction>,
     rates: Rates,
@@ -164,7 +232,7 @@ struct TpccLoad {
 }
 
 impl TpccLoad {
-    fn new(run: &TpccRun) -> Self {
+    pub fn new(run: &TpccRun, clients: &[u32]) -> Self {
         let database = Database::new(run.scale, run.seed).expect("the scale is valid");
         let warehouses = 1..=run.scale.warehouses;
         let generators =
@@ -172,6 +240,7 @@ impl TpccLoad {
         Self {
             catalogue: database.catalogue(),
             generators: generators.collect(),
+            homes: clients.iter().map(|id| ProcessId(*id)).zip(0..).collect(),
             random: Xoshiro256StarStar::seed_from_u64(run.seed),
             open: BTreeMap::new(),
             rates: Rates::default(),
@@ -182,6 +251,13 @@ impl TpccLoad {
             violations: Vec::new(),
             database,
         }
+    }
+}
+
+impl TpccLoad {
+    /// Returns what was wrong with results.
+    pub fn violations(&self) -> &[String] {
+        &self.violations
     }
 }
 
@@ -199,7 +275,9 @@ impl Load<Warehouse> for TpccLoad {
             return Next::Wait(JOIN_NS - at_ns + u64::from(terminal.process.0 * 97 % 5_000));
         }
         // Each terminal belongs to one warehouse.
-        let home = (terminal.process.0 + terminal.index) as usize % self.generators.len();
+        let home =
+            self.homes.get(&terminal.process).map_or(0, |home| home + terminal.index as usize);
+        let home = home % self.generators.len();
         let transaction = self.generators[home].transaction(&mut self.random);
         let parts = transaction.parts();
         self.open.insert(terminal, transaction);

@@ -16,10 +16,24 @@ impl Zipf {
     /// Creates a source of numbers below `limit`, at least 2. `theta` lies between 0 and 1; YCSB
     /// has 0.99.
     pub fn new(limit: u64, theta: f64) -> Self {
-        let zeta_of = |count: u64| (1..=count).map(|rank| (rank as f64).powf(-theta)).sum::<f64>();
-        let zeta = zeta_of(limit);
-        let eta = (1.0 - (2.0 / limit as f64).powf(1.0 - theta)) / (1.0 - zeta_of(2) / zeta);
+        let zeta = (1..=limit).map(|rank| (rank as f64).powf(-theta)).sum::<f64>();
+        Self::with_zeta(limit, theta, zeta)
+    }
+
+    /// Creates a source of numbers below `limit`; `zeta` is the sum of all `rank.powf(-theta)`.
+    fn with_zeta(limit: u64, theta: f64, zeta: f64) -> Self {
+        let zeta_of_two = 1.0 + 0.5_f64.powf(theta);
+        let eta = (1.0 - (2.0 / limit as f64).powf(1.0 - theta)) / (1.0 - zeta_of_two / zeta);
         Self { limit, theta, zeta, eta }
+    }
+
+    /// Returns the source that YCSB has for scattered keys, whatever their number: 10 billion
+    /// numbers, `theta` 0.99. The most frequent one is drawn in 3.8 % of all cases.
+    pub fn ycsb() -> Self {
+        let (limit, theta) = (10_000_000_000, 0.99);
+        // YCSB's own constant, as the sum would take a minute.
+        let zeta = 26.469_028_201_783_02;
+        Self::with_zeta(limit, theta, zeta)
     }
 
     /// Draws a number.
@@ -41,6 +55,21 @@ impl Zipf {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn ycsb_draws_its_most_frequent_number_in_one_of_26_cases() {
+        let (zipf, mut random) = (Zipf::ycsb(), Random::named(1, "zipf", 0));
+        let drawn: Vec<u64> = (0..100_000).map(|_| zipf.draw(&mut random)).collect();
+        let share = drawn.iter().filter(|number| **number == 0).count() as f64 / 1e5;
+        assert!((share * 26.469 - 1.0).abs() < 0.05, "{share}");
+        assert!(drawn.iter().any(|number| *number > 5_000_000_000), "the tail is drawn, too");
+        // The sum of the ranks up to n is (n^0.01 - 1) / 0.01 plus a constant.
+        let (few, many) = (Zipf::new(10_000, 0.99).zeta, Zipf::new(1_000_000, 0.99).zeta);
+        let power = |n: f64| n.powf(0.01) / 0.01;
+        let constant = many - power(1e6);
+        assert!((few - power(1e4) - constant).abs() < 1e-3, "{few} {many}");
+        assert!((zipf.zeta - power(1e10) - constant).abs() < 1e-3, "{}", zipf.zeta);
+    }
 
     #[test]
     fn the_first_numbers_have_the_shares_of_zipfs_law() {

@@ -11,6 +11,7 @@ mod queue_sampler;
 mod rack;
 mod sequencer_route;
 mod takeover;
+mod transactions;
 
 use std::collections::BTreeMap;
 
@@ -32,6 +33,7 @@ use self::node::Node;
 use self::queue_sampler::QueueSampler;
 pub use self::rack::{Rack, RackTraffic, Scheduler};
 pub use self::takeover::{PrimaryFault, Takeover};
+pub use self::transactions::{Class, InFlight, KeyValue, ReplicaRemoval, Tpcc};
 use crate::Calibration;
 
 /// The system under test.

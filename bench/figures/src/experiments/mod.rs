@@ -10,11 +10,18 @@ mod order;
 mod overhead;
 mod rack;
 mod recovery;
+mod removal;
 mod robust;
 mod scale;
+mod store;
 mod takeover;
+mod tpcc;
 
 use crate::{Experiment, Form, Setup, System, Task, Traffic};
+
+/// Whether the rivals' transactions run. Until they do, their curves have no points, and the claims
+/// about them no verdict.
+const RIVALS_RUN: bool = false;
 
 /// Returns all experiments, in the order of the papers.
 pub fn all() -> Vec<Experiment> {
@@ -30,6 +37,12 @@ pub fn all() -> Vec<Experiment> {
         overhead::waiting(),
         overhead::beacon_cores(),
         overhead::beacon_share(),
+        store::scalability(),
+        store::latency(),
+        store::sizes(),
+        tpcc::scalability(),
+        tpcc::loss(),
+        removal::removal(),
         scale::latency(),
         scale::recovery(),
         scale::with_machine_costs(),

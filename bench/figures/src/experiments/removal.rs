@@ -1,0 +1,83 @@
+//! The failure of 1Pipe section 7.3: the link of a host with a replica is cut under TPC-C.
+//!
+//! There is one process on each of 31 hosts, 12 with replicas and 19 with clients; the controller
+//! is on the last one. A link times out after ten beacon intervals. The controller spends as much
+//! CPU time on each process that it contacts as in figure 10; its decision takes none.
+
+use crate::ReplicaRemoval;
+use crate::experiment::{Axis, Claim, Curve, Experiment, Measured, Role, Task, Verdict};
+use crate::reference::Reference;
+
+const ONE_BY_ONE: &str = "notified one by one";
+const FLOODED: &str = "flooded";
+/// Number of trials of a point.
+const TRIALS: u32 = 12;
+
+fn task(is_flooded: bool, in_flight: f64) -> Option<Task> {
+    let in_flight = in_flight as u32;
+    Some(Task::ReplicaRemoval(ReplicaRemoval { is_flooded, in_flight, trials: TRIALS }))
+}
+
+fn curve(name: &'static str, task: fn(f64) -> Option<Task>) -> Curve {
+    Curve { name, column: None, role: Role::Predicted, remark: "", task }
+}
+
+/// Returns a mean and its standard deviation, with one transaction in flight.
+fn mean_of(measured: &Measured, curve: &str, name: &str) -> Option<(f64, f64)> {
+    let deviation = format!("{}_sd_us", name.trim_end_matches("_us"));
+    Some((measured.other(curve, 1.0, name)?, measured.other(curve, 1.0, &deviation)?))
+}
+
+/// Verifies that both curves stay below a limit in us.
+fn is_below(measured: &Measured, name: &str, limit_us: f64, paper: &str) -> Option<Verdict> {
+    let (each, each_deviation) = mean_of(measured, ONE_BY_ONE, name)?;
+    let (flooded, flooded_deviation) = mean_of(measured, FLOODED, name)?;
+    let ours = format!(
+        "{each:.0} +- {each_deviation:.0} us one by one, {flooded:.0} +- {flooded_deviation:.0} \
+         flooded"
+    );
+    Some(Verdict { holds: each.max(flooded) < limit_us, ours, paper: paper.into() })
+}
+
+/// The failure times of figure 15.
+pub fn removal() -> Experiment {
+    Experiment {
+        id: "15-removal",
+        title: "TPC-C when a host with a replica is cut off",
+        headline: "the replica is removed in 181 +- 21 us, and transactions are retried with 308 +- \
+                   122 us more",
+        x: Axis { label: "transactions in flight of a client", is_log: false },
+        y: Axis { label: "us until all clients have removed the replica, mean", is_log: false },
+        metric: "removed_us",
+        curves: vec![
+            curve(ONE_BY_ONE, |in_flight| task(false, in_flight)),
+            curve(FLOODED, |in_flight| task(true, in_flight)),
+        ],
+        xs: &[1.0, 4.0],
+        xs_quick: &[1.0],
+        reference: Reference::new(""),
+        claims: vec![
+            Claim {
+                text: "a replica whose link is cut is removed by all clients within 250 us",
+                verify: |measured| is_below(measured, "removed_us", 250.0, "181 +- 21 us"),
+                remark: "",
+            },
+            Claim {
+                text: "its removal takes 181 us if the controller notifies all one by one (within \
+                       25 %)",
+                verify: |measured| {
+                    let (us, deviation) = mean_of(measured, ONE_BY_ONE, "removed_us")?;
+                    let ours = format!("{us:.0} +- {deviation:.0} us");
+                    let holds = (0.75..=1.25).contains(&(us / 181.0));
+                    Some(Verdict { holds, ours, paper: "181 +- 21 us".into() })
+                },
+                remark: "",
+            },
+            Claim {
+                text: "the transactions in flight to it are retried with less than 450 us more",
+                verify: |measured| is_below(measured, "retried_us", 450.0, "308 +- 122 us more"),
+                remark: "",
+            },
+        ],
+    }
+}
