@@ -3,21 +3,25 @@
 use alloc::vec::Vec;
 
 /// Appends values to a message.
-pub(crate) struct Writer<'a>(pub &'a mut Vec<u8>);
+pub struct Writer<'a>(pub &'a mut Vec<u8>);
 
 impl Writer<'_> {
+    /// Appends a byte.
     pub fn u8(&mut self, value: u8) {
         self.0.push(value);
     }
 
+    /// Appends an integer of 16 bits.
     pub fn u16(&mut self, value: u16) {
         self.0.extend_from_slice(&value.to_le_bytes());
     }
 
+    /// Appends an integer of 32 bits.
     pub fn u32(&mut self, value: u32) {
         self.0.extend_from_slice(&value.to_le_bytes());
     }
 
+    /// Appends an integer of 64 bits.
     pub fn u64(&mut self, value: u64) {
         self.0.extend_from_slice(&value.to_le_bytes());
     }
@@ -30,25 +34,30 @@ impl Writer<'_> {
 }
 
 /// Takes values from a message. Each function returns `None` if the message ends before.
-pub(crate) struct Reader<'a>(pub &'a [u8]);
+pub struct Reader<'a>(pub &'a [u8]);
 
 impl<'a> Reader<'a> {
+    /// Takes a byte.
     pub fn u8(&mut self) -> Option<u8> {
         self.array().map(u8::from_le_bytes)
     }
 
+    /// Takes an integer of 16 bits.
     pub fn u16(&mut self) -> Option<u16> {
         self.array().map(u16::from_le_bytes)
     }
 
+    /// Takes an integer of 32 bits.
     pub fn u32(&mut self) -> Option<u32> {
         self.array().map(u32::from_le_bytes)
     }
 
+    /// Takes an integer of 64 bits.
     pub fn u64(&mut self) -> Option<u64> {
         self.array().map(u64::from_le_bytes)
     }
 
+    /// Takes a length of 32 bits, and that number of bytes.
     pub fn bytes(&mut self) -> Option<&'a [u8]> {
         let len = self.u32()? as usize;
         let (bytes, rest) = self.0.split_at_checked(len)?;
@@ -56,6 +65,7 @@ impl<'a> Reader<'a> {
         Some(bytes)
     }
 
+    /// Returns whether the message ends here.
     pub fn is_at_end(&self) -> bool {
         self.0.is_empty()
     }

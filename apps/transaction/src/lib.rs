@@ -38,6 +38,7 @@ pub use client::{
     Client, ClientOptions, ClientStats, Committed, Finished, OutgoingScattering, SubmitError,
     TransactionError, TransactionId,
 };
+pub use codec::{Reader, Writer};
 pub use kind::{Kind, ReadMode};
 pub use placement::{Placement, PlacementError, REPLICAS_MAX};
 pub use recovery::{Log, Record, complete};

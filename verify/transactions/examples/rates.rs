@@ -1,40 +1,96 @@
-//! `cargo run --release -p onepipe-verify-transactions --example rates [--json] PROCESSES...`:
-//! measures what figures 14 and 15 of 1Pipe show, in virtual time: the rates and latencies of
-//! transactions on 64-bit keys, and of TPC-C; and which messages, CPU time and bytes they take.
+//! `cargo run --release -p onepipe-verify-transactions --example rates -- [--only PROTOCOL]
+//! PROCESSES...`: measures what figures 14 and 15 of 1Pipe show, in virtual time: the rates and
+//! latencies of transactions on 64-bit keys, and of TPC-C, of each protocol or of one (1Pipe,
+//! NonTX, FaRM, 2PL, OCC); and which messages, CPU time and bytes they take.
 
+use clap::Parser;
 use onepipe_topology::ShapeError;
 use onepipe_transaction::ReadMode;
-use onepipe_verify_transactions::{Figures, KeyMix, TpccRun, ValuesRun, Zipf};
+use onepipe_verify_transactions::{Figures, KeyMix, Protocol, TpccRun, ValuesRun, Zipf};
 
 /// Transactions in flight of each client: at full rate, and for latencies.
 const TERMINALS: [u32; 3] = [128, 32, 2];
 
+#[derive(Parser)]
+struct Options {
+    /// Prints a line of JSON for each run.
+    #[arg(long)]
+    json: bool,
+    /// The only protocol to run.
+    #[arg(long)]
+    only: Option<String>,
+    /// Length of each measurement, in us.
+    #[arg(long)]
+    measure_us: Option<u64>,
+    /// Longest time before the second attempt of a rival, in ns.
+    #[arg(long)]
+    backoff_ns: Option<u64>,
+    /// Loss rate of the links that lead to a host, for TPC-C, in parts per billion.
+    #[arg(long, default_value_t = 0)]
+    loss_ppb: u32,
+    /// Numbers of processes.
+    processes: Vec<u32>,
+}
+
 fn main() -> Result<(), ShapeError> {
-    let words: Vec<String> = std::env::args().skip(1).collect();
-    let is_json = words.iter().any(|word| word == "--json");
-    let processes: Vec<u32> = words.iter().filter_map(|word| word.parse().ok()).collect();
+    let options = Options::parse();
+    for processes in options.processes.iter().copied() {
+        for protocol in Protocol::ALL {
+            if options.only.as_ref().is_some_and(|only| only != protocol.name()) {
+                continue;
+            }
+            measure_values(&options, protocol, processes)?;
+            measure_tpcc(&options, protocol, processes)?;
+        }
+    }
+    Ok(())
+}
+
+fn measure_values(options: &Options, protocol: Protocol, processes: u32) -> Result<(), ShapeError> {
     let keys = [("uniform", KeyMix::ALL), ("zipf", KeyMix::Zipf(Zipf::ycsb()))];
-    for processes in processes {
-        for (name, keys) in keys {
-            for (read_mode, reads) in
-                [(ReadMode::Snapshot, "snapshot"), (ReadMode::Strict, "strict")]
-            {
-                for terminals in TERMINALS {
-                    let run = ValuesRun { keys, terminals, ..ValuesRun::new(processes, read_mode) };
-                    let labels = format!("values {name} {reads}");
-                    print(is_json, &labels, (processes, terminals), &run.run()?, "");
-                }
+    // What rivals guarantee does not depend on the mode of reads.
+    let modes: &[(ReadMode, &str)] = match protocol {
+        Protocol::Onepipe => &[(ReadMode::Snapshot, " snapshot"), (ReadMode::Strict, " strict")],
+        _ => &[(ReadMode::Strict, "")],
+    };
+    for (name, keys) in keys {
+        for (read_mode, reads) in modes.iter().copied() {
+            for terminals in TERMINALS {
+                let run = ValuesRun::new(processes, read_mode);
+                let run = ValuesRun {
+                    protocol,
+                    keys,
+                    terminals,
+                    measure_us: options.measure_us.unwrap_or(run.measure_us),
+                    backoff_ns: options.backoff_ns.unwrap_or(run.backoff_ns),
+                    ..run
+                };
+                let labels = format!("{} values {name}{reads}", protocol.name());
+                print(options.json, &labels, (processes, terminals), &run.run()?, "");
             }
         }
-        for terminals in [32, 8, 1] {
-            let run = TpccRun { terminals, ..TpccRun::new(processes, 100) };
-            let tpcc = run.run()?;
-            let counts = format!(
-                r#","per_s":{:.0},"ordered":{},"rolled_back":{},"paid":{},"violations":{:?}"#,
-                tpcc.per_s, tpcc.ordered, tpcc.rolled_back, tpcc.paid, tpcc.violations
-            );
-            print(is_json, "tpcc", (processes, terminals), &tpcc.figures, &counts);
-        }
+    }
+    Ok(())
+}
+
+fn measure_tpcc(options: &Options, protocol: Protocol, processes: u32) -> Result<(), ShapeError> {
+    for terminals in [32, 8, 1] {
+        let run = TpccRun::new(processes, 100);
+        let run = TpccRun {
+            protocol,
+            terminals,
+            measure_us: options.measure_us.unwrap_or(run.measure_us),
+            backoff_ns: options.backoff_ns.unwrap_or(run.backoff_ns),
+            loss_ppb: options.loss_ppb,
+            ..run
+        };
+        let tpcc = run.run()?;
+        let counts = format!(
+            r#","per_s":{:.0},"ordered":{},"rolled_back":{},"paid":{},"violations":{:?}"#,
+            tpcc.per_s, tpcc.ordered, tpcc.rolled_back, tpcc.paid, tpcc.violations
+        );
+        let labels = format!("{} tpcc", protocol.name());
+        print(options.json, &labels, (processes, terminals), &tpcc.figures, &counts);
     }
     Ok(())
 }
@@ -42,7 +98,11 @@ fn main() -> Result<(), ShapeError> {
 fn print(is_json: bool, what: &str, (processes, terminals): (u32, u32), run: &Figures, more: &str) {
     let rate = run.per_s_and_process;
     if !is_json {
-        println!("{what}, {processes} processes, {terminals} in flight: {rate:.0} /s a process");
+        println!(
+            "{what}, {processes} processes, {terminals} in flight: {rate:.0} /s a process, \
+             {:.2} attempts repeated a transaction",
+            run.repeated
+        );
         for (kind, latency) in &run.latency {
             println!("    {kind}: p50 {:.1} us, p99 {:.1} us", latency.p50_us, latency.p99_us);
         }

@@ -5,10 +5,8 @@ use std::collections::BTreeMap;
 use hdrhistogram::Histogram;
 use onepipe_base::ProcessId;
 use onepipe_sim_network::HopKind;
-use onepipe_transaction::State;
 
-use crate::cluster::Cluster;
-use crate::load::Load;
+use crate::measured::Measured;
 use crate::setup::Setup;
 use crate::usage::{Sent, Usage};
 
@@ -105,7 +103,7 @@ struct Counters {
 }
 
 impl Counters {
-    fn of<S: State, L: Load<S>>(cluster: &Cluster<S, L>) -> Self {
+    fn of(cluster: &impl Measured) -> Self {
         let processes = (0..cluster.setup().processes).map(ProcessId);
         let sent = processes.map(|process| cluster.sent(process)).collect();
         Self { sent, link_bytes: cluster.host_link_bytes() }
@@ -148,16 +146,16 @@ impl Counters {
 }
 
 /// Lets a cluster run, first without measuring.
-pub(crate) fn measure<S: State, L: Load<S>>(
-    cluster: &mut Cluster<S, L>,
+pub(crate) fn measure<C: Measured>(
+    cluster: &mut C,
     (warm_up_ns, measure_ns): (u64, u64),
-    rates: impl Fn(&mut L) -> &mut Rates,
+    rates: impl Fn(&mut C::Load) -> &mut Rates,
 ) -> Figures {
     cluster.run_ns(warm_up_ns);
     rates(cluster.load_mut()).begin();
     let before = Counters::of(cluster);
     cluster.run_ns(measure_ns);
-    let (processes, hops) = (cluster.setup().processes, cluster.network_stats().hops);
+    let (processes, hops) = (cluster.setup().processes, cluster.hops());
     let rates = rates(cluster.load_mut());
     let (figures, ended) = (rates.figures(measure_ns, processes, hops), rates.ended.max(1) as f64);
     let usage = Counters::of(cluster).usage(&before, cluster.setup(), ended, measure_ns);

@@ -18,6 +18,7 @@ mod benchmark;
 mod cluster;
 mod lengths;
 mod load;
+mod measured;
 #[cfg(feature = "mistakes")]
 mod mutation;
 mod node;
@@ -25,6 +26,7 @@ mod peak;
 mod protocol;
 mod recorded;
 mod removal;
+mod rivals;
 mod run;
 mod scenario;
 mod server;

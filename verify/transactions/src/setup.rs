@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use onepipe_baselines::ClientOptions as RivalOptions;
 use onepipe_sim_network::{ClockConfig, LinkConfig};
 use onepipe_sim_scenarios::{ControlPlanePlan, Plan};
 use onepipe_topology::{Shape, ShapeError};
@@ -25,6 +26,9 @@ pub struct Setup {
     pub client: ClientOptions,
     /// Options of every replica.
     pub replica: ReplicaOptions,
+    /// Options of every client of a rival, but for the timeout: that is
+    /// `plan.endpoint.probe_timeout_min_ns`.
+    pub rival: RivalOptions,
     /// CPU time of a process for each message that it sends, in ns.
     pub message_ns: u64,
     /// CPU time of a process for each acknowledgement that it sends, in ns.
@@ -46,6 +50,7 @@ impl Setup {
             terminals: 1,
             client: ClientOptions::default(),
             replica: ReplicaOptions::default(),
+            rival: RivalOptions::default(),
             message_ns: 0,
             ack_ns: 0,
             contact_ns: 0,

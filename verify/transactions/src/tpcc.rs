@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use onepipe_base::ProcessId;
+use onepipe_baselines::ClientOptions as RivalOptions;
 use onepipe_topology::ShapeError;
 use onepipe_tpcc::{
     Catalogue, Database, Generator, Mix, Outcome, Scale, Transaction, Warehouse, check,
@@ -15,7 +16,9 @@ use rand_xoshiro::rand_core::SeedableRng;
 use crate::benchmark::{Figures, Rates, measure};
 use crate::cluster::Cluster;
 use crate::load::{Done, Load, Next, Terminal};
+use crate::measured::Measured;
 use crate::protocol::Protocol;
+use crate::rivals::RivalCluster;
 use crate::setup::{Costs, Setup};
 
 /// Time before the load, in ns: all processes have joined by then.
@@ -41,6 +44,9 @@ pub struct TpccRun {
     pub scale: Scale,
     /// Transactions that a client has in flight.
     pub terminals: u32,
+    /// Longest time before the second attempt of a rival at a transaction with a conflict, in ns:
+    /// see [`onepipe_baselines::ClientOptions`].
+    pub backoff_ns: u64,
     /// Costs of the testbed.
     pub costs: Costs,
     /// Loss rate of the links that lead to a host, in parts per billion.
@@ -75,8 +81,8 @@ pub struct TpccFigures {
 }
 
 impl TpccRun {
-    /// Creates a run of our protocol on 4 warehouses of the specification's sizes, divided by `divisor`, which is
-    /// at most 100, without loss, and with the timers of a real deployment.
+    /// Creates a run of our protocol on 4 warehouses of the specification's sizes, divided by
+    /// `divisor`, which is at most 100, without loss, and with the timers of a real deployment.
     pub fn new(clients: u32, divisor: u32) -> Self {
         let scale = Scale {
             warehouses: 4,
@@ -89,6 +95,7 @@ impl TpccRun {
             clients,
             scale,
             terminals: 8,
+            backoff_ns: RivalOptions::default().backoff_ns,
             costs: Costs::PAPER,
             loss_ppb: 0,
             probe_timeout_ns: 200_000,
@@ -107,7 +114,16 @@ impl TpccRun {
     /// # Panics
     /// They do not fill its hosts, or there are too few for the replicas, or the scale is invalid.
     pub fn run(&self) -> Result<TpccFigures, ShapeError> {
-        assert_eq!(self.protocol, Protocol::Onepipe, "the rivals do not run yet");
+        let (setup, clients) = self.setup()?;
+        let load = TpccLoad::new(self, &clients);
+        Ok(match self.protocol.rival() {
+            None => self.run_on(&mut Cluster::new(setup, load)),
+            Some(rival) => self.run_on(&mut RivalCluster::new(setup, rival, load)),
+        })
+    }
+
+    /// Returns the setup, and the clients in the order of their home warehouses.
+    fn setup(&self) -> Result<(Setup, Vec<u32>), ShapeError> {
         let servers = u32::from(self.scale.warehouses * REPLICAS);
         assert!(servers <= HOSTS, "each replica has a host");
         let per_host = (self.clients + servers).div_ceil(HOSTS);
@@ -124,14 +140,22 @@ impl TpccRun {
             clients: clients.iter().copied().collect(),
             client,
             terminals: self.terminals,
+            rival: RivalOptions { backoff_ns: self.backoff_ns, ..RivalOptions::default() },
             message_ns: self.costs.message_ns,
             ack_ns: self.costs.ack_ns,
             ..Setup::new(plan, processes, placement)
         };
-        let mut cluster = Cluster::new(setup, TpccLoad::new(self, &clients));
+        Ok((setup, clients))
+    }
+
+    fn run_on(
+        &self,
+        cluster: &mut impl Measured<State = Warehouse, Load = TpccLoad>,
+    ) -> TpccFigures {
+        let processes = cluster.setup().processes;
         cluster.lose_at_hosts(self.loss_ppb);
         let times_ns = (JOIN_NS + self.warm_up_us * 1_000, self.measure_us * 1_000);
-        let figures = measure(&mut cluster, times_ns, |load: &mut TpccLoad| &mut load.rates);
+        let figures = measure(cluster, times_ns, |load: &mut TpccLoad| &mut load.rates);
         cluster.load_mut().is_over = true;
         cluster.lose_at_hosts(0);
         let end_ns = cluster.now_ns() + END_NS_MAX;
@@ -140,14 +164,14 @@ impl TpccRun {
         }
         cluster.run_ns(CATCH_UP_NS);
         let load = cluster.load();
-        Ok(TpccFigures {
+        TpccFigures {
             per_s: figures.per_s_and_process * f64::from(processes),
             figures,
             ordered: load.ordered,
             rolled_back: load.rolled_back,
             paid: load.paid,
-            violations: violations(&cluster),
-        })
+            violations: violations(cluster, self.protocol),
+        }
     }
 }
 
@@ -162,8 +186,11 @@ pub(crate) fn spread_replicas(warehouses: u16, per_host: u32) -> Placement {
 }
 
 /// Checks that all transactions have ended, that replicas are equal, and the conditions of the
-/// specification.
-fn violations(cluster: &Cluster<Warehouse, TpccLoad>) -> Vec<String> {
+/// specification. Without concurrency control replicas differ, and are not compared.
+fn violations(
+    cluster: &impl Measured<State = Warehouse, Load = TpccLoad>,
+    protocol: Protocol,
+) -> Vec<String> {
     let mut violations = cluster.load().violations.clone();
     if cluster.in_flight() > 0 {
         violations.push(format!("{} transactions have not ended", cluster.in_flight()));
@@ -172,9 +199,9 @@ fn violations(cluster: &Cluster<Warehouse, TpccLoad>) -> Vec<String> {
     let mut warehouses = Vec::new();
     for shard in 0..placement.shards() {
         let replicas = placement.replicas(shard).iter();
-        let states = replicas.filter_map(|id| cluster.replica(*id).map(|replica| replica.state()));
-        let states: Vec<&Warehouse> = states.collect();
-        if states.windows(2).any(|pair| pair[0].digest() != pair[1].digest()) {
+        let states: Vec<&Warehouse> = replicas.filter_map(|id| cluster.state(*id)).collect();
+        let is_ordered = protocol != Protocol::NonTx;
+        if is_ordered && states.windows(2).any(|pair| pair[0].digest() != pair[1].digest()) {
             violations.push(format!("the replicas of shard {shard} differ"));
         }
         warehouses.extend(states.first().copied());
@@ -182,12 +209,7 @@ fn violations(cluster: &Cluster<Warehouse, TpccLoad>) -> Vec<String> {
     if let Err(violation) = check(&warehouses) {
         violations.push(violation.to_string());
     }
-    for process in (0..cluster.setup().processes).map(ProcessId) {
-        let stats = cluster.client(process).map(|client| client.stats()).unwrap_or_default();
-        if stats.disagreements + stats.malformed > 0 {
-            violations.push(format!("client {}: {stats:?}", process.0));
-        }
-    }
+    violations.extend(cluster.violations());
     violations
 }
 

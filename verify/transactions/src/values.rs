@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use onepipe_base::{ProcessId, Timestamp};
+use onepipe_baselines::{ClientOptions as RivalOptions, Protocol as Rival};
 use onepipe_sim_engine::Random;
 use onepipe_topology::ShapeError;
 use onepipe_transaction::{Exact, Kind, Placement, ReadMode, State};
@@ -12,8 +13,10 @@ use crate::benchmark::{Figures, Rates, measure};
 use crate::cluster::Cluster;
 use crate::lengths::Lengths;
 use crate::load::{Done, Load, Next, Terminal};
+use crate::measured::Measured;
 use crate::peak::{Peak, search};
 use crate::protocol::Protocol;
+use crate::rivals::RivalCluster;
 use crate::setup::{Costs, Setup};
 use crate::zipf::Zipf;
 
@@ -48,7 +51,7 @@ impl Values {
     }
 
     /// Appends the value of a key to the results. Returns when it was written.
-    fn append(&self, key: u64, results: &mut Vec<u8>) -> Option<Timestamp> {
+    pub(crate) fn append(&self, key: u64, results: &mut Vec<u8>) -> Option<Timestamp> {
         match self.values.get(&key) {
             Some((at, value)) => {
                 results.extend_from_slice(value);
@@ -63,7 +66,7 @@ impl Values {
 }
 
 /// Calls `each` with every operation of a part: its key, and its value if it writes.
-fn for_each(mut part: &[u8], mut each: impl FnMut(u64, Option<&[u8]>)) {
+pub(crate) fn for_each(mut part: &[u8], mut each: impl FnMut(u64, Option<&[u8]>)) {
     while let Some((code, rest)) = part.split_first()
         && let Some((key, rest)) = rest.split_first_chunk()
     {
@@ -188,6 +191,9 @@ pub struct ValuesRun {
     pub lengths: Lengths,
     /// Transactions that a client has in flight.
     pub terminals: u32,
+    /// Longest time before the second attempt of a rival at a transaction with a conflict, in ns:
+    /// see [`onepipe_baselines::ClientOptions`].
+    pub backoff_ns: u64,
     /// Costs of the testbed.
     pub costs: Costs,
     /// Time after which a receiver acknowledges at the latest, in ns.
@@ -201,7 +207,8 @@ pub struct ValuesRun {
 }
 
 impl ValuesRun {
-    /// Creates a run of `processes` processes: 2 operations on values as those of ETC, half of the transactions only read, by `read_mode`.
+    /// Creates a run of our protocol with `processes` processes: 2 operations on values as those of
+    /// ETC; half of the transactions only read, by `read_mode`.
     pub fn new(processes: u32, read_mode: ReadMode) -> Self {
         Self {
             protocol: Protocol::Onepipe,
@@ -212,6 +219,7 @@ impl ValuesRun {
             read_mode,
             lengths: Lengths::Etc,
             terminals: 32,
+            backoff_ns: RivalOptions::default().backoff_ns,
             costs: Costs::PAPER,
             ack_delay_ns: 20_000,
             warm_up_us: 100,
@@ -226,10 +234,11 @@ impl ValuesRun {
     /// The processes do not fit the testbed.
     ///
     /// # Panics
-    /// They do not fill its hosts, or there are more than shards of a placement. Rivals do not run
-    /// yet.
+    /// They do not fill its hosts, or there are more than shards of a placement.
     pub fn run(&self) -> Result<Figures, ShapeError> {
-        assert_eq!(self.protocol, Protocol::Onepipe, "the rivals do not run yet");
+        if let Some(rival) = self.protocol.rival() {
+            return self.run_rival(rival);
+        }
         Ok(ValuesCluster::new(self)?.measure(self.terminals))
     }
 
@@ -263,6 +272,22 @@ impl ValuesRun {
         // One cluster for all, as its connections take longer to open than the rates to measure.
         let mut cluster = ValuesCluster::new(self)?;
         search(self.terminals, share_percent, |in_flight| Ok(cluster.measure(in_flight)))
+    }
+    /// Runs a rival, which has no connections to open.
+    fn run_rival(&self, rival: Rival) -> Result<Figures, ShapeError> {
+        let plan = Setup::testbed(&self.costs, self.processes, self.seed)?;
+        let placement =
+            Placement::consecutive(0, self.processes as u16, 1).expect("a shard for each process");
+        let setup = Setup {
+            terminals: self.terminals,
+            rival: RivalOptions { backoff_ns: self.backoff_ns, ..RivalOptions::default() },
+            message_ns: self.costs.message_ns,
+            ..Setup::new(plan, self.processes, placement)
+        };
+        let mut cluster = RivalCluster::new(setup, rival, ValuesLoad::new(*self));
+        cluster.load_mut().in_flight = self.terminals;
+        let times_ns = (JOIN_NS + self.warm_up_ns(self.terminals), self.measure_us * 1_000);
+        Ok(measure(&mut cluster, times_ns, |load: &mut ValuesLoad| &mut load.rates))
     }
 }
 
@@ -317,15 +342,18 @@ pub struct ValuesLoad {
 impl ValuesLoad {
     fn new(run: ValuesRun) -> Self {
         let random = Random::named(run.seed, "values", 0);
-        let connecting = vec![(0, 0); run.processes as usize];
         let (classes, rates) = (BTreeMap::new(), Rates::default());
+        let connecting = vec![(0, 0); run.processes as usize];
         Self { run, random, classes, connecting, in_flight: CONNECTS_IN_FLIGHT, rates }
     }
 
     /// Returns the number of transactions that connect a process with all others: first by reads,
-    /// then by writes, as each service has its own connections.
+    /// then by writes, as each service has its own connections. Rivals have no connections.
     fn rounds(&self) -> u32 {
-        2 * self.run.processes.div_ceil(CONNECTS)
+        match self.run.protocol {
+            Protocol::Onepipe => 2 * self.run.processes.div_ceil(CONNECTS),
+            _ => 0,
+        }
     }
 
     /// Whether all processes are connected.
@@ -335,7 +363,8 @@ impl ValuesLoad {
 
     /// Returns a transaction with the next shards, if the process is not connected with all yet.
     fn connect(&mut self, process: ProcessId) -> Option<Next> {
-        let rounds = self.rounds();
+        // Rivals send datagrams.
+        let rounds = if self.run.protocol == Protocol::Onepipe { self.rounds() } else { 0 };
         let (begun, _) = &mut self.connecting[process.index()];
         if *begun == rounds {
             return None;

@@ -45,13 +45,12 @@ const LATE_ACKS: &str = "1Pipe, uniform, acknowledged after 100 us";
 const CPU_OR_LINK: &str = "not explained";
 const HOT: &str = "not explained";
 
-fn store(protocol: Protocol, processes: f64, is_zipf: bool) -> Option<KeyValue> {
-    let runs = protocol == Protocol::Onepipe || super::RIVALS_RUN;
-    runs.then(|| KeyValue { protocol, ..KeyValue::new(processes as u32, is_zipf) })
+fn store(protocol: Protocol, processes: f64, is_zipf: bool) -> KeyValue {
+    KeyValue { protocol, ..KeyValue::new(processes as u32, is_zipf) }
 }
 
 fn peak(protocol: Protocol, processes: f64, is_zipf: bool) -> Option<Task> {
-    store(protocol, processes, is_zipf).map(Task::KeyValue)
+    Some(Task::KeyValue(store(protocol, processes, is_zipf)))
 }
 
 fn curve(
@@ -123,15 +122,15 @@ pub fn scalability() -> Experiment {
             curve(FARM_UNIFORM, Some("FaRM/Unif"), "", |x| peak(Protocol::Farm, x, false)),
             curve(FARM_YCSB, Some("FaRM/YCSB"), "", |x| peak(Protocol::Farm, x, true)),
             curve(STRICT, None, "", |x| {
-                let run = store(Protocol::Onepipe, x, false)?;
+                let run = store(Protocol::Onepipe, x, false);
                 Some(Task::KeyValue(KeyValue { is_strict: true, ..run }))
             }),
             curve(FREE_ACKS, None, "", |x| {
-                let run = store(Protocol::Onepipe, x, false)?;
+                let run = store(Protocol::Onepipe, x, false);
                 Some(Task::KeyValue(KeyValue { ack_ns: 0, ..run }))
             }),
             curve(LATE_ACKS, None, "", |x| {
-                let run = store(Protocol::Onepipe, x, false)?;
+                let run = store(Protocol::Onepipe, x, false);
                 Some(Task::KeyValue(KeyValue { ack_delay_ns: 100_000, ..run }))
             }),
         ],
@@ -204,7 +203,7 @@ fn scalability_claims() -> Vec<Claim> {
 /// Returns a run of figure 14b at this percentage of writes.
 fn share(protocol: Protocol, percent: f64, plotted: Class) -> Option<Task> {
     let mix = OperationMix::Independent((10.0 * percent).round() as u64);
-    let run = store(protocol, PROCESSES.into(), true)?;
+    let run = store(protocol, PROCESSES.into(), true);
     let plotted = Some(plotted);
     let in_flight = InFlight::SharePercent(95);
     Some(Task::KeyValue(KeyValue { mix, in_flight, plotted, ..run }))
@@ -314,7 +313,7 @@ fn latency_claims() -> Vec<Claim> {
 
 /// Returns a run of figure 14c with this number of operations.
 fn size(protocol: Protocol, operations: f64, is_zipf: bool) -> Option<Task> {
-    let run = store(protocol, PROCESSES.into(), is_zipf)?;
+    let run = store(protocol, PROCESSES.into(), is_zipf);
     let in_flight = InFlight::Operations(OPERATIONS_IN_FLIGHT);
     let (operations, mix) = (operations as u32, OperationMix::Mixed(95));
     Some(Task::KeyValue(KeyValue { operations, mix, in_flight, ..run }))

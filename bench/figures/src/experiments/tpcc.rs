@@ -47,20 +47,19 @@ fn curve(
     Curve { name, column, role: Role::Predicted, remark, task }
 }
 
-fn run(protocol: Protocol, clients: u32) -> Option<Tpcc> {
-    let runs = protocol == Protocol::Onepipe || super::RIVALS_RUN;
-    runs.then(|| Tpcc { protocol, ..Tpcc::new(clients) })
+fn run(protocol: Protocol, clients: u32) -> Tpcc {
+    Tpcc { protocol, ..Tpcc::new(clients) }
 }
 
 fn with_clients(protocol: Protocol, clients: f64) -> Option<Task> {
-    run(protocol, clients as u32).map(Task::Tpcc)
+    Some(Task::Tpcc(run(protocol, clients as u32)))
 }
 
 fn with_loss(protocol: Protocol, loss: f64, in_flight: u32) -> Option<Task> {
     let loss_ppb = (1e9 * loss).round() as u32;
     let probe_timeout_ns = TWO_ROUND_TRIPS_NS;
     let ask_after_ns = if in_flight == 1 { ASK_AFTER_NS.0 } else { ASK_AFTER_NS.1 };
-    let run = run(protocol, CLIENTS)?;
+    let run = run(protocol, CLIENTS);
     Some(Task::Tpcc(Tpcc { loss_ppb, in_flight, probe_timeout_ns, ask_after_ns, ..run }))
 }
 
@@ -95,11 +94,11 @@ pub fn scalability() -> Experiment {
             curve(LOCK, Some("Lock"), "", |x| with_clients(Protocol::TwoPhaseLocking, x)),
             curve(OCC, Some("OCC"), "", |x| with_clients(Protocol::Optimistic, x)),
             curve(MANY, None, "", |x| {
-                let tpcc = run(Protocol::Onepipe, x as u32)?;
+                let tpcc = run(Protocol::Onepipe, x as u32);
                 Some(Task::Tpcc(Tpcc { in_flight: IN_FLIGHT, ..tpcc }))
             }),
             curve(FREE_ACKS, None, "", |x| {
-                let tpcc = run(Protocol::Onepipe, x as u32)?;
+                let tpcc = run(Protocol::Onepipe, x as u32);
                 Some(Task::Tpcc(Tpcc { ack_ns: 0, ..tpcc }))
             }),
         ],
