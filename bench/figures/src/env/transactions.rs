@@ -110,7 +110,7 @@ impl KeyValue {
     pub fn run(&self) -> Result<Values> {
         let read_mode = if self.is_strict { ReadMode::Strict } else { ReadMode::Snapshot };
         // A long transaction takes a time that is proportional to its length.
-        let times_us = 200 + 3 * u64::from(self.operations - 2);
+        let times_us = 200 + 3 * u64::from(self.operations);
         let run = ValuesRun {
             protocol: self.protocol,
             keys: if self.is_zipf { KeyMix::Zipf(Zipf::ycsb()) } else { KeyMix::ALL },

@@ -35,8 +35,14 @@ const NONTX: &str = "NonTX";
 const LOCK: &str = "2PL";
 const OCC: &str = "OCC";
 
-const RATE: &str = "not explained";
-const LOSS: &str = "not explained";
+const RATE: &str = "a transaction takes 27 us up to 128 processes, and the paper's rate is one in 49 us. At 512 \
+     the processes of the replicas are the limit (cpu_busiest 0.88), which acknowledge each request \
+     alone: where acknowledgements cost nothing the rate is 10.5 M, and with 16 in flight, where \
+     they share, 12.2 M (curves)";
+const LOSS: &str = "a lost message of a reliable scattering holds the commit barrier of all processes until it is \
+     sent again: at 1e-2 the median transaction, which loses nothing, takes 60 us instead of 27 \
+     (new_order_p50_us), and with one in flight the rate falls as the latency grows. The paper's \
+     own figure 9b has 26 us more there, which is 35 % of its 49 us, so more must be in flight";
 
 fn curve(
     name: &'static str,
