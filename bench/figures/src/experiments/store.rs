@@ -43,13 +43,17 @@ const STRICT: &str = "1Pipe, uniform, strict reads";
 const FREE_ACKS: &str = "1Pipe, uniform, acknowledgements cost no CPU time";
 const LATE_ACKS: &str = "1Pipe, uniform, acknowledged after 100 us";
 
-const CPU_OR_LINK: &str = "up to 256 processes CPU time is the limit (cpu_mean 1.0): with 64 a transaction takes 3.7 \
+const UNEXPLAINED: &str = "not explained";
+const CPU_OR_LINK: &str = "\
+     up to 256 processes CPU time is the limit (cpu_mean 1.0): with 64 a transaction takes 3.7 \
      messages and 2.6 acknowledgements of 200 ns each. Where acknowledgements cost nothing 64 do \
-     1.34 M instead of 0.76, and where they wait for 100 us 0.99 (curves). At 512 the links of the \
-     hosts are full (link_fullest 1.03): they carry 0.43 M (link_bound_mtps), and neither helps";
-const HOT: &str = "the hottest key has 3.8 % of all operations, and its process is always busy (cpu_busiest 1.0; \
-     cpu_mean 0.09 at 512): it sends 5 M messages/s, acknowledgements included. In the paper 512 \
-     processes do 645 M transactions/s, and that process would answer 49 M requests/s";
+     1.34 M instead of 0.76, and where they wait for 100 us 0.99 (curves). At 512 the links of \
+     the hosts are full (link_fullest 1.03): they carry 0.43 M (link_bound_mtps), and neither \
+     helps";
+const HOT: &str = "\
+     the hottest key has 3.8 % of all operations, and its process is always busy (cpu_busiest \
+     1.0; cpu_mean 0.09 at 512): it sends 5 M messages/s, acknowledgements included. In the paper \
+     512 processes do 645 M transactions/s, and that process would answer 49 M requests/s";
 
 fn store(protocol: Protocol, processes: f64, is_zipf: bool) -> KeyValue {
     KeyValue { protocol, ..KeyValue::new(processes as u32, is_zipf) }
@@ -123,10 +127,12 @@ pub fn scalability() -> Experiment {
         curves: vec![
             curve(UNIFORM, Some("1Pipe/Unif"), CPU_OR_LINK, |x| peak(Protocol::Onepipe, x, false)),
             curve(YCSB, Some("1Pipe/YCSB"), HOT, |x| peak(Protocol::Onepipe, x, true)),
-            curve(NONTX_UNIFORM, Some("NonTX/Unif"), "", |x| peak(Protocol::NonTx, x, false)),
-            curve(NONTX_YCSB, Some("NonTX/YCSB"), "", |x| peak(Protocol::NonTx, x, true)),
-            curve(FARM_UNIFORM, Some("FaRM/Unif"), "", |x| peak(Protocol::Farm, x, false)),
-            curve(FARM_YCSB, Some("FaRM/YCSB"), "", |x| peak(Protocol::Farm, x, true)),
+            curve(NONTX_UNIFORM, Some("NonTX/Unif"), UNEXPLAINED, |x| {
+                peak(Protocol::NonTx, x, false)
+            }),
+            curve(NONTX_YCSB, Some("NonTX/YCSB"), UNEXPLAINED, |x| peak(Protocol::NonTx, x, true)),
+            curve(FARM_UNIFORM, Some("FaRM/Unif"), UNEXPLAINED, |x| peak(Protocol::Farm, x, false)),
+            curve(FARM_YCSB, Some("FaRM/YCSB"), UNEXPLAINED, |x| peak(Protocol::Farm, x, true)),
             curve(STRICT, None, "", |x| {
                 let run = store(Protocol::Onepipe, x, false);
                 Some(Task::KeyValue(KeyValue { is_strict: true, ..run }))
@@ -161,10 +167,11 @@ fn scalability_claims() -> Vec<Claim> {
                 let paper = "0.90 by the text, 0.91 by its points".into();
                 Some(Verdict { holds: ours >= 0.85, ours: format!("{ours:.2}"), paper })
             },
-            remark: "",
+            remark: UNEXPLAINED,
         },
         Claim {
-            text: "YCSB's keys have 70 % of the rate of uniform ones at 512 processes (within 25 %)",
+            text: "YCSB's keys have 70 % of the rate of uniform ones at 512 processes (within \
+                   25 %)",
             verify: |measured| has_ratio(measured, (YCSB, UNIFORM), 512.0, 0.67),
             remark: HOT,
         },
@@ -176,7 +183,7 @@ fn scalability_claims() -> Vec<Claim> {
         Claim {
             text: "FaRM has 50 % of our rate with uniform keys at 512 processes (within 25 %)",
             verify: |measured| has_ratio(measured, (FARM_UNIFORM, UNIFORM), 512.0, 0.445),
-            remark: "",
+            remark: UNEXPLAINED,
         },
         Claim {
             text: "FaRM does not scale with YCSB's keys: its part of our rate falls to less than \
@@ -187,7 +194,7 @@ fn scalability_claims() -> Vec<Claim> {
                 let ours = format!("from {few:.2} to {many:.3}");
                 Some(Verdict { holds: many < 0.5 * few, ours, paper: "from 0.48 to 0.05".into() })
             },
-            remark: "",
+            remark: UNEXPLAINED,
         },
         Claim {
             text: "(the paper against itself) 1.88 M transactions/s a process need no more than \
@@ -246,9 +253,9 @@ pub fn latency() -> Experiment {
             curve("1Pipe, read-only", Some("1Pipe-RO"), HOT, |x| share(Onepipe, x, ReadOnly)),
             curve("1Pipe, write-only", Some("1Pipe-WO"), HOT, |x| share(Onepipe, x, WriteOnly)),
             curve("1Pipe, read-write", Some("1Pipe-WR"), HOT, |x| share(Onepipe, x, ReadWrite)),
-            curve("FaRM, read-only", Some("FaRM-RO"), "", |x| share(Farm, x, ReadOnly)),
-            curve("FaRM, write-only", Some("FaRM-WO"), "", |x| share(Farm, x, WriteOnly)),
-            curve("FaRM, read-write", Some("FaRM-WR"), "", |x| share(Farm, x, ReadWrite)),
+            curve("FaRM, read-only", Some("FaRM-RO"), UNEXPLAINED, |x| share(Farm, x, ReadOnly)),
+            curve("FaRM, write-only", Some("FaRM-WO"), UNEXPLAINED, |x| share(Farm, x, WriteOnly)),
+            curve("FaRM, read-write", Some("FaRM-WR"), UNEXPLAINED, |x| share(Farm, x, ReadWrite)),
         ],
         xs: SHARES,
         xs_quick: &[5.0],
@@ -281,7 +288,7 @@ fn latency_claims() -> Vec<Claim> {
                 let ours = format!("at least {least:.2} times as long");
                 Some(Verdict { holds: least > 1.0, ours, paper: "1.43 to 1.51 times".into() })
             },
-            remark: "",
+            remark: UNEXPLAINED,
         },
         Claim {
             text: "FaRM's reads are quicker up to 2 % of writes, and slower from 5 % on",
@@ -292,7 +299,7 @@ fn latency_claims() -> Vec<Claim> {
                 let holds = before < 1.0 && after > 1.0;
                 Some(Verdict { holds, ours, paper: "0.91 and 1.50".into() })
             },
-            remark: "",
+            remark: UNEXPLAINED,
         },
         Claim {
             text: "without contention FaRM's transactions that write take 3 and 4 times as long as \
@@ -305,7 +312,7 @@ fn latency_claims() -> Vec<Claim> {
                 let ours = format!("{writes:.2} and {both:.2}");
                 Some(Verdict { holds, ours, paper: "2.98 and 3.98".into() })
             },
-            remark: "",
+            remark: UNEXPLAINED,
         },
         Claim {
             text: "without contention FaRM's transactions that write are slightly slower than ours",
@@ -316,7 +323,7 @@ fn latency_claims() -> Vec<Claim> {
                 let holds = writes >= 1.0 && both >= 1.0;
                 Some(Verdict { holds, ours, paper: "1.03 and 1.40 times".into() })
             },
-            remark: "",
+            remark: UNEXPLAINED,
         },
         Claim {
             text: "contention multiplies the latency of FaRM's reads by at least 10 from 0.1 % of \
@@ -327,7 +334,7 @@ fn latency_claims() -> Vec<Claim> {
                 let ours = format!("{times:.1} times");
                 Some(Verdict { holds: times >= 10.0, ours, paper: "20.7 times".into() })
             },
-            remark: "",
+            remark: UNEXPLAINED,
         },
     ]
 }
@@ -354,10 +361,10 @@ pub fn sizes() -> Experiment {
         curves: vec![
             curve(UNIFORM, Some("1Pipe/Unif"), CPU_OR_LINK, |x| size(Onepipe, x, false)),
             curve(YCSB, Some("1Pipe/YCSB"), HOT, |x| size(Onepipe, x, true)),
-            curve(NONTX_UNIFORM, Some("NonTX/Unif"), "", |x| size(NonTx, x, false)),
-            curve(NONTX_YCSB, Some("NonTX/YCSB"), "", |x| size(NonTx, x, true)),
-            curve(FARM_UNIFORM, Some("FaRM/Unif"), "", |x| size(Farm, x, false)),
-            curve(FARM_YCSB, Some("FaRM/YCSB"), "", |x| size(Farm, x, true)),
+            curve(NONTX_UNIFORM, Some("NonTX/Unif"), UNEXPLAINED, |x| size(NonTx, x, false)),
+            curve(NONTX_YCSB, Some("NonTX/YCSB"), UNEXPLAINED, |x| size(NonTx, x, true)),
+            curve(FARM_UNIFORM, Some("FaRM/Unif"), UNEXPLAINED, |x| size(Farm, x, false)),
+            curve(FARM_YCSB, Some("FaRM/YCSB"), UNEXPLAINED, |x| size(Farm, x, true)),
         ],
         xs: SIZES,
         xs_quick: &[2.0],
@@ -377,7 +384,7 @@ pub fn sizes() -> Experiment {
             Claim {
                 text: "FaRM with YCSB's keys does 40 % of ours with 2 operations (within 25 %)",
                 verify: |measured| has_ratio(measured, (FARM_YCSB, YCSB), 2.0, 0.437),
-                remark: "",
+                remark: UNEXPLAINED,
             },
             Claim {
                 text: "FaRM with YCSB's keys falls below a hundredth of ours with 512 operations",
@@ -386,7 +393,7 @@ pub fn sizes() -> Experiment {
                     let holds = ours < 0.01;
                     Some(Verdict { holds, ours: format!("{ours:.4}"), paper: "0.0043".into() })
                 },
-                remark: "",
+                remark: UNEXPLAINED,
             },
             Claim {
                 text: "(the paper against itself) the values of 3.83 G operations/s pass the links \
