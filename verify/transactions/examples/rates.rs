@@ -19,6 +19,9 @@ struct Options {
     /// The only protocol to run.
     #[arg(long)]
     only: Option<String>,
+    /// Runs TPC-C alone.
+    #[arg(long)]
+    tpcc: bool,
     /// Length of each measurement, in us.
     #[arg(long)]
     measure_us: Option<u64>,
@@ -39,7 +42,9 @@ fn main() -> Result<(), ShapeError> {
             if options.only.as_ref().is_some_and(|only| only != protocol.name()) {
                 continue;
             }
-            measure_values(&options, protocol, processes)?;
+            if !options.tpcc {
+                measure_values(&options, protocol, processes)?;
+            }
             measure_tpcc(&options, protocol, processes)?;
         }
     }

@@ -242,6 +242,24 @@ impl ValuesRun {
         Ok(ValuesCluster::new(self)?.measure(self.terminals))
     }
 
+    /// Runs a rival, which has no connections to open.
+    fn run_rival(&self, rival: Rival) -> Result<Figures, ShapeError> {
+        let plan = Setup::testbed(&self.costs, self.processes, self.seed)?;
+        let placement =
+            Placement::consecutive(0, self.processes as u16, 1).expect("a shard for each process");
+        let setup = Setup {
+            terminals: self.terminals,
+            rival: RivalOptions { backoff_ns: self.backoff_ns, ..RivalOptions::default() },
+            message_ns: self.costs.message_ns,
+            ..Setup::new(plan, self.processes, placement)
+        };
+        let load = ValuesLoad { in_flight: self.terminals, ..ValuesLoad::new(*self) };
+        let mut cluster = RivalCluster::new(setup, rival, load);
+        let warm_up_ns = JOIN_NS + self.warm_up_ns(self.terminals);
+        let times_ns = (warm_up_ns, self.measure_us * 1_000);
+        Ok(measure(&mut cluster, times_ns, |load: &mut ValuesLoad| &mut load.rates))
+    }
+
     /// Returns the length of the load before a measurement with this number of transactions in
     /// flight of each client. With hot keys almost all of them may wait for one process in the end:
     /// the load lasts as long as that process needs to send a message for each.

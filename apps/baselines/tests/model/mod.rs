@@ -16,6 +16,8 @@ use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
 /// Longest delay of a message, in ns.
 const DELAY_NS_MAX: u64 = 200;
+/// Limit on the steps of a run, which only a run that never ends reaches.
+const STEPS_MAX: u64 = 1_000_000;
 /// Least time after which a message is sent again, in ns.
 const TIMEOUT_NS: u64 = 500;
 
@@ -109,7 +111,11 @@ impl<S: Keyed> Model<S> {
     pub fn run(&mut self, count: u64, load: &mut impl Load) {
         let (mut begun, mut ended) = (0, 0);
         let mut is_busy = vec![false; self.clients.len()];
-        loop {
+        for step in 0.. {
+            assert!(
+                step < STEPS_MAX,
+                "{ended} of {count} transactions have ended: a lock is left?"
+            );
             for client in 0..self.clients.len() {
                 while let Some(finished) = self.clients[client].poll_finished() {
                     load.done(client as u32, finished);
