@@ -291,22 +291,6 @@ impl ValuesRun {
         let mut cluster = ValuesCluster::new(self)?;
         search(self.terminals, share_percent, |in_flight| Ok(cluster.measure(in_flight)))
     }
-    /// Runs a rival, which has no connections to open.
-    fn run_rival(&self, rival: Rival) -> Result<Figures, ShapeError> {
-        let plan = Setup::testbed(&self.costs, self.processes, self.seed)?;
-        let placement =
-            Placement::consecutive(0, self.processes as u16, 1).expect("a shard for each process");
-        let setup = Setup {
-            terminals: self.terminals,
-            rival: RivalOptions { backoff_ns: self.backoff_ns, ..RivalOptions::default() },
-            message_ns: self.costs.message_ns,
-            ..Setup::new(plan, self.processes, placement)
-        };
-        let mut cluster = RivalCluster::new(setup, rival, ValuesLoad::new(*self));
-        cluster.load_mut().in_flight = self.terminals;
-        let times_ns = (JOIN_NS + self.warm_up_ns(self.terminals), self.measure_us * 1_000);
-        Ok(measure(&mut cluster, times_ns, |load: &mut ValuesLoad| &mut load.rates))
-    }
 }
 
 /// A cluster whose processes are connected.
