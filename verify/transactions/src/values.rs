@@ -13,7 +13,6 @@ use crate::benchmark::{Figures, Rates, measure};
 use crate::cluster::Cluster;
 use crate::lengths::Lengths;
 use crate::load::{Done, Load, Next, Terminal};
-use crate::measured::Measured;
 use crate::peak::{Peak, search};
 use crate::protocol::Protocol;
 use crate::rivals::RivalCluster;

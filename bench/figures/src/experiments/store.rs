@@ -137,7 +137,7 @@ pub fn scalability() -> Experiment {
         curves: vec![
             curve(UNIFORM, Some("1Pipe/Unif"), CPU_OR_LINK, |x| peak(Protocol::Onepipe, x, false)),
             curve(YCSB, Some("1Pipe/YCSB"), HOT, |x| peak(Protocol::Onepipe, x, true)),
-            curve(NONTX_UNIFORM, Some("NonTX/Unif"), UNEXPLAINED, |x| {
+            curve(NONTX_UNIFORM, Some("NonTX/Unif"), NONTX_LIMIT, |x| {
                 peak(Protocol::NonTx, x, false)
             }),
             curve(NONTX_YCSB, Some("NonTX/YCSB"), HOT, |x| peak(Protocol::NonTx, x, true)),
@@ -372,7 +372,7 @@ pub fn sizes() -> Experiment {
             curve(UNIFORM, Some("1Pipe/Unif"), CPU_OR_LINK, |x| size(Onepipe, x, false)),
             curve(YCSB, Some("1Pipe/YCSB"), HOT, |x| size(Onepipe, x, true)),
             curve(NONTX_UNIFORM, Some("NonTX/Unif"), UNEXPLAINED, |x| size(NonTx, x, false)),
-            curve(NONTX_YCSB, Some("NonTX/YCSB"), UNEXPLAINED, |x| size(NonTx, x, true)),
+            curve(NONTX_YCSB, Some("NonTX/YCSB"), HOT, |x| size(NonTx, x, true)),
             curve(FARM_UNIFORM, Some("FaRM/Unif"), UNEXPLAINED, |x| size(Farm, x, false)),
             curve(FARM_YCSB, Some("FaRM/YCSB"), UNEXPLAINED, |x| size(Farm, x, true)),
         ],
