@@ -3,9 +3,9 @@
 use std::sync::atomic::AtomicBool;
 
 use onepipe_bench_figures::{
-    Background, Calibration, Condition, Experiment, Figure, Form, Large, Multicast, Rack,
-    RackTraffic, Record, Scheduler, Scheme, Setup, System, Task, Traffic, Values, all,
-    claim_results, write,
+    Background, Calibration, Condition, Experiment, Figure, Form, InFlight, KeyValue, Large,
+    Multicast, Rack, RackTraffic, Record, Scheduler, Scheme, Setup, System, Task, Tpcc, Traffic,
+    Values, all, claim_results, write,
 };
 
 fn setup(system: System, processes: u32) -> Setup {
@@ -197,6 +197,62 @@ fn bulk_is_slower_for_small_payloads_and_spares_others() {
     assert!(run(2_048, true, false)["took_us"] > run(2_048, false, false)["took_us"]);
     let beside = run(65_536, true, true);
     assert!((-1.0..2.0).contains(&beside["more_us"]), "{beside:?}");
+}
+
+#[test]
+fn store_runs_are_deterministic_and_count_what_they_use() {
+    let run = |ack_ns| {
+        let in_flight = InFlight::Operations(16);
+        let store = KeyValue { in_flight, ack_ns, ..KeyValue::new(8, false) };
+        Task::KeyValue(store).run().expect("eight processes fit")
+    };
+    let values = run(200);
+    assert_eq!(values, run(200));
+    assert!(run(0)["throughput_mtps"] > values["throughput_mtps"], "{values:?}");
+    // Two requests and two replies, less those of a process to itself and writes that share one.
+    let messages = values["requests"] + values["replies"] + values["local"];
+    assert!((3.0..4.1).contains(&messages), "{values:?}");
+    let each_ns = 200.0 * (messages + values["acks"] + values["others"]);
+    let cpu = values["throughput_mtps"] * each_ns / 1e3;
+    assert!((cpu / values["cpu_mean"] - 1.0).abs() < 0.01, "{cpu}: {values:?}");
+    let bound = values["link_bound_mtps"] * values["link_fullest"];
+    assert!((bound / values["throughput_mtps"] - 1.0).abs() < 0.1, "{values:?}");
+    assert!(values["read_only_us"] < values["write_only_us"], "{values:?}");
+}
+
+#[test]
+fn classes_of_one_store_run_are_plotted_without_further_runs() {
+    let directory = tempfile::tempdir().expect("a temporary directory can be created");
+    let mut experiment = figure("14b");
+    experiment.curves.retain(|curve| curve.name.starts_with("1Pipe"));
+    let tasks: Vec<Task> = experiment.cases(true).into_iter().map(|(_, _, task)| task).collect();
+    let keys: Vec<String> =
+        tasks.iter().map(|task| serde_json::to_string(task).expect("a task is JSON")).collect();
+    assert_eq!(keys.len(), 3);
+    assert!(keys.iter().all(|key| *key == keys[0]), "{keys:?}");
+    let values = r#"{"Ok":{"read_only_us":1.0,"write_only_us":2.0,"read_write_us":3.0}}"#;
+    let line = format!(r#"{{"build":"","task":{},"result":{values},"seconds":0.0}}"#, keys[0]);
+    std::fs::write(directory.path().join("runs.jsonl"), line).expect("the record can be written");
+    let record = Record::open(directory.path(), true).expect("the record opens");
+    let (measured, errors) = record.measured(&experiment, true);
+    assert_eq!(errors, Vec::<String>::new());
+    for (curve, us) in
+        [("1Pipe, read-only", 1.0), ("1Pipe, write-only", 2.0), ("1Pipe, read-write", 3.0)]
+    {
+        assert_eq!(measured.at(curve, 5.0), Some(us), "{curve}");
+    }
+}
+
+#[test]
+fn loss_slows_tpcc_and_violates_nothing() {
+    let run = |loss_ppb| {
+        let tpcc =
+            Tpcc { loss_ppb, probe_timeout_ns: 20_000, ask_after_ns: 100_000, ..Tpcc::new(2) };
+        Task::Tpcc(tpcc).run().expect("all conditions hold")
+    };
+    let (calm, lossy) = (run(0), run(20_000_000));
+    assert!(lossy["throughput_mtps"] < calm["throughput_mtps"], "{calm:?} {lossy:?}");
+    assert!(lossy["new_order_us"] > calm["new_order_us"], "{calm:?} {lossy:?}");
 }
 
 #[test]

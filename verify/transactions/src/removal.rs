@@ -66,7 +66,8 @@ struct Span {
 #[derive(Debug)]
 struct RecordedLoad {
     load: TpccLoad,
-    open: BTreeMap<Terminal, Vec<u16>>,
+    /// When each transaction in flight began, and its shards.
+    open: BTreeMap<Terminal, (u64, Vec<u16>)>,
     spans: Vec<Span>,
     failed: u64,
 }
@@ -79,14 +80,15 @@ impl Load<Warehouse> for RecordedLoad {
     fn next(&mut self, at_ns: u64, terminal: Terminal) -> Next {
         let next = self.load.next(at_ns, terminal);
         if let Next::Submit(_, parts) = &next {
-            self.open.insert(terminal, parts.iter().map(|(shard, _)| *shard).collect());
+            let shards = parts.iter().map(|(shard, _)| *shard).collect();
+            self.open.insert(terminal, (at_ns, shards));
         }
         next
     }
 
     fn done(&mut self, done: Done) {
         let (started_ns, ended_ns) = (done.started_ns, done.at_ns);
-        let shards = self.open.remove(&done.terminal).unwrap_or_default();
+        let (_, shards) = self.open.remove(&done.terminal).unwrap_or_default();
         match done.outcome {
             Ok(_) => self.spans.push(Span { started_ns, ended_ns, shards }),
             Err(_) => self.failed += 1,
@@ -185,6 +187,10 @@ impl RemovalFigures {
                 false => self.others_added_us.push(added_us),
             }
         }
+        let stuck = load.open.values().filter(|(started_ns, _)| *started_ns <= removed_ns).count();
+        if stuck > 0 {
+            self.violations.push(format!("{stuck} transactions have not ended"));
+        }
         if load.failed > 0 {
             self.violations.push(format!("{} transactions have failed", load.failed));
         }
@@ -197,7 +203,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn removes_a_replica_whose_link_is_cut_and_completes_its_transactions() {
+    fn removes_a_cut_off_replica_and_completes_its_transactions() {
         let removal = Removal { is_flooded: false, contact_ns: 3_000, terminals: 1, seed: 2 };
         let figures = removal.run().expect("the testbed is in range");
         assert_eq!(figures.violations, Vec::<String>::new());

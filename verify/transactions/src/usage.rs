@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_link_that_is_half_full_of_data_has_room_for_twice_as_many() {
+    fn a_half_full_link_carries_twice_as_many_transactions() {
         let usage = Usage {
             link_fullest: 0.5,
             link_bytes: [300.0, 80.0, 0.0, 0.0, 0.0],

@@ -343,15 +343,18 @@ pub struct ValuesLoad {
 impl ValuesLoad {
     fn new(run: ValuesRun) -> Self {
         let random = Random::named(run.seed, "values", 0);
-        let connecting = vec![(0, 0); run.processes as usize];
         let (classes, rates) = (BTreeMap::new(), Rates::default());
+        let connecting = vec![(0, 0); run.processes as usize];
         Self { run, random, classes, connecting, in_flight: CONNECTS_IN_FLIGHT, rates }
     }
 
     /// Returns the number of transactions that connect a process with all others: first by reads,
-    /// then by writes, as each service has its own connections.
+    /// then by writes, as each service has its own connections. Rivals have no connections.
     fn rounds(&self) -> u32 {
-        2 * self.run.processes.div_ceil(CONNECTS)
+        match self.run.protocol {
+            Protocol::Onepipe => 2 * self.run.processes.div_ceil(CONNECTS),
+            _ => 0,
+        }
     }
 
     /// Whether all processes are connected.

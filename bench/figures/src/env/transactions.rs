@@ -110,7 +110,7 @@ impl KeyValue {
     pub fn run(&self) -> Result<Values> {
         let read_mode = if self.is_strict { ReadMode::Strict } else { ReadMode::Snapshot };
         // A long transaction takes a time that is proportional to its length.
-        let times_us = 200 + 3 * u64::from(self.operations - 2);
+        let times_us = 200 + 3 * u64::from(self.operations);
         let run = ValuesRun {
             protocol: self.protocol,
             keys: if self.is_zipf { KeyMix::Zipf(Zipf::ycsb()) } else { KeyMix::ALL },
@@ -261,9 +261,10 @@ pub struct ReplicaRemoval {
 impl ReplicaRemoval {
     /// Runs the trials. Returns `removed_us`, the time from the cut until all clients have removed
     /// the replica, and `removed_sd_us`, its standard deviation; `removed_first_us`, that of the
-    /// first client; `retried_us` and `retried_sd_us`, by which the transactions in flight to the
-    /// replica took longer than others; `others_us`, the same of those in flight to other
-    /// warehouses; `before_us`, the mean latency before; and `retried`, the number of the former.
+    /// first client; `retried_us`, `retried_sd_us` and `retried_max_us`, by which the transactions
+    /// in flight to the replica took longer than others; `others_us`, the same of those in flight
+    /// to other warehouses; `before_us`, the mean latency before; and `retried`, the number of the
+    /// former.
     ///
     /// # Errors
     /// The testbed is out of range, a transaction has failed, or the replica is not removed.
@@ -288,6 +289,7 @@ impl ReplicaRemoval {
             ("removed_first_us", mean(&first)),
             ("retried_us", mean(&retried)),
             ("retried_sd_us", deviation(&retried)),
+            ("retried_max_us", retried.iter().copied().fold(0.0, f64::max)),
             ("retried", retried.len() as f64),
             ("others_us", mean(&others)),
             ("before_us", mean(&before)),

@@ -19,10 +19,6 @@ mod tpcc;
 
 use crate::{Experiment, Form, Setup, System, Task, Traffic};
 
-/// Whether the rivals' transactions run. Until they do, their curves have no points, and the claims
-/// about them no verdict.
-const RIVALS_RUN: bool = false;
-
 /// Returns all experiments, in the order of the papers.
 pub fn all() -> Vec<Experiment> {
     vec![

@@ -44,8 +44,8 @@ pub fn removal() -> Experiment {
     Experiment {
         id: "15-removal",
         title: "TPC-C when a host with a replica is cut off",
-        headline: "the replica is removed in 181 +- 21 us, and transactions are retried with 308 +- \
-                   122 us more",
+        headline: "the replica is removed in 181 +- 21 us, and transactions are retried with 308 \
+                   +- 122 us more",
         x: Axis { label: "transactions in flight of a client", is_log: false },
         y: Axis { label: "us until all clients have removed the replica, mean", is_log: false },
         metric: "removed_us",

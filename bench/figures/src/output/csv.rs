@@ -24,9 +24,17 @@ pub(super) fn rows(figure: &Figure) -> String {
             let rest: Vec<String> =
                 names.iter().map(|name| number(values.get(*name).copied())).collect();
             // Writing to a string cannot fail.
-            let _ =
-                writeln!(text, "{},{x},{ours},{},{}", curve.name, number(paper), rest.join(","));
+            let (name, paper, rest) = (quoted(curve.name), number(paper), rest.join(","));
+            let _ = writeln!(text, "{name},{x},{ours},{paper},{rest}");
         }
     }
     text
+}
+
+/// Returns a name as a cell.
+fn quoted(name: &str) -> String {
+    match name.contains(',') {
+        true => format!("\"{name}\""),
+        false => name.to_owned(),
+    }
 }
