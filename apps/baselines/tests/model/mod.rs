@@ -116,16 +116,16 @@ impl<S: Keyed> Model<S> {
                 step < STEPS_MAX,
                 "{ended} of {count} transactions have ended: a lock is left?"
             );
-            for client in 0..self.clients.len() {
-                while let Some(finished) = self.clients[client].poll_finished() {
-                    load.done(client as u32, finished);
-                    (is_busy[client], ended) = (false, ended + 1);
+            for ((index, client), is_busy) in (0..).zip(&mut self.clients).zip(&mut is_busy) {
+                while let Some(finished) = client.poll_finished() {
+                    load.done(index, finished);
+                    (*is_busy, ended) = (false, ended + 1);
                 }
-                if begun < count && !is_busy[client] {
-                    let parts = load.next(client as u32, &mut self.random);
-                    let submitted = self.clients[client].submit(Mono::from_ns(self.now), parts);
+                if begun < count && !*is_busy {
+                    let parts = load.next(index, &mut self.random);
+                    let submitted = client.submit(Mono::from_ns(self.now), parts);
                     submitted.expect("valid parts");
-                    (is_busy[client], begun) = (true, begun + 1);
+                    (*is_busy, begun) = (true, begun + 1);
                 }
             }
             self.send();

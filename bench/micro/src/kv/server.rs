@@ -88,6 +88,7 @@ impl Server {
     }
 
     /// Starts etcd as a cluster of one.
+    #[cfg(feature = "etcd")]
     pub(super) fn etcd(is_in_memory: bool) -> Result<Self> {
         let mut server = Self::new(is_in_memory)?;
         let [clients, peers] = free_ports(2)?[..] else { bail!("two ports were asked for") };
