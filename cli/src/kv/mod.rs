@@ -5,6 +5,7 @@ mod check;
 mod cli;
 mod repair;
 mod serve;
+mod served;
 
 use std::process::ExitCode;
 

@@ -13,13 +13,14 @@ use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 use onepipe_kv_server::front::{self, FrontOptions};
 use onepipe_kv_server::{
-    Cluster, ClusterError, ClusterOptions, NodeHandle, NodeStats, StorageOptions, SyncPolicy,
+    ClusterError, ClusterOptions, NodeHandle, NodeStats, StorageOptions, SyncPolicy,
 };
 use onepipe_transaction::{ClientOptions, ReadMode};
 use onepipe_transport_driver::{Doorbell, Waker};
 use serde_json::json;
 
-use crate::args::{ServeArgs, address};
+use crate::args::{ServeArgs, address, checked_address};
+use crate::kv::served::{Served, Waiting, Way};
 
 /// How often the nodes are watched.
 const WATCH_INTERVAL: Duration = Duration::from_millis(100);
@@ -30,11 +31,12 @@ Examples:
   onepipe kv serve --resp 127.0.0.1:7000 --data D  each write is on disk before its reply
   onepipe kv serve --data D --fsync everysec       as Redis does with appendfsync everysec
   redis-cli -p 7000 MSET a 1 b 2 c 3               one transaction over several shards
+  onepipe kv serve --replicas 2 --process 0 --udp SWITCH    replica 0 of 6, each in a program
 
 MULTI and EXEC, MSET, MGET and DEL work over any keys, and are strictly serializable: all their
 operations happen at one timestamp, on all shards and replicas, in one order for all clients.";
 
-/// Serve a store with all its shards and replicas in this process
+/// Serve a store with all its shards and replicas in this process, or one replica of it
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Arguments {
@@ -63,6 +65,23 @@ pub struct Arguments {
     /// Name of the fabric in this machine's shared memory
     #[arg(long, value_name = "NAME", default_value = "kv")]
     fabric: String,
+    /// Serve as this process of the fabric only, in memory: a program for each replica, of which
+    /// shard 0 has the first ids; one with a higher id is a client. A program that is started again
+    /// catches up from another replica of its shard
+    #[arg(long, value_name = "ID", conflicts_with = "data")]
+    process: Option<u32>,
+    /// Address of the switch to join through, instead of shared memory
+    #[arg(
+        long, value_name = "ADDRESS", requires = "process", conflicts_with = "fabric",
+        value_parser = checked_address
+    )]
+    udp: Option<String>,
+    /// Address of the aggregator to join through, over any IP network
+    #[arg(
+        long, value_name = "ADDRESS", requires = "process", conflicts_with_all = ["udp", "fabric"],
+        value_parser = checked_address
+    )]
+    overlay: Option<String>,
     #[command(flatten)]
     serve_args: ServeArgs,
 }
@@ -92,44 +111,55 @@ impl Waker for Wake {
 
 /// Serves until the user interrupts the command, or a node ends.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
-    let cluster = Cluster::start(&options(arguments)).map_err(|error| advise(error, arguments))?;
+    let way = match (&arguments.udp, &arguments.overlay) {
+        (Some(switch), _) => Way::Switch(switch),
+        (None, Some(aggregator)) => Way::Aggregator(aggregator),
+        (None, None) => Way::Memory,
+    };
+    let served = match arguments.process {
+        Some(process) => Served::join(&options(arguments), process, way)?,
+        None => Served::start(&options(arguments)).map_err(|error| advise(error, arguments))?,
+    };
     let front_options = FrontOptions {
         password: arguments.password.clone(),
         replicas: u32::from(arguments.replicas) - 1,
         ..FrontOptions::default()
     };
-    let front = front::serve(arguments.resp, Arc::new(cluster.handle()), front_options)
+    let front = front::serve(arguments.resp, Arc::new(served.handle()), front_options)
         .context("cannot serve Redis clients")?;
     let (wake, woken) = channel();
     let doorbell = Doorbell::new(Arc::new(Wake(wake)));
     let stop = crate::interrupt::stop_flag(doorbell, arguments.serve_args.exit_on_stdin_eof)?;
     let Arguments { shards, replicas, data, .. } = arguments;
     let medium = data.as_ref().map_or("in memory".into(), |data| format!("in {}", data.display()));
+    let part = arguments.process.map_or(String::new(), |process| format!(", process {process}"));
     let mut out = stdout();
-    let served = front.local_addr();
-    writeln!(out, "shards {shards}, replicas of each {replicas}, {medium}")
-        .and_then(|()| writeln!(out, "redis-cli -h {} -p {}", served.ip(), served.port()))
+    let address = front.local_addr();
+    writeln!(out, "shards {shards}, replicas of each {replicas}, {medium}{part}")
+        .and_then(|()| writeln!(out, "redis-cli -h {} -p {}", address.ip(), address.port()))
         .context("cannot print")?;
 
     let interval = arguments.serve_args.stats_interval.map(Duration::from_nanos);
     let began = Instant::now();
     let mut next_print = interval.map(|interval| began + interval);
+    let mut waiting = Waiting::default();
     while !stop.load(Ordering::Acquire) {
         // Woken by an interrupt, or it is time to look.
         let _ = woken.recv_timeout(WATCH_INTERVAL);
-        if let Some(reason) = nodes(&cluster).find_map(|node| node.ended()) {
+        if let Some(reason) = served.nodes().find_map(|node| node.ended()) {
             bail!("a node has ended: {reason}");
         }
+        waiting.show(&served.handle(), began.elapsed());
         if let (Some(at), Some(interval)) = (next_print, interval)
             && at <= Instant::now()
         {
             next_print = Some(at + interval);
-            eprintln!("{}", line(&total(nodes(&cluster))));
+            eprintln!("{}", line(&total(served.nodes())));
         }
     }
     front.stop();
-    let ended: Vec<NodeHandle> = nodes(&cluster).collect();
-    drop(cluster);
+    let ended: Vec<NodeHandle> = served.nodes().collect();
+    drop(served);
     let stats = total(ended.into_iter());
     let NodeStats { writes, reads, transactions, retried, disagreements, .. } = stats;
     let printed = match arguments.serve_args.json {
@@ -183,10 +213,6 @@ fn options(arguments: &Arguments) -> ClusterOptions {
         reads,
         client: ClientOptions::default(),
     }
-}
-
-fn nodes(cluster: &Cluster) -> impl Iterator<Item = NodeHandle> {
-    std::iter::once(cluster.handle()).chain(cluster.replicas())
 }
 
 /// Returns the sums of the counters of all nodes.

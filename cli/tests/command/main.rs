@@ -18,6 +18,7 @@ mod kv_bench;
 mod kv_cli;
 mod kv_disk;
 mod kv_history;
+mod kv_join;
 mod kv_repair;
 mod lab;
 mod namespace;

@@ -264,6 +264,7 @@ impl Backend for NodeHandle {
         let stats = self.stats();
         vec![
             ("onepipe_shards", self.shards.to_string()),
+            ("onepipe_caught_up", u8::from(self.is_serving()).to_string()),
             ("onepipe_writes", stats.writes.to_string()),
             ("onepipe_reads", stats.reads.to_string()),
             ("onepipe_transactions", stats.transactions.to_string()),
