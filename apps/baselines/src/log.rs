@@ -103,7 +103,10 @@ impl Log {
         let has_progress = ack.applied > progress.ack.applied;
         progress.ack = ack;
         if has_progress {
+            // An entry behind a lost one was applied late: its time is no response time.
+            let is_behind_gap = progress.repeated > 0 || progress.duplicate_acks > 0;
             if ack.applied > progress.repeated_to
+                && !is_behind_gap
                 && let Some((_, sent_at)) = self.entries.get((ack.applied - first) as usize)
             {
                 self.timeouts.on_response(now, from, *sent_at);
