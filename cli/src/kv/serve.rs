@@ -20,7 +20,7 @@ use onepipe_transport_driver::{Doorbell, Waker};
 use serde_json::json;
 
 use crate::args::{ServeArgs, address, checked_address};
-use crate::kv::served::{Served, Waiting, Way};
+use crate::kv::served::{Access, Served, Waiting};
 
 /// How often the nodes are watched.
 const WATCH_INTERVAL: Duration = Duration::from_millis(100);
@@ -111,13 +111,13 @@ impl Waker for Wake {
 
 /// Serves until the user interrupts the command, or a node ends.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
-    let way = match (&arguments.udp, &arguments.overlay) {
-        (Some(switch), _) => Way::Switch(switch),
-        (None, Some(aggregator)) => Way::Aggregator(aggregator),
-        (None, None) => Way::Memory,
+    let access = match (&arguments.udp, &arguments.overlay) {
+        (Some(switch), _) => Access::Switch(switch),
+        (None, Some(aggregator)) => Access::Aggregator(aggregator),
+        (None, None) => Access::Memory,
     };
     let served = match arguments.process {
-        Some(process) => Served::join(&options(arguments), process, way)?,
+        Some(process) => Served::join(&options(arguments), process, access)?,
         None => Served::start(&options(arguments)).map_err(|error| advise(error, arguments))?,
     };
     let front_options = FrontOptions {

@@ -15,7 +15,7 @@ const SHOW_AFTER: Duration = Duration::from_secs(2);
 
 /// How a node that runs alone joins the fabric.
 #[derive(Clone, Copy, Debug)]
-pub enum Way<'a> {
+pub enum Access<'a> {
     /// Through shared memory.
     Memory,
     /// Through a switch.
@@ -39,14 +39,14 @@ impl Served {
     }
 
     /// Starts the node of one process.
-    pub fn join(options: &ClusterOptions, process: u32, way: Way<'_>) -> Result<Self> {
+    pub fn join(options: &ClusterOptions, process: u32, access: Access<'_>) -> Result<Self> {
         let placement = Placement::consecutive(0, options.shards, options.replicas)?;
         let replicas = u32::from(options.shards) * u32::from(options.replicas);
         let builder: Builder = Pipe::builder().process(process);
-        let builder = match way {
-            Way::Memory => builder.fabric(&options.fabric).processes(replicas + CLIENTS_MAX),
-            Way::Switch(address) => builder.udp(address),
-            Way::Aggregator(address) => builder.overlay(address),
+        let builder = match access {
+            Access::Memory => builder.fabric(&options.fabric).processes(replicas + CLIENTS_MAX),
+            Access::Switch(address) => builder.udp(address),
+            Access::Aggregator(address) => builder.overlay(address),
         };
         let node = NodeOptions { placement, reads: options.reads, client: options.client };
         let node = Node::join(builder, node, |_| Store::default());
