@@ -66,6 +66,18 @@ pub struct Curve {
     pub task: fn(f64) -> Option<Task>,
 }
 
+impl Curve {
+    /// Creates a curve that no constant was derived from.
+    pub(crate) fn predicted(
+        name: &'static str,
+        column: Option<&'static str>,
+        remark: &'static str,
+        task: fn(f64) -> Option<Task>,
+    ) -> Self {
+        Self { name, column, role: Role::Predicted, remark, task }
+    }
+}
+
 /// Whether the comparison of a curve with the paper tests the model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {

@@ -22,7 +22,7 @@ pub enum Next {
     Submit(Kind, Vec<(u16, Vec<u8>)>),
     /// It asks again after this time, in ns.
     Wait(u64),
-    /// It has ended.
+    /// The terminal has ended.
     Stop,
 }
 

@@ -14,13 +14,13 @@ use crate::node::Node;
 /// What a terminal is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Doing {
-    /// It has to be asked what it does next.
+    /// The terminal has to be asked what it does next.
     Nothing,
     /// Its transaction is in flight.
     Transaction,
-    /// It is asked at this instant.
+    /// The terminal is asked at this instant.
     Waits(Instant),
-    /// It has ended.
+    /// The terminal has ended.
     Stopped,
 }
 

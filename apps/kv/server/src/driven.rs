@@ -155,7 +155,7 @@ impl<S: State> Driven<S> {
                 } else if starting.as_mut().is_some_and(|starting| {
                     starting.start.on_message(message.from, message.payload)
                 }) {
-                    // It concerned the start of the store.
+                    // The message concerned the start of the store.
                 } else if let Some(replica) = replica {
                     let is_reliable = message.service == Service::Reliable;
                     let (timestamp, from) = (message.timestamp, message.from);

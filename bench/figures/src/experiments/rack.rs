@@ -1,6 +1,6 @@
 //! Fastpass section 7 on its rack of 32: queues, ping times, shares, and retransmissions.
 
-use crate::experiment::{Axis, Claim, Curve, Experiment, Measured, Role, Task, Verdict};
+use crate::experiment::{Axis, Claim, Curve, Experiment, Measured, Task, Verdict};
 use crate::reference::Reference;
 use crate::{Rack, RackTraffic, Scheduler};
 
@@ -58,20 +58,11 @@ fn incast(scheduler: Scheduler, senders: f64) -> Option<Task> {
 macro_rules! curves {
     ($task:ident, $tcp:expr, $arbiter:expr, $remark:expr) => {
         vec![
-            curve(TCP, $tcp, RENO, |x| $task(Scheduler::Tcp, x)),
-            curve(DCTCP, None, "", |x| $task(Scheduler::Dctcp, x)),
-            curve(ARBITER, $arbiter, $remark, |x| $task(Scheduler::Arbiter, x)),
+            Curve::predicted(TCP, $tcp, RENO, |x| $task(Scheduler::Tcp, x)),
+            Curve::predicted(DCTCP, None, "", |x| $task(Scheduler::Dctcp, x)),
+            Curve::predicted(ARBITER, $arbiter, $remark, |x| $task(Scheduler::Arbiter, x)),
         ]
     };
-}
-
-fn curve(
-    name: &'static str,
-    column: Option<&'static str>,
-    remark: &'static str,
-    task: fn(f64) -> Option<Task>,
-) -> Curve {
-    Curve { name, column, role: Role::Predicted, remark, task }
 }
 
 /// Returns the ratio of two curves at `x`.
@@ -184,9 +175,11 @@ pub fn shares() -> Experiment {
         curves: [
             curves!(five_senders, None, None, ""),
             vec![
-                curve(TCP_CHANGING, None, "", |x| come_and_go(Scheduler::Tcp, x)),
-                curve(DCTCP_CHANGING, None, "", |x| come_and_go(Scheduler::Dctcp, x)),
-                curve(ARBITER_CHANGING, None, "", |x| come_and_go(Scheduler::Arbiter, x)),
+                Curve::predicted(TCP_CHANGING, None, "", |x| come_and_go(Scheduler::Tcp, x)),
+                Curve::predicted(DCTCP_CHANGING, None, "", |x| come_and_go(Scheduler::Dctcp, x)),
+                Curve::predicted(ARBITER_CHANGING, None, "", |x| {
+                    come_and_go(Scheduler::Arbiter, x)
+                }),
             ],
         ]
         .into_iter()
@@ -257,10 +250,10 @@ pub fn control() -> Experiment {
         y: Axis { label: "bytes of control packets, % of those in timeslots", is_log: false },
         metric: "control_percent",
         curves: vec![
-            curve(ARBITER, None, "", |load| {
+            Curve::predicted(ARBITER, None, "", |load| {
                 run(Scheduler::Arbiter, RackTraffic::Load { permille: (load * 1e3).round() as u32 })
             }),
-            curve(FEW, None, "", |load| {
+            Curve::predicted(FEW, None, "", |load| {
                 let permille = (load * 1e3).round() as u32;
                 run(Scheduler::Arbiter, RackTraffic::LoadToFew { permille, peers: PEERS })
             }),

@@ -15,7 +15,7 @@
 
 use onepipe_verify_transactions::{OperationMix, Protocol};
 
-use crate::experiment::{Axis, Claim, Curve, Experiment, Measured, Role, Task, Verdict};
+use crate::experiment::{Axis, Claim, Curve, Experiment, Measured, Task, Verdict};
 use crate::reference::Reference;
 use crate::{Class, InFlight, KeyValue};
 
@@ -73,15 +73,6 @@ fn peak(protocol: Protocol, processes: f64, is_zipf: bool) -> Option<Task> {
     Some(Task::KeyValue(store(protocol, processes, is_zipf)))
 }
 
-fn curve(
-    name: &'static str,
-    column: Option<&'static str>,
-    remark: &'static str,
-    task: fn(f64) -> Option<Task>,
-) -> Curve {
-    Curve { name, column, role: Role::Predicted, remark, task }
-}
-
 /// Returns the ratio of one curve to another at `x`.
 fn ratio(measured: &Measured, one: &str, other: &str, x: f64) -> Option<f64> {
     Some(measured.at(one, x)? / measured.at(other, x)?)
@@ -135,23 +126,31 @@ pub fn scalability() -> Experiment {
         y: Axis { label: "M transactions/s a process", is_log: false },
         metric: "throughput_mtps",
         curves: vec![
-            curve(UNIFORM, Some("1Pipe/Unif"), CPU_OR_LINK, |x| peak(Protocol::Onepipe, x, false)),
-            curve(YCSB, Some("1Pipe/YCSB"), HOT, |x| peak(Protocol::Onepipe, x, true)),
-            curve(NONTX_UNIFORM, Some("NonTX/Unif"), NONTX_LIMIT, |x| {
+            Curve::predicted(UNIFORM, Some("1Pipe/Unif"), CPU_OR_LINK, |x| {
+                peak(Protocol::Onepipe, x, false)
+            }),
+            Curve::predicted(YCSB, Some("1Pipe/YCSB"), HOT, |x| peak(Protocol::Onepipe, x, true)),
+            Curve::predicted(NONTX_UNIFORM, Some("NonTX/Unif"), NONTX_LIMIT, |x| {
                 peak(Protocol::NonTx, x, false)
             }),
-            curve(NONTX_YCSB, Some("NonTX/YCSB"), HOT, |x| peak(Protocol::NonTx, x, true)),
-            curve(FARM_UNIFORM, Some("FaRM/Unif"), UNEXPLAINED, |x| peak(Protocol::Farm, x, false)),
-            curve(FARM_YCSB, Some("FaRM/YCSB"), UNEXPLAINED, |x| peak(Protocol::Farm, x, true)),
-            curve(STRICT, None, "", |x| {
+            Curve::predicted(NONTX_YCSB, Some("NonTX/YCSB"), HOT, |x| {
+                peak(Protocol::NonTx, x, true)
+            }),
+            Curve::predicted(FARM_UNIFORM, Some("FaRM/Unif"), UNEXPLAINED, |x| {
+                peak(Protocol::Farm, x, false)
+            }),
+            Curve::predicted(FARM_YCSB, Some("FaRM/YCSB"), UNEXPLAINED, |x| {
+                peak(Protocol::Farm, x, true)
+            }),
+            Curve::predicted(STRICT, None, "", |x| {
                 let run = store(Protocol::Onepipe, x, false);
                 Some(Task::KeyValue(KeyValue { is_strict: true, ..run }))
             }),
-            curve(FREE_ACKS, None, "", |x| {
+            Curve::predicted(FREE_ACKS, None, "", |x| {
                 let run = store(Protocol::Onepipe, x, false);
                 Some(Task::KeyValue(KeyValue { ack_ns: 0, ..run }))
             }),
-            curve(LATE_ACKS, None, "", |x| {
+            Curve::predicted(LATE_ACKS, None, "", |x| {
                 let run = store(Protocol::Onepipe, x, false);
                 Some(Task::KeyValue(KeyValue { ack_delay_ns: 100_000, ..run }))
             }),
@@ -260,12 +259,24 @@ pub fn latency() -> Experiment {
         y: Axis { label: "us at 95 % of the peak rate, mean", is_log: true },
         metric: "latency_us",
         curves: vec![
-            curve("1Pipe, read-only", Some("1Pipe-RO"), HOT, |x| share(Onepipe, x, ReadOnly)),
-            curve("1Pipe, write-only", Some("1Pipe-WO"), HOT, |x| share(Onepipe, x, WriteOnly)),
-            curve("1Pipe, read-write", Some("1Pipe-WR"), HOT, |x| share(Onepipe, x, ReadWrite)),
-            curve("FaRM, read-only", Some("FaRM-RO"), UNEXPLAINED, |x| share(Farm, x, ReadOnly)),
-            curve("FaRM, write-only", Some("FaRM-WO"), UNEXPLAINED, |x| share(Farm, x, WriteOnly)),
-            curve("FaRM, read-write", Some("FaRM-WR"), UNEXPLAINED, |x| share(Farm, x, ReadWrite)),
+            Curve::predicted("1Pipe, read-only", Some("1Pipe-RO"), HOT, |x| {
+                share(Onepipe, x, ReadOnly)
+            }),
+            Curve::predicted("1Pipe, write-only", Some("1Pipe-WO"), HOT, |x| {
+                share(Onepipe, x, WriteOnly)
+            }),
+            Curve::predicted("1Pipe, read-write", Some("1Pipe-WR"), HOT, |x| {
+                share(Onepipe, x, ReadWrite)
+            }),
+            Curve::predicted("FaRM, read-only", Some("FaRM-RO"), UNEXPLAINED, |x| {
+                share(Farm, x, ReadOnly)
+            }),
+            Curve::predicted("FaRM, write-only", Some("FaRM-WO"), UNEXPLAINED, |x| {
+                share(Farm, x, WriteOnly)
+            }),
+            Curve::predicted("FaRM, read-write", Some("FaRM-WR"), UNEXPLAINED, |x| {
+                share(Farm, x, ReadWrite)
+            }),
         ],
         xs: SHARES,
         xs_quick: &[5.0],
@@ -369,12 +380,16 @@ pub fn sizes() -> Experiment {
         y: Axis { label: "G operations/s in all", is_log: true },
         metric: "operations_gps",
         curves: vec![
-            curve(UNIFORM, Some("1Pipe/Unif"), CPU_OR_LINK, |x| size(Onepipe, x, false)),
-            curve(YCSB, Some("1Pipe/YCSB"), HOT, |x| size(Onepipe, x, true)),
-            curve(NONTX_UNIFORM, Some("NonTX/Unif"), UNEXPLAINED, |x| size(NonTx, x, false)),
-            curve(NONTX_YCSB, Some("NonTX/YCSB"), HOT, |x| size(NonTx, x, true)),
-            curve(FARM_UNIFORM, Some("FaRM/Unif"), UNEXPLAINED, |x| size(Farm, x, false)),
-            curve(FARM_YCSB, Some("FaRM/YCSB"), UNEXPLAINED, |x| size(Farm, x, true)),
+            Curve::predicted(UNIFORM, Some("1Pipe/Unif"), CPU_OR_LINK, |x| size(Onepipe, x, false)),
+            Curve::predicted(YCSB, Some("1Pipe/YCSB"), HOT, |x| size(Onepipe, x, true)),
+            Curve::predicted(NONTX_UNIFORM, Some("NonTX/Unif"), UNEXPLAINED, |x| {
+                size(NonTx, x, false)
+            }),
+            Curve::predicted(NONTX_YCSB, Some("NonTX/YCSB"), HOT, |x| size(NonTx, x, true)),
+            Curve::predicted(FARM_UNIFORM, Some("FaRM/Unif"), UNEXPLAINED, |x| {
+                size(Farm, x, false)
+            }),
+            Curve::predicted(FARM_YCSB, Some("FaRM/YCSB"), UNEXPLAINED, |x| size(Farm, x, true)),
         ],
         xs: SIZES,
         xs_quick: &[2.0],

@@ -10,7 +10,7 @@
 use onepipe_verify_transactions::Protocol;
 
 use crate::Tpcc;
-use crate::experiment::{Axis, Claim, Curve, Experiment, Measured, Role, Task, Verdict};
+use crate::experiment::{Axis, Claim, Curve, Experiment, Measured, Task, Verdict};
 use crate::reference::Reference;
 
 const XS: &[f64] = &[2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0];
@@ -47,15 +47,6 @@ const LOSS: &str = "\
      27 (new_order_p50_us), and with one in flight the rate falls as the latency grows. The \
      paper's own figure 9b has 26 us more there, which is 35 % of its 49 us, so more must be in \
      flight";
-
-fn curve(
-    name: &'static str,
-    column: Option<&'static str>,
-    remark: &'static str,
-    task: fn(f64) -> Option<Task>,
-) -> Curve {
-    Curve { name, column, role: Role::Predicted, remark, task }
-}
 
 fn run(protocol: Protocol, clients: u32) -> Tpcc {
     Tpcc { protocol, ..Tpcc::new(clients) }
@@ -99,15 +90,21 @@ pub fn scalability() -> Experiment {
         y: Axis { label: "M transactions/s in all", is_log: true },
         metric: "throughput_mtps",
         curves: vec![
-            curve(OURS, Some("1Pipe"), RATE, |x| with_clients(Protocol::Onepipe, x)),
-            curve(NONTX, Some("NonTX"), UNEXPLAINED, |x| with_clients(Protocol::NonTx, x)),
-            curve(LOCK, Some("Lock"), UNEXPLAINED, |x| with_clients(Protocol::TwoPhaseLocking, x)),
-            curve(OCC, Some("OCC"), UNEXPLAINED, |x| with_clients(Protocol::Optimistic, x)),
-            curve(MANY, None, "", |x| {
+            Curve::predicted(OURS, Some("1Pipe"), RATE, |x| with_clients(Protocol::Onepipe, x)),
+            Curve::predicted(NONTX, Some("NonTX"), UNEXPLAINED, |x| {
+                with_clients(Protocol::NonTx, x)
+            }),
+            Curve::predicted(LOCK, Some("Lock"), UNEXPLAINED, |x| {
+                with_clients(Protocol::TwoPhaseLocking, x)
+            }),
+            Curve::predicted(OCC, Some("OCC"), UNEXPLAINED, |x| {
+                with_clients(Protocol::Optimistic, x)
+            }),
+            Curve::predicted(MANY, None, "", |x| {
                 let tpcc = run(Protocol::Onepipe, x as u32);
                 Some(Task::Tpcc(Tpcc { in_flight: IN_FLIGHT, ..tpcc }))
             }),
-            curve(FREE_ACKS, None, "", |x| {
+            Curve::predicted(FREE_ACKS, None, "", |x| {
                 let tpcc = run(Protocol::Onepipe, x as u32);
                 Some(Task::Tpcc(Tpcc { ack_ns: 0, ..tpcc }))
             }),
@@ -198,11 +195,17 @@ pub fn loss() -> Experiment {
         y: Axis { label: "M transactions/s in all", is_log: true },
         metric: "throughput_mtps",
         curves: vec![
-            curve(OURS, Some("1Pipe"), LOSS, |x| with_loss(Protocol::Onepipe, x, 1)),
-            curve(NONTX, Some("NonTX"), UNEXPLAINED, |x| with_loss(Protocol::NonTx, x, 1)),
-            curve(LOCK, Some("Lock"), UNEXPLAINED, |x| with_loss(Protocol::TwoPhaseLocking, x, 1)),
-            curve(OCC, Some("OCC"), UNEXPLAINED, |x| with_loss(Protocol::Optimistic, x, 1)),
-            curve(MANY, None, "", |x| with_loss(Protocol::Onepipe, x, IN_FLIGHT)),
+            Curve::predicted(OURS, Some("1Pipe"), LOSS, |x| with_loss(Protocol::Onepipe, x, 1)),
+            Curve::predicted(NONTX, Some("NonTX"), UNEXPLAINED, |x| {
+                with_loss(Protocol::NonTx, x, 1)
+            }),
+            Curve::predicted(LOCK, Some("Lock"), UNEXPLAINED, |x| {
+                with_loss(Protocol::TwoPhaseLocking, x, 1)
+            }),
+            Curve::predicted(OCC, Some("OCC"), UNEXPLAINED, |x| {
+                with_loss(Protocol::Optimistic, x, 1)
+            }),
+            Curve::predicted(MANY, None, "", |x| with_loss(Protocol::Onepipe, x, IN_FLIGHT)),
         ],
         xs: LOSSES,
         xs_quick: &[0.0, 1e-3, 1e-2],

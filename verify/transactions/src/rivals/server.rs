@@ -17,11 +17,11 @@ pub(super) const SESSION: u64 = 1;
 /// What a terminal is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Doing {
-    /// It has to be asked what it does next, at this instant.
+    /// The terminal is asked at this instant.
     Waits(Instant),
     /// Its transaction is in flight.
     Transaction,
-    /// It has ended.
+    /// The terminal has ended.
     Stopped,
 }
 
