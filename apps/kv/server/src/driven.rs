@@ -23,6 +23,7 @@ use crate::options::NodeOptions;
 use crate::shared::{NodeStats, Shared, Submission};
 use crate::starting::{Held, Starting};
 use crate::storage::LogWriter;
+use crate::wake_batch;
 
 /// Number of transactions that are taken over between two turns of the pipe.
 const TAKEN_MAX: usize = 256;
@@ -268,6 +269,10 @@ impl<S: State> Driven<S> {
 
     /// Reports finished transactions. Returns whether there was one.
     fn finish(&mut self) -> bool {
+        wake_batch::batch(|| self.report())
+    }
+
+    fn report(&mut self) -> bool {
         let mut has_finished = false;
         while let Some(Finished { transaction, outcome }) = self.client.poll_finished() {
             has_finished = true;

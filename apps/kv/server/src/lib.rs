@@ -14,6 +14,7 @@ mod options;
 mod shared;
 mod starting;
 mod storage;
+mod wake_batch;
 
 pub use onepipe_journal::SyncPolicy;
 
