@@ -72,7 +72,8 @@ fn input_of_any_ends_a_wait_for_several() {
     sleepers.iter_mut().for_each(|shm| drop(receive(shm, at(1))));
     for round in 0..30 {
         let index = usize::from(round) % sleepers.len();
-        let took = waited_for_any(&mut sleepers, || send(&mut sender, at(2), 1 + index as u32, round));
+        let took =
+            waited_for_any(&mut sleepers, || send(&mut sender, at(2), 1 + index as u32, round));
         assert!(took.as_nanos() < u128::from(LONG), "the wake-up was lost");
         assert_eq!(receive(&mut sleepers[index], at(3)).0, [(0, round)]);
         let doorbell = sleepers[index].doorbell();
