@@ -7,8 +7,14 @@ use onepipe_transport_shm::Shm;
 
 use crate::{EmbeddedPipe, Idle};
 
-/// How often pipes are looked at that cannot be waited for together.
+/// How often a thread looks at pipes that it cannot wait for together.
 const LOOK_INTERVAL_NS: u64 = 1_000_000;
+
+/// Number of yields in a row after which a thread that waits for promises of other processes looks
+/// for them every [`NAP_NS`] only: some process is likely to be stopped. A thousand yields take a
+/// millisecond or longer, so that a nap delays what comes by a tenth at most.
+const YIELDS_MAX: u32 = 1_000;
+const NAP_NS: u64 = 100_000;
 
 /// How a thread idles that drives several pipes, one turn of each after the other: as
 /// [`EmbeddedPipe::rest`] does for one with [`Idle::Backoff`]. The doorbell of each pipe ends it.
@@ -35,12 +41,13 @@ const LOOK_INTERVAL_NS: u64 = 1_000_000;
 #[derive(Clone, Debug)]
 pub struct Rest {
     idler: Idler,
+    yields: u32,
 }
 
 impl Rest {
     /// Makes the strategy for a number of pipes.
     pub fn new(pipes: usize) -> Self {
-        Self { idler: Idler::new(Idle::Backoff.strategy().among(pipes)) }
+        Self { idler: Idler::new(Idle::Backoff.strategy().among(pipes)), yields: 0 }
     }
 
     /// Returns the number of pipes in shared memory that a thread can block for: 1 if the system
@@ -54,18 +61,22 @@ impl Rest {
     /// least that [`EmbeddedPipe::idleness`] returned for one of them.
     pub fn rest<P: AsMut<EmbeddedPipe>>(&mut self, pipes: &mut [P], idleness: Idleness) {
         match self.idler.next(idleness) {
-            IdleAction::Spin => {}
-            IdleAction::Yield => std::thread::yield_now(),
-            IdleAction::Block => block(pipes),
+            IdleAction::Spin => self.yields = 0,
+            IdleAction::Yield if self.yields < YIELDS_MAX => {
+                self.yields += 1;
+                std::thread::yield_now();
+            }
+            IdleAction::Yield => block(pipes, NAP_NS),
+            IdleAction::Block => block(pipes, u64::MAX),
         }
     }
 }
 
-/// Blocks until one of the pipes has something to do.
-fn block<P: AsMut<EmbeddedPipe>>(pipes: &mut [P]) {
+/// Blocks until one of the pipes has something to do, for at most `max_ns`.
+fn block<P: AsMut<EmbeddedPipe>>(pipes: &mut [P], max_ns: u64) {
     let mut pipes: Vec<&mut EmbeddedPipe> = pipes.iter_mut().map(AsMut::as_mut).collect();
     let mut announced = 0;
-    let mut wait_ns = u64::MAX;
+    let mut wait_ns = max_ns;
     while let Some(pipe) = pipes.get_mut(announced)
         && let Some(pipe_ns) = pipe.begin_wait()
     {
