@@ -273,8 +273,8 @@ impl Backend for NodeHandle {
         {
             return on_replies(Err(BackendError::Disk(reason)));
         }
-        let plan = Plan::new(&commands, self.shards);
-        let parts = plan.parts().to_vec();
+        let mut plan = Plan::new(&commands, self.shards);
+        let parts = plan.take_parts();
         if parts.is_empty() {
             // Every command is refused.
             return on_replies(replies_of(&plan, &[]));
