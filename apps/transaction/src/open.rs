@@ -53,10 +53,14 @@ pub(crate) struct Open {
     /// When the last attempt was composed, and how many have failed.
     pub sent_at: Option<Mono>,
     pub failures: u32,
+    /// How often replicas were asked for the reply to this write.
+    pub asked: u32,
     /// Number of times that replicas were searched for, as none of a shard is up.
     pub searches: u32,
     /// Whether the deadline is the time of the next attempt.
     pub is_deferred: bool,
+    /// Replicas that have answered that they cannot catch up.
+    pub stranded: BTreeSet<ProcessId>,
     shards: BTreeMap<u16, Shard>,
 }
 
@@ -73,8 +77,10 @@ impl Open {
             is_queued: true,
             sent_at: None,
             failures: 0,
+            asked: 0,
             searches: 0,
             is_deferred: false,
+            stranded: BTreeSet::new(),
             shards: BTreeMap::new(),
         }
     }
@@ -144,6 +150,11 @@ impl Open {
     /// Returns the replicas whose replies are missing.
     pub fn awaited(&self) -> impl Iterator<Item = ProcessId> {
         self.shards.values().flat_map(|entry| entry.awaited.iter().copied())
+    }
+
+    /// Returns whether a reply of this replica is missing.
+    pub fn is_awaited(&self, replica: ProcessId) -> bool {
+        self.shards.values().any(|entry| entry.awaited.contains(&replica))
     }
 
     /// Handles a reply of `from`. Returns false if it differs from that of another replica of the

@@ -3,7 +3,7 @@
 use anyhow::Result;
 use onepipe_sim_network::HopKind;
 use onepipe_sim_recovery::Calibration;
-use onepipe_transaction::ReadMode;
+use onepipe_transaction::{ClientOptions, ReadMode};
 use onepipe_verify_transactions::{
     Costs, Figures, KeyMix, OperationMix, Protocol, READ_ONLY, READ_WRITE, Removal, TpccRun,
     ValuesRun, WRITE_ONLY, Zipf,
@@ -190,12 +190,15 @@ pub struct Tpcc {
     pub clients: u32,
     /// Transactions in flight of each client.
     pub in_flight: u32,
+    /// Shortest time from one of these transactions to its successor, in ns. 0: none.
+    pub period_ns: u64,
     /// Loss rate at receivers, in parts per billion.
     pub loss_ppb: u32,
     /// Minimum probe timeout of the endpoints, in ns.
     pub probe_timeout_ns: u64,
-    /// Time after which a client asks for a reply to its transaction, in ns.
-    pub ask_after_ns: u64,
+    /// Minimum time after which a client asks for a reply to its transaction, in ns, once it knows
+    /// how long replies take; 100 times as long before.
+    pub reply_timeout_min_ns: u64,
     /// CPU time of an acknowledgement in ns.
     pub ack_ns: u64,
 }
@@ -208,9 +211,10 @@ impl Tpcc {
             protocol: Protocol::Onepipe,
             clients,
             in_flight: 1,
+            period_ns: 0,
             loss_ppb: 0,
             probe_timeout_ns: 200_000,
-            ask_after_ns: 100_000_000,
+            reply_timeout_min_ns: ClientOptions::default().timeout_min_ns,
             ack_ns: Costs::PAPER.ack_ns,
         }
     }
@@ -225,9 +229,14 @@ impl Tpcc {
         let run = TpccRun {
             protocol: self.protocol,
             terminals: self.in_flight,
+            period_ns: self.period_ns,
             loss_ppb: self.loss_ppb,
             probe_timeout_ns: self.probe_timeout_ns,
-            ask_after_ns: self.ask_after_ns,
+            client: ClientOptions {
+                timeout_ns: 100 * self.reply_timeout_min_ns,
+                timeout_min_ns: self.reply_timeout_min_ns,
+                ..ClientOptions::default()
+            },
             costs: Costs { ack_ns: self.ack_ns, ..Costs::PAPER },
             warm_up_us: 2_000,
             measure_us: 1_000,
