@@ -255,8 +255,8 @@ impl CatchUp {
         true
     }
 
-    /// Asks another peer, as this one has no state, or has ended. If all were asked the next request
-    /// waits for its time.
+    /// Asks another peer, as this one has no state, or has ended. If all were asked, the next
+    /// request waits for its time.
     pub fn on_peer_lost(&mut self, peer: ProcessId) {
         if self.peer == Some(peer) {
             self.peer = None;

@@ -210,7 +210,7 @@ impl Client {
         let view = open.view;
         let parts = open.parts.iter().map(|(shard, part)| (*shard, part.as_slice())).collect();
         let request = Request { kind, session, number, attempt, finished: oldest, view, parts };
-        let messages = open.messages(&request);
+        let messages = open.messages(&request, self.options.is_durable);
         // A fixed timeout below the latency would make every reply one to an earlier attempt.
         let timeout_ns = self.response_times.timeout_ns(open, &self.options);
         open.set_deadline(&mut self.deadlines, number, Some(now.after_ns(timeout_ns)));

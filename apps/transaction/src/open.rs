@@ -123,14 +123,16 @@ impl Open {
     }
 
     /// Returns the request as a message to each awaited replica. All get the whole transaction if
-    /// it is a write, so that the log of each shard says what the others have to execute.
-    pub fn messages(&self, request: &Request<'_>) -> Vec<(ProcessId, Vec<u8>)> {
+    /// it is a write of a durable store, so that the log of each shard says what the others have
+    /// to execute.
+    pub fn messages(&self, request: &Request<'_>, is_durable: bool) -> Vec<(ProcessId, Vec<u8>)> {
+        let is_whole = self.kind == Kind::Write && is_durable;
         let mut messages = Vec::new();
         let mut whole = Vec::new();
         request.write(&mut whole);
         for (shard, entry) in &self.shards {
-            let payload = match (self.kind, request.part(*shard)) {
-                (Kind::Read(_), Some(part)) => {
+            let payload = match request.part(*shard) {
+                Some(part) if !is_whole => {
                     let mut payload = Vec::new();
                     let parts = [(*shard, part)].to_vec();
                     Request { parts, ..request.clone() }.write(&mut payload);

@@ -101,8 +101,8 @@ impl Scenario {
             report.violations.push("the reader has ended".into());
             return;
         };
-        // A replica that was admitted, and whose peers have failed before it had their state, serves
-        // no more than one that has failed.
+        // A replica whose peers have failed before it had their state serves no more than one that
+        // has failed.
         let is_serving = |process: ProcessId| {
             cluster.replica(process).is_some_and(|replica| !replica.is_stranded())
         };

@@ -103,7 +103,7 @@ impl TpccRun {
             costs: Costs::PAPER,
             loss_ppb: 0,
             probe_timeout_ns: 200_000,
-            client: ClientOptions::default(),
+            client: ClientOptions { is_durable: false, ..ClientOptions::default() },
             warm_up_us: 300,
             measure_us: 500,
             seed: 1,

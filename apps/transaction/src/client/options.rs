@@ -7,6 +7,10 @@ pub struct ClientOptions {
     /// there are fewer. With a durable store a write survives the failure of all processes if it is
     /// stored by all. Default: all.
     pub acks_min: usize,
+    /// Whether replicas have logs: then each replica gets all parts of a write, so that logs
+    /// complete each other after a loss of power. Otherwise it gets the part of its shard alone.
+    /// All clients of a store must have the same value. Default true.
+    pub is_durable: bool,
     /// Time after which a read is repeated, and replicas are asked for the reply to a write, in ns,
     /// until a response time was measured. A shard without a replica that is up is searched for one
     /// in this interval. Default 100 ms.
@@ -25,6 +29,7 @@ impl Default for ClientOptions {
     fn default() -> Self {
         Self {
             acks_min: usize::MAX,
+            is_durable: true,
             timeout_ns: 100_000_000,
             timeout_min_ns: 1_000_000,
             snapshot_attempts_max: 3,

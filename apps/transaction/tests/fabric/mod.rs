@@ -25,8 +25,13 @@ const LAG_MAX_NS: u64 = 400;
 const TIMEOUT_NS: u64 = 2_000;
 
 /// Timeouts that follow response times may be shorter than these.
-fn client_options() -> ClientOptions {
-    ClientOptions { timeout_ns: TIMEOUT_NS, timeout_min_ns: LAG_MAX_NS, ..ClientOptions::default() }
+fn client_options(faults: &Faults) -> ClientOptions {
+    ClientOptions {
+        is_durable: faults.is_durable,
+        timeout_ns: TIMEOUT_NS,
+        timeout_min_ns: LAG_MAX_NS,
+        ..ClientOptions::default()
+    }
 }
 
 /// A pseudo-random sequence (xorshift64*).
@@ -152,7 +157,7 @@ impl Fabric {
             (ProcessId(process), Replica::new(shard, Registers::default(), options))
         };
         let client = |_| {
-            let options = client_options();
+            let options = client_options(&faults);
             Client::new(7, placement(), options)
         };
         Self {
@@ -464,7 +469,7 @@ impl Fabric {
     fn start_client(&mut self) {
         let idle = self.clients.iter().position(|client| client.unfinished() == 0);
         let Some(idle) = idle else { return };
-        let options = client_options();
+        let options = client_options(&self.faults);
         self.clients[idle] = Client::new(self.clock, placement(), options);
         self.generations[idle] += CLIENTS as usize;
     }

@@ -233,6 +233,7 @@ impl Tpcc {
             loss_ppb: self.loss_ppb,
             probe_timeout_ns: self.probe_timeout_ns,
             client: ClientOptions {
+                is_durable: false,
                 timeout_ns: 100 * self.reply_timeout_min_ns,
                 timeout_min_ns: self.reply_timeout_min_ns,
                 ..ClientOptions::default()
