@@ -264,6 +264,8 @@ pub struct ReplicaRemoval {
     pub is_flooded: bool,
     /// Transactions in flight of each client.
     pub in_flight: u32,
+    /// The number of items and customers is divided by this, from 1.
+    pub divisor: u32,
     /// Number of trials, each with another replica and at another time.
     pub trials: u32,
 }
@@ -274,17 +276,20 @@ impl ReplicaRemoval {
     /// first client; `retried_us`, `retried_sd_us` and `retried_max_us`, by which the transactions
     /// in flight to the replica took longer than others; `others_us`, the same of those in flight
     /// to other warehouses; `before_us`, the mean latency before; and `retried`, the number of the
-    /// former.
+    /// former. After the repair of the link: `caught_up_us` and `caught_up_sd_us`, the time until
+    /// the replica serves again, and `image_bytes`, the length of its state.
     ///
     /// # Errors
-    /// The testbed is out of range, a transaction has failed, or the replica is not removed.
+    /// The testbed is out of range, a transaction has failed, or the replica is not removed or does
+    /// not catch up.
     pub fn run(&self) -> Result<Values> {
         let contact_ns = Calibration::paper().contact_ns;
         let (mut removed, mut first, mut before) = (Vec::new(), Vec::new(), Vec::new());
         let (mut retried, mut others) = (Vec::new(), Vec::new());
+        let (mut caught_up, mut image_bytes) = (Vec::new(), Vec::new());
         for seed in 1..=self.trials.into() {
-            let (is_flooded, terminals) = (self.is_flooded, self.in_flight);
-            let figures = Removal { is_flooded, contact_ns, terminals, seed }.run()?;
+            let (is_flooded, terminals, divisor) = (self.is_flooded, self.in_flight, self.divisor);
+            let figures = Removal { is_flooded, contact_ns, terminals, divisor, seed }.run()?;
             let violations = &figures.violations;
             anyhow::ensure!(violations.is_empty(), "{self:?}, seed {seed}: {violations:?}");
             removed.push(figures.removed_us);
@@ -292,6 +297,8 @@ impl ReplicaRemoval {
             before.push(figures.before_us);
             retried.extend(figures.added_us);
             others.extend(figures.others_added_us);
+            caught_up.push(figures.caught_up_us);
+            image_bytes.push(figures.image_bytes as f64);
         }
         let values = [
             ("removed_us", mean(&removed)),
@@ -303,6 +310,9 @@ impl ReplicaRemoval {
             ("retried", retried.len() as f64),
             ("others_us", mean(&others)),
             ("before_us", mean(&before)),
+            ("caught_up_us", mean(&caught_up)),
+            ("caught_up_sd_us", deviation(&caught_up)),
+            ("image_bytes", mean(&image_bytes)),
         ];
         Ok(values.map(|(name, value)| (name.to_owned(), value)).into())
     }
