@@ -112,10 +112,14 @@ pub(crate) struct Open {
     /// When the last attempt was composed, and how many have failed.
     pub sent_at: Option<Mono>,
     pub failures: u32,
+    /// How often replicas were asked for the reply to this write.
+    pub asked: u32,
     /// Number of times that replicas were searched for, as none of a shard is up.
     pub searches: u32,
     /// Whether the deadline is the time of the next attempt.
     pub is_deferred: bool,
+    /// Replicas that have answered that they cannot catch up.
+    pub stranded: BTreeSet<ProcessId>,
     /// By ascending shard, from the first attempt on.
     shards: Vec<Shard>,
 }
@@ -133,8 +137,10 @@ impl Open {
             is_queued: true,
             sent_at: None,
             failures: 0,
+            asked: 0,
             searches: 0,
             is_deferred: false,
+            stranded: BTreeSet::new(),
             shards: Vec::new(),
         }
     }
@@ -184,22 +190,24 @@ impl Open {
     }
 
     /// Returns the request as a message to each awaited replica. All get the whole transaction if
-    /// it is a write, so that the log of each shard says what the others have to execute.
-    pub fn messages(&self, request: &Request<'_>) -> Vec<(ProcessId, Vec<u8>)> {
+    /// it is a write of a durable store, so that the log of each shard says what the others have
+    /// to execute.
+    pub fn messages(&self, request: &Request<'_>, is_durable: bool) -> Vec<(ProcessId, Vec<u8>)> {
+        let is_whole = self.kind == Kind::Write && is_durable;
         let awaited = self.shards.iter().map(|entry| entry.awaited.len()).sum();
-        let mut messages = Vec::with_capacity(awaited);
+        let mut messages: Vec<(ProcessId, Vec<u8>)> = Vec::with_capacity(awaited);
         for (index, entry) in self.shards.iter().enumerate() {
             let is_last = index + 1 == self.shards.len();
             if is_last && self.attempt > 1 && makes(Mistake::ShardMissed) {
                 continue;
             }
             for process in entry.awaited.iter() {
-                let payload = match (self.kind, request.part(entry.shard), messages.first()) {
-                    (Kind::Read(_), Some(part), _) => {
+                let payload = match (request.part(entry.shard), messages.first()) {
+                    (Some(part), _) if !is_whole => {
                         request.with_parts([(entry.shard, part)].to_vec()).to_bytes()
                     }
-                    (_, _, Some((_, whole))) => Vec::clone(whole),
-                    (_, _, None) => request.to_bytes(),
+                    (_, Some((_, whole))) if is_whole => Vec::clone(whole),
+                    _ => request.to_bytes(),
                 };
                 messages.push((process, payload));
             }
@@ -210,6 +218,11 @@ impl Open {
     /// Returns the replicas whose replies are missing.
     pub fn awaited(&self) -> impl Iterator<Item = ProcessId> {
         self.shards.iter().flat_map(|entry| entry.awaited.iter())
+    }
+
+    /// Returns whether a reply of this replica is missing.
+    pub fn is_awaited(&self, replica: ProcessId) -> bool {
+        self.shards.iter().any(|entry| entry.awaited.contains(replica))
     }
 
     /// Handles a reply of `from`. Returns false if it differs from that of another replica of the

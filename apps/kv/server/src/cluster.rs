@@ -119,7 +119,9 @@ impl Cluster {
             let builder = builder
                 .tune_shared_memory(|config| config.liveness_interval_ns = LIVENESS_INTERVAL_NS);
             let (placement, reads) = (placement.clone(), options.reads);
-            let node = NodeOptions { placement, reads, client: options.client };
+            let is_durable = options.storage.is_some();
+            let client = ClientOptions { is_durable, ..options.client };
+            let node = NodeOptions { placement, reads, client };
             begin(thread, builder.processes(processes + 1), node)
         };
         let joining: Vec<Joining> =

@@ -133,7 +133,7 @@ impl<S: State> Driven<S> {
     }
 
     /// Drives the pipe once. Returns why the node must end, if it must.
-    fn poll(&mut self) -> (Progress, Option<Arc<str>>) {
+    fn poll(&mut self, now: Mono) -> (Progress, Option<Arc<str>>) {
         // Everything below this barrier is handed out in this turn.
         let barrier = self.pipe.commit_barrier();
         let (replica, client) = (&mut self.replica, &mut self.client);
@@ -142,7 +142,7 @@ impl<S: State> Driven<S> {
         let progress = self.pipe.poll(|event| match event {
             Event::Message(message) => {
                 if Reply::is_reply(message.payload) {
-                    client.on_message(message.from, message.payload);
+                    client.on_message(now, message.from, message.payload);
                 } else if starting.as_mut().is_some_and(|starting| {
                     starting.start.on_message(message.from, message.payload)
                 }) {
@@ -333,12 +333,13 @@ impl<S: State + Send + 'static> Drive for Driven<S> {
         if is_closed {
             return Turn::Ended(Arc::from("it was stopped"));
         }
-        let (progress, ended) = self.poll();
+        let now = Instant::now();
+        let mono = self.mono(now);
+        let (progress, ended) = self.poll(mono);
         if let Some(reason) = ended.or_else(|| self.store()) {
             return Turn::Ended(reason);
         }
-        let now = Instant::now();
-        let has_sent = self.send(self.mono(now));
+        let has_sent = self.send(mono);
         let has_finished = self.finish();
         self.publish(now);
         match has_taken || has_sent || has_finished {
