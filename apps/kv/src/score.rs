@@ -6,8 +6,8 @@ use core::fmt;
 
 use crate::codec::{Field, Reader};
 
-/// A floating-point number (IEEE 754, 64 bits) that is ordered and equal as its bits are, so that
-/// states can be compared and hashed. It is never NaN and never −0.
+/// A floating-point number (IEEE 754, 64 bits) in a representation whose order as an integer is
+/// that of the numbers, so that states can be compared and hashed. Never NaN, and never −0.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Score(u64);
 
@@ -41,7 +41,8 @@ impl Score {
         Self::new(self.value() + other.value())
     }
 
-    /// Returns the lower limit of all scores above this one. It is only compared.
+    /// Returns the lower limit of all scores above this one, for comparisons only: it may be no
+    /// number.
     pub(crate) fn just_above(self) -> Self {
         Self(self.0 + 1)
     }
