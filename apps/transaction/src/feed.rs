@@ -50,7 +50,7 @@ pub(crate) enum FeedMessage<'a> {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Hello {
     /// The sender starts, and does not know whether the store does. If it knows a session of the
-    /// proposing process, it follows this one, and none before.
+    /// proposer, it follows this one, and none before.
     Starts(Option<u64>),
     /// The sender proposes to start the store with these processes and sessions.
     Proposes(Vec<(ProcessId, u64)>),
