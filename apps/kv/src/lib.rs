@@ -44,7 +44,8 @@
 //! - Fields of hashes and members of sets are returned in order. There are no commands that choose
 //!   at random, none that block, and no ranges by name (`BYLEX`).
 //! - A wrong argument is an error whatever the key holds, also where Redis looks at the key first.
-//! - `INCRBYFLOAT` adds decimal numbers exactly. Scores are written as in Redis 7.2.
+//! - `INCRBYFLOAT` adds decimal numbers exactly. Scores are written as in Redis 7.2, and −0 is 0.
+//!   Hexadecimal numbers (`0x10`) are refused.
 //! - Expiries are exact to the nanosecond. A relative one is at most 292 years, and an absolute one
 //!   lies at most in the year 2262.
 //! - A call of `SCAN` reads one shard.

@@ -36,6 +36,17 @@ impl Score {
         Self::new(core::str::from_utf8(text).ok()?.parse().ok()?)
     }
 
+    /// Parses a number as [`Score::parse`] does. One that is too large for a score, and would be
+    /// infinite, or too small, and would be 0, is refused.
+    pub(crate) fn parse_in_range(text: &[u8]) -> Option<Self> {
+        let score = Self::parse(text)?;
+        let mantissa = text.split(|byte| byte.eq_ignore_ascii_case(&b'e')).next()?;
+        // Neither infinity nor zero is written with such digits.
+        let has_digits = mantissa.iter().any(|byte| (b'1'..=b'9').contains(byte));
+        let is_out = has_digits && (score.value().is_infinite() || score.value() == 0.0);
+        (!is_out).then_some(score)
+    }
+
     /// Returns the sum; `None` if it is not a number (`inf` and `-inf`).
     pub(crate) fn plus(self, other: Self) -> Option<Self> {
         Self::new(self.value() + other.value())

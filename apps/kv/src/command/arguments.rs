@@ -52,7 +52,7 @@ impl<'a> Arguments<'a> {
     }
 
     pub(super) fn score(&mut self) -> Result<Score> {
-        Score::parse(self.next()?).ok_or(CommandError::NotFloat)
+        Score::parse_in_range(self.next()?).ok_or(CommandError::NotFloat)
     }
 
     /// Takes an option in upper case; `None` after the last argument.

@@ -135,16 +135,6 @@ fn results(value: Value) -> Vec<u8> {
 }
 
 #[test]
-fn a_list_rotated_in_itself_retains_its_expiry() {
-    let mut store = Store::default();
-    executed(&mut store, 10, &part("RPUSH l a"));
-    executed(&mut store, 20, &part("PEXPIRE l 5"));
-    let moved = executed(&mut store, 30, &part("LMOVE l l LEFT RIGHT"));
-    assert_eq!(moved, results(Value::Bulk(b"a".to_vec())));
-    assert_eq!(executed(&mut store, 40, &part("PERSIST l")), results(Value::Integer(1)));
-}
-
-#[test]
 fn an_overflow_of_a_field_is_no_wrong_number() {
     let mut store = Store::default();
     executed(&mut store, 10, &part("HSET h f 1.7e21 g x"));
