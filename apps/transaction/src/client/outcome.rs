@@ -33,13 +33,14 @@ pub enum TransactionError {
     /// No replica of a shard is up or answers. A write that was sent before may have taken place.
     #[error("no replica of shard {0} is up: start one of them again")]
     Unavailable(u16),
-    /// A replica has refused the write, as the client has too many unfinished ones.
+    /// A replica has refused the write: [`Answer::Refused`](crate::Answer::Refused).
     #[error(
-        "shard {0} refuses the write: this client has more unfinished ones than a replica keeps"
+        "shard {0} refuses the write: this client has sent too many others since its oldest \
+         unfinished one"
     )]
     Refused(u16),
-    /// A message of the transaction, or all together, exceed what the fabric can send. Nothing was
-    /// sent.
+    /// A message of the transaction, or all of its messages together, exceed what the fabric can
+    /// send. Nothing was sent.
     #[error("its messages to all replicas exceed the limits of the fabric: split the transaction")]
     TooLarge,
 }
