@@ -16,7 +16,7 @@ use crate::members::Members;
 use crate::open_transaction::{OpenTransaction, Progress};
 use crate::placement::Placement;
 use crate::reply::{Answer, Reply};
-use crate::request::{Request, RequestKind};
+use crate::request::{PARTS_MAX, Request, RequestKind};
 use crate::sessions::SESSION_WINDOW;
 
 pub use options::ClientOptions;
@@ -128,6 +128,9 @@ impl Client {
         }
         if parts.is_empty() {
             return Err(SubmitError::Empty);
+        }
+        if parts.len() > PARTS_MAX {
+            return Err(SubmitError::TooManyParts(parts.len()));
         }
         let is_bad = |index: &usize| {
             let shard = parts[*index].0;

@@ -6,6 +6,7 @@ use onepipe_base::Timestamp;
 use thiserror::Error;
 
 use crate::client::TransactionId;
+use crate::request::PARTS_MAX;
 
 /// A finished transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,7 +41,8 @@ pub enum TransactionError {
     )]
     Refused(u16),
     /// A message of the transaction, or all of its messages together, exceed what the fabric can
-    /// send. Nothing was sent.
+    /// send. Nothing was sent, unless an earlier attempt went to fewer replicas: its write may have
+    /// taken place.
     #[error("its messages to all replicas exceed the limits of the fabric: split the transaction")]
     TooLarge,
 }
@@ -54,6 +56,9 @@ pub enum SubmitError {
     /// The transaction has no parts.
     #[error("a transaction needs at least one part")]
     Empty,
+    /// The transaction has more parts than replicas accept.
+    #[error("a transaction has at most {PARTS_MAX} parts, not {0}: split it")]
+    TooManyParts(usize),
     /// The parts are not in ascending order of their shards, or there is no such shard.
     #[error(
         "part {0} is not for a shard above that of the part before it, or there is no such shard"
