@@ -8,7 +8,8 @@ use std::time::Duration;
 use onepipe_base::{ProcessId, ScatteringId, Timestamp};
 use onepipe_endpoint::{Config, Message, OpenScattering, SendError};
 use onepipe_transport_clock::Clock;
-use onepipe_transport_driver::{Doorbell, IdleAction, Progress, Wait, Waker};
+use onepipe_transport_driver::{Doorbell, IdleAction, Idleness, Progress, Wait, Waker};
+use onepipe_transport_shm::Shm;
 use onepipe_wire::Service;
 
 use crate::engine::{FabricEngine, with_engine};
@@ -165,6 +166,31 @@ impl EmbeddedPipe {
         });
     }
 
+    /// Returns what a turn that did `progress` means for a thread that drives several pipes, and
+    /// rests once for all of them: see [`Rest`](crate::Rest).
+    pub fn idleness(&self, progress: Progress) -> Idleness {
+        with_engine!(&self.fabric_engine, engine => engine.idleness(progress))
+    }
+
+    /// Announces a wait. Returns the longest time to wait, in ns; `None` if there is something to
+    /// do at once.
+    pub(crate) fn begin_wait(&mut self) -> Option<u64> {
+        with_engine!(&mut self.fabric_engine, engine => engine.begin_wait())
+    }
+
+    /// Ends an announced wait.
+    pub(crate) fn end_wait(&mut self) {
+        with_engine!(&mut self.fabric_engine, engine => engine.end_wait());
+    }
+
+    /// The attachment to shared memory, if the pipe has one.
+    pub(crate) fn shared_memory(&self) -> Option<&Shm> {
+        match &self.fabric_engine {
+            FabricEngine::SharedMemory(engine, _) => Some(engine.transport()),
+            FabricEngine::Udp(..) | FabricEngine::Overlay(..) => None,
+        }
+    }
+
     /// The handle by which another thread ends the current [`EmbeddedPipe::rest`], or else the
     /// next one that blocks: to hand over work to the thread that drives the pipe.
     ///
@@ -280,6 +306,12 @@ impl EmbeddedPipe {
                 engine.rest(progress);
             }
         })
+    }
+}
+
+impl AsMut<EmbeddedPipe> for EmbeddedPipe {
+    fn as_mut(&mut self) -> &mut EmbeddedPipe {
+        self
     }
 }
 

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use onepipe_base::{Machine, Mono, ProcessId, Timestamp};
 use onepipe_endpoint::{Config, Links};
 use onepipe_transport_clock::SystemClock;
-use onepipe_transport_driver::{self as driver, Driver, IdleAction, Progress, SharedWait, Wait};
+use onepipe_transport_driver::{
+    self as driver, Driver, IdleAction, Idleness, Progress, SharedWait, Wait,
+};
 use onepipe_transport_shm::{SegmentLost, Shm};
 use onepipe_transport_udp::{Refusal, Roster, UdpLink, UdpOverlay};
 
@@ -270,6 +272,11 @@ impl<T: Fabric> Engine<T> {
         self.driver.idle_action(progress)
     }
 
+    /// Returns what a turn that did `progress` means for idling.
+    pub(crate) fn idleness(&self, progress: Progress) -> Idleness {
+        self.driver.idleness(progress)
+    }
+
     pub(crate) fn idle(&mut self, action: IdleAction) {
         self.driver.idle(action);
     }
@@ -287,6 +294,11 @@ impl<T: Fabric> Engine<T> {
     /// See [`Driver::end_wait`].
     pub(crate) fn end_wait(&mut self) {
         self.driver.end_wait();
+    }
+
+    /// The transport, to wait for it together with others.
+    pub(crate) fn transport(&self) -> &T {
+        self.driver.transport()
     }
 
     /// The handle to wait with between [`Engine::begin_wait`] and [`Engine::end_wait`].

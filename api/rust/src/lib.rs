@@ -158,6 +158,7 @@ mod idle;
 mod node;
 mod pipe_endpoint;
 mod process_set;
+mod rest;
 mod stats;
 mod threaded;
 mod transfer;
@@ -195,7 +196,7 @@ pub use onepipe_transport_amcast::{
 pub use onepipe_transport_bulk::{
     Carrier, GroupState, Listener, ListenerStats, ObjectBytes, Page, PageMut, RendezvousError,
 };
-pub use onepipe_transport_driver::{Doorbell, Duty, Progress};
+pub use onepipe_transport_driver::{Doorbell, Duty, Idleness, Progress};
 pub use onepipe_transport_shm::{
     AttachError, Config as SharedMemoryConfig, SegmentLost, Stats as SharedMemoryStats,
 };
@@ -203,6 +204,7 @@ pub use onepipe_transport_udp::{
     Config as UdpConfig, JoinFailure, Mismatch, OverlayStats, Stats as UdpStats, TermsChange,
 };
 pub use onepipe_wire::{RefuseReason, Service};
+pub use rest::Rest;
 pub use stats::{FabricStats, Stats};
 pub use threaded::{Events, Pipe};
 pub use transfer::{

@@ -111,13 +111,6 @@ impl Operation {
     pub(crate) fn is_write(&self) -> bool {
         self.code() >= FIRST_WRITE
     }
-
-    /// Returns the names of the keys that the operation reads or writes.
-    pub(crate) fn named_keys(&self) -> Vec<&[u8]> {
-        let mut keys = Vec::new();
-        self.keys(&mut keys);
-        keys
-    }
 }
 
 /// Decodes a part of a transaction: operations until the end of the bytes.

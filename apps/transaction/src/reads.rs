@@ -35,12 +35,13 @@ impl WaitingReads {
 
     /// Takes the reads that are due at `barrier`, in the order of their timestamps.
     pub fn due(&mut self, barrier: Timestamp) -> Vec<WaitingRead> {
-        if self.by_timestamp.first_key_value().is_none_or(|(above, _)| *above >= barrier) {
-            return Vec::new();
+        let mut due = Vec::new();
+        while let Some(first) = self.by_timestamp.first_entry().filter(|e| *e.key() < barrier) {
+            match due.is_empty() {
+                true => due = first.remove(),
+                false => due.append(&mut first.remove()),
+            }
         }
-        let later = self.by_timestamp.split_off(&barrier);
-        let due = core::mem::replace(&mut self.by_timestamp, later);
-        let due: Vec<WaitingRead> = due.into_values().flatten().collect();
         self.count -= due.len();
         due
     }

@@ -4,7 +4,7 @@ mod image;
 mod peers;
 
 use alloc::boxed::Box;
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use onepipe_base::mistake::{Mistake, makes};
@@ -82,8 +82,8 @@ pub struct Replica<S> {
     durable: u64,
     /// Timestamp and number of each record that is not stored.
     unstored: VecDeque<(Timestamp, u64)>,
-    /// Replies by the record that must be stored before.
-    replies: BTreeMap<u64, VecDeque<OutgoingReply>>,
+    /// Replies, each with the record that must be stored before, in the order of these.
+    replies: VecDeque<(u64, OutgoingReply)>,
     members: Members,
     /// The replica refuses all writes, as the store has not been opened.
     is_closed: bool,
@@ -116,7 +116,7 @@ impl<S: State> Replica<S> {
             recorded: 0,
             durable: 0,
             unstored: VecDeque::new(),
-            replies: BTreeMap::new(),
+            replies: VecDeque::new(),
             members: Members::default(),
             is_closed: false,
             session: 0,
@@ -272,14 +272,18 @@ impl<S: State> Replica<S> {
     }
 
     fn encode(shard: u16, request: &Request<'_>, attempt: u32, answer: Answer<'_>) -> Vec<u8> {
-        let mut payload = Vec::new();
         let (session, number) = (request.session, request.number);
-        Reply { session, number, attempt, shard, answer }.write(&mut payload);
-        payload
+        Reply { session, number, attempt, shard, answer }.to_bytes()
     }
 
     fn queue(&mut self, record: u64, to: ProcessId, payload: Vec<u8>) {
-        self.replies.entry(record).or_default().push_back(OutgoingReply { to, payload });
+        // Most replies depend on the last record. A read may depend on an earlier one.
+        let is_last = self.replies.back().is_none_or(|(last, _)| *last <= record);
+        let position = match is_last {
+            true => self.replies.len(),
+            false => self.replies.partition_point(|(earlier, _)| *earlier <= record),
+        };
+        self.replies.insert(position, (record, OutgoingReply { to, payload }));
     }
 
     /// Notes that all writes below `barrier` have been passed to [`Replica::on_message`], and
@@ -311,10 +315,9 @@ impl<S: State> Replica<S> {
         let from = read.strict_at.map_or(from, |strict_at| from.max(strict_at));
         let until = exact.until.map_or(barrier, |until| until.min(barrier));
         self.stats.reads += 1;
-        let mut payload = Vec::new();
         let answer = Answer::Read { from, until, results: &results };
         let (session, number, attempt) = (read.session, read.number, read.attempt);
-        Reply { session, number, attempt, shard: self.shard, answer }.write(&mut payload);
+        let payload = Reply { session, number, attempt, shard: self.shard, answer }.to_bytes();
         self.queue(self.seen_record(exact.from), read.from, payload);
     }
 
@@ -347,16 +350,12 @@ impl<S: State> Replica<S> {
 
     /// Returns the next reply. Those that depend on a write that is not stored yet wait.
     pub fn poll_reply(&mut self) -> Option<OutgoingReply> {
-        let mut first = self.replies.first_entry()?;
-        let is_stored = !self.options.is_durable || *first.key() <= self.durable;
+        let (record, _) = self.replies.front()?;
+        let is_stored = !self.options.is_durable || *record <= self.durable;
         if !is_stored && !makes(Mistake::ReplyBeforeStore) {
             return None;
         }
-        let reply = first.get_mut().pop_front();
-        if first.get().is_empty() {
-            first.remove();
-        }
-        reply
+        self.replies.pop_front().map(|(_, reply)| reply)
     }
 
     /// Returns whether there may be a reply to be sent.

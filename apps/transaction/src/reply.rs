@@ -14,6 +14,10 @@ const OUTDATED: u8 = 20;
 const ABSENT: u8 = 21;
 const STRANDED: u8 = 22;
 
+/// Maximum length of an encoded reply without results: the code, four numbers of 64 bits, two of
+/// 32, and the shard.
+const HEAD_LEN_MAX: usize = 1 + 4 * 8 + 2 * 4 + 2;
+
 /// The reply of one replica to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reply<'a> {
@@ -93,6 +97,18 @@ impl<'a> Reply<'a> {
             Answer::Outdated(members) => writer.bytes(members),
             Answer::Absent(at) => writer.u64(at.as_ns()),
         }
+    }
+
+    /// Returns the encoded reply.
+    pub(crate) fn to_bytes(self) -> Vec<u8> {
+        let len = match self.answer {
+            Answer::Written { results, .. } | Answer::Read { results, .. } => results.len(),
+            Answer::Outdated(members) => members.len(),
+            Answer::Refused | Answer::Stranded | Answer::Absent(_) => 0,
+        };
+        let mut bytes = Vec::with_capacity(HEAD_LEN_MAX + len);
+        self.write(&mut bytes);
+        bytes
     }
 
     /// Returns whether a message is a reply, for the client of a process, by its first byte.

@@ -19,6 +19,12 @@ const FETCH: u8 = 6;
 /// First byte of [`crate::feed`]'s messages.
 pub(crate) const FEED: u8 = 7;
 
+/// Maximum length of an encoded request without its parts: the code, five numbers of 64 bits, one
+/// of 32, and the number of parts.
+const HEAD_LEN_MAX: usize = 1 + 5 * 8 + 4 + 2;
+/// Length of what stands before each part: its shard and length.
+const PART_HEAD_LEN: usize = 2 + 4;
+
 /// [`Request::number`] of the admission that opens a store. The admissions of a replica that
 /// catches up are numbered from 1.
 pub(crate) const OPENING: u64 = 0;
@@ -148,6 +154,20 @@ impl<'a> Request<'a> {
             parts.push((shard, part));
         }
         reader.is_at_end().then_some(Self { kind, session, number, attempt, finished, view, parts })
+    }
+
+    /// Returns the request with other parts.
+    pub(crate) fn with_parts(&self, parts: Vec<(u16, &'a [u8])>) -> Self {
+        let Self { kind, session, number, attempt, finished, view, .. } = *self;
+        Self { kind, session, number, attempt, finished, view, parts }
+    }
+
+    /// Returns the encoded request.
+    pub(crate) fn to_bytes(&self) -> Vec<u8> {
+        let parts: usize = self.parts.iter().map(|(_, part)| PART_HEAD_LEN + part.len()).sum();
+        let mut bytes = Vec::with_capacity(HEAD_LEN_MAX + parts);
+        self.write(&mut bytes);
+        bytes
     }
 
     /// Returns the part of `shard`.

@@ -212,6 +212,7 @@ fn options(arguments: &Arguments) -> ClusterOptions {
         storage,
         reads,
         client: ClientOptions::default(),
+        threads: 0,
     }
 }
 

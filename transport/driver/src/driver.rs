@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use onepipe_base::{Now, Promises};
 use onepipe_transport_clock::{Clock, reduce_wakeup_latency};
 
-use crate::idle::{IdleAction, Idler};
+use crate::idle::{IdleAction, Idleness, Idler};
 use crate::{Doorbell, DrivenMachine, Duty, Idle, SharedWait, Transport};
 
 /// Settings of a driver.
@@ -214,13 +214,19 @@ impl<M: DrivenMachine, T: Transport, C: Clock> Driver<M, T, C> {
 
     /// Returns how to idle, given what the last turn did.
     pub fn idle_action(&mut self, progress: Progress) -> IdleAction {
-        if !progress.is_quiet() {
-            self.idler.on_busy();
-            return IdleAction::Spin;
-        }
+        let idleness = self.idleness(progress);
+        self.idler.next(idleness)
+    }
+
+    /// Returns what a turn that did `progress` means for idling.
+    pub fn idleness(&self, progress: Progress) -> Idleness {
         let is_blocked = progress.is_blocked || self.is_burst_cut;
-        let polls_promises = !T::PROMISES_WAKE && self.machine.is_awaiting_promises();
-        self.idler.on_idle(!is_blocked && !polls_promises)
+        let polls_promises = || !T::PROMISES_WAKE && self.machine.is_awaiting_promises();
+        match progress.is_quiet() {
+            false => Idleness::Busy,
+            true if is_blocked || polls_promises() => Idleness::Polls,
+            true => Idleness::Waits,
+        }
     }
 
     /// Idles as [`Driver::idle_action`] said.

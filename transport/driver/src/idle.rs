@@ -22,6 +22,19 @@ impl Idle {
     /// Backs off after about 3 us of polling: less than the cost of a wake-up.
     pub const ADAPTIVE: Self = Self::Backoff { spins: 50, yields: 5 };
 
+    /// Returns the strategy for a thread that drives this number of machines, one turn of each
+    /// after the other: its rounds take as many times as long as a turn.
+    #[must_use]
+    pub fn among(self, machines: usize) -> Self {
+        let machines = u32::try_from(machines).unwrap_or(u32::MAX).max(1);
+        match self {
+            Self::Backoff { spins, yields } => {
+                Self::Backoff { spins: spins.div_ceil(machines), yields: yields.div_ceil(machines) }
+            }
+            other => other,
+        }
+    }
+
     /// Returns the strategy for a transport whose polls are system calls, if `by_system_call`: a
     /// poll takes six times as long there, and processes that yield to each other in turn keep the
     /// one from its core that could do something.
@@ -49,6 +62,17 @@ pub enum IdleAction {
     Block,
 }
 
+/// What a turn means for idling.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Idleness {
+    /// The turn did some work.
+    Busy,
+    /// The turn did none, and what the machine waits for does not wake it.
+    Polls,
+    /// The turn did none. Input wakes the machine.
+    Waits,
+}
+
 /// One idle period in this number spins in full, even if spinning has not paid off lately.
 const TRIAL_PERIODS: u32 = 32;
 /// Credit of spinning: what one success adds, and the most that there is. A failure takes one. Full
@@ -74,6 +98,18 @@ impl Idler {
     /// Starts with no idle turn.
     pub fn new(idle: Idle) -> Self {
         Self { idle, idle_turn_count: 0, credit: CREDIT_MAX, periods: 0, is_spinning: true }
+    }
+
+    /// Returns the next step after a turn.
+    pub fn next(&mut self, idleness: Idleness) -> IdleAction {
+        match idleness {
+            Idleness::Busy => {
+                self.on_busy();
+                IdleAction::Spin
+            }
+            Idleness::Polls => self.on_idle(false),
+            Idleness::Waits => self.on_idle(true),
+        }
     }
 
     /// Notes a turn that did some work.
@@ -167,5 +203,16 @@ mod tests {
     fn never_blocks_where_it_must_not() {
         let mut idler = Idler::new(Idle::Backoff { spins: 1, yields: 1 });
         assert!((0..100).all(|_| idler.on_idle(false) != IdleAction::Block));
+    }
+
+    #[test]
+    fn rounds_of_several_machines_spin_as_long_as_turns_of_one() {
+        let spinning = |machines| {
+            let mut idler = Idler::new(Idle::Backoff { spins: 48, yields: 4 }.among(machines));
+            (spins(&mut idler, 100) as usize) * machines
+        };
+        assert_eq!([1, 2, 4].map(spinning), [52; 3]);
+        // A round is the least.
+        assert_eq!(spinning(100), 200, "one spins, and one yields");
     }
 }

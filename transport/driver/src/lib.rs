@@ -32,7 +32,7 @@ mod transport;
 pub use doorbell::{Doorbell, Waker};
 pub use driver::{Config, Driver, Progress};
 pub use duty::Duty;
-pub use idle::{Idle, IdleAction, Idler};
+pub use idle::{Idle, IdleAction, Idleness, Idler};
 pub use machine::DrivenMachine;
 pub use transport::{SharedWait, Transport, Wait};
 

@@ -295,6 +295,24 @@ impl Transport for Shm {
 }
 
 impl Shm {
+    /// Returns the number of attachments that [`Shm::wait_for_any`] can wait for: 1 if the kernel
+    /// is older than Linux 5.16.
+    pub fn waits_for_any_max() -> usize {
+        if futex::has_wait_for_any() { futex::WORDS_MAX } else { 1 }
+    }
+
+    /// Blocks until one of several attachments has input, for at most `timeout_ns`. Each of them
+    /// has announced a wait by [`SharedWait::begin_wait`]. May return early (spurious wake-up).
+    /// Returns false at once if there are more than [`Shm::waits_for_any_max`].
+    #[must_use]
+    pub fn wait_for_any<'a>(
+        attachments: impl IntoIterator<Item = &'a Self>,
+        timeout_ns: u64,
+    ) -> bool {
+        let word = |shm: &'a Self| shm.segment.futex_slot(shm.segment.process()).0;
+        futex::wait_for_any(attachments.into_iter().map(word), ASLEEP_APART, timeout_ns)
+    }
+
     /// Announces that a thread sleeps while the word holds `value`. Returns false, and announces
     /// nothing, if there is something to do.
     fn prepare_sleep(&mut self, value: u32) -> bool {

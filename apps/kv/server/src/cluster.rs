@@ -1,12 +1,20 @@
-//! A whole store in this process: a thread for each replica, over shared memory.
+//! A whole store in this process: replicas over shared memory, in one or more threads.
 
-use onepipe::{Builder, Pipe};
+use std::io;
+use std::num::NonZero;
+
+use onepipe::{Builder, Pipe, Rest};
 use onepipe_transaction::{ClientOptions, Placement, PlacementError, ReadMode, State};
 use thiserror::Error;
 
-use crate::node::{Node, NodeError, NodeHandle};
+use crate::node::{Joining, Node, NodeError, NodeHandle};
+use crate::node_thread::NodeThread;
 use crate::options::NodeOptions;
 use crate::storage::{self, StorageError, StorageOptions, Stored};
+
+/// How often the nodes look whether others have died, in ns: each look takes several system calls,
+/// and nodes of one process do not die alone.
+const LIVENESS_INTERVAL_NS: u64 = 100_000_000;
 
 /// A store whose replicas all run in this process. It ends when it is dropped.
 pub struct Cluster {
@@ -30,6 +38,10 @@ pub struct ClusterOptions {
     pub reads: ReadMode,
     /// How the client runs.
     pub client: ClientOptions,
+    /// Number of threads that drive the replicas and the client. 0: half of the cores, as the
+    /// others are for those that submit transactions. If the system cannot wait for several nodes
+    /// in one thread (Linux before 5.16), each has one.
+    pub threads: usize,
 }
 
 /// Why a cluster does not start.
@@ -72,8 +84,8 @@ impl Cluster {
         };
         stored.resize_with(processes + 1, || None);
         let mut stored = stored.into_iter();
-        Self::assemble(options, &placement, |builder, node| {
-            Node::start_with(builder, node, stored.next().flatten())
+        Self::assemble(options, &placement, |thread, builder, node| {
+            Node::begin_with(thread, builder, node, stored.next().flatten())
         })
     }
 
@@ -82,13 +94,13 @@ impl Cluster {
     ///
     /// # Errors
     /// As [`Cluster::start`].
-    pub fn start_states<S: State>(
+    pub fn start_states<S: State + Send + 'static>(
         options: &ClusterOptions,
         initial: impl Fn(u16) -> S + Clone + Send + 'static,
     ) -> Result<Self, ClusterError> {
         let placement = options.placement()?;
-        Self::assemble(options, &placement, |builder, node| {
-            Node::start_state(builder, node, initial.clone())
+        Self::assemble(options, &placement, |thread, builder, node| {
+            Node::begin_state(thread, builder, node, initial.clone())
         })
     }
 
@@ -96,20 +108,28 @@ impl Cluster {
     fn assemble(
         options: &ClusterOptions,
         placement: &Placement,
-        mut start: impl FnMut(Builder, NodeOptions) -> Result<Node, NodeError>,
+        mut begin: impl FnMut(&NodeThread, Builder, NodeOptions) -> Joining,
     ) -> Result<Self, ClusterError> {
         let processes = u32::from(options.shards) * u32::from(options.replicas);
-        let start = |process| {
+        let failed = |source| ClusterError::Node { fabric: options.fabric.clone(), source };
+        let threads = start_threads(options.threads, processes as usize + 1);
+        let threads = threads.map_err(|error| failed(error.into()))?;
+        let begin = |(process, thread)| {
             let builder = Pipe::builder().fabric(&options.fabric).process(process);
+            let builder = builder
+                .tune_shared_memory(|config| config.liveness_interval_ns = LIVENESS_INTERVAL_NS);
             let (placement, reads) = (placement.clone(), options.reads);
             let is_durable = options.storage.is_some();
             let client = ClientOptions { is_durable, ..options.client };
             let node = NodeOptions { placement, reads, client };
-            let fabric = options.fabric.clone();
-            start(builder.processes(processes + 1), node)
-                .map_err(|source| ClusterError::Node { fabric, source })
+            begin(thread, builder.processes(processes + 1), node)
         };
-        let mut nodes = (0..=processes).map(start).collect::<Result<Vec<_>, _>>()?;
+        let joining: Vec<Joining> =
+            (0..=processes).zip(threads.iter().cycle()).map(begin).collect();
+        let mut nodes = Vec::new();
+        for joining in joining {
+            nodes.push(joining.wait().map_err(failed)?);
+        }
         let front = nodes.pop().expect("there is one node more than replicas");
         Ok(Self { front, replicas: nodes })
     }
@@ -123,4 +143,14 @@ impl Cluster {
     pub fn replicas(&self) -> impl Iterator<Item = NodeHandle> {
         self.replicas.iter().map(Node::handle)
     }
+}
+
+/// Starts the threads for a number of nodes.
+fn start_threads(threads: usize, nodes: usize) -> io::Result<Vec<NodeThread>> {
+    let threads = match threads {
+        0 => std::thread::available_parallelism().map_or(1, NonZero::get) / 2,
+        threads => threads,
+    };
+    let least = nodes.div_ceil(Rest::pipes_max());
+    (0..threads.max(least).min(nodes)).map(|_| NodeThread::start()).collect()
 }

@@ -1,13 +1,14 @@
-//! The thread of a node: drives the pipe, the replica and the client.
+//! A node in its thread: drives the pipe, the replica and the client.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::{Receiver, TryRecvError};
+use std::sync::mpsc::{Receiver, Sender, TryRecvError};
 use std::time::{Duration, Instant};
 
 use onepipe::{
-    EmbeddedPipe, Event, Message, ProcessId, Progress, ScatteringId, SendError, Service, Timestamp,
+    EmbeddedPipe, Event, Idleness, Message, ProcessId, Progress, ScatteringId, SendError, Service,
+    Timestamp,
 };
 use onepipe_base::Mono;
 use onepipe_transaction::{
@@ -17,15 +18,25 @@ use onepipe_transaction::{
 
 use crate::backend::{BackendError, OnResults};
 use crate::disk_watch::DiskWatch;
+use crate::node_thread::{Drive, Turn};
 use crate::options::NodeOptions;
 use crate::shared::{NodeStats, Shared, Submission};
 use crate::starting::{Held, Starting};
 use crate::storage::LogWriter;
+use crate::wake_batch;
 
 /// Number of transactions that are taken over between two turns of the pipe.
 const TAKEN_MAX: usize = 256;
 /// How often the counters are published.
 const PUBLISH_INTERVAL: Duration = Duration::from_millis(100);
+
+/// What a node shares with its handles.
+pub(crate) struct Shares {
+    pub submissions: Receiver<Submission>,
+    pub shared: Arc<Shared>,
+    /// Dropped when the node has left the fabric.
+    pub left: Sender<()>,
+}
 
 /// What the thread of a node owns.
 pub(crate) struct Driven<S> {
@@ -37,6 +48,7 @@ pub(crate) struct Driven<S> {
     client: Client,
     reads: ReadMode,
     submissions: Receiver<Submission>,
+    _left: Sender<()>,
     open: BTreeMap<TransactionId, OnResults>,
     /// A reply that the pipe did not accept, as its buffer was full.
     unsent: Option<OutgoingReply>,
@@ -52,7 +64,7 @@ impl<S: State> Driven<S> {
         mut pipe: EmbeddedPipe,
         options: &NodeOptions,
         held: Held<S>,
-        (submissions, shared): (Receiver<Submission>, Arc<Shared>),
+        Shares { submissions, shared, left }: Shares,
     ) -> Self {
         let (replica, log, starting) = match held {
             Held::Nothing => (None, None, None),
@@ -73,6 +85,7 @@ impl<S: State> Driven<S> {
             client,
             reads: options.reads,
             submissions,
+            _left: left,
             open: BTreeMap::new(),
             unsent: None,
             shared,
@@ -83,36 +96,14 @@ impl<S: State> Driven<S> {
         }
     }
 
-    pub(crate) fn run(mut self) {
-        let reason = loop {
-            if self.shared.is_stopping.load(Ordering::Acquire) {
-                break Arc::from("it was stopped");
-            }
-            let (has_taken, is_closed) = self.take_submissions();
-            if is_closed {
-                break Arc::from("it was stopped");
-            }
-            let (progress, ended) = self.turn();
-            if let Some(reason) = ended {
-                break reason;
-            }
-            if let Some(reason) = self.store() {
-                break reason;
-            }
-            let has_sent = self.send();
-            let has_finished = self.finish();
-            self.publish();
-            if has_taken || has_sent || has_finished {
-                continue;
-            }
-            if self.replica.as_ref().is_some_and(|replica| replica.waiting_reads() > 0) {
-                // In shared memory a rising barrier wakes nobody.
-                std::thread::yield_now();
-            } else {
-                self.pipe.rest(progress);
-            }
-        };
-        self.end(reason);
+    /// Returns what a turn of the pipe that did `progress` means for idling.
+    fn idleness(&self, progress: Progress) -> Idleness {
+        let has_reads = self.replica.as_ref().is_some_and(|replica| replica.waiting_reads() > 0);
+        match self.pipe.idleness(progress) {
+            // In shared memory a rising barrier ends no wait.
+            Idleness::Waits if has_reads => Idleness::Polls,
+            idleness => idleness,
+        }
     }
 
     /// Takes transactions over. Returns whether there was one, and whether no more can come.
@@ -142,8 +133,7 @@ impl<S: State> Driven<S> {
     }
 
     /// Drives the pipe once. Returns why the node must end, if it must.
-    fn turn(&mut self) -> (Progress, Option<Arc<str>>) {
-        let now = self.now();
+    fn poll(&mut self, now: Mono) -> (Progress, Option<Arc<str>>) {
         // Everything below this barrier is handed out in this turn.
         let barrier = self.pipe.commit_barrier();
         let (replica, client) = (&mut self.replica, &mut self.client);
@@ -203,7 +193,7 @@ impl<S: State> Driven<S> {
     }
 
     /// Sends what the machines have to send. Returns whether something was sent.
-    fn send(&mut self) -> bool {
+    fn send(&mut self, now: Mono) -> bool {
         let mut has_sent = false;
         while let Some(reply) =
             self.unsent.take().or_else(|| self.replica.as_mut().and_then(Replica::poll_reply))
@@ -223,7 +213,6 @@ impl<S: State> Driven<S> {
             }
             has_sent = true;
         }
-        let now = self.now();
         has_sent |= self.send_to_replicas(now);
         self.client.handle_timeout(now);
         let barrier = self.pipe.commit_barrier();
@@ -280,6 +269,10 @@ impl<S: State> Driven<S> {
 
     /// Reports finished transactions. Returns whether there was one.
     fn finish(&mut self) -> bool {
+        wake_batch::batch(|| self.report())
+    }
+
+    fn report(&mut self) -> bool {
         let mut has_finished = false;
         while let Some(Finished { transaction, outcome }) = self.client.poll_finished() {
             has_finished = true;
@@ -295,20 +288,20 @@ impl<S: State> Driven<S> {
         has_finished
     }
 
-    fn publish(&mut self) {
-        if self.published.elapsed() >= PUBLISH_INTERVAL {
-            self.published = Instant::now();
-            self.watch_disk();
+    fn publish(&mut self, now: Instant) {
+        if now.saturating_duration_since(self.published) >= PUBLISH_INTERVAL {
+            self.published = now;
+            self.watch_disk(now);
             self.shared.publish(self.stats());
         }
     }
 
     /// Publishes whether the disk takes what is written, and lets it try again if it has failed.
-    fn watch_disk(&mut self) {
+    fn watch_disk(&mut self, now: Instant) {
         let (Some(log), Some(watch)) = (&self.log, &mut self.disk_watch) else { return };
         let failure = log.retry();
         let progress = (log.appended(), log.acknowledged());
-        self.shared.set_disk_failure(watch.observe(Instant::now(), progress, failure));
+        self.shared.set_disk_failure(watch.observe(now, progress, failure));
     }
 
     fn stats(&self) -> NodeStats {
@@ -324,21 +317,52 @@ impl<S: State> Driven<S> {
         }
     }
 
-    fn now(&self) -> Mono {
-        Mono::from_ns(u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX))
+    /// Returns the time of the machines.
+    fn mono(&self, now: Instant) -> Mono {
+        let elapsed = now.saturating_duration_since(self.began);
+        Mono::from_ns(u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX))
+    }
+}
+
+impl<S: State + Send + 'static> Drive for Driven<S> {
+    fn turn(&mut self) -> Turn {
+        if self.shared.is_stopping.load(Ordering::Acquire) {
+            return Turn::Ended(Arc::from("it was stopped"));
+        }
+        let (has_taken, is_closed) = self.take_submissions();
+        if is_closed {
+            return Turn::Ended(Arc::from("it was stopped"));
+        }
+        let now = Instant::now();
+        let mono = self.mono(now);
+        let (progress, ended) = self.poll(mono);
+        if let Some(reason) = ended.or_else(|| self.store()) {
+            return Turn::Ended(reason);
+        }
+        let has_sent = self.send(mono);
+        let has_finished = self.finish();
+        self.publish(now);
+        match has_taken || has_sent || has_finished {
+            true => Turn::Idle(Idleness::Busy),
+            false => Turn::Idle(self.idleness(progress)),
+        }
     }
 
-    /// Fails what is open, and leaves the fabric.
-    fn end(self, reason: Arc<str>) {
-        self.shared.publish(self.stats());
-        self.shared.end(reason.clone());
-        for on_results in self.open.into_values() {
+    fn pipe(&mut self) -> &mut EmbeddedPipe {
+        &mut self.pipe
+    }
+
+    fn end(self: Box<Self>, reason: Arc<str>) {
+        let this = *self;
+        this.shared.publish(this.stats());
+        this.shared.end(reason.clone());
+        for on_results in this.open.into_values() {
             on_results(Err(BackendError::Ended(reason.clone())));
         }
-        while let Ok(submission) = self.submissions.try_recv() {
+        while let Ok(submission) = this.submissions.try_recv() {
             (submission.on_results)(Err(BackendError::Ended(reason.clone())));
         }
-        if let Err(error) = self.pipe.leave(|_| {}) {
+        if let Err(error) = this.pipe.leave(|_| {}) {
             tracing::warn!(%error, "the node's process did not leave in order");
         }
     }

@@ -9,10 +9,12 @@ mod disk_watch;
 mod driven;
 pub mod front;
 mod node;
+mod node_thread;
 mod options;
 mod shared;
 mod starting;
 mod storage;
+mod wake_batch;
 
 pub use onepipe_journal::SyncPolicy;
 

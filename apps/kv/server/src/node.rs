@@ -3,8 +3,7 @@
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::{Sender, channel};
-use std::thread::JoinHandle;
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
 use onepipe::{Builder, Doorbell, EmbeddedPipe, JoinError, ProcessId};
@@ -13,7 +12,8 @@ use onepipe_transaction::{ClientOptions, Replica, ReplicaOptions, State};
 use thiserror::Error;
 
 use crate::backend::{Backend, BackendError, OnReplies, OnResults, Replies, Results};
-use crate::driven::Driven;
+use crate::driven::{Driven, Shares};
+use crate::node_thread::{Drive, NodeThread};
 use crate::options::NodeOptions;
 use crate::shared::{NodeStats, Shared, Submission};
 use crate::starting::{Held, Starting};
@@ -40,7 +40,17 @@ pub enum NodeError {
 /// A running node. It ends, and its process leaves the fabric, when it is dropped.
 pub struct Node {
     handle: NodeHandle,
-    thread: Option<JoinHandle<()>>,
+    /// Ends when the node has left the fabric.
+    left: Receiver<()>,
+}
+
+/// A node that joins the fabric in its thread.
+pub(crate) struct Joining {
+    shards: u16,
+    submissions: Sender<Submission>,
+    shared: Arc<Shared>,
+    joined: Receiver<Result<Doorbell, NodeError>>,
+    left: Receiver<()>,
 }
 
 /// Executes transactions on a [`Node`], from any thread.
@@ -61,7 +71,7 @@ impl Node {
     /// # Errors
     /// The fabric does not admit the process, or the system has no threads left.
     pub fn start(builder: Builder, options: NodeOptions) -> Result<Self, NodeError> {
-        Self::start_with(builder, options, None)
+        Self::start_state(builder, options, |_| Store::default())
     }
 
     /// As [`Node::start`], for another application: a replica of a shard begins with the state that
@@ -69,13 +79,23 @@ impl Node {
     ///
     /// # Errors
     /// As [`Node::start`].
-    pub fn start_state<S: State>(
+    pub fn start_state<S: State + Send + 'static>(
         builder: Builder,
         options: NodeOptions,
         initial: impl FnOnce(u16) -> S + Send + 'static,
     ) -> Result<Self, NodeError> {
+        Self::begin_state(&NodeThread::start()?, builder, options, initial).wait()
+    }
+
+    /// As [`Node::start_state`], in a given thread.
+    pub(crate) fn begin_state<S: State + Send + 'static>(
+        thread: &NodeThread,
+        builder: Builder,
+        options: NodeOptions,
+        initial: impl FnOnce(u16) -> S + Send + 'static,
+    ) -> Joining {
         let placement = options.placement.clone();
-        Self::run(builder, options, move |pipe, _| {
+        Self::begin(thread, builder, options, move |pipe, _| {
             let new = |shard| Replica::new(shard, initial(shard), ReplicaOptions::default());
             let shard = placement.shard_of(pipe.process());
             Ok(shard.map_or(Held::Nothing, |shard| Held::Replica(new(shard), None)))
@@ -88,7 +108,7 @@ impl Node {
     ///
     /// # Errors
     /// As [`Node::start`].
-    pub fn join<S: State>(
+    pub fn join<S: State + Send + 'static>(
         builder: Builder,
         options: NodeOptions,
         initial: impl FnOnce(u16) -> S + Send + 'static,
@@ -96,62 +116,74 @@ impl Node {
         let client = ClientOptions { is_durable: false, ..options.client };
         let options = NodeOptions { client, ..options };
         let of_store = options.clone();
-        Self::run(builder, options, move |pipe, _| {
+        let joining = Self::begin(&NodeThread::start()?, builder, options, move |pipe, _| {
             let (process, session) = (pipe.process(), pipe.now().as_ns());
             let shard = of_store.placement.shard_of(process);
             Ok(shard.map_or(Held::Nothing, |shard| {
                 Held::Starting(Starting::new((process, shard), session, &of_store, initial(shard)))
             }))
-        })
+        });
+        joining.wait()
     }
 
-    /// As [`Node::start`], with a replica that has stored its state.
-    pub(crate) fn start_with(
+    /// As [`Node::start`], in a given thread, with a replica that has stored its state.
+    pub(crate) fn begin_with(
+        thread: &NodeThread,
         builder: Builder,
         options: NodeOptions,
         stored: Option<Stored>,
-    ) -> Result<Self, NodeError> {
+    ) -> Joining {
         let Some(stored) = stored else {
-            return Self::start_state(builder, options, |_| Store::default());
+            return Self::begin_state(thread, builder, options, |_| Store::default());
         };
-        Self::run(builder, options, |pipe, bell| {
+        Self::begin(thread, builder, options, |pipe, bell| {
             wait_for_clock(pipe, &stored)?;
             let (replica, log) = stored.start(bell.clone())?;
             Ok(Held::Replica(replica, Some(log)))
         })
     }
 
-    /// Starts the thread. `hold` returns the replica that the node holds, once the node has joined.
-    fn run<S, H>(builder: Builder, options: NodeOptions, hold: H) -> Result<Self, NodeError>
+    /// Joins in `thread`. `hold` returns the replica that the node holds, once the node has joined.
+    fn begin<S, H>(thread: &NodeThread, builder: Builder, options: NodeOptions, hold: H) -> Joining
     where
-        S: State,
+        S: State + Send + 'static,
         H: FnOnce(&mut EmbeddedPipe, &Doorbell) -> Result<Held<S>, NodeError> + Send + 'static,
     {
         let (submissions, received) = channel();
         let shared = Arc::new(Shared::default());
         let shards = options.placement.shards();
         let (started, joined) = channel();
-        let of_thread = Arc::clone(&shared);
-        let run = move || match begin(builder, hold) {
-            Ok((pipe, bell, replica)) => {
+        let (has_left, left) = channel();
+        let shares = Shares { submissions: received, shared: Arc::clone(&shared), left: has_left };
+        thread.add(Box::new(move || match begin(builder, hold) {
+            Ok((pipe, bell, held)) => {
+                let driven = Driven::new(pipe, &options, held, shares);
                 // The starter waits for this.
                 let _ = started.send(Ok(bell));
-                Driven::new(pipe, &options, replica, (received, of_thread)).run();
+                Some(Box::new(driven) as Box<dyn Drive>)
             }
             Err(error) => {
                 let _ = started.send(Err(error));
+                None
             }
-        };
-        let thread = std::thread::Builder::new().name("kv-node".into()).spawn(run)?;
-        let ended = || io::Error::other("its thread has ended");
-        let bell = joined.recv().map_err(|_| ended())??;
-        let handle = NodeHandle { submissions, bell, shared, shards, disks: Arc::default() };
-        Ok(Self { handle, thread: Some(thread) })
+        }));
+        Joining { shards, submissions, shared, joined, left }
     }
 
     /// Returns the handle to execute transactions with.
     pub fn handle(&self) -> NodeHandle {
         self.handle.clone()
+    }
+}
+
+impl Joining {
+    /// Waits until the node has joined.
+    pub fn wait(self) -> Result<Node, NodeError> {
+        let Self { shards, submissions, shared, joined, left } = self;
+        let ended = || io::Error::other("its thread has ended");
+        let bell = joined.recv().map_err(|_| ended())??;
+        let handle = NodeHandle { submissions, bell, shared, shards, disks: Arc::default() };
+        Ok(Node { handle, left })
     }
 }
 
@@ -185,10 +217,8 @@ impl Drop for Node {
     fn drop(&mut self) {
         self.handle.shared.is_stopping.store(true, Ordering::Release);
         self.handle.bell.ring();
-        if let Some(thread) = self.thread.take() {
-            // A panic of the thread has been reported by its hook.
-            let _ = thread.join();
-        }
+        // An error says that it has left. A panic of the thread has been reported by its hook.
+        let _ = self.left.recv();
     }
 }
 
@@ -245,8 +275,8 @@ impl Backend for NodeHandle {
         {
             return on_replies(Err(BackendError::Disk(reason)));
         }
-        let plan = Plan::new(&commands, self.shards);
-        let parts = plan.parts().to_vec();
+        let mut plan = Plan::new(&commands, self.shards);
+        let parts = plan.take_parts();
         if parts.is_empty() {
             // Every command is refused.
             return on_replies(replies_of(&plan, &[]));

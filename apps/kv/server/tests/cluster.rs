@@ -4,10 +4,10 @@ mod harness;
 
 use std::sync::mpsc::channel;
 
-use harness::{bulk, execute, options};
+use harness::{bulk, command, execute, options};
 use onepipe_base::Timestamp;
 use onepipe_kv::Value;
-use onepipe_kv_server::{BackendError, Cluster};
+use onepipe_kv_server::{Backend, BackendError, Cluster, ClusterOptions, Replies};
 use onepipe_transaction::{Exact, ReadMode, State};
 
 fn start(name: &str, replicas: u16, reads: ReadMode) -> Cluster {
@@ -119,4 +119,33 @@ fn oversize_messages_are_errors() {
     assert_eq!(lens, [true, true, false]);
     assert_eq!(execute(&node, &["STRLEN a", "SET a 1"]).expect("the store goes on").len(), 2);
     assert_eq!(execute(&node, &["GET a"]), Ok(vec![bulk("1")]));
+}
+
+/// Nodes of one thread answer each other, those of several wake each other, and all of them leave
+/// while transactions are in flight.
+#[test]
+fn any_number_of_threads_drives_the_nodes() {
+    for threads in [1, 2, 3, 100] {
+        let options = options(&format!("threads-{threads}"), 2, ReadMode::Strict);
+        let cluster = Cluster::start(&ClusterOptions { threads, ..options }).expect("it is new");
+        let node = cluster.handle();
+        for number in 1..=20 {
+            let replies = execute(&node, &["MSET a 1 b 2 c 3", "INCR d"]);
+            assert_eq!(replies, Ok(vec![Value::Ok, Value::Integer(number)]));
+        }
+        let (send, receive) = channel();
+        for _ in 0..100 {
+            let send = send.clone();
+            let on_replies = Box::new(move |replies| drop(send.send(replies)));
+            node.begin(vec![command("MSET a 1 b 2 c 3")], on_replies);
+        }
+        drop(send);
+        drop(cluster);
+        let outcomes: Vec<Replies> = receive.iter().collect();
+        assert_eq!(outcomes.len(), 100, "each transaction has an outcome");
+        assert!(outcomes.iter().all(|outcome| match outcome {
+            Ok(replies) => *replies == [Value::Ok],
+            Err(error) => matches!(error, BackendError::Ended(_)),
+        }));
+    }
 }

@@ -72,8 +72,13 @@ impl<'a> Writer<'a> {
             return;
         }
         let entry = Entry { data, version: self.at, expiry };
-        let previous = self.store.entries.insert(key.clone(), entry);
-        let previous = previous.and_then(|entry| entry.expiry);
+        let previous = match self.store.entries.get_mut(key) {
+            Some(known) => core::mem::replace(known, entry).expiry,
+            None => {
+                self.store.entries.insert(key.clone(), entry);
+                None
+            }
+        };
         self.move_expiry(key, previous, expiry);
     }
 
@@ -132,10 +137,8 @@ impl<'a> Writer<'a> {
     /// Removes expired keys, the earliest first, at most `max`.
     pub(super) fn sweep(&mut self, max: usize) {
         for _ in 0..max {
-            let Some((expiry, key)) = self.store.expiries.first().cloned() else { return };
-            if expiry > self.at {
-                return;
-            }
+            let first = self.store.expiries.first().filter(|(expiry, _)| *expiry <= self.at);
+            let Some((expiry, key)) = first.cloned() else { return };
             self.remove_since(&key, expiry);
         }
     }

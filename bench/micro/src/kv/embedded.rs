@@ -108,6 +108,7 @@ fn start(replicas: u16) -> Result<Cluster> {
         storage: None,
         reads: ReadMode::Strict,
         client: ClientOptions::default(),
+        threads: 0,
     };
     Ok(Cluster::start(&options)?)
 }

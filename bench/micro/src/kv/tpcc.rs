@@ -136,6 +136,7 @@ impl Run {
             storage: None,
             reads: ReadMode::Strict,
             client: ClientOptions::default(),
+            threads: 0,
         };
         // Each node of a shard takes the next copy.
         let left = Arc::new(Mutex::new(states.clone()));

@@ -26,6 +26,7 @@ mod execute;
 mod hello;
 mod info;
 mod inline;
+mod mailbox;
 mod options;
 mod peer;
 mod reply;

@@ -14,6 +14,7 @@ use tokio::sync::{mpsc, watch};
 
 use super::commands::error;
 use super::connection::Connection;
+use super::mailbox::Mailbox;
 use super::options::FrontOptions;
 use super::reply::{self, Protocol};
 use super::service::Service;
@@ -110,10 +111,14 @@ pub fn serve(
     for index in 0..threads {
         let (sender, receiver) = mpsc::unbounded_channel();
         let (service, stopped) = (service.clone(), stopped.clone());
-        front.start(format!("resp-{index}"), work(receiver, service, stopped))?;
+        let mailbox = Arc::new(Mailbox::default());
+        let work = work(receiver, service, Arc::clone(&mailbox), stopped);
+        front.start(format!("resp-{index}"), mailbox, work)?;
         workers.push(sender);
     }
-    front.start("resp-accept".into(), accept(listener, service, workers, stopped))?;
+    // No transaction is begun by the acceptor.
+    let mailbox = Arc::default();
+    front.start("resp-accept".into(), mailbox, accept(listener, service, workers, stopped))?;
     Ok(front)
 }
 
@@ -121,9 +126,10 @@ impl Front {
     fn start(
         &mut self,
         name: String,
+        mailbox: Arc<Mailbox>,
         future: impl Future<Output = ()> + Send + 'static,
     ) -> Result<(), FrontError> {
-        let runtime = runtime().map_err(FrontError::Thread)?;
+        let runtime = runtime(mailbox).map_err(FrontError::Thread)?;
         let thread = std::thread::Builder::new().name(name);
         let thread = thread.spawn(move || runtime.block_on(future));
         self.threads.push(thread.map_err(FrontError::Thread)?);
@@ -131,8 +137,15 @@ impl Front {
     }
 }
 
-fn runtime() -> io::Result<Runtime> {
-    tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()
+/// Makes the event loop of a thread, which looks into `mailbox` before it sleeps.
+fn runtime(mailbox: Arc<Mailbox>) -> io::Result<Runtime> {
+    let woken = Arc::clone(&mailbox);
+    tokio::runtime::Builder::new_current_thread()
+        .enable_io()
+        .enable_time()
+        .on_thread_park(move || mailbox.before_sleep())
+        .on_thread_unpark(move || woken.after_sleep())
+        .build()
 }
 
 fn listen(address: SocketAddr) -> io::Result<std::net::TcpListener> {
@@ -198,8 +211,11 @@ fn refuse(socket: &tokio::net::TcpStream) {
 async fn work(
     mut accepted: mpsc::UnboundedReceiver<Accepted>,
     service: Arc<Service>,
+    mailbox: Arc<Mailbox>,
     mut stopped: watch::Receiver<()>,
 ) {
+    let replies = Arc::clone(&mailbox);
+    tokio::spawn(async move { replies.pass_on().await });
     loop {
         let (socket, connection) = tokio::select! {
             _ = stopped.changed() => return,
@@ -212,7 +228,8 @@ async fn work(
             socket.set_nodelay(true).and_then(|()| tokio::net::TcpStream::from_std(socket));
         match socket {
             Ok(socket) => {
-                let session = Session::new(socket, connection, service.backend.clone());
+                let backend = service.backend.clone();
+                let session = Session::new(socket, connection, backend, mailbox.clone());
                 tokio::spawn(async move {
                     if let Err(error) = session.await {
                         tracing::debug!(%error, "a client has left");

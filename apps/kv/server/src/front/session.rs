@@ -15,6 +15,7 @@ use tokio::sync::oneshot;
 use tokio::time::Sleep;
 
 use super::connection::Connection;
+use super::mailbox::Mailbox;
 use crate::backend::{Backend, BackendError, Replies};
 
 /// Number of bytes that are read at once.
@@ -33,7 +34,11 @@ pub(super) struct Session {
     socket: TcpStream,
     connection: Connection,
     backend: Arc<dyn Backend>,
+    mailbox: Arc<Mailbox>,
     replies: Option<oneshot::Receiver<Replies>>,
+    /// Whether the output has replies to a transaction. Without them it waits for those to the
+    /// transaction in flight, so that `MULTI` to `EXEC`, sent at once, are answered at once.
+    has_replies: bool,
     /// Whether the client sends no further bytes. Its last requests are still answered.
     is_input_over: bool,
     /// The end of the time in which bytes of the client are read and dropped.
@@ -45,15 +50,25 @@ impl Session {
         socket: TcpStream,
         connection: Connection,
         backend: Arc<dyn Backend>,
+        mailbox: Arc<Mailbox>,
     ) -> Self {
-        Self { socket, connection, backend, replies: None, is_input_over: false, linger: None }
+        Self {
+            socket,
+            connection,
+            backend,
+            mailbox,
+            replies: None,
+            has_replies: false,
+            is_input_over: false,
+            linger: None,
+        }
     }
 
     /// Takes the replies of the transaction in flight, if they are there.
     fn poll_replies(&mut self, cx: &mut Context<'_>) {
         let Some(receiver) = &mut self.replies else { return };
         if let Poll::Ready(replies) = Pin::new(receiver).poll(cx) {
-            self.replies = None;
+            (self.replies, self.has_replies) = (None, true);
             let dropped = |_| Err(BackendError::Ended("the transaction has no outcome".into()));
             self.connection.handle_replies(replies.unwrap_or_else(dropped));
         }
@@ -62,13 +77,16 @@ impl Session {
     fn begin(&mut self, commands: Vec<Command>) {
         let (sender, receiver) = oneshot::channel();
         self.replies = Some(receiver);
-        // There is no receiver if the client has left.
-        let on_replies = move |replies| drop(sender.send(replies));
+        let mailbox = Arc::clone(&self.mailbox);
+        let on_replies = move |replies| mailbox.put((sender, replies));
         self.backend.begin(commands, Box::new(on_replies));
     }
 
     /// Sends until nothing is left, or until the socket is full. Returns whether bytes were sent.
     fn poll_send(&mut self, cx: &mut Context<'_>) -> io::Result<bool> {
+        if self.replies.is_some() && !self.has_replies {
+            return Ok(false);
+        }
         let mut has_sent = false;
         while !self.connection.output().is_empty() {
             match Pin::new(&mut self.socket).poll_write(cx, self.connection.output()) {
@@ -77,6 +95,7 @@ impl Session {
             }
             has_sent = true;
         }
+        self.has_replies &= !self.connection.output().is_empty();
         Ok(has_sent)
     }
 

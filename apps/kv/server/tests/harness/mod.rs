@@ -17,7 +17,7 @@ pub const DEADLINE: Duration = Duration::from_secs(60);
 pub fn options(name: &str, replicas: u16, reads: ReadMode) -> ClusterOptions {
     let fabric = format!("kv-{name}-{}", std::process::id());
     let client = ClientOptions::default();
-    ClusterOptions { fabric, shards: 3, replicas, storage: None, reads, client }
+    ClusterOptions { fabric, shards: 3, replicas, storage: None, reads, client, threads: 0 }
 }
 
 /// Starts a store that is kept in a directory.
