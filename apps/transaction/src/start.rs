@@ -118,6 +118,11 @@ impl Start {
     }
 
     fn on_founders(&mut self, from: ProcessId, session: u64, founders: Vec<(ProcessId, u64)>) {
+        if self.proposal.as_ref().is_some_and(|proposal| *proposal != founders) {
+            // All others followed this session, so no founder of an earlier proposal is left: the
+            // message was sent before.
+            return;
+        }
         let proposed_by = founders.iter().find(|(process, _)| *process == self.proposer);
         let is_of_followed = self.followed.is_none()
             || proposed_by.map(|(_, session)| *session) == self.followed

@@ -40,7 +40,7 @@ impl Program {
 }
 
 #[test]
-fn history_over_lost_frames_and_replaced_programs_is_strictly_serializable() {
+fn history_over_lost_frames_and_replacements_is_serializable() {
     let _guard = exclusive();
     let directory = tempfile::tempdir().expect("a directory");
     let store = directory.path().join("decisions").to_string_lossy().into_owned();
