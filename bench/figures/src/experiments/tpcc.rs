@@ -38,9 +38,9 @@ const OCC: &str = "OCC";
 const UNEXPLAINED: &str = "not explained";
 const RATE: &str = "\
      a transaction takes 27 us up to 128 processes, and the paper's rate is one in 49 us. At 512 \
-     the processes of the replicas are the limit (cpu_busiest 0.88), which acknowledge each \
-     request alone: where acknowledgements cost nothing the rate is 10.5 M, and with 16 in \
-     flight, where they share, 12.2 M (curves)";
+     the processes of the replicas are the limit (cpu_busiest 0.87), which acknowledge each \
+     request alone (6.7 acknowledgements a transaction): where acknowledgements cost nothing the \
+     rate is 10.7 M, and with 16 in flight, where they share, 10.1 M (curves)";
 const LOSS: &str = "\
      a lost message of a reliable scattering holds the commit barrier of all processes until it \
      is sent again, so with one transaction in flight the rate falls as the latency grows \
