@@ -70,7 +70,8 @@ pub fn check(fabric: &Fabric) -> Result<(), String> {
         for record in records {
             restarted.replay(record);
         }
-        if !records.is_empty() && restarted.state() != replica.state() {
+        let is_stored = image.is_some() || !records.is_empty();
+        if is_stored && restarted.state() != replica.state() {
             return Err(format!("replica {process:?} differs after a restart"));
         }
         if !replica.is_serving() {
@@ -91,7 +92,7 @@ fn check_power_loss(fabric: &Fabric) -> Result<(), String> {
     let (disks, observed) = fabric.power_loss.as_ref().expect("the power has failed");
     let mut random = Random::new(fabric.observed.len() as u64);
     let mut logs: Vec<Log> = Vec::new();
-    for (process, Disk { image, records, stored }) in disks {
+    for (process, Disk { image, records, stored, .. }) in disks {
         // A replica that has not stored the state that it has taken over has nothing.
         let Some(stored) = *stored else { continue };
         let retained = stored + random.below((records.len() - stored) as u64 + 1) as usize;
@@ -128,7 +129,7 @@ fn check_power_loss(fabric: &Fabric) -> Result<(), String> {
                 && !log.records.iter().any(|record| record.at == observed.committed.at)
                 && log.snapshot.is_none_or(|(_, (last, _))| observed.committed.at > last)
         };
-        let is_durable = !log.records.is_empty();
+        let is_durable = log.snapshot.is_some() || !log.records.is_empty();
         if let Some(lost) = fabric.observed[..*observed].iter().filter(|_| is_durable).find(is_lost)
         {
             return Err(format!("lost: {lost:?}"));

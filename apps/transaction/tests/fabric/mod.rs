@@ -55,13 +55,15 @@ type Started = (u64, Kind, Vec<(u16, Vec<u8>)>);
 /// What a replica has written to its disk.
 #[derive(Clone, Debug, Default)]
 pub struct Disk {
-    /// A state that it has taken over from another replica: the number of its last record, the
-    /// position of that, and the bytes.
+    /// A state of its own, or one that it has taken over from another replica: the number of its
+    /// last record, the position of that, and the bytes.
     pub image: Option<(u64, (Timestamp, ProcessId), Vec<u8>)>,
     /// What it has executed since.
     pub records: Vec<Record>,
     /// The image and this many records are certainly on the disk. `None`: not even the image.
     pub stored: Option<usize>,
+    /// An image of the replica's own that does not count yet: others may need the records before.
+    pub next_image: Option<(u64, (Timestamp, ProcessId), Vec<u8>)>,
 }
 
 impl Disk {
@@ -70,6 +72,15 @@ impl Disk {
         let Some(stored) = self.stored else { return false };
         self.image.as_ref().is_some_and(|(_, (last, _), _)| at <= *last)
             || self.records[..stored].iter().any(|record| record.at == at)
+    }
+
+    /// Makes the next image count if all others have stored what precedes it.
+    fn install_below(&mut self, safe: Timestamp) {
+        let Some(next) = self.next_image.take_if(|(_, (at, _), _)| *at < safe) else { return };
+        let count = self.records.partition_point(|record| record.number <= next.0);
+        self.records.drain(..count);
+        self.stored = self.stored.map(|stored| stored.saturating_sub(count));
+        self.image = Some(next);
     }
 }
 
@@ -113,6 +124,8 @@ pub struct Faults {
 
 pub struct Fabric {
     random: Random,
+    /// When replicas take snapshots: a sequence of its own.
+    snapshot_random: Random,
     faults: Faults,
     clock: u64,
     last_stamp: u64,
@@ -152,6 +165,7 @@ impl Fabric {
         };
         Self {
             random: Random::new(seed),
+            snapshot_random: Random::new(seed ^ 0x5a),
             faults,
             clock: 1_000_000,
             last_stamp: 0,
@@ -345,6 +359,26 @@ impl Fabric {
         self.clock.saturating_sub(*lag)
     }
 
+    /// Lets replicas take snapshots, and install those before which all have stored everything.
+    fn take_snapshots(&mut self) {
+        let safe = self.replicas.values().map(Replica::stored_below).min().flatten();
+        for (process, replica) in &self.replicas {
+            let Some(disk) = self.disks.get_mut(process).filter(|disk| disk.stored.is_some())
+            else {
+                continue;
+            };
+            disk.install_below(safe.unwrap_or(Timestamp::from_ns(0)));
+            if !self.snapshot_random.percent(10) || disk.next_image.is_some() {
+                continue;
+            }
+            let mut image = Vec::new();
+            let number = replica.save(&mut image);
+            let is_new = disk.image.as_ref().is_none_or(|(last, ..)| number > *last);
+            let position = replica.executed_position().filter(|_| is_new);
+            disk.next_image = position.map(|position| (number, position, image));
+        }
+    }
+
     /// Delivers to each process what its barrier has passed: best effort at once.
     fn deliver(&mut self) {
         let processes: Vec<ProcessId> = self.replicas.keys().copied().collect();
@@ -383,6 +417,9 @@ impl Fabric {
                 let timestamp = self.stamp();
                 self.enqueue(timestamp, process, reply.to, false, reply.payload);
             }
+        }
+        if self.faults.is_durable {
+            self.take_snapshots();
         }
         let is_reply = |message: &Message| message.to.0 >= FIRST_CLIENT;
         for (_, message) in self.messages.extract_if(.., |_, message| is_reply(message)) {
