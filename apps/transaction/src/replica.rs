@@ -19,9 +19,9 @@ use crate::recovery::Record;
 use crate::reply::{Answer, Reply};
 use crate::request::{Request, RequestKind};
 use crate::scattering::ReplicaScattering;
-pub use image::ImageHeader;
 use crate::sessions::{Admission, Outcome, Sessions};
 use crate::{Exact, State};
+pub use image::ImageHeader;
 
 /// Limit on the reads that wait for the commit barrier. Further ones are dropped, and their clients
 /// repeat them.

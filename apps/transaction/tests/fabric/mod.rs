@@ -74,13 +74,21 @@ impl Disk {
             || self.records[..stored].iter().any(|record| record.at == at)
     }
 
-    /// Makes the next image count if all others have stored what precedes it.
-    fn install_below(&mut self, safe: Timestamp) {
-        let Some(next) = self.next_image.take_if(|(_, (at, _), _)| *at < safe) else { return };
+    /// Whether all that was executed up to a timestamp is certainly on the disk.
+    fn has_all_until(&self, at: Timestamp) -> bool {
+        self.stored.is_some_and(|stored| self.records[stored..].iter().all(|one| one.at > at))
+    }
+
+    /// Makes the next image count if all others have stored what precedes it. Returns its last
+    /// timestamp.
+    fn install_below(&mut self, safe: Timestamp) -> Option<Timestamp> {
+        let next = self.next_image.take_if(|(_, (at, _), _)| *at < safe)?;
         let count = self.records.partition_point(|record| record.number <= next.0);
         self.records.drain(..count);
         self.stored = self.stored.map(|stored| stored.saturating_sub(count));
+        let at = next.1.0;
         self.image = Some(next);
+        Some(at)
     }
 }
 
@@ -133,6 +141,8 @@ pub struct Fabric {
     sequence: u64,
     pub replicas: BTreeMap<ProcessId, Replica<Registers>>,
     pub disks: BTreeMap<ProcessId, Disk>,
+    /// The request of each write that a durable replica has executed, by position.
+    pub executed: BTreeMap<(Timestamp, ProcessId), Vec<u8>>,
     /// The disks, and how many transactions were observed, when the power failed.
     pub power_loss: Option<(BTreeMap<ProcessId, Disk>, usize)>,
     /// Violations that were found while the model ran.
@@ -173,6 +183,7 @@ impl Fabric {
             sequence: 0,
             replicas: (0..FIRST_CLIENT).map(replica).collect(),
             disks: BTreeMap::new(),
+            executed: BTreeMap::new(),
             power_loss: None,
             violations: Vec::new(),
             clients: (0..CLIENTS).map(client).collect(),
@@ -362,12 +373,14 @@ impl Fabric {
     /// Lets replicas take snapshots, and install those before which all have stored everything.
     fn take_snapshots(&mut self) {
         let safe = self.replicas.values().map(Replica::stored_below).min().flatten();
+        let mut installed: Option<Timestamp> = None;
         for (process, replica) in &self.replicas {
             let Some(disk) = self.disks.get_mut(process).filter(|disk| disk.stored.is_some())
             else {
                 continue;
             };
-            disk.install_below(safe.unwrap_or(Timestamp::from_ns(0)));
+            let safe = safe.unwrap_or(Timestamp::from_ns(0));
+            installed = installed.max(disk.install_below(safe));
             if !self.snapshot_random.percent(10) || disk.next_image.is_some() {
                 continue;
             }
@@ -376,6 +389,12 @@ impl Fabric {
             let is_new = disk.image.as_ref().is_none_or(|(last, ..)| number > *last);
             let position = replica.executed_position().filter(|_| is_new);
             disk.next_image = position.map(|position| (number, position, image));
+        }
+        let Some(at) = installed else { return };
+        let lacks = |process: &&ProcessId| !self.disks[process].has_all_until(at);
+        if let Some(process) = self.replicas.keys().find(lacks) {
+            let dropped = format!("{process:?} lacks writes up to {at:?}, which others drop");
+            self.violations.push(dropped);
         }
     }
 
@@ -400,7 +419,10 @@ impl Fabric {
                 *disk = Disk::default();
                 disk.image = position.map(|position| (number, position, image));
             }
-            disk.records.extend(std::iter::from_fn(|| replica.poll_record()));
+            let new: Vec<Record> = std::iter::from_fn(|| replica.poll_record()).collect();
+            let executed = new.iter().map(|record| (record.position(), record.request.clone()));
+            self.executed.extend(executed);
+            disk.records.extend(new);
             if self.random.percent(30) && replica.is_serving() {
                 disk.stored = Some(disk.records.len());
                 let first = disk.image.as_ref().map_or(0, |(number, ..)| *number);
