@@ -31,7 +31,7 @@ const PUBLISH_INTERVAL: Duration = Duration::from_millis(100);
 pub(crate) struct Driven<S> {
     pipe: EmbeddedPipe,
     replica: Option<Replica<S>>,
-    log: Option<LogWriter>,
+    log: Option<Box<LogWriter>>,
     /// How the replica gets its state, until the store is open.
     starting: Option<Starting<S>>,
     client: Client,
@@ -191,13 +191,14 @@ impl<S: State> Driven<S> {
 
     /// Stores what the replica has executed. Returns why the node must end, if it must.
     fn store(&mut self) -> Option<Arc<str>> {
-        let (Some(replica), Some(log)) = (&mut self.replica, &self.log) else { return None };
+        let (Some(replica), Some(log)) = (&mut self.replica, &mut self.log) else { return None };
         while let Some(record) = replica.poll_record() {
             if let Err(error) = log.append(&record) {
                 return Some(format!("the log cannot be written: {error}").into());
             }
         }
-        replica.on_stored(log.acknowledged());
+        replica.on_written(log.acknowledged());
+        replica.on_stored(log.stored());
         None
     }
 
@@ -298,6 +299,9 @@ impl<S: State> Driven<S> {
         if self.published.elapsed() >= PUBLISH_INTERVAL {
             self.published = Instant::now();
             self.watch_disk();
+            if let (Some(replica), Some(log)) = (&self.replica, &mut self.log) {
+                log.advance(self.published, replica);
+            }
             self.shared.publish(self.stats());
         }
     }
@@ -320,6 +324,7 @@ impl<S: State> Driven<S> {
             transactions: self.finished,
             retried: client.retried,
             disagreements: client.disagreements,
+            log: self.log.as_ref().map(|log| log.stats()).unwrap_or_default(),
         }
     }
 
