@@ -20,6 +20,7 @@ mod kv_disk;
 mod kv_history;
 mod kv_join;
 mod kv_repair;
+mod kv_snapshots;
 mod lab;
 mod namespace;
 mod node;
