@@ -59,7 +59,7 @@ impl Fabric {
                 replica.on_message(scattering.is_reliable, at(now), CLIENT, payload);
                 replica.on_barrier(barrier);
                 while let Some(reply) = replica.poll_reply() {
-                    self.client.on_message(*to, &reply.payload);
+                    self.client.on_message(Mono::from_ns(now), *to, &reply.payload);
                 }
             }
         }

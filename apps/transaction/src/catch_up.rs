@@ -78,6 +78,8 @@ pub(crate) struct CatchUp {
     pub delivered: Vec<Delivered>,
     /// Number of timeouts since the last part.
     failures: u32,
+    /// Number of requests since the last part.
+    asked: u64,
     /// Time of the last call that had one.
     now: Mono,
     deadline: Option<Mono>,
@@ -109,6 +111,7 @@ impl CatchUp {
             admitted: None,
             delivered: Vec::new(),
             failures: 0,
+            asked: 0,
             now: Mono::from_ns(0),
             deadline: None,
             to_fetch: true,
@@ -153,6 +156,7 @@ impl CatchUp {
 
     fn begin_fetch(&mut self) -> Option<ReplicaScattering> {
         self.fetch += 1;
+        self.asked += 1;
         (self.sequence, self.is_loaded, self.is_current) = (0, false, false);
         self.image.clear();
         self.peer = self.choose_peer();
@@ -216,7 +220,7 @@ impl CatchUp {
             // A part is missing if this one is later: the timeout asks again.
             return Progress::Ignored;
         }
-        self.failures = 0;
+        (self.failures, self.asked) = (0, 0);
         self.deadline = Some(now.after_ns(self.timeout_ns()));
         self.sequence += 1;
         self.is_current |= part.is_current;
@@ -251,17 +255,24 @@ impl CatchUp {
         true
     }
 
-    /// Asks another peer, as this one has no state, or has ended.
+    /// Asks another peer, as this one has no state, or has ended. If all were asked, the next
+    /// request waits for its time.
     pub fn on_peer_lost(&mut self, peer: ProcessId) {
         if self.peer == Some(peer) {
-            (self.peer, self.to_fetch) = (None, true);
+            self.peer = None;
+            self.to_fetch = self.asked <= self.others();
         }
     }
 
-    /// Whether no replica of the shard has answered, although each was asked twice.
+    /// Returns the number of other replicas of the shard.
+    fn others(&self) -> u64 {
+        self.placement.replicas(self.shard).len() as u64 - 1
+    }
+
+    /// Whether no replica of the shard sends its state, although each was asked twice since the
+    /// last part.
     pub fn is_stranded(&self) -> bool {
-        let others = self.placement.replicas(self.shard).len() as u64 - 1;
-        self.sequence == 0 && self.fetch > 4 * others
+        self.asked > 4 * self.others()
     }
 
     pub fn handle_timeout(&mut self, now: Mono) {

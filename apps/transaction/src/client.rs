@@ -1,13 +1,15 @@
 //! A client: sends transactions, collects the replies, and repeats what was lost.
 
+mod options;
+mod outcome;
 mod questions;
+mod response_times;
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 
 use onepipe_base::mistake::{Mistake, makes};
 use onepipe_base::{Mono, ProcessId, ScatteringId, Timestamp};
-use thiserror::Error;
 
 use crate::kind::Kind;
 use crate::members::Members;
@@ -17,44 +19,19 @@ use crate::reply::{Answer, Reply};
 use crate::request::{Request, RequestKind};
 use crate::sessions::SESSION_WINDOW;
 
+pub use options::ClientOptions;
+pub use outcome::{Committed, Finished, SubmitError, TransactionError};
+use response_times::ResponseTimes;
+
 /// After its second failure a transaction is sent this often in [`ClientOptions::timeout_ns`] at
 /// most.
 const RETRIES: u64 = 16;
 
-/// Limit on the doublings of the timeout of a transaction, one for each failed attempt.
+/// Limit on the doublings of a time, one for each failed attempt at a transaction or repetition.
 const BACKOFFS_MAX: u32 = 4;
 
 /// Number of times that a client asks replicas of which none is up whether one was admitted again.
 const SEARCHES_MAX: u32 = 2;
-
-/// How a client runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct ClientOptions {
-    /// Number of replies of each shard after which a write is complete; all replicas that are up if
-    /// there are fewer. With a durable store a write survives the failure of all processes if it is
-    /// stored by all. Default: all.
-    pub acks_min: usize,
-    /// Time after which a read is repeated, and replicas are asked for the reply to a write, in ns.
-    /// The time doubles with each attempt at a read that has failed, up to 16 times. Default
-    /// 100 ms.
-    pub timeout_ns: u64,
-    /// Number of attempts at a snapshot read after which it becomes a strict one: writes to the
-    /// keys can let each attempt fail. Default 3.
-    pub snapshot_attempts_max: u32,
-    /// Limit on unfinished transactions. Default 4,096.
-    pub open_max: usize,
-}
-
-impl Default for ClientOptions {
-    fn default() -> Self {
-        Self {
-            acks_min: usize::MAX,
-            timeout_ns: 100_000_000,
-            snapshot_attempts_max: 3,
-            open_max: 4_096,
-        }
-    }
-}
 
 /// Which transaction: its number in the client's session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -71,59 +48,6 @@ pub struct OutgoingScattering {
     pub transaction: TransactionId,
     /// Whether this is no attempt at the transaction, but a question about it.
     is_question: bool,
-}
-
-/// A finished transaction.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Finished {
-    /// The transaction.
-    pub transaction: TransactionId,
-    /// What happened.
-    pub outcome: Result<Committed, TransactionError>,
-}
-
-/// A transaction that took place.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Committed {
-    /// When: the timestamp of a write; for a read, one at which all its results are exact.
-    pub at: Timestamp,
-    /// The results of each shard, in ascending order of the shards.
-    pub results: Vec<(u16, Vec<u8>)>,
-    /// Number of attempts, at least 1.
-    pub attempts: u32,
-}
-
-/// Why a transaction did not take place, or may not have.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Error)]
-pub enum TransactionError {
-    /// No replica of a shard is up or answers. A write that was sent before may have taken place.
-    #[error("no replica of shard {0} is up: start one of them again")]
-    Unavailable(u16),
-    /// A replica has refused the write, as the client has too many unfinished ones.
-    #[error(
-        "shard {0} refuses the write: this client has more unfinished ones than a replica keeps"
-    )]
-    Refused(u16),
-    /// A message of the transaction, or all together, exceed what the fabric can send. Nothing was
-    /// sent.
-    #[error("its messages to all replicas exceed the limits of the fabric: split the transaction")]
-    TooLarge,
-}
-
-/// Why a transaction cannot be submitted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Error)]
-pub enum SubmitError {
-    /// Too many transactions are unfinished.
-    #[error("{0} transactions are unfinished, as many as this client may have: wait for one")]
-    Full(usize),
-    /// The transaction has no parts.
-    #[error("a transaction needs at least one part")]
-    Empty,
-    /// The parts are not in ascending order of their shards, or there is no such shard.
-    #[error(
-        "part {0} is not for a shard above that of the part before it, or there is no such shard"
-    )]
-    Shard(usize),
 }
 
 /// Counters of a client.
@@ -158,6 +82,7 @@ pub struct Client {
     scatterings: BTreeMap<(bool, ScatteringId), u64>,
     deadlines: BTreeSet<(Mono, u64)>,
     finished: VecDeque<Finished>,
+    response_times: ResponseTimes,
     /// The client's own knowledge of what is committed: no snapshot read may miss it.
     known: Option<Timestamp>,
     stats: ClientStats,
@@ -177,6 +102,7 @@ impl Client {
             scatterings: BTreeMap::new(),
             deadlines: BTreeSet::new(),
             finished: VecDeque::new(),
+            response_times: ResponseTimes::default(),
             known: None,
             stats: ClientStats::default(),
         }
@@ -251,11 +177,10 @@ impl Client {
         let oldest = self.oldest();
         let open = self.open.get_mut(&number)?;
         open.is_queued = false;
-        // A fixed timeout below the latency would make every reply one to an earlier attempt.
-        let timeout_ns = self.options.timeout_ns << open.failures.min(BACKOFFS_MAX);
         let attempts = self.options.snapshot_attempts_max;
+        let interval_ns = self.options.timeout_ns << open.failures.min(BACKOFFS_MAX);
         // A receiver that does not answer may refuse each attempt at once.
-        let next_at = open.sent_at.map(|sent_at| sent_at.after_ns(timeout_ns / RETRIES));
+        let next_at = open.sent_at.map(|sent_at| sent_at.after_ns(interval_ns / RETRIES));
         if let Some(next_at) = next_at.filter(|next_at| open.failures > 1 && now < *next_at) {
             open.is_deferred = true;
             open.set_deadline(&mut self.deadlines, number, Some(next_at));
@@ -276,7 +201,7 @@ impl Client {
             }
             open.view = self.placement.members().view();
             open.is_deferred = true;
-            open.set_deadline(&mut self.deadlines, number, Some(now.after_ns(timeout_ns)));
+            open.set_deadline(&mut self.deadlines, number, Some(now.after_ns(interval_ns)));
             return Some(self.compose_search(number, shard));
         }
         open.searches = 0;
@@ -285,7 +210,9 @@ impl Client {
         let view = open.view;
         let parts = open.parts.iter().map(|(shard, part)| (*shard, part.as_slice())).collect();
         let request = Request { kind, session, number, attempt, finished: oldest, view, parts };
-        let messages = open.messages(&request);
+        let messages = open.messages(&request, self.options.is_durable);
+        // A fixed timeout below the latency would make every reply one to an earlier attempt.
+        let timeout_ns = self.response_times.timeout_ns(open, &self.options);
         open.set_deadline(&mut self.deadlines, number, Some(now.after_ns(timeout_ns)));
         let transaction = TransactionId(number);
         Some(OutgoingScattering { is_reliable, messages, transaction, is_question: false })
@@ -329,7 +256,7 @@ impl Client {
     }
 
     /// Handles a message that was delivered to the client's process.
-    pub fn on_message(&mut self, from: ProcessId, payload: &[u8]) {
+    pub fn on_message(&mut self, now: Mono, from: ProcessId, payload: &[u8]) {
         let Some(reply) = Reply::parse(payload) else {
             self.stats.malformed += 1;
             return;
@@ -341,12 +268,16 @@ impl Client {
         match reply.answer {
             Answer::Outdated(members) => return self.on_outdated(&reply, members),
             Answer::Absent(at) => return self.on_process_ended(from, at),
+            Answer::Stranded => return self.on_stranded(from, &reply),
             Answer::Written { .. } | Answer::Read { .. } | Answer::Refused => {}
         }
         let Some(open) = self.open.get_mut(&reply.number) else { return };
         match open.on_reply(from, &reply) {
             Ok(agrees) => {
                 let progress = open.progress(self.options.acks_min);
+                if matches!(progress, Progress::Complete(_) | Progress::Inexact) {
+                    self.response_times.on_response(now, open, &self.options);
+                }
                 self.stats.disagreements += u64::from(!agrees);
                 self.on_progress(reply.number, progress);
             }
@@ -369,6 +300,24 @@ impl Client {
             open.failures += u32::from(view == open.view);
             open.set_deadline(&mut self.deadlines, reply.number, None);
             self.stats.outdated += 1;
+            self.queue(reply.number);
+        }
+    }
+
+    /// Ends a transaction if no replica of a shard can answer, else asks another one.
+    fn on_stranded(&mut self, from: ProcessId, reply: &Reply<'_>) {
+        let Some(open) = self.open.get_mut(&reply.number) else { return };
+        let is_current = open.kind == Kind::Write || open.attempt == reply.attempt;
+        if !is_current || !open.is_awaited(from) {
+            return;
+        }
+        open.stranded.insert(from);
+        if self.placement.up(reply.shard).all(|replica| open.stranded.contains(&replica)) {
+            self.finish(reply.number, Err(TransactionError::Unavailable(reply.shard)));
+        } else if open.kind != Kind::Write {
+            open.failures += 1;
+            open.set_deadline(&mut self.deadlines, reply.number, None);
+            self.stats.retried += 1;
             self.queue(reply.number);
         }
     }
@@ -455,8 +404,9 @@ impl Client {
             }
             match open.kind {
                 Kind::Write => {
-                    let next = now.after_ns(self.options.timeout_ns);
-                    open.set_deadline(&mut self.deadlines, number, Some(next));
+                    open.asked += 1;
+                    let timeout_ns = self.response_times.timeout_ns(open, &self.options);
+                    open.set_deadline(&mut self.deadlines, number, Some(now.after_ns(timeout_ns)));
                     self.to_ask.push_back(number);
                 }
                 Kind::Read(_) => {

@@ -53,10 +53,14 @@ pub(crate) struct Open {
     /// When the last attempt was composed, and how many have failed.
     pub sent_at: Option<Mono>,
     pub failures: u32,
+    /// How often replicas were asked for the reply to this write.
+    pub asked: u32,
     /// Number of times that replicas were searched for, as none of a shard is up.
     pub searches: u32,
     /// Whether the deadline is the time of the next attempt.
     pub is_deferred: bool,
+    /// Replicas that have answered that they cannot catch up.
+    pub stranded: BTreeSet<ProcessId>,
     shards: BTreeMap<u16, Shard>,
 }
 
@@ -73,8 +77,10 @@ impl Open {
             is_queued: true,
             sent_at: None,
             failures: 0,
+            asked: 0,
             searches: 0,
             is_deferred: false,
+            stranded: BTreeSet::new(),
             shards: BTreeMap::new(),
         }
     }
@@ -117,14 +123,16 @@ impl Open {
     }
 
     /// Returns the request as a message to each awaited replica. All get the whole transaction if
-    /// it is a write, so that the log of each shard says what the others have to execute.
-    pub fn messages(&self, request: &Request<'_>) -> Vec<(ProcessId, Vec<u8>)> {
+    /// it is a write of a durable store, so that the log of each shard says what the others have
+    /// to execute.
+    pub fn messages(&self, request: &Request<'_>, is_durable: bool) -> Vec<(ProcessId, Vec<u8>)> {
+        let is_whole = self.kind == Kind::Write && is_durable;
         let mut messages = Vec::new();
         let mut whole = Vec::new();
         request.write(&mut whole);
         for (shard, entry) in &self.shards {
-            let payload = match (self.kind, request.part(*shard)) {
-                (Kind::Read(_), Some(part)) => {
+            let payload = match request.part(*shard) {
+                Some(part) if !is_whole => {
                     let mut payload = Vec::new();
                     let parts = [(*shard, part)].to_vec();
                     Request { parts, ..request.clone() }.write(&mut payload);
@@ -144,6 +152,11 @@ impl Open {
     /// Returns the replicas whose replies are missing.
     pub fn awaited(&self) -> impl Iterator<Item = ProcessId> {
         self.shards.values().flat_map(|entry| entry.awaited.iter().copied())
+    }
+
+    /// Returns whether a reply of this replica is missing.
+    pub fn is_awaited(&self, replica: ProcessId) -> bool {
+        self.shards.values().any(|entry| entry.awaited.contains(&replica))
     }
 
     /// Handles a reply of `from`. Returns false if it differs from that of another replica of the

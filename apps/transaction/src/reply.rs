@@ -12,6 +12,7 @@ const READ: u8 = 18;
 const REFUSED: u8 = 19;
 const OUTDATED: u8 = 20;
 const ABSENT: u8 = 21;
+const STRANDED: u8 = 22;
 
 /// The reply of one replica to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,6 +57,9 @@ pub enum Answer<'a> {
     /// The replica has not caught up: at this timestamp it was not a member. It has not executed
     /// the request, and is no receiver of writes until it is admitted.
     Absent(Timestamp),
+    /// The replica was admitted, and cannot catch up, as no other replica of its shard answers.
+    /// What it has received may be executed later.
+    Stranded,
 }
 
 impl<'a> Reply<'a> {
@@ -68,6 +72,7 @@ impl<'a> Reply<'a> {
             Answer::Refused => REFUSED,
             Answer::Outdated(_) => OUTDATED,
             Answer::Absent(_) => ABSENT,
+            Answer::Stranded => STRANDED,
         });
         writer.u64(self.session);
         writer.u64(self.number);
@@ -83,7 +88,7 @@ impl<'a> Reply<'a> {
                 writer.u64(until.as_ns());
                 writer.bytes(results);
             }
-            Answer::Refused => {}
+            Answer::Refused | Answer::Stranded => {}
             Answer::Outdated(members) => writer.bytes(members),
             Answer::Absent(at) => writer.u64(at.as_ns()),
         }
@@ -91,7 +96,7 @@ impl<'a> Reply<'a> {
 
     /// Returns whether a message to a process is a reply, for its client, by the first byte.
     pub fn is_reply(payload: &[u8]) -> bool {
-        matches!(payload.first(), Some(&(WRITTEN..=ABSENT)))
+        matches!(payload.first(), Some(&(WRITTEN..=STRANDED)))
     }
 
     /// Parses a reply. Returns `None` if it is malformed.
@@ -111,6 +116,7 @@ impl<'a> Reply<'a> {
             },
             REFUSED => Answer::Refused,
             OUTDATED => Answer::Outdated(reader.bytes()?),
+            STRANDED => Answer::Stranded,
             ABSENT => Answer::Absent(Timestamp::from_ns(reader.u64()?)),
             _ => return None,
         };

@@ -11,7 +11,7 @@ use fabric::check::run;
 use onepipe_base::mistake::{Mistake, choose};
 
 /// Seeds for each mistake.
-const SEEDS: u64 = 100;
+const SEEDS: u64 = 400;
 
 fn first_violation(mistake: Option<Mistake>, seed: u64) -> Option<String> {
     let faults = Faults {

@@ -246,8 +246,12 @@ fn classes_of_one_store_run_are_plotted_without_further_runs() {
 #[test]
 fn loss_slows_tpcc_and_violates_nothing() {
     let run = |loss_ppb| {
-        let tpcc =
-            Tpcc { loss_ppb, probe_timeout_ns: 20_000, ask_after_ns: 100_000, ..Tpcc::new(2) };
+        let tpcc = Tpcc {
+            loss_ppb,
+            probe_timeout_ns: 20_000,
+            reply_timeout_min_ns: 20_000,
+            ..Tpcc::new(2)
+        };
         Task::Tpcc(tpcc).run().expect("all conditions hold")
     };
     let (calm, lossy) = (run(0), run(20_000_000));

@@ -31,6 +31,18 @@ struct Options {
     /// Loss rate of the links that lead to a host, for TPC-C, in parts per billion.
     #[arg(long, default_value_t = 0)]
     loss_ppb: u32,
+    /// Minimum timeout of endpoints and clients, for TPC-C, in ns.
+    #[arg(long)]
+    timeout_min_ns: Option<u64>,
+    /// Shortest time from one transaction of a terminal to its next, for TPC-C, in ns.
+    #[arg(long, default_value_t = 0)]
+    period_ns: u64,
+    /// Length of the load before the measurement, for TPC-C, in us.
+    #[arg(long)]
+    warm_up_us: Option<u64>,
+    /// Transactions in flight of each client, for TPC-C.
+    #[arg(long, value_delimiter = ',', default_value = "32,8,1")]
+    in_flight: Vec<u32>,
     /// Numbers of processes.
     processes: Vec<u32>,
 }
@@ -79,14 +91,21 @@ fn measure_values(options: &Options, protocol: Protocol, processes: u32) -> Resu
 }
 
 fn measure_tpcc(options: &Options, protocol: Protocol, processes: u32) -> Result<(), ShapeError> {
-    for terminals in [32, 8, 1] {
-        let run = TpccRun::new(processes, 100);
+    for &terminals in &options.in_flight {
+        let mut run = TpccRun::new(processes, 100);
+        if let Some(timeout_min_ns) = options.timeout_min_ns {
+            run.probe_timeout_ns = timeout_min_ns;
+            run.client.timeout_min_ns = timeout_min_ns;
+            run.client.timeout_ns = 100 * timeout_min_ns;
+        }
         let run = TpccRun {
             protocol,
             terminals,
             measure_us: options.measure_us.unwrap_or(run.measure_us),
             backoff_ns: options.backoff_ns.unwrap_or(run.backoff_ns),
             loss_ppb: options.loss_ppb,
+            period_ns: options.period_ns,
+            warm_up_us: options.warm_up_us.unwrap_or(run.warm_up_us),
             ..run
         };
         let tpcc = run.run()?;

@@ -181,7 +181,7 @@ impl<S: State, L: Load<S>> Application<Node> for Servers<S, L> {
         let id = self.id(at.node, port) as usize;
         let Some(endpoint) = machine.endpoint_mut(port) else { return };
         let Some(server) = &mut self.servers[id] else { return };
-        if !server.on_event(endpoint, event) {
+        if !server.on_event(at.now.mono, endpoint, event) {
             self.servers[id] = None;
             if let Node::Host(host) = machine {
                 host.stop(port);

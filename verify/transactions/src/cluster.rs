@@ -198,12 +198,20 @@ impl<S: State, L: Load<S>> Cluster<S, L> {
         links.into_iter().for_each(|link| self.inject(Fault::SetLinkFaults(link, faults)));
     }
 
-    /// Cuts the link of a host, in both directions.
+    /// Cuts the link of a process' host, in both directions.
     pub fn cut_host(&mut self, process: ProcessId) {
+        self.links_of(process).into_iter().for_each(|link| self.inject(Fault::Cut(link)));
+    }
+
+    /// Repairs the link of a process' host.
+    pub fn repair_host(&mut self, process: ProcessId) {
+        self.links_of(process).into_iter().for_each(|link| self.inject(Fault::Repair(link)));
+    }
+
+    fn links_of(&self, process: ProcessId) -> Vec<LinkId> {
         let (node, _) = self.location(process);
         let links = self.network.links().filter(|(_, from, to)| *from == node || *to == node);
-        let links: Vec<LinkId> = links.map(|(link, ..)| link).collect();
-        links.into_iter().for_each(|link| self.inject(Fault::Cut(link)));
+        links.map(|(link, ..)| link).collect()
     }
 
     fn location(&self, process: ProcessId) -> (NodeId, Port) {

@@ -6,6 +6,7 @@ use onepipe_base::ProcessId;
 use onepipe_controller::Recovery;
 use onepipe_topology::ShapeError;
 use onepipe_tpcc::Warehouse;
+use onepipe_transaction::State;
 
 use crate::cluster::Cluster;
 use crate::load::{Done, Load, Next, Terminal};
@@ -21,6 +22,10 @@ const STEP_NS: u64 = 1_000;
 const STEPS_MAX: u64 = 5_000;
 /// Time in which transactions end after the removal, in ns.
 const END_NS: u64 = 5_000_000;
+/// Time between two observations of the replica that returns, in ns, and the longest time until it
+/// has caught up, in steps.
+const CATCH_UP_STEP_NS: u64 = 20_000;
+const CATCH_UP_STEPS_MAX: u64 = 25_000;
 
 /// Parameters of a run.
 #[derive(Clone, Copy, Debug)]
@@ -31,6 +36,8 @@ pub struct Removal {
     pub contact_ns: u64,
     /// Transactions in flight of each client.
     pub terminals: u32,
+    /// The number of items and customers of TPC-C is divided by this, from 1.
+    pub divisor: u32,
     /// Seed of the run: it chooses the replica and the time of the cut, too.
     pub seed: u64,
 }
@@ -50,6 +57,11 @@ pub struct RemovalFigures {
     pub others_added_us: Vec<f64>,
     /// Mean latency before the cut, in us.
     pub before_us: f64,
+    /// Time from the repair of the link until the replica has caught up, in us. Its process starts
+    /// again as soon as it is notified that it was declared failed.
+    pub caught_up_us: f64,
+    /// Length of the replica's encoded state, in bytes.
+    pub image_bytes: usize,
     /// What was wrong. Empty if all is right.
     pub violations: Vec<String>,
 }
@@ -107,7 +119,7 @@ impl Removal {
     /// # Panics
     /// The replicas do not fit the testbed.
     pub fn run(&self) -> Result<RemovalFigures, ShapeError> {
-        let run = TpccRun { seed: self.seed, ..TpccRun::new(HOSTS, 100) };
+        let run = TpccRun { seed: self.seed, ..TpccRun::new(HOSTS, self.divisor) };
         let mut plan = Setup::testbed(&Costs::PAPER, HOSTS, self.seed)?;
         Setup::add_controller(&mut plan);
         if let Some(control_plane) = &mut plan.control_plane {
@@ -160,8 +172,38 @@ impl Removal {
         let removed_ns = cluster.now_ns();
         cluster.run_ns(END_NS);
         figures.summarize(cluster.load(), before, (cut_ns, removed_ns), shard);
+        figures.caught_up_us = return_replica(&mut cluster, replica);
+        match cluster.replica(replica) {
+            Some(replica) if figures.caught_up_us > 0.0 => {
+                let mut image = Vec::new();
+                replica.state().save(&mut image);
+                figures.image_bytes = image.len();
+            }
+            _ => figures.violations.push(format!("{replica:?} has not caught up")),
+        }
         Ok(figures)
     }
+}
+
+/// Repairs the link of a replica. Returns the time until the replica has caught up, in us; 0 if it
+/// has not.
+fn return_replica(cluster: &mut Cluster<Warehouse, RecordedLoad>, process: ProcessId) -> f64 {
+    cluster.repair_host(process);
+    let repaired_ns = cluster.now_ns();
+    let mut has_restarted = false;
+    for _ in 0..CATCH_UP_STEPS_MAX {
+        cluster.run_ns(CATCH_UP_STEP_NS);
+        if !has_restarted && cluster.process(process).is_none() {
+            cluster.restart(process);
+            has_restarted = true;
+        }
+        let is_serving =
+            cluster.replica(process).is_some_and(|replica| has_restarted && replica.is_serving());
+        if is_serving {
+            return (cluster.now_ns() - repaired_ns) as f64 / 1e3;
+        }
+    }
+    0.0
 }
 
 impl RemovalFigures {
@@ -204,11 +246,13 @@ mod tests {
 
     #[test]
     fn removes_a_cut_off_replica_and_completes_its_transactions() {
-        let removal = Removal { is_flooded: false, contact_ns: 3_000, terminals: 1, seed: 2 };
+        let removal =
+            Removal { is_flooded: false, contact_ns: 3_000, terminals: 1, divisor: 100, seed: 2 };
         let figures = removal.run().expect("the testbed is in range");
         assert_eq!(figures.violations, Vec::<String>::new());
         assert!(figures.first_us > 30.0, "links time out after ten beacon intervals: {figures:?}");
         assert!(figures.first_us <= figures.removed_us, "{figures:?}");
+        assert!(figures.caught_up_us > 0.0 && figures.image_bytes > 0, "{figures:?}");
         assert!(!figures.added_us.is_empty() && figures.before_us > 10.0, "{figures:?}");
         let free = Removal { contact_ns: 0, ..removal }.run().expect("the testbed is in range");
         assert!(free.removed_us < figures.removed_us, "{free:?} {figures:?}");

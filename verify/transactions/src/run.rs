@@ -101,9 +101,13 @@ impl Scenario {
             report.violations.push("the reader has ended".into());
             return;
         };
-        let shards = 0..placement.shards();
-        report.lost_shards =
-            shards.filter(|shard| placement.up(*shard).count() == 0).count() as u64;
+        // A replica whose peers have failed before it had their state serves no more than one that
+        // has failed.
+        let is_serving = |process: ProcessId| {
+            cluster.replica(process).is_some_and(|replica| !replica.is_stranded())
+        };
+        let is_lost = |shard: &u16| !placement.up(*shard).any(is_serving);
+        report.lost_shards = (0..placement.shards()).filter(is_lost).count() as u64;
         if report.lost_shards == 0 {
             cluster.load_mut().read_all(self.reader);
             cluster.wake();

@@ -120,8 +120,12 @@ impl Scenario {
             setup.clients = (servers..processes).collect();
         }
         setup.terminals = random.between(1, 3) as u32;
+        let timeout_ns = *random.pick(&[200_000, 1_000_000]);
         setup.client = ClientOptions {
-            timeout_ns: *random.pick(&[200_000, 1_000_000]),
+            // All parts to each replica, or its own alone.
+            is_durable: timeout_ns > 200_000,
+            timeout_ns,
+            timeout_min_ns: timeout_ns / 10,
             snapshot_attempts_max: random.below(4) as u32,
             ..ClientOptions::default()
         };

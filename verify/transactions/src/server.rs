@@ -89,10 +89,10 @@ impl<S: State> Server<S> {
     }
 
     /// Handles an event of the endpoint. Returns false if the process has to end.
-    pub fn on_event(&mut self, endpoint: &mut Endpoint, event: Event) -> bool {
+    pub fn on_event(&mut self, now: Mono, endpoint: &mut Endpoint, event: Event) -> bool {
         self.is_active = true;
         match event {
-            Event::Delivered(delivery) => self.on_delivered(endpoint, delivery),
+            Event::Delivered(delivery) => self.on_delivered(now, endpoint, delivery),
             Event::Undelivered(delivery) => endpoint.release(delivery),
             Event::SendFailed(failed) => {
                 if let Some(replica) = &mut self.replica
@@ -116,11 +116,11 @@ impl<S: State> Server<S> {
         true
     }
 
-    fn on_delivered(&mut self, endpoint: &mut Endpoint, delivery: Delivery) {
+    fn on_delivered(&mut self, now: Mono, endpoint: &mut Endpoint, delivery: Delivery) {
         let payload = endpoint.payload(&delivery);
         let from = delivery.from;
         if let Some(client) = self.client.as_mut().filter(|_| Reply::is_reply(payload)) {
-            client.on_message(from, payload);
+            client.on_message(now, from, payload);
         } else if let Some(replica) = self.replica.as_mut().filter(|_| Request::is_request(payload))
         {
             let is_reliable = delivery.service == Service::Reliable;

@@ -48,7 +48,7 @@ impl Setup {
             placement,
             clients: (0..processes).collect(),
             terminals: 1,
-            client: ClientOptions::default(),
+            client: ClientOptions { is_durable: false, ..ClientOptions::default() },
             replica: ReplicaOptions::default(),
             rival: RivalOptions::default(),
             message_ns: 0,

@@ -44,6 +44,9 @@ pub struct TpccRun {
     pub scale: Scale,
     /// Transactions that a client has in flight.
     pub terminals: u32,
+    /// Shortest time from one transaction of a terminal to its next, in ns. 0: the next one is
+    /// submitted when one has ended.
+    pub period_ns: u64,
     /// Longest time before the second attempt of a rival at a transaction with a conflict, in ns:
     /// see [`onepipe_baselines::ClientOptions`].
     pub backoff_ns: u64,
@@ -53,8 +56,8 @@ pub struct TpccRun {
     pub loss_ppb: u32,
     /// Minimum probe timeout of the endpoints, in ns.
     pub probe_timeout_ns: u64,
-    /// Time after which a client asks for a reply to its transaction, in ns.
-    pub ask_after_ns: u64,
+    /// How clients run.
+    pub client: ClientOptions,
     /// Length of the load before the measurement, in us.
     pub warm_up_us: u64,
     /// Length of the measurement, in us.
@@ -95,11 +98,12 @@ impl TpccRun {
             clients,
             scale,
             terminals: 8,
+            period_ns: 0,
             backoff_ns: RivalOptions::default().backoff_ns,
             costs: Costs::PAPER,
             loss_ppb: 0,
             probe_timeout_ns: 200_000,
-            ask_after_ns: ClientOptions::default().timeout_ns,
+            client: ClientOptions { is_durable: false, ..ClientOptions::default() },
             warm_up_us: 300,
             measure_us: 500,
             seed: 1,
@@ -135,10 +139,9 @@ impl TpccRun {
         let spread = (0..processes).map(|number| number % HOSTS * per_host + number / HOSTS);
         let clients = spread.filter(|id| placement.shard_of(ProcessId(*id)).is_none());
         let clients: Vec<u32> = clients.take(self.clients as usize).collect();
-        let client = ClientOptions { timeout_ns: self.ask_after_ns, ..ClientOptions::default() };
         let setup = Setup {
             clients: clients.iter().copied().collect(),
-            client,
+            client: self.client,
             terminals: self.terminals,
             rival: RivalOptions { backoff_ns: self.backoff_ns, ..RivalOptions::default() },
             message_ns: self.costs.message_ns,
@@ -223,6 +226,10 @@ pub(crate) struct TpccLoad {
     homes: BTreeMap<ProcessId, usize>,
     random: Xoshiro256StarStar,
     open: BTreeMap<Terminal, Transaction>,
+    terminals: u32,
+    period_ns: u64,
+    /// When the next transaction of each terminal is due, if the rate is limited.
+    due_ns: BTreeMap<Terminal, u64>,
     rates: Rates,
     is_over: bool,
     ordered: u64,
@@ -243,6 +250,9 @@ impl TpccLoad {
             homes: clients.iter().map(|id| ProcessId(*id)).zip(0..).collect(),
             random: Xoshiro256StarStar::seed_from_u64(run.seed),
             open: BTreeMap::new(),
+            terminals: run.terminals,
+            period_ns: run.period_ns,
+            due_ns: BTreeMap::new(),
             rates: Rates::default(),
             is_over: false,
             ordered: 0,
@@ -259,6 +269,24 @@ impl TpccLoad {
     pub fn violations(&self) -> &[String] {
         &self.violations
     }
+
+    /// Returns how long a terminal waits until its next transaction is due, in ns.
+    fn wait_ns(&mut self, at_ns: u64, terminal: Terminal) -> Option<u64> {
+        if self.period_ns == 0 {
+            return None;
+        }
+        let (terminals, period_ns) = (u64::from(self.terminals), self.period_ns);
+        // The terminals of a client, and the clients, begin at different times of a period.
+        let spread = u64::from(terminal.index) + u64::from(terminal.process.0) * terminals;
+        let offset_ns = spread * 0x9e37_79b9 % period_ns;
+        let due_ns = self.due_ns.entry(terminal).or_insert(at_ns + offset_ns);
+        if at_ns < *due_ns {
+            return Some(*due_ns - at_ns);
+        }
+        // What is late is not caught up.
+        *due_ns = at_ns.max(*due_ns) + period_ns;
+        None
+    }
 }
 
 impl Load<Warehouse> for TpccLoad {
@@ -273,6 +301,9 @@ impl Load<Warehouse> for TpccLoad {
         }
         if at_ns < JOIN_NS {
             return Next::Wait(JOIN_NS - at_ns + u64::from(terminal.process.0 * 97 % 5_000));
+        }
+        if let Some(wait_ns) = self.wait_ns(at_ns, terminal) {
+            return Next::Wait(wait_ns);
         }
         // Each terminal belongs to one warehouse.
         let home =

@@ -102,7 +102,9 @@ impl Cluster {
         let start = |process| {
             let builder = Pipe::builder().fabric(&options.fabric).process(process);
             let (placement, reads) = (placement.clone(), options.reads);
-            let node = NodeOptions { placement, reads, client: options.client };
+            let is_durable = options.storage.is_some();
+            let client = ClientOptions { is_durable, ..options.client };
+            let node = NodeOptions { placement, reads, client };
             let fabric = options.fabric.clone();
             start(builder.processes(processes + 1), node)
                 .map_err(|source| ClusterError::Node { fabric, source })

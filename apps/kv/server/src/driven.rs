@@ -143,6 +143,7 @@ impl<S: State> Driven<S> {
 
     /// Drives the pipe once. Returns why the node must end, if it must.
     fn turn(&mut self) -> (Progress, Option<Arc<str>>) {
+        let now = self.now();
         // Everything below this barrier is handed out in this turn.
         let barrier = self.pipe.commit_barrier();
         let (replica, client) = (&mut self.replica, &mut self.client);
@@ -151,7 +152,7 @@ impl<S: State> Driven<S> {
         let progress = self.pipe.poll(|event| match event {
             Event::Message(message) => {
                 if Reply::is_reply(message.payload) {
-                    client.on_message(message.from, message.payload);
+                    client.on_message(now, message.from, message.payload);
                 } else if starting.as_mut().is_some_and(|starting| {
                     starting.start.on_message(message.from, message.payload)
                 }) {

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use onepipe::{Builder, Doorbell, EmbeddedPipe, JoinError, ProcessId};
 use onepipe_kv::{Command, Plan, Store};
-use onepipe_transaction::{Replica, ReplicaOptions, State};
+use onepipe_transaction::{ClientOptions, Replica, ReplicaOptions, State};
 use thiserror::Error;
 
 use crate::backend::{Backend, BackendError, OnReplies, OnResults, Replies, Results};
@@ -93,6 +93,8 @@ impl Node {
         options: NodeOptions,
         initial: impl FnOnce(u16) -> S + Send + 'static,
     ) -> Result<Self, NodeError> {
+        let client = ClientOptions { is_durable: false, ..options.client };
+        let options = NodeOptions { client, ..options };
         let of_store = options.clone();
         Self::run(builder, options, move |pipe, _| {
             let (process, session) = (pipe.process(), pipe.now().as_ns());

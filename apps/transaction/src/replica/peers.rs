@@ -48,7 +48,8 @@ impl<S: State> Replica<S> {
         self.catch_up.is_none()
     }
 
-    /// Returns whether the replica cannot catch up now, as no other one of its shard has answered.
+    /// Returns whether the replica cannot catch up now, as no other one of its shard sends its
+    /// state.
     pub fn is_stranded(&self) -> bool {
         self.catch_up.as_ref().is_some_and(|catch_up| catch_up.is_stranded())
     }
@@ -127,23 +128,33 @@ impl<S: State> Replica<S> {
         if is_own && catch_up.on_own_admit(request.number, at) {
             return;
         }
+        let (is_admitted, is_stranded) = (catch_up.admitted().is_some(), catch_up.is_stranded());
         match request.kind {
             RequestKind::Fetch => {
                 let id = FeedId { session: request.session, number: request.number };
                 self.send_to_peer(from, FeedMessage::Absent.to_bytes(id));
             }
-            RequestKind::Admit | RequestKind::Write if catch_up.admitted().is_some() => {
+            RequestKind::Admit | RequestKind::Write if is_admitted => {
                 catch_up.delivered.push(Delivered { at, from, payload: payload.to_vec() });
+                if is_stranded && request.kind == RequestKind::Write {
+                    self.answer_stranded(from, request);
+                }
             }
-            RequestKind::StrictRead | RequestKind::SnapshotRead(_)
-                if catch_up.admitted().is_some() =>
-            {
+            RequestKind::Admit => {}
+            _ if is_admitted && is_stranded => self.answer_stranded(from, request),
+            RequestKind::StrictRead | RequestKind::SnapshotRead(_) if is_admitted => {
                 self.on_request(at, from, request, payload);
             }
-            RequestKind::Ask if catch_up.admitted().is_some() => {}
-            RequestKind::Admit => {}
+            RequestKind::Ask if is_admitted => {}
             _ => self.answer_absent(from, at, request),
         }
+    }
+
+    /// Answers that no other replica of the shard sends its state, so that the client does not wait
+    /// for ever.
+    fn answer_stranded(&mut self, from: ProcessId, request: &Request<'_>) {
+        let reply = Self::encode(self.shard, request, request.attempt, Answer::Stranded);
+        self.queue(0, from, reply);
     }
 
     /// Answers that this process has no state. Its admission lies at or above the commit barrier:

@@ -24,6 +24,16 @@ const FIRST_CLIENT: u32 = (SHARDS * REPLICAS) as u32;
 const LAG_MAX_NS: u64 = 400;
 const TIMEOUT_NS: u64 = 2_000;
 
+/// Timeouts that follow response times may be shorter than these.
+fn client_options(faults: &Faults) -> ClientOptions {
+    ClientOptions {
+        is_durable: faults.is_durable,
+        timeout_ns: TIMEOUT_NS,
+        timeout_min_ns: LAG_MAX_NS,
+        ..ClientOptions::default()
+    }
+}
+
 /// A pseudo-random sequence (xorshift64*).
 #[derive(Clone)]
 pub struct Random(u64);
@@ -170,7 +180,7 @@ impl Fabric {
             (ProcessId(process), Replica::new(shard, Registers::default(), options))
         };
         let client = |_| {
-            let options = ClientOptions { timeout_ns: TIMEOUT_NS, ..ClientOptions::default() };
+            let options = client_options(&faults);
             Client::new(7, placement(), options)
         };
         Self {
@@ -446,7 +456,8 @@ impl Fabric {
         let is_reply = |message: &Message| message.to.0 >= FIRST_CLIENT;
         for (_, message) in self.messages.extract_if(.., |_, message| is_reply(message)) {
             let client = (message.to.0 - FIRST_CLIENT) as usize;
-            self.clients[client].on_message(message.from, &message.payload);
+            let now = Mono::from_ns(self.clock);
+            self.clients[client].on_message(now, message.from, &message.payload);
         }
     }
 
@@ -517,7 +528,7 @@ impl Fabric {
     fn start_client(&mut self) {
         let idle = self.clients.iter().position(|client| client.unfinished() == 0);
         let Some(idle) = idle else { return };
-        let options = ClientOptions { timeout_ns: TIMEOUT_NS, ..ClientOptions::default() };
+        let options = client_options(&self.faults);
         self.clients[idle] = Client::new(self.clock, placement(), options);
         self.generations[idle] += CLIENTS as usize;
     }

@@ -208,7 +208,12 @@ fn reply(input: &mut Input<'_>) -> Vec<u8> {
 /// Drives a client, which finishes each transaction at most once.
 fn drive_client(mut input: Input<'_>) {
     let placement = Placement::consecutive(0, SHARDS, REPLICAS).expect("small numbers");
-    let options = ClientOptions { timeout_ns: 100, open_max: 9, ..ClientOptions::default() };
+    let options = ClientOptions {
+        timeout_ns: 100,
+        timeout_min_ns: 10,
+        open_max: 9,
+        ..ClientOptions::default()
+    };
     let mut client = Client::new(1, placement, options);
     let (mut open, mut now, mut sent) = (BTreeSet::new(), 0, 0);
     while let Some(step) = input.byte() {
@@ -239,8 +244,8 @@ fn drive_client(mut input: Input<'_>) {
                     client.on_refused(&scattering);
                 }
             }
-            3 => client.on_message(process, input.bytes()),
-            4 => client.on_message(process, &reply(&mut input)),
+            3 => client.on_message(Mono::from_ns(now), process, input.bytes()),
+            4 => client.on_message(Mono::from_ns(now), process, &reply(&mut input)),
             5 => client.on_send_failed(step & 0x80 != 0, ScatteringId(input.next().into())),
             6 => client.on_process_ended(process, Timestamp::from_ns(now)),
             _ => {

@@ -3,7 +3,7 @@
 use anyhow::Result;
 use onepipe_sim_network::HopKind;
 use onepipe_sim_recovery::Calibration;
-use onepipe_transaction::ReadMode;
+use onepipe_transaction::{ClientOptions, ReadMode};
 use onepipe_verify_transactions::{
     Costs, Figures, KeyMix, OperationMix, Protocol, READ_ONLY, READ_WRITE, Removal, TpccRun,
     ValuesRun, WRITE_ONLY, Zipf,
@@ -190,12 +190,15 @@ pub struct Tpcc {
     pub clients: u32,
     /// Transactions in flight of each client.
     pub in_flight: u32,
+    /// Shortest time from one of these transactions to its successor, in ns. 0: none.
+    pub period_ns: u64,
     /// Loss rate at receivers, in parts per billion.
     pub loss_ppb: u32,
     /// Minimum probe timeout of the endpoints, in ns.
     pub probe_timeout_ns: u64,
-    /// Time after which a client asks for a reply to its transaction, in ns.
-    pub ask_after_ns: u64,
+    /// Minimum time after which a client asks for a reply to its transaction, in ns, once it knows
+    /// how long replies take; 100 times as long before.
+    pub reply_timeout_min_ns: u64,
     /// CPU time of an acknowledgement in ns.
     pub ack_ns: u64,
 }
@@ -208,9 +211,10 @@ impl Tpcc {
             protocol: Protocol::Onepipe,
             clients,
             in_flight: 1,
+            period_ns: 0,
             loss_ppb: 0,
             probe_timeout_ns: 200_000,
-            ask_after_ns: 100_000_000,
+            reply_timeout_min_ns: ClientOptions::default().timeout_min_ns,
             ack_ns: Costs::PAPER.ack_ns,
         }
     }
@@ -225,9 +229,15 @@ impl Tpcc {
         let run = TpccRun {
             protocol: self.protocol,
             terminals: self.in_flight,
+            period_ns: self.period_ns,
             loss_ppb: self.loss_ppb,
             probe_timeout_ns: self.probe_timeout_ns,
-            ask_after_ns: self.ask_after_ns,
+            client: ClientOptions {
+                is_durable: false,
+                timeout_ns: 100 * self.reply_timeout_min_ns,
+                timeout_min_ns: self.reply_timeout_min_ns,
+                ..ClientOptions::default()
+            },
             costs: Costs { ack_ns: self.ack_ns, ..Costs::PAPER },
             warm_up_us: 2_000,
             measure_us: 1_000,
@@ -254,6 +264,8 @@ pub struct ReplicaRemoval {
     pub is_flooded: bool,
     /// Transactions in flight of each client.
     pub in_flight: u32,
+    /// The number of items and customers is divided by this, from 1.
+    pub divisor: u32,
     /// Number of trials, each with another replica and at another time.
     pub trials: u32,
 }
@@ -264,17 +276,20 @@ impl ReplicaRemoval {
     /// first client; `retried_us`, `retried_sd_us` and `retried_max_us`, by which the transactions
     /// in flight to the replica took longer than others; `others_us`, the same of those in flight
     /// to other warehouses; `before_us`, the mean latency before; and `retried`, the number of the
-    /// former.
+    /// former. After the repair of the link: `caught_up_us` and `caught_up_sd_us`, the time until
+    /// the replica serves again, and `image_bytes`, the length of its state.
     ///
     /// # Errors
-    /// The testbed is out of range, a transaction has failed, or the replica is not removed.
+    /// The testbed is out of range, a transaction has failed, or the replica is not removed or does
+    /// not catch up.
     pub fn run(&self) -> Result<Values> {
         let contact_ns = Calibration::paper().contact_ns;
         let (mut removed, mut first, mut before) = (Vec::new(), Vec::new(), Vec::new());
         let (mut retried, mut others) = (Vec::new(), Vec::new());
+        let (mut caught_up, mut image_bytes) = (Vec::new(), Vec::new());
         for seed in 1..=self.trials.into() {
-            let (is_flooded, terminals) = (self.is_flooded, self.in_flight);
-            let figures = Removal { is_flooded, contact_ns, terminals, seed }.run()?;
+            let (is_flooded, terminals, divisor) = (self.is_flooded, self.in_flight, self.divisor);
+            let figures = Removal { is_flooded, contact_ns, terminals, divisor, seed }.run()?;
             let violations = &figures.violations;
             anyhow::ensure!(violations.is_empty(), "{self:?}, seed {seed}: {violations:?}");
             removed.push(figures.removed_us);
@@ -282,6 +297,8 @@ impl ReplicaRemoval {
             before.push(figures.before_us);
             retried.extend(figures.added_us);
             others.extend(figures.others_added_us);
+            caught_up.push(figures.caught_up_us);
+            image_bytes.push(figures.image_bytes as f64);
         }
         let values = [
             ("removed_us", mean(&removed)),
@@ -293,6 +310,9 @@ impl ReplicaRemoval {
             ("retried", retried.len() as f64),
             ("others_us", mean(&others)),
             ("before_us", mean(&before)),
+            ("caught_up_us", mean(&caught_up)),
+            ("caught_up_sd_us", deviation(&caught_up)),
+            ("image_bytes", mean(&image_bytes)),
         ];
         Ok(values.map(|(name, value)| (name.to_owned(), value)).into())
     }

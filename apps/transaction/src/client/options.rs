@@ -1,0 +1,39 @@
+//! How a client runs.
+
+/// How a client runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ClientOptions {
+    /// Number of replies of each shard after which a write is complete; all replicas that are up if
+    /// there are fewer. With a durable store a write survives the failure of all processes if it is
+    /// stored by all. Default: all.
+    pub acks_min: usize,
+    /// Whether replicas have logs: then each replica gets all parts of a write, so that logs
+    /// complete each other after a loss of power. Otherwise it gets the part of its shard alone.
+    /// All clients of a store must have the same value. Default true.
+    pub is_durable: bool,
+    /// Time after which a read is repeated, and replicas are asked for the reply to a write, in ns,
+    /// until a response time was measured. A shard without a replica that is up is searched for one
+    /// in this interval. Default 100 ms.
+    pub timeout_ns: u64,
+    /// Lower limit on that time, in ns, when response times are known: it follows them by RFC 6298.
+    /// It doubles with each repetition, up to 16 times. Default 1 ms.
+    pub timeout_min_ns: u64,
+    /// Number of attempts at a snapshot read after which it becomes a strict one: writes to the
+    /// keys can let each attempt fail. Default 3.
+    pub snapshot_attempts_max: u32,
+    /// Limit on unfinished transactions. Default 4,096.
+    pub open_max: usize,
+}
+
+impl Default for ClientOptions {
+    fn default() -> Self {
+        Self {
+            acks_min: usize::MAX,
+            is_durable: true,
+            timeout_ns: 100_000_000,
+            timeout_min_ns: 1_000_000,
+            snapshot_attempts_max: 3,
+            open_max: 4_096,
+        }
+    }
+}
