@@ -277,6 +277,7 @@ impl Backend for NodeHandle {
             ("onepipe_log_bytes", sum(|log| log.log_bytes)),
             ("onepipe_snapshot_bytes", sum(|log| log.snapshot_bytes)),
             ("onepipe_snapshots", sum(|log| log.snapshots)),
+            ("onepipe_failed_snapshots", sum(|log| log.failed_snapshots)),
         ]
     }
 }

@@ -33,8 +33,10 @@ pub struct LogStats {
     pub log_bytes: u64,
     /// Bytes of the last snapshot.
     pub snapshot_bytes: u64,
-    /// Snapshots that were taken since the start.
+    /// Snapshots that were stored since the start.
     pub snapshots: u64,
+    /// Snapshots that could not be stored since the start. Others follow.
+    pub failed_snapshots: u64,
 }
 
 /// A transaction handed over to the thread of a node.

@@ -76,7 +76,7 @@ fn restarted_stores_begin_with_their_snapshots() {
         let directory = tempfile::tempdir().expect("a directory");
         let store = directory.path();
         let mut number = 0;
-        for round in 0..2 {
+        for round in 0..2_u64 {
             let name = format!("snapshots-{policy:?}-{round}");
             let cluster = start_with(store, &name, 2, (policy, SNAPSHOT_BYTES));
             if round > 0 {
@@ -84,8 +84,8 @@ fn restarted_stores_begin_with_their_snapshots() {
                 let node = cluster.handle();
                 wait_until(|| info(&node, "onepipe_snapshot_bytes") > 0);
             }
-            // Each of the six replicas has two on average.
-            number = write_until(&cluster.handle(), number + 1, 12);
+            // Each of the six replicas has three on average.
+            number = write_until(&cluster.handle(), number + 1, 6 + 6 * round);
             check(&cluster.handle(), number);
         }
         for replica in REPLICAS {
@@ -114,6 +114,33 @@ fn idle_shards_do_not_hold_snapshots_up() {
             assert!(began.elapsed() < DEADLINE, "no snapshot");
         }
     }
+}
+
+#[test]
+fn failed_snapshots_leave_the_log_as_it_is() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let store = directory.path();
+    let options = (SyncPolicy::Always, SNAPSHOT_BYTES);
+    write_until(&start_with(store, "failed-first", 1, options).handle(), 1, 0);
+    // No file can be created under the temporary name of any snapshot.
+    let replica = store.join("shard-0-0");
+    let blocked: Vec<_> =
+        (1..1_000).map(|number| replica.join(format!("snapshot-{number:020}.tmp"))).collect();
+    let cluster = start_with(store, "failed", 1, options);
+    blocked.iter().for_each(|path| fs::create_dir(path).expect("it is new"));
+    let (node, mut number, began) = (cluster.handle(), 1, Instant::now());
+    while info(&node, "onepipe_failed_snapshots") == 0 {
+        number = write_until(&node, number + 1, 0);
+        assert!(began.elapsed() < DEADLINE, "no snapshot fails");
+    }
+    number = write_until(&node, number + 1, 0);
+    check(&cluster.handle(), number);
+    drop(cluster);
+    blocked.iter().for_each(|path| fs::remove_dir(path).expect("no snapshot has replaced it"));
+    assert_eq!(positions(store, "shard-0-0", "snapshot-"), []);
+    let cluster = start_with(store, "failed-after", 1, options);
+    check(&cluster.handle(), number);
+    wait_until(|| !positions(store, "shard-0-0", "snapshot-").is_empty());
 }
 
 /// Fills a store until all replicas have snapshots. Returns the last number.

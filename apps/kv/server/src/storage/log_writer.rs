@@ -108,7 +108,10 @@ impl LogWriter {
     /// Encodes the state, and lets a thread write it.
     fn take<S: State>(&mut self, now: Instant, replica: &Replica<S>) {
         let Some(at) = replica.executed() else { return };
-        let (mut bytes, began) = (Vec::new(), Instant::now());
+        let began = Instant::now();
+        // A state is hardly longer than what it was made of: the buffer need not grow meanwhile.
+        let LogStats { snapshot_bytes, log_bytes, .. } = self.schedule.stats();
+        let mut bytes = Vec::with_capacity((snapshot_bytes + log_bytes) as usize);
         let number = replica.save(&mut bytes);
         self.schedule.on_taken(Image { number, at, bytes: bytes.len() as u64 });
         tracing::debug!(
@@ -159,8 +162,7 @@ impl LogWriter {
 
     /// Returns the lengths of the log and of its snapshot.
     pub fn stats(&self) -> LogStats {
-        let (snapshot_bytes, log_bytes, snapshots) = self.schedule.stats();
-        LogStats { snapshot_bytes, log_bytes, snapshots }
+        self.schedule.stats()
     }
 }
 

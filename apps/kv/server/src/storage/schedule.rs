@@ -4,6 +4,8 @@ use std::time::{Duration, Instant};
 
 use onepipe::Timestamp;
 
+use crate::shared::LogStats;
+
 /// Time after which a snapshot that failed is tried again.
 const RETRY: Duration = Duration::from_secs(30);
 
@@ -34,8 +36,9 @@ pub(crate) struct Schedule {
     later_bytes: u64,
     phase: Phase,
     retry_at: Option<Instant>,
-    /// Number of snapshots that have counted.
+    /// Number of snapshots that have counted, and of those that have failed.
     installed: u64,
+    failed: u64,
     is_failing: bool,
 }
 
@@ -62,6 +65,7 @@ impl Schedule {
             phase: Phase::Idle,
             retry_at: None,
             installed: 0,
+            failed: 0,
             is_failing: false,
         }
     }
@@ -134,19 +138,29 @@ impl Schedule {
     /// last one had not failed.
     pub fn on_failed(&mut self, now: Instant) -> bool {
         (self.phase, self.retry_at) = (Phase::Idle, Some(now + RETRY));
+        self.failed += 1;
         !std::mem::replace(&mut self.is_failing, true)
     }
 
-    /// Returns the length of the last snapshot, the bytes of the records behind it, and the number
-    /// of snapshots that have counted.
-    pub fn stats(&self) -> (u64, u64, u64) {
-        (self.snapshot_bytes, self.log_bytes, self.installed)
+    /// Returns the lengths of the log and of its snapshot, and what has become of the snapshots.
+    pub fn stats(&self) -> LogStats {
+        LogStats {
+            log_bytes: self.log_bytes,
+            snapshot_bytes: self.snapshot_bytes,
+            snapshots: self.installed,
+            failed_snapshots: self.failed,
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn stats(schedule: &Schedule) -> (u64, u64, u64, u64) {
+        let LogStats { log_bytes, snapshot_bytes, snapshots, failed_snapshots } = schedule.stats();
+        (snapshot_bytes, log_bytes, snapshots, failed_snapshots)
+    }
 
     fn image(number: u64, bytes: u64) -> Image {
         Image { number, at: Timestamp::from_ns(10 * number), bytes }
@@ -169,7 +183,7 @@ mod tests {
         assert!(schedule.install(at(51)) && schedule.is_installing());
         assert!(!schedule.on_installed(4));
         assert!(schedule.on_installed(5));
-        assert_eq!(schedule.stats(), (300, 30, 1));
+        assert_eq!(stats(&schedule), (300, 30, 1, 0));
         // The next one is due when the log is longer than the snapshot.
         schedule.on_appended(270);
         assert!(!schedule.is_due(now));
@@ -184,7 +198,7 @@ mod tests {
         schedule.on_taken(image(5, 300));
         assert!(schedule.on_failed(now));
         assert!(!schedule.is_due(now) && schedule.is_due(now + RETRY));
-        assert_eq!(schedule.stats(), (0, 101, 0), "the log is as it was");
+        assert_eq!(stats(&schedule), (0, 101, 0, 1), "the log is as it was");
         schedule.on_taken(image(6, 300));
         assert!(!schedule.on_failed(now + RETRY), "it was reported before");
         schedule.on_taken(image(7, 300));
