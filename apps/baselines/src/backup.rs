@@ -6,20 +6,21 @@ use alloc::vec::Vec;
 use crate::locks::Owner;
 use crate::message::{Ack, Change, Entry};
 
-/// Limit on the distance of an entry from the last one before a gap.
+/// Largest distance of an accepted entry from the last applied one.
 const WINDOW: u64 = 1 << 20;
 
-/// Received entries: those after a gap wait.
+/// The entries that a backup has received. Those after a gap wait in `pending`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Backup {
-    /// All entries up to this index were applied.
+    /// Index of the last applied entry. All before are applied, too.
     applied: u64,
     pending: BTreeMap<u64, Entry>,
     prepared: BTreeMap<Owner, Vec<u8>>,
 }
 
 impl Backup {
-    /// Adds an entry. Returns the parts that are to be executed now, each with its index.
+    /// Adds an entry, and applies all up to the next gap. Returns the parts to be executed, each
+    /// with the index of its entry.
     pub fn on_entry(&mut self, entry: Entry) -> Vec<(u64, Vec<u8>)> {
         if entry.index <= self.applied || entry.index - self.applied > WINDOW {
             return Vec::new();
@@ -40,7 +41,7 @@ impl Backup {
         parts
     }
 
-    /// Returns what the primary is notified of.
+    /// Returns the acknowledgement for the primary.
     pub fn ack(&self) -> Ack {
         let beyond = self.pending.first_key_value().map_or(u64::MAX, |(index, _)| *index);
         Ack { applied: self.applied, beyond }

@@ -7,16 +7,16 @@ use onepipe_base::{Mono, ProcessId};
 use onepipe_transaction::{Placement, SESSION_WINDOW, SubmitError, TransactionId};
 
 use crate::message::{OutgoingMessage, Reply};
-use crate::open::{Open, Part, Progress};
+use crate::open_transaction::{OpenTransaction, Part, Progress};
 use crate::protocol::Protocol;
 use crate::timer::Timeouts;
 
 /// How a client runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ClientOptions {
-    /// Least time after which a request without a reply is sent again, in ns. The time is longer
-    /// if the server usually takes longer, and doubles with each repetition, up to 64 times.
-    /// Default 200 us, as that of an endpoint's probes.
+    /// Lower limit on the time after which a request without a reply is sent again, in ns. The time
+    /// follows the response times of the server, and doubles with each repetition, up to the
+    /// 64-fold. Default 200 us, as that of an endpoint's probes.
     pub timeout_min_ns: u64,
     /// Longest time before the second attempt at a transaction with a conflict, in ns; a hash
     /// chooses the time between half of it and all of it. Default 10 us, about a round trip.
@@ -66,7 +66,7 @@ pub struct Client {
     protocol: Protocol,
     options: ClientOptions,
     next: u64,
-    open: BTreeMap<u64, Open>,
+    open: BTreeMap<u64, OpenTransaction>,
     deadlines: BTreeSet<(Mono, u64)>,
     timeouts: Timeouts,
     outbox: VecDeque<OutgoingMessage>,
@@ -122,7 +122,7 @@ impl Client {
         let rounds = self.protocol.rounds(uses, parts.len());
         let number = self.next;
         self.next += 1;
-        self.open.insert(number, Open::new(parts, rounds, now));
+        self.open.insert(number, OpenTransaction::new(parts, rounds, now));
         self.begin_round(now, number);
         Ok(TransactionId(number))
     }
@@ -132,7 +132,7 @@ impl Client {
         self.open.first_key_value().map_or(self.next, |(number, _)| *number)
     }
 
-    /// Begins the current round of a transaction, or the first one after it that concerns a shard.
+    /// Begins the current round of a transaction, or the next one in which a shard takes part.
     fn begin_round(&mut self, now: Mono, number: u64) {
         let Some(open) = self.open.get_mut(&number) else { return };
         while !open.begin(&self.placement, number) {
@@ -201,7 +201,7 @@ impl Client {
         }
     }
 
-    /// Lets the next attempt at a transaction wait.
+    /// Schedules the next attempt at a transaction.
     fn defer(&mut self, now: Mono, number: u64) {
         let Some(open) = self.open.get_mut(&number) else { return };
         open.is_deferred = true;

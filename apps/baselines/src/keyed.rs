@@ -21,11 +21,11 @@ pub trait Keyed: State {
     /// Returns the rows that a part uses, each once. Equal parts use equal rows at any time.
     fn keys(&self, part: &[u8]) -> Vec<KeyUse>;
 
-    /// Appends the values that a part reads, as they are now. Nothing, if the results of a part
+    /// Appends the values that a part reads, as they are now; nothing if the results of the part
     /// exist only after its execution.
     ///
-    /// A part that returns nothing may be executed by [`Protocol::Farm`](crate::Protocol::Farm)
-    /// only if what it writes and returns does not depend on rows that it does not write, or on
-    /// columns of them that no transaction writes: these rows are validated, and not locked.
+    /// In the latter case [`Protocol::Farm`](crate::Protocol::Farm) is correct only for parts that
+    /// use, of the rows that they do not write, those columns alone that no transaction writes:
+    /// FaRM validates such rows, and does not lock them.
     fn read_values(&self, part: &[u8], results: &mut Vec<u8>);
 }

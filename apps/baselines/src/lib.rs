@@ -15,19 +15,19 @@
 //! | [`Protocol::TwoPhaseLocking`] | lock, unlock | lock, prepare, commit | lock, prepare, commit |
 //! | [`Protocol::Optimistic`] | read, validate | read, prepare, commit | read, prepare, commit |
 //!
-//! - NonTX has no concurrency control: each replica executes what it receives at once. It is the
-//!   upper bound, and neither serializable nor are its replicas equal.
+//! - NonTX has no concurrency control: each replica executes what it receives at once. Its rate is
+//!   the upper bound. It is not serializable, and its replicas differ.
 //! - FaRM as the evaluation of 1Pipe (SIGCOMM 2021, section 7.3.1) describes it. Read-only
 //!   transactions read in one round, which is not serializable if they concern several servers: one
 //!   may be read before a transaction and the other after it. [`FarmReads::Validated`] adds the
 //!   validation that the original has.
 //! - Two-phase locking locks rows for reading or writing, all of a part at once.
-//! - Optimistic concurrency control reads versions; to prepare, it locks as the former does, if no
-//!   version has changed.
+//! - Optimistic concurrency control reads versions; to prepare, it locks as two-phase locking does,
+//!   if no version has changed.
 //!
-//! A lock that another transaction holds is a conflict, and aborts: no transaction waits for
-//! another, so there are no deadlocks. With two-phase commit a primary has replicated that it is
-//! prepared before it votes.
+//! A transaction that needs a row locked by another one has a conflict, and aborts: none waits for
+//! another, so there are no deadlocks. In two-phase commit a primary replicates the preparation
+//! before it votes.
 //!
 //! The application implements [`Keyed`]: the rows that a part uses.
 //!
@@ -49,7 +49,7 @@ mod keyed;
 mod locks;
 mod log;
 mod message;
-mod open;
+mod open_transaction;
 mod participant;
 mod protocol;
 mod server;
@@ -59,6 +59,6 @@ mod tpcc;
 pub use client::{Client, ClientOptions, ClientStats, Finished};
 pub use keyed::{KeyUse, Keyed};
 pub use message::{OutgoingMessage, is_reply};
-pub use open::Part;
+pub use open_transaction::Part;
 pub use protocol::{FarmReads, Protocol};
 pub use server::{Server, ServerStats};

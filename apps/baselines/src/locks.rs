@@ -15,25 +15,25 @@ pub(crate) struct Owner {
 }
 
 impl Owner {
-    /// The first one in the order of owners.
+    /// The least owner.
     pub const FIRST: Self = Self { client: ProcessId(0), session: 0, number: 0 };
 }
 
 /// A lock of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Lock {
-    /// One transaction writes.
+    /// This transaction may write the row.
     Exclusive(Owner),
-    /// This number of transactions reads.
+    /// This number of transactions may read the row.
     Shared(u32),
 }
 
 /// Which rows a transaction locks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Scope {
-    /// Those that it writes.
+    /// The rows that the transaction writes.
     Writes,
-    /// All that it uses: those that it only reads, together with other readers.
+    /// All rows that the transaction uses. It shares those that it only reads with other readers.
     All,
 }
 

@@ -12,8 +12,8 @@ use crate::timer::Timeouts;
 /// Limit on the entries that are sent again to a backup at once.
 const BURST_MAX: usize = 64;
 
-/// Number of acknowledgements of later entries after which a missing one is sent again, as that of
-/// later packets in the endpoints (RFC 5681).
+/// Number of duplicate acknowledgements after which a missing entry is sent again, as in fast
+/// retransmit (RFC 5681).
 const DUPLICATE_ACKS: u32 = 3;
 
 /// A backup, as its primary knows it.
@@ -22,14 +22,14 @@ struct Progress {
     ack: Ack,
     deadline: Option<Mono>,
     repeated: u32,
-    /// Number of acknowledgements without progress that show a gap.
+    /// Number of acknowledgements since the last progress that show a gap.
     duplicate_acks: u32,
     /// Entries up to this index were sent more than once, so that their acknowledgement says
     /// nothing about the response time.
     repeated_to: u64,
 }
 
-/// The log: entries that some backup lacks, and what waits for them.
+/// The log: the entries that some backup lacks, and the transactions that wait for them.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Log {
     backups: BTreeMap<ProcessId, Progress>,
@@ -103,7 +103,7 @@ impl Log {
         let has_progress = ack.applied > progress.ack.applied;
         progress.ack = ack;
         if has_progress {
-            // An entry behind a lost one was applied late: its time is no response time.
+            // An entry behind a lost one was applied late, so that its time is no response time.
             let is_behind_gap = progress.repeated > 0 || progress.duplicate_acks > 0;
             if ack.applied > progress.repeated_to
                 && !is_behind_gap
@@ -131,7 +131,8 @@ impl Log {
         core::mem::replace(&mut self.waiting, later).into_iter().collect()
     }
 
-    /// Sends entries again whose acknowledgements are late: those before the first gap.
+    /// Sends entries again to each backup whose acknowledgement is late: those that the backup
+    /// lacks before the first one that it has received out of order. Returns their number.
     pub fn handle_timeout(&mut self, now: Mono, outbox: &mut VecDeque<OutgoingMessage>) -> u64 {
         let first = self.last - self.entries.len() as u64 + 1;
         let mut sent = 0;

@@ -8,8 +8,8 @@ use onepipe_transaction::{Reader, Writer};
 use crate::locks::Owner;
 use crate::protocol::Action;
 
-/// First byte of each kind of message: that of `onepipe_transaction` for requests and replies, so
-/// that both are counted alike.
+/// First byte of each kind of message. Requests and replies have those of `onepipe_transaction`, so
+/// that the messages of all protocols are counted alike.
 const REQUEST: u8 = 1;
 const REPLY: u8 = 17;
 const APPEND: u8 = 33;
@@ -74,7 +74,7 @@ pub(crate) struct Reply {
 pub(crate) enum Change {
     /// A transaction is prepared with this part.
     Prepare(Vec<u8>),
-    /// A transaction is executed: with this part, or with that of its preparation.
+    /// A transaction is executed. `None`: with the part of its preparation.
     Commit(Option<Vec<u8>>),
     /// A prepared transaction is not executed.
     Abort,
@@ -98,7 +98,7 @@ pub(crate) struct Ack {
     pub beyond: u64,
 }
 
-/// Any message but a reply, which has its own reader.
+/// A message to a server: any but a reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ToServer<'a> {
     Request(Request<'a>),

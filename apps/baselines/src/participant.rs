@@ -9,14 +9,14 @@ use crate::keyed::KeyUse;
 use crate::locks::{Locks, Owner, Scope};
 use crate::message::{Outcome, Step};
 
-/// A transaction of which a server has had requests.
+/// A transaction of which a server has received requests.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Participant {
-    /// The last request.
+    /// Step of the last request.
     pub step: Step,
-    /// What became of it, once the reply was sent.
+    /// Outcome of that request; `None` until it was sent.
     pub outcome: Option<Outcome>,
-    /// What becomes of it as soon as all backups have the entry with this index.
+    /// Outcome of that request, to be sent as soon as all backups have the entry with this index.
     pub deferred: Option<(u64, Outcome)>,
     pub part: Option<Vec<u8>>,
     pub rows: Vec<KeyUse>,

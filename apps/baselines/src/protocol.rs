@@ -35,7 +35,7 @@ pub(crate) enum Action {
     LockWrites = 2,
     /// Locks all rows that the part uses, and reads.
     LockAll = 3,
-    /// Finds out whether no version that was read has changed.
+    /// Checks that no version that was read has changed.
     Validate = 4,
     /// Replicates that the transaction is prepared.
     Prepare = 5,
@@ -81,9 +81,9 @@ impl Action {
 /// Which shards take part in a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Shards {
-    /// Those that read.
+    /// The shards whose parts read.
     Reads,
-    /// Those that write.
+    /// The shards whose parts write.
     Writes,
     /// All shards of the transaction.
     All,
@@ -129,7 +129,7 @@ const OPTIMISTIC_WRITE: &[Round] = &[
 ];
 
 impl Protocol {
-    /// Returns the rounds of a transaction, from whether it reads and writes, and its number of
+    /// Returns the rounds of a transaction that `reads` and `writes` as given, on this number of
     /// shards.
     pub(crate) fn rounds(self, (reads, writes): (bool, bool), shards: usize) -> &'static [Round] {
         match (self, reads, writes) {

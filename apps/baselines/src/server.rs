@@ -100,7 +100,7 @@ impl<S: Keyed> Server<S> {
             return;
         }
         if let Some(known) = open.open.get(&number).filter(|known| known.step >= step) {
-            // A request of an earlier round has been late, and needs no answer any more.
+            // A request of an earlier step is late, and needs no reply any more.
             let outcome = known.outcome.clone().filter(|_| known.step == step);
             if let Some(outcome) = outcome {
                 self.stats.repeated += 1;
@@ -157,8 +157,8 @@ impl<S: Keyed> Server<S> {
         }
     }
 
-    /// Performs an action. Returns what becomes of the request, and the entry of the log that must
-    /// be replicated before.
+    /// Performs an action. Returns the outcome, and the index of the log entry that must be
+    /// replicated before the reply.
     fn perform(
         &mut self,
         now: Mono,
@@ -274,7 +274,7 @@ impl<S: Keyed> Server<S> {
             let session = self.sessions.get_mut(&(owner.client, owner.session));
             let participant = session.and_then(|session| session.open.get_mut(&owner.number));
             let Some(participant) = participant else { continue };
-            // The client may have gone on to another round, and wait for another entry.
+            // The last request may be one of a later round, which waits for another entry.
             if let Some((_, outcome)) = participant.deferred.take_if(|(of, _)| *of == index) {
                 let step = participant.step;
                 participant.outcome = Some(outcome.clone());

@@ -1,4 +1,4 @@
-//! Durability: what clients were promised is there at the end, and nothing else.
+//! Durability: the final state has all acknowledged writes, and nothing that was not written.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
@@ -124,7 +124,8 @@ impl Check<'_> {
                 Found::Nil | Found::Value(_) => None,
             })
             .collect();
-        let holds = |key: &Key, element: i64| held.get(key).is_some_and(|l| l.contains(&element));
+        let holds =
+            |key: &Key, element: i64| held.get(key).is_some_and(|list| list.contains(&element));
         for transaction in self.history.transactions() {
             let appends = || {
                 transaction.operations.iter().filter_map(|operation| match operation {
@@ -164,7 +165,7 @@ impl Check<'_> {
             let found = self.at_end.found.get(key).unwrap_or(&Found::Nil);
             let is_before = match found {
                 Found::Value(found) => {
-                    // A phantom has been reported already.
+                    // A value without a writer has been reported as a phantom already.
                     let writer = self.writers.get(key, *found);
                     writer.is_some_and(|writer| writer.ends() < newest.invoked)
                 }

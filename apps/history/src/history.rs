@@ -6,7 +6,7 @@ use std::path::Path;
 
 use crate::event::{Event, EventKind, Found, Key, Operation};
 
-/// What makes a sequence of events no history. Positions count from 0.
+/// Why a sequence of events is no history. Positions count from 0.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum HistoryError {
@@ -37,7 +37,7 @@ pub enum HistoryError {
         /// The process.
         process: u32,
     },
-    /// A completion lists other operations than its invocation.
+    /// A completion has other operations than its invocation.
     #[error("event {event}: the operations differ from those of the invocation")]
     OtherOperations {
         /// The completion.
@@ -67,9 +67,10 @@ pub enum KeyKind {
 pub enum Outcome {
     /// The transaction has committed.
     Ok,
-    /// Certainly not executed.
+    /// The transaction was certainly not executed.
     Fail,
-    /// Unknown: reported as such, or still in flight at the end of the history.
+    /// The outcome is unknown: it was reported as such, or the transaction was still in flight at
+    /// the end of the history.
     Info,
 }
 
@@ -98,8 +99,8 @@ impl Transaction {
         }
     }
 
-    /// Returns the position by which reports name this transaction: `T` with the position of its
-    /// completion, or of its invocation if it has none.
+    /// Returns the number of the transaction in reports, where it is named `T7`, say: the position
+    /// of its completion, or of its invocation if it has none.
     pub fn number(&self) -> usize {
         self.completed.unwrap_or(self.invoked)
     }
@@ -154,8 +155,9 @@ impl History {
         Ok(history)
     }
 
-    /// Merges the events of several recorders whose processes and clocks are the same or agree.
-    /// Events of one time count as concurrent.
+    /// Merges the histories of several recorders by the times of their events. The clocks of the
+    /// recorders must agree, and a process must have the same number in all. Events of one time
+    /// count as concurrent: the invocations among them come first.
     pub fn merge(histories: impl IntoIterator<Item = Self>) -> Result<Self, HistoryError> {
         let mut events: Vec<Event> =
             histories.into_iter().flat_map(|history| history.events).collect();

@@ -88,7 +88,8 @@ fn undecided(report: &Report) -> Option<String> {
 }
 
 fn found(report: Report) -> impl Iterator<Item = Anomaly> {
-    // Each other name says that a search was cut short, and comes with a cycle.
+    // A name that is left out says that there is no graph, or that a search was cut short: then
+    // the cycle that was found is reported under its own name.
     let is_anomaly = |name: &str| name != "empty-transaction-graph" && !name.ends_with("timeout");
     let all = report.anomalies.into_iter().filter(move |(name, _)| is_anomaly(name));
     all.flat_map(|(name, anomalies)| {

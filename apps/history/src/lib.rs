@@ -2,7 +2,7 @@
 //!
 //! `client → [recorder] → history → checks → verdict`. Clients record the begin and the outcome of
 //! each transaction with a [`Recorder`], which several threads share. The checks know nothing of
-//! the store: they decide from what clients requested and were answered.
+//! the store: they decide from the requests of clients and the replies to them.
 //!
 //! | check | promise |
 //! |---|---|
@@ -30,9 +30,10 @@
 //! # Ok::<(), onepipe_history::HistoryError>(())
 //! ```
 //!
-//! Invariants: the order of events is the evidence of real time, so an invocation is recorded
-//! before its transaction is sent and a completion after its outcome arrived; times serve merging
-//! and people. Values are unique for their key, because a check recognises a write by its value.
+//! Invariants: real time is the order of events, so an invocation is recorded before its
+//! transaction is sent, and a completion after its outcome has arrived. The times of events serve
+//! to merge histories only. A value is written to a key at most once, because a check recognises a
+//! write by its value.
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]

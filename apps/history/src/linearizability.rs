@@ -1,8 +1,8 @@
 //! Linearizability of each key.
 //!
-//! The operations of a transaction on one key act as one step. Their states are numbered, so that a
-//! step compares numbers. A list only grows: until the longest read it must be a prefix of that
-//! read, and what it holds beyond is seen by no read, so that all such states count as one.
+//! The operations of a transaction on one key act as one step. The states of the key are numbered,
+//! so that a step compares numbers. A list only grows: up to the length of the longest read it must
+//! be a prefix of that read. No read sees a longer state, so that all of these count as one.
 
 use std::collections::HashMap;
 
@@ -11,8 +11,8 @@ use crate::history::{History, Outcome, Transaction};
 use crate::search::{Action, Search, Step, Stuck};
 use crate::verdict::{Anomaly, AnomalyKind, Verdict};
 
-/// Number of steps that [`linearizability`] takes for one key; the search remembers each, in up to
-/// 300 MB.
+/// Limit on the steps of the search of [`linearizability`] for one key. The search remembers up to
+/// this number of states, in up to 300 MB.
 const STEPS_MAX: u64 = 5_000_000;
 
 /// Checks that for each key one order of its operations, in which each takes effect between its
@@ -65,7 +65,7 @@ pub fn linearizability_with(history: &History, steps_max: u64) -> Verdict {
     }
 }
 
-/// Number of the last applied operations that a counterexample lists.
+/// A counterexample lists this number of operations, the last ones that were applied.
 const LISTED_MAX: usize = 5;
 
 fn explain(
@@ -95,7 +95,8 @@ fn explain(
 
 /// The initial state: no list, no register.
 const NIL: u32 = 0;
-/// The state that no step leads to: what a read of impossible content waits for.
+/// The state that a read expects until [`States::insert_reads`] has numbered it. No step leads to
+/// this state.
 const NEVER: u32 = u32::MAX;
 /// Every state of a list that is longer than the longest read.
 const BEYOND: u32 = u32::MAX - 1;
@@ -149,7 +150,7 @@ impl States {
         }
     }
 
-    /// Returns the step of a transaction without the reads.
+    /// Returns the step of a transaction, whose reads expect [`NEVER`] so far.
     fn step(&mut self, key: &Key, transaction: &Transaction) -> Step {
         let of_key = transaction.operations.iter().filter(|operation| operation.key() == key);
         let actions = of_key.map(|operation| match operation {
@@ -166,8 +167,8 @@ impl States {
         }
     }
 
-    /// Numbers the states that reads expect. The elements of a list that a read shares with the
-    /// previous one are not looked up again.
+    /// Sets the states that the reads of the steps expect. Elements that a read of a list shares
+    /// with the read before are not looked up again.
     fn insert_reads<'h>(
         &mut self,
         key: &Key,
@@ -207,6 +208,8 @@ impl States {
         }
     }
 
+    /// Returns the state of a list with these elements. `known` and `states` are those of the last
+    /// call: elements, and the state before each and after the last.
     fn list(&mut self, elements: &[i64], (known, states): &mut (Vec<i64>, Vec<u32>)) -> u32 {
         let shared = known.iter().zip(elements).take_while(|(a, b)| a == b).count();
         if shared == elements.len() {

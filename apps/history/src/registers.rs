@@ -18,7 +18,7 @@ use crate::event::{Found, Key, Operation};
 use crate::history::{History, Outcome, Transaction};
 use crate::values::Writers;
 
-/// Time that a search for one kind of cycle may take.
+/// Time that the search for cycles of all kinds may take in one strongly connected component.
 const SEARCH_MAX: Duration = Duration::from_secs(1);
 
 /// A version of a register: its value, or `None` before the first write.
@@ -103,8 +103,8 @@ struct Span {
     is_target: bool,
 }
 
-/// Returns pairs of which the first ended before the second, a target, began: the transitive
-/// reduction, as far as paths lead over targets.
+/// Returns pairs of spans of which the first ended before the second, a target, began. A pair is
+/// left out if it follows from two others with a target between them (transitive reduction).
 fn precedence(spans: &[Span]) -> Vec<(usize, usize)> {
     let mut events: Vec<(usize, bool, usize)> = Vec::new();
     for (index, span) in spans.iter().enumerate() {

@@ -1,9 +1,9 @@
-//! The search for a linearization: that of Wing and Gong, with the memory of Lowe.
+//! The search for a linearization: the algorithm of Wing and Gong, with Lowe's memoization.
 //!
 //! Steps are applied one after another, each only while every step that ended before it began has
-//! been applied. The search remembers each pair of applied steps and state that led nowhere. A set
-//! of steps is represented by a 128-bit sum of random words, one per step: two sets of one run have
-//! the same sum with a probability that can be neglected.
+//! been applied. The search remembers each pair of a set of applied steps and a state, and visits
+//! none twice. A set of steps is represented by the 128-bit XOR of random words, one for each step:
+//! the probability that two sets of one search have the same XOR is negligible.
 
 use std::collections::HashSet;
 
@@ -45,7 +45,7 @@ pub(crate) enum Stuck {
     Limit,
 }
 
-/// An element of the list of begins and ends that have not been passed.
+/// An element of the list of the begins and ends of steps that are not applied.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     step: usize,
@@ -57,7 +57,7 @@ struct Entry {
 pub(crate) struct Search<'s> {
     steps: &'s [Step],
     steps_max: u64,
-    /// A list with links; the first entry is its head and the last its tail.
+    /// A doubly linked list; the first entry is its head and the last its tail.
     entries: Vec<Entry>,
     /// For each step: the entries of its begin and, if the outcome is known, of its end.
     of_step: Vec<(usize, Option<usize>)>,
@@ -96,7 +96,7 @@ impl<'s> Search<'s> {
     ) -> Result<(), Stuck> {
         let tail = self.entries.len() - 1;
         let mut missing = self.steps.iter().filter(|step| step.ends != usize::MAX).count();
-        let (mut state, mut sum) = (0u32, 0u128);
+        let (mut state, mut set) = (0u32, 0u128);
         // The applied steps, each with the state before it.
         let mut stack: Vec<(usize, u32)> = Vec::new();
         let mut seen: HashSet<(u128, u32)> = HashSet::new();
@@ -112,11 +112,11 @@ impl<'s> Search<'s> {
             if at != tail && !entry.is_end {
                 let step = &self.steps[entry.step];
                 let next = step.actions.iter().try_fold(state, &mut *apply);
-                let next_sum = sum ^ word(entry.step);
+                let next_set = set ^ word(entry.step);
                 match next {
-                    Some(next) if seen.insert((next_sum, next)) => {
+                    Some(next) if seen.insert((next_set, next)) => {
                         stack.push((entry.step, state));
-                        (state, sum) = (next, next_sum);
+                        (state, set) = (next, next_set);
                         missing -= usize::from(step.ends != usize::MAX);
                         self.remove(entry.step);
                         at = self.entries[0].next;
@@ -125,7 +125,7 @@ impl<'s> Search<'s> {
                 }
                 continue;
             }
-            // A step ended without having been applied: the last one was wrong.
+            // A step ended before it was applied, so the last step of this order is undone.
             if at != tail && longest.as_ref().is_none_or(|(order, ..)| order.len() < stack.len()) {
                 let order = stack.iter().map(|(step, _)| *step).collect();
                 longest = Some((order, state, entry.step));
@@ -135,7 +135,7 @@ impl<'s> Search<'s> {
                 return Err(Stuck::At { state, blocked, applied });
             };
             state = before;
-            sum ^= word(step);
+            set ^= word(step);
             missing += usize::from(self.steps[step].ends != usize::MAX);
             self.insert(step);
             at = self.entries[self.of_step[step].0].next;

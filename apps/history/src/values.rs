@@ -6,7 +6,7 @@ use crate::event::{Found, Key, Operation};
 use crate::history::{History, Outcome, Transaction};
 use crate::verdict::{Anomaly, AnomalyKind};
 
-/// The writer of each value: the index of its transaction.
+/// The transaction that wrote each value.
 pub(crate) struct Writers<'h> {
     history: &'h History,
     of: HashMap<(&'h Key, i64), usize>,

@@ -2,10 +2,11 @@
 
 use std::fmt;
 
-/// Which edges besides those of the data a cycle contains.
+/// The order of transactions that counts besides the dependencies of the data: in a check, and in a
+/// cycle that it has found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Order {
-    /// None: the history is not serializable.
+    /// None. A cycle shows that the history is not serializable.
     Data,
     /// The order of a client's transactions.
     Session,
@@ -54,7 +55,7 @@ pub enum AnomalyKind {
     Lost,
     /// No order of the operations of a key explains their results.
     NotLinearizable,
-    /// A kind that only the cross-checked library knows.
+    /// An anomaly that `adya` reports under a name that has no variant here.
     Other,
 }
 

@@ -1,4 +1,4 @@
-//! Commands: what a client of the store writes, and how it becomes operations of shards.
+//! The commands of clients, and the operations of shards that each becomes.
 
 mod arguments;
 mod error;

@@ -10,8 +10,8 @@ use alloc::string::String;
 /// Number of digits after the point.
 const DIGITS: i32 = 17;
 const ONE: i128 = 10_i128.pow(DIGITS as u32);
-/// Exponents beyond this magnitude have no digit in the range.
-const EXPONENT_MAX: i32 = 1_000;
+/// A number whose exponent has a greater magnitude is refused.
+const EXPONENT_MAX: u32 = 1_000;
 
 /// A number between about −10^21 and 10^21, in units of 10^-17.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,7 +27,7 @@ impl Decimal {
             Some((number, exponent)) => (number, exponent.parse::<i32>().ok()?),
             None => (text, 0),
         };
-        if exponent.abs() > EXPONENT_MAX {
+        if exponent.unsigned_abs() > EXPONENT_MAX {
             return None;
         }
         let unsigned = number.strip_prefix(['-', '+']).unwrap_or(number);
@@ -88,6 +88,9 @@ mod tests {
         }
         for text in ["", ".", "-", "1e", "1e22", "nan", "inf", "1 ", "1.2.3", "1e99999"] {
             assert_eq!(Decimal::parse(text.as_bytes()), None, "{text}");
+        }
+        for exponent in [i32::MIN, -1_001, 1_001, i32::MAX] {
+            assert_eq!(Decimal::parse(format!("1e{exponent}").as_bytes()), None, "{exponent}");
         }
     }
 

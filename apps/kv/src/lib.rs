@@ -4,8 +4,8 @@
 //!
 //! A client parses its commands and plans one transaction for all of them: one command, or a block
 //! of `MULTI` and `EXEC`. The plan has at most one part for each shard. Every replica of a shard
-//! has a [`Store`], which executes the parts in the order of their timestamps. The plan then makes
-//! one reply for each command of the results of the shards.
+//! has a [`Store`], which executes the parts in the order of their timestamps. From the results of
+//! all shards the plan then makes one reply to each command.
 //!
 //! ```
 //! use onepipe_base::Timestamp;
@@ -43,9 +43,11 @@
 //!   store a combination of sets need all their keys on one shard.
 //! - Fields of hashes and members of sets are returned in order. There are no commands that choose
 //!   at random, none that block, and no ranges by name (`BYLEX`).
-//! - A wrong argument is an error whatever the key has, also where Redis looks at the key first.
-//! - `INCRBYFLOAT` adds decimal numbers exactly. Scores are written as in Redis 7.2.
-//! - Expiries have nanoseconds, and end in the year 2262.
+//! - A wrong argument is an error whatever the key holds, also where Redis looks at the key first.
+//! - `INCRBYFLOAT` adds decimal numbers exactly. Scores are written as in Redis 7.2, and −0 is 0.
+//!   Hexadecimal numbers (`0x10`) are refused.
+//! - Expiries are exact to the nanosecond. A relative one is at most 292 years, and an absolute one
+//!   lies at most in the year 2262.
 //! - A call of `SCAN` reads one shard.
 
 #![no_std]

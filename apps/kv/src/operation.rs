@@ -1,4 +1,4 @@
-//! The operations of a shard, of which the parts of transactions consist.
+//! The operations of which the parts of transactions consist, each executed by one shard.
 
 use alloc::vec::Vec;
 
@@ -14,12 +14,12 @@ type Bytes = Vec<u8>;
 const FIRST_WRITE: u8 = 100;
 const NS_PER_MS: i64 = 1_000_000;
 
-/// The largest number of milliseconds, absolute or relative, that an expiry can have: until the
-/// year 2262.
+/// The largest number of milliseconds, absolute or relative, in an expiry: 292 years, or the year
+/// 2262.
 pub(crate) const EXPIRY_MS_MAX: i64 = i64::MAX / NS_PER_MS;
 
 coded! {
-    /// What a shard executes. Every operation has one result, a [`crate::Value`].
+    /// An operation, which has one result: a [`crate::Value`].
     enum Operation {
         1 => Get { key: Key },
         /// Like `Get`, with null for a key of another type.
@@ -131,7 +131,7 @@ pub(crate) fn decode_part(part: &[u8]) -> Option<Vec<Operation>> {
 }
 
 coded! {
-    /// Whether a value is set, by whether there is one.
+    /// Whether a value is set, depending on whether there is one already.
     #[derive(Copy)]
     enum Condition {
         0 => Always,
@@ -186,8 +186,8 @@ impl Deadline {
 }
 
 coded! {
-    /// Whether `Expire` changes the expiry, by the present one. A key without one counts as
-    /// infinitely late.
+    /// Whether `Expire` changes the expiry, depending on the present one. A key without an expiry
+    /// counts as expiring infinitely late.
     #[derive(Copy)]
     enum ExpireCondition {
         0 => Always,
@@ -201,7 +201,7 @@ coded! {
 }
 
 coded! {
-    /// The unit of a time that is returned.
+    /// The unit in which a time is returned.
     #[derive(Copy)]
     enum TimeUnit {
         0 => Seconds,

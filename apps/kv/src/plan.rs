@@ -1,4 +1,4 @@
-//! The plan of a transaction: its parts for the shards, and the replies made of their results.
+//! The plan of a transaction: its parts for the shards, and the replies from their results.
 
 mod merge;
 
@@ -14,7 +14,7 @@ use crate::slot::shard_of;
 use crate::store::{EXECUTED, REFUSED, TRUNCATED};
 use crate::value::Value;
 
-/// Results of shards that do not fit the plan.
+/// Why no replies can be made from the results of shards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReplyError {
@@ -43,18 +43,18 @@ pub struct Plan {
 enum Pending {
     /// The command cannot be executed.
     Failed(String),
-    /// The reply is made of the results of operations, each by its shard in this order.
+    /// The reply is made from the results of these shards, one of each operation, in this order.
     Results { shards: Vec<u16>, merge: Merge },
 }
 
-/// The results of a shard that are not part of a reply yet.
+/// The results of a shard that no reply has used yet.
 struct Results {
     values: VecDeque<Value>,
-    /// Whether the results of the last operations are left out.
+    /// Whether the shard has left out the results of the last operations, as they were too long.
     is_truncated: bool,
 }
 
-/// The reply to a command some result of which is left out.
+/// The reply to a command if a shard has left out one of its results.
 const TOO_LONG: &str = "ERR the reply exceeds 15 MiB on one shard: a command that writes was \
     executed; read less at once (GETRANGE, LRANGE, SCAN, fewer keys)";
 
@@ -98,7 +98,7 @@ impl Plan {
         self.is_read_only
     }
 
-    /// Returns the reply to each command, made of the results of the shards in any order.
+    /// Returns the reply to each command. The shards of `results` may be in any order.
     ///
     /// # Errors
     /// [`ReplyError`] if the results are not those of the parts.

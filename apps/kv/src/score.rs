@@ -6,8 +6,8 @@ use core::fmt;
 
 use crate::codec::{Field, Reader};
 
-/// A floating-point number (IEEE 754, 64 bits) that is ordered and equal as its bits are, so that
-/// states can be compared and hashed. It is never NaN and never −0.
+/// A floating-point number (IEEE 754, 64 bits) in a representation whose order as an integer is
+/// that of the numbers, so that states can be compared and hashed. Never NaN, and never −0.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Score(u64);
 
@@ -36,12 +36,24 @@ impl Score {
         Self::new(core::str::from_utf8(text).ok()?.parse().ok()?)
     }
 
+    /// Parses a number as [`Score::parse`] does. One that is too large for a score, and would be
+    /// infinite, or too small, and would be 0, is refused.
+    pub(crate) fn parse_in_range(text: &[u8]) -> Option<Self> {
+        let score = Self::parse(text)?;
+        let mantissa = text.split(|byte| byte.eq_ignore_ascii_case(&b'e')).next()?;
+        // Neither infinity nor zero is written with such digits.
+        let has_digits = mantissa.iter().any(|byte| (b'1'..=b'9').contains(byte));
+        let is_out = has_digits && (score.value().is_infinite() || score.value() == 0.0);
+        (!is_out).then_some(score)
+    }
+
     /// Returns the sum; `None` if it is not a number (`inf` and `-inf`).
     pub(crate) fn plus(self, other: Self) -> Option<Self> {
         Self::new(self.value() + other.value())
     }
 
-    /// Returns the lower limit of all scores above this one. It is only compared.
+    /// Returns the lower limit of all scores above this one, for comparisons only: it may be no
+    /// number.
     pub(crate) fn just_above(self) -> Self {
         Self(self.0 + 1)
     }

@@ -33,15 +33,15 @@ pub(crate) const EXECUTED: u8 = 0;
 /// The only byte of the results of a part that cannot be parsed, or that writes in a read.
 pub(crate) const REFUSED: u8 = 1;
 
-/// As [`EXECUTED`], without the results of the last operations: they would not fit a message.
+/// As [`EXECUTED`], without the results of the last operations: these would not fit in a message.
 pub(crate) const TRUNCATED: u8 = 2;
 
 /// Length of the results of a part, in bytes, above which those of its last operations are left
 /// out. The longest message of a fabric has 16 MiB. All replicas must have the same limit.
 const RESULTS_LEN_MAX: usize = 15 << 20;
 
-/// Number of expired keys that one executed part removes, besides those that it names. It is above
-/// the number of keys with an expiry that most parts write, so that expired keys do not accumulate.
+/// Number of expired keys that one write removes, besides those that it names. As most writes set
+/// fewer expiries, expired keys do not accumulate.
 const SWEEP_MAX: usize = 16;
 
 /// The keys of one shard.
@@ -54,7 +54,8 @@ pub struct Store {
     entries: BTreeMap<Key, Entry>,
     /// Every key with an expiry, the earliest first.
     expiries: BTreeSet<(Timestamp, Key)>,
-    /// An upper limit of the timestamps at which absent keys were removed, or expired.
+    /// The last timestamp at which a removed key became absent, by a write or by its expiry. Every
+    /// absent key has been absent at least since.
     removed: Option<Timestamp>,
     /// Timestamp of the last executed part that may write.
     written: Option<Timestamp>,
@@ -67,8 +68,7 @@ impl State for Store {
             return;
         };
         let mut results = Results::new(results);
-        // A part that only reads leaves the state as it was: replicas that execute it and those
-        // that do not are equal.
+        // A part that only reads changes nothing, and removes no expired keys, either.
         let is_write = operations.iter().any(Operation::is_write);
         if is_write {
             self.written = Some(at);
@@ -119,7 +119,7 @@ impl State for Store {
     }
 }
 
-/// The results of a part that is executed.
+/// The results of a part while it is executed.
 struct Results<'a> {
     bytes: &'a mut Vec<u8>,
     start: usize,
@@ -132,7 +132,8 @@ impl<'a> Results<'a> {
         Self { bytes, start }
     }
 
-    /// Appends the result of the next operation, unless an earlier one or this one is too long.
+    /// Appends the result of the next operation, unless the results get too long by it or by an
+    /// earlier one.
     fn put(&mut self, result: data::Reply) {
         if self.bytes[self.start] == TRUNCATED {
             return;

@@ -8,7 +8,7 @@ use xxhash_rust::xxh3::Xxh3;
 
 use crate::text::Text;
 
-/// What takes encoded bytes: a buffer, or a digest.
+/// A destination of encoded bytes: a buffer, or a digest.
 pub trait Sink {
     /// Appends `bytes`.
     fn put(&mut self, bytes: &[u8]);

@@ -1,8 +1,9 @@
 //! Consistency conditions on a set of warehouses.
 //!
-//! Conditions 1 to 4 of clause 3.3.2 concern one warehouse each. A transaction that was applied at
-//! some of its shards only would pass them, so a complete set of warehouses is checked for two more
-//! of the specification (8 and 9, in which HISTORY spans shards) and for one of our own (stock).
+//! Conditions 1 to 4 of clause 3.3.2 concern one warehouse each. They would hold even if a
+//! transaction was applied at some of its shards only. So a complete set of warehouses is checked
+//! for two more conditions of the specification (8 and 9, whose HISTORY spans shards) and for one
+//! of our own (stock).
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -93,7 +94,7 @@ fn check_district(w_id: u16, district: &District) -> Result<(), Violation> {
     equal(at(Condition::Two), last, orders.max().unwrap_or_default())?;
 
     let new_orders = || district.new_orders.iter().map(|order| i128::from(order.o_id));
-    // Neither condition says anything of a district without new orders.
+    // Without new orders neither condition says anything about the district.
     if let (Some(min), Some(max)) = (new_orders().min(), new_orders().max()) {
         equal(at(Condition::Two), last, max)?;
         equal(at(Condition::Three), max - min + 1, district.new_orders.len() as i128)?;
@@ -123,7 +124,7 @@ fn check_history(warehouses: &[&Warehouse]) -> Result<(), Violation> {
     Ok(())
 }
 
-/// What the lines since the load say of a stock row.
+/// Sums over the order lines since the load that name one stock row.
 #[derive(Clone, Copy, Debug, Default)]
 struct Supplied {
     quantity: i128,

@@ -1,4 +1,5 @@
-//! What determines a database, and the read-only columns that every shard can compute.
+//! The parameters that determine a database, and the read-only columns that every shard can
+//! compute from them.
 
 use crate::random::{Stream, a_string, fill, keyed};
 use crate::scale::{Scale, ScaleError};

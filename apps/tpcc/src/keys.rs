@@ -1,4 +1,4 @@
-//! The rows that a rival with locks or validation (2PL, OCC) locks or validates.
+//! The rows that a rival protocol (2PL, OCC) locks or validates.
 //!
 //! Two transactions conflict exactly if they share a key on a shard and one of them writes it. ITEM
 //! has no keys, as no transaction writes it. Inserted rows have none: the rows of an order are

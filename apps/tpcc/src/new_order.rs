@@ -25,7 +25,8 @@ const RESERVE: i16 = 10;
 /// What a refill adds to S_QUANTITY (clause 2.4.2.2).
 const REFILL: i16 = 91;
 
-/// Executes what concerns `warehouse`. `None`, and no change, if nothing does.
+/// Executes the part of an order that concerns `warehouse`. Returns `None`, and changes nothing, if
+/// none does.
 pub(crate) fn execute(
     warehouse: &mut Warehouse,
     at: Timestamp,
@@ -45,7 +46,7 @@ pub(crate) fn execute(
 }
 
 /// Reads the columns that the home part returns, without the lines.
-fn announce(warehouse: &Warehouse, at: Timestamp, order: &NewOrder) -> Option<HomeAnswer> {
+fn read_home_columns(warehouse: &Warehouse, at: Timestamp, order: &NewOrder) -> Option<HomeAnswer> {
     let district = warehouse.district_row(order.d_id)?;
     let customer = warehouse.customer(order.d_id, order.c_id)?;
     Some(HomeAnswer {
@@ -69,7 +70,7 @@ fn enter(
     is_rolled_back: bool,
 ) -> Option<HomeAnswer> {
     let NewOrder { w_id, d_id, c_id, ref lines } = *order;
-    let mut answer = announce(warehouse, at, order)?;
+    let mut answer = read_home_columns(warehouse, at, order)?;
     let o_id = answer.o_id;
     let mut rows = Vec::with_capacity(lines.len());
     for (line, number) in lines.iter().zip(1..) {
@@ -98,7 +99,7 @@ fn enter(
     let activity = district.activity_mut(c_id)?;
     activity.last_o_id = o_id;
     activity.changed = Some(at);
-    // A district's memory ends long before its 2^32 ids.
+    // Memory is exhausted long before a district has 2^32 orders.
     district.row.next_o_id = o_id.saturating_add(1);
     district.orders.push(OrderRow {
         o_id,

@@ -16,7 +16,8 @@ use crate::schema::{Credit, CustomerRow, HistoryRow};
 use crate::text::Text;
 use crate::warehouse::Warehouse;
 
-/// Executes what concerns `warehouse`. `None`, and no change, if nothing does.
+/// Executes the part of a payment that concerns `warehouse`. Returns `None`, and changes nothing,
+/// if none does.
 pub(crate) fn execute(
     warehouse: &mut Warehouse,
     at: Timestamp,

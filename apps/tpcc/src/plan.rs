@@ -16,7 +16,7 @@ use crate::answer::{
 };
 use crate::input::Transaction;
 
-/// The unit of rates: 10,000 basis points are 1.
+/// The number of basis points in 1.
 const BP: u64 = 10_000;
 
 /// Returns the shard that has a warehouse: W_ID counts from 1, shards from 0.

@@ -74,7 +74,7 @@ impl Constants {
                 delta => break delta,
             }
         };
-        // Both stay in 0..=255: 127 + 119 and 128 - 119 do.
+        // Both stay in 0..=255, as 127 + 119 is 246 and 128 - 119 is 9.
         let c_last = match load.c_last {
             ..=127 => load.c_last + delta,
             c_last => c_last - delta,

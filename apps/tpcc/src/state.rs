@@ -38,7 +38,7 @@ impl State for Warehouse {
         };
         let (answer, from) = match read {
             Some((answer, changed)) => (Answer::OrderStatus(answer), changed),
-            // No write changes that a part is refused.
+            // No write makes a refused part valid.
             None => (Answer::Refused, None),
         };
         answer.append_to(results);

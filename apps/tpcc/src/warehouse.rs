@@ -57,13 +57,13 @@ pub(crate) struct District {
     pub lines: Vec<OrderLineRow>,
 }
 
-/// What Order-Status needs of a customer and finds in no column.
+/// What Order-Status needs to know of a customer and no column contains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Activity {
     /// O_ID of the customer's most recent order.
     pub last_o_id: u32,
     /// Timestamp of the last transaction that wrote the customer or an order of the customer.
-    /// `None` since the load.
+    /// `None` if there was none since the load.
     pub changed: Option<Timestamp>,
 }
 

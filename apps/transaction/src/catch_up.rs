@@ -1,4 +1,4 @@
-//! A replica that returns without its state: what it has received of it, and its admission.
+//! A replica that returns without its state: what it has received from a peer, and its admission.
 //!
 //! ```text
 //!  fetch a peer's state ──► execute what the peer executes ──► be admitted at T
@@ -21,7 +21,7 @@ use crate::request::{Request, RequestKind};
 use crate::scattering::ReplicaScattering;
 
 /// Limit on the doublings of the timeout, one for each that has passed without a part.
-const BACKOFFS_MAX: u32 = 6;
+const DOUBLINGS_MAX: u32 = 6;
 
 /// How a replica catches up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -29,7 +29,7 @@ pub struct CatchUpOptions {
     /// A number that no other incarnation of the process ever has, such as the time of its start.
     pub session: u64,
     /// Time without a part or an answer after which another peer is asked, in ns. The time doubles
-    /// with each attempt, up to 64 times.
+    /// with each attempt, up to the 64-fold.
     pub timeout_ns: u64,
 }
 
@@ -59,32 +59,36 @@ pub(crate) struct CatchUp {
     shard: u16,
     options: CatchUpOptions,
     pub placement: Placement,
-    /// The current request, and the peer that it was sent to.
-    fetch: u64,
+    /// Number of the current request for a peer's state.
+    fetch_number: u64,
+    /// The peer that the current request was sent to.
     peer: Option<ProcessId>,
+    /// Number of the next part of the feed.
     sequence: u32,
+    /// The bytes of the image so far.
     image: Vec<u8>,
     is_loaded: bool,
     /// Whether the peer had nothing more to send, so that the replica may be admitted.
     is_current: bool,
-    /// The last request for admission, and its scattering.
-    admit: u64,
-    admitting: Option<ScatteringId>,
-    /// When another request follows, unless this one was answered.
+    /// Number of the last request for admission.
+    admit_number: u64,
+    /// The scattering of that request.
+    admit_scattering: Option<ScatteringId>,
+    /// When another request for admission may follow, unless this one was answered.
     admit_again_at: Option<Mono>,
-    /// Number and timestamp of the first request that was delivered to this process itself. It may
-    /// have been refused.
+    /// Number and timestamp of the first request for admission that was delivered to this process
+    /// itself. The other replicas may have refused it.
     admitted: Option<(u64, Timestamp)>,
     pub delivered: Vec<Delivered>,
-    /// Number of timeouts since the last part.
+    /// Number of timeouts since the last part. Each doubles the timeout.
     failures: u32,
-    /// Number of requests since the last part.
-    asked: u64,
-    /// Time of the last call that had one.
+    /// Number of requests for a peer's state since the last part.
+    unanswered_fetches: u64,
+    /// Time of the last call that was given one.
     now: Mono,
     deadline: Option<Mono>,
-    to_fetch: bool,
-    to_admit: bool,
+    must_fetch: bool,
+    must_admit: bool,
 }
 
 impl CatchUp {
@@ -99,23 +103,23 @@ impl CatchUp {
             shard,
             options,
             placement,
-            fetch: 0,
+            fetch_number: 0,
             peer: None,
             sequence: 0,
             image: Vec::new(),
             is_loaded: false,
             is_current: false,
-            admit: 0,
-            admitting: None,
+            admit_number: 0,
+            admit_scattering: None,
             admit_again_at: None,
             admitted: None,
             delivered: Vec::new(),
             failures: 0,
-            asked: 0,
+            unanswered_fetches: 0,
             now: Mono::from_ns(0),
             deadline: None,
-            to_fetch: true,
-            to_admit: false,
+            must_fetch: true,
+            must_admit: false,
         }
     }
 
@@ -136,16 +140,16 @@ impl CatchUp {
     /// Returns the next scattering to be sent.
     pub fn poll_scattering(&mut self, now: Mono) -> Option<ReplicaScattering> {
         self.now = now;
-        if core::mem::take(&mut self.to_fetch) {
+        if core::mem::take(&mut self.must_fetch) {
             self.deadline = Some(now.after_ns(self.timeout_ns()));
             return self.begin_fetch();
         }
-        if core::mem::take(&mut self.to_admit) {
+        if core::mem::take(&mut self.must_admit) {
             self.deadline = Some(now.after_ns(self.timeout_ns()));
             self.admit_again_at = self.deadline;
-            self.admit += 1;
+            self.admit_number += 1;
             let view = self.placement.members().view();
-            let payload = self.request(RequestKind::Admit, self.admit, view);
+            let payload = self.request(RequestKind::Admit, self.admit_number, view);
             let own = [self.process];
             let all = self.placement.all_up().filter(|process| *process != self.process);
             let messages = all.chain(own).map(|to| (to, payload.clone())).collect();
@@ -155,31 +159,32 @@ impl CatchUp {
     }
 
     fn begin_fetch(&mut self) -> Option<ReplicaScattering> {
-        self.fetch += 1;
-        self.asked += 1;
+        self.fetch_number += 1;
+        self.unanswered_fetches += 1;
         (self.sequence, self.is_loaded, self.is_current) = (0, false, false);
         self.image.clear();
         self.peer = self.choose_peer();
-        let payload = self.request(RequestKind::Fetch, self.fetch, self.admitted());
+        let payload = self.request(RequestKind::Fetch, self.fetch_number, self.admitted());
         self.peer.map(|peer| ReplicaScattering::best_effort([(peer, payload)].to_vec()))
     }
 
-    /// Returns the current timeout. A fixed one below the latency would make every part one of an
-    /// earlier request.
+    /// Returns the current timeout, in ns. With a fixed one below the latency, every part would
+    /// belong to an earlier request, and be ignored.
     fn timeout_ns(&self) -> u64 {
-        self.options.timeout_ns << self.failures.min(BACKOFFS_MAX)
+        self.options.timeout_ns << self.failures.min(DOUBLINGS_MAX)
     }
 
-    /// Returns another replica in each attempt. Those that have failed may have been admitted again
-    /// without the knowledge of this process, so they are asked, too.
+    /// Returns the peer for the current request. Every second request goes to any replica, not only
+    /// to one that is up: a replica that has failed may have been admitted again without the
+    /// knowledge of this process.
     fn choose_peer(&self) -> Option<ProcessId> {
         let is_up = |process: &ProcessId| self.placement.members().is_up(*process);
         let mut others = self.placement.replicas(self.shard).to_vec();
         others.retain(|process| *process != self.process);
-        if self.fetch % 2 == 1 && others.iter().any(is_up) {
+        if self.fetch_number % 2 == 1 && others.iter().any(is_up) {
             others.retain(is_up);
         }
-        others.get((self.fetch / 2 % others.len().max(1) as u64) as usize).copied()
+        others.get((self.fetch_number / 2 % others.len().max(1) as u64) as usize).copied()
     }
 
     fn request(&self, kind: RequestKind, number: u64, view: Option<Timestamp>) -> Vec<u8> {
@@ -191,14 +196,14 @@ impl CatchUp {
 
     /// Notes that the reliable scattering of the admission was accepted by the fabric.
     pub fn on_admit_submitted(&mut self, id: ScatteringId) {
-        self.admitting = Some(id);
+        self.admit_scattering = Some(id);
     }
 
     /// Notes that a reliable scattering was not delivered, or may not have been. If it was the
     /// admission, another one follows after the timeout.
     pub fn on_send_failed(&mut self, id: ScatteringId) {
-        if self.admitting == Some(id) {
-            (self.admitting, self.admit_again_at) = (None, None);
+        if self.admit_scattering == Some(id) {
+            (self.admit_scattering, self.admit_again_at) = (None, None);
         }
     }
 
@@ -215,17 +220,17 @@ impl CatchUp {
     /// Handles a part of a feed.
     pub fn on_part(&mut self, from: ProcessId, id: FeedId, part: &Part<'_>) -> Progress {
         let now = self.now;
-        let expected = FeedId { session: self.session(), number: self.fetch };
+        let expected = FeedId { session: self.session(), number: self.fetch_number };
         if id != expected || Some(from) != self.peer || part.sequence != self.sequence {
             // A part is missing if this one is later: the timeout asks again.
             return Progress::Ignored;
         }
-        (self.failures, self.asked) = (0, 0);
+        (self.failures, self.unanswered_fetches) = (0, 0);
         self.deadline = Some(now.after_ns(self.timeout_ns()));
         self.sequence += 1;
         self.is_current |= part.is_current;
         let is_unanswered = self.admit_again_at.is_none_or(|again_at| again_at <= now);
-        self.to_admit |= self.is_current && part.admitted.is_none() && is_unanswered;
+        self.must_admit |= self.is_current && part.admitted.is_none() && is_unanswered;
         if self.is_loaded {
             return Progress::More;
         }
@@ -237,8 +242,9 @@ impl CatchUp {
         Progress::More
     }
 
-    /// Handles that a request for admission was refused, as its view was an old one. Returns
-    /// whether what was retained since the admission is of no use: no client knows of it.
+    /// Handles that a request for admission was refused, as its view was outdated. Returns whether
+    /// this was the admission since which writes are retained: they are of no use, as no client
+    /// has learnt of the admission.
     pub fn on_outdated(&mut self, number: u64, members: &Members) -> bool {
         let view = self.placement.members().view();
         self.placement.merge(members);
@@ -246,7 +252,7 @@ impl CatchUp {
         let is_later = self.placement.members().view() > view;
         let known = self.placement.members().admitted(self.process);
         let was_accepted = self.admitted.is_some_and(|(_, at)| known >= Some(at));
-        self.to_admit |= number == self.admit && !was_accepted && is_later;
+        self.must_admit |= number == self.admit_number && !was_accepted && is_later;
         let was_refused = self.admitted.is_some_and(|(tentative, _)| number >= tentative);
         if was_accepted || !was_refused {
             return false;
@@ -255,12 +261,12 @@ impl CatchUp {
         true
     }
 
-    /// Asks another peer, as this one has no state, or has ended. If all were asked, the next
-    /// request waits for its time.
+    /// Asks another peer, as this one has no state, or has ended. Once all have been asked, the
+    /// next request waits for the timeout.
     pub fn on_peer_lost(&mut self, peer: ProcessId) {
         if self.peer == Some(peer) {
             self.peer = None;
-            self.to_fetch = self.asked <= self.others();
+            self.must_fetch = self.unanswered_fetches <= self.others();
         }
     }
 
@@ -269,10 +275,10 @@ impl CatchUp {
         self.placement.replicas(self.shard).len() as u64 - 1
     }
 
-    /// Whether no replica of the shard sends its state, although each was asked twice since the
-    /// last part.
+    /// Whether no replica of the shard sends its state, although each was asked at least twice
+    /// since the last part.
     pub fn is_stranded(&self) -> bool {
-        self.asked > 4 * self.others()
+        self.unanswered_fetches > 4 * self.others()
     }
 
     pub fn handle_timeout(&mut self, now: Mono) {
@@ -282,8 +288,8 @@ impl CatchUp {
         }
         self.deadline = None;
         self.failures += 1;
-        self.to_fetch = true;
-        self.to_admit = self.is_current;
+        self.must_fetch = true;
+        self.must_admit = self.is_current;
     }
 
     pub fn poll_timeout(&self) -> Option<Mono> {

@@ -13,24 +13,26 @@ use onepipe_base::{Mono, ProcessId, ScatteringId, Timestamp};
 
 use crate::kind::Kind;
 use crate::members::Members;
-use crate::open::{Open, Progress};
+use crate::open_transaction::{OpenTransaction, Progress};
 use crate::placement::Placement;
 use crate::reply::{Answer, Reply};
-use crate::request::{Request, RequestKind};
+use crate::request::{PARTS_MAX, Request, RequestKind};
 use crate::sessions::SESSION_WINDOW;
 
 pub use options::ClientOptions;
 pub use outcome::{Committed, Finished, SubmitError, TransactionError};
 use response_times::ResponseTimes;
 
-/// After its second failure a transaction is sent this often in [`ClientOptions::timeout_ns`] at
-/// most.
-const RETRIES: u64 = 16;
+/// A transaction that has failed twice is sent at most this often in one timeout, which is
+/// [`ClientOptions::timeout_ns`] with its doublings.
+const ATTEMPTS_PER_TIMEOUT: u64 = 16;
 
-/// Limit on the doublings of a time, one for each failed attempt at a transaction or repetition.
-const BACKOFFS_MAX: u32 = 4;
+/// Limit on the doublings of a timeout: one for each failed attempt at a transaction, and one for
+/// each time that its replicas were asked for the outcome.
+const DOUBLINGS_MAX: u32 = 4;
 
-/// Number of times that a client asks replicas of which none is up whether one was admitted again.
+/// Number of times that a client searches a shard for a replica that was admitted again, if it
+/// knows of none that is up. Then the transaction fails.
 const SEARCHES_MAX: u32 = 2;
 
 /// Which transaction: its number in the client's session.
@@ -46,7 +48,7 @@ pub struct OutgoingScattering {
     pub messages: Vec<(ProcessId, Vec<u8>)>,
     /// The transaction.
     pub transaction: TransactionId,
-    /// Whether this is no attempt at the transaction, but a question about it.
+    /// Whether the scattering asks about the transaction, and is no attempt at it.
     is_question: bool,
 }
 
@@ -75,15 +77,18 @@ pub struct Client {
     placement: Placement,
     options: ClientOptions,
     next: u64,
-    open: BTreeMap<u64, Open>,
-    /// What is to be sent: transactions, and writes whose replicas are to be asked.
+    open: BTreeMap<u64, OpenTransaction>,
+    /// Transactions to be sent.
     to_send: VecDeque<u64>,
+    /// Writes whose replicas are to be asked for the outcome.
     to_ask: VecDeque<u64>,
+    /// The transaction of each scattering; reliable and best-effort ones have ids of their own.
     scatterings: BTreeMap<(bool, ScatteringId), u64>,
     deadlines: BTreeSet<(Mono, u64)>,
     finished: VecDeque<Finished>,
     response_times: ResponseTimes,
-    /// The client's own knowledge of what is committed: no snapshot read may miss it.
+    /// Snapshot reads see every write below this timestamp, which is above the client's own writes
+    /// and not below any commit barrier that its process has had.
     known: Option<Timestamp>,
     stats: ClientStats,
 }
@@ -124,6 +129,9 @@ impl Client {
         if parts.is_empty() {
             return Err(SubmitError::Empty);
         }
+        if parts.len() > PARTS_MAX {
+            return Err(SubmitError::TooManyParts(parts.len()));
+        }
         let is_bad = |index: &usize| {
             let shard = parts[*index].0;
             shard >= self.placement.shards() || (*index > 0 && parts[*index - 1].0 >= shard)
@@ -133,7 +141,7 @@ impl Client {
         }
         let number = self.next;
         self.next += 1;
-        self.open.insert(number, Open::new(kind, parts));
+        self.open.insert(number, OpenTransaction::new(kind, parts));
         self.to_send.push_back(number);
         Ok(TransactionId(number))
     }
@@ -178,9 +186,10 @@ impl Client {
         let open = self.open.get_mut(&number)?;
         open.is_queued = false;
         let attempts = self.options.snapshot_attempts_max;
-        let interval_ns = self.options.timeout_ns << open.failures.min(BACKOFFS_MAX);
-        // A receiver that does not answer may refuse each attempt at once.
-        let next_at = open.sent_at.map(|sent_at| sent_at.after_ns(interval_ns / RETRIES));
+        let interval_ns = self.options.timeout_ns << open.failures.min(DOUBLINGS_MAX);
+        // The fabric may report each attempt as failed at once.
+        let next_at =
+            open.sent_at.map(|sent_at| sent_at.after_ns(interval_ns / ATTEMPTS_PER_TIMEOUT));
         if let Some(next_at) = next_at.filter(|next_at| open.failures > 1 && now < *next_at) {
             open.is_deferred = true;
             open.set_deadline(&mut self.deadlines, number, Some(next_at));
@@ -211,7 +220,8 @@ impl Client {
         let parts = open.parts.iter().map(|(shard, part)| (*shard, part.as_slice())).collect();
         let request = Request { kind, session, number, attempt, finished: oldest, view, parts };
         let messages = open.messages(&request, self.options.is_durable);
-        // A fixed timeout below the latency would make every reply one to an earlier attempt.
+        // The timeout follows the response times: with a fixed one below the latency, every reply
+        // would come after the next attempt, and be ignored.
         let timeout_ns = self.response_times.timeout_ns(open, &self.options);
         open.set_deadline(&mut self.deadlines, number, Some(now.after_ns(timeout_ns)));
         let transaction = TransactionId(number);
@@ -246,8 +256,9 @@ impl Client {
         }
     }
 
-    /// Notes that the fabric can never send a scattering, as it exceeds a limit. Each attempt at a
-    /// transaction has the same messages, or those to fewer replicas, so none was sent before.
+    /// Notes that the fabric can never send a scattering, as it exceeds a limit. All attempts at a
+    /// transaction have the same messages, so none was sent before, unless a replica was admitted
+    /// meanwhile: then there is a message more.
     pub fn on_too_large(&mut self, scattering: &OutgoingScattering) {
         let number = scattering.transaction.0;
         if self.open.contains_key(&number) {
@@ -304,7 +315,8 @@ impl Client {
         }
     }
 
-    /// Ends a transaction if no replica of a shard can answer, else asks another one.
+    /// Handles that a replica cannot catch up. Ends the transaction if no replica of the shard can
+    /// execute it; otherwise a read is sent to another one.
     fn on_stranded(&mut self, from: ProcessId, reply: &Reply<'_>) {
         let Some(open) = self.open.get_mut(&reply.number) else { return };
         let is_current = open.kind == Kind::Write || open.attempt == reply.attempt;
@@ -337,7 +349,7 @@ impl Client {
                 self.stats.inexact += 1;
                 self.queue(number);
             }
-            Progress::Stranded => self.queue(number),
+            Progress::AllEnded => self.queue(number),
         }
     }
 
@@ -364,7 +376,7 @@ impl Client {
         }
     }
 
-    /// Sends a transaction again, unless it waits to be sent already.
+    /// Queues a transaction to be sent again, unless it is queued already.
     fn queue(&mut self, number: u64) {
         if let Some(open) = self.open.get_mut(&number)
             && !core::mem::replace(&mut open.is_queued, true)
@@ -373,7 +385,8 @@ impl Client {
         }
     }
 
-    /// Notes that a process has failed or left at a timestamp: its replies are awaited no more.
+    /// Notes that a process has failed or left at a timestamp. The client stops awaiting its
+    /// replies.
     pub fn on_process_ended(&mut self, process: ProcessId, at: Timestamp) {
         if !self.placement.on_ended(process, at) {
             return;

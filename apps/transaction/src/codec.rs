@@ -28,7 +28,7 @@ impl Writer<'_> {
         self.0.extend_from_slice(&value.to_le_bytes());
     }
 
-    /// Appends a timestamp. None is the one after the highest that a fabric's clock reaches.
+    /// Appends a timestamp, or `u64::MAX` for `None`: no clock of a fabric gets there.
     pub fn timestamp(&mut self, value: Option<Timestamp>) {
         self.u64(value.map_or(u64::MAX, Timestamp::as_ns));
     }
@@ -40,7 +40,8 @@ impl Writer<'_> {
     }
 }
 
-/// Takes values from a message. Each function returns `None` if the message ends before.
+/// Takes values from the front of a message. Each function returns `None` if the rest of the
+/// message is too short.
 pub struct Reader<'a>(pub &'a [u8]);
 
 impl<'a> Reader<'a> {
@@ -64,7 +65,7 @@ impl<'a> Reader<'a> {
         self.array().map(u64::from_le_bytes)
     }
 
-    /// Takes a timestamp, or none.
+    /// Takes a timestamp, which may be `None`.
     pub fn timestamp(&mut self) -> Option<Option<Timestamp>> {
         let ns = self.u64()?;
         Some((ns != u64::MAX).then_some(Timestamp::from_ns(ns)))

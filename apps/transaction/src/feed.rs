@@ -41,15 +41,16 @@ pub(crate) enum FeedMessage<'a> {
     Outdated(&'a [u8]),
     /// The sender has not caught up itself, and has no state.
     Absent,
-    /// What a replica says at its start, or answers to one that starts.
+    /// A message of a replica that starts, or an answer to one.
     Hello(Hello),
 }
 
-/// What replicas say while one of them starts.
+/// The messages by which replicas agree with which of them the store starts: see
+/// [`crate::Start`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Hello {
-    /// The sender starts, and does not know whether the store does. It knows of this session of the
-    /// process that decides, and will follow no earlier one.
+    /// The sender starts, and does not know whether the store does. If it knows a session of the
+    /// proposer, it follows this one, and none before.
     Starts(Option<u64>),
     /// The sender proposes to start the store with these processes and sessions.
     Proposes(Vec<(ProcessId, u64)>),
@@ -101,9 +102,9 @@ impl<'a> FeedMessage<'a> {
                     writer.u64(*session);
                 }
             }
-            Self::Hello(Hello::Starts(decider)) => {
-                writer.u8(u8::from(decider.is_some()));
-                writer.u64(decider.unwrap_or(0));
+            Self::Hello(Hello::Starts(followed)) => {
+                writer.u8(u8::from(followed.is_some()));
+                writer.u64(followed.unwrap_or(0));
             }
             Self::Absent => {}
         }
@@ -190,7 +191,7 @@ pub(crate) struct Feed {
     records: VecDeque<Record>,
     /// When the receiver was admitted: no later records are added.
     admitted: Option<Timestamp>,
-    /// Whether there is something to send, if only that there is nothing more.
+    /// Whether a part is to be sent, which may only state that there is nothing more.
     is_due: bool,
     is_ended: bool,
 }
@@ -227,7 +228,7 @@ impl Feed {
         }
     }
 
-    /// Whether everything was sent.
+    /// Whether the last part was sent.
     pub fn is_ended(&self) -> bool {
         self.is_ended
     }

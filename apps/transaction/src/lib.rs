@@ -12,9 +12,9 @@
 //! | strict read | best effort, to one replica of each shard | when the commit barrier has passed its timestamp | strictly serializable |
 //! | snapshot read | best effort, to one replica of each shard | when the commit barrier is at or above the client's | serializable; sees the client's own writes |
 //!
-//! [`Client`] and [`Replica`] are machines without clocks and input or output. The application
-//! implements [`State`]: what a shard stores, and how a part is executed. The reasons stand in
-//! `docs/design/transactions.md`.
+//! [`Client`] and [`Replica`] are sans-IO machines: their drivers give them the time, and send and
+//! receive their messages. The application implements [`State`]: what a shard stores, and how a
+//! part is executed. The reasons stand in `docs/design/transactions.md`.
 
 #![no_std]
 #![forbid(unsafe_code)]
@@ -27,7 +27,7 @@ mod codec;
 mod feed;
 mod kind;
 mod members;
-mod open;
+mod open_transaction;
 mod placement;
 mod reads;
 mod recovery;

@@ -1,4 +1,4 @@
-//! Which processes hold their replicas' state, as of which timestamp.
+//! The membership: when each process ended, and when it was admitted with the state of its shard.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -14,15 +14,15 @@ struct Member {
     admitted: Option<Timestamp>,
 }
 
-/// Changes of the membership, each with its timestamp in the total order. All processes are up
-/// until they end; a process that has ended is up again when it is admitted.
+/// The last changes of the membership, with their timestamps in the total order. A process is *up*
+/// until it ends, and again from its admission on.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Members {
     changed: BTreeMap<ProcessId, Member>,
 }
 
 impl Members {
-    /// Returns whether a process has the state of its shard, as far as is known.
+    /// Returns whether a process is up, by the changes known so far.
     pub fn is_up(&self, process: ProcessId) -> bool {
         let member = self.changed.get(&process);
         member.is_none_or(|member| member.ended.is_none() || member.admitted > member.ended)
@@ -56,12 +56,12 @@ impl Members {
         self.changed.values().filter_map(|member| member.admitted).max()
     }
 
-    /// Takes over what other members know.
+    /// Adds the changes that another process knows.
     pub fn merge(&mut self, other: &Self) {
         self.merge_until(other, Timestamp::from_ns(u64::MAX));
     }
 
-    /// Takes over what other members know, without admissions after a timestamp.
+    /// Adds the changes that another process knows, except for admissions after `until`.
     pub(crate) fn merge_until(&mut self, other: &Self, until: Timestamp) {
         for (process, theirs) in &other.changed {
             let member = self.changed.entry(*process).or_default();

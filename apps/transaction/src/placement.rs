@@ -18,7 +18,7 @@ pub struct Placement {
     members: Members,
 }
 
-/// A placement that cannot be.
+/// Why a placement is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum PlacementError {
     /// The number of shards is out of range.
@@ -101,12 +101,12 @@ impl Placement {
         self.shard_of(process).is_some() && self.members.on_ended(process, at)
     }
 
-    /// Returns which processes have ended and were admitted.
+    /// Returns the changes of the membership that are known.
     pub fn members(&self) -> &Members {
         &self.members
     }
 
-    /// Takes over what a replica knows of the members.
+    /// Adds the changes of the membership that a replica knows.
     pub fn merge(&mut self, members: &Members) {
         self.members.merge(members);
     }

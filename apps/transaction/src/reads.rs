@@ -12,16 +12,17 @@ pub(crate) struct WaitingRead {
     pub session: u64,
     pub number: u64,
     pub attempt: u32,
-    /// Least timestamp at which it may take place: that of the request, if it is strict.
+    /// Timestamp of the request, before which a strict read must not take place. `None` for a
+    /// snapshot read.
     pub strict_at: Option<Timestamp>,
     pub part: Vec<u8>,
 }
 
-/// The waiting reads, by the barrier that each waits for.
+/// The waiting reads.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct WaitingReads {
-    /// A read at timestamp t is due once the commit barrier is above t; one after barrier b, once
-    /// it is at or above b, which is above b - 1 ns.
+    /// Each read by the timestamp that the commit barrier has to exceed: a strict read by its own,
+    /// a snapshot read by the barrier that its client has seen, less 1 ns.
     by_timestamp: BTreeMap<Timestamp, Vec<WaitingRead>>,
     count: usize,
 }

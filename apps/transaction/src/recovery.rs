@@ -17,7 +17,8 @@ use crate::request::Request;
 /// An executed write, to be stored.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Record {
-    /// Consecutive, from 1 in each run of a replica.
+    /// Consecutive among the writes of a replica, from 1. A replica that restarts goes on from its
+    /// last record, and one that catches up from that of its peer.
     pub number: u64,
     /// Timestamp of the write.
     pub at: Timestamp,
@@ -59,7 +60,7 @@ pub struct Log {
     /// The last record that its snapshot includes: its number, and its position in the total order.
     /// `None` if there is no snapshot.
     pub snapshot: Option<(u64, (Timestamp, ProcessId))>,
-    /// Everything that it has stored since, in the order of execution.
+    /// Every record that the replica has stored since, in the order of execution.
     pub records: Vec<Record>,
 }
 

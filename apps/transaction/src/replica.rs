@@ -54,7 +54,8 @@ pub struct ReplicaStats {
     pub reads: u64,
     /// Messages that are no requests, or not for this shard.
     pub malformed: u64,
-    /// Writes refused because their clients did not know of the last admitted replica.
+    /// Writes refused because their clients did not know of the last admitted replica, or because
+    /// the store was not open.
     pub outdated: u64,
     /// Writes of clients with too many unfinished ones, and reads beyond the limit of waiting ones.
     pub refused: u64,
@@ -89,8 +90,9 @@ pub struct Replica<S> {
     members: Members,
     /// The replica refuses all writes, as the store has not been opened.
     is_closed: bool,
-    /// Session of this process, and with which processes and sessions the store has started.
+    /// Session of this process, stated to replicas that start.
     session: u64,
+    /// Processes and sessions with which the store has started.
     founders: Vec<(ProcessId, u64)>,
     /// Replicas that catch up from this one.
     feeds: Vec<Feed>,
@@ -140,7 +142,7 @@ impl<S: State> Replica<S> {
         payload: &[u8],
     ) {
         if is_reliable {
-            // All writes below this one are executed: reads in between take place now.
+            // All writes below this timestamp are executed: reads that waited for them are due.
             self.advance(timestamp);
         }
         match Request::parse(payload) {
@@ -294,7 +296,7 @@ impl<S: State> Replica<S> {
 
     fn answer_read(&mut self, barrier: Timestamp, read: &WaitingRead) {
         let last = barrier.saturating_sub_ns(1);
-        // A request that has arrived late takes place after the writes that it finds. The last one
+        // A strict read that arrives after later writes takes place after them. The last of them
         // may be at the barrier itself.
         let at = read.strict_at.unwrap_or(last);
         let at = self.executed.map_or(at, |(executed, _)| at.max(executed));

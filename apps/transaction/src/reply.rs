@@ -21,7 +21,8 @@ pub struct Reply<'a> {
     pub session: u64,
     /// Number of the transaction in the session.
     pub number: u64,
-    /// Number of the attempt that is answered; 0 for a write, whose attempts have one outcome.
+    /// Number of the attempt that is answered. 0 in [`Answer::Written`] and [`Answer::Refused`],
+    /// which are the outcome of all attempts at a write.
     pub attempt: u32,
     /// The shard of the replica.
     pub shard: u16,
@@ -48,8 +49,8 @@ pub enum Answer<'a> {
         /// The results of the replica's part.
         results: &'a [u8],
     },
-    /// The client has more unfinished transactions than a replica remembers. The write was not
-    /// executed.
+    /// The write was not executed: its number is [`SESSION_WINDOW`](crate::SESSION_WINDOW) or more
+    /// above that of the client's oldest unfinished transaction.
     Refused,
     /// The write was sent with an older view than the last one: no replica of any shard has
     /// executed it. The encoded [`Members`](crate::Members) are those of the replica.
@@ -94,7 +95,7 @@ impl<'a> Reply<'a> {
         }
     }
 
-    /// Returns whether a message to a process is a reply, for its client, by the first byte.
+    /// Returns whether a message is a reply, for the client of a process, by its first byte.
     pub fn is_reply(payload: &[u8]) -> bool {
         matches!(payload.first(), Some(&(WRITTEN..=STRANDED)))
     }

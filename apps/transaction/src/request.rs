@@ -6,7 +6,7 @@ use onepipe_base::Timestamp;
 
 use crate::codec::{Reader, Writer};
 
-/// Maximum number of parts in a request: as many as there are shards.
+/// Maximum number of parts in a request. One with more is malformed.
 pub const PARTS_MAX: usize = 1 << 14;
 
 /// First byte of a request. Replies begin with other bytes.
@@ -19,7 +19,8 @@ const FETCH: u8 = 6;
 /// First byte of [`crate::feed`]'s messages.
 pub(crate) const FEED: u8 = 7;
 
-/// Number of the admission that opens a store. Those of replicas that catch up begin with 1.
+/// [`Request::number`] of the admission that opens a store. The admissions of a replica that
+/// catches up are numbered from 1.
 pub(crate) const OPENING: u64 = 0;
 
 /// How a request is executed.
@@ -37,8 +38,8 @@ pub enum RequestKind {
     /// Asks for the reply to a write that was sent before. Sent by best effort.
     Ask,
     /// Admits the sender, which catches up, as a replica: later writes are sent to it, too. Sent in
-    /// one reliable scattering to all replicas of all shards, which refuse in one order what was
-    /// sent with an older view.
+    /// one reliable scattering to all replicas of all shards. Each of them refuses whatever follows
+    /// in the total order with an older view.
     Admit,
     /// Asks a replica of the sender's shard for its state and for what it executes from now on.
     /// Sent by best effort.
@@ -71,13 +72,13 @@ pub struct Request<'a> {
     pub number: u64,
     /// Number of the attempt, which distinguishes the replies to repeated reads.
     pub attempt: u32,
-    /// All transactions of the session below this number are finished: nobody will ask for their
-    /// replies.
+    /// All transactions of the session below this number are finished: the client asks for none of
+    /// their replies any more.
     pub finished: u64,
-    /// The last admission that the sender of a [`RequestKind::Write`] or [`RequestKind::Admit`]
-    /// knows of: it has sent the request to all replicas as of then. In a [`RequestKind::Ask`] that
-    /// of the write. In a [`RequestKind::Fetch`]
-    /// the admission of the sender itself, as far as it knows. Not sent with others.
+    /// The sender's view: the last admission that it knows of. A [`RequestKind::Write`] or
+    /// [`RequestKind::Admit`] was sent to all replicas as of that view; a [`RequestKind::Ask`] has
+    /// the view of its write. In a [`RequestKind::Fetch`] this is the admission of the sender
+    /// itself, as far as it knows. `None` in reads, which are sent without it.
     pub view: Option<Timestamp>,
     /// The part of each shard, in ascending order of the shards. Empty in [`RequestKind::Ask`],
     /// [`RequestKind::Admit`] and [`RequestKind::Fetch`].
@@ -114,7 +115,7 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// Returns whether a message to a process is for its replica, by the first byte.
+    /// Returns whether a message is for the replica of a process, by its first byte.
     pub fn is_request(payload: &[u8]) -> bool {
         matches!(payload.first(), Some(&(WRITE..=FEED)))
     }

@@ -1,17 +1,17 @@
-//! What a replica sends to others.
+//! What a replica sends to other replicas.
 
 use alloc::vec::Vec;
 
 use onepipe_base::ProcessId;
 
-/// A scattering of a replica to others.
+/// A scattering of a replica to other replicas.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ReplicaScattering {
     /// Whether the reliable service is to be used.
     pub is_reliable: bool,
     /// Receivers and payloads, one for each receiver.
     pub messages: Vec<(ProcessId, Vec<u8>)>,
-    /// Whether it asks for the admission of the sender.
+    /// Whether the scattering asks for the admission of its sender.
     pub(crate) is_admission: bool,
 }
 

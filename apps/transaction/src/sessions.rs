@@ -7,7 +7,8 @@ use onepipe_base::{ProcessId, Timestamp};
 
 use crate::codec::{Reader, Writer};
 
-/// Limit on the unfinished transactions of a session whose replies a replica keeps.
+/// A write is refused if its number is this much or more above that of the oldest unfinished
+/// transaction of its session: so a replica stores at most this many outcomes of a session.
 pub const SESSION_WINDOW: u64 = 1 << 16;
 
 /// The outcome of an executed write.
@@ -19,16 +20,17 @@ pub(crate) struct Outcome {
     pub record: u64,
 }
 
-/// What is to be done with a write that was delivered.
+/// What is to be done with a write that was delivered. (The admission of a replica is
+/// [`crate::RequestKind::Admit`].)
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Admission {
-    /// It is new.
+    /// The write is new.
     Execute,
-    /// It was executed before.
+    /// The write was executed before.
     Executed,
     /// The client has had its reply.
     Finished,
-    /// It lies too far beyond the unfinished ones.
+    /// Its number is too far above that of the oldest unfinished one.
     Refuse,
 }
 
@@ -45,8 +47,9 @@ struct Session {
 }
 
 impl Sessions {
-    /// Decides on write `number`, whose client has `finished` all below. Depends only on writes,
-    /// which all replicas of a shard receive in one order, so they decide alike.
+    /// Decides on write `number` of a client that has finished all its transactions below
+    /// `finished`. The decision depends on the writes so far alone, which all replicas of a shard
+    /// receive in one order: they decide alike.
     pub fn admit(&mut self, id: (ProcessId, u64), number: u64, finished: u64) -> Admission {
         let session = self.sessions.entry(id).or_default();
         if finished > session.finished {
@@ -95,7 +98,7 @@ impl Sessions {
         }
     }
 
-    /// Parses encoded sessions, all of whose outcomes are stored with record `record`. Returns
+    /// Parses encoded sessions. Their outcomes are stored as soon as record `record` is. Returns
     /// `None` if they are malformed.
     pub fn parse(reader: &mut Reader<'_>, record: u64) -> Option<Self> {
         let mut sessions = BTreeMap::new();

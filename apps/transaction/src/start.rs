@@ -1,15 +1,18 @@
 //! How a replica that starts gets its state: whether the whole store starts, or goes on already.
 //!
-//! The process with the least id proposes. Every other one says that it starts, and which session
-//! of the proposing process it follows; when all follow the present one, it proposes them as the
-//! *founders* of the store. A founder adopts the proposal, and begins; a replica that is no founder
-//! catches up. Once all processes have done so, the founders open the store by an admission.
-//! Replicas refuse all writes and other admissions before, so nothing is lost if founders fail
-//! until then.
+//! 1. The process with the least id is the *proposer*. Every other process states that it starts,
+//!    and which session of the proposer it follows: the last one that it knows.
+//! 2. Once all processes follow its current session, the proposer proposes them, with their
+//!    sessions, as the *founders* of the store.
+//! 3. A process adopts the proposal. If it is among the founders it begins with the initial state;
+//!    any other incarnation of it catches up.
+//! 4. Once all processes have adopted the proposal, the founders open the store by an admission.
+//!    Until then replicas refuse all writes and other admissions, so that nothing is lost if a
+//!    founder fails.
 //!
-//! The proposing process may restart. If another one has adopted its proposal, that one follows no
-//! later session, so that there is no second proposal. If none has, all follow the later session,
-//! and adopt the earlier proposal no more.
+//! The proposer may restart. A process that has adopted its proposal follows no later session, so
+//! that there is no second proposal. If no process has, all follow the later session, and adopt the
+//! earlier proposal no more.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -40,22 +43,22 @@ pub struct Start {
     interval_ns: u64,
     others: Vec<ProcessId>,
     proposer: ProcessId,
-    /// The last session of the proposing process that is known.
+    /// The last session of the proposer that is known.
     followed: Option<u64>,
-    /// The sessions of those that follow this process.
+    /// If this process is the proposer: those that follow its current session, with their own.
     followers: BTreeMap<ProcessId, u64>,
     proposal: Option<Vec<(ProcessId, u64)>>,
-    /// Followers to be answered, and the sessions that they have stated.
+    /// Followers to which the proposal is to be sent, with their sessions.
     to_answer: BTreeMap<ProcessId, u64>,
     decision: Option<Decision>,
-    /// The processes that have said that the store has started.
+    /// The processes that have stated that they have adopted a proposal.
     serving: BTreeSet<ProcessId>,
     next_at: Option<Mono>,
 }
 
 impl Start {
     /// Creates the start of a process in a session, above that of any earlier incarnation of it.
-    /// The process says that it starts once in `interval_ns` ns.
+    /// The process states that it starts every `interval_ns` ns.
     pub fn new(process: ProcessId, session: u64, placement: &Placement, interval_ns: u64) -> Self {
         let mut others: Vec<ProcessId> = placement.all_up().collect();
         others.retain(|other| *other != process);
@@ -91,7 +94,7 @@ impl Start {
         if self.decision.is_some() {
             match hello {
                 Hello::Serves(_) => self.serving.insert(from),
-                // A replica answers the others.
+                // The replica that has begun answers.
                 Hello::Starts(_) => return false,
                 Hello::Proposes(_) => false,
             };
@@ -115,12 +118,14 @@ impl Start {
     }
 
     fn on_founders(&mut self, from: ProcessId, session: u64, founders: Vec<(ProcessId, u64)>) {
-        let deciding = founders.iter().find(|(process, _)| *process == self.proposer);
+        let proposed_by = founders.iter().find(|(process, _)| *process == self.proposer);
         let is_of_followed = self.followed.is_none()
-            || deciding.map(|(_, session)| *session) == self.followed
-            // The followed one, or a later one, has given up its own.
+            || proposed_by.map(|(_, session)| *session) == self.followed
+            // The proposer itself, in the session followed or a later one, has adopted an earlier
+            // proposal: no other will come.
             || (from == self.proposer && Some(session) >= self.followed)
-            // Another one has adopted this proposal, or an earlier one.
+            // This process proposes, and another one has adopted its proposal, or that of an
+            // earlier session.
             || self.process == self.proposer;
         if is_of_followed {
             let is_founder = founders.contains(&(self.process, self.session));
@@ -145,8 +150,8 @@ impl Start {
         }
     }
 
-    /// Returns the next scattering to the others. One that the fabric does not accept is dropped:
-    /// another one follows.
+    /// Returns the next scattering to the others. The driver drops one that the fabric does not
+    /// accept: it is repeated in the next interval.
     pub fn poll_scattering(&mut self, now: Mono) -> Option<ReplicaScattering> {
         if let Some((to, session)) = self.to_answer.pop_first()
             && let Some(proposal) = &self.proposal
@@ -173,7 +178,7 @@ impl Start {
         self.decision.as_ref()
     }
 
-    /// Whether all processes have adopted the proposal or catch up, or the store went on already.
+    /// Whether all other processes have adopted the proposal, or this one has to catch up.
     fn is_complete(&self) -> bool {
         match &self.decision {
             None => false,
@@ -182,8 +187,8 @@ impl Start {
         }
     }
 
-    /// Returns the admission that opens the store. It is repeated until the driver drops the start,
-    /// as the replica of the process is open.
+    /// Returns the admission that opens the store. It is repeated in each interval until the driver
+    /// drops the start, because the replica of the process is open.
     fn compose_opening(&self) -> Option<ReplicaScattering> {
         let is_founder = matches!(self.decision, Some(Decision::Begin(_)));
         if !is_founder {

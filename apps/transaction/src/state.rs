@@ -11,13 +11,13 @@ use onepipe_base::Timestamp;
 /// come from other processes: a part that cannot be parsed has a result that says so, and changes
 /// nothing.
 pub trait State {
-    /// Executes a part that may write, at its timestamp, and appends its results, encoded. `at` is
-    /// not below that of any earlier call.
+    /// Executes a part of a write at timestamp `at`, and appends its encoded results. No earlier
+    /// call had a higher timestamp.
     fn execute(&mut self, at: Timestamp, part: &[u8], results: &mut Vec<u8>);
 
-    /// Executes a part that only reads, and appends its results. The answer must be the same at
-    /// each timestamp of the returned interval, if no further write is executed. `at` is not below
-    /// that of any executed write, and lies in the interval.
+    /// Executes a part that only reads, at timestamp `at`, and appends its encoded results. They
+    /// must be the same at each timestamp of the returned interval, which contains `at`, if no
+    /// further write is executed. `at` is not below the timestamp of any executed write.
     fn read(&self, at: Timestamp, part: &[u8], results: &mut Vec<u8>) -> Exact;
 
     /// Returns a digest of the state, equal in all replicas at the same timestamp.

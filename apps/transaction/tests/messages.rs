@@ -1,7 +1,10 @@
 //! Requests and replies are parsed as they were written, and arbitrary bytes are refused.
 
 use onepipe_base::Timestamp;
-use onepipe_transaction::{Answer, Reply, Request, RequestKind};
+use onepipe_transaction::{
+    Answer, Client, ClientOptions, Kind, PARTS_MAX, Placement, Reply, Request, RequestKind,
+    SubmitError,
+};
 use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
 
@@ -73,4 +76,16 @@ proptest! {
             prop_assert_eq!(&again, &bytes);
         }
     }
+}
+
+#[test]
+fn more_parts_than_replicas_accept_are_refused_at_submission() {
+    let placement = Placement::consecutive(0, u16::MAX, 1).expect("shards of one replica");
+    let mut client = Client::new(1, placement, ClientOptions::default());
+    let mut parts: Vec<(u16, Vec<u8>)> =
+        (0..=PARTS_MAX as u16).map(|shard| (shard, Vec::new())).collect();
+    let refused = client.submit(Kind::Write, parts.clone());
+    assert_eq!(refused, Err(SubmitError::TooManyParts(PARTS_MAX + 1)));
+    parts.pop();
+    client.submit(Kind::Write, parts).expect("as many parts as replicas accept");
 }

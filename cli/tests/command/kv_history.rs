@@ -1,6 +1,7 @@
 //! Clients of a real store that is stopped and killed: `onepipe kv check` accepts their history.
 
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Duration;
 
 use onepipe_history::{Found, Operation, Recorder};
@@ -21,13 +22,36 @@ fn key(kind: &str, number: i64) -> String {
 }
 
 /// What all clients share.
-struct Load {
-    recorder: Recorder,
+pub struct Load {
+    pub recorder: Recorder,
     /// The last written value: values are unique.
     last: AtomicI64,
 }
 
 impl Load {
+    pub fn new() -> Self {
+        Self { recorder: Recorder::new(), last: AtomicI64::new(1) }
+    }
+
+    /// Reads all keys.
+    pub fn read_all(&self, connection: &mut redis::Connection, process: u32) -> bool {
+        let keys =
+            ["list", "register"].into_iter().flat_map(|kind| (0..KEYS).map(move |n| key(kind, n)));
+        let reads = keys.map(|key| Operation::read(&*key)).collect();
+        self.execute(connection, process, reads)
+    }
+
+    /// Lets `onepipe kv check` judge the history.
+    pub fn check(&self, directory: &Path) {
+        let path = directory.join("history.jsonl");
+        let history = self.recorder.history().expect("a history");
+        history.write(std::fs::File::create(&path).expect("it is new")).expect("it is written");
+        let checked = output(&["kv", "check", path.to_str().expect("a path of a test"), "--json"]);
+        let verdict = json(&checked);
+        assert_eq!(verdict["valid"], true, "{verdict} {}", errors(&checked));
+        assert_eq!(verdict["durability"]["verdict"], "valid", "{verdict}");
+    }
+
     /// Returns the operations of a transaction. `random` decides.
     fn draw(&self, random: u64) -> Vec<Operation> {
         let mut operations = Vec::new();
@@ -48,7 +72,8 @@ impl Load {
         operations
     }
 
-    /// Executes a transaction, and records it. Returns false if the store has ended.
+    /// Executes a transaction, and records it. Returns false if its outcome is unknown, as the
+    /// store has ended or a shard is unavailable.
     fn execute(
         &self,
         connection: &mut redis::Connection,
@@ -77,18 +102,24 @@ impl Load {
                 true
             }
             Err(error) => {
-                assert!(error.is_io_error(), "{error}");
+                let is_unavailable = error.code() == Some("CLUSTERDOWN");
+                assert!(error.is_io_error() || is_unavailable, "{error}");
                 in_flight.info();
                 false
             }
         }
     }
 
-    /// Executes transactions until the store ends.
+    /// Executes transactions until the outcome of one is unknown.
     fn run(&self, port: u16, process: u32) {
+        self.run_until(port, process, &AtomicBool::new(false));
+    }
+
+    /// Executes transactions until the outcome of one is unknown, or until `has_ended`.
+    pub fn run_until(&self, port: u16, process: u32, has_ended: &AtomicBool) {
         let Some(mut connection) = connect(port) else { return };
         let mut random = u64::from(process).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-        loop {
+        while !has_ended.load(Ordering::Relaxed) {
             // xorshift64
             random ^= random << 13;
             random ^= random >> 7;
@@ -100,7 +131,7 @@ impl Load {
     }
 }
 
-fn connect(port: u16) -> Option<redis::Connection> {
+pub fn connect(port: u16) -> Option<redis::Connection> {
     let client = redis::Client::open(("127.0.0.1", port)).expect("an address");
     client.get_connection().ok()
 }
@@ -128,7 +159,7 @@ fn answer(operation: Operation, reply: &Value) -> Operation {
 fn history_of_a_killed_store_is_strictly_serializable() {
     let directory = tempfile::tempdir().expect("a directory");
     let data = directory.path().join("data");
-    let load = Load { recorder: Recorder::new(), last: AtomicI64::new(1) };
+    let load = Load::new();
     for round in 0..ROUNDS {
         let store = Store::start(&unique("kv-history"), &data, &["--replicas", "2"]);
         let (port, before) = (store.port(), load.recorder.len());
@@ -150,16 +181,6 @@ fn history_of_a_killed_store_is_strictly_serializable() {
     }
     let store = Store::start(&unique("kv-history"), &data, &["--replicas", "2"]);
     let mut connection = connect(store.port()).expect("the store listens");
-    let keys =
-        ["list", "register"].into_iter().flat_map(|kind| (0..KEYS).map(move |n| key(kind, n)));
-    let reads = keys.map(|key| Operation::read(&*key)).collect();
-    assert!(load.execute(&mut connection, ROUNDS * CLIENTS, reads), "the store runs");
-
-    let path = directory.path().join("history.jsonl");
-    let history = load.recorder.history().expect("a history");
-    history.write(std::fs::File::create(&path).expect("it is new")).expect("it is written");
-    let checked = output(&["kv", "check", path.to_str().expect("a path of this test"), "--json"]);
-    let verdict = json(&checked);
-    assert_eq!(verdict["valid"], true, "{verdict} {}", errors(&checked));
-    assert_eq!(verdict["durability"]["verdict"], "valid", "{verdict}");
+    assert!(load.read_all(&mut connection, ROUNDS * CLIENTS), "the store runs");
+    load.check(directory.path());
 }

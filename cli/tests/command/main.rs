@@ -19,6 +19,7 @@ mod kv_cli;
 mod kv_disk;
 mod kv_history;
 mod kv_join;
+mod kv_lossy;
 mod kv_repair;
 mod kv_snapshots;
 mod lab;

@@ -1,4 +1,5 @@
-//! The application: builds the nodes, and connects their events with the servers.
+//! The application of the simulated network: builds the nodes, and passes their events to the
+//! servers of the processes.
 
 use std::collections::VecDeque;
 
@@ -90,8 +91,8 @@ impl<S: State, L: Load<S>> Servers<S, L> {
         Controller::new(config).expect("the plan's controller is in range")
     }
 
-    /// Builds the next incarnation of a process. The state of its replica was lost with the one
-    /// before.
+    /// Builds the next incarnation of a process. The state of its replica was lost with the
+    /// previous one.
     pub fn build_process(&mut self, id: u32) -> Process {
         let process = ProcessId(id);
         let incarnation = &mut self.incarnations[id as usize];

@@ -40,7 +40,7 @@ pub struct Figures {
     pub usage: Usage,
 }
 
-/// Counts the transactions that end while it measures.
+/// Counts and latencies of the transactions that end during the measurement.
 #[derive(Clone, Debug, Default)]
 pub struct Rates {
     is_measuring: bool,
@@ -56,8 +56,8 @@ impl Rates {
         self.is_measuring = true;
     }
 
-    /// Notes a transaction of this kind that took place after this number of attempts; `None` if it
-    /// did not.
+    /// Notes that a transaction of this kind ended: after this number of attempts, or `None` if it
+    /// did not take place.
     pub fn ended(&mut self, kind: &'static str, latency_ns: u64, attempts: Option<u32>) {
         if !self.is_measuring {
             return;
@@ -145,7 +145,7 @@ impl Counters {
     }
 }
 
-/// Lets a cluster run, first without measuring.
+/// Runs a cluster for the warm-up, then for the measurement. Returns the results of the latter.
 pub(crate) fn measure<C: Measured>(
     cluster: &mut C,
     (warm_up_ns, measure_ns): (u64, u64),

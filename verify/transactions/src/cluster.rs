@@ -22,7 +22,7 @@ impl<S: State, L: Load<S>> Cluster<S, L> {
     /// Builds the cluster and starts it.
     ///
     /// # Panics
-    /// The processes do not fit the fabric, or do not fill their hosts.
+    /// The processes do not fit the fabric, or leave a host partly filled.
     pub fn new(setup: Setup, load: L) -> Self {
         let (shape, per_host) = (setup.plan.shape, setup.plan.processes_per_host);
         let topology = Topology::new(shape, per_host).expect("the plan's processes fit the shape");
@@ -32,7 +32,7 @@ impl<S: State, L: Load<S>> Cluster<S, L> {
         assert!(
             setup.processes <= hosts * u32::from(per_host)
                 && setup.processes.is_multiple_of(per_host.into()),
-            "{} processes do not fill some of {hosts} hosts",
+            "{} processes exceed {hosts} hosts with {per_host} each, or leave a host partly filled",
             setup.processes
         );
         let (config, seed) = (setup.plan.network.clone(), setup.plan.seed);

@@ -47,7 +47,7 @@ impl Lengths {
     }
 }
 
-/// Returns the length below which this share of ETC's values lies.
+/// Returns the quantile of the lengths of ETC's values at this share.
 fn etc(mut share: f64) -> usize {
     for (len, probability) in ETC_SHORT.iter().enumerate() {
         if share < *probability {

@@ -18,9 +18,9 @@ pub struct Terminal {
 /// What a terminal does next.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// It submits a transaction, given as for [`onepipe_transaction::Client::submit`].
+    /// The terminal submits a transaction, given as for [`onepipe_transaction::Client::submit`].
     Submit(Kind, Vec<(u16, Vec<u8>)>),
-    /// It asks again after this time, in ns.
+    /// The terminal asks again after this time, in ns.
     Wait(u64),
     /// The terminal has ended.
     Stop,
@@ -29,7 +29,7 @@ pub enum Next {
 /// A transaction that has ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Done {
-    /// The terminal that submitted it.
+    /// The terminal that submitted the transaction.
     pub terminal: Terminal,
     /// Virtual time of the submission, in ns.
     pub started_ns: u64,
@@ -47,6 +47,6 @@ pub trait Load<S> {
     /// Returns what a terminal without a transaction does at a virtual time in ns.
     fn next(&mut self, at_ns: u64, terminal: Terminal) -> Next;
 
-    /// Called when a transaction has ended.
+    /// Handles the end of a transaction.
     fn done(&mut self, done: Done);
 }

@@ -1,4 +1,4 @@
-//! What a measurement needs of a cluster, of whatever protocol.
+//! The operations of a cluster that a measurement needs, for all protocols.
 
 use onepipe_base::ProcessId;
 use onepipe_sim_network::HopKind;

@@ -6,14 +6,14 @@ use onepipe_base::mistake::{Mistake, choose};
 
 use crate::run::run;
 
-/// The mistakes that random scenarios show. The model of the fabric in `apps/transaction/tests`
-/// shows the others, too:
+/// The mistakes that random scenarios detect. The model of the fabric in `apps/transaction/tests`
+/// detects all mistakes of transactions. Among those that the scenarios do not detect:
 ///
 /// - `reply-before-store` needs a store;
 /// - `executed-twice` needs a reliable scattering that is delivered and reported as failed, which
 ///   the endpoints have not done in any scenario so far;
 /// - `snapshot-for-strict` and `own-write-missed` need a replica whose commit barrier lags behind
-///   another's by more than a round trip, while its barrier does not.
+///   another's by more than a round trip, while its best-effort barrier does not.
 pub const SIMULATED: &[Mistake] = &[
     Mistake::ReadAtDelivery,
     Mistake::ExactnessIgnored,

@@ -14,7 +14,7 @@ use crate::usage::Sent;
 pub struct Process {
     id: ProcessId,
     limited: RateLimited<Endpoint>,
-    /// Every reliable message below has been handed out.
+    /// The commit barrier below which every reliable message has been handed out.
     drained: Option<Timestamp>,
     sent: Sent,
     message_ns: u64,

@@ -5,9 +5,9 @@ use crate::benchmark::Figures;
 /// Number of transactions in flight of each client with which the search begins.
 const IN_FLIGHT_FIRST: u32 = 8;
 /// A doubling that raises the rate by less than this factor ends the search.
-const RISES: f64 = 1.05;
+const RISE_MIN: f64 = 1.05;
 
-/// A closed loop with a number of transactions in flight that was searched for.
+/// The number of transactions in flight that a search has found, with its results.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Peak {
     /// Transactions in flight of each client.
@@ -18,9 +18,9 @@ pub struct Peak {
     pub highest_per_s: f64,
 }
 
-/// Searches for the peak: 8 transactions in flight of each client, 16, 32 and so on, up to `most`,
-/// until a doubling raises the rate by less than 5 %. Then finds, by bisection, the smallest number
-/// in flight whose rate is at least this share of the highest one, in percent.
+/// Searches for the peak rate: tries 8, 16, 32 and so on, up to `most`, transactions in flight of
+/// each client, until a doubling raises the rate by less than 5 %. Then finds by bisection the
+/// smallest number in flight whose rate is at least `share_percent` of the highest one.
 pub(crate) fn search<E>(
     most: u32,
     share_percent: u32,
@@ -35,7 +35,7 @@ pub(crate) fn search<E>(
         if rise > 1.0 {
             best = (in_flight, figures);
         }
-        if rise < RISES {
+        if rise < RISE_MIN {
             break;
         }
     }

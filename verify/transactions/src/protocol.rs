@@ -10,10 +10,10 @@ pub enum Protocol {
     Onepipe,
     /// No concurrency control: each operation goes to its shard. The upper bound.
     NonTx,
-    /// Optimistic, with locks and versions, in the way of FaRM. Transactions that only read do so
-    /// in one round, as the paper describes it, which is not serializable.
+    /// The protocol of FaRM: optimistic, with locks and versions. Transactions that only read do so
+    /// in one round, as the evaluation of 1Pipe describes it, which is not serializable.
     Farm,
-    /// As `Farm`, and transactions that only read validate what they have read.
+    /// As `Farm`, but transactions that only read validate what they have read.
     FarmValidated,
     /// Two-phase locking and two-phase commit.
     TwoPhaseLocking,

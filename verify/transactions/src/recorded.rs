@@ -25,28 +25,28 @@ pub struct Mix {
     pub pause_ns_max: u64,
 }
 
-/// What the terminals do.
+/// The phase of the load: what the terminals do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// They submit random transactions.
+    /// The terminals submit random transactions.
     Random,
-    /// They submit nothing.
+    /// The terminals submit nothing.
     Quiet,
-    /// The first terminal of this client reads the keys from this one on.
+    /// The first terminal of this client reads all keys; the next one has this number.
     Final(ProcessId, u32),
 }
 
 /// A transaction in flight.
 #[derive(Debug)]
-struct Open {
-    /// The process of the history that stands for the terminal.
+struct OpenTransaction {
+    /// Number of the terminal's process in the history.
     process: u32,
     operations: Vec<Operation>,
     plan: Plan,
     kind: Kind,
 }
 
-/// Counts of transactions by what they are.
+/// Counts of transactions by kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Committed writes.
@@ -70,7 +70,7 @@ pub struct Recorded {
     last_value: i64,
     last_process: u32,
     processes: BTreeMap<Terminal, u32>,
-    open: BTreeMap<Terminal, Open>,
+    open: BTreeMap<Terminal, OpenTransaction>,
     /// Events, and whether each belongs to a snapshot read.
     events: Vec<(Event, bool)>,
     counts: Counts,
@@ -132,12 +132,18 @@ impl Recorded {
         self.counts
     }
 
-    /// Returns what was wrong with single results.
+    /// Returns what was wrong with the results of single transactions.
     pub fn violations(&self) -> &[String] {
         &self.violations
     }
 
-    fn record(&mut self, at_ns: u64, kind: EventKind, open: &Open, operations: Vec<Operation>) {
+    fn record(
+        &mut self,
+        at_ns: u64,
+        kind: EventKind,
+        open: &OpenTransaction,
+        operations: Vec<Operation>,
+    ) {
         let is_snapshot = open.kind == Kind::Read(ReadMode::Snapshot);
         let event = Event { kind, process: open.process, time_ns: at_ns, operations };
         self.events.push((event, is_snapshot));
@@ -157,7 +163,7 @@ impl Recorded {
             self.last_process += 1;
             self.last_process
         });
-        let open = Open { process, operations: operations.clone(), plan, kind };
+        let open = OpenTransaction { process, operations: operations.clone(), plan, kind };
         self.record(at_ns, EventKind::Invoke, &open, operations);
         self.open.insert(terminal, open);
         Next::Submit(kind, parts)
@@ -202,7 +208,7 @@ impl Recorded {
         })
     }
 
-    fn on_committed(&mut self, at_ns: u64, open: &Open, committed: &Committed) {
+    fn on_committed(&mut self, at_ns: u64, open: &OpenTransaction, committed: &Committed) {
         match open.kind {
             Kind::Write => self.counts.writes += 1,
             Kind::Read(ReadMode::Strict) => self.counts.strict_reads += 1,
@@ -259,7 +265,8 @@ impl Load<Store> for Recorded {
                 let is_write = open.kind == Kind::Write;
                 let kind = if is_write { EventKind::Info } else { EventKind::Fail };
                 self.record(done.at_ns, kind, &open, open.operations.clone());
-                // What follows must not be taken to come after it.
+                // The outcome may be unknown: the terminal gets a new process, as what it submits
+                // next need not take place later.
                 self.processes.remove(&done.terminal);
             }
         }
@@ -289,7 +296,7 @@ fn name(key: &Key) -> String {
     }
 }
 
-/// Returns the operation with what the reply says.
+/// Returns the operation with its result.
 fn answer(operation: &Operation, reply: &Value) -> Result<Operation, String> {
     let found = match (operation, reply) {
         (Operation::Append { .. }, Value::Integer(_)) | (Operation::Write { .. }, Value::Ok) => {

@@ -47,13 +47,13 @@ pub struct Removal {
 pub struct RemovalFigures {
     /// Time from the cut until the first client has removed the replica, in us.
     pub first_us: f64,
-    /// Time from the cut until all clients have.
+    /// Time from the cut until all clients have removed the replica, in us.
     pub removed_us: f64,
     /// Latencies of the transactions that were in flight to the replica's warehouse between the cut
     /// and the removal, less the mean latency before, in us.
     pub added_us: Vec<f64>,
     /// Latencies of the transactions that were in flight at that time to other warehouses only,
-    /// less the mean latency before.
+    /// less the mean latency before, in us.
     pub others_added_us: Vec<f64>,
     /// Mean latency before the cut, in us.
     pub before_us: f64,
@@ -110,8 +110,8 @@ impl Load<Warehouse> for RecordedLoad {
 }
 
 impl Removal {
-    /// Runs it: one process on each host of the testbed, 12 of them with replicas, the controller
-    /// on the last host, and clients on all others.
+    /// Runs TPC-C, and cuts the link: one process on each host of the testbed, 12 of them with
+    /// replicas, the controller on the last host, and clients on all others.
     ///
     /// # Errors
     /// The testbed is out of range.
@@ -145,7 +145,7 @@ impl Removal {
         let load = TpccLoad::new(&run, &clients);
         let load = RecordedLoad { load, open: BTreeMap::new(), spans: Vec::new(), failed: 0 };
         let mut cluster = Cluster::new(setup, load);
-        // Another phase of the beacons and of the transactions in each run.
+        // Each run cuts the link at another phase of the beacons and of the transactions.
         cluster.run_ns(WARM_UP_NS + self.seed * 7_919);
         let (cut_ns, before) = (cluster.now_ns(), cluster.load().spans.len());
         cluster.cut_host(replica);

@@ -18,15 +18,15 @@ use crate::scenario::{JOIN_US, Scenario};
 
 /// Time in which all transactions must end without faults, in us.
 const DRAIN_US: u64 = 60_000;
-/// Granularity of that wait, in us.
+/// Time between two checks of a condition that is waited for, in us.
 const SLICE_US: u64 = 200;
 
-/// What a run has shown.
+/// The results of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
     /// The seed.
     pub seed: u64,
-    /// Transactions by what they are.
+    /// Transactions by kind.
     pub counts: Counts,
     /// Scatterings that clients have sent again, as the first attempt was lost.
     pub retried: u64,
@@ -101,8 +101,7 @@ impl Scenario {
             report.violations.push("the reader has ended".into());
             return;
         };
-        // A replica whose peers have failed before it had their state serves no more than one that
-        // has failed.
+        // A stranded replica, whose peers failed before it had caught up, counts as failed.
         let is_serving = |process: ProcessId| {
             cluster.replica(process).is_some_and(|replica| !replica.is_stranded())
         };

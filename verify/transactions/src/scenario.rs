@@ -1,4 +1,4 @@
-//! A random scenario: a cluster, its load, and the faults that it has to stand.
+//! A random scenario: a cluster, its load, and the faults that it must tolerate.
 
 use std::collections::BTreeSet;
 
@@ -87,7 +87,7 @@ pub struct Scenario {
     pub mix: Mix,
     /// Length of the load, in us.
     pub load_us: u64,
-    /// Faults: us after the start of the load, and fault.
+    /// The faults, each with its time in us after the start of the load.
     pub timeline: Vec<(u64, FaultEvent)>,
     /// A client that no fault ends.
     pub reader: ProcessId,
@@ -144,7 +144,8 @@ impl Scenario {
         if replicas > 1 && random.below(3) == 0 {
             faults.replace(&setup.placement, random);
         }
-        // With replies of all replicas, each would show a completed write to every read.
+        // With one reply, a write is complete before another replica has it, so that reads of that
+        // replica have to wait.
         setup.client.acks_min = *random.pick(&[1, usize::MAX]);
         let load_us = faults.load_us;
         let mut timeline = faults.timeline;
@@ -153,7 +154,7 @@ impl Scenario {
     }
 }
 
-/// Draws clocks, CPU costs and intervals, and lets the fabric stand pauses.
+/// Draws clocks, CPU costs and intervals, and sets timeouts that tolerate the pauses.
 fn draw_network(plan: &mut Plan, random: &mut Random) {
     plan.network.steps_max = STEPS_MAX;
     plan.network.clocks = ClockConfig {
@@ -173,7 +174,7 @@ fn draw_network(plan: &mut Plan, random: &mut Random) {
         plan.set_on_demand(*random.pick(&[5, 20]));
     }
     Setup::add_controller(plan);
-    // As in the calm scenarios of ordered scattering: pauses end no process that runs.
+    // As in the calm scenarios of ordered scattering, no pause makes a process count as failed.
     let timeout_ns =
         (TIMEOUT_INTERVALS * plan.switch.beacon_interval_ns).max(plan.switch.link_timeout_ns);
     (plan.switch.link_timeout_ns, plan.endpoint.link_timeout_ns) = (timeout_ns, timeout_ns);
@@ -191,7 +192,7 @@ fn draw_network(plan: &mut Plan, random: &mut Random) {
     }
 }
 
-/// Draws faults that leave each shard a replica, and the reader.
+/// Draws faults that end neither the reader nor, for each shard, one replica.
 struct Faults {
     timeline: Vec<(u64, FaultEvent)>,
     processes: u32,

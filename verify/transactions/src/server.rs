@@ -34,9 +34,9 @@ pub(crate) struct Server<S> {
     terminals: Vec<Doing>,
     /// Terminal and virtual time of submission of each transaction in flight.
     in_flight: BTreeMap<TransactionId, (u32, u64)>,
-    /// A reply that the endpoint has no space for, and those after it.
+    /// Replies that the endpoint had no space for.
     unsent: VecDeque<OutgoingReply>,
-    /// The replica knows that everything below has been executed.
+    /// The last barrier that the replica was given.
     answered: Option<Timestamp>,
     /// Whether there may be something to do.
     is_active: bool,
@@ -109,7 +109,7 @@ impl<S: State> Server<S> {
                 endpoint.on_failure_handled();
             }
             Event::ProcessLeft(left) => self.on_process_ended(left.process, left.at),
-            // The state of its replica may contain writes that have never happened.
+            // The state of its replica may contain writes that other processes have discarded.
             Event::Excluded(_) => return false,
             _ => {}
         }
@@ -188,7 +188,7 @@ impl<S: State> Server<S> {
                     self.is_active = true;
                     return replica.on_scattering_refused(scattering);
                 }
-                // Nothing is sent now: the replica repeats what is not answered.
+                // Nothing is sent: the replica repeats requests that are not answered.
                 Err(_) => {}
             }
         }

@@ -26,7 +26,7 @@ pub struct Setup {
     pub client: ClientOptions,
     /// Options of every replica.
     pub replica: ReplicaOptions,
-    /// Options of every client of a rival, but for the timeout: that is
+    /// Options of every client of a rival. Its `timeout_min_ns` is replaced by
     /// `plan.endpoint.probe_timeout_min_ns`.
     pub rival: RivalOptions,
     /// CPU time of a process for each message that it sends, in ns.

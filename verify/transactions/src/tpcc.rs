@@ -110,13 +110,13 @@ impl TpccRun {
         }
     }
 
-    /// Runs it, lets all transactions end, and checks the warehouses.
+    /// Runs the load, lets all transactions end, and checks the warehouses.
     ///
     /// # Errors
     /// The processes do not fit the testbed.
     ///
     /// # Panics
-    /// They do not fill its hosts, or there are too few for the replicas, or the scale is invalid.
+    /// There are more replicas than hosts, or the scale is invalid.
     pub fn run(&self) -> Result<TpccFigures, ShapeError> {
         let (setup, clients) = self.setup()?;
         let load = TpccLoad::new(self, &clients);
@@ -283,7 +283,7 @@ impl TpccLoad {
         if at_ns < *due_ns {
             return Some(*due_ns - at_ns);
         }
-        // What is late is not caught up.
+        // A transaction that is late delays all later ones of its terminal.
         *due_ns = at_ns.max(*due_ns) + period_ns;
         None
     }

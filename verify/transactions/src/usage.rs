@@ -1,4 +1,4 @@
-//! What transactions use: messages that processes send, and bytes on links.
+//! The resources that transactions use: messages of processes, and bytes on links.
 
 use onepipe_sim_network::{HopKind, LinkId};
 use onepipe_transaction::{Reply, Request};
@@ -18,7 +18,7 @@ pub struct Sent {
     pub others: u64,
     /// Messages of any kind to the process itself, which leave in no frame.
     pub local: u64,
-    /// Frames that carry requests and replies: less than these where several share a frame.
+    /// Frames that carry requests and replies, several of which may share a frame.
     pub frames: u64,
 }
 
@@ -62,7 +62,8 @@ impl Sent {
         }
     }
 
-    /// Returns the CPU time of what was sent, in ns, if a message and an acknowledgement cost this.
+    /// Returns the CPU time of what was sent, in ns, from that of a message and of an
+    /// acknowledgement.
     pub(crate) fn cpu_ns(self, (message_ns, ack_ns): (u64, u64)) -> u64 {
         let messages = self.requests + self.replies + self.others + self.local;
         messages * message_ns + self.acks * ack_ns
@@ -97,7 +98,7 @@ impl LinkBytes {
     }
 }
 
-/// What the transactions of a measurement have used.
+/// The resources that the transactions of a measurement have used.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Usage {
     /// Requests that processes sent for a transaction; one to several receivers counts once.
@@ -112,13 +113,13 @@ pub struct Usage {
     pub local: f64,
     /// Requests and replies in a frame.
     pub messages_per_frame: f64,
-    /// CPU time of the busiest process, part of the time.
+    /// CPU time of the busiest process, as a share of the measured time.
     pub cpu_busiest: f64,
-    /// CPU time of all processes with a client or a replica in the mean, part of the time.
+    /// Mean CPU time of the processes with a client or a replica, as a share of the measured time.
     pub cpu_mean: f64,
-    /// Transmission time of the fullest link of a host, part of the time.
+    /// Transmission time of the fullest link of a host, as a share of the measured time.
     pub link_fullest: f64,
-    /// Bytes on that link by [`HopKind`], for each transaction of all.
+    /// Bytes on that link by [`HopKind`], divided by the number of transactions of all processes.
     pub link_bytes: [f64; HopKind::ALL.len()],
 }
 

@@ -21,10 +21,10 @@ use crate::zipf::Zipf;
 
 /// Time before the load, in ns: all processes have joined by then.
 const JOIN_NS: u64 = 50_000;
-/// Number of shards of a transaction that connects processes.
-const CONNECTS: u32 = 16;
-/// Transactions in flight of a client that is connected, until all are.
-const CONNECTS_IN_FLIGHT: u32 = 1;
+/// Number of shards of a transaction that opens connections.
+const CONNECT_SHARDS: u32 = 16;
+/// Transactions in flight of a client that has opened its connections, until all clients have.
+const CONNECT_IN_FLIGHT: u32 = 1;
 /// Longest time in which all processes are connected, in ns.
 const CONNECT_NS_MAX: u64 = 50_000_000;
 
@@ -227,13 +227,13 @@ impl ValuesRun {
         }
     }
 
-    /// Runs it.
+    /// Runs the load, and measures it.
     ///
     /// # Errors
     /// The processes do not fit the testbed.
     ///
     /// # Panics
-    /// They do not fill its hosts, or there are more than shards of a placement.
+    /// The processes leave a host partly filled, or are more than a placement has shards.
     pub fn run(&self) -> Result<Figures, ShapeError> {
         if let Some(rival) = self.protocol.rival() {
             return self.run_rival(rival);
@@ -260,8 +260,8 @@ impl ValuesRun {
     }
 
     /// Returns the length of the load before a measurement with this number of transactions in
-    /// flight of each client. With hot keys almost all of them may wait for one process in the end:
-    /// the load lasts as long as that process needs to send a message for each.
+    /// flight of each client, in ns. With hot keys almost all of them come to wait for one process,
+    /// so that the load lasts as long as that process needs to send a message for each.
     fn warm_up_ns(&self, in_flight: u32) -> u64 {
         let waiting = match self.keys {
             KeyMix::Uniform(_) => 0,
@@ -333,7 +333,7 @@ pub struct ValuesLoad {
     random: Random,
     /// Class of the transaction in flight of each terminal, unless it only connects processes.
     classes: BTreeMap<(ProcessId, u32), &'static str>,
-    /// Transactions of each process that connect it with all others, and how many have ended.
+    /// For each process, how many transactions that open its connections have begun and ended.
     connecting: Vec<(u32, u32)>,
     /// Transactions that a connected client has in flight.
     in_flight: u32,
@@ -345,14 +345,14 @@ impl ValuesLoad {
         let random = Random::named(run.seed, "values", 0);
         let (classes, rates) = (BTreeMap::new(), Rates::default());
         let connecting = vec![(0, 0); run.processes as usize];
-        Self { run, random, classes, connecting, in_flight: CONNECTS_IN_FLIGHT, rates }
+        Self { run, random, classes, connecting, in_flight: CONNECT_IN_FLIGHT, rates }
     }
 
     /// Returns the number of transactions that connect a process with all others: first by reads,
     /// then by writes, as each service has its own connections. Rivals have no connections.
     fn rounds(&self) -> u32 {
         match self.run.protocol {
-            Protocol::Onepipe => 2 * self.run.processes.div_ceil(CONNECTS),
+            Protocol::Onepipe => 2 * self.run.processes.div_ceil(CONNECT_SHARDS),
             _ => 0,
         }
     }
@@ -364,8 +364,7 @@ impl ValuesLoad {
 
     /// Returns a transaction with the next shards, if the process is not connected with all yet.
     fn connect(&mut self, process: ProcessId) -> Option<Next> {
-        // Rivals send datagrams.
-        let rounds = if self.run.protocol == Protocol::Onepipe { self.rounds() } else { 0 };
+        let rounds = self.rounds();
         let (begun, _) = &mut self.connecting[process.index()];
         if *begun == rounds {
             return None;
@@ -373,9 +372,9 @@ impl ValuesLoad {
         let (round, reads) = (*begun % (rounds / 2), *begun < rounds / 2);
         *begun += 1;
         let processes = self.run.processes;
-        let from = round * CONNECTS;
+        let from = round * CONNECT_SHARDS;
         let shards =
-            (from..processes.min(from + CONNECTS)).map(|next| (process.0 + next) % processes);
+            (from..processes.min(from + CONNECT_SHARDS)).map(|next| (process.0 + next) % processes);
         let mut parts: BTreeMap<u16, Vec<u8>> = BTreeMap::new();
         for shard in shards {
             let part = parts.entry(shard as u16).or_default();
@@ -430,7 +429,7 @@ impl Load<Values> for ValuesLoad {
 
     fn next(&mut self, at_ns: u64, terminal: Terminal) -> Next {
         if at_ns < JOIN_NS {
-            // Not all at once.
+            // The terminals begin at different times.
             return Next::Wait(JOIN_NS - at_ns + self.random.below(5_000));
         }
         if let Some(next) = self.connect(terminal.process) {

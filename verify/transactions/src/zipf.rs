@@ -2,8 +2,9 @@
 
 use onepipe_sim_engine::Random;
 
-/// A source of numbers below a limit by Zipf's law, the smallest most often. The method is YCSB's
-/// (Gray and others, "Quickly generating billion-record synthetic databases", SIGMOD 1994).
+/// A source of numbers below a limit, distributed by Zipf's law: smaller ones are drawn more often.
+/// The method is YCSB's (Gray and others, "Quickly generating billion-record synthetic databases",
+/// SIGMOD 1994).
 #[derive(Clone, Copy, Debug)]
 pub struct Zipf {
     limit: u64,

@@ -44,7 +44,7 @@ impl<'a> Arguments<'a> {
         parse_integer(self.next()?).ok_or(CommandError::NotInteger)
     }
 
-    /// Takes a count, for which Redis has its own error.
+    /// Takes a count, which has an error of its own, as in Redis.
     pub(super) fn count(&mut self) -> Result<u64> {
         let out_of_range = CommandError::Other("value is out of range, must be positive");
         let integer = parse_integer(self.next()?).and_then(|integer| integer.try_into().ok());
@@ -52,7 +52,7 @@ impl<'a> Arguments<'a> {
     }
 
     pub(super) fn score(&mut self) -> Result<Score> {
-        Score::parse(self.next()?).ok_or(CommandError::NotFloat)
+        Score::parse_in_range(self.next()?).ok_or(CommandError::NotFloat)
     }
 
     /// Takes an option in upper case; `None` after the last argument.
@@ -60,7 +60,7 @@ impl<'a> Arguments<'a> {
         self.next().ok().map(|word| word.to_ascii_uppercase())
     }
 
-    /// Takes the value of an option: without it, the syntax is wrong.
+    /// Takes the integer after an option. If there is none, the syntax is wrong.
     pub(super) fn option_integer(&mut self) -> Result<i64> {
         match self.rest.is_empty() {
             true => Err(CommandError::Syntax),
@@ -133,7 +133,7 @@ impl<'a> Arguments<'a> {
     }
 }
 
-/// An expiry option, of which the time is parsed after all options, as in Redis.
+/// An expiry option. Its time is parsed after all options, as in Redis.
 pub(super) struct ExpiryOption<'a> {
     name: &'static str,
     is_relative: bool,

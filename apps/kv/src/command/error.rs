@@ -4,7 +4,7 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
-/// Redis shows this number of bytes of a name, and of all arguments together.
+/// Number of bytes shown of an unknown name, and of its arguments together, as in Redis.
 const SHOWN_MAX: usize = 128;
 
 /// A command that cannot be executed. It is displayed as the error reply of Redis.
@@ -31,7 +31,7 @@ pub enum CommandError {
     /// An argument is not a number.
     #[error("ERR value is not a valid float")]
     NotFloat,
-    /// An expiry is zero, negative or after the year 2262.
+    /// An expiry is zero, negative or too far ahead.
     #[error("ERR invalid expire time in '{0}' command")]
     InvalidExpiry(&'static str),
     /// An expiry command has an unknown option.

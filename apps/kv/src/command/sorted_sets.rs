@@ -132,12 +132,12 @@ fn rule(nx: bool, xx: bool, gt: bool, lt: bool) -> Result<AddRule, CommandError>
     Ok(AddRule { condition, direction })
 }
 
-/// What the name of a range command says, or its options.
+/// The form of a range command, by its name or by its options.
 #[derive(Clone, Copy, Default)]
 struct Form {
     is_by_score: bool,
     is_reverse: bool,
-    /// Whether the options say if the range is by score and reverse (`ZRANGE`).
+    /// Whether options choose the form (`ZRANGE`).
     has_flags: bool,
 }
 

@@ -9,8 +9,9 @@ use crate::command::Merge;
 use crate::operation::Combination;
 use crate::value::Value;
 
-/// Returns the reply to a command. An error among the results is the reply, except in an array.
-/// `None` if the results are not of the types that the operations of the command return.
+/// Returns the reply to a command. If a result is an error, so is the reply, unless the reply is
+/// the array of all results. `None` if the results are not of the types that the operations of the
+/// command return.
 pub(super) fn merge(merge: Merge, mut results: Vec<Value>, shards: u16) -> Option<Value> {
     if merge != Merge::Array
         && let Some(at) = results.iter().position(|result| matches!(result, Value::Error(_)))

@@ -216,7 +216,8 @@ proptest! {
         lines in prop::collection::vec(line(), 1..40),
     ) {
         let (mut one, mut many) = (Shards::new(1), Shards::new(5));
-        for line in lines.iter().filter(|line| !line.starts_with("scan 0")) {
+        // A call of `SCAN` reads one shard, so that its reply depends on their number.
+        for line in lines.iter().filter(|line| !line.starts_with("scan")) {
             let reply = many.reply(line);
             // A refused command has changed the store of one shard: the states differ from then on.
             if reply.contains(NOT_SUPPORTED) {

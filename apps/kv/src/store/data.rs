@@ -19,11 +19,12 @@ pub(super) const WRONG_TYPE: Failure =
     Failure("WRONGTYPE Operation against a key holding the wrong kind of value");
 pub(super) const NO_KEY: Failure = Failure("ERR no such key");
 pub(super) const NOT_INTEGER: Failure = Failure("ERR value is not an integer or out of range");
+pub(super) const NOT_FLOAT: Failure = Failure("ERR value is not a valid float");
 pub(super) const OVERFLOW: Failure = Failure("ERR increment or decrement would overflow");
 pub(super) const TOO_LONG: Failure =
     Failure("ERR string exceeds maximum allowed size (proto-max-bulk-len)");
 
-/// Length up to which a string can grow, as in Redis.
+/// Maximum length of a string, in bytes, as in Redis.
 pub(super) const STRING_LEN_MAX: usize = 512 << 20;
 
 /// A key's value with what belongs to it.
@@ -67,7 +68,7 @@ impl SortedSet {
         self.scores.len()
     }
 
-    /// Sets the score of a member, and returns the one before.
+    /// Sets the score of a member, and returns its previous one.
     pub(super) fn insert(&mut self, member: Vec<u8>, score: Score) -> Option<Score> {
         let previous = self.scores.insert(member.clone(), score);
         if let Some(previous) = previous {
@@ -111,7 +112,7 @@ pub(super) trait Kind: Default {
     fn of(data: &Data) -> Option<&Self>;
     fn of_mut(data: &mut Data) -> Option<&mut Self>;
     fn into_data(self) -> Data;
-    /// Returns whether a key with this value is removed: no collection is empty.
+    /// Returns whether the value is an empty collection. A key with one is removed.
     fn is_void(&self) -> bool;
 }
 

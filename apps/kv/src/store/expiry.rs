@@ -15,14 +15,14 @@ const ABSENT: Value = Value::Integer(-2);
 /// Reply if the key has no expiry.
 const WITHOUT_EXPIRY: Value = Value::Integer(-1);
 
-/// Returns the time until a key expires: in milliseconds, of which a part counts as a whole one, or
-/// in seconds, to which the milliseconds are rounded as in Redis. The interval of the read ends
-/// when the number changes.
+/// Returns the time until a key expires: in milliseconds, rounded up, or in seconds, to which these
+/// milliseconds are rounded half up, as in Redis. The interval in which the read is exact ends when
+/// the number changes.
 pub(super) fn time_to_live(view: &View<'_>, key: &Key, unit: TimeUnit) -> Value {
     let Some(entry) = view.entry(key) else { return ABSENT };
     let Some(expiry) = entry.expiry else { return WITHOUT_EXPIRY };
     let left_ms = expiry.since_ns(view.at()).div_ceil(NS_PER_MS);
-    // The number is the same while the milliseconds are from `least` to `most`.
+    // The number stays the same as long as `left_ms` is from `least` to `most`.
     let (number, least, most) = match unit {
         TimeUnit::Milliseconds => (left_ms, left_ms, left_ms),
         TimeUnit::Seconds => {

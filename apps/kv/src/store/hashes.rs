@@ -3,7 +3,7 @@
 use alloc::string::ToString;
 use alloc::vec::Vec;
 
-use super::data::{Failure, Hash, NOT_INTEGER, Reply};
+use super::data::{Failure, Hash, NOT_FLOAT, NOT_INTEGER, Reply};
 use super::strings::{incremented, incremented_decimal};
 use super::view::View;
 use super::writer::Writer;
@@ -95,8 +95,11 @@ impl Writer<'_> {
 
     pub(super) fn hash_increment_decimal(&mut self, key: &Key, field: Vec<u8>, by: &[u8]) -> Reply {
         self.update(key, |hash: &mut Hash| {
-            let not_float = Failure("ERR hash value is not a float");
-            let sum = incremented_decimal(hash.get(&field), by).map_err(|_| not_float)?;
+            let sum =
+                incremented_decimal(hash.get(&field), by).map_err(|failure| match failure {
+                    NOT_FLOAT => Failure("ERR hash value is not a float"),
+                    other => other,
+                })?;
             hash.insert(field, sum.clone());
             Ok((Value::Bulk(sum), true))
         })

@@ -65,7 +65,7 @@ impl Store {
         };
         for _ in 0..reader.count()? {
             let (key, entry) = take_entry(&mut reader)?;
-            // No timestamp is after that of the last part.
+            // No version is later than the last write.
             let is_past = Some(entry.version) <= store.written;
             let is_ordered = store.entries.last_key_value().is_none_or(|(last, _)| *last < key);
             let lasts = entry.expiry.is_none_or(|expiry| expiry > entry.version);
@@ -157,7 +157,7 @@ fn put_elements<T>(
     elements.for_each(|element| put(element, out));
 }
 
-/// Returns a collection that was decoded in order and is not empty.
+/// Returns a decoded collection, unless its elements were out of order or it is empty.
 fn filled<K: Kind>(collection: K, is_ordered: bool) -> Option<Data> {
     (is_ordered && !collection.is_void()).then(|| collection.into_data())
 }

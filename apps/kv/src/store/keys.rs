@@ -38,8 +38,9 @@ impl Filter<'_> {
     }
 }
 
-/// Visits at least `count` keys, if there are as many, from a position on, and always all keys of
-/// one hash. Returns the next position, or null at the end, and the keys that the filter accepts.
+/// Visits at least `count` keys from a position on, or all that are left, and never stops between
+/// keys of one hash. Returns the next position, or null at the end, and the keys that the filter
+/// accepts.
 /// A scan from position 0 to the end returns every key that is present all the time.
 pub(super) fn scan(view: &View<'_>, position: u32, count: u64, filter: Filter<'_>) -> Value {
     let mut found = Vec::new();

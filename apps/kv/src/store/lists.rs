@@ -143,6 +143,14 @@ impl Writer<'_> {
             return Ok(Value::Null);
         }
         view.get::<List>(to)?;
+        if from == to {
+            // One update, so that a list of one element is never empty, and retains its expiry.
+            return self.update(from, |list: &mut List| {
+                let Some(value) = pop(list, from_end) else { return Ok((Value::Null, false)) };
+                push(list, to_end, value.clone());
+                Ok((Value::Bulk(value), true))
+            });
+        }
         let moved = self.list_pop(from, from_end, None)?;
         if let Value::Bulk(value) = &moved {
             self.list_push(to, to_end, alloc::vec![value.clone()], false)?;

@@ -1,4 +1,4 @@
-//! Sorted sets. Finding a position takes time in proportion to the position.
+//! Sorted sets. A look-up by rank takes time in proportion to the rank.
 
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -97,7 +97,7 @@ fn limits(min: Bound, max: Bound) -> Option<Range<(Score, Vec<u8>)>> {
     (start < end).then_some((start, Vec::new())..(end, Vec::new()))
 }
 
-/// Returns whether a member may have a new score.
+/// Returns whether the rule lets a member have the score `new`.
 fn accepts(rule: &AddRule, present: Option<Score>, new: Score) -> bool {
     let holds = match rule.condition {
         Condition::Always => true,

@@ -4,7 +4,8 @@ use alloc::string::ToString;
 use alloc::vec::Vec;
 
 use super::data::{
-    Data, Failure, NOT_INTEGER, OVERFLOW, Reply, STRING_LEN_MAX, TOO_LONG, Text, positions,
+    Data, Failure, NOT_FLOAT, NOT_INTEGER, OVERFLOW, Reply, STRING_LEN_MAX, TOO_LONG, Text,
+    positions,
 };
 use super::view::View;
 use super::writer::Writer;
@@ -146,16 +147,16 @@ impl Writer<'_> {
     }
 }
 
-/// Returns the integer in a text, 0 without a text, plus another.
+/// Returns the sum of the integer in a text, which is 0 without a text, and another.
 pub(super) fn incremented(text: Option<&Text>, by: i64) -> Result<i64, Failure> {
     let value = text.map_or(Some(0), |text| parse_integer(text));
     value.ok_or(NOT_INTEGER)?.checked_add(by).ok_or(OVERFLOW)
 }
 
-/// Returns the text of the decimal number in a text, 0 without a text, plus another.
+/// Returns, as text, the sum of the decimal number in a text, which is 0 without a text, and
+/// another.
 pub(super) fn incremented_decimal(text: Option<&Text>, by: &[u8]) -> Result<Vec<u8>, Failure> {
     let value = text.map_or(Some(Decimal::ZERO), |text| Decimal::parse(text));
-    let not_float = Failure("ERR value is not a valid float");
-    let sum = value.ok_or(not_float)?.plus(Decimal::parse(by).ok_or(not_float)?);
+    let sum = value.ok_or(NOT_FLOAT)?.plus(Decimal::parse(by).ok_or(NOT_FLOAT)?);
     Ok(sum.ok_or(Failure("ERR increment would produce NaN or Infinity"))?.text().into_bytes())
 }

@@ -1,3 +1,4 @@
+use alloc::format;
 use alloc::vec;
 
 use proptest::prelude::*;
@@ -124,6 +125,25 @@ fn a_change_of_the_expiry_is_a_new_version() {
     executed(&mut store, 6, &part("EXPIRE a -1"));
     assert_eq!(exact(&store, 7, "GET a"), (Some(6), None));
     assert_eq!((store.entries.len(), store.expiries.len()), (0, 0));
+}
+
+/// Returns the results of a part with one operation.
+fn results(value: Value) -> Vec<u8> {
+    let mut results = vec![EXECUTED];
+    value.put(&mut results);
+    results
+}
+
+#[test]
+fn an_overflow_of_a_field_is_no_wrong_number() {
+    let mut store = Store::default();
+    executed(&mut store, 10, &part("HSET h f 1.7e21 g x"));
+    let sum = |store: &mut Store, field: &str| {
+        executed(store, 20, &part(&format!("HINCRBYFLOAT h {field} 1.7e21")))
+    };
+    let overflow = "ERR increment would produce NaN or Infinity";
+    assert_eq!(sum(&mut store, "f"), results(Value::Error(overflow.into())));
+    assert_eq!(sum(&mut store, "g"), results(Value::Error("ERR hash value is not a float".into())));
 }
 
 #[test]

@@ -32,12 +32,12 @@ impl<'a> View<'a> {
         Exact { from: self.from.get(), until: self.until.get() }
     }
 
-    /// Notes that what was read is so only from a timestamp on.
+    /// Limits the interval: what was read is exact from `timestamp` on.
     pub(super) fn exact_from(&self, timestamp: Timestamp) {
         self.from.set(self.from.get().max(Some(timestamp)));
     }
 
-    /// Notes that what was read is so only before a timestamp.
+    /// Limits the interval: what was read is exact before `timestamp`.
     pub(super) fn exact_until(&self, timestamp: Timestamp) {
         let earlier = self.until.get().map_or(timestamp, |until| until.min(timestamp));
         self.until.set(Some(earlier));
@@ -76,7 +76,8 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Returns the entries that are not expired, from a key on. Any write may change them.
+    /// Returns the entries that are not expired, from a key on. The interval is that of a read of
+    /// all keys, as any write may change which these are.
     pub(super) fn entries_from(&self, first: Key) -> impl Iterator<Item = (&'a Key, &'a Entry)> {
         self.note_all();
         let at = self.at;
@@ -91,7 +92,8 @@ impl<'a> View<'a> {
         self.store.entries.len() - self.store.expiries.range(..first_alive).count()
     }
 
-    /// Notes the interval of a read of all keys.
+    /// Limits the interval as for a read of all keys: from the last write or expiry to the next
+    /// expiry.
     fn note_all(&self) {
         if let Some(written) = self.store.written {
             self.exact_from(written);

@@ -14,7 +14,8 @@ pub(super) struct Writer<'a> {
     at: Timestamp,
 }
 
-/// The result of a change: the result of the operation, and whether the value is another one.
+/// What a change of a value returns: the result of the operation, and whether the value is another
+/// one now.
 pub(super) type Changed = Result<(Value, bool), Failure>;
 
 impl<'a> Writer<'a> {
@@ -26,7 +27,7 @@ impl<'a> Writer<'a> {
         self.at
     }
 
-    /// Returns what the transaction reads.
+    /// Returns the keys as the transaction reads them.
     pub(super) fn view(&self) -> View<'_> {
         View::new(self.store, self.at)
     }
@@ -76,7 +77,7 @@ impl<'a> Writer<'a> {
         self.move_expiry(key, previous, expiry);
     }
 
-    /// Sets the expiry of a key that is present. A key that is expired by it is removed.
+    /// Sets the expiry of a key that is present. If the key is expired then, it is removed.
     pub(super) fn set_expiry(&mut self, key: &Key, expiry: Option<Timestamp>) {
         if expiry.is_some_and(|expiry| expiry <= self.at) {
             self.remove(key);
@@ -120,7 +121,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Removes a key that is absent since a timestamp.
+    /// Removes a key that counts as absent from timestamp `since` on.
     fn remove_since(&mut self, key: &Key, since: Timestamp) -> Option<Entry> {
         let entry = self.store.entries.remove(key)?;
         self.move_expiry(key, entry.expiry, None);

@@ -12,14 +12,14 @@ pub struct ClientOptions {
     /// All clients of a store must have the same value. Default true.
     pub is_durable: bool,
     /// Time after which a read is repeated, and replicas are asked for the reply to a write, in ns,
-    /// until a response time was measured. A shard without a replica that is up is searched for one
-    /// in this interval. Default 100 ms.
+    /// until a response time was measured. Also the interval at which a shard of which no replica
+    /// is up is searched for one that was admitted again. Default 100 ms.
     pub timeout_ns: u64,
     /// Lower limit on that time, in ns, when response times are known: it follows them by RFC 6298.
-    /// It doubles with each repetition, up to 16 times. Default 1 ms.
+    /// It doubles with each repetition, up to the 16-fold. Default 1 ms.
     pub timeout_min_ns: u64,
-    /// Number of attempts at a snapshot read after which it becomes a strict one: writes to the
-    /// keys can let each attempt fail. Default 3.
+    /// Number of attempts at a snapshot read after which it becomes a strict one: as long as its
+    /// keys are written, each attempt may find no timestamp that is exact at all shards. Default 3.
     pub snapshot_attempts_max: u32,
     /// Limit on unfinished transactions. Default 4,096.
     pub open_max: usize,

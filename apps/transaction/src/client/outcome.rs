@@ -6,6 +6,7 @@ use onepipe_base::Timestamp;
 use thiserror::Error;
 
 use crate::client::TransactionId;
+use crate::request::PARTS_MAX;
 
 /// A finished transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,13 +34,15 @@ pub enum TransactionError {
     /// No replica of a shard is up or answers. A write that was sent before may have taken place.
     #[error("no replica of shard {0} is up: start one of them again")]
     Unavailable(u16),
-    /// A replica has refused the write, as the client has too many unfinished ones.
+    /// A replica has refused the write: [`Answer::Refused`](crate::Answer::Refused).
     #[error(
-        "shard {0} refuses the write: this client has more unfinished ones than a replica keeps"
+        "shard {0} refuses the write: this client has sent too many others since its oldest \
+         unfinished one"
     )]
     Refused(u16),
-    /// A message of the transaction, or all together, exceed what the fabric can send. Nothing was
-    /// sent.
+    /// A message of the transaction, or all of its messages together, exceed what the fabric can
+    /// send. Nothing was sent, unless an earlier attempt went to fewer replicas: its write may have
+    /// taken place.
     #[error("its messages to all replicas exceed the limits of the fabric: split the transaction")]
     TooLarge,
 }
@@ -53,6 +56,9 @@ pub enum SubmitError {
     /// The transaction has no parts.
     #[error("a transaction needs at least one part")]
     Empty,
+    /// The transaction has more parts than replicas accept.
+    #[error("a transaction has at most {PARTS_MAX} parts, not {0}: split it")]
+    TooManyParts(usize),
     /// The parts are not in ascending order of their shards, or there is no such shard.
     #[error(
         "part {0} is not for a shard above that of the part before it, or there is no such shard"

@@ -6,8 +6,9 @@ use crate::client::{Client, OutgoingScattering, TransactionId};
 use crate::request::{Request, RequestKind};
 
 impl Client {
-    /// Asks all replicas of a shard, although they have ended, which of them were admitted again: a
-    /// process that starts is notified of failures, and not of admissions.
+    /// Returns a question to all replicas of a shard, although they have ended: one that was
+    /// admitted again answers with its view. The client may not know, as a process that starts is
+    /// notified of failures, and not of admissions.
     pub(super) fn compose_search(&mut self, number: u64, shard: u16) -> OutgoingScattering {
         let payload = self.question(number);
         let replicas = self.placement.replicas(shard).iter();
@@ -27,6 +28,7 @@ impl Client {
         payload
     }
 
+    /// Returns the question for the outcome of a write to the replicas that have not answered.
     pub(super) fn compose_ask(&mut self, number: u64) -> Option<OutgoingScattering> {
         let payload = self.question(number);
         let open = self.open.get(&number)?;

@@ -2,9 +2,9 @@
 
 use onepipe_base::{Mono, ResponseTime};
 
-use crate::client::{BACKOFFS_MAX, ClientOptions};
+use crate::client::{ClientOptions, DOUBLINGS_MAX};
 use crate::kind::Kind;
-use crate::open::Open;
+use crate::open_transaction::OpenTransaction;
 
 /// The response times of writes and of reads: the former wait for all replicas and their disks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -16,7 +16,7 @@ pub(super) struct ResponseTimes {
 impl ResponseTimes {
     /// Returns how long a reply to the current attempt is awaited, in ns, before replicas are asked
     /// or the read is repeated.
-    pub fn timeout_ns(&self, open: &Open, options: &ClientOptions) -> u64 {
+    pub fn timeout_ns(&self, open: &OpenTransaction, options: &ClientOptions) -> u64 {
         let measured_ns = match open.kind {
             Kind::Write => self.writes.timeout_ns(),
             Kind::Read(_) => self.reads.timeout_ns(),
@@ -25,15 +25,15 @@ impl ResponseTimes {
             0 => options.timeout_ns,
             measured_ns => measured_ns.max(options.timeout_min_ns),
         };
-        timeout_ns << repetitions(open).min(BACKOFFS_MAX)
+        timeout_ns << repetitions(open).min(DOUBLINGS_MAX)
     }
 
     /// Notes that all shards have answered the current attempt.
-    pub fn on_response(&mut self, now: Mono, open: &Open, options: &ClientOptions) {
+    pub fn on_response(&mut self, now: Mono, open: &OpenTransaction, options: &ClientOptions) {
         let Some(sent_at) = open.sent_at else { return };
         let sample_ns = now.since_ns(sent_at);
         match open.kind {
-            // Replies to reads name their attempt.
+            // A reply to a read names its attempt, so the sample is that of the last one.
             Kind::Read(_) => self.reads.on_sample(sample_ns),
             Kind::Write if repetitions(open) == 0 => self.writes.on_sample(sample_ns),
             Kind::Write => {
@@ -45,6 +45,6 @@ impl ResponseTimes {
 }
 
 /// Returns how often a transaction was repeated, or replicas were asked for its outcome.
-fn repetitions(open: &Open) -> u32 {
+fn repetitions(open: &OpenTransaction) -> u32 {
     open.failures.saturating_add(open.asked)
 }

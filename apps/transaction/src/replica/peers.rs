@@ -1,4 +1,5 @@
-//! A replica and those of its shard: one that catches up, and the one that it catches up from.
+//! Both sides of catching up: the replica that has no state, and the one of its shard that sends
+//! it.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -150,15 +151,16 @@ impl<S: State> Replica<S> {
         }
     }
 
-    /// Answers that no other replica of the shard sends its state, so that the client does not wait
-    /// for ever.
+    /// Answers that the replica cannot catch up, as no other one of its shard sends its state.
+    /// Without an answer the client would wait for ever.
     fn answer_stranded(&mut self, from: ProcessId, request: &Request<'_>) {
         let reply = Self::encode(self.shard, request, request.attempt, Answer::Stranded);
         self.queue(0, from, reply);
     }
 
-    /// Answers that this process has no state. Its admission lies at or above the commit barrier:
-    /// the request may have been sent by best effort and have a later timestamp.
+    /// Answers that this process has no state just below its commit barrier: its admission lies at
+    /// or above that. The timestamp of a best-effort request would not do, as it may be above that
+    /// of an admission that is not delivered yet.
     fn answer_absent(&mut self, from: ProcessId, requested: Timestamp, request: &Request<'_>) {
         if let Some(barrier) = self.barrier {
             let at = match makes(Mistake::AbsentTooLate) {
@@ -277,7 +279,8 @@ impl<S: State> Replica<S> {
     /// Begins to serve: executes what was delivered since the admission.
     fn finish_catching_up(&mut self, admitted: Timestamp) {
         let Some(catch_up) = self.catch_up.take() else { return };
-        // Writes before a later admission, which is among what was delivered, do not know of it.
+        // A later admission among what was delivered takes effect where it stands: writes before it
+        // have an older view, and are valid.
         self.members.merge_until(catch_up.placement.members(), admitted);
         self.members.on_admitted(catch_up.process(), admitted);
         let executed = self.executed;

@@ -24,7 +24,8 @@ const FIRST_CLIENT: u32 = (SHARDS * REPLICAS) as u32;
 const LAG_MAX_NS: u64 = 400;
 const TIMEOUT_NS: u64 = 2_000;
 
-/// Timeouts that follow response times may be shorter than these.
+/// Returns the options of a client. Timeouts that follow response times may be shorter
+/// than [`TIMEOUT_NS`].
 fn client_options(faults: &Faults) -> ClientOptions {
     ClientOptions {
         is_durable: faults.is_durable,
@@ -158,7 +159,8 @@ pub struct Fabric {
     /// Violations that were found while the model ran.
     pub violations: Vec<String>,
     clients: Vec<Client>,
-    /// What is added to the index of a client that was replaced, in what it observed.
+    /// What is added to the index of a client in [`Observed::client`], so that it differs from
+    /// those of the clients that it has replaced.
     generations: [usize; CLIENTS as usize],
     lags: BTreeMap<ProcessId, u64>,
     failed: BTreeSet<ProcessId>,
@@ -523,8 +525,8 @@ impl Fabric {
         self.returned.insert(process);
     }
 
-    /// Starts a client, in place of one without unfinished transactions, that takes all replicas
-    /// for up. That of a failed one is reported to it, as the fabric does.
+    /// Starts a client in place of one without unfinished transactions. The new one takes all
+    /// replicas for up; its scatterings to a failed one are reported to it as failed.
     fn start_client(&mut self) {
         let idle = self.clients.iter().position(|client| client.unfinished() == 0);
         let Some(idle) = idle else { return };

@@ -122,8 +122,8 @@ pub(crate) struct RivalCluster<S: Keyed, L: Load<S>> {
 }
 
 impl<S: Keyed, L: Load<S>> RivalCluster<S, L> {
-    /// Builds the cluster and starts it. Of the setup's endpoints and clients it uses their
-    /// timeouts and numbers.
+    /// Builds the cluster and starts it. Of the options of the setup's endpoints it uses the probe
+    /// timeout alone, and of those of its clients their number and that of their terminals.
     ///
     /// # Panics
     /// The processes do not fit the fabric, or the setup has a controller.

@@ -10,7 +10,8 @@ use onepipe_wire::{
     Opcode, seal, write_fragment_header, write_message,
 };
 
-/// Limit on the messages that are being reassembled; those with the lowest keys are dropped.
+/// Limit on the messages that are being reassembled. At the limit, that with the lowest process and
+/// index is dropped.
 const PARTIAL_MAX: usize = 1_024;
 
 /// A message that arrived in fragments.
@@ -145,7 +146,7 @@ impl Machine for Datagrams {
     fn poll_transmit(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
         let to = *self.ready.front()?;
         let (opcode, len) = self.write(to, &mut slot[HEADER_LEN..]);
-        // A message that is being fragmented ends before others begin.
+        // No other message is begun before all fragments of this one are sent.
         if self.fragmented.is_none() {
             self.ready.pop_front();
             if self.queues.get(&to).is_some_and(|queue| !queue.is_empty()) {
@@ -174,8 +175,8 @@ mod tests {
 
     const NOW: Now = Now { mono: Mono::from_ns(1), sync: Timestamp::from_ns(1 << 50) };
 
-    /// Passes all frames of one process to another, without those of these positions. Returns the
-    /// number of frames.
+    /// Passes all frames of one process to another, except for those at these positions. Returns
+    /// the number of frames.
     fn pass(from: &mut Datagrams, to: &mut Datagrams, lost: &[usize]) -> usize {
         let mut slot = [0; 1_472];
         let mut count = 0;

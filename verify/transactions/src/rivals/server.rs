@@ -115,7 +115,7 @@ impl<S: Keyed> RivalServer<S> {
         while let Some(Finished { transaction, results, attempts }) = client.poll_finished() {
             let Some((index, started_ns)) = self.in_flight.remove(&transaction) else { continue };
             let at_ns = at.instant.as_ns();
-            // The rivals have no timestamps: the time of the outcome stands for one.
+            // Transactions of rivals have no timestamp: the time of the outcome replaces it.
             let committed = Committed { at: Timestamp::from_ns(at_ns), results, attempts };
             load.done(Done {
                 terminal: terminal(index),

@@ -20,8 +20,8 @@ pub(crate) enum Progress {
     Complete(Timestamp),
     /// All shards have answered, but at no timestamp are all answers exact.
     Inexact,
-    /// The replicas of a shard that were to answer have ended: the transaction must be sent again.
-    Stranded,
+    /// All replicas of a shard that were to answer have ended: the transaction must be sent again.
+    AllEnded,
 }
 
 /// The replies of one shard.
@@ -38,7 +38,7 @@ struct Shard {
 
 /// An unfinished transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Open {
+pub(crate) struct OpenTransaction {
     pub kind: Kind,
     pub parts: Vec<(u16, Vec<u8>)>,
     pub attempt: u32,
@@ -46,25 +46,25 @@ pub(crate) struct Open {
     pub view: Option<Timestamp>,
     pub scattering: Option<(bool, ScatteringId)>,
     pub deadline: Option<Mono>,
-    /// The barrier that a snapshot read waits for, in the current attempt.
+    /// The barrier that the current attempt waits for, if it is a snapshot read.
     pub after: Option<Timestamp>,
-    /// Whether it waits to be sent.
+    /// Whether the transaction waits to be sent.
     pub is_queued: bool,
     /// When the last attempt was composed, and how many have failed.
     pub sent_at: Option<Mono>,
     pub failures: u32,
     /// How often replicas were asked for the reply to this write.
     pub asked: u32,
-    /// Number of times that replicas were searched for, as none of a shard is up.
+    /// How often a shard was searched for a replica since the last attempt, as none is up.
     pub searches: u32,
     /// Whether the deadline is the time of the next attempt.
     pub is_deferred: bool,
-    /// Replicas that have answered that they cannot catch up.
+    /// Replicas that have given [`Answer::Stranded`].
     pub stranded: BTreeSet<ProcessId>,
     shards: BTreeMap<u16, Shard>,
 }
 
-impl Open {
+impl OpenTransaction {
     pub fn new(kind: Kind, parts: Vec<(u16, Vec<u8>)>) -> Self {
         Self {
             kind,
@@ -85,7 +85,7 @@ impl Open {
         }
     }
 
-    /// Returns how the current attempt is executed, when the client knows of everything below
+    /// Returns the kind of the current attempt's request. Snapshot reads see every write below
     /// `known`.
     pub fn request_kind(&self, snapshots_max: u32, known: Option<Timestamp>) -> RequestKind {
         match (self.kind, known) {
@@ -113,7 +113,7 @@ impl Open {
                 // Replies to an earlier attempt still count: a write is executed once.
                 entry.awaited = up.into_iter().collect();
             } else {
-                // Another replica in each attempt.
+                // Each attempt asks the next replica.
                 let turn = (number + u64::from(self.attempt)) % up.len() as u64;
                 *entry = Shard::default();
                 entry.awaited.insert(up.swap_remove(turn as usize));
@@ -183,10 +183,10 @@ impl Open {
         Ok(entry.from == Some(interval.0) && entry.results == results)
     }
 
-    /// Returns what is known after all replies so far.
+    /// Returns what has become of the transaction by the replies so far.
     pub fn progress(&self, acks_min: usize) -> Progress {
         if self.shards.values().any(|entry| entry.answered.is_empty() && entry.awaited.is_empty()) {
-            return Progress::Stranded;
+            return Progress::AllEnded;
         }
         let is_complete = |entry: &Shard| {
             let is_complete = entry.awaited.is_empty() || entry.answered.len() >= acks_min;
@@ -199,8 +199,8 @@ impl Open {
         let until = self.shards.values().filter_map(|entry| entry.until).min();
         match (from, until) {
             (Some(from), Some(until)) if from < until || makes(Mistake::ExactnessIgnored) => {
-                // A snapshot takes place as late as the client's knowledge, so that its own writes
-                // come before.
+                // A snapshot read takes place after the client's own writes, which are below
+                // `after`.
                 let after = self.after.map_or(from, |after| after.min(until).saturating_sub_ns(1));
                 Progress::Complete(from.max(after))
             }
@@ -213,7 +213,7 @@ impl Open {
         self.kind == Kind::Write && self.shards.values().any(|entry| !entry.answered.is_empty())
     }
 
-    /// Awaits no reply of `process` any more. Returns whether one was awaited.
+    /// Stops awaiting replies of `process`. Returns whether one was awaited.
     pub fn on_process_ended(&mut self, process: ProcessId) -> bool {
         let mut was_awaited = false;
         for entry in self.shards.values_mut() {
@@ -227,6 +227,7 @@ impl Open {
         core::mem::take(&mut self.shards).into_iter().map(take).collect()
     }
 
+    /// Replaces the deadline, which `deadlines` lists under the transaction's number.
     pub fn set_deadline(
         &mut self,
         deadlines: &mut BTreeSet<(Mono, u64)>,

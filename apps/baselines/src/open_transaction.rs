@@ -49,7 +49,7 @@ pub(crate) enum Progress {
 
 /// An unfinished transaction.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Open {
+pub(crate) struct OpenTransaction {
     pub parts: Vec<Part>,
     pub rounds: &'static [Round],
     pub attempt: u32,
@@ -60,7 +60,7 @@ pub(crate) struct Open {
     pub is_deferred: bool,
     /// The processes whose replies are missing, with their shards.
     awaited: BTreeMap<ProcessId, u16>,
-    /// The servers that have the part in this attempt.
+    /// The servers that have received the part in this attempt.
     informed: BTreeSet<ProcessId>,
     /// The shards that may hold locks in this attempt.
     locked: BTreeSet<u16>,
@@ -70,7 +70,7 @@ pub(crate) struct Open {
     pub deadline: Option<Mono>,
 }
 
-impl Open {
+impl OpenTransaction {
     pub fn new(parts: Vec<Part>, rounds: &'static [Round], now: Mono) -> Self {
         Self {
             parts,
@@ -89,7 +89,7 @@ impl Open {
         }
     }
 
-    /// Returns the position of the current requests.
+    /// Returns the step of the current requests.
     fn step(&self) -> Step {
         let round = if self.is_aborting { ABORT_ROUND } else { self.round as u8 };
         Step { attempt: self.attempt, round }
@@ -167,7 +167,7 @@ impl Open {
             }
             Outcome::Done(results) if !self.is_aborting => {
                 self.informed.insert(from);
-                // The values of the read phase are what was validated.
+                // The first results are the values that were read, and later validated.
                 let known = self.results.entry(shard).or_default();
                 if known.is_empty() {
                     *known = results;
