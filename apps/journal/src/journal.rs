@@ -194,6 +194,11 @@ impl<D: Disk> Journal<D> {
         self.last
     }
 
+    /// Returns the position of the last snapshot; 0 if there is none.
+    pub fn last_snapshot(&self) -> u64 {
+        self.snapshots.last().copied().unwrap_or(0)
+    }
+
     /// Returns the number of payload bytes in memory that have not reached the disk.
     pub fn buffered_bytes(&self) -> usize {
         self.buffered_bytes

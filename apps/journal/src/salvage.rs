@@ -2,14 +2,19 @@
 
 use crate::disk::Disk;
 use crate::error::OpenError;
-use crate::format::{SEGMENT_HEADER_LEN, SegmentKey, position_in, segment_name};
+use crate::format::{SEGMENT_HEADER_LEN, SegmentKey, position_in, segment_name, snapshot_name};
 use crate::options::StoreId;
 use crate::plan::Plan;
-use crate::recovered::Record;
+use crate::recovered::{Record, Snapshot};
+use crate::snapshot;
 
 /// What is intact in a directory.
 #[derive(Debug)]
 pub struct Salvaged {
+    /// The intact snapshots, by ascending position.
+    pub snapshots: Vec<Snapshot>,
+    /// Positions of the damaged ones, ascending.
+    pub damaged_snapshots: Vec<u64>,
     /// The intact records, by ascending position, those behind the damage too.
     pub records: Vec<Record>,
     /// Why the directory cannot be opened, if it is damaged.
@@ -40,7 +45,18 @@ pub fn salvage<D: Disk>(disk: &D, store: StoreId) -> Result<Salvaged, OpenError>
         let bytes = disk.read(&name).map_err(io(&name))?;
         read_segment(&bytes, &SegmentKey::new(store, first), &mut records);
     }
-    Ok(Salvaged { records, damage })
+    let mut positions: Vec<u64> =
+        names.iter().filter_map(|name| position_in(name, "snapshot-")).collect();
+    positions.sort_unstable();
+    let (mut snapshots, mut damaged_snapshots) = (Vec::new(), Vec::new());
+    for position in positions {
+        let name = snapshot_name(position);
+        match snapshot::decode(disk.read(&name).map_err(io(&name))?, store, position) {
+            Ok(bytes) => snapshots.push(Snapshot { position, bytes }),
+            Err(_) => damaged_snapshots.push(position),
+        }
+    }
+    Ok(Salvaged { snapshots, damaged_snapshots, records, damage })
 }
 
 /// Appends the intact records of a segment. Records behind damage must continue each other, as a

@@ -23,6 +23,9 @@ const HEADER_LEN: usize = 48;
 const TRAILER_LEN: usize = 16;
 /// Bytes that are read from a source and written at once.
 const CHUNK_LEN: usize = 256 << 10;
+/// Bytes after which what was written is synchronised: the log is on the same disk, and its own
+/// `fdatasync` may wait for as much. As in Redis (`rdb-save-incremental-fsync`).
+const SYNC_LEN: u64 = 4 << 20;
 /// End of the name of a snapshot that is not complete.
 pub const UNFINISHED_SUFFIX: &str = ".tmp";
 
@@ -34,6 +37,7 @@ pub struct SnapshotWriter<D: Disk> {
     file: D::File,
     position: u64,
     len: u64,
+    synced_len: u64,
     checksum: Checksum,
     is_finished: bool,
 }
@@ -67,7 +71,8 @@ impl<D: Disk> SnapshotWriter<D> {
             source: Arc::new(source),
         })?;
         let checksum = Checksum(Xxh3::new());
-        let mut writer = Self { disk, file, position, len: 0, checksum, is_finished: false };
+        let (len, synced_len, is_finished) = (0, 0, false);
+        let mut writer = Self { disk, file, position, len, synced_len, checksum, is_finished };
         writer.write(&header(store, position))?;
         Ok(writer)
     }
@@ -120,6 +125,11 @@ impl<D: Disk> SnapshotWriter<D> {
         written.map_err(|source| self.failure(Operation::Write, source))?;
         self.checksum.0.update(bytes);
         self.len += bytes.len() as u64;
+        if self.len - self.synced_len >= SYNC_LEN {
+            let synced = self.file.sync_data();
+            synced.map_err(|source| self.failure(Operation::Sync, source))?;
+            self.synced_len = self.len;
+        }
         Ok(())
     }
 

@@ -26,9 +26,12 @@ pub struct Status {
     /// The failure of the disk that keeps records from becoming durable until
     /// [`Writer::reopen`].
     pub failure: Option<Failure>,
-    /// Position of the last snapshot that was installed by this writer; 0 if none was.
+    /// Position of the last snapshot; 0 if there is none.
     pub snapshot: u64,
-    /// Why the last snapshot was not installed.
+    /// Number of snapshots that this writer has tried to install.
+    pub installations: u64,
+    /// Why the last one of them failed. If it counts all the same, a file that it replaces could
+    /// not be removed.
     pub snapshot_error: Option<JournalError>,
 }
 
@@ -90,7 +93,11 @@ impl<D: Disk> Writer<D> {
             written: AtomicU64::new(progress.written),
             durable: AtomicU64::new(progress.durable),
             taken_bytes: AtomicUsize::new(journal.buffered_bytes()),
-            status: Mutex::new(Status { progress, ..Status::default() }),
+            status: Mutex::new(Status {
+                progress,
+                snapshot: journal.last_snapshot(),
+                ..Status::default()
+            }),
         });
         let worker_shared = Arc::clone(&shared);
         let thread = std::thread::Builder::new().name("journal".to_string()).spawn(move || {
@@ -291,11 +298,9 @@ impl<D: Disk> Worker<D> {
                     self.journal.push(position, payload);
                 }
                 Request::Install(snapshot) => {
-                    let position = snapshot.position;
-                    match self.journal.install(snapshot) {
-                        Ok(()) => (status.snapshot, status.snapshot_error) = (position, None),
-                        Err(error) => status.snapshot_error = Some(error),
-                    }
+                    status.snapshot_error = self.journal.install(snapshot).err();
+                    status.snapshot = self.journal.last_snapshot();
+                    status.installations += 1;
                 }
                 Request::Sync => needs_sync = true,
                 // A failure is in the journal.
@@ -307,7 +312,7 @@ impl<D: Disk> Worker<D> {
 
     fn publish(&mut self, status: &mut Status) {
         let (before, had_failed) = (status.progress, status.failure.is_some());
-        let snapshot_before = lock(&self.shared.status).snapshot;
+        let installations_before = lock(&self.shared.status).installations;
         status.progress = self.journal.progress();
         status.failure = self.journal.failure().cloned();
         self.shared.taken_bytes.store(self.journal.buffered_bytes(), Ordering::Relaxed);
@@ -316,8 +321,7 @@ impl<D: Disk> Worker<D> {
         *lock(&self.shared.status) = status.clone();
         let has_changed = before != status.progress
             || had_failed != status.failure.is_some()
-            || snapshot_before != status.snapshot
-            || status.snapshot_error.is_some();
+            || installations_before != status.installations;
         if has_changed {
             (self.on_change)(status);
         }

@@ -49,7 +49,7 @@ pub use kind::{Kind, ReadMode};
 pub use members::Members;
 pub use placement::{Placement, PlacementError, REPLICAS_MAX};
 pub use recovery::{Log, Record, complete};
-pub use replica::{OutgoingReply, Replica, ReplicaOptions, ReplicaStats};
+pub use replica::{ImageHeader, OutgoingReply, Replica, ReplicaOptions, ReplicaStats};
 pub use reply::{Answer, Reply};
 pub use request::{PARTS_MAX, Request, RequestKind};
 pub use scattering::ReplicaScattering;

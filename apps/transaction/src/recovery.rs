@@ -7,6 +7,7 @@
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
+use core::borrow::Borrow;
 
 use onepipe_base::{ProcessId, Timestamp};
 
@@ -73,9 +74,12 @@ impl Log {
 
 /// Returns for each log the records that follow it: the writes to its shard that other logs hold,
 /// in the order of execution. Their numbers go on from those of the log.
-pub fn complete(logs: &[Log]) -> Vec<Vec<Record>> {
+///
+/// A record that one log has replaced by its snapshot is in all other logs of its shards, or in
+/// their snapshots ([`crate::Replica::stored_below`]), so none needs it.
+pub fn complete(logs: &[impl Borrow<Log>]) -> Vec<Vec<Record>> {
     let mut all: BTreeMap<(Timestamp, ProcessId), &Record> = BTreeMap::new();
-    for record in logs.iter().flat_map(|log| &log.records) {
+    for record in logs.iter().flat_map(|log| &log.borrow().records) {
         all.insert(record.position(), record);
     }
     let missing = |log: &Log| {
@@ -94,5 +98,5 @@ pub fn complete(logs: &[Log]) -> Vec<Vec<Record>> {
             .map(|(record, number)| Record { number, ..(*record).clone() })
             .collect()
     };
-    logs.iter().map(missing).collect()
+    logs.iter().map(|log| missing(log.borrow())).collect()
 }

@@ -1,6 +1,7 @@
 //! A replica of a shard: executes transactions in the total order, and answers.
 
 mod image;
+mod log;
 mod peers;
 
 use alloc::boxed::Box;
@@ -20,6 +21,7 @@ use crate::request::{Request, RequestKind};
 use crate::scattering::ReplicaScattering;
 use crate::sessions::{Admission, Outcome, Sessions};
 use crate::{Exact, State};
+pub use image::ImageHeader;
 
 /// Limit on the reads that wait for the commit barrier. Further ones are dropped, and their clients
 /// repeat them.
@@ -79,10 +81,11 @@ pub struct Replica<S> {
     barrier: Option<Timestamp>,
     records: VecDeque<Record>,
     recorded: u64,
-    durable: u64,
-    /// Timestamp and number of each record that is not stored.
+    /// Number of the last record after which replies may be sent.
+    written: u64,
+    /// Timestamp and number of each record that a loss of power may lose.
     unstored: VecDeque<(Timestamp, u64)>,
-    /// Replies, each with the record that must be stored before, in the order of these.
+    /// Replies, each with the record that must be written before, in the order of these.
     replies: VecDeque<(u64, OutgoingReply)>,
     members: Members,
     /// The replica refuses all writes, as the store has not been opened.
@@ -114,7 +117,7 @@ impl<S: State> Replica<S> {
             barrier: None,
             records: VecDeque::new(),
             recorded: 0,
-            durable: 0,
+            written: 0,
             unstored: VecDeque::new(),
             replies: VecDeque::new(),
             members: Members::default(),
@@ -239,14 +242,6 @@ impl<S: State> Replica<S> {
         self.sessions.executed(id, request.number, outcome);
     }
 
-    /// Passes an executed write to those that store it.
-    fn record(&mut self, record: Record) {
-        self.feeds.iter_mut().for_each(|feed| feed.push(&record));
-        if self.options.is_durable {
-            self.records.push_back(record);
-        }
-    }
-
     fn answer_again(&mut self, from: ProcessId, request: &Request<'_>) {
         self.stats.repeated += 1;
         let id = (from, request.session);
@@ -321,14 +316,6 @@ impl<S: State> Replica<S> {
         self.queue(self.seen_record(exact.from), read.from, payload);
     }
 
-    /// Returns the last record that a read may have seen whose results are exact from `from` on: a
-    /// read waits for the disk only if what it has read is not stored yet.
-    fn seen_record(&self, from: Option<Timestamp>) -> u64 {
-        let Some(from) = from else { return 0 };
-        let later = self.unstored.partition_point(|(at, _)| *at <= from);
-        later.checked_sub(1).map_or(0, |seen| self.unstored[seen].1)
-    }
-
     /// Notes that a process has failed or left at a timestamp, and forgets its sessions and reads.
     pub fn on_process_ended(&mut self, process: ProcessId, at: Timestamp) {
         self.sessions.end(process);
@@ -336,22 +323,10 @@ impl<S: State> Replica<S> {
         self.end_peer(process, at);
     }
 
-    /// Returns the next executed write to be stored, if the replica is durable.
-    pub fn poll_record(&mut self) -> Option<Record> {
-        self.records.pop_front()
-    }
-
-    /// Notes that all records up to this number are stored.
-    pub fn on_stored(&mut self, number: u64) {
-        self.durable = self.durable.max(number.min(self.recorded));
-        let stored = self.unstored.partition_point(|(_, record)| *record <= self.durable);
-        self.unstored.drain(..stored);
-    }
-
-    /// Returns the next reply. Those that depend on a write that is not stored yet wait.
+    /// Returns the next reply. Those that depend on a write that is not written yet wait.
     pub fn poll_reply(&mut self) -> Option<OutgoingReply> {
         let (record, _) = self.replies.front()?;
-        let is_stored = !self.options.is_durable || *record <= self.durable;
+        let is_stored = !self.options.is_durable || *record <= self.written;
         if !is_stored && !makes(Mistake::ReplyBeforeStore) {
             return None;
         }
@@ -361,30 +336,6 @@ impl<S: State> Replica<S> {
     /// Returns whether there may be a reply to be sent.
     pub fn has_reply(&self) -> bool {
         !self.replies.is_empty()
-    }
-
-    /// Executes a stored record again, after a restart, without a reply. The next record has the
-    /// next number.
-    pub fn replay(&mut self, record: &Record) {
-        self.execute_again(record);
-        self.durable = record.number;
-    }
-
-    fn execute_again(&mut self, record: &Record) {
-        self.recorded = record.number;
-        let Some(request) = Request::parse(&record.request) else { return };
-        let Some(part) = request.part(self.shard) else { return };
-        let id = (record.from, request.session);
-        // A write that was recorded was executed, whatever the client had finished by then: that
-        // may have been learnt from a write that was refused, which has no record.
-        let admission = self.sessions.admit(id, request.number, request.finished);
-        if matches!(admission, Admission::Execute | Admission::Refuse) {
-            let (at, mut results) = (record.at, Vec::new());
-            self.state.execute(at, part, &mut results);
-            self.executed = Some((at, record.from));
-            let outcome = Outcome { at, results, record: record.number };
-            self.sessions.executed(id, request.number, outcome);
-        }
     }
 
     /// Returns the timestamp of the last executed write.

@@ -12,8 +12,9 @@ use serde_json::json;
 /// Repair the damaged logs of a store that no program uses
 ///
 /// Each log that `onepipe kv serve` refuses as damaged is replaced by what precedes the damage, and
-/// by what the logs of other replicas and shards hold after that. The damaged log remains beside
-/// it. If writes that may have been acknowledged are in no log, nothing is changed.
+/// by what the logs of other replicas and shards hold after that, or by the snapshot and the log of
+/// another replica of its shard. The damaged log remains beside it. If writes that may have been
+/// acknowledged are in no log, nothing is changed.
 #[derive(Debug, Args)]
 pub struct Arguments {
     /// Directory of the store
@@ -46,19 +47,24 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
 }
 
 fn line(log: &RepairedLog) -> String {
-    let RepairedLog { directory, retained, added, lost, copy, .. } = log;
+    let RepairedLog { directory, copied_from, retained, added, lost, copy, .. } = log;
     let (directory, copy) = (directory.display(), copy.display());
+    let retained = match copied_from {
+        Some(from) => format!("{retained} writes from {}", from.display()),
+        None => format!("{retained} writes before the damage"),
+    };
+    let lost = lost.map_or("an unknown number".into(), |lost| lost.to_string());
     format!(
-        "{directory}: {retained} writes before the damage, {added} from other logs, {lost} lost; \
-         the damaged log is {copy}"
+        "{directory}: {retained}, {added} from other logs, {lost} lost; the damaged log is {copy}"
     )
 }
 
 fn to_json(log: &RepairedLog) -> serde_json::Value {
-    let RepairedLog { directory, damage, retained, added, lost, copy } = log;
+    let RepairedLog { directory, damage, copied_from, retained, added, lost, copy } = log;
     json!({
         "directory": directory,
         "damage": damage,
+        "copied_from": copied_from,
         "retained": retained,
         "added": added,
         "lost": lost,

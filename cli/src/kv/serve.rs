@@ -55,6 +55,13 @@ pub struct Arguments {
     /// When a write is on disk: before its reply, within a second, or when the system likes
     #[arg(long, value_enum, default_value_t = Fsync::Always, requires = "data")]
     fsync: Fsync,
+    /// MiB by which the log of a replica grows at least until it stores a snapshot of its state in
+    /// place of older records; a log grows by as much as its snapshot has, if that is longer
+    #[arg(
+        long, value_name = "N", default_value_t = 64, requires = "data",
+        value_parser = clap::value_parser!(u32).range(1..)
+    )]
+    snapshot_mib: u32,
     /// What reads see: every write that was complete before, or a consistent state that may lack
     /// the latest writes of others
     #[arg(long, value_enum, default_value_t = Reads::Strict)]
@@ -200,7 +207,9 @@ fn options(arguments: &Arguments) -> ClusterOptions {
         Fsync::Everysec => SyncPolicy::EverySecond,
         Fsync::No => SyncPolicy::Never,
     };
-    let storage = arguments.data.clone().map(|directory| StorageOptions { directory, policy });
+    let snapshot_bytes = u64::from(arguments.snapshot_mib) << 20;
+    let storage = arguments.data.clone();
+    let storage = storage.map(|directory| StorageOptions { directory, policy, snapshot_bytes });
     let reads = match arguments.reads {
         Reads::Strict => ReadMode::Strict,
         Reads::Snapshot => ReadMode::Snapshot,
@@ -225,6 +234,7 @@ fn total(nodes: impl Iterator<Item = NodeHandle>) -> NodeStats {
         transactions: sum.transactions + stats.transactions,
         retried: sum.retried + stats.retried,
         disagreements: sum.disagreements + stats.disagreements,
+        ..sum
     })
 }
 

@@ -21,6 +21,7 @@ mod kv_history;
 mod kv_join;
 mod kv_lossy;
 mod kv_repair;
+mod kv_snapshots;
 mod lab;
 mod namespace;
 mod node;

@@ -137,6 +137,8 @@ mistakes! {
         "A replica that catches up lacks the write after the state that it was sent.";
     OldViewAccepted: "old-view-accepted",
         "A replica executes a write that was not sent to a replica that was admitted before.";
+    StoredWhenExecuted: "stored-when-executed",
+        "A replica reports what it has executed as stored, so that others drop what it may miss.";
     AbsentTooLate: "absent-too-late",
         "A replica that catches up is absent as of a request that may come after its admission.";
     ExpiryByLocalClock: "expiry-by-local-clock",

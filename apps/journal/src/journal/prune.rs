@@ -11,20 +11,19 @@ impl<D: Disk> Journal<D> {
     /// Makes a snapshot count whose bytes are durable, then removes the files that it replaces.
     ///
     /// # Errors
-    /// See [`Journal::snapshot`]. If a file that is no longer needed cannot be removed, the
-    /// snapshot counts all the same, and the next one tries again.
+    /// See [`Journal::snapshot`]; the bytes are removed then. If a file that is no longer needed
+    /// cannot be removed, the snapshot counts all the same, and the next one tries again.
     pub fn install(&mut self, snapshot: FinishedSnapshot) -> Result<(), JournalError> {
         let position = snapshot.position;
-        self.check_snapshot(position)?;
-        // No record at or below the position may have to be written again later on.
-        self.sync()?;
-        let (unfinished, name) = (snapshot.unfinished_name(), snapshot_name(position));
         let failed = |operation, path, source| {
             let source = Arc::new(source);
             JournalError::Snapshot { operation, path, source }
         };
-        let renamed = self.disk.rename(&unfinished, &name);
-        renamed.map_err(|error| failed(Operation::Rename, self.disk.path(&name), error))?;
+        if let Err(error) = self.prepare_installation(&snapshot) {
+            // A file that remains is removed when the journal is opened.
+            let _ = self.disk.remove(&snapshot.unfinished_name());
+            return Err(error);
+        }
         if !makes(Mistake::RenameNotSynced) {
             let synced = self.disk.sync_directory();
             synced.map_err(|error| failed(Operation::Sync, self.disk.path(""), error))?;
@@ -35,6 +34,18 @@ impl<D: Disk> Journal<D> {
         self.progress.durable = self.progress.durable.max(position);
         self.progress.written = self.progress.written.max(position);
         self.prune().map_err(|(path, error)| failed(Operation::Remove, path, error))
+    }
+
+    /// Gives the file of a snapshot its name.
+    fn prepare_installation(&mut self, snapshot: &FinishedSnapshot) -> Result<(), JournalError> {
+        self.check_snapshot(snapshot.position)?;
+        // No record at or below the position may have to be written again later on.
+        self.sync()?;
+        let name = snapshot_name(snapshot.position);
+        self.disk.rename(&snapshot.unfinished_name(), &name).map_err(|error| {
+            let (path, source) = (self.disk.path(&name), Arc::new(error));
+            JournalError::Snapshot { operation: Operation::Rename, path, source }
+        })
     }
 
     /// Removes surplus snapshots, and the segments that only hold what the oldest retained one

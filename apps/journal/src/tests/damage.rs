@@ -219,3 +219,26 @@ fn salvage_finds_all_but_the_damaged_record() {
         }
     }
 }
+
+#[test]
+fn salvage_finds_the_intact_snapshots() {
+    let options = Options { snapshot_count: 2, ..small_segments() };
+    let disk = MemoryDisk::new();
+    let (mut journal, _) = Journal::open_on(disk.clone(), options).expect("it opens");
+    for position in 1..=6 {
+        journal.append(position, &[1; 70]).expect("it ascends");
+        if position % 2 == 0 {
+            journal.snapshot(position, &[position as u8; 30]).expect("the disk works");
+        }
+    }
+    change(&disk, &snapshot_name(6), |bytes| bytes[60] ^= 1);
+    let found = Journal::salvage_on(&disk, STORE).expect("the disk works");
+    assert!(found.damage.is_none(), "the log reaches back: {:?}", found.damage);
+    let intact: Vec<u64> = found.snapshots.iter().map(|snapshot| snapshot.position).collect();
+    assert_eq!((intact, found.damaged_snapshots), (vec![4], vec![6]));
+    assert_eq!(found.snapshots[0].bytes, [4; 30]);
+    change(&disk, &snapshot_name(4), |bytes| bytes[60] ^= 1);
+    let found = Journal::salvage_on(&disk, STORE).expect("the disk works");
+    assert!(matches!(found.damage, Some(OpenError::Gap { .. })), "{:?}", found.damage);
+    assert_eq!(found.damaged_snapshots, [4, 6]);
+}

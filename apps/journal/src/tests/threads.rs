@@ -4,6 +4,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use super::{STORE, small_segments};
+use crate::disk::Disk;
 use crate::memory::MemoryDisk;
 use crate::{Journal, JournalError, Options, Status, SyncPolicy, Writer};
 
@@ -76,6 +77,34 @@ fn writer_installs_a_snapshot_that_another_thread_wrote() {
     let (_, recovered) = Journal::open_on(disk, small_segments()).expect("it opens");
     assert_eq!(recovered.snapshot.expect("there is one").bytes, b"the sum of forty records");
     assert!(recovered.records.iter().map(|record| record.position).eq(41..=50));
+}
+
+#[test]
+fn writer_reports_each_installation() {
+    let disk = MemoryDisk::new();
+    let (writer, receiver) = start(&disk, small_segments());
+    writer.append(1, vec![1; 100]).expect("it is queued");
+    wait_for(&receiver, |status| status.progress.durable == 1);
+    writer.append(2, vec![1; 100]).expect("it is queued");
+    wait_for(&receiver, |status| status.progress.durable == 2);
+    let finished = writer.begin_snapshot(2).and_then(|snapshot| snapshot.finish());
+    disk.set_capacity(Some(0));
+    writer.append(3, vec![1; 100]).expect("it is queued");
+    wait_for(&receiver, |status| status.failure.is_some());
+    writer.install(finished.expect("the disk works")).expect("the thread runs");
+    let status = wait_for(&receiver, |status| status.installations == 1);
+    assert!(status.snapshot_error.is_some() && status.snapshot == 0, "{status:?}");
+    let files = disk.list().expect("the disk works");
+    assert!(!files.iter().any(|name| name.contains("snapshot")), "it is removed: {files:?}");
+
+    disk.set_capacity(None);
+    writer.reopen().expect("the thread runs");
+    let finished = writer.begin_snapshot(3).and_then(|snapshot| snapshot.finish());
+    writer.install(finished.expect("the disk works")).expect("the thread runs");
+    let status = wait_for(&receiver, |status| status.installations == 2);
+    assert!(status.snapshot_error.is_none() && status.snapshot == 3, "{status:?}");
+    let (count, status) = (status.installations, writer.status());
+    assert_eq!((count, status.snapshot), (2, 3));
 }
 
 #[test]

@@ -42,7 +42,7 @@ pub(crate) struct Shares {
 pub(crate) struct Driven<S> {
     pipe: EmbeddedPipe,
     replica: Option<Replica<S>>,
-    log: Option<LogWriter>,
+    log: Option<Box<LogWriter>>,
     /// How the replica gets its state, until the store is open.
     starting: Option<Starting<S>>,
     client: Client,
@@ -182,13 +182,14 @@ impl<S: State> Driven<S> {
 
     /// Stores what the replica has executed. Returns why the node must end, if it must.
     fn store(&mut self) -> Option<Arc<str>> {
-        let (Some(replica), Some(log)) = (&mut self.replica, &self.log) else { return None };
+        let (Some(replica), Some(log)) = (&mut self.replica, &mut self.log) else { return None };
         while let Some(record) = replica.poll_record() {
             if let Err(error) = log.append(&record) {
                 return Some(format!("the log cannot be written: {error}").into());
             }
         }
-        replica.on_stored(log.acknowledged());
+        replica.on_written(log.acknowledged());
+        replica.on_stored(log.stored());
         None
     }
 
@@ -292,6 +293,9 @@ impl<S: State> Driven<S> {
         if now.saturating_duration_since(self.published) >= PUBLISH_INTERVAL {
             self.published = now;
             self.watch_disk(now);
+            if let (Some(replica), Some(log)) = (&self.replica, &mut self.log) {
+                log.advance(now, replica);
+            }
             self.shared.publish(self.stats());
         }
     }
@@ -314,6 +318,7 @@ impl<S: State> Driven<S> {
             transactions: self.finished,
             retried: client.retried,
             disagreements: client.disagreements,
+            log: self.log.as_ref().map(|log| log.stats()).unwrap_or_default(),
         }
     }
 

@@ -22,5 +22,5 @@ pub use backend::{Backend, BackendError, OnReplies, OnResults, Replies, Results}
 pub use cluster::{Cluster, ClusterError, ClusterOptions};
 pub use node::{Node, NodeError, NodeHandle};
 pub use options::NodeOptions;
-pub use shared::NodeStats;
+pub use shared::{LogStats, NodeStats};
 pub use storage::{RepairError, RepairedLog, StorageError, StorageOptions, repair};

@@ -15,7 +15,7 @@ use crate::backend::{Backend, BackendError, OnReplies, OnResults, Replies, Resul
 use crate::driven::{Driven, Shares};
 use crate::node_thread::{Drive, NodeThread};
 use crate::options::NodeOptions;
-use crate::shared::{NodeStats, Shared, Submission};
+use crate::shared::{LogStats, NodeStats, Shared, Submission};
 use crate::starting::{Held, Starting};
 use crate::storage::Stored;
 
@@ -139,7 +139,7 @@ impl Node {
         Self::begin(thread, builder, options, |pipe, bell| {
             wait_for_clock(pipe, &stored)?;
             let (replica, log) = stored.start(bell.clone())?;
-            Ok(Held::Replica(replica, Some(log)))
+            Ok(Held::Replica(replica, Some(Box::new(log))))
         })
     }
 
@@ -294,6 +294,8 @@ impl Backend for NodeHandle {
 
     fn info(&self) -> Vec<(&'static str, String)> {
         let stats = self.stats();
+        let logs: Vec<LogStats> = self.disks.iter().map(|disk| disk.stats().log).collect();
+        let sum = |of: fn(&LogStats) -> u64| logs.iter().map(of).sum::<u64>().to_string();
         vec![
             ("onepipe_shards", self.shards.to_string()),
             ("onepipe_caught_up", u8::from(self.is_serving()).to_string()),
@@ -302,6 +304,10 @@ impl Backend for NodeHandle {
             ("onepipe_transactions", stats.transactions.to_string()),
             ("onepipe_retried", stats.retried.to_string()),
             ("onepipe_disagreements", stats.disagreements.to_string()),
+            ("onepipe_log_bytes", sum(|log| log.log_bytes)),
+            ("onepipe_snapshot_bytes", sum(|log| log.snapshot_bytes)),
+            ("onepipe_snapshots", sum(|log| log.snapshots)),
+            ("onepipe_failed_snapshots", sum(|log| log.failed_snapshots)),
         ]
     }
 }

@@ -22,6 +22,21 @@ pub struct NodeStats {
     pub retried: u64,
     /// Replies that differ between replicas. This must be 0.
     pub disagreements: u64,
+    /// The log of the replica, if it has one.
+    pub log: LogStats,
+}
+
+/// Lengths of the log of a replica, and of its snapshot.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LogStats {
+    /// Bytes of the records behind the last snapshot: what a start executes again.
+    pub log_bytes: u64,
+    /// Bytes of the last snapshot.
+    pub snapshot_bytes: u64,
+    /// Snapshots that were stored since the start.
+    pub snapshots: u64,
+    /// Snapshots that could not be stored since the start. Others follow.
+    pub failed_snapshots: u64,
 }
 
 /// A transaction handed over to the thread of a node.

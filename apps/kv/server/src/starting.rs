@@ -18,7 +18,7 @@ pub(crate) enum Held<S> {
     /// No replica.
     Nothing,
     /// A replica, and its log if it has one.
-    Replica(Replica<S>, Option<LogWriter>),
+    Replica(Replica<S>, Option<Box<LogWriter>>),
     /// A replica that gets its state with the others, or from another one.
     Starting(Starting<S>),
 }

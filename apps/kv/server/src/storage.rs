@@ -2,19 +2,38 @@
 
 mod error;
 mod layout;
+mod log_writer;
+mod recovery;
 mod repair;
+mod safe_point;
+mod schedule;
+#[cfg(test)]
+mod tests;
 
-use std::cell::Cell;
 use std::path::{Path, PathBuf};
 
 use onepipe::{Doorbell, Timestamp};
-use onepipe_journal::{Journal, JournalError, Options, SyncPolicy, Writer};
+use onepipe_journal::{Journal, Options, SyncPolicy, Writer};
 use onepipe_kv::Store;
-use onepipe_transaction::{Log, Record, Replica, ReplicaOptions, complete};
+use onepipe_transaction::Replica;
 
 pub use error::StorageError;
-use layout::{parse, replica_name, store_id};
+use layout::{replica_name, store_id};
+pub(crate) use log_writer::LogWriter;
+use recovery::{Opened, Restored, restore};
 pub use repair::{RepairError, RepairedLog, repair};
+use safe_point::OwnSafePoint;
+use schedule::Schedule;
+
+/// Largest size of a segment of a log.
+const SEGMENT_BYTES_MAX: u64 = 64 << 20;
+/// Number of segments that a log grows by until the next snapshot. Only whole segments are removed,
+/// so one of them may be retained longer than needed.
+const SEGMENTS_PER_SNAPSHOT: u64 = 4;
+/// Number of snapshots that a replica retains, with the log back to the older one. One that is
+/// damaged costs a longer replay then. With one alone, a store without other replicas would lose
+/// all that the snapshot holds.
+const SNAPSHOTS: usize = 2;
 
 /// Where and how replicas store what they execute.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,61 +42,44 @@ pub struct StorageOptions {
     pub directory: PathBuf,
     /// When records reach the disk. Replies wait for this.
     pub policy: SyncPolicy,
+    /// Bytes by which the log of a replica grows at least until the next snapshot. A log grows by
+    /// as much as the last snapshot has, if that is longer.
+    pub snapshot_bytes: u64,
+}
+
+impl StorageOptions {
+    /// Returns the settings of the log of a shard's replica.
+    fn journal_options(&self, shard: u16, shape: (u16, u16)) -> Options {
+        let mut options = Options::new(store_id(shard, shape));
+        options.policy = self.policy;
+        options.snapshot_count = SNAPSHOTS;
+        options.segment_bytes =
+            (self.snapshot_bytes / SEGMENTS_PER_SNAPSHOT).clamp(1, SEGMENT_BYTES_MAX);
+        options
+    }
 }
 
 /// A replica with its log, before it serves.
 pub(crate) struct Stored {
-    pub replica: Replica<Store>,
-    journal: Journal,
+    restored: Restored,
+    policy: SyncPolicy,
+    schedule: Schedule,
+    safe_point: OwnSafePoint,
 }
 
 impl Stored {
     /// Returns the timestamp of the last stored write. What follows must have a higher one.
     pub fn last(&self) -> Option<Timestamp> {
-        self.replica.executed()
+        self.restored.replica.executed()
     }
 
     /// Starts the thread that writes the log. It rings `bell` when more is stored.
     pub fn start(self, bell: Doorbell) -> std::io::Result<(Replica<Store>, LogWriter)> {
-        let last = self.journal.last();
-        let writer = Writer::start(self.journal, move |_| bell.ring())?;
-        Ok((self.replica, LogWriter { writer, appended: Cell::new(last) }))
-    }
-}
-
-/// Appends to the log of a replica.
-pub(crate) struct LogWriter {
-    writer: Writer,
-    appended: Cell<u64>,
-}
-
-impl LogWriter {
-    /// Appends a record; the disk is written by another thread.
-    pub fn append(&self, record: &Record) -> Result<(), JournalError> {
-        let mut bytes = Vec::new();
-        record.write(&mut bytes);
-        self.writer.append(record.number, bytes)?;
-        self.appended.set(record.number);
-        Ok(())
-    }
-
-    /// Returns the number of the last record after which replies may be sent.
-    pub fn acknowledged(&self) -> u64 {
-        self.writer.acknowledged()
-    }
-
-    /// Returns the number of the last record that was appended.
-    pub fn appended(&self) -> u64 {
-        self.appended.get()
-    }
-
-    /// Returns why the disk does not take what is appended, if it does not, and tries again.
-    pub fn retry(&self) -> Option<String> {
-        let failure = self.writer.status().failure?;
-        // An error is the failure that is reported the next time.
-        let _ = self.writer.reopen();
-        let (operation, path) = (failure.operation, failure.path.display());
-        Some(format!("{} (cannot {operation} {path})", failure.source))
+        let Restored { replica, journal, .. } = self.restored;
+        let last = journal.last();
+        let writer = Writer::start(journal, move |_| bell.ring())?;
+        let log = LogWriter::new(writer, (self.policy, last), self.schedule, self.safe_point);
+        Ok((replica, log))
     }
 }
 
@@ -91,57 +93,20 @@ pub(crate) fn open(
         .flat_map(|shard| (0..replicas).map(move |replica| replica_name(shard, replica)));
     let directories: Vec<PathBuf> = names.map(|name| options.directory.join(name)).collect();
     check_shape(&options.directory, &directories)?;
-    let mut journals = Vec::new();
-    let mut logs = Vec::new();
-    for (index, directory) in directories.iter().enumerate() {
+    let mut opened = Vec::new();
+    for (index, directory) in directories.into_iter().enumerate() {
         let shard = (index / usize::from(replicas)) as u16;
-        let (journal, log) = open_one(options, directory, (shard, (shards, replicas)))?;
-        journals.push(journal);
-        logs.push(log);
+        let journal_options = options.journal_options(shard, (shards, replicas));
+        let (journal, recovered) = Journal::open(&directory, journal_options)?;
+        opened.push(Opened::read(directory, shard, journal, recovered)?);
     }
-    let missing = complete(&logs);
-    let mut stored = Vec::new();
-    for (((mut journal, log), missing), directory) in
-        journals.into_iter().zip(logs).zip(missing).zip(directories)
-    {
-        let options = ReplicaOptions { is_durable: true };
-        let mut replica = Replica::new(log.shard, Store::default(), options);
-        let explain = |error| StorageError::Write { directory: directory.clone(), error };
-        for record in &missing {
-            let mut bytes = Vec::new();
-            record.write(&mut bytes);
-            journal.append(record.number, &bytes).map_err(explain)?;
-        }
-        journal.sync().map_err(explain)?;
-        if !missing.is_empty() {
-            tracing::info!(directory = %directory.display(), count = missing.len(),
-                "completed the log from those of other replicas");
-        }
-        log.records.iter().chain(&missing).for_each(|record| replica.replay(record));
-        stored.push(Stored { replica, journal });
-    }
-    Ok(stored)
-}
-
-/// Opens the log of one replica.
-fn open_one(
-    options: &StorageOptions,
-    directory: &Path,
-    (shard, shape): (u16, (u16, u16)),
-) -> Result<(Journal, Log), StorageError> {
-    let mut journal_options = Options::new(store_id(shard, shape));
-    journal_options.policy = options.policy;
-    let (journal, recovered) = Journal::open(directory, journal_options)?;
-    if let Some(repair) = recovered.repaired {
-        tracing::warn!(path = %repair.path.display(), offset = repair.offset,
-            bytes = repair.bytes, "cut off the torn end of the log");
-    }
-    let records = recovered
-        .records
-        .into_iter()
-        .map(|record| parse(directory, record))
-        .collect::<Result<_, _>>()?;
-    Ok((journal, Log { shard, snapshot: None, records }))
+    let safe_points = OwnSafePoint::of_replicas(opened.len());
+    let stored = restore(opened)?.into_iter().zip(safe_points).map(|(restored, safe_point)| {
+        let Restored { snapshot_bytes, log_bytes, .. } = restored;
+        let schedule = Schedule::new(options.snapshot_bytes, snapshot_bytes, log_bytes);
+        Stored { restored, policy: options.policy, schedule, safe_point }
+    });
+    Ok(stored.collect())
 }
 
 /// Refuses a directory that holds replicas beyond `expected`: they would be left behind.

@@ -71,8 +71,8 @@ fn logs_complete_each_other() {
 fn damage_and_other_shapes_are_errors() {
     let directory = tempfile::tempdir().expect("a directory");
     let start = |replicas: u16, name: &str| {
-        let policy = SyncPolicy::Always;
-        let storage = StorageOptions { directory: directory.path().into(), policy };
+        let (policy, snapshot_bytes) = (SyncPolicy::Always, u64::MAX);
+        let storage = StorageOptions { directory: directory.path().into(), policy, snapshot_bytes };
         let options = options(name, replicas, ReadMode::Strict);
         Cluster::start(&ClusterOptions { storage: Some(storage), ..options }).map(drop)
     };

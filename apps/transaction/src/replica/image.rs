@@ -33,17 +33,40 @@ impl<S: State> Replica<S> {
 
     fn try_load(&mut self, bytes: &[u8]) -> Option<()> {
         let mut reader = Reader(bytes);
-        let shard = reader.u16()?;
-        let recorded = reader.u64()?;
-        let (at, from) = (reader.timestamp()?, ProcessId(reader.u32()?));
+        let header = ImageHeader::read(&mut reader)?;
         let members = Members::parse(&mut reader)?;
-        let sessions = Sessions::parse(&mut reader, recorded)?;
-        if shard != self.shard || !self.state.load(reader.0) {
+        let sessions = Sessions::parse(&mut reader, header.number)?;
+        if header.shard != self.shard || !self.state.load(reader.0) {
             return None;
         }
-        self.executed = at.map(|at: Timestamp| (at, from));
-        (self.recorded, self.durable) = (recorded, recorded);
+        self.executed = header.position;
+        (self.recorded, self.written) = (header.number, header.number);
         (self.members, self.sessions) = (members, sessions);
         Some(())
+    }
+}
+
+/// What an image of a replica says about itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ImageHeader {
+    /// The shard.
+    pub shard: u16,
+    /// Number of the record of the last executed write.
+    pub number: u64,
+    /// Position of that write in the total order. `None` if nothing was executed.
+    pub position: Option<(Timestamp, ProcessId)>,
+}
+
+impl ImageHeader {
+    /// Parses the beginning of what [`Replica::save`] has appended. Returns `None` if it is
+    /// malformed.
+    pub fn parse(image: &[u8]) -> Option<Self> {
+        Self::read(&mut Reader(image))
+    }
+
+    fn read(reader: &mut Reader<'_>) -> Option<Self> {
+        let (shard, number) = (reader.u16()?, reader.u64()?);
+        let (at, from) = (reader.timestamp()?, ProcessId(reader.u32()?));
+        Some(Self { shard, number, position: at.map(|at: Timestamp| (at, from)) })
     }
 }

@@ -252,9 +252,10 @@ impl<S: State> Replica<S> {
                     return;
                 }
                 self.records.clear();
-                self.durable = 0;
+                // Nothing is stored until the image is.
+                self.written = 0;
                 self.unstored.clear();
-                self.unstored.extend(self.executed.map(|(at, _)| (at, self.recorded)));
+                self.unstored.push_back((Timestamp::from_ns(0), self.recorded));
                 if let Some(catch_up) = &mut self.catch_up {
                     catch_up.placement.merge(&self.members);
                 }

@@ -1,9 +1,11 @@
 //! Checks what the clients of a model fabric have seen.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use onepipe_base::Timestamp;
-use onepipe_transaction::{Kind, Log, ReadMode, Replica, ReplicaOptions, Request, State, complete};
+use onepipe_transaction::{
+    Kind, Log, ReadMode, Record, Replica, ReplicaOptions, Request, State, complete,
+};
 
 use super::registers::Registers;
 use super::{Disk, Fabric, Faults, Observed, Random};
@@ -70,7 +72,8 @@ pub fn check(fabric: &Fabric) -> Result<(), String> {
         for record in records {
             restarted.replay(record);
         }
-        if !records.is_empty() && restarted.state() != replica.state() {
+        let is_stored = image.is_some() || !records.is_empty();
+        if is_stored && restarted.state() != replica.state() {
             return Err(format!("replica {process:?} differs after a restart"));
         }
         if !replica.is_serving() {
@@ -91,7 +94,7 @@ fn check_power_loss(fabric: &Fabric) -> Result<(), String> {
     let (disks, observed) = fabric.power_loss.as_ref().expect("the power has failed");
     let mut random = Random::new(fabric.observed.len() as u64);
     let mut logs: Vec<Log> = Vec::new();
-    for (process, Disk { image, records, stored }) in disks {
+    for (process, Disk { image, records, stored, .. }) in disks {
         // A replica that has not stored the state that it has taken over has nothing.
         let Some(stored) = *stored else { continue };
         let retained = stored + random.below((records.len() - stored) as u64 + 1) as usize;
@@ -103,35 +106,42 @@ fn check_power_loss(fabric: &Fabric) -> Result<(), String> {
     for (log, missing) in logs.iter_mut().zip(missing) {
         log.records.extend(missing);
     }
+    check_atomicity(fabric, &logs)?;
     for log in &logs {
         let numbers = log.records.iter().map(|record| record.number);
         let before = log.snapshot.map_or(0, |(number, _)| number);
         assert!(numbers.eq(before + 1..=before + log.records.len() as u64), "consecutive");
-        for record in &log.records {
-            let request = Request::parse(&record.request).expect("a request");
-            let lacks = |other: &&Log| {
-                let included = other.snapshot.is_some_and(|(_, last)| record.position() <= last);
-                let all = request.parts.iter().any(|(shard, _)| *shard == other.shard);
-                all && !included
-                    && !other
-                        .records
-                        .iter()
-                        .any(|found| (found.at, found.from) == (record.at, record.from))
-            };
-            if let Some(other) = logs.iter().find(lacks) {
-                return Err(format!("shard {} lacks the write at {:?}", other.shard, record.at));
-            }
-        }
         let is_lost = |observed: &&Observed| {
             observed.kind == Kind::Write
                 && observed.parts.iter().any(|(shard, _)| *shard == log.shard)
                 && !log.records.iter().any(|record| record.at == observed.committed.at)
                 && log.snapshot.is_none_or(|(_, (last, _))| observed.committed.at > last)
         };
-        let is_durable = !log.records.is_empty();
+        let is_durable = log.snapshot.is_some() || !log.records.is_empty();
         if let Some(lost) = fabric.observed[..*observed].iter().filter(|_| is_durable).find(is_lost)
         {
             return Err(format!("lost: {lost:?}"));
+        }
+    }
+    Ok(())
+}
+
+/// Checks that each write is in the logs, or their snapshots, of all its shards or of none.
+fn check_atomicity(fabric: &Fabric, logs: &[Log]) -> Result<(), String> {
+    let positions: Vec<BTreeSet<_>> =
+        logs.iter().map(|log| log.records.iter().map(Record::position).collect()).collect();
+    for (position, request) in &fabric.executed {
+        let request = Request::parse(request).expect("a request");
+        let (mut having, mut lacking) = (None, None);
+        for (log, positions) in logs.iter().zip(&positions) {
+            let has = log.snapshot.is_some_and(|(_, last)| *position <= last)
+                || positions.contains(position);
+            if request.part(log.shard).is_some() {
+                *(if has { &mut having } else { &mut lacking }) = Some(log.shard);
+            }
+        }
+        if let (Some(having), Some(lacking)) = (having, lacking) {
+            return Err(format!("shard {lacking} lacks a write of shard {having}: {position:?}"));
         }
     }
     Ok(())

@@ -66,13 +66,15 @@ type Started = (u64, Kind, Vec<(u16, Vec<u8>)>);
 /// What a replica has written to its disk.
 #[derive(Clone, Debug, Default)]
 pub struct Disk {
-    /// A state that it has taken over from another replica: the number of its last record, the
-    /// position of that, and the bytes.
+    /// A state of its own, or one that it has taken over from another replica: the number of its
+    /// last record, the position of that, and the bytes.
     pub image: Option<(u64, (Timestamp, ProcessId), Vec<u8>)>,
     /// What it has executed since.
     pub records: Vec<Record>,
     /// The image and this many records are certainly on the disk. `None`: not even the image.
     pub stored: Option<usize>,
+    /// An image of the replica's own that does not count yet: others may need the records before.
+    pub next_image: Option<(u64, (Timestamp, ProcessId), Vec<u8>)>,
 }
 
 impl Disk {
@@ -81,6 +83,23 @@ impl Disk {
         let Some(stored) = self.stored else { return false };
         self.image.as_ref().is_some_and(|(_, (last, _), _)| at <= *last)
             || self.records[..stored].iter().any(|record| record.at == at)
+    }
+
+    /// Whether all that was executed up to a timestamp is certainly on the disk.
+    fn has_all_until(&self, at: Timestamp) -> bool {
+        self.stored.is_some_and(|stored| self.records[stored..].iter().all(|one| one.at > at))
+    }
+
+    /// Makes the next image count if all others have stored what precedes it. Returns its last
+    /// timestamp.
+    fn install_below(&mut self, safe: Timestamp) -> Option<Timestamp> {
+        let next = self.next_image.take_if(|(_, (at, _), _)| *at < safe)?;
+        let count = self.records.partition_point(|record| record.number <= next.0);
+        self.records.drain(..count);
+        self.stored = self.stored.map(|stored| stored.saturating_sub(count));
+        let at = next.1.0;
+        self.image = Some(next);
+        Some(at)
     }
 }
 
@@ -124,6 +143,8 @@ pub struct Faults {
 
 pub struct Fabric {
     random: Random,
+    /// When replicas take snapshots: a sequence of its own.
+    snapshot_random: Random,
     faults: Faults,
     clock: u64,
     last_stamp: u64,
@@ -131,6 +152,8 @@ pub struct Fabric {
     sequence: u64,
     pub replicas: BTreeMap<ProcessId, Replica<Registers>>,
     pub disks: BTreeMap<ProcessId, Disk>,
+    /// The request of each write that a durable replica has executed, by position.
+    pub executed: BTreeMap<(Timestamp, ProcessId), Vec<u8>>,
     /// The disks, and how many transactions were observed, when the power failed.
     pub power_loss: Option<(BTreeMap<ProcessId, Disk>, usize)>,
     /// Violations that were found while the model ran.
@@ -164,6 +187,7 @@ impl Fabric {
         };
         Self {
             random: Random::new(seed),
+            snapshot_random: Random::new(seed ^ 0x5a),
             faults,
             clock: 1_000_000,
             last_stamp: 0,
@@ -171,6 +195,7 @@ impl Fabric {
             sequence: 0,
             replicas: (0..FIRST_CLIENT).map(replica).collect(),
             disks: BTreeMap::new(),
+            executed: BTreeMap::new(),
             power_loss: None,
             violations: Vec::new(),
             clients: (0..CLIENTS).map(client).collect(),
@@ -357,6 +382,34 @@ impl Fabric {
         self.clock.saturating_sub(*lag)
     }
 
+    /// Lets replicas take snapshots, and install those before which all have stored everything.
+    fn take_snapshots(&mut self) {
+        let safe = self.replicas.values().map(Replica::stored_below).min().flatten();
+        let mut installed: Option<Timestamp> = None;
+        for (process, replica) in &self.replicas {
+            let Some(disk) = self.disks.get_mut(process).filter(|disk| disk.stored.is_some())
+            else {
+                continue;
+            };
+            let safe = safe.unwrap_or(Timestamp::from_ns(0));
+            installed = installed.max(disk.install_below(safe));
+            if !self.snapshot_random.percent(10) || disk.next_image.is_some() {
+                continue;
+            }
+            let mut image = Vec::new();
+            let number = replica.save(&mut image);
+            let is_new = disk.image.as_ref().is_none_or(|(last, ..)| number > *last);
+            let position = replica.executed_position().filter(|_| is_new);
+            disk.next_image = position.map(|position| (number, position, image));
+        }
+        let Some(at) = installed else { return };
+        let lacks = |process: &&ProcessId| !self.disks[process].has_all_until(at);
+        if let Some(process) = self.replicas.keys().find(lacks) {
+            let dropped = format!("{process:?} lacks writes up to {at:?}, which others drop");
+            self.violations.push(dropped);
+        }
+    }
+
     /// Delivers to each process what its barrier has passed: best effort at once.
     fn deliver(&mut self) {
         let processes: Vec<ProcessId> = self.replicas.keys().copied().collect();
@@ -378,7 +431,10 @@ impl Fabric {
                 *disk = Disk::default();
                 disk.image = position.map(|position| (number, position, image));
             }
-            disk.records.extend(std::iter::from_fn(|| replica.poll_record()));
+            let new: Vec<Record> = std::iter::from_fn(|| replica.poll_record()).collect();
+            let executed = new.iter().map(|record| (record.position(), record.request.clone()));
+            self.executed.extend(executed);
+            disk.records.extend(new);
             if self.random.percent(30) && replica.is_serving() {
                 disk.stored = Some(disk.records.len());
                 let first = disk.image.as_ref().map_or(0, |(number, ..)| *number);
@@ -395,6 +451,9 @@ impl Fabric {
                 let timestamp = self.stamp();
                 self.enqueue(timestamp, process, reply.to, false, reply.payload);
             }
+        }
+        if self.faults.is_durable {
+            self.take_snapshots();
         }
         let is_reply = |message: &Message| message.to.0 >= FIRST_CLIENT;
         for (_, message) in self.messages.extract_if(.., |_, message| is_reply(message)) {

@@ -29,6 +29,27 @@ pub enum StorageError {
         /// Number of the record.
         number: u64,
     },
+    /// A snapshot that is not damaged is none of this program.
+    #[error(
+        "the snapshot of record {number} in {directory} is none of this version: use the version that wrote it"
+    )]
+    Snapshot {
+        /// The replica's directory.
+        directory: PathBuf,
+        /// Number of the last record that it holds.
+        number: u64,
+    },
+    /// The log of a replica ends before that of another one of its shard, which has replaced the
+    /// records in between by a snapshot. Only a log that was put back from a copy ends so.
+    #[error(
+        "the log in {directory} ends with record {last}, and another replica of the shard has dropped the records that follow: it is an older copy"
+    )]
+    Behind {
+        /// The replica's directory.
+        directory: PathBuf,
+        /// Number of its last record.
+        last: u64,
+    },
     /// The shards or replicas are not those of the store.
     #[error(
         "{directory} holds a store of other numbers of shards or replicas: {found} replicas, not {expected}"
@@ -48,11 +69,12 @@ impl StorageError {
     pub fn is_damage(&self) -> bool {
         matches!(
             self,
-            Self::Open(
-                OpenError::Damaged { .. }
-                    | OpenError::SnapshotDamaged { .. }
-                    | OpenError::Gap { .. }
-            )
+            Self::Behind { .. }
+                | Self::Open(
+                    OpenError::Damaged { .. }
+                        | OpenError::SnapshotDamaged { .. }
+                        | OpenError::Gap { .. }
+                )
         )
     }
 }

@@ -23,6 +23,13 @@ pub fn store_id(shard: u16, (shards, replicas): (u16, u16)) -> StoreId {
     StoreId(id)
 }
 
+/// Returns the bytes of a record in a log.
+pub fn encode(record: &Record) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    record.write(&mut bytes);
+    bytes
+}
+
 /// Parses a record of the log in `directory`.
 pub fn parse(directory: &Path, record: onepipe_journal::Record) -> Result<Record, StorageError> {
     let number = record.position;

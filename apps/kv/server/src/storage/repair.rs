@@ -2,18 +2,20 @@
 //!
 //! Records of a log have consecutive numbers, so the intact records on both sides of the damage say
 //! how many are missing in between. Each record holds its whole transaction, and the total order
-//! says which records of other logs belong there.
+//! says which records of other logs belong there. Where other logs have snapshots instead, the
+//! snapshot and the records of another replica of the shard replace the log.
 
-use std::collections::BTreeSet;
-use std::fs;
+mod intact;
+
 use std::path::{Path, PathBuf};
 
-use onepipe_journal::{Journal, OpenError, Options, Salvaged};
-use onepipe_transaction::{Log, Record, Request, complete};
+use onepipe_journal::Journal;
+use onepipe_transaction::{Log, Record, complete};
 use thiserror::Error;
 
 use super::error::StorageError;
-use super::layout::{parse, replica_name, store_id};
+use super::recovery::{append, find_behind};
+use intact::{Intact, REPLACEMENT, read, rename};
 
 /// A log that was replaced.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,12 +24,17 @@ pub struct RepairedLog {
     pub directory: PathBuf,
     /// The damage: the file, and the offset in it.
     pub damage: String,
-    /// Number of records that were read from the damaged log, before the damage.
-    pub retained: usize,
+    /// The directory of another replica of the shard whose snapshot and records the log has now,
+    /// as those of other logs do not suffice.
+    pub copied_from: Option<PathBuf>,
+    /// Number of writes that were read from the log, before the damage, or from the copied one:
+    /// those of its snapshot and the records after it.
+    pub retained: u64,
     /// Number of records that were added behind them, from other logs or behind the damage.
     pub added: usize,
-    /// Number of records that no log holds.
-    pub lost: u64,
+    /// Number of records that no log holds. `None` if it is not known, as others have dropped
+    /// theirs.
+    pub lost: Option<u64>,
     /// The damaged log.
     pub copy: PathBuf,
 }
@@ -51,8 +58,9 @@ pub enum RepairError {
     /// Records that may have been acknowledged are in no log.
     #[error(
         "{damage}; of the {missing} writes from record {first} on, {lost} are in no other log, and \
-         may have been acknowledged: they took place after {after} and before {before} (ns since \
-         1970); put back a copy of this directory, or accept the loss with --accept-loss"
+         may have been acknowledged: they took place after {after}{before} (ns since 1970); put \
+         back a copy of this directory, or accept the loss with --accept-loss",
+        before = before.map(|before| format!(" and before {before}")).unwrap_or_default()
     )]
     Loss {
         /// The damage.
@@ -65,8 +73,24 @@ pub enum RepairError {
         lost: u64,
         /// Timestamp of the last record before them, in ns.
         after: u64,
-        /// Timestamp of the first record behind them, in ns.
-        before: u64,
+        /// Timestamp of the last intact record behind them, in ns, if there is one.
+        before: Option<u64>,
+    },
+    /// The log ends before what others have replaced by snapshots.
+    #[error(
+        "{damage}; writes after record {last}, which took place from {after} to {until} (ns since \
+         1970), may have been acknowledged, and other logs have replaced theirs by snapshots; put \
+         back a copy of this directory, or accept the loss with --accept-loss"
+    )]
+    Overtaken {
+        /// The damage.
+        damage: String,
+        /// Number of the last intact record.
+        last: u64,
+        /// Timestamp of that record, in ns.
+        after: u64,
+        /// Timestamp of the last write in a snapshot, in ns.
+        until: u64,
     },
     /// The system fails.
     #[error("cannot use {path}: {source}")]
@@ -78,44 +102,56 @@ pub enum RepairError {
     },
 }
 
-/// A log as far as it is intact.
-struct Intact {
-    directory: PathBuf,
-    options: Options,
-    damage: Option<OpenError>,
-    /// Consecutive records from the first one on.
-    log: Log,
-    /// The records behind those that are missing.
-    behind: Vec<Record>,
-}
-
-/// Repairs the store in `directory`, which no program uses: each damaged log is replaced by its
-/// records before the damage, and those that other logs hold after them. The damaged one remains as
-/// `damaged-…`. Returns what was replaced; nothing if all logs are intact.
+/// Repairs the store in `directory`, which no program uses: each damaged log is replaced by what
+/// precedes the damage, and what other logs hold after that, or by the log of another replica of
+/// its shard, if other logs do not reach back so far. The damaged one remains as `damaged-…`.
+/// Returns what was replaced; nothing if all logs are intact.
 ///
 /// # Errors
-/// [`RepairError`]; [`RepairError::Loss`] unless `accepts_loss`.
+/// [`RepairError`]; [`RepairError::Loss`] and [`RepairError::Overtaken`] unless `accepts_loss`.
 pub fn repair(directory: &Path, accepts_loss: bool) -> Result<Vec<RepairedLog>, RepairError> {
-    let intact = read(directory)?;
-    let mut logs: Vec<Log> = intact.iter().map(|one| one.log.clone()).collect();
-    logs.extend(intact.iter().map(|one| Log { records: one.behind.clone(), ..one.log }));
-    let mut losses = Vec::new();
-    for one in &intact {
-        let loss = loss(one, &logs);
-        match loss {
-            Some(loss) if !accepts_loss => return Err(loss),
-            Some(RepairError::Loss { lost, .. }) => losses.push(lost),
-            _ => losses.push(0),
-        }
-    }
-    let mut repaired = Vec::new();
-    for ((one, missing), lost) in intact.iter().zip(complete(&logs)).zip(losses) {
+    let mut all = read(directory)?;
+    mark_behind(&mut all);
+    let all = all;
+    // The log of each replica first; what is behind damage, or before a snapshot, completes others.
+    let of_others = all.iter().flat_map(|one| [&one.behind, &one.before]);
+    let logs: Vec<&Log> = all.iter().map(|one| &one.log).chain(of_others).collect();
+    let losses: Vec<Option<RepairError>> = all.iter().map(|one| one.loss(&logs)).collect();
+    let mut plans = Vec::new();
+    for ((one, loss), at) in all.iter().zip(&losses).zip(0..) {
         let Some(damage) = &one.damage else { continue };
-        let copy = replace(directory, one, &missing)?;
+        let can_replace = |other: &usize| {
+            *other != at && all[*other].log.shard == one.log.shard && losses[*other].is_none()
+        };
+        let source = loss.as_ref().and_then(|_| {
+            // One that is not damaged has all that was acknowledged, so it comes first.
+            (0..all.len()).filter(can_replace).min_by_key(|other| all[*other].damage.is_some())
+        });
+        let lost = match (loss, source) {
+            (None, _) | (_, Some(_)) => Some(0),
+            (Some(RepairError::Loss { lost, .. }), None) => Some(*lost),
+            (Some(_), None) => None,
+        };
+        plans.push((one, damage, source, lost, at));
+    }
+    let refused = plans.iter().find(|(.., lost, _)| *lost != Some(0)).map(|(.., at)| *at);
+    if let Some(refused) = refused.filter(|_| !accepts_loss)
+        && let Some(loss) = losses.into_iter().nth(refused).flatten()
+    {
+        return Err(loss);
+    }
+    let missing = complete(&logs);
+    let mut repaired = Vec::new();
+    // A snapshot is copied before its own directory is replaced: that has the same afterwards.
+    for (one, damage, source, lost, at) in plans {
+        let from = source.map_or(one, |source| &all[source]);
+        let missing = &missing[source.unwrap_or(at)];
+        let copy = replace(directory, one, from, missing)?;
         repaired.push(RepairedLog {
             directory: one.directory.clone(),
-            damage: damage.to_string(),
-            retained: one.log.records.len(),
+            damage: damage.clone(),
+            copied_from: source.map(|source| all[source].directory.clone()),
+            retained: from.end().map_or(0, |(number, _)| number),
             added: missing.len(),
             lost,
             copy,
@@ -124,131 +160,35 @@ pub fn repair(directory: &Path, accepts_loss: bool) -> Result<Vec<RepairedLog>, 
     Ok(repaired)
 }
 
-/// Reads what is intact of each log.
-fn read(directory: &Path) -> Result<Vec<Intact>, RepairError> {
-    let replicas = replicas(directory)?;
-    let shards = replicas.last().map_or(0, |(shard, _)| shard + 1);
-    let of_shard = replicas.iter().map(|(_, replica)| replica + 1).max().unwrap_or(0);
-    let mut intact = Vec::new();
-    for shard in 0..shards {
-        for replica in 0..of_shard {
-            let name = replica_name(shard, replica);
-            let directory = directory.join(&name);
-            if !directory.is_dir() {
-                let parent = directory.parent().unwrap_or(&directory).into();
-                return Err(RepairError::Incomplete { directory: parent, missing: name });
-            }
-            let options = Options::new(store_id(shard, (shards, of_shard)));
-            let salvaged =
-                Journal::salvage(&directory, options.store).map_err(StorageError::Open)?;
-            intact.push(divide(directory, options, shard, salvaged)?);
-        }
-    }
-    match intact.is_empty() {
-        true => {
-            let (directory, missing) = (directory.into(), replica_name(0, 0));
-            Err(RepairError::Incomplete { directory, missing })
-        }
-        false => Ok(intact),
+/// Marks as damaged the logs that are older copies.
+fn mark_behind(all: &mut [Intact]) {
+    loop {
+        let undamaged: Vec<usize> = (0..all.len()).filter(|at| all[*at].damage.is_none()).collect();
+        let logs: Vec<&Log> = undamaged.iter().map(|at| &all[*at].log).collect();
+        let Some((behind, last)) = find_behind(&logs) else { return };
+        let one = &mut all[undamaged[behind]];
+        let directory = one.directory.clone();
+        one.damage = Some(StorageError::Behind { directory, last }.to_string());
     }
 }
 
-/// Returns the shard and the number of each replica. A replacement that was not completed by an
-/// earlier repair is completed, or removed.
-fn replicas(directory: &Path) -> Result<BTreeSet<(u16, u16)>, RepairError> {
-    let io = |source| RepairError::Io { path: directory.into(), source };
-    let mut found = BTreeSet::new();
-    for entry in fs::read_dir(directory).map_err(io)? {
-        let name = entry.map_err(io)?.file_name().to_string_lossy().into_owned();
-        let of_replacement = name.strip_prefix(REPLACEMENT);
-        let Some(id) = parse_name(of_replacement.unwrap_or(&name)) else { continue };
-        if let Some(replica) = of_replacement {
-            let (from, to) = (directory.join(&name), directory.join(replica));
-            match to.is_dir() {
-                true => fs::remove_dir_all(&from),
-                // The damaged log has been renamed, so the replacement is whole.
-                false => rename(directory, &from, &to),
-            }
-            .map_err(io)?;
-        }
-        found.insert(id);
-    }
-    Ok(found)
-}
-
-fn parse_name(name: &str) -> Option<(u16, u16)> {
-    let (shard, replica) = name.strip_prefix("shard-")?.split_once('-')?;
-    let id = (shard.parse().ok()?, replica.parse().ok()?);
-    // Other spellings of the same numbers are none of a store.
-    (replica_name(id.0, id.1) == name).then_some(id)
-}
-
-/// Divides the intact records at the first number that is missing.
-fn divide(
-    directory: PathBuf,
-    options: Options,
-    shard: u16,
-    salvaged: Salvaged,
-) -> Result<Intact, StorageError> {
-    let records = salvaged.records.into_iter().map(|record| parse(&directory, record));
-    let mut records = records.collect::<Result<Vec<_>, _>>()?;
-    let numbers = records.iter().map(|record| record.number);
-    let consecutive = numbers.zip(1..).take_while(|(number, expected)| number == expected).count();
-    let behind = records.split_off(consecutive);
-    let log = Log { shard, snapshot: None, records };
-    Ok(Intact { directory, options, damage: salvaged.damage, log, behind })
-}
-
-/// Returns the loss, if more records of a log are missing than others hold in between.
-fn loss(one: &Intact, logs: &[Log]) -> Option<RepairError> {
-    let damage = one.damage.as_ref()?;
-    let behind = one.behind.first()?;
-    let last = one.log.records.last();
-    let after = last.map(Record::position);
-    let first = last.map_or(1, |last| last.number + 1);
-    let missing = behind.number - first;
-    let mut held = BTreeSet::new();
-    for record in logs.iter().flat_map(|log| &log.records) {
-        let is_between = Some(record.position()) > after && record.position() < behind.position();
-        if is_between && concerns(record, one.log.shard) {
-            held.insert(record.position());
-        }
-    }
-    let lost = missing.saturating_sub(held.len() as u64);
-    (lost > 0).then(|| RepairError::Loss {
-        damage: damage.to_string(),
-        first,
-        missing,
-        lost,
-        after: last.map_or(0, |last| last.at.as_ns()),
-        before: behind.at.as_ns(),
-    })
-}
-
-fn concerns(record: &Record, shard: u16) -> bool {
-    Request::parse(&record.request).is_some_and(|request| request.part(shard).is_some())
-}
-
-/// Beginning of the name of a directory that replaces another.
-const REPLACEMENT: &str = "repaired-";
-
-/// Writes the completed log to a new directory, which then replaces the damaged one. Whatever
-/// happens in between, one of them is whole. Returns the new name of the damaged one.
-fn replace(store: &Path, one: &Intact, missing: &[Record]) -> Result<PathBuf, RepairError> {
+/// Writes the completed log of `from` to a new directory, which then replaces the damaged one of
+/// `one`. Whatever happens in between, one of them is whole. Returns the new name of the damaged
+/// one.
+fn replace(
+    store: &Path,
+    one: &Intact,
+    from: &Intact,
+    missing: &[Record],
+) -> Result<PathBuf, RepairError> {
     let name = one.directory.file_name().unwrap_or_default().to_string_lossy();
     let replacement = store.join(format!("{REPLACEMENT}{name}"));
     let (mut journal, _) = Journal::open(&replacement, one.options).map_err(StorageError::Open)?;
     let explain = |error| StorageError::Write { directory: replacement.clone(), error };
-    for record in one.log.records.iter().chain(missing) {
-        let mut bytes = Vec::new();
-        record.write(&mut bytes);
-        journal.append(record.number, &bytes).map_err(explain)?;
-        // The journal bounds what it holds in memory.
-        if journal.buffered_bytes() > journal.options().buffered_bytes_max / 2 {
-            journal.sync().map_err(explain)?;
-        }
+    if let Some(snapshot) = from.read_snapshot()? {
+        journal.snapshot(snapshot.position, &snapshot.bytes).map_err(explain)?;
     }
-    journal.sync().map_err(explain)?;
+    append(&mut journal, from.log.records.iter().chain(missing)).map_err(explain)?;
     drop(journal);
     let io = |source| RepairError::Io { path: one.directory.clone(), source };
     let mut names = (1..).map(|number| store.join(format!("damaged-{name}-{number}")));
@@ -256,10 +196,4 @@ fn replace(store: &Path, one: &Intact, missing: &[Record]) -> Result<PathBuf, Re
     rename(store, &one.directory, &copy).map_err(io)?;
     rename(store, &replacement, &one.directory).map_err(io)?;
     Ok(copy)
-}
-
-/// Renames a directory of the store, durably.
-fn rename(store: &Path, from: &Path, to: &Path) -> std::io::Result<()> {
-    fs::rename(from, to)?;
-    fs::File::open(store)?.sync_all()
 }

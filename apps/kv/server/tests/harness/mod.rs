@@ -20,9 +20,23 @@ pub fn options(name: &str, replicas: u16, reads: ReadMode) -> ClusterOptions {
     ClusterOptions { fabric, shards: 3, replicas, storage: None, reads, client, threads: 0 }
 }
 
-/// Starts a store that is kept in a directory.
+pub fn storage(directory: &Path, (policy, snapshot_bytes): (SyncPolicy, u64)) -> StorageOptions {
+    StorageOptions { directory: directory.into(), policy, snapshot_bytes }
+}
+
+/// Starts a store in a directory, which takes no snapshots.
 pub fn start_in(directory: &Path, name: &str, replicas: u16) -> Cluster {
-    let storage = StorageOptions { directory: directory.into(), policy: SyncPolicy::Always };
+    start_with(directory, name, replicas, (SyncPolicy::Always, u64::MAX))
+}
+
+/// Starts a store in a directory that takes a snapshot when a log has grown by `snapshot_bytes`.
+pub fn start_with(
+    directory: &Path,
+    name: &str,
+    replicas: u16,
+    (policy, snapshot_bytes): (SyncPolicy, u64),
+) -> Cluster {
+    let storage = storage(directory, (policy, snapshot_bytes));
     let options = options(name, replicas, ReadMode::Strict);
     let options = ClusterOptions { storage: Some(storage), ..options };
     Cluster::start(&options).expect("the directory is a store of this shape, or empty")

@@ -1,0 +1,101 @@
+//! What a replica stores, what it may answer meanwhile, and how it executes that again.
+
+use alloc::vec::Vec;
+
+use onepipe_base::Timestamp;
+use onepipe_base::mistake::{Mistake, makes};
+
+use crate::State;
+use crate::members::Members;
+use crate::recovery::Record;
+use crate::replica::Replica;
+use crate::request::Request;
+use crate::sessions::{Admission, Outcome, Sessions};
+
+impl<S: State> Replica<S> {
+    /// Passes an executed write to those that store it.
+    pub(super) fn record(&mut self, record: Record) {
+        self.feeds.iter_mut().for_each(|feed| feed.push(&record));
+        if self.options.is_durable {
+            self.records.push_back(record);
+        }
+    }
+
+    /// Returns the last record that a read may have seen whose results are exact from `from` on: a
+    /// read waits for the disk only if what it has read is not stored yet.
+    pub(super) fn seen_record(&self, from: Option<Timestamp>) -> u64 {
+        let Some(from) = from else { return 0 };
+        let later = self.unstored.partition_point(|(at, _)| *at <= from);
+        later.checked_sub(1).map_or(0, |seen| self.unstored[seen].1)
+    }
+
+    /// Returns the next executed write to be stored, if the replica is durable.
+    pub fn poll_record(&mut self) -> Option<Record> {
+        self.records.pop_front()
+    }
+
+    /// Notes that replies that depend on the records up to this number may be sent.
+    pub fn on_written(&mut self, number: u64) {
+        self.written = self.written.max(number.min(self.recorded));
+    }
+
+    /// Notes that all records up to this number survive a loss of power. Replies that depend on
+    /// them may be sent.
+    pub fn on_stored(&mut self, number: u64) {
+        self.on_written(number);
+        let stored = self.unstored.partition_point(|(_, record)| *record <= number);
+        self.unstored.drain(..stored);
+    }
+
+    /// Returns the timestamp below which all writes to the shard are stored: those at or above may
+    /// be missing after a loss of power. `None` if nothing is known.
+    ///
+    /// Writes are executed and stored in one order, so all before the first one that is not stored
+    /// are. Others at the same timestamp may precede it or follow it, so that timestamp itself is
+    /// excluded. If all that was executed is stored, writes below the commit barrier are: none of
+    /// them can arrive any more. The commit barrier rises without writes, so a shard that is only
+    /// read does not hold the others up. A replica that catches up has stored nothing.
+    pub fn stored_below(&self) -> Option<Timestamp> {
+        if self.catch_up.is_some() {
+            return None;
+        }
+        let unstored = self.unstored.front().filter(|_| !makes(Mistake::StoredWhenExecuted));
+        unstored.map(|(at, _)| *at).or(self.barrier)
+    }
+
+    /// Executes a stored record again, after a restart, without a reply. The next record has the
+    /// next number.
+    pub fn replay(&mut self, record: &Record) {
+        self.execute_again(record);
+        self.written = record.number;
+    }
+
+    pub(super) fn execute_again(&mut self, record: &Record) {
+        self.recorded = record.number;
+        let Some(request) = Request::parse(&record.request) else { return };
+        let Some(part) = request.part(self.shard) else { return };
+        let id = (record.from, request.session);
+        // A write that was recorded was executed, whatever the client had finished by then: that
+        // may have been learnt from a write that was refused, which has no record.
+        let admission = self.sessions.admit(id, request.number, request.finished);
+        if matches!(admission, Admission::Execute | Admission::Refuse) {
+            let (at, mut results) = (record.at, Vec::new());
+            self.state.execute(at, part, &mut results);
+            self.executed = Some((at, record.from));
+            let outcome = Outcome { at, results, record: record.number };
+            self.sessions.executed(id, request.number, outcome);
+        }
+    }
+
+    /// Drops the sessions of clients and the changes of the membership, after all that was stored
+    /// has been executed again: no client or replica of the previous run exists any more. Writes of
+    /// new clients would be refused, as they know of no admission, and sessions would accumulate.
+    pub fn forget_previous_run(&mut self) {
+        (self.sessions, self.members) = (Sessions::default(), Members::default());
+    }
+
+    /// Returns the number of the last executed write.
+    pub fn recorded(&self) -> u64 {
+        self.recorded
+    }
+}
