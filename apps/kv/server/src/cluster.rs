@@ -99,8 +99,14 @@ impl Cluster {
         initial: impl Fn(u16) -> S + Clone + Send + 'static,
     ) -> Result<Self, ClusterError> {
         let placement = options.placement()?;
+        // A node that has joined is driven: its thread has no time to build the state of another.
+        let replicas =
+            (0..options.shards).flat_map(|shard| (0..options.replicas).map(move |_| shard));
+        let mut states = replicas.map(&initial).collect::<Vec<S>>().into_iter();
         Self::assemble(options, &placement, |thread, builder, node| {
-            Node::begin_state(thread, builder, node, initial.clone())
+            let (state, initial) = (states.next(), initial.clone());
+            let initial = move |shard| state.unwrap_or_else(|| initial(shard));
+            Node::begin_state(thread, builder, node, initial)
         })
     }
 
