@@ -31,6 +31,16 @@ pub struct CatchUpOptions {
     /// Time without a part or an answer after which another peer is asked, in ns. The time doubles
     /// with each attempt, up to the 64-fold.
     pub timeout_ns: u64,
+    /// Limit on the bytes of requests that are retained from the admission on, until the replica
+    /// has what came before. Beyond it the replica gives its admission up, and starts over.
+    pub retained_bytes_max: usize,
+}
+
+impl CatchUpOptions {
+    /// Returns options that retain 256 MiB.
+    pub fn new(session: u64, timeout_ns: u64) -> Self {
+        Self { session, timeout_ns, retained_bytes_max: 256 << 20 }
+    }
 }
 
 /// A write or an admission that was delivered since the own admission.
@@ -79,7 +89,9 @@ pub(crate) struct CatchUp {
     /// Number and timestamp of the first request for admission that was delivered to this process
     /// itself. The other replicas may have refused it.
     admitted: Option<(u64, Timestamp)>,
-    pub delivered: Vec<Delivered>,
+    delivered: Vec<Delivered>,
+    /// Number of bytes in `delivered`.
+    retained_bytes: usize,
     /// Number of timeouts since the last part. Each doubles the timeout.
     failures: u32,
     /// Number of requests for a peer's state since the last part.
@@ -114,6 +126,7 @@ impl CatchUp {
             admit_again_at: None,
             admitted: None,
             delivered: Vec::new(),
+            retained_bytes: 0,
             failures: 0,
             unanswered_fetches: 0,
             now: Mono::from_ns(0),
@@ -215,6 +228,27 @@ impl CatchUp {
             self.admitted = Some((number, at));
         }
         is_first
+    }
+
+    /// Retains a request that was delivered since the admission. Returns whether that is too much:
+    /// then the replica starts over, and all that it has retained is returned. Other processes
+    /// notice by its answers that it is no member.
+    #[must_use]
+    pub fn retain(&mut self, delivered: Delivered) -> Option<Vec<Delivered>> {
+        self.retained_bytes += delivered.payload.len();
+        self.delivered.push(delivered);
+        if self.retained_bytes <= self.options.retained_bytes_max {
+            return None;
+        }
+        // A part of the current feed would end the catching up.
+        (self.admitted, self.peer, self.must_fetch) = (None, None, true);
+        Some(self.take_retained())
+    }
+
+    /// Returns what was retained.
+    pub fn take_retained(&mut self) -> Vec<Delivered> {
+        self.retained_bytes = 0;
+        core::mem::take(&mut self.delivered)
     }
 
     /// Handles a part of a feed.

@@ -19,9 +19,9 @@ fn at(ns: u64) -> Timestamp {
 }
 
 /// Returns a replica that was admitted at 100, and whose peer has failed before the last part.
-fn admitted_alone(placement: &Placement) -> Replica<Registers> {
+fn admitted_alone(placement: &Placement, retained_bytes_max: usize) -> Replica<Registers> {
     let options = ReplicaOptions::default();
-    let catch_up = CatchUpOptions { session: 1, timeout_ns: 100 };
+    let catch_up = CatchUpOptions { retained_bytes_max, ..CatchUpOptions::new(1, 100) };
     let mut peer = Replica::new(0, Registers::default(), options);
     let of = (RETURNING, 0);
     let state = Registers::default();
@@ -56,9 +56,10 @@ fn execute(
         client.handle_timeout(mono);
         while let Some(scattering) = client.poll_scattering(mono, Some(at(*now))) {
             client.on_submitted(&scattering, ScatteringId(*now));
-            let (to, payload) = &scattering.messages[0];
-            assert_eq!((*to, scattering.messages.len()), (RETURNING, 1));
-            replica.on_message(scattering.is_reliable, at(*now), CLIENT, payload);
+            let to_replica = scattering.messages.iter().filter(|(to, _)| *to == RETURNING);
+            for (_, payload) in to_replica {
+                replica.on_message(scattering.is_reliable, at(*now), CLIENT, payload);
+            }
         }
         while let Some(reply) = replica.poll_reply() {
             client.on_message(mono, RETURNING, &reply.payload);
@@ -73,7 +74,7 @@ fn execute(
 #[test]
 fn clients_of_a_replica_without_peers_get_an_error() {
     let placement = Placement::consecutive(0, 1, 2).expect("two replicas");
-    let mut replica = admitted_alone(&placement);
+    let mut replica = admitted_alone(&placement, usize::MAX);
     let options =
         ClientOptions { timeout_ns: 500, timeout_min_ns: 100, ..ClientOptions::default() };
     let mut client = Client::new(1, placement, options);
@@ -86,4 +87,25 @@ fn clients_of_a_replica_without_peers_get_an_error() {
         assert!(replica.is_stranded() && !replica.is_serving());
         assert_eq!(client.unfinished(), 0);
     }
+}
+
+/// A replica that cannot catch up gives its admission up when it has retained too much, so that
+/// writes in vain do not fill its memory.
+#[test]
+fn retained_writes_are_bounded() {
+    let placement = Placement::consecutive(0, 1, 2).expect("two replicas");
+    let mut replica = admitted_alone(&placement, 500);
+    let (mut now, mut lengths) = (200, Vec::new());
+    for session in 1..=60 {
+        // Each client is new, and takes the replica for up.
+        let options =
+            ClientOptions { timeout_ns: 500, timeout_min_ns: 100, ..ClientOptions::default() };
+        let mut client = Client::new(session, placement.clone(), options);
+        client.on_process_ended(PEER, at(101));
+        let finished = execute((&mut client, &mut replica), Kind::Write, &mut now);
+        assert_eq!(finished.outcome, Err(TransactionError::Unavailable(0)));
+        lengths.push(format!("{replica:?}").len());
+    }
+    let (early, late) = lengths.split_at(30);
+    assert!(late.iter().max() <= early.iter().max(), "{lengths:?}");
 }

@@ -124,7 +124,7 @@ impl<S: State, L: Load<S>> Servers<S, L> {
             return Replica::new(shard, state, options);
         }
         let session = incarnation.into();
-        let catch_up = CatchUpOptions { session, timeout_ns: self.setup.client.timeout_ns };
+        let catch_up = CatchUpOptions::new(session, self.setup.client.timeout_ns);
         let placement = self.setup.placement.clone();
         Replica::returning((process, shard), placement, state, options, catch_up)
     }

@@ -54,8 +54,7 @@ impl<S: State> Starting<S> {
             }
             Decision::CatchUp(founders) => {
                 tracing::info!("the store goes on already: catching up");
-                let catch_up =
-                    CatchUpOptions { session: self.session, timeout_ns: self.timeout_ns };
+                let catch_up = CatchUpOptions::new(self.session, self.timeout_ns);
                 let placement = self.placement.clone();
                 (Replica::returning(self.of, placement, initial, options, catch_up), founders)
             }

@@ -136,8 +136,10 @@ impl<S: State> Replica<S> {
                 self.send_to_peer(from, FeedMessage::Absent.to_bytes(id));
             }
             RequestKind::Admit | RequestKind::Write if is_admitted => {
-                catch_up.delivered.push(Delivered { at, from, payload: payload.to_vec() });
-                if is_stranded && request.kind == RequestKind::Write {
+                let retained = catch_up.retain(Delivered { at, from, payload: payload.to_vec() });
+                if let Some(given_up) = retained {
+                    given_up.iter().for_each(|one| self.answer_delivered_absent(one));
+                } else if is_stranded && request.kind == RequestKind::Write {
                     self.answer_stranded(from, request);
                 }
             }
@@ -224,9 +226,8 @@ impl<S: State> Replica<S> {
             FeedMessage::Outdated(members) => {
                 let Some(members) = crate::Members::from_bytes(members) else { return false };
                 if catch_up.on_outdated(id.number, &members) {
-                    for delivered in core::mem::take(&mut catch_up.delivered) {
-                        self.answer_delivered_absent(&delivered);
-                    }
+                    let retained = catch_up.take_retained();
+                    retained.iter().for_each(|one| self.answer_delivered_absent(one));
                 }
             }
         }
@@ -278,7 +279,7 @@ impl<S: State> Replica<S> {
 
     /// Begins to serve: executes what was delivered since the admission.
     fn finish_catching_up(&mut self, admitted: Timestamp) {
-        let Some(catch_up) = self.catch_up.take() else { return };
+        let Some(mut catch_up) = self.catch_up.take() else { return };
         // A later admission among what was delivered takes effect where it stands: writes before it
         // have an older view, and are valid.
         self.members.merge_until(catch_up.placement.members(), admitted);
@@ -287,7 +288,9 @@ impl<S: State> Replica<S> {
         let is_new = |delivered: &Delivered| {
             delivered.at > admitted && Some((delivered.at, delivered.from)) > executed
         };
-        for Delivered { at, from, payload } in catch_up.delivered.iter().filter(|one| is_new(one)) {
+        for Delivered { at, from, payload } in
+            catch_up.take_retained().iter().filter(|one| is_new(one))
+        {
             if let Some(request) = Request::parse(payload) {
                 self.on_request(*at, *from, &request, payload);
             }
