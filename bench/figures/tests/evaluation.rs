@@ -215,8 +215,12 @@ fn store_runs_are_deterministic_and_count_what_they_use() {
     let each_ns = 200.0 * (messages + values["acks"] + values["others"]);
     let cpu = values["throughput_mtps"] * each_ns / 1e3;
     assert!((cpu / values["cpu_mean"] - 1.0).abs() < 0.01, "{cpu}: {values:?}");
-    let bound = values["link_bound_mtps"] * values["link_fullest"];
-    assert!((bound / values["throughput_mtps"] - 1.0).abs() < 0.1, "{values:?}");
+    // The bound leaves beacons out, which do not grow with the rate.
+    let kinds = ["data", "acks", "beacons", "handshakes", "others"];
+    let bytes: f64 = kinds.map(|kind| values[&format!("link_{kind}_bytes")]).iter().sum();
+    let share = 1.0 - values["link_beacons_bytes"] / bytes;
+    let bound = values["link_bound_mtps"] * values["link_fullest"] * share;
+    assert!((bound / values["throughput_mtps"] - 1.0).abs() < 0.03, "{values:?}");
     assert!(values["read_only_us"] < values["write_only_us"], "{values:?}");
 }
 
