@@ -16,7 +16,7 @@ pub struct ClientOptions {
     /// is up is searched for one that was admitted again. Default 100 ms.
     pub timeout_ns: u64,
     /// Lower limit on that time, in ns, when response times are known: it follows them by RFC 6298.
-    /// It doubles with each repetition, up to the 16-fold. Default 1 ms.
+    /// The time doubles with each repetition, up to the 16-fold. Default 1 ms.
     pub timeout_min_ns: u64,
     /// Number of attempts at a snapshot read after which it becomes a strict one: as long as its
     /// keys are written, each attempt may find no timestamp that is exact at all shards. Default 3.
