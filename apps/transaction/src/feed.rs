@@ -19,6 +19,8 @@ const ABSENT: u8 = 2;
 const STARTS: u8 = 3;
 const PROPOSES: u8 = 4;
 const SERVES: u8 = 5;
+const ASK_STORED: u8 = 6;
+const STORED: u8 = 7;
 
 const IS_IMAGE_COMPLETE: u8 = 1;
 const IS_CURRENT: u8 = 2;
@@ -43,6 +45,11 @@ pub(crate) enum FeedMessage<'a> {
     Absent,
     /// A message of a replica that starts, or an answer to one.
     Hello(Hello),
+    /// A snapshot of the sender waits until all replicas have stored the writes up to this
+    /// timestamp.
+    AskStored(Timestamp),
+    /// The sender has stored all writes to its shard below this timestamp.
+    Stored(Timestamp),
 }
 
 /// The messages by which replicas agree with which of them the store starts: see
@@ -89,6 +96,8 @@ impl<'a> FeedMessage<'a> {
             Self::Hello(Hello::Starts(_)) => STARTS,
             Self::Hello(Hello::Proposes(_)) => PROPOSES,
             Self::Hello(Hello::Serves(_)) => SERVES,
+            Self::AskStored(_) => ASK_STORED,
+            Self::Stored(_) => STORED,
         });
         writer.u64(id.session);
         writer.u64(id.number);
@@ -106,6 +115,7 @@ impl<'a> FeedMessage<'a> {
                 writer.u8(u8::from(followed.is_some()));
                 writer.u64(followed.unwrap_or(0));
             }
+            Self::AskStored(at) | Self::Stored(at) => writer.u64(at.as_ns()),
             Self::Absent => {}
         }
         bytes
@@ -129,6 +139,8 @@ impl<'a> FeedMessage<'a> {
             }
             PROPOSES => Self::Hello(Hello::Proposes(parse_founders(&mut reader)?)),
             SERVES => Self::Hello(Hello::Serves(parse_founders(&mut reader)?)),
+            ASK_STORED => Self::AskStored(Timestamp::from_ns(reader.u64()?)),
+            STORED => Self::Stored(Timestamp::from_ns(reader.u64()?)),
             _ => return None,
         };
         reader.is_at_end().then_some((id, message))

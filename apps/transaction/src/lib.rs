@@ -34,6 +34,7 @@ mod recovery;
 mod replica;
 mod reply;
 mod request;
+mod safe_point;
 mod scattering;
 mod sessions;
 mod start;

@@ -3,6 +3,7 @@
 mod image;
 mod log;
 mod peers;
+mod snapshots;
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -18,6 +19,7 @@ use crate::reads::{WaitingRead, WaitingReads};
 use crate::recovery::Record;
 use crate::reply::{Answer, Reply};
 use crate::request::{Request, RequestKind};
+use crate::safe_point::SafePoint;
 use crate::scattering::ReplicaScattering;
 use crate::sessions::{Admission, Outcome, Sessions};
 use crate::{Exact, State};
@@ -100,6 +102,8 @@ pub struct Replica<S> {
     catch_up: Option<Box<CatchUp>>,
     /// The state was loaded from another replica, and is to be stored.
     has_image_to_store: bool,
+    /// What other replicas have stored.
+    safe_point: Box<SafePoint>,
     unsent: VecDeque<ReplicaScattering>,
     stats: ReplicaStats,
 }
@@ -127,6 +131,7 @@ impl<S: State> Replica<S> {
             feeds: Vec::new(),
             catch_up: None,
             has_image_to_store: false,
+            safe_point: Box::default(),
             unsent: VecDeque::new(),
             stats: ReplicaStats::default(),
         }
@@ -153,7 +158,7 @@ impl<S: State> Replica<S> {
                     self.on_request(timestamp, from, &request, payload);
                 }
             }
-            None if self.on_peer_message(from, payload) => {}
+            None if self.on_peer_message(timestamp, from, payload) => {}
             _ => self.stats.malformed += 1,
         }
     }

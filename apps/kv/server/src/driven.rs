@@ -293,7 +293,7 @@ impl<S: State> Driven<S> {
         if now.saturating_duration_since(self.published) >= PUBLISH_INTERVAL {
             self.published = now;
             self.watch_disk(now);
-            if let (Some(replica), Some(log)) = (&self.replica, &mut self.log) {
+            if let (Some(replica), Some(log)) = (&mut self.replica, &mut self.log) {
                 log.advance(now, replica);
             }
             self.shared.publish(self.stats());
@@ -344,9 +344,10 @@ impl<S: State + Send + 'static> Drive for Driven<S> {
         if let Some(reason) = ended.or_else(|| self.store()) {
             return Turn::Ended(reason);
         }
+        // A snapshot may have a question for other replicas.
+        self.publish(now);
         let has_sent = self.send(mono);
         let has_finished = self.finish();
-        self.publish(now);
         match has_taken || has_sent || has_finished {
             true => Turn::Idle(Idleness::Busy),
             false => Turn::Idle(self.idleness(progress)),

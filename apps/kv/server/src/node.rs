@@ -136,9 +136,11 @@ impl Node {
         let Some(stored) = stored else {
             return Self::begin_state(thread, builder, options, |_| Store::default());
         };
+        let placement = options.placement.clone();
         Self::begin(thread, builder, options, |pipe, bell| {
             wait_for_clock(pipe, &stored)?;
             let (replica, log) = stored.start(bell.clone())?;
+            let replica = replica.with_placement(pipe.process(), placement);
             Ok(Held::Replica(replica, Some(Box::new(log))))
         })
     }

@@ -50,7 +50,8 @@ impl<S: State> Starting<S> {
         let (mut replica, founders) = match decision {
             Decision::Begin(founders) => {
                 tracing::info!("the store starts");
-                (Replica::new(self.of.1, initial, options), founders)
+                let replica = Replica::new(self.of.1, initial, options);
+                (replica.with_placement(self.of.0, self.placement.clone()), founders)
             }
             Decision::CatchUp(founders) => {
                 tracing::info!("the store goes on already: catching up");

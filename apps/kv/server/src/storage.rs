@@ -5,7 +5,6 @@ mod layout;
 mod log_writer;
 mod recovery;
 mod repair;
-mod safe_point;
 mod schedule;
 #[cfg(test)]
 mod tests;
@@ -22,7 +21,6 @@ use layout::{replica_name, store_id};
 pub(crate) use log_writer::LogWriter;
 use recovery::{Opened, Restored, restore};
 pub use repair::{RepairError, RepairedLog, repair};
-use safe_point::OwnSafePoint;
 use schedule::Schedule;
 
 /// Largest size of a segment of a log.
@@ -64,7 +62,6 @@ pub(crate) struct Stored {
     restored: Restored,
     policy: SyncPolicy,
     schedule: Schedule,
-    safe_point: OwnSafePoint,
 }
 
 impl Stored {
@@ -78,7 +75,7 @@ impl Stored {
         let Restored { replica, journal, .. } = self.restored;
         let last = journal.last();
         let writer = Writer::start(journal, move |_| bell.ring())?;
-        let log = LogWriter::new(writer, (self.policy, last), self.schedule, self.safe_point);
+        let log = LogWriter::new(writer, (self.policy, last), self.schedule);
         Ok((replica, log))
     }
 }
@@ -100,11 +97,10 @@ pub(crate) fn open(
         let (journal, recovered) = Journal::open(&directory, journal_options)?;
         opened.push(Opened::read(directory, shard, journal, recovered)?);
     }
-    let safe_points = OwnSafePoint::of_replicas(opened.len());
-    let stored = restore(opened)?.into_iter().zip(safe_points).map(|(restored, safe_point)| {
+    let stored = restore(opened)?.into_iter().map(|restored| {
         let Restored { snapshot_bytes, log_bytes, .. } = restored;
         let schedule = Schedule::new(options.snapshot_bytes, snapshot_bytes, log_bytes);
-        Stored { restored, policy: options.policy, schedule, safe_point }
+        Stored { restored, policy: options.policy, schedule }
     });
     Ok(stored.collect())
 }

@@ -27,8 +27,9 @@ impl<S: State> Replica<S> {
         options: ReplicaOptions,
         catch_up: CatchUpOptions,
     ) -> Self {
+        let replica = Self::new(shard, state, options).with_placement(process, placement.clone());
         let catch_up = CatchUp::new(process, shard, placement, catch_up);
-        Self { catch_up: Some(Box::new(catch_up)), ..Self::new(shard, state, options) }
+        Self { catch_up: Some(Box::new(catch_up)), ..replica }
     }
 
     /// Sets the session of this process, and with which processes and sessions the store has
@@ -65,6 +66,9 @@ impl<S: State> Replica<S> {
         if let Some(catch_up) = &mut self.catch_up
             && let Some(scattering) = catch_up.poll_scattering(now)
         {
+            return Some(scattering);
+        }
+        if let Some(scattering) = self.poll_stored() {
             return Some(scattering);
         }
         let part = self.feeds.iter_mut().find_map(|feed| Some((feed.to, feed.poll()?)))?;
@@ -206,13 +210,21 @@ impl<S: State> Replica<S> {
     }
 
     /// Handles a message of another replica. Returns false if it is malformed.
-    pub(super) fn on_peer_message(&mut self, from: ProcessId, payload: &[u8]) -> bool {
+    pub(super) fn on_peer_message(
+        &mut self,
+        sent: Timestamp,
+        from: ProcessId,
+        payload: &[u8],
+    ) -> bool {
         let Some((id, message)) = FeedMessage::parse(payload) else { return false };
         if let FeedMessage::Hello(Hello::Starts(_)) = message {
             let id = FeedId { number: self.session, ..id };
             let serves = Hello::Serves(self.founders.clone());
             let payload = FeedMessage::Hello(serves).to_bytes(id);
             self.unsent.push_back(ReplicaScattering::best_effort([(from, payload)].to_vec()));
+            return true;
+        }
+        if self.safe_point.on_message(sent, from, &message) {
             return true;
         }
         let Some(catch_up) = &mut self.catch_up else { return true };
@@ -222,7 +234,7 @@ impl<S: State> Replica<S> {
         match message {
             FeedMessage::Part(part) => self.on_part(from, id, part),
             FeedMessage::Absent => catch_up.on_peer_lost(from),
-            FeedMessage::Hello(_) => {}
+            FeedMessage::Hello(_) | FeedMessage::AskStored(_) | FeedMessage::Stored(_) => {}
             FeedMessage::Outdated(members) => {
                 let Some(members) = crate::Members::from_bytes(members) else { return false };
                 if catch_up.on_outdated(id.number, &members) {

@@ -90,10 +90,10 @@ impl Disk {
         self.stored.is_some_and(|stored| self.records[stored..].iter().all(|one| one.at > at))
     }
 
-    /// Makes the next image count if all others have stored what precedes it. Returns its last
-    /// timestamp.
-    fn install_below(&mut self, safe: Timestamp) -> Option<Timestamp> {
-        let next = self.next_image.take_if(|(_, (at, _), _)| *at < safe)?;
+    /// Makes the next image count if all others have stored what it holds, by `is_stored`. Returns
+    /// its last timestamp.
+    fn install(&mut self, is_stored: impl FnOnce(Timestamp) -> bool) -> Option<Timestamp> {
+        let next = self.next_image.take_if(|(_, (at, _), _)| is_stored(*at))?;
         let count = self.records.partition_point(|record| record.number <= next.0);
         self.records.drain(..count);
         self.stored = self.stored.map(|stored| stored.saturating_sub(count));
@@ -179,7 +179,8 @@ impl Fabric {
         let options = ReplicaOptions { is_durable: faults.is_durable };
         let replica = |process: u32| {
             let shard = (process / u32::from(REPLICAS)) as u16;
-            (ProcessId(process), Replica::new(shard, Registers::default(), options))
+            let replica = Replica::new(shard, Registers::default(), options);
+            (ProcessId(process), replica.with_placement(ProcessId(process), placement()))
         };
         let client = |_| {
             let options = client_options(&faults);
@@ -382,18 +383,21 @@ impl Fabric {
         self.clock.saturating_sub(*lag)
     }
 
-    /// Lets replicas take snapshots, and install those before which all have stored everything.
+    /// Lets replicas take snapshots, ask each other what is stored, and install snapshots that may
+    /// count.
     fn take_snapshots(&mut self) {
-        let safe = self.replicas.values().map(Replica::stored_below).min().flatten();
         let mut installed: Option<Timestamp> = None;
-        for (process, replica) in &self.replicas {
+        for (process, replica) in &mut self.replicas {
             let Some(disk) = self.disks.get_mut(process).filter(|disk| disk.stored.is_some())
             else {
                 continue;
             };
-            let safe = safe.unwrap_or(Timestamp::from_ns(0));
-            installed = installed.max(disk.install_below(safe));
-            if !self.snapshot_random.percent(10) || disk.next_image.is_some() {
+            installed = installed.max(disk.install(|last| replica.stored_by_all(last)));
+            if !self.snapshot_random.percent(10) {
+                continue;
+            }
+            if let Some((_, (last, _), _)) = &disk.next_image {
+                replica.await_stored(*last);
                 continue;
             }
             let mut image = Vec::new();
@@ -403,7 +407,11 @@ impl Fabric {
             disk.next_image = position.map(|position| (number, position, image));
         }
         let Some(at) = installed else { return };
-        let lacks = |process: &&ProcessId| !self.disks[process].has_all_until(at);
+        // A disk without the state of a peer is completed by that of the peer.
+        let lacks = |process: &&ProcessId| {
+            let disk = &self.disks[process];
+            disk.stored.is_some() && !disk.has_all_until(at)
+        };
         if let Some(process) = self.replicas.keys().find(lacks) {
             let dropped = format!("{process:?} lacks writes up to {at:?}, which others drop");
             self.violations.push(dropped);

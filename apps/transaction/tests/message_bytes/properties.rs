@@ -140,7 +140,11 @@ fn request(input: &mut Input<'_>) -> Vec<u8> {
 /// replica that executes the records again is in the same state.
 fn drive_replica(is_durable: bool, mut input: Input<'_>) {
     let options = ReplicaOptions { is_durable };
-    let mut replica = Replica::new(0, Executed::default(), options);
+    // The senders of all messages are replicas of other shards.
+    let shards = vec![vec![ProcessId(0)], vec![ProcessId(4), ProcessId(5)]];
+    let placement = Placement::new(shards).expect("three processes");
+    let replica = Replica::new(0, Executed::default(), options);
+    let mut replica = replica.with_placement(ProcessId(0), placement);
     let mut restarted = replica.clone();
     let (mut now, mut stored) = (1, 0);
     let (mut executed, mut ended) = (BTreeSet::new(), BTreeSet::new());

@@ -9,7 +9,6 @@ use onepipe_journal::{FinishedSnapshot, JournalError, Status, SyncPolicy, Writer
 use onepipe_transaction::{Record, Replica, State};
 
 use super::layout::encode;
-use super::safe_point::OwnSafePoint;
 use super::schedule::{Image, Schedule};
 use crate::shared::LogStats;
 
@@ -28,18 +27,12 @@ pub(crate) struct LogWriter {
     policy: SyncPolicy,
     appended: u64,
     schedule: Schedule,
-    safe_point: OwnSafePoint,
 }
 
 impl LogWriter {
-    pub fn new(
-        writer: Writer,
-        (policy, appended): (SyncPolicy, u64),
-        schedule: Schedule,
-        safe_point: OwnSafePoint,
-    ) -> Self {
+    pub fn new(writer: Writer, (policy, appended): (SyncPolicy, u64), schedule: Schedule) -> Self {
         let (task, written, tried, writer) = (None, None, 0, Arc::new(writer));
-        Self { task, written, tried, writer, policy, appended, schedule, safe_point }
+        Self { task, written, tried, writer, policy, appended, schedule }
     }
 
     /// Appends a record; the disk is written by another thread.
@@ -76,16 +69,14 @@ impl LogWriter {
         Some(format!("{} (cannot {operation} {path})", failure.source))
     }
 
-    /// Publishes up to where `replica` has stored all writes, and advances its snapshots. Its
-    /// owner calls this about ten times a second, when all records of the replica are appended.
-    pub fn advance<S: State>(&mut self, now: Instant, replica: &Replica<S>) {
-        if let Some(below) = replica.stored_below() {
-            self.safe_point.publish(below);
-            // Without this a snapshot would wait for the next write of this replica, or forever.
-            if self.policy != SyncPolicy::Always && self.safe_point.is_awaited(below) {
-                // A writer that has stopped is reported by `append`.
-                let _ = self.writer.request_sync();
-            }
+    /// Syncs the log if a snapshot of any replica waits for that, and advances the snapshots of
+    /// `replica`. Its owner calls this about ten times a second, when all records of the replica
+    /// are appended.
+    pub fn advance<S: State>(&mut self, now: Instant, replica: &mut Replica<S>) {
+        // Without this a snapshot would wait for the next write of this replica, or forever.
+        if self.policy != SyncPolicy::Always && replica.is_sync_awaited() {
+            // A writer that has stopped is reported by `append`.
+            let _ = self.writer.request_sync();
         }
         if self.schedule.is_due(now) && self.writer.status().failure.is_none() {
             self.take(now, replica);
@@ -100,9 +91,9 @@ impl LogWriter {
             }
         }
         if let Some(at) = self.schedule.awaited() {
-            self.safe_point.await_above(at);
+            replica.await_stored(at);
         }
-        self.install(now);
+        self.install(now, replica);
     }
 
     /// Encodes the state, and lets a thread write it.
@@ -127,8 +118,8 @@ impl LogWriter {
     }
 
     /// Lets the snapshot count when it may, and notes whether it does.
-    fn install(&mut self, now: Instant) {
-        if self.schedule.install(self.safe_point.get())
+    fn install<S: State>(&mut self, now: Instant, replica: &Replica<S>) {
+        if self.schedule.install(|last| replica.stored_by_all(last))
             && let Some(written) = self.written.take()
         {
             self.tried = self.writer.status().installations;

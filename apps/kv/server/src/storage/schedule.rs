@@ -95,7 +95,8 @@ impl Schedule {
         }
     }
 
-    /// Returns the timestamp that the safe point must exceed before the image may count.
+    /// Returns the timestamp up to which all replicas must have stored all writes before the image
+    /// may count.
     pub fn awaited(&self) -> Option<Timestamp> {
         match self.phase {
             Phase::Written(image) => Some(image.at),
@@ -103,12 +104,12 @@ impl Schedule {
         }
     }
 
-    /// Returns whether the image is to be installed now, as all replicas have stored all writes
-    /// below `safe`. An image that counts lets the log drop the records that it holds, which others
-    /// may need otherwise.
-    pub fn install(&mut self, safe: Timestamp) -> bool {
+    /// Returns whether the image is to be installed now, as all replicas have stored all writes up
+    /// to its last one by `is_stored`. An image that counts lets the log drop the records that it
+    /// holds, which others may need otherwise.
+    pub fn install(&mut self, is_stored: impl FnOnce(Timestamp) -> bool) -> bool {
         match self.phase {
-            Phase::Written(image) if safe > image.at => {
+            Phase::Written(image) if is_stored(image.at) => {
                 self.phase = Phase::Installing(image);
                 true
             }
@@ -174,13 +175,12 @@ mod tests {
         schedule.on_appended(41);
         assert!(schedule.is_due(now));
         schedule.on_taken(image(5, 300));
-        assert!(!schedule.is_due(now) && !schedule.install(at(1_000)), "it is being written");
+        assert!(!schedule.is_due(now) && !schedule.install(|_| true), "it is being written");
         schedule.on_appended(30);
         schedule.on_written();
         assert_eq!(schedule.awaited(), Some(at(50)));
-        // A write at that timestamp may be missing on a disk.
-        assert!(!schedule.install(at(50)));
-        assert!(schedule.install(at(51)) && schedule.is_installing());
+        assert!(!schedule.install(|last| last != at(50)) && !schedule.is_installing());
+        assert!(schedule.install(|last| last == at(50)) && schedule.is_installing());
         assert!(!schedule.on_installed(4));
         assert!(schedule.on_installed(5));
         assert_eq!(stats(&schedule), (300, 30, 1, 0));
@@ -203,7 +203,7 @@ mod tests {
         assert!(!schedule.on_failed(now + RETRY), "it was reported before");
         schedule.on_taken(image(7, 300));
         schedule.on_written();
-        assert!(schedule.install(Timestamp::from_ns(71)) && schedule.on_installed(7));
+        assert!(schedule.install(|_| true) && schedule.on_installed(7));
         schedule.on_taken(image(8, 300));
         assert!(schedule.on_failed(now), "another failure");
     }

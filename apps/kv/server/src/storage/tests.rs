@@ -5,16 +5,16 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use onepipe::{ProcessId, Timestamp};
+use onepipe_base::Mono;
 use onepipe_journal::{
     FinishedSnapshot, Journal, JournalError, MemoryDisk, Options, SnapshotWriter, SyncPolicy,
 };
 use onepipe_kv::{Command, Plan, Store, Value, shard_of};
-use onepipe_transaction::{Replica, Reply, Request, RequestKind, State};
+use onepipe_transaction::{Placement, Replica, Reply, Request, RequestKind, State};
 use proptest::prelude::*;
 
 use super::layout::{encode, store_id};
 use super::recovery::{Opened, restore};
-use super::safe_point::OwnSafePoint;
 use super::schedule::{Image, Schedule};
 
 const SHARDS: u16 = 2;
@@ -46,7 +46,6 @@ struct Site {
     replica: Replica<Store>,
     journal: Journal<MemoryDisk>,
     schedule: Schedule,
-    safe_point: OwnSafePoint,
     writing: Option<SnapshotWriter<MemoryDisk>>,
     written: Option<FinishedSnapshot>,
     inbox: VecDeque<(Timestamp, ProcessId, Vec<u8>)>,
@@ -78,9 +77,6 @@ impl Site {
         let progress = self.journal.progress();
         self.replica.on_written(progress.acknowledged(self.journal.options().policy));
         self.replica.on_stored(progress.durable);
-        if let Some(below) = self.replica.stored_below() {
-            self.safe_point.publish(below);
-        }
         Ok(())
     }
 
@@ -98,7 +94,12 @@ impl Site {
             self.written = Some(writing.finish()?);
             self.schedule.on_written();
         }
-        if self.schedule.install(self.safe_point.get()) {
+        if let Some(at) = self.schedule.awaited()
+            && random.percent(40)
+        {
+            self.replica.await_stored(at);
+        }
+        if self.schedule.install(|last| self.replica.stored_by_all(last)) {
             let written = self.written.take().expect("it was written");
             self.journal.install(written)?;
             assert!(self.schedule.on_installed(self.journal.last_snapshot()));
@@ -216,21 +217,20 @@ impl Model {
         };
         let added = restored.iter().zip(lasts).map(|(one, last)| one.journal.last() - last);
         self.counts.completed += added.sum::<u64>();
-        let safe_points = OwnSafePoint::of_replicas(restored.len());
-        let site = |(restored, safe_point): (super::recovery::Restored<_>, _)| Site {
+        let placement = Placement::consecutive(0, SHARDS, REPLICAS).expect("few replicas");
+        let site = |(process, restored): (u32, super::recovery::Restored<_>)| Site {
             schedule: Schedule::new(
                 self.snapshot_bytes,
                 restored.snapshot_bytes,
                 restored.log_bytes,
             ),
-            replica: restored.replica,
+            replica: restored.replica.with_placement(ProcessId(process), placement.clone()),
             journal: restored.journal,
-            safe_point,
             writing: None,
             written: None,
             inbox: VecDeque::new(),
         };
-        self.sites = restored.into_iter().zip(safe_points).map(site).collect();
+        self.sites = (0..).zip(restored).map(site).collect();
         let last = self.sites.iter().filter_map(|site| site.replica.executed()).max();
         assert!(last.is_none_or(|last| last.as_ns() <= self.last.0));
         (self.session, self.now) = (self.session + 1, self.now + 10);
@@ -285,6 +285,20 @@ impl Model {
                 }
                 while let Some(reply) = self.sites[index].replica.poll_reply() {
                     self.on_reply(&reply.payload);
+                }
+                self.send_of(index);
+            }
+        }
+    }
+
+    /// Delivers what a replica sends to others by best effort. Some of it is lost.
+    fn send_of(&mut self, index: usize) {
+        let (at, from) = (Timestamp::from_ns(self.now), ProcessId(index as u32));
+        while let Some(sent) = self.sites[index].replica.poll_scattering(Mono::from_ns(self.now)) {
+            assert!(!sent.is_reliable, "no replica catches up");
+            for (to, payload) in sent.messages {
+                if !self.random.percent(20) {
+                    self.sites[to.0 as usize].replica.on_message(false, at, from, &payload);
                 }
             }
         }
