@@ -110,6 +110,11 @@ impl<D: Disk> Writer<D> {
         Ok(Self { shared, disk, options, thread: Some(thread) })
     }
 
+    /// Returns the disk, which has the lock of the directory.
+    pub fn disk(&self) -> &D {
+        &self.disk
+    }
+
     /// Queues a record.
     ///
     /// # Errors
