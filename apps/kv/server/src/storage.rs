@@ -1,6 +1,7 @@
 //! The logs of the replicas, on disk.
 
 mod error;
+mod exchange;
 mod layout;
 mod log_writer;
 mod recovery;
@@ -12,11 +13,12 @@ mod tests;
 use std::path::{Path, PathBuf};
 
 use onepipe::{Doorbell, Timestamp};
-use onepipe_journal::{Journal, Options, SyncPolicy, Writer};
+use onepipe_journal::{Options, SyncPolicy, Writer};
 use onepipe_kv::Store;
 use onepipe_transaction::Replica;
 
 pub use error::StorageError;
+use exchange::finish_replacement;
 use layout::{replica_name, store_id};
 pub(crate) use log_writer::LogWriter;
 use recovery::{Opened, Restored, restore};
@@ -88,14 +90,15 @@ pub(crate) fn open(
 ) -> Result<Vec<Stored>, StorageError> {
     let names = (0..shards)
         .flat_map(|shard| (0..replicas).map(move |replica| replica_name(shard, replica)));
-    let directories: Vec<PathBuf> = names.map(|name| options.directory.join(name)).collect();
+    let names: Vec<String> = names.collect();
+    names.iter().try_for_each(|name| finish_replacement(&options.directory, name))?;
+    let directories: Vec<PathBuf> = names.iter().map(|name| options.directory.join(name)).collect();
     check_shape(&options.directory, &directories)?;
     let mut opened = Vec::new();
     for (index, directory) in directories.into_iter().enumerate() {
         let shard = (index / usize::from(replicas)) as u16;
         let journal_options = options.journal_options(shard, (shards, replicas));
-        let (journal, recovered) = Journal::open(&directory, journal_options)?;
-        opened.push(Opened::read(directory, shard, journal, recovered)?);
+        opened.push(Opened::open(directory, shard, journal_options)?);
     }
     let stored = restore(opened)?.into_iter().map(|restored| {
         let Restored { snapshot_bytes, log_bytes, .. } = restored;

@@ -134,7 +134,7 @@ fn interrupted_repair_is_completed() {
     fill(path, "interrupted-fill", 1);
     let (log, damaged) = (path.join("shard-1-0"), path.join("damaged-shard-1-0-1"));
     // The system has stopped between the two renamings.
-    let replacement = path.join("repaired-shard-1-0");
+    let replacement = path.join("replacement-shard-1-0");
     fs::rename(&log, &replacement).expect("it is renamed");
     fs::create_dir(&damaged).expect("it is new");
     assert_eq!(repair(path, false).expect("the replacement is whole"), []);

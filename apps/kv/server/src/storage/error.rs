@@ -1,5 +1,6 @@
 //! Errors of logs.
 
+use std::io;
 use std::path::PathBuf;
 
 use onepipe_journal::{JournalError, OpenError};
@@ -50,6 +51,43 @@ pub enum StorageError {
         /// Number of its last record.
         last: u64,
     },
+    /// There is no log, and one that another has replaced.
+    #[error(
+        "{directory} is missing, and {previous} is the log that it has replaced: put back {directory}, or remove {previous}"
+    )]
+    Missing {
+        /// The replica's directory.
+        directory: PathBuf,
+        /// The log that was replaced.
+        previous: PathBuf,
+    },
+    /// The state of another replica cannot be stored as the log of this one.
+    #[error(
+        "cannot replace the log in {directory} by the state of another replica ({bytes} bytes): {path}: {error}; nothing is lost: {advice}",
+        advice = advice(error)
+    )]
+    Replace {
+        /// The replica's directory.
+        directory: PathBuf,
+        /// Length of the state.
+        bytes: usize,
+        /// The file or directory that cannot be used.
+        path: PathBuf,
+        /// The error of the system.
+        error: io::Error,
+    },
+    /// The log reaches neither back to a timestamp by itself, nor by a snapshot.
+    #[error(
+        "the log in {directory} does not say what the state was before {before} (ns since 1970): record {missing} is missing"
+    )]
+    NotBack {
+        /// The replica's directory.
+        directory: PathBuf,
+        /// The timestamp, in ns.
+        before: u64,
+        /// Number of the first record that is needed and missing.
+        missing: u64,
+    },
     /// The shards or replicas are not those of the store.
     #[error(
         "{directory} holds a store of other numbers of shards or replicas: {found} replicas, not {expected}"
@@ -76,5 +114,18 @@ impl StorageError {
                         | OpenError::Gap { .. }
                 )
         )
+    }
+}
+
+/// Returns what helps against an error of the system.
+fn advice(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            "free space on this disk, which holds the old log, too, until the new one is whole"
+        }
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
+            "let this program write there, and to the directory that holds it"
+        }
+        _ => "check the disk, and what else uses this directory",
     }
 }

@@ -1,32 +1,45 @@
-//! What replicas are when all of them start again.
+//! What replicas are when they start again.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use onepipe_journal::{Directory, Disk, Journal, Recovered};
+use onepipe::{ProcessId, Timestamp};
+use onepipe_journal::{Directory, Disk, Journal, Options, Recovered, Snapshot};
 use onepipe_kv::Store;
 use onepipe_transaction::{Log, Record, Replica, ReplicaOptions, complete};
 
 use super::error::StorageError;
 use super::layout::{encode, parse};
 
+/// Number of the last write in a snapshot, and its position in the total order.
+type Position = (u64, (Timestamp, ProcessId));
+
 /// The log of a replica as it was found.
 pub(super) struct Opened<D: Disk = Directory> {
-    directory: PathBuf,
-    journal: Journal<D>,
+    pub directory: PathBuf,
+    pub journal: Journal<D>,
     /// The replica as of its snapshot.
-    replica: Replica<Store>,
-    snapshot_bytes: u64,
-    log_bytes: u64,
-    log: Log,
+    pub replica: Replica<Store>,
+    /// Length of its snapshot, and bytes of the records behind it.
+    pub snapshot_bytes: u64,
+    pub log_bytes: u64,
+    pub log: Log,
 }
 
 /// A replica that has executed all that its log holds.
-pub(super) struct Restored<D: Disk = Directory> {
+pub(crate) struct Restored<D: Disk = Directory> {
     pub replica: Replica<Store>,
     pub journal: Journal<D>,
     /// Length of its snapshot, and bytes of the records behind it.
     pub snapshot_bytes: u64,
     pub log_bytes: u64,
+}
+
+impl Opened {
+    /// Opens the log of a replica of `shard`, which is created if it does not exist.
+    pub fn open(directory: PathBuf, shard: u16, options: Options) -> Result<Self, StorageError> {
+        let (journal, recovered) = Journal::open(&directory, options)?;
+        Self::read(directory, shard, journal, recovered)
+    }
 }
 
 impl<D: Disk> Opened<D> {
@@ -44,22 +57,30 @@ impl<D: Disk> Opened<D> {
         for path in recovered.damaged_snapshots {
             tracing::warn!(path = %path.display(), "a damaged snapshot is not used");
         }
-        let options = ReplicaOptions { is_durable: true };
-        let mut replica = Replica::new(shard, Store::default(), options);
-        let (mut snapshot, mut snapshot_bytes) = (None, 0);
-        if let Some(found) = recovered.snapshot {
-            let number = found.position;
-            let is_loaded = replica.load(&found.bytes) && replica.recorded() == number;
-            let position = replica.executed_position().filter(|_| is_loaded);
-            let directory = directory.clone();
-            let position = position.ok_or(StorageError::Snapshot { directory, number })?;
-            (snapshot, snapshot_bytes) = (Some((number, position)), found.bytes.len() as u64);
-        }
+        let found = recovered.snapshot;
+        let (replica, snapshot) = load(&directory, shard, found.as_ref())?;
+        let snapshot_bytes = found.map_or(0, |found| found.bytes.len() as u64);
         let log_bytes = recovered.records.iter().map(|record| record.payload.len() as u64).sum();
         let records = recovered.records.into_iter().map(|record| parse(&directory, record));
         let records = records.collect::<Result<_, _>>()?;
         let log = Log { shard, snapshot, records };
         Ok(Self { directory, journal, replica, snapshot_bytes, log_bytes, log })
+    }
+}
+
+/// Returns the replica of `shard` as of a snapshot of the log in `directory`, and which is the last
+/// write in it. Without a snapshot it is the initial one.
+pub(super) fn load(
+    directory: &Path,
+    shard: u16,
+    snapshot: Option<&Snapshot>,
+) -> Result<(Replica<Store>, Option<Position>), StorageError> {
+    let mut replica = Replica::new(shard, Store::default(), ReplicaOptions { is_durable: true });
+    let Some(Snapshot { position: number, bytes }) = snapshot else { return Ok((replica, None)) };
+    let is_loaded = replica.load(bytes) && replica.recorded() == *number;
+    match replica.executed_position().filter(|_| is_loaded) {
+        Some(position) => Ok((replica, Some((*number, position)))),
+        None => Err(StorageError::Snapshot { directory: directory.into(), number: *number }),
     }
 }
 

@@ -14,8 +14,9 @@ use onepipe_transaction::{Log, Record, complete};
 use thiserror::Error;
 
 use super::error::StorageError;
+use super::exchange::{rename, replacement};
 use super::recovery::{append, find_behind};
-use intact::{Intact, REPLACEMENT, read, rename};
+use intact::{Intact, read};
 
 /// A log that was replaced.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -182,7 +183,7 @@ fn replace(
     missing: &[Record],
 ) -> Result<PathBuf, RepairError> {
     let name = one.directory.file_name().unwrap_or_default().to_string_lossy();
-    let replacement = store.join(format!("{REPLACEMENT}{name}"));
+    let replacement = replacement(store, &name);
     let (mut journal, _) = Journal::open(&replacement, one.options).map_err(StorageError::Open)?;
     let explain = |error| StorageError::Write { directory: replacement.clone(), error };
     if let Some(snapshot) = from.read_snapshot()? {

@@ -10,10 +10,8 @@ use onepipe_transaction::{ImageHeader, Log, Record, Request};
 
 use super::RepairError;
 use crate::storage::error::StorageError;
+use crate::storage::exchange::{finish_replacement, replica_of};
 use crate::storage::layout::{parse, replica_name, store_id};
-
-/// Beginning of the name of a directory that replaces another.
-pub const REPLACEMENT: &str = "repaired-";
 
 /// A log as far as it is intact.
 pub struct Intact {
@@ -126,24 +124,16 @@ pub fn read(directory: &Path) -> Result<Vec<Intact>, RepairError> {
     }
 }
 
-/// Returns the shard and the number of each replica. A replacement that was not completed by an
-/// earlier repair is completed, or removed.
+/// Returns the shard and the number of each replica. A replacement that was interrupted is
+/// completed, or removed.
 fn replicas(directory: &Path) -> Result<BTreeSet<(u16, u16)>, RepairError> {
     let io = |source| RepairError::Io { path: directory.into(), source };
     let mut found = BTreeSet::new();
     for entry in fs::read_dir(directory).map_err(io)? {
         let name = entry.map_err(io)?.file_name().to_string_lossy().into_owned();
-        let of_replacement = name.strip_prefix(REPLACEMENT);
-        let Some(id) = parse_name(of_replacement.unwrap_or(&name)) else { continue };
-        if let Some(replica) = of_replacement {
-            let (from, to) = (directory.join(&name), directory.join(replica));
-            match to.is_dir() {
-                true => fs::remove_dir_all(&from),
-                // The damaged log has been renamed, so the replacement is whole.
-                false => rename(directory, &from, &to),
-            }
-            .map_err(io)?;
-        }
+        let name = replica_of(&name).unwrap_or(&name);
+        let Some(id) = parse_name(name) else { continue };
+        finish_replacement(directory, name)?;
         found.insert(id);
     }
     Ok(found)
@@ -189,12 +179,6 @@ fn divide(
         before: of_others(records),
         damaged_snapshot: salvaged.damaged_snapshots.last().copied(),
     })
-}
-
-/// Renames a directory of the store, durably.
-pub fn rename(store: &Path, from: &Path, to: &Path) -> std::io::Result<()> {
-    fs::rename(from, to)?;
-    fs::File::open(store)?.sync_all()
 }
 
 #[cfg(test)]
