@@ -4,8 +4,12 @@ mod error;
 mod exchange;
 mod layout;
 mod log_writer;
+#[cfg_attr(not(test), expect(dead_code, reason = "the driver of single replicas uses this"))]
+mod own;
 mod recovery;
 mod repair;
+#[cfg(test)]
+mod sample;
 mod schedule;
 #[cfg(test)]
 mod tests;

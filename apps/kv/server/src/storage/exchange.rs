@@ -1,6 +1,9 @@
 //! The directories of a log that is replaced by another one: the log, its replacement and the
 //! previous log. A crash at any moment leaves one that is whole, and shows which.
 
+#[cfg(test)]
+mod tests;
+
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
