@@ -8,6 +8,8 @@ mod log_writer;
 mod own;
 mod recovery;
 mod repair;
+#[cfg_attr(not(test), expect(dead_code, reason = "the driver of single replicas uses this"))]
+mod replacement;
 #[cfg(test)]
 mod sample;
 mod schedule;
