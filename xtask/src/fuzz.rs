@@ -19,10 +19,12 @@ pub fn run(root: &Path, target: &str, seconds: u64) -> Result<()> {
     let found = format!("found/{target}");
     let seeds = format!("corpus/{target}");
     std::fs::create_dir_all(fuzz.join(&found)).context("making the folder of new inputs")?;
+    // libFuzzer's option of that name does not turn off the search for leaks at the end.
+    let without_leaks = LEAKING.contains(&target).then_some(("ASAN_OPTIONS", "detect_leaks=0"));
     let status = Command::new("cargo")
         .args(["+nightly", "fuzz", "run", "--fuzz-dir", ".", target, &found, &seeds, "--"])
         .args([format!("-max_total_time={seconds}"), "-print_final_stats=1".to_string()])
-        .args(LEAKING.contains(&target).then_some("-detect_leaks=0"))
+        .envs(without_leaks)
         .current_dir(&fuzz)
         .status()
         .context("running cargo fuzz")?;
