@@ -97,7 +97,16 @@ impl Lines {
 
     /// Returns the next line, empty at the end of the output; fails only after a hang.
     fn next(&self, of: &str) -> String {
-        self.next_within(HANG).unwrap_or_else(|| panic!("timed out: a line of {of}"))
+        self.next_unless_ended(of).unwrap_or_default()
+    }
+
+    /// Returns the next line, `None` at the end of the output; fails only after a hang.
+    fn next_unless_ended(&self, of: &str) -> Option<String> {
+        match self.0.recv_timeout(HANG) {
+            Ok(line) => Some(line.trim_end().to_string()),
+            Err(RecvTimeoutError::Disconnected) => None,
+            Err(RecvTimeoutError::Timeout) => panic!("timed out: a line of {of}"),
+        }
     }
 }
 
@@ -105,7 +114,9 @@ impl Lines {
 pub struct Running {
     pub child: Child,
     stdout: Lines,
-    stderr: Option<Lines>,
+    stderr: Lines,
+    /// Whether the test reads standard error.
+    is_stderr_read: bool,
     mark: String,
 }
 
@@ -115,32 +126,48 @@ impl Running {
         self.child.id()
     }
 
-    /// Starts it and discards its standard error.
+    /// Starts it. If it ends, a test that fails for want of a line shows its standard error.
     pub fn start(command: &mut Command) -> Self {
-        Self::begin(command, Stdio::null())
+        Self::begin(command, false)
     }
 
-    /// Starts it and captures its standard error.
+    /// Starts it, and lets the test read its standard error.
     pub fn start_with_stderr(command: &mut Command) -> Self {
-        Self::begin(command, Stdio::piped())
+        Self::begin(command, true)
     }
 
-    fn begin(command: &mut Command, stderr: Stdio) -> Self {
+    fn begin(command: &mut Command, is_stderr_read: bool) -> Self {
         let mark = unique("mark");
         let mut child = command
             .env(TEST_MARK, &mark)
             .stdout(Stdio::piped())
-            .stderr(stderr)
+            .stderr(Stdio::piped())
             .spawn()
             .expect("the program starts");
         let stdout = Lines::read(child.stdout.take().expect("its output is piped"));
-        let stderr = child.stderr.take().map(Lines::read);
-        Self { child, stdout, stderr, mark }
+        let stderr = Lines::read(child.stderr.take().expect("its errors are piped"));
+        Self { child, stdout, stderr, is_stderr_read, mark }
     }
 
-    /// Returns the next line of its standard output.
+    /// Returns the next line of its standard output, empty at the end.
     pub fn line(&mut self) -> String {
-        self.stdout.next("standard output")
+        let line = self.stdout.next_unless_ended("standard output");
+        line.unwrap_or_else(|| {
+            self.show_end();
+            String::new()
+        })
+    }
+
+    /// Prints how it has ended, which the test runner shows if the test fails.
+    fn show_end(&mut self) {
+        if !self.is_stderr_read {
+            let status = self.child.wait().expect("own child");
+            // Its descendants may have its standard error for longer.
+            let limit = Duration::from_secs(1);
+            let lines = std::iter::from_fn(|| self.stderr.0.recv_timeout(limit).ok());
+            let lines: Vec<String> = lines.collect();
+            eprintln!("the program has ended ({status}): {}", lines.join("\n"));
+        }
     }
 
     /// Returns the next line of its standard output, if there is one in time.
@@ -155,12 +182,12 @@ impl Running {
 
     /// Returns the next line of its standard error.
     pub fn stderr_line(&mut self) -> String {
-        self.stderr.as_ref().expect("standard error is captured").next("standard error")
+        self.stderr.next("standard error")
     }
 
     /// Returns the next line of its standard error, if there is one in time.
     pub fn stderr_line_within(&mut self, limit: Duration) -> Option<String> {
-        self.stderr.as_ref().expect("standard error is captured").next_within(limit)
+        self.stderr.next_within(limit)
     }
 
     /// Returns the remaining lines of its standard error, once it has ended.
