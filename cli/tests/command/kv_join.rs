@@ -61,6 +61,8 @@ fn programs_replace_each_other() {
         let values = ["a", "b", "c", "d"].map(|key| (key, round));
         let () = writer.connection.mset(&values).expect("the store goes on");
         programs[round as usize].running.signal("-KILL");
+        // Until it has ended, no other program can be this process.
+        programs[round as usize].running.status();
         programs[round as usize] = Program::start(&fabric, round);
         wait_until("it catches up", || programs[round as usize].has_caught_up());
     }
