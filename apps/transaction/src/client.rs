@@ -219,7 +219,8 @@ impl Client {
         let view = open.view;
         let parts = open.parts.iter().map(|(shard, part)| (*shard, part.as_slice())).collect();
         let request = Request { kind, session, number, attempt, finished: oldest, view, parts };
-        let messages = open.messages(&request, self.options.is_durable);
+        let is_durable = self.options.is_durable || self.placement.members().is_durable();
+        let messages = open.messages(&request, is_durable);
         // The timeout follows the response times: with a fixed one below the latency, every reply
         // would come after the next attempt, and be ignored.
         let timeout_ns = self.response_times.timeout_ns(open, &self.options);

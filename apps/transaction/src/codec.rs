@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use onepipe_base::Timestamp;
+use onepipe_base::{ProcessId, Timestamp};
 
 /// Appends values to a message.
 pub struct Writer<'a>(pub &'a mut Vec<u8>);
@@ -11,6 +11,11 @@ impl Writer<'_> {
     /// Appends a byte.
     pub fn u8(&mut self, value: u8) {
         self.0.push(value);
+    }
+
+    /// Appends a truth value, as a byte.
+    pub(crate) fn bool(&mut self, value: bool) {
+        self.u8(u8::from(value));
     }
 
     /// Appends an integer of 16 bits.
@@ -33,6 +38,12 @@ impl Writer<'_> {
         self.u64(value.map_or(u64::MAX, Timestamp::as_ns));
     }
 
+    /// Appends a position in the total order, which may be `None`.
+    pub(crate) fn position(&mut self, value: Option<(Timestamp, ProcessId)>) {
+        self.timestamp(value.map(|(at, _)| at));
+        self.u32(value.map_or(0, |(_, from)| from.0));
+    }
+
     /// Appends the length, 32 bits, and the bytes.
     pub fn bytes(&mut self, bytes: &[u8]) {
         self.u32(bytes.len() as u32);
@@ -48,6 +59,15 @@ impl<'a> Reader<'a> {
     /// Takes a byte.
     pub fn u8(&mut self) -> Option<u8> {
         self.array().map(u8::from_le_bytes)
+    }
+
+    /// Takes a truth value.
+    pub(crate) fn bool(&mut self) -> Option<bool> {
+        match self.u8()? {
+            0 => Some(false),
+            1 => Some(true),
+            _ => None,
+        }
     }
 
     /// Takes an integer of 16 bits.
@@ -69,6 +89,12 @@ impl<'a> Reader<'a> {
     pub fn timestamp(&mut self) -> Option<Option<Timestamp>> {
         let ns = self.u64()?;
         Some((ns != u64::MAX).then_some(Timestamp::from_ns(ns)))
+    }
+
+    /// Takes a position in the total order, which may be `None`.
+    pub(crate) fn position(&mut self) -> Option<Option<(Timestamp, ProcessId)>> {
+        let (at, from) = (self.timestamp()?, ProcessId(self.u32()?));
+        Some(at.map(|at| (at, from)))
     }
 
     /// Takes a length of 32 bits, and that number of bytes.

@@ -16,11 +16,8 @@ const PART_LEN: usize = 32 << 10;
 const PART: u8 = 0;
 const OUTDATED: u8 = 1;
 const ABSENT: u8 = 2;
-const STARTS: u8 = 3;
-const PROPOSES: u8 = 4;
-const SERVES: u8 = 5;
-const ASK_STORED: u8 = 6;
-const STORED: u8 = 7;
+const ASK_STORED: u8 = 3;
+const STORED: u8 = 4;
 
 const IS_IMAGE_COMPLETE: u8 = 1;
 const IS_CURRENT: u8 = 2;
@@ -43,27 +40,11 @@ pub(crate) enum FeedMessage<'a> {
     Outdated(&'a [u8]),
     /// The sender has not caught up itself, and has no state.
     Absent,
-    /// A message of a replica that starts, or an answer to one.
-    Hello(Hello),
     /// A snapshot of the sender waits until all replicas have stored the writes up to this
     /// timestamp.
     AskStored(Timestamp),
     /// The sender has stored all writes to its shard below this timestamp.
     Stored(Timestamp),
-}
-
-/// The messages by which replicas agree with which of them the store starts: see
-/// [`crate::Start`].
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Hello {
-    /// The sender starts, and does not know whether the store does. If it knows a session of the
-    /// proposer, it follows this one, and none before.
-    Starts(Option<u64>),
-    /// The sender proposes to start the store with these processes and sessions.
-    Proposes(Vec<(ProcessId, u64)>),
-    /// The sender has adopted that the store starts with these processes and sessions. The number
-    /// of the message is the session of the sender.
-    Serves(Vec<(ProcessId, u64)>),
 }
 
 /// A part of a feed.
@@ -93,9 +74,6 @@ impl<'a> FeedMessage<'a> {
             Self::Part(_) => PART,
             Self::Outdated(_) => OUTDATED,
             Self::Absent => ABSENT,
-            Self::Hello(Hello::Starts(_)) => STARTS,
-            Self::Hello(Hello::Proposes(_)) => PROPOSES,
-            Self::Hello(Hello::Serves(_)) => SERVES,
             Self::AskStored(_) => ASK_STORED,
             Self::Stored(_) => STORED,
         });
@@ -104,17 +82,6 @@ impl<'a> FeedMessage<'a> {
         match self {
             Self::Part(part) => part.write(&mut writer),
             Self::Outdated(members) => writer.bytes(members),
-            Self::Hello(Hello::Proposes(founders) | Hello::Serves(founders)) => {
-                writer.u32(founders.len() as u32);
-                for (process, session) in founders {
-                    writer.u32(process.0);
-                    writer.u64(*session);
-                }
-            }
-            Self::Hello(Hello::Starts(followed)) => {
-                writer.u8(u8::from(followed.is_some()));
-                writer.u64(followed.unwrap_or(0));
-            }
             Self::AskStored(at) | Self::Stored(at) => writer.u64(at.as_ns()),
             Self::Absent => {}
         }
@@ -133,26 +100,12 @@ impl<'a> FeedMessage<'a> {
             PART => Self::Part(Part::parse(&mut reader)?),
             OUTDATED => Self::Outdated(reader.bytes()?),
             ABSENT => Self::Absent,
-            STARTS => {
-                let (is_known, session) = (reader.u8()? == 1, reader.u64()?);
-                Self::Hello(Hello::Starts(is_known.then_some(session)))
-            }
-            PROPOSES => Self::Hello(Hello::Proposes(parse_founders(&mut reader)?)),
-            SERVES => Self::Hello(Hello::Serves(parse_founders(&mut reader)?)),
             ASK_STORED => Self::AskStored(Timestamp::from_ns(reader.u64()?)),
             STORED => Self::Stored(Timestamp::from_ns(reader.u64()?)),
             _ => return None,
         };
         reader.is_at_end().then_some((id, message))
     }
-}
-
-fn parse_founders(reader: &mut Reader<'_>) -> Option<Vec<(ProcessId, u64)>> {
-    let mut founders = Vec::new();
-    for _ in 0..reader.u32()? {
-        founders.push((ProcessId(reader.u32()?), reader.u64()?));
-    }
-    Some(founders)
 }
 
 impl<'a> Part<'a> {

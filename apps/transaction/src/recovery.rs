@@ -5,6 +5,7 @@
 //! answered. Each record holds its whole transaction, so the logs together complete each other.
 //! What no log holds was never answered.
 
+use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::borrow::Borrow;
@@ -12,6 +13,7 @@ use core::borrow::Borrow;
 use onepipe_base::{ProcessId, Timestamp};
 
 use crate::codec::{Reader, Writer};
+use crate::members::Members;
 use crate::request::Request;
 
 /// An executed write, to be stored.
@@ -26,6 +28,9 @@ pub struct Record {
     pub from: ProcessId,
     /// The encoded [`Request`].
     pub request: Vec<u8>,
+    /// The membership, if the replica had learnt of a change since its last record. So a log that
+    /// has a write says which replicas had ended before the write, and lack it.
+    pub members: Option<Box<Members>>,
 }
 
 impl Record {
@@ -35,6 +40,9 @@ impl Record {
         writer.u64(self.at.as_ns());
         writer.u32(self.from.0);
         writer.bytes(&self.request);
+        if let Some(members) = &self.members {
+            members.write(&mut writer);
+        }
     }
 
     /// Parses a record. Returns `None` if it is malformed.
@@ -42,15 +50,28 @@ impl Record {
         let mut reader = Reader(bytes);
         let (at, from) = (Timestamp::from_ns(reader.u64()?), ProcessId(reader.u32()?));
         let request = reader.bytes()?;
-        Request::parse(request).filter(|_| reader.is_at_end())?;
-        Some(Self { number, at, from, request: request.to_vec() })
+        Request::parse(request)?;
+        let mut members = None;
+        if !reader.is_at_end() {
+            members = Some(Box::new(Members::parse(&mut reader)?));
+        }
+        let request = request.to_vec();
+        reader.is_at_end().then_some(Self { number, at, from, request, members })
     }
 
     /// Returns the position in the total order.
-    pub fn position(&self) -> (Timestamp, ProcessId) {
+    pub fn position(&self) -> Position {
         (self.at, self.from)
     }
+
+    /// Returns whether the write has a part for a shard.
+    pub fn concerns(&self, shard: u16) -> bool {
+        Request::parse(&self.request).is_some_and(|request| request.part(shard).is_some())
+    }
 }
+
+/// A position in the total order of writes: the timestamp, and the client.
+pub type Position = (Timestamp, ProcessId);
 
 /// The log of one replica.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,14 +80,16 @@ pub struct Log {
     pub shard: u16,
     /// The last record that its snapshot includes: its number, and its position in the total order.
     /// `None` if there is no snapshot.
-    pub snapshot: Option<(u64, (Timestamp, ProcessId))>,
+    pub snapshot: Option<(u64, Position)>,
+    /// The membership as of its snapshot.
+    pub members: Members,
     /// Every record that the replica has stored since, in the order of execution.
     pub records: Vec<Record>,
 }
 
 impl Log {
     /// Returns number and position of the last executed write.
-    fn last(&self) -> Option<(u64, (Timestamp, ProcessId))> {
+    pub fn last(&self) -> Option<(u64, Position)> {
         let last = self.records.last().map(|record| (record.number, record.position()));
         last.or(self.snapshot)
     }
@@ -76,27 +99,26 @@ impl Log {
 /// in the order of execution. Their numbers go on from those of the log.
 ///
 /// A record that one log has replaced by its snapshot is in all other logs of its shards, or in
-/// their snapshots ([`crate::Replica::stored_below`]), so none needs it.
+/// their snapshots ([`crate::Replica::stored_by_all`]), so none needs it.
 pub fn complete(logs: &[impl Borrow<Log>]) -> Vec<Vec<Record>> {
-    let mut all: BTreeMap<(Timestamp, ProcessId), &Record> = BTreeMap::new();
+    let mut all: BTreeMap<Position, &Record> = BTreeMap::new();
     for record in logs.iter().flat_map(|log| &log.borrow().records) {
         all.insert(record.position(), record);
     }
     let missing = |log: &Log| {
         let last = log.last();
-        let concerns = |record: &&&Record| {
-            let request = Request::parse(&record.request);
-            request.is_some_and(|request| request.part(log.shard).is_some())
-        };
-        let after = |(position, _): &(&(Timestamp, ProcessId), &&Record)| {
-            last.is_none_or(|(_, last)| **position > last)
-        };
+        let after =
+            |(position, _): &(&Position, &&Record)| last.is_none_or(|(_, last)| **position > last);
         let first = last.map_or(1, |(number, _)| number + 1);
-        let records = all.iter().filter(after).map(|(_, record)| record).filter(concerns);
-        records
-            .zip(first..)
-            .map(|(record, number)| Record { number, ..(*record).clone() })
-            .collect()
+        let records = all.iter().filter(after).map(|(_, record)| record);
+        let records = records.filter(|record| record.concerns(log.shard));
+        // The membership of another log says nothing about this one.
+        let number = |(record, number): (&&Record, u64)| Record {
+            number,
+            members: None,
+            ..(*record).clone()
+        };
+        records.zip(first..).map(number).collect()
     };
     logs.iter().map(|log| missing(log.borrow())).collect()
 }

@@ -56,8 +56,8 @@ pub struct ReplicaStats {
     pub reads: u64,
     /// Messages that are no requests, or not for this shard.
     pub malformed: u64,
-    /// Writes refused because their clients did not know of the last admitted replica, or because
-    /// the store was not open.
+    /// Writes refused because their clients did not know of the last admitted replica, or of the
+    /// opening.
     pub outdated: u64,
     /// Writes of clients with too many unfinished ones, and reads beyond the limit of waiting ones.
     pub refused: u64,
@@ -90,8 +90,8 @@ pub struct Replica<S> {
     /// Replies, each with the record that must be written before, in the order of these.
     replies: VecDeque<(u64, OutgoingReply)>,
     members: Members,
-    /// The replica refuses all writes, as the store has not been opened.
-    is_closed: bool,
+    /// The membership has changed since the last record.
+    has_new_members: bool,
     /// Session of this process, stated to replicas that start.
     session: u64,
     /// Processes and sessions with which the store has started.
@@ -100,6 +100,8 @@ pub struct Replica<S> {
     feeds: Vec<Feed>,
     /// The replica catches up itself, and does not serve.
     catch_up: Option<Box<CatchUp>>,
+    /// The replica has to start again.
+    is_lost: bool,
     /// The state was loaded from another replica, and is to be stored.
     has_image_to_store: bool,
     /// What other replicas have stored.
@@ -125,11 +127,12 @@ impl<S: State> Replica<S> {
             unstored: VecDeque::new(),
             replies: VecDeque::new(),
             members: Members::default(),
-            is_closed: false,
+            has_new_members: false,
             session: 0,
             founders: Vec::new(),
             feeds: Vec::new(),
             catch_up: None,
+            is_lost: false,
             has_image_to_store: false,
             safe_point: Box::default(),
             unsent: VecDeque::new(),
@@ -210,7 +213,7 @@ impl<S: State> Replica<S> {
         request: &Request<'_>,
         (part, payload): (&[u8], &[u8]),
     ) {
-        let is_outdated = request.view < self.members.view() || self.is_closed;
+        let is_outdated = request.view < self.members.view();
         if is_outdated && !makes(Mistake::OldViewAccepted) {
             // A replica that was admitted meanwhile has not received this write. All replicas of
             // all shards refuse it.
@@ -240,7 +243,9 @@ impl<S: State> Replica<S> {
         }
         if self.options.is_durable || !self.feeds.is_empty() {
             let request = payload.to_vec();
-            self.record(Record { number: self.recorded, at, from, request });
+            let members = core::mem::take(&mut self.has_new_members);
+            let members = members.then(|| Box::new(self.members.clone()));
+            self.record(Record { number: self.recorded, at, from, request, members });
         }
         self.reply(from, request, 0, Answer::Written { at, results: &results });
         let outcome = Outcome { at, results, record: self.recorded };
@@ -254,7 +259,7 @@ impl<S: State> Replica<S> {
             let answer = Answer::Written { at: outcome.at, results: &outcome.results };
             let reply = Self::encode(self.shard, request, 0, answer);
             self.queue(outcome.record, from, reply);
-        } else if request.view < self.members.view() || self.is_closed {
+        } else if request.view < self.members.view() {
             // The write was refused, and the answer lost.
             self.answer_outdated(from, request);
         }

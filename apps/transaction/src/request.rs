@@ -18,6 +18,8 @@ const ADMIT: u8 = 5;
 const FETCH: u8 = 6;
 /// First byte of [`crate::feed`]'s messages.
 pub(crate) const FEED: u8 = 7;
+/// First byte of [`crate::start`]'s messages.
+pub(crate) const START: u8 = 8;
 
 /// Maximum length of an encoded request without its parts: the code, five numbers of 64 bits, one
 /// of 32, and the number of parts.
@@ -123,7 +125,7 @@ impl<'a> Request<'a> {
 
     /// Returns whether a message is for the replica of a process, by its first byte.
     pub fn is_request(payload: &[u8]) -> bool {
-        matches!(payload.first(), Some(&(WRITE..=FEED)))
+        matches!(payload.first(), Some(&(WRITE..=START)))
     }
 
     /// Parses a request. Returns `None` if it is malformed.

@@ -49,6 +49,12 @@ impl SafePoint {
         Self { of_store: Some((process, placement)), ..Self::default() }
     }
 
+    /// Returns whether a process may hold a replica of the store, as far as its placement is known.
+    pub fn may_hold_replica(&self, process: ProcessId) -> bool {
+        let known = self.of_store.as_ref();
+        known.is_none_or(|(_, placement)| placement.shard_of(process).is_some())
+    }
+
     /// Asks, once, all other replicas whose answers do not suffice for `at`.
     pub fn await_stored(&mut self, at: Timestamp) {
         self.to_ask = Some(at);

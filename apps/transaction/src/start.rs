@@ -1,207 +1,322 @@
 //! How a replica that starts gets its state: whether the whole store starts, or goes on already.
 //!
-//! 1. The process with the least id is the *proposer*. Every other process states that it starts,
-//!    and which session of the proposer it follows: the last one that it knows.
-//! 2. Once all processes follow its current session, the proposer proposes them, with their
-//!    sessions, as the *founders* of the store.
-//! 3. A process adopts the proposal. If it is among the founders it begins with the initial state;
-//!    any other incarnation of it catches up.
-//! 4. Once all processes have adopted the proposal, the founders open the store by an admission.
-//!    Until then replicas refuse all writes and other admissions, so that nothing is lost if a
-//!    founder fails.
+//! 1. Every process states to all others that it starts, with its session.
+//! 2. Once all have, the process with the least id proposes them, with their sessions, as the
+//!    *founders* of the store. A process that is proposed takes part in this *round*.
+//! 3. The founders state what their logs hold. Each adds to its log what only others have, or finds
+//!    that it has to take the state of another one ([`crate::Roles`]), and is ready.
+//! 4. Once all are ready, any of them opens the store, by a reliable scattering to all. Founders
+//!    serve from there on.
 //!
-//! The proposer may restart. A process that has adopted its proposal follows no later session, so
-//! that there is no second proposal. If no process has, all follow the later session, and adopt the
-//! earlier proposal no more.
+//! If a founder ends before the opening in the total order, the round is void for all of them, and
+//! each starts over in a new session. A founder that learns of the new session of another one does
+//! so, too. So all founders open the store, or none: a founder leaves a round only if one has
+//! ended, or if one has left that was not ready, and without that one the round is never opened.
+//!
+//! Replicas that serve answer to a process that starts that the store is open. Then the process
+//! catches up.
 
-use alloc::collections::{BTreeMap, BTreeSet};
+mod message;
+mod round;
+
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-use onepipe_base::{Mono, ProcessId};
+use onepipe_base::{Mono, ProcessId, Timestamp};
 
-use crate::feed::{FeedId, FeedMessage, Hello};
 use crate::placement::Placement;
+use crate::recovery::Record;
 use crate::request::{OPENING, Request, RequestKind};
+use crate::roles::{LogSummary, LostShard, Role};
 use crate::scattering::ReplicaScattering;
+pub(crate) use message::{Founders, StartMessage};
+pub use round::OwnLog;
+use round::Round;
 
-/// How a replica gets its state. Both are passed to [`crate::Replica::set_founders`].
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Decision {
-    /// The store starts with these processes, each given with its session, and this one is among
-    /// them: the replica begins with its initial state.
-    Begin(Vec<(ProcessId, u64)>),
-    /// The store has started with these, and this one has to catch up
-    /// ([`crate::Replica::returning`]).
-    CatchUp(Vec<(ProcessId, u64)>),
+/// How far a replica has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Phase {
+    /// The replica does not know whether the store is open.
+    Unknown,
+    /// The store starts, and this replica with it. The role is known once those of all founders
+    /// are.
+    Founds(Option<Role>),
+    /// The store starts, and cannot: a shard has no whole log.
+    Lost(LostShard),
+    /// The store was opened at this timestamp: the replica serves, or catches up, by its role.
+    Opened(Timestamp, Role),
+    /// The store has been open for some time: the replica catches up.
+    Joins,
+}
+
+impl Phase {
+    /// Returns whether the replica waits for others.
+    fn is_pending(self) -> bool {
+        !matches!(self, Self::Opened(..) | Self::Joins)
+    }
 }
 
 /// A replica that starts.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Start {
     process: ProcessId,
     session: u64,
     interval_ns: u64,
     others: Vec<ProcessId>,
-    proposer: ProcessId,
-    /// The last session of the proposer that is known.
-    followed: Option<u64>,
-    /// If this process is the proposer: those that follow its current session, with their own.
-    followers: BTreeMap<ProcessId, u64>,
-    proposal: Option<Vec<(ProcessId, u64)>>,
-    /// Followers to which the proposal is to be sent, with their sessions.
-    to_answer: BTreeMap<ProcessId, u64>,
-    decision: Option<Decision>,
-    /// The processes that have stated that they have adopted a proposal.
-    serving: BTreeSet<ProcessId>,
+    own: OwnLog,
+    /// The processes that start, with their sessions, as far as they have stated it since the last
+    /// proposal.
+    starting: BTreeMap<ProcessId, u64>,
+    /// Processes to which the proposal is to be sent again.
+    to_propose: Vec<ProcessId>,
+    round: Option<Round>,
+    /// When processes ended, for a round that is proposed later.
+    ended: BTreeMap<ProcessId, Timestamp>,
+    /// All reliable messages below were delivered.
+    barrier: Timestamp,
+    /// The founders of a store that is open.
+    served_by: Option<Founders>,
     next_at: Option<Mono>,
 }
 
 impl Start {
-    /// Creates the start of a process in a session, above that of any earlier incarnation of it.
-    /// The process states that it starts every `interval_ns` ns.
-    pub fn new(process: ProcessId, session: u64, placement: &Placement, interval_ns: u64) -> Self {
+    /// Creates the start of a process in a session: the time of its start in ns, above that of any
+    /// earlier incarnation. `own` is what its log holds. The process repeats what it has to state
+    /// every `interval_ns` ns.
+    pub fn new(
+        process: ProcessId,
+        session: u64,
+        placement: &Placement,
+        own: OwnLog,
+        interval_ns: u64,
+    ) -> Self {
         let mut others: Vec<ProcessId> = placement.all_up().collect();
         others.retain(|other| *other != process);
-        let proposer = others.iter().copied().chain([process]).min().unwrap_or(process);
         let mut start = Self {
             process,
             session,
             interval_ns,
             others,
-            proposer,
-            followed: (process == proposer).then_some(session),
-            followers: BTreeMap::new(),
-            proposal: None,
-            to_answer: BTreeMap::new(),
-            decision: None,
-            serving: BTreeSet::new(),
+            own,
+            starting: BTreeMap::new(),
+            to_propose: Vec::new(),
+            round: None,
+            ended: BTreeMap::new(),
+            barrier: Timestamp::from_ns(0),
+            served_by: None,
             next_at: None,
         };
-        if start.others.is_empty() {
-            start.decision = Some(Decision::Begin([(process, session)].to_vec()));
-        }
+        start.propose();
         start
     }
 
-    /// Handles a message that was delivered to the process. Returns false if it is for a replica.
-    pub fn on_message(&mut self, from: ProcessId, payload: &[u8]) -> bool {
-        let Some((id, FeedMessage::Hello(hello))) = FeedMessage::parse(payload) else {
-            return false;
+    /// Returns the session, which a start-over raises.
+    pub fn session(&self) -> u64 {
+        self.session
+    }
+
+    /// Returns how far the replica has come.
+    pub fn phase(&self) -> Phase {
+        let Some(round) = &self.round else {
+            return if self.served_by.is_some() { Phase::Joins } else { Phase::Unknown };
         };
-        if !self.others.contains(&from) {
+        match (round.role(), round.opened) {
+            (Some(Err(lost)), _) => Phase::Lost(lost),
+            (Some(Ok(role)), Some(at)) => Phase::Opened(at, role),
+            (Some(Ok(role)), None) => Phase::Founds(Some(role)),
+            (None, _) => Phase::Founds(None),
+        }
+    }
+
+    /// Returns the roles of all founders, once they are known.
+    pub fn roles(&self) -> Option<&crate::Roles> {
+        self.round.as_ref()?.roles.as_ref()?.as_ref().ok()
+    }
+
+    /// Returns the processes and sessions with which the store starts, or has started.
+    pub fn founders(&self) -> Vec<(ProcessId, u64)> {
+        let of_round = self.round.as_ref().map(|round| &round.founders);
+        of_round.or(self.served_by.as_ref()).cloned().unwrap_or_default()
+    }
+
+    /// Handles a message that was delivered to the process. Returns false if it is for a replica.
+    pub fn on_message(
+        &mut self,
+        is_reliable: bool,
+        at: Timestamp,
+        from: ProcessId,
+        payload: &[u8],
+    ) -> bool {
+        if is_reliable {
+            self.advance(at);
+            return self.on_opening(at, payload);
+        }
+        let Some((session, message)) = StartMessage::parse(payload) else { return false };
+        if !self.others.contains(&from) || self.served_by.is_some() {
             return true;
         }
-        if self.decision.is_some() {
-            match hello {
-                Hello::Serves(_) => self.serving.insert(from),
-                // The replica that has begun answers.
-                Hello::Starts(_) => return false,
-                Hello::Proposes(_) => false,
-            };
-            return true;
+        if let Some(round) = &mut self.round {
+            round.on_session(from, session, at);
         }
-        match hello {
-            Hello::Starts(_) if from == self.proposer => {
-                self.followed = self.followed.max(Some(id.session));
-            }
-            Hello::Starts(followed) => {
-                if self.process == self.proposer && followed == Some(self.session) {
-                    self.on_follower(from, id);
-                }
-            }
-            Hello::Proposes(founders) | Hello::Serves(founders) if id.session == self.session => {
-                self.on_founders(from, id.number, founders);
-            }
-            Hello::Proposes(_) | Hello::Serves(_) => {}
-        }
+        self.on_start_message(from, session, message);
         true
     }
 
-    fn on_founders(&mut self, from: ProcessId, session: u64, founders: Vec<(ProcessId, u64)>) {
-        if self.proposal.as_ref().is_some_and(|proposal| *proposal != founders) {
-            // All others followed this session, so no founder of an earlier proposal is left: the
-            // message was sent before.
-            return;
-        }
-        let proposed_by = founders.iter().find(|(process, _)| *process == self.proposer);
-        let is_of_followed = self.followed.is_none()
-            || proposed_by.map(|(_, session)| *session) == self.followed
-            // The proposer itself, in the session followed or a later one, has adopted an earlier
-            // proposal: no other will come.
-            || (from == self.proposer && Some(session) >= self.followed)
-            // This process proposes, and another one has adopted its proposal, or that of an
-            // earlier session.
-            || self.process == self.proposer;
-        if is_of_followed {
-            let is_founder = founders.contains(&(self.process, self.session));
-            self.decision = Some(match is_founder {
-                true => Decision::Begin(founders),
-                false => Decision::CatchUp(founders),
-            });
+    fn on_start_message(&mut self, from: ProcessId, session: u64, message: StartMessage) {
+        match (message, &mut self.round) {
+            (StartMessage::Starts, None) => {
+                let known = self.starting.entry(from).or_default();
+                *known = session.max(*known);
+                self.propose();
+            }
+            // The proposal was lost.
+            (StartMessage::Starts, Some(round)) if round.founders.contains(&(from, session)) => {
+                self.to_propose.push(from);
+            }
+            (StartMessage::Proposes { to, founders }, None) if to == self.session => {
+                self.begin_round(founders);
+            }
+            (StartMessage::Serves { to, founders }, round) if to == self.session => {
+                // A round that others were to take part in is never opened.
+                let is_other = round.as_ref().is_none_or(|round| round.founders != founders);
+                if is_other && self.phase().is_pending() {
+                    (self.round, self.served_by) = (None, Some(founders));
+                }
+            }
+            (StartMessage::States { round: id, summary, is_ready }, Some(round))
+                if id == round.id() =>
+            {
+                round.on_state(from, summary, is_ready);
+            }
+            (StartMessage::Wants { round: id, after }, Some(round)) if id == round.id() => {
+                round.on_wants(from, after, &self.own.records);
+            }
+            (StartMessage::Holds { round: id, after, until, records }, Some(round))
+                if id == round.id() =>
+            {
+                round.on_holds(from, (after, until), records);
+            }
+            _ => {}
         }
     }
 
-    /// Handles that a process follows this one.
-    fn on_follower(&mut self, from: ProcessId, id: FeedId) {
-        let known = self.followers.entry(from).or_insert(id.session);
-        *known = (*known).max(id.session);
-        if self.proposal.is_none() && self.followers.len() == self.others.len() {
-            let followers = self.followers.iter().map(|(process, session)| (*process, *session));
-            let founders = [(self.process, self.session)].into_iter().chain(followers);
-            self.proposal = Some(founders.collect());
+    /// Proposes a round if this process is the proposer, and all others start.
+    fn propose(&mut self) {
+        let is_proposer = self.others.iter().all(|other| *other > self.process);
+        if is_proposer && self.starting.len() == self.others.len() {
+            let own = (self.process, self.session);
+            let founders: Founders =
+                [own].into_iter().chain(core::mem::take(&mut self.starting)).collect();
+            self.to_propose.clone_from(&self.others);
+            self.begin_round(founders);
         }
-        if self.proposal.is_some() {
-            self.to_answer.insert(from, id.session);
+    }
+
+    fn begin_round(&mut self, founders: Founders) {
+        if !founders.contains(&(self.process, self.session)) {
+            return;
         }
+        let own = (self.process, self.session);
+        let mut round = Round::new(own, founders, self.own.summary.clone());
+        for (process, at) in &self.ended {
+            round.on_ended(*process, *at);
+        }
+        self.round = Some(round);
+        self.next_at = None;
+    }
+
+    /// Notes that a process has ended at a timestamp.
+    pub fn on_process_ended(&mut self, process: ProcessId, at: Timestamp) {
+        self.ended.insert(process, at);
+        self.starting.remove(&process);
+        if let Some(round) = &mut self.round {
+            round.on_ended(process, at);
+        }
+    }
+
+    /// Notes that all reliable messages below `barrier` were delivered.
+    pub fn on_barrier(&mut self, barrier: Timestamp) {
+        self.advance(barrier);
+    }
+
+    /// Starts over if the round was not opened before a founder ended or left it.
+    fn advance(&mut self, barrier: Timestamp) {
+        self.barrier = self.barrier.max(barrier);
+        let Some(round) = &self.round else { return };
+        let left = [round.ended, round.left].into_iter().flatten().min();
+        if round.opened.is_none() && left.is_some_and(|left| left < barrier) {
+            self.start_over();
+        }
+    }
+
+    /// Begins again in a session of its own, since others may believe the last one to be ready. If
+    /// the clock was behind, the session is raised above the end of earlier incarnations.
+    fn start_over(&mut self) {
+        self.session = (self.session + 1).max(self.barrier.as_ns());
+        self.round = None;
+        self.starting.clear();
+        self.to_propose.clear();
+        self.next_at = None;
+        self.propose();
+    }
+
+    /// Handles a reliable message. Returns whether it concerns the opening of a store.
+    fn on_opening(&mut self, at: Timestamp, payload: &[u8]) -> bool {
+        let Some(request) = Request::parse(payload) else { return false };
+        if request.kind != RequestKind::Admit || request.number != OPENING {
+            return false;
+        }
+        if let Some(round) = &mut self.round
+            && round.id() == request.session
+            && round.opened.is_none()
+        {
+            round.opened = Some(at);
+        }
+        true
     }
 
     /// Returns the next scattering to the others. The driver drops one that the fabric does not
     /// accept: it is repeated in the next interval.
     pub fn poll_scattering(&mut self, now: Mono) -> Option<ReplicaScattering> {
-        if let Some((to, session)) = self.to_answer.pop_first()
-            && let Some(proposal) = &self.proposal
+        if let Some(to) = self.to_propose.pop()
+            && let Some(round) = &self.round
+            && let Some((_, session)) = round.founders.iter().find(|(process, _)| *process == to)
         {
-            let id = FeedId { session, number: self.session };
-            let payload = FeedMessage::Hello(Hello::Proposes(proposal.clone())).to_bytes(id);
-            return Some(ReplicaScattering::best_effort([(to, payload)].to_vec()));
+            let founders = round.founders.clone();
+            let proposes = StartMessage::Proposes { to: *session, founders };
+            let message = (to, proposes.to_bytes(self.session));
+            return Some(ReplicaScattering::best_effort([message].to_vec()));
+        }
+        if self.served_by.is_some() {
+            return None;
+        }
+        if let Some(sent) = self.round.as_mut().and_then(Round::poll) {
+            return Some(sent);
         }
         if self.next_at.is_some_and(|next_at| now < next_at) {
             return None;
         }
         self.next_at = Some(now.after_ns(self.interval_ns));
-        if self.is_complete() {
-            return self.compose_opening();
-        }
-        let id = FeedId { session: self.session, number: 0 };
-        let payload = FeedMessage::Hello(Hello::Starts(self.followed)).to_bytes(id);
-        let messages = self.others.iter().map(|other| (*other, payload.clone())).collect();
-        Some(ReplicaScattering::best_effort(messages))
+        let payload = match &mut self.round {
+            None => StartMessage::Starts.to_bytes(self.session),
+            Some(round) if round.opened.is_none() && round.are_all_ready() => {
+                return Some(self.compose_opening());
+            }
+            Some(round) => {
+                round.ask_again();
+                round.state()
+            }
+        };
+        let messages: Vec<_> = self.others.iter().map(|to| (*to, payload.clone())).collect();
+        (!messages.is_empty()).then(|| ReplicaScattering::best_effort(messages))
     }
 
-    /// Returns what was decided.
-    pub fn decision(&self) -> Option<&Decision> {
-        self.decision.as_ref()
-    }
-
-    /// Whether all other processes have adopted the proposal, or this one has to catch up.
-    fn is_complete(&self) -> bool {
-        match &self.decision {
-            None => false,
-            Some(Decision::CatchUp(_)) => true,
-            Some(Decision::Begin(_)) => self.serving.len() == self.others.len(),
-        }
-    }
-
-    /// Returns the admission that opens the store. It is repeated in each interval until the driver
-    /// drops the start, because the replica of the process is open.
-    fn compose_opening(&self) -> Option<ReplicaScattering> {
-        let is_founder = matches!(self.decision, Some(Decision::Begin(_)));
-        if !is_founder {
-            return None;
-        }
+    /// Returns the scattering that opens the store. All founders send it, and the first one in the
+    /// total order counts.
+    fn compose_opening(&self) -> ReplicaScattering {
         let request = Request {
             kind: RequestKind::Admit,
-            session: self.session,
+            session: self.round.as_ref().map_or(0, Round::id),
             number: OPENING,
             attempt: 0,
             finished: 0,
@@ -211,16 +326,46 @@ impl Start {
         let mut payload = Vec::new();
         request.write(&mut payload);
         let all = self.others.iter().copied().chain([self.process]);
-        Some(ReplicaScattering::reliable(all.map(|to| (to, payload.clone())).collect()))
+        ReplicaScattering::reliable(all.map(|to| (to, payload.clone())).collect())
+    }
+
+    /// Returns the next record that the own log lacks, in the order of execution: the driver lets
+    /// the replica replay it, and stores it.
+    pub fn next_missing(&mut self) -> Option<Record> {
+        let record = self.round.as_mut()?.next_missing()?;
+        // Others do not need it from this log, as they ask the one that had it.
+        self.own.summary.last = Some(record.position());
+        Some(record)
+    }
+
+    /// Returns whether the own log has all that those of the others hold.
+    pub fn is_log_complete(&self) -> bool {
+        self.round.as_ref().is_some_and(Round::is_complete)
+    }
+
+    /// Replaces what the own log holds: void records were cut off.
+    pub fn set_own(&mut self, summary: LogSummary) {
+        self.own.summary = summary;
+    }
+
+    /// Notes that the replica could serve if the store were opened: its log is complete and stored,
+    /// or it has to catch up.
+    pub fn set_ready(&mut self) {
+        if let Some(round) = &mut self.round {
+            round.set_ready();
+            self.next_at = None;
+        }
     }
 
     /// Returns the processes that this one waits for.
     pub fn missing(&self) -> Vec<ProcessId> {
-        let is_missing = |other: &&ProcessId| match &self.decision {
-            Some(_) => !self.serving.contains(other),
-            None if self.process == self.proposer => !self.followers.contains_key(other),
-            None => **other == self.proposer,
+        let Some(round) = &self.round else {
+            let known = |other: &&ProcessId| !self.starting.contains_key(other);
+            return self.others.iter().filter(known).copied().collect();
         };
-        self.others.iter().filter(is_missing).copied().collect()
+        match round.opened {
+            Some(_) => Vec::new(),
+            None => round.missing().filter(|process| *process != self.process).collect(),
+        }
     }
 }

@@ -6,7 +6,7 @@ mod registers;
 
 use onepipe_base::{ProcessId, Timestamp};
 use onepipe_transaction::{
-    Answer, ImageHeader, Record, Replica, ReplicaOptions, Reply, Request, RequestKind,
+    Answer, ImageHeader, Members, Record, Replica, ReplicaOptions, Reply, Request, RequestKind,
 };
 use registers::Registers;
 
@@ -50,7 +50,7 @@ fn goes_on_after_an_image_and_records() {
     let mut image = Vec::new();
     assert_eq!((before.save(&mut image), before.recorded()), (3, 3));
     let position = Some((at(12), CLIENT));
-    let header = ImageHeader { shard: 0, number: 3, position };
+    let header = ImageHeader { shard: 0, number: 3, position, members: Members::default() };
     assert_eq!(ImageHeader::parse(&image), Some(header));
     let record = write(&mut before, 20, 3).expect("it is new");
 
@@ -79,7 +79,7 @@ fn clients_and_members_of_the_previous_run_are_dropped() {
     assert!(is_outdated(&mut restarted));
     let mut with_sessions = Vec::new();
     restarted.save(&mut with_sessions);
-    restarted.forget_previous_run();
+    restarted.begin_run(Members::of_run(1, true, std::iter::empty()));
     let mut without = Vec::new();
     restarted.save(&mut without);
     assert!(without.len() < with_sessions.len(), "sessions take space");

@@ -1,9 +1,13 @@
-//! A store starts with all its replicas, and goes on with those that catch up.
+//! A store starts with all its replicas, whose logs complete each other, and goes on with those
+//! that catch up.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use onepipe_base::{Mono, ProcessId, Timestamp};
-use onepipe_transaction::{Decision, Exact, Placement, Replica, ReplicaOptions, Start, State};
+use onepipe_transaction::{
+    Exact, LogSummary, OwnLog, Phase, Placement, Record, Replica, ReplicaOptions, Request,
+    RequestKind, Role, Start, State,
+};
 use proptest::prelude::*;
 
 #[derive(Debug, Default)]
@@ -27,139 +31,231 @@ impl State for Nothing {
     }
 }
 
+/// Two replicas of each of two shards.
+const PROCESSES: u32 = 4;
+/// Time of a step.
+const STEP_NS: u64 = 1_000;
+
+fn shard_of(process: u32) -> u16 {
+    (process / 2) as u16
+}
+
+/// Returns the record of a write to some of the shards.
+fn record(index: usize, is_of_shard: [bool; 2]) -> Record {
+    let (kind, session, attempt, finished, view) = (RequestKind::Write, 1, 0, 0, None);
+    let number = index as u64;
+    let parts = (0..2).filter(|shard| is_of_shard[usize::from(*shard)]);
+    let parts = parts.map(|shard| (shard, &b"part"[..])).collect();
+    let mut request = Vec::new();
+    Request { kind, session, number, attempt, finished, view, parts }.write(&mut request);
+    let at = Timestamp::from_ns(index as u64 + 1);
+    Record { number: 0, at, from: ProcessId(9), request, members: None }
+}
+
+/// What the disk of a process holds.
+type Disk = Vec<Record>;
+
+fn own_log(process: u32, disk: &Disk) -> OwnLog {
+    let last = disk.last().map(Record::position);
+    let summary = LogSummary { last, ..LogSummary::empty(shard_of(process)) };
+    OwnLog { summary, records: disk.clone() }
+}
+
+/// An event of the reliable service, which all processes see in one order.
+#[derive(Clone, Debug)]
+enum Ordered {
+    Delivered(ProcessId, Vec<u8>),
+    Ended(ProcessId),
+}
+
 struct Node {
-    session: u64,
+    /// When the incarnation has started: its first session.
+    started: u64,
     start: Start,
+    /// What is to be delivered, with its timestamps.
+    ordered: VecDeque<(u64, Ordered)>,
+    /// The replica, once the store is open, and the replica has the state.
     replica: Option<Replica<Nothing>>,
 }
 
 impl Node {
-    fn new(process: u32, session: u64) -> Self {
+    fn new(process: u32, session: u64, disk: &Disk) -> Self {
         let placement = Placement::consecutive(0, 2, 2).expect("two replicas of each shard");
-        let start = Start::new(ProcessId(process), session, &placement, 10);
-        Self { session, start, replica: None }
-    }
-
-    fn is_open(&self) -> bool {
-        self.replica.as_ref().is_some_and(Replica::is_open)
+        let own = own_log(process, disk);
+        let start = Start::new(ProcessId(process), session, &placement, own, STEP_NS);
+        Self { started: session, start, ordered: VecDeque::new(), replica: None }
     }
 
     fn poll(&mut self, now: Mono) -> Vec<(ProcessId, bool, Vec<u8>)> {
         let mut messages = Vec::new();
         loop {
-            let of_start = self.start.poll_scattering(now);
-            let sent = of_start.or_else(|| self.replica.as_mut()?.poll_scattering(now));
+            let sent = match &mut self.replica {
+                Some(replica) => replica.poll_scattering(now),
+                None => self.start.poll_scattering(now),
+            };
             let Some(sent) = sent else { return messages };
             let is_reliable = sent.is_reliable;
             messages.extend(sent.messages.into_iter().map(|(to, bytes)| (to, is_reliable, bytes)));
         }
     }
 
-    /// Creates the replica once it is decided how.
-    fn begin(&mut self, process: u32) {
-        let Some(decision) = self.start.decision().filter(|_| self.replica.is_none()) else {
-            return;
-        };
-        let own = (ProcessId(process), self.session);
-        let founders = match decision {
-            Decision::Begin(founders) => {
-                assert!(founders.contains(&own), "it is a founder");
-                founders
+    /// Delivers all ordered events below `until`.
+    fn deliver(&mut self, until: u64) {
+        while let Some((at, event)) = self.ordered.pop_front_if(|(at, _)| *at < until) {
+            let at = Timestamp::from_ns(at);
+            match event {
+                Ordered::Delivered(from, payload) => self.on_message(true, at, from, &payload),
+                Ordered::Ended(process) => self.start.on_process_ended(process, at),
             }
-            Decision::CatchUp(founders) => {
-                assert!(!founders.contains(&own), "it is no founder");
-                founders
+        }
+        self.start.on_barrier(Timestamp::from_ns(until));
+    }
+
+    fn on_message(&mut self, is_reliable: bool, at: Timestamp, from: ProcessId, payload: &[u8]) {
+        match &mut self.replica {
+            Some(replica) => replica.on_message(is_reliable, at, from, payload),
+            None => assert!(self.start.on_message(is_reliable, at, from, payload)),
+        }
+    }
+
+    /// Completes the log by at most two records, and begins to serve once the store is open.
+    fn advance(&mut self, disk: &mut Disk, has_peer: bool) {
+        match self.start.phase() {
+            Phase::Founds(Some(Role::Complete { .. })) => {
+                for _ in 0..2 {
+                    disk.extend(self.start.next_missing());
+                }
+                if self.start.is_log_complete() {
+                    self.start.set_ready();
+                }
             }
-        };
-        let mut replica = Replica::new(0, Nothing, ReplicaOptions::default());
-        replica.set_founders(self.session, founders.clone());
-        self.replica = Some(replica);
+            Phase::Joins if !has_peer => {}
+            Phase::Opened(..) | Phase::Joins if self.replica.is_none() => {
+                let mut replica = Replica::new(0, Nothing, ReplicaOptions::default());
+                replica.set_founders(self.start.session(), self.start.founders());
+                self.replica = Some(replica);
+            }
+            _ => {}
+        }
     }
 }
 
-/// A message in flight: when it arrives, sender, receiver, the receiver's session, whether it is of
-/// the reliable service.
-type InFlight = (usize, u32, u32, u64, bool, Vec<u8>);
+/// A message of best effort: when it arrives, sender, receiver, payload.
+type InFlight = (usize, u32, u32, Vec<u8>);
 
-#[derive(Default)]
 struct Env {
     nodes: BTreeMap<u32, Node>,
+    disks: BTreeMap<u32, Disk>,
     in_flight: Vec<InFlight>,
-    /// The founders of the store, once a client may use it.
-    opened: Option<Vec<(ProcessId, u64)>>,
 }
 
 impl Env {
-    /// Lets a process start or send. Bits of `lost`: the receivers that get nothing, and the delay.
-    fn step(&mut self, time: usize, process: u32, starts_again: bool, lost: u8) {
-        if starts_again || !self.nodes.contains_key(&process) {
-            self.nodes.insert(process, Node::new(process, time as u64));
-        }
-        let node = self.nodes.get_mut(&process).expect("it was started");
-        for (to, is_reliable, payload) in node.poll(Mono::from_ns(20 * time as u64)) {
-            if let Some(receiver) =
-                self.nodes.get(&to.0).filter(|_| is_reliable || lost >> to.0 & 1 == 0)
-            {
-                let at = time + if is_reliable { 0 } else { usize::from(lost >> 4) };
-                self.in_flight.push((at, process, to.0, receiver.session, is_reliable, payload));
-            }
-        }
-        let due = self.in_flight.extract_if(.., |(at, ..)| *at <= time);
-        for (_, from, to, session, is_reliable, payload) in due {
-            let Some(node) = self.nodes.get_mut(&to).filter(|node| node.session == session) else {
-                continue;
-            };
-            if !node.start.on_message(ProcessId(from), &payload)
-                && let Some(replica) = &mut node.replica
-            {
-                let at = Timestamp::from_ns(time as u64);
-                replica.on_message(is_reliable, at, ProcessId(from), &payload);
-            }
-            node.begin(to);
-        }
-        self.check();
+    fn new(writes: &[([bool; 2], [u8; PROCESSES as usize])]) -> (Self, Vec<Record>) {
+        let all: Vec<Record> =
+            writes.iter().enumerate().map(|(index, (shards, _))| record(index, *shards)).collect();
+        // A disk lacks a suffix of what its shard has executed.
+        let disk = |process: u32| {
+            let is_lost = |(_, (_, lost)): &(_, &([bool; 2], [u8; 4]))| lost[process as usize] == 0;
+            let records = all.iter().zip(writes).take_while(|one| !is_lost(one));
+            let own = records.map(|(record, _)| record);
+            (process, own.filter(|one| one.concerns(shard_of(process))).cloned().collect())
+        };
+        let disks: BTreeMap<u32, Disk> = (0..PROCESSES).map(disk).collect();
+        // What no disk holds was never acknowledged.
+        let is_held = |record: &Record| disks.values().any(|disk| disk.contains(record));
+        let held = all.iter().filter(|record| is_held(record)).cloned().collect();
+        (Self { nodes: BTreeMap::new(), disks, in_flight: Vec::new() }, held)
     }
 
-    /// Checks that no node begins or is open with other founders than the first open one.
-    fn check(&mut self) {
-        if self.nodes.values().all(|node| node.start.decision().is_none()) {
-            // All that had begun have ended: this store is gone.
-            self.opened = None;
+    /// Lets a process start or send. Bits of `faults`: the receivers that get nothing, and the
+    /// delay, also of what is delivered to the process in order. Returns the processes that have to
+    /// start again.
+    fn step(&mut self, time: usize, process: u32, starts_again: bool, faults: u8) -> Vec<u32> {
+        let mut lost = Vec::new();
+        let now = time as u64 * STEP_NS;
+        if starts_again || !self.nodes.contains_key(&process) {
+            let ended = self.nodes.insert(process, Node::new(process, now, &self.disks[&process]));
+            for (_, node) in self.nodes.iter_mut().filter(|(id, _)| **id != process) {
+                if ended.is_some() {
+                    node.ordered.push_back((now, Ordered::Ended(ProcessId(process))));
+                }
+            }
+            self.in_flight.retain(|(_, _, to, _)| *to != process);
         }
-        for node in self.nodes.values() {
-            if let Some(Decision::Begin(founders)) = node.start.decision()
-                && node.is_open()
-            {
-                assert_eq!(self.opened.get_or_insert_with(|| founders.clone()), founders);
+        let node = self.nodes.get_mut(&process).expect("it was started");
+        let delay = usize::from(faults >> 4);
+        node.deliver(now.saturating_sub(delay as u64 * STEP_NS));
+        for (to, is_reliable, payload) in node.poll(Mono::from_ns(now)) {
+            if is_reliable {
+                if let Some(receiver) = self.nodes.get_mut(&to.0) {
+                    let event = Ordered::Delivered(ProcessId(process), payload);
+                    receiver.ordered.push_back((now, event));
+                }
+            } else if faults >> to.0 & 1 == 0 {
+                self.in_flight.push((time + delay, process, to.0, payload));
             }
         }
-        let Some(opened) = &self.opened else { return };
-        for node in self.nodes.values() {
-            if let Some(Decision::Begin(founders)) = node.start.decision() {
-                assert_eq!(opened, founders);
+        for (_, from, to, payload) in self.in_flight.extract_if(.., |(at, ..)| *at <= time) {
+            if let Some(node) = self.nodes.get_mut(&to) {
+                node.on_message(false, Timestamp::from_ns(now), ProcessId(from), &payload);
             }
         }
+        let has_peer = self.nodes.values().any(|node| node.replica.is_some());
+        for (process, node) in &mut self.nodes {
+            let disk = self.disks.get_mut(process).expect("each has one");
+            node.advance(disk, has_peer);
+            if node.start.phase() == Phase::Joins && !has_peer {
+                // All that had the state have ended.
+                lost.push(*process);
+            }
+        }
+        self.check();
+        lost
+    }
+
+    /// Checks that all nodes that serve do so with the same founders, and that none which has taken
+    /// part in the founding has to catch up: others may need its state.
+    fn check(&self) {
+        for (process, node) in &self.nodes {
+            let is_own = |(founder, session): &(ProcessId, u64)| {
+                *founder == ProcessId(*process) && *session >= node.started
+            };
+            let has_founded = node.start.founders().iter().any(is_own);
+            assert!(node.start.phase() != Phase::Joins || !has_founded, "{process}");
+        }
+        let serving = self.nodes.values().filter(|node| node.replica.is_some());
+        let founders: Vec<_> = serving.map(|node| node.start.founders()).collect();
+        assert!(founders.windows(2).all(|pair| pair[0] == pair[1]), "{founders:?}");
     }
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(1_000))]
 
-    /// Whatever is lost, and whichever process starts again: all begin with the same founders, and
-    /// an incarnation that is no founder catches up.
+    /// Whatever is lost, and whichever process starts again: all serve with the same founders,
+    /// whose logs have all that any had.
     #[test]
     fn all_begin_alike(
-        steps in proptest::collection::vec((0..4_u32, 0..25_u8, any::<u8>()), 0..200),
+        writes in proptest::collection::vec((any::<[bool; 2]>(), any::<[u8; 4]>()), 0..20),
+        steps in proptest::collection::vec((0..PROCESSES, 0..25_u8, any::<u8>()), 0..200),
     ) {
-        let mut env = Env::default();
-        let lossless = (0..400).map(|step| (step % 4, 1, 0));
-        for (time, (process, action, lost)) in steps.into_iter().chain(lossless).enumerate() {
-            env.step(time, process, action == 0, lost);
+        let (mut env, held) = Env::new(&writes);
+        let lossless = (0..400).map(|step| (step % PROCESSES, 1, 0));
+        let mut lost: Vec<u32> = Vec::new();
+        for (time, (process, action, faults)) in steps.into_iter().chain(lossless).enumerate() {
+            let process = lost.last().copied().unwrap_or(process);
+            let starts_again = action == 0 || lost.pop().is_some();
+            lost.extend(env.step(time + 1, process, starts_again, faults));
+            lost.sort_unstable();
+            lost.dedup();
         }
         for (process, node) in &env.nodes {
             prop_assert!(node.replica.is_some(), "{process}: {:?}", node.start);
-            let is_founder = matches!(node.start.decision(), Some(Decision::Begin(_)));
-            prop_assert!(node.is_open() || !is_founder, "{process}: {:?}", node.start);
+            let disk = &env.disks[process];
+            let is_own = |record: &&Record| record.concerns(shard_of(*process));
+            if let Phase::Opened(_, Role::Complete { .. }) = node.start.phase() {
+                prop_assert!(held.iter().filter(is_own).eq(disk), "{process}");
+            }
         }
     }
 }

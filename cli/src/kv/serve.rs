@@ -32,6 +32,7 @@ Examples:
   onepipe kv serve --data D --fsync everysec       as Redis does with appendfsync everysec
   redis-cli -p 7000 MSET a 1 b 2 c 3               one transaction over several shards
   onepipe kv serve --replicas 2 --process 0 --udp SWITCH    replica 0 of 6, each in a program
+  onepipe kv serve --replicas 2 --process 0 --data D        the same, on disk, on one machine
 
 MULTI and EXEC, MSET, MGET and DEL work over any keys, and are strictly serializable: all their
 operations happen at one timestamp, on all shards and replicas, in one order for all clients.";
@@ -72,10 +73,12 @@ pub struct Arguments {
     /// Name of the fabric in this machine's shared memory
     #[arg(long, value_name = "NAME", default_value = "kv")]
     fabric: String,
-    /// Serve as this process of the fabric only, in memory: a program for each replica, of which
-    /// shard 0 has the first ids; one with a higher id is a client. A program that is started again
-    /// catches up from another replica of its shard
-    #[arg(long, value_name = "ID", conflicts_with = "data")]
+    /// Serve as this process of the fabric only: a program for each replica, of which shard 0 has
+    /// the first ids; one with a higher id is a client. A program that is started again while the
+    /// store goes on catches up from another replica of its shard. With --data each replica has a
+    /// directory in DIR, which may be on its own machine, and the store goes on with every
+    /// acknowledged write after all have ended
+    #[arg(long, value_name = "ID")]
     process: Option<u32>,
     /// Address of the switch to join through, instead of shared memory
     #[arg(

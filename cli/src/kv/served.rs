@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use onepipe::{Builder, Pipe, ProcessId};
 use onepipe_kv::Store;
-use onepipe_kv_server::{Cluster, ClusterError, ClusterOptions, Node, NodeHandle, NodeOptions};
+use onepipe_kv_server::{
+    Cluster, ClusterError, ClusterOptions, Node, NodeError, NodeHandle, NodeOptions,
+};
 use onepipe_transaction::Placement;
 
 /// Number of processes beyond the replicas that a store in shared memory has room for.
@@ -49,8 +51,11 @@ impl Served {
             Access::Aggregator(address) => builder.overlay(address),
         };
         let node = NodeOptions { placement, reads: options.reads, client: options.client };
-        let node = Node::join(builder, node, |_| Store::default());
-        node.map(Self::One).with_context(|| format!("cannot join as process {process}"))
+        let node = match &options.storage {
+            Some(storage) => Node::join_stored(ProcessId(process), builder, node, storage),
+            None => Node::join(builder, node, |_| Store::default()),
+        };
+        node.map(Self::One).map_err(|error| advise(error, options, process))
     }
 
     /// Returns the handle to execute transactions with.
@@ -69,6 +74,21 @@ impl Served {
         };
         std::iter::once(self.handle()).chain(replicas)
     }
+}
+
+/// Adds what to do if the log of a replica is damaged.
+fn advise(error: NodeError, options: &ClusterOptions, process: u32) -> anyhow::Error {
+    let advice = match (&error, &options.storage) {
+        (NodeError::Storage(damage), Some(storage)) if damage.is_damage() => format!(
+            "cannot start the replica: move its directory away, and it takes the state of another \
+             replica of its shard; or, with the directories of all replicas in {}, and none of \
+             them running, use `onepipe kv repair --data {}`",
+            storage.directory.display(),
+            storage.directory.display()
+        ),
+        _ => format!("cannot join as process {process}"),
+    };
+    anyhow::Error::new(error).context(advice)
 }
 
 /// Shows which processes a store waits for, as they change.

@@ -22,7 +22,7 @@ use crate::node_thread::{Drive, Turn};
 use crate::options::NodeOptions;
 use crate::shared::{NodeStats, Shared, Submission};
 use crate::starting::{Held, Starting};
-use crate::storage::LogWriter;
+use crate::storage::ReplicaLog;
 use crate::wake_batch;
 
 /// Number of transactions that are taken over between two turns of the pipe.
@@ -42,9 +42,9 @@ pub(crate) struct Shares {
 pub(crate) struct Driven<S> {
     pipe: EmbeddedPipe,
     replica: Option<Replica<S>>,
-    log: Option<Box<LogWriter>>,
-    /// How the replica gets its state, until the store is open.
-    starting: Option<Starting<S>>,
+    log: Option<Box<ReplicaLog>>,
+    /// The replica until it serves, or catches up.
+    starting: Option<Box<Starting<S>>>,
     client: Client,
     reads: ReadMode,
     submissions: Receiver<Submission>,
@@ -68,8 +68,8 @@ impl<S: State> Driven<S> {
     ) -> Self {
         let (replica, log, starting) = match held {
             Held::Nothing => (None, None, None),
-            Held::Replica(replica, log) => (Some(replica), log, None),
-            Held::Starting(starting) => (None, None, Some(starting)),
+            Held::Replica(replica, log) => (Some(*replica), log, None),
+            Held::Starting(starting, log) => (None, log, Some(starting)),
         };
         // No other client of this process ever has this session. Incarnations count seconds: two
         // starts within a second would share one, and the writes of the second pass for repeated.
@@ -138,18 +138,24 @@ impl<S: State> Driven<S> {
         let barrier = self.pipe.commit_barrier();
         let (replica, client) = (&mut self.replica, &mut self.client);
         let starting = &mut self.starting;
+        let shared = &self.shared;
         let mut ended: Option<Arc<str>> = None;
         let progress = self.pipe.poll(|event| match event {
             Event::Message(message) => {
                 if Reply::is_reply(message.payload) {
                     client.on_message(now, message.from, message.payload);
-                } else if starting.as_mut().is_some_and(|starting| {
-                    starting.start.on_message(message.from, message.payload)
-                }) {
-                    // The message concerned the start of the store.
+                    return;
+                }
+                let is_reliable = message.service == Service::Reliable;
+                let (timestamp, from) = (message.timestamp, message.from);
+                if let Some(of_node) = starting {
+                    of_node.start.on_message(is_reliable, timestamp, from, message.payload);
+                    // What follows is for the replica.
+                    if let Some(started) = of_node.take_replica() {
+                        (*replica, *starting) = (Some(started), None);
+                        shared.set_waiting(Vec::new());
+                    }
                 } else if let Some(replica) = replica {
-                    let is_reliable = message.service == Service::Reliable;
-                    let (timestamp, from) = (message.timestamp, message.from);
                     replica.on_message(is_reliable, timestamp, from, message.payload);
                 }
             }
@@ -174,23 +180,30 @@ impl<S: State> Driven<S> {
             Event::SegmentLost => ended = Some("the shared memory was shortened".into()),
             _ => {}
         });
-        if let (Some(replica), Some(barrier)) = (replica, barrier) {
-            replica.on_barrier(barrier);
+        if let Some(barrier) = barrier {
+            if let Some(replica) = replica {
+                replica.on_barrier(barrier);
+            } else if let Some(starting) = starting {
+                starting.start.on_barrier(barrier);
+            }
+        }
+        if replica.as_ref().is_some_and(Replica::is_lost) {
+            ended = Some("no replica is left that has its state: start it again".into());
         }
         (progress, ended)
+    }
+
+    /// Prepares the replica to serve. Returns whether there was something to do, or why the node
+    /// must end.
+    fn advance_start(&mut self) -> Result<bool, Arc<str>> {
+        let Some(starting) = &mut self.starting else { return Ok(false) };
+        starting.advance(self.log.as_deref_mut(), self.pipe.now())
     }
 
     /// Stores what the replica has executed. Returns why the node must end, if it must.
     fn store(&mut self) -> Option<Arc<str>> {
         let (Some(replica), Some(log)) = (&mut self.replica, &mut self.log) else { return None };
-        while let Some(record) = replica.poll_record() {
-            if let Err(error) = log.append(&record) {
-                return Some(format!("the log cannot be written: {error}").into());
-            }
-        }
-        replica.on_written(log.acknowledged());
-        replica.on_stored(log.stored());
-        None
+        log.store(replica).err().map(Arc::from)
     }
 
     /// Sends what the machines have to send. Returns whether something was sent.
@@ -241,16 +254,9 @@ impl<S: State> Driven<S> {
                 has_sent |=
                     scatter(&mut self.pipe, scattering.is_reliable, &scattering.messages).is_ok();
             }
-            if self.replica.is_none() {
-                self.replica = starting.begin();
-            }
             self.shared.set_waiting(starting.start.missing());
         }
         let Some(replica) = &mut self.replica else { return has_sent };
-        if self.starting.is_some() && replica.is_open() {
-            self.starting = None;
-            self.shared.set_waiting(Vec::new());
-        }
         replica.handle_timeout(now);
         while let Some(scattering) = replica.poll_scattering(now) {
             match scatter(&mut self.pipe, scattering.is_reliable, &scattering.messages) {
@@ -303,6 +309,7 @@ impl<S: State> Driven<S> {
     /// Publishes whether the disk takes what is written, and lets it try again if it has failed.
     fn watch_disk(&mut self, now: Instant) {
         let (Some(log), Some(watch)) = (&self.log, &mut self.disk_watch) else { return };
+        let Some(log) = log.open_writer() else { return };
         let failure = log.retry();
         let progress = (log.appended(), log.acknowledged());
         self.shared.set_disk_failure(watch.observe(now, progress, failure));
@@ -344,9 +351,13 @@ impl<S: State + Send + 'static> Drive for Driven<S> {
         if let Some(reason) = ended.or_else(|| self.store()) {
             return Turn::Ended(reason);
         }
+        let has_advanced = match self.advance_start() {
+            Ok(has_advanced) => has_advanced,
+            Err(reason) => return Turn::Ended(reason),
+        };
         // A snapshot may have a question for other replicas.
         self.publish(now);
-        let has_sent = self.send(mono);
+        let has_sent = self.send(mono) || has_advanced;
         let has_finished = self.finish();
         match has_taken || has_sent || has_finished {
             true => Turn::Idle(Idleness::Busy),
@@ -380,7 +391,7 @@ fn is_too_large(error: &SendError) -> bool {
 }
 
 fn on_process_ended<S: State>(
-    (replica, starting): (&mut Option<Replica<S>>, &mut Option<Starting<S>>),
+    (replica, starting): (&mut Option<Replica<S>>, &mut Option<Box<Starting<S>>>),
     client: &mut Client,
     (process, at): (ProcessId, Timestamp),
 ) {
@@ -388,7 +399,7 @@ fn on_process_ended<S: State>(
     if let Some(replica) = replica {
         replica.on_process_ended(process, at);
     } else if let Some(starting) = starting {
-        starting.ended.push((process, at));
+        starting.on_process_ended(process, at);
     }
 }
 

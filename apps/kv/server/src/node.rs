@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use onepipe::{Builder, Doorbell, EmbeddedPipe, JoinError, ProcessId};
 use onepipe_kv::{Command, Plan, Store};
-use onepipe_transaction::{ClientOptions, Replica, ReplicaOptions, State};
+use onepipe_transaction::{ClientOptions, LogSummary, OwnLog, Replica, ReplicaOptions, State};
 use thiserror::Error;
 
 use crate::backend::{Backend, BackendError, OnReplies, OnResults, Replies, Results};
@@ -16,8 +16,8 @@ use crate::driven::{Driven, Shares};
 use crate::node_thread::{Drive, NodeThread};
 use crate::options::NodeOptions;
 use crate::shared::{LogStats, NodeStats, Shared, Submission};
-use crate::starting::{Held, Starting};
-use crate::storage::Stored;
+use crate::starting::{Cut, Held, Starting};
+use crate::storage::{self, ReplicaLog, StorageError, StorageOptions, Stored};
 
 /// How long a node waits for a clock that is behind its log.
 const CLOCK_WAIT: Duration = Duration::from_secs(2);
@@ -32,6 +32,12 @@ pub enum NodeError {
     /// before it.
     #[error("the clock is {0:?} behind the last write of the log: set the clock, and start again")]
     Clock(Duration),
+    /// The process has no replica to be stored.
+    #[error("process {} holds no replica: only replicas have a directory", .0.0)]
+    NoReplica(ProcessId),
+    /// The log of the replica cannot be used.
+    #[error(transparent)]
+    Storage(#[from] StorageError),
     /// The system has no descriptor or thread left.
     #[error("cannot start a node: {0}")]
     System(#[from] io::Error),
@@ -98,7 +104,7 @@ impl Node {
         Self::begin(thread, builder, options, move |pipe, _| {
             let new = |shard| Replica::new(shard, initial(shard), ReplicaOptions::default());
             let shard = placement.shard_of(pipe.process());
-            Ok(shard.map_or(Held::Nothing, |shard| Held::Replica(new(shard), None)))
+            Ok(shard.map_or(Held::Nothing, |shard| Held::Replica(Box::new(new(shard)), None)))
         })
     }
 
@@ -117,11 +123,43 @@ impl Node {
         let options = NodeOptions { client, ..options };
         let of_store = options.clone();
         let joining = Self::begin(&NodeThread::start()?, builder, options, move |pipe, _| {
-            let (process, session) = (pipe.process(), pipe.now().as_ns());
-            let shard = of_store.placement.shard_of(process);
-            Ok(shard.map_or(Held::Nothing, |shard| {
-                Held::Starting(Starting::new((process, shard), session, &of_store, initial(shard)))
-            }))
+            let own = (pipe.process(), pipe.now().as_ns());
+            let Some(shard) = of_store.placement.shard_of(own.0) else { return Ok(Held::Nothing) };
+            let replica = Replica::new(shard, initial(shard), ReplicaOptions::default());
+            let log = OwnLog { summary: LogSummary::empty(shard), records: Vec::new() };
+            // There are no records in memory that could be void.
+            let cut: Cut<S> = |_, _, _| Err("there is no log".into());
+            let starting = Starting::new(own, &of_store, (replica, log), cut);
+            Ok(Held::Starting(Box::new(starting), None))
+        });
+        joining.wait()
+    }
+
+    /// As [`Node::join`], with a replica that stores what it executes: `process` is that of
+    /// `builder`, and has the log in the directory of the store that bears the name of the replica.
+    ///
+    /// # Errors
+    /// As [`Node::start`]; the log cannot be used; the placement gives no replica to the process.
+    pub fn join_stored(
+        process: ProcessId,
+        builder: Builder,
+        options: NodeOptions,
+        storage: &StorageOptions,
+    ) -> Result<Self, NodeError> {
+        let placement = &options.placement;
+        let shard = placement.shard_of(process).ok_or(NodeError::NoReplica(process))?;
+        let of_shard = placement.replicas(shard);
+        let number = of_shard.iter().position(|other| *other == process).unwrap_or(0) as u16;
+        let shape = (placement.shards(), of_shard.len() as u16);
+        let (stored, own) = storage::open_one(storage, shape, (shard, number))?;
+        let of_store = options.clone();
+        let joining = Self::begin(&NodeThread::start()?, builder, options, move |pipe, bell| {
+            wait_for_clock(pipe, &stored)?;
+            let session = pipe.now().as_ns();
+            let (replica, log) = stored.start(bell.clone())?;
+            let cut: Cut<Store> = ReplicaLog::cut;
+            let starting = Starting::new((process, session), &of_store, (replica, own), cut);
+            Ok(Held::Starting(Box::new(starting), Some(Box::new(log))))
         });
         joining.wait()
     }
@@ -141,7 +179,7 @@ impl Node {
             wait_for_clock(pipe, &stored)?;
             let (replica, log) = stored.start(bell.clone())?;
             let replica = replica.with_placement(pipe.process(), placement);
-            Ok(Held::Replica(replica, Some(Box::new(log))))
+            Ok(Held::Replica(Box::new(replica), Some(Box::new(log))))
         })
     }
 

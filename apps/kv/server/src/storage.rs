@@ -4,12 +4,11 @@ mod error;
 mod exchange;
 mod layout;
 mod log_writer;
-#[cfg_attr(not(test), expect(dead_code, reason = "the driver of single replicas uses this"))]
 mod own;
 mod recovery;
 mod repair;
-#[cfg_attr(not(test), expect(dead_code, reason = "the driver of single replicas uses this"))]
 mod replacement;
+mod replica_log;
 #[cfg(test)]
 mod sample;
 mod schedule;
@@ -19,17 +18,17 @@ mod tests;
 use std::path::{Path, PathBuf};
 
 use onepipe::{Doorbell, Timestamp};
-use onepipe_journal::{Options, SyncPolicy, Writer};
+use onepipe_journal::{Options, SyncPolicy};
 use onepipe_kv::Store;
-use onepipe_transaction::Replica;
+use onepipe_transaction::{LogSummary, OwnLog, Replica};
 
 pub use error::StorageError;
 use exchange::finish_replacement;
 use layout::{replica_name, store_id};
-pub(crate) use log_writer::LogWriter;
+use own::{OpenedReplica, open_replica};
 use recovery::{Opened, Restored, restore};
 pub use repair::{RepairError, RepairedLog, repair};
-use schedule::Schedule;
+pub(crate) use replica_log::ReplicaLog;
 
 /// Largest size of a segment of a log.
 const SEGMENT_BYTES_MAX: u64 = 64 << 20;
@@ -68,8 +67,7 @@ impl StorageOptions {
 /// A replica with its log, before it serves.
 pub(crate) struct Stored {
     restored: Restored,
-    policy: SyncPolicy,
-    schedule: Schedule,
+    options: StorageOptions,
 }
 
 impl Stored {
@@ -79,12 +77,10 @@ impl Stored {
     }
 
     /// Starts the thread that writes the log. It rings `bell` when more is stored.
-    pub fn start(self, bell: Doorbell) -> std::io::Result<(Replica<Store>, LogWriter)> {
-        let Restored { replica, journal, .. } = self.restored;
-        let last = journal.last();
-        let writer = Writer::start(journal, move |_| bell.ring())?;
-        let log = LogWriter::new(writer, (self.policy, last), self.schedule);
-        Ok((replica, log))
+    pub fn start(self, bell: Doorbell) -> std::io::Result<(Replica<Store>, ReplicaLog)> {
+        let Restored { directory, replica, journal, snapshot_bytes, log_bytes } = self.restored;
+        let lengths = (snapshot_bytes, log_bytes);
+        Ok((replica, ReplicaLog::open(directory, journal, self.options, lengths, bell)?))
     }
 }
 
@@ -106,12 +102,34 @@ pub(crate) fn open(
         let journal_options = options.journal_options(shard, (shards, replicas));
         opened.push(Opened::open(directory, shard, journal_options)?);
     }
-    let stored = restore(opened)?.into_iter().map(|restored| {
-        let Restored { snapshot_bytes, log_bytes, .. } = restored;
-        let schedule = Schedule::new(options.snapshot_bytes, snapshot_bytes, log_bytes);
-        Stored { restored, policy: options.policy, schedule }
-    });
-    Ok(stored.collect())
+    let restored = restore(opened)?.into_iter();
+    Ok(restored.map(|restored| Stored { restored, options: options.clone() }).collect())
+}
+
+/// Opens the log of one replica, given by its shard and its number in the shard. Returns it with
+/// what others may need of it. The replica has executed what the log holds.
+pub(crate) fn open_one(
+    options: &StorageOptions,
+    shape: (u16, u16),
+    replica: (u16, u16),
+) -> Result<(Stored, OwnLog), StorageError> {
+    let OpenedReplica { restored, log } = open_replica(options, shape, replica)?;
+    let own = OwnLog { summary: LogSummary::of(&log), records: log.records };
+    Ok((Stored { restored, options: options.clone() }, own))
+}
+
+/// Appends records to the log of one replica.
+#[cfg(test)]
+pub(crate) fn append_to(
+    options: &StorageOptions,
+    shape: (u16, u16),
+    replica: (u16, u16),
+    records: &[onepipe_transaction::Record],
+) -> Result<u64, StorageError> {
+    let OpenedReplica { restored: Restored { directory, mut journal, .. }, .. } =
+        open_replica(options, shape, replica)?;
+    let appended = recovery::append(&mut journal, records);
+    appended.map_err(|error| StorageError::Write { directory, error })
 }
 
 /// Refuses a directory that holds replicas beyond `expected`: they would be left behind.

@@ -8,8 +8,8 @@ pub struct ClientOptions {
     /// stored by all. Default: all.
     pub acks_min: usize,
     /// Whether replicas have logs: then each replica gets all parts of a write, so that logs
-    /// complete each other after a loss of power. Otherwise it gets the part of its shard alone.
-    /// All clients of a store must have the same value. Default true.
+    /// complete each other after a loss of power. Otherwise it gets the part of its shard alone,
+    /// unless replicas say that some have logs. Default true.
     pub is_durable: bool,
     /// Time after which a read is repeated, and replicas are asked for the reply to a write, in ns,
     /// until a response time was measured. Also the interval at which a shard of which no replica

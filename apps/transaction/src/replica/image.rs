@@ -5,9 +5,9 @@ use alloc::vec::Vec;
 use crate::State;
 use crate::codec::{Reader, Writer};
 use crate::members::Members;
+use crate::recovery::Position;
 use crate::replica::Replica;
 use crate::sessions::Sessions;
-use onepipe_base::{ProcessId, Timestamp};
 
 impl<S: State> Replica<S> {
     /// Appends the state, the sessions and the members, encoded: all that a replica needs to go on
@@ -16,8 +16,7 @@ impl<S: State> Replica<S> {
         let mut writer = Writer(bytes);
         writer.u16(self.shard);
         writer.u64(self.recorded);
-        writer.timestamp(self.executed.map(|(at, _)| at));
-        writer.u32(self.executed.map_or(0, |(_, from)| from.0));
+        writer.position(self.executed);
         self.members.write(&mut writer);
         self.sessions.write(&mut writer);
         self.state.save(bytes);
@@ -33,28 +32,29 @@ impl<S: State> Replica<S> {
 
     fn try_load(&mut self, bytes: &[u8]) -> Option<()> {
         let mut reader = Reader(bytes);
-        let header = ImageHeader::read(&mut reader)?;
-        let members = Members::parse(&mut reader)?;
-        let sessions = Sessions::parse(&mut reader, header.number)?;
-        if header.shard != self.shard || !self.state.load(reader.0) {
+        let ImageHeader { shard, number, position, members } = ImageHeader::read(&mut reader)?;
+        let sessions = Sessions::parse(&mut reader, number)?;
+        if shard != self.shard || !self.state.load(reader.0) {
             return None;
         }
-        self.executed = header.position;
-        (self.recorded, self.written) = (header.number, header.number);
+        self.executed = position;
+        (self.recorded, self.written) = (number, number);
         (self.members, self.sessions) = (members, sessions);
         Some(())
     }
 }
 
 /// What an image of a replica says about itself.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ImageHeader {
     /// The shard.
     pub shard: u16,
     /// Number of the record of the last executed write.
     pub number: u64,
     /// Position of that write in the total order. `None` if nothing was executed.
-    pub position: Option<(Timestamp, ProcessId)>,
+    pub position: Option<Position>,
+    /// The membership as of that write.
+    pub members: Members,
 }
 
 impl ImageHeader {
@@ -66,7 +66,6 @@ impl ImageHeader {
 
     fn read(reader: &mut Reader<'_>) -> Option<Self> {
         let (shard, number) = (reader.u16()?, reader.u64()?);
-        let (at, from) = (reader.timestamp()?, ProcessId(reader.u32()?));
-        Some(Self { shard, number, position: at.map(|at: Timestamp| (at, from)) })
+        Some(Self { shard, number, position: reader.position()?, members: Members::parse(reader)? })
     }
 }

@@ -72,6 +72,9 @@ impl<S: State> Replica<S> {
 
     pub(super) fn execute_again(&mut self, record: &Record) {
         self.recorded = record.number;
+        if let Some(members) = &record.members {
+            self.members.merge(members);
+        }
         let Some(request) = Request::parse(&record.request) else { return };
         let Some(part) = request.part(self.shard) else { return };
         let id = (record.from, request.session);
@@ -87,11 +90,17 @@ impl<S: State> Replica<S> {
         }
     }
 
-    /// Drops the sessions of clients and the changes of the membership, after all that was stored
-    /// has been executed again: no client or replica of the previous run exists any more. Writes of
-    /// new clients would be refused, as they know of no admission, and sessions would accumulate.
-    pub fn forget_previous_run(&mut self) {
-        (self.sessions, self.members) = (Sessions::default(), Members::default());
+    /// Begins a run with these members, after all that was stored has been executed again: no
+    /// client or replica of the previous run exists any more. Writes of new clients would be
+    /// refused, as they know of no admission, and sessions would accumulate.
+    pub fn begin_run(&mut self, members: Members) {
+        (self.sessions, self.members) = (Sessions::default(), members);
+        self.has_new_members = true;
+    }
+
+    /// Returns the membership, as far as the replica knows.
+    pub fn members(&self) -> &Members {
+        &self.members
     }
 
     /// Returns the number of the last executed write.

@@ -9,17 +9,19 @@ use onepipe_base::{Mono, ProcessId, ScatteringId, Timestamp};
 
 use crate::State;
 use crate::catch_up::{CatchUp, CatchUpOptions, Delivered, Progress};
-use crate::feed::{Feed, FeedId, FeedMessage, Hello, Part};
+use crate::feed::{Feed, FeedId, FeedMessage, Part};
+use crate::members::Members;
 use crate::placement::Placement;
 use crate::replica::{Replica, ReplicaOptions};
 use crate::reply::Answer;
 use crate::request::{OPENING, Request, RequestKind};
 use crate::scattering::ReplicaScattering;
+use crate::start::StartMessage;
 
 impl<S: State> Replica<S> {
     /// Creates a replica of `shard` on `process` that has no state, while the shard may have gone
-    /// on: it catches up from another replica, and serves when it was admitted. `state` is the
-    /// initial one.
+    /// on: it catches up from another replica, and serves when it was admitted. `state` is replaced
+    /// by that of the other one.
     pub fn returning(
         (process, shard): (ProcessId, u16),
         placement: Placement,
@@ -33,21 +35,33 @@ impl<S: State> Replica<S> {
     }
 
     /// Sets the session of this process, and with which processes and sessions the store has
-    /// started ([`crate::Decision`]): the replica answers this to others that start. If it is one
-    /// of them it refuses all writes until the store is opened.
+    /// started ([`crate::Start`]): the replica answers this to others that start.
     pub fn set_founders(&mut self, session: u64, founders: Vec<(ProcessId, u64)>) {
         (self.session, self.founders) = (session, founders);
-        self.is_closed = self.catch_up.is_none();
-    }
-
-    /// Returns whether the store has been opened, as far as the replica knows.
-    pub fn is_open(&self) -> bool {
-        !self.is_closed && self.catch_up.is_none()
     }
 
     /// Returns whether the replica has caught up, and executes writes.
     pub fn is_serving(&self) -> bool {
         self.catch_up.is_none()
+    }
+
+    /// Makes a replica that starts catch up instead of executing what its log holds, with the
+    /// members as far as they are known.
+    pub fn into_returning(
+        self,
+        process: ProcessId,
+        mut placement: Placement,
+        members: &Members,
+        options: CatchUpOptions,
+    ) -> Self {
+        placement.merge(members);
+        Self::returning((process, self.shard), placement, self.state, self.options, options)
+    }
+
+    /// Returns whether the replica cannot catch up, and others start that might have its state: no
+    /// replica that serves has answered them. So this one has to start again with them.
+    pub fn is_lost(&self) -> bool {
+        self.is_lost
     }
 
     /// Returns whether the replica cannot catch up now, as no other one of its shard sends its
@@ -191,14 +205,17 @@ impl<S: State> Replica<S> {
 
     /// Handles a request for admission.
     pub(super) fn on_admit(&mut self, at: Timestamp, from: ProcessId, request: &Request<'_>) {
-        let is_early = self.is_closed && request.number != OPENING;
-        if request.view < self.members.view() || is_early {
+        if request.number == OPENING {
+            // Each founder sends one, and the first one has opened the store.
+            return;
+        }
+        if request.view < self.members.view() {
             let id = FeedId { session: request.session, number: request.number };
             let members = self.members.to_bytes();
             return self.send_to_peer(from, FeedMessage::Outdated(&members).to_bytes(id));
         }
-        self.is_closed = false;
         self.members.on_admitted(from, at);
+        self.has_new_members = true;
         let feed = self.feeds.iter_mut().find(|feed| feed.to == from);
         if let Some(feed) = feed {
             feed.on_admitted(at);
@@ -216,14 +233,17 @@ impl<S: State> Replica<S> {
         from: ProcessId,
         payload: &[u8],
     ) -> bool {
-        let Some((id, message)) = FeedMessage::parse(payload) else { return false };
-        if let FeedMessage::Hello(Hello::Starts(_)) = message {
-            let id = FeedId { number: self.session, ..id };
-            let serves = Hello::Serves(self.founders.clone());
-            let payload = FeedMessage::Hello(serves).to_bytes(id);
-            self.unsent.push_back(ReplicaScattering::best_effort([(from, payload)].to_vec()));
+        if let Some((session, message)) = StartMessage::parse(payload) {
+            let is_start = matches!(message, StartMessage::Starts | StartMessage::States { .. });
+            self.is_lost |= is_start && self.is_stranded();
+            if is_start && self.is_serving() && !self.founders.is_empty() {
+                let founders = self.founders.clone();
+                let payload = StartMessage::Serves { to: session, founders }.to_bytes(self.session);
+                self.unsent.push_back(ReplicaScattering::best_effort([(from, payload)].to_vec()));
+            }
             return true;
         }
+        let Some((id, message)) = FeedMessage::parse(payload) else { return false };
         if self.safe_point.on_message(sent, from, &message) {
             return true;
         }
@@ -234,7 +254,7 @@ impl<S: State> Replica<S> {
         match message {
             FeedMessage::Part(part) => self.on_part(from, id, part),
             FeedMessage::Absent => catch_up.on_peer_lost(from),
-            FeedMessage::Hello(_) | FeedMessage::AskStored(_) | FeedMessage::Stored(_) => {}
+            FeedMessage::AskStored(_) | FeedMessage::Stored(_) => {}
             FeedMessage::Outdated(members) => {
                 let Some(members) = crate::Members::from_bytes(members) else { return false };
                 if catch_up.on_outdated(id.number, &members) {
@@ -296,6 +316,7 @@ impl<S: State> Replica<S> {
         // have an older view, and are valid.
         self.members.merge_until(catch_up.placement.members(), admitted);
         self.members.on_admitted(catch_up.process(), admitted);
+        self.has_new_members = true;
         let executed = self.executed;
         let is_new = |delivered: &Delivered| {
             delivered.at > admitted && Some((delivered.at, delivered.from)) > executed
@@ -314,7 +335,10 @@ impl<S: State> Replica<S> {
 
     /// Notes that a process has ended, as a peer and as a member.
     pub(super) fn end_peer(&mut self, process: ProcessId, at: Timestamp) {
-        self.members.on_ended(process, at);
+        if self.safe_point.may_hold_replica(process) {
+            self.members.on_ended(process, at);
+            self.has_new_members = true;
+        }
         self.feeds.retain(|feed| feed.to != process);
         if let Some(catch_up) = &mut self.catch_up {
             catch_up.placement.on_ended(process, at);

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use onepipe_base::Timestamp;
 use onepipe_transaction::{
-    Kind, Log, ReadMode, Record, Replica, ReplicaOptions, Request, State, complete,
+    Kind, Log, Members, ReadMode, Record, Replica, ReplicaOptions, Request, State, complete,
 };
 
 use super::registers::Registers;
@@ -100,7 +100,8 @@ fn check_power_loss(fabric: &Fabric) -> Result<(), String> {
         let retained = stored + random.below((records.len() - stored) as u64 + 1) as usize;
         let shard = fabric.replicas.get(process).expect("it runs").shard();
         let snapshot = image.as_ref().map(|(number, position, _)| (*number, *position));
-        logs.push(Log { shard, snapshot, records: records[..retained].to_vec() });
+        let (members, records) = (Members::default(), records[..retained].to_vec());
+        logs.push(Log { shard, snapshot, members, records });
     }
     let missing = complete(&logs);
     for (log, missing) in logs.iter_mut().zip(missing) {

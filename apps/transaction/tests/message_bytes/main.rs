@@ -11,7 +11,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 1_000, ..ProptestConfig::default() })]
     #[test]
     fn arbitrary_messages_are_safe(
-        mode in 0..4_u8, bytes in prop::collection::vec(any::<u8>(), 0..400),
+        mode in 0..5_u8, bytes in prop::collection::vec(any::<u8>(), 0..400),
     ) {
         properties::check_messages(&[&[mode], &bytes[..]].concat());
     }

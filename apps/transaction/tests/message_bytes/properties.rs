@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 
 use onepipe_base::{Mono, ProcessId, ScatteringId, Timestamp};
 use onepipe_transaction::{
-    Answer, Client, ClientOptions, Exact, Kind, Placement, ReadMode, Record, Replica,
-    ReplicaOptions, Reply, Request, RequestKind, State,
+    Answer, Client, ClientOptions, Exact, Kind, LogSummary, OwnLog, Phase, Placement, ReadMode,
+    Record, Replica, ReplicaOptions, ReplicaScattering, Reply, Request, RequestKind, Start, State,
 };
 
 const SHARDS: u16 = 2;
@@ -81,11 +81,12 @@ impl<'a> Input<'a> {
 pub fn check_messages(bytes: &[u8]) {
     let Some((mode, bytes)) = bytes.split_first() else { return };
     check_round_trips(bytes);
-    match mode % 4 {
+    match mode % 5 {
         0 => {}
         1 => drive_replica(false, Input(bytes)),
         2 => drive_replica(true, Input(bytes)),
-        _ => drive_client(Input(bytes)),
+        3 => drive_client(Input(bytes)),
+        _ => drive_starts(Input(bytes)),
     }
 }
 
@@ -186,6 +187,51 @@ fn drive_replica(is_durable: bool, mut input: Input<'_>) {
     if is_durable {
         assert_eq!(executed.len() as u64, replica.stats().writes);
         assert_eq!(replica.state(), restarted.state());
+    }
+}
+
+/// Lets three replicas start that receive what the others send, damaged messages and any bytes.
+fn drive_starts(mut input: Input<'_>) {
+    let processes = [ProcessId(0), ProcessId(1), ProcessId(2)];
+    let placement = Placement::new(vec![vec![processes[0], processes[1]], vec![processes[2]]]);
+    let placement = placement.expect("three processes");
+    let start = |process: ProcessId| {
+        let own = OwnLog { summary: LogSummary::empty(process.0 as u16 / 2), records: Vec::new() };
+        Start::new(process, 1, &placement, own, 1)
+    };
+    let mut starts = processes.map(start);
+    let mut now = 1;
+    while let Some(step) = input.byte() {
+        now += u64::from(step >> 6);
+        let (at, process) = (Timestamp::from_ns(now), usize::from(step >> 4) % starts.len());
+        let start = &mut starts[process];
+        match step % 8 {
+            0 => {
+                let payload = input.bytes();
+                start.on_message(step & 8 == 0, at, processes[(process + 1) % 3], payload);
+            }
+            1 => start.on_process_ended(processes[usize::from(input.next()) % 3], at),
+            2 => start.on_barrier(at),
+            3 => while start.next_missing().is_some() {},
+            4 if matches!(start.phase(), Phase::Founds(Some(_))) => start.set_ready(),
+            _ => {
+                let is_damaged = input.next() >= 0xf0;
+                let (index, byte) = (usize::from(input.next()), input.next());
+                let mut sent = Vec::new();
+                while let Some(scattering) = starts[process].poll_scattering(Mono::from_ns(now)) {
+                    sent.push(scattering);
+                }
+                for ReplicaScattering { is_reliable, messages, .. } in sent {
+                    for (to, mut payload) in messages {
+                        if let Some(damaged) = payload.get_mut(index).filter(|_| is_damaged) {
+                            *damaged = byte;
+                        }
+                        let receiver = &mut starts[to.0 as usize];
+                        receiver.on_message(is_reliable, at, processes[process], &payload);
+                    }
+                }
+            }
+        }
     }
 }
 

@@ -4,6 +4,7 @@ use std::io;
 use std::path::PathBuf;
 
 use onepipe_journal::{JournalError, OpenError};
+use onepipe_transaction::LostShard;
 use thiserror::Error;
 
 /// Why a log cannot be used.
@@ -40,10 +41,10 @@ pub enum StorageError {
         /// Number of the last record that it holds.
         number: u64,
     },
-    /// The log of a replica ends before that of another one of its shard, which has replaced the
-    /// records in between by a snapshot. Only a log that was put back from a copy ends so.
+    /// Another replica of the shard has gone on, and the log does not say with what: the replica
+    /// had been declared failed, or the log was put back from a copy.
     #[error(
-        "the log in {directory} ends with record {last}, and another replica of the shard has dropped the records that follow: it is an older copy"
+        "the log in {directory} ends with record {last}, and cannot be completed: another replica of the shard has gone on without it"
     )]
     Behind {
         /// The replica's directory.
@@ -51,6 +52,19 @@ pub enum StorageError {
         /// Number of its last record.
         last: u64,
     },
+    /// The end of the log is void: the replica had been declared failed, and others have gone on.
+    #[error(
+        "the log in {directory} has writes that are void from {before} (ns since 1970) on: the replica had been declared failed"
+    )]
+    Void {
+        /// The replica's directory.
+        directory: PathBuf,
+        /// The timestamp, in ns.
+        before: u64,
+    },
+    /// No log of a shard can be used.
+    #[error(transparent)]
+    Lost(#[from] LostShard),
     /// There is no log, and one that another has replaced.
     #[error(
         "{directory} is missing, and {previous} is the log that it has replaced: put back {directory}, or remove {previous}"
@@ -108,6 +122,7 @@ impl StorageError {
         matches!(
             self,
             Self::Behind { .. }
+                | Self::Void { .. }
                 | Self::Open(
                     OpenError::Damaged { .. }
                         | OpenError::SnapshotDamaged { .. }

@@ -26,13 +26,15 @@ pub(crate) struct LogWriter {
     writer: Arc<Writer>,
     policy: SyncPolicy,
     appended: u64,
+    /// The last record that [`LogWriter::store_all`] has asked for.
+    sync_requested: u64,
     schedule: Schedule,
 }
 
 impl LogWriter {
     pub fn new(writer: Writer, (policy, appended): (SyncPolicy, u64), schedule: Schedule) -> Self {
         let (task, written, tried, writer) = (None, None, 0, Arc::new(writer));
-        Self { task, written, tried, writer, policy, appended, schedule }
+        Self { task, written, tried, writer, policy, appended, sync_requested: 0, schedule }
     }
 
     /// Appends a record; the disk is written by another thread.
@@ -53,6 +55,17 @@ impl LogWriter {
     /// Returns the number of the last record that survives a loss of power.
     pub fn stored(&self) -> u64 {
         self.writer.durable()
+    }
+
+    /// Returns whether all records survive a loss of power, and has them stored if not.
+    pub fn store_all(&mut self) -> bool {
+        let is_stored = self.writer.durable() >= self.appended;
+        if !is_stored && self.sync_requested < self.appended {
+            self.sync_requested = self.appended;
+            // A writer that has stopped is reported by `append`.
+            let _ = self.writer.request_sync();
+        }
+        is_stored
     }
 
     /// Returns the number of the last record that was appended.

@@ -38,9 +38,9 @@ pub(crate) fn open_replica(
     finish_replacement(&options.directory, &name)?;
     let directory = options.directory.join(name);
     let opened = Opened::open(directory, shard, options.journal_options(shard, shape))?;
-    let Opened { journal, mut replica, snapshot_bytes, log_bytes, log, .. } = opened;
+    let Opened { directory, journal, mut replica, snapshot_bytes, log_bytes, log } = opened;
     log.records.iter().for_each(|record| replica.replay(record));
-    let restored = Restored { replica, journal, snapshot_bytes, log_bytes };
+    let restored = Restored { directory, replica, journal, snapshot_bytes, log_bytes };
     Ok(OpenedReplica { restored, log })
 }
 

@@ -2,16 +2,18 @@
 
 use std::path::{Path, PathBuf};
 
-use onepipe::{ProcessId, Timestamp};
+use onepipe::ProcessId;
 use onepipe_journal::{Directory, Disk, Journal, Options, Recovered, Snapshot};
 use onepipe_kv::Store;
-use onepipe_transaction::{Log, Record, Replica, ReplicaOptions, complete};
+use onepipe_transaction::{
+    Log, LogSummary, Position, Record, Replica, ReplicaOptions, Role, Roles, complete,
+};
 
 use super::error::StorageError;
 use super::layout::{encode, parse};
 
-/// Number of the last write in a snapshot, and its position in the total order.
-type Position = (u64, (Timestamp, ProcessId));
+/// The last write that a snapshot includes: its number, and its position in the total order.
+pub(super) type Snapshotted = (u64, Position);
 
 /// The log of a replica as it was found.
 pub(super) struct Opened<D: Disk = Directory> {
@@ -27,6 +29,7 @@ pub(super) struct Opened<D: Disk = Directory> {
 
 /// A replica that has executed all that its log holds.
 pub(crate) struct Restored<D: Disk = Directory> {
+    pub directory: PathBuf,
     pub replica: Replica<Store>,
     pub journal: Journal<D>,
     /// Length of its snapshot, and bytes of the records behind it.
@@ -63,7 +66,7 @@ impl<D: Disk> Opened<D> {
         let log_bytes = recovered.records.iter().map(|record| record.payload.len() as u64).sum();
         let records = recovered.records.into_iter().map(|record| parse(&directory, record));
         let records = records.collect::<Result<_, _>>()?;
-        let log = Log { shard, snapshot, records };
+        let log = Log { shard, snapshot, members: replica.members().clone(), records };
         Ok(Self { directory, journal, replica, snapshot_bytes, log_bytes, log })
     }
 }
@@ -74,7 +77,7 @@ pub(super) fn load(
     directory: &Path,
     shard: u16,
     snapshot: Option<&Snapshot>,
-) -> Result<(Replica<Store>, Option<Position>), StorageError> {
+) -> Result<(Replica<Store>, Option<Snapshotted>), StorageError> {
     let mut replica = Replica::new(shard, Store::default(), ReplicaOptions { is_durable: true });
     let Some(Snapshot { position: number, bytes }) = snapshot else { return Ok((replica, None)) };
     let is_loaded = replica.load(bytes) && replica.recorded() == *number;
@@ -87,8 +90,10 @@ pub(super) fn load(
 /// Completes the logs from each other, and executes them.
 pub(super) fn restore<D: Disk>(opened: Vec<Opened<D>>) -> Result<Vec<Restored<D>>, StorageError> {
     let logs: Vec<&Log> = opened.iter().map(|one| &one.log).collect();
-    if let Some((at, last)) = find_behind(&logs) {
-        return Err(StorageError::Behind { directory: opened[at].directory.clone(), last });
+    let summaries = logs.iter().map(|log| LogSummary::of(log));
+    let roles = Roles::assign(&(0..).map(ProcessId).zip(summaries).collect())?;
+    for (one, role) in opened.iter().zip(roles.roles.values()) {
+        check_role(&one.directory, &one.log, *role)?;
     }
     let missing = complete(&logs);
     let mut restored = Vec::new();
@@ -102,27 +107,25 @@ pub(super) fn restore<D: Disk>(opened: Vec<Opened<D>>) -> Result<Vec<Restored<D>
                 "completed the log from those of other replicas");
         }
         log.records.iter().chain(&missing).for_each(|record| replica.replay(record));
-        replica.forget_previous_run();
-        restored.push(Restored { replica, journal, snapshot_bytes, log_bytes });
+        replica.begin_run(roles.members.clone());
+        restored.push(Restored { directory, replica, journal, snapshot_bytes, log_bytes });
     }
     Ok(restored)
 }
 
-/// Returns a log, and the number of its last record, that ends before a snapshot of another one of
-/// its shard. That snapshot counted when all replicas had stored what it holds, so the log is an
-/// older copy. Other logs do not complete it: they have dropped what it lacks.
-pub(super) fn find_behind(logs: &[&Log]) -> Option<(usize, u64)> {
-    let end = |log: &Log| {
-        let last = log.records.last().map(|record| (record.number, record.position()));
-        last.or(log.snapshot)
-    };
-    let is_behind = |log: &&Log| {
-        let snapshots = logs.iter().filter(|other| other.shard == log.shard);
-        let newest = snapshots.filter_map(|other| other.snapshot).map(|(_, at)| at).max();
-        newest > end(log).map(|(_, at)| at)
-    };
-    let behind = logs.iter().position(is_behind)?;
-    Some((behind, end(logs[behind]).map_or(0, |(number, _)| number)))
+/// Refuses a log that cannot be completed from those of others.
+pub(super) fn check_role(directory: &Path, log: &Log, role: Role) -> Result<(), StorageError> {
+    let directory = directory.to_path_buf();
+    match role {
+        Role::Complete { before: None } => Ok(()),
+        Role::Complete { before: Some(before) } => {
+            Err(StorageError::Void { directory, before: before.as_ns() })
+        }
+        Role::CatchUp => {
+            let last = log.last().map_or(0, |(number, _)| number);
+            Err(StorageError::Behind { directory, last })
+        }
+    }
 }
 
 /// Appends records, and waits until they are on the disk. Returns their bytes.

@@ -9,13 +9,14 @@ mod intact;
 
 use std::path::{Path, PathBuf};
 
+use onepipe::ProcessId;
 use onepipe_journal::Journal;
-use onepipe_transaction::{Log, Record, complete};
+use onepipe_transaction::{Log, LogSummary, Record, Role, Roles, complete};
 use thiserror::Error;
 
 use super::error::StorageError;
 use super::exchange::{rename, replacement};
-use super::recovery::{append, find_behind};
+use super::recovery::{append, check_role};
 use intact::{Intact, read};
 
 /// A log that was replaced.
@@ -112,7 +113,7 @@ pub enum RepairError {
 /// [`RepairError`]; [`RepairError::Loss`] and [`RepairError::Overtaken`] unless `accepts_loss`.
 pub fn repair(directory: &Path, accepts_loss: bool) -> Result<Vec<RepairedLog>, RepairError> {
     let mut all = read(directory)?;
-    mark_behind(&mut all);
+    mark_outdated(&mut all)?;
     let all = all;
     // The log of each replica first; what is behind damage, or before a snapshot, completes others.
     let of_others = all.iter().flat_map(|one| [&one.behind, &one.before]);
@@ -161,16 +162,19 @@ pub fn repair(directory: &Path, accepts_loss: bool) -> Result<Vec<RepairedLog>, 
     Ok(repaired)
 }
 
-/// Marks as damaged the logs that are older copies.
-fn mark_behind(all: &mut [Intact]) {
-    loop {
-        let undamaged: Vec<usize> = (0..all.len()).filter(|at| all[*at].damage.is_none()).collect();
-        let logs: Vec<&Log> = undamaged.iter().map(|at| &all[*at].log).collect();
-        let Some((behind, last)) = find_behind(&logs) else { return };
-        let one = &mut all[undamaged[behind]];
-        let directory = one.directory.clone();
-        one.damage = Some(StorageError::Behind { directory, last }.to_string());
+/// Marks as damaged the logs that cannot be completed as they are, and removes what is void.
+fn mark_outdated(all: &mut [Intact]) -> Result<(), StorageError> {
+    let undamaged = (0..).map(ProcessId).zip(&*all).filter(|(_, one)| one.damage.is_none());
+    let summaries = undamaged.map(|(process, one)| (process, LogSummary::of(&one.log))).collect();
+    let roles = Roles::assign(&summaries)?.roles;
+    for (process, role) in roles {
+        let one = &mut all[process.0 as usize];
+        one.damage = check_role(&one.directory, &one.log, role).err().map(|why| why.to_string());
+        if let Role::Complete { before: Some(before) } = role {
+            one.log.records.retain(|record| record.at < before);
+        }
     }
+    Ok(())
 }
 
 /// Writes the completed log of `from` to a new directory, which then replaces the damaged one of

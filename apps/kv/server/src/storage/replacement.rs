@@ -31,29 +31,31 @@ pub(crate) struct Replacement {
 }
 
 impl Replacement {
-    /// Starts to replace the log in `directory` by one that begins with `image`, the state after
-    /// record `number`. The journal of the old log must have been dropped, with its disk: it has
-    /// the lock, and writes to paths that become those of the new log. `bell` is called when
-    /// [`Replacement::take_finished`] has a result.
+    /// Starts to replace the log in `directory` by one that begins with what `image` returns: the
+    /// number of a record, and the state after it. The journal of the old log must have been
+    /// dropped by then, with its disk: it has the lock, and writes to paths that become those of
+    /// the new log. `bell` is called when [`Replacement::take_finished`] has a result.
     ///
     /// # Errors
     /// The system refuses a thread.
     pub fn start(
         directory: PathBuf,
         options: Options,
-        number: u64,
-        image: Vec<u8>,
+        image: impl FnOnce() -> Result<(u64, Vec<u8>), StorageError> + Send + 'static,
         bell: impl FnOnce() + Send + 'static,
     ) -> io::Result<Self> {
         let is_cancelled = Arc::new(AtomicBool::new(false));
         let of_thread = Arc::clone(&is_cancelled);
-        let task = Task { directory: directory.clone(), options, number, image };
+        let of_task = directory.clone();
         let (sender, finished) = channel();
         let run = move || {
             // Variables are dropped in reverse order, after a panic, too: the channel first.
             let _bell = Bell(Some(bell));
             let sender = sender;
-            let result = task.run(&mut || !of_thread.load(Ordering::Relaxed));
+            let result = image().and_then(|(number, image)| {
+                let task = Task { directory: of_task, options, number, image };
+                task.run(&mut || !of_thread.load(Ordering::Relaxed))
+            });
             // A replacement that was dropped needs no result.
             let _ = sender.send(result);
         };

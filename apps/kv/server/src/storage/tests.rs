@@ -363,7 +363,8 @@ impl Model {
         for site in &mut self.sites {
             let (mut found, mut without) = (Vec::new(), Vec::new());
             site.replica.save(&mut found);
-            site.replica.forget_previous_run();
+            let members = site.replica.members().clone();
+            site.replica.begin_run(members);
             site.replica.save(&mut without);
             assert_eq!(found, without, "no client of the previous run is known");
         }

@@ -23,7 +23,7 @@ fn replica_goes_on_after_what_its_own_log_holds() {
         grow(&mut expected, &mut journal, last);
     }
     let opened = open_replica(&options, SHAPE, REPLICA).expect("it is whole");
-    let Restored { replica, mut journal, log_bytes, snapshot_bytes } = opened.restored;
+    let Restored { replica, mut journal, log_bytes, snapshot_bytes, .. } = opened.restored;
     assert!(log_bytes > 0 && snapshot_bytes == 0);
     journal.snapshot(9, &image(&replica)).expect("the disk works");
     drop(journal);

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use onepipe::{ProcessId, Timestamp};
 use onepipe_journal::{Journal, Options, Salvaged, Snapshot};
-use onepipe_transaction::{ImageHeader, Log, Record, Request};
+use onepipe_transaction::{ImageHeader, Log, Members, Record};
 
 use super::RepairError;
 use crate::storage::error::StorageError;
@@ -63,7 +63,7 @@ impl Intact {
         for record in logs.iter().flat_map(|log| &log.records) {
             let is_later = until.is_some_and(|until| record.position() > until)
                 && known == behind.map(|record| record.number);
-            if Some(record.position()) > after && !is_later && concerns(record, self.log.shard) {
+            if Some(record.position()) > after && !is_later && record.concerns(self.log.shard) {
                 held.insert(record.position());
             }
         }
@@ -89,10 +89,6 @@ impl Intact {
         let until = overtaking.0.as_ns();
         Some(RepairError::Overtaken { damage, last, after: after_ns, until })
     }
-}
-
-fn concerns(record: &Record, shard: u16) -> bool {
-    Request::parse(&record.request).is_some_and(|request| request.part(shard).is_some())
 }
 
 /// Reads what is intact of each log.
@@ -154,13 +150,13 @@ fn divide(
     shard: u16,
     salvaged: Salvaged,
 ) -> Result<Intact, StorageError> {
-    let mut snapshot = None;
+    let (mut snapshot, mut members) = (None, Members::default());
     if let Some(Snapshot { position: number, bytes }) = salvaged.snapshots.last() {
         let header = ImageHeader::parse(bytes).filter(|header| header.number == *number);
-        let position = header.and_then(|header| header.position);
-        let of = (directory.clone(), *number);
-        let position = position.ok_or(StorageError::Snapshot { directory: of.0, number: of.1 })?;
-        snapshot = Some((*number, position));
+        let read = header.and_then(|header| Some((header.position?, header.members)));
+        let (directory, number) = (directory.clone(), *number);
+        let (position, known) = read.ok_or(StorageError::Snapshot { directory, number })?;
+        (snapshot, members) = (Some((number, position)), known);
     }
     let records = salvaged.records.into_iter().map(|record| parse(&directory, record));
     let mut records = records.collect::<Result<Vec<_>, _>>()?;
@@ -169,12 +165,15 @@ fn divide(
     let numbers = later.iter().map(|record| record.number);
     let consecutive = numbers.zip(base + 1..).take_while(|(number, next)| number == next).count();
     let behind = later.split_off(consecutive);
-    let of_others = |records| Log { shard, snapshot: None, records };
+    let of_others = |records| {
+        let members = Members::default();
+        Log { shard, snapshot: None, members, records }
+    };
     Ok(Intact {
         directory,
         options,
         damage: salvaged.damage.map(|damage| damage.to_string()),
-        log: Log { shard, snapshot, records: later },
+        log: Log { shard, snapshot, members, records: later },
         behind: of_others(behind),
         before: of_others(records),
         damaged_snapshot: salvaged.damaged_snapshots.last().copied(),
@@ -183,7 +182,7 @@ fn divide(
 
 #[cfg(test)]
 mod tests {
-    use onepipe_transaction::RequestKind;
+    use onepipe_transaction::{Request, RequestKind};
 
     use super::*;
 
@@ -193,14 +192,14 @@ mod tests {
         let parts = vec![(0, &b"one"[..]), (1, &b"two"[..])];
         let mut request = Vec::new();
         Request { kind, session, number, attempt, finished, view, parts }.write(&mut request);
-        Record { number, at: Timestamp::from_ns(ns), from: ProcessId(9), request }
+        Record { number, at: Timestamp::from_ns(ns), from: ProcessId(9), request, members: None }
     }
 
     fn of(shard: u16, snapshot: Option<(u64, u64)>, records: &[(u64, u64)]) -> Log {
         let at = |ns| (Timestamp::from_ns(ns), ProcessId(9));
         let snapshot = snapshot.map(|(number, ns)| (number, at(ns)));
         let records = records.iter().map(|(number, ns)| record(*number, *ns)).collect();
-        Log { shard, snapshot, records }
+        Log { shard, snapshot, members: Members::default(), records }
     }
 
     fn damaged(log: Log, behind: Log) -> Intact {

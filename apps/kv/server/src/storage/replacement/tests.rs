@@ -56,8 +56,8 @@ fn replace(store: &Path, peer: &Replica<Store>) -> Result<Journal, StorageError>
     let Task { directory, options, number, image } = task(store, peer);
     let (ring, rung) = channel();
     let bell = move || ring.send(()).expect("the test waits");
-    let mut replacement =
-        Replacement::start(directory, options, number, image, bell).expect("a thread");
+    let mut replacement = Replacement::start(directory, options, move || Ok((number, image)), bell)
+        .expect("a thread");
     rung.recv_timeout(DEADLINE).expect("the bell rings");
     let result = replacement.take_finished().expect("there is a result when the bell rings");
     assert!(replacement.take_finished().is_none(), "it is taken once");
@@ -134,7 +134,10 @@ fn dropped_replacement_leaves_the_old_log_alone() {
     let (old, peer) = (image(&filled(store, 5)), peer(8));
     for _ in 0..3 {
         let Task { directory, options, number, image: new } = task(store, &peer);
-        drop(Replacement::start(directory, options, number, new, || {}).expect("a thread"));
+        drop(
+            Replacement::start(directory, options, move || Ok((number, new)), || {})
+                .expect("a thread"),
+        );
         assert_eq!(directories(store), 1, "its thread has ended");
         let found = image(&opened(store).replica);
         if found != old {

@@ -1,0 +1,304 @@
+//! What each replica does when all of a store start: which logs are whole, and which replicas take
+//! the state of another one instead.
+
+use alloc::collections::BTreeMap;
+
+use onepipe_base::{ProcessId, Timestamp};
+use thiserror::Error;
+
+use crate::codec::{Reader, Writer};
+use crate::members::Members;
+use crate::recovery::{Log, Position};
+
+/// What a replica states about its log.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct LogSummary {
+    /// The replica's shard.
+    pub shard: u16,
+    /// Whether there is a log, and not the memory alone.
+    pub is_durable: bool,
+    /// The last write that its snapshot includes: records up to there may have been dropped.
+    pub snapshot: Option<Position>,
+    /// The last write of the log, or else of the snapshot.
+    pub last: Option<Position>,
+    /// The membership as of that write.
+    pub members: Members,
+}
+
+impl LogSummary {
+    /// Returns the summary of a replica without a log.
+    pub fn empty(shard: u16) -> Self {
+        let (is_durable, snapshot, last) = (false, None, None);
+        Self { shard, is_durable, snapshot, last, members: Members::default() }
+    }
+
+    /// Returns the summary of a log.
+    pub fn of(log: &Log) -> Self {
+        let mut members = log.members.clone();
+        log.records.iter().flat_map(|record| &record.members).for_each(|one| members.merge(one));
+        Self {
+            shard: log.shard,
+            is_durable: true,
+            snapshot: log.snapshot.map(|(_, position)| position),
+            last: log.last().map(|(_, position)| position),
+            members,
+        }
+    }
+
+    pub(crate) fn write(&self, writer: &mut Writer<'_>) {
+        writer.u16(self.shard);
+        writer.bool(self.is_durable);
+        writer.position(self.snapshot);
+        writer.position(self.last);
+        self.members.write(writer);
+    }
+
+    pub(crate) fn parse(reader: &mut Reader<'_>) -> Option<Self> {
+        let (shard, is_durable) = (reader.u16()?, reader.bool()?);
+        let (snapshot, last) = (reader.position()?, reader.position()?);
+        Some(Self { shard, is_durable, snapshot, last, members: Members::parse(reader)? })
+    }
+}
+
+/// What a replica does when all start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Role {
+    /// Goes on with its log, after adding what only others have.
+    Complete {
+        /// Records from here on are void, and are to be removed before: the replica had been
+        /// declared failed, and the others have gone on without them.
+        before: Option<Timestamp>,
+    },
+    /// Takes the state of another replica of its shard, once the store is open.
+    CatchUp,
+}
+
+/// No log of a shard has all of its writes: those that are there are older copies, or of replicas
+/// that had not caught up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Error)]
+#[error("no log of shard {0} is whole: put back the directories that belong together")]
+pub struct LostShard(pub u16);
+
+/// What all replicas of a store do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Roles {
+    /// What each does.
+    pub roles: BTreeMap<ProcessId, Role>,
+    /// The membership of the run that begins.
+    pub members: Members,
+    /// The last write in any log. Later ones must have a higher timestamp.
+    pub last: Option<Position>,
+    /// Shard and valid end of each log that others may use.
+    pub(crate) usable: BTreeMap<ProcessId, (u16, Option<Position>)>,
+}
+
+/// A log as the others judge it.
+struct Valued<'a> {
+    summary: &'a LogSummary,
+    /// Records from here on are void.
+    void_from: Option<Timestamp>,
+    /// The end of the valid records.
+    end: Option<Position>,
+    has_void: bool,
+    is_usable: bool,
+}
+
+impl<'a> Valued<'a> {
+    /// `members`: the last membership that any log knows of.
+    fn new(process: ProcessId, summary: &'a LogSummary, members: &Members) -> Self {
+        let void_from = members.void_from(process);
+        let is_void = |position: Option<Position>| {
+            position.is_some_and(|(at, _)| void_from.is_some_and(|void_from| at >= void_from))
+        };
+        let has_void = is_void(summary.last);
+        // A replica that has stored a record has stored all before. So a log with void records is
+        // complete up to them.
+        let before_void = void_from.map(|at| (at.saturating_sub_ns(1), ProcessId(u32::MAX)));
+        let end = if has_void { before_void } else { summary.last };
+        // The replica had been admitted again, and what it had then is not on its disk.
+        let own = Some(&summary.members).filter(|own| own.run() == members.run());
+        let is_stale = members.admitted(process) > own.and_then(|own| own.admitted(process));
+        let is_usable = !is_stale && !is_void(summary.snapshot);
+        Self { summary, void_from, end, has_void, is_usable }
+    }
+
+    /// Returns whether records that follow the log were dropped elsewhere in the shard.
+    fn is_behind(&self, others: &BTreeMap<ProcessId, Self>) -> bool {
+        let of_shard = others.values().filter(|other| other.summary.shard == self.summary.shard);
+        let valid = of_shard.filter(|other| other.is_usable);
+        valid.filter_map(|other| other.summary.snapshot).max() > self.end
+    }
+}
+
+impl Roles {
+    /// Returns the roles of the replicas with these logs. All replicas compute the same.
+    ///
+    /// # Errors
+    /// No log of a shard is whole.
+    pub fn assign(logs: &BTreeMap<ProcessId, LogSummary>) -> Result<Self, LostShard> {
+        let mut members = Members::default();
+        for summary in logs.values() {
+            members.merge(&summary.members);
+        }
+        let mut valued = BTreeMap::new();
+        for (process, summary) in logs {
+            valued.insert(*process, Valued::new(*process, summary, &members));
+        }
+        let is_whole = |log: &Valued<'_>| log.is_usable && !log.is_behind(&valued);
+        let mut roles = BTreeMap::new();
+        for (process, log) in &valued {
+            let shard = log.summary.shard;
+            let of_shard = || valued.values().filter(|other| other.summary.shard == shard);
+            let is_without_void = |other: &Valued<'_>| is_whole(other) && !other.has_void;
+            let role = match is_whole(log) {
+                true if !log.has_void => Role::Complete { before: None },
+                // Another one has not to be cut.
+                true if of_shard().any(is_without_void) => Role::CatchUp,
+                true => Role::Complete { before: log.void_from },
+                false if of_shard().any(is_whole) => Role::CatchUp,
+                false => return Err(LostShard(shard)),
+            };
+            roles.insert(*process, role);
+        }
+        let absent = roles.iter().filter(|(_, role)| **role == Role::CatchUp);
+        let absent = absent.map(|(process, _)| *process);
+        let is_durable = logs.values().any(|log| log.is_durable);
+        let next = Members::of_run(members.run() + 1, is_durable, absent);
+        let usable = valued.iter().filter(|(_, log)| log.is_usable);
+        Ok(Self {
+            members: next,
+            last: logs.values().filter_map(|log| log.last).max(),
+            usable: usable.map(|(process, log)| (*process, (log.summary.shard, log.end))).collect(),
+            roles,
+        })
+    }
+
+    /// Returns what a replica does.
+    pub fn of(&self, process: ProcessId) -> Role {
+        self.roles.get(&process).copied().unwrap_or(Role::CatchUp)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: ProcessId = ProcessId(0);
+    const B: ProcessId = ProcessId(1);
+    /// The only replica of shard 1.
+    const OTHER: ProcessId = ProcessId(2);
+
+    fn at(ns: u64) -> Timestamp {
+        Timestamp::from_ns(ns)
+    }
+
+    fn log(shard: u16, snapshot: Option<u64>, last: Option<u64>) -> LogSummary {
+        let position = |ns| (at(ns), ProcessId(9));
+        let (snapshot, last) = (snapshot.map(position), last.map(position));
+        LogSummary { snapshot, last, ..LogSummary::empty(shard) }
+    }
+
+    fn with(log: LogSummary, change: impl FnOnce(&mut Members)) -> LogSummary {
+        let mut log = log;
+        change(&mut log.members);
+        log
+    }
+
+    fn assign(a: LogSummary, b: LogSummary, other: LogSummary) -> Result<[Role; 2], LostShard> {
+        let logs = [(A, a), (B, b), (OTHER, other)].into_iter().collect();
+        let roles = Roles::assign(&logs)?;
+        assert!(roles.of(OTHER) != Role::CatchUp || logs[&OTHER].last.is_none());
+        assert!(roles.members.is_up(A) == (roles.of(A) != Role::CatchUp));
+        Ok([roles.of(A), roles.of(B)])
+    }
+
+    const WHOLE: Role = Role::Complete { before: None };
+
+    #[test]
+    fn logs_that_end_early_are_completed() {
+        let roles = assign(log(0, None, None), log(0, None, Some(20)), log(1, None, Some(30)));
+        assert_eq!(roles, Ok([WHOLE, WHOLE]));
+        // Records up to 15 were dropped: what follows them is still there.
+        let roles = assign(log(0, None, Some(15)), log(0, Some(15), Some(20)), log(1, None, None));
+        assert_eq!(roles, Ok([WHOLE, WHOLE]));
+    }
+
+    #[test]
+    fn log_that_ends_before_a_snapshot_is_replaced() {
+        let roles = assign(log(0, None, Some(14)), log(0, Some(15), Some(15)), log(1, None, None));
+        assert_eq!(roles, Ok([Role::CatchUp, WHOLE]));
+        let empty = assign(log(0, None, None), log(0, Some(15), Some(15)), log(1, None, None));
+        assert_eq!(empty, Ok([Role::CatchUp, WHOLE]));
+    }
+
+    #[test]
+    fn records_after_an_end_are_void() {
+        let without_a = |members: &mut Members| assert!(members.on_ended(A, at(16)));
+        let other = with(log(1, None, Some(30)), without_a);
+        // The log of A ends before: what it lacks is added.
+        let early = assign(log(0, None, Some(15)), log(0, None, Some(20)), other.clone());
+        assert_eq!(early, Ok([WHOLE, WHOLE]));
+        let late = assign(log(0, None, Some(16)), log(0, None, Some(20)), other.clone());
+        assert_eq!(late, Ok([Role::CatchUp, WHOLE]));
+        // All replicas of the shard have ended, so there is none to take the state from.
+        let without_both = |members: &mut Members| {
+            assert!(members.on_ended(A, at(16)) && members.on_ended(B, at(21)));
+        };
+        let other = with(log(1, None, Some(30)), without_both);
+        let cut = assign(log(0, None, Some(17)), log(0, None, Some(25)), other.clone());
+        let until = |ns| Role::Complete { before: Some(at(ns)) };
+        assert_eq!(cut, Ok([until(16), until(21)]));
+        // The log that was not declared void gets what the other one has stored before its end.
+        let one = assign(log(0, None, Some(15)), log(0, None, Some(25)), other.clone());
+        assert_eq!(one, Ok([WHOLE, Role::CatchUp]));
+        let lost = assign(log(0, Some(17), Some(17)), log(0, Some(22), Some(25)), other);
+        assert_eq!(lost, Err(LostShard(0)));
+    }
+
+    #[test]
+    fn state_that_was_not_stored_is_taken_again() {
+        let returned = |members: &mut Members| {
+            members.on_ended(A, at(16));
+            members.on_admitted(A, at(18));
+        };
+        let other = with(log(1, None, Some(30)), returned);
+        let stale = assign(log(0, None, Some(15)), log(0, None, Some(20)), other.clone());
+        assert_eq!(stale, Ok([Role::CatchUp, WHOLE]));
+        let own = with(log(0, Some(15), Some(20)), returned);
+        assert_eq!(assign(own, log(0, None, Some(20)), other), Ok([WHOLE, WHOLE]));
+    }
+
+    #[test]
+    fn absent_replica_of_a_run_stays_absent_until_it_has_caught_up() {
+        let logs =
+            [(A, log(0, None, Some(14))), (B, log(0, Some(15), Some(15)))].into_iter().collect();
+        let members = Roles::assign(&logs).expect("B is whole").members;
+        assert_eq!(members.run(), 1);
+        let next = with(log(0, None, Some(20)), |own| *own = members);
+        let roles = assign(log(0, None, Some(14)), next, log(1, None, None));
+        assert_eq!(roles, Ok([Role::CatchUp, WHOLE]));
+    }
+
+    #[test]
+    fn later_run_counts() {
+        let ended = |members: &mut Members| assert!(members.on_ended(A, at(16)));
+        let before = with(log(0, None, Some(20)), ended);
+        let mut next = Members::of_run(1, true, core::iter::empty());
+        next.on_opened(at(25));
+        let after = with(log(1, None, Some(30)), |own| *own = next);
+        assert_eq!(assign(log(0, None, Some(17)), before, after), Ok([WHOLE, WHOLE]));
+    }
+
+    #[test]
+    fn summaries_survive_encoding() {
+        let summary = with(log(3, Some(5), None), |members| {
+            members.on_ended(A, at(7));
+            members.on_opened(at(3));
+        });
+        let mut bytes = alloc::vec::Vec::new();
+        summary.write(&mut Writer(&mut bytes));
+        let mut reader = Reader(&bytes);
+        assert_eq!(LogSummary::parse(&mut reader), Some(summary));
+        assert!(reader.is_at_end());
+    }
+}
