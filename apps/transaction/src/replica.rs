@@ -175,6 +175,10 @@ impl<S: State> Replica<S> {
     ) {
         match request.kind {
             RequestKind::Ask => return self.answer_again(from, request),
+            RequestKind::Admit | RequestKind::Fetch if !self.safe_point.may_hold_replica(from) => {
+                self.stats.malformed += 1;
+                return;
+            }
             RequestKind::Admit => return self.on_admit(timestamp, from, request),
             RequestKind::Fetch => return self.on_fetch(from, request),
             _ => {}
