@@ -1,4 +1,5 @@
-//! The membership: when each process ended, and when it was admitted with the state of its shard.
+//! The membership: when each process ended, and when it was last admitted with the state of its
+//! shard.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -7,15 +8,16 @@ use onepipe_base::{ProcessId, Timestamp};
 
 use crate::codec::{Reader, Writer};
 
-/// Limit on the ends of one process that are known: the first one in the run, and the last ones. A
-/// log that is older than those is not used.
+/// Limit on the ends that are retained of one process: the first one in the run, and the last ones.
+/// Those in between are dropped: a log that may lack one of them is void from the last end on that
+/// it knows of.
 const ENDS_MAX: usize = 16;
 
 /// When one process ended, and when it was last admitted with the state of its shard.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct Member {
     admitted: Option<Timestamp>,
-    /// In ascending order. A process may start, and end, several times until it is admitted.
+    /// Ends in ascending order. A process may start and end several times before it is admitted.
     ends: Vec<Timestamp>,
 }
 
@@ -29,8 +31,8 @@ impl Member {
         }
     }
 
-    /// Returns the first end since the admission. Changes may be learnt of in another order than
-    /// they took place.
+    /// Returns the first end since the last admission. Ends and admissions may become known in
+    /// another order than that of their timestamps.
     fn void_from(&self) -> Option<Timestamp> {
         self.ends.iter().copied().find(|end| Some(*end) >= self.admitted)
     }
@@ -39,21 +41,22 @@ impl Member {
 /// The changes of the membership in one run of a store, with their timestamps in the total order. A
 /// process is *up* until it ends, and again from its admission on.
 ///
-/// A *run* begins when all replicas start. Its number, the time of that in ns, is above those of
-/// all runs before.
+/// A *run* begins when all replicas start. Its number is the time of that start in ns, and above
+/// those of all previous runs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Members {
     run: u64,
-    /// Some replicas have logs: they need all parts of a write, to complete each other's.
+    /// Whether some replicas have logs. Then each replica receives all parts of a write, so that
+    /// logs can complete each other.
     is_durable: bool,
-    /// When a founder has opened the store.
+    /// When the store was opened.
     opened: Option<Timestamp>,
     changed: BTreeMap<ProcessId, Member>,
 }
 
 impl Members {
-    /// Returns the members of a run in which all processes are up except for `absent`, which have
-    /// to catch up.
+    /// Returns the members of a run that begins with all processes up, except for those of
+    /// `absent`, which have to catch up.
     pub fn of_run(run: u64, is_durable: bool, absent: impl Iterator<Item = ProcessId>) -> Self {
         let mut members = Self { run, is_durable, ..Self::default() };
         for process in absent {
@@ -82,15 +85,15 @@ impl Members {
         self.void_from(process).is_none()
     }
 
-    /// Returns when a process ended, if it was not admitted since: what it has executed from then
-    /// on is void.
+    /// Returns when a process ended, if it was not admitted since: what the process has executed
+    /// from then on is void.
     pub fn void_from(&self, process: ProcessId) -> Option<Timestamp> {
         self.changed.get(&process)?.void_from()
     }
 
-    /// Returns from when on the log of a process is void that knows of its ends up to `known`: the
-    /// first one after them. An incarnation does not learn of its own end, and what it takes from
-    /// another replica knows of all ends before.
+    /// Returns the timestamp from which on a log of `process` is void: the first end of the process
+    /// after `known`, which is the last end that the log knows of. An incarnation does not learn of
+    /// its own end, and the image that it takes from another replica knows of all previous ends.
     pub(crate) fn log_void_from(
         &self,
         process: ProcessId,
@@ -98,7 +101,7 @@ impl Members {
     ) -> Option<Timestamp> {
         let ends = &self.changed.get(&process)?.ends;
         let index = ends.partition_point(|end| Some(*end) <= known);
-        // Ends after the first one may have been dropped.
+        // Ends between the first one and the others may have been dropped.
         let has_gap = index == 1 && ends.len() == ENDS_MAX;
         if has_gap { known } else { ends.get(index).copied() }
     }
@@ -129,14 +132,15 @@ impl Members {
         self.changed.get(&process)?.admitted
     }
 
-    /// Returns the timestamp of the last admission, or of the opening: the *view*. A write with an
-    /// older one may lack a receiver.
+    /// Returns the *view*: the timestamp of the last admission, or of the opening if that is later.
+    /// A write with an older view may lack a receiver.
     pub fn view(&self) -> Option<Timestamp> {
         self.changed.values().filter_map(|member| member.admitted).max().max(self.opened)
     }
 
-    /// Adds the changes that another process knows. Those of an earlier run are dropped, except for
-    /// ends since the later one was opened: this process may be the first to know of them.
+    /// Adds the changes that another process knows. If the runs differ, the changes of the earlier
+    /// one are dropped, except for ends known here since the later run was opened: the other
+    /// process may not know of these yet.
     pub fn merge(&mut self, other: &Self) {
         self.merge_until(other, Timestamp::from_ns(u64::MAX));
     }

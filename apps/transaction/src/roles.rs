@@ -1,5 +1,10 @@
-//! What each replica does when all of a store start: which logs are whole, and which replicas take
-//! the state of another one instead.
+//! The role of each replica when all replicas of a store start: to complete its log, or to take the
+//! state of another replica.
+//!
+//! A record is *void* if its timestamp is at or above an end of its process that its log does not
+//! know of: the other replicas have gone on without that record. A log is *usable* if its snapshot
+//! includes no void write. A usable log is *whole* if its valid records reach up to all usable
+//! snapshots of its shard: what follows is in other logs.
 
 use alloc::collections::BTreeMap;
 
@@ -16,13 +21,13 @@ use crate::recovery::{Log, Position};
 pub struct LogSummary {
     /// The replica's shard.
     pub shard: u16,
-    /// Whether there is a log, and not the memory alone.
+    /// Whether the replica has a log on a disk, and not in memory only.
     pub is_durable: bool,
     /// The last write that its snapshot includes: records up to there may have been dropped.
     pub snapshot: Option<Position>,
     /// The last write of the log, or else of the snapshot.
     pub last: Option<Position>,
-    /// The membership as of that write.
+    /// The membership as of the last write.
     pub members: Members,
 }
 
@@ -61,51 +66,51 @@ impl LogSummary {
     }
 }
 
-/// What a replica does when all start.
+/// What a replica does when all replicas start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Role {
-    /// Goes on with its log, after adding what only others have.
+    /// The replica removes void records from its log, adds what only other logs hold, and serves
+    /// once the store is open.
     Complete {
-        /// Records from here on are void, and are to be removed before: the replica had been
-        /// declared failed, and the others have gone on without them.
+        /// The timestamp from which on records are void, if the log has such records.
         before: Option<Timestamp>,
     },
-    /// Takes the state of another replica of its shard, once the store is open.
+    /// The replica takes the state of another replica of its shard once the store is open.
     CatchUp,
 }
 
-/// No log of a shard has all of its writes: those that are there are older copies, or of replicas
-/// that had not caught up.
+/// No log of a shard is whole: each is an older copy, belongs to a replica that had not caught up,
+/// or has a snapshot with void writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Error)]
-#[error("no log of shard {0} is whole: put back the directories that belong together")]
+#[error("no log of shard {0} is whole: put back the latest directory of one of its replicas")]
 pub struct LostShard(pub u16);
 
-/// What all replicas of a store do.
+/// The roles of all replicas of a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Roles {
-    /// What each does.
+    /// The role of each replica.
     pub roles: BTreeMap<ProcessId, Role>,
     /// The membership of the run that begins.
     pub members: Members,
-    /// The last write in any log. Later ones must have a higher timestamp.
+    /// The last write in any log, void or not. Writes of the run must have higher timestamps.
     pub last: Option<Position>,
-    /// Shard and valid end of each log that others may use.
+    /// Shard and last valid position of each usable log.
     pub(crate) usable: BTreeMap<ProcessId, (u16, Option<Position>)>,
 }
 
-/// A log as the others judge it.
+/// A log, and what all logs together say about it.
 struct Valued<'a> {
     summary: &'a LogSummary,
     /// Records from here on are void.
     void_from: Option<Timestamp>,
-    /// The end of the valid records.
+    /// The last valid position.
     end: Option<Position>,
     has_void: bool,
     is_usable: bool,
 }
 
 impl<'a> Valued<'a> {
-    /// `members`: the last membership that any log knows of.
+    /// `members` is the membership that all logs together know of.
     fn new(process: ProcessId, summary: &'a LogSummary, members: &Members) -> Self {
         let own = Some(&summary.members).filter(|own| own.run() == members.run());
         let known = own.and_then(|own| own.last_end(process));
@@ -115,15 +120,15 @@ impl<'a> Valued<'a> {
             position.is_some_and(|(at, _)| void_from.is_some_and(|void_from| at >= void_from))
         };
         let has_void = is_void(summary.last);
-        // A replica that has stored a record has stored all before. So a log with void records is
-        // complete up to them.
+        // A replica stores records in their order. So a log with void records has all valid ones.
         let before_void = void_from.map(|at| (at.saturating_sub_ns(1), ProcessId(u32::MAX)));
         let end = if has_void { before_void } else { summary.last };
         let is_usable = !is_void(summary.snapshot);
         Self { summary, void_from, end, has_void, is_usable }
     }
 
-    /// Returns whether records that follow the log were dropped elsewhere in the shard.
+    /// Returns whether the log ends before a usable snapshot of its shard, for which records that
+    /// this log lacks may have been dropped.
     fn is_behind(&self, others: &BTreeMap<ProcessId, Self>) -> bool {
         let of_shard = others.values().filter(|other| other.summary.shard == self.summary.shard);
         let valid = of_shard.filter(|other| other.is_usable);
@@ -133,8 +138,8 @@ impl<'a> Valued<'a> {
 }
 
 impl Roles {
-    /// Returns the roles of the replicas with these logs, in the run that begins. All replicas
-    /// compute the same. `start` is the time of their start in ns, which identifies the run: a
+    /// Returns the roles of the replicas with these logs, in the run that begins. Every replica
+    /// computes the same ones. `start` is the time of the start in ns, which numbers the run: a
     /// counter would give one number to two runs if no log knows of the first.
     ///
     /// # Errors
@@ -156,7 +161,7 @@ impl Roles {
             let is_without_void = |other: &Valued<'_>| is_whole(other) && !other.has_void;
             let role = match is_whole(log) {
                 true if !log.has_void => Role::Complete { before: None },
-                // Another one has not to be cut.
+                // Another replica has a log from which nothing is to be removed.
                 true if of_shard().any(is_without_void) => Role::CatchUp,
                 true => Role::Complete { before: log.void_from },
                 false if of_shard().any(is_whole) => Role::CatchUp,
@@ -178,7 +183,7 @@ impl Roles {
         })
     }
 
-    /// Returns what a replica does.
+    /// Returns the role of a replica.
     pub fn of(&self, process: ProcessId) -> Role {
         self.roles.get(&process).copied().unwrap_or(Role::CatchUp)
     }
@@ -253,7 +258,7 @@ mod tests {
         let cut = assign(log(0, None, Some(17)), log(0, None, Some(25)), other.clone());
         let until = |ns| Role::Complete { before: Some(at(ns)) };
         assert_eq!(cut, Ok([until(16), until(21)]));
-        // The log that was not declared void gets what the other one has stored before its end.
+        // The log without void records gets the valid records of the other one.
         let one = assign(log(0, None, Some(15)), log(0, None, Some(25)), other.clone());
         assert_eq!(one, Ok([WHOLE, Role::CatchUp]));
         let lost = assign(log(0, Some(17), Some(17)), log(0, Some(22), Some(25)), other);

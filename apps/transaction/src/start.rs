@@ -1,20 +1,23 @@
-//! How a replica that starts gets its state: whether the whole store starts, or goes on already.
+//! How a replica that starts gets its state: from the logs if the whole store starts, or from a
+//! replica that serves if the store is open already.
 //!
-//! 1. Every process states to all others that it starts, with its session.
-//! 2. Once all have, the process with the least id proposes them, with their sessions, as the
-//!    *founders* of the store. A process that is proposed takes part in this *round*.
-//! 3. The founders state what their logs hold. Each adds to its log what only others have, or finds
-//!    that it has to take the state of another one ([`crate::Roles`]), and is ready.
-//! 4. Once all are ready, any of them opens the store, by a reliable scattering to all. Founders
-//!    serve from there on.
+//! 1. Each process that starts sends its session to all others, again and again.
+//! 2. Once the process with the least id has the sessions of all others, it proposes all processes,
+//!    with their sessions, as the *founders* of the store. A process that receives the proposal
+//!    takes part in this *round*.
+//! 3. The founders exchange what their logs hold, and compute their *roles* ([`crate::Roles`]): a
+//!    founder adds to its log what only others hold, or will catch up. Then it is ready.
+//! 4. A founder that knows that all are ready sends the *opening* to all, by a reliable scattering.
+//!    The first opening in the total order counts: founders serve, or catch up, from there on.
 //!
-//! If a founder ends before the opening in the total order, the round is void for all of them, and
-//! each starts over in a new session. A founder that learns of the new session of another one does
-//! so, too. So all founders open the store, or none: a founder leaves a round only if one has
-//! ended, or if one has left that was not ready, and without that one the round is never opened.
+//! If a founder ends before the opening in the total order, the others start over in new sessions.
+//! A founder that receives a new session of another one starts over, too, once it has delivered all
+//! reliable messages before. So all founders open the store, or none does. A founder leaves a round
+//! for one of two reasons: another one has ended, which all see at the same position of the total
+//! order; or another one has left before it was ready, so that no opening is ever sent.
 //!
-//! Replicas that serve answer to a process that starts that the store is open. Then the process
-//! catches up.
+//! A replica that serves answers a process that starts: the store is open. Then the process catches
+//! up.
 
 mod message;
 mod round;
@@ -33,19 +36,20 @@ pub(crate) use message::{Founders, StartMessage};
 pub use round::OwnLog;
 use round::Round;
 
-/// How far a replica has come.
+/// How far the start of a replica has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Phase {
     /// The replica does not know whether the store is open.
     Unknown,
-    /// The store starts, and this replica with it. The role is known once those of all founders
-    /// are.
+    /// The store starts, and this replica is a founder. Its role is `None` until what the logs of
+    /// all founders hold is known.
     Founds(Option<Role>),
-    /// The store starts, and cannot: a shard has no whole log.
+    /// The store cannot start: a shard has no whole log.
     Lost(LostShard),
-    /// The store was opened at this timestamp: the replica serves, or catches up, by its role.
+    /// The founders have opened the store at this timestamp. The replica serves, or catches up, by
+    /// its role.
     Opened(Timestamp, Role),
-    /// The store has been open for some time: the replica catches up.
+    /// The store was open already: the replica catches up.
     Joins,
 }
 
@@ -56,7 +60,7 @@ impl Phase {
     }
 }
 
-/// A replica that starts.
+/// The start of a replica, until the replica serves or catches up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Start {
     process: ProcessId,
@@ -64,25 +68,25 @@ pub struct Start {
     interval_ns: u64,
     others: Vec<ProcessId>,
     own: OwnLog,
-    /// The processes that start, with their sessions, as far as they have stated it since the last
-    /// proposal.
+    /// The other processes that have stated since the last proposal that they start, with their
+    /// sessions.
     starting: BTreeMap<ProcessId, u64>,
-    /// Processes to which the proposal is to be sent again.
+    /// Processes to which the proposal is to be sent, or to be sent again.
     to_propose: Vec<ProcessId>,
     round: Option<Round>,
-    /// When processes ended, for a round that is proposed later.
+    /// The last end of each process, for rounds that begin later.
     ended: BTreeMap<ProcessId, Timestamp>,
-    /// All reliable messages below were delivered.
+    /// All reliable messages below this timestamp were delivered.
     barrier: Timestamp,
-    /// The founders of a store that is open.
+    /// The founders of a store that was open already.
     served_by: Option<Founders>,
     next_at: Option<Mono>,
 }
 
 impl Start {
-    /// Creates the start of a process in a session: the time of its start in ns, above that of any
-    /// earlier incarnation. `own` is what its log holds. The process repeats what it has to state
-    /// every `interval_ns` ns.
+    /// Creates the start of a process. `session` is the time of the start in ns, and should be
+    /// above the ends of all previous incarnations. `own` is what the log of the process holds.
+    /// Messages are repeated every `interval_ns` ns.
     pub fn new(
         process: ProcessId,
         session: u64,
@@ -115,7 +119,7 @@ impl Start {
         self.session
     }
 
-    /// Returns how far the replica has come.
+    /// Returns how far the start has come.
     pub fn phase(&self) -> Phase {
         let Some(round) = &self.round else {
             return if self.served_by.is_some() { Phase::Joins } else { Phase::Unknown };
@@ -139,7 +143,8 @@ impl Start {
         of_round.or(self.served_by.as_ref()).cloned().unwrap_or_default()
     }
 
-    /// Handles a message that was delivered to the process. Returns false if it is for a replica.
+    /// Handles a message that was delivered to the process. Returns whether the message concerns
+    /// the start; others are for a replica.
     pub fn on_message(
         &mut self,
         is_reliable: bool,
@@ -177,7 +182,7 @@ impl Start {
                 self.begin_round(founders);
             }
             (StartMessage::Serves { to, founders }, round) if to == self.session => {
-                // A round that others were to take part in is never opened.
+                // The sender serves since the opening of another round: this one is never opened.
                 let is_other = round.as_ref().is_none_or(|round| round.founders != founders);
                 if is_other && self.phase().is_pending() {
                     (self.round, self.served_by) = (None, Some(founders));
@@ -239,7 +244,8 @@ impl Start {
         self.advance(barrier);
     }
 
-    /// Starts over if the round was not opened before a founder ended or left it.
+    /// Starts over if a founder has ended, or left the round, below `barrier` and without an
+    /// opening before.
     fn advance(&mut self, barrier: Timestamp) {
         self.barrier = self.barrier.max(barrier);
         let Some(round) = &self.round else { return };
@@ -249,8 +255,8 @@ impl Start {
         }
     }
 
-    /// Begins again in a session of its own, since others may believe the last one to be ready. If
-    /// the clock was behind, the session is raised above the end of earlier incarnations.
+    /// Starts over in a new session: others may know this process as ready in the last one. The new
+    /// session is above the ends of previous incarnations, even if the clock was behind them.
     fn start_over(&mut self) {
         self.session = (self.session + 1).max(self.barrier.as_ns());
         self.round = None;
@@ -311,7 +317,7 @@ impl Start {
         (!messages.is_empty()).then(|| ReplicaScattering::best_effort(messages))
     }
 
-    /// Returns the scattering that opens the store. All founders send it, and the first one in the
+    /// Returns the scattering that opens the store. Any founder may send one, and the first in the
     /// total order counts.
     fn compose_opening(&self) -> ReplicaScattering {
         let request = Request {
@@ -329,27 +335,27 @@ impl Start {
         ReplicaScattering::reliable(all.map(|to| (to, payload.clone())).collect())
     }
 
-    /// Returns the next record that the own log lacks, in the order of execution: the driver lets
-    /// the replica replay it, and stores it.
+    /// Returns the next record that the log of this process lacks, in the order of execution. The
+    /// driver lets the replica replay the record, and stores it.
     pub fn next_missing(&mut self) -> Option<Record> {
         let record = self.round.as_mut()?.next_missing()?;
-        // Others do not need it from this log, as they ask the one that had it.
+        // The record is not added to `own.records`: others ask the founder whose log had it.
         self.own.summary.last = Some(record.position());
         Some(record)
     }
 
-    /// Returns whether the own log has all that those of the others hold.
+    /// Returns whether the log of this process has all that the logs of other founders hold.
     pub fn is_log_complete(&self) -> bool {
         self.round.as_ref().is_some_and(Round::is_complete)
     }
 
-    /// Replaces what the own log holds: void records were cut off.
+    /// Replaces the summary of this process's log, after void records were removed from the log.
     pub fn set_own(&mut self, summary: LogSummary) {
         self.own.summary = summary;
     }
 
-    /// Notes that the replica could serve if the store were opened: its log is complete and stored,
-    /// or it has to catch up.
+    /// Notes that the replica is ready for the opening: its log is complete and stored, or the
+    /// replica has to catch up.
     pub fn set_ready(&mut self) {
         if let Some(round) = &mut self.round {
             round.set_ready();
@@ -357,7 +363,9 @@ impl Start {
         }
     }
 
-    /// Returns the processes that this one waits for.
+    /// Returns the other processes that this one waits for: to start, then to state what their logs
+    /// hold, and, once this one is ready, to be ready. Empty while this one completes its log, and
+    /// once the store is open.
     pub fn missing(&self) -> Vec<ProcessId> {
         let Some(round) = &self.round else {
             let known = |other: &&ProcessId| !self.starting.contains_key(other);

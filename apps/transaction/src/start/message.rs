@@ -16,29 +16,31 @@ const STATES: u8 = 3;
 const WANTS: u8 = 4;
 const HOLDS: u8 = 5;
 
-/// Processes with their sessions.
+/// The founders of a store, with their sessions, in ascending order of their ids. The first one is
+/// the proposer.
 pub type Founders = Vec<(ProcessId, u64)>;
 
 /// A message of a replica that starts, or an answer to one.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum StartMessage {
-    /// The sender starts, and does not know whether the store does.
+    /// The sender starts, and does not know whether the store is open.
     Starts,
-    /// The sender proposes to the receiver, in this session, to start the store with these.
+    /// Proposes a round to a process that starts in the session `to`.
     Proposes { to: u64, founders: Founders },
-    /// The store is open, and has started with these. An answer to the session of a receiver.
+    /// The store is open, and has started with `founders`. Answers a process that starts in the
+    /// session `to`.
     Serves { to: u64, founders: Founders },
-    /// What the log of a founder holds, and whether the founder is ready to serve.
+    /// What the log of the sender holds, and whether the sender is ready for the opening.
     States { round: u64, summary: LogSummary, is_ready: bool },
-    /// Asks a founder for the records after a position.
+    /// Asks a founder for the records of its log after a position.
     Wants { round: u64, after: Option<Position> },
-    /// Records after `after` and up to `until` for the shard of the receiver. `until` is `None` if
-    /// there are no more.
+    /// The sender's valid records after `after` and up to `until` that have a part for the shard of
+    /// the receiver. `until` is `None` if these are the last ones.
     Holds { round: u64, after: Option<Position>, until: Option<Position>, records: Vec<Record> },
 }
 
 impl StartMessage {
-    /// Returns the message, encoded, of a sender in a session.
+    /// Returns the encoded message. `session` is that of the sender.
     pub fn to_bytes(&self, session: u64) -> Vec<u8> {
         let mut bytes = Vec::new();
         let mut writer = Writer(&mut bytes);
@@ -83,7 +85,8 @@ impl StartMessage {
         bytes
     }
 
-    /// Parses a message. Returns the session of the sender with it, or `None` if it is malformed.
+    /// Parses a message. Returns the session of the sender, and the message; `None` if the bytes
+    /// are malformed.
     pub fn parse(bytes: &[u8]) -> Option<(u64, Self)> {
         let mut reader = Reader(bytes);
         if reader.u8()? != START {
@@ -106,7 +109,7 @@ impl StartMessage {
                 let until = reader.position()?;
                 let mut records = Vec::new();
                 for _ in 0..reader.u32()? {
-                    // The receiver numbers them itself.
+                    // The receiver numbers the records itself.
                     records.push(Record::parse(0, reader.bytes()?)?);
                 }
                 Self::Holds { round, after, until, records }

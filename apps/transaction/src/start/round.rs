@@ -1,4 +1,5 @@
-//! A round: the founders of a store exchange what their logs hold, until all are ready to serve.
+//! A round: the founders of a store exchange what their logs hold, until all are ready for the
+//! opening.
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
@@ -10,26 +11,28 @@ use crate::recovery::{Position, Record};
 use crate::roles::{LogSummary, LostShard, Role, Roles};
 use crate::scattering::ReplicaScattering;
 
-/// A part of a log has this many bytes at most, unless a single record is longer.
+/// Bytes of requests with which a part of a log is full. The last record of a part may exceed them.
 const PART_LEN: usize = 32 << 10;
-/// Limit on the records that are looked at for one part: most may be of other shards.
+/// Limit on the records that are scanned for one part, as most may lack a part for the shard.
 const SCANNED_MAX: usize = 1 << 12;
 
-/// The own log, as far as others need it.
+/// The log of this process, as far as others need it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct OwnLog {
-    /// What it holds.
+    /// What the log holds.
     pub summary: LogSummary,
-    /// Its records behind the snapshot, in order.
+    /// The records after the snapshot, in order.
     pub records: Vec<Record>,
 }
 
-/// What another founder sends of its log.
+/// What another founder has sent of its log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Source {
-    /// All up to here was received.
+    /// All records up to here were received, or are in this process's log.
     after: Option<Position>,
+    /// Whether no more records follow.
     is_ended: bool,
+    /// Records that were received, and are not in this process's log yet.
     records: VecDeque<Record>,
 }
 
@@ -45,9 +48,10 @@ pub(super) struct Round {
     ready: BTreeSet<ProcessId>,
     /// Requests for records, and answers to them.
     outgoing: VecDeque<(ProcessId, Vec<u8>)>,
-    /// When the first founder ended: the round is void from then on.
+    /// When the first founder ended. A later opening does not count.
     pub ended: Option<Timestamp>,
-    /// When another founder had left the round, at the latest.
+    /// When the first message was sent that was received of a founder in a later session: that
+    /// founder had left the round by then.
     pub left: Option<Timestamp>,
     pub opened: Option<Timestamp>,
 }
@@ -80,28 +84,30 @@ impl Round {
         self.founders.iter().find(|(founder, _)| *founder == process).map(|(_, session)| *session)
     }
 
-    /// Returns the own role, once all logs are known.
+    /// Returns the role of this process, once what all logs hold is known.
     pub fn role(&self) -> Option<Result<Role, LostShard>> {
         let roles = self.roles.as_ref()?;
         Some(roles.as_ref().map(|roles| roles.of(self.process)).map_err(|lost| *lost))
     }
 
-    /// Notes that a process ended. Its session is the time when it started.
+    /// Notes that a process ended. A session is the time of a start, so that an end before the
+    /// founder's session is that of a previous incarnation.
     pub fn on_ended(&mut self, process: ProcessId, at: Timestamp) {
         if self.session_of(process).is_some_and(|session| at.as_ns() > session) {
             self.ended = Some(self.ended.map_or(at, |earlier| earlier.min(at)));
         }
     }
 
-    /// Notes that a process was in a session. If it has left the round, the store may have been
-    /// opened before.
+    /// Notes that a process was in a session at a timestamp. A founder in a later session has left
+    /// the round, but may have done so after the opening: so the round is not given up before all
+    /// reliable messages below that timestamp are delivered.
     pub fn on_session(&mut self, process: ProcessId, session: u64, at: Timestamp) {
         if self.session_of(process).is_some_and(|known| session > known) {
             self.left = self.left.or(Some(at));
         }
     }
 
-    /// Returns the summary and the readiness of this process, encoded.
+    /// Returns the [`StartMessage::States`] of this process, encoded.
     pub fn state(&self) -> Vec<u8> {
         let summary = self.summaries[&self.process].clone();
         let is_ready = self.ready.contains(&self.process);
@@ -116,7 +122,7 @@ impl Round {
         self.assign();
     }
 
-    /// Assigns the roles once all logs are known.
+    /// Assigns the roles once what all logs hold is known, and asks for what this log lacks.
     fn assign(&mut self) {
         if self.roles.is_some() || self.summaries.len() < self.founders.len() {
             return;
@@ -137,7 +143,8 @@ impl Round {
         self.ask_again();
     }
 
-    /// Asks all founders that have not answered yet.
+    /// Asks all founders that have not answered yet. Drops messages that are not sent yet, also
+    /// answers: the founders that wait for them ask again, too.
     pub fn ask_again(&mut self) {
         self.outgoing.clear();
         let sources: Vec<ProcessId> = self.sources.keys().copied().collect();
@@ -154,7 +161,7 @@ impl Round {
         }
     }
 
-    /// Answers a founder with the records of this log that it lacks.
+    /// Answers a founder with the valid records of this log after a position.
     pub fn on_wants(&mut self, from: ProcessId, after: Option<Position>, records: &[Record]) {
         let Some(Ok(roles)) = &self.roles else { return };
         let (Some((_, own_end)), Some((shard, _))) =
@@ -187,7 +194,7 @@ impl Round {
     ) {
         let Some(source) = self.sources.get_mut(&from) else { return };
         if source.is_ended || source.after != after || !source.records.is_empty() {
-            // The answer was repeated.
+            // The answer repeats another one.
             return;
         }
         source.records.extend(records);
@@ -200,7 +207,7 @@ impl Round {
 
     /// Returns the next record that this process lacks, in the order of execution.
     pub fn next_missing(&mut self) -> Option<Record> {
-        // What a source may still send is later than its `after`.
+        // A source may still send any record that is later than its `after`.
         let open = self.sources.values().filter(|source| !source.is_ended);
         let open = open.filter(|source| source.records.is_empty());
         let complete_until = open.map(|source| source.after).min();
@@ -221,18 +228,18 @@ impl Round {
         found
     }
 
-    /// Returns whether the log has all that others hold.
+    /// Returns whether the log of this process has all that the logs of others hold.
     pub fn is_complete(&self) -> bool {
         let is_done = |source: &Source| source.is_ended && source.records.is_empty();
         matches!(&self.roles, Some(Ok(_))) && self.sources.values().all(is_done)
     }
 
-    /// Notes that this process is ready to serve.
+    /// Notes that this process is ready for the opening.
     pub fn set_ready(&mut self) {
         self.ready.insert(self.process);
     }
 
-    /// Returns whether all founders are ready to serve.
+    /// Returns whether all founders are ready for the opening.
     pub fn are_all_ready(&self) -> bool {
         self.ready.len() == self.founders.len()
     }
@@ -243,7 +250,8 @@ impl Round {
         Some(ReplicaScattering::best_effort([message].to_vec()))
     }
 
-    /// Returns the founders that this one waits for.
+    /// Returns the founders that this one waits for: to be ready if it is ready itself, otherwise
+    /// to state what their logs hold.
     pub fn missing(&self) -> impl Iterator<Item = ProcessId> {
         let founders = self.founders.iter().map(|(process, _)| *process);
         founders.filter(|process| match self.ready.contains(&self.process) {
