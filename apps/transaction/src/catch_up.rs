@@ -1,4 +1,4 @@
-//! A replica that returns without its state: what it has received from a peer, and its admission.
+//! A replica that catches up: what it has received from a peer, and its admission.
 //!
 //! ```text
 //!  fetch a peer's state ──► execute what the peer executes ──► be admitted at T
@@ -26,13 +26,14 @@ const DOUBLINGS_MAX: u32 = 6;
 /// How a replica catches up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CatchUpOptions {
-    /// A number that no other incarnation of the process ever has, such as the time of its start.
+    /// A number that no other incarnation of the process ever has, such as the time of its start in
+    /// ns.
     pub session: u64,
     /// Time without a part or an answer after which another peer is asked, in ns. The time doubles
-    /// with each attempt, up to the 64-fold.
+    /// with each timeout, up to the 64-fold.
     pub timeout_ns: u64,
     /// Limit on the bytes of requests that are retained from the admission on, until the replica
-    /// has what came before. Beyond it the replica gives its admission up, and starts over.
+    /// has the writes before. A replica that exceeds it gives its admission up, and starts over.
     pub retained_bytes_max: usize,
 }
 
@@ -43,7 +44,7 @@ impl CatchUpOptions {
     }
 }
 
-/// A write or an admission that was delivered since the own admission.
+/// A write or an admission that was delivered since the admission of this process.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Delivered {
     pub at: Timestamp,
@@ -220,8 +221,8 @@ impl CatchUp {
         }
     }
 
-    /// Notes that the own request for admission was delivered to this process. Returns whether it
-    /// is the first one that may count.
+    /// Notes that a request of this process for admission was delivered to it. Returns whether the
+    /// request is the first one that may count.
     pub fn on_own_admit(&mut self, number: u64, at: Timestamp) -> bool {
         let is_first = self.admitted.is_none();
         if is_first {
@@ -230,9 +231,9 @@ impl CatchUp {
         is_first
     }
 
-    /// Retains a request that was delivered since the admission. Returns whether that is too much:
-    /// then the replica starts over, and all that it has retained is returned. Other processes
-    /// notice by its answers that it is no member.
+    /// Retains a request that was delivered since the admission. If that exceeds the limit, the
+    /// replica starts over, and all that it has retained is returned: clients learn by its answers
+    /// to these requests that it is no member.
     #[must_use]
     pub fn retain(&mut self, delivered: Delivered) -> Option<Vec<Delivered>> {
         self.retained_bytes += delivered.payload.len();
@@ -256,7 +257,7 @@ impl CatchUp {
         let now = self.now;
         let expected = FeedId { session: self.session(), number: self.fetch_number };
         if id != expected || Some(from) != self.peer || part.sequence != self.sequence {
-            // A part is missing if this one is later: the timeout asks again.
+            // If this part is a later one, an earlier one is missing: the timeout asks again.
             return Progress::Ignored;
         }
         (self.failures, self.unanswered_fetches) = (0, 0);
@@ -285,7 +286,7 @@ impl CatchUp {
     }
 
     /// Handles that a request for admission was refused, as its view was outdated. Returns whether
-    /// this was the admission since which writes are retained: they are of no use, as no client
+    /// this was the admission since which writes are retained: these are of no use, as no client
     /// has learnt of the admission.
     pub fn on_outdated(&mut self, number: u64, members: &Members) -> bool {
         let view = self.placement.members().view();
@@ -303,8 +304,8 @@ impl CatchUp {
         true
     }
 
-    /// Asks another peer, as this one has no state, or has ended. Once all have been asked, the
-    /// next request waits for the timeout.
+    /// Asks another peer if `peer`, which has no state or has ended, is the current one. Once all
+    /// have been asked, the next request waits for the timeout.
     pub fn on_peer_lost(&mut self, peer: ProcessId) {
         if self.peer == Some(peer) {
             self.peer = None;
@@ -317,8 +318,8 @@ impl CatchUp {
         self.placement.replicas(self.shard).len() as u64 - 1
     }
 
-    /// Whether no replica of the shard sends its state, although each was asked at least twice
-    /// since the last part.
+    /// Returns whether no other replica of the shard sends its state, although each was asked at
+    /// least twice since the last part.
     pub fn is_stranded(&self) -> bool {
         self.unanswered_fetches > 4 * self.others()
     }

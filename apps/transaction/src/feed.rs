@@ -1,4 +1,5 @@
-//! What a replica sends to one that catches up: its state, then what it executes.
+//! What a replica sends to one that catches up, its state and then what it executes, and the other
+//! messages between replicas that run.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -10,7 +11,8 @@ use crate::codec::{Reader, Writer};
 use crate::recovery::Record;
 use crate::request::FEED;
 
-/// A part has this many bytes at most, unless a single record is longer.
+/// A part has this many bytes of the image and of requests at most, unless a single request is
+/// longer.
 const PART_LEN: usize = 32 << 10;
 
 const PART: u8 = 0;
@@ -27,7 +29,7 @@ const IS_CURRENT: u8 = 2;
 pub(crate) struct FeedId {
     /// Session of the replica that catches up.
     pub session: u64,
-    /// Number of its request, or of its admission.
+    /// Number of its request for a state, or of its request for admission.
     pub number: u64,
 }
 
@@ -36,12 +38,13 @@ pub(crate) struct FeedId {
 pub(crate) enum FeedMessage<'a> {
     /// A part of a feed.
     Part(Part<'a>),
-    /// The admission was sent with an older view than the last one. The encoded members.
+    /// The sender has refused an admission, whose view is older than the last one. Has the encoded
+    /// members that the sender knows of.
     Outdated(&'a [u8]),
     /// The sender has not caught up itself, and has no state.
     Absent,
-    /// A snapshot of the sender waits until all replicas have stored the writes up to this
-    /// timestamp.
+    /// A snapshot of the sender, or an image that it is to send, waits until all replicas have
+    /// stored the writes up to this timestamp.
     AskStored(Timestamp),
     /// What the sender has stored.
     Stored(Stored),
@@ -67,7 +70,8 @@ pub(crate) struct Part<'a> {
     pub is_image_complete: bool,
     /// Whether the sender had nothing more to send.
     pub is_current: bool,
-    /// If the feed ends: when the receiver was admitted. Later writes are sent to it by clients.
+    /// When the receiver was admitted, if this part is the last one. Clients send later writes to
+    /// the receiver.
     pub admitted: Option<Timestamp>,
     /// Writes executed after the image, in order.
     pub records: Vec<Record>,
@@ -167,7 +171,7 @@ pub(crate) struct Feed {
     /// Bytes of the image that were sent.
     sent: usize,
     records: VecDeque<Record>,
-    /// When the receiver was admitted: no later records are added.
+    /// When the receiver was admitted. No records are added from then on.
     admitted: Option<Timestamp>,
     /// Whether a part is to be sent, which may only state that there is nothing more.
     is_due: bool,

@@ -1,9 +1,9 @@
-//! What replicas have to execute after all of them have ended at once.
+//! What each replica has to execute, besides its log, after all have ended at once.
 //!
 //! A reliable scattering is delivered to all its receivers, but each stores it in its own time.
 //! When all replicas lose power, the log of one may end before a write that another has stored and
-//! answered. Each record holds its whole transaction, so the logs together complete each other.
-//! What no log holds was never answered.
+//! answered. Each record holds its whole transaction, so the logs complete each other. A write that
+//! no log holds was not acknowledged to its client.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -19,8 +19,8 @@ use crate::request::Request;
 /// An executed write, to be stored.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Record {
-    /// Consecutive among the writes of a replica, from 1. A replica that restarts goes on from its
-    /// last record, and one that catches up from that of its peer.
+    /// Number of the write, consecutive in a replica from 1. A replica that restarts goes on from
+    /// its last record, and one that catches up from that of its peer.
     pub number: u64,
     /// Timestamp of the write.
     pub at: Timestamp,
@@ -29,7 +29,7 @@ pub struct Record {
     /// The encoded [`Request`].
     pub request: Vec<u8>,
     /// The membership, if the replica had learnt of a change since its last record. So a log that
-    /// has a write says which replicas had ended before the write, and lack it.
+    /// has a write says which replicas had ended before, and lack the write.
     pub members: Option<Box<Members>>,
 }
 
@@ -98,8 +98,8 @@ impl Log {
 /// Returns for each log the records that follow it: the writes to its shard that other logs hold,
 /// in the order of execution. Their numbers go on from those of the log.
 ///
-/// A record that one log has replaced by its snapshot is in all other logs of its shards, or in
-/// their snapshots ([`crate::Replica::stored_by_all`]), so none needs it.
+/// A record that one log has replaced by its snapshot is in all other logs of the shards that the
+/// write concerns, or in their snapshots ([`crate::Replica::stored_by_all`]), so none needs it.
 pub fn complete(logs: &[impl Borrow<Log>]) -> Vec<Vec<Record>> {
     let mut all: BTreeMap<Position, &Record> = BTreeMap::new();
     for record in logs.iter().flat_map(|log| &log.borrow().records) {

@@ -2,11 +2,12 @@
 //!
 //! ```text
 //!  a snapshot up to T waits ── AskStored(T) ──► each other replica that is up
-//!  it counts               ◄── Stored(below) ── with below > T, from each of them
+//!  the snapshot counts     ◄── Stored(below) ── with below > T, from each of them
 //! ```
 //!
-//! Both messages are best effort: while the snapshot waits, its replica asks those again whose
-//! answer is lost or too low.
+//! Both messages are best effort: while the snapshot waits, its replica asks again the replicas
+//! whose answers are lost or too low. An image for a replica that catches up waits as a snapshot
+//! does.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -18,10 +19,10 @@ use crate::members::Members;
 use crate::placement::Placement;
 use crate::scattering::ReplicaScattering;
 
-/// These messages belong to no feed.
+/// Questions and answers belong to no feed.
 const NO_FEED: FeedId = FeedId { session: 0, number: 0 };
 
-/// What another replica has answered.
+/// What another replica has answered, and when it has sent that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Answer {
     sent: Timestamp,
@@ -54,7 +55,7 @@ impl SafePoint {
         known.is_none_or(|(_, placement)| placement.shard_of(process).is_some())
     }
 
-    /// Asks, once, all other replicas whose answers do not suffice for `at`.
+    /// Asks once all other replicas that are up, and whose answers do not suffice for `at`.
     pub fn await_stored(&mut self, at: Timestamp) {
         self.to_ask = self.to_ask.max(Some(at));
         self.awaited = self.awaited.max(Some(at));
@@ -90,8 +91,8 @@ impl SafePoint {
     }
 
     /// Returns whether all other replicas that are up, and do not catch up, are known to have
-    /// stored the writes up to `at`, and each shard has such a replica. If a shard has none, a
-    /// later start may have to complete its logs from others, so nothing may be dropped.
+    /// stored the writes up to `at`, and each shard has such a replica. If a shard has none, its
+    /// logs may have to be completed from others at a later start, so nothing may be dropped.
     pub fn is_stored_by_others(&self, at: Timestamp, members: &Members) -> bool {
         let Some((own, placement)) = &self.of_store else { return true };
         let has_stored = |process: &ProcessId| {
@@ -105,8 +106,8 @@ impl SafePoint {
         is_complete && (0..placement.shards()).all(has_replica)
     }
 
-    /// Returns the last answer of a process. An incarnation that was admitted later begins with
-    /// another disk than the one that has answered.
+    /// Returns the last answer of a process, unless that was sent before the last admission of the
+    /// process: the incarnation that was admitted may have another disk.
     fn answer(&self, process: ProcessId, members: &Members) -> Option<Stored> {
         let answer = self.answers.get(&process)?;
         (Some(answer.sent) > members.admitted(process)).then_some(answer.stored)
@@ -137,13 +138,13 @@ impl SafePoint {
     /// Returns the question to be sent, if there is one.
     pub fn poll_question(&mut self, members: &Members) -> Option<ReplicaScattering> {
         let at = self.to_ask.take()?;
-        // One that has caught up since has another answer.
+        // A replica that has answered `Nothing` is asked again: it may have caught up since.
         let missing = self.missing(at, members).map(|(other, _)| other);
         scatter(missing, &FeedMessage::AskStored(at))
     }
 
-    /// Returns the answer to be sent, if there is one. If nothing is known there is no answer, and
-    /// the askers ask again.
+    /// Returns the answer to be sent, if there is one. If it is not known what is stored, there is
+    /// no answer, and the askers ask again.
     pub fn poll_answer(&mut self, stored: Option<Stored>) -> Option<ReplicaScattering> {
         if self.askers.is_empty() {
             return None;

@@ -1,4 +1,4 @@
-//! The whole of a replica as bytes.
+//! The image of a replica: its state, sessions and members as bytes.
 
 use alloc::vec::Vec;
 
@@ -23,9 +23,9 @@ impl<S: State> Replica<S> {
         self.recorded
     }
 
-    /// Replaces the state, the sessions and the members by encoded ones. Records go on from the
-    /// number of the last executed write, and all before are taken for stored. Returns false, and
-    /// changes nothing, if the bytes cannot be parsed or are of another shard.
+    /// Replaces the state, the sessions and the members by those of an image. Records go on from
+    /// the number of its last write, and the writes in it are taken for stored. Returns false, and
+    /// changes nothing, if the image cannot be parsed or is of another shard.
     pub fn load(&mut self, bytes: &[u8]) -> bool {
         self.try_load(bytes).is_some()
     }

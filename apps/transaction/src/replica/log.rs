@@ -1,4 +1,4 @@
-//! What a replica stores, what it may answer meanwhile, and how it executes that again.
+//! What a replica stores, which replies wait for that, and how it executes records again.
 
 use alloc::vec::Vec;
 
@@ -13,7 +13,7 @@ use crate::request::Request;
 use crate::sessions::{Admission, Outcome, Sessions};
 
 impl<S: State> Replica<S> {
-    /// Passes an executed write to those that store it.
+    /// Adds an executed write to the feeds and, if the replica is durable, to what is to be stored.
     pub(super) fn record(&mut self, record: Record) {
         self.feeds.iter_mut().for_each(|feed| feed.push(&record));
         if self.options.is_durable {
@@ -21,8 +21,9 @@ impl<S: State> Replica<S> {
         }
     }
 
-    /// Returns the last record that a read may have seen whose results are exact from `from` on: a
-    /// read waits for the disk only if what it has read is not stored yet.
+    /// Returns the number of the last record that is not stored, and that a read may have seen
+    /// whose results are exact from `from` on; 0 if there is none. So a read waits for the disk
+    /// only if what it has read is not stored yet.
     pub(super) fn seen_record(&self, from: Option<Timestamp>) -> u64 {
         let Some(from) = from else { return 0 };
         let later = self.unstored.partition_point(|(at, _)| *at <= from);
@@ -90,9 +91,9 @@ impl<S: State> Replica<S> {
         }
     }
 
-    /// Begins a run with these members, after all that was stored has been executed again: no
-    /// client or replica of the previous run exists any more. Writes of new clients would be
-    /// refused, as they know of no admission, and sessions would accumulate.
+    /// Begins a run with these members, after all stored records were executed again. The sessions
+    /// of clients are dropped, as they would accumulate, and so is the previous membership, as all
+    /// replicas have started again. A client that goes on ends its unfinished writes with an error.
     pub fn begin_run(&mut self, members: Members) {
         (self.sessions, self.members) = (Sessions::default(), members);
         self.has_new_members = true;

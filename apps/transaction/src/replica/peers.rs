@@ -1,5 +1,5 @@
-//! Both sides of catching up: the replica that has no state, and the one of its shard that sends
-//! it.
+//! Both sides of catching up: the replica that has no state, and the replica of its shard that
+//! sends one.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -19,9 +19,8 @@ use crate::scattering::ReplicaScattering;
 use crate::start::StartMessage;
 
 impl<S: State> Replica<S> {
-    /// Creates a replica of `shard` on `process` that has no state, while the shard may have gone
-    /// on: it catches up from another replica, and serves when it was admitted. `state` is replaced
-    /// by that of the other one.
+    /// Creates a replica of `shard` on `process` that catches up from another replica, and serves
+    /// when it was admitted. `state` is replaced by the state of that replica.
     pub fn returning(
         (process, shard): (ProcessId, u16),
         placement: Placement,
@@ -34,8 +33,8 @@ impl<S: State> Replica<S> {
         Self { catch_up: Some(Box::new(catch_up)), ..replica }
     }
 
-    /// Sets the session of this process, and with which processes and sessions the store has
-    /// started ([`crate::Start`]): the replica answers this to others that start.
+    /// Sets the session of this process, and the founders of the store with their sessions
+    /// ([`crate::Start::founders`]): the replica sends both to processes that start.
     pub fn set_founders(&mut self, session: u64, founders: Vec<(ProcessId, u64)>) {
         (self.session, self.founders) = (session, founders);
     }
@@ -45,8 +44,8 @@ impl<S: State> Replica<S> {
         self.catch_up.is_none()
     }
 
-    /// Makes a replica that starts catch up instead of executing what its log holds, with the
-    /// members as far as they are known.
+    /// Returns a replica that catches up instead of this one, which has executed what its log
+    /// holds. `members` is the membership as far as it is known.
     pub fn into_returning(
         self,
         process: ProcessId,
@@ -58,8 +57,8 @@ impl<S: State> Replica<S> {
         Self::returning((process, self.shard), placement, self.state, self.options, options)
     }
 
-    /// Returns whether the replica cannot catch up, and others start that might have its state: no
-    /// replica that serves has answered them. So this one has to start again with them.
+    /// Returns whether the replica was stranded when it received that another process starts, which
+    /// may have its state: so this one has to start again, together with the others.
     pub fn is_lost(&self) -> bool {
         self.is_lost
     }
@@ -93,8 +92,8 @@ impl<S: State> Replica<S> {
     /// Returns the next part for a replica that catches up.
     fn poll_feed(&mut self) -> Option<(ProcessId, Vec<u8>)> {
         (0..self.feeds.len()).find_map(|index| {
-            // The image takes the place of a log. Its records may be the only ones that say what
-            // other shards have to execute, until all have stored that.
+            // The image replaces the log of its receiver. Until all have stored what the image
+            // includes, the records of that log may be the only ones that hold it.
             let unsent = self.feeds[index].unsent_image().filter(|_| self.options.is_durable);
             if unsent.is_some_and(|last| !self.stored_by_all(last)) {
                 return None;
@@ -111,7 +110,7 @@ impl<S: State> Replica<S> {
         }
     }
 
-    /// Notes that the fabric does not accept a scattering now. It is the next one again.
+    /// Notes that the fabric does not accept a scattering now. The same one is the next again.
     pub fn on_scattering_refused(&mut self, scattering: ReplicaScattering) {
         self.unsent.push_front(scattering);
     }
@@ -136,8 +135,8 @@ impl<S: State> Replica<S> {
     }
 
     /// Returns, once, the image that was loaded from another replica, and the number of its last
-    /// record: it is to be stored before the next records, in place of all earlier ones. What the
-    /// replica has executed since is in its records, as other shards may need these.
+    /// record. The image is to be stored before the next records, in place of all earlier ones.
+    /// What the replica executes after the image is in records, as other shards may need these.
     pub fn poll_image(&mut self) -> Option<(u64, Vec<u8>)> {
         self.image_to_store.take()
     }
@@ -180,8 +179,7 @@ impl<S: State> Replica<S> {
         }
     }
 
-    /// Answers that the replica cannot catch up, as no other one of its shard sends its state.
-    /// Without an answer the client would wait for ever.
+    /// Answers that the replica is stranded. Without an answer the client would wait for ever.
     fn answer_stranded(&mut self, from: ProcessId, request: &Request<'_>) {
         let reply = Self::encode(self.shard, request, request.attempt, Answer::Stranded);
         self.queue(0, from, reply);
@@ -216,7 +214,7 @@ impl<S: State> Replica<S> {
     /// Handles a request for admission.
     pub(super) fn on_admit(&mut self, at: Timestamp, from: ProcessId, request: &Request<'_>) {
         if request.number == OPENING {
-            // Each founder sends one, and the first one has opened the store.
+            // Several founders may send an opening. The first one has opened the store.
             return;
         }
         if request.view < self.members.view() {
@@ -347,7 +345,7 @@ impl<S: State> Replica<S> {
         }
     }
 
-    /// Notes that a process has ended, as a peer and as a member.
+    /// Notes that a process has ended, which may be a member, and the other end of a feed.
     pub(super) fn end_peer(&mut self, process: ProcessId, at: Timestamp) {
         if self.safe_point.may_hold_replica(process) {
             self.members.on_ended(process, at);

@@ -13,7 +13,7 @@ use crate::scattering::ReplicaScattering;
 
 impl<S: State> Replica<S> {
     /// Sets the process of this replica, and where the other replicas of the store are: their logs
-    /// may need the records of this one. Without that the replica is alone.
+    /// may need the records of this one. A replica without a placement is alone.
     #[must_use]
     pub fn with_placement(self, process: ProcessId, placement: Placement) -> Self {
         Self { safe_point: Box::new(SafePoint::new(process, placement)), ..self }
@@ -26,9 +26,8 @@ impl<S: State> Replica<S> {
         self.safe_point.await_stored(at);
     }
 
-    /// Asks the other replicas whether they have stored what is in the images that replicas which
-    /// catch up have asked for. The driver of a durable replica calls this about ten times a
-    /// second.
+    /// Asks the other replicas whether they have stored what the unsent images of feeds include.
+    /// The driver of a durable replica calls this about ten times a second.
     pub fn await_stored_images(&mut self) {
         let unsent = self.feeds.iter().filter_map(Feed::unsent_image).max();
         if let Some(at) = unsent.filter(|_| self.options.is_durable) {
@@ -36,9 +35,9 @@ impl<S: State> Replica<S> {
         }
     }
 
-    /// Returns whether no other log needs the records up to `at`: this replica and all others of
-    /// all shards that are up and serve have stored the writes up to there, as far as they have
-    /// answered, and each shard has such a replica.
+    /// Returns whether no other log needs the records up to `at`: this replica, and all others of
+    /// all shards that are up and do not catch up, are known to have stored the writes up to there,
+    /// and each shard has such a replica.
     pub fn stored_by_all(&self, at: Timestamp) -> bool {
         self.stored_below().is_some_and(|below| below > at)
             && self.safe_point.is_stored_by_others(at, &self.members)
