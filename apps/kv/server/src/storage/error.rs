@@ -21,9 +21,9 @@ pub enum StorageError {
         /// The reason.
         error: JournalError,
     },
-    /// A record that is not damaged is none of this program.
+    /// An intact record was not written by this version of the program.
     #[error(
-        "record {number} of the log in {directory} is none of this version: use the version that wrote it"
+        "record {number} of the log in {directory} was not written by this version: use the version that wrote it"
     )]
     Record {
         /// The replica's directory.
@@ -31,9 +31,9 @@ pub enum StorageError {
         /// Number of the record.
         number: u64,
     },
-    /// A snapshot that is not damaged is none of this program.
+    /// An intact snapshot was not written by this version of the program.
     #[error(
-        "the snapshot of record {number} in {directory} is none of this version: use the version that wrote it"
+        "the snapshot up to record {number} in {directory} was not written by this version: use the version that wrote it"
     )]
     Snapshot {
         /// The replica's directory.
@@ -41,18 +41,20 @@ pub enum StorageError {
         /// Number of the last record that it holds.
         number: u64,
     },
-    /// Another replica of the shard has gone on, and the log does not say with what: the replica
-    /// had been declared failed, or the log was put back from a copy.
+    /// The log cannot be completed. It ends before a snapshot of another replica of its shard, or
+    /// has void records while another replica's log has none: the replica had been declared failed,
+    /// or the log was put back from an older copy.
     #[error(
         "the log in {directory} ends with record {last}, and cannot be completed: another replica of the shard has gone on without it"
     )]
     Behind {
         /// The replica's directory.
         directory: PathBuf,
-        /// Number of its last record.
+        /// Number of the last record of the log.
         last: u64,
     },
-    /// The end of the log is void: the replica had been declared failed, and others have gone on.
+    /// The records from a timestamp on are void: the replica had been declared failed, and others
+    /// have gone on without them.
     #[error(
         "the log in {directory} has writes that are void from {before} (ns since 1970) on: the replica had been declared failed"
     )]
@@ -62,10 +64,10 @@ pub enum StorageError {
         /// The timestamp, in ns.
         before: u64,
     },
-    /// No log of a shard can be used.
+    /// No log of a shard is whole.
     #[error(transparent)]
     Lost(#[from] LostShard),
-    /// There is no log, and one that another has replaced.
+    /// The log is missing, and the previous one is there, which a replacement had replaced.
     #[error(
         "{directory} is missing, and {previous} is the log that it has replaced: put back {directory}, or remove {previous}"
     )]
@@ -75,7 +77,7 @@ pub enum StorageError {
         /// The log that was replaced.
         previous: PathBuf,
     },
-    /// The state of another replica cannot be stored as the log of this one.
+    /// A new log cannot be stored in place of the old one.
     #[error(
         "cannot replace the log in {directory} by the state of another replica ({bytes} bytes): {path}: {error}; nothing is lost: {advice}",
         advice = advice(error)
@@ -83,14 +85,15 @@ pub enum StorageError {
     Replace {
         /// The replica's directory.
         directory: PathBuf,
-        /// Length of the state.
+        /// Length of the state with which the new log begins.
         bytes: usize,
         /// The file or directory that cannot be used.
         path: PathBuf,
         /// The error of the system.
         error: io::Error,
     },
-    /// The log reaches neither back to a timestamp by itself, nor by a snapshot.
+    /// The state before a timestamp cannot be rebuilt: the log begins later, and no snapshot before
+    /// the timestamp precedes it.
     #[error(
         "the log in {directory} does not say what the state was before {before} (ns since 1970): record {missing} is missing"
     )]
@@ -102,7 +105,7 @@ pub enum StorageError {
         /// Number of the first record that is needed and missing.
         missing: u64,
     },
-    /// The shards or replicas are not those of the store.
+    /// The numbers of shards or replicas are not those of the store.
     #[error(
         "{directory} holds a store of other numbers of shards or replicas: {found} replicas, not {expected}"
     )]
@@ -117,7 +120,7 @@ pub enum StorageError {
 }
 
 impl StorageError {
-    /// Returns whether a log is damaged, so that a repair may help.
+    /// Returns whether a repair may help: a log is damaged, void or behind.
     pub fn is_damage(&self) -> bool {
         matches!(
             self,
@@ -132,7 +135,7 @@ impl StorageError {
     }
 }
 
-/// Returns what helps against an error of the system.
+/// Returns what the user can do about an error of the system.
 fn advice(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {

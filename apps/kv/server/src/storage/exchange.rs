@@ -1,5 +1,5 @@
 //! The directories of a log that is replaced by another one: the log, its replacement and the
-//! previous log. A crash at any moment leaves one that is whole, and shows which.
+//! previous log. A crash at any moment leaves a complete one, and the names say which that is.
 
 #[cfg(test)]
 mod tests;
@@ -37,8 +37,8 @@ pub fn replica_of(name: &str) -> Option<&str> {
 /// what there is of it. To be called before the log is opened.
 ///
 /// A replacement begins while there is a log, and a log gives up its name when the replacement is
-/// whole. So a replacement beside a log may not be whole, and one without a log is. The previous
-/// log is not needed once there is a log again.
+/// complete. So a replacement beside a log may be incomplete, and one without a log is complete.
+/// The previous log is not needed once there is a log again.
 ///
 /// # Errors
 /// [`StorageError::Open`] if the system fails, or if another program writes the replacement;
@@ -58,7 +58,7 @@ pub fn finish_replacement(store: &Path, name: &str) -> Result<(), StorageError> 
         if !exists(&log)? {
             return Err(StorageError::Missing { directory: log, previous });
         }
-        // The name of the log may not be durable, if the program that gave it could not wait.
+        // The name of the log may not be durable, if the program ended right after renaming it.
         sync(store).map_err(io(store))?;
         fs::remove_dir_all(&previous).map_err(io(&previous))?;
     }

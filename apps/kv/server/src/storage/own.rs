@@ -1,4 +1,4 @@
-//! The log of one replica, in a program that does not have those of the others.
+//! The log of one replica, in a program that does not have the logs of the others.
 
 #[cfg(test)]
 mod tests;
@@ -15,18 +15,18 @@ use super::layout::{parse, replica_name};
 use super::recovery::{Opened, Restored, load};
 use super::replacement::Contents;
 
-/// A replica that has executed what its own log holds, as in the run before.
+/// A replica that has executed what its log holds, with the clients and members of that run.
 pub(crate) struct OpenedReplica {
     pub restored: Restored,
-    /// What the log holds, for others to be completed from.
+    /// What the log holds, to complete other logs from.
     pub log: Log,
 }
 
-/// Opens the log of a replica, which is created if it does not exist. Those of other replicas are
-/// not looked at: they need not be on this machine, and may be in use.
+/// Opens the log of a replica, which is created if it does not exist. The logs of other replicas
+/// are not read: they need not be on this machine, and may be in use.
 ///
-/// Clients and members of the run before are known to the replica, unlike after
-/// [`super::recovery::restore`]: that run may go on.
+/// Unlike after [`super::recovery::restore`], the replica retains the clients and members of the
+/// run of its log: no run has begun yet.
 ///
 /// # Errors
 /// [`StorageError`] if the log is in use, damaged or of another store, or if the system fails.
@@ -45,7 +45,7 @@ pub(crate) fn open_replica(
     Ok(OpenedReplica { restored, log })
 }
 
-/// A replica without its void records, and what its log holds without them.
+/// A replica without its void records, and the contents of its log without them.
 pub(crate) struct Rebuilt {
     pub replica: Replica<Store>,
     /// The last write that the snapshot includes.

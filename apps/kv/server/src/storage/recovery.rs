@@ -1,4 +1,4 @@
-//! What replicas are when they start again.
+//! Restores replicas from their logs.
 
 use std::path::{Path, PathBuf};
 
@@ -21,7 +21,7 @@ pub(super) struct Opened<D: Disk = Directory> {
     pub journal: Journal<D>,
     /// The replica as of its snapshot.
     pub replica: Replica<Store>,
-    /// Length of its snapshot, and bytes of the records behind it.
+    /// Length of the snapshot, and bytes of the records after it.
     pub snapshot_bytes: u64,
     pub log_bytes: u64,
     pub log: Log,
@@ -32,7 +32,7 @@ pub(crate) struct Restored<D: Disk = Directory> {
     pub directory: PathBuf,
     pub replica: Replica<Store>,
     pub journal: Journal<D>,
-    /// Length of its snapshot, and bytes of the records behind it.
+    /// Length of the snapshot, and bytes of the records after it.
     pub snapshot_bytes: u64,
     pub log_bytes: u64,
 }
@@ -71,8 +71,8 @@ impl<D: Disk> Opened<D> {
     }
 }
 
-/// Returns the replica of `shard` as of a snapshot of the log in `directory`, and which is the last
-/// write in it. Without a snapshot it is the initial one.
+/// Returns the replica of `shard` as of a snapshot of the log in `directory`, and the last write of
+/// the snapshot. Without a snapshot the replica has its initial state.
 pub(super) fn load(
     directory: &Path,
     shard: u16,
@@ -87,7 +87,8 @@ pub(super) fn load(
     }
 }
 
-/// Completes the logs from each other, and executes them. `start` is the time in ns.
+/// Completes the logs of all replicas from each other, and executes them. `start` is the time of
+/// the start in ns, which numbers the run.
 pub(super) fn restore<D: Disk>(
     opened: Vec<Opened<D>>,
     start: u64,
@@ -116,7 +117,7 @@ pub(super) fn restore<D: Disk>(
     Ok(restored)
 }
 
-/// Refuses a log that cannot be completed from those of others.
+/// Refuses a log with void records, and one that cannot be completed from others.
 pub(super) fn check_role(directory: &Path, log: &Log, role: Role) -> Result<(), StorageError> {
     let directory = directory.to_path_buf();
     match role {

@@ -29,13 +29,13 @@ pub struct RepairedLog {
     /// The directory of another replica of the shard whose snapshot and records the log has now,
     /// as those of other logs do not suffice.
     pub copied_from: Option<PathBuf>,
-    /// Number of writes that were read from the log, before the damage, or from the copied one:
-    /// those of its snapshot and the records after it.
+    /// Number of writes in the snapshot and the records that were read: from this log before the
+    /// damage, or from the log that was copied.
     pub retained: u64,
-    /// Number of records that were added behind them, from other logs or behind the damage.
+    /// Number of records that were added after them, from other logs or from after the damage.
     pub added: usize,
-    /// Number of records that no log holds. `None` if it is not known, as others have dropped
-    /// theirs.
+    /// Number of records that no log holds. `None` if that is not known, as other logs have
+    /// snapshots in place of theirs.
     pub lost: Option<u64>,
     /// The damaged log.
     pub copy: PathBuf,
@@ -75,7 +75,7 @@ pub enum RepairError {
         lost: u64,
         /// Timestamp of the last record before them, in ns.
         after: u64,
-        /// Timestamp of the last intact record behind them, in ns, if there is one.
+        /// Timestamp of the last intact record after them, in ns, if there is one.
         before: Option<u64>,
     },
     /// The log ends before what others have replaced by snapshots.
@@ -106,8 +106,9 @@ pub enum RepairError {
 
 /// Repairs the store in `directory`, which no program uses: each damaged log is replaced by what
 /// precedes the damage, and what other logs hold after that, or by the log of another replica of
-/// its shard, if other logs do not reach back so far. The damaged one remains as `damaged-…`.
-/// Returns what was replaced; nothing if all logs are intact.
+/// its shard, if other logs do not reach back so far. A log that a store refuses as void or behind
+/// ([`StorageError`]) counts as damaged. The damaged log remains as `damaged-…`. Returns the logs
+/// that were replaced.
 ///
 /// # Errors
 /// [`RepairError`]; [`RepairError::Loss`] and [`RepairError::Overtaken`] unless `accepts_loss`.
@@ -115,7 +116,8 @@ pub fn repair(directory: &Path, accepts_loss: bool) -> Result<Vec<RepairedLog>, 
     let mut all = read(directory)?;
     mark_outdated(&mut all)?;
     let all = all;
-    // The log of each replica first; what is behind damage, or before a snapshot, completes others.
+    // The log of each replica comes first, as plans refer to it by its index. Records after damage,
+    // or before a snapshot, complete others.
     let of_others = all.iter().flat_map(|one| [&one.behind, &one.before]);
     let logs: Vec<&Log> = all.iter().map(|one| &one.log).chain(of_others).collect();
     let losses: Vec<Option<RepairError>> = all.iter().map(|one| one.loss(&logs)).collect();
@@ -126,7 +128,7 @@ pub fn repair(directory: &Path, accepts_loss: bool) -> Result<Vec<RepairedLog>, 
             *other != at && all[*other].log.shard == one.log.shard && losses[*other].is_none()
         };
         let source = loss.as_ref().and_then(|_| {
-            // One that is not damaged has all that was acknowledged, so it comes first.
+            // A log that is not damaged has all acknowledged writes, so it is preferred.
             (0..all.len()).filter(can_replace).min_by_key(|other| all[*other].damage.is_some())
         });
         let lost = match (loss, source) {
@@ -144,7 +146,8 @@ pub fn repair(directory: &Path, accepts_loss: bool) -> Result<Vec<RepairedLog>, 
     }
     let missing = complete(&logs);
     let mut repaired = Vec::new();
-    // A snapshot is copied before its own directory is replaced: that has the same afterwards.
+    // Logs are replaced one by one. One that was replaced has the same snapshot as before, so that
+    // it may be the source of another one.
     for (one, damage, source, lost, at) in plans {
         let from = source.map_or(one, |source| &all[source]);
         let missing = &missing[source.unwrap_or(at)];
@@ -162,7 +165,8 @@ pub fn repair(directory: &Path, accepts_loss: bool) -> Result<Vec<RepairedLog>, 
     Ok(repaired)
 }
 
-/// Marks as damaged the logs that cannot be completed as they are, and removes what is void.
+/// Marks as damaged the logs that a store would refuse. Removes void records from a log if no
+/// replica of its shard has a whole log without such records.
 fn mark_outdated(all: &mut [Intact]) -> Result<(), StorageError> {
     let undamaged = (0..).map(ProcessId).zip(&*all).filter(|(_, one)| one.damage.is_none());
     let summaries = undamaged.map(|(process, one)| (process, LogSummary::of(&one.log))).collect();
@@ -177,9 +181,9 @@ fn mark_outdated(all: &mut [Intact]) -> Result<(), StorageError> {
     Ok(())
 }
 
-/// Writes the completed log of `from` to a new directory, which then replaces the damaged one of
-/// `one`. Whatever happens in between, one of them is whole. Returns the new name of the damaged
-/// one.
+/// Writes the log of `from`, completed by `missing`, to a new directory, which then replaces the
+/// damaged one of `one`. Whatever happens in between, the damaged log or the new one is there as a
+/// whole. Returns the new path of the damaged one.
 fn replace(
     store: &Path,
     one: &Intact,

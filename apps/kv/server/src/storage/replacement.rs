@@ -1,4 +1,5 @@
-//! Replaces the log of a replica by the state of another replica of its shard.
+//! Replaces the log of a replica: by the state of another replica of its shard, or by the same log
+//! without void records.
 
 #[cfg(test)]
 mod tests;
@@ -21,9 +22,8 @@ use super::recovery::append;
 /// Bytes of a state that are written between two looks at whether the replica has ended.
 const PIECE_LEN: usize = 1 << 20;
 
-/// A thread that stores the state of another replica as the new log of a replica. The old log
-/// remains until the new one is durable as a whole. A replacement that is dropped is stopped, and
-/// waited for.
+/// A thread that writes a new log for a replica. The old log remains until the new one is durable
+/// as a whole. When a replacement is dropped, its thread is stopped, and waited for.
 pub(crate) struct Replacement {
     thread: Option<JoinHandle<()>>,
     is_cancelled: Arc<AtomicBool>,
@@ -33,10 +33,10 @@ pub(crate) struct Replacement {
 }
 
 impl Replacement {
-    /// Starts to replace the log in `directory` by one with what `contents` returns. The journal of
-    /// the old log must have been dropped by then, with its disk: it has the lock, and writes to
-    /// paths that become those of the new log. `bell` is called when [`Replacement::take_finished`]
-    /// has a result.
+    /// Starts to replace the log in `directory` by one with what `contents` returns. By then the
+    /// journal of the old log must have been dropped with its disk: it has the lock, and writes to
+    /// paths that become those of the new log. `bell` is called when
+    /// [`Replacement::take_finished`] has a result.
     ///
     /// # Errors
     /// The system refuses a thread.
@@ -65,9 +65,9 @@ impl Replacement {
         Ok(Self { thread: Some(thread), is_cancelled, finished: Some(finished), directory })
     }
 
-    /// Returns the new log once it has replaced the old one, or why it cannot be used; once. After
-    /// an error the log in the directory is the old one, or the new one if the system failed when
-    /// the old one was renamed. Never waits.
+    /// Returns, once, the new log when it has replaced the old one, or why that failed. After an
+    /// error the directory has the old log, or the new one if the system failed after the old one
+    /// was renamed. Never waits.
     pub fn take_finished(&mut self) -> Option<Result<Journal, StorageError>> {
         let result = match self.finished.as_ref()?.try_recv() {
             Ok(result) => result,
@@ -108,7 +108,7 @@ impl<F: FnOnce()> Drop for Bell<F> {
 pub(crate) struct Contents {
     /// Number of the last record that the image includes.
     pub number: u64,
-    /// The state after that record.
+    /// The state after that record. Not stored if the number is 0.
     pub image: Vec<u8>,
     /// The records that follow.
     pub records: Vec<Record>,
@@ -121,7 +121,7 @@ impl Contents {
     }
 }
 
-/// A log, and what replaces it.
+/// A log, and the contents of the one that replaces it.
 struct Task {
     directory: PathBuf,
     options: Options,
@@ -134,7 +134,7 @@ impl Task {
         let (directory, options) = (self.directory.clone(), self.options);
         let bytes = self.contents.image.len();
         let replaced = self.replace(proceeds);
-        // Paths of the journal that was written are those before the renaming.
+        // The journal that was written has the paths from before the renaming: it is opened again.
         let opened = replaced.and_then(|()| Ok(Journal::open(&directory, options)?.0));
         let (store, name) = divide(&directory);
         if let Err(error) = finish_replacement(store, &name) {
@@ -147,8 +147,8 @@ impl Task {
         opened.map_err(|error| explain(directory, bytes, error))
     }
 
-    /// Replaces the log. However this ends, [`finish_replacement`] makes the old log as it was, or
-    /// the new one, of what is there.
+    /// Replaces the log. However this ends, [`finish_replacement`] restores the old log as it was,
+    /// or completes the new one.
     fn replace(self, proceeds: &mut dyn FnMut() -> bool) -> Result<(), StorageError> {
         let Self { directory, options, contents } = self;
         let Contents { number, image, records } = contents;
@@ -163,13 +163,13 @@ impl Task {
         let (store, name) = divide(&directory);
         let (replacement, previous) = (replacement(store, &name), previous(store, &name));
         finish_replacement(store, &name)?;
-        // A replacement without a log is taken for whole, so there must be a log meanwhile. Its
-        // lock says that no other program uses it.
+        // `finish_replacement` takes a replacement without a log for whole, so the old log must
+        // exist while the new one is written. Its lock keeps other programs away.
         let _lock = Directory::open(&directory)?;
         step()?;
         let (mut journal, _) = Journal::open(&replacement, options)?;
         let failed = |error| StorageError::Write { directory: replacement.clone(), error };
-        // Before the first write there is nothing that a log could begin with.
+        // A log without a write has no snapshot.
         if number > 0 {
             let mut snapshot = journal.begin_snapshot(number).map_err(failed)?;
             for piece in image.chunks(PIECE_LEN) {

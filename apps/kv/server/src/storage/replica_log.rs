@@ -1,4 +1,4 @@
-//! The log of a replica that starts, runs, or takes the state of another one.
+//! The log of a replica, which another log may replace.
 
 use std::io;
 use std::path::PathBuf;
@@ -31,15 +31,17 @@ pub(crate) type CutOff<S> = (Replica<S>, Option<Position>);
 
 enum Phase {
     Open(LogWriter),
-    /// Another log takes its place. Received: the bytes of its snapshot, and of the records behind.
+    /// Another log takes the place of this one. The bytes of its snapshot, and of its records after
+    /// that, are received before it is finished.
     Replacing(Replacement, Receiver<(u64, u64)>),
-    /// The log could not be replaced. The old one remains.
+    /// The log could not be replaced, or is about to be. The directory has the old log or the new
+    /// one.
     Failed,
 }
 
 impl ReplicaLog {
-    /// Starts the thread that writes the log. It rings `bell` when more is stored. `lengths`: the
-    /// bytes of its snapshot, and of the records behind.
+    /// Starts the thread that writes the log, which rings `bell` when more is stored. `lengths` are
+    /// the bytes of the last snapshot, and of the records after it.
     pub fn open(
         directory: PathBuf,
         journal: Journal,
@@ -55,7 +57,7 @@ impl ReplicaLog {
     /// Stores what the replica has executed, and notes what is stored.
     ///
     /// # Errors
-    /// The log cannot be written: why.
+    /// Why the log cannot be written or replaced.
     pub fn store<S: State>(&mut self, replica: &mut Replica<S>) -> Result<(), String> {
         if let Some((number, image)) = replica.poll_image() {
             self.replace(move || Ok(Contents::of_image(number, image)))?;
@@ -74,13 +76,13 @@ impl ReplicaLog {
         Ok(())
     }
 
-    /// Lets a log that begins with an image take the place of this one.
+    /// Replaces this log by another one, with what `contents` returns in the thread that writes it.
     fn replace(
         &mut self,
         contents: impl FnOnce() -> Result<Contents, super::StorageError> + Send + 'static,
     ) -> Result<(), String> {
-        // The writer has the lock, and a replacement that is under way uses the same names. Both
-        // end in the other thread, which may have to wait for the disk.
+        // The writer has the lock, and a replacement that is under way uses the same names. Either
+        // is dropped in the other thread, as that may have to wait for the disk.
         let earlier = std::mem::replace(&mut self.phase, Phase::Failed);
         let (sender, lengths) = channel();
         let bell = self.bell.clone();
@@ -88,7 +90,7 @@ impl ReplicaLog {
             drop(earlier);
             let contents = contents()?;
             let behind = contents.records.iter().map(|record| record.request.len() as u64).sum();
-            // The log is gone, if this fails.
+            // An error means that the log was dropped meanwhile.
             let _ = sender.send((contents.image.len() as u64, behind));
             Ok(contents)
         };
@@ -101,7 +103,7 @@ impl ReplicaLog {
         Ok(())
     }
 
-    /// Returns whether a log has taken the place of another one.
+    /// Opens the new log if it has replaced the old one. Returns whether that happened now.
     fn finish_replacing(&mut self) -> Result<bool, String> {
         let Phase::Replacing(replacement, lengths) = &mut self.phase else { return Ok(false) };
         let Some(finished) = replacement.take_finished() else { return Ok(false) };
@@ -113,8 +115,8 @@ impl ReplicaLog {
         Ok(true)
     }
 
-    /// Removes all records from a timestamp on, which are void. What is received is the replica
-    /// without them, when [`ReplicaLog::writer`] returns the new log.
+    /// Removes the void records: those from the timestamp `before` on. The replica without them is
+    /// received before [`ReplicaLog::writer`] returns the new log.
     pub fn cut(
         &mut self,
         shard: u16,
@@ -125,7 +127,7 @@ impl ReplicaLog {
         self.replace(move || {
             let rebuilt = rebuild(&Directory::open(&directory)?, store, shard, before)?;
             let Rebuilt { replica, snapshot, contents } = rebuilt;
-            // The log is gone, if this fails.
+            // An error means that the start was given up.
             let _ = sender.send((replica, snapshot));
             Ok(contents)
         })?;
@@ -151,7 +153,7 @@ impl ReplicaLog {
 
     /// Advances the snapshots of `replica`: see [`LogWriter::advance`].
     pub fn advance<S: State>(&mut self, now: Instant, replica: &mut Replica<S>) {
-        // While another replica is the source of the state, the old log remains as it is.
+        // A replica that catches up takes no snapshots.
         if let Phase::Open(writer) = &mut self.phase
             && replica.is_serving()
         {
@@ -160,13 +162,13 @@ impl ReplicaLog {
         }
     }
 
-    /// Returns the lengths of the log and of its snapshot.
+    /// Returns the lengths of the log and of its snapshot; zeros while the log is replaced.
     pub fn stats(&self) -> LogStats {
         self.open_writer().map(LogWriter::stats).unwrap_or_default()
     }
 }
 
-/// Returns the text of an error, and of what has caused it.
+/// Returns the text of an error and of its causes.
 fn with_causes(error: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(Some(error), |error| error.source());
     let texts: Vec<String> = causes.map(ToString::to_string).collect();
