@@ -43,7 +43,7 @@ pub(crate) struct Driven<S> {
     pipe: EmbeddedPipe,
     replica: Option<Replica<S>>,
     log: Option<Box<ReplicaLog>>,
-    /// The replica until it serves, or catches up.
+    /// The replica until it serves or catches up.
     starting: Option<Box<Starting<S>>>,
     client: Client,
     reads: ReadMode,
@@ -134,7 +134,7 @@ impl<S: State> Driven<S> {
 
     /// Drives the pipe once. Returns why the node must end, if it must.
     fn poll(&mut self, now: Mono) -> (Progress, Option<Arc<str>>) {
-        // Everything below this barrier is handed out in this turn.
+        // All reliable messages below this barrier are handed out in this turn.
         let barrier = self.pipe.commit_barrier();
         let (replica, client) = (&mut self.replica, &mut self.client);
         let starting = &mut self.starting;
@@ -150,7 +150,7 @@ impl<S: State> Driven<S> {
                 let (timestamp, from) = (message.timestamp, message.from);
                 if let Some(of_node) = starting {
                     of_node.start.on_message(is_reliable, timestamp, from, message.payload);
-                    // What follows is for the replica.
+                    // Messages after the one that opened the store are for the replica.
                     if let Some(started) = of_node.take_replica() {
                         (*replica, *starting) = (Some(started), None);
                         shared.set_waiting(Vec::new());
@@ -188,13 +188,13 @@ impl<S: State> Driven<S> {
             }
         }
         if replica.as_ref().is_some_and(Replica::is_lost) {
-            ended = Some("no replica is left that has its state: start it again".into());
+            ended = Some("no other replica sends the state of its shard: start it again".into());
         }
         (progress, ended)
     }
 
-    /// Prepares the replica to serve. Returns whether there was something to do, or why the node
-    /// must end.
+    /// Advances the start of the replica. Returns whether there was something to do, or why the
+    /// node must end.
     fn advance_start(&mut self) -> Result<bool, Arc<str>> {
         let Some(starting) = &mut self.starting else { return Ok(false) };
         starting.advance(self.log.as_deref_mut(), self.pipe.now())
@@ -244,13 +244,13 @@ impl<S: State> Driven<S> {
         has_sent
     }
 
-    /// Sends what the start and the replica have for other replicas. Returns whether something was
-    /// sent.
+    /// Sends the messages of the start, or of the replica, to other replicas. Returns whether
+    /// something was sent.
     fn send_to_replicas(&mut self, now: Mono) -> bool {
         let mut has_sent = false;
         if let Some(starting) = &mut self.starting {
             while let Some(scattering) = starting.start.poll_scattering(now) {
-                // One that is not accepted is repeated.
+                // A scattering that the fabric does not accept is repeated in the next interval.
                 has_sent |=
                     scatter(&mut self.pipe, scattering.is_reliable, &scattering.messages).is_ok();
             }
@@ -356,7 +356,7 @@ impl<S: State + Send + 'static> Drive for Driven<S> {
             Ok(has_advanced) => has_advanced,
             Err(reason) => return Turn::Ended(reason),
         };
-        // A snapshot may have a question for other replicas.
+        // First, as a snapshot or an image may lead to a question for other replicas.
         self.publish(now);
         let has_sent = self.send(mono) || has_advanced;
         let has_finished = self.finish();

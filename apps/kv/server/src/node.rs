@@ -19,7 +19,7 @@ use crate::shared::{LogStats, NodeStats, Shared, Submission};
 use crate::starting::{Cut, Held, Starting};
 use crate::storage::{self, ReplicaLog, StorageError, StorageOptions, Stored};
 
-/// How long a node waits for a clock that is behind its log.
+/// Longest time that a node waits for a clock that is behind the last write of its log.
 const CLOCK_WAIT: Duration = Duration::from_secs(2);
 
 /// Why a node does not start.
@@ -28,8 +28,8 @@ pub enum NodeError {
     /// The fabric does not admit the process.
     #[error(transparent)]
     Join(#[from] JoinError),
-    /// The clock is behind the last stored write by this time: what is written now would come
-    /// before it.
+    /// The clock is behind the last stored write by this time: a write would have a lower timestamp
+    /// than that one.
     #[error("the clock is {0:?} behind the last write of the log: set the clock, and start again")]
     Clock(Duration),
     /// The process has no replica to be stored.
@@ -108,9 +108,10 @@ impl Node {
         })
     }
 
-    /// Joins a store whose replicas are nodes of several programs: the node waits until all of them
-    /// have started, or catches up from another replica of its shard if the store goes on already.
-    /// `initial` returns the initial state of a shard. All is in memory.
+    /// Joins a store whose replicas are nodes of several programs. If the store is open already,
+    /// the replica of this node catches up from another one of its shard; otherwise the store opens
+    /// when the nodes of all replicas have started. `initial` returns the initial state of a shard.
+    /// The replica is in memory only.
     ///
     /// # Errors
     /// As [`Node::start`].
@@ -135,8 +136,8 @@ impl Node {
         joining.wait()
     }
 
-    /// As [`Node::join`], with a replica that stores what it executes: `process` is that of
-    /// `builder`, and has the log in the directory of the store that bears the name of the replica.
+    /// As [`Node::join`], with a replica that stores what it executes in a log of its own, in the
+    /// directory `shard-<shard>-<replica>` of the store. `process` is that of `builder`.
     ///
     /// # Errors
     /// As [`Node::start`]; the log cannot be used; the placement gives no replica to the process.
@@ -164,7 +165,7 @@ impl Node {
         joining.wait()
     }
 
-    /// As [`Node::start`], in a given thread, with a replica that has stored its state.
+    /// As [`Node::start`], in a given thread, with the replica and the log of `stored`, if any.
     pub(crate) fn begin_with(
         thread: &NodeThread,
         builder: Builder,
@@ -257,7 +258,7 @@ impl Drop for Node {
     fn drop(&mut self) {
         self.handle.shared.is_stopping.store(true, Ordering::Release);
         self.handle.bell.ring();
-        // An error says that it has left. A panic of the thread has been reported by its hook.
+        // An error means that the node has left, too. A panic was reported by the thread's hook.
         let _ = self.left.recv();
     }
 }
@@ -281,12 +282,13 @@ impl NodeHandle {
         self.shared.stats()
     }
 
-    /// Returns the processes that the start of the store waits for. Empty once the store is open.
+    /// Returns the processes that the start of the store waits for. Empty once the store is open,
+    /// and while this node completes its log.
     pub fn waiting(&self) -> Vec<ProcessId> {
         self.shared.waiting()
     }
 
-    /// Returns whether the node has a replica, and that has caught up.
+    /// Returns whether the node has a replica that serves: it has not to catch up, or has done so.
     pub fn is_serving(&self) -> bool {
         self.shared.is_serving.load(Ordering::Relaxed)
     }

@@ -1,4 +1,4 @@
-//! The replica of a node before the store is open.
+//! The replica of a node until it serves or catches up.
 
 #[cfg(test)]
 mod tests;
@@ -14,9 +14,9 @@ use onepipe_transaction::{
 use crate::options::NodeOptions;
 use crate::storage::{CutOff, ReplicaLog};
 
-/// How often a node states how far its start has come, in ns.
+/// Interval in which a node repeats the messages of its start, in ns.
 const START_INTERVAL_NS: u64 = 50_000_000;
-/// Number of records of others that are executed between two turns of the pipe.
+/// Limit on the records of other logs that are executed between two turns of the pipe.
 const EXECUTED_MAX: usize = 256;
 
 /// What a node holds when it has joined the fabric.
@@ -25,12 +25,12 @@ pub(crate) enum Held<S> {
     Nothing,
     /// A replica, and its log if it has one.
     Replica(Box<Replica<S>>, Option<Box<ReplicaLog>>),
-    /// A replica that starts with the others, or catches up, and its log if it has one.
+    /// A replica that does not serve yet, and its log if it has one.
     Starting(Box<Starting<S>>, Option<Box<ReplicaLog>>),
 }
 
-/// Removes the records from a timestamp on from the log of a shard, and returns the replica without
-/// them when that is done.
+/// Removes the records from a timestamp on from the log of a replica of a shard. What is received,
+/// when that is done, is the replica without these records.
 pub(crate) type Cut<S> = fn(&mut ReplicaLog, u16, Timestamp) -> Result<Receiver<CutOff<S>>, String>;
 
 /// A replica that does not serve yet.
@@ -39,21 +39,22 @@ pub(crate) struct Starting<S> {
     process: ProcessId,
     placement: Placement,
     timeout_ns: u64,
-    /// The replica, which has executed what its log holds.
+    /// The replica, which has executed what its log holds. `None` once it was taken.
     replica: Option<Replica<S>>,
+    /// Removes void records from the log.
     cut: Cut<S>,
-    /// The replica without void records, while they are removed from the log.
+    /// Receives the replica without void records, while these are removed from the log.
     rebuilt: Option<Receiver<CutOff<S>>>,
-    /// The session in which they were removed.
+    /// The session in which void records were removed from the log.
     cut_in: Option<u64>,
-    /// The session in which the replica was ready to serve.
+    /// The last session in which the replica was ready for the opening.
     ready_in: Option<u64>,
-    /// Which processes have ended since the node has joined, and when.
+    /// The processes that have ended since the node has joined, with the timestamps of their ends.
     ended: Vec<(ProcessId, Timestamp)>,
 }
 
 impl<S: State> Starting<S> {
-    /// Begins a session. `replica` has executed what `own` holds.
+    /// Begins the start of `process` in `session`. `replica` has executed what `own` holds.
     pub fn new(
         (process, session): (ProcessId, u64),
         options: &NodeOptions,
@@ -81,8 +82,11 @@ impl<S: State> Starting<S> {
         self.ended.push((process, at));
     }
 
-    /// Prepares the replica to serve as far as that can be done now. Returns whether there was
-    /// something to do, or why the node must end.
+    /// Prepares the replica for the opening as far as that can be done now. Returns whether there
+    /// was something to do.
+    ///
+    /// # Errors
+    /// Why the node must end: a shard has no whole log, or the log cannot be read or written.
     pub fn advance(
         &mut self,
         log: Option<&mut ReplicaLog>,
@@ -113,7 +117,7 @@ impl<S: State> Starting<S> {
         true
     }
 
-    /// Removes void records from the log.
+    /// Removes void records from the log, and from the replica.
     fn cut(&mut self, log: &mut ReplicaLog, before: Timestamp) -> Result<bool, String> {
         let Some(rebuilt) = &self.rebuilt else {
             let shard = self.replica.as_ref().map_or(0, Replica::shard);
@@ -136,7 +140,8 @@ impl<S: State> Starting<S> {
         Ok(true)
     }
 
-    /// Executes and stores what only others have.
+    /// Executes and stores what only other logs hold. The replica is ready once all of that is on
+    /// the disk, and the clock is past the last write of any log.
     fn complete(&mut self, log: Option<&mut ReplicaLog>, now: Timestamp) -> Result<bool, String> {
         let Some(replica) = &mut self.replica else { return Ok(false) };
         let mut log = match log {
@@ -159,7 +164,7 @@ impl<S: State> Starting<S> {
             return Ok(executed > 0);
         }
         let is_stored = log.is_none_or(|log| log.store_all());
-        // What is written next must have a higher timestamp than what any log has.
+        // Writes of the run must have higher timestamps than any record.
         let last = self.start.roles().and_then(|roles| roles.last);
         Ok(is_stored && last.is_none_or(|(last, _)| now > last) && self.set_ready())
     }
@@ -182,7 +187,7 @@ impl<S: State> Starting<S> {
             Role::CatchUp => self.catch_up(replica, &members),
         };
         replica.set_founders(self.start.session(), self.start.founders());
-        // All founders were there when the store was opened.
+        // No founder had ended before the opening: earlier ends are of previous incarnations.
         for (process, at) in self.ended.iter().filter(|(_, at)| Some(*at) >= opened) {
             replica.on_process_ended(*process, *at);
         }
