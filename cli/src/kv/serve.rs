@@ -1,4 +1,5 @@
-//! `onepipe kv serve`: a whole store in this process, and a front for Redis clients.
+//! `onepipe kv serve`: a whole store in this program, or one replica of it, and a front for Redis
+//! clients.
 
 use std::io::{Write, stdout};
 use std::net::SocketAddr;
@@ -31,13 +32,13 @@ Examples:
   onepipe kv serve --resp 127.0.0.1:7000 --data D  each write is on disk before its reply
   onepipe kv serve --data D --fsync everysec       as Redis does with appendfsync everysec
   redis-cli -p 7000 MSET a 1 b 2 c 3               one transaction over several shards
-  onepipe kv serve --replicas 2 --process 0 --udp SWITCH    replica 0 of 6, each in a program
+  onepipe kv serve --replicas 2 --process 0 --udp SWITCH    one of 6 replicas, each in a program
   onepipe kv serve --replicas 2 --process 0 --data D        the same, on disk, on one machine
 
 MULTI and EXEC, MSET, MGET and DEL work over any keys, and are strictly serializable: all their
 operations happen at one timestamp, on all shards and replicas, in one order for all clients.";
 
-/// Serve a store with all its shards and replicas in this process, or one replica of it
+/// Serve a store with all its shards and replicas in this program, or one replica of it
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Arguments {
@@ -50,21 +51,21 @@ pub struct Arguments {
     /// Number of replicas of each shard
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=5))]
     replicas: u16,
-    /// Directory that keeps the store [default: in memory only]
+    /// Directory of the store, with one for each replica [default: in memory only]
     #[arg(long, value_name = "DIR", env = "ONEPIPE_KV_DATA")]
     data: Option<PathBuf>,
     /// When a write is on disk: before its reply, within a second, or when the system likes
     #[arg(long, value_enum, default_value_t = Fsync::Always, requires = "data")]
     fsync: Fsync,
-    /// MiB by which the log of a replica grows at least until it stores a snapshot of its state in
-    /// place of older records; a log grows by as much as its snapshot has, if that is longer
+    /// MiB by which the log of a replica grows at least before a snapshot of the state replaces
+    /// older records; the log grows by the length of the last snapshot, if that is longer
     #[arg(
         long, value_name = "N", default_value_t = 64, requires = "data",
         value_parser = clap::value_parser!(u32).range(1..)
     )]
     snapshot_mib: u32,
-    /// What reads see: every write that was complete before, or a consistent state that may lack
-    /// the latest writes of others
+    /// What reads see: every write that was complete before, or a consistent state with the
+    /// connection's own writes that may lack the latest ones of others
     #[arg(long, value_enum, default_value_t = Reads::Strict)]
     reads: Reads,
     /// Password that clients must send with AUTH [default: none]
@@ -73,11 +74,12 @@ pub struct Arguments {
     /// Name of the fabric in this machine's shared memory
     #[arg(long, value_name = "NAME", default_value = "kv")]
     fabric: String,
-    /// Serve as this process of the fabric only: a program for each replica, of which shard 0 has
-    /// the first ids; one with a higher id is a client. A program that is started again while the
-    /// store goes on catches up from another replica of its shard. With --data each replica has a
-    /// directory in DIR, which may be on its own machine, and the store goes on with every
-    /// acknowledged write after all have ended
+    /// Serve as this process of the fabric only: each replica is a separate program. Shard 0 has
+    /// the first ids, then shard 1, and so on; a process with a higher id is a client only, and
+    /// takes no --data. The replica of a program that is started again while the store goes on
+    /// catches up from another one of its shard. With --data each program has the log of its
+    /// replica in DIR, which may be on another machine for each; after all have ended, the store
+    /// opens with every acknowledged write when all are started again
     #[arg(long, value_name = "ID")]
     process: Option<u32>,
     /// Address of the switch to join through, instead of shared memory
@@ -154,7 +156,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let mut next_print = interval.map(|interval| began + interval);
     let mut waiting = Waiting::default();
     while !stop.load(Ordering::Acquire) {
-        // Woken by an interrupt, or it is time to look.
+        // An interrupt ends the wait early.
         let _ = woken.recv_timeout(WATCH_INTERVAL);
         if let Some(reason) = served.nodes().find_map(|node| node.ended()) {
             bail!("a node has ended: {reason}");
