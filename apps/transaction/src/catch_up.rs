@@ -10,6 +10,7 @@
 //! do: a write that was sent with an older view is refused by all replicas of all shards, as each
 //! of them has the admission before or after the write.
 
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use onepipe_base::{Mono, ProcessId, ScatteringId, Timestamp};
@@ -22,6 +23,10 @@ use crate::scattering::ReplicaScattering;
 
 /// Limit on the doublings of the timeout, one for each that has passed without a part.
 const DOUBLINGS_MAX: u32 = 6;
+
+/// Number of times that a process states that it starts after which no replica is taken to serve:
+/// one that serves would have answered.
+const UNANSWERED_STARTS: u32 = 20;
 
 /// How a replica catches up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -97,6 +102,8 @@ pub(crate) struct CatchUp {
     failures: u32,
     /// Number of requests for a peer's state since the last part.
     unanswered_fetches: u64,
+    /// Sessions of replicas that start, and how often each has said so.
+    starting: BTreeMap<ProcessId, (u64, u32)>,
     /// Time of the last call that was given one.
     now: Mono,
     deadline: Option<Mono>,
@@ -130,6 +137,7 @@ impl CatchUp {
             retained_bytes: 0,
             failures: 0,
             unanswered_fetches: 0,
+            starting: BTreeMap::new(),
             now: Mono::from_ns(0),
             deadline: None,
             must_fetch: true,
@@ -322,6 +330,18 @@ impl CatchUp {
     /// least twice since the last part.
     pub fn is_stranded(&self) -> bool {
         self.unanswered_fetches > 4 * self.others()
+    }
+
+    /// Notes that another replica starts in a session. Returns whether no replica that serves has
+    /// answered for some time, and this one is stranded: then all have to start together.
+    pub fn on_unanswered_start(&mut self, process: ProcessId, session: u64) -> bool {
+        let (known, count) = self.starting.entry(process).or_default();
+        if *known != session {
+            (*known, *count) = (session, 0);
+        }
+        *count += 1;
+        let is_unanswered = *count >= UNANSWERED_STARTS;
+        is_unanswered && self.is_stranded()
     }
 
     pub fn handle_timeout(&mut self, now: Mono) {

@@ -30,7 +30,7 @@ use onepipe_base::{Mono, ProcessId, Timestamp};
 use crate::placement::Placement;
 use crate::recovery::Record;
 use crate::request::{OPENING, Request, RequestKind};
-use crate::roles::{LogSummary, LostShard, Role};
+use crate::roles::{LostShard, Role};
 use crate::scattering::ReplicaScattering;
 pub(crate) use message::{Founders, StartMessage};
 pub use round::OwnLog;
@@ -154,7 +154,7 @@ impl Start {
     ) -> bool {
         if is_reliable {
             self.advance(at);
-            return self.on_opening(at, payload);
+            return self.on_opening(at, from, payload);
         }
         let Some((session, message)) = StartMessage::parse(payload) else { return false };
         if !self.others.contains(&from) || self.served_by.is_some() {
@@ -267,13 +267,14 @@ impl Start {
     }
 
     /// Handles a reliable message. Returns whether it concerns the opening of a store.
-    fn on_opening(&mut self, at: Timestamp, payload: &[u8]) -> bool {
+    fn on_opening(&mut self, at: Timestamp, from: ProcessId, payload: &[u8]) -> bool {
         let Some(request) = Request::parse(payload) else { return false };
         if request.kind != RequestKind::Admit || request.number != OPENING {
             return false;
         }
         if let Some(round) = &mut self.round
             && round.id() == request.session
+            && round.has_founder(from)
             && round.opened.is_none()
         {
             round.opened = Some(at);
@@ -339,8 +340,9 @@ impl Start {
     /// driver lets the replica replay the record, and stores it.
     pub fn next_missing(&mut self) -> Option<Record> {
         let record = self.round.as_mut()?.next_missing()?;
-        // The record is not added to `own.records`: others ask the founder whose log had it.
+        // The founder whose log had the record may have lost its disk when the next round begins.
         self.own.summary.last = Some(record.position());
+        self.own.records.push(record.clone());
         Some(record)
     }
 
@@ -349,9 +351,9 @@ impl Start {
         self.round.as_ref().is_some_and(Round::is_complete)
     }
 
-    /// Replaces the summary of this process's log, after void records were removed from the log.
-    pub fn set_own(&mut self, summary: LogSummary) {
-        self.own.summary = summary;
+    /// Replaces what the log of this process holds, after void records were removed from the log.
+    pub fn set_own(&mut self, own: OwnLog) {
+        self.own = own;
     }
 
     /// Notes that the replica is ready for the opening: its log is complete and stored, or the
@@ -363,9 +365,9 @@ impl Start {
         }
     }
 
-    /// Returns the other processes that this one waits for: to start, then to state what their logs
-    /// hold, and, once this one is ready, to be ready. Empty while this one completes its log, and
-    /// once the store is open.
+    /// Returns the processes that the opening waits for, as far as this one knows: those that have
+    /// to start, or to state what their logs hold, then this one while it completes its log, then
+    /// those that are not ready. Empty once the store is open.
     pub fn missing(&self) -> Vec<ProcessId> {
         let Some(round) = &self.round else {
             let known = |other: &&ProcessId| !self.starting.contains_key(other);
@@ -373,7 +375,7 @@ impl Start {
         };
         match round.opened {
             Some(_) => Vec::new(),
-            None => round.missing().filter(|process| *process != self.process).collect(),
+            None => round.missing().collect(),
         }
     }
 }

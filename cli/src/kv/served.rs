@@ -108,7 +108,7 @@ impl Waiting {
             true => eprintln!("the store is open"),
             false => {
                 let ids: Vec<String> = waiting.iter().map(|id| id.0.to_string()).collect();
-                eprintln!("the store opens when these processes have started: {}", ids.join(", "));
+                eprintln!("the store opens when these processes are ready: {}", ids.join(", "));
             }
         }
         self.shown = waiting;

@@ -16,11 +16,8 @@ use crate::driven::{Driven, Shares};
 use crate::node_thread::{Drive, NodeThread};
 use crate::options::NodeOptions;
 use crate::shared::{LogStats, NodeStats, Shared, Submission};
-use crate::starting::{Cut, Held, Starting};
+use crate::starting::{CLOCK_WAIT, Cut, Held, Starting};
 use crate::storage::{self, ReplicaLog, StorageError, StorageOptions, Stored};
-
-/// Longest time that a node waits for a clock that is behind the last write of its log.
-const CLOCK_WAIT: Duration = Duration::from_secs(2);
 
 /// Why a node does not start.
 #[derive(Debug, Error)]

@@ -5,10 +5,11 @@ mod tests;
 
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
+use std::time::Duration;
 
 use onepipe::{ProcessId, Timestamp};
 use onepipe_transaction::{
-    CatchUpOptions, LogSummary, Members, OwnLog, Phase, Placement, Replica, Role, Start, State,
+    CatchUpOptions, Members, OwnLog, Phase, Placement, Replica, Role, Start, State,
 };
 
 use crate::options::NodeOptions;
@@ -16,6 +17,8 @@ use crate::storage::{CutOff, ReplicaLog};
 
 /// Interval in which a node repeats the messages of its start, in ns.
 const START_INTERVAL_NS: u64 = 50_000_000;
+/// Longest time that a node waits for a clock that is behind the last write of a log.
+pub(crate) const CLOCK_WAIT: Duration = Duration::from_secs(2);
 /// Limit on the records of other logs that are executed between two turns of the pipe.
 const EXECUTED_MAX: usize = 256;
 
@@ -44,9 +47,11 @@ pub(crate) struct Starting<S> {
     /// Removes void records from the log.
     cut: Cut<S>,
     /// Receives the replica without void records, while these are removed from the log.
-    rebuilt: Option<Receiver<CutOff<S>>>,
-    /// The session in which void records were removed from the log.
-    cut_in: Option<u64>,
+    rebuilt: Option<(Timestamp, Receiver<CutOff<S>>)>,
+    /// The session in which void records were removed from the log, and from which timestamp on.
+    cut_in: Option<(u64, Timestamp)>,
+    /// Since when the clock has been behind the last write of any log.
+    behind_since: Option<Timestamp>,
     /// The last session in which the replica was ready for the opening.
     ready_in: Option<u64>,
     /// The processes that have ended since the node has joined, with the timestamps of their ends.
@@ -71,6 +76,7 @@ impl<S: State> Starting<S> {
             cut,
             rebuilt: None,
             cut_in: None,
+            behind_since: None,
             ready_in: None,
             ended: Vec::new(),
         }
@@ -96,7 +102,7 @@ impl<S: State> Starting<S> {
             Phase::Lost(lost) => Err(lost.to_string().into()),
             Phase::Founds(Some(Role::CatchUp)) => Ok(self.set_ready()),
             Phase::Founds(Some(Role::Complete { before: Some(before) }))
-                if self.cut_in != Some(self.start.session()) =>
+                if self.cut_in != Some((self.start.session(), before)) =>
             {
                 log.map_or(Ok(false), |log| self.cut(log, before)).map_err(Arc::from)
             }
@@ -119,24 +125,22 @@ impl<S: State> Starting<S> {
 
     /// Removes void records from the log, and from the replica.
     fn cut(&mut self, log: &mut ReplicaLog, before: Timestamp) -> Result<bool, String> {
-        let Some(rebuilt) = &self.rebuilt else {
+        let Some((removed_from, rebuilt)) = &self.rebuilt else {
             let shard = self.replica.as_ref().map_or(0, Replica::shard);
             tracing::warn!(
                 before = before.as_ns(),
                 "the replica had been declared failed: later records are void, and are removed"
             );
-            self.rebuilt = Some((self.cut)(log, shard, before)?);
+            self.rebuilt = Some((before, (self.cut)(log, shard, before)?));
             return Ok(true);
         };
         if log.writer()?.is_none() {
             return Ok(false);
         }
-        let (replica, snapshot) = rebuilt.try_recv().map_err(|_| "the log was not read again")?;
-        let (last, members) = (replica.executed_position(), replica.members().clone());
-        let shard = replica.shard();
-        self.start.set_own(LogSummary { shard, is_durable: true, snapshot, last, members });
+        let (replica, own) = rebuilt.try_recv().map_err(|_| "the log was not read again")?;
+        self.cut_in = Some((self.start.session(), *removed_from));
+        self.start.set_own(own);
         (self.replica, self.rebuilt) = (Some(replica), None);
-        self.cut_in = Some(self.start.session());
         Ok(true)
     }
 
@@ -165,8 +169,18 @@ impl<S: State> Starting<S> {
         }
         let is_stored = log.is_none_or(|log| log.store_all());
         // Writes of the run must have higher timestamps than any record.
-        let last = self.start.roles().and_then(|roles| roles.last);
-        Ok(is_stored && last.is_none_or(|(last, _)| now > last) && self.set_ready())
+        let last = self.start.roles().and_then(|roles| roles.last).map(|(last, _)| last);
+        let behind = last.filter(|last| now <= *last);
+        let since = behind.map(|_| *self.behind_since.get_or_insert(now));
+        if let (Some(last), Some(since)) = (behind, since)
+            && Duration::from_nanos(now.since_ns(since)) > CLOCK_WAIT
+        {
+            let behind = Duration::from_nanos(last.since_ns(now));
+            return Err(format!(
+                "the clock is {behind:?} behind the last write of another log: set the clock, and                  start again"
+            ));
+        }
+        Ok(is_stored && behind.is_none() && self.set_ready())
     }
 
     /// Returns the replica, once, when it is to serve or to catch up.

@@ -242,9 +242,14 @@ impl<S: State> Replica<S> {
         from: ProcessId,
         payload: &[u8],
     ) -> bool {
+        if !self.safe_point.may_hold_replica(from) {
+            return false;
+        }
         if let Some((session, message)) = StartMessage::parse(payload) {
             let is_start = matches!(message, StartMessage::Starts | StartMessage::States { .. });
-            self.is_lost |= is_start && self.is_stranded();
+            if let Some(catch_up) = self.catch_up.as_mut().filter(|_| is_start) {
+                self.is_lost |= catch_up.on_unanswered_start(from, session);
+            }
             if is_start && self.is_serving() && !self.founders.is_empty() {
                 let founders = self.founders.clone();
                 let payload = StartMessage::Serves { to: session, founders }.to_bytes(self.session);

@@ -250,13 +250,21 @@ impl Round {
         Some(ReplicaScattering::best_effort([message].to_vec()))
     }
 
-    /// Returns the founders that this one waits for: to be ready if it is ready itself, otherwise
-    /// to state what their logs hold.
+    /// Returns whether a process is a founder.
+    pub fn has_founder(&self, process: ProcessId) -> bool {
+        self.session_of(process).is_some()
+    }
+
+    /// Returns the founders that have to state what their logs hold, then this one while it is not
+    /// ready, then those that are not ready.
     pub fn missing(&self) -> impl Iterator<Item = ProcessId> {
+        let has_all = self.summaries.len() == self.founders.len();
+        let is_ready = self.ready.contains(&self.process);
         let founders = self.founders.iter().map(|(process, _)| *process);
-        founders.filter(|process| match self.ready.contains(&self.process) {
-            true => !self.ready.contains(process),
-            false => !self.summaries.contains_key(process),
+        founders.filter(move |process| match (has_all, is_ready) {
+            (false, _) => !self.summaries.contains_key(process),
+            (true, false) => *process == self.process,
+            (true, true) => !self.ready.contains(process),
         })
     }
 }

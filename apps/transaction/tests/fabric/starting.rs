@@ -38,7 +38,7 @@ impl Starting {
             // The founders start over: so does the log.
             disk.retain_previous();
             let replica = disk.replay(self.replica.shard(), None);
-            self.start.set_own(disk.own_log(&replica).summary);
+            self.start.set_own(disk.own_log(&replica));
             (self.replica, self.session) = (replica, self.start.session());
             (self.is_cut, self.is_ready) = (false, false);
         }

@@ -8,7 +8,7 @@ use std::time::Instant;
 use onepipe::{Doorbell, Timestamp};
 use onepipe_journal::{Directory, Journal, Options, Writer};
 use onepipe_kv::Store;
-use onepipe_transaction::{Position, Replica, State};
+use onepipe_transaction::{LogSummary, OwnLog, Replica, State};
 
 use super::StorageOptions;
 use super::log_writer::LogWriter;
@@ -26,8 +26,8 @@ pub(crate) struct ReplicaLog {
     phase: Phase,
 }
 
-/// A replica without its void records, and the last write that its snapshot includes.
-pub(crate) type CutOff<S> = (Replica<S>, Option<Position>);
+/// A replica without its void records, and what its log holds.
+pub(crate) type CutOff<S> = (Replica<S>, OwnLog);
 
 enum Phase {
     Open(LogWriter),
@@ -127,8 +127,11 @@ impl ReplicaLog {
         self.replace(move || {
             let rebuilt = rebuild(&Directory::open(&directory)?, store, shard, before)?;
             let Rebuilt { replica, snapshot, contents } = rebuilt;
+            let (last, members) = (replica.executed_position(), replica.members().clone());
+            let summary = LogSummary { shard, is_durable: true, snapshot, last, members };
+            let records = contents.records.clone();
             // An error means that the start was given up.
-            let _ = sender.send((replica, snapshot));
+            let _ = sender.send((replica, OwnLog { summary, records }));
             Ok(contents)
         })?;
         Ok(replica)
