@@ -96,7 +96,9 @@ impl Log {
 }
 
 /// Returns for each log the records that follow it: the writes to its shard that other logs hold,
-/// in the order of execution. Their numbers go on from those of the log.
+/// in the order of execution. Their numbers go on from those of the log. The first one bears the
+/// membership that all logs together know, so that a log which is completed past an end of its
+/// process is not void from there on.
 ///
 /// A record that one log has replaced by its snapshot is in all other logs of the shards that the
 /// write concerns, or in their snapshots ([`crate::Replica::stored_by_all`]), so none needs it.
@@ -105,6 +107,12 @@ pub fn complete(logs: &[impl Borrow<Log>]) -> Vec<Vec<Record>> {
     for record in logs.iter().flat_map(|log| &log.borrow().records) {
         all.insert(record.position(), record);
     }
+    let mut members = Members::default();
+    for log in logs.iter().map(Borrow::borrow) {
+        members.merge(&log.members);
+        log.records.iter().flat_map(|record| &record.members).for_each(|one| members.merge(one));
+    }
+    let members = Some(Box::new(members)).filter(|members| members.run() > 0);
     let missing = |log: &Log| {
         let last = log.last();
         let after =
@@ -112,11 +120,9 @@ pub fn complete(logs: &[impl Borrow<Log>]) -> Vec<Vec<Record>> {
         let first = last.map_or(1, |(number, _)| number + 1);
         let records = all.iter().filter(after).map(|(_, record)| record);
         let records = records.filter(|record| record.concerns(log.shard));
-        // The membership of another log says nothing about this one.
-        let number = |(record, number): (&&Record, u64)| Record {
-            number,
-            members: None,
-            ..(*record).clone()
+        let number = |(record, number): (&&Record, u64)| {
+            let members = members.clone().filter(|_| number == first);
+            Record { number, members, ..(*record).clone() }
         };
         records.zip(first..).map(number).collect()
     };

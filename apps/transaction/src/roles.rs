@@ -92,6 +92,8 @@ pub struct Roles {
     pub roles: BTreeMap<ProcessId, Role>,
     /// The membership of the run that begins.
     pub members: Members,
+    /// The membership that all logs together know.
+    pub(crate) known: Members,
     /// The last write in any log, void or not. Writes of the run must have higher timestamps.
     pub last: Option<Position>,
     /// Shard and last valid position of each usable log.
@@ -177,10 +179,16 @@ impl Roles {
         let usable = valued.iter().filter(|(_, log)| log.is_usable);
         Ok(Self {
             members: next,
+            known: members.clone(),
             last: logs.values().filter_map(|log| log.last).max(),
             usable: usable.map(|(process, log)| (*process, (log.summary.shard, log.end))).collect(),
             roles,
         })
+    }
+
+    /// Returns the last valid position of the log of a replica. `None` if the log is not usable.
+    pub fn valid_end(&self, process: ProcessId) -> Option<Option<Position>> {
+        self.usable.get(&process).map(|(_, end)| *end)
     }
 
     /// Returns the role of a replica.

@@ -254,12 +254,12 @@ fn others_than_replicas_are_ignored() {
     let (_, question) = Env::ask_process(1);
     assert_eq!(env.deliver(CLIENT.0, (ProcessId(1), question)), []);
     assert!(!env.replicas[1].is_sync_awaited());
-    assert_eq!(env.replicas[1].stats().malformed, 0);
+    assert_eq!(env.replicas[1].stats().malformed, 1);
     // The state is for replicas alone, and so is an admission, which lets writes be refused.
     for kind in [RequestKind::Fetch, RequestKind::Admit] {
         let is_reliable = kind == RequestKind::Admit;
         env.replicas[1].on_message(is_reliable, at(LAST + 2), CLIENT, &request(kind));
     }
-    assert_eq!((env.poll(1), env.replicas[1].stats().malformed), (Vec::new(), 2));
+    assert_eq!((env.poll(1), env.replicas[1].stats().malformed), (Vec::new(), 3));
     assert_eq!(env.replicas[1].members().view(), None);
 }

@@ -1,6 +1,7 @@
 //! A round: the founders of a store exchange what their logs hold, until all are ready for the
 //! opening.
 
+use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 
@@ -46,6 +47,8 @@ pub(super) struct Round {
     pub roles: Option<Result<Roles, LostShard>>,
     sources: BTreeMap<ProcessId, Source>,
     ready: BTreeSet<ProcessId>,
+    /// A record of another log was added to that of this process.
+    has_added: bool,
     /// Requests for records, and answers to them.
     outgoing: VecDeque<(ProcessId, Vec<u8>)>,
     /// When the first founder ended. A later opening does not count.
@@ -66,6 +69,7 @@ impl Round {
             roles: None,
             sources: BTreeMap::new(),
             ready: BTreeSet::new(),
+            has_added: false,
             outgoing: VecDeque::new(),
             ended: None,
             left: None,
@@ -225,7 +229,14 @@ impl Round {
             }
         }
         to_ask.into_iter().for_each(|process| self.ask(process));
-        found
+        let mut found = found?;
+        if !core::mem::replace(&mut self.has_added, true)
+            && let Some(Ok(roles)) = &self.roles
+        {
+            // Otherwise the log would be void from the end of its process on that it goes past.
+            found.members = Some(Box::new(roles.known.clone())).filter(|known| known.run() > 0);
+        }
+        Some(found)
     }
 
     /// Returns whether the log of this process has all that the logs of others hold.

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use onepipe::ProcessId;
 use onepipe_journal::Journal;
-use onepipe_transaction::{Log, LogSummary, Record, Role, Roles, complete};
+use onepipe_transaction::{Log, LogSummary, Members, Record, Roles, complete};
 use thiserror::Error;
 
 use super::error::StorageError;
@@ -145,13 +145,15 @@ pub fn repair(directory: &Path, accepts_loss: bool) -> Result<Vec<RepairedLog>, 
         return Err(loss);
     }
     let missing = complete(&logs);
+    let mut members = Members::default();
+    all.iter().for_each(|one| members.merge(&LogSummary::of(&one.log).members));
     let mut repaired = Vec::new();
     // Logs are replaced one by one. One that was replaced has the same snapshot as before, so that
     // it may be the source of another one.
     for (one, damage, source, lost, at) in plans {
         let from = source.map_or(one, |source| &all[source]);
         let missing = &missing[source.unwrap_or(at)];
-        let copy = replace(directory, one, from, missing)?;
+        let copy = replace(directory, one, from, (missing, &members))?;
         repaired.push(RepairedLog {
             directory: one.directory.clone(),
             damage: damage.clone(),
@@ -165,17 +167,17 @@ pub fn repair(directory: &Path, accepts_loss: bool) -> Result<Vec<RepairedLog>, 
     Ok(repaired)
 }
 
-/// Marks as damaged the logs that a store would refuse. Removes void records from a log if no
-/// replica of its shard has a whole log without such records.
+/// Marks as damaged the logs that a store would refuse, and drops their void records.
 fn mark_outdated(all: &mut [Intact]) -> Result<(), StorageError> {
     let undamaged = (0..).map(ProcessId).zip(&*all).filter(|(_, one)| one.damage.is_none());
     let summaries = undamaged.map(|(process, one)| (process, LogSummary::of(&one.log))).collect();
-    let roles = Roles::assign(&summaries, 0)?.roles;
-    for (process, role) in roles {
+    let roles = Roles::assign(&summaries, 0)?;
+    for (process, role) in &roles.roles {
         let one = &mut all[process.0 as usize];
-        one.damage = check_role(&one.directory, &one.log, role).err().map(|why| why.to_string());
-        if let Role::Complete { before: Some(before) } = role {
-            one.log.records.retain(|record| record.at < before);
+        one.damage = check_role(&one.directory, &one.log, *role).err().map(|why| why.to_string());
+        match roles.valid_end(*process) {
+            Some(end) => one.log.records.retain(|record| Some(record.position()) <= end),
+            None => (one.log.snapshot, one.log.records) = (None, Vec::new()),
         }
     }
     Ok(())
@@ -188,7 +190,7 @@ fn replace(
     store: &Path,
     one: &Intact,
     from: &Intact,
-    missing: &[Record],
+    (missing, members): (&[Record], &Members),
 ) -> Result<PathBuf, RepairError> {
     let name = one.directory.file_name().unwrap_or_default().to_string_lossy();
     let replacement = replacement(store, &name);
@@ -197,7 +199,12 @@ fn replace(
     if let Some(snapshot) = from.read_snapshot()? {
         journal.snapshot(snapshot.position, &snapshot.bytes).map_err(explain)?;
     }
-    append(&mut journal, from.log.records.iter().chain(missing)).map_err(explain)?;
+    let mut records: Vec<Record> = from.log.records.iter().chain(missing).cloned().collect();
+    if let Some(last) = records.last_mut().filter(|_| members.run() > 0) {
+        // The log is valid past the ends of its process that other logs know.
+        last.members = Some(Box::new(members.clone()));
+    }
+    append(&mut journal, &records).map_err(explain)?;
     drop(journal);
     let io = |source| RepairError::Io { path: one.directory.clone(), source };
     let mut names = (1..).map(|number| store.join(format!("damaged-{name}-{number}")));
