@@ -39,6 +39,7 @@ mod file;
 mod options;
 mod server;
 mod session;
+mod stats;
 mod sync_group;
 mod workers;
 
@@ -47,3 +48,4 @@ pub use blocks::{Blocks, Completion, Reply};
 pub use file::{FileBlocks, FileError, FileOptions};
 pub use options::ServerOptions;
 pub use server::{ServeError, Server, serve};
+pub use stats::ServerStats;

@@ -15,6 +15,7 @@ use crate::address::Address;
 use crate::blocks::Blocks;
 use crate::options::ServerOptions;
 use crate::session::Session;
+use crate::stats::{Counters, ServerStats};
 
 /// Time without traffic after which a host is asked whether it is still there, the time between
 /// two such questions, and their number. A host that has vanished holds a connection for 2 min.
@@ -54,6 +55,7 @@ struct Shared {
     blocks: Arc<dyn Blocks>,
     export: Export,
     options: ServerOptions,
+    counters: Arc<Counters>,
     sessions: Mutex<Sessions>,
     /// Signalled when a session ends.
     ended: Condvar,
@@ -94,6 +96,7 @@ pub fn serve(
         blocks,
         export,
         options,
+        counters: Arc::default(),
         sessions: Mutex::default(),
         ended: Condvar::new(),
         is_stopping: AtomicBool::new(false),
@@ -111,16 +114,24 @@ impl Server {
         &self.address
     }
 
-    /// Returns the number of connections, and of those so far.
-    pub fn connections(&self) -> (usize, u64) {
-        let sessions = self.shared.lock();
-        (sessions.running.len(), sessions.started)
+    /// Returns the number of connections at this time.
+    pub fn connections(&self) -> usize {
+        self.shared.lock().running.len()
+    }
+
+    /// Returns the counters.
+    pub fn stats(&self) -> ServerStats {
+        let connections = self.shared.lock().started;
+        self.shared.counters.read(connections)
     }
 
     /// Stops: no client is accepted, requests in flight are completed as long as the options say,
-    /// and all clients are disconnected.
-    pub fn stop(self) {
+    /// and all clients are disconnected. Returns the counters at the end.
+    pub fn stop(self) -> ServerStats {
+        let shared = Arc::clone(&self.shared);
         drop(self);
+        let connections = shared.lock().started;
+        shared.counters.read(connections)
     }
 }
 
@@ -180,7 +191,7 @@ impl Shared {
         }
         let connection = Connection::new(self.export.clone(), self.options.connection);
         let connection = connection.expect("the export was checked when the server started");
-        let session = Arc::new(Session::new(connection, socket));
+        let session = Arc::new(Session::new(connection, socket, Arc::clone(&self.counters)));
         let id = {
             let mut sessions = self.lock();
             if sessions.running.len() >= self.options.connections_max {

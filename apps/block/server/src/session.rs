@@ -10,6 +10,7 @@ use onepipe_block::{Connection, Request};
 use socket2::Socket;
 
 use crate::blocks::{Blocks, Completion};
+use crate::stats::Counters;
 
 /// Length of the buffer that a thread reads into.
 const READ_LEN: usize = 256 << 10;
@@ -20,6 +21,7 @@ pub struct Session {
     /// Signalled after each change of the connection.
     changed: Condvar,
     socket: Socket,
+    counters: Arc<Counters>,
 }
 
 /// What a reader does next.
@@ -31,8 +33,9 @@ enum Next {
 
 impl Session {
     /// Takes over a socket.
-    pub fn new(connection: Connection, socket: Socket) -> Session {
-        Session { connection: Mutex::new(connection), changed: Condvar::new(), socket }
+    pub fn new(connection: Connection, socket: Socket, counters: Arc<Counters>) -> Session {
+        let connection = Mutex::new(connection);
+        Session { connection, changed: Condvar::new(), socket, counters }
     }
 
     /// Serves the client until the session ends.
@@ -150,7 +153,9 @@ impl Session {
     fn begin(self: &Arc<Session>, request: Request, blocks: &dyn Blocks) {
         let session = Arc::clone(self);
         let id = request.id;
+        self.counters.on_begin(&request.command);
         let completion = Completion::new(move |reply| {
+            session.counters.on_reply(&reply);
             session.change(|connection| connection.handle_reply(id, reply));
         });
         blocks.begin(request.command, completion);
