@@ -24,7 +24,7 @@ pub struct Export {
     pub block_sizes: BlockSizes,
 }
 
-/// Units of requests, in bytes (`doc/proto.md`, section "Size constraints").
+/// Units of requests, in bytes (NBD's specification, section "Size constraints").
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct BlockSizes {
     /// Alignment of offsets and lengths: a power of two, 1 to 65,536. Default 1.
@@ -98,7 +98,7 @@ impl Export {
     }
 
     /// Returns whether a client's name chooses this export: its own name, or the empty one of the
-    /// default export (`doc/proto.md`, section "Option types", `NBD_OPT_EXPORT_NAME`).
+    /// default export (NBD's specification, section "Option types", `NBD_OPT_EXPORT_NAME`).
     pub(crate) fn is_named(&self, name: &[u8]) -> bool {
         name.is_empty() || name == self.name.as_bytes()
     }

@@ -2,7 +2,7 @@
 
 use alloc::borrow::Cow;
 
-/// Error numbers of the protocol (`doc/proto.md`, section "Error values").
+/// Error numbers of the protocol (NBD's specification, section "Error values").
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u32)]
 pub enum ErrorCode {

@@ -1,5 +1,5 @@
-//! The fixed newstyle handshake (`doc/proto.md`, sections "Newstyle negotiation", "Fixed newstyle
-//! negotiation" and "Option types"). TLS is not offered (section "NOTLS mode").
+//! The fixed newstyle handshake (NBD's specification, sections "Newstyle negotiation", "Fixed
+//! newstyle negotiation" and "Option types"). TLS is not offered (section "NOTLS mode").
 
 use alloc::vec::Vec;
 

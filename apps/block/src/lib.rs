@@ -4,9 +4,9 @@
 //!
 //! A driver passes received bytes to a [`Connection`], executes the [`Request`]s that it returns,
 //! in any order and any number at a time, and sends the bytes that it returns. Clients are those
-//! of the Network Block Device protocol: qemu, libnbd, fio, the kernel of Linux. Section names in
-//! the documentation of this crate are those of its specification, `doc/proto.md` of the repository
-//! NetworkBlockDevice/nbd.
+//! of the Network Block Device protocol: qemu, libnbd, fio, the kernel of Linux. NBD's
+//! specification is the document `proto` of the repository NetworkBlockDevice/nbd; this crate names
+//! its sections.
 //!
 //! ```
 //! use onepipe_block::{BlockSizes, Config, Connection, Export};

@@ -1,4 +1,4 @@
-//! Replies to options (`doc/proto.md`, section "Option reply types").
+//! Replies to options (NBD's specification, section "Option reply types").
 
 use alloc::vec::Vec;
 

@@ -1,5 +1,5 @@
-//! Replies to requests (`doc/proto.md`, sections "Simple reply message", "Structured reply chunk
-//! message" and "Structured reply types").
+//! Replies to requests (NBD's specification, sections "Simple reply message", "Structured reply
+//! chunk message" and "Structured reply types").
 
 use alloc::vec::Vec;
 

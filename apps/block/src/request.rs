@@ -6,7 +6,7 @@ use crate::failure::{ErrorCode, Failure};
 use crate::input::Fields;
 use crate::values::{REQUEST_MAGIC, request, request_flag};
 
-/// Length of a header (`doc/proto.md`, section "Request message").
+/// Length of a header (NBD's specification, section "Request message").
 pub const HEADER_LEN: usize = 28;
 
 /// A request without its payload.
@@ -55,8 +55,8 @@ impl Header {
         if self.kind == request::WRITE { self.length } else { 0 }
     }
 
-    /// Checks the request against the export (`doc/proto.md`, sections "Size constraints", "Command
-    /// flags" and "Error values").
+    /// Checks the request against the export (NBD's specification, sections "Size constraints",
+    /// "Command flags" and "Error values").
     ///
     /// # Errors
     /// With the error that the protocol names for the first rule that the request breaks.

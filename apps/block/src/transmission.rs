@@ -1,4 +1,4 @@
-//! The transmission phase: requests in, replies out (`doc/proto.md`, section "Transmission").
+//! The transmission phase: requests in, replies out (NBD's specification, section "Transmission").
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;

@@ -1,4 +1,4 @@
-//! Numbers of the NBD protocol (`doc/proto.md` of NetworkBlockDevice/nbd, section "Values").
+//! Numbers of the NBD protocol (its specification, section "Values").
 
 /// First word of a server (section "Newstyle negotiation").
 pub const SERVER_MAGIC: u64 = 0x4e42_444d_4147_4943;
@@ -93,9 +93,9 @@ pub mod info {
 
 /// Types of requests (section "Request types").
 pub mod request {
-    /// Reads.
+    /// Reads the bytes of a range.
     pub const READ: u16 = 0;
-    /// Writes.
+    /// Writes the payload.
     pub const WRITE: u16 = 1;
     /// Ends the session.
     pub const DISC: u16 = 2;

@@ -20,7 +20,7 @@ pub enum Address {
     Unix(PathBuf),
 }
 
-/// Formats the address as the URI that clients take (`doc/uri.md` of NetworkBlockDevice/nbd).
+/// Formats the address as the URI that clients take (the document `uri` of NetworkBlockDevice/nbd).
 impl Display for Address {
     fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
         match self {

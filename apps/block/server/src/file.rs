@@ -277,7 +277,7 @@ fn not_durable() -> Failure {
     Failure::new(ErrorCode::Io, advice)
 }
 
-/// Translates an error of the system (`doc/proto.md`, section "Error values").
+/// Translates an error of the system (NBD's specification, section "Error values").
 fn failure(error: &io::Error) -> Failure {
     let code = match error.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => {

@@ -2,9 +2,10 @@
 //!
 //! socket → connection → requests → `[device]` → replies → socket
 //!
-//! [`serve`] accepts clients at a TCP address or a Unix socket. Each has two threads, one that reads
-//! and one that sends. What stores the blocks implements [`Blocks`]: it executes commands of all
-//! clients at once and completes them in any order, on any thread. [`FileBlocks`] is one in a file.
+//! [`serve`] accepts clients at a TCP address or a Unix socket. Each has two threads, one that
+//! reads and one that sends. What stores the blocks implements [`Blocks`]: it executes commands of
+//! all clients at once and completes them in any order, on any thread. [`FileBlocks`] is one in a
+//! file.
 //!
 //! ```
 //! use std::net::{Ipv4Addr, SocketAddr};
@@ -27,8 +28,8 @@
 //! - A flush, or a write with forced unit access, is complete when its data is durable. After a
 //!   failed synchronisation no later one is reported as successful.
 //!
-//! Access is not restricted: every program that reaches the address can read and write the device. NBD has TLS
-//! for that, which is not offered; a Unix socket has the permissions of its directory.
+//! Access is not restricted: every program that reaches the address can read and write the device.
+//! NBD has TLS for that, which is not offered; a Unix socket has the permissions of its directory.
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]

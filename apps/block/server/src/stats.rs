@@ -9,21 +9,21 @@ use crate::blocks::Reply;
 /// What a server has done so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ServerStats {
-    /// Connections, with those that have ended.
+    /// Number of connections, with those that have ended.
     pub connections: u64,
-    /// Reads.
+    /// Number of reads.
     pub reads: u64,
-    /// Bytes of reads.
+    /// Number of bytes that reads asked for.
     pub read_bytes: u64,
-    /// Writes.
+    /// Number of writes.
     pub writes: u64,
-    /// Bytes of writes.
+    /// Number of bytes in writes.
     pub written_bytes: u64,
-    /// Flushes.
+    /// Number of flushes.
     pub flushes: u64,
-    /// Trims, writes of zeroes, and hints.
+    /// Number of trims, writes of zeroes, and hints.
     pub others: u64,
-    /// Requests that the device has failed to execute.
+    /// Number of requests that the device has failed to execute.
     pub failed: u64,
 }
 
