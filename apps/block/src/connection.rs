@@ -78,9 +78,8 @@ impl Connection {
         if self.end.is_some() {
             return;
         }
-        if let Phase::Transmission(transmission) = &mut self.phase
-            && self.input.len() == 0
-        {
+        if let Phase::Transmission(transmission) = &mut self.phase {
+            // While a payload is received, nothing is queued before it.
             bytes = transmission.handle_payload(bytes);
         }
         self.input.push(bytes);

@@ -26,10 +26,7 @@ impl ReplyForm {
     /// Sends the bytes that were read. They are all in memory: no error can follow, so that one
     /// chunk is the whole reply, as a client with the flag `DF` demands.
     pub fn push_data(self, cookie: u64, offset: u64, data: Vec<u8>, output: &mut Output) {
-        if data.is_empty() {
-            // A chunk of data describes at least one byte.
-            return self.push_done(cookie, output);
-        }
+        debug_assert!(!data.is_empty(), "a chunk of data describes at least one byte");
         match self.is_structured {
             true => {
                 push_chunk(cookie, chunk::OFFSET_DATA, 8 + data.len(), output);

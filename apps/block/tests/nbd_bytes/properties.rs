@@ -107,7 +107,7 @@ impl Device {
         }
         self.executed += 1;
         if self.mode & FAILS != 0 && self.executed % 3 == 0 {
-            return Err(Failure::new(ErrorCode::Io, "ä".repeat(self.executed % 5_000)));
+            return Err(Failure::new(ErrorCode::Io, "ä".repeat(self.executed * 700 % 5_000)));
         }
         match command {
             Command::Read(range) => return Ok(self.slice(range).to_vec()),

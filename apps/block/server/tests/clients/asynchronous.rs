@@ -1,5 +1,6 @@
 //! A device that completes requests later, on another thread, and in another order.
 
+use std::os::unix::net::UnixStream;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -7,7 +8,7 @@ use std::time::Duration;
 use onepipe_block::{BlockSizes, Command, Range};
 use onepipe_block_server::{Blocks, Completion, ServerOptions};
 
-use crate::harness::{Fixture, MIB, RawClient, header};
+use crate::harness::{Fixture, MIB, RawClient, header, wait_until};
 
 /// Passes commands to the test.
 struct Deferred(Mutex<Sender<(Command, Completion)>>);
@@ -80,12 +81,9 @@ fn a_stop_waits_for_requests_in_flight() {
     let Fixture { server, dir: _dir } = device;
     let stopped = std::thread::spawn(move || server.stop());
     // No new client is accepted from here on: the stop has begun.
-    while client.0.peer_addr().is_ok_and(|address| {
-        let path = address.as_pathname().expect("it has a path");
-        std::os::unix::net::UnixStream::connect(path).is_ok()
-    }) {
-        std::thread::yield_now();
-    }
+    let address = client.0.peer_addr().expect("it is connected");
+    let path = address.as_pathname().expect("it has a path");
+    wait_until("the stop", || UnixStream::connect(path).is_err());
     completion.complete(Ok(Vec::new()));
     assert_eq!(client.reply(), (0, 5));
     assert!(client.is_closed());

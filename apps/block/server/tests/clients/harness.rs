@@ -5,6 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use onepipe_block_server::{
     Address, Blocks, FileBlocks, FileOptions, Server, ServerOptions, serve,
@@ -69,6 +70,15 @@ pub fn serve_tcp(size: u64) -> (Server, tempfile::TempDir) {
     let address = Address::Tcp(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
     let options = ServerOptions { export_name: "disk".into(), ..ServerOptions::default() };
     (serve(&address, Arc::new(blocks), options).expect("a port is free"), dir)
+}
+
+/// Waits for a condition, with a limit that only a hang reaches.
+pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let limit = Instant::now() + Duration::from_secs(60);
+    while !is_so() {
+        assert!(Instant::now() < limit, "waits for {what}");
+        std::thread::yield_now();
+    }
 }
 
 /// Returns bytes that look random, and differ from seed to seed.

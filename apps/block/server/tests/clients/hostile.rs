@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use onepipe_block_server::{FileBlocks, FileError, FileOptions, ServerOptions};
 
-use crate::harness::{Fixture, MIB, RawClient, connect_tcp, header, serve_tcp};
+use crate::harness::{Fixture, MIB, RawClient, connect_tcp, header, serve_tcp, wait_until};
 
 /// Shows that the server serves.
 fn check_served(device: &Fixture) {
@@ -96,6 +96,9 @@ fn a_client_that_reads_nothing_waits_alone() {
     }
     assert!(refused, "the server reads requests without a bound");
     check_served(&device);
+    // The thread that reads waits for free memory when its client vanishes.
+    drop(client);
+    wait_until("no connection", || device.server.connections() == 0);
 }
 
 #[test]
@@ -110,9 +113,7 @@ fn limits_connections_and_the_time_of_a_handshake() {
     let mut third = RawClient(device.connect());
     assert!(third.is_closed(), "there are two already");
     assert!(idle.is_closed(), "the handshake has taken too long");
-    while device.server.connections() > 1 {
-        std::thread::yield_now();
-    }
+    wait_until("one connection", || device.server.connections() == 1);
     check_served(&device);
 }
 

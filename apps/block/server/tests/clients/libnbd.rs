@@ -2,7 +2,7 @@
 
 use std::process::{Command, Stdio};
 
-use crate::harness::{Fixture, MIB, RawClient, header, noise, serve_tcp, write};
+use crate::harness::{Fixture, MIB, RawClient, header, noise, serve_tcp, wait_until, write};
 use crate::tools::{has, run};
 
 pub fn has_libnbd() -> bool {
@@ -92,20 +92,15 @@ fn a_client_killed_while_it_writes_leaves_others_alone() {
         .spawn()
         .expect("it was probed");
     let written_to = 4 << 20;
-    loop {
+    wait_until("data", || {
         other.send(&header(0, 1, written_to, 64));
         assert_eq!(other.reply(), (0, 1));
-        if other.take(64).iter().any(|byte| *byte != 0) {
-            break;
-        }
-        std::thread::yield_now();
-    }
+        other.take(64).iter().any(|byte| *byte != 0)
+    });
     child.kill().expect("it runs");
     child.wait().expect("it has ended");
     other.send(&[header(1, 2, 0, 4), b"abcd".to_vec(), header(3, 3, 0, 0)].concat());
     assert_eq!((other.reply().0, other.reply().0), (0, 0));
-    while device.server.connections() > 1 {
-        std::thread::yield_now();
-    }
+    wait_until("one connection", || device.server.connections() == 1);
     assert_eq!(device.content()[..4], *b"abcd");
 }
