@@ -34,7 +34,7 @@ fn serves_a_file_until_it_is_interrupted() {
     assert_eq!(size_of_device(&socket), 8 << 20);
     let in_use = errors(&output(&serve));
     assert!(in_use.contains("is used by another server: stop that server"), "{in_use}");
-    running.signal("INT");
+    running.signal("-INT");
     let last: serde_json::Value = serde_json::from_str(&running.line()).expect("an object");
     assert_eq!((&last["connections"], &last["failed"]), (&1.into(), &0.into()));
     assert!(running.child.wait().expect("own child").success());
