@@ -106,7 +106,7 @@ impl Device {
             Command::Flush => {}
         }
         self.executed += 1;
-        if self.mode & FAILS != 0 && self.executed % 3 == 0 {
+        if self.mode & FAILS != 0 && self.executed.is_multiple_of(3) {
             return Err(Failure::new(ErrorCode::Io, "ä".repeat(self.executed * 700 % 5_000)));
         }
         match command {

@@ -164,7 +164,8 @@ fn admits_requests_within_the_limits() {
 fn completes_what_is_in_flight_before_the_end() {
     let flush = request_bytes(0, request::FLUSH, 3, 0, 0);
     let disconnect = request_bytes(0, request::DISC, 0, 0, 0);
-    let ends: [(fn(&mut Connection), &[u8], End); 4] = [
+    type Case<'a> = (fn(&mut Connection), &'a [u8], End);
+    let ends: [Case<'_>; 4] = [
         (|_| (), &disconnect, End::Disconnected),
         (|_| (), &[b'x'; 28], End::WrongMagic),
         (Connection::handle_input_end, &[], End::InputEnded),
