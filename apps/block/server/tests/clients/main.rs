@@ -3,6 +3,7 @@
 mod asynchronous;
 mod ext4;
 mod fio;
+mod full_disk;
 mod harness;
 mod hostile;
 mod libnbd;
