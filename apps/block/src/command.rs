@@ -61,4 +61,28 @@ pub enum Command {
     },
     /// Prepares for a later read of a range.
     Cache(Range),
+    /// Returns which parts of a range have storage: at least one extent from its beginning on.
+    Status(Range),
+}
+
+/// Consecutive bytes of the same state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Extent {
+    /// Number of bytes, at least 1.
+    pub length: u32,
+    /// Whether the bytes have storage, so that a write needs no free space.
+    pub is_allocated: bool,
+    /// Whether the bytes are known to be zero.
+    pub is_zero: bool,
+}
+
+/// What a complete command returns.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Outcome {
+    /// Nothing, of all other commands.
+    Done,
+    /// The bytes of a read.
+    Data(Vec<u8>),
+    /// The extents of a status, which end at most where its range ends.
+    Extents(Vec<Extent>),
 }

@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use crate::command::{Request, RequestId};
+use crate::command::{Outcome, Request, RequestId};
 use crate::config::Config;
 use crate::end::End;
 use crate::export::{Export, ExportError};
@@ -111,11 +111,12 @@ impl Connection {
         }
     }
 
-    /// Replies to a request, in any order. `result` has the bytes of a read, and is else empty.
+    /// Replies to a request, in any order.
     ///
     /// # Panics
-    /// If the request is not in flight, or the data has another length than the request.
-    pub fn handle_reply(&mut self, id: RequestId, result: Result<Vec<u8>, Failure>) {
+    /// If the request is not in flight, or the outcome is not that of its command: a read returns
+    /// as many bytes as it was asked for, a status at least one extent.
+    pub fn handle_reply(&mut self, id: RequestId, result: Result<Outcome, Failure>) {
         let Phase::Transmission(transmission) = &mut self.phase else {
             panic!("there are no requests in the handshake");
         };
@@ -165,8 +166,8 @@ impl Connection {
                     match handshake.advance(input, export, config, output) {
                         handshake::Step::Waits => return self.finish_if_input_ended(),
                         handshake::Step::Continues => {}
-                        handshake::Step::Transmits { is_structured } => {
-                            self.phase = Phase::Transmission(Transmission::new(is_structured));
+                        handshake::Step::Transmits(negotiated) => {
+                            self.phase = Phase::Transmission(Transmission::new(negotiated));
                         }
                         handshake::Step::Ends(end) => self.finish(end),
                     }

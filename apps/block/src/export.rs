@@ -20,6 +20,8 @@ pub struct Export {
     pub is_read_only: bool,
     /// Whether a flush on one connection covers the completed writes of all connections.
     pub is_flush_shared: bool,
+    /// Whether the device executes [`Command::Status`](crate::Command::Status).
+    pub knows_allocation: bool,
     /// Units of requests.
     pub block_sizes: BlockSizes,
 }
@@ -132,6 +134,7 @@ mod tests {
             size,
             is_read_only: false,
             is_flush_shared: true,
+            knows_allocation: false,
             block_sizes,
         }
     }

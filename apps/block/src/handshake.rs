@@ -9,15 +9,24 @@ use crate::export::Export;
 use crate::input::{Fields, Input};
 use crate::option_reply::{OptionReply, export_name_reply};
 use crate::output::Output;
-use crate::values::{OPTION_MAGIC, SERVER_MAGIC, handshake_flag, option, option_reply};
+use crate::values::{OPTION_MAGIC, SERVER_MAGIC, allocation, handshake_flag, option, option_reply};
 
 /// Negotiates until the client chooses the export.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Handshake {
     expects: Expects,
     has_zeroes: bool,
-    is_structured: bool,
+    negotiated: Negotiated,
     options: u32,
+}
+
+/// What both ends have agreed on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Negotiated {
+    /// Whether replies are structured.
+    pub is_structured: bool,
+    /// Whether the client asks for the status of blocks.
+    pub has_allocation: bool,
 }
 
 /// What the client sends next.
@@ -43,8 +52,8 @@ pub enum Step {
     Waits,
     /// There may be more to parse.
     Continues,
-    /// The transmission begins, with structured replies or without.
-    Transmits { is_structured: bool },
+    /// The transmission begins.
+    Transmits(Negotiated),
     /// The session ends.
     Ends(End),
 }
@@ -59,7 +68,7 @@ impl Handshake {
         Handshake {
             expects: Expects::ClientFlags,
             has_zeroes: true,
-            is_structured: false,
+            negotiated: Negotiated::default(),
             options: 0,
         }
     }
@@ -144,14 +153,15 @@ impl Handshake {
         export: &Export,
         output: &mut Output,
     ) -> Step {
+        let Negotiated { is_structured, .. } = self.negotiated;
         let error = |kind, text| OptionReply::error(option, kind, text);
         match option {
             option::EXPORT_NAME if !export.is_named(data) => {
                 return Step::Ends(End::UnknownExport);
             }
             option::EXPORT_NAME => {
-                export_name_reply(export, self.is_structured, self.has_zeroes, output);
-                return Step::Transmits { is_structured: self.is_structured };
+                export_name_reply(export, is_structured, self.has_zeroes, output);
+                return Step::Transmits(self.negotiated);
             }
             option::ABORT => {
                 OptionReply::ack(option).push(output);
@@ -165,7 +175,7 @@ impl Handshake {
                 OptionReply::ack(option).push(output);
             }
             option::STRUCTURED_REPLY => {
-                self.is_structured = true;
+                self.negotiated.is_structured = true;
                 OptionReply::ack(option).push(output);
             }
             option::INFO | option::GO => match Query::parse(data) {
@@ -178,19 +188,56 @@ impl Handshake {
                         .push(output);
                 }
                 Some(query) => {
-                    let is_structured = self.is_structured;
                     for reply in OptionReply::info(option, export, &query.wanted, is_structured) {
                         reply.push(output);
                     }
                     OptionReply::ack(option).push(output);
                     if option == option::GO {
-                        return Step::Transmits { is_structured };
+                        return Step::Transmits(self.negotiated);
                     }
                 }
             },
+            option::LIST_META_CONTEXT | option::SET_META_CONTEXT if export.knows_allocation => {
+                self.handle_meta_context(option, data, export, output);
+            }
             _ => error(option_reply::ERR_UNSUP, "the option is unknown").push(output),
         }
         Step::Continues
+    }
+
+    /// Lists or selects metadata contexts, of which there is one (section "Metadata querying").
+    fn handle_meta_context(
+        &mut self,
+        option: u32,
+        data: &[u8],
+        export: &Export,
+        output: &mut Output,
+    ) {
+        let is_list = option == option::LIST_META_CONTEXT;
+        if !is_list {
+            // The option replaces an earlier selection also when it fails.
+            self.negotiated.has_allocation = false;
+        }
+        let refused = match ContextQuery::parse(data) {
+            _ if !self.negotiated.is_structured => {
+                Err((option_reply::ERR_INVALID, "request structured replies first"))
+            }
+            None => Err((option_reply::ERR_INVALID, "the data of the option are wrong")),
+            Some(query) if !export.is_named(query.name) => {
+                Err((option_reply::ERR_UNKNOWN, "there is no export of this name"))
+            }
+            Some(query) => Ok(query.names_allocation(is_list)),
+        };
+        match refused {
+            Err((kind, text)) => OptionReply::error(option, kind, text).push(output),
+            Ok(is_named) => {
+                if is_named {
+                    self.negotiated.has_allocation |= !is_list;
+                    OptionReply::allocation_context(option).push(output);
+                }
+                OptionReply::ack(option).push(output);
+            }
+        }
     }
 }
 
@@ -203,10 +250,34 @@ struct Query<'a> {
 impl<'a> Query<'a> {
     fn parse(data: &'a [u8]) -> Option<Query<'a>> {
         let mut fields = Fields(data);
-        let length = fields.u32()?;
-        let name = fields.bytes(length as usize)?;
+        let name = fields.string()?;
         let count = fields.u16()?;
         let wanted = (0..count).map(|_| fields.u16()).collect::<Option<Vec<u16>>>()?;
         fields.0.is_empty().then_some(Query { name, wanted })
+    }
+}
+
+/// The data of `LIST_META_CONTEXT` and `SET_META_CONTEXT`: a name, and queries.
+struct ContextQuery<'a> {
+    name: &'a [u8],
+    queries: Vec<&'a [u8]>,
+}
+
+impl<'a> ContextQuery<'a> {
+    fn parse(data: &'a [u8]) -> Option<ContextQuery<'a>> {
+        let mut fields = Fields(data);
+        let name = fields.string()?;
+        let count = fields.u32()?;
+        let queries = (0..count).map(|_| fields.string()).collect::<Option<Vec<_>>>()?;
+        fields.0.is_empty().then_some(ContextQuery { name, queries })
+    }
+
+    /// Returns whether a query names the context. A list may use the wildcard, or have no query.
+    fn names_allocation(&self, is_list: bool) -> bool {
+        let names = |query: &&[u8]| {
+            *query == allocation::NAME.as_bytes()
+                || (is_list && *query == allocation::WILDCARD.as_bytes())
+        };
+        self.queries.iter().any(names) || (is_list && self.queries.is_empty())
     }
 }

@@ -57,6 +57,12 @@ impl<'a> Fields<'a> {
         Some(taken)
     }
 
+    /// Takes bytes that follow their number in 32 bits.
+    pub fn string(&mut self) -> Option<&'a [u8]> {
+        let length = self.u32()?;
+        self.bytes(length as usize)
+    }
+
     fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
         self.bytes(N)?.try_into().ok()
     }

@@ -17,6 +17,7 @@
 //!     size: 1 << 20,
 //!     is_read_only: false,
 //!     is_flush_shared: true,
+//!     knows_allocation: false,
 //!     block_sizes: BlockSizes::default(),
 //! };
 //! let mut connection = Connection::new(export, Config::default())?;
@@ -38,7 +39,7 @@
 //! # Absences
 //! - No TLS, no old handshake, no experimental extensions: extended headers and resizing are
 //!   refused as unknown.
-//! - No block status: clients that ask which blocks are allocated learn that this is unknown.
+//! - No metadata but which blocks are allocated, if the device knows that.
 
 #![no_std]
 #![forbid(unsafe_code)]
@@ -61,7 +62,7 @@ mod request;
 mod transmission;
 pub mod values;
 
-pub use command::{Command, Range, Request, RequestId};
+pub use command::{Command, Extent, Outcome, Range, Request, RequestId};
 pub use config::Config;
 pub use connection::Connection;
 pub use end::End;

@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use crate::export::Export;
 use crate::output::Output;
-use crate::values::{OPTION_REPLY_MAGIC, info, option_reply};
+use crate::values::{OPTION_REPLY_MAGIC, allocation, info, option, option_reply};
 
 /// One reply to an option.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,6 +32,14 @@ impl OptionReply {
         data.extend_from_slice(export.name.as_bytes());
         data.extend_from_slice(export.description.as_bytes());
         OptionReply { option, kind: option_reply::SERVER, data }
+    }
+
+    /// Names the metadata context. A list has no number for it.
+    pub fn allocation_context(option: u32) -> OptionReply {
+        let id = if option == option::SET_META_CONTEXT { allocation::ID } else { 0 };
+        let mut data = id.to_be_bytes().to_vec();
+        data.extend_from_slice(allocation::NAME.as_bytes());
+        OptionReply { option, kind: option_reply::META_CONTEXT, data }
     }
 
     /// Describes the properties of the export.

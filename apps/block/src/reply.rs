@@ -3,9 +3,10 @@
 
 use alloc::vec::Vec;
 
+use crate::command::Extent;
 use crate::failure::Failure;
 use crate::output::Output;
-use crate::values::{SIMPLE_REPLY_MAGIC, STRING_MAX, STRUCTURED_REPLY_MAGIC, chunk};
+use crate::values::{SIMPLE_REPLY_MAGIC, STRING_MAX, STRUCTURED_REPLY_MAGIC, allocation, chunk};
 
 /// Writes replies in the form that was negotiated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -35,6 +36,18 @@ impl ReplyForm {
             false => push_simple(cookie, 0, output),
         }
         output.push_data(data);
+    }
+
+    /// Sends the states of extents.
+    pub fn push_extents(self, cookie: u64, extents: &[Extent], output: &mut Output) {
+        push_chunk(cookie, chunk::BLOCK_STATUS, 4 + 8 * extents.len(), output);
+        output.push(&allocation::ID.to_be_bytes());
+        for extent in extents {
+            let hole = if extent.is_allocated { 0 } else { allocation::HOLE };
+            let zero = if extent.is_zero { allocation::ZERO } else { 0 };
+            output.push(&extent.length.to_be_bytes());
+            output.push(&(hole | zero).to_be_bytes());
+        }
     }
 
     /// Sends an error, with its message if replies are chunks.

@@ -3,6 +3,7 @@
 use crate::command::Range;
 use crate::export::Export;
 use crate::failure::{ErrorCode, Failure};
+use crate::handshake::Negotiated;
 use crate::input::Fields;
 use crate::values::{REQUEST_MAGIC, request, request_flag};
 
@@ -60,8 +61,8 @@ impl Header {
     ///
     /// # Errors
     /// With the error that the protocol names for the first rule that the request breaks.
-    pub fn check(&self, export: &Export, is_structured: bool) -> Result<(), Failure> {
-        self.check_kind_and_flags(export, is_structured)?;
+    pub fn check(&self, export: &Export, negotiated: Negotiated) -> Result<(), Failure> {
+        self.check_kind_and_flags(export, negotiated)?;
         if self.kind == request::FLUSH {
             return match (self.offset, self.length) {
                 (0, 0) => Ok(()),
@@ -73,7 +74,7 @@ impl Header {
         if !is_aligned(self.offset) || !is_aligned(u64::from(self.length)) {
             return Err(invalid("offset and length must be multiples of the minimum block size"));
         }
-        self.check_length(export, is_structured)?;
+        self.check_length(export, negotiated.is_structured)?;
         let end = self.offset.checked_add(u64::from(self.length));
         if end.is_none_or(|end| end > export.size) {
             let code = match self.kind {
@@ -85,12 +86,13 @@ impl Header {
         Ok(())
     }
 
-    fn check_kind_and_flags(&self, export: &Export, is_structured: bool) -> Result<(), Failure> {
+    fn check_kind_and_flags(&self, export: &Export, negotiated: Negotiated) -> Result<(), Failure> {
         let specific = match self.kind {
-            request::READ if is_structured => request_flag::DF,
+            request::READ if negotiated.is_structured => request_flag::DF,
             request::WRITE_ZEROES => request_flag::NO_HOLE | request_flag::FAST_ZERO,
             request::READ | request::WRITE | request::FLUSH | request::TRIM | request::CACHE => 0,
             request::RESIZE => return Err(invalid("the device cannot be resized")),
+            request::BLOCK_STATUS if negotiated.has_allocation => request_flag::REQ_ONE,
             request::BLOCK_STATUS => {
                 return Err(invalid("no metadata context was negotiated for a block status"));
             }
@@ -109,6 +111,9 @@ impl Header {
 
     /// A command without a payload may be as long as its length field allows.
     fn check_length(&self, export: &Export, is_structured: bool) -> Result<(), Failure> {
+        if self.kind == request::BLOCK_STATUS && self.length == 0 {
+            return Err(invalid("a block status has a length"));
+        }
         let has_payload = matches!(self.kind, request::READ | request::WRITE);
         if !has_payload || self.length <= export.block_sizes.maximum {
             return Ok(());

@@ -3,11 +3,12 @@
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
-use crate::command::{Command, Request, RequestId};
+use crate::command::{Command, Outcome, Request, RequestId};
 use crate::config::Config;
 use crate::end::End;
 use crate::export::Export;
 use crate::failure::Failure;
+use crate::handshake::Negotiated;
 use crate::input::Input;
 use crate::output::Output;
 use crate::reply::ReplyForm;
@@ -17,6 +18,7 @@ use crate::values::{request, request_flag};
 /// Requests in flight, and the one that is being received.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Transmission {
+    negotiated: Negotiated,
     form: ReplyForm,
     receives: Receives,
     /// Requests that were accepted and not polled.
@@ -49,8 +51,15 @@ struct InFlight {
     cookie: u64,
     /// Bytes of memory that the request may hold.
     bytes: usize,
-    /// Offset and length, if the reply has data.
-    read: Option<(u64, u32)>,
+    wants: Wants,
+}
+
+/// What a request wants to know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Wants {
+    Nothing,
+    Data { offset: u64, length: u32 },
+    Extents { length: u32, is_single: bool },
 }
 
 /// What a step of the transmission led to.
@@ -66,9 +75,10 @@ pub enum Step {
 
 impl Transmission {
     /// Begins without requests.
-    pub fn new(is_structured: bool) -> Transmission {
+    pub fn new(negotiated: Negotiated) -> Transmission {
         Transmission {
-            form: ReplyForm { is_structured },
+            negotiated,
+            form: ReplyForm { is_structured: negotiated.is_structured },
             receives: Receives::Header,
             ready: VecDeque::new(),
             in_flight: BTreeMap::new(),
@@ -144,7 +154,7 @@ impl Transmission {
 
     fn handle_header(&mut self, header: Header, export: &Export, output: &mut Output) {
         let Header { cookie, length, .. } = header;
-        if let Err(failure) = header.check(export, self.form.is_structured) {
+        if let Err(failure) = header.check(export, self.negotiated) {
             let remaining = header.payload_len();
             self.receives = Receives::Refused { cookie, remaining, failure };
             return;
@@ -162,6 +172,7 @@ impl Transmission {
             request::READ => Command::Read(range),
             request::TRIM => Command::Trim { range, is_durable },
             request::CACHE => Command::Cache(range),
+            request::BLOCK_STATUS => Command::Status(range),
             request::WRITE_ZEROES => Command::WriteZeroes {
                 range,
                 is_durable,
@@ -175,7 +186,13 @@ impl Transmission {
 
     fn accept(&mut self, header: Header, command: Command) {
         let Header { cookie, offset, length, .. } = header;
-        let read = matches!(command, Command::Read(_)).then_some((offset, length));
+        let wants = match command {
+            Command::Read(_) => Wants::Data { offset, length },
+            Command::Status(_) => {
+                Wants::Extents { length, is_single: header.has(request_flag::REQ_ONE) }
+            }
+            _ => Wants::Nothing,
+        };
         let bytes = match &command {
             Command::Write { data, .. } => data.len(),
             Command::Read(range) => range.length as usize,
@@ -184,32 +201,39 @@ impl Transmission {
         let id = RequestId(self.next_id);
         self.next_id += 1;
         self.bytes += bytes;
-        self.in_flight.insert(id, InFlight { cookie, bytes, read });
+        self.in_flight.insert(id, InFlight { cookie, bytes, wants });
         self.ready.push_back(Request { id, command });
     }
 
-    /// Sends the reply to a request. `result` has the bytes of a read, and is else empty.
+    /// Sends the reply to a request.
     ///
     /// # Panics
-    /// If the request is not in flight, or the data has another length than the request.
+    /// If the request is not in flight, or the outcome is not that of its command.
     pub fn handle_reply(
         &mut self,
         id: RequestId,
-        result: Result<Vec<u8>, Failure>,
+        result: Result<Outcome, Failure>,
         output: &mut Output,
     ) {
-        let request = self.in_flight.remove(&id).expect("a request has one reply");
-        self.bytes -= request.bytes;
-        match (result, request.read) {
-            (Ok(data), Some((offset, length))) => {
+        let InFlight { cookie, bytes, wants } =
+            self.in_flight.remove(&id).expect("a request has one reply");
+        self.bytes -= bytes;
+        match (result, wants) {
+            (Ok(Outcome::Done), Wants::Nothing) => self.form.push_done(cookie, output),
+            (Ok(Outcome::Data(data)), Wants::Data { offset, length }) => {
                 assert_eq!(data.len(), length as usize, "a read returns what it was asked for");
-                self.form.push_data(request.cookie, offset, data, output);
+                self.form.push_data(cookie, offset, data, output);
             }
-            (Ok(data), None) => {
-                assert!(data.is_empty(), "only reads return data");
-                self.form.push_done(request.cookie, output);
+            (Ok(Outcome::Extents(extents)), Wants::Extents { length, is_single }) => {
+                let total: u64 = extents.iter().map(|extent| u64::from(extent.length)).sum();
+                let has_empty = extents.iter().any(|extent| extent.length == 0);
+                assert!(!extents.is_empty() && !has_empty, "a status has extents");
+                assert!(total <= u64::from(length), "a status ends where its range ends");
+                let count = if is_single { 1 } else { extents.len() };
+                self.form.push_extents(cookie, &extents[..count], output);
             }
-            (Err(failure), _) => self.form.push_failure(request.cookie, &failure, output),
+            (Ok(other), wants) => panic!("{other:?} is no outcome of a request for {wants:?}"),
+            (Err(failure), _) => self.form.push_failure(cookie, &failure, output),
         }
     }
 }

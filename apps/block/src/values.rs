@@ -59,6 +59,10 @@ pub mod option {
     pub const GO: u32 = 7;
     /// Requests structured replies.
     pub const STRUCTURED_REPLY: u32 = 8;
+    /// Lists the metadata contexts of an export.
+    pub const LIST_META_CONTEXT: u32 = 9;
+    /// Selects the metadata contexts of the transmission.
+    pub const SET_META_CONTEXT: u32 = 10;
 }
 
 /// Types of replies to options (section "Option reply types").
@@ -69,6 +73,8 @@ pub mod option_reply {
     pub const SERVER: u32 = 2;
     /// A property of an export.
     pub const INFO: u32 = 3;
+    /// The name of a metadata context.
+    pub const META_CONTEXT: u32 = 4;
     /// The option is unknown.
     pub const ERR_UNSUP: u32 = (1 << 31) + 1;
     /// The option has wrong data.
@@ -121,6 +127,8 @@ pub mod request_flag {
     pub const NO_HOLE: u16 = 1 << 1;
     /// The reply to `READ` has one chunk of data.
     pub const DF: u16 = 1 << 2;
+    /// The reply to `BLOCK_STATUS` has one extent.
+    pub const REQ_ONE: u16 = 1 << 3;
     /// `WRITE_ZEROES` fails unless it is faster than a write.
     pub const FAST_ZERO: u16 = 1 << 4;
 }
@@ -133,8 +141,25 @@ pub mod chunk {
     pub const NONE: u16 = 0;
     /// Data from an offset on.
     pub const OFFSET_DATA: u16 = 1;
+    /// Extents from the request's offset on.
+    pub const BLOCK_STATUS: u16 = 5;
     /// An error with a message.
     pub const ERROR: u16 = (1 << 15) + 1;
+}
+
+/// The metadata context that says which blocks are allocated (section "`base:allocation` metadata
+/// context").
+pub mod allocation {
+    /// Name of the context.
+    pub const NAME: &str = "base:allocation";
+    /// The query that lists all contexts of the namespace.
+    pub const WILDCARD: &str = "base:";
+    /// Number of the context within a session.
+    pub const ID: u32 = 1;
+    /// State of an extent without storage.
+    pub const HOLE: u32 = 1 << 0;
+    /// State of an extent that reads as zeroes.
+    pub const ZERO: u32 = 1 << 1;
 }
 
 /// The least maximum of a payload that clients rely on (section "Size constraints").

@@ -1,6 +1,6 @@
 //! What stores the blocks.
 
-use onepipe_block::{BlockSizes, Command, ErrorCode, Failure};
+use onepipe_block::{BlockSizes, Command, ErrorCode, Failure, Outcome};
 
 /// A device that executes commands of all its clients.
 ///
@@ -19,6 +19,9 @@ pub trait Blocks: Send + Sync + 'static {
     /// use several connections at once.
     fn is_flush_shared(&self) -> bool;
 
+    /// Returns whether the device executes [`Command::Status`].
+    fn knows_allocation(&self) -> bool;
+
     /// Returns the units of requests.
     fn block_sizes(&self) -> BlockSizes;
 
@@ -27,11 +30,11 @@ pub trait Blocks: Send + Sync + 'static {
     fn begin(&self, command: Command, completion: Completion);
 }
 
-/// Receives the result of one command: the bytes of a read, or nothing.
+/// Receives the result of one command.
 pub struct Completion(Option<Box<dyn FnOnce(Reply) + Send>>);
 
 /// The result of a command.
-pub type Reply = Result<Vec<u8>, Failure>;
+pub type Reply = Result<Outcome, Failure>;
 
 impl Completion {
     /// Calls `on_reply` with the result.

@@ -6,11 +6,12 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use onepipe_block::{BlockSizes, Command, ErrorCode, Failure, Range};
+use onepipe_block::{BlockSizes, Command, ErrorCode, Failure, Outcome, Range};
 use rustix::fs::{Advice, FallocateFlags, fadvise, fallocate};
 use rustix::io::Errno;
 
 use crate::blocks::{Blocks, Completion, Reply};
+use crate::extents::extents;
 use crate::sync_group::{SyncError, SyncGroup};
 use crate::workers::Workers;
 
@@ -159,6 +160,10 @@ impl Blocks for FileBlocks {
         true
     }
 
+    fn knows_allocation(&self) -> bool {
+        true
+    }
+
     fn block_sizes(&self) -> BlockSizes {
         self.options.block_sizes
     }
@@ -175,7 +180,11 @@ impl Disk {
             Command::Read(Range { offset, length }) => {
                 let mut data = vec![0; length as usize];
                 self.file.read_exact_at(&mut data, offset).map_err(|error| failure(&error))?;
-                return Ok(data);
+                return Ok(Outcome::Data(data));
+            }
+            Command::Status(range) => {
+                let extents = extents(&self.file, range).map_err(|error| failure(&error.into()))?;
+                return Ok(Outcome::Extents(extents));
             }
             Command::Cache(Range { offset, length }) => {
                 // A hint: without effect, reads are as fast as without.
@@ -207,7 +216,7 @@ impl Disk {
                 self.sync_if(is_durable)?;
             }
         }
-        Ok(Vec::new())
+        Ok(Outcome::Done)
     }
 
     fn deallocate(&self, Range { offset, length }: Range) -> Result<(), Errno> {

@@ -36,6 +36,7 @@
 
 mod address;
 mod blocks;
+mod extents;
 mod file;
 mod options;
 mod server;

@@ -84,6 +84,7 @@ pub fn serve(
         size: blocks.size(),
         is_read_only: blocks.is_read_only(),
         is_flush_shared: blocks.is_flush_shared(),
+        knows_allocation: blocks.knows_allocation(),
         block_sizes: blocks.block_sizes(),
     };
     export.check()?;

@@ -21,7 +21,7 @@ pub struct ServerStats {
     pub written_bytes: u64,
     /// Number of flushes.
     pub flushes: u64,
-    /// Number of trims, writes of zeroes, and hints.
+    /// Number of trims, writes of zeroes, hints, and queries of the status.
     pub others: u64,
     /// Number of requests that the device has failed to execute.
     pub failed: u64,
@@ -52,7 +52,10 @@ impl Counters {
                 add(&self.written_bytes, data.len() as u64);
             }
             Command::Flush => add(&self.flushes, 1),
-            Command::Trim { .. } | Command::WriteZeroes { .. } | Command::Cache(_) => {
+            Command::Trim { .. }
+            | Command::WriteZeroes { .. }
+            | Command::Cache(_)
+            | Command::Status(_) => {
                 add(&self.others, 1);
             }
         }

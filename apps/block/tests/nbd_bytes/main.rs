@@ -43,6 +43,13 @@ fn option() -> impl Strategy<Value = Vec<u8>> {
         data.extend(wanted.iter().flat_map(|kind| kind.to_be_bytes()));
         data
     };
+    let string = |text: &str| [&(text.len() as u32).to_be_bytes(), text.as_bytes()].concat();
+    let context = |name: &str, queries: &[&str]| {
+        let mut data = string(name);
+        data.extend((queries.len() as u32).to_be_bytes());
+        data.extend(queries.iter().flat_map(|query| string(query)));
+        data
+    };
     let options = [
         option_bytes(option::LIST, &[]),
         option_bytes(option::LIST, &[1]),
@@ -53,6 +60,10 @@ fn option() -> impl Strategy<Value = Vec<u8>> {
         option_bytes(option::GO, &query("disk", &[])[..9]),
         option_bytes(option::EXPORT_NAME, b"disk"),
         option_bytes(option::EXPORT_NAME, b"other"),
+        option_bytes(option::SET_META_CONTEXT, &context("disk", &["base:allocation"])),
+        option_bytes(option::SET_META_CONTEXT, &context("disk", &["base:", "x-y:"])),
+        option_bytes(option::LIST_META_CONTEXT, &context("", &[])),
+        option_bytes(option::LIST_META_CONTEXT, &context("", &["base:"])[..14]),
         option_bytes(option::ABORT, &[]),
         option_bytes(5, &[]),
         option_bytes(77, &[0; 100]),

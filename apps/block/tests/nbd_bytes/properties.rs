@@ -8,7 +8,8 @@ use onepipe_block::values::{
 };
 use onepipe_block::values::{chunk, handshake_flag, option, request};
 use onepipe_block::{
-    BlockSizes, Command, Config, Connection, ErrorCode, Export, Failure, Range, Request,
+    BlockSizes, Command, Config, Connection, ErrorCode, Export, Extent, Failure, Outcome, Range,
+    Request,
 };
 
 /// Size of the device.
@@ -34,6 +35,7 @@ fn export(mode: u8) -> Export {
         size: SIZE,
         is_read_only: mode & READ_ONLY != 0,
         is_flush_shared: false,
+        knows_allocation: true,
         block_sizes: BlockSizes { minimum, preferred: 512, maximum: 1_024 },
     }
 }
@@ -68,6 +70,8 @@ pub fn opening(is_structured: bool) -> Vec<u8> {
     let mut bytes = u32::from(flags).to_be_bytes().to_vec();
     if is_structured {
         bytes.extend(option_bytes(option::STRUCTURED_REPLY, &[]));
+        let query = b"\0\0\0\0\0\0\0\x01\0\0\0\x0fbase:allocation";
+        bytes.extend(option_bytes(option::SET_META_CONTEXT, query));
     }
     bytes.extend(option_bytes(option::GO, &[0; 6]));
     bytes
@@ -94,9 +98,9 @@ impl Device {
         &mut self.bytes[offset..offset + range.length as usize]
     }
 
-    fn execute(&mut self, command: Command) -> Result<Vec<u8>, Failure> {
+    fn execute(&mut self, command: Command) -> Result<Outcome, Failure> {
         match &command {
-            Command::Read(range) | Command::Cache(range) => {
+            Command::Read(range) | Command::Cache(range) | Command::Status(range) => {
                 self.check(range.offset, range.length.into(), false);
             }
             Command::Write { offset, data, .. } => self.check(*offset, data.len() as u64, true),
@@ -110,7 +114,12 @@ impl Device {
             return Err(Failure::new(ErrorCode::Io, "ä".repeat(self.executed * 700 % 5_000)));
         }
         match command {
-            Command::Read(range) => return Ok(self.slice(range).to_vec()),
+            Command::Read(range) => return Ok(Outcome::Data(self.slice(range).to_vec())),
+            Command::Status(range) => {
+                let length = range.length.div_ceil(2);
+                let extent = Extent { length, is_allocated: true, is_zero: false };
+                return Ok(Outcome::Extents(vec![extent]));
+            }
             Command::Write { offset, data, .. } => {
                 self.slice(Range { offset, length: data.len() as u32 }).copy_from_slice(&data);
             }
@@ -119,7 +128,7 @@ impl Device {
             }
             Command::Flush | Command::Cache(_) => {}
         }
-        Ok(Vec::new())
+        Ok(Outcome::Done)
     }
 }
 
@@ -224,6 +233,7 @@ fn check_chunks(mut sent: Sent<'_>, cookies: &[u64]) {
         open.swap_remove(index);
         match kind {
             chunk::NONE => assert!(payload.is_empty()),
+            chunk::BLOCK_STATUS => assert_eq!(payload.len(), 12),
             chunk::OFFSET_DATA => assert!(payload.len() > 8),
             chunk::ERROR => {
                 let length = u16::from_be_bytes([payload[4], payload[5]]);

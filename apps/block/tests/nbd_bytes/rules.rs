@@ -5,7 +5,8 @@ use onepipe_block::values::{
     request_flag,
 };
 use onepipe_block::{
-    BlockSizes, Command, Config, Connection, End, ErrorCode, Export, Failure, Range,
+    BlockSizes, Command, Config, Connection, End, ErrorCode, Export, Extent, Failure, Outcome,
+    Range,
 };
 
 use crate::properties::{opening, option_bytes, request_bytes};
@@ -19,6 +20,7 @@ fn export() -> Export {
         size: SIZE,
         is_read_only: false,
         is_flush_shared: true,
+        knows_allocation: true,
         block_sizes: BlockSizes { minimum: 512, preferred: 4_096, maximum: 65_536 },
     }
 }
@@ -112,7 +114,7 @@ fn executes_in_any_order_and_answers_by_cookie() {
     let written = Command::Write { offset: 512, data: vec![5; 512], is_durable: true };
     assert_eq!(write.command, written);
     assert_eq!(read.command, Command::Read(Range { offset: 1_024, length: 512 }));
-    connection.handle_reply(read.id, Ok(vec![6; 512]));
+    connection.handle_reply(read.id, Ok(Outcome::Data(vec![6; 512])));
     connection.handle_reply(write.id, Err(Failure::new(ErrorCode::Io, "worn out")));
     let mut expected = STRUCTURED_REPLY_MAGIC.to_be_bytes().to_vec();
     expected.extend([0, 1, 0, 1]);
@@ -139,7 +141,7 @@ fn admits_requests_within_the_limits() {
     let first = connection.poll_request().expect("it was accepted");
     assert!(connection.poll_request().is_some() && connection.poll_request().is_none());
     assert!(!connection.wants_input());
-    connection.handle_reply(first.id, Ok(vec![0; 512]));
+    connection.handle_reply(first.id, Ok(Outcome::Data(vec![0; 512])));
     assert!(connection.poll_request().is_some() && connection.poll_request().is_none());
 
     // A client that reads nothing: replies that are not sent count.
@@ -149,7 +151,7 @@ fn admits_requests_within_the_limits() {
         assert!(connection.wants_input());
         connection.handle_input(&read);
         let request = connection.poll_request().expect("it was accepted");
-        connection.handle_reply(request.id, Ok(vec![0; 65_536]));
+        connection.handle_reply(request.id, Ok(Outcome::Data(vec![0; 65_536])));
     }
     assert!(!connection.wants_input() && connection.unsent() == 2 * (65_536 + 16));
     connection.handle_input(&read);
@@ -178,7 +180,7 @@ fn completes_what_is_in_flight_before_the_end() {
         assert_eq!((connection.end(), connection.wants_input()), (Some(end), false));
         let request = connection.poll_request().expect("it was accepted");
         assert!(!connection.is_closed());
-        connection.handle_reply(request.id, Ok(Vec::new()));
+        connection.handle_reply(request.id, Ok(Outcome::Done));
         assert!(!connection.is_closed(), "the reply is not sent");
         assert_eq!(sent(&mut connection), simple_reply(3, 0));
         assert!(connection.is_closed());
@@ -190,10 +192,10 @@ fn drops_replies_to_a_client_that_is_gone() {
     let mut connection = transmit(export(), Config::default(), false);
     connection.handle_input(&request_bytes(0, request::READ, 3, 0, 65_536).repeat(2));
     let [first, second] = [(); 2].map(|()| connection.poll_request().expect("it was accepted"));
-    connection.handle_reply(first.id, Ok(vec![0; 65_536]));
+    connection.handle_reply(first.id, Ok(Outcome::Data(vec![0; 65_536])));
     connection.handle_output_end();
     assert!(!connection.is_closed() && connection.unsent() == 0);
-    connection.handle_reply(second.id, Ok(vec![0; 65_536]));
+    connection.handle_reply(second.id, Ok(Outcome::Data(vec![0; 65_536])));
     assert!(connection.is_closed() && connection.poll_output().is_none());
 }
 
@@ -259,4 +261,61 @@ fn pads_the_reply_to_the_old_option_on_request() {
         assert_eq!(reply[..8], SIZE.to_be_bytes());
         assert!(connection.is_transmitting());
     }
+}
+
+#[test]
+fn reports_extents_to_clients_that_ask() {
+    let query = |name: &str| {
+        let mut data = b"\0\0\0\x04disk\0\0\0\x01".to_vec();
+        data.extend((name.len() as u32).to_be_bytes());
+        data.extend(name.as_bytes());
+        data
+    };
+    let mut connection = connect(export(), Config::default(), &[0, 0, 0, 3]);
+    sent(&mut connection);
+    let mut negotiate = |number, data: &[u8]| {
+        connection.handle_input(&option_bytes(number, data));
+        sent(&mut connection)
+    };
+    let (list, set) = (option::LIST_META_CONTEXT, option::SET_META_CONTEXT);
+    let text = b"request structured replies first";
+    let early = option_reply(set, option_reply::ERR_INVALID, text);
+    assert_eq!(negotiate(set, &query("base:allocation")), early);
+    negotiate(option::STRUCTURED_REPLY, &[]);
+    let context = |number, id: u8| {
+        let data = [&[0, 0, 0, id], &b"base:allocation"[..]].concat();
+        let named = option_reply(number, option_reply::META_CONTEXT, &data);
+        [named, option_reply(number, option_reply::ACK, &[])].concat()
+    };
+    assert_eq!(negotiate(list, &query("base:")), context(list, 0));
+    assert_eq!(negotiate(list, b"\0\0\0\0\0\0\0\0"), context(list, 0));
+    assert_eq!(negotiate(set, &query("base:allocation")), context(set, 1));
+    for unselected in ["base:", "base:other", "qemu:dirty-bitmap:x"] {
+        let ack = option_reply(set, option_reply::ACK, &[]);
+        assert_eq!(negotiate(set, &query(unselected)), ack);
+    }
+    let invalid = negotiate(set, &query("base:allocation")[..20]);
+    assert_eq!(invalid[12..16], option_reply::ERR_INVALID.to_be_bytes());
+    negotiate(set, &query("base:allocation"));
+    negotiate(option::GO, b"\0\0\0\x04disk\0\0");
+
+    let status = request::BLOCK_STATUS;
+    let states = [(512, true, false), (1_024, false, true)];
+    let extents =
+        states.map(|(length, is_allocated, is_zero)| Extent { length, is_allocated, is_zero });
+    for (flags, count) in [(0, 2), (request_flag::REQ_ONE, 1)] {
+        connection.handle_input(&request_bytes(flags, status, 4, 512, 2_048));
+        let asked = connection.poll_request().expect("it was accepted");
+        assert_eq!(asked.command, Command::Status(Range { offset: 512, length: 2_048 }));
+        connection.handle_reply(asked.id, Ok(Outcome::Extents(extents.to_vec())));
+        let mut expected = STRUCTURED_REPLY_MAGIC.to_be_bytes().to_vec();
+        expected.extend([0, 1, 0, 5]);
+        expected.extend(4_u64.to_be_bytes());
+        expected.extend((4 + 8 * count as u32).to_be_bytes());
+        let fields = [1_u32, 512, 0, 1_024, 3].map(u32::to_be_bytes);
+        expected.extend(&fields.as_flattened()[..4 + 8 * count]);
+        assert_eq!(sent(&mut connection), expected);
+    }
+    connection.handle_input(&request_bytes(0, status, 5, 512, 0));
+    assert!(sent(&mut connection).ends_with(b"a block status has a length"));
 }

@@ -5,7 +5,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use onepipe_block::{BlockSizes, Command, Range};
+use onepipe_block::{BlockSizes, Command, Outcome, Range};
 use onepipe_block_server::{Blocks, Completion, ServerOptions};
 
 use crate::harness::{Fixture, MIB, RawClient, header, wait_until};
@@ -23,6 +23,10 @@ impl Blocks for Deferred {
     }
 
     fn is_flush_shared(&self) -> bool {
+        false
+    }
+
+    fn knows_allocation(&self) -> bool {
         false
     }
 
@@ -54,7 +58,7 @@ fn completes_in_another_order() {
     begun.reverse();
     for (command, completion) in begun {
         let Command::Read(Range { offset, length }) = command else { panic!("{command:?}") };
-        completion.complete(Ok(vec![(offset / 512) as u8; length as usize]));
+        completion.complete(Ok(Outcome::Data(vec![(offset / 512) as u8; length as usize])));
     }
     for cookie in (0..64).rev() {
         assert_eq!(client.reply(), (0, cookie));
@@ -84,7 +88,7 @@ fn a_stop_waits_for_requests_in_flight() {
     let address = client.0.peer_addr().expect("it is connected");
     let path = address.as_pathname().expect("it has a path");
     wait_until("the stop", || UnixStream::connect(path).is_err());
-    completion.complete(Ok(Vec::new()));
+    completion.complete(Ok(Outcome::Done));
     assert_eq!(client.reply(), (0, 5));
     assert!(client.is_closed());
     stopped.join().expect("no panic");

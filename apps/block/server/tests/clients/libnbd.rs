@@ -104,3 +104,23 @@ fn a_client_killed_while_it_writes_leaves_others_alone() {
     wait_until("one connection", || device.server.connections() == 1);
     assert_eq!(device.content()[..4], *b"abcd");
 }
+
+#[test]
+fn nbdinfo_maps_data_and_holes() {
+    if !has_libnbd() {
+        return;
+    }
+    let device = Fixture::new(4 * MIB);
+    let mut client = RawClient::open(device.connect());
+    client.send(&[header(1, 1, MIB, 1 << 20), vec![1; 1 << 20]].concat());
+    assert_eq!(client.reply(), (0, 1));
+    let printed = run("nbdinfo", &["--map", &device.uri()], "");
+    let mapped: Vec<Vec<&str>> =
+        printed.lines().map(|line| line.split_whitespace().collect()).collect();
+    let expected = [
+        ["0", "1048576", "3", "hole,zero"],
+        ["1048576", "1048576", "0", "data"],
+        ["2097152", "2097152", "3", "hole,zero"],
+    ];
+    assert_eq!(mapped, expected);
+}
