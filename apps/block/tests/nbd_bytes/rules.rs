@@ -319,3 +319,20 @@ fn reports_extents_to_clients_that_ask() {
     connection.handle_input(&request_bytes(0, status, 5, 512, 0));
     assert!(sent(&mut connection).ends_with(b"a block status has a length"));
 }
+
+#[test]
+fn a_failed_selection_replaces_the_earlier_one() {
+    let query = b"\0\0\0\x04disk\0\0\0\x01\0\0\0\x0fbase:allocation";
+    let input = [
+        &[0, 0, 0, 3][..],
+        &option_bytes(option::STRUCTURED_REPLY, &[]),
+        &option_bytes(option::SET_META_CONTEXT, query),
+        &option_bytes(option::SET_META_CONTEXT, &query[..20]),
+        &option_bytes(option::GO, b"\0\0\0\x04disk\0\0"),
+        &request_bytes(0, request::BLOCK_STATUS, 5, 0, 512),
+    ];
+    let mut connection = connect(export(), Config::default(), &input.concat());
+    assert_eq!(connection.poll_request(), None);
+    let text = b"no metadata context was negotiated for a block status";
+    assert!(sent(&mut connection).ends_with(text));
+}

@@ -2,9 +2,13 @@
 
 use std::io::Write;
 use std::net::Shutdown;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::sync::Arc;
 use std::time::Duration;
 
-use onepipe_block_server::{FileBlocks, FileError, FileOptions, ServerOptions};
+use onepipe_block_server::{
+    Address, Blocks, FileBlocks, FileError, FileOptions, ServeError, ServerOptions, serve,
+};
 
 use crate::harness::{Fixture, MIB, RawClient, connect_tcp, header, serve_tcp, wait_until};
 
@@ -137,4 +141,27 @@ fn a_file_has_one_size_and_one_server() {
     assert!(matches!(open(None, false), Err(FileError::InUse(_))));
     let folder = FileBlocks::open(dir.path(), FileOptions::default());
     assert!(matches!(folder, Err(FileError::NotAFile(_))));
+}
+
+#[test]
+fn replaces_the_socket_of_a_killed_server() {
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    let path = dir.path().join("socket");
+    // A server that is killed leaves its socket behind.
+    drop(UnixListener::bind(&path).expect("the folder is writable"));
+    let options = FileOptions { size: Some(MIB), ..FileOptions::default() };
+    let blocks = FileBlocks::open(&dir.path().join("device"), options).expect("a new file");
+    let blocks: Arc<dyn Blocks> = Arc::new(blocks);
+    let address = Address::Unix(path.clone());
+    let first = serve(&address, Arc::clone(&blocks), ServerOptions::default());
+    let first = first.expect("the socket is replaced");
+    let second = serve(&address, Arc::clone(&blocks), ServerOptions::default());
+    assert!(matches!(second, Err(ServeError::Listen { .. })), "the first server listens");
+    RawClient::open(UnixStream::connect(&path).expect("the first server listens"));
+    first.stop();
+    assert!(!path.exists(), "the socket is removed");
+    // Another kind of file is left alone.
+    std::fs::write(&path, "text").expect("the folder is writable");
+    assert!(serve(&address, blocks, ServerOptions::default()).is_err());
+    assert!(path.exists());
 }
