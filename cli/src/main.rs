@@ -12,6 +12,7 @@ mod amcast;
 mod arbiter;
 mod args;
 mod bench;
+mod block;
 mod bulk;
 mod clean;
 mod completions;
@@ -80,6 +81,7 @@ enum Command {
     Bulk(bulk::Arguments),
     Transfer(transfer::Arguments),
     Kv(kv::Arguments),
+    Block(block::Arguments),
     Status(status::Arguments),
     Clean(clean::Arguments),
     Sim(sim::Arguments),
@@ -115,6 +117,7 @@ fn main() -> ExitCode {
         Command::Bulk(arguments) => bulk::run(&arguments),
         Command::Transfer(arguments) => transfer::run(&arguments),
         Command::Kv(arguments) => kv::run(&arguments),
+        Command::Block(arguments) => block::run(&arguments),
         Command::Status(arguments) => status::run(&arguments),
         Command::Clean(arguments) => clean::run(&arguments),
         Command::Sim(arguments) => sim::run(&arguments),

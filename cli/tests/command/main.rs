@@ -4,6 +4,7 @@ mod amcast;
 mod arbiter;
 mod arguments;
 mod bench;
+mod block;
 mod bulk;
 mod clean;
 mod controller;

@@ -23,6 +23,9 @@ pub mod page_locations;
 #[path = "../../../apps/journal/tests/log_bytes/properties.rs"]
 pub mod journal;
 
+#[path = "../../../apps/block/tests/nbd_bytes/properties.rs"]
+pub mod nbd;
+
 #[path = "../../../apps/kv/server/tests/resp_bytes/properties.rs"]
 pub mod resp;
 
