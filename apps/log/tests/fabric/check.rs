@@ -1,0 +1,92 @@
+//! What must hold in every state.
+
+use std::collections::BTreeMap;
+
+use onepipe_log::{Entry, LogReplica};
+
+use super::Fabric;
+
+fn entries(replica: &LogReplica) -> Vec<&Entry> {
+    (0..replica.len()).filter_map(|index| replica.unstable_entry(index)).collect()
+}
+
+/// The entries of a client have consecutive numbers from 1, each once, in the order of timestamps.
+fn has_no_gap(replica: &LogReplica) -> Result<(), String> {
+    let mut last = BTreeMap::new();
+    for entry in entries(replica) {
+        let last = last.entry(entry.id.client).or_insert(0);
+        *last += 1;
+        if entry.id.number != *last {
+            return Err(format!("{:?} follows number {}", entry.id, *last - 1));
+        }
+        let payload = Fabric::payload(entry.id.client.session, entry.id.number);
+        if entry.payload != payload {
+            return Err(format!("{:?} has the payload of another entry", entry.id));
+        }
+    }
+    Ok(())
+}
+
+/// Logs with equal checksums are equal.
+fn is_covered_by_checksum(one: &LogReplica, other: &LogReplica) -> Result<(), String> {
+    for len in 1..=one.len().min(other.len()) {
+        let is_equal = entries(one)[..len as usize] == entries(other)[..len as usize];
+        if is_equal != (one.checksum(len) == other.checksum(len)) {
+            return Err(format!("checksums of {len} entries contradict the logs"));
+        }
+    }
+    Ok(())
+}
+
+/// Stable entries of two replicas are the same.
+fn agree(one: &LogReplica, other: &LogReplica) -> Result<(), String> {
+    for index in 0..one.stable_len().min(other.stable_len()) {
+        if one.entry(index) != other.entry(index) {
+            return Err(format!("two replicas have different stable entries {index}"));
+        }
+    }
+    Ok(())
+}
+
+impl Fabric {
+    /// The replicas that the fabric counts as up.
+    pub fn members(&self) -> impl Iterator<Item = &LogReplica> {
+        let nodes = self.nodes.iter().filter(|node| !node.is_excluded);
+        nodes.filter_map(|node| node.replica.as_ref())
+    }
+
+    /// Returns what is wrong, if anything.
+    pub fn check(&self) -> Result<(), String> {
+        let all: Vec<_> = self.members().collect();
+        for (index, one) in all.iter().enumerate() {
+            has_no_gap(one)?;
+            for other in &all[..index] {
+                is_covered_by_checksum(one, other)?;
+                agree(one, other)?;
+            }
+        }
+        self.check_committed(&all)
+    }
+
+    fn check_committed(&self, all: &[&LogReplica]) -> Result<(), String> {
+        for user in &self.users {
+            for (index, committed) in user.committed.iter().enumerate() {
+                if committed.number != index as u64 + 1 {
+                    return Err(format!("{committed:?} is committed out of order"));
+                }
+                for replica in all.iter().filter(|replica| replica.is_whole()) {
+                    let Some(entry) = replica.unstable_entry(committed.position.index) else {
+                        return Err(format!("{committed:?} is missing at a replica"));
+                    };
+                    let id = (entry.id.client.process, entry.id.client.session, entry.id.number);
+                    if id != (user.process, user.session, committed.number)
+                        || entry.id.at != committed.position.at
+                    {
+                        return Err(format!("{committed:?} was replaced by {:?}", entry.id));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
