@@ -63,8 +63,9 @@ impl Entries {
         if number > last + 1 && !makes(Mistake::GapAccepted) {
             return Accepted::Gap;
         }
-        let Err(index) = self.entries.binary_search_by(|other| other.id.cmp(&entry.id)) else {
-            return Accepted::Repeated;
+        let index = match self.entries.binary_search_by(|other| other.id.cmp(&entry.id)) {
+            Ok(_) if !makes(Mistake::AppendedTwice) => return Accepted::Repeated,
+            Ok(index) | Err(index) => index,
         };
         if index < self.stable {
             return Accepted::Stable;

@@ -148,7 +148,7 @@ mistakes! {
     ChecksumWithoutClient: "checksum-without-client",
         "The checksum of a log covers timestamps and sequence numbers, not whose entries they are.";
     AppendedTwice: "appended-twice",
-        "A replica of a log appends an entry again that it has received again.";
+        "A client of a log sends entries again that are in flight, and replicas append them again.";
     AnsweredBeforeStore: "answered-before-store",
         "A replica of a log replies before the entry is stored.";
     SuffixRemoved: "suffix-removed",

@@ -74,7 +74,7 @@ impl Pending {
     /// so a later one arrives after the entry, or the entry is lost.
     pub fn on_missing(&mut self, from: ProcessId, request: u64) {
         let is_later = self.sent.get(&from).is_none_or(|sent| *sent <= request);
-        if is_later {
+        if is_later || makes(Mistake::AppendedTwice) {
             self.known.insert(from, Known::Missing);
         }
     }

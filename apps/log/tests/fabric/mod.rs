@@ -60,6 +60,8 @@ pub struct User {
 pub struct Fabric {
     pub now: Mono,
     pub clock: u64,
+    /// All that is sent has the same timestamp.
+    pub is_instant: bool,
     pub ordered: Vec<Ordered>,
     pub nodes: Vec<Node>,
     pub users: Vec<User>,
@@ -91,6 +93,7 @@ impl Fabric {
         let mut fabric = Self {
             now: Mono::from_ns(0),
             clock: 1_000,
+            is_instant: false,
             ordered: Vec::new(),
             nodes,
             users: Vec::new(),
@@ -122,7 +125,7 @@ impl Fabric {
 
     /// Returns the next timestamp.
     pub fn tick(&mut self) -> Timestamp {
-        self.clock += 1;
+        self.clock += u64::from(!self.is_instant);
         Timestamp::from_ns(self.clock)
     }
 
@@ -138,6 +141,15 @@ impl Fabric {
             user.appended += 1;
         }
         self.drain();
+    }
+
+    /// Appends an entry of each client, all at one timestamp: messages with equal timestamps are
+    /// delivered in the order of their senders.
+    pub fn append_together(&mut self) {
+        self.tick();
+        self.is_instant = true;
+        (0..self.users.len()).for_each(|user| self.append(user));
+        self.is_instant = false;
     }
 
     /// Delivers the next best-effort message of a replica.

@@ -107,7 +107,7 @@ impl Fabric {
                 continue;
             }
             if self.is_complete() {
-                return Ok(());
+                return self.check_payloads();
             }
             self.now = self.earliest().ok_or("nothing is pending, and not all is complete")?;
             self.time_out();
@@ -121,7 +121,8 @@ fn random_step(fabric: &mut Fabric, rng: &mut Xoshiro256PlusPlus, faults: Faults
     let user = rng.random_range(0..fabric.users.len());
     let is_lost = rng.random_range(0..100) < faults.lost;
     match rng.random_range(0..100) {
-        0..=7 => fabric.append(user),
+        0..=5 => fabric.append(user),
+        6..=7 => fabric.append_together(),
         8..=27 if is_lost => {
             fabric.nodes[node].queue.pop_front();
         }
@@ -161,6 +162,7 @@ fn random_step(fabric: &mut Fabric, rng: &mut Xoshiro256PlusPlus, faults: Faults
 pub fn run(seed: u64, faults: Faults) -> Result<Fabric, String> {
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
     let mut fabric = fabric();
+    fabric.append_together();
     let power_at = faults.power.then(|| rng.random_range(0..STEPS));
     for step in 0..STEPS {
         random_step(&mut fabric, &mut rng, faults);
