@@ -3,12 +3,14 @@
 
 mod fabric;
 
+use std::ops::Range;
+
 use fabric::run::{Faults, run};
 
-#[test]
-fn logs_agree_under_random_faults() {
+/// Returns the number of committed entries, and of views.
+fn runs(seeds: Range<u64>) -> (usize, u64) {
     let (mut committed, mut views) = (0, 0);
-    for seed in 0..400 {
+    for seed in seeds {
         let faults = Faults::of_seed(seed);
         match run(seed, faults) {
             Ok(fabric) => {
@@ -19,5 +21,17 @@ fn logs_agree_under_random_faults() {
         }
     }
     println!("{committed} entries were committed in {views} views");
+    (committed, views)
+}
+
+#[test]
+fn logs_agree_under_random_faults() {
+    let (committed, views) = runs(0..400);
     assert!(committed > 4_000 && views > 400, "the runs do little");
+}
+
+#[test]
+#[ignore = "minutes: cargo test -p onepipe-log --test random -- --ignored"]
+fn logs_agree_under_random_faults_of_many_seeds() {
+    runs(400..40_000);
 }

@@ -354,7 +354,10 @@ impl Fabric {
 
     fn send(&mut self, from: ProcessId, scattering: Scattering) {
         let Scattering { kind, receivers, payload } = scattering;
-        let message = Message { at: self.tick(), from, payload };
+        // Clients ignore timestamps. Without new ones for replies a model has fewer states.
+        let is_reply = receivers.iter().all(|receiver| receiver.0 >= FIRST_CLIENT);
+        let at = if is_reply { Timestamp::from_ns(self.clock) } else { self.tick() };
+        let message = Message { at, from, payload };
         if !kind.is_reliable() {
             for receiver in receivers {
                 for user in self.users.iter_mut().filter(|user| user.process == receiver) {

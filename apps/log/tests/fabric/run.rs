@@ -50,7 +50,17 @@ impl Fabric {
         replicas.chain(clients).min()
     }
 
-    pub fn time_out(&mut self) {
+    /// Lets the time pass until the next deadline. Returns false if there is none.
+    pub fn advance(&mut self) -> bool {
+        let earliest = self.earliest();
+        if let Some(earliest) = earliest {
+            self.now = earliest.max(self.now);
+            self.time_out();
+        }
+        earliest.is_some()
+    }
+
+    fn time_out(&mut self) {
         (0..self.nodes.len()).for_each(|node| self.time_out_replica(node));
         (0..self.users.len()).for_each(|user| self.time_out_client(user));
     }
@@ -109,8 +119,9 @@ impl Fabric {
             if self.is_complete() {
                 return self.check_payloads();
             }
-            self.now = self.earliest().ok_or("nothing is pending, and not all is complete")?;
-            self.time_out();
+            if !self.advance() {
+                return Err("nothing is pending, and not all is complete".into());
+            }
         }
         Err("does not come to an end".into())
     }
