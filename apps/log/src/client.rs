@@ -148,7 +148,9 @@ impl LogClient {
 
     fn header(&mut self) -> Header {
         self.request += 1;
-        let stable = self.last_committed.map_or((0, 0), |last| (last.index + 1, last.checksum));
+        let stable = self
+            .last_committed
+            .map_or((0, 0), |last| (last.index.saturating_add(1), last.checksum));
         Header {
             view: self.view.clone(),
             session: self.session,

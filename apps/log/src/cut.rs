@@ -64,7 +64,7 @@ impl Cut {
 
     /// Returns the number of entries after the cut.
     pub fn len(&self) -> u64 {
-        self.base_len + self.retained.len() as u64
+        self.base_len.saturating_add(self.retained.len() as u64)
     }
 
     /// Returns whether the log is empty after the cut.

@@ -6,6 +6,7 @@ mod store;
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
+use core::ops::Range;
 
 use onepipe_base::mistake::{Mistake, makes};
 use onepipe_base::{Mono, ProcessId, Timestamp};
@@ -156,8 +157,8 @@ impl LogReplica {
                 }
                 Request::Ask(header, first, last) => {
                     if let Some(client) = self.admit((at, from), &header) {
-                        let last = last.min(first.saturating_add(ASKED_MAX));
-                        self.reply(client, header.request, first..=last);
+                        let end = last.min(first.saturating_add(ASKED_MAX)).saturating_add(1);
+                        self.reply(client, header.request, first..end);
                     }
                 }
                 Request::Read(request, index) => self.on_read(from, request, index),
@@ -204,7 +205,7 @@ impl LogReplica {
         }
         if header.view != self.view && !makes(Mistake::StaleViewAccepted) {
             self.stats.outdated += 1;
-            self.reply(client, header.request, 1..=0);
+            self.reply(client, header.request, 0..0);
             return None;
         }
         self.entries.finish(client, header.finished);
@@ -233,14 +234,14 @@ impl LogReplica {
             Accepted::Gap => self.stats.gaps += 1,
             Accepted::Stable => self.stats.malformed += 1,
         }
-        self.reply(client, header.request, number..=number);
+        self.reply(client, header.request, number..number.saturating_add(1));
     }
 
     /// Replies with the positions of a client's entries, once the log up to here is stored.
-    fn reply(&mut self, to: Session, request: u64, numbers: core::ops::RangeInclusive<u64>) {
+    fn reply(&mut self, to: Session, request: u64, numbers: Range<u64>) {
         let position = |number| Some((number, self.entries.position(to, number)?));
         let last = self.entries.last(to);
-        let numbers = *numbers.start()..=last.min(*numbers.end());
+        let numbers = numbers.start..numbers.end.min(last.saturating_add(1));
         let positions: Vec<_> = numbers.filter_map(position).collect();
         let (view, session) = (self.view.clone(), to.session);
         let status = Status { view, session, request, last, positions };

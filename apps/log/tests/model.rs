@@ -244,7 +244,8 @@ fn every_history_with_a_crash_of_a_replica() {
 
 #[test]
 fn every_history_with_a_crash_of_a_client() {
-    let bounds = Bounds { appends: [0, 1], losses: 1, client_crashes: true, ..bounds() };
+    let bounds =
+        Bounds { appends: [0, 1], losses: 1, timeouts: 0, client_crashes: true, ..bounds() };
     check(bounds, &[COMMITTED, RETURNED], 1_000);
 }
 

@@ -143,7 +143,7 @@ impl LogReplica {
         let has_ended = |process| self.ended.contains_key(&process);
         let clients: Vec<_> =
             clients.into_iter().filter(|client| !has_ended(client.process)).collect();
-        clients.into_iter().for_each(|client| self.reply(client, 0, 1..=0));
+        clients.into_iter().for_each(|client| self.reply(client, 0, 0..0));
     }
 
     /// Sends what is due: the own statement, once all that it states is stored, or a request for a

@@ -50,6 +50,11 @@ impl Fabric {
         replicas.chain(clients).min()
     }
 
+    /// Returns whether any replica may end: then at least one has the log.
+    fn has_spare(&self) -> bool {
+        self.members().filter(|one| one.is_whole()).count() > 1
+    }
+
     /// Lets the time pass until the next deadline. Returns false if there is none.
     pub fn advance(&mut self) -> bool {
         let earliest = self.earliest();
@@ -154,11 +159,8 @@ fn random_step(fabric: &mut Fabric, rng: &mut Xoshiro256PlusPlus, faults: Faults
         }
         96 if faults.replicas => fabric.restart(node),
         97 if faults.replicas => fabric.rejoin(node),
-        98 if faults.replicas && rng.random_range(0..4) == 0 => {
-            // One replica has the log at any time.
-            if fabric.members().filter(|one| one.is_serving()).count() > 1 {
-                if rng.random_range(0..2) == 0 { fabric.crash(node) } else { fabric.exclude(node) }
-            }
+        98 if faults.replicas && rng.random_range(0..4) == 0 && fabric.has_spare() => {
+            if rng.random_range(0..2) == 0 { fabric.crash(node) } else { fabric.exclude(node) }
         }
         99 if faults.clients && rng.random_range(0..4) == 0 => {
             fabric.crash_client(user);
