@@ -2,7 +2,7 @@
 
 mod pending;
 
-use alloc::collections::VecDeque;
+use alloc::collections::{BTreeSet, VecDeque};
 use alloc::vec::Vec;
 
 use onepipe_base::{Mono, ProcessId, ResponseTime, Timestamp};
@@ -79,7 +79,7 @@ pub struct LogClient {
     response_time: ResponseTime,
     /// Timeouts since the last committed entry or new view.
     attempts: u32,
-    /// Replicas were asked because of a loss, since the last timeout or committed entry.
+    /// Replicas were asked before the timeout, since the last timeout or committed entry.
     has_asked: bool,
     deadline: Option<Mono>,
 }
@@ -250,24 +250,44 @@ impl LogClient {
         }
     }
 
-    /// Sends each entry to the members that are known to lack it, in the order of the entries:
-    /// members refuse one before its predecessors.
+    /// Sends each entry to the members that are known to lack it, in the order of the entries.
+    ///
+    /// Members refuse an entry before its predecessors. So nothing is sent to a member that lacks
+    /// an entry which cannot be sent yet, as another member may have it at a timestamp that is not
+    /// known. Otherwise both would repeat an entry and its refusal without a pause.
     fn send_missing(&mut self) {
+        let mut blocked = BTreeSet::new();
         for index in 0..self.pending.len() {
-            match self.pending[index].missing(self.view.members.iter().copied()) {
-                Missing::Nowhere => {}
-                Missing::Everywhere => self.send_entry(index),
-                Missing::At(receivers, at) => self.repair(index, at, receivers),
+            let Missing { lacking, at, is_lost } = self.pending[index].missing(&self.view.members);
+            match at {
+                Some(at) => {
+                    let receivers: Vec<_> = lacking.difference(&blocked).copied().collect();
+                    if !receivers.is_empty() {
+                        self.repair(index, at, receivers);
+                    }
+                }
+                None if is_lost && blocked.is_empty() => self.send_entry(index),
+                None => blocked.extend(lacking),
             }
+        }
+        if !blocked.is_empty() {
+            self.ask_once();
+        }
+    }
+
+    /// Asks all members before the timeout, once until then.
+    fn ask_once(&mut self) {
+        if !self.has_asked {
+            self.has_asked = true;
+            self.ask();
         }
     }
 
     /// Notes that a scattering was not delivered to some receiver, or may not have been: replicas
     /// are asked before the timeout, once. A receiver that has failed loses these requests, too.
     pub fn on_send_failed(&mut self, kind: ScatteringKind) {
-        if kind == ScatteringKind::BestEffort && !self.has_asked {
-            self.has_asked = true;
-            self.ask();
+        if kind == ScatteringKind::BestEffort {
+            self.ask_once();
         }
     }
 

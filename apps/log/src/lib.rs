@@ -6,13 +6,13 @@
 //! entry is *committed*. Best effort may lose an entry on its path to some of the replicas. These
 //! refuse what the client appends behind, the checksums differ, and the client repairs their logs.
 //!
-//! What a client cannot repair, because it has ended, or a replica has, is left to a *cut*: all
-//! members of a [`View`] state by reliable scatterings what they have, and the next view begins with
-//! what all of them have. The reliable service delivers these statements in one order to all, so
-//! that all compute the same cut.
+//! What a client cannot repair, because the client or a replica has ended, is left to a *cut*: all
+//! members of a [`View`] state by reliable scatterings what they have, and the next view begins
+//! with what all of them have. The reliable service delivers these statements in one order to all,
+//! so that all compute the same cut.
 //!
-//! [`LogClient`] and [`LogReplica`] are sans-IO machines: their drivers give them the time, send and
-//! receive their messages, and store the replicas' records. The reasons stand in
+//! [`LogClient`] and [`LogReplica`] are sans-IO machines: their drivers give them the time, send
+//! and receive their messages, and store the replicas' records. The reasons stand in
 //! `docs/design/log.md`.
 
 #![no_std]

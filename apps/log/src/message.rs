@@ -192,12 +192,12 @@ impl<'a> Request<'a> {
             JOIN => Self::Join(View::parse(&mut reader)?),
             _ => return None,
         };
-        let is_numbered = match &request {
+        let is_valid = match &request {
             Self::Append(_, number, _) | Self::Repair(_, number, ..) => *number > 0,
             Self::Ask(_, first, last) => *first > 0 && first <= last,
             _ => true,
         };
-        (is_numbered && reader.is_at_end()).then_some(request)
+        (is_valid && reader.is_at_end()).then_some(request)
     }
 
     /// Returns whether the request is sent by the reliable service.

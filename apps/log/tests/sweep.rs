@@ -9,7 +9,7 @@ use fabric::run::fabric;
 /// Events between two appends.
 const APPEND_EVERY: usize = 5;
 const APPENDS: usize = 8;
-/// Every so many events one best-effort message is lost.
+/// Events from one loss of a best-effort message to the next.
 const LOSS_EVERY: usize = 9;
 /// Limit on the events of the undisturbed run. Only a run that never ends reaches it.
 const EVENTS_MAX: usize = 10_000;

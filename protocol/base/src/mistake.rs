@@ -14,7 +14,7 @@ macro_rules! mistakes {
         }
 
         impl Mistake {
-            /// All mistakes: of ordered scattering, agreed multicast, transactions, stores, and logs.
+            /// All mistakes: of scattering, agreed multicast, transactions, stores, and logs.
             pub const ALL: &[Self] = &[$(Self::$name,)*];
 
             /// Returns the name on the command line.

@@ -1,6 +1,6 @@
 //! An entry that is not committed yet, and what is known of it at each replica.
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
 use onepipe_base::mistake::{Mistake, makes};
@@ -17,15 +17,15 @@ enum Known {
     Missing,
 }
 
-/// Which members lack an entry.
+/// What is known of the members that lack an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Missing {
-    /// None, as far as is known.
-    Nowhere,
-    /// All members.
-    Everywhere,
-    /// Some, and another one has it at a timestamp.
-    At(Vec<ProcessId>, Timestamp),
+pub(super) struct Missing {
+    /// The members that are known to lack it.
+    pub lacking: BTreeSet<ProcessId>,
+    /// The timestamp at which another member has it.
+    pub at: Option<Timestamp>,
+    /// All members lack it, so that it has no timestamp.
+    pub is_lost: bool,
 }
 
 /// An entry that is not committed yet.
@@ -47,7 +47,7 @@ impl Pending {
         Self { number, payload, appended_at, sent, known, attempts: 0 }
     }
 
-    /// Returns whether the entry was sent once, so that its reply tells the response time.
+    /// Returns whether the entry was sent once, so that its reply is a sample of the response time.
     pub fn is_first_attempt(&self) -> bool {
         self.attempts == 1
     }
@@ -96,20 +96,18 @@ impl Pending {
     ///
     /// Unless all of them are, a member may have the entry at a timestamp, and it must not get
     /// another one.
-    pub fn missing(&self, members: impl Iterator<Item = ProcessId>) -> Missing {
-        let (mut lacking, mut at, mut count) = (Vec::new(), None, 0);
+    pub fn missing(&self, members: &BTreeSet<ProcessId>) -> Missing {
+        let (mut lacking, mut at) = (BTreeSet::new(), None);
         for member in members {
-            count += 1;
-            match self.known.get(&member) {
-                Some(Known::Missing) => lacking.push(member),
+            match self.known.get(member) {
+                Some(Known::Missing) => {
+                    lacking.insert(*member);
+                }
                 Some(Known::At(position)) => at = Some(position.at),
                 None => {}
             }
         }
-        match at {
-            Some(at) if !lacking.is_empty() => Missing::At(lacking, at),
-            None if lacking.len() == count => Missing::Everywhere,
-            _ => Missing::Nowhere,
-        }
+        let is_lost = lacking.len() == members.len();
+        Missing { lacking, at, is_lost }
     }
 }
