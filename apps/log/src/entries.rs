@@ -39,6 +39,9 @@ pub(crate) struct Entries {
     checksums: Vec<u64>,
     /// Length of the beginning that all members have, which never changes again.
     stable: usize,
+    /// Length of the beginning that is known to be committed. A cut may be void, so what is stable
+    /// by a cut alone does not count.
+    committed: usize,
     sessions: BTreeMap<Session, Numbers>,
 }
 
@@ -144,6 +147,21 @@ impl Entries {
         }
         self.stable = self.stable.max(len as usize);
         true
+    }
+
+    /// Notes that a client has received equal checksums of all members for a position. Returns false
+    /// if this log differs.
+    #[must_use]
+    pub fn set_committed(&mut self, len: u64, checksum: u64) -> bool {
+        let is_equal = self.set_stable(len, checksum);
+        if is_equal {
+            self.committed = self.committed.max(len as usize);
+        }
+        is_equal
+    }
+
+    pub fn committed_len(&self) -> u64 {
+        self.committed as u64
     }
 
     pub fn statement(&self) -> Statement {

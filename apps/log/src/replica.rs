@@ -210,7 +210,7 @@ impl LogReplica {
         }
         self.entries.finish(client, header.finished);
         let (len, checksum) = header.stable;
-        if !self.entries.set_stable(len, checksum) {
+        if !self.entries.set_committed(len, checksum) {
             self.stats.malformed += 1;
         }
         Some(client)
@@ -297,15 +297,15 @@ impl LogReplica {
         self.deadline.get_or_insert(self.now.after_ns(self.options.timeout_ns));
     }
 
-    /// Returns a stable entry: one that no cut removes.
+    /// Returns a committed entry, which never changes.
     pub fn entry(&self, index: u64) -> Option<&Entry> {
-        self.entries.get(index).filter(|_| index < self.entries.stable_len())
+        self.entries.get(index).filter(|_| index < self.committed_len())
     }
 
-    /// Returns the number of stable entries. Committed ones are stable as soon as the replica has
-    /// learnt so from their client's next message, or from a cut.
-    pub fn stable_len(&self) -> u64 {
-        self.entries.stable_len()
+    /// Returns the number of entries that the replica knows to be committed: from the next message
+    /// of the client of the last one.
+    pub fn committed_len(&self) -> u64 {
+        self.entries.committed_len()
     }
 
     /// Returns the checksum of the first `len` entries of the log, stable or not.

@@ -47,12 +47,18 @@ impl LogReplica {
         self.send(ScatteringKind::BestEffort, [peer].into(), &request);
     }
 
-    /// Answers a read with stable entries.
+    /// Answers a read: of another replica with stable entries, whose end it compares with the cut
+    /// that admits it, of a client with committed ones. A cut that this replica has computed may be
+    /// void.
     pub(super) fn on_read(&mut self, from: ProcessId, request: u64, index: u64) {
         if self.role != Role::Member {
             return;
         }
-        let stable_len = self.entries.stable_len();
+        let is_replica = self.replicas.contains(&from);
+        let stable_len = match is_replica {
+            true => self.entries.stable_len(),
+            false => self.entries.committed_len(),
+        };
         let checksum = self.entries.checksum(index).filter(|_| index <= stable_len);
         let mut bytes = 0;
         let fits = |entry: &&crate::Entry| {

@@ -69,6 +69,10 @@ impl LogReplica {
         if !founding.view.members.contains(&self.process) || !self.entries.cut(&founding.cut) {
             return false;
         }
+        let (len, checksum) = (founding.cut.len(), founding.cut.checksum());
+        if !self.entries.set_committed(len, checksum) {
+            return false;
+        }
         self.view = founding.view.clone();
         self.role = Role::Member;
         self.record(Change::View(self.view.clone(), founding.cut.clone()));
