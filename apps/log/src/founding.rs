@@ -12,9 +12,8 @@ use crate::view::View;
 pub struct StoredLog {
     /// The last view that is stored.
     pub view: View,
-    /// What the log has; `None` if the replica was catching up, so that its log lacks entries of
-    /// this view.
-    pub statement: Option<Statement>,
+    /// What the log has, or had when the replica began to catch up.
+    pub statement: Statement,
 }
 
 /// The view with which a log goes on, and its entries.
@@ -29,8 +28,8 @@ pub struct Founding {
 /// A log cannot go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FoundingError {
-    /// No replica has started with the whole log.
-    #[error("no replica has started that has the whole log of the last view")]
+    /// No replica has started.
+    #[error("no replica of the log has started")]
     NoReplica,
     /// A member of the last view is missing.
     #[error(
@@ -59,7 +58,7 @@ impl Founding {
         }
         let of_last = |(process, log): (&ProcessId, &'a StoredLog)| {
             let is_of_last = log.view == *last && last.members.contains(process);
-            Some((*process, log.statement.as_ref().filter(|_| is_of_last)?))
+            is_of_last.then_some((*process, &log.statement))
         };
         let founders = stored.iter().filter_map(of_last);
         let members = founders.clone().map(|(process, _)| process).collect();

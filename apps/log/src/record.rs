@@ -11,6 +11,7 @@ use crate::view::View;
 const ENTRY: u8 = 1;
 const VIEW: u8 = 2;
 const TRUNCATED: u8 = 3;
+const RESTORED: u8 = 4;
 
 /// A change of a replica's log, to be stored.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -28,8 +29,12 @@ pub enum Change {
     Entry(Entry),
     /// A view has begun. What the cut does not retain was removed.
     View(View, Cut),
-    /// All entries from an index on were removed, because others may not have them.
+    /// The replica has begun to catch up, without the entries from an index on, because others may
+    /// not have them. Until it has caught up, the log before the first such change counts if all
+    /// replicas end.
     Truncated(u64),
+    /// All replicas have ended, and the log before [`Change::Truncated`] counts again.
+    Restored,
 }
 
 impl Record {
@@ -51,6 +56,7 @@ impl Record {
                 writer.u8(TRUNCATED);
                 writer.u64(*len);
             }
+            Change::Restored => writer.u8(RESTORED),
         }
         bytes
     }
@@ -62,6 +68,7 @@ impl Record {
             ENTRY => Change::Entry(Entry::parse(&mut reader)?),
             VIEW => Change::View(View::parse(&mut reader)?, Cut::parse(&mut reader)?),
             TRUNCATED => Change::Truncated(reader.u64()?),
+            RESTORED => Change::Restored,
             _ => return None,
         };
         reader.is_at_end().then_some(Self { number, change })

@@ -1,6 +1,7 @@
 //! How a replica catches up: first with the stable entries of others, then, as a member, with those
 //! of the cut that has made it one.
 
+use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
@@ -20,8 +21,8 @@ pub(super) struct CatchUp {
     pub target: Option<Cut>,
     /// Timestamps of the own requests to join that were delivered.
     pub joins: BTreeSet<Timestamp>,
-    /// The stored log has lost its end to [`Change::Truncated`], and was not completed since.
-    pub is_truncated: bool,
+    /// The stored log before the replica has begun to catch up, if it was restored since.
+    pub whole: Option<Box<Entries>>,
     /// Number of the current read.
     pub request: u64,
 }

@@ -1,5 +1,6 @@
 //! What a replica stores, and how it starts from that.
 
+use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
 
 use onepipe_base::{Mono, ProcessId};
@@ -21,52 +22,69 @@ impl LogReplica {
         records: impl IntoIterator<Item = &'a Record>,
     ) -> Option<Self> {
         let mut replica = Self::new(process, replicas, options);
-        let mut is_truncated = false;
+        let mut whole = None;
         for record in records {
-            is_truncated = match &record.change {
-                Change::Truncated(_) => true,
-                Change::View(..) => false,
-                Change::Entry(_) => is_truncated,
-            };
-            match &record.change {
-                Change::Entry(entry) => {
-                    if replica.entries.accept(entry.clone()) != Accepted::New {
-                        return None;
-                    }
-                }
-                Change::View(view, cut) => {
-                    replica.view = view.clone();
-                    if !replica.entries.cut(cut) {
-                        return None;
-                    }
-                }
-                Change::Truncated(0) => replica.entries = Entries::default(),
-                Change::Truncated(len) => {
-                    let checksum = replica.entries.checksum(*len)?;
-                    if !replica.entries.set_stable(*len, checksum) {
-                        return None;
-                    }
-                    replica.entries.drop_unstable();
-                }
-            }
+            replica.replay(&record.change, &mut whole)?;
             replica.recorded = record.number;
         }
         replica.stored = replica.recorded;
-        replica.role = Role::CatchingUp(CatchUp { is_truncated, ..CatchUp::default() });
+        let whole = whole.map(Box::new);
+        replica.role = Role::CatchingUp(CatchUp { whole, ..CatchUp::default() });
         Some(replica)
+    }
+
+    /// Replays a stored change. `whole` is the log before the replica has begun to catch up.
+    fn replay(&mut self, change: &Change, whole: &mut Option<Entries>) -> Option<()> {
+        match change {
+            Change::Entry(entry) => {
+                let accepted = self.entries.accept(entry.clone());
+                (accepted == Accepted::New).then_some(())
+            }
+            Change::View(view, cut) => {
+                (self.view, *whole) = (view.clone(), None);
+                self.entries.cut(cut).then_some(())
+            }
+            Change::Truncated(len) => {
+                whole.get_or_insert_with(|| self.entries.clone());
+                if *len == 0 {
+                    self.entries = Entries::default();
+                    return Some(());
+                }
+                let checksum = self.entries.checksum(*len)?;
+                let is_equal = self.entries.set_stable(*len, checksum);
+                self.entries.drop_unstable();
+                is_equal.then_some(())
+            }
+            Change::Restored => {
+                self.entries = whole.take()?;
+                Some(())
+            }
+        }
     }
 
     /// Returns what is stored, of a replica that was just restored.
     pub fn stored_log(&self) -> StoredLog {
-        let is_whole = !matches!(&self.role, Role::CatchingUp(one) if one.is_truncated);
-        let statement = is_whole.then(|| self.entries.statement());
+        let whole = match &self.role {
+            Role::CatchingUp(catch_up) => catch_up.whole.as_deref(),
+            Role::Member => None,
+        };
+        let statement = whole.unwrap_or(&self.entries).statement();
         StoredLog { view: self.view.clone(), statement }
     }
 
     /// Goes on after all replicas have ended, as they have agreed on. Returns false if this replica
     /// is no founder, or its log lacks what its statement had: then it rejoins.
     pub fn found(&mut self, founding: &Founding) -> bool {
-        if !founding.view.members.contains(&self.process) || !self.entries.cut(&founding.cut) {
+        if !founding.view.members.contains(&self.process) {
+            return false;
+        }
+        if let Role::CatchingUp(catch_up) = &mut self.role
+            && let Some(whole) = catch_up.whole.take()
+        {
+            self.entries = *whole;
+            self.record(Change::Restored);
+        }
+        if !self.entries.cut(&founding.cut) {
             return false;
         }
         let (len, checksum) = (founding.cut.len(), founding.cut.checksum());
