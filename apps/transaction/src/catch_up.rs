@@ -276,6 +276,14 @@ impl CatchUp {
         Progress::More
     }
 
+    /// Handles the end of the feed, as the replica was admitted. Returns whether all that was
+    /// delivered since is retained. If this admission was given up, another one is needed.
+    pub fn on_feed_ended(&mut self, admitted: Timestamp) -> bool {
+        let is_retained = self.admitted().is_some_and(|since| since <= admitted);
+        self.must_fetch |= !is_retained;
+        is_retained
+    }
+
     /// Handles that a request for admission was refused, as its view was outdated. Returns whether
     /// this was the admission since which writes are retained: they are of no use, as no client
     /// has learnt of the admission.

@@ -303,7 +303,11 @@ impl Client {
             self.stats.malformed += 1;
             return;
         };
+        let run = self.placement.members().run();
         self.placement.merge(&members);
+        if self.placement.members().run() > run {
+            self.end_writes_of_previous_run();
+        }
         let view = self.placement.members().view();
         let Some(open) = self.open.get_mut(&reply.number) else { return };
         if open.attempt == reply.attempt && (open.kind == Kind::Write || open.searches > 0) {
@@ -313,6 +317,18 @@ impl Client {
             open.set_deadline(&mut self.deadlines, reply.number, None);
             self.stats.outdated += 1;
             self.queue(reply.number);
+        }
+    }
+
+    /// Ends the writes that may have been executed before all replicas started again: these do not
+    /// know of it any more.
+    fn end_writes_of_previous_run(&mut self) {
+        // Without a view, a write was refused.
+        let is_in_doubt = |open: &OpenTransaction| open.kind == Kind::Write && open.view.is_some();
+        let in_doubt = self.open.iter().filter(|(_, open)| is_in_doubt(open));
+        let in_doubt: Vec<u64> = in_doubt.map(|(number, _)| *number).collect();
+        for number in in_doubt {
+            self.finish(number, Err(TransactionError::Restarted));
         }
     }
 

@@ -43,8 +43,17 @@ pub(crate) enum FeedMessage<'a> {
     /// A snapshot of the sender waits until all replicas have stored the writes up to this
     /// timestamp.
     AskStored(Timestamp),
-    /// The sender has stored all writes to its shard below this timestamp.
-    Stored(Timestamp),
+    /// What the sender has stored.
+    Stored(Stored),
+}
+
+/// What a replica has stored of the writes to its shard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Stored {
+    /// All below this timestamp.
+    Below(Timestamp),
+    /// Nothing that counts: the replica catches up, and another one of its shard has the state.
+    Nothing,
 }
 
 /// A part of a feed.
@@ -82,7 +91,9 @@ impl<'a> FeedMessage<'a> {
         match self {
             Self::Part(part) => part.write(&mut writer),
             Self::Outdated(members) => writer.bytes(members),
-            Self::AskStored(at) | Self::Stored(at) => writer.u64(at.as_ns()),
+            Self::AskStored(at) => writer.u64(at.as_ns()),
+            Self::Stored(Stored::Below(below)) => writer.timestamp(Some(*below)),
+            Self::Stored(Stored::Nothing) => writer.timestamp(None),
             Self::Absent => {}
         }
         bytes
@@ -101,7 +112,7 @@ impl<'a> FeedMessage<'a> {
             OUTDATED => Self::Outdated(reader.bytes()?),
             ABSENT => Self::Absent,
             ASK_STORED => Self::AskStored(Timestamp::from_ns(reader.u64()?)),
-            STORED => Self::Stored(Timestamp::from_ns(reader.u64()?)),
+            STORED => Self::Stored(reader.timestamp()?.map_or(Stored::Nothing, Stored::Below)),
             _ => return None,
         };
         reader.is_at_end().then_some((id, message))
@@ -151,6 +162,8 @@ pub(crate) struct Feed {
     id: FeedId,
     sequence: u32,
     image: Vec<u8>,
+    /// The last write that the image includes.
+    last: Option<Timestamp>,
     /// Bytes of the image that were sent.
     sent: usize,
     records: VecDeque<Record>,
@@ -162,18 +175,30 @@ pub(crate) struct Feed {
 }
 
 impl Feed {
-    pub fn new(to: ProcessId, id: FeedId, image: Vec<u8>, admitted: Option<Timestamp>) -> Self {
+    /// Creates a feed that begins with an image whose last write has the timestamp `last`.
+    pub fn new(
+        (to, id): (ProcessId, FeedId),
+        (image, last): (Vec<u8>, Option<Timestamp>),
+        admitted: Option<Timestamp>,
+    ) -> Self {
         Self {
             to,
             id,
             sequence: 0,
             image,
+            last,
             sent: 0,
             records: VecDeque::new(),
             admitted,
             is_due: true,
             is_ended: false,
         }
+    }
+
+    /// Whether the feed is for this session of a process. A previous incarnation of the process may
+    /// be admitted after the feed has begun.
+    pub fn is_to(&self, process: ProcessId, session: u64) -> bool {
+        (self.to, self.id.session) == (process, session)
     }
 
     /// Adds an executed write.
@@ -191,6 +216,11 @@ impl Feed {
             self.admitted = Some(at);
             self.is_due = true;
         }
+    }
+
+    /// Returns the timestamp of the last write in the image, if none of it was sent.
+    pub fn unsent_image(&self) -> Option<Timestamp> {
+        self.last.filter(|_| self.sequence == 0)
     }
 
     /// Whether the last part was sent.

@@ -7,39 +7,40 @@ use onepipe_base::{ProcessId, Timestamp};
 
 use crate::codec::{Reader, Writer};
 
+/// Limit on the ends of one process that are known: the first one in the run, and the last ones. A
+/// log that is older than those is not used.
+const ENDS_MAX: usize = 16;
+
 /// When one process ended, and when it was last admitted with the state of its shard.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct Member {
     admitted: Option<Timestamp>,
-    /// The last end.
-    ended: Option<Timestamp>,
-    /// The first end since the admission. A process may start, and end, several times until it is
-    /// admitted; what it had executed before is valid up to here.
-    void_from: Option<Timestamp>,
+    /// In ascending order. A process may start, and end, several times until it is admitted.
+    ends: Vec<Timestamp>,
 }
 
 impl Member {
     /// Adds an end.
     fn end(&mut self, at: Timestamp) {
-        self.ended = self.ended.max(Some(at));
-        if Some(at) >= self.admitted {
-            self.void_from = Some(self.void_from.map_or(at, |earlier| earlier.min(at)));
+        let Err(index) = self.ends.binary_search(&at) else { return };
+        self.ends.insert(index, at);
+        if self.ends.len() > ENDS_MAX {
+            self.ends.remove(1);
         }
     }
 
-    /// Adds an admission. Changes may be learnt of in another order than they took place.
-    fn admit(&mut self, at: Timestamp) {
-        self.admitted = self.admitted.max(Some(at));
-        if self.void_from < self.admitted {
-            self.void_from = self.ended.filter(|ended| Some(*ended) >= self.admitted);
-        }
+    /// Returns the first end since the admission. Changes may be learnt of in another order than
+    /// they took place.
+    fn void_from(&self) -> Option<Timestamp> {
+        self.ends.iter().copied().find(|end| Some(*end) >= self.admitted)
     }
 }
 
 /// The changes of the membership in one run of a store, with their timestamps in the total order. A
 /// process is *up* until it ends, and again from its admission on.
 ///
-/// A *run* begins when all replicas start. Its number is above those of all runs before.
+/// A *run* begins when all replicas start. Its number, the time of that in ns, is above those of
+/// all runs before.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Members {
     run: u64,
@@ -84,7 +85,27 @@ impl Members {
     /// Returns when a process ended, if it was not admitted since: what it has executed from then
     /// on is void.
     pub fn void_from(&self, process: ProcessId) -> Option<Timestamp> {
-        self.changed.get(&process)?.void_from
+        self.changed.get(&process)?.void_from()
+    }
+
+    /// Returns from when on the log of a process is void that knows of its ends up to `known`: the
+    /// first one after them. An incarnation does not learn of its own end, and what it takes from
+    /// another replica knows of all ends before.
+    pub(crate) fn log_void_from(
+        &self,
+        process: ProcessId,
+        known: Option<Timestamp>,
+    ) -> Option<Timestamp> {
+        let ends = &self.changed.get(&process)?.ends;
+        let index = ends.partition_point(|end| Some(*end) <= known);
+        // Ends after the first one may have been dropped.
+        let has_gap = index == 1 && ends.len() == ENDS_MAX;
+        if has_gap { known } else { ends.get(index).copied() }
+    }
+
+    /// Returns the last end of a process.
+    pub(crate) fn last_end(&self, process: ProcessId) -> Option<Timestamp> {
+        self.changed.get(&process)?.ends.last().copied()
     }
 
     /// Notes that a process ended at a timestamp, or has no state as of then. Returns whether it
@@ -98,7 +119,8 @@ impl Members {
     /// Notes that a process was admitted at a timestamp. Returns whether it was not up.
     pub fn on_admitted(&mut self, process: ProcessId, at: Timestamp) -> bool {
         let was_up = self.is_up(process);
-        self.changed.entry(process).or_default().admit(at);
+        let member = self.changed.entry(process).or_default();
+        member.admitted = member.admitted.max(Some(at));
         !was_up && self.is_up(process)
     }
 
@@ -128,20 +150,19 @@ impl Members {
             let earlier = core::mem::take(&mut self.changed);
             let Self { run, is_durable, opened, .. } = *other;
             (self.run, self.is_durable, self.opened) = (run, is_durable, opened);
-            let ends = earlier.into_iter().filter_map(|(process, one)| Some((process, one.ended?)));
-            for (process, ended) in ends.filter(|(_, ended)| Some(*ended) >= other.opened) {
-                self.on_ended(process, ended);
+            for (process, member) in earlier {
+                let ends = member.ends.into_iter().filter(|end| Some(*end) >= other.opened);
+                ends.for_each(|end| {
+                    self.on_ended(process, end);
+                });
             }
         }
         self.opened = self.opened.max(other.opened);
         for (process, theirs) in &other.changed {
             let member = self.changed.entry(*process).or_default();
-            if let Some(admitted) = theirs.admitted.filter(|admitted| *admitted <= until) {
-                member.admit(admitted);
-            }
-            for ended in [theirs.void_from, theirs.ended].into_iter().flatten() {
-                member.end(ended);
-            }
+            let admitted = theirs.admitted.filter(|admitted| *admitted <= until);
+            member.admitted = member.admitted.max(admitted);
+            theirs.ends.iter().for_each(|end| member.end(*end));
         }
     }
 
@@ -154,8 +175,8 @@ impl Members {
         for (process, member) in &self.changed {
             writer.u32(process.0);
             writer.timestamp(member.admitted);
-            writer.timestamp(member.ended);
-            writer.timestamp(member.void_from);
+            writer.u32(member.ends.len() as u32);
+            member.ends.iter().for_each(|end| writer.u64(end.as_ns()));
         }
     }
 
@@ -169,9 +190,16 @@ impl Members {
             if changed.last_key_value().is_some_and(|(last, _)| *last >= process) {
                 return None;
             }
-            let (admitted, ended) = (reader.timestamp()?, reader.timestamp()?);
-            let void_from = reader.timestamp()?;
-            changed.insert(process, Member { admitted, ended, void_from });
+            let admitted = reader.timestamp()?;
+            let mut ends = Vec::new();
+            for _ in 0..reader.u32()? {
+                let end = Timestamp::from_ns(reader.u64()?);
+                if ends.len() == ENDS_MAX || ends.last().is_some_and(|last| *last >= end) {
+                    return None;
+                }
+                ends.push(end);
+            }
+            changed.insert(process, Member { admitted, ends });
         }
         Some(Self { run, is_durable, opened, changed })
     }

@@ -102,8 +102,8 @@ pub struct Replica<S> {
     catch_up: Option<Box<CatchUp>>,
     /// The replica has to start again.
     is_lost: bool,
-    /// The state was loaded from another replica, and is to be stored.
-    has_image_to_store: bool,
+    /// The number of the last record in an image of another replica, and the image, to be stored.
+    image_to_store: Option<(u64, Vec<u8>)>,
     /// What other replicas have stored.
     safe_point: Box<SafePoint>,
     unsent: VecDeque<ReplicaScattering>,
@@ -133,7 +133,7 @@ impl<S: State> Replica<S> {
             feeds: Vec::new(),
             catch_up: None,
             is_lost: false,
-            has_image_to_store: false,
+            image_to_store: None,
             safe_point: Box::default(),
             unsent: VecDeque::new(),
             stats: ReplicaStats::default(),
@@ -175,6 +175,10 @@ impl<S: State> Replica<S> {
     ) {
         match request.kind {
             RequestKind::Ask => return self.answer_again(from, request),
+            RequestKind::Admit | RequestKind::Fetch if !self.safe_point.may_hold_replica(from) => {
+                self.stats.malformed += 1;
+                return;
+            }
             RequestKind::Admit => return self.on_admit(timestamp, from, request),
             RequestKind::Fetch => return self.on_fetch(from, request),
             _ => {}
@@ -244,6 +248,7 @@ impl<S: State> Replica<S> {
         if self.options.is_durable || !self.feeds.is_empty() {
             let request = payload.to_vec();
             let members = core::mem::take(&mut self.has_new_members);
+            let members = members && !makes(Mistake::MembersNotRecorded);
             let members = members.then(|| Box::new(self.members.clone()));
             self.record(Record { number: self.recorded, at, from, request, members });
         }

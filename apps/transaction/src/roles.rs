@@ -3,6 +3,7 @@
 
 use alloc::collections::BTreeMap;
 
+use onepipe_base::mistake::{Mistake, makes};
 use onepipe_base::{ProcessId, Timestamp};
 use thiserror::Error;
 
@@ -106,7 +107,10 @@ struct Valued<'a> {
 impl<'a> Valued<'a> {
     /// `members`: the last membership that any log knows of.
     fn new(process: ProcessId, summary: &'a LogSummary, members: &Members) -> Self {
-        let void_from = members.void_from(process);
+        let own = Some(&summary.members).filter(|own| own.run() == members.run());
+        let known = own.and_then(|own| own.last_end(process));
+        let void_from = members.log_void_from(process, known);
+        let void_from = void_from.filter(|_| !makes(Mistake::VoidAccepted));
         let is_void = |position: Option<Position>| {
             position.is_some_and(|(at, _)| void_from.is_some_and(|void_from| at >= void_from))
         };
@@ -115,10 +119,7 @@ impl<'a> Valued<'a> {
         // complete up to them.
         let before_void = void_from.map(|at| (at.saturating_sub_ns(1), ProcessId(u32::MAX)));
         let end = if has_void { before_void } else { summary.last };
-        // The replica had been admitted again, and what it had then is not on its disk.
-        let own = Some(&summary.members).filter(|own| own.run() == members.run());
-        let is_stale = members.admitted(process) > own.and_then(|own| own.admitted(process));
-        let is_usable = !is_stale && !is_void(summary.snapshot);
+        let is_usable = !is_void(summary.snapshot);
         Self { summary, void_from, end, has_void, is_usable }
     }
 
@@ -127,15 +128,18 @@ impl<'a> Valued<'a> {
         let of_shard = others.values().filter(|other| other.summary.shard == self.summary.shard);
         let valid = of_shard.filter(|other| other.is_usable);
         valid.filter_map(|other| other.summary.snapshot).max() > self.end
+            && !makes(Mistake::BehindCompleted)
     }
 }
 
 impl Roles {
-    /// Returns the roles of the replicas with these logs. All replicas compute the same.
+    /// Returns the roles of the replicas with these logs, in the run that begins. All replicas
+    /// compute the same. `start` is the time of their start in ns, which identifies the run: a
+    /// counter would give one number to two runs if no log knows of the first.
     ///
     /// # Errors
     /// No log of a shard is whole.
-    pub fn assign(logs: &BTreeMap<ProcessId, LogSummary>) -> Result<Self, LostShard> {
+    pub fn assign(logs: &BTreeMap<ProcessId, LogSummary>, start: u64) -> Result<Self, LostShard> {
         let mut members = Members::default();
         for summary in logs.values() {
             members.merge(&summary.members);
@@ -163,7 +167,8 @@ impl Roles {
         let absent = roles.iter().filter(|(_, role)| **role == Role::CatchUp);
         let absent = absent.map(|(process, _)| *process);
         let is_durable = logs.values().any(|log| log.is_durable);
-        let next = Members::of_run(members.run() + 1, is_durable, absent);
+        let run = start.max(members.run() + 1);
+        let next = Members::of_run(run, is_durable, absent);
         let usable = valued.iter().filter(|(_, log)| log.is_usable);
         Ok(Self {
             members: next,
@@ -206,7 +211,7 @@ mod tests {
 
     fn assign(a: LogSummary, b: LogSummary, other: LogSummary) -> Result<[Role; 2], LostShard> {
         let logs = [(A, a), (B, b), (OTHER, other)].into_iter().collect();
-        let roles = Roles::assign(&logs)?;
+        let roles = Roles::assign(&logs, 1)?;
         assert!(roles.of(OTHER) != Role::CatchUp || logs[&OTHER].last.is_none());
         assert!(roles.members.is_up(A) == (roles.of(A) != Role::CatchUp));
         Ok([roles.of(A), roles.of(B)])
@@ -256,23 +261,48 @@ mod tests {
     }
 
     #[test]
-    fn state_that_was_not_stored_is_taken_again() {
+    fn log_is_void_from_the_first_end_that_it_does_not_know() {
+        let ended = |members: &mut Members| assert!(members.on_ended(A, at(16)));
         let returned = |members: &mut Members| {
             members.on_ended(A, at(16));
             members.on_admitted(A, at(18));
         };
         let other = with(log(1, None, Some(30)), returned);
-        let stale = assign(log(0, None, Some(15)), log(0, None, Some(20)), other.clone());
-        assert_eq!(stale, Ok([Role::CatchUp, WHOLE]));
+        // What the replica has taken from another one is not stored yet.
+        let early = assign(log(0, None, Some(15)), log(0, None, Some(20)), other.clone());
+        assert_eq!(early, Ok([WHOLE, WHOLE]));
+        let late = assign(log(0, None, Some(16)), log(0, None, Some(20)), other.clone());
+        assert_eq!(late, Ok([Role::CatchUp, WHOLE]));
+        // It is stored, and no write has followed the admission, or has followed it.
+        let own = with(log(0, Some(17), Some(17)), ended);
+        assert_eq!(assign(own, log(0, None, None), other.clone()), Ok([WHOLE, Role::CatchUp]));
         let own = with(log(0, Some(15), Some(20)), returned);
         assert_eq!(assign(own, log(0, None, Some(20)), other), Ok([WHOLE, WHOLE]));
+    }
+
+    #[test]
+    fn log_with_too_many_ends_since_is_not_used() {
+        let end = |members: &mut Members, ends: core::ops::Range<u64>| {
+            ends.for_each(|ns| {
+                members.on_ended(A, at(ns));
+            });
+        };
+        let other = with(log(1, None, Some(200)), |members| end(members, 20..60));
+        let assign = |until| {
+            let own = with(log(0, Some(90), Some(90)), |members| end(members, 20..until));
+            assign(own, log(0, Some(80), Some(100)), other.clone())
+        };
+        // The first end is known, and those after it have been dropped.
+        assert_eq!(assign(21), Ok([Role::CatchUp, WHOLE]));
+        assert_eq!(assign(59), Ok([Role::CatchUp, WHOLE]));
+        assert_eq!(assign(60), Ok([WHOLE, WHOLE]));
     }
 
     #[test]
     fn absent_replica_of_a_run_stays_absent_until_it_has_caught_up() {
         let logs =
             [(A, log(0, None, Some(14))), (B, log(0, Some(15), Some(15)))].into_iter().collect();
-        let members = Roles::assign(&logs).expect("B is whole").members;
+        let members = Roles::assign(&logs, 1).expect("B is whole").members;
         assert_eq!(members.run(), 1);
         let next = with(log(0, None, Some(20)), |own| *own = members);
         let roles = assign(log(0, None, Some(14)), next, log(1, None, None));

@@ -13,7 +13,7 @@ use alloc::vec::Vec;
 
 use onepipe_base::{ProcessId, Timestamp};
 
-use crate::feed::{FeedId, FeedMessage};
+use crate::feed::{FeedId, FeedMessage, Stored};
 use crate::members::Members;
 use crate::placement::Placement;
 use crate::scattering::ReplicaScattering;
@@ -25,8 +25,7 @@ const NO_FEED: FeedId = FeedId { session: 0, number: 0 };
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Answer {
     sent: Timestamp,
-    /// All writes to its shard below this timestamp are stored.
-    below: Timestamp,
+    stored: Stored,
 }
 
 /// The questions and answers of one replica. By default the replica is alone.
@@ -57,7 +56,7 @@ impl SafePoint {
 
     /// Asks, once, all other replicas whose answers do not suffice for `at`.
     pub fn await_stored(&mut self, at: Timestamp) {
-        self.to_ask = Some(at);
+        self.to_ask = self.to_ask.max(Some(at));
         self.awaited = self.awaited.max(Some(at));
     }
 
@@ -81,8 +80,8 @@ impl SafePoint {
                 self.awaited = self.awaited.max(Some(at));
                 self.askers.insert(from);
             }
-            FeedMessage::Stored(below) if is_of_store => {
-                self.answers.insert(from, Answer { sent, below });
+            FeedMessage::Stored(stored) if is_of_store => {
+                self.answers.insert(from, Answer { sent, stored });
             }
             FeedMessage::AskStored(_) | FeedMessage::Stored(_) => {}
             _ => return false,
@@ -90,27 +89,42 @@ impl SafePoint {
         true
     }
 
-    /// Returns whether all other replicas that are up are known to have stored the writes up to
-    /// `at`, and each shard has a replica that is up. If all of a shard have ended, a later start
-    /// may have to complete their logs from others, so nothing may be dropped.
+    /// Returns whether all other replicas that are up, and do not catch up, are known to have
+    /// stored the writes up to `at`, and each shard has such a replica. If a shard has none, a
+    /// later start may have to complete its logs from others, so nothing may be dropped.
     pub fn is_stored_by_others(&self, at: Timestamp, members: &Members) -> bool {
-        let Some((_, placement)) = &self.of_store else { return true };
-        let is_up = |process: &ProcessId| members.is_up(*process);
-        let has_replica = |shard| placement.replicas(shard).iter().any(is_up);
-        (0..placement.shards()).all(has_replica) && self.missing(at, members).next().is_none()
+        let Some((own, placement)) = &self.of_store else { return true };
+        let has_stored = |process: &ProcessId| {
+            let answer = self.answer(*process, members);
+            let has_stored = answer.is_some_and(|stored| stored != Stored::Nothing);
+            process == own || (members.is_up(*process) && has_stored)
+        };
+        let has_replica = |shard| placement.replicas(shard).iter().any(has_stored);
+        let is_complete =
+            self.missing(at, members).all(|(_, answer)| answer == Some(Stored::Nothing));
+        is_complete && (0..placement.shards()).all(has_replica)
     }
 
-    /// Returns the other replicas that are up, and not known to have stored the writes up to `at`.
-    fn missing(&self, at: Timestamp, members: &Members) -> impl Iterator<Item = ProcessId> {
-        // An incarnation that was admitted later begins with another disk than the one that has
-        // answered.
-        let suffices = move |answer: &Answer, other| {
-            answer.below > at && Some(answer.sent) > members.admitted(other)
-        };
-        let has_stored = move |other: ProcessId| {
-            self.answers.get(&other).is_some_and(|answer| suffices(answer, other))
-        };
-        self.others().filter(move |other| members.is_up(*other) && !has_stored(*other))
+    /// Returns the last answer of a process. An incarnation that was admitted later begins with
+    /// another disk than the one that has answered.
+    fn answer(&self, process: ProcessId, members: &Members) -> Option<Stored> {
+        let answer = self.answers.get(&process)?;
+        (Some(answer.sent) > members.admitted(process)).then_some(answer.stored)
+    }
+
+    /// Returns the other replicas that are up, and not known to have stored the writes up to `at`,
+    /// with their last answers.
+    fn missing(
+        &self,
+        at: Timestamp,
+        members: &Members,
+    ) -> impl Iterator<Item = (ProcessId, Option<Stored>)> {
+        let up = self.others().filter(|other| members.is_up(*other));
+        let answered = up.map(|other| (other, self.answer(other, members)));
+        answered.filter(move |(_, answer)| match answer {
+            Some(Stored::Below(below)) => *below <= at,
+            Some(Stored::Nothing) | None => true,
+        })
     }
 
     fn others(&self) -> impl Iterator<Item = ProcessId> {
@@ -123,17 +137,19 @@ impl SafePoint {
     /// Returns the question to be sent, if there is one.
     pub fn poll_question(&mut self, members: &Members) -> Option<ReplicaScattering> {
         let at = self.to_ask.take()?;
-        scatter(self.missing(at, members), &FeedMessage::AskStored(at))
+        // One that has caught up since has another answer.
+        let missing = self.missing(at, members).map(|(other, _)| other);
+        scatter(missing, &FeedMessage::AskStored(at))
     }
 
-    /// Returns the answer to be sent, if there is one. This replica has stored all writes to its
-    /// shard below `below`. If nothing is known there is no answer, and the askers ask again.
-    pub fn poll_answer(&mut self, below: Option<Timestamp>) -> Option<ReplicaScattering> {
+    /// Returns the answer to be sent, if there is one. If nothing is known there is no answer, and
+    /// the askers ask again.
+    pub fn poll_answer(&mut self, stored: Option<Stored>) -> Option<ReplicaScattering> {
         if self.askers.is_empty() {
             return None;
         }
         let askers = core::mem::take(&mut self.askers);
-        scatter(askers.into_iter(), &FeedMessage::Stored(below?))
+        scatter(askers.into_iter(), &FeedMessage::Stored(stored?))
     }
 }
 

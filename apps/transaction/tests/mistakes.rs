@@ -14,13 +14,16 @@ use onepipe_base::mistake::{Mistake, choose};
 const SEEDS: u64 = 400;
 
 fn first_violation(mistake: Option<Mistake>, seed: u64) -> Option<String> {
+    // Replicas that fail, and do not return, start again with all others.
+    let restarts = if seed % 4 == 2 { 2 } else { 0 };
     let faults = Faults {
         lost: 8,
         reply_lost: 8,
         unknown: 8,
         fails: seed.is_multiple_of(2),
         returns: seed.is_multiple_of(4),
-        is_durable: seed.is_multiple_of(3),
+        is_durable: seed.is_multiple_of(3) || restarts > 0,
+        restarts,
     };
     choose(mistake);
     let found = catch_unwind(|| run(seed, faults).err());

@@ -229,17 +229,23 @@ fn answer_of_an_earlier_incarnation_does_not_count() {
     assert!(env.counts());
 }
 
+/// A replica that catches up has nothing, and its peer has the state.
 #[test]
-fn replica_without_its_state_does_not_answer() {
+fn replica_that_catches_up_counts_with_another_one_of_its_shard() {
     let mut env = Env::new();
-    env.store(&[0, 1, 2]);
+    env.store(&[0, 1]);
     let options = CatchUpOptions::new(9, 1_000);
     let of = (ProcessId(3), 1);
     env.replicas[3] = Replica::returning(of, placement(), Registers::default(), OPTIONS, options);
     env.replicas[3].on_barrier(at(LAST + 5));
     assert_eq!(env.poll(3).len(), 1, "a request for the state of its peer");
-    let question = Env::ask_process(3);
-    assert_eq!(env.deliver(0, question), []);
+    env.exchange();
+    assert!(!env.counts(), "the peer has not stored the write");
+    env.store(&[2]);
+    assert_eq!(env.exchange(), [2, 3]);
+    assert!(env.counts());
+    env.end(2);
+    assert!(!env.counts(), "no replica of the shard has the state");
 }
 
 #[test]
@@ -249,4 +255,11 @@ fn others_than_replicas_are_ignored() {
     assert_eq!(env.deliver(CLIENT.0, (ProcessId(1), question)), []);
     assert!(!env.replicas[1].is_sync_awaited());
     assert_eq!(env.replicas[1].stats().malformed, 0);
+    // The state is for replicas alone, and so is an admission, which lets writes be refused.
+    for kind in [RequestKind::Fetch, RequestKind::Admit] {
+        let is_reliable = kind == RequestKind::Admit;
+        env.replicas[1].on_message(is_reliable, at(LAST + 2), CLIENT, &request(kind));
+    }
+    assert_eq!((env.poll(1), env.replicas[1].stats().malformed), (Vec::new(), 2));
+    assert_eq!(env.replicas[1].members().view(), None);
 }

@@ -15,6 +15,7 @@ fn faults() -> impl Strategy<Value = Faults> {
             fails,
             returns,
             is_durable,
+            restarts: 0,
         },
     )
 }

@@ -98,6 +98,30 @@ fn killed_programs_go_on_from_their_logs() {
     assert_eq!(store.names(), ["shard-0-0", "shard-0-1", "shard-1-0", "shard-1-1"]);
 }
 
+/// Without a controller no program is notified that another one was killed. Two of different shards
+/// catch up at once all the same, and neither waits for the log of the other.
+#[test]
+fn programs_catch_up_in_shared_memory() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let access = ["--fabric".to_owned(), unique("kv-durable-memory")];
+    let mut store = Store::start(directory.path(), access);
+    store.write(0, 1);
+    for process in [1, 2] {
+        store.programs[process].kill();
+        store.programs[process].wait();
+    }
+    for process in [1, 2] {
+        store.programs[process] = store.start_one(process);
+    }
+    for process in [1, 2] {
+        wait_until("the replica catches up", || store.programs[process].has_caught_up());
+    }
+    store.write(1, 2);
+    store.kill_all();
+    store.start_all();
+    assert_eq!(store.read(1), [Some(2); 4]);
+}
+
 /// A replica that was away takes the state of another one. What it had stored before must not come
 /// back when all start again.
 #[test]

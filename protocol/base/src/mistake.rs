@@ -141,6 +141,12 @@ mistakes! {
         "A replica reports what it has executed as stored, so that others drop what it may miss.";
     AbsentTooLate: "absent-too-late",
         "A replica that catches up is absent as of a request that may come after its admission.";
+    MembersNotRecorded: "members-not-recorded",
+        "The log of a replica does not say which others had ended before a write.";
+    VoidAccepted: "void-accepted",
+        "What a replica has executed after it was declared failed is valid when all start again.";
+    BehindCompleted: "behind-completed",
+        "A log is completed from others although they have dropped what follows it.";
     ExpiryByLocalClock: "expiry-by-local-clock",
         "A key is expired by when its replica looks, and the reply is taken for exact.";
     GapAccepted: "gap-accepted",

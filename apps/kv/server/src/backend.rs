@@ -11,6 +11,9 @@ pub enum BackendError {
     /// No replica of a shard is up.
     #[error("no replica of shard {0} is up: start one of them again")]
     Unavailable(u16),
+    /// All replicas have started again. The transaction writes, and may have been executed.
+    #[error("the store has started again: the transaction may have been executed or not")]
+    Restarted,
     /// The node has too many unfinished transactions. None was begun.
     #[error("{0} transactions are unfinished: try again later")]
     Busy(usize),

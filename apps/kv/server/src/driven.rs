@@ -289,6 +289,7 @@ impl<S: State> Driven<S> {
                 Ok(committed) => Ok(committed.results),
                 Err(TransactionError::Unavailable(shard)) => Err(BackendError::Unavailable(shard)),
                 Err(TransactionError::Refused(_)) => Err(BackendError::Busy(self.open.len())),
+                Err(TransactionError::Restarted) => Err(BackendError::Restarted),
                 Err(TransactionError::TooLarge) => Err(BackendError::TooLarge),
             });
         }

@@ -12,7 +12,7 @@ use onepipe_transaction::{
 };
 
 use crate::options::NodeOptions;
-use crate::storage::ReplicaLog;
+use crate::storage::{CutOff, ReplicaLog};
 
 /// How often a node states how far its start has come, in ns.
 const START_INTERVAL_NS: u64 = 50_000_000;
@@ -31,8 +31,7 @@ pub(crate) enum Held<S> {
 
 /// Removes the records from a timestamp on from the log of a shard, and returns the replica without
 /// them when that is done.
-pub(crate) type Cut<S> =
-    fn(&mut ReplicaLog, u16, Timestamp) -> Result<Receiver<Replica<S>>, String>;
+pub(crate) type Cut<S> = fn(&mut ReplicaLog, u16, Timestamp) -> Result<Receiver<CutOff<S>>, String>;
 
 /// A replica that does not serve yet.
 pub(crate) struct Starting<S> {
@@ -44,7 +43,7 @@ pub(crate) struct Starting<S> {
     replica: Option<Replica<S>>,
     cut: Cut<S>,
     /// The replica without void records, while they are removed from the log.
-    rebuilt: Option<Receiver<Replica<S>>>,
+    rebuilt: Option<Receiver<CutOff<S>>>,
     /// The session in which they were removed.
     cut_in: Option<u64>,
     /// The session in which the replica was ready to serve.
@@ -128,10 +127,10 @@ impl<S: State> Starting<S> {
         if log.writer()?.is_none() {
             return Ok(false);
         }
-        let replica = rebuilt.try_recv().map_err(|_| "the log was not read again")?;
+        let (replica, snapshot) = rebuilt.try_recv().map_err(|_| "the log was not read again")?;
         let (last, members) = (replica.executed_position(), replica.members().clone());
         let shard = replica.shard();
-        self.start.set_own(LogSummary { shard, is_durable: true, snapshot: last, last, members });
+        self.start.set_own(LogSummary { shard, is_durable: true, snapshot, last, members });
         (self.replica, self.rebuilt) = (Some(replica), None);
         self.cut_in = Some(self.start.session());
         Ok(true)
@@ -184,7 +183,7 @@ impl<S: State> Starting<S> {
         };
         replica.set_founders(self.start.session(), self.start.founders());
         // All founders were there when the store was opened.
-        for (process, at) in self.ended.iter().filter(|(_, at)| Some(*at) > opened) {
+        for (process, at) in self.ended.iter().filter(|(_, at)| Some(*at) >= opened) {
             replica.on_process_ended(*process, *at);
         }
         Some(replica)

@@ -16,6 +16,7 @@ mod schedule;
 mod tests;
 
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use onepipe::{Doorbell, Timestamp};
 use onepipe_journal::{Options, SyncPolicy};
@@ -28,7 +29,7 @@ use layout::{replica_name, store_id};
 use own::{OpenedReplica, open_replica};
 use recovery::{Opened, Restored, restore};
 pub use repair::{RepairError, RepairedLog, repair};
-pub(crate) use replica_log::ReplicaLog;
+pub(crate) use replica_log::{CutOff, ReplicaLog};
 
 /// Largest size of a segment of a log.
 const SEGMENT_BYTES_MAX: u64 = 64 << 20;
@@ -102,7 +103,9 @@ pub(crate) fn open(
         let journal_options = options.journal_options(shard, (shards, replicas));
         opened.push(Opened::open(directory, shard, journal_options)?);
     }
-    let restored = restore(opened)?.into_iter();
+    let since_epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    let start = since_epoch.map_or(0, |since_epoch| since_epoch.as_nanos() as u64);
+    let restored = restore(opened, start)?.into_iter();
     Ok(restored.map(|restored| Stored { restored, options: options.clone() }).collect())
 }
 

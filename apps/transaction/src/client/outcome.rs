@@ -34,6 +34,9 @@ pub enum TransactionError {
     /// No replica of a shard is up or answers. A write that was sent before may have taken place.
     #[error("no replica of shard {0} is up: start one of them again")]
     Unavailable(u16),
+    /// All replicas have started again since the write was sent. The write may have taken place.
+    #[error("the store has started again: the write may have taken place or not")]
+    Restarted,
     /// A replica has refused the write: [`Answer::Refused`](crate::Answer::Refused).
     #[error(
         "shard {0} refuses the write: this client has sent too many others since its oldest \

@@ -85,9 +85,23 @@ impl<S: State> Replica<S> {
         if let Some(scattering) = self.poll_stored() {
             return Some(scattering);
         }
-        let part = self.feeds.iter_mut().find_map(|feed| Some((feed.to, feed.poll()?)))?;
+        let part = self.poll_feed()?;
         self.feeds.retain(|feed| !feed.is_ended());
         Some(ReplicaScattering::reliable([part].to_vec()))
+    }
+
+    /// Returns the next part for a replica that catches up.
+    fn poll_feed(&mut self) -> Option<(ProcessId, Vec<u8>)> {
+        (0..self.feeds.len()).find_map(|index| {
+            // The image takes the place of a log. Its records may be the only ones that say what
+            // other shards have to execute, until all have stored that.
+            let unsent = self.feeds[index].unsent_image().filter(|_| self.options.is_durable);
+            if unsent.is_some_and(|last| !self.stored_by_all(last)) {
+                return None;
+            }
+            let feed = &mut self.feeds[index];
+            Some((feed.to, feed.poll()?))
+        })
     }
 
     /// Notes that the fabric has accepted a scattering.
@@ -121,16 +135,11 @@ impl<S: State> Replica<S> {
         self.catch_up.as_ref()?.poll_timeout()
     }
 
-    /// Returns, once, all that the replica has, as by [`Replica::save`], if it was loaded from
-    /// another replica: it is to be stored before the next records, in place of all earlier ones.
+    /// Returns, once, the image that was loaded from another replica, and the number of its last
+    /// record: it is to be stored before the next records, in place of all earlier ones. What the
+    /// replica has executed since is in its records, as other shards may need these.
     pub fn poll_image(&mut self) -> Option<(u64, Vec<u8>)> {
-        if !core::mem::take(&mut self.has_image_to_store) {
-            return None;
-        }
-        self.records.clear();
-        let mut image = Vec::new();
-        let number = self.save(&mut image);
-        Some((number, image))
+        self.image_to_store.take()
     }
 
     /// Handles a request while the replica catches up.
@@ -200,7 +209,8 @@ impl<S: State> Replica<S> {
         let admitted = admitted.filter(|at| request.view.is_some_and(|known| *at >= known));
         let mut image = Vec::new();
         self.save(&mut image);
-        self.feeds.push(Feed::new(from, id, image, admitted));
+        self.feeds.push(Feed::new((from, id), (image, self.executed()), admitted));
+        self.await_stored_images();
     }
 
     /// Handles a request for admission.
@@ -216,7 +226,8 @@ impl<S: State> Replica<S> {
         }
         self.members.on_admitted(from, at);
         self.has_new_members = true;
-        let feed = self.feeds.iter_mut().find(|feed| feed.to == from);
+        let is_fed = |feed: &&mut Feed| feed.is_to(from, request.session);
+        let feed = self.feeds.iter_mut().find(is_fed);
         if let Some(feed) = feed {
             feed.on_admitted(at);
         }
@@ -292,7 +303,8 @@ impl<S: State> Replica<S> {
                 if let Some(catch_up) = &mut self.catch_up {
                     catch_up.placement.merge(&self.members);
                 }
-                self.has_image_to_store = self.options.is_durable;
+                self.image_to_store =
+                    Some((self.recorded, image)).filter(|_| self.options.is_durable);
             }
         }
         for record in part.records {
@@ -304,7 +316,9 @@ impl<S: State> Replica<S> {
         }
         let is_early = makes(Mistake::ServedBeforeCaughtUp) && part.is_image_complete;
         let early = catch_up_admitted.filter(|_| is_early);
-        if let Some(admitted) = part.admitted.or(early) {
+        if let Some(admitted) = part.admitted.or(early)
+            && self.catch_up.as_mut().is_some_and(|catch_up| catch_up.on_feed_ended(admitted))
+        {
             self.finish_catching_up(admitted);
         }
     }

@@ -5,6 +5,7 @@ use alloc::boxed::Box;
 use onepipe_base::{ProcessId, Timestamp};
 
 use crate::State;
+use crate::feed::{Feed, Stored};
 use crate::placement::Placement;
 use crate::replica::Replica;
 use crate::safe_point::SafePoint;
@@ -25,9 +26,19 @@ impl<S: State> Replica<S> {
         self.safe_point.await_stored(at);
     }
 
+    /// Asks the other replicas whether they have stored what is in the images that replicas which
+    /// catch up have asked for. The driver of a durable replica calls this about ten times a
+    /// second.
+    pub fn await_stored_images(&mut self) {
+        let unsent = self.feeds.iter().filter_map(Feed::unsent_image).max();
+        if let Some(at) = unsent.filter(|_| self.options.is_durable) {
+            self.await_stored(at);
+        }
+    }
+
     /// Returns whether no other log needs the records up to `at`: this replica and all others of
-    /// all shards that are up have stored the writes up to there, as far as they have answered, and
-    /// each shard has a replica that is up.
+    /// all shards that are up and serve have stored the writes up to there, as far as they have
+    /// answered, and each shard has such a replica.
     pub fn stored_by_all(&self, at: Timestamp) -> bool {
         self.stored_below().is_some_and(|below| below > at)
             && self.safe_point.is_stored_by_others(at, &self.members)
@@ -41,7 +52,10 @@ impl<S: State> Replica<S> {
 
     /// Returns the next message about what is stored.
     pub(super) fn poll_stored(&mut self) -> Option<ReplicaScattering> {
-        let answer = self.safe_point.poll_answer(self.stored_below());
+        let answer = self.safe_point.poll_answer(match self.catch_up {
+            Some(_) => Some(Stored::Nothing),
+            None => self.stored_below().map(Stored::Below),
+        });
         answer.or_else(|| self.safe_point.poll_question(&self.members))
     }
 }

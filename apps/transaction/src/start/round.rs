@@ -121,7 +121,7 @@ impl Round {
         if self.roles.is_some() || self.summaries.len() < self.founders.len() {
             return;
         }
-        let roles = Roles::assign(&self.summaries);
+        let roles = Roles::assign(&self.summaries, self.id());
         if let Ok(roles) = &roles
             && let Some((_, own_end)) = roles.usable.get(&self.process)
             && roles.of(self.process) != Role::CatchUp

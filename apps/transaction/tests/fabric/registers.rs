@@ -3,16 +3,36 @@
 use std::collections::BTreeMap;
 
 use onepipe_base::Timestamp;
-use onepipe_transaction::{Exact, State};
+use onepipe_transaction::{Exact, Reader, State, Writer};
 
 /// Registers, each with the timestamp of its last write. A part is a list of operations of two
 /// bytes: `[register, 0]` reads it, `[register, n]` multiplies it by 31 and adds n.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Registers {
     values: BTreeMap<u8, (u64, Timestamp)>,
+    /// Every part that was executed, in order.
+    history: Vec<(Timestamp, Vec<u8>)>,
 }
 
 impl Registers {
+    /// Returns every part that was executed, in order.
+    pub fn history(&self) -> &[(Timestamp, Vec<u8>)] {
+        &self.history
+    }
+
+    fn parse(reader: &mut Reader<'_>) -> Option<Self> {
+        let mut state = Self::default();
+        for _ in 0..reader.u32()? {
+            let (register, value) = (reader.u8()?, reader.u64()?);
+            state.values.insert(register, (value, Timestamp::from_ns(reader.u64()?)));
+        }
+        for _ in 0..reader.u32()? {
+            let at = Timestamp::from_ns(reader.u64()?);
+            state.history.push((at, reader.bytes()?.to_vec()));
+        }
+        Some(state)
+    }
+
     pub fn get(&self, register: u8) -> u64 {
         self.values.get(&register).map_or(0, |(value, _)| *value)
     }
@@ -20,6 +40,7 @@ impl Registers {
 
 impl State for Registers {
     fn execute(&mut self, at: Timestamp, part: &[u8], results: &mut Vec<u8>) {
+        self.history.push((at, part.to_vec()));
         for operation in part.chunks_exact(2) {
             if operation[1] != 0 {
                 let value = self.get(operation[0]).wrapping_mul(31) + u64::from(operation[1]);
@@ -46,19 +67,24 @@ impl State for Registers {
     }
 
     fn save(&self, bytes: &mut Vec<u8>) {
+        let mut writer = Writer(bytes);
+        writer.u32(self.values.len() as u32);
         for (register, (value, at)) in &self.values {
-            bytes.push(*register);
-            bytes.extend_from_slice(&value.to_le_bytes());
-            bytes.extend_from_slice(&at.as_ns().to_le_bytes());
+            writer.u8(*register);
+            writer.u64(*value);
+            writer.u64(at.as_ns());
+        }
+        writer.u32(self.history.len() as u32);
+        for (at, part) in &self.history {
+            writer.u64(at.as_ns());
+            writer.bytes(part);
         }
     }
 
     fn load(&mut self, bytes: &[u8]) -> bool {
-        let number = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().expect("8 bytes"));
-        let parse = |entry: &[u8]| {
-            (entry[0], (number(&entry[1..9]), Timestamp::from_ns(number(&entry[9..17]))))
-        };
-        self.values = bytes.chunks_exact(17).map(parse).collect();
-        bytes.len().is_multiple_of(17)
+        let mut reader = Reader(bytes);
+        let Some(state) = Self::parse(&mut reader) else { return false };
+        *self = state;
+        reader.is_at_end()
     }
 }

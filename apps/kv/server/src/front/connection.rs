@@ -412,7 +412,10 @@ fn error_text(error: &BackendError) -> String {
         BackendError::Unavailable(_) => format!("CLUSTERDOWN {error}"),
         BackendError::Busy(_) => format!("TRYAGAIN {error}"),
         BackendError::Disk(reason) => format!("MISCONF Errors writing to the AOF file: {reason}"),
-        BackendError::TooLarge | BackendError::Ended(_) | BackendError::Results(_) => {
+        BackendError::Restarted
+        | BackendError::TooLarge
+        | BackendError::Ended(_)
+        | BackendError::Results(_) => {
             format!("ERR {error}")
         }
     }

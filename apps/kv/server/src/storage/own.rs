@@ -6,13 +6,14 @@ mod tests;
 use onepipe::Timestamp;
 use onepipe_journal::{Disk, Journal, Salvaged, Snapshot, StoreId};
 use onepipe_kv::Store;
-use onepipe_transaction::{ImageHeader, Log, Replica};
+use onepipe_transaction::{ImageHeader, Log, Position, Replica};
 
 use super::StorageOptions;
 use super::error::StorageError;
 use super::exchange::finish_replacement;
 use super::layout::{parse, replica_name};
 use super::recovery::{Opened, Restored, load};
+use super::replacement::Contents;
 
 /// A replica that has executed what its own log holds, as in the run before.
 pub(crate) struct OpenedReplica {
@@ -44,6 +45,14 @@ pub(crate) fn open_replica(
     Ok(OpenedReplica { restored, log })
 }
 
+/// A replica without its void records, and what its log holds without them.
+pub(crate) struct Rebuilt {
+    pub replica: Replica<Store>,
+    /// The last write that the snapshot includes.
+    pub snapshot: Option<Position>,
+    pub contents: Contents,
+}
+
 /// Reads the log of a replica of `shard` again, and returns the replica as it was when it had
 /// executed the writes below `before`, and none at or above: those are void.
 ///
@@ -59,7 +68,7 @@ pub(crate) fn rebuild<D: Disk>(
     store: StoreId,
     shard: u16,
     before: Timestamp,
-) -> Result<Replica<Store>, StorageError> {
+) -> Result<Rebuilt, StorageError> {
     let directory = disk.path("");
     let Salvaged { snapshots, records, damage, .. } = Journal::salvage_on(disk, store)?;
     if let Some(damage) = damage {
@@ -71,20 +80,25 @@ pub(crate) fn rebuild<D: Disk>(
         let end = ImageHeader::parse(&snapshot.bytes).and_then(|header| header.position);
         end.is_none_or(|(at, _)| at < before)
     };
-    let (mut replica, _) = load(&directory, shard, snapshots.iter().rfind(ends_below))?;
+    let snapshot = snapshots.iter().rfind(ends_below);
+    let (mut replica, snapshotted) = load(&directory, shard, snapshot)?;
     let base = replica.recorded();
+    let image = snapshot.map_or_else(Vec::new, |snapshot| snapshot.bytes.clone());
+    let mut contents = Contents { number: base, image, records: Vec::new() };
+    let snapshot = snapshotted.map(|(_, position)| position);
     for record in records.into_iter().filter(|record| record.position > base) {
         let record = parse(&directory, record)?;
         if record.number != replica.recorded() + 1 {
             break;
         }
         if record.at >= before {
-            return Ok(replica);
+            return Ok(Rebuilt { replica, snapshot, contents });
         }
         replica.replay(&record);
+        contents.records.push(record);
     }
     match replica.recorded() {
-        end if end == last => Ok(replica),
+        end if end == last => Ok(Rebuilt { replica, snapshot, contents }),
         end => {
             let (before, missing) = (before.as_ns(), end + 1);
             Err(StorageError::NotBack { directory, before, missing })

@@ -87,11 +87,14 @@ pub(super) fn load(
     }
 }
 
-/// Completes the logs from each other, and executes them.
-pub(super) fn restore<D: Disk>(opened: Vec<Opened<D>>) -> Result<Vec<Restored<D>>, StorageError> {
+/// Completes the logs from each other, and executes them. `start` is the time in ns.
+pub(super) fn restore<D: Disk>(
+    opened: Vec<Opened<D>>,
+    start: u64,
+) -> Result<Vec<Restored<D>>, StorageError> {
     let logs: Vec<&Log> = opened.iter().map(|one| &one.log).collect();
     let summaries = logs.iter().map(|log| LogSummary::of(log));
-    let roles = Roles::assign(&(0..).map(ProcessId).zip(summaries).collect())?;
+    let roles = Roles::assign(&(0..).map(ProcessId).zip(summaries).collect(), start)?;
     for (one, role) in opened.iter().zip(roles.roles.values()) {
         check_role(&one.directory, &one.log, *role)?;
     }

@@ -166,7 +166,7 @@ pub fn repair(directory: &Path, accepts_loss: bool) -> Result<Vec<RepairedLog>, 
 fn mark_outdated(all: &mut [Intact]) -> Result<(), StorageError> {
     let undamaged = (0..).map(ProcessId).zip(&*all).filter(|(_, one)| one.damage.is_none());
     let summaries = undamaged.map(|(process, one)| (process, LogSummary::of(&one.log))).collect();
-    let roles = Roles::assign(&summaries)?.roles;
+    let roles = Roles::assign(&summaries, 0)?.roles;
     for (process, role) in roles {
         let one = &mut all[process.0 as usize];
         one.damage = check_role(&one.directory, &one.log, role).err().map(|why| why.to_string());

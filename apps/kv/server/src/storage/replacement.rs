@@ -12,9 +12,11 @@ use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::thread::JoinHandle;
 
 use onepipe_journal::{Directory, Journal, JournalError, OpenError, Options};
+use onepipe_transaction::Record;
 
 use super::error::StorageError;
 use super::exchange::{finish_replacement, previous, rename, replacement};
+use super::recovery::append;
 
 /// Bytes of a state that are written between two looks at whether the replica has ended.
 const PIECE_LEN: usize = 1 << 20;
@@ -31,17 +33,17 @@ pub(crate) struct Replacement {
 }
 
 impl Replacement {
-    /// Starts to replace the log in `directory` by one that begins with what `image` returns: the
-    /// number of a record, and the state after it. The journal of the old log must have been
-    /// dropped by then, with its disk: it has the lock, and writes to paths that become those of
-    /// the new log. `bell` is called when [`Replacement::take_finished`] has a result.
+    /// Starts to replace the log in `directory` by one with what `contents` returns. The journal of
+    /// the old log must have been dropped by then, with its disk: it has the lock, and writes to
+    /// paths that become those of the new log. `bell` is called when [`Replacement::take_finished`]
+    /// has a result.
     ///
     /// # Errors
     /// The system refuses a thread.
     pub fn start(
         directory: PathBuf,
         options: Options,
-        image: impl FnOnce() -> Result<(u64, Vec<u8>), StorageError> + Send + 'static,
+        contents: impl FnOnce() -> Result<Contents, StorageError> + Send + 'static,
         bell: impl FnOnce() + Send + 'static,
     ) -> io::Result<Self> {
         let is_cancelled = Arc::new(AtomicBool::new(false));
@@ -52,8 +54,8 @@ impl Replacement {
             // Variables are dropped in reverse order, after a panic, too: the channel first.
             let _bell = Bell(Some(bell));
             let sender = sender;
-            let result = image().and_then(|(number, image)| {
-                let task = Task { directory: of_task, options, number, image };
+            let result = contents().and_then(|contents| {
+                let task = Task { directory: of_task, options, contents };
                 task.run(&mut || !of_thread.load(Ordering::Relaxed))
             });
             // A replacement that was dropped needs no result.
@@ -102,18 +104,35 @@ impl<F: FnOnce()> Drop for Bell<F> {
     }
 }
 
+/// What a new log holds.
+pub(crate) struct Contents {
+    /// Number of the last record that the image includes.
+    pub number: u64,
+    /// The state after that record.
+    pub image: Vec<u8>,
+    /// The records that follow.
+    pub records: Vec<Record>,
+}
+
+impl Contents {
+    /// Returns the contents of a log that begins with an image.
+    pub fn of_image(number: u64, image: Vec<u8>) -> Self {
+        Self { number, image, records: Vec::new() }
+    }
+}
+
 /// A log, and what replaces it.
 struct Task {
     directory: PathBuf,
     options: Options,
-    number: u64,
-    image: Vec<u8>,
+    contents: Contents,
 }
 
 impl Task {
     /// Replaces the log, and opens the new one. `proceeds` is asked before each step.
     fn run(self, proceeds: &mut dyn FnMut() -> bool) -> Result<Journal, StorageError> {
-        let (directory, options, bytes) = (self.directory.clone(), self.options, self.image.len());
+        let (directory, options) = (self.directory.clone(), self.options);
+        let bytes = self.contents.image.len();
         let replaced = self.replace(proceeds);
         // Paths of the journal that was written are those before the renaming.
         let opened = replaced.and_then(|()| Ok(Journal::open(&directory, options)?.0));
@@ -131,7 +150,8 @@ impl Task {
     /// Replaces the log. However this ends, [`finish_replacement`] makes the old log as it was, or
     /// the new one, of what is there.
     fn replace(self, proceeds: &mut dyn FnMut() -> bool) -> Result<(), StorageError> {
-        let Self { directory, options, number, image } = self;
+        let Self { directory, options, contents } = self;
+        let Contents { number, image, records } = contents;
         let io = |path: &Path, source| {
             let path = path.into();
             StorageError::Open(OpenError::Io { path, source })
@@ -159,6 +179,7 @@ impl Task {
             let finished = snapshot.finish().map_err(failed)?;
             journal.install(finished).map_err(failed)?;
         }
+        append(&mut journal, &records).map_err(failed)?;
         step()?;
         rename(store, &directory, &previous).map_err(|error| io(&directory, error))?;
         step()?;

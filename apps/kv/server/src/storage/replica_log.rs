@@ -8,12 +8,12 @@ use std::time::Instant;
 use onepipe::{Doorbell, Timestamp};
 use onepipe_journal::{Directory, Journal, Options, Writer};
 use onepipe_kv::Store;
-use onepipe_transaction::{Replica, State};
+use onepipe_transaction::{Position, Replica, State};
 
 use super::StorageOptions;
 use super::log_writer::LogWriter;
-use super::own::rebuild;
-use super::replacement::Replacement;
+use super::own::{Rebuilt, rebuild};
+use super::replacement::{Contents, Replacement};
 use super::schedule::Schedule;
 use crate::shared::LogStats;
 
@@ -26,9 +26,12 @@ pub(crate) struct ReplicaLog {
     phase: Phase,
 }
 
+/// A replica without its void records, and the last write that its snapshot includes.
+pub(crate) type CutOff<S> = (Replica<S>, Option<Position>);
+
 enum Phase {
     Open(LogWriter),
-    /// Another log takes its place: one that begins with this record, and this number of bytes.
+    /// Another log takes its place. Received: the bytes of its snapshot, and of the records behind.
     Replacing(Replacement, Receiver<(u64, u64)>),
     /// The log could not be replaced. The old one remains.
     Failed,
@@ -55,7 +58,7 @@ impl ReplicaLog {
     /// The log cannot be written: why.
     pub fn store<S: State>(&mut self, replica: &mut Replica<S>) -> Result<(), String> {
         if let Some((number, image)) = replica.poll_image() {
-            self.replace(move || Ok((number, image)))?;
+            self.replace(move || Ok(Contents::of_image(number, image)))?;
         }
         if self.finish_replacing()?
             && let Phase::Open(log) = &self.phase
@@ -74,23 +77,25 @@ impl ReplicaLog {
     /// Lets a log that begins with an image take the place of this one.
     fn replace(
         &mut self,
-        image: impl FnOnce() -> Result<(u64, Vec<u8>), super::StorageError> + Send + 'static,
+        contents: impl FnOnce() -> Result<Contents, super::StorageError> + Send + 'static,
     ) -> Result<(), String> {
         // The writer has the lock, and a replacement that is under way uses the same names. Both
         // end in the other thread, which may have to wait for the disk.
         let earlier = std::mem::replace(&mut self.phase, Phase::Failed);
         let (sender, lengths) = channel();
         let bell = self.bell.clone();
-        let image = move || {
+        let contents = move || {
             drop(earlier);
-            let (number, image) = image()?;
+            let contents = contents()?;
+            let behind = contents.records.iter().map(|record| record.request.len() as u64).sum();
             // The log is gone, if this fails.
-            let _ = sender.send((number, image.len() as u64));
-            Ok((number, image))
+            let _ = sender.send((contents.image.len() as u64, behind));
+            Ok(contents)
         };
-        let started = Replacement::start(self.directory.clone(), self.options, image, move || {
-            bell.ring();
-        });
+        let started =
+            Replacement::start(self.directory.clone(), self.options, contents, move || {
+                bell.ring();
+            });
         let replacement = started.map_err(|error| format!("no thread to write a log: {error}"))?;
         self.phase = Phase::Replacing(replacement, lengths);
         Ok(())
@@ -100,30 +105,29 @@ impl ReplicaLog {
     fn finish_replacing(&mut self) -> Result<bool, String> {
         let Phase::Replacing(replacement, lengths) = &mut self.phase else { return Ok(false) };
         let Some(finished) = replacement.take_finished() else { return Ok(false) };
-        let (_, bytes) = lengths.try_recv().unwrap_or_default();
+        let lengths = lengths.try_recv().unwrap_or_default();
         self.phase = Phase::Failed;
         let journal = finished.map_err(|error| with_causes(&error))?;
-        let writer = write(journal, &self.storage, (bytes, 0), &self.bell);
+        let writer = write(journal, &self.storage, lengths, &self.bell);
         self.phase = Phase::Open(writer.map_err(|error| format!("no thread for a log: {error}"))?);
         Ok(true)
     }
 
-    /// Removes all records from a timestamp on, which are void. Returns the replica without them,
-    /// once [`ReplicaLog::is_open`].
+    /// Removes all records from a timestamp on, which are void. What is received is the replica
+    /// without them, when [`ReplicaLog::writer`] returns the new log.
     pub fn cut(
         &mut self,
         shard: u16,
         before: Timestamp,
-    ) -> Result<Receiver<Replica<Store>>, String> {
+    ) -> Result<Receiver<CutOff<Store>>, String> {
         let (sender, replica) = channel();
         let (directory, store) = (self.directory.clone(), self.options.store);
         self.replace(move || {
             let rebuilt = rebuild(&Directory::open(&directory)?, store, shard, before)?;
-            let mut image = Vec::new();
-            let number = rebuilt.save(&mut image);
+            let Rebuilt { replica, snapshot, contents } = rebuilt;
             // The log is gone, if this fails.
-            let _ = sender.send(rebuilt);
-            Ok((number, image))
+            let _ = sender.send((replica, snapshot));
+            Ok(contents)
         })?;
         Ok(replica)
     }
@@ -152,6 +156,7 @@ impl ReplicaLog {
             && replica.is_serving()
         {
             writer.advance(now, replica);
+            replica.await_stored_images();
         }
     }
 

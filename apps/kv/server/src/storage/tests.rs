@@ -210,7 +210,7 @@ impl Model {
             let path = PathBuf::from("disk");
             opened.push(Opened::read(path, shard, journal, recovered).expect("it is intact"));
         }
-        let restored = match restore(opened) {
+        let restored = match restore(opened, 1) {
             Ok(restored) => restored,
             Err(_) if self.disks.iter().any(MemoryDisk::is_crashed) => return false,
             Err(error) => panic!("{error}"),

@@ -28,7 +28,8 @@ fn peer(last: u64) -> Replica<Store> {
 
 fn task(store: &Path, peer: &Replica<Store>) -> Task {
     let options = options(store).journal_options(0, SHAPE);
-    Task { directory: store.join(NAME), options, number: peer.recorded(), image: image(peer) }
+    let contents = Contents::of_image(peer.recorded(), image(peer));
+    Task { directory: store.join(NAME), options, contents }
 }
 
 fn directories(store: &Path) -> usize {
@@ -53,11 +54,11 @@ fn filled(store: &Path, last: u64) -> Replica<Store> {
 
 /// Replaces the log in a thread, and waits for it.
 fn replace(store: &Path, peer: &Replica<Store>) -> Result<Journal, StorageError> {
-    let Task { directory, options, number, image } = task(store, peer);
+    let Task { directory, options, contents } = task(store, peer);
     let (ring, rung) = channel();
     let bell = move || ring.send(()).expect("the test waits");
-    let mut replacement = Replacement::start(directory, options, move || Ok((number, image)), bell)
-        .expect("a thread");
+    let mut replacement =
+        Replacement::start(directory, options, move || Ok(contents), bell).expect("a thread");
     rung.recv_timeout(DEADLINE).expect("the bell rings");
     let result = replacement.take_finished().expect("there is a result when the bell rings");
     assert!(replacement.take_finished().is_none(), "it is taken once");
@@ -133,10 +134,9 @@ fn dropped_replacement_leaves_the_old_log_alone() {
     let store = directory.path();
     let (old, peer) = (image(&filled(store, 5)), peer(8));
     for _ in 0..3 {
-        let Task { directory, options, number, image: new } = task(store, &peer);
+        let Task { directory, options, contents } = task(store, &peer);
         drop(
-            Replacement::start(directory, options, move || Ok((number, new)), || {})
-                .expect("a thread"),
+            Replacement::start(directory, options, move || Ok(contents), || {}).expect("a thread"),
         );
         assert_eq!(directories(store), 1, "its thread has ended");
         let found = image(&opened(store).replica);
