@@ -149,8 +149,8 @@ impl Entries {
         true
     }
 
-    /// Notes that a client has received equal checksums of all members for a position. Returns false
-    /// if this log differs.
+    /// Notes that a client has received equal checksums of all members for a position. Returns
+    /// false if this log differs.
     #[must_use]
     pub fn set_committed(&mut self, len: u64, checksum: u64) -> bool {
         let is_equal = self.set_stable(len, checksum);

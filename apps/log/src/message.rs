@@ -46,7 +46,8 @@ pub enum Request<'a> {
     Repair(Header, u64, Timestamp, &'a [u8]),
     /// Asks for the positions of the entries from the first to the last number. Best effort.
     Ask(Header, u64, u64),
-    /// Asks for committed entries from an index on; replicas get all stable ones. Best effort, to one replica.
+    /// Asks for committed entries from an index on; replicas get all stable ones. Best effort, to
+    /// one replica.
     Read(u64, u64),
     /// Asks for a new view, as the logs of this one do not agree. Reliable, to all members.
     Sync(View),
@@ -90,8 +91,8 @@ pub struct Entries {
     pub request: u64,
     /// The index that was asked for.
     pub index: u64,
-    /// Number of the entries that the replica sends: the stable ones to replicas, the committed ones
-    /// to others.
+    /// Number of the entries that the replica sends: the stable ones to replicas, the committed
+    /// ones to others.
     pub stable_len: u64,
     /// Checksum of the entries before the first of these; `None` if that is not stable.
     pub checksum: Option<u64>,

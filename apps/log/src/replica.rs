@@ -343,8 +343,8 @@ impl LogReplica {
         self.role == Role::Member
     }
 
-    /// Returns the counters.
-    pub fn stats(&self) -> ReplicaStats {
-        self.stats
+    /// Returns the counters, and starts them at 0 again.
+    pub fn take_stats(&mut self) -> ReplicaStats {
+        core::mem::take(&mut self.stats)
     }
 }

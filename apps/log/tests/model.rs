@@ -66,8 +66,12 @@ impl State {
             match (node, user) {
                 (Some(node), _) => self.fabric.store(node),
                 (None, Some(user)) => self.fabric.deliver_to_client(user),
-                (None, None) => return,
+                (None, None) => break,
             }
+        }
+        // Counters are no part of the state.
+        for replica in self.fabric.nodes.iter_mut().filter_map(|node| node.replica.as_mut()) {
+            replica.take_stats();
         }
     }
 
