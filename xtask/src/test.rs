@@ -77,7 +77,7 @@ const STEPS: &[Step] = &[
         name: "mistakes",
         by_hand: "cargo test --package onepipe-sim-scenarios --package onepipe-sim-amcast \
                   --package onepipe-amcast --package onepipe-transaction --package onepipe-kv \
-                  --features mistakes --test mistakes",
+                  --package onepipe-log --features mistakes --test mistakes",
         run: tests,
         extents: FULL,
     },

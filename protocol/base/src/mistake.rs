@@ -14,7 +14,7 @@ macro_rules! mistakes {
         }
 
         impl Mistake {
-            /// All mistakes: of ordered scattering, agreed multicast, transactions, and stores.
+            /// All mistakes: of scattering, agreed multicast, transactions, stores, and logs.
             pub const ALL: &[Self] = &[$(Self::$name,)*];
 
             /// Returns the name on the command line.
@@ -149,6 +149,22 @@ mistakes! {
         "A log is completed from others although they have dropped what follows it.";
     ExpiryByLocalClock: "expiry-by-local-clock",
         "A key is expired by when its replica looks, and the reply is taken for exact.";
+    GapAccepted: "gap-accepted",
+        "A replica of a log accepts an entry although it lacks one of the same client before.";
+    ChecksumWithoutClient: "checksum-without-client",
+        "The checksum of a log covers timestamps and sequence numbers, not whose entries they are.";
+    AppendedTwice: "appended-twice",
+        "A client of a log sends entries again that are in flight, and replicas append them again.";
+    AnsweredBeforeStore: "answered-before-store",
+        "A replica of a log replies before the entry is stored.";
+    SuffixRemoved: "suffix-removed",
+        "A new view of a log begins without the entries that are not known to be committed.";
+    StaleViewAccepted: "stale-view-accepted",
+        "A replica of a log accepts entries that were sent in a previous view.";
+    StatedBeforeFrozen: "stated-before-frozen",
+        "A replica of a log accepts entries after it has stated what its log has.";
+    OneChecksumOfAll: "one-checksum-of-all",
+        "A client of a log reports an entry as committed at the first reply.";
 }
 
 impl Mistake {
@@ -172,7 +188,12 @@ impl Mistake {
 
     /// Returns the mistakes of the key-value store.
     pub fn of_stores() -> &'static [Self] {
-        &Self::ALL[Self::ExpiryByLocalClock as usize..]
+        &Self::ALL[Self::ExpiryByLocalClock as usize..Self::GapAccepted as usize]
+    }
+
+    /// Returns the mistakes of the replicated log.
+    pub fn of_logs() -> &'static [Self] {
+        &Self::ALL[Self::GapAccepted as usize..]
     }
 }
 

@@ -1,0 +1,43 @@
+//! A replicated log that is written in one round trip, without a leader.
+//!
+//! A client sends an entry in one best-effort scattering to all replicas. Each replica adds what it
+//! receives in the order of timestamps, stores it, and replies with a checksum of its log up to
+//! there. Equal checksums of all replicas say that their logs are equal up to this entry: then the
+//! entry is *committed*. Best effort may lose an entry on its path to some of the replicas. These
+//! refuse what the client appends behind, the checksums differ, and the client repairs their logs.
+//!
+//! What a client cannot repair, because the client or a replica has ended, is left to a *cut*: all
+//! members of a [`View`] state by reliable scatterings what they have, and the next view begins
+//! with what all of them have. The reliable service delivers these statements in one order to all,
+//! so that all compute the same cut.
+//!
+//! [`LogClient`] and [`LogReplica`] are sans-IO machines: their drivers give them the time, send
+//! and receive their messages, and store the replicas' records. The reasons stand in
+//! `docs/design/log.md`.
+
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+
+mod client;
+mod cut;
+mod entries;
+mod entry;
+mod founding;
+mod message;
+mod record;
+mod replica;
+mod scattering;
+mod view;
+
+pub use client::{AppendError, ClientOptions, Committed, LogClient};
+pub use cut::{Cut, Statement};
+pub use entries::Position;
+pub use entry::{Entry, EntryId, Session};
+pub use founding::{Founding, FoundingError, StoredLog};
+pub use message::{Entries, Header, Reply, Request, Status};
+pub use record::{Change, Record};
+pub use replica::{LogReplica, ReplicaOptions, ReplicaStats};
+pub use scattering::{Scattering, ScatteringKind};
+pub use view::{REPLICAS_MAX, View};

@@ -1,0 +1,204 @@
+//! How the view changes: all members state what they have, and retain what all of them have.
+//!
+//! Whatever begins a round, ends a process in it or completes it has a position in the total order
+//! of reliable messages. So each replica takes the same steps, and computes the same view and cut.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
+
+use onepipe_base::{ProcessId, Timestamp};
+
+use crate::cut::{Cut, Statement};
+use crate::message::Request;
+use crate::record::Change;
+use crate::replica::catch_up::CatchUp;
+use crate::replica::{LogReplica, Role};
+use crate::scattering::{Scattering, ScatteringKind};
+use crate::view::View;
+
+/// A change of the view.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Round {
+    /// Members that have ended.
+    ended: BTreeSet<ProcessId>,
+    /// Replicas that will be members, with the timestamps of their requests.
+    joiners: BTreeMap<ProcessId, Timestamp>,
+    statements: BTreeMap<ProcessId, Statement>,
+    /// The own statement was sent.
+    is_stated: bool,
+}
+
+impl LogReplica {
+    /// Applies the ends of processes at or below a timestamp.
+    pub(super) fn apply_ends(&mut self, until: Timestamp) {
+        while let Some((at, process)) = self.ending.first().copied().filter(|one| one.0 <= until) {
+            self.ending.pop_first();
+            self.ended.insert(process, at);
+            let is_member = self.view.members.contains(&process);
+            if let Some(round) = &mut self.round {
+                round.joiners.remove(&process);
+                if is_member {
+                    round.ended.insert(process);
+                }
+            } else if is_member && !self.is_outside() {
+                let ended = [process].into();
+                self.round = Some(Round { ended, ..Round::default() });
+            }
+            self.complete_round();
+        }
+    }
+
+    /// Returns whether the replica is no member.
+    fn is_outside(&self) -> bool {
+        matches!(&self.role, Role::CatchingUp(catch_up) if catch_up.target.is_none())
+    }
+
+    pub(super) fn on_sync(&mut self, view: &View) {
+        if *view == self.view && !self.is_outside() && self.round.is_none() {
+            self.round = Some(Round::default());
+        }
+    }
+
+    /// Handles a request to join. One that was sent in another view is void, as some of the members
+    /// may not have received it; one during a round is void, too. The sender repeats it.
+    pub(super) fn on_join(&mut self, at: Timestamp, from: ProcessId, view: &View) {
+        if from == self.process {
+            if let Role::CatchingUp(catch_up) = &mut self.role {
+                catch_up.joins.insert(at);
+            }
+        } else if self.is_outside() || self.round.is_some() || *view != self.view {
+            self.stats.outdated += 1;
+        } else if self.replicas.contains(&from) && !view.members.contains(&from) {
+            self.round = Some(Round { joiners: [(from, at)].into(), ..Round::default() });
+        } else {
+            self.stats.malformed += 1;
+        }
+    }
+
+    pub(super) fn on_statement(
+        &mut self,
+        from: ProcessId,
+        view: &View,
+        joiners: BTreeMap<ProcessId, Timestamp>,
+        statement: Statement,
+    ) {
+        if let Role::CatchingUp(catch_up) = &self.role
+            && catch_up.target.is_none()
+            && self.round.is_none()
+            && let Some(joined) = joiners.get(&self.process).copied()
+            && catch_up.joins.contains(&joined)
+        {
+            // A round is never joined when a member has already ended in it. So those that have
+            // ended in this one have done so since.
+            let is_new = |(_, at): &(&ProcessId, &Timestamp)| **at >= joined;
+            let ended = self.ended.iter().filter(is_new).map(|(process, _)| *process);
+            let ended = ended.filter(|process| view.members.contains(process)).collect();
+            self.view = view.clone();
+            self.round = Some(Round { ended, joiners, ..Round::default() });
+        }
+        let Some(round) = &mut self.round else { return };
+        if *view == self.view && view.members.contains(&from) {
+            round.statements.entry(from).or_insert(statement);
+        }
+        self.complete_round();
+    }
+
+    /// Begins the next view if all members have stated what they have, or have ended.
+    fn complete_round(&mut self) {
+        let Some(round) = &self.round else { return };
+        let is_known = |member: &ProcessId| {
+            round.statements.contains_key(member) || round.ended.contains(member)
+        };
+        if !self.view.members.iter().all(is_known) {
+            return;
+        }
+        let Some(round) = self.round.take() else { return };
+        let mut members: BTreeSet<_> = &self.view.members - &round.ended;
+        members.extend(round.joiners.keys());
+        let cut = Cut::of(round.statements.values());
+        let (Some(cut), true) = (cut, members.contains(&self.process)) else {
+            // All members have ended without a statement, or have excluded this process.
+            self.role = Role::CatchingUp(CatchUp::default());
+            return self.arm();
+        };
+        self.view = View { number: self.view.number + 1, members };
+        self.has_synced = false;
+        self.stats.views += 1;
+        if self.role != Role::Member {
+            return self.on_joined(cut);
+        }
+        if self.entries.cut(&cut) {
+            self.record(Change::View(self.view.clone(), cut));
+            self.notify_clients();
+        } else {
+            // The own log contradicts that of others: a fault of this process.
+            self.rejoin(self.now);
+        }
+    }
+
+    /// Notifies all clients of the view: those that wait for it, and those with entries.
+    pub(super) fn notify_clients(&mut self) {
+        let mut clients = core::mem::take(&mut self.waiting);
+        clients.extend(self.entries.sessions());
+        let has_ended = |process| self.ended.contains_key(&process);
+        let clients: Vec<_> =
+            clients.into_iter().filter(|client| !has_ended(client.process)).collect();
+        clients.into_iter().for_each(|client| self.reply(client, 0, 0..0));
+    }
+
+    /// Sends what is due: the own statement, once all that it states is stored, or a request for a
+    /// new view, if a client has ended whose last entries may be in some logs only.
+    pub(super) fn advance(&mut self) {
+        if self.role != Role::Member {
+            return;
+        }
+        let is_stored = self.stored >= self.recorded;
+        let ending: BTreeSet<_> = self.ending.iter().map(|(_, process)| *process).collect();
+        if let Some(round) = self.round.as_mut().filter(|round| !round.is_stated && is_stored) {
+            round.is_stated = true;
+            let mut receivers: BTreeSet<_> = &self.view.members - &round.ended;
+            receivers.extend(round.joiners.keys());
+            let statement = self.entries.statement();
+            let request = Request::Statement(self.view.clone(), round.joiners.clone(), statement);
+            self.send(ScatteringKind::Statement, &receivers - &ending, &request);
+        }
+        if self.round.is_none() && !self.has_synced && self.has_orphan() {
+            self.has_synced = true;
+            let receivers = &self.view.members - &ending;
+            self.send(ScatteringKind::Sync, receivers, &Request::Sync(self.view.clone()));
+        }
+    }
+
+    /// Returns whether an entry that may not be in all logs is of a client that has ended.
+    fn has_orphan(&self) -> bool {
+        let is_orphan =
+            |at: Timestamp, process| self.ended.get(&process).is_some_and(|ended| at < *ended);
+        !self.ended.is_empty()
+            && self.entries.unstable().any(|id| is_orphan(id.at, id.client.process))
+    }
+
+    pub(super) fn send(
+        &mut self,
+        kind: ScatteringKind,
+        receivers: BTreeSet<ProcessId>,
+        request: &Request<'_>,
+    ) {
+        let receivers = receivers.into_iter().collect();
+        self.unsent.push_back(Scattering { kind, receivers, payload: request.to_bytes() });
+    }
+
+    pub(super) fn repeat_failed(&mut self) {
+        for kind in core::mem::take(&mut self.failed) {
+            match kind {
+                ScatteringKind::Sync => self.has_synced = false,
+                ScatteringKind::Statement => {
+                    if let Some(round) = &mut self.round {
+                        round.is_stated = round.statements.contains_key(&self.process);
+                    }
+                }
+                // A replica that catches up repeats its request anyway.
+                ScatteringKind::Join | ScatteringKind::BestEffort => {}
+            }
+        }
+    }
+}

@@ -1,0 +1,395 @@
+//! A model of the fabric: best effort that loses messages and delivers the others in the order of
+//! timestamps, a reliable service with one total order, failures with their timestamps, and disks
+//! that lose what was not synchronised.
+#![allow(dead_code, reason = "each test uses some of it")]
+
+pub mod check;
+pub mod run;
+
+use std::collections::{BTreeSet, VecDeque};
+
+use onepipe_base::{Mono, ProcessId, Timestamp};
+use onepipe_log::{
+    ClientOptions, Committed, Founding, LogClient, LogReplica, Record, ReplicaOptions, Scattering,
+    View,
+};
+
+/// Replicas are the processes from 0 on, clients those from here on.
+pub const FIRST_CLIENT: u32 = 10;
+
+/// A best-effort message.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Message {
+    pub at: Timestamp,
+    pub from: ProcessId,
+    pub payload: Vec<u8>,
+}
+
+/// An event in the total order of the reliable service.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Ordered {
+    Message(Message, Vec<ProcessId>),
+    Ended(ProcessId, Timestamp),
+}
+
+/// What one replica is and has.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Node {
+    pub replica: Option<LogReplica>,
+    pub queue: VecDeque<Message>,
+    /// Number of ordered events that were delivered.
+    pub cursor: usize,
+    /// The fabric has declared the process failed, which goes on until it notices.
+    pub is_excluded: bool,
+    pub unstored: VecDeque<Record>,
+    pub disk: Vec<Record>,
+}
+
+/// What one client is and has.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct User {
+    pub client: Option<LogClient>,
+    pub process: ProcessId,
+    pub session: u64,
+    pub queue: VecDeque<Message>,
+    pub appended: u64,
+    pub committed: Vec<Committed>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Fabric {
+    pub now: Mono,
+    pub clock: u64,
+    /// All that is sent has the same timestamp.
+    pub is_instant: bool,
+    pub ordered: Vec<Ordered>,
+    pub nodes: Vec<Node>,
+    pub users: Vec<User>,
+    pub client_options: ClientOptions,
+    pub replica_options: ReplicaOptions,
+}
+
+pub fn process(index: usize) -> ProcessId {
+    ProcessId(index as u32)
+}
+
+impl Fabric {
+    pub fn new(
+        replicas: usize,
+        clients: usize,
+        client_options: ClientOptions,
+        replica_options: ReplicaOptions,
+    ) -> Self {
+        let all: BTreeSet<_> = (0..replicas).map(process).collect();
+        let node = |index| Node {
+            replica: Some(LogReplica::new(process(index), all.clone(), replica_options)),
+            queue: VecDeque::new(),
+            cursor: 0,
+            is_excluded: false,
+            unstored: VecDeque::new(),
+            disk: Vec::new(),
+        };
+        let nodes = (0..replicas).map(node).collect();
+        let mut fabric = Self {
+            now: Mono::from_ns(0),
+            clock: 1_000,
+            is_instant: false,
+            ordered: Vec::new(),
+            nodes,
+            users: Vec::new(),
+            client_options,
+            replica_options,
+        };
+        for index in 0..clients {
+            fabric.start_client(ProcessId(FIRST_CLIENT + index as u32), 1 + index as u64);
+        }
+        fabric
+    }
+
+    pub fn all_replicas(&self) -> BTreeSet<ProcessId> {
+        (0..self.nodes.len()).map(process).collect()
+    }
+
+    pub fn start_client(&mut self, process: ProcessId, session: u64) {
+        let view = View::first(self.all_replicas());
+        let client = LogClient::new(session, view, self.client_options);
+        self.users.push(User {
+            client: Some(client),
+            process,
+            session,
+            queue: VecDeque::new(),
+            appended: 0,
+            committed: Vec::new(),
+        });
+    }
+
+    /// Returns the next timestamp.
+    pub fn tick(&mut self) -> Timestamp {
+        self.clock += u64::from(!self.is_instant);
+        Timestamp::from_ns(self.clock)
+    }
+
+    pub fn payload(session: u64, number: u64) -> Vec<u8> {
+        format!("{session}/{number}").into_bytes()
+    }
+
+    pub fn append(&mut self, user: usize) {
+        let user = &mut self.users[user];
+        let Some(client) = &mut user.client else { return };
+        let payload = Self::payload(user.session, user.appended + 1);
+        if client.append(self.now, payload).is_ok() {
+            user.appended += 1;
+        }
+        self.drain();
+    }
+
+    /// Appends an entry of each client, all at one timestamp: messages with equal timestamps are
+    /// delivered in the order of their senders.
+    pub fn append_together(&mut self) {
+        self.tick();
+        self.is_instant = true;
+        (0..self.users.len()).for_each(|user| self.append(user));
+        self.is_instant = false;
+    }
+
+    /// Delivers the next best-effort message of a replica.
+    pub fn deliver(&mut self, node: usize) {
+        let node = &mut self.nodes[node];
+        let Some(message) = node.queue.pop_front() else { return };
+        if let Some(replica) = &mut node.replica {
+            replica.on_message(false, message.at, message.from, &message.payload);
+        }
+        self.drain();
+    }
+
+    /// Delivers the next message of a client.
+    pub fn deliver_to_client(&mut self, user: usize) {
+        let user = &mut self.users[user];
+        let Some(message) = user.queue.pop_front() else { return };
+        if let Some(client) = &mut user.client {
+            client.on_message(self.now, message.from, &message.payload);
+        }
+        self.drain();
+    }
+
+    /// Returns whether a replica has an undelivered event of the reliable service.
+    pub fn has_ordered(&self, node: usize) -> bool {
+        let node_ref = &self.nodes[node];
+        let own_end =
+            |event: &Ordered| matches!(event, Ordered::Ended(of, _) if *of == process(node));
+        let next = self.ordered.get(node_ref.cursor);
+        node_ref.replica.is_some() && next.is_some_and(|next| !own_end(next))
+    }
+
+    /// Delivers the next event of the reliable service to a replica.
+    pub fn deliver_ordered(&mut self, index: usize) {
+        if !self.has_ordered(index) {
+            return;
+        }
+        let node = &mut self.nodes[index];
+        let replica = node.replica.as_mut().expect("it is up");
+        match &self.ordered[node.cursor] {
+            Ordered::Message(Message { at, from, payload }, receivers) => {
+                if receivers.contains(&process(index)) {
+                    replica.on_message(true, *at, *from, payload);
+                }
+            }
+            Ordered::Ended(ended, at) => {
+                replica.on_ended(*ended, *at);
+                replica.on_barrier(*at);
+            }
+        }
+        node.cursor += 1;
+        self.drain();
+    }
+
+    /// Stores the next record of a replica.
+    pub fn store(&mut self, node: usize) {
+        let node = &mut self.nodes[node];
+        let Some(record) = node.unstored.pop_front() else { return };
+        let encoded = Record::parse(record.number, &record.to_bytes());
+        assert_eq!(encoded.as_ref(), Some(&record), "a record does not survive its encoding");
+        let number = record.number;
+        node.disk.push(record);
+        if let Some(replica) = &mut node.replica {
+            replica.on_stored(number);
+        }
+        self.drain();
+    }
+
+    pub fn time_out_replica(&mut self, node: usize) {
+        if let Some(replica) = &mut self.nodes[node].replica {
+            replica.handle_timeout(self.now);
+        }
+        self.drain();
+    }
+
+    pub fn time_out_client(&mut self, user: usize) {
+        if let Some(client) = &mut self.users[user].client {
+            client.handle_timeout(self.now);
+        }
+        self.drain();
+    }
+
+    fn ended(&mut self, ended: ProcessId) {
+        let at = self.tick();
+        self.ordered.push(Ordered::Ended(ended, at));
+        // Some replicas know of the end before the barrier has reached it.
+        for (index, node) in self.nodes.iter_mut().enumerate() {
+            let is_other = process(index) != ended && !node.is_excluded;
+            if let Some(replica) = node.replica.as_mut().filter(|_| is_other && index % 2 == 0) {
+                replica.on_ended(ended, at);
+            }
+        }
+        self.drain();
+    }
+
+    /// Ends a replica, with what it has not stored.
+    pub fn crash(&mut self, index: usize) {
+        let node = &mut self.nodes[index];
+        if node.replica.take().is_some() {
+            node.unstored.clear();
+            node.queue.clear();
+            if !std::mem::take(&mut node.is_excluded) {
+                self.ended(process(index));
+            }
+        }
+    }
+
+    pub fn crash_client(&mut self, user: usize) {
+        if self.users[user].client.take().is_some() {
+            self.ended(self.users[user].process);
+        }
+    }
+
+    /// Starts a replica that has ended, with what is on its disk.
+    pub fn restart(&mut self, index: usize) {
+        if self.nodes[index].replica.is_some() {
+            return;
+        }
+        let mut replica = self.restored(index);
+        replica.rejoin(self.now);
+        let node = &mut self.nodes[index];
+        (node.replica, node.cursor) = (Some(replica), self.ordered.len());
+        self.drain();
+    }
+
+    fn restored(&self, index: usize) -> LogReplica {
+        let (all, disk) = (self.all_replicas(), &self.nodes[index].disk);
+        LogReplica::restore(process(index), all, self.replica_options, disk)
+            .expect("the records fit together")
+    }
+
+    /// Declares a replica failed that goes on: what it sends by the reliable service from now on
+    /// is void, and it delivers that itself.
+    pub fn exclude(&mut self, index: usize) {
+        let node = &mut self.nodes[index];
+        if node.replica.is_some() && !node.is_excluded {
+            node.is_excluded = true;
+            self.ended(process(index));
+        }
+    }
+
+    /// An excluded replica notices that.
+    pub fn rejoin(&mut self, index: usize) {
+        let node = &mut self.nodes[index];
+        if node.is_excluded
+            && let Some(replica) = &mut node.replica
+        {
+            node.is_excluded = false;
+            node.cursor = self.ordered.len();
+            replica.rejoin(self.now);
+        }
+        self.drain();
+    }
+
+    /// Ends all replicas, with all that is not stored, and starts them again.
+    pub fn power_loss(&mut self) {
+        for index in 0..self.nodes.len() {
+            self.crash(index);
+        }
+        let restored: Vec<_> = (0..self.nodes.len()).map(|index| self.restored(index)).collect();
+        let logs = restored.iter().enumerate();
+        let logs = logs.map(|(index, replica)| (process(index), replica.stored_log())).collect();
+        let founding = Founding::of(&logs).expect("all replicas have started");
+        for (index, mut replica) in restored.into_iter().enumerate() {
+            if !replica.found(&founding) {
+                assert!(!founding.view.members.contains(&process(index)), "{index} has lost data");
+                replica.rejoin(self.now);
+            }
+            let node = &mut self.nodes[index];
+            (node.replica, node.cursor) = (Some(replica), self.ordered.len());
+        }
+        self.drain();
+    }
+
+    /// Takes what the machines have to send, to store, and to report.
+    pub fn drain(&mut self) {
+        loop {
+            let mut sent = Vec::new();
+            for (index, node) in self.nodes.iter_mut().enumerate() {
+                let Some(replica) = &mut node.replica else { continue };
+                while let Some(record) = replica.poll_record() {
+                    node.unstored.push_back(record);
+                }
+                while let Some(scattering) = replica.poll_scattering() {
+                    sent.push((process(index), scattering));
+                }
+            }
+            for user in &mut self.users {
+                let Some(client) = &mut user.client else { continue };
+                user.committed.extend(std::iter::from_fn(|| client.poll_committed()));
+                while let Some(scattering) = client.poll_scattering() {
+                    sent.push((user.process, scattering));
+                }
+            }
+            if sent.is_empty() {
+                return;
+            }
+            for (from, scattering) in sent {
+                self.send(from, scattering);
+            }
+        }
+    }
+
+    fn send(&mut self, from: ProcessId, scattering: Scattering) {
+        let Scattering { kind, receivers, payload } = scattering;
+        // Clients ignore timestamps. Without new ones for replies a model has fewer states.
+        let is_reply = receivers.iter().all(|receiver| receiver.0 >= FIRST_CLIENT);
+        let at = if is_reply { Timestamp::from_ns(self.clock) } else { self.tick() };
+        let message = Message { at, from, payload };
+        if !kind.is_reliable() {
+            for receiver in receivers {
+                for user in self.users.iter_mut().filter(|user| user.process == receiver) {
+                    user.queue.push_back(message.clone());
+                }
+                if let Some(node) = self.nodes.get_mut(receiver.index())
+                    && node.replica.is_some()
+                {
+                    node.queue.push_back(message.clone());
+                }
+            }
+            return;
+        }
+        let sender = self.nodes.get(from.index());
+        if sender.is_some_and(|node| node.is_excluded) {
+            // Void: nobody but the sender itself delivers it.
+            if receivers.contains(&from) {
+                let replica = self.nodes[from.index()].replica.as_mut().expect("it has sent");
+                replica.on_message(true, message.at, from, &message.payload);
+            }
+            return;
+        }
+        let is_up = |receiver: &ProcessId| {
+            let node = &self.nodes[receiver.index()];
+            node.replica.is_some() && !node.is_excluded
+        };
+        if receivers.iter().all(is_up) {
+            self.ordered.push(Ordered::Message(message, receivers));
+        } else if let Some(replica) =
+            self.nodes.get_mut(from.index()).and_then(|node| node.replica.as_mut())
+        {
+            replica.on_send_failed(kind);
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! Runs drawn by a seed, and their end: faults cease, and everything completes.
+
+use onepipe_base::{Mono, ProcessId};
+use onepipe_log::{ClientOptions, ReplicaOptions};
+use rand::{RngExt, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+
+use super::{FIRST_CLIENT, Fabric};
+
+/// Steps of a run before the faults cease.
+const STEPS: usize = 500;
+/// Limit on the steps until everything is complete. Only a run that never ends reaches it.
+const END_STEPS: usize = 200_000;
+
+/// Faults of a run.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Faults {
+    /// Best-effort messages lost, in percent.
+    pub lost: u32,
+    /// Replicas end, are excluded and return.
+    pub replicas: bool,
+    /// Clients end.
+    pub clients: bool,
+    /// All replicas lose power at once.
+    pub power: bool,
+}
+
+impl Faults {
+    pub fn of_seed(seed: u64) -> Self {
+        Self {
+            lost: [0, 2, 10, 25][(seed % 4) as usize],
+            replicas: seed / 4 % 2 == 1,
+            clients: seed / 8 % 2 == 1,
+            power: seed / 16 % 2 == 1,
+        }
+    }
+}
+
+pub fn fabric() -> Fabric {
+    let client = ClientOptions { timeout_ns: 400, timeout_min_ns: 200, ..ClientOptions::default() };
+    let replica =
+        ReplicaOptions { timeout_ns: 400, read_bytes_max: 12, ..ReplicaOptions::default() };
+    Fabric::new(3, 2, client, replica)
+}
+
+impl Fabric {
+    fn earliest(&self) -> Option<Mono> {
+        let replicas = self.nodes.iter().filter_map(|node| node.replica.as_ref()?.poll_timeout());
+        let clients = self.users.iter().filter_map(|user| user.client.as_ref()?.poll_timeout());
+        replicas.chain(clients).min()
+    }
+
+    /// Returns whether any replica may end: then at least one has the log.
+    fn has_spare(&self) -> bool {
+        self.members().filter(|one| one.is_whole()).count() > 1
+    }
+
+    /// Lets the time pass until the next deadline. Returns false if there is none.
+    pub fn advance(&mut self) -> bool {
+        let earliest = self.earliest();
+        if let Some(earliest) = earliest {
+            self.now = earliest.max(self.now);
+            self.time_out();
+        }
+        earliest.is_some()
+    }
+
+    fn time_out(&mut self) {
+        (0..self.nodes.len()).for_each(|node| self.time_out_replica(node));
+        (0..self.users.len()).for_each(|user| self.time_out_client(user));
+    }
+
+    /// Delivers and stores whatever is pending, in a fixed order. Returns whether there was any.
+    pub fn step(&mut self) -> bool {
+        for index in 0..self.nodes.len() {
+            if self.has_ordered(index) {
+                self.deliver_ordered(index);
+                return true;
+            }
+            if !self.nodes[index].queue.is_empty() {
+                self.deliver(index);
+                return true;
+            }
+            if !self.nodes[index].unstored.is_empty() {
+                self.store(index);
+                return true;
+            }
+        }
+        let user = self.users.iter().position(|user| !user.queue.is_empty());
+        user.inspect(|user| self.deliver_to_client(*user)).is_some()
+    }
+
+    /// Whether all entries of clients that go on are committed, and all replicas have equal logs.
+    fn is_complete(&self) -> bool {
+        let is_done = |user: &super::User| {
+            user.client.is_none() || user.committed.len() as u64 == user.appended
+        };
+        let replicas: Vec<_> = self.members().collect();
+        let all = self.all_replicas();
+        let end = |replica: &onepipe_log::LogReplica| {
+            let len = replica.len();
+            (replica.view().clone(), len, replica.checksum(len))
+        };
+        self.users.iter().all(is_done)
+            && replicas.len() == self.nodes.len()
+            && replicas.iter().all(|one| one.is_serving() && one.view().members == all)
+            && replicas.iter().all(|one| end(one) == end(replicas[0]))
+    }
+
+    /// Ends the faults: all replicas return, and everything completes.
+    pub fn finish(&mut self) -> Result<(), String> {
+        for index in 0..self.nodes.len() {
+            self.rejoin(index);
+            self.restart(index);
+        }
+        for user in 0..self.users.len() {
+            self.append(user);
+        }
+        for _ in 0..END_STEPS {
+            if self.step() {
+                self.check()?;
+                continue;
+            }
+            if self.is_complete() {
+                return self.check_payloads();
+            }
+            if !self.advance() {
+                return Err("nothing is pending, and not all is complete".into());
+            }
+        }
+        Err("does not come to an end".into())
+    }
+}
+
+fn random_step(fabric: &mut Fabric, rng: &mut Xoshiro256PlusPlus, faults: Faults) {
+    let node = rng.random_range(0..fabric.nodes.len());
+    let user = rng.random_range(0..fabric.users.len());
+    let is_lost = rng.random_range(0..100) < faults.lost;
+    match rng.random_range(0..100) {
+        0..=5 => fabric.append(user),
+        6..=7 => fabric.append_together(),
+        8..=27 if is_lost => {
+            fabric.nodes[node].queue.pop_front();
+        }
+        8..=27 => fabric.deliver(node),
+        28..=47 if is_lost => {
+            fabric.users[user].queue.pop_front();
+            if let Some(client) = &mut fabric.users[user].client {
+                client.on_send_failed(onepipe_log::ScatteringKind::BestEffort);
+            }
+            fabric.drain();
+        }
+        28..=47 => fabric.deliver_to_client(user),
+        48..=67 => fabric.store(node),
+        68..=87 => fabric.deliver_ordered(node),
+        88..=95 => {
+            fabric.now = fabric.now.after_ns(rng.random_range(0..200));
+            fabric.time_out();
+        }
+        96 if faults.replicas => fabric.restart(node),
+        97 if faults.replicas => fabric.rejoin(node),
+        98 if faults.replicas && rng.random_range(0..4) == 0 && fabric.has_spare() => {
+            if rng.random_range(0..2) == 0 { fabric.crash(node) } else { fabric.exclude(node) }
+        }
+        99 if faults.clients && rng.random_range(0..4) == 0 => {
+            fabric.crash_client(user);
+            let next = fabric.users.len() as u32;
+            fabric.start_client(ProcessId(FIRST_CLIENT + next), 1 + u64::from(next));
+        }
+        _ => {}
+    }
+}
+
+/// Runs a seed, and returns what is wrong.
+pub fn run(seed: u64, faults: Faults) -> Result<Fabric, String> {
+    let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
+    let mut fabric = fabric();
+    fabric.append_together();
+    let power_at = faults.power.then(|| rng.random_range(0..STEPS));
+    for step in 0..STEPS {
+        random_step(&mut fabric, &mut rng, faults);
+        if power_at == Some(step) {
+            fabric.power_loss();
+        }
+        fabric.check()?;
+    }
+    fabric.finish()?;
+    Ok(fabric)
+}

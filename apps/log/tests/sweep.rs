@@ -1,0 +1,163 @@
+//! A crash at every event of a run: of each replica, of a client, and of all replicas at once with
+//! the loss of what is not stored.
+
+mod fabric;
+
+use fabric::Fabric;
+use fabric::run::fabric;
+
+/// Events between two appends.
+const APPEND_EVERY: usize = 5;
+const APPENDS: usize = 8;
+/// Events from one loss of a best-effort message to the next.
+const LOSS_EVERY: usize = 9;
+/// Limit on the events of the undisturbed run. Only a run that never ends reaches it.
+const EVENTS_MAX: usize = 10_000;
+
+/// A run without faults but losses, one event at a time.
+struct Script {
+    fabric: Fabric,
+    events: usize,
+}
+
+impl Script {
+    fn new() -> Self {
+        Self { fabric: fabric(), events: 0 }
+    }
+
+    /// Takes one step. Returns false at the end.
+    fn next(&mut self) -> bool {
+        let (fabric, event) = (&mut self.fabric, self.events);
+        self.events += 1;
+        if event % APPEND_EVERY == 0 && event / APPEND_EVERY < APPENDS {
+            fabric.append(event / APPEND_EVERY % fabric.users.len());
+            return true;
+        }
+        if event % LOSS_EVERY == 1 {
+            let nodes = fabric.nodes.len();
+            fabric.nodes[event / LOSS_EVERY % nodes].queue.pop_front();
+        }
+        if fabric.step() {
+            return true;
+        }
+        let is_done = fabric
+            .users
+            .iter()
+            .all(|user| user.client.is_none() || user.committed.len() as u64 == user.appended);
+        if !is_done || event / APPEND_EVERY < APPENDS {
+            fabric.advance();
+        }
+        !is_done || event / APPEND_EVERY < APPENDS
+    }
+
+    fn until(events: usize) -> Self {
+        let mut script = Self::new();
+        while script.events < events && script.next() {}
+        script
+    }
+
+    /// Takes up to `events` steps, and returns what is wrong.
+    fn go_on(&mut self, events: usize) -> Result<(), String> {
+        for _ in 0..events {
+            self.next();
+            self.fabric.check()?;
+        }
+        Ok(())
+    }
+
+    fn count() -> usize {
+        let mut script = Self::new();
+        while script.next() {
+            assert!(script.events < EVENTS_MAX, "the run does not end");
+        }
+        script.events
+    }
+}
+
+/// Disturbs the run at every event, and lets it end.
+fn sweep(what: &str, disturb: impl Fn(&mut Script) -> Result<(), String>) -> usize {
+    let events = Script::count();
+    for event in 0..events {
+        let mut script = Script::until(event);
+        let ended = disturb(&mut script).and_then(|()| script.fabric.finish());
+        assert_eq!(ended, Ok(()), "{what} at event {event} of {events}");
+    }
+    println!("{what} at each of {events} events");
+    events
+}
+
+#[test]
+fn crash_of_each_replica_at_every_event() {
+    for replica in 0..3 {
+        for down in [0, 7, 60] {
+            let events = sweep("a crash of one replica", |script| {
+                script.fabric.crash(replica);
+                script.go_on(down)?;
+                script.fabric.restart(replica);
+                script.go_on(down)
+            });
+            assert!(events > 100, "the run has {events} events");
+        }
+    }
+}
+
+#[test]
+fn second_crash_at_every_event_of_a_recovery() {
+    for first in 0..3 {
+        sweep("a crash of one replica, and of another", |script| {
+            // The other one crashes as often before the recovery has begun as after its end.
+            let events = script.events;
+            script.fabric = Script::until(40).fabric;
+            script.fabric.crash(first);
+            script.go_on(20)?;
+            script.fabric.restart(first);
+            script.go_on(events)?;
+            script.fabric.crash((first + 1) % 3);
+            script.go_on(15)?;
+            script.fabric.restart((first + 1) % 3);
+            Ok(())
+        });
+    }
+}
+
+#[test]
+fn exclusion_of_each_replica_at_every_event() {
+    for replica in 0..3 {
+        sweep("an exclusion of one replica", |script| {
+            script.fabric.exclude(replica);
+            script.go_on(30)?;
+            script.fabric.rejoin(replica);
+            Ok(())
+        });
+    }
+}
+
+#[test]
+fn crash_of_a_client_at_every_event() {
+    for user in 0..2 {
+        sweep("a crash of a client", |script| {
+            script.fabric.crash_client(user);
+            Ok(())
+        });
+    }
+}
+
+#[test]
+fn loss_of_power_at_every_event() {
+    sweep("a loss of power", |script| {
+        script.fabric.power_loss();
+        Ok(())
+    });
+    sweep("a crash, and a loss of power", |script| {
+        script.fabric.crash(1);
+        script.go_on(12)?;
+        script.fabric.power_loss();
+        Ok(())
+    });
+    sweep("two losses of power", |script| {
+        script.fabric.power_loss();
+        script.go_on(9)?;
+        script.fabric.power_loss();
+        Ok(())
+    });
+}
