@@ -286,7 +286,7 @@ mod tests {
         assert_eq!(early, Ok([WHOLE, WHOLE]));
         let late = assign(log(0, None, Some(16)), log(0, None, Some(20)), other.clone());
         assert_eq!(late, Ok([Role::CatchUp, WHOLE]));
-        // It is stored, and no write has followed the admission, or has followed it.
+        // That state is stored. No write has followed the admission, and then one has.
         let own = with(log(0, Some(17), Some(17)), ended);
         assert_eq!(assign(own, log(0, None, None), other.clone()), Ok([WHOLE, Role::CatchUp]));
         let own = with(log(0, Some(15), Some(20)), returned);

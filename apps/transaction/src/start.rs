@@ -230,6 +230,14 @@ impl Start {
         self.next_at = None;
     }
 
+    /// Returns the last end of each process that the replica has to be notified of before it goes
+    /// on. No founder had ended before the opening: earlier ends are of previous incarnations.
+    pub fn ends(&self) -> impl Iterator<Item = (ProcessId, Timestamp)> {
+        let opened = self.round.as_ref().and_then(|round| round.opened);
+        let ends = self.ended.iter().map(|(process, at)| (*process, *at));
+        ends.filter(move |(_, at)| Some(*at) >= opened)
+    }
+
     /// Notes that a process has ended at a timestamp.
     pub fn on_process_ended(&mut self, process: ProcessId, at: Timestamp) {
         self.ended.insert(process, at);

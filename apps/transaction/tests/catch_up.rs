@@ -105,7 +105,7 @@ fn admission_that_was_given_up_does_not_count() {
     }
     feed(&mut peer, &mut replica, 120);
     assert!(!replica.is_serving(), "the writes would be missing");
-    // It fetches the state once more, and is admitted.
+    // The replica fetches the state once more, and is admitted.
     let fetch = poll(&mut replica, 2 * TIMEOUT_NS);
     peer.on_message(false, at(130), RETURNING, &fetch);
     feed(&mut peer, &mut replica, 140);

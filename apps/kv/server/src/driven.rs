@@ -400,7 +400,7 @@ fn on_process_ended<S: State>(
     if let Some(replica) = replica {
         replica.on_process_ended(process, at);
     } else if let Some(starting) = starting {
-        starting.on_process_ended(process, at);
+        starting.start.on_process_ended(process, at);
     }
 }
 

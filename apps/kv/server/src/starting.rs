@@ -54,8 +54,6 @@ pub(crate) struct Starting<S> {
     behind_since: Option<Timestamp>,
     /// The last session in which the replica was ready for the opening.
     ready_in: Option<u64>,
-    /// The processes that have ended since the node has joined, with the timestamps of their ends.
-    ended: Vec<(ProcessId, Timestamp)>,
 }
 
 impl<S: State> Starting<S> {
@@ -78,14 +76,7 @@ impl<S: State> Starting<S> {
             cut_in: None,
             behind_since: None,
             ready_in: None,
-            ended: Vec::new(),
         }
-    }
-
-    /// Notes that a process has ended.
-    pub fn on_process_ended(&mut self, process: ProcessId, at: Timestamp) {
-        self.start.on_process_ended(process, at);
-        self.ended.push((process, at));
     }
 
     /// Prepares the replica for the opening as far as that can be done now. Returns whether there
@@ -201,9 +192,8 @@ impl<S: State> Starting<S> {
             Role::CatchUp => self.catch_up(replica, &members),
         };
         replica.set_founders(self.start.session(), self.start.founders());
-        // No founder had ended before the opening: earlier ends are of previous incarnations.
-        for (process, at) in self.ended.iter().filter(|(_, at)| Some(*at) >= opened) {
-            replica.on_process_ended(*process, *at);
+        for (process, at) in self.start.ends() {
+            replica.on_process_ended(process, at);
         }
         Some(replica)
     }

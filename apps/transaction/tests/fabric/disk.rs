@@ -91,7 +91,7 @@ impl Disk {
                 self.store();
                 self
             }
-            // It may be there all the same.
+            // The new log may be there all the same.
             None if self.written.is_some() && random.percent(30) => {
                 self.stored = self.written;
                 self.after_loss(random)

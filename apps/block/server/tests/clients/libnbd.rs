@@ -84,7 +84,7 @@ fn a_client_killed_while_it_writes_leaves_others_alone() {
     }
     let device = Fixture::new(64 * MIB);
     let mut other = RawClient::open(device.connect());
-    // It copies an endless file until it is killed.
+    // The client copies an endless file until the test kills it.
     let mut child = Command::new("nbdcopy")
         .args(["--requests=64", "/dev/urandom", &device.uri()])
         .stdout(Stdio::null())
