@@ -14,7 +14,8 @@ macro_rules! mistakes {
         }
 
         impl Mistake {
-            /// All mistakes: of scattering, agreed multicast, transactions, stores, and logs.
+            /// All mistakes: of scattering, agreed multicast, transactions, stores, logs, and
+            /// block devices.
             pub const ALL: &[Self] = &[$(Self::$name,)*];
 
             /// Returns the name on the command line.
@@ -165,6 +166,22 @@ mistakes! {
         "A replica of a log accepts entries after it has stated what its log has.";
     OneChecksumOfAll: "one-checksum-of-all",
         "A client of a log reports an entry as committed at the first reply.";
+    ChecksumIgnored: "checksum-ignored",
+        "A replica of a block device returns blocks that do not fit their checksums.";
+    TrimWithoutMark: "trim-without-mark",
+        "A replica of a block device does not change the checksums of blocks that it makes zero.";
+    AppliedBeforeSync: "applied-before-sync",
+        "A replica of a block device stores what it has applied before the blocks are durable.";
+    LastChangeMissed: "last-change-missed",
+        "A copy for a replica that was away lacks the blocks of the first change that it missed.";
+    DamageSkipped: "damage-skipped",
+        "A copy for a replica that was away leaves damaged blocks out, as if they had not changed.";
+    OlderInstalled: "older-installed",
+        "A replica of a block device replaces blocks by copies that are older.";
+    LaggingRead: "lagging-read",
+        "A read is answered by a replica that lacks an acknowledged write.";
+    LostWriteAccepted: "lost-write-accepted",
+        "A scrub takes an intact block that lacks a change for right.";
 }
 
 impl Mistake {
@@ -193,7 +210,12 @@ impl Mistake {
 
     /// Returns the mistakes of the replicated log.
     pub fn of_logs() -> &'static [Self] {
-        &Self::ALL[Self::GapAccepted as usize..]
+        &Self::ALL[Self::GapAccepted as usize..Self::ChecksumIgnored as usize]
+    }
+
+    /// Returns the mistakes of the replicated block device.
+    pub fn of_blocks() -> &'static [Self] {
+        &Self::ALL[Self::ChecksumIgnored as usize..]
     }
 }
 

@@ -1,0 +1,113 @@
+//! Writes: entries that are appended to the log.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use onepipe_block::{ErrorCode, Failure, Outcome};
+use onepipe_log_server::LogHandle;
+
+use super::reads::Reads;
+use crate::blocks::Completion;
+
+/// Appends the entries of writes, and completes these when all replicas have them.
+pub struct Appends {
+    log: LogHandle,
+    reads: Arc<Reads>,
+    /// Limit on the entries in flight; others wait.
+    in_flight_max: usize,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    in_flight: usize,
+    /// A thread is appending what waits, and goes on as long as the limit allows.
+    is_advancing: bool,
+    waiting: VecDeque<(Vec<u8>, Arc<Write>)>,
+}
+
+/// A write of one or more entries.
+struct Write(Mutex<Progress>);
+
+struct Progress {
+    /// Entries that are not committed.
+    left: usize,
+    failure: Option<Failure>,
+    completion: Option<Completion>,
+}
+
+impl Appends {
+    pub fn new(log: LogHandle, reads: Arc<Reads>, in_flight_max: usize) -> Appends {
+        Appends { log, reads, in_flight_max, state: Mutex::default() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Begins a write. It is complete when all its entries are committed: all replicas have stored
+    /// them.
+    pub fn begin(self: &Arc<Appends>, entries: Vec<Vec<u8>>, completion: Completion) {
+        let progress =
+            Progress { left: entries.len(), failure: None, completion: Some(completion) };
+        let write = Arc::new(Write(Mutex::new(progress)));
+        let entries = entries.into_iter().map(|entry| (entry, Arc::clone(&write)));
+        self.lock().waiting.extend(entries);
+        self.advance();
+    }
+
+    /// Appends entries that wait, as many as the limit allows.
+    fn advance(self: &Arc<Appends>) {
+        // An append that is complete at once calls this function again.
+        if std::mem::replace(&mut self.lock().is_advancing, true) {
+            return;
+        }
+        while let Some((entry, write)) = self.next() {
+            let appends = Arc::clone(self);
+            self.log.append(
+                entry,
+                Box::new(move |result| {
+                    let result = result.map(|committed| committed.position.index + 1);
+                    write.on_entry(&appends.reads, result.map_err(|error| failure(&error)));
+                    appends.lock().in_flight -= 1;
+                    appends.advance();
+                }),
+            );
+        }
+    }
+
+    /// Returns the next entry to append. After `None` another thread may append.
+    fn next(&self) -> Option<(Vec<u8>, Arc<Write>)> {
+        let mut state = self.lock();
+        let has_capacity = state.in_flight < self.in_flight_max;
+        let next = if has_capacity { state.waiting.pop_front() } else { None };
+        state.is_advancing = next.is_some();
+        state.in_flight += usize::from(next.is_some());
+        next
+    }
+}
+
+fn failure(error: &impl std::error::Error) -> Failure {
+    Failure::new(ErrorCode::Io, format!("a write may be lost: {error}"))
+}
+
+impl Write {
+    fn on_entry(&self, reads: &Reads, result: Result<u64, Failure>) {
+        let mut progress = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match result {
+            // Before the reply: a read that follows it waits for this position.
+            Ok(position) => reads.on_acknowledged(position),
+            Err(failure) => progress.failure = Some(failure),
+        }
+        progress.left -= 1;
+        if progress.left > 0 {
+            return;
+        }
+        let reply = progress.failure.take().map_or(Ok(Outcome::Done), Err);
+        let completion = progress.completion.take();
+        drop(progress);
+        if let Some(completion) = completion {
+            completion.complete(reply);
+        }
+    }
+}
