@@ -1,5 +1,6 @@
 //! `onepipe block`: a block device that NBD clients use.
 
+mod bench;
 mod control;
 mod scrub;
 mod serve;
@@ -14,7 +15,8 @@ Examples:
   onepipe block serve --data DIR --size 1GiB         three replicas, for clients at port 10809
   nbdinfo nbd://127.0.0.1:10809                      what the device is
   qemu-img convert -n -O raw image.qcow2 nbd://127.0.0.1:10809
-  onepipe block scrub --data DIR                     compares the replicas, and repairs them";
+  onepipe block scrub --data DIR                     compares the replicas, and repairs them
+  onepipe block bench                                beside primary-backup replication";
 
 /// A replicated block device for qemu, libnbd, fio and other NBD clients
 #[derive(Debug, Args)]
@@ -28,6 +30,7 @@ pub struct Arguments {
 enum Command {
     Serve(serve::Arguments),
     Scrub(scrub::Arguments),
+    Bench(bench::Arguments),
 }
 
 /// Runs a subcommand.
@@ -35,5 +38,6 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     match &arguments.command {
         Command::Serve(arguments) => serve::run(arguments),
         Command::Scrub(arguments) => scrub::run(arguments),
+        Command::Bench(arguments) => bench::run(arguments),
     }
 }
