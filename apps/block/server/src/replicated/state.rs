@@ -82,7 +82,8 @@ fn make_durable(
 ) {
     while let Ok(first) = positions.recv() {
         let last = positions.try_iter().last().unwrap_or(first);
-        if last == checkpointer.durable() {
+        // A copy of another replica may be as of a lower position than what was applied before.
+        if last <= checkpointer.durable() {
             continue;
         }
         if let Err(error) = checkpointer.run(last) {
