@@ -29,6 +29,7 @@ mod message;
 mod record;
 mod replica;
 mod scattering;
+mod state;
 mod view;
 
 pub use client::{AppendError, ClientOptions, Committed, LogClient};
@@ -40,4 +41,5 @@ pub use message::{Entries, Header, Reply, Request, Status};
 pub use record::{Change, Record};
 pub use replica::{LogReplica, ReplicaOptions, ReplicaStats};
 pub use scattering::{Scattering, ScatteringKind};
+pub use state::{NoState, Part, PartRequest, State};
 pub use view::{REPLICAS_MAX, View};
