@@ -102,7 +102,17 @@ fn reply() -> impl Strategy<Value = Vec<u8>> {
         ),
         (view(), number(), number(), number(), any::<Option<u64>>(), vec(entry, 0..3)).prop_map(
             move |(view, request, index, stable_len, checksum, entries)| {
-                let reply = Entries { view, request, index, stable_len, checksum, entries };
+                let (base_len, committed) = (index / 2, (stable_len, request));
+                let reply = Entries {
+                    view,
+                    request,
+                    index,
+                    base_len,
+                    committed,
+                    stable_len,
+                    checksum,
+                    entries,
+                };
                 encoded(Reply::Entries(reply))
             }
         ),
