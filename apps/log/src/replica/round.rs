@@ -6,6 +6,7 @@
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
+use onepipe_base::mistake::{Mistake, makes};
 use onepipe_base::{ProcessId, Timestamp};
 
 use crate::cut::{Cut, Statement};
@@ -128,7 +129,10 @@ impl LogReplica {
             return self.on_joined(cut);
         }
         if self.entries.cut(&cut) {
-            self.record(Change::View(self.view.clone(), cut));
+            if !makes(Mistake::CutNotStored) {
+                self.record(Change::View(self.view.clone(), cut));
+            }
+            self.begin_progress();
             self.notify_clients();
         } else {
             // The own log contradicts that of others: a fault of this process.
@@ -162,6 +166,7 @@ impl LogReplica {
             let request = Request::Statement(self.view.clone(), round.joiners.clone(), statement);
             self.send(ScatteringKind::Statement, &receivers - &ending, &request);
         }
+        self.send_progress();
         if self.round.is_none() && !self.has_synced && self.has_orphan() {
             self.has_synced = true;
             let receivers = &self.view.members - &ending;

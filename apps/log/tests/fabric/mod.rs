@@ -5,14 +5,18 @@
 
 pub mod check;
 pub mod run;
+pub mod state;
+pub mod store;
 
 use std::collections::{BTreeSet, VecDeque};
 
 use onepipe_base::{Mono, ProcessId, Timestamp};
 use onepipe_log::{
-    ClientOptions, Committed, Founding, LogClient, LogReplica, Record, ReplicaOptions, Scattering,
-    View,
+    ClientOptions, Committed, Executor, Founding, LogClient, LogReplica, Record, ReplicaOptions,
+    Scattering, Stored, View,
 };
+use state::TestState;
+use store::{ListStore, Store};
 
 /// Replicas are the processes from 0 on, clients those from here on.
 pub const FIRST_CLIENT: u32 = 10;
@@ -34,15 +38,18 @@ pub enum Ordered {
 
 /// What one replica is and has.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Node {
+pub struct Node<S> {
     pub replica: Option<LogReplica>,
+    /// The state, if replicas have one.
+    pub executor: Option<Executor<TestState>>,
     pub queue: VecDeque<Message>,
     /// Number of ordered events that were delivered.
     pub cursor: usize,
     /// The fabric has declared the process failed, which goes on until it notices.
     pub is_excluded: bool,
-    pub unstored: VecDeque<Record>,
-    pub disk: Vec<Record>,
+    pub store: S,
+    /// What a loss of power has left of the state.
+    pub state_disk: TestState,
 }
 
 /// What one client is and has.
@@ -57,13 +64,15 @@ pub struct User {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Fabric {
+pub struct Fabric<S = ListStore> {
     pub now: Mono,
     pub clock: u64,
     /// All that is sent has the same timestamp.
     pub is_instant: bool,
     pub ordered: Vec<Ordered>,
-    pub nodes: Vec<Node>,
+    pub nodes: Vec<Node<S>>,
+    /// Whether replicas have a state, and logs are trimmed.
+    pub has_states: bool,
     pub users: Vec<User>,
     pub client_options: ClientOptions,
     pub replica_options: ReplicaOptions,
@@ -73,7 +82,7 @@ pub fn process(index: usize) -> ProcessId {
     ProcessId(index as u32)
 }
 
-impl Fabric {
+impl<S: Store> Fabric<S> {
     pub fn new(
         replicas: usize,
         clients: usize,
@@ -83,11 +92,12 @@ impl Fabric {
         let all: BTreeSet<_> = (0..replicas).map(process).collect();
         let node = |index| Node {
             replica: Some(LogReplica::new(process(index), all.clone(), replica_options)),
+            executor: None,
             queue: VecDeque::new(),
             cursor: 0,
             is_excluded: false,
-            unstored: VecDeque::new(),
-            disk: Vec::new(),
+            store: S::default(),
+            state_disk: TestState::default(),
         };
         let nodes = (0..replicas).map(node).collect();
         let mut fabric = Self {
@@ -96,6 +106,7 @@ impl Fabric {
             is_instant: false,
             ordered: Vec::new(),
             nodes,
+            has_states: false,
             users: Vec::new(),
             client_options,
             replica_options,
@@ -104,6 +115,15 @@ impl Fabric {
             fabric.start_client(ProcessId(FIRST_CLIENT + index as u32), 1 + index as u64);
         }
         fabric
+    }
+
+    /// Gives each replica a state.
+    pub fn with_states(mut self) -> Self {
+        self.has_states = true;
+        for node in &mut self.nodes {
+            node.executor = Some(Executor::new(TestState::default()));
+        }
+        self
     }
 
     pub fn all_replicas(&self) -> BTreeSet<ProcessId> {
@@ -203,16 +223,38 @@ impl Fabric {
         self.drain();
     }
 
-    /// Stores the next record of a replica.
+    /// Stores what a replica has recorded, or a part of it.
     pub fn store(&mut self, node: usize) {
         let node = &mut self.nodes[node];
-        let Some(record) = node.unstored.pop_front() else { return };
-        let encoded = Record::parse(record.number, &record.to_bytes());
-        assert_eq!(encoded.as_ref(), Some(&record), "a record does not survive its encoding");
-        let number = record.number;
-        node.disk.push(record);
-        if let Some(replica) = &mut node.replica {
+        if let Some(number) = node.store.store()
+            && let Some(replica) = &mut node.replica
+        {
             replica.on_stored(number);
+        }
+        self.drain();
+    }
+
+    /// Replaces the records of a replica by a checkpoint.
+    pub fn checkpoint(&mut self, node: usize) {
+        let node = &mut self.nodes[node];
+        if let Some((number, bytes)) = node.replica.as_ref().and_then(LogReplica::checkpoint) {
+            node.store.checkpoint(number, &bytes);
+            node.replica.as_mut().expect("it has a checkpoint").on_stored(number);
+        }
+        self.drain();
+    }
+
+    /// Begins to store the state of a replica.
+    pub fn begin_sync(&mut self, node: usize) {
+        if let Some(executor) = &mut self.nodes[node].executor {
+            executor.begin_sync();
+        }
+    }
+
+    /// Ends that.
+    pub fn finish_sync(&mut self, node: usize) {
+        if let Some(executor) = &mut self.nodes[node].executor {
+            executor.state_mut().finish_sync();
         }
         self.drain();
     }
@@ -246,9 +288,13 @@ impl Fabric {
 
     /// Ends a replica, with what it has not stored.
     pub fn crash(&mut self, index: usize) {
+        let seed = self.clock;
         let node = &mut self.nodes[index];
         if node.replica.take().is_some() {
-            node.unstored.clear();
+            node.store.crash(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 7);
+            if let Some(executor) = node.executor.take() {
+                node.state_disk = executor.state().after_crash(seed);
+            }
             node.queue.clear();
             if !std::mem::take(&mut node.is_excluded) {
                 self.ended(process(index));
@@ -267,16 +313,23 @@ impl Fabric {
         if self.nodes[index].replica.is_some() {
             return;
         }
-        let mut replica = self.restored(index);
+        let mut replica = self.restore(index);
         replica.rejoin(self.now);
         let node = &mut self.nodes[index];
         (node.replica, node.cursor) = (Some(replica), self.ordered.len());
         self.drain();
     }
 
-    fn restored(&self, index: usize) -> LogReplica {
-        let (all, disk) = (self.all_replicas(), &self.nodes[index].disk);
-        LogReplica::restore(process(index), all, self.replica_options, disk)
+    fn restore(&mut self, index: usize) -> LogReplica {
+        let all = self.all_replicas();
+        let node = &mut self.nodes[index];
+        let found = node.store.open();
+        let executor = self.has_states.then(|| Executor::new(node.state_disk.clone()));
+        let applied = executor.as_ref().map_or(0, Executor::applied);
+        node.executor = executor;
+        let checkpoint = found.checkpoint.as_ref().map(|(number, bytes)| (*number, &bytes[..]));
+        let stored = Stored { checkpoint, records: &found.records, applied };
+        LogReplica::restore(process(index), all, self.replica_options, stored)
             .expect("the records fit together")
     }
 
@@ -308,7 +361,7 @@ impl Fabric {
         for index in 0..self.nodes.len() {
             self.crash(index);
         }
-        let restored: Vec<_> = (0..self.nodes.len()).map(|index| self.restored(index)).collect();
+        let restored: Vec<_> = (0..self.nodes.len()).map(|index| self.restore(index)).collect();
         let logs = restored.iter().enumerate();
         let logs = logs.map(|(index, replica)| (process(index), replica.stored_log())).collect();
         let founding = Founding::of(&logs).expect("all replicas have started");
@@ -329,8 +382,13 @@ impl Fabric {
             let mut sent = Vec::new();
             for (index, node) in self.nodes.iter_mut().enumerate() {
                 let Some(replica) = &mut node.replica else { continue };
+                if let Some(executor) = &mut node.executor {
+                    while executor.advance(replica) {}
+                }
                 while let Some(record) = replica.poll_record() {
-                    node.unstored.push_back(record);
+                    let encoded = Record::parse(record.number, &record.to_bytes());
+                    assert_eq!(encoded.as_ref(), Some(&record), "does not survive its encoding");
+                    node.store.append(record);
                 }
                 while let Some(scattering) = replica.poll_scattering() {
                     sent.push((process(index), scattering));

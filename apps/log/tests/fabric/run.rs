@@ -1,11 +1,12 @@
 //! Runs drawn by a seed, and their end: faults cease, and everything completes.
 
 use onepipe_base::{Mono, ProcessId};
-use onepipe_log::{ClientOptions, ReplicaOptions};
+use onepipe_log::{ClientOptions, ReplicaOptions, State};
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
-use super::{FIRST_CLIENT, Fabric};
+use super::store::Store;
+use super::{FIRST_CLIENT, Fabric, Node};
 
 /// Steps of a run before the faults cease.
 const STEPS: usize = 500;
@@ -36,14 +37,29 @@ impl Faults {
     }
 }
 
-pub fn fabric() -> Fabric {
-    let client = ClientOptions { timeout_ns: 400, timeout_min_ns: 200, ..ClientOptions::default() };
-    let replica =
-        ReplicaOptions { timeout_ns: 400, read_bytes_max: 12, ..ReplicaOptions::default() };
+pub fn fabric<S: Store>() -> Fabric<S> {
+    let client = ClientOptions {
+        timeout_ns: 400,
+        timeout_min_ns: 200,
+        idle_ns: 300,
+        ..ClientOptions::default()
+    };
+    let replica = ReplicaOptions {
+        timeout_ns: 400,
+        read_bytes_max: 12,
+        committed_interval: 4,
+        ..ReplicaOptions::default()
+    };
     Fabric::new(3, 2, client, replica)
 }
 
-impl Fabric {
+/// Returns whether a state has applied more than its disk has.
+fn is_behind<S>(node: &Node<S>) -> bool {
+    let executor = node.executor.as_ref().filter(|_| node.replica.is_some());
+    executor.is_some_and(|one| one.state().durable_len() < one.applied())
+}
+
+impl<S: Store> Fabric<S> {
     fn earliest(&self) -> Option<Mono> {
         let replicas = self.nodes.iter().filter_map(|node| node.replica.as_ref()?.poll_timeout());
         let clients = self.users.iter().filter_map(|user| user.client.as_ref()?.poll_timeout());
@@ -81,8 +97,13 @@ impl Fabric {
                 self.deliver(index);
                 return true;
             }
-            if !self.nodes[index].unstored.is_empty() {
+            if self.nodes[index].store.is_pending() {
                 self.store(index);
+                return true;
+            }
+            if is_behind(&self.nodes[index]) {
+                self.begin_sync(index);
+                self.finish_sync(index);
                 return true;
             }
         }
@@ -105,6 +126,7 @@ impl Fabric {
             && replicas.len() == self.nodes.len()
             && replicas.iter().all(|one| one.is_serving() && one.view().members == all)
             && replicas.iter().all(|one| end(one) == end(replicas[0]))
+            && self.nodes.iter().all(Node::is_current)
     }
 
     /// Ends the faults: all replicas return, and everything completes.
@@ -132,10 +154,18 @@ impl Fabric {
     }
 }
 
-fn random_step(fabric: &mut Fabric, rng: &mut Xoshiro256PlusPlus, faults: Faults) {
+fn random_step<S: Store>(fabric: &mut Fabric<S>, rng: &mut Xoshiro256PlusPlus, faults: Faults) {
     let node = rng.random_range(0..fabric.nodes.len());
     let user = rng.random_range(0..fabric.users.len());
     let is_lost = rng.random_range(0..100) < faults.lost;
+    if fabric.has_states {
+        match rng.random_range(0..40) {
+            0..=1 => fabric.begin_sync(node),
+            2..=3 => fabric.finish_sync(node),
+            4 => fabric.checkpoint(node),
+            _ => {}
+        }
+    }
     match rng.random_range(0..100) {
         0..=5 => fabric.append(user),
         6..=7 => fabric.append_together(),
@@ -172,9 +202,12 @@ fn random_step(fabric: &mut Fabric, rng: &mut Xoshiro256PlusPlus, faults: Faults
 }
 
 /// Runs a seed, and returns what is wrong.
-pub fn run(seed: u64, faults: Faults) -> Result<Fabric, String> {
+pub fn run<S: Store>(seed: u64, faults: Faults, has_states: bool) -> Result<Fabric<S>, String> {
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
     let mut fabric = fabric();
+    if has_states {
+        fabric = fabric.with_states();
+    }
     fabric.append_together();
     let power_at = faults.power.then(|| rng.random_range(0..STEPS));
     for step in 0..STEPS {

@@ -18,7 +18,7 @@ use std::sync::mpsc::channel;
 use onepipe_block::{BlockSizes, Command, ErrorCode, Extent, Failure, Outcome, Range};
 use onepipe_block_replica::{BLOCK_LEN, CHANGE_OVERHEAD, Change};
 use onepipe_journal::{Directory, OpenError};
-use onepipe_log_server::{Cluster, ClusterError, ClusterOptions};
+use onepipe_log_server::{Cluster, ClusterOptions, NodeError};
 
 use crate::blocks::{Blocks, Completion, Reply};
 use crate::workers::Workers;
@@ -108,7 +108,7 @@ pub enum DeviceError {
     Damaged(PathBuf),
     /// The replicas do not start.
     #[error(transparent)]
-    Cluster(#[from] ClusterError),
+    Cluster(#[from] NodeError),
     /// The system has no thread left.
     #[error("cannot start threads")]
     Thread(#[source] io::Error),
@@ -146,20 +146,12 @@ impl ReplicatedBlocks {
         let workers = Workers::start(options.threads).map_err(DeviceError::Thread)?;
         let workers = Arc::new(workers);
         let reads = Arc::new(Reads::new(usize::from(options.replicas), &workers));
-        let cluster = ClusterOptions {
-            fabric: options.fabric.clone(),
-            replicas: options.replicas,
-            storage: Some(options.directory.join("log")),
-            ..ClusterOptions::default()
-        };
-        let (of_states, path) = (Arc::clone(&reads), options.directory.clone());
-        let cluster = Cluster::start(&cluster, move |replica| {
-            let directory = path.join(format!("image-{replica}"));
-            let state = ReplicaState::open(
-                &directory,
-                image,
-                (usize::from(replica), Arc::clone(&of_states)),
-            );
+        let mut log = ClusterOptions::new(options.fabric.clone(), u32::from(options.replicas));
+        log.directory = Some(options.directory.join("log"));
+        let cluster = Cluster::try_start(&log, |replica| {
+            let directory = options.directory.join(format!("image-{replica}"));
+            let state =
+                ReplicaState::open(&directory, image, (replica as usize, Arc::clone(&reads)));
             state.map_err(|error: StateError| io::Error::other(error))
         })?;
         let handle = cluster.handle();
