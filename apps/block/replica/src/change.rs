@@ -124,7 +124,8 @@ mod tests {
             prop_assert_eq!(Change::decode(&bytes), Some(change));
             // A shorter or a longer entry is none.
             prop_assert_eq!(Change::decode(&bytes[..bytes.len() - 1]), None);
-            prop_assert_eq!(Change::decode(&[&bytes[..], &[0]].concat()), None);
+            let longer = [&bytes[..], &[0]].concat();
+            prop_assert_eq!(Change::decode(&longer), None);
         }
 
         #[test]

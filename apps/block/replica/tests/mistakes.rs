@@ -10,11 +10,11 @@ use model::{copies, crashes, damage, reads};
 use onepipe_base::mistake::{Mistake, choose};
 
 /// Seeds for each mistake.
-const SEEDS: u64 = 60;
+const SEEDS: u64 = 200;
 
 fn first_violation(mistake: Option<Mistake>, seed: u64) -> Option<String> {
     choose(mistake);
-    let runs = [crashes, damage, copies, reads];
+    let runs = [crashes::run, damage::run, copies::run, reads::run];
     let found = catch_unwind(|| runs.iter().find_map(|run| run(seed).err()));
     choose(None);
     found.unwrap_or_else(|_| Some("an assertion failed".into()))

@@ -70,7 +70,8 @@ pub fn run(seed: u64) -> Outcome {
     }
     let mut target = loop {
         let mut target = open(&disks[1])?;
-        if target.applied() != durable {
+        // A header may have reached the disk although the checkpoint was not reported.
+        if target.applied() < durable {
             return Err(format!("{durable} was durable, now {}", target.applied()));
         }
         if rng.random() {

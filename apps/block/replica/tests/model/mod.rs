@@ -2,15 +2,10 @@
 //! list of changes stands for the log.
 #![allow(dead_code, reason = "each test uses some of it")]
 
-mod copies;
-mod crashes;
-mod damage;
-mod reads;
-
-pub use copies::run as copies;
-pub use crashes::{crash_at, run as crashes};
-pub use damage::run as damage;
-pub use reads::run as reads;
+pub mod copies;
+pub mod crashes;
+pub mod damage;
+pub mod reads;
 
 use onepipe_block_replica::{BLOCK_LEN, Change, Image, ImageOptions};
 use onepipe_journal::MemoryDisk;

@@ -11,7 +11,9 @@ use crate::blocks::Completion;
 
 /// Appends the entries of writes, and completes these when all replicas have them.
 pub struct Appends {
-    log: LogHandle,
+    /// The nodes of the replicas. What one of them has appended is applied there at once when it is
+    /// committed; others find out by its next message. So one is used as long as it is up.
+    nodes: Vec<LogHandle>,
     reads: Arc<Reads>,
     /// Limit on the entries in flight; others wait.
     in_flight_max: usize,
@@ -37,8 +39,8 @@ struct Progress {
 }
 
 impl Appends {
-    pub fn new(log: LogHandle, reads: Arc<Reads>, in_flight_max: usize) -> Appends {
-        Appends { log, reads, in_flight_max, state: Mutex::default() }
+    pub fn new(nodes: Vec<LogHandle>, reads: Arc<Reads>, in_flight_max: usize) -> Appends {
+        Appends { nodes, reads, in_flight_max, state: Mutex::default() }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -64,7 +66,10 @@ impl Appends {
         }
         while let Some((entry, write)) = self.next() {
             let appends = Arc::clone(self);
-            self.log.append(
+            let is_up = |node: &&LogHandle| node.ended().is_none();
+            let node = self.nodes.iter().find(is_up).or(self.nodes.first());
+            let Some(node) = node else { return };
+            node.append(
                 entry,
                 Box::new(move |result| {
                     let result = result.map(|committed| committed.position.index + 1);

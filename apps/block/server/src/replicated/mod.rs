@@ -154,8 +154,8 @@ impl ReplicatedBlocks {
                 ReplicaState::open(&directory, image, (replica as usize, Arc::clone(&reads)));
             state.map_err(|error: StateError| io::Error::other(error))
         })?;
-        let handle = cluster.handle();
-        let appends = Appends::new(handle, Arc::clone(&reads), options.in_flight_max);
+        let nodes = cluster.replicas().collect();
+        let appends = Appends::new(nodes, Arc::clone(&reads), options.in_flight_max);
         let device = ReplicatedBlocks {
             appends: Arc::new(appends),
             reads,
