@@ -12,8 +12,8 @@ mod state;
 
 use std::io;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
 
 use onepipe_block::{BlockSizes, Command, ErrorCode, Extent, Failure, Outcome, Range};
 use onepipe_block_replica::{BLOCK_LEN, CHANGE_OVERHEAD, Change};
@@ -124,7 +124,7 @@ pub struct ReplicatedBlocks {
     blocks: u64,
     entry_len_max: usize,
     /// Ends after the requests of clients.
-    _cluster: Cluster,
+    _cluster: Mutex<Cluster>,
     _workers: Arc<Workers>,
     /// Holds the lock of the device.
     _directory: Directory,
@@ -161,7 +161,7 @@ impl ReplicatedBlocks {
             reads,
             blocks: image.blocks,
             entry_len_max: options.entry_len_max.max(BLOCK_LEN),
-            _cluster: cluster,
+            _cluster: Mutex::new(cluster),
             _workers: workers,
             _directory: directory,
         };

@@ -146,7 +146,7 @@ impl State for ReplicaState {
         }
     }
 
-    fn install_part(&mut self, _: u64, bytes: &[u8]) {
+    fn install_part(&mut self, _: u64, _: u64, bytes: &[u8]) {
         // Blocks are as of different moments from here on, so no read is answered.
         self.reads.set_applied(self.replica, None);
         let installed = match bytes.split_first_chunk() {
