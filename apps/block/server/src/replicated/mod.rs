@@ -185,6 +185,11 @@ impl ReplicatedBlocks {
         }
     }
 
+    /// Returns the position in the log that each replica has applied; `None` of one that has ended.
+    pub fn applied(&self) -> Vec<Option<u64>> {
+        self.reads.applied()
+    }
+
     /// Returns what was found damaged, and repaired, since the start.
     pub fn repair_stats(&self) -> RepairStats {
         self.reads.stats()

@@ -222,6 +222,13 @@ impl Reads {
         Ok(copied.written > 0)
     }
 
+    /// Returns the positions that the replicas have applied; `None` of one that has ended.
+    pub fn applied(&self) -> Vec<Option<u64>> {
+        let state = self.lock();
+        let applied = |image: &Option<Arc<Access>>| Some(image.as_ref()?.reader.applied());
+        state.images.iter().map(applied).collect()
+    }
+
     /// Counts damaged blocks that a scrub has found.
     pub fn count_damaged(&self, count: u64) {
         self.damaged.fetch_add(count, Ordering::Relaxed);

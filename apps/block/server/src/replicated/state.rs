@@ -2,15 +2,20 @@
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
 
 use onepipe_block_replica::{Change, Checkpointer, Image, ImageError, ImageOptions, ImageReader};
 use onepipe_journal::{Directory, OpenError};
 use onepipe_log::{Entry, Part, PartRequest, State};
 
 use super::reads::{Access, Reads};
+
+/// Least time between two checkpoints of an image. Their synchronisations compete with those of the
+/// logs, and a log that is longer by this time of writes costs little.
+const CHECKPOINT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Why the image of a replica cannot be opened.
 #[derive(Debug, thiserror::Error)]
@@ -33,7 +38,8 @@ pub struct ReplicaState {
     reader: ImageReader<std::fs::File>,
     reads: Arc<Reads>,
     /// Positions to be made durable; the thread takes the last one.
-    checkpoints: Sender<u64>,
+    checkpoints: Option<Sender<u64>>,
+    thread: Option<JoinHandle<()>>,
     durable: Arc<Durable>,
     failure: Option<String>,
 }
@@ -60,11 +66,13 @@ impl ReplicaState {
         let (checkpoints, positions) = channel();
         let of_thread = Arc::clone(&durable);
         let thread = thread::Builder::new().name("block-sync".into());
-        thread
+        let thread = thread
             .spawn(move || make_durable(checkpointer, &positions, &of_thread))
             .map_err(StateError::Thread)?;
         reads.add(replica, access);
-        Ok(ReplicaState { replica, image, reader, reads, checkpoints, durable, failure: None })
+        let (checkpoints, thread) = (Some(checkpoints), Some(thread));
+        let failure = None;
+        Ok(ReplicaState { replica, image, reader, reads, checkpoints, thread, durable, failure })
     }
 
     fn fail(&mut self, action: &str, error: &std::io::Error) {
@@ -74,24 +82,34 @@ impl ReplicaState {
     }
 }
 
-/// Makes an image durable up to each position that is asked for, or a later one.
+/// Makes an image durable up to a position that is asked for, or a later one, at most once in each
+/// interval.
 fn make_durable(
     mut checkpointer: Checkpointer<std::fs::File>,
     positions: &Receiver<u64>,
     durable: &Durable,
 ) {
-    while let Ok(first) = positions.recv() {
-        let last = positions.try_iter().last().unwrap_or(first);
+    let mut next = positions.recv().ok();
+    while let Some(position) = next.take() {
         // A copy of another replica may be as of a lower position than what was applied before.
-        if last <= checkpointer.durable() {
-            continue;
+        if position > checkpointer.durable() {
+            if let Err(error) = checkpointer.run(position) {
+                let message = format!("cannot make an image durable: {error}");
+                *durable.failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(message);
+                return;
+            }
+            durable.position.store(position, Ordering::Release);
         }
-        if let Err(error) = checkpointer.run(last) {
-            let message = format!("cannot make an image durable: {error}");
-            *durable.failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(message);
-            return;
+        let until = Instant::now() + CHECKPOINT_INTERVAL;
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            match positions.recv_timeout(left) {
+                Ok(position) => next = Some(position),
+                Err(RecvTimeoutError::Timeout) => break,
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
         }
-        durable.position.store(last, Ordering::Release);
+        next = next.or_else(|| positions.recv().ok());
     }
 }
 
@@ -119,8 +137,10 @@ impl State for ReplicaState {
     }
 
     fn begin_sync(&mut self) {
-        // The thread has ended only after a failure, which it has reported.
-        let _ = self.checkpoints.send(self.image.applied());
+        if let Some(checkpoints) = &self.checkpoints {
+            // The thread has ended only after a failure, which it has reported.
+            let _ = checkpoints.send(self.image.applied());
+        }
     }
 
     fn durable_len(&self) -> u64 {
@@ -179,5 +199,10 @@ impl State for ReplicaState {
 impl Drop for ReplicaState {
     fn drop(&mut self) {
         self.reads.remove(self.replica);
+        // The thread has the files, which another program may open from here on.
+        self.checkpoints = None;
+        if self.thread.take().is_some_and(|thread| thread.join().is_err()) {
+            tracing::error!("the thread that makes an image durable has panicked");
+        }
     }
 }
