@@ -23,6 +23,8 @@ const COMMAND_BYTES_MAX: u64 = 4_096;
 pub enum Command {
     /// Compare all replicas, and repair them.
     Scrub,
+    /// Fill new files of a replica from the others.
+    Replace(u32),
 }
 
 /// What a scrub has found.
@@ -41,7 +43,17 @@ pub struct ScrubFigures {
 }
 
 /// The answer to a command.
-type Answer = Result<ScrubFigures, String>;
+type Answer = Result<Outcome, String>;
+
+/// What a command has done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Outcome {
+    /// The replicas were compared.
+    Scrubbed(ScrubFigures),
+    /// The replica has what was acknowledged before the command.
+    Replaced,
+}
 
 /// Takes commands until it is dropped.
 pub struct Control {
@@ -79,12 +91,14 @@ impl Drop for Control {
 fn answer(mut stream: UnixStream, blocks: &Weak<ReplicatedBlocks>) -> Result<()> {
     let mut line = String::new();
     BufReader::new((&stream).take(COMMAND_BYTES_MAX)).read_line(&mut line)?;
-    let answer: Answer = match serde_json::from_str(&line) {
-        Ok(Command::Scrub) => match blocks.upgrade() {
-            Some(blocks) => scrub(&blocks),
-            None => Err("the device is ending".into()),
+    let answer: Answer = match (serde_json::from_str(&line), blocks.upgrade()) {
+        (Ok(Command::Scrub), Some(blocks)) => scrub(&blocks),
+        (Ok(Command::Replace(replica)), Some(blocks)) => match blocks.replace(replica) {
+            Ok(()) => Ok(Outcome::Replaced),
+            Err(error) => Err(format!("{:#}", anyhow::Error::new(error))),
         },
-        Err(error) => Err(format!("this is no command: {error}")),
+        (Ok(_), None) => Err("the device is ending".into()),
+        (Err(error), _) => Err(format!("this is no command: {error}")),
     };
     writeln!(stream, "{}", serde_json::to_string(&answer)?)?;
     Ok(())
@@ -92,17 +106,17 @@ fn answer(mut stream: UnixStream, blocks: &Weak<ReplicatedBlocks>) -> Result<()>
 
 fn scrub(blocks: &ReplicatedBlocks) -> Answer {
     let report = blocks.scrub().map_err(|failure| failure.message.into_owned())?;
-    Ok(ScrubFigures {
+    Ok(Outcome::Scrubbed(ScrubFigures {
         blocks: report.blocks,
         replicas: report.replicas,
         damaged: report.damaged,
         repaired: report.repaired,
         lost: report.lost,
-    })
+    }))
 }
 
 /// Sends a command to the program that serves the device in a directory.
-pub fn send(directory: &Path, command: Command) -> Result<ScrubFigures> {
+pub fn send(directory: &Path, command: Command) -> Result<Outcome> {
     let path = directory.join(SOCKET);
     let mut stream = UnixStream::connect(&path).with_context(|| {
         format!("no program serves {}: start `onepipe block serve --data`", directory.display())
@@ -112,7 +126,7 @@ pub fn send(directory: &Path, command: Command) -> Result<ScrubFigures> {
     BufReader::new(stream).read_line(&mut line).context("the device does not answer")?;
     let answer: Answer = serde_json::from_str(&line).context("the device has ended")?;
     match answer {
-        Ok(figures) => Ok(figures),
+        Ok(outcome) => Ok(outcome),
         Err(error) => bail!("{error}"),
     }
 }

@@ -2,6 +2,7 @@
 
 mod bench;
 mod control;
+mod replace;
 mod scrub;
 mod serve;
 
@@ -16,6 +17,7 @@ Examples:
   nbdinfo nbd://127.0.0.1:10809                      what the device is
   qemu-img convert -n -O raw image.qcow2 nbd://127.0.0.1:10809
   onepipe block scrub --data DIR                     compares the replicas, and repairs them
+  onepipe block replace --data DIR --replica 1       fills new files of a replica
   onepipe block bench                                beside primary-backup replication";
 
 /// A replicated block device for qemu, libnbd, fio and other NBD clients
@@ -30,6 +32,7 @@ pub struct Arguments {
 enum Command {
     Serve(serve::Arguments),
     Scrub(scrub::Arguments),
+    Replace(replace::Arguments),
     Bench(bench::Arguments),
 }
 
@@ -38,6 +41,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     match &arguments.command {
         Command::Serve(arguments) => serve::run(arguments),
         Command::Scrub(arguments) => scrub::run(arguments),
+        Command::Replace(arguments) => replace::run(arguments),
         Command::Bench(arguments) => bench::run(arguments),
     }
 }

@@ -4,10 +4,10 @@ use std::io::{Write, stdout};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clap::Args;
 
-use crate::block::control::{self, Command, ScrubFigures};
+use crate::block::control::{self, Command, Outcome, ScrubFigures};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -32,7 +32,9 @@ pub struct Arguments {
 
 /// Scrubs, and prints what was found.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
-    let figures = control::send(&arguments.data, Command::Scrub)?;
+    let Outcome::Scrubbed(figures) = control::send(&arguments.data, Command::Scrub)? else {
+        bail!("the device has answered another command");
+    };
     let ScrubFigures { blocks, replicas, damaged, repaired, lost } = figures;
     let mut out = stdout();
     let printed = match arguments.json {

@@ -38,6 +38,11 @@ impl ReadGate {
         ReadGate { seen: 0, applied, next: 0, waiting: BTreeSet::new(), reads: 0 }
     }
 
+    /// Returns the position up to which all writes were acknowledged, or returned by a read.
+    pub fn seen(&self) -> u64 {
+        self.seen
+    }
+
     /// Notes that the write at a position was acknowledged.
     pub fn handle_acknowledged(&mut self, position: u64) {
         self.seen = self.seen.max(position);

@@ -50,6 +50,8 @@ pub use address::Address;
 pub use blocks::{Blocks, Completion, Reply};
 pub use file::{FileBlocks, FileError, FileOptions};
 pub use options::ServerOptions;
-pub use replicated::{DeviceError, RepairStats, ReplicatedBlocks, ReplicatedOptions, ScrubReport};
+pub use replicated::{
+    DeviceError, RepairStats, ReplaceError, ReplicatedBlocks, ReplicatedOptions, ScrubReport,
+};
 pub use server::{ServeError, Server, serve};
 pub use stats::ServerStats;

@@ -1,7 +1,7 @@
 //! Writes: entries that are appended to the log.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use onepipe_block::{ErrorCode, Failure, Outcome};
 use onepipe_log_server::LogHandle;
@@ -13,11 +13,13 @@ use crate::blocks::Completion;
 pub struct Appends {
     /// The nodes of the replicas. What one of them has appended is applied there at once when it is
     /// committed; others find out by its next message. So one is used as long as it is up.
-    nodes: Vec<LogHandle>,
+    nodes: Mutex<Vec<(u32, LogHandle)>>,
     reads: Arc<Reads>,
     /// Limit on the entries in flight; others wait.
     in_flight_max: usize,
     state: Mutex<State>,
+    /// Signalled when no entry is in flight.
+    drained: Condvar,
 }
 
 #[derive(Default)]
@@ -25,6 +27,8 @@ struct State {
     in_flight: usize,
     /// A thread is appending what waits, and goes on as long as the limit allows.
     is_advancing: bool,
+    /// Nothing is appended while a node is being stopped.
+    is_paused: bool,
     waiting: VecDeque<(Vec<u8>, Arc<Write>)>,
 }
 
@@ -39,8 +43,9 @@ struct Progress {
 }
 
 impl Appends {
-    pub fn new(nodes: Vec<LogHandle>, reads: Arc<Reads>, in_flight_max: usize) -> Appends {
-        Appends { nodes, reads, in_flight_max, state: Mutex::default() }
+    pub fn new(nodes: Vec<(u32, LogHandle)>, reads: Arc<Reads>, in_flight_max: usize) -> Appends {
+        let (nodes, state) = (Mutex::new(nodes), Mutex::default());
+        Appends { nodes, reads, in_flight_max, state, drained: Condvar::new() }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -66,25 +71,67 @@ impl Appends {
         }
         while let Some((entry, write)) = self.next() {
             let appends = Arc::clone(self);
-            let is_up = |node: &&LogHandle| node.ended().is_none();
-            let node = self.nodes.iter().find(is_up).or(self.nodes.first());
-            let Some(node) = node else { return };
-            node.append(
+            self.node().append(
                 entry,
                 Box::new(move |result| {
                     let result = result.map(|committed| committed.position.index + 1);
                     write.on_entry(&appends.reads, result.map_err(|error| failure(&error)));
-                    appends.lock().in_flight -= 1;
-                    appends.advance();
+                    appends.on_end();
                 }),
             );
         }
     }
 
+    /// Returns the first node that is up.
+    fn node(&self) -> LogHandle {
+        let nodes = self.nodes.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_up = |(_, node): &&(u32, LogHandle)| node.ended().is_none();
+        // A node that has ended reports why.
+        nodes.iter().find(is_up).or(nodes.first()).expect("one node remains").1.clone()
+    }
+
+    fn on_end(self: &Arc<Appends>) {
+        let mut state = self.lock();
+        state.in_flight -= 1;
+        if state.in_flight == 0 {
+            self.drained.notify_all();
+        }
+        drop(state);
+        self.advance();
+    }
+
+    /// Pauses, waits until no entry is in flight, and uses other nodes from then on. Goes on after
+    /// [`Appends::resume`]. An entry in flight when its node stops would be in the log or not.
+    pub fn pause_with(&self, nodes: Vec<(u32, LogHandle)>) {
+        assert!(!nodes.is_empty(), "one node remains");
+        let mut state = self.lock();
+        state.is_paused = true;
+        while state.in_flight > 0 {
+            state = self.drained.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        *self.nodes.lock().unwrap_or_else(PoisonError::into_inner) = nodes;
+    }
+
+    /// Goes on after a pause.
+    pub fn resume(self: &Arc<Appends>) {
+        self.lock().is_paused = false;
+        self.advance();
+    }
+
+    /// Adds a node, which is used when those before have ended.
+    pub fn add_node(&self, replica: u32, node: LogHandle) {
+        self.nodes.lock().unwrap_or_else(PoisonError::into_inner).push((replica, node));
+    }
+
+    /// Returns the nodes, with the numbers of their replicas.
+    pub fn nodes(&self) -> Vec<(u32, LogHandle)> {
+        self.nodes.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     /// Returns the next entry to append. After `None` another thread may append.
     fn next(&self) -> Option<(Vec<u8>, Arc<Write>)> {
         let mut state = self.lock();
-        let has_capacity = state.in_flight < self.in_flight_max;
+        let has_capacity = state.in_flight < self.in_flight_max && !state.is_paused;
         let next = if has_capacity { state.waiting.pop_front() } else { None };
         state.is_advancing = next.is_some();
         state.in_flight += usize::from(next.is_some());

@@ -7,16 +7,17 @@
 mod appends;
 mod identity;
 mod reads;
+mod replace;
 mod scrub;
 mod state;
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 
 use onepipe_block::{BlockSizes, Command, ErrorCode, Extent, Failure, Outcome, Range};
-use onepipe_block_replica::{BLOCK_LEN, CHANGE_OVERHEAD, Change};
+use onepipe_block_replica::{BLOCK_LEN, CHANGE_OVERHEAD, Change, ImageOptions};
 use onepipe_journal::{Directory, OpenError};
 use onepipe_log_server::{Cluster, ClusterOptions, NodeError};
 
@@ -25,11 +26,14 @@ use crate::workers::Workers;
 use appends::Appends;
 use reads::Reads;
 pub use reads::RepairStats;
+pub use replace::ReplaceError;
 pub use scrub::ScrubReport;
 use state::{ReplicaState, StateError};
 
 /// Blocks of which one reply to a query of the status says whether they are zero.
 const STATUS_BLOCKS_MAX: u64 = 1 << 15;
+/// Directory of the logs.
+const LOG: &str = "log";
 
 /// How a replicated device runs.
 #[derive(Clone, Debug)]
@@ -121,10 +125,12 @@ pub enum DeviceError {
 pub struct ReplicatedBlocks {
     appends: Arc<Appends>,
     reads: Arc<Reads>,
-    blocks: u64,
+    image: ImageOptions,
     entry_len_max: usize,
+    path: PathBuf,
+    replicas: u16,
     /// Ends after the requests of clients.
-    _cluster: Mutex<Cluster>,
+    cluster: Mutex<Cluster>,
     _workers: Arc<Workers>,
     /// Holds the lock of the device.
     _directory: Directory,
@@ -147,21 +153,20 @@ impl ReplicatedBlocks {
         let workers = Arc::new(workers);
         let reads = Arc::new(Reads::new(usize::from(options.replicas), &workers));
         let mut log = ClusterOptions::new(options.fabric.clone(), u32::from(options.replicas));
-        log.directory = Some(options.directory.join("log"));
+        log.directory = Some(options.directory.join(LOG));
         let cluster = Cluster::try_start(&log, |replica| {
-            let directory = options.directory.join(format!("image-{replica}"));
-            let state =
-                ReplicaState::open(&directory, image, (replica as usize, Arc::clone(&reads)));
-            state.map_err(|error: StateError| io::Error::other(error))
+            open_state(&options.directory, image, (replica, &reads))
         })?;
-        let nodes = cluster.replicas().collect();
+        let nodes = (0..).zip(cluster.replicas()).collect();
         let appends = Appends::new(nodes, Arc::clone(&reads), options.in_flight_max);
         let device = ReplicatedBlocks {
             appends: Arc::new(appends),
             reads,
-            blocks: image.blocks,
+            image,
             entry_len_max: options.entry_len_max.max(BLOCK_LEN),
-            _cluster: Mutex::new(cluster),
+            cluster: Mutex::new(cluster),
+            path: options.directory.clone(),
+            replicas: options.replicas,
             _workers: workers,
             _directory: directory,
         };
@@ -201,7 +206,7 @@ impl ReplicatedBlocks {
     /// # Errors
     /// If a disk fails.
     pub fn scrub(&self) -> Result<ScrubReport, Failure> {
-        scrub::scrub(&self.reads, self.blocks)
+        scrub::scrub(&self.reads, self.image.blocks)
     }
 
     /// Returns the entries of a write.
@@ -235,6 +240,20 @@ impl ReplicatedBlocks {
     }
 }
 
+fn image_path(directory: &Path, replica: u32) -> PathBuf {
+    directory.join(format!("image-{replica}"))
+}
+
+fn open_state(
+    directory: &Path,
+    image: ImageOptions,
+    (replica, reads): (u32, &Arc<Reads>),
+) -> io::Result<ReplicaState> {
+    let reads = (replica as usize, Arc::clone(reads));
+    let state = ReplicaState::open(&image_path(directory, replica), image, reads);
+    state.map_err(|error: StateError| io::Error::other(error))
+}
+
 /// Returns the first block and the number of blocks of an aligned range.
 fn blocks_of(range: Range) -> (u64, u64) {
     let block_len = BLOCK_LEN as u64;
@@ -263,7 +282,7 @@ fn status(reads: &Reads, replica: usize, range: Range) -> Reply {
 
 impl Blocks for ReplicatedBlocks {
     fn size(&self) -> u64 {
-        self.blocks * BLOCK_LEN as u64
+        self.image.blocks * BLOCK_LEN as u64
     }
 
     fn is_read_only(&self) -> bool {

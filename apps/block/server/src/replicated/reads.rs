@@ -48,14 +48,16 @@ struct State {
     gate: ReadGate,
     waiting: BTreeMap<u64, Job>,
     images: Vec<Option<Arc<Access>>>,
+    /// Number of parts of an image that each replica has received from another one.
+    parts: Vec<u64>,
 }
 
 impl Reads {
     pub fn new(replicas: usize, workers: &Arc<Workers>) -> Reads {
         let images = (0..replicas).map(|_| None).collect();
-        let gate = ReadGate::new(replicas);
+        let (gate, waiting) = (ReadGate::new(replicas), BTreeMap::new());
         Reads {
-            state: Mutex::new(State { gate, waiting: BTreeMap::new(), images }),
+            state: Mutex::new(State { gate, waiting, images, parts: vec![0; replicas] }),
             workers: Arc::downgrade(workers),
             damaged: AtomicU64::new(0),
             repaired: AtomicU64::new(0),
@@ -220,6 +222,29 @@ impl Reads {
         let copied = writer.install(as_of, &copy)?;
         self.repaired.fetch_add(copied.written, Ordering::Relaxed);
         Ok(copied.written > 0)
+    }
+
+    /// Returns the position up to which all writes were acknowledged, or returned by a read.
+    pub fn seen(&self) -> u64 {
+        self.lock().gate.seen()
+    }
+
+    /// Returns whether another replica has applied all that was acknowledged.
+    pub fn has_current_other(&self, replica: usize) -> bool {
+        !self.current_others(replica).is_empty()
+    }
+
+    /// Counts parts of an image that a replica has received from another one.
+    pub fn count_part(&self, replica: usize) {
+        self.lock().parts[replica] += 1;
+    }
+
+    /// Returns the position that a replica has applied, and the number of parts of an image that it
+    /// has received.
+    pub fn progress(&self, replica: usize) -> (u64, u64) {
+        let state = self.lock();
+        let applied = state.images[replica].as_ref().map(|image| image.reader.applied());
+        (applied.unwrap_or(0), state.parts[replica])
     }
 
     /// Returns the positions that the replicas have applied; `None` of one that has ended.

@@ -169,6 +169,7 @@ impl State for ReplicaState {
     fn install_part(&mut self, _: u64, _: u64, bytes: &[u8]) {
         // Blocks are as of different moments from here on, so no read is answered.
         self.reads.set_applied(self.replica, None);
+        self.reads.count_part(self.replica);
         let installed = match bytes.split_first_chunk() {
             Some((as_of, copies)) => self.image.install(u64::from_be_bytes(*as_of), copies),
             None => Err(std::io::ErrorKind::InvalidData.into()),

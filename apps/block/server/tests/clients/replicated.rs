@@ -3,7 +3,7 @@
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc::channel;
 
 use onepipe_block::{Command, Failure, Outcome, Range};
@@ -219,4 +219,41 @@ fn status_shows_what_was_written_and_trimmed() {
         extents.iter().map(|extent| (extent.length / BLOCK as u32, extent.is_zero)).collect();
     assert_eq!(lengths, [(2, false), (2, true), (4, false), (8, true)]);
     assert!(read(&blocks, 2 * BLOCK, 2 * BLOCK as u32).iter().all(|byte| *byte == 0));
+}
+
+#[test]
+fn replaced_replicas_are_filled_while_the_device_goes_on() {
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    let blocks = Arc::new(open(dir.path(), Some(4 * MIB)));
+    let data = noise(4 * MIB, 4);
+    write_blocks(&blocks, 0, data.clone());
+    let unknown = blocks.replace(3).expect_err("there are three replicas").to_string();
+    assert_eq!(unknown, "replica 3 does not exist: the device has replicas 0 to 2");
+    let is_done = Arc::new(AtomicBool::new(false));
+    let writer = {
+        let (blocks, is_done) = (Arc::clone(&blocks), Arc::clone(&is_done));
+        std::thread::spawn(move || {
+            let mut number = 0;
+            while !is_done.load(Ordering::Acquire) {
+                number += 1;
+                write_blocks(&blocks, 7 * BLOCK, noise(BLOCK, number));
+                // The replica that is being filled answers no read.
+                assert!(read(&blocks, 7 * BLOCK, BLOCK as u32) == noise(BLOCK, number));
+            }
+            number
+        })
+    };
+    // The first one appends what all write.
+    for replica in [1, 0, 2] {
+        blocks.replace(replica).unwrap_or_else(|error| panic!("replica {replica}: {error}"));
+    }
+    is_done.store(true, Ordering::Release);
+    let number = writer.join().expect("each write and read succeeds");
+    let mut expected = data;
+    expected[7 * BLOCK as usize..8 * BLOCK as usize].copy_from_slice(&noise(BLOCK, number));
+    for _ in 0..3 {
+        assert!(read(&blocks, 0, 4 * MIB as u32) == expected, "all replicas are filled");
+    }
+    let report = blocks.scrub().expect("the disks work");
+    assert_eq!((report.replicas, report.damaged, report.lost), (3, 0, 0));
 }
