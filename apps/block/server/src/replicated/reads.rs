@@ -229,11 +229,6 @@ impl Reads {
         self.lock().gate.seen()
     }
 
-    /// Returns whether another replica has applied all that was acknowledged.
-    pub fn has_current_other(&self, replica: usize) -> bool {
-        !self.current_others(replica).is_empty()
-    }
-
     /// Counts parts of an image that a replica has received from another one.
     pub fn count_part(&self, replica: usize) {
         self.lock().parts[replica] += 1;

@@ -12,6 +12,8 @@ use super::{LOG, ReplicatedBlocks, image_path, open_state};
 
 /// Pause between two looks at a replica that catches up.
 const PAUSE: Duration = Duration::from_millis(10);
+/// Time that another replica has to apply what was acknowledged.
+const OTHER_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time without progress after which a replica that catches up is given up.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -63,10 +65,8 @@ impl ReplicatedBlocks {
             return Err(ReplaceError::Unknown { replica, last });
         }
         let mut cluster = self.cluster.lock().unwrap_or_else(PoisonError::into_inner);
-        if !self.reads.has_current_other(replica as usize) {
-            return Err(ReplaceError::Last);
-        }
         let wanted = self.reads.seen();
+        self.wait_for_other(replica, wanted)?;
         let others = self.nodes_without(replica);
         self.appends.pause_with(others);
         cluster.stop(replica);
@@ -82,6 +82,19 @@ impl ReplicatedBlocks {
         self.appends.add_node(replica, node);
         drop(cluster);
         self.wait_for(replica, wanted)
+    }
+
+    /// Waits until another replica has applied a position.
+    fn wait_for_other(&self, replica: u32, wanted: u64) -> Result<(), ReplaceError> {
+        let deadline = Instant::now() + OTHER_TIMEOUT;
+        let others = || (0..u32::from(self.replicas)).filter(|other| *other != replica);
+        while !others().any(|other| self.reads.progress(other as usize).0 >= wanted) {
+            if Instant::now() >= deadline {
+                return Err(ReplaceError::Last);
+            }
+            thread::sleep(PAUSE);
+        }
+        Ok(())
     }
 
     /// Waits until a replica has applied a position.
