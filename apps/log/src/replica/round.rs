@@ -64,16 +64,59 @@ impl LogReplica {
     /// may not have received it; one during a round is void, too. The sender repeats it.
     pub(super) fn on_join(&mut self, at: Timestamp, from: ProcessId, view: &View) {
         if from == self.process {
+            self.on_own_join(at, view);
+        } else if self.is_outside() && self.round.is_none() {
+            // A round that this replica joins may have begun.
             if let Role::CatchingUp(catch_up) = &mut self.role {
-                catch_up.joins.insert(at);
+                catch_up.restarts.insert(from, (at, view.clone()));
             }
-        } else if self.is_outside() || self.round.is_some() || *view != self.view {
+        } else if *view != self.view {
             self.stats.outdated += 1;
-        } else if self.replicas.contains(&from) && !view.members.contains(&from) {
+        } else if view.members.contains(&from) {
+            self.on_member_restarted(at, from);
+        } else if self.round.is_some() {
+            self.stats.outdated += 1;
+        } else if self.replicas.contains(&from) {
             self.round = Some(Round { joiners: [(from, at)].into(), ..Round::default() });
         } else {
             self.stats.malformed += 1;
         }
+    }
+
+    /// Handles an own request to join, as the others do.
+    fn on_own_join(&mut self, at: Timestamp, view: &View) {
+        let mut is_void = false;
+        if !self.is_outside() && *view == self.view {
+            // The request was sent before this replica had begun the view. The others take it for
+            // that of a process that has started again.
+            let is_own = |round: &Round| round.statements.contains_key(&self.process);
+            if self.round.as_ref().is_some_and(is_own) {
+                return;
+            }
+            is_void = self.round.is_some();
+            self.rejoin(self.now);
+        }
+        if let Role::CatchingUp(catch_up) = &mut self.role
+            && !is_void
+        {
+            catch_up.joins.insert(at);
+        }
+    }
+
+    /// Handles that a member asks to join: it has started again, and a fabric without controllers
+    /// has not reported its end. It states nothing any more.
+    fn on_member_restarted(&mut self, at: Timestamp, from: ProcessId) {
+        match &mut self.round {
+            Some(round) if !round.statements.contains_key(&from) => {
+                round.ended.insert(from);
+            }
+            Some(_) => {}
+            None => {
+                let (ended, joiners) = ([from].into(), [(from, at)].into());
+                self.round = Some(Round { ended, joiners, ..Round::default() });
+            }
+        }
+        self.complete_round();
     }
 
     pub(super) fn on_statement(
@@ -93,7 +136,17 @@ impl LogReplica {
             // ended in this one have done so since.
             let is_new = |(_, at): &(&ProcessId, &Timestamp)| **at >= joined;
             let ended = self.ended.iter().filter(is_new).map(|(process, _)| *process);
-            let ended = ended.filter(|process| view.members.contains(process)).collect();
+            let is_restart = |(_, restart): &(&ProcessId, &(Timestamp, View))| {
+                restart.0 >= joined && restart.1 == *view
+            };
+            let restarted =
+                catch_up.restarts.iter().filter(is_restart).map(|(process, _)| *process);
+            // The previous incarnation of this process may have been a member, too.
+            let ended = ended
+                .chain(restarted)
+                .chain([self.process])
+                .filter(|process| view.members.contains(process))
+                .collect();
             self.view = view.clone();
             self.round = Some(Round { ended, joiners, ..Round::default() });
         }

@@ -4,16 +4,18 @@
 #![allow(dead_code, reason = "each test uses some of it")]
 
 pub mod check;
+pub mod node;
 pub mod run;
 pub mod state;
 pub mod store;
 
 use std::collections::{BTreeSet, VecDeque};
 
+use node::Node;
 use onepipe_base::{Mono, ProcessId, Timestamp};
 use onepipe_log::{
     ClientOptions, Committed, Executor, Founding, LogClient, LogReplica, LogStart, Record,
-    ReplicaOptions, Scattering, ScatteringKind, StartPhase, Stored, View,
+    ReplicaOptions, Scattering, Stored, View,
 };
 use state::TestState;
 use store::{ListStore, Store};
@@ -34,26 +36,6 @@ pub struct Message {
 pub enum Ordered {
     Message(Message, Vec<ProcessId>),
     Ended(ProcessId, Timestamp),
-}
-
-/// What one replica is and has.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Node<S> {
-    pub replica: Option<LogReplica>,
-    /// The start of the replica, until the log is open, if replicas meet by themselves.
-    pub start: Option<LogStart>,
-    /// The state, if replicas have one.
-    pub executor: Option<Executor<TestState>>,
-    pub queue: VecDeque<Message>,
-    /// What the replica answers to others that start.
-    pub answers: Vec<Scattering>,
-    /// Number of ordered events that were delivered.
-    pub cursor: usize,
-    /// The fabric has declared the process failed, which goes on until it notices.
-    pub is_excluded: bool,
-    pub store: S,
-    /// What a loss of power has left of the state.
-    pub state_disk: TestState,
 }
 
 /// What one client is and has.
@@ -79,6 +61,10 @@ pub struct Fabric<S = ListStore> {
     pub has_states: bool,
     /// Whether replicas that start meet by messages.
     pub has_starts: bool,
+    /// Whether states are made durable at random steps only.
+    pub has_slow_states: bool,
+    /// Whether the fabric has no controller: then nothing reports the end of a process.
+    pub lacks_controller: bool,
     pub users: Vec<User>,
     pub client_options: ClientOptions,
     pub replica_options: ReplicaOptions,
@@ -86,45 +72,6 @@ pub struct Fabric<S = ListStore> {
 
 pub fn process(index: usize) -> ProcessId {
     ProcessId(index as u32)
-}
-
-impl<S> Node<S> {
-    fn on_message(&mut self, is_reliable: bool, message: &Message, now: Mono) {
-        let Some(replica) = &mut self.replica else { return };
-        let Message { at, from, payload } = message;
-        let Some(start) = &mut self.start else {
-            match LogStart::answer(payload) {
-                Some(payload) if replica.is_whole() && !self.is_excluded => {
-                    let (kind, receivers) = (ScatteringKind::BestEffort, vec![*from]);
-                    self.answers.push(Scattering { kind, receivers, payload });
-                }
-                _ => replica.on_message(is_reliable, *at, *from, payload),
-            }
-            return;
-        };
-        start.on_message(is_reliable, *at, *from, payload);
-        match start.phase() {
-            StartPhase::Pending => return,
-            StartPhase::Failed(error) => panic!("a log was lost: {error}"),
-            StartPhase::Joins => replica.rejoin(now),
-            StartPhase::Founded(_, founding) => {
-                if !replica.found(founding) {
-                    replica.rejoin(now);
-                }
-            }
-        }
-        let ends: Vec<_> = start.ends().collect();
-        self.start = None;
-        ends.into_iter().for_each(|(process, at)| replica.on_ended(process, at));
-    }
-
-    fn on_ended(&mut self, process: ProcessId, at: Timestamp) {
-        match (&mut self.start, &mut self.replica) {
-            (Some(start), _) => start.on_ended(process, at),
-            (None, Some(replica)) => replica.on_ended(process, at),
-            (None, None) => {}
-        }
-    }
 }
 
 impl<S: Store> Fabric<S> {
@@ -155,6 +102,8 @@ impl<S: Store> Fabric<S> {
             nodes,
             has_states: false,
             has_starts: false,
+            lacks_controller: false,
+            has_slow_states: false,
             users: Vec::new(),
             client_options,
             replica_options,
@@ -322,6 +271,9 @@ impl<S: Store> Fabric<S> {
     }
 
     fn ended(&mut self, ended: ProcessId) {
+        if self.lacks_controller {
+            return;
+        }
         let at = self.tick();
         self.ordered.push(Ordered::Ended(ended, at));
         // Some replicas know of the end before the barrier has reached it.
@@ -336,13 +288,13 @@ impl<S: Store> Fabric<S> {
 
     /// Ends a replica, with what it has not stored.
     pub fn crash(&mut self, index: usize) {
-        let seed = self.clock;
+        let random = self.clock.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 7;
         let node = &mut self.nodes[index];
         node.start = None;
         if node.replica.take().is_some() {
-            node.store.crash(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 7);
+            node.store.crash(random);
             if let Some(executor) = node.executor.take() {
-                node.state_disk = executor.state().after_crash(seed);
+                node.state_disk = executor.state().after_crash(random);
             }
             node.queue.clear();
             if !std::mem::take(&mut node.is_excluded) {
@@ -400,7 +352,8 @@ impl<S: Store> Fabric<S> {
     /// is void, and it delivers that itself.
     pub fn exclude(&mut self, index: usize) {
         let node = &mut self.nodes[index];
-        if node.replica.is_some() && node.start.is_none() && !node.is_excluded {
+        let can_be = !self.lacks_controller && node.start.is_none() && !node.is_excluded;
+        if node.replica.is_some() && can_be {
             node.is_excluded = true;
             self.ended(process(index));
         }
