@@ -68,7 +68,8 @@ impl Control {
         let _ = fs::remove_file(&path);
         let listener = UnixListener::bind(&path)
             .with_context(|| format!("cannot take commands at {}", path.display()))?;
-        // The device ends with its clients, not with this thread, which waits until the program ends.
+        // The device ends with its clients, not with this thread, which waits until the program
+        // ends.
         let blocks = Arc::downgrade(blocks);
         let serve = move || {
             for stream in listener.incoming().flatten() {

@@ -29,10 +29,9 @@ impl<F: ImageFile> Checkpointer<F> {
 
     /// Makes the image durable up to a position that was applied before.
     ///
-    /// # Errors
-    /// If the disk fails. After a failed synchronisation the system drops what it could not write,
-    /// and the next one succeeds. So all later calls fail, too: the image is to be opened again, and
-    /// the changes behind the durable position to be applied again.
+    /// # Errors If the disk fails. After a failed synchronisation the system drops what it could
+    /// not write, and the next one succeeds. So all later calls fail, too: the image is to be
+    /// opened again, and the changes behind the durable position to be applied again.
     ///
     /// # Panics
     /// If the position is lower than the durable one.

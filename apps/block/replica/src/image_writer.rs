@@ -37,8 +37,8 @@ impl<F: ImageFile> ImageWriter<F> {
     /// Writes copies of blocks, unless this replica has them as of a later position. `as_of` is a
     /// position that the other replica had applied before it made the copies.
     ///
-    /// # Errors
-    /// If the bytes are no copies of blocks ([`io::ErrorKind::InvalidData`]), or the system refuses.
+    /// # Errors If the bytes are no copies of blocks ([`io::ErrorKind::InvalidData`]), or the
+    /// system refuses.
     pub fn install(&mut self, as_of: u64, bytes: &[u8]) -> io::Result<Copied> {
         let (mut rest, mut copied) = (Reader(bytes), Copied::default());
         let shared = Arc::clone(&self.shared);

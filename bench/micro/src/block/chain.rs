@@ -1,7 +1,8 @@
-//! Primary–backup replication with three replicas in this process: a thread each, with a journal and
-//! an image.
+//! Primary–backup replication with three replicas in this process: a thread each, with a journal
+//! and an image.
 //!
-//! Messages are handed over by channels: they cost less than those of any network, and none is lost.
+//! Messages are handed over by channels: they cost less than those of any network, and none is
+//! lost.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -10,8 +10,8 @@ use super::{BLOCKS, Log, Outcome, open, rng};
 /// A part holds one or two blocks.
 const PART_BYTES: usize = 2 * BLOCK_LEN + 100;
 
-/// Copies from one image to the other. Returns the position from which the log goes on, or `None` if
-/// the receiver has crashed.
+/// Copies from one image to the other. Returns the position from which the log goes on, or `None`
+/// if the receiver has crashed.
 fn copy(
     log: &mut Log,
     source: &mut Image<MemoryDisk>,

@@ -1,5 +1,5 @@
-//! Reads of three replicas that apply the log at different speeds: each returns all writes that were
-//! acknowledged, or returned by another read, before it began.
+//! Reads of three replicas that apply the log at different speeds: each returns all writes that
+//! were acknowledged, or returned by another read, before it began.
 
 use onepipe_block_replica::{BLOCK_LEN, Change, Image, ReadGate, ReadStart};
 use onepipe_journal::MemoryDisk;

@@ -54,8 +54,8 @@ pub enum ReplaceError {
 
 impl ReplicatedBlocks {
     /// Replaces a replica: removes its files, as of a disk that has failed, and fills new ones from
-    /// the other replicas. Returns when it has what was acknowledged before the call. Other requests
-    /// go on, with a pause while the replica leaves.
+    /// the other replicas. Returns when it has what was acknowledged before the call. Other
+    /// requests go on, with a pause while the replica leaves.
     ///
     /// # Errors
     /// If no other replica has all that was acknowledged, or the files cannot be replaced.
