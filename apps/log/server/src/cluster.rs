@@ -141,8 +141,8 @@ impl Cluster {
         self.front.handle()
     }
 
-    /// Returns the handles of the nodes of the replicas that were not stopped. Each is a client, too: what it appends is
-    /// applied by its own state at once when it is committed.
+    /// Returns the handles of the nodes of the replicas that were not stopped. Each is a client,
+    /// too: what it appends is applied by its own state at once when it is committed.
     pub fn replicas(&self) -> impl Iterator<Item = LogHandle> {
         self.replicas.iter().flatten().map(Node::handle)
     }
