@@ -159,6 +159,20 @@ fn killed_program_loses_no_acknowledged_write() {
     let data = device.directory.join("data").to_str().expect("text").to_owned();
     let scrubbed = output(&["block", "scrub", "--data", &data, "--json"]);
     assert_eq!(json(&scrubbed)["damaged"], 0, "{}", errors(&scrubbed));
+    let replaced = output(&["block", "replace", "--data", &data, "--replica", "1"]);
+    assert!(replaced.status.success(), "{}", errors(&replaced));
+    check(&mut Client::open(&device), &mut known);
+    let wrong = errors(&output(&["block", "replace", "--data", &data, "--replica", "3"]));
+    assert!(wrong.contains("replica 3 does not exist"), "{wrong}");
+    let scrubbed = output(&["block", "scrub", "--data", &data]);
+    let line = String::from_utf8_lossy(&scrubbed.stdout).into_owned();
+    assert_eq!(line, "64 blocks of 3 replicas: 0 damaged copies, 0 repaired, 0 blocks lost\n");
+    device.kill();
+    let stopped = errors(&output(&["block", "scrub", "--data", &data]));
+    assert!(stopped.contains("no program serves"), "{stopped}");
+    let serve = ["block", "serve", "--data", &data, "--size", "1GiB"];
+    let resized = errors(&output(&serve));
+    assert!(resized.contains("a device cannot be resized"), "{resized}");
 }
 
 /// Checks that no acknowledged write is lost, and no version goes back.
