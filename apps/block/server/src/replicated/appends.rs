@@ -17,6 +17,8 @@ pub struct Appends {
     reads: Arc<Reads>,
     /// Limit on the entries in flight; others wait.
     in_flight_max: usize,
+    /// Limit on the bytes of entries that the images have not made durable; others wait.
+    bytes_max: usize,
     state: Mutex<State>,
     /// Signalled when no entry is in flight.
     drained: Condvar,
@@ -25,6 +27,11 @@ pub struct Appends {
 #[derive(Default)]
 struct State {
     in_flight: usize,
+    /// Bytes of the entries in flight, and of those in `undurable`.
+    bytes: usize,
+    /// Committed entries that are not durable in all images, with their lengths: the replicas have
+    /// them in memory.
+    undurable: VecDeque<(u64, usize)>,
     /// A thread is appending what waits, and goes on as long as the limit allows.
     is_advancing: bool,
     /// Nothing is appended while a node is being stopped.
@@ -43,9 +50,13 @@ struct Progress {
 }
 
 impl Appends {
-    pub fn new(nodes: Vec<(u32, LogHandle)>, reads: Arc<Reads>, in_flight_max: usize) -> Appends {
+    pub fn new(
+        nodes: Vec<(u32, LogHandle)>,
+        reads: Arc<Reads>,
+        (in_flight_max, bytes_max): (usize, usize),
+    ) -> Appends {
         let (nodes, state) = (Mutex::new(nodes), Mutex::default());
-        Appends { nodes, reads, in_flight_max, state, drained: Condvar::new() }
+        Appends { nodes, reads, in_flight_max, bytes_max, state, drained: Condvar::new() }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -71,12 +82,14 @@ impl Appends {
         }
         while let Some((entry, write)) = self.next() {
             let appends = Arc::clone(self);
+            let len = entry.len();
             self.node().append(
                 entry,
                 Box::new(move |result| {
                     let result = result.map(|committed| committed.position.index + 1);
+                    let position = result.as_ref().ok().copied();
                     write.on_entry(&appends.reads, result.map_err(|error| failure(&error)));
-                    appends.on_end();
+                    appends.on_end(position, len);
                 }),
             );
         }
@@ -90,11 +103,31 @@ impl Appends {
         nodes.iter().find(is_up).or(nodes.first()).expect("one node remains").1.clone()
     }
 
-    fn on_end(self: &Arc<Appends>) {
+    /// Notes that an entry is committed at a position, or has failed.
+    fn on_end(self: &Arc<Appends>, position: Option<u64>, len: usize) {
         let mut state = self.lock();
         state.in_flight -= 1;
+        match position {
+            Some(position) => state.undurable.push_back((position, len)),
+            None => state.bytes -= len,
+        }
         if state.in_flight == 0 {
             self.drained.notify_all();
+        }
+        drop(state);
+        self.advance();
+    }
+
+    /// Returns the position of the first entry that is not known to be durable in all images.
+    pub fn first_undurable(&self) -> Option<u64> {
+        self.lock().undurable.front().map(|(position, _)| *position)
+    }
+
+    /// Notes that all entries up to a position are durable in the images.
+    pub fn on_durable(self: &Arc<Appends>, until: u64) {
+        let mut state = self.lock();
+        while let Some((_, len)) = state.undurable.pop_front_if(|one| one.0 <= until) {
+            state.bytes -= len;
         }
         drop(state);
         self.advance();
@@ -131,10 +164,13 @@ impl Appends {
     /// Returns the next entry to append. After `None` another thread may append.
     fn next(&self) -> Option<(Vec<u8>, Arc<Write>)> {
         let mut state = self.lock();
-        let has_capacity = state.in_flight < self.in_flight_max && !state.is_paused;
+        let has_capacity = state.in_flight < self.in_flight_max
+            && state.bytes < self.bytes_max
+            && !state.is_paused;
         let next = if has_capacity { state.waiting.pop_front() } else { None };
         state.is_advancing = next.is_some();
         state.in_flight += usize::from(next.is_some());
+        state.bytes += next.as_ref().map_or(0, |(entry, _)| entry.len());
         next
     }
 }

@@ -54,6 +54,9 @@ pub struct ReplicatedOptions {
     pub entry_len_max: usize,
     /// Limit on the entries in flight; others wait. Default 512.
     pub in_flight_max: usize,
+    /// Limit on the bytes of entries that are not durable in all images yet; others wait. Each
+    /// replica has these entries in memory. Default 64 MiB.
+    pub undurable_bytes_max: usize,
 }
 
 impl ReplicatedOptions {
@@ -67,6 +70,7 @@ impl ReplicatedOptions {
             threads: 4,
             entry_len_max: 64 << 10,
             in_flight_max: 512,
+            undurable_bytes_max: 64 << 20,
         }
     }
 }
@@ -158,9 +162,20 @@ impl ReplicatedBlocks {
             open_state(&options.directory, image, (replica, &reads))
         })?;
         let nodes = (0..).zip(cluster.replicas()).collect();
-        let appends = Appends::new(nodes, Arc::clone(&reads), options.in_flight_max);
+        let limits = (options.in_flight_max, options.undurable_bytes_max);
+        let appends = Arc::new(Appends::new(nodes, Arc::clone(&reads), limits));
+        let of_hook = (Arc::downgrade(&appends), Arc::downgrade(&reads));
+        reads.notify(move || {
+            let (Some(appends), Some(reads)) = (of_hook.0.upgrade(), of_hook.1.upgrade()) else {
+                return;
+            };
+            let first = appends.first_undurable();
+            if let Some(until) = first.and_then(|first| reads.durable_from(first)) {
+                appends.on_durable(until);
+            }
+        });
         let device = ReplicatedBlocks {
-            appends: Arc::new(appends),
+            appends,
             reads,
             image,
             entry_len_max: options.entry_len_max.max(BLOCK_LEN),

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -40,6 +40,8 @@ pub struct Reads {
     state: Mutex<State>,
     /// The pool waits for its threads when it is dropped, so none of its jobs owns it.
     workers: Weak<Workers>,
+    /// Lets writes go on that wait until images are durable.
+    on_durable: OnceLock<Box<dyn Fn() + Send + Sync>>,
     damaged: AtomicU64,
     repaired: AtomicU64,
 }
@@ -48,6 +50,8 @@ struct State {
     gate: ReadGate,
     waiting: BTreeMap<u64, Job>,
     images: Vec<Option<Arc<Access>>>,
+    /// Position up to which each image is durable.
+    durable: Vec<u64>,
     /// Number of parts of an image that each replica has received from another one.
     parts: Vec<u64>,
 }
@@ -55,10 +59,12 @@ struct State {
 impl Reads {
     pub fn new(replicas: usize, workers: &Arc<Workers>) -> Reads {
         let images = (0..replicas).map(|_| None).collect();
+        let durable = vec![0; replicas];
         let (gate, waiting) = (ReadGate::new(replicas), BTreeMap::new());
         Reads {
-            state: Mutex::new(State { gate, waiting, images, parts: vec![0; replicas] }),
+            state: Mutex::new(State { gate, waiting, images, durable, parts: vec![0; replicas] }),
             workers: Arc::downgrade(workers),
+            on_durable: OnceLock::new(),
             damaged: AtomicU64::new(0),
             repaired: AtomicU64::new(0),
         }
@@ -101,6 +107,31 @@ impl Reads {
         for (job, replica) in ready {
             self.submit(job, replica);
         }
+    }
+
+    /// Notes up to which position the image of a replica is durable.
+    pub fn set_durable(&self, replica: usize, position: u64) {
+        self.lock().durable[replica] = position;
+        if let Some(on_durable) = self.on_durable.get() {
+            on_durable();
+        }
+    }
+
+    /// Calls `on_durable` whenever an image has become durable.
+    pub fn notify(&self, on_durable: impl Fn() + Send + Sync + 'static) {
+        // Called once.
+        let _ = self.on_durable.set(Box::new(on_durable));
+    }
+
+    /// Returns up to which position the images are durable of the replicas that have applied a
+    /// position. One that is being filled does not count: the log is trimmed without it.
+    pub fn durable_from(&self, first: u64) -> Option<u64> {
+        let state = self.lock();
+        let counts = |(image, _): &(&Option<Arc<Access>>, &u64)| {
+            image.as_ref().is_some_and(|image| image.reader.applied() >= first)
+        };
+        let of_images = state.images.iter().zip(&state.durable).filter(counts);
+        of_images.map(|(_, durable)| *durable).min()
     }
 
     /// Notes that the write at a position was acknowledged.

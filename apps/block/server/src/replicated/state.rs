@@ -31,14 +31,22 @@ pub enum StateError {
     Thread(#[source] std::io::Error),
 }
 
+/// Bytes of changes after which a checkpoint does not wait for the interval.
+const CHECKPOINT_BYTES: u64 = 16 << 20;
+
+/// A position to be made durable, and the bytes of all changes that were applied so far.
+type Request = (u64, u64);
+
 /// The image of a replica, with what makes it durable.
 pub struct ReplicaState {
     replica: usize,
     image: Image<Directory>,
     reader: ImageReader<std::fs::File>,
     reads: Arc<Reads>,
-    /// Positions to be made durable; the thread takes the last one.
-    checkpoints: Option<Sender<u64>>,
+    /// What is to be made durable; the thread takes the last request.
+    checkpoints: Option<Sender<Request>>,
+    /// Bytes of the changes that were applied.
+    applied_bytes: u64,
     thread: Option<JoinHandle<()>>,
     durable: Arc<Durable>,
     failure: Option<String>,
@@ -63,16 +71,28 @@ impl ReplicaState {
         let (reader, checkpointer) = (image.reader()?, image.checkpointer()?);
         let durable = Arc::new(Durable::default());
         durable.position.store(image.applied(), Ordering::Release);
-        let (checkpoints, positions) = channel();
-        let of_thread = Arc::clone(&durable);
+        let (checkpoints, requests) = channel();
+        let (of_thread, reads_of_thread) = (Arc::clone(&durable), Arc::clone(&reads));
         let thread = thread::Builder::new().name("block-sync".into());
         let thread = thread
-            .spawn(move || make_durable(checkpointer, &positions, &of_thread))
+            .spawn(move || {
+                let report = (&*of_thread, &*reads_of_thread, replica);
+                make_durable(checkpointer, &requests, report);
+            })
             .map_err(StateError::Thread)?;
         reads.add(replica, access);
         let (checkpoints, thread) = (Some(checkpoints), Some(thread));
-        let failure = None;
-        Ok(ReplicaState { replica, image, reader, reads, checkpoints, thread, durable, failure })
+        Ok(ReplicaState {
+            replica,
+            image,
+            reader,
+            reads,
+            checkpoints,
+            applied_bytes: 0,
+            thread,
+            durable,
+            failure: None,
+        })
     }
 
     fn fail(&mut self, action: &str, error: &std::io::Error) {
@@ -86,11 +106,11 @@ impl ReplicaState {
 /// interval.
 fn make_durable(
     mut checkpointer: Checkpointer<std::fs::File>,
-    positions: &Receiver<u64>,
-    durable: &Durable,
+    requests: &Receiver<Request>,
+    (durable, reads, replica): (&Durable, &Reads, usize),
 ) {
-    let mut next = positions.recv().ok();
-    while let Some(position) = next.take() {
+    let mut next = requests.recv().ok();
+    while let Some((position, bytes)) = next.take() {
         // A copy of another replica may be as of a lower position than what was applied before.
         if position > checkpointer.durable() {
             if let Err(error) = checkpointer.run(position) {
@@ -99,17 +119,17 @@ fn make_durable(
                 return;
             }
             durable.position.store(position, Ordering::Release);
+            reads.set_durable(replica, position);
         }
         let until = Instant::now() + CHECKPOINT_INTERVAL;
-        loop {
-            let left = until.saturating_duration_since(Instant::now());
-            match positions.recv_timeout(left) {
-                Ok(position) => next = Some(position),
+        while next.is_none_or(|(_, later)| later - bytes < CHECKPOINT_BYTES) {
+            match requests.recv_timeout(until.saturating_duration_since(Instant::now())) {
+                Ok(request) => next = Some(request),
                 Err(RecvTimeoutError::Timeout) => break,
                 Err(RecvTimeoutError::Disconnected) => return,
             }
         }
-        next = next.or_else(|| positions.recv().ok());
+        next = next.or_else(|| requests.recv().ok());
     }
 }
 
@@ -124,6 +144,7 @@ impl State for ReplicaState {
                 if let Err(error) = self.image.apply(position, &change) {
                     return self.fail("change", &error);
                 }
+                self.applied_bytes += entry.payload.len() as u64;
             }
             // Every replica finds the same, and changes nothing. An empty entry is no fault.
             Err(error) => {
@@ -139,7 +160,7 @@ impl State for ReplicaState {
     fn begin_sync(&mut self) {
         if let Some(checkpoints) = &self.checkpoints {
             // The thread has ended only after a failure, which it has reported.
-            let _ = checkpoints.send(self.image.applied());
+            let _ = checkpoints.send((self.image.applied(), self.applied_bytes));
         }
     }
 
