@@ -55,7 +55,7 @@ pub struct ReplicatedOptions {
     /// Limit on the entries in flight; others wait. Default 512.
     pub in_flight_max: usize,
     /// Limit on the bytes of entries that are not durable in all images yet; others wait. Each
-    /// replica has these entries in memory. Default 64 MiB.
+    /// replica has these entries in memory. Default 32 MiB.
     pub undurable_bytes_max: usize,
 }
 
@@ -70,7 +70,7 @@ impl ReplicatedOptions {
             threads: 4,
             entry_len_max: 64 << 10,
             in_flight_max: 512,
-            undurable_bytes_max: 64 << 20,
+            undurable_bytes_max: 32 << 20,
         }
     }
 }
