@@ -5,6 +5,7 @@ mod arbiter;
 mod arguments;
 mod bench;
 mod block;
+mod block_bench;
 mod block_replicas;
 mod bulk;
 mod clean;

@@ -94,12 +94,14 @@ impl Cluster {
         options: &ClusterOptions,
         mut open_state: impl FnMut(u32) -> std::io::Result<S>,
     ) -> Result<Self, NodeError> {
+        // All of them before the first node, which would have to end again.
+        let open_state = |replica| Ok((replica, open_state(replica).map_err(NodeError::State)?));
+        let states: Result<Vec<_>, NodeError> = (0..options.replicas).map(open_state).collect();
         let thread = NodeThread::start()?;
         let node = options.node();
         let builder = |process| options.own_builder(process);
         let mut joining: Vec<Joining> = Vec::new();
-        for replica in 0..options.replicas {
-            let state = open_state(replica).map_err(NodeError::State)?;
+        for (replica, state) in states? {
             let own = Own { directory: options.directory.clone(), state };
             let process = ProcessId(replica);
             joining.push(Node::begin(&thread, process, builder(replica), &node, own)?);

@@ -24,8 +24,8 @@ use onepipe_log_server::{Cluster, ClusterOptions, NodeError};
 use crate::blocks::{Blocks, Completion, Reply};
 use crate::workers::Workers;
 use appends::Appends;
-use reads::Reads;
 pub use reads::RepairStats;
+use reads::{Access, Reads};
 pub use replace::ReplaceError;
 pub use scrub::ScrubReport;
 use state::{ReplicaState, StateError};
@@ -242,16 +242,15 @@ impl ReplicatedBlocks {
 
     fn begin_read(&self, range: Range, completion: Completion) {
         let reads = Arc::clone(&self.reads);
-        self.reads.begin(move |replica| {
+        self.reads.begin(move |replica, image| {
             let mut data = vec![0; range.length as usize];
-            let read = reads.read(replica, blocks_of(range).0, &mut data);
+            let read = reads.read((replica, image), blocks_of(range).0, &mut data);
             completion.complete(read.map(|()| Outcome::Data(data)));
         });
     }
 
     fn begin_status(&self, range: Range, completion: Completion) {
-        let reads = Arc::clone(&self.reads);
-        self.reads.begin(move |replica| completion.complete(status(&reads, replica, range)));
+        self.reads.begin(move |_, image| completion.complete(status(image, range)));
     }
 }
 
@@ -276,12 +275,10 @@ fn blocks_of(range: Range) -> (u64, u64) {
 }
 
 /// Returns which blocks are zero, as their marks say.
-fn status(reads: &Reads, replica: usize, range: Range) -> Reply {
-    let failure = |message: String| Failure::new(ErrorCode::Io, message);
-    let image = reads.image(replica).ok_or_else(|| failure("the replica has ended".into()))?;
+fn status(image: &Access, range: Range) -> Reply {
     let (first, count) = blocks_of(range);
     let marks = image.reader.marks(first, count.min(STATUS_BLOCKS_MAX));
-    let marks = marks.map_err(|error| failure(error.to_string()))?;
+    let marks = marks.map_err(|error| Failure::new(ErrorCode::Io, error.to_string()))?;
     let mut extents: Vec<Extent> = Vec::new();
     for (mark, block) in marks.into_iter().zip(first..) {
         let is_zero = mark.is_some_and(|mark| mark.is_zero(block));

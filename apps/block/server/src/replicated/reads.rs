@@ -139,8 +139,19 @@ impl Reads {
         self.lock().gate.handle_acknowledged(position);
     }
 
+    /// Begins a read: `job` runs on a thread of the pool with the number and the image of a replica
+    /// that can answer it.
+    pub fn begin(self: &Arc<Reads>, job: impl FnOnce(usize, &Access) + Send + 'static) {
+        let reads = Arc::clone(self);
+        self.begin_on(move |replica| match reads.image(replica) {
+            Some(image) => job(replica, &image),
+            // The replica has ended since it was chosen.
+            None => reads.begin(job),
+        });
+    }
+
     /// Begins a read: `job` runs on a thread of the pool once a replica can answer it.
-    pub fn begin(&self, job: impl FnOnce(usize) + Send + 'static) {
+    fn begin_on(&self, job: impl FnOnce(usize) + Send + 'static) {
         let mut state = self.lock();
         match state.gate.begin() {
             ReadStart::Now(replica) => {
@@ -161,7 +172,7 @@ impl Reads {
     }
 
     /// Returns the image of a replica, unless it has ended.
-    pub fn image(&self, replica: usize) -> Option<Arc<Access>> {
+    fn image(&self, replica: usize) -> Option<Arc<Access>> {
         self.lock().images[replica].clone()
     }
 
@@ -182,9 +193,12 @@ impl Reads {
     }
 
     /// Reads blocks of a replica. What is damaged there is read from another one, and repaired.
-    pub fn read(&self, replica: usize, first: u64, bytes: &mut [u8]) -> Result<(), Failure> {
-        let ended = || Failure::new(ErrorCode::Io, "the replica has ended: try again");
-        let image = self.image(replica).ok_or_else(ended)?;
+    pub fn read(
+        &self,
+        (replica, image): (usize, &Access),
+        first: u64,
+        bytes: &mut [u8],
+    ) -> Result<(), Failure> {
         let damaged = match image.reader.read(first, bytes) {
             Ok(latest) => {
                 self.lock().gate.handle_read(latest);
@@ -198,7 +212,7 @@ impl Reads {
         };
         for block in damaged {
             let start = (block - first) as usize * BLOCK_LEN;
-            self.read_damaged((replica, &image), block, &mut bytes[start..start + BLOCK_LEN])?;
+            self.read_damaged((replica, image), block, &mut bytes[start..start + BLOCK_LEN])?;
         }
         // Not lower than the positions of the intact blocks that were read above.
         let marks = image.reader.marks(first, (bytes.len() / BLOCK_LEN) as u64);

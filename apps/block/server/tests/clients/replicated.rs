@@ -26,7 +26,21 @@ fn options(directory: &Path, size: Option<u64>) -> ReplicatedOptions {
 }
 
 fn open(directory: &Path, size: Option<u64>) -> ReplicatedBlocks {
-    ReplicatedBlocks::open(&options(directory, size)).expect("the replicas start")
+    reopen(directory, size).unwrap_or_else(|error| panic!("the replicas start: {error}"))
+}
+
+/// Opens a device that is not in use. A child of another test has its lock until that child has
+/// become another program.
+fn reopen(directory: &Path, size: Option<u64>) -> Result<ReplicatedBlocks, DeviceError> {
+    let mut opened = None;
+    wait_until("the device is not locked", || {
+        let result = ReplicatedBlocks::open(&options(directory, size));
+        let is_locked =
+            result.as_ref().is_err_and(|error| error.to_string().contains("is locked by process"));
+        opened = Some(result);
+        !is_locked
+    });
+    opened.expect("it was opened")
 }
 
 /// Serves a new device at a Unix socket.
@@ -149,7 +163,7 @@ fn device_that_was_closed_has_what_was_written() {
     assert_eq!(blocks.size(), MIB);
     assert!(read(&blocks, 3 * BLOCK, data.len() as u32) == data, "the blocks are equal");
     drop(blocks);
-    let resized = ReplicatedBlocks::open(&options(dir.path(), Some(2 * MIB)));
+    let resized = reopen(dir.path(), Some(2 * MIB));
     let error = resized.err().expect("a device has one size").to_string();
     assert!(error.contains("a device cannot be resized"), "{error}");
 }
@@ -256,4 +270,44 @@ fn replaced_replicas_are_filled_while_the_device_goes_on() {
     }
     let report = blocks.scrub().expect("the disks work");
     assert_eq!((report.replicas, report.damaged, report.lost), (3, 0, 0));
+}
+
+/// An image that is lost while the program does not run is filled again. A log that is lost may have
+/// had later entries than all others.
+#[test]
+fn lost_image_is_filled_and_lost_log_is_a_clear_error() {
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    let data = noise(2 * MIB, 5);
+    let blocks = open(dir.path(), Some(2 * MIB));
+    write_blocks(&blocks, 0, data.clone());
+    drop(blocks);
+    std::fs::remove_dir_all(dir.path().join("image-1")).expect("it is there");
+    let blocks = open(dir.path(), None);
+    wait_until("the replica is filled", || {
+        // The entries without a change of two starts, and 32 of 64 KiB.
+        blocks.applied().iter().all(|position| *position == Some(34))
+    });
+    for _ in 0..3 {
+        assert!(read(&blocks, 0, 2 * MIB as u32) == data, "nothing is lost");
+    }
+    let report = blocks.scrub().expect("the disks work");
+    assert_eq!((report.replicas, report.damaged, report.lost), (3, 0, 0));
+    drop(blocks);
+    std::fs::remove_dir_all(dir.path().join("log/replica-2")).expect("it is there");
+    let error = reopen(dir.path(), None).err();
+    let text = error.expect("a log is lost").to_string();
+    assert!(text.contains("process 2 was a member of the last known view"), "{text}");
+}
+
+#[test]
+fn damaged_header_of_an_image_is_a_clear_error() {
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    drop(open(dir.path(), Some(MIB)));
+    let header = dir.path().join("image-1/header");
+    std::fs::write(&header, [0; 8_192]).expect("it is writable");
+    let error = reopen(dir.path(), None).err().expect("it is damaged");
+    let text = error.to_string();
+    assert!(text.contains("image-1/header is damaged: remove the replica's directory"), "{text}");
+    std::fs::remove_dir_all(dir.path().join("image-1")).expect("it is there");
+    drop(open(dir.path(), None));
 }
