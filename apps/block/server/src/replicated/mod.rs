@@ -13,8 +13,9 @@ mod state;
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::channel;
+use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use onepipe_block::{BlockSizes, Command, ErrorCode, Extent, Failure, Outcome, Range};
 use onepipe_block_replica::{BLOCK_LEN, CHANGE_OVERHEAD, Change, ImageOptions};
@@ -32,6 +33,8 @@ use state::{ReplicaState, StateError};
 
 /// Blocks of which one reply to a query of the status says whether they are zero.
 const STATUS_BLOCKS_MAX: u64 = 1 << 15;
+/// Pause between two looks at replicas that start.
+const START_PAUSE: Duration = Duration::from_millis(50);
 /// Directory of the logs.
 const LOG: &str = "log";
 
@@ -120,8 +123,8 @@ pub enum DeviceError {
     /// The system has no thread left.
     #[error("cannot start threads")]
     Thread(#[source] io::Error),
-    /// The replicas have ended while they started.
-    #[error("the replicas do not take entries: {0}")]
+    /// A replica has ended while it started.
+    #[error("a replica cannot start: {0}")]
     Log(String),
 }
 
@@ -198,10 +201,18 @@ impl ReplicatedBlocks {
             let _ = sender.send(reply);
         });
         self.appends.begin(vec![Vec::new()], completion);
-        match replies.recv() {
-            Ok(Ok(_)) => Ok(()),
-            Ok(Err(failure)) => Err(DeviceError::Log(failure.message.into_owned())),
-            Err(error) => Err(DeviceError::Log(error.to_string())),
+        loop {
+            // A replica that cannot start ends, and the others wait for it.
+            let ended = self.appends.nodes().into_iter().find_map(|(_, node)| node.ended());
+            match (replies.recv_timeout(START_PAUSE), ended) {
+                (Ok(Ok(_)), _) => return Ok(()),
+                (_, Some(reason)) => return Err(DeviceError::Log(reason.to_string())),
+                (Ok(Err(failure)), None) => {
+                    return Err(DeviceError::Log(failure.message.into_owned()));
+                }
+                (Err(RecvTimeoutError::Timeout), None) => {}
+                (Err(error), None) => return Err(DeviceError::Log(error.to_string())),
+            }
         }
     }
 
