@@ -25,6 +25,8 @@ pub(super) struct Round {
     /// Replicas that will be members, with the timestamps of their requests.
     joiners: BTreeMap<ProcessId, Timestamp>,
     statements: BTreeMap<ProcessId, Statement>,
+    /// Members that have restarted, as their requests to join say, which joiners do not receive.
+    restarted: BTreeSet<ProcessId>,
     /// The own statement was sent.
     is_stated: bool,
 }
@@ -35,8 +37,8 @@ impl LogReplica {
         while let Some((at, process)) = self.ending.first().copied().filter(|one| one.0 <= until) {
             self.ending.pop_first();
             self.ended.insert(process, at);
-            let is_current = self.since.get(&process).is_none_or(|since| at >= *since);
-            let is_member = self.view.members.contains(&process) && is_current;
+            let is_member =
+                self.view.members.contains(&process) && self.is_current_end(process, at);
             if let Some(round) = &mut self.round {
                 round.joiners.retain(|joiner, joined| *joiner != process || at < *joined);
                 if is_member {
@@ -48,6 +50,12 @@ impl LogReplica {
             }
             self.complete_round();
         }
+    }
+
+    /// Returns whether an end is that of the current incarnation of a process.
+    fn is_current_end(&self, process: ProcessId, at: Timestamp) -> bool {
+        let since = self.since.get(&process);
+        process != self.process && since.is_none_or(|since| at >= *since)
     }
 
     /// Returns whether the replica is no member.
@@ -110,6 +118,9 @@ impl LogReplica {
         match &mut self.round {
             Some(round) if !round.statements.contains_key(&from) => {
                 round.ended.insert(from);
+                round.restarted.insert(from);
+                // The joiners have to know, too.
+                round.is_stated &= round.joiners.is_empty();
             }
             Some(_) => {}
             None => {
@@ -125,7 +136,7 @@ impl LogReplica {
         from: ProcessId,
         view: &View,
         joiners: BTreeMap<ProcessId, Timestamp>,
-        statement: Statement,
+        (restarted, statement): (BTreeSet<ProcessId>, Statement),
     ) {
         if let Role::CatchingUp(catch_up) = &self.role
             && catch_up.target.is_none()
@@ -149,11 +160,17 @@ impl LogReplica {
                 .filter(|process| view.members.contains(process))
                 .collect();
             self.view = view.clone();
+            // No member had ended when this replica asked to join.
+            self.since = view.members.iter().map(|member| (*member, joined)).collect();
             self.round = Some(Round { ended, joiners, ..Round::default() });
         }
+        let is_outside = self.is_outside();
         let Some(round) = &mut self.round else { return };
         if *view == self.view && view.members.contains(&from) {
             round.statements.entry(from).or_insert(statement);
+            if is_outside {
+                round.ended.extend(restarted.intersection(&view.members));
+            }
         }
         self.complete_round();
     }
@@ -176,10 +193,6 @@ impl LogReplica {
             self.role = Role::CatchingUp(Box::default());
             return self.arm();
         };
-        if let (true, Some(joined)) = (self.is_outside(), round.joiners.get(&self.process)) {
-            // No member had ended when this replica asked to join.
-            self.since = members.iter().map(|member| (*member, *joined)).collect();
-        }
         self.since.extend(&round.joiners);
         self.view = View { number: self.view.number + 1, members };
         self.has_synced = false;
@@ -216,13 +229,16 @@ impl LogReplica {
             return;
         }
         let is_stored = self.stored >= self.recorded;
-        let ending: BTreeSet<_> = self.ending.iter().map(|(_, process)| *process).collect();
+        let is_current = |end: &&(Timestamp, ProcessId)| self.is_current_end(end.1, end.0);
+        let ending = self.ending.iter().filter(is_current).map(|(_, process)| *process);
+        let ending: BTreeSet<_> = ending.collect();
         if let Some(round) = self.round.as_mut().filter(|round| !round.is_stated && is_stored) {
             round.is_stated = true;
             let mut receivers: BTreeSet<_> = &self.view.members - &round.ended;
             receivers.extend(round.joiners.keys());
             let statement = self.entries.statement();
-            let request = Request::Statement(self.view.clone(), round.joiners.clone(), statement);
+            let (joiners, restarted) = (round.joiners.clone(), round.restarted.clone());
+            let request = Request::Statement(self.view.clone(), joiners, restarted, statement);
             self.send(ScatteringKind::Statement, &receivers - &ending, &request);
         }
         self.send_progress();
