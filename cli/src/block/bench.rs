@@ -37,7 +37,7 @@ pub struct Arguments {
     #[arg(value_parser = clap::value_parser!(u16).range(1..=512))]
     depth: Vec<u16>,
     /// Size of the device
-    #[arg(long, value_name = "BYTES", default_value = "1GiB", value_parser = units::bytes)]
+    #[arg(long, value_name = "BYTES", default_value = "64MiB", value_parser = units::bytes)]
     size: usize,
     /// Print the report as one JSON object
     #[arg(long)]
