@@ -269,12 +269,11 @@ fn mounted_file_system_survives_kills() {
     // Files that are synchronised one after the other; the program is killed among them.
     let mut synced = Vec::new();
     let pid = device.running.pid().to_string();
+    let mut killer = None;
     for number in 0..400 {
         if number == 40 {
-            Command::new("sh")
-                .args(["-c", &format!("sleep 0.05; kill -KILL {pid}")])
-                .spawn()
-                .expect("a shell");
+            let kill = format!("sleep 0.05; kill -KILL {pid}");
+            killer = Command::new("sh").args(["-c", &kill]).spawn().ok();
         }
         let text = format!("{number}\n").repeat(1_000);
         let written = std::fs::File::create(mounted.root.join(number.to_string()))
@@ -291,6 +290,7 @@ fn mounted_file_system_survives_kills() {
                 .is_ok_and(|stat| stat.contains(") Z "))
         }
     });
+    killer.expect("a shell").wait().expect("own child");
     drop(mounted);
     device.kill();
     assert!(synced.len() >= 40, "files were written before the kill");

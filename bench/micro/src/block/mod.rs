@@ -41,8 +41,8 @@ pub struct BlockOptions {
     pub seconds: f64,
     /// Numbers of writes in flight. Default 1, 4, 16 and 64.
     pub depths: Vec<usize>,
-    /// Size of the device in bytes. Default 64 MiB: on file systems that discard freed blocks at once,
-    /// removing files with many extents takes long.
+    /// Size of the device in bytes. Default 64 MiB: on file systems that discard freed blocks at
+    /// once, removing files with many extents takes long.
     pub size: u64,
 }
 

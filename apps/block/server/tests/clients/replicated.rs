@@ -272,8 +272,8 @@ fn replaced_replicas_are_filled_while_the_device_goes_on() {
     assert_eq!((report.replicas, report.damaged, report.lost), (3, 0, 0));
 }
 
-/// An image that is lost while the program does not run is filled again. A log that is lost may have
-/// had later entries than all others.
+/// An image that is lost while the program does not run is filled again. A log that is lost may
+/// have had later entries than all others.
 #[test]
 fn lost_image_is_filled_and_lost_log_is_a_clear_error() {
     let dir = tempfile::tempdir().expect("a temporary folder");
