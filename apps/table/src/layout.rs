@@ -5,6 +5,7 @@
 //! offset of the next one, its key and its value. All words are little endian, and offset 0 is the
 //! end of a list.
 
+use alloc::collections::BTreeMap;
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -121,6 +122,25 @@ impl Layout {
         count
     }
 
+    /// Returns the keys and values of a shard. `None` if the region is damaged: an offset is out of
+    /// range, a list is a ring, or a key is in the shard twice.
+    pub fn content(&self, region: &[u8]) -> Option<BTreeMap<u64, Vec<u8>>> {
+        let mut content = BTreeMap::new();
+        for bucket in 0..u64::from(self.buckets) {
+            let mut at = word(region, (BUCKETS + bucket * BUCKET_LEN + HEAD) as usize)?;
+            while at != 0 {
+                let start = usize::try_from(at).ok()?;
+                let bytes = region.get(start..)?.get(..self.node_bytes() as usize)?;
+                let node = Node::parse(bytes)?;
+                if content.insert(node.key, node.value).is_some() {
+                    return None;
+                }
+                at = node.next;
+            }
+        }
+        Some(content)
+    }
+
     /// Returns where a key is.
     pub fn location(&self, key: u64) -> Location {
         let hash = xxh3_64(&key.to_le_bytes());
@@ -183,6 +203,21 @@ mod tests {
             assert!(shard < 3 && bucket >= BUCKETS && bucket <= last_bucket);
             assert!((bucket - BUCKETS).is_multiple_of(BUCKET_LEN));
         }
+    }
+
+    #[test]
+    fn content_is_what_was_filled_in() {
+        let layout = Layout { shards: 1, ..LAYOUT };
+        let keys = || (10..17).map(|key| (key, vec![key as u8; 13]));
+        let mut region = layout.empty_shard();
+        assert_eq!(layout.content(&region), Some(BTreeMap::new()));
+        assert_eq!(layout.fill(&mut region, keys()), 7);
+        assert_eq!(layout.content(&region), Some(keys().collect()));
+        // A ring has a key twice.
+        let first = layout.node(0) as usize;
+        let target = layout.node(0).to_le_bytes();
+        region[first..first + 8].copy_from_slice(&target);
+        assert_eq!(layout.content(&region), None);
     }
 
     #[test]
