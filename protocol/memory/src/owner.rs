@@ -144,6 +144,12 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> MemoryOwner<B> {
         self.stats
     }
 
+    /// Returns the newest timestamp of the reads that wait: the commit barrier must rise above it.
+    /// Where promises are sent on demand, the driver asks for one.
+    pub fn awaited(&self) -> Option<Timestamp> {
+        self.waiting.last_key_value().map(|((at, ..), _)| *at)
+    }
+
     /// Returns the next reply to be sent, by best effort.
     pub fn poll_reply(&mut self) -> Option<OutgoingReply> {
         self.replies.pop_front()

@@ -1,5 +1,10 @@
 //! Messages survive their encoding, and no bytes of others make a machine panic.
 
+mod properties;
+
+use std::fs;
+use std::path::PathBuf;
+
 use onepipe_base::{Mono, ProcessId, Timestamp};
 use onepipe_memory::{
     ClientOptions, MemoryClient, MemoryOwner, Operation, Outcome, OwnerOptions, Reason, Refusal,
@@ -16,23 +21,30 @@ fn number() -> impl Strategy<Value = u64> {
 /// Returns encoded requests.
 fn request() -> impl Strategy<Value = Vec<u8>> {
     let operation = (0..4_u8, 0..3_u32, number(), number(), vec(any::<u8>(), 0..20));
-    let execute = (number(), number(), vec(operation, 1..5)).prop_map(|(session, number, parts)| {
-        let operation = |(code, region, offset, value, bytes): &'_ (u8, u32, u64, u64, Vec<u8>)| {
-            let (region, offset) = (RegionId(*region), *offset);
-            match code {
-                0 => Operation::Read { region, offset, len: *value as u32 },
-                // The vector outlives the request, which is encoded below.
-                1 => Operation::Write { region, offset, bytes: Vec::leak(bytes.clone()) },
-                2 => Operation::CompareAndSwap { region, offset, expected: *value, new: offset },
-                _ => Operation::FetchAdd { region, offset, addend: *value },
-            }
-        };
-        let operations = parts.iter().map(operation).collect();
-        let request = Request::Execute { session, number, finished: number / 2, operations };
-        let bytes = request.to_bytes();
-        assert_eq!(Request::parse(&bytes), Some(request));
-        bytes
-    });
+    let execute =
+        (number(), number(), vec(operation, 1..5)).prop_map(|(session, number, parts)| {
+            let operation =
+                |(code, region, offset, value, bytes): &'_ (u8, u32, u64, u64, Vec<u8>)| {
+                    let (region, offset) = (RegionId(*region), *offset);
+                    match code {
+                        0 => Operation::Read { region, offset, len: *value as u32 },
+                        // The vector outlives the request, which is encoded below.
+                        1 => Operation::Write { region, offset, bytes: Vec::leak(bytes.clone()) },
+                        2 => Operation::CompareAndSwap {
+                            region,
+                            offset,
+                            expected: *value,
+                            new: offset,
+                        },
+                        _ => Operation::FetchAdd { region, offset, addend: *value },
+                    }
+                };
+            let operations = parts.iter().map(operation).collect();
+            let request = Request::Execute { session, number, finished: number / 2, operations };
+            let bytes = request.to_bytes();
+            assert_eq!(Request::parse(&bytes), Some(request));
+            bytes
+        });
     let ask = (number(), number()).prop_map(|(session, number)| {
         let bytes = Request::Ask { session, number }.to_bytes();
         assert_eq!(Request::parse(&bytes), Some(Request::Ask { session, number }));
@@ -117,4 +129,29 @@ proptest! {
             client.handle_timeout(Mono::from_ns(u64::MAX));
         }
     }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 1_000, ..ProptestConfig::default() })]
+    #[test]
+    fn arbitrary_messages_are_safe(
+        mode in 0..3_u8, bytes in vec(any::<u8>(), 0..300),
+    ) {
+        properties::check_messages(&[&[mode], &bytes[..]].concat());
+    }
+}
+
+#[test]
+fn corpus_messages_are_safe() {
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+    let folder = folder.join("../../verify/fuzz/corpus/memory");
+    let mut seeds = 0;
+    for entry in fs::read_dir(folder).expect("the seeds are committed") {
+        let path = entry.expect("readable").path();
+        let bytes = fs::read(&path).expect("readable");
+        let outcome = std::panic::catch_unwind(|| properties::check_messages(&bytes));
+        assert!(outcome.is_ok(), "{} fails", path.display());
+        seeds += 1;
+    }
+    assert!(seeds > 0, "no seeds");
 }
