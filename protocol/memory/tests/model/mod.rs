@@ -161,7 +161,15 @@ impl Fabric {
             .collect();
         let slices: Vec<(ProcessId, &[Operation<'_>])> =
             borrowed.iter().map(|(owner, batch)| (*owner, batch.as_slice())).collect();
-        let request = self.clients[client].submit(&slices).expect("few requests are in flight");
+        let is_early = slices.len() == 1
+            && !slices[0].1.iter().any(Operation::writes)
+            && self.random.random_range(0..2) == 0;
+        let machine = &mut self.clients[client];
+        let request = match is_early {
+            true => machine.submit_early(slices[0].0, slices[0].1),
+            false => machine.submit(&slices),
+        };
+        let request = request.expect("few requests are in flight");
         self.submitted.insert((client, request), batches);
     }
 
