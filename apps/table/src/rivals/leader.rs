@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 
 use onepipe_base::{Mono, ProcessId};
 
-use super::message::{Inserted, Message};
+use super::message::{Insertion, Message};
 use crate::layout::{Bucket, HEAD, Layout, NODE_HEADER_LEN, Node};
 
 /// An insertion that followers have not acknowledged.
@@ -42,7 +42,7 @@ pub struct Leader {
     heads: BTreeMap<u64, u64>,
     next: u64,
     /// Outcomes of insertions that clients may ask for again; `None` while they are pending.
-    outcomes: BTreeMap<(ProcessId, u64), BTreeMap<u64, Option<Inserted>>>,
+    outcomes: BTreeMap<(ProcessId, u64), BTreeMap<u64, Option<Insertion>>>,
     /// At a follower: writes that wait for earlier ones, and the number of the last that is written.
     waiting: BTreeMap<u64, Vec<(u64, Vec<u8>)>>,
     written: u64,
@@ -116,7 +116,7 @@ impl Leader {
         }
     }
 
-    fn reply(&mut self, to: ProcessId, session: u64, number: u64, outcome: Inserted) {
+    fn reply(&mut self, to: ProcessId, session: u64, number: u64, outcome: Insertion) {
         let reply = Message::Inserted { session, number, outcome };
         self.messages.push_back((to, reply.to_bytes()));
     }
@@ -131,9 +131,9 @@ impl Leader {
     ) {
         let bucket = self.layout.location(key).bucket;
         let outcome = if self.has(key, bucket, region) {
-            Some(Inserted::Exists)
+            Some(Insertion::Exists)
         } else if self.nodes >= self.layout.nodes.into() {
-            Some(Inserted::Full)
+            Some(Insertion::Full)
         } else {
             None
         };
@@ -197,9 +197,9 @@ impl Leader {
                 self.heads.remove(&bucket);
             }
             if let Some(outcomes) = self.outcomes.get_mut(&(client, session)) {
-                outcomes.insert(number, Some(Inserted::Inserted));
+                outcomes.insert(number, Some(Insertion::Done));
             }
-            self.reply(client, session, number, Inserted::Inserted);
+            self.reply(client, session, number, Insertion::Done);
         }
     }
 

@@ -40,6 +40,9 @@ fn regions() -> [(RegionId, Rights); 2] {
     [(RegionId(1), Rights::all()), (RegionId(2), partial)]
 }
 
+/// The batches of a request.
+type Batches = Vec<(ProcessId, Vec<Owned>)>;
+
 struct Message {
     at: Timestamp,
     from: ProcessId,
@@ -58,7 +61,7 @@ struct Fabric {
     failures: Vec<(usize, bool, ScatteringId)>,
     scatterings: u64,
     is_lossy: bool,
-    submitted: BTreeMap<(usize, RequestId), Vec<(ProcessId, Vec<Owned>)>>,
+    submitted: BTreeMap<(usize, RequestId), Batches>,
     completed: Vec<(usize, Completed)>,
     reference: Vec<Reference>,
 }
