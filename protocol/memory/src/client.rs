@@ -9,9 +9,9 @@ use alloc::vec::Vec;
 use onepipe_base::mistake::{Mistake, makes};
 use onepipe_base::{Mono, ProcessId, ResponseTime, ScatteringId, Timestamp};
 
-use crate::operation::{OPERATION_BYTES_MAX, Operation};
+use crate::operation::{OPERATION_BYTES_MAX, OPERATIONS_MAX, Operation};
 use crate::reply::Reply;
-use crate::request::{OPERATIONS_MAX, Request, encode, execute};
+use crate::request::{Request, encode, execute};
 pub use options::{
     ClientOptions, ClientStats, Completed, Executed, MemoryError, OutgoingScattering, RequestId,
     SubmitError,
@@ -75,9 +75,10 @@ impl MemoryClient {
     }
 
     /// Submits a batch that only reads, and that the owner executes as soon as it is delivered. The
-    /// batch finds what some prefix of the order has written, at one timestamp
-    /// ([`Executed::at`], or the origin if there is none). What others have already read elsewhere may be missing. So it serves to
-    /// prepare a change that begins with a compare-and-swap.
+    /// batch finds what some prefix of the order has written, up to the timestamp
+    /// [`Executed::at`], which is the origin if the prefix is empty. What others have already read
+    /// elsewhere may be missing. So it serves to prepare a change that begins with a
+    /// compare-and-swap.
     ///
     /// # Errors
     /// As [`MemoryClient::submit`], and if an operation writes.

@@ -3,11 +3,8 @@
 use alloc::vec::Vec;
 
 use crate::codec::{Reader, Writer};
-use crate::operation::Operation;
+use crate::operation::{OPERATIONS_MAX, Operation};
 use crate::reply::RESULT;
-
-/// Limit on the operations of a batch.
-pub const OPERATIONS_MAX: usize = 256;
 
 const EXECUTE: u8 = 0xa1;
 const ASK: u8 = 0xa2;

@@ -70,8 +70,8 @@ pub struct RatesRun {
     /// Costs of the testbed.
     pub costs: Costs,
     /// Length of the load before the measurement with one call in flight, in us; with several it is
-    /// shorter by their number, but not below `measure_us`. Meanwhile connections open: a client has
-    /// two to each server.
+    /// divided by their number, but not below `measure_us`. Meanwhile connections open: a client
+    /// has two to each server.
     pub warm_up_us: u64,
     /// Length of the measurement, in us.
     pub measure_us: u64,

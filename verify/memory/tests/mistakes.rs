@@ -9,8 +9,8 @@ use onepipe_base::mistake::{Mistake, choose};
 use onepipe_verify_memory::run;
 
 /// Each mistake that scenarios detect, with a seed that does. The models of the fabric in
-/// `protocol/memory` and `apps/table` detect the others, for which latencies have to differ more, or
-/// requests that no client of a table sends.
+/// `protocol/memory` and `apps/table` detect the others, for which latencies have to differ more,
+/// or requests that no client of a table sends.
 const FIRST_SEEDS: &[(Mistake, u64)] = &[
     (Mistake::FailedCompareIgnored, 1),
     (Mistake::PointerBeforeNode, 1),

@@ -43,7 +43,8 @@ pub struct Leader {
     next: u64,
     /// Outcomes of insertions that clients may ask for again; `None` while they are pending.
     outcomes: BTreeMap<(ProcessId, u64), BTreeMap<u64, Option<Insertion>>>,
-    /// At a follower: writes that wait for earlier ones, and the number of the last that is written.
+    /// At a follower: writes that wait for earlier ones, and the number of the last that was
+    /// written.
     waiting: BTreeMap<u64, Vec<(u64, Vec<u8>)>>,
     written: u64,
     messages: VecDeque<(ProcessId, Vec<u8>)>,

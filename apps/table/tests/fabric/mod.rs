@@ -1,7 +1,8 @@
 //! A model of the fabric with replicas of a table and its clients, in which messages take any time.
 //!
 //! Reliable requests are delivered to each replica in the order of their timestamps, reads and
-//! replies in any order, and some are lost. Each replica's commit barrier rises in steps of its own.
+//! replies in any order, and some are lost. Each replica's commit barrier rises in steps of its
+//! own.
 
 use std::collections::{BTreeMap, VecDeque};
 
