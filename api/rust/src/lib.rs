@@ -155,6 +155,7 @@ mod event;
 mod graceful_leave;
 mod group;
 mod idle;
+pub mod memory;
 mod node;
 mod pipe_endpoint;
 mod process_set;

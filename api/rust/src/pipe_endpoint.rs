@@ -1,9 +1,11 @@
 //! The endpoint of a pipe: for messages that fit a buffer, or for payloads of any size.
 
 use onepipe_base::{Machine, Mono, Now, Port, ScatteringId, Transmit, Verdict};
-use onepipe_endpoint::{self as endpoint, Delivery, Endpoint, Message, OpenScattering, SendError};
+use onepipe_endpoint::{
+    self as endpoint, Delivery, Endpoint, MESSAGE_CHARGE_BYTES, Message, OpenScattering, SendError,
+};
 use onepipe_large::{Event as LargeEvent, LargeEndpoint, SendError as LargeError};
-use onepipe_wire::Service;
+use onepipe_wire::{MARKED_HEADER_LEN, Service};
 
 use crate::Received;
 
@@ -22,6 +24,8 @@ pub(crate) enum BufferedMessage {
     Message(Delivery),
     /// A large payload, in private memory.
     Large(onepipe_large::Delivery),
+    /// One of the others, whose payload is escaped, as it begins with the mark.
+    Escaped(Box<BufferedMessage>),
 }
 
 impl BufferedMessage {
@@ -38,6 +42,7 @@ impl BufferedMessage {
                     (of.service, of.timestamp, of.from, of.index);
                 Received { service, timestamp, from, index, payload }
             }
+            Self::Escaped(escaped) => escaped.received(payload),
         }
     }
 }
@@ -93,8 +98,14 @@ impl PipeEndpoint {
         match (self, buffered) {
             (_, BufferedMessage::Message(delivery)) => self.endpoint().payload(delivery),
             (Self::AnySize(large), BufferedMessage::Large(delivery)) => large.payload(delivery),
+            (_, BufferedMessage::Escaped(escaped)) => self.unescaped(escaped),
             (Self::Plain(_), BufferedMessage::Large(_)) => &[],
         }
+    }
+
+    #[cold]
+    fn unescaped(&self, escaped: &BufferedMessage) -> &[u8] {
+        self.payload(escaped).get(MARKED_HEADER_LEN..).unwrap_or_default()
     }
 
     #[inline]
@@ -107,6 +118,7 @@ impl PipeEndpoint {
                 large.endpoint_mut().release(delivery);
             }
             (Self::AnySize(large), BufferedMessage::Large(delivery)) => large.release(delivery),
+            (endpoint, BufferedMessage::Escaped(escaped)) => endpoint.release(*escaped),
             (Self::Plain(_), BufferedMessage::Large(_)) => {}
         }
     }
@@ -146,6 +158,28 @@ impl PipeEndpoint {
         match self {
             Self::Plain(endpoint) => endpoint.is_drained(),
             Self::AnySize(large) => large.is_drained(),
+        }
+    }
+
+    /// An id below which the outcome of every scattering of a service is known, and every failure
+    /// was polled.
+    pub(crate) fn resolved_below(&self, service: Service) -> ScatteringId {
+        match self {
+            Self::Plain(endpoint) => endpoint.resolved_below(service),
+            Self::AnySize(large) => large.resolved_below(service),
+        }
+    }
+
+    /// Length of the longest message that can be sent, in bytes.
+    pub(crate) fn message_len_max(&self) -> u64 {
+        match self {
+            Self::Plain(endpoint) => {
+                let config = endpoint.config();
+                let buffer = config.send_buffer_bytes_max as u64;
+                let charge = u64::from(MESSAGE_CHARGE_BYTES);
+                u64::from(config.message_len_max).min(buffer.saturating_sub(charge))
+            }
+            Self::AnySize(large) => large.config().object_len_max.min(large.config().sent_bytes_max),
         }
     }
 

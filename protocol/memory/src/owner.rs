@@ -144,6 +144,11 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> MemoryOwner<B> {
         self.stats
     }
 
+    /// Returns the newest timestamp of a batch that waits until the commit barrier is above it.
+    pub fn awaited(&self) -> Option<Timestamp> {
+        self.waiting.last_key_value().map(|((at, ..), _)| *at)
+    }
+
     /// Returns the next reply to be sent, by best effort.
     pub fn poll_reply(&mut self) -> Option<OutgoingReply> {
         self.replies.pop_front()

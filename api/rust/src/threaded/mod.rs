@@ -2,9 +2,11 @@
 
 mod core;
 mod events;
+mod memory;
 mod open;
 mod shared;
 mod standby;
+mod submit;
 mod thread;
 mod waiter;
 
@@ -121,42 +123,6 @@ impl Pipe {
         self.submit(Service::Reliable, messages)
     }
 
-    #[inline]
-    fn submit(
-        &mut self,
-        service: Service,
-        messages: &[Message<'_>],
-    ) -> Result<ScatteringId, SendError> {
-        let mut core = self.shared.lock();
-        let is_thread_driven = self.shared.is_thread_driven();
-        let mut submitted = core.scatter(service, messages);
-        if let Err(SendError::BufferFull { .. }) = submitted
-            && !is_thread_driven
-        {
-            core.turn_beside_thread();
-            submitted = core.scatter(service, messages);
-        }
-        let id = submitted?;
-        if is_thread_driven {
-            core.wake_thread(ThreadState::Driving);
-            return Ok(id);
-        }
-        let now = self.clock.read().mono;
-        let is_due = core.last_turn().is_none_or(|last| now.since_ns(last) >= COALESCE_NS);
-        match core.thread_state {
-            // Its next turn sends the scattering.
-            ThreadState::Driving => return Ok(id),
-            _ if is_due => core.turn_beside_thread(),
-            ThreadState::Standby => {}
-            ThreadState::Waiting(_) => core.wake_thread(ThreadState::Driving),
-        }
-        if core.thread_state == ThreadState::Standby {
-            drop(core);
-            self.shared.on_used(now);
-        }
-        Ok(id)
-    }
-
     /// Submits a scattering, waiting for at most `timeout` while buffers are full.
     ///
     /// # Errors
@@ -179,33 +145,6 @@ impl Pipe {
         timeout: Duration,
     ) -> Result<ScatteringId, SendError> {
         self.submit_wait(Service::Reliable, messages, timeout)
-    }
-
-    fn submit_wait(
-        &mut self,
-        service: Service,
-        messages: &[Message<'_>],
-        timeout: Duration,
-    ) -> Result<ScatteringId, SendError> {
-        let mut full = match self.submit(service, messages) {
-            Err(full @ SendError::BufferFull { .. }) => full,
-            submitted => return submitted,
-        };
-        let deadline = Deadline::after(timeout);
-        let submitted =
-            Self::drive(&self.shared, &mut self.clock, Some(deadline), |core| {
-                match core.scatter(service, messages) {
-                    Err(error @ SendError::BufferFull { .. }) => {
-                        full = error;
-                        None
-                    }
-                    submitted => {
-                        self.shared.turn(core);
-                        Some(submitted)
-                    }
-                }
-            });
-        submitted.unwrap_or(Err(full))
     }
 
     /// Returns the next event, if there is one. Never blocks.
