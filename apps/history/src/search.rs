@@ -16,6 +16,8 @@ pub(crate) enum Action {
     Write(u32),
     /// Requires this state.
     Read(u32),
+    /// Requires any state but the initial one.
+    Exists,
 }
 
 /// The operations of one transaction on one key.

@@ -330,8 +330,11 @@ impl MemoryClient {
             let first = pending.first_sent_at.unwrap_or(now);
             if now.since_ns(first) >= self.options.give_up_ns {
                 self.give_up(number, MemoryError::Unanswered);
-            } else if pending.is_reliable && pending.phase == Phase::Sent {
-                // The fabric delivers the request or reports its loss. The reply may be lost.
+            } else if pending.is_reliable
+                && pending.phase == Phase::Sent
+                && self.options.is_loss_reported
+            {
+                // The request is delivered, or will be. The reply may be lost.
                 pending.attempts = pending.attempts.saturating_add(1);
                 self.to_ask.push_back(number);
                 self.arm(now, number);

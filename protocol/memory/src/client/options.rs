@@ -18,6 +18,9 @@ pub struct ClientOptions {
     pub timeout_min_ns: u64,
     /// Time after which the owners that have not replied are given up, in ns. Default 10 s.
     pub give_up_ns: u64,
+    /// Whether the fabric delivers each reliable request or reports its loss. Then the client asks
+    /// for late replies; otherwise it sends the request again. Default true.
+    pub is_loss_reported: bool,
     /// Limit on the numbers of requests from the oldest in flight on. Default 1,024. The owners'
     /// `results_max` must not be lower.
     pub pending_max: u64,
@@ -29,6 +32,7 @@ impl Default for ClientOptions {
             timeout_ns: 10_000_000,
             timeout_min_ns: 100_000,
             give_up_ns: 10_000_000_000,
+            is_loss_reported: true,
             pending_max: 1_024,
         }
     }
