@@ -39,7 +39,7 @@ fn meet_over_udp(switch: &Running, count: u32) -> Vec<Pipe> {
 
 fn refusal(error: &OperationError) -> Refusal {
     match error {
-        OperationError::Failed { source: MemoryError::Refused(refusal), .. } => *refusal,
+        OperationError::Failed { reason: MemoryError::Refused(refusal), .. } => *refusal,
         other => panic!("{other}"),
     }
 }
@@ -307,7 +307,7 @@ fn results_beyond_the_longest_message_are_refused() {
     assert!((9_000..10_000).contains(&limit), "{limit}");
     let error = region.write(0, &[1; 10_000]).expect_err("the request is too long");
     assert!(
-        matches!(&error, OperationError::Failed { source: MemoryError::Unsendable, .. }),
+        matches!(&error, OperationError::Failed { reason: MemoryError::Unsendable, .. }),
         "{error}"
     );
     assert!(!error.may_be_executed());

@@ -66,7 +66,7 @@ fn add_when_ready(pipe: &mut Pipe) -> u64 {
     loop {
         match pipe.remote(OWNER, REGION).fetch_add(0, 1) {
             Ok(before) => return before,
-            Err(OperationError::Failed { source: MemoryError::Refused(_), .. }) => {}
+            Err(OperationError::Failed { reason: MemoryError::Refused(_), .. }) => {}
             Err(error) => panic!("{error}"),
         }
         assert!(began.elapsed() < DEADLINE, "the child does not register its region");
@@ -93,7 +93,7 @@ fn killed_owner_ends_its_requests_alone() {
         drop(owner);
         let error = client.remote(OWNER, REGION).fetch_add(0, 1).expect_err("it was killed");
         assert!(
-            matches!(&error, OperationError::Failed { source: MemoryError::OwnerEnded, .. }),
+            matches!(&error, OperationError::Failed { reason: MemoryError::OwnerEnded, .. }),
             "{error}"
         );
         assert!(error.may_be_executed());

@@ -52,7 +52,7 @@ pub enum OperationError {
         /// What was to be done, for people: `read bytes 60..76`.
         operation: String,
         /// The reason.
-        source: MemoryError,
+        reason: MemoryError,
     },
     /// The request was not sent, or this process has left.
     #[error(transparent)]
@@ -63,8 +63,8 @@ impl OperationError {
     /// Whether the operation may have been executed.
     pub fn may_be_executed(&self) -> bool {
         match self {
-            Self::Failed { source, .. } => {
-                matches!(source, MemoryError::OwnerEnded | MemoryError::Unanswered)
+            Self::Failed { reason, .. } => {
+                matches!(reason, MemoryError::OwnerEnded | MemoryError::Unanswered)
             }
             Self::Request(error) => matches!(error, RequestError::Left),
         }

@@ -117,16 +117,16 @@ impl<'p> RemoteRegion<'p> {
         let answer = answers.into_iter().next().map(|(_, answer)| answer);
         let executed = answer.unwrap_or(Err(MemoryError::Unanswered));
         let Executed { at, outcomes } =
-            executed.map_err(|source| self.failed(&operation, source))?;
+            executed.map_err(|reason| self.failed(&operation, reason))?;
         match outcomes.into_iter().next() {
             Some(outcome) => Ok((at, outcome)),
             None => Err(self.failed(&operation, MemoryError::Unanswered)),
         }
     }
 
-    fn failed(&self, operation: &Operation<'_>, source: MemoryError) -> OperationError {
+    fn failed(&self, operation: &Operation<'_>, reason: MemoryError) -> OperationError {
         let (owner, region, operation) = (self.owner, self.region, describe(operation));
-        OperationError::Failed { owner, region, operation, source }
+        OperationError::Failed { owner, region, operation, reason }
     }
 
     /// Returns the error of an outcome of another operation: the owner misbehaves, and may have
