@@ -43,7 +43,7 @@ pub enum RequestError {
 #[non_exhaustive]
 pub enum OperationError {
     /// The owner refuses the operation, has ended or does not answer.
-    #[error("cannot {operation} of region {} of process {}: {source}", region.0, owner.0)]
+    #[error("cannot {operation} of region {} of process {}: {reason}", region.0, owner.0)]
     Failed {
         /// The owner.
         owner: ProcessId,

@@ -24,7 +24,7 @@ use onepipe_wire::Service;
 use crate::deadline::Deadline;
 use crate::engine::{FabricEngine, with_engine};
 use crate::{Builder, Event, JoinError, LeaveError, ReceiveError, Stats};
-use core::{Core, ThreadState};
+use core::Core;
 use events::EventReader;
 pub use events::Events;
 use shared::Shared;
