@@ -12,8 +12,8 @@ use onepipe_bench_micro::{
     CommOptions, EndpointOptions, LightOptions, OrderOptions, PairOptions,
     Progress as BenchProgress, RecoverySimOptions, ReorderOptions, Report, RivalMethod, SimOptions,
     SwitchOptions, amcast, arbiter_alloc, arbiter_comm, arbiter_path, arbiter_realtime, bulk,
-    endpoint, idle, light, memory, order, pair_reliable, pair_shm, pair_udp, recovery_sim, reorder, sim,
-    switch,
+    endpoint, idle, light, memory, order, pair_reliable, pair_shm, pair_udp, recovery_sim, reorder,
+    sim, switch,
 };
 
 use crate::arbiter::PolicyArg;

@@ -42,7 +42,10 @@ fn owner(fabric: &str) -> Result<(), Box<dyn Error>> {
         }
     }
     let words = pipe.with_region(COUNTERS, |bytes| {
-        bytes.chunks_exact(8).map(|word| word.iter().rev().fold(0, |all, byte| all << 8 | u64::from(*byte))).collect::<Vec<u64>>()
+        bytes
+            .chunks_exact(8)
+            .map(|word| word.iter().rev().fold(0, |all, byte| all << 8 | u64::from(*byte)))
+            .collect::<Vec<u64>>()
     })?;
     println!("{} increments, the highest seen is {}, {} clients", words[0], words[1], words[2]);
     Ok(())

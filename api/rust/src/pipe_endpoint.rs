@@ -179,7 +179,9 @@ impl PipeEndpoint {
                 let charge = u64::from(MESSAGE_CHARGE_BYTES);
                 u64::from(config.message_len_max).min(buffer.saturating_sub(charge))
             }
-            Self::AnySize(large) => large.config().object_len_max.min(large.config().sent_bytes_max),
+            Self::AnySize(large) => {
+                large.config().object_len_max.min(large.config().sent_bytes_max)
+            }
         }
     }
 

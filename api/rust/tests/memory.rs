@@ -162,9 +162,11 @@ fn check_one_order(mut pipes: Vec<Pipe>) {
         assert_eq!(*outcomes, [Outcome::Added { previous: number as u64 }]);
     }
     for owner in &mut pipes {
-        let sum = owner.with_region(REGION, |bytes| u64::from_le_bytes([
-            bytes[0], bytes[1], bytes[2], bytes[3], bytes[4], bytes[5], bytes[6], bytes[7],
-        ]));
+        let sum = owner.with_region(REGION, |bytes| {
+            u64::from_le_bytes([
+                bytes[0], bytes[1], bytes[2], bytes[3], bytes[4], bytes[5], bytes[6], bytes[7],
+            ])
+        });
         assert_eq!(sum, Ok(2 * EACH));
     }
 }
@@ -234,8 +236,7 @@ fn check_forged(mut pipes: [Pipe; 2]) {
     assert!(pipes[1].wait_for_peers(1, DEADLINE));
     pipes[0].register(REGION, vec![0; 8], Rights::all()).expect("it is the first");
     let write = Operation::Write { region: REGION, offset: 0, bytes: b"forged" };
-    let request =
-        Request::Execute { session: 1, number: 1, finished: 0, operations: vec![write] };
+    let request = Request::Execute { session: 1, number: 1, finished: 0, operations: vec![write] };
     let mut forged = Vec::new();
     MarkedMessage::Memory(&request.to_bytes()).write(|part| forged.extend_from_slice(part));
     let mut twice = Vec::new();

@@ -201,12 +201,7 @@ impl TableClient {
     }
 
     /// Submits a request for an operation, whose next step has been set.
-    fn submit(
-        &mut self,
-        operation: OperationId,
-        receivers: &[ProcessId],
-        batch: &[Operation<'_>],
-    ) {
+    fn submit(&mut self, operation: OperationId, receivers: &[ProcessId], batch: &[Operation<'_>]) {
         let batches: Vec<_> = receivers.iter().map(|replica| (*replica, batch)).collect();
         match self.memory.submit(&batches) {
             Ok(request) => {

@@ -102,11 +102,7 @@ impl Layout {
     ///
     /// # Panics
     /// The shard has fewer nodes, or a value has a wrong length.
-    pub fn fill(
-        &self,
-        region: &mut [u8],
-        keys: impl IntoIterator<Item = (u64, Vec<u8>)>,
-    ) -> u64 {
+    pub fn fill(&self, region: &mut [u8], keys: impl IntoIterator<Item = (u64, Vec<u8>)>) -> u64 {
         let mut count = 0;
         for (key, value) in keys {
             assert!(count < u64::from(self.nodes), "the shard is full");

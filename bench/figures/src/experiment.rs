@@ -11,7 +11,8 @@ use crate::env::{beacon_share, fat_tree};
 use crate::reference::Reference;
 use crate::values::Values;
 use crate::{
-    Background, KeyValue, Large, Multicast, Rack, ReplicaRemoval, Setup, Table, Takeover, Tpcc, cores,
+    Background, KeyValue, Large, Multicast, Rack, ReplicaRemoval, Setup, Table, Takeover, Tpcc,
+    cores,
 };
 
 /// An experiment with one figure.

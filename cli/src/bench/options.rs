@@ -2,7 +2,8 @@
 
 use clap::ValueEnum;
 use onepipe_bench_micro::{
-    AmcastOptions, ArbiterOptions, BulkMemory, BulkOptions, LightOptions, MemoryOptions, RealtimeOptions,
+    AmcastOptions, ArbiterOptions, BulkMemory, BulkOptions, LightOptions, MemoryOptions,
+    RealtimeOptions,
 };
 
 use super::{Arguments, Memory, Transport};

@@ -159,9 +159,8 @@ impl MemoryClient {
         debug_assert!(pending.phase == Phase::Queued, "a request is queued once");
         (pending.phase, pending.sent_at) = (Phase::Sent, Some(now));
         pending.first_sent_at.get_or_insert(now);
-        let message = |part: &Part| {
-            (part.owner, execute(session, number, finished, &part.operations))
-        };
+        let message =
+            |part: &Part| (part.owner, execute(session, number, finished, &part.operations));
         let messages: Vec<_> = pending.unanswered().map(message).collect();
         debug_assert!(!messages.is_empty(), "a request with all answers has completed");
         let is_reliable = pending.is_reliable;

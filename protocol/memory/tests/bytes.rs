@@ -16,23 +16,30 @@ fn number() -> impl Strategy<Value = u64> {
 /// Returns encoded requests.
 fn request() -> impl Strategy<Value = Vec<u8>> {
     let operation = (0..4_u8, 0..3_u32, number(), number(), vec(any::<u8>(), 0..20));
-    let execute = (number(), number(), vec(operation, 1..5)).prop_map(|(session, number, parts)| {
-        let operation = |(code, region, offset, value, bytes): &'_ (u8, u32, u64, u64, Vec<u8>)| {
-            let (region, offset) = (RegionId(*region), *offset);
-            match code {
-                0 => Operation::Read { region, offset, len: *value as u32 },
-                // The vector outlives the request, which is encoded below.
-                1 => Operation::Write { region, offset, bytes: Vec::leak(bytes.clone()) },
-                2 => Operation::CompareAndSwap { region, offset, expected: *value, new: offset },
-                _ => Operation::FetchAdd { region, offset, addend: *value },
-            }
-        };
-        let operations = parts.iter().map(operation).collect();
-        let request = Request::Execute { session, number, finished: number / 2, operations };
-        let bytes = request.to_bytes();
-        assert_eq!(Request::parse(&bytes), Some(request));
-        bytes
-    });
+    let execute =
+        (number(), number(), vec(operation, 1..5)).prop_map(|(session, number, parts)| {
+            let operation =
+                |(code, region, offset, value, bytes): &'_ (u8, u32, u64, u64, Vec<u8>)| {
+                    let (region, offset) = (RegionId(*region), *offset);
+                    match code {
+                        0 => Operation::Read { region, offset, len: *value as u32 },
+                        // The vector outlives the request, which is encoded below.
+                        1 => Operation::Write { region, offset, bytes: Vec::leak(bytes.clone()) },
+                        2 => Operation::CompareAndSwap {
+                            region,
+                            offset,
+                            expected: *value,
+                            new: offset,
+                        },
+                        _ => Operation::FetchAdd { region, offset, addend: *value },
+                    }
+                };
+            let operations = parts.iter().map(operation).collect();
+            let request = Request::Execute { session, number, finished: number / 2, operations };
+            let bytes = request.to_bytes();
+            assert_eq!(Request::parse(&bytes), Some(request));
+            bytes
+        });
     let ask = (number(), number()).prop_map(|(session, number)| {
         let bytes = Request::Ask { session, number }.to_bytes();
         assert_eq!(Request::parse(&bytes), Some(Request::Ask { session, number }));

@@ -44,9 +44,7 @@ impl<'a> MarkedMessage<'a> {
         match *kind {
             ESCAPED => Ok(Some(Self::Escaped(body))),
             MEMORY => Ok(Some(Self::Memory(body))),
-            kind => {
-                Err(DecodeError::Field { field: "kind of marked message", value: kind.into() })
-            }
+            kind => Err(DecodeError::Field { field: "kind of marked message", value: kind.into() }),
         }
     }
 

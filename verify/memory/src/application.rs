@@ -107,9 +107,8 @@ impl<L: Load> Servers<L> {
         };
         let session = u64::from(incarnation);
         let (is_client, setup) = (self.setup.clients.contains(&id), &self.setup);
-        let client = is_client.then(|| {
-            TableClient::new(session, setup.layout, setup.replicas.clone(), setup.table)
-        });
+        let client = is_client
+            .then(|| TableClient::new(session, setup.layout, setup.replicas.clone(), setup.table));
         let terminals = if is_client { setup.terminals } else { 0 };
         let terminals = Terminals::new(process, session, terminals);
         self.servers[id as usize] = Some(Server::new(owner, client, terminals));

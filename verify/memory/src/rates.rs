@@ -261,8 +261,7 @@ impl RatesRun {
     /// A call has a wrong result, or the replicas of a shard differ in the end.
     pub fn run(&self) -> Result<Figures, ShapeError> {
         let plan = Testbed::testbed(&self.costs, self.servers() + CLIENTS, self.seed)?;
-        let processes =
-            (self.servers() + CLIENTS).next_multiple_of(plan.processes_per_host.into());
+        let processes = (self.servers() + CLIENTS).next_multiple_of(plan.processes_per_host.into());
         let of_shard = |shard: u16| {
             let id = |replica| ProcessId(replica * u32::from(SHARDS) + u32::from(shard));
             (0..self.replicas).map(id).collect()
@@ -290,9 +289,7 @@ impl RatesRun {
                 assert_eq!(self.replicas, 1, "fenced operations have one replica");
                 self.measure(&mut RivalCluster::new(setup, options(false), load))
             }
-            Protocol::Leader => {
-                self.measure(&mut RivalCluster::new(setup, options(true), load))
-            }
+            Protocol::Leader => self.measure(&mut RivalCluster::new(setup, options(true), load)),
         })
     }
 

@@ -190,12 +190,14 @@ impl Load for Recorded {
                 }
             },
             (MapOperation::LookUp(_), Ok(Outcome::Missing)) => MapOperation::LookUp(None),
-            (MapOperation::Insert(value, _), Ok(outcome @ (Outcome::Inserted | Outcome::Exists))) => {
-                MapOperation::Insert(value, Some(*outcome == Outcome::Inserted))
-            }
-            (MapOperation::Update(value, _), Ok(outcome @ (Outcome::Updated | Outcome::Missing))) => {
-                MapOperation::Update(value, Some(*outcome == Outcome::Updated))
-            }
+            (
+                MapOperation::Insert(value, _),
+                Ok(outcome @ (Outcome::Inserted | Outcome::Exists)),
+            ) => MapOperation::Insert(value, Some(*outcome == Outcome::Inserted)),
+            (
+                MapOperation::Update(value, _),
+                Ok(outcome @ (Outcome::Updated | Outcome::Missing)),
+            ) => MapOperation::Update(value, Some(*outcome == Outcome::Updated)),
             (MapOperation::Delete(_), Ok(outcome @ (Outcome::Deleted | Outcome::Missing))) => {
                 MapOperation::Delete(Some(*outcome == Outcome::Deleted))
             }

@@ -87,7 +87,9 @@ impl Scenario {
     fn end(&self, cluster: &mut Cluster<Recorded>, report: &mut Report) {
         drain(cluster, |cluster| cluster.in_flight() == 0);
         if cluster.in_flight() > 0 {
-            report.violations.push(format!("liveness: {} calls have not ended", cluster.in_flight()));
+            report
+                .violations
+                .push(format!("liveness: {} calls have not ended", cluster.in_flight()));
             return;
         }
         cluster.load_mut().look_up_all(self.reader);

@@ -90,8 +90,7 @@ impl<'p> RemoteRegion<'p> {
         expected: u64,
         new: u64,
     ) -> Result<u64, OperationError> {
-        let operation =
-            Operation::CompareAndSwap { region: self.region, offset, expected, new };
+        let operation = Operation::CompareAndSwap { region: self.region, offset, expected, new };
         match self.one(operation)?.1 {
             Outcome::Compared { previous, .. } => Ok(previous),
             _ => Err(self.unexpected(&operation)),

@@ -6,8 +6,8 @@ use alloc::vec::Vec;
 
 use onepipe_base::{Mono, ProcessId};
 use onepipe_memory::{
-    ClientOptions, Completed, Executed, MemoryClient, MemoryError, Operation, RequestId,
-    Outcome as Found, is_memory_message,
+    ClientOptions, Completed, Executed, MemoryClient, MemoryError, Operation, Outcome as Found,
+    RequestId, is_memory_message,
 };
 
 use super::message::{Inserted, Message};
@@ -31,14 +31,25 @@ pub struct RivalOptions {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Step {
     Bucket,
-    Node { head: u64 },
+    Node {
+        head: u64,
+    },
     /// Free nodes.
-    Reserving { head: u64 },
+    Reserving {
+        head: u64,
+    },
     /// The node is written, but not linked.
-    Written { head: u64, node: u64 },
-    Linked { node: u64 },
+    Written {
+        head: u64,
+        node: u64,
+    },
+    Linked {
+        node: u64,
+    },
     /// The leader's reply to the request sent at this time.
-    Leader { sent_at: Mono },
+    Leader {
+        sent_at: Mono,
+    },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -255,7 +266,8 @@ impl RivalClient {
             (Step::Node { head }, Some(Found::Read(bytes))) => match Node::parse(bytes) {
                 Some(node) if node.key == open.key => {
                     let is_look_up = open.value.is_none();
-                    let found = if is_look_up { Outcome::Found(node.value) } else { Outcome::Exists };
+                    let found =
+                        if is_look_up { Outcome::Found(node.value) } else { Outcome::Exists };
                     self.finish(operation, Ok(found));
                 }
                 Some(node) => self.walk(operation, head, node.next),

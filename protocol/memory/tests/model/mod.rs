@@ -89,7 +89,8 @@ impl Fabric {
             }
             owner
         };
-        let options = ClientOptions { timeout_ns: 1_000, timeout_min_ns: 500, ..Default::default() };
+        let options =
+            ClientOptions { timeout_ns: 1_000, timeout_min_ns: 500, ..Default::default() };
         Self {
             random: Xoshiro256PlusPlus::seed_from_u64(seed),
             now_ns: 1_000,
@@ -244,8 +245,8 @@ impl Fabric {
         for (client, completed) in &self.completed {
             let batches = &self.submitted[&(*client, completed.request)];
             let (from, number) = (client_id(*client), completed.request.0);
-            let is_reliable =
-                batches.len() > 1 || batches.iter().any(|(_, batch)| batch.iter().any(Owned::writes));
+            let is_reliable = batches.len() > 1
+                || batches.iter().any(|(_, batch)| batch.iter().any(Owned::writes));
             for ((owner, batch), (answered, answer)) in batches.iter().zip(&completed.answers) {
                 assert_eq!(owner, answered, "answers are in the order of the batches");
                 let reference = &self.reference[owner.index()];
