@@ -90,7 +90,7 @@ pub struct Builder {
     tune_any_size: ConfigChanges<LargeConfig>,
     tune_shared_memory: ConfigChanges<shm::Config>,
     tune_udp: ConfigChanges<udp::Config>,
-    pub(crate) memory: MemoryOptions,
+    memory: MemoryOptions,
 }
 
 impl Builder {
@@ -260,6 +260,13 @@ impl Builder {
     #[must_use]
     pub fn tune_udp(mut self, change: impl FnMut(&mut udp::Config) + Send + 'static) -> Self {
         self.tune_udp.push(Box::new(change));
+        self
+    }
+
+    /// Changes the settings of registered memory: for experts.
+    #[must_use]
+    pub fn tune_memory(mut self, change: impl FnOnce(&mut MemoryOptions)) -> Self {
+        change(&mut self.memory);
         self
     }
 

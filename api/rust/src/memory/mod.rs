@@ -61,7 +61,7 @@
 //!   process.
 //! - Requests share the flow-control windows of messages. If the application does not receive its
 //!   messages and they fill the receive buffer, requests wait, too.
-//! - A region lives as long as the pipe, and ends with [`Pipe::deregister`]. After a failure, a
+//! - A region exists as long as the pipe, and ends with [`Pipe::deregister`]. After a failure, a
 //!   process that rejoins registers its regions again.
 //!
 //! # Lengths

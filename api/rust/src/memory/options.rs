@@ -2,8 +2,6 @@
 
 use onepipe_memory::{ClientOptions, ClientStats, OwnerOptions, OwnerStats};
 
-use crate::Builder;
-
 /// Settings of registered memory: limits of its owners, time-outs and limits of its clients.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemoryOptions {
@@ -24,13 +22,4 @@ pub struct MemoryStats {
     pub client: ClientStats,
     /// Messages for the node that are truncated, or of an unknown kind.
     pub malformed: u64,
-}
-
-impl Builder {
-    /// Changes the settings of registered memory: for experts.
-    #[must_use]
-    pub fn tune_memory(mut self, change: impl FnOnce(&mut MemoryOptions)) -> Self {
-        change(&mut self.memory);
-        self
-    }
 }

@@ -4,6 +4,7 @@ mod job;
 mod one_sided;
 mod process;
 mod request_reply;
+mod workload;
 
 use std::process::Command;
 

@@ -8,13 +8,13 @@ use onepipe::memory::{Operation, RegionId, RequestId, Rights};
 use onepipe::{Pipe, ProcessId};
 
 use super::job::{Job, Kind, Outcome};
-use super::process::{OWNER, Stopwatch, TIMEOUT, offset};
+use super::workload::{OWNER, Stopwatch, TIMEOUT, memory_len, offset};
 
 const REGION: RegionId = RegionId(1);
 
 /// Registers the region.
 pub(super) fn register(pipe: &mut Pipe, job: &Job) -> Result<()> {
-    let region = vec![0; super::process::memory_len(job)];
+    let region = vec![0; memory_len(job)];
     pipe.register(REGION, region, Rights::all()).context("registering a region")
 }
 

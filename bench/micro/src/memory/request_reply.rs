@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail, ensure};
 use onepipe::{Event, Message, Pipe, ProcessId};
 
 use super::job::{Job, Kind, Outcome};
-use super::process::{OWNER, Stopwatch, TIMEOUT, memory_len, offset};
+use super::workload::{OWNER, Stopwatch, TIMEOUT, memory_len, offset};
 use crate::light::monotonic_ns;
 
 /// Length of the number of a request and of the offset, at the front of a request.
