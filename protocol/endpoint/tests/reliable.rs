@@ -232,14 +232,14 @@ fn resolved_ids_have_no_later_failure() {
     net.policy = Box::new(lossy(20));
     let (mut below, mut seen) = ([ScatteringId(0); 2], 0);
     let services = [Service::BestEffort, Service::Reliable];
-    for round in 0..600u64 {
+    for round in 0..500u64 {
         if round < 200 {
             net.scatter(0, &to_all(&[round as u8; 90]));
             net.scatter_reliably(0, &to_all(&[round as u8; 90]));
         } else if round == 400 {
             net.policy = Box::new(|_, _, _| LinkAction::Pass);
         }
-        net.run(if round < 400 { 5_000 } else { 2_000_000 });
+        net.run(if round < 400 { 5_000 } else { 1_000_000 });
         for failed in &net.failed[0][seen..] {
             let (service, id) = (failed.service as usize, failed.scattering);
             assert!(id >= below[service], "{id:?} fails below {:?} in round {round}", below);
