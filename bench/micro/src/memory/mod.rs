@@ -60,7 +60,7 @@ pub fn memory(options: &MemoryOptions, progress: impl FnMut(Progress<'_>)) -> Re
         let bytes = if kind == Kind::FetchAdd { 8 } else { options.bytes };
         let case = format!("transport={transport} {} bytes={bytes}", kind.name());
         let (mut ours, mut theirs) = (Vec::new(), Vec::new());
-        let mut measure = |is_one_sided, runs: &mut Vec<Run>| {
+        let measure = |is_one_sided, runs: &mut Vec<Run>| {
             let run = Run::of(options, kind, bytes, 1, is_one_sided)?;
             runs.push(run);
             runs.last().map(|run| us(&run.latencies, 0.5)).context("it was pushed")
