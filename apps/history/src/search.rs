@@ -187,6 +187,7 @@ mod tests {
         match action {
             Action::Write(next) => Some(*next),
             Action::Read(expected) => (*expected == state).then_some(state),
+            Action::Exists => (state != 0).then_some(state),
             Action::Append(_) => None,
         }
     }

@@ -144,7 +144,8 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> MemoryOwner<B> {
         self.stats
     }
 
-    /// Returns the newest timestamp of a batch that waits until the commit barrier is above it.
+    /// Returns the newest timestamp of the reads that wait: the commit barrier must rise above it.
+    /// Where promises are sent on demand, the driver asks for one.
     pub fn awaited(&self) -> Option<Timestamp> {
         self.waiting.last_key_value().map(|((at, ..), _)| *at)
     }

@@ -8,7 +8,7 @@ use onepipe_controller::{Controller, Epoch, RecordId};
 use onepipe_endpoint::Endpoint;
 use onepipe_node::Host;
 use onepipe_sim_engine::{Instant, NANOSECOND};
-use onepipe_sim_network::{Application, NodeContext, NodeId};
+use onepipe_sim_network::{Application, LinkId, NodeContext, NodeId};
 use onepipe_switch::{Form, Switch};
 use onepipe_table::TableClient;
 use onepipe_topology::{Node as Vertex, Topology};
@@ -211,4 +211,6 @@ impl<L: Load> Application<Node> for Servers<L> {
             }
         }
     }
+
+    fn on_departure(&mut self, _: Instant, _: LinkId, _: &[u8]) {}
 }

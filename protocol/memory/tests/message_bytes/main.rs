@@ -1,5 +1,10 @@
 //! Messages survive their encoding, and no bytes of others make a machine panic.
 
+mod properties;
+
+use std::fs;
+use std::path::PathBuf;
+
 use onepipe_base::{Mono, ProcessId, Timestamp};
 use onepipe_memory::{
     ClientOptions, MemoryClient, MemoryOwner, Operation, Outcome, OwnerOptions, Reason, Refusal,
@@ -124,4 +129,29 @@ proptest! {
             client.handle_timeout(Mono::from_ns(u64::MAX));
         }
     }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 1_000, ..ProptestConfig::default() })]
+    #[test]
+    fn arbitrary_messages_are_safe(
+        mode in 0..3_u8, bytes in vec(any::<u8>(), 0..300),
+    ) {
+        properties::check_messages(&[&[mode], &bytes[..]].concat());
+    }
+}
+
+#[test]
+fn corpus_messages_are_safe() {
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+    let folder = folder.join("../../verify/fuzz/corpus/memory");
+    let mut seeds = 0;
+    for entry in fs::read_dir(folder).expect("the seeds are committed") {
+        let path = entry.expect("readable").path();
+        let bytes = fs::read(&path).expect("readable");
+        let outcome = std::panic::catch_unwind(|| properties::check_messages(&bytes));
+        assert!(outcome.is_ok(), "{} fails", path.display());
+        seeds += 1;
+    }
+    assert!(seeds > 0, "no seeds");
 }
