@@ -372,8 +372,13 @@ impl driver::DrivenMachine for Node {
     ) -> usize {
         let mut events = 0;
         while events < max && !self.holds_events {
-            let step = match self.pipe_endpoint.poll_delivery() {
-                Some(delivery) => self.on_delivered(BufferedMessage::Message(delivery)),
+            let step = match self.pipe_endpoint.poll_delivery().map(BufferedMessage::Message) {
+                Some(buffered) if !self.is_marked(&buffered) => {
+                    on_event(self, NodeEvent::Delivered(buffered));
+                    events += 1;
+                    continue;
+                }
+                Some(buffered) => self.on_marked(buffered),
                 None => self.poll_step(),
             };
             match step {

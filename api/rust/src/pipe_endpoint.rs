@@ -24,8 +24,9 @@ pub(crate) enum BufferedMessage {
     Message(Delivery),
     /// A large payload, in private memory.
     Large(onepipe_large::Delivery),
-    /// One of the others, whose payload is escaped, as it begins with the mark.
-    Escaped(Box<BufferedMessage>),
+    /// The same with a payload that is escaped, as it begins with the mark.
+    EscapedMessage(Delivery),
+    EscapedLarge(onepipe_large::Delivery),
 }
 
 impl BufferedMessage {
@@ -33,16 +34,25 @@ impl BufferedMessage {
     #[inline]
     pub(crate) fn received<'a>(&self, payload: &'a [u8]) -> Received<&'a [u8]> {
         match self {
-            Self::Message(Delivery { service, timestamp, from, index, .. }) => {
+            Self::Message(Delivery { service, timestamp, from, index, .. })
+            | Self::EscapedMessage(Delivery { service, timestamp, from, index, .. }) => {
                 let (service, timestamp, from, index) = (*service, *timestamp, *from, *index);
                 Received { service, timestamp, from, index, payload }
             }
-            Self::Large(of) => {
+            Self::Large(of) | Self::EscapedLarge(of) => {
                 let (service, timestamp, from, index) =
                     (of.service, of.timestamp, of.from, of.index);
                 Received { service, timestamp, from, index, payload }
             }
-            Self::Escaped(escaped) => escaped.received(payload),
+        }
+    }
+
+    /// The message without the header before its payload, which is escaped.
+    pub(crate) fn escaped(self) -> Self {
+        match self {
+            Self::Message(delivery) => Self::EscapedMessage(delivery),
+            Self::Large(delivery) => Self::EscapedLarge(delivery),
+            escaped => escaped,
         }
     }
 }
@@ -95,31 +105,35 @@ impl PipeEndpoint {
 
     #[inline]
     pub(crate) fn payload(&self, buffered: &BufferedMessage) -> &[u8] {
-        match (self, buffered) {
-            (_, BufferedMessage::Message(delivery)) => self.endpoint().payload(delivery),
-            (Self::AnySize(large), BufferedMessage::Large(delivery)) => large.payload(delivery),
-            (_, BufferedMessage::Escaped(escaped)) => self.unescaped(escaped),
-            (Self::Plain(_), BufferedMessage::Large(_)) => &[],
+        match buffered {
+            BufferedMessage::Message(delivery) => self.endpoint().payload(delivery),
+            BufferedMessage::Large(delivery) => self.large_payload(delivery),
+            BufferedMessage::EscapedMessage(delivery) => {
+                without_header(self.endpoint().payload(delivery))
+            }
+            BufferedMessage::EscapedLarge(delivery) => without_header(self.large_payload(delivery)),
         }
     }
 
-    #[cold]
-    fn unescaped(&self, escaped: &BufferedMessage) -> &[u8] {
-        self.payload(escaped).get(MARKED_HEADER_LEN..).unwrap_or_default()
+    fn large_payload(&self, delivery: &onepipe_large::Delivery) -> &[u8] {
+        match self {
+            Self::Plain(_) => &[],
+            Self::AnySize(large) => large.payload(delivery),
+        }
     }
 
     #[inline]
     pub(crate) fn release(&mut self, buffered: BufferedMessage) {
         match (self, buffered) {
-            (Self::Plain(endpoint), BufferedMessage::Message(delivery)) => {
-                endpoint.release(delivery)
-            }
-            (Self::AnySize(large), BufferedMessage::Message(delivery)) => {
-                large.endpoint_mut().release(delivery);
-            }
-            (Self::AnySize(large), BufferedMessage::Large(delivery)) => large.release(delivery),
-            (endpoint, BufferedMessage::Escaped(escaped)) => endpoint.release(*escaped),
-            (Self::Plain(_), BufferedMessage::Large(_)) => {}
+            (
+                endpoint,
+                BufferedMessage::Message(delivery) | BufferedMessage::EscapedMessage(delivery),
+            ) => endpoint.endpoint_mut().release(delivery),
+            (
+                Self::AnySize(large),
+                BufferedMessage::Large(delivery) | BufferedMessage::EscapedLarge(delivery),
+            ) => large.release(delivery),
+            (Self::Plain(_), _) => {}
         }
     }
 
@@ -247,6 +261,12 @@ impl PipeEndpoint {
             Self::AnySize(large) => large.poll_timeout(),
         }
     }
+}
+
+/// Returns the payload of an escaped message.
+#[cold]
+fn without_header(escaped: &[u8]) -> &[u8] {
+    escaped.get(MARKED_HEADER_LEN..).unwrap_or_default()
 }
 
 fn endpoint_event(event: LargeEvent) -> Option<EndpointEvent> {

@@ -12,11 +12,8 @@ use onepipe_verify_memory::run;
 const FIRST_SEEDS: &[(Mistake, u64)] = &[];
 
 /// The mistakes to search for.
-const SIMULATED: &[Mistake] = &[
-    Mistake::MemoryReadAtDelivery,
-    Mistake::BatchExecutedTwice,
-    Mistake::VersionIgnored,
-];
+const SIMULATED: &[Mistake] =
+    &[Mistake::MemoryReadAtDelivery, Mistake::BatchExecutedTwice, Mistake::VersionIgnored];
 
 /// Returns the name of the check that detects a mistake at a seed.
 fn detected(mistake: Option<Mistake>, seed: u64) -> Option<String> {

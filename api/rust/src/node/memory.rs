@@ -55,12 +55,24 @@ impl Node {
         self.pipe_endpoint.scatter(service, &messages)
     }
 
+    /// Returns whether a message bears the mark.
+    #[inline]
+    pub(super) fn is_marked(&self, buffered: &BufferedMessage) -> bool {
+        MarkedMessage::is_marked(self.pipe_endpoint.payload(buffered))
+    }
+
     /// Handles a delivered message.
     #[inline]
     pub(super) fn on_delivered(&mut self, buffered: BufferedMessage) -> Step {
-        if !MarkedMessage::is_marked(self.pipe_endpoint.payload(&buffered)) {
-            return Step::Event(NodeEvent::Delivered(buffered));
+        match self.is_marked(&buffered) {
+            false => Step::Event(NodeEvent::Delivered(buffered)),
+            true => self.on_marked(buffered),
         }
+    }
+
+    /// Handles a delivered message that bears the mark.
+    #[cold]
+    pub(super) fn on_marked(&mut self, buffered: BufferedMessage) -> Step {
         match self.take_marked(buffered, true) {
             Purpose::Application(escaped) => Step::Event(NodeEvent::Delivered(escaped)),
             Purpose::Node => Step::Handled,
@@ -71,7 +83,7 @@ impl Node {
     /// delivered is not executed.
     #[cold]
     pub(super) fn on_undelivered(&mut self, buffered: BufferedMessage) -> Step {
-        let purpose = match MarkedMessage::is_marked(self.pipe_endpoint.payload(&buffered)) {
+        let purpose = match self.is_marked(&buffered) {
             true => self.take_marked(buffered, false),
             false => Purpose::Application(buffered),
         };
@@ -92,7 +104,7 @@ impl Node {
         let payload = self.pipe_endpoint.payload(&buffered);
         match MarkedMessage::parse(payload) {
             Ok(Some(MarkedMessage::Escaped(_))) => {
-                return Purpose::Application(BufferedMessage::Escaped(Box::new(buffered)));
+                return Purpose::Application(buffered.escaped());
             }
             Ok(Some(MarkedMessage::Memory(body))) if is_delivered => {
                 let of = buffered.received(body);

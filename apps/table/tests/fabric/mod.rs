@@ -7,9 +7,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use onepipe_base::{Mono, ProcessId, ScatteringId, Timestamp};
 use onepipe_history::{MapCall, MapOperation, map_linearizability};
-use onepipe_memory::{
-    ClientOptions, MemoryOwner, OwnerOptions, Region, RegionId, Reply, Rights,
-};
+use onepipe_memory::{ClientOptions, MemoryOwner, OwnerOptions, Region, RegionId, Reply, Rights};
 use onepipe_table::{Layout, OperationId, Outcome, TableClient, TableOptions};
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
