@@ -3,13 +3,19 @@
 mod harness;
 
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use harness::switch::Running;
 use harness::{DEADLINE, fabric, message, process};
 use onepipe::memory::{
     MemoryError, Operation, OperationError, Processes, RegionId, RequestError, Rights,
 };
-use onepipe::{Builder, Pipe, ProcessId};
+use onepipe::{Builder, Event, Pipe, ProcessId};
+use onepipe_base::Controllers;
+use onepipe_daemon_controller::{
+    Attachment, Config as ControllerConfig, ControllerDaemon, RedbStore,
+};
 use onepipe_endpoint::{Config, Endpoint, Links, Message, SendError};
 use onepipe_memory::{Reply, Request};
 use onepipe_transport_clock::SystemClock;
@@ -18,11 +24,13 @@ use onepipe_transport_shm::{Config as ShmConfig, Shm};
 use onepipe_wire::{MarkedMessage, Service};
 
 const REGION: RegionId = RegionId(3);
-/// Set in a child process that owns a region: the fabric.
+/// Set in a child process that owns a region: the fabric, or "udp " and the address of the switch.
 const ROLE: &str = "ONEPIPE_TEST_OWNER";
 const OWNER: ProcessId = ProcessId(2);
 /// Without controllers, a scattering to a process that was killed is given up after this time.
 const GIVE_UP_NS: u64 = 500_000_000;
+/// With a controller, a process that sends nothing for this time has failed.
+const LINK_TIMEOUT_NS: u64 = 1_500_000_000;
 
 fn impatient(builder: Builder) -> Builder {
     builder
@@ -32,7 +40,11 @@ fn impatient(builder: Builder) -> Builder {
 
 /// Runs the child process: owns a region, and does nothing until it is killed.
 fn own_forever(name: &str) {
-    let mut pipe = impatient(process(name, OWNER.0)).join().expect("the id is free");
+    let builder = match name.strip_prefix("udp ") {
+        Some(address) => Pipe::builder().process(OWNER.0).processes(8).udp(address),
+        None => impatient(process(name, OWNER.0)),
+    };
+    let mut pipe = builder.join().expect("the id is free");
     pipe.register(REGION, vec![0; 8], Rights::all()).expect("it is the first");
     loop {
         std::thread::park();
@@ -105,6 +117,56 @@ fn killed_owner_ends_its_requests_alone() {
     // A process that has never been there is no owner.
     let refused = client.execute(&[(ProcessId(1), &add), (ProcessId(1), &add)]);
     assert!(matches!(refused, Err(RequestError::Submit(_))), "{refused:?}");
+}
+
+/// Without shared memory, the controllers decide that the owner has failed.
+#[test]
+fn controllers_end_requests_to_killed_owner() {
+    if let Ok(name) = std::env::var(ROLE) {
+        return own_forever(&name);
+    }
+    const CONTROLLERS: Controllers = Controllers { first: ProcessId(7), count: 1 };
+    let switch = Running::start_with("127.0.0.1:0", |config| {
+        config.controllers = Some(CONTROLLERS);
+        config.link_timeout_ns = LINK_TIMEOUT_NS;
+    });
+    let folder = tempfile::tempdir().expect("a folder");
+    let attachment = Attachment::Switch(switch.address);
+    let config = ControllerConfig::new(attachment, CONTROLLERS.first, CONTROLLERS);
+    let daemon = ControllerDaemon::new(&config, RedbStore::new(folder.path().join("store")));
+    let daemon = daemon.expect("the daemon starts");
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| daemon.run(&stop, |_| {}).expect("its store works"));
+        let _stopping = Stopping(&stop);
+        let builder = Pipe::builder().process(0).processes(8).udp(switch.address);
+        let give_up_ns = DEADLINE.as_nanos() as u64;
+        let builder = builder.tune_memory(|options| options.client.give_up_ns = give_up_ns);
+        let mut client = builder.join().expect("the switch is there");
+        let role = format!("udp {}", switch.address);
+        let owner = Owner::start("controllers_end_requests_to_killed_owner", &role);
+        assert!(client.wait_for_peers(1, DEADLINE));
+        assert_eq!(add_when_ready(&mut client), 0);
+        drop(owner);
+        let error = client.remote(OWNER, REGION).fetch_add(0, 1).expect_err("it was killed");
+        assert!(
+            matches!(&error, OperationError::Failed { reason: MemoryError::OwnerEnded, .. }),
+            "{error}"
+        );
+        let Some(Event::ProcessFailed(failed)) = client.recv_timeout(DEADLINE) else {
+            panic!("the application is notified, too")
+        };
+        assert_eq!(failed.process, OWNER);
+    });
+}
+
+/// Stops the controller when it is dropped, also when an assertion has failed.
+struct Stopping<'a>(&'a AtomicBool);
+
+impl Drop for Stopping<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 /// A process that sends what it likes: its endpoint neither marks nor escapes.

@@ -311,3 +311,26 @@ impl Outgoing {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lowest_id_covers_scatterings_behind_control_messages() {
+        let mut ids = IdMap::default();
+        for id in 0..10 {
+            assert_eq!(ids.map_new(ScatteringId(id)), ScatteringId(id));
+        }
+        // One with a large payload, for which the endpoint numbers 10 to 29 are control messages.
+        assert_eq!(ids.next(), ScatteringId(10));
+        for id in [30, 31] {
+            assert_eq!(ids.map_new(ScatteringId(id)), ScatteringId(id - 19));
+        }
+        assert_eq!(ids.lowest_from(ScatteringId(3)), ScatteringId(3));
+        for control in 11..30 {
+            assert_eq!(ids.lowest_from(ScatteringId(control)), ScatteringId(11), "{control}");
+        }
+        assert_eq!(ids.lowest_from(ScatteringId(31)), ScatteringId(12));
+    }
+}
