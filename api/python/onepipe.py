@@ -26,7 +26,19 @@ b'*\\x00'
 Traceback (most recent call last):
     ...
 onepipe.Refused: cannot read bytes 60..68 of region 7 of process 0: operation 0 is refused: out of bounds: the region has 64 bytes
+>>> owner.local_write(7, 0, b"mine")
+>>> region.read(0, 4)
+b'mine'
+>>> owner.deregister(7)
+>>> region.read(0, 4)
+Traceback (most recent call last):
+    ...
+onepipe.Refused: cannot read bytes 0..4 of region 7 of process 0: operation 0 is refused: the owner has no such region
 >>> client.leave(); owner.leave()
+>>> region.read(0, 4)
+Traceback (most recent call last):
+    ...
+onepipe.Left: this process has left the fabric
 """
 
 import ctypes
