@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 use onepipe_base::{Mono, ProcessId, ScatteringId, Timestamp};
 use onepipe_memory::{
     ClientStats, Completed, Executed, MemoryClient, MemoryError, Operation, OutgoingScattering,
-    RequestId,
+    RequestId, SubmitError,
 };
 
 use crate::layout::{Layout, RESERVED};
@@ -179,7 +179,9 @@ impl TableClient {
         let operation = OperationId(self.next);
         self.next += 1;
         let at = self.layout.location(key);
-        self.open.insert(operation, Open { key, command, at, replica: None, step: Step::Bucket });
+        let is_early = command != Command::LookUp;
+        let step = Step::Bucket;
+        self.open.insert(operation, Open { key, command, at, replica: None, step, is_early });
         self.read_bucket(operation);
         operation
     }
@@ -203,7 +205,26 @@ impl TableClient {
     /// Submits a request for an operation, whose next step has been set.
     fn submit(&mut self, operation: OperationId, receivers: &[ProcessId], batch: &[Operation<'_>]) {
         let batches: Vec<_> = receivers.iter().map(|replica| (*replica, batch)).collect();
-        match self.memory.submit(&batches) {
+        let submitted = self.memory.submit(&batches);
+        self.on_request(operation, submitted);
+    }
+
+    /// Submits reads of an operation, whose next step has been set, to a replica.
+    fn submit_read(
+        &mut self,
+        operation: OperationId,
+        (replica, is_early): (ProcessId, bool),
+        batch: &[Operation<'_>],
+    ) {
+        let submitted = match is_early {
+            true => self.memory.submit_early(replica, batch),
+            false => self.memory.submit(&[(replica, batch)]),
+        };
+        self.on_request(operation, submitted);
+    }
+
+    fn on_request(&mut self, operation: OperationId, submitted: Result<RequestId, SubmitError>) {
+        match submitted {
             Ok(request) => {
                 self.requests.insert(request, Purpose::Operation(operation));
             }

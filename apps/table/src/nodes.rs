@@ -4,10 +4,10 @@ use alloc::vec::Vec;
 
 use crate::layout::Layout;
 
-/// Free nodes of a shard. Clients reserve nodes in the region's order, several at a time.
+/// Offsets of the free nodes of a shard. Clients reserve nodes in the region's order, several at a
+/// time.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct NodePool {
-    /// Offsets.
     free: Vec<u64>,
     pub is_reserving: bool,
 }

@@ -14,7 +14,7 @@ macro_rules! mistakes {
         }
 
         impl Mistake {
-            /// All mistakes: of scattering, agreed multicast, transactions, stores, logs, and memory.
+            /// All mistakes: of scattering, agreed multicast, transactions, stores, logs, memory.
             pub const ALL: &[Self] = &[$(Self::$name,)*];
 
             /// Returns the name on the command line.

@@ -9,9 +9,9 @@ use alloc::vec::Vec;
 use onepipe_base::mistake::{Mistake, makes};
 use onepipe_base::{Mono, ProcessId, ResponseTime, ScatteringId, Timestamp};
 
-use crate::operation::{OPERATION_BYTES_MAX, Operation};
+use crate::operation::{OPERATION_BYTES_MAX, OPERATIONS_MAX, Operation};
 use crate::reply::Reply;
-use crate::request::{OPERATIONS_MAX, Request, encode, execute};
+use crate::request::{Request, encode, execute};
 pub use options::{
     ClientOptions, ClientStats, Completed, Executed, MemoryError, OutgoingScattering, RequestId,
     SubmitError,
@@ -71,6 +71,33 @@ impl MemoryClient {
         &mut self,
         batches: &[(ProcessId, &[Operation<'_>])],
     ) -> Result<RequestId, SubmitError> {
+        self.submit_any(batches, false)
+    }
+
+    /// Submits a batch that only reads, and that the owner executes as soon as it is delivered. The
+    /// batch finds what some prefix of the order has written, up to the timestamp
+    /// [`Executed::at`], which is the origin if the prefix is empty. What others have already read
+    /// elsewhere may be missing. So it serves to prepare a change that begins with a
+    /// compare-and-swap.
+    ///
+    /// # Errors
+    /// As [`MemoryClient::submit`], and if an operation writes.
+    pub fn submit_early(
+        &mut self,
+        owner: ProcessId,
+        operations: &[Operation<'_>],
+    ) -> Result<RequestId, SubmitError> {
+        match operations.iter().any(Operation::writes) {
+            true => Err(SubmitError::Writes),
+            false => self.submit_any(&[(owner, operations)], true),
+        }
+    }
+
+    fn submit_any(
+        &mut self,
+        batches: &[(ProcessId, &[Operation<'_>])],
+        is_early: bool,
+    ) -> Result<RequestId, SubmitError> {
         if self.next - self.oldest() >= self.options.pending_max {
             return Err(SubmitError::Full(self.options.pending_max));
         }
@@ -100,7 +127,7 @@ impl MemoryClient {
         self.next += 1;
         // Several reads have one timestamp in the order of all requests by a reliable scattering
         // alone: by best effort, each owner executes its batch after what it has executed before.
-        let pending = Pending::new(parts, writes || batches.len() > 1);
+        let pending = Pending::new(parts, writes || batches.len() > 1, is_early);
         self.pending.insert(number, pending);
         self.to_send.push_back(number);
         Ok(RequestId(number))
@@ -159,8 +186,10 @@ impl MemoryClient {
         debug_assert!(pending.phase == Phase::Queued, "a request is queued once");
         (pending.phase, pending.sent_at) = (Phase::Sent, Some(now));
         pending.first_sent_at.get_or_insert(now);
-        let message =
-            |part: &Part| (part.owner, execute(session, number, finished, &part.operations));
+        let is_early = pending.is_early;
+        let message = |part: &Part| {
+            (part.owner, execute((session, number, finished), is_early, &part.operations))
+        };
         let messages: Vec<_> = pending.unanswered().map(message).collect();
         debug_assert!(!messages.is_empty(), "a request with all answers has completed");
         let is_reliable = pending.is_reliable;

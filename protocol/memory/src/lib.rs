@@ -16,8 +16,8 @@
 //! ```
 //! use onepipe_base::{Mono, ProcessId, Timestamp};
 //! use onepipe_memory::{
-//!     ClientOptions, MemoryClient, MemoryOwner, Operation, Outcome, OwnerOptions, Region, RegionId,
-//!     Rights,
+//!     ClientOptions, MemoryClient, MemoryOwner, Operation, Outcome, OwnerOptions, Region,
+//!     RegionId, Rights,
 //! };
 //!
 //! let (now, at) = (Mono::from_ns(0), Timestamp::from_ns(1 << 50));
@@ -62,8 +62,8 @@ pub use client::{
     ClientOptions, ClientStats, Completed, Executed, MemoryClient, MemoryError, OutgoingScattering,
     RequestId, SubmitError,
 };
-pub use operation::{Operation, Outcome, RegionId, WORD_LEN};
+pub use operation::{OPERATIONS_MAX, Operation, Outcome, RegionId, WORD_LEN};
 pub use owner::{MemoryOwner, OutgoingReply, OwnerOptions, OwnerStats, RegisterError};
 pub use region::{Processes, Region, Rights};
 pub use reply::{Reason, Refusal, Reply};
-pub use request::{OPERATIONS_MAX, Request, is_memory_message};
+pub use request::{Request, is_memory_message};

@@ -8,6 +8,9 @@ use crate::codec::{Reader, Writer};
 /// its offset is a multiple of this.
 pub const WORD_LEN: u64 = 8;
 
+/// Limit on the operations of a batch.
+pub const OPERATIONS_MAX: usize = 256;
+
 /// Limit on the bytes of an operation, whose length has 32 bits.
 pub(crate) const OPERATION_BYTES_MAX: u64 = u32::MAX as u64;
 

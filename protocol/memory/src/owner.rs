@@ -165,12 +165,18 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> MemoryOwner<B> {
         payload: &[u8],
     ) {
         match Request::parse(payload) {
-            Some(Request::Execute { session, number, finished, operations }) if is_reliable => {
+            Some(Request::Execute { session, number, finished, operations, .. }) if is_reliable => {
                 // Reads below the timestamp come before, with all that precedes them executed.
                 self.execute_waiting(|next| (next.0, next.1) < (at, from));
                 debug_assert!(self.last <= Some(at), "reliable requests arrive in order");
                 self.last = self.last.max(Some(at));
                 self.execute_once(at, from, (session, number, finished), &operations);
+            }
+            Some(Request::Execute { session, number, is_early: true, operations, .. }) => {
+                // What the owner has executed last is what the batch finds: at first nothing.
+                let at = self.last.unwrap_or(Timestamp::from_ns(0));
+                let result = self.run(from, &operations);
+                self.reply(from, Reply { session, number, at, result });
             }
             Some(Request::Execute { session, number, operations, .. }) => {
                 self.on_best_effort((at, from), (session, number), &operations, payload);

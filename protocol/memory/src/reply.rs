@@ -5,8 +5,7 @@ use alloc::vec::Vec;
 use onepipe_base::Timestamp;
 
 use crate::codec::{Reader, Writer};
-use crate::operation::Outcome;
-use crate::request::OPERATIONS_MAX;
+use crate::operation::{OPERATIONS_MAX, Outcome};
 
 pub(crate) const RESULT: u8 = 0xa3;
 const EXECUTED: u8 = 0;

@@ -3,14 +3,12 @@
 use alloc::vec::Vec;
 
 use crate::codec::{Reader, Writer};
-use crate::operation::Operation;
+use crate::operation::{OPERATIONS_MAX, Operation};
 use crate::reply::RESULT;
-
-/// Limit on the operations of a batch.
-pub const OPERATIONS_MAX: usize = 256;
 
 const EXECUTE: u8 = 0xa1;
 const ASK: u8 = 0xa2;
+const EXECUTE_EARLY: u8 = 0xa4;
 
 /// A message of a client to an owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,6 +21,9 @@ pub enum Request<'a> {
         number: u64,
         /// All requests of the session below this number have completed.
         finished: u64,
+        /// Whether the batch, which only reads, is executed when it is delivered, without waiting
+        /// for the commit barrier.
+        is_early: bool,
         /// The batch.
         operations: Vec<Operation<'a>>,
     },
@@ -36,10 +37,14 @@ pub enum Request<'a> {
 }
 
 /// Appends a request to execute operations that are encoded already.
-pub(crate) fn execute(session: u64, number: u64, finished: u64, operations: &[u8]) -> Vec<u8> {
+pub(crate) fn execute(
+    (session, number, finished): (u64, u64, u64),
+    is_early: bool,
+    operations: &[u8],
+) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(25 + operations.len());
     let mut writer = Writer(&mut bytes);
-    writer.u8(EXECUTE);
+    writer.u8(if is_early { EXECUTE_EARLY } else { EXECUTE });
     writer.u64(session);
     writer.u64(number);
     writer.u64(finished);
@@ -60,14 +65,14 @@ pub(crate) fn encode(operations: &[Operation<'_>]) -> Vec<u8> {
 impl<'a> Request<'a> {
     /// Returns whether a payload is a request, from its first byte.
     pub fn is_request(payload: &[u8]) -> bool {
-        matches!(payload.first(), Some(&(EXECUTE | ASK)))
+        matches!(payload.first(), Some(&(EXECUTE | EXECUTE_EARLY | ASK)))
     }
 
     /// Returns the encoded request.
     pub fn to_bytes(&self) -> Vec<u8> {
         match self {
-            Self::Execute { session, number, finished, operations } => {
-                execute(*session, *number, *finished, &encode(operations))
+            Self::Execute { session, number, finished, is_early, operations } => {
+                execute((*session, *number, *finished), *is_early, &encode(operations))
             }
             Self::Ask { session, number } => {
                 let mut bytes = Vec::new();
@@ -84,7 +89,7 @@ impl<'a> Request<'a> {
     pub fn parse(bytes: &'a [u8]) -> Option<Self> {
         let mut reader = Reader(bytes);
         let request = match reader.u8()? {
-            EXECUTE => {
+            code @ (EXECUTE | EXECUTE_EARLY) => {
                 let (session, number) = (reader.u64()?, reader.u64()?);
                 let finished = reader.u64()?;
                 let count = usize::from(reader.u16()?);
@@ -95,7 +100,11 @@ impl<'a> Request<'a> {
                 for _ in 0..count {
                     operations.push(Operation::parse(&mut reader)?);
                 }
-                Self::Execute { session, number, finished, operations }
+                let is_early = code == EXECUTE_EARLY;
+                if is_early && operations.iter().any(Operation::writes) {
+                    return None;
+                }
+                Self::Execute { session, number, finished, is_early, operations }
             }
             ASK => Self::Ask { session: reader.u64()?, number: reader.u64()? },
             _ => return None,

@@ -69,7 +69,9 @@ pub struct RatesRun {
     pub in_flight: u32,
     /// Costs of the testbed.
     pub costs: Costs,
-    /// Length of the load before the measurement, in us.
+    /// Length of the load before the measurement with one call in flight, in us; with several it is
+    /// divided by their number, but not below `measure_us`. Meanwhile connections open: a client
+    /// has two to each server.
     pub warm_up_us: u64,
     /// Length of the measurement, in us.
     pub measure_us: u64,
@@ -238,7 +240,7 @@ impl RatesRun {
             value_len: 64,
             in_flight: 1,
             costs: Costs::PAPER,
-            warm_up_us: 500,
+            warm_up_us: 20_000,
             measure_us: 500,
             seed: 1,
         }
@@ -314,7 +316,8 @@ impl RatesRun {
     fn measure(&self, cluster: &mut impl Measured) -> Figures {
         let servers = 0..self.servers();
         let clients = self.servers()..self.servers() + CLIENTS;
-        cluster.run_ns(JOIN_NS + self.warm_up_us * 1_000);
+        let warm_up_us = (self.warm_up_us / u64::from(self.in_flight)).max(self.measure_us);
+        cluster.run_ns(JOIN_NS + warm_up_us * 1_000);
         cluster.load().rates.begin();
         let sent = |cluster: &dyn Fn(ProcessId) -> Sent, ids: std::ops::Range<u32>| {
             ids.map(|id| cluster(ProcessId(id))).collect::<Vec<Sent>>()

@@ -1,5 +1,5 @@
-//! The machines with one seeded mistake each (`--features mistakes`): the checks detect it within a
-//! few seeds, all of which pass without it.
+//! The machines with one seeded mistake each (`--features mistakes`): the checks detect it at a
+//! seed that passes without it.
 //!
 //! All mistakes are in one test because the mistake is selected for the whole program.
 
@@ -8,12 +8,15 @@ use std::panic::catch_unwind;
 use onepipe_base::mistake::{Mistake, choose};
 use onepipe_verify_memory::run;
 
-/// Each mistake with a seed that detects it.
-const FIRST_SEEDS: &[(Mistake, u64)] = &[];
-
-/// The mistakes to search for.
-const SIMULATED: &[Mistake] =
-    &[Mistake::MemoryReadAtDelivery, Mistake::BatchExecutedTwice, Mistake::VersionIgnored];
+/// Each mistake that scenarios detect, with a seed that does. The models of the fabric in
+/// `protocol/memory` and `apps/table` detect the others, for which latencies have to differ more,
+/// or requests that no client of a table sends.
+const FIRST_SEEDS: &[(Mistake, u64)] = &[
+    (Mistake::FailedCompareIgnored, 1),
+    (Mistake::PointerBeforeNode, 1),
+    (Mistake::ReusedBeforeRemoved, 3),
+    (Mistake::MissAtFirstNode, 0),
+];
 
 /// Returns the name of the check that detects a mistake at a seed.
 fn detected(mistake: Option<Mistake>, seed: u64) -> Option<String> {
@@ -38,18 +41,4 @@ fn checks_catch_every_mistake() {
         assert!(with.is_some(), "{title} is not detected");
         assert_eq!(*without, None, "{title}: its seed fails without it");
     }
-}
-
-/// Searches for the seeds of the table above.
-#[test]
-#[ignore = "takes minutes"]
-fn finds_first_seeds() {
-    std::panic::set_hook(Box::new(|_| {}));
-    let limit = std::env::var("SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(300);
-    for mistake in SIMULATED {
-        let first = (0..limit).find_map(|seed| Some((seed, detected(Some(*mistake), seed)?)));
-        eprintln!("{}: {first:?}", mistake.title());
-    }
-    let wrong = (0..limit).find_map(|seed| Some((seed, detected(None, seed)?)));
-    eprintln!("none: {wrong:?}");
 }

@@ -3,9 +3,10 @@
 use alloc::vec::Vec;
 
 use onepipe_base::ProcessId;
-use onepipe_memory::{Executed, Outcome};
+use onepipe_memory::{Executed, Outcome as Found};
 
 use crate::layout::{Bucket, Location, Node};
+use crate::outcome::Outcome;
 
 /// What an operation is to do.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -23,6 +24,8 @@ pub enum Step {
     Bucket,
     /// A node, to which the word at the offset `pointer` points.
     Node { bucket: Bucket, pointer: u64, node: u64 },
+    /// The bucket again: the outcome is right if it has not changed.
+    Confirm { bucket: Bucket, outcome: Outcome },
     /// Free nodes.
     Reserving(Bucket),
     /// The change of a list, with the node that it adds or removes.
@@ -46,6 +49,8 @@ pub struct Open {
     /// The replica that the walk reads.
     pub replica: Option<ProcessId>,
     pub step: Step,
+    /// The walk reads what the replica has, and is verified by what follows.
+    pub is_early: bool,
 }
 
 impl Open {
@@ -65,7 +70,7 @@ impl Open {
 /// Returns the bucket, which each batch of a walk or a change reads first.
 pub fn bucket(executed: &Executed) -> Option<Bucket> {
     match executed.outcomes.first()? {
-        Outcome::Read(bytes) => Bucket::parse(bytes),
+        Found::Read(bytes) => Bucket::parse(bytes),
         _ => None,
     }
 }
@@ -73,20 +78,20 @@ pub fn bucket(executed: &Executed) -> Option<Bucket> {
 /// Returns the node that a batch reads after the bucket.
 pub fn node(executed: &Executed) -> Option<Node> {
     match executed.outcomes.get(1)? {
-        Outcome::Read(bytes) => Node::parse(bytes),
+        Found::Read(bytes) => Node::parse(bytes),
         _ => None,
     }
 }
 
 /// Returns whether a change was executed.
 pub fn is_swapped(executed: &Executed) -> bool {
-    matches!(executed.outcomes.get(1), Some(Outcome::Compared { is_swapped: true, .. }))
+    matches!(executed.outcomes.get(1), Some(Found::Compared { is_swapped: true, .. }))
 }
 
 /// Returns the number of nodes that were reserved before.
 pub fn added(executed: &Executed) -> Option<u64> {
     match executed.outcomes.first()? {
-        Outcome::Added { previous } => Some(*previous),
+        Found::Added { previous } => Some(*previous),
         _ => None,
     }
 }

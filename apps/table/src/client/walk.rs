@@ -22,8 +22,8 @@ impl TableClient {
         }
         let replica = replicas[self.walks % replicas.len()];
         (open.step, open.replica) = (Step::Bucket, Some(replica));
-        let batch = [self.layout.read_bucket(open.at)];
-        self.submit(operation, &[replica], &batch);
+        let (batch, is_early) = ([self.layout.read_bucket(open.at)], open.is_early);
+        self.submit_read(operation, (replica, is_early), &batch);
     }
 
     pub(super) fn on_completed(&mut self, operation: OperationId, completed: Completed) {
@@ -38,6 +38,9 @@ impl TableClient {
                 }
                 Step::Change { added, removed } => {
                     self.on_changed(operation, (added, removed), &executed);
+                }
+                Step::Confirm { bucket, outcome } => {
+                    self.on_confirmed(operation, (bucket, outcome), open::bucket(&executed));
                 }
                 Step::Late => self.finish(operation, Ok(Outcome::Inserted)),
                 Step::Reserving(_) => debug_assert!(false, "no request is in flight"),
@@ -73,7 +76,8 @@ impl TableClient {
         open.step = Step::Node { bucket, pointer, node };
         let layout = &self.layout;
         let batch = [layout.read_bucket(open.at), layout.read_node(open.at.shard, node)];
-        self.submit(operation, &[replica], &batch);
+        let is_early = open.is_early;
+        self.submit_read(operation, (replica, is_early), &batch);
     }
 
     fn on_node(
@@ -101,10 +105,41 @@ impl TableClient {
         }
     }
 
+    /// Ends an operation that changes nothing. A walk that has read early is verified first.
+    fn end_walk(&mut self, operation: OperationId, bucket: Bucket, outcome: Outcome) {
+        let Some(open) = self.open.get_mut(&operation) else { return };
+        if !open.is_early {
+            return self.finish(operation, Ok(outcome));
+        }
+        let replicas = &self.replicas[usize::from(open.at.shard)];
+        let Some(replica) = open.replica.filter(|replica| replicas.contains(replica)) else {
+            return self.read_bucket(operation);
+        };
+        open.step = Step::Confirm { bucket, outcome };
+        let batch = [self.layout.read_bucket(open.at)];
+        self.submit_read(operation, (replica, false), &batch);
+    }
+
+    fn on_confirmed(
+        &mut self,
+        operation: OperationId,
+        (bucket, outcome): (Bucket, Outcome),
+        found: Option<Bucket>,
+    ) {
+        let Some(open) = self.open.get_mut(&operation) else { return };
+        if found.is_some_and(|found| found.version == bucket.version) {
+            return self.finish(operation, Ok(outcome));
+        }
+        // The next walk needs no verification.
+        open.is_early = false;
+        self.stats.restarted += 1;
+        self.on_bucket(operation, found);
+    }
+
     pub(super) fn on_absent(&mut self, operation: OperationId, bucket: Bucket) {
         let Some(open) = self.open.get_mut(&operation) else { return };
         let Command::Insert(value) = &open.command else {
-            return self.finish(operation, Ok(Outcome::Missing));
+            return self.end_walk(operation, bucket, Outcome::Missing);
         };
         let shard = open.at.shard;
         let Some(node) = self.pools[usize::from(shard)].take() else {
@@ -130,8 +165,10 @@ impl TableClient {
         let Some(open) = self.open.get(&operation) else { return };
         let (shard, region) = (open.at.shard, self.layout.region(open.at.shard));
         match &open.command {
-            Command::LookUp => self.finish(operation, Ok(Outcome::Found(content.value))),
-            Command::Insert(_) => self.finish(operation, Ok(Outcome::Exists)),
+            Command::LookUp => {
+                self.end_walk(operation, bucket, Outcome::Found(content.value));
+            }
+            Command::Insert(_) => self.end_walk(operation, bucket, Outcome::Exists),
             Command::Update(value) => {
                 let (value, offset) = (value.clone(), self.layout.value_of(node));
                 let write = Operation::Write { region, offset, bytes: &value };

@@ -10,7 +10,7 @@ use onepipe_memory::{
     RequestId, is_memory_message,
 };
 
-use super::message::{Inserted, Message};
+use super::message::{Insertion, Message};
 use crate::layout::{Bucket, HEAD, Layout, Location, Node, RESERVED};
 use crate::nodes::NodePool;
 use crate::outcome::{Finished, OperationId, Outcome, TableError};
@@ -166,9 +166,9 @@ impl RivalClient {
         {
             let shard = open.at.shard;
             let outcome = match outcome {
-                Inserted::Inserted => Ok(Outcome::Inserted),
-                Inserted::Exists => Ok(Outcome::Exists),
-                Inserted::Full => Err(TableError::Full(shard)),
+                Insertion::Done => Ok(Outcome::Inserted),
+                Insertion::Exists => Ok(Outcome::Exists),
+                Insertion::Full => Err(TableError::Full(shard)),
             };
             self.finish(operation, outcome);
         }

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 
 use onepipe_base::{Mono, ProcessId};
 
-use super::message::{Inserted, Message};
+use super::message::{Insertion, Message};
 use crate::layout::{Bucket, HEAD, Layout, NODE_HEADER_LEN, Node};
 
 /// An insertion that followers have not acknowledged.
@@ -16,7 +16,10 @@ struct Pending {
     session: u64,
     number: u64,
     writes: Vec<(u64, Vec<u8>)>,
+    key: u64,
     bucket: u64,
+    /// Insertions of the same key, which end when this one has: until then look-ups find nothing.
+    waiters: Vec<(ProcessId, u64, u64)>,
     /// The followers that have not acknowledged it.
     awaited: Vec<ProcessId>,
     sent_at: Mono,
@@ -42,8 +45,9 @@ pub struct Leader {
     heads: BTreeMap<u64, u64>,
     next: u64,
     /// Outcomes of insertions that clients may ask for again; `None` while they are pending.
-    outcomes: BTreeMap<(ProcessId, u64), BTreeMap<u64, Option<Inserted>>>,
-    /// At a follower: writes that wait for earlier ones, and the number of the last that is written.
+    outcomes: BTreeMap<(ProcessId, u64), BTreeMap<u64, Option<Insertion>>>,
+    /// At a follower: writes that wait for earlier ones, and the number of the last that was
+    /// written.
     waiting: BTreeMap<u64, Vec<(u64, Vec<u8>)>>,
     written: u64,
     messages: VecDeque<(ProcessId, Vec<u8>)>,
@@ -116,7 +120,7 @@ impl Leader {
         }
     }
 
-    fn reply(&mut self, to: ProcessId, session: u64, number: u64, outcome: Inserted) {
+    fn reply(&mut self, to: ProcessId, session: u64, number: u64, outcome: Insertion) {
         let reply = Message::Inserted { session, number, outcome };
         self.messages.push_back((to, reply.to_bytes()));
     }
@@ -130,14 +134,19 @@ impl Leader {
         region: &mut [u8],
     ) {
         let bucket = self.layout.location(key).bucket;
-        let outcome = if self.has(key, bucket, region) {
-            Some(Inserted::Exists)
+        let outcomes = self.outcomes.entry((client, session)).or_default();
+        if let Some(pending) = self.pending.values_mut().find(|pending| pending.key == key) {
+            outcomes.insert(number, None);
+            return pending.waiters.push((client, session, number));
+        }
+        let outcome = if has(key, bucket, region) {
+            Some(Insertion::Exists)
         } else if self.nodes >= self.layout.nodes.into() {
-            Some(Inserted::Full)
+            Some(Insertion::Full)
         } else {
             None
         };
-        self.outcomes.entry((client, session)).or_default().insert(number, outcome);
+        outcomes.insert(number, outcome);
         if let Some(outcome) = outcome {
             return self.reply(client, session, number, outcome);
         }
@@ -151,7 +160,17 @@ impl Leader {
         // The node can be written at once: nothing points to it.
         write(region, &writes[..1]);
         let (sent_at, awaited) = (now, self.followers.clone());
-        let pending = Pending { client, session, number, writes, bucket, awaited, sent_at };
+        let pending = Pending {
+            client,
+            session,
+            number,
+            writes,
+            key,
+            bucket,
+            waiters: Vec::new(),
+            awaited,
+            sent_at,
+        };
         let index = self.next;
         self.next += 1;
         self.send(index, &pending);
@@ -166,20 +185,6 @@ impl Leader {
         self.heads.get(&bucket).copied().unwrap_or(written)
     }
 
-    fn has(&self, key: u64, bucket: u64, region: &[u8]) -> bool {
-        let mut at = self.head(bucket, region);
-        while at != 0 {
-            let header = (at as usize).checked_add(NODE_HEADER_LEN);
-            let header = header.and_then(|end| region.get(at as usize..end));
-            let Some(node) = header.and_then(Node::parse) else { return false };
-            if node.key == key {
-                return true;
-            }
-            at = node.next;
-        }
-        false
-    }
-
     fn send(&mut self, number: u64, pending: &Pending) {
         let (shard, writes) = (self.shard, pending.writes.clone());
         let payload = Message::Replicate { number, shard, writes }.to_bytes();
@@ -191,16 +196,22 @@ impl Leader {
         while let Some(first) = self.pending.first_entry()
             && first.get().awaited.is_empty()
         {
-            let Pending { client, session, number, writes, bucket, .. } = first.remove();
+            let Pending { client, session, number, writes, bucket, waiters, .. } = first.remove();
             write(region, &writes);
             if !self.pending.values().any(|other| other.bucket == bucket) {
                 self.heads.remove(&bucket);
             }
-            if let Some(outcomes) = self.outcomes.get_mut(&(client, session)) {
-                outcomes.insert(number, Some(Inserted::Inserted));
-            }
-            self.reply(client, session, number, Inserted::Inserted);
+            self.end((client, session, number), Insertion::Done);
+            waiters.into_iter().for_each(|waiter| self.end(waiter, Insertion::Exists));
         }
+    }
+
+    /// Ends an insertion that was pending.
+    fn end(&mut self, (client, session, number): (ProcessId, u64, u64), outcome: Insertion) {
+        if let Some(outcomes) = self.outcomes.get_mut(&(client, session)) {
+            outcomes.insert(number, Some(outcome));
+        }
+        self.reply(client, session, number, outcome);
     }
 
     fn on_replicated(&mut self, from: ProcessId, number: u64, region: &mut [u8]) {
@@ -249,4 +260,20 @@ fn write(region: &mut [u8], writes: &[(u64, Vec<u8>)]) {
             target.copy_from_slice(bytes);
         }
     }
+}
+
+/// Returns whether a key is in a bucket's list.
+fn has(key: u64, bucket: u64, region: &[u8]) -> bool {
+    let mut at =
+        region.get(bucket as usize..).and_then(Bucket::parse).map_or(0, |found| found.head);
+    while at != 0 {
+        let end = (at as usize).checked_add(NODE_HEADER_LEN);
+        let header = end.and_then(|end| region.get(at as usize..end));
+        let Some(node) = header.and_then(Node::parse) else { return false };
+        if node.key == key {
+            return true;
+        }
+        at = node.next;
+    }
+    false
 }

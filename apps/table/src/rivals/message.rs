@@ -15,7 +15,7 @@ pub enum Message {
     /// Asks a leader to insert a key. Of the client's insertions, all below `finished` have ended.
     Insert { session: u64, number: u64, finished: u64, shard: u16, key: u64, value: Vec<u8> },
     /// The reply to a client: whether the key was inserted, or why it was not.
-    Inserted { session: u64, number: u64, outcome: Inserted },
+    Inserted { session: u64, number: u64, outcome: Insertion },
     /// What followers write, as offsets and bytes, in the order of the numbers.
     Replicate { number: u64, shard: u16, writes: Vec<(u64, Vec<u8>)> },
     /// A follower has written everything up to this number.
@@ -24,8 +24,8 @@ pub enum Message {
 
 /// What a leader has done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Inserted {
-    Inserted,
+pub enum Insertion {
+    Done,
     Exists,
     Full,
 }
@@ -86,9 +86,9 @@ impl Message {
             INSERTED => {
                 let (session, number) = (reader.u64()?, reader.u64()?);
                 let outcome = match reader.u8()? {
-                    0 => Inserted::Inserted,
-                    1 => Inserted::Exists,
-                    2 => Inserted::Full,
+                    0 => Insertion::Done,
+                    1 => Insertion::Exists,
+                    2 => Insertion::Full,
                     _ => return None,
                 };
                 Self::Inserted { session, number, outcome }

@@ -1,7 +1,8 @@
 //! A model of the fabric with replicas of a table and its clients, in which messages take any time.
 //!
 //! Reliable requests are delivered to each replica in the order of their timestamps, reads and
-//! replies in any order, and some are lost. Each replica's commit barrier rises in steps of its own.
+//! replies in any order, and some are lost. Each replica's commit barrier rises in steps of its
+//! own.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -13,15 +14,19 @@ use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
 const REPLICAS: usize = 2;
-const CLIENTS: usize = 3;
-const KEYS: u64 = 3;
+const CLIENTS: usize = 4;
+const KEYS: u64 = 6;
 const VALUE_LEN: u32 = 16;
 /// Steps of a run with losses, and in which all calls must end without.
-const STEPS: usize = 3_000;
+const STEPS: usize = 10_000;
 const DRAIN_STEPS: usize = 100_000;
+/// Longest delay of a read.
+const LATE_NS: u64 = 10_000;
 const SHARD: RegionId = RegionId(0);
 
 struct Message {
+    /// Time before which it does not arrive.
+    not_before_ns: u64,
     at: Timestamp,
     from: ProcessId,
     payload: Vec<u8>,
@@ -38,7 +43,11 @@ struct Fabric {
     replies: Vec<(ProcessId, usize, Vec<u8>)>,
     failures: Vec<(usize, bool, ScatteringId)>,
     scatterings: u64,
-    is_lossy: bool,
+    /// Share of scatterings and of replies that are lost.
+    loss_percent: u32,
+    /// A replica that receives reliable requests late, so that its commit barrier is behind; in
+    /// half of the runs there is none.
+    slow: usize,
     last_value: u64,
     /// Begins and ends of calls so far.
     events: usize,
@@ -52,7 +61,7 @@ pub fn run(seed: u64) -> Result<u64, String> {
     for _ in 0..STEPS {
         fabric.step(true)?;
     }
-    fabric.is_lossy = false;
+    fabric.loss_percent = 0;
     for _ in 0..DRAIN_STEPS {
         if fabric.open.iter().all(Option::is_none) {
             return fabric.verify();
@@ -71,12 +80,20 @@ impl Fabric {
             owner.register(SHARD, region).expect("once");
             owner
         };
-        let memory = ClientOptions { timeout_ns: 4_000, timeout_min_ns: 500, ..Default::default() };
+        let memory = ClientOptions {
+            timeout_ns: 2 * LATE_NS,
+            timeout_min_ns: 2 * LATE_NS,
+            ..Default::default()
+        };
         let options = TableOptions { memory, reserved: 1 };
         let replicas: Vec<ProcessId> = (0..REPLICAS as u32).map(ProcessId).collect();
         let client = |_| TableClient::new(1, layout, vec![replicas.clone()], options);
+        let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
+        // A lost message stops its client for long, so that half of the runs have no losses.
+        let loss_percent = if random.random_range(0..2) == 0 { 10 } else { 0 };
         Self {
-            random: Xoshiro256PlusPlus::seed_from_u64(seed),
+            slow: random.random_range(0..2 * REPLICAS),
+            random,
             now_ns: 1_000,
             layout,
             owners: (0..REPLICAS).map(owner).collect(),
@@ -86,7 +103,7 @@ impl Fabric {
             replies: Vec::new(),
             failures: Vec::new(),
             scatterings: 0,
-            is_lossy: true,
+            loss_percent,
             last_value: 0,
             events: 0,
             calls: Vec::new(),
@@ -108,15 +125,19 @@ impl Fabric {
             (self.random.random_range(0..REPLICAS), self.random.random_range(0..CLIENTS));
         match self.random.random_range(0..12) {
             0..2 if calls && self.open[client].is_none() => self.call(client),
-            2..5 => {
-                if let Some(Message { at, from, payload }) = self.reliable[owner].pop_front() {
+            2..5 if owner != self.slow || self.happens(5) => {
+                if let Some(Message { at, from, payload, .. }) = self.reliable[owner].pop_front() {
                     self.owners[owner].on_message(true, at, from, &payload);
                 }
             }
-            5..7 if !self.best_effort[owner].is_empty() => {
-                let index = self.random.random_range(0..self.best_effort[owner].len());
-                let Message { at, from, payload } = self.best_effort[owner].swap_remove(index);
-                self.owners[owner].on_message(false, at, from, &payload);
+            5..7 => {
+                let now_ns = self.now_ns;
+                let mut arrived = self.best_effort[owner].iter();
+                if let Some(index) = arrived.position(|next| next.not_before_ns <= now_ns) {
+                    let Message { at, from, payload, .. } =
+                        self.best_effort[owner].swap_remove(index);
+                    self.owners[owner].on_message(false, at, from, &payload);
+                }
             }
             7..9 => self.raise_barrier(owner),
             9..11 => self.deliver_reply(),
@@ -163,7 +184,7 @@ impl Fabric {
                 self.clients[client].on_submitted(&scattering, id);
                 self.now_ns += 1;
                 let (at, is_reliable) = (Timestamp::from_ns(self.now_ns), scattering.is_reliable);
-                if self.is_lossy && self.happens(10) {
+                if self.happens(self.loss_percent) {
                     self.failures.push((client, is_reliable, id));
                     // Of a reliable scattering with an unknown outcome, all are delivered or none.
                     if !is_reliable || self.happens(50) {
@@ -172,7 +193,11 @@ impl Fabric {
                 }
                 let from = ProcessId((REPLICAS + client) as u32);
                 for (to, payload) in scattering.messages {
-                    let message = Message { at, from, payload };
+                    // Some reads take so long that others change the table several times.
+                    let is_late = !is_reliable && self.happens(20);
+                    let late_ns = if is_late { self.random.random_range(0..LATE_NS) } else { 0 };
+                    let not_before_ns = self.now_ns + late_ns;
+                    let message = Message { not_before_ns, at, from, payload };
                     match is_reliable {
                         true => self.reliable[to.index()].push_back(message),
                         false => self.best_effort[to.index()].push(message),
@@ -230,7 +255,7 @@ impl Fabric {
         }
         let index = self.random.random_range(0..self.replies.len());
         let (from, client, payload) = self.replies.swap_remove(index);
-        if self.is_lossy && self.happens(10) {
+        if self.happens(self.loss_percent) {
             return;
         }
         let now = self.now();
@@ -240,7 +265,7 @@ impl Fabric {
 
     fn verify(mut self) -> Result<u64, String> {
         for (owner, reliable) in self.owners.iter_mut().zip(&mut self.reliable) {
-            while let Some(Message { at, from, payload }) = reliable.pop_front() {
+            while let Some(Message { at, from, payload, .. }) = reliable.pop_front() {
                 owner.on_message(true, at, from, &payload);
             }
         }

@@ -34,9 +34,10 @@ pub struct Table {
 
 impl Table {
     /// Runs it. Returns the rate of a client `kops` in thousands a second, `in_flight`, the
-    /// latencies `latency_us` (mean) and `latency_p99_us`, and for clients and servers the messages
-    /// and acknowledgements of a call and their CPU time, such as `client_messages`, `client_acks`
-    /// and `client_cpu`.
+    /// latencies `latency_us` (mean) and `latency_p99_us`, for clients and servers the messages and
+    /// acknowledgements of a call and their CPU time, such as `client_messages`, `client_acks` and
+    /// `client_cpu`; and `server_bound_kops`, the rate at which the CPUs of the servers would be
+    /// busy all the time.
     ///
     /// # Errors
     /// The processes do not fit the testbed.
@@ -57,6 +58,7 @@ impl Table {
         let mut values = Values::new();
         let mut put = |name: &str, value: f64| values.insert(name.to_owned(), value);
         put("kops", per_s / 1e3);
+        put("server_bound_kops", per_s / 1e3 / servers.cpu);
         put("in_flight", in_flight.into());
         put("latency_us", latency.mean_us);
         put("latency_p99_us", latency.p99_us);

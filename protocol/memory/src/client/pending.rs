@@ -33,6 +33,8 @@ pub struct Part {
 pub struct Pending {
     pub parts: Vec<Part>,
     pub is_reliable: bool,
+    /// The owner does not wait for its commit barrier.
+    pub is_early: bool,
     pub phase: Phase,
     /// Repetitions of the request and questions for its replies.
     pub attempts: u32,
@@ -46,10 +48,12 @@ pub struct Pending {
 }
 
 impl Pending {
-    pub fn new(parts: Vec<Part>, is_reliable: bool) -> Self {
+    pub fn new(parts: Vec<Part>, is_reliable: bool, is_early: bool) -> Self {
+        debug_assert!(!(is_reliable && is_early), "reliable requests come in order");
         Self {
             parts,
             is_reliable,
+            is_early,
             phase: Phase::Queued,
             attempts: 0,
             failures: 0,

@@ -39,8 +39,10 @@ fn request() -> impl Strategy<Value = Vec<u8>> {
                         _ => Operation::FetchAdd { region, offset, addend: *value },
                     }
                 };
-            let operations = parts.iter().map(operation).collect();
-            let request = Request::Execute { session, number, finished: number / 2, operations };
+            let operations: Vec<_> = parts.iter().map(operation).collect();
+            let is_early = session % 2 == 1 && !operations.iter().any(Operation::writes);
+            let request =
+                Request::Execute { session, number, finished: number / 2, is_early, operations };
             let bytes = request.to_bytes();
             assert_eq!(Request::parse(&bytes), Some(request));
             bytes

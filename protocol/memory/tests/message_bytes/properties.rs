@@ -101,7 +101,8 @@ fn drive_owner(mut input: Input<'_>) {
                 // What waits is executed before, and does not count below.
                 owner.on_barrier(at);
                 let before = owner.stats().executed;
-                let request = Request::Execute { session, number, finished, operations };
+                let is_early = false;
+                let request = Request::Execute { session, number, finished, is_early, operations };
                 owner.on_message(true, at, from, &request.to_bytes());
                 if owner.stats().executed > before {
                     let id = (from, session, number);
@@ -111,7 +112,9 @@ fn drive_owner(mut input: Input<'_>) {
             3 => {
                 let (session, number) = (input.number(), input.number());
                 let operations = input.operations();
-                let request = Request::Execute { session, number, finished: 0, operations };
+                let is_early = step >> 6 == 1 && !operations.iter().any(Operation::writes);
+                let request =
+                    Request::Execute { session, number, finished: 0, is_early, operations };
                 let at = Timestamp::from_ns(input.number().min(now));
                 owner.on_message(false, at, from, &request.to_bytes());
             }

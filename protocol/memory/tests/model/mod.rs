@@ -40,6 +40,9 @@ fn regions() -> [(RegionId, Rights); 2] {
     [(RegionId(1), Rights::all()), (RegionId(2), partial)]
 }
 
+/// The batches of a request.
+type Batches = Vec<(ProcessId, Vec<Owned>)>;
+
 struct Message {
     at: Timestamp,
     from: ProcessId,
@@ -58,7 +61,7 @@ struct Fabric {
     failures: Vec<(usize, bool, ScatteringId)>,
     scatterings: u64,
     is_lossy: bool,
-    submitted: BTreeMap<(usize, RequestId), Vec<(ProcessId, Vec<Owned>)>>,
+    submitted: BTreeMap<(usize, RequestId), Batches>,
     completed: Vec<(usize, Completed)>,
     reference: Vec<Reference>,
 }
@@ -161,7 +164,15 @@ impl Fabric {
             .collect();
         let slices: Vec<(ProcessId, &[Operation<'_>])> =
             borrowed.iter().map(|(owner, batch)| (*owner, batch.as_slice())).collect();
-        let request = self.clients[client].submit(&slices).expect("few requests are in flight");
+        let is_early = slices.len() == 1
+            && !slices[0].1.iter().any(Operation::writes)
+            && self.random.random_range(0..2) == 0;
+        let machine = &mut self.clients[client];
+        let request = match is_early {
+            true => machine.submit_early(slices[0].0, slices[0].1),
+            false => machine.submit(&slices),
+        };
+        let request = request.expect("few requests are in flight");
         self.submitted.insert((client, request), batches);
     }
 
