@@ -11,7 +11,7 @@ use onepipe::memory::{
     Executed, MemoryError, Operation, OperationError, Outcome, Processes, Reason, Refusal,
     RegionError, RegionId, RequestError, Rights, SubmitError,
 };
-use onepipe::{Builder, Event, Pipe, ProcessId, SendError};
+use onepipe::{Builder, Event, Pipe, ProcessId, ReceiveMode, SendError};
 use onepipe_memory::Request;
 use onepipe_wire::MarkedMessage;
 
@@ -110,6 +110,34 @@ fn failed_compare_skips_rest_of_batch() {
     assert_eq!(first, [Outcome::Added { previous: 0 }, compared(7, true), Outcome::Written]);
     let second = executed(&mut pipes[1], 0, &batch).outcomes;
     assert_eq!(second, [Outcome::Added { previous: 8 }, compared(15, false), Outcome::Skipped]);
+}
+
+/// In a fabric with one order of both services, requests have it, too.
+#[test]
+fn operations_execute_in_merged_order() {
+    let name = fabric("merged");
+    let join = |id| {
+        let builder = patient(process(&name, id)).receive_mode(ReceiveMode::Merged);
+        builder.join().expect("the id is free")
+    };
+    let pipes: Vec<Pipe> = (0..2).map(join).collect();
+    assert!(pipes[1].wait_for_peers(1, DEADLINE));
+    check_operations(pipes);
+}
+
+#[test]
+fn early_reads_do_not_wait_and_do_not_write() {
+    let mut pipes = meet("early", 2);
+    pipes[0].register(REGION, vec![3; 8], Rights::all()).expect("it is the first");
+    let read = [Operation::Read { region: REGION, offset: 7, len: 1 }];
+    let request = pipes[1].request_early(ProcessId(0), &read).expect("a sound request");
+    let completed = pipes[1].completed(DEADLINE).expect("the owner answers");
+    assert_eq!(completed.request, request);
+    let executed = completed.answers[0].1.as_ref().expect("all may read");
+    assert_eq!(executed.outcomes, [Outcome::Read(vec![3])]);
+    let write = [Operation::Write { region: REGION, offset: 0, bytes: b"x" }];
+    let refused = pipes[1].request_early(ProcessId(0), &write);
+    assert_eq!(refused, Err(RequestError::Submit(SubmitError::Writes)));
 }
 
 #[test]
@@ -237,7 +265,13 @@ fn check_forged(mut pipes: [Pipe; 2]) {
     assert!(pipes[1].wait_for_peers(1, DEADLINE));
     pipes[0].register(REGION, vec![0; 8], Rights::all()).expect("it is the first");
     let write = Operation::Write { region: REGION, offset: 0, bytes: b"forged" };
-    let request = Request::Execute { session: 1, number: 1, finished: 0, operations: vec![write] };
+    let request = Request::Execute {
+        session: 1,
+        number: 1,
+        finished: 0,
+        is_early: false,
+        operations: vec![write],
+    };
     let mut forged = Vec::new();
     MarkedMessage::Memory(&request.to_bytes()).write(|part| forged.extend_from_slice(part));
     let mut twice = Vec::new();

@@ -228,7 +228,9 @@ fn hostile_payloads() -> Vec<Vec<u8>> {
         Operation::CompareAndSwap { region: REGION, offset: 0, expected: 0, new: 1 },
         Operation::FetchAdd { region: REGION, offset: 0, addend: 1 },
     ];
-    let execute = Request::Execute { session: 1, number: 9, finished: 3, operations }.to_bytes();
+    let execute =
+        Request::Execute { session: 1, number: 9, finished: 3, is_early: false, operations }
+            .to_bytes();
     let ask = Request::Ask { session: u64::MAX, number: u64::MAX }.to_bytes();
     let at = onepipe::Timestamp::from_ns(1);
     let reply = Reply { session: 1, number: 1, at, result: Ok(vec![]) }.to_bytes();

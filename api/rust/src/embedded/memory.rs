@@ -97,6 +97,19 @@ impl EmbeddedPipe {
         self.memory_mut().submit(batches)
     }
 
+    /// Submits a batch of reads that the owner executes as soon as it is delivered: see
+    /// [`Pipe::request_early`](crate::Pipe::request_early).
+    ///
+    /// # Errors
+    /// [`SubmitError`]; then nothing was submitted.
+    pub fn request_early(
+        &mut self,
+        owner: ProcessId,
+        batch: &[Operation<'_>],
+    ) -> Result<RequestId, SubmitError> {
+        self.memory_mut().submit_early(owner, batch)
+    }
+
     /// Returns the next request that has completed. Requests complete in any order.
     pub fn completed(&mut self) -> Option<Completed> {
         with_engine!(&mut self.fabric_engine, engine => {

@@ -120,12 +120,30 @@ impl MemoryService {
         &mut self,
         batches: &[(ProcessId, &[Operation<'_>])],
     ) -> Result<RequestId, SubmitError> {
-        if self.completed.len() >= self.pending_max {
-            return Err(SubmitError::Full(self.pending_max as u64));
-        }
+        self.check_completed()?;
         let request = self.client.submit(batches)?;
         (self.has_output, self.is_used) = (true, true);
         Ok(request)
+    }
+
+    /// Submits a batch that only reads, and that the owner executes when it is delivered.
+    pub(crate) fn submit_early(
+        &mut self,
+        owner: ProcessId,
+        batch: &[Operation<'_>],
+    ) -> Result<RequestId, SubmitError> {
+        self.check_completed()?;
+        let request = self.client.submit_early(owner, batch)?;
+        (self.has_output, self.is_used) = (true, true);
+        Ok(request)
+    }
+
+    /// Checks the number of completions that were not taken.
+    fn check_completed(&self) -> Result<(), SubmitError> {
+        match self.completed.len() < self.pending_max {
+            true => Ok(()),
+            false => Err(SubmitError::Full(self.pending_max as u64)),
+        }
     }
 
     /// Returns the next request that has completed.

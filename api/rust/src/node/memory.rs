@@ -1,7 +1,7 @@
 //! Messages of registered memory, which the application does not get, and escaped ones.
 
 use onepipe_base::{Mono, ScatteringId};
-use onepipe_endpoint::{Message, SendError, SendFailed};
+use onepipe_endpoint::{Message, ReceiveMode, SendError, SendFailed};
 use onepipe_wire::{MarkedMessage, Service};
 
 use super::{Node, NodeEvent, Step};
@@ -131,12 +131,17 @@ impl Node {
     }
 
     fn advance_memory(&mut self) {
-        if let Some(commit_barrier) = self.endpoint().commit_barrier() {
-            self.memory.on_barrier(commit_barrier);
+        let barrier = self.endpoint().barrier();
+        let mut delivered = self.endpoint().commit_barrier();
+        if self.endpoint().config().receive_mode == ReceiveMode::Merged {
+            // A reliable message is delivered below both barriers.
+            delivered = delivered.min(barrier);
+        }
+        if let Some(delivered) = delivered {
+            self.memory.on_barrier(delivered);
         }
         let awaited = self.memory.awaited();
         self.endpoint_mut().await_commit(awaited);
-        let barrier = self.endpoint().barrier();
         while let Some((process, bound)) =
             self.memory_departed.pop_front_if(|(_, bound)| *bound <= barrier)
         {

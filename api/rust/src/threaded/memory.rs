@@ -116,6 +116,23 @@ impl Pipe {
         Ok(request)
     }
 
+    /// Submits a batch of reads that the owner executes as soon as it is delivered, without waiting
+    /// for the commit barrier: it may miss what others have already read elsewhere, and serves to
+    /// prepare a change that begins with a compare-and-swap. Otherwise as [`Pipe::request`].
+    ///
+    /// # Errors
+    /// [`RequestError`]; then nothing was submitted.
+    pub fn request_early(
+        &mut self,
+        owner: ProcessId,
+        batch: &[Operation<'_>],
+    ) -> Result<RequestId, RequestError> {
+        let mut core = self.shared.lock();
+        let request = core.memory().ok_or(RequestError::Left)?.submit_early(owner, batch)?;
+        Self::dispatch(&self.shared, &mut self.clock, core);
+        Ok(request)
+    }
+
     /// Waits for at most `timeout` until a request has completed that [`Pipe::request`] has
     /// submitted, and returns it. Requests complete in any order.
     pub fn completed(&mut self, timeout: Duration) -> Option<Completed> {
