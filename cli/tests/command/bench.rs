@@ -74,7 +74,7 @@ fn measures_rival_against_ours() {
 #[test]
 fn measures_registered_memory_beside_requests_to_application() {
     let _guard = exclusive();
-    let arguments = ["bench", "memory", "--transport", "shm", "--seconds", "0.05", "--json"];
+    let arguments = ["bench", "memory", "--transport", "shm", "--seconds", "0.1", "--json"];
     let output = output(&arguments);
     assert_eq!(output.status.code(), Some(0), "{}", errors(&output));
     let report = json(&output);
