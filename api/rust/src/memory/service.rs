@@ -151,6 +151,14 @@ impl MemoryService {
         self.completed.pop_front()
     }
 
+    /// Passes all requests that have completed to `completions`, which is empty. Returns whether
+    /// there are any.
+    pub(crate) fn fetch_completed(&mut self, completions: &mut VecDeque<Completed>) -> bool {
+        debug_assert!(completions.is_empty(), "completions that were not read would be lost");
+        std::mem::swap(&mut self.completed, completions);
+        !completions.is_empty()
+    }
+
     /// Returns the completion of a request, if it has completed.
     pub(crate) fn take_completed(&mut self, request: RequestId) -> Option<Completed> {
         let at = self.completed.iter().position(|completed| completed.request == request)?;

@@ -1,5 +1,6 @@
 //! Registered memory of a pipe.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use onepipe_base::ProcessId;
@@ -97,7 +98,7 @@ impl Pipe {
         }
         drop(core);
         let Self { shared, clock, .. } = self;
-        let completed = Self::drive(shared, clock, None, |core| core.take_completed(Some(request)));
+        let completed = Self::drive(shared, clock, None, |core| core.take_completed(request));
         completed.map(|completed| completed.answers).ok_or(RequestError::Left)
     }
 
@@ -136,9 +137,13 @@ impl Pipe {
     /// Waits for at most `timeout` until a request has completed that [`Pipe::request`] has
     /// submitted, and returns it. Requests complete in any order.
     pub fn completed(&mut self, timeout: Duration) -> Option<Completed> {
-        let Self { shared, clock, .. } = self;
-        let deadline = Some(Deadline::after(timeout));
-        Self::drive(shared, clock, deadline, |core| core.take_completed(None))
+        let Self { shared, clock, completions, .. } = self;
+        if completions.is_empty() {
+            let deadline = Some(Deadline::after(timeout));
+            let fetch = |core: &mut Core| core.fetch_completed(completions).then_some(());
+            Self::drive(shared, clock, deadline, fetch)?;
+        }
+        completions.pop_front()
     }
 
     /// Counters of registered memory since joining; `None` once this process has left.
@@ -148,15 +153,17 @@ impl Pipe {
 }
 
 impl Core {
-    /// Returns the completion of a request, or else of any.
-    fn take_completed(&mut self, request: Option<RequestId>) -> Option<Completed> {
+    /// Returns the completion of a request, if it has completed.
+    fn take_completed(&mut self, request: RequestId) -> Option<Completed> {
         let engine = self.engine_mut()?;
+        with_engine!(engine, engine => engine.node_mut().memory_results().take_completed(request))
+    }
+
+    /// Passes all completions to `completions`, which is empty. Returns whether there are any.
+    fn fetch_completed(&mut self, completions: &mut VecDeque<Completed>) -> bool {
+        let Some(engine) = self.engine_mut() else { return false };
         with_engine!(engine, engine => {
-            let memory = engine.node_mut().memory_results();
-            match request {
-                Some(request) => memory.take_completed(request),
-                None => memory.poll_completed(),
-            }
+            engine.node_mut().memory_results().fetch_completed(completions)
         })
     }
 }

@@ -11,6 +11,7 @@ mod thread;
 mod waiter;
 
 use std::cell::Cell;
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -23,6 +24,7 @@ use onepipe_wire::Service;
 
 use crate::deadline::Deadline;
 use crate::engine::{FabricEngine, with_engine};
+use crate::memory::Completed;
 use crate::{Builder, Event, JoinError, LeaveError, ReceiveError, Stats};
 use core::Core;
 use events::EventReader;
@@ -60,6 +62,8 @@ pub struct Pipe {
     clock: SystemClock,
     shared: Arc<Shared>,
     event_reader: EventReader,
+    /// Completed requests to registered memory that were fetched and not returned.
+    completions: VecDeque<Completed>,
     builder: Box<Builder>,
     thread: Option<JoinHandle<()>>,
 }
@@ -96,8 +100,9 @@ impl Pipe {
             .name(format!("onepipe-{}", process.0))
             .spawn(move || thread.run(&shared_too))
             .map_err(failed)?;
-        let event_reader = EventReader::default();
-        Ok(Self { config, clock, shared, event_reader, builder, thread: Some(thread) })
+        let (event_reader, completions) = (EventReader::default(), VecDeque::new());
+        let thread = Some(thread);
+        Ok(Self { config, clock, shared, event_reader, completions, builder, thread })
     }
 
     /// Submits a scattering: all its messages share one timestamp. Never blocks.
