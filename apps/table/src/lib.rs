@@ -12,6 +12,40 @@
 //! where a client waits between the writing of a node and its linking, and a leader that executes
 //! insertions and replicates them.
 //!
+//! ```
+//! use onepipe_base::{Mono, ProcessId, Timestamp};
+//! use onepipe_memory::{MemoryOwner, OwnerOptions, Region, RegionId, Rights};
+//! use onepipe_table::{Layout, Outcome, TableClient, TableOptions};
+//!
+//! let layout = Layout { shards: 1, buckets: 64, nodes: 100, value_len: 5 };
+//! // The server registers the region of the only shard, and does nothing else.
+//! let mut server = MemoryOwner::new(OwnerOptions::default());
+//! let region = Region::new(layout.empty_shard(), Rights::all());
+//! server.register(RegionId(0), region).expect("the first one");
+//!
+//! let replicas = vec![vec![ProcessId(0)]];
+//! let mut client = TableClient::new(1, layout, replicas, TableOptions::default());
+//! client.insert(7, b"seven").expect("five bytes");
+//! let mut time_ns = 1_000;
+//! let inserted = loop {
+//!     // The fabric: messages with ascending timestamps, below the barrier that follows.
+//!     let now = Mono::from_ns(time_ns);
+//!     while let Some(request) = client.poll_scattering(now) {
+//!         time_ns += 1;
+//!         let at = Timestamp::from_ns(time_ns);
+//!         server.on_message(request.is_reliable, at, ProcessId(1), &request.messages[0].1);
+//!         server.on_barrier(Timestamp::from_ns(time_ns + 1));
+//!     }
+//!     while let Some(reply) = server.poll_reply() {
+//!         client.on_message(now, ProcessId(0), &reply.payload);
+//!     }
+//!     if let Some(finished) = client.poll_finished() {
+//!         break finished.outcome;
+//!     }
+//! };
+//! assert_eq!(inserted, Ok(Outcome::Inserted));
+//! ```
+//!
 //! # Invariants
 //! - All replicas of a shard have equal bytes after the same requests.
 //! - The version of a bucket rises by one with each change of its list.

@@ -22,6 +22,9 @@ pub struct OwnerOptions {
     /// Limit on the remembered results of requests that a client has not reported as completed.
     /// Default 4,096, for each process.
     pub results_max: usize,
+    /// Limit on the bytes of these results, which the last one may exceed. Default 64 MiB, for each
+    /// process. Owners that have received the same requests of a process refuse the same ones.
+    pub results_bytes_max: u64,
     /// Limit on batches that wait for the commit barrier. One above the limit is dropped, and its
     /// client repeats it. Default 65,536.
     pub waiting_max: usize,
@@ -29,7 +32,12 @@ pub struct OwnerOptions {
 
 impl Default for OwnerOptions {
     fn default() -> Self {
-        Self { reply_len_max: 16 << 20, results_max: 4_096, waiting_max: 65_536 }
+        Self {
+            reply_len_max: 16 << 20,
+            results_max: 4_096,
+            results_bytes_max: 64 << 20,
+            waiting_max: 65_536,
+        }
     }
 }
 
@@ -282,9 +290,9 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> MemoryOwner<B> {
         (session, number, finished): (u64, u64, u64),
         operations: &[Operation<'_>],
     ) {
-        let limit = self.options.results_max;
+        let limits = (self.options.results_max, self.options.results_bytes_max);
         let known = self.sessions.entry(from).or_insert_with(|| Session::new(session, at));
-        let payload = match known.step(at, (session, number, finished), limit) {
+        let payload = match known.step(at, (session, number, finished), limits) {
             Step::Stale => {
                 self.stats.stale += 1;
                 return;
@@ -293,9 +301,8 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> MemoryOwner<B> {
                 self.stats.repeated += 1;
                 payload
             }
-            Step::Full => {
+            Step::Full(reason) => {
                 self.stats.refused += 1;
-                let reason = Reason::TooManyRequests { limit: limit as u64 };
                 let result = Err(Refusal { index: 0, reason });
                 Reply { session, number, at, result }.to_bytes()
             }
@@ -303,7 +310,7 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> MemoryOwner<B> {
                 let result = self.run(from, operations);
                 let payload = Reply { session, number, at, result }.to_bytes();
                 if let Some(known) = self.sessions.get_mut(&from) {
-                    known.results.insert(number, payload.clone());
+                    known.remember(number, payload.clone());
                 }
                 payload
             }

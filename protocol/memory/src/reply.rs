@@ -43,6 +43,12 @@ pub enum Reason {
         /// The limit.
         limit: u64,
     },
+    /// The owner remembers that number of bytes of such results.
+    #[error("results of {limit} bytes have not been reported as completed (results_bytes_max)")]
+    TooManyBytes {
+        /// The limit in bytes.
+        limit: u64,
+    },
     /// The batch writes, and was not sent by the reliable service.
     #[error("a batch that writes has to be sent reliably")]
     NotReliable,
@@ -143,6 +149,7 @@ impl Reason {
             Self::ResultTooLong { limit } => (5, limit),
             Self::NotReliable => (6, 0),
             Self::TooManyRequests { limit } => (7, limit),
+            Self::TooManyBytes { limit } => (8, limit),
         }
     }
 
@@ -155,6 +162,7 @@ impl Reason {
             5 => Self::ResultTooLong { limit: value },
             6 => Self::NotReliable,
             7 => Self::TooManyRequests { limit: value },
+            8 => Self::TooManyBytes { limit: value },
             _ => return None,
         };
         // Each reply has one encoding.

@@ -71,6 +71,7 @@ fn reply() -> impl Strategy<Value = Vec<u8>> {
         Just(Reason::Misaligned),
         number().prop_map(|limit| Reason::ResultTooLong { limit }),
         number().prop_map(|limit| Reason::TooManyRequests { limit }),
+        number().prop_map(|limit| Reason::TooManyBytes { limit }),
         Just(Reason::NotReliable),
     ];
     let result = prop_oneof![
