@@ -18,13 +18,13 @@ use std::time::Duration;
 
 use onepipe_base::{ProcessId, ScatteringId, Timestamp};
 use onepipe_endpoint::{Config, Message, ProcessFailed, SendError};
+use onepipe_memory::Completed;
 use onepipe_transport_clock::{Clock, SystemClock, reduce_wakeup_latency};
 use onepipe_transport_driver::IdleAction;
 use onepipe_wire::Service;
 
 use crate::deadline::Deadline;
 use crate::engine::{FabricEngine, with_engine};
-use crate::memory::Completed;
 use crate::{Builder, Event, JoinError, LeaveError, ReceiveError, Stats};
 use core::Core;
 use events::EventReader;
