@@ -33,8 +33,8 @@ impl Base {
     /// Adds the next entry. `is_open` says whether its client may ask for it yet.
     pub(crate) fn push(&mut self, id: EntryId, checksum: u64, is_open: bool) {
         let client = self.clients.entry(id.client).or_default();
-        assert!(id.number > client.last, "the entries of a client are in the order of their numbers");
-        client.last = id.number;
+        // A client may have sent repairs with timestamps in another order than its numbers.
+        client.last = client.last.max(id.number);
         if is_open {
             let position = Position { at: id.at, index: self.len, checksum };
             client.unfinished.insert(id.number, position);

@@ -81,9 +81,9 @@ impl<S: State> Executor<S> {
         while let Some(install) = replica.poll_install() {
             has_installed = true;
             match install {
-                Install::Part { cursor, bytes } => {
+                Install::Part { since, cursor, bytes } => {
                     self.is_installing = true;
-                    self.state.install_part(cursor, &bytes);
+                    self.state.install_part(since, cursor, &bytes);
                 }
                 Install::Finish(len) => {
                     self.is_installing = false;

@@ -62,10 +62,10 @@ pub trait State: Send + 'static {
     /// were is not available any more: then the other replica starts over.
     fn read_part(&mut self, request: &PartRequest) -> Option<Part>;
 
-    /// Installs a part of the state of another replica. One with cursor 0 begins an installation,
-    /// and ends an incomplete one. Until [`State::finish_install`] is durable,
+    /// Installs a part of the state of another replica, which was asked for with these values of
+    /// [`PartRequest`]. One with cursor 0 begins an installation, and ends an incomplete one. Until [`State::finish_install`] is durable,
     /// [`State::durable_len`] remains as before, also after a loss of power.
-    fn install_part(&mut self, cursor: u64, bytes: &[u8]);
+    fn install_part(&mut self, since: u64, cursor: u64, bytes: &[u8]);
 
     /// Ends an installation: the state includes the first `len` entries, and the next one that is
     /// applied has the index `len`.
@@ -95,7 +95,7 @@ impl State for NoState {
         None
     }
 
-    fn install_part(&mut self, _: u64, _: &[u8]) {}
+    fn install_part(&mut self, _: u64, _: u64, _: &[u8]) {}
 
     fn finish_install(&mut self, _: u64) {}
 }

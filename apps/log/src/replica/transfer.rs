@@ -33,6 +33,8 @@ pub struct StateRead {
 pub enum Install {
     /// A part is to be installed.
     Part {
+        /// Number of entries that the own state included when the part was asked for.
+        since: u64,
         /// Where the part begins; 0 begins an installation.
         cursor: u64,
         /// The part.
@@ -46,6 +48,8 @@ pub enum Install {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Transfer {
     peer: ProcessId,
+    /// Number of entries that the own state includes.
+    since: u64,
     /// The log up to the entries that the first part includes.
     base: Option<Base>,
     /// Where the next part begins.
@@ -100,9 +104,11 @@ impl LogReplica {
 
     /// Begins to read the state of another replica.
     pub(super) fn begin_transfer(&mut self, peer: ProcessId) {
+        let since = self.applied;
         if let Role::CatchingUp(catch_up) = &mut self.role {
             let (base, cursor, has_progress, timeouts) = (None, 0, false, 0);
-            catch_up.transfer = Some(Transfer { peer, base, cursor, has_progress, timeouts });
+            let transfer = Transfer { peer, since, base, cursor, has_progress, timeouts };
+            catch_up.transfer = Some(transfer);
             self.read_state();
         }
     }
@@ -112,7 +118,7 @@ impl LogReplica {
         let Role::CatchingUp(catch_up) = &self.role else { return };
         let Some(transfer) = &catch_up.transfer else { return };
         let image = transfer.base.as_ref().map(|base| base.len);
-        let (request, since, cursor) = (catch_up.request, self.applied, transfer.cursor);
+        let (request, since, cursor) = (catch_up.request, transfer.since, transfer.cursor);
         let peer = transfer.peer;
         let request = Request::ReadState(ReadState { request, since, image, cursor });
         self.send(ScatteringKind::BestEffort, [peer].into(), &request);
@@ -166,7 +172,8 @@ impl LogReplica {
             return;
         }
         (transfer.has_progress, transfer.timeouts) = (true, 0);
-        self.installs.push_back((0, Install::Part { cursor: reply.cursor, bytes }));
+        let (since, cursor) = (transfer.since, reply.cursor);
+        self.installs.push_back((0, Install::Part { since, cursor, bytes }));
         match next {
             Some(next) => {
                 transfer.cursor = next;

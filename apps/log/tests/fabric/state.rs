@@ -136,13 +136,14 @@ impl State for TestState {
         Some(Part { len, next, bytes })
     }
 
-    fn install_part(&mut self, cursor: u64, bytes: &[u8]) {
+    fn install_part(&mut self, since: u64, cursor: u64, bytes: &[u8]) {
         if cursor == 0 {
             self.incoming.clear();
         }
         if cursor < FIRST_SLOT {
             let (start, items) = decode(bytes);
             if cursor == 0 {
+                assert_eq!(start, since, "the first part begins with what is lacking");
                 self.incoming = self.list[..start as usize].to_vec();
             }
             self.incoming.extend(items);
