@@ -17,15 +17,13 @@ pub struct Executor<S> {
     state: S,
     /// Number of entries that the state includes.
     applied: u64,
-    /// A state of another replica is being installed.
-    is_installing: bool,
 }
 
 impl<S: State> Executor<S> {
     /// Takes a state that was just opened.
     pub fn new(state: S) -> Self {
         let applied = state.durable_len();
-        Self { state, applied, is_installing: false }
+        Self { state, applied }
     }
 
     /// Returns the number of entries that the state includes.
@@ -46,7 +44,7 @@ impl<S: State> Executor<S> {
     /// Returns whether the state may be read: it is that of a member, and includes all that the
     /// replica has to have applied.
     pub fn is_current(&self, replica: &LogReplica) -> bool {
-        replica.is_whole() && !self.is_installing && self.applied >= replica.consistent_len()
+        replica.is_whole() && self.applied >= replica.consistent_len()
     }
 
     /// Begins to make durable what was applied.
@@ -69,10 +67,8 @@ impl<S: State> Executor<S> {
             let part = self.state.read_part(&read.part);
             replica.on_part(&read, part);
         }
-        if !self.is_installing {
-            let is_early = makes(Mistake::AppliedBeforeStore);
-            replica.on_applied(if is_early { self.applied } else { self.state.durable_len() });
-        }
+        let is_early = makes(Mistake::AppliedBeforeStore);
+        replica.on_applied(if is_early { self.applied } else { self.state.durable_len() });
         has_installed || has_applied || has_read
     }
 
@@ -82,11 +78,9 @@ impl<S: State> Executor<S> {
             has_installed = true;
             match install {
                 Install::Part { since, cursor, bytes } => {
-                    self.is_installing = true;
                     self.state.install_part(since, cursor, &bytes);
                 }
                 Install::Finish(len) => {
-                    self.is_installing = false;
                     self.state.finish_install(len);
                     self.state.begin_sync();
                     self.applied = len;
@@ -99,7 +93,8 @@ impl<S: State> Executor<S> {
     fn apply(&mut self, replica: &LogReplica) -> bool {
         let before = self.applied;
         let until = replica.applicable_len().min(before.saturating_add(APPLIED_MAX as u64));
-        while !self.is_installing
+        // An entry applied between the parts would undo what they have of later ones.
+        while !replica.is_installing()
             && self.applied < until
             && let Some(entry) = replica.entry(self.applied)
         {

@@ -121,8 +121,10 @@ pub struct LogReplica {
     applied: u64,
     /// Whether a state applies the entries.
     has_state: bool,
-    /// Number of entries that a state must have applied after it was read from another replica: its
-    /// parts may include any of them.
+    /// A state of another replica was read, and is not durable yet.
+    awaits_install: bool,
+    /// Number of entries that a state must have applied after it was opened, or read from another
+    /// replica: it may include the effects of any of them.
     consistent_len: u64,
     /// Questions of other replicas for parts of the state.
     state_reads: VecDeque<StateRead>,
@@ -162,6 +164,7 @@ impl LogReplica {
             progress: Progress::default(),
             applied: 0,
             has_state: false,
+            awaits_install: false,
             consistent_len: 0,
             state_reads: VecDeque::new(),
             installs: VecDeque::new(),
@@ -340,10 +343,10 @@ impl LogReplica {
         }
         self.deadline = None;
         self.repeat_failed();
-        match &self.role {
-            Role::Member => self.repeat_progress(),
-            Role::CatchingUp(_) if self.repeat_transfer() => {}
-            Role::CatchingUp(_) => self.read(),
+        if self.role == Role::Member {
+            self.repeat_progress();
+        } else if !self.repeat_transfer() {
+            self.read();
         }
         self.advance();
     }

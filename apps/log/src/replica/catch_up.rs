@@ -104,7 +104,8 @@ impl LogReplica {
         if reply.committed.0 > catch_up.committed.0 {
             catch_up.committed = reply.committed;
         }
-        if reply.base_len > self.entries.len() || self.applied < self.entries.base_len() {
+        let lacks_state = self.applied < self.entries.base_len() && !self.awaits_install;
+        if reply.base_len > self.entries.len() || lacks_state {
             return self.begin_transfer(from);
         }
         let own = self.entries.checksum(self.entries.len());

@@ -164,6 +164,8 @@ impl LogReplica {
         }
         self.view = founding.view.clone();
         self.role = Role::Member;
+        // A state may include later entries than those that it had made durable.
+        self.consistent_len = len;
         self.record(Change::View(self.view.clone(), founding.cut.clone()));
         self.begin_progress();
         true

@@ -191,11 +191,21 @@ impl LogReplica {
         };
         let len = base.len;
         self.stats.installed += 1;
+        self.awaits_install = true;
         self.entries = Entries::from_base(base.clone());
         self.record(Change::Installed(base));
         // The state is never ahead of the stored log.
         self.installs.push_back((self.recorded, Install::Finish(len)));
         self.read();
+    }
+
+    /// Returns whether the state of another replica is being read or installed.
+    pub fn is_installing(&self) -> bool {
+        let is_reading = match &self.role {
+            Role::CatchingUp(catch_up) => catch_up.transfer.is_some(),
+            Role::Member => false,
+        };
+        is_reading || !self.installs.is_empty()
     }
 
     /// Returns what is to be done next with the state.

@@ -68,6 +68,7 @@ impl LogReplica {
         let lacked_state = self.applied < self.entries.base_len();
         self.has_state = true;
         self.applied = self.applied.max(len);
+        self.awaits_install &= self.applied < self.entries.base_len();
         if self.role == Role::Member {
             self.trim();
             self.advance();

@@ -150,7 +150,12 @@ impl<S: Store> Fabric<S> {
                 return Err("nothing is pending, and not all is complete".into());
             }
         }
-        Err("does not come to an end".into())
+        let replicas: Vec<_> = self
+            .nodes
+            .iter()
+            .filter_map(|node| Some((node.executor.as_ref()?.applied(), node.replica.as_ref()?)))
+            .collect();
+        Err(format!("does not come to an end: {replicas:?}"))
     }
 }
 
