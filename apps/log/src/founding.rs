@@ -8,7 +8,7 @@ use crate::cut::{Cut, Statement};
 use crate::view::View;
 
 /// What a replica has stored.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct StoredLog {
     /// The last view that is stored.
     pub view: View,
@@ -19,7 +19,7 @@ pub struct StoredLog {
 }
 
 /// The view with which a log goes on, and its entries.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Founding {
     /// The view.
     pub view: View,
@@ -28,7 +28,7 @@ pub struct Founding {
 }
 
 /// A log cannot go on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum FoundingError {
     /// No replica has started.
     #[error("no replica of the log has started")]

@@ -27,7 +27,7 @@ pub use message::StartMessage;
 pub type Founders = BTreeMap<ProcessId, u64>;
 
 /// How far the start of a replica has come.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum StartPhase {
     /// The replica waits for others.
     Pending,
@@ -40,7 +40,7 @@ pub enum StartPhase {
 }
 
 /// The start of a replica, until the log is open.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct LogStart {
     process: ProcessId,
     session: u64,
@@ -278,6 +278,11 @@ impl LogStart {
             }
         }
         self.unsent.pop()
+    }
+
+    /// Returns when [`LogStart::poll_scattering`] is due.
+    pub fn poll_timeout(&self) -> Option<Mono> {
+        self.next_at.filter(|_| self.phase == StartPhase::Pending)
     }
 
     /// Returns what a replica that serves answers to a message of one that starts, if anything.

@@ -12,8 +12,8 @@ use std::collections::{BTreeSet, VecDeque};
 
 use onepipe_base::{Mono, ProcessId, Timestamp};
 use onepipe_log::{
-    ClientOptions, Committed, Executor, Founding, LogClient, LogReplica, Record, ReplicaOptions,
-    Scattering, Stored, View,
+    ClientOptions, Committed, Executor, Founding, LogClient, LogReplica, LogStart, Record,
+    ReplicaOptions, Scattering, ScatteringKind, StartPhase, Stored, View,
 };
 use state::TestState;
 use store::{ListStore, Store};
@@ -40,9 +40,13 @@ pub enum Ordered {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Node<S> {
     pub replica: Option<LogReplica>,
+    /// The start of the replica, until the log is open, if replicas meet by themselves.
+    pub start: Option<LogStart>,
     /// The state, if replicas have one.
     pub executor: Option<Executor<TestState>>,
     pub queue: VecDeque<Message>,
+    /// What the replica answers to others that start.
+    pub answers: Vec<Scattering>,
     /// Number of ordered events that were delivered.
     pub cursor: usize,
     /// The fabric has declared the process failed, which goes on until it notices.
@@ -73,6 +77,8 @@ pub struct Fabric<S = ListStore> {
     pub nodes: Vec<Node<S>>,
     /// Whether replicas have a state, and logs are trimmed.
     pub has_states: bool,
+    /// Whether replicas that start meet by messages.
+    pub has_starts: bool,
     pub users: Vec<User>,
     pub client_options: ClientOptions,
     pub replica_options: ReplicaOptions,
@@ -80,6 +86,45 @@ pub struct Fabric<S = ListStore> {
 
 pub fn process(index: usize) -> ProcessId {
     ProcessId(index as u32)
+}
+
+impl<S> Node<S> {
+    fn on_message(&mut self, is_reliable: bool, message: &Message, now: Mono) {
+        let Some(replica) = &mut self.replica else { return };
+        let Message { at, from, payload } = message;
+        let Some(start) = &mut self.start else {
+            match LogStart::answer(payload) {
+                Some(payload) if replica.is_whole() && !self.is_excluded => {
+                    let (kind, receivers) = (ScatteringKind::BestEffort, vec![*from]);
+                    self.answers.push(Scattering { kind, receivers, payload });
+                }
+                _ => replica.on_message(is_reliable, *at, *from, payload),
+            }
+            return;
+        };
+        start.on_message(is_reliable, *at, *from, payload);
+        match start.phase() {
+            StartPhase::Pending => return,
+            StartPhase::Failed(error) => panic!("a log was lost: {error}"),
+            StartPhase::Joins => replica.rejoin(now),
+            StartPhase::Founded(_, founding) => {
+                if !replica.found(founding) {
+                    replica.rejoin(now);
+                }
+            }
+        }
+        let ends: Vec<_> = start.ends().collect();
+        self.start = None;
+        ends.into_iter().for_each(|(process, at)| replica.on_ended(process, at));
+    }
+
+    fn on_ended(&mut self, process: ProcessId, at: Timestamp) {
+        match (&mut self.start, &mut self.replica) {
+            (Some(start), _) => start.on_ended(process, at),
+            (None, Some(replica)) => replica.on_ended(process, at),
+            (None, None) => {}
+        }
+    }
 }
 
 impl<S: Store> Fabric<S> {
@@ -92,8 +137,10 @@ impl<S: Store> Fabric<S> {
         let all: BTreeSet<_> = (0..replicas).map(process).collect();
         let node = |index| Node {
             replica: Some(LogReplica::new(process(index), all.clone(), replica_options)),
+            start: None,
             executor: None,
             queue: VecDeque::new(),
+            answers: Vec::new(),
             cursor: 0,
             is_excluded: false,
             store: S::default(),
@@ -107,6 +154,7 @@ impl<S: Store> Fabric<S> {
             ordered: Vec::new(),
             nodes,
             has_states: false,
+            has_starts: false,
             users: Vec::new(),
             client_options,
             replica_options,
@@ -176,9 +224,7 @@ impl<S: Store> Fabric<S> {
     pub fn deliver(&mut self, node: usize) {
         let node = &mut self.nodes[node];
         let Some(message) = node.queue.pop_front() else { return };
-        if let Some(replica) = &mut node.replica {
-            replica.on_message(false, message.at, message.from, &message.payload);
-        }
+        node.on_message(false, &message, self.now);
         self.drain();
     }
 
@@ -207,16 +253,17 @@ impl<S: Store> Fabric<S> {
             return;
         }
         let node = &mut self.nodes[index];
-        let replica = node.replica.as_mut().expect("it is up");
         match &self.ordered[node.cursor] {
-            Ordered::Message(Message { at, from, payload }, receivers) => {
+            Ordered::Message(message, receivers) => {
                 if receivers.contains(&process(index)) {
-                    replica.on_message(true, *at, *from, payload);
+                    node.on_message(true, message, self.now);
                 }
             }
             Ordered::Ended(ended, at) => {
-                replica.on_ended(*ended, *at);
-                replica.on_barrier(*at);
+                node.on_ended(*ended, *at);
+                if let (Some(replica), None) = (&mut node.replica, &node.start) {
+                    replica.on_barrier(*at);
+                }
             }
         }
         node.cursor += 1;
@@ -260,7 +307,8 @@ impl<S: Store> Fabric<S> {
     }
 
     pub fn time_out_replica(&mut self, node: usize) {
-        if let Some(replica) = &mut self.nodes[node].replica {
+        let node = &mut self.nodes[node];
+        if let (Some(replica), None) = (&mut node.replica, &node.start) {
             replica.handle_timeout(self.now);
         }
         self.drain();
@@ -279,8 +327,8 @@ impl<S: Store> Fabric<S> {
         // Some replicas know of the end before the barrier has reached it.
         for (index, node) in self.nodes.iter_mut().enumerate() {
             let is_other = process(index) != ended && !node.is_excluded;
-            if let Some(replica) = node.replica.as_mut().filter(|_| is_other && index % 2 == 0) {
-                replica.on_ended(ended, at);
+            if is_other && index % 2 == 0 {
+                node.on_ended(ended, at);
             }
         }
         self.drain();
@@ -290,6 +338,7 @@ impl<S: Store> Fabric<S> {
     pub fn crash(&mut self, index: usize) {
         let seed = self.clock;
         let node = &mut self.nodes[index];
+        node.start = None;
         if node.replica.take().is_some() {
             node.store.crash(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 7);
             if let Some(executor) = node.executor.take() {
@@ -314,6 +363,9 @@ impl<S: Store> Fabric<S> {
             return;
         }
         let mut replica = self.restore(index);
+        if self.has_starts {
+            return self.start(index, replica);
+        }
         replica.rejoin(self.now);
         let node = &mut self.nodes[index];
         (node.replica, node.cursor) = (Some(replica), self.ordered.len());
@@ -333,11 +385,22 @@ impl<S: Store> Fabric<S> {
             .expect("the records fit together")
     }
 
+    /// Lets a restored replica meet the others.
+    fn start(&mut self, index: usize, replica: LogReplica) {
+        let session = self.tick().as_ns();
+        let own = self.nodes[index].store.is_used().then(|| replica.stored_log());
+        let all = self.all_replicas();
+        let node = &mut self.nodes[index];
+        node.start = Some(LogStart::new((process(index), session), &all, own, 300));
+        (node.replica, node.cursor) = (Some(replica), self.ordered.len());
+        self.drain();
+    }
+
     /// Declares a replica failed that goes on: what it sends by the reliable service from now on
     /// is void, and it delivers that itself.
     pub fn exclude(&mut self, index: usize) {
         let node = &mut self.nodes[index];
-        if node.replica.is_some() && !node.is_excluded {
+        if node.replica.is_some() && node.start.is_none() && !node.is_excluded {
             node.is_excluded = true;
             self.ended(process(index));
         }
@@ -362,6 +425,10 @@ impl<S: Store> Fabric<S> {
             self.crash(index);
         }
         let restored: Vec<_> = (0..self.nodes.len()).map(|index| self.restore(index)).collect();
+        if self.has_starts {
+            let restored = restored.into_iter().enumerate();
+            return restored.for_each(|(index, replica)| self.start(index, replica));
+        }
         let logs = restored.iter().enumerate();
         let logs = logs.map(|(index, replica)| (process(index), replica.stored_log())).collect();
         let founding = Founding::of(&logs).expect("all replicas have started");
@@ -382,6 +449,15 @@ impl<S: Store> Fabric<S> {
             let mut sent = Vec::new();
             for (index, node) in self.nodes.iter_mut().enumerate() {
                 let Some(replica) = &mut node.replica else { continue };
+                while let Some(answer) = node.answers.pop() {
+                    sent.push((process(index), answer));
+                }
+                if let Some(start) = &mut node.start {
+                    while let Some(scattering) = start.poll_scattering(self.now) {
+                        sent.push((process(index), scattering));
+                    }
+                    continue;
+                }
                 if let Some(executor) = &mut node.executor {
                     while executor.advance(replica) {}
                 }
@@ -444,10 +520,12 @@ impl<S: Store> Fabric<S> {
         };
         if receivers.iter().all(is_up) {
             self.ordered.push(Ordered::Message(message, receivers));
-        } else if let Some(replica) =
-            self.nodes.get_mut(from.index()).and_then(|node| node.replica.as_mut())
-        {
-            replica.on_send_failed(kind);
+        } else if let Some(node) = self.nodes.get_mut(from.index()) {
+            match (&mut node.start, &mut node.replica) {
+                (Some(start), _) => start.on_send_failed(),
+                (None, Some(replica)) => replica.on_send_failed(kind),
+                (None, None) => {}
+            }
         }
     }
 }

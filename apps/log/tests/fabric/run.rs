@@ -61,14 +61,19 @@ fn is_behind<S>(node: &Node<S>) -> bool {
 
 impl<S: Store> Fabric<S> {
     fn earliest(&self) -> Option<Mono> {
-        let replicas = self.nodes.iter().filter_map(|node| node.replica.as_ref()?.poll_timeout());
+        let replicas = self.nodes.iter().filter_map(|node| match &node.start {
+            Some(start) => start.poll_timeout(),
+            None => node.replica.as_ref()?.poll_timeout(),
+        });
         let clients = self.users.iter().filter_map(|user| user.client.as_ref()?.poll_timeout());
         replicas.chain(clients).min()
     }
 
     /// Returns whether any replica may end: then at least one has the log.
     fn has_spare(&self) -> bool {
+        let is_starting = |node: &Node<S>| node.replica.is_none() || node.start.is_some();
         self.members().filter(|one| one.is_whole()).count() > 1
+            || self.nodes.iter().all(is_starting)
     }
 
     /// Lets the time pass until the next deadline. Returns false if there is none.
@@ -127,6 +132,13 @@ impl<S: Store> Fabric<S> {
             && replicas.iter().all(|one| one.is_serving() && one.view().members == all)
             && replicas.iter().all(|one| end(one) == end(replicas[0]))
             && self.nodes.iter().all(Node::is_current)
+    }
+
+    /// Lets all replicas start with empty disks, until all have stored their first view.
+    fn open_log(&mut self) {
+        self.power_loss();
+        while self.step() || (self.nodes.iter().any(|node| node.start.is_some()) && self.advance())
+        {}
     }
 
     /// Ends the faults: all replicas return, and everything completes.
@@ -209,9 +221,14 @@ fn random_step<S: Store>(fabric: &mut Fabric<S>, rng: &mut Xoshiro256PlusPlus, f
 /// Runs a seed, and returns what is wrong.
 pub fn run<S: Store>(seed: u64, faults: Faults, has_states: bool) -> Result<Fabric<S>, String> {
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
-    let mut fabric = fabric();
+    let mut fabric = fabric::<S>();
+    // Half of the runs with states: replicas find out by messages whether the log is open.
+    fabric.has_starts = has_states && seed / 32 % 2 == 1;
     if has_states {
         fabric = fabric.with_states();
+    }
+    if fabric.has_starts {
+        fabric.open_log();
     }
     fabric.append_together();
     let power_at = faults.power.then(|| rng.random_range(0..STEPS));
