@@ -1,4 +1,6 @@
-//! Real processes that are killed at any instant: the example `shared_list`.
+//! Real processes that are killed at any instant: the example `shared_list`, which `cargo test`
+//! builds unless it is given the name of a test. The fabric has no controller, so appends wait until
+//! a replica that was killed is started again.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
@@ -153,12 +155,10 @@ fn no_committed_line_is_lost_by_kills() {
     append(&mut replicas[0], 100);
     replicas[0].wait_committed(100);
 
-    // One replica is killed while lines are in flight, misses some, and returns.
+    // One replica is killed while lines are in flight, and returns.
     append(&mut replicas[0], 50);
     replicas[2].kill();
     append(&mut replicas[0], 50);
-    replicas[0].wait_committed(200);
-    std::thread::sleep(Duration::from_millis(300));
     replicas[2] = Replica::start(&directory, 2);
     append(&mut replicas[0], 50);
     replicas[2].wait("serving");
@@ -185,9 +185,9 @@ fn no_committed_line_is_lost_by_kills() {
     std::fs::remove_dir_all(directory.join("replica-1")).expect("it is there");
     std::fs::remove_file(directory.join("list-1")).expect("it is there");
     append(&mut replicas[0], 10);
-    replicas[0].wait_committed(10);
     replicas[1] = Replica::start(&directory, 1);
     replicas[1].wait("serving");
+    replicas[0].wait_committed(10);
     committed.append(&mut replicas[0].committed);
     check(&equal_lists(&mut replicas, committed.len()), &committed);
     assert!(replicas[1].list().1.contains("installed 1"), "the log before was trimmed");

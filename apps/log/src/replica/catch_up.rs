@@ -2,7 +2,7 @@
 //! of the cut that has made it one.
 
 use alloc::boxed::Box;
-use alloc::collections::BTreeSet;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
 use onepipe_base::{ProcessId, Timestamp};
@@ -22,6 +22,9 @@ pub(super) struct CatchUp {
     pub target: Option<Cut>,
     /// Timestamps of the own requests to join that were delivered.
     pub joins: BTreeSet<Timestamp>,
+    /// Requests to join of other replicas that were delivered, each the last one of its sender: if
+    /// that is a member of the view, its previous incarnation has ended.
+    pub restarts: BTreeMap<ProcessId, (Timestamp, crate::View)>,
     /// The stored log before the replica has begun to catch up, if it was restored since.
     pub whole: Option<Box<Entries>>,
     /// Number of the current read.

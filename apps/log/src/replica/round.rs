@@ -67,13 +67,38 @@ impl LogReplica {
             if let Role::CatchingUp(catch_up) = &mut self.role {
                 catch_up.joins.insert(at);
             }
-        } else if self.is_outside() || self.round.is_some() || *view != self.view {
+        } else if self.is_outside() && self.round.is_none() {
+            // A round that this replica joins may have begun.
+            if let Role::CatchingUp(catch_up) = &mut self.role {
+                catch_up.restarts.insert(from, (at, view.clone()));
+            }
+        } else if *view != self.view {
             self.stats.outdated += 1;
-        } else if self.replicas.contains(&from) && !view.members.contains(&from) {
+        } else if view.members.contains(&from) {
+            self.on_member_restarted(at, from);
+        } else if self.round.is_some() {
+            self.stats.outdated += 1;
+        } else if self.replicas.contains(&from) {
             self.round = Some(Round { joiners: [(from, at)].into(), ..Round::default() });
         } else {
             self.stats.malformed += 1;
         }
+    }
+
+    /// Handles that a member asks to join: it has started again, and a fabric without controllers
+    /// has not reported its end. It states nothing any more.
+    fn on_member_restarted(&mut self, at: Timestamp, from: ProcessId) {
+        match &mut self.round {
+            Some(round) if !round.statements.contains_key(&from) => {
+                round.ended.insert(from);
+            }
+            Some(_) => {}
+            None => {
+                let (ended, joiners) = ([from].into(), [(from, at)].into());
+                self.round = Some(Round { ended, joiners, ..Round::default() });
+            }
+        }
+        self.complete_round();
     }
 
     pub(super) fn on_statement(
@@ -93,7 +118,13 @@ impl LogReplica {
             // ended in this one have done so since.
             let is_new = |(_, at): &(&ProcessId, &Timestamp)| **at >= joined;
             let ended = self.ended.iter().filter(is_new).map(|(process, _)| *process);
-            let ended = ended.filter(|process| view.members.contains(process)).collect();
+            let is_restart =
+                |(_, restart): &(&ProcessId, &(Timestamp, View))| {
+                    restart.0 >= joined && restart.1 == *view
+                };
+            let restarted = catch_up.restarts.iter().filter(is_restart).map(|(process, _)| *process);
+            // The previous incarnation of this process may have been a member, too.
+            let ended = ended.chain(restarted).chain([self.process]).filter(|process| view.members.contains(process)).collect();
             self.view = view.clone();
             self.round = Some(Round { ended, joiners, ..Round::default() });
         }

@@ -79,6 +79,8 @@ pub struct Fabric<S = ListStore> {
     pub has_states: bool,
     /// Whether replicas that start meet by messages.
     pub has_starts: bool,
+    /// Whether the fabric has no controller: then nothing reports the end of a process.
+    pub lacks_controller: bool,
     pub users: Vec<User>,
     pub client_options: ClientOptions,
     pub replica_options: ReplicaOptions,
@@ -155,6 +157,7 @@ impl<S: Store> Fabric<S> {
             nodes,
             has_states: false,
             has_starts: false,
+            lacks_controller: false,
             users: Vec::new(),
             client_options,
             replica_options,
@@ -322,6 +325,9 @@ impl<S: Store> Fabric<S> {
     }
 
     fn ended(&mut self, ended: ProcessId) {
+        if self.lacks_controller {
+            return;
+        }
         let at = self.tick();
         self.ordered.push(Ordered::Ended(ended, at));
         // Some replicas know of the end before the barrier has reached it.
@@ -400,7 +406,8 @@ impl<S: Store> Fabric<S> {
     /// is void, and it delivers that itself.
     pub fn exclude(&mut self, index: usize) {
         let node = &mut self.nodes[index];
-        if node.replica.is_some() && node.start.is_none() && !node.is_excluded {
+        let can_be = !self.lacks_controller && node.start.is_none() && !node.is_excluded;
+        if node.replica.is_some() && can_be {
             node.is_excluded = true;
             self.ended(process(index));
         }
