@@ -64,9 +64,7 @@ impl LogReplica {
     /// may not have received it; one during a round is void, too. The sender repeats it.
     pub(super) fn on_join(&mut self, at: Timestamp, from: ProcessId, view: &View) {
         if from == self.process {
-            if let Role::CatchingUp(catch_up) = &mut self.role {
-                catch_up.joins.insert(at);
-            }
+            self.on_own_join(at, view);
         } else if self.is_outside() && self.round.is_none() {
             // A round that this replica joins may have begun.
             if let Role::CatchingUp(catch_up) = &mut self.role {
@@ -82,6 +80,26 @@ impl LogReplica {
             self.round = Some(Round { joiners: [(from, at)].into(), ..Round::default() });
         } else {
             self.stats.malformed += 1;
+        }
+    }
+
+    /// Handles an own request to join, as the others do.
+    fn on_own_join(&mut self, at: Timestamp, view: &View) {
+        let mut is_void = false;
+        if !self.is_outside() && *view == self.view {
+            // The request was sent before this replica had begun the view. The others take it for
+            // that of a process that has started again.
+            let is_own = |round: &Round| round.statements.contains_key(&self.process);
+            if self.round.as_ref().is_some_and(is_own) {
+                return;
+            }
+            is_void = self.round.is_some();
+            self.rejoin(self.now);
+        }
+        if let Role::CatchingUp(catch_up) = &mut self.role
+            && !is_void
+        {
+            catch_up.joins.insert(at);
         }
     }
 
