@@ -4,7 +4,7 @@
 mod fabric;
 
 use fabric::Fabric;
-use fabric::run::fabric;
+use fabric::run::{crash_while_returning, fabric};
 use fabric::store::{JournalStore, ListStore, Store};
 
 /// Events between two appends.
@@ -213,4 +213,20 @@ fn loss_of_power_with_states_at_every_event() {
         script.fabric.power_loss();
         Ok(())
     });
+}
+
+#[test]
+fn crash_at_every_event_of_a_state_transfer() {
+    let mut events = 0;
+    let crash = |events, variant| match crash_while_returning(events, variant) {
+        Ok(is_early) => is_early,
+        Err(error) => panic!("a crash at event {events}, variant {variant}: {error}"),
+    };
+    // Whether the crash is early does not depend on what it loses.
+    while (0..8).fold(false, |_, variant| crash(events, variant)) {
+        events += 1;
+        assert!(events < EVENTS_MAX, "the replica never returns");
+    }
+    println!("a crash at each of {events} events of a return");
+    assert!(events > 25, "the return has {events} events");
 }

@@ -79,6 +79,8 @@ pub struct Fabric<S = ListStore> {
     pub has_states: bool,
     /// Whether replicas that start meet by messages.
     pub has_starts: bool,
+    /// Whether states are made durable at random steps only.
+    pub has_slow_states: bool,
     /// Whether the fabric has no controller: then nothing reports the end of a process.
     pub lacks_controller: bool,
     pub users: Vec<User>,
@@ -158,6 +160,7 @@ impl<S: Store> Fabric<S> {
             has_states: false,
             has_starts: false,
             lacks_controller: false,
+            has_slow_states: false,
             users: Vec::new(),
             client_options,
             replica_options,
@@ -342,13 +345,13 @@ impl<S: Store> Fabric<S> {
 
     /// Ends a replica, with what it has not stored.
     pub fn crash(&mut self, index: usize) {
-        let seed = self.clock;
+        let random = self.clock.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 7;
         let node = &mut self.nodes[index];
         node.start = None;
         if node.replica.take().is_some() {
-            node.store.crash(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 7);
+            node.store.crash(random);
             if let Some(executor) = node.executor.take() {
-                node.state_disk = executor.state().after_crash(seed);
+                node.state_disk = executor.state().after_crash(random);
             }
             node.queue.clear();
             if !std::mem::take(&mut node.is_excluded) {

@@ -5,7 +5,7 @@ use onepipe_log::{ClientOptions, ReplicaOptions, State};
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
-use super::store::Store;
+use super::store::{JournalStore, Store};
 use super::{FIRST_CLIENT, Fabric, Node};
 
 /// Steps of a run before the faults cease.
@@ -106,7 +106,7 @@ impl<S: Store> Fabric<S> {
                 self.store(index);
                 return true;
             }
-            if is_behind(&self.nodes[index]) {
+            if is_behind(&self.nodes[index]) && !self.has_slow_states {
                 self.begin_sync(index);
                 self.finish_sync(index);
                 return true;
@@ -141,8 +141,19 @@ impl<S: Store> Fabric<S> {
         {}
     }
 
+    /// Whether all that clients have appended is committed, and applied by all replicas that run.
+    fn has_applied_all(&self) -> bool {
+        let appended: u64 = self.users.iter().map(|user| user.appended).sum();
+        let has_all = |node: &Node<S>| {
+            node.replica.is_none()
+                || node.executor.as_ref().is_none_or(|one| one.applied() == appended)
+        };
+        self.nodes.iter().all(has_all)
+    }
+
     /// Ends the faults: all replicas return, and everything completes.
     pub fn finish(&mut self) -> Result<(), String> {
+        self.has_slow_states = false;
         for index in 0..self.nodes.len() {
             self.rejoin(index);
             self.restart(index);
@@ -232,14 +243,55 @@ pub fn run<S: Store>(seed: u64, faults: Faults, has_states: bool) -> Result<Fabr
         fabric.open_log();
     }
     fabric.append_together();
+    fabric.has_slow_states = has_states;
     let power_at = faults.power.then(|| rng.random_range(0..STEPS));
     for step in 0..STEPS {
         random_step(&mut fabric, &mut rng, faults);
+        if has_states && seed / 4 % 2 == 1 {
+            // Logs grow, and are trimmed, between the faults.
+            let steps = rng.random_range(0..6);
+            let _ = (0..steps).take_while(|_| fabric.step()).count();
+        }
         if power_at == Some(step) {
+            if has_states && seed % 2 == 1 {
+                (0..fabric.nodes.len()).for_each(|node| fabric.checkpoint(node));
+            }
             fabric.power_loss();
         }
         fabric.check()?;
     }
     fabric.finish()?;
     Ok(fabric)
+}
+
+/// Lets a replica return whose entries were trimmed, crashes it again after some events, and lets
+/// it return once more. `variant` decides what the crash loses. Returns whether the crash came
+/// before the replica was a member.
+pub fn crash_while_returning(events: usize, variant: u64) -> Result<bool, String> {
+    let mut fabric = fabric::<JournalStore>().with_states();
+    fabric.clock += variant;
+    let append = |fabric: &mut Fabric<JournalStore>| {
+        for user in 0..fabric.users.len() {
+            fabric.append(user);
+        }
+        while fabric.step() || !fabric.has_applied_all() && fabric.advance() {}
+    };
+    append(&mut fabric);
+    fabric.crash(1);
+    (0..4).for_each(|_| append(&mut fabric));
+    for node in [0, 2] {
+        fabric.checkpoint(node);
+    }
+    fabric.restart(1);
+    for _ in 0..events {
+        if !fabric.step() {
+            fabric.advance();
+        }
+        fabric.check()?;
+    }
+    let is_early = fabric.nodes[1].replica.as_ref().is_some_and(|one| !one.is_whole());
+    fabric.crash(1);
+    fabric.restart(1);
+    fabric.finish()?;
+    Ok(is_early)
 }

@@ -35,9 +35,11 @@ pub struct TestState {
 }
 
 impl TestState {
-    /// Returns the state after a loss of power: slots may have been written, or not.
+    /// Returns the state after a loss of power: slots may have been written, or not, and so may the
+    /// list that was being written.
     pub fn after_crash(&self, seed: u64) -> Self {
-        let list = self.durable_list.clone();
+        let syncing = self.syncing.as_ref().filter(|_| (seed >> 9) % 2 == 0);
+        let list = syncing.unwrap_or(&self.durable_list).clone();
         let mut slots = slots_of(&list);
         for (slot, item) in &self.slots {
             if (seed >> slot) % 2 == 0 {
