@@ -325,8 +325,7 @@ impl LogClient {
         }
         self.deadline = None;
         if core::mem::take(&mut self.is_unnotified) && self.pending.is_empty() {
-            let payload = Request::Finished(self.header()).to_bytes();
-            return self.send(self.view.members.iter().copied().collect(), payload);
+            return self.send_finished();
         }
         self.attempts = self.attempts.saturating_add(1);
         self.has_asked = false;
@@ -338,6 +337,18 @@ impl LogClient {
             self.unsent.push_back(Scattering { kind, receivers, payload });
         }
         self.arm(now);
+    }
+
+    /// Ends the client: replicas are notified of the last committed entry, unless others follow.
+    pub fn close(&mut self) {
+        if core::mem::take(&mut self.is_unnotified) && self.pending.is_empty() {
+            self.send_finished();
+        }
+    }
+
+    fn send_finished(&mut self) {
+        let payload = Request::Finished(self.header()).to_bytes();
+        self.send(self.view.members.iter().copied().collect(), payload);
     }
 
     /// Returns when [`LogClient::handle_timeout`] is due.

@@ -295,7 +295,7 @@ impl<S: State> Drive for Driven<S> {
     }
 
     fn end(self: Box<Self>, reason: Arc<str>) {
-        let this = *self;
+        let mut this = *self;
         this.shared.publish(this.stats());
         this.shared.end(Arc::clone(&reason));
         for done in this.open.into_values() {
@@ -305,6 +305,12 @@ impl<S: State> Drive for Driven<S> {
         while let Ok(submission) = this.submissions.try_recv() {
             submission.fail(&reason);
         }
+        // What is committed becomes readable by this.
+        this.client.close();
+        while let Some(scattering) = this.client.poll_scattering() {
+            this.outbox.push(Source::Client, scattering);
+        }
+        this.outbox.send(&mut this.pipe, |_, _, _| {});
         // The journal is closed, and another program may open it, before the process has left.
         drop(this.member);
         if let Err(error) = this.pipe.leave(|_| {}) {
