@@ -42,7 +42,9 @@ pub use cut::{Cut, Statement};
 pub use entry::{Entry, EntryId, Position, Session};
 pub use executor::Executor;
 pub use founding::{Founding, FoundingError, StoredLog};
-pub use message::{Applied, Entries, Header, ReadState, Reply, ReplyKind, Request, StatePart, Status};
+pub use message::{
+    Applied, Entries, Header, ReadState, Reply, ReplyKind, Request, StatePart, Status,
+};
 pub use record::{Change, Record};
 pub use replica::{
     Install, LogReplica, ReplicaOptions, ReplicaStats, RestoreError, StateRead, Stored,

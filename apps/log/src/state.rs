@@ -63,8 +63,9 @@ pub trait State: Send + 'static {
     fn read_part(&mut self, request: &PartRequest) -> Option<Part>;
 
     /// Installs a part of the state of another replica, which was asked for with these values of
-    /// [`PartRequest`]. One with cursor 0 begins an installation, and ends an incomplete one. Until [`State::finish_install`] is durable,
-    /// [`State::durable_len`] remains as before, also after a loss of power.
+    /// [`PartRequest`]. One with cursor 0 begins an installation, and ends an incomplete one. Until
+    /// [`State::finish_install`] is durable, [`State::durable_len`] remains as before, also after a
+    /// loss of power.
     fn install_part(&mut self, since: u64, cursor: u64, bytes: &[u8]);
 
     /// Ends an installation: the state includes the first `len` entries, and the next one that is

@@ -93,7 +93,12 @@ impl Model for Bounds {
 
     fn init_states(&self) -> Vec<State> {
         let replica = ReplicaOptions { timeout_ns: 1, ..ReplicaOptions::default() };
-        let client = ClientOptions { timeout_ns: 1, attempts_max: 2, idle_ns: 0, ..ClientOptions::default() };
+        let client = ClientOptions {
+            timeout_ns: 1,
+            attempts_max: 2,
+            idle_ns: 0,
+            ..ClientOptions::default()
+        };
         let mut fabric = Fabric::new(3, 2, client, replica);
         // At the end of time each timeout is due at once, and the state does not change with time.
         fabric.now = Mono::from_ns(u64::MAX);

@@ -92,10 +92,7 @@ fn sweep_of<S: Store>(
     events
 }
 
-fn sweep(
-    what: &str,
-    disturb: impl Fn(&mut Script<ListStore>) -> Result<(), String>,
-) -> usize {
+fn sweep(what: &str, disturb: impl Fn(&mut Script<ListStore>) -> Result<(), String>) -> usize {
     sweep_of(what, false, disturb)
 }
 

@@ -12,7 +12,10 @@ use crate::args::checked_address;
 #[derive(Debug, Args)]
 pub struct AccessArgs {
     /// Number of replicas: the processes from 0 on
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=64))]
+    #[arg(
+        long, value_name = "N", default_value_t = 3,
+        value_parser = clap::value_parser!(u32).range(1..=64)
+    )]
     pub replicas: u32,
     /// Name of the fabric in this machine's shared memory
     #[arg(long, value_name = "NAME", default_value = "log")]

@@ -17,9 +17,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use onepipe::{Pipe, ProcessId};
-use onepipe_log::{
-    ClientOptions, Committed, Entry, Part, PartRequest, ReplicaOptions, State,
-};
+use onepipe_log::{ClientOptions, Committed, Entry, Part, PartRequest, ReplicaOptions, State};
 use onepipe_log_server::{AppendFailure, Node, NodeOptions, Own};
 
 /// Number of replicas.

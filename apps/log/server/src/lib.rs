@@ -34,8 +34,6 @@ mod storage;
 mod thread;
 
 pub use cluster::{Cluster, ClusterOptions};
-pub use handle::{
-    AppendFailure, CommittedEntries, LogHandle, OnCommitted, OnEntries, ReadFailure,
-};
+pub use handle::{AppendFailure, CommittedEntries, LogHandle, OnCommitted, OnEntries, ReadFailure};
 pub use node::{Node, NodeError, NodeOptions, Own};
 pub use shared::NodeStats;

@@ -1,6 +1,6 @@
 //! Real processes that are killed at any instant: the example `shared_list`, which `cargo test`
-//! builds unless it is given the name of a test. The fabric has no controller, so appends wait until
-//! a replica that was killed is started again.
+//! builds unless it is given the name of a test. The fabric has no controller, so appends wait
+//! until a replica that was killed is started again.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
@@ -113,8 +113,7 @@ impl Drop for Replica {
 }
 
 fn start_all(directory: &Path) -> Vec<Replica> {
-    let mut replicas: Vec<_> =
-        (0..3).map(|process| Replica::start(directory, process)).collect();
+    let mut replicas: Vec<_> = (0..3).map(|process| Replica::start(directory, process)).collect();
     replicas.iter_mut().for_each(|replica| drop(replica.wait("serving")));
     replicas
 }

@@ -136,13 +136,17 @@ impl LogReplica {
             // ended in this one have done so since.
             let is_new = |(_, at): &(&ProcessId, &Timestamp)| **at >= joined;
             let ended = self.ended.iter().filter(is_new).map(|(process, _)| *process);
-            let is_restart =
-                |(_, restart): &(&ProcessId, &(Timestamp, View))| {
-                    restart.0 >= joined && restart.1 == *view
-                };
-            let restarted = catch_up.restarts.iter().filter(is_restart).map(|(process, _)| *process);
+            let is_restart = |(_, restart): &(&ProcessId, &(Timestamp, View))| {
+                restart.0 >= joined && restart.1 == *view
+            };
+            let restarted =
+                catch_up.restarts.iter().filter(is_restart).map(|(process, _)| *process);
             // The previous incarnation of this process may have been a member, too.
-            let ended = ended.chain(restarted).chain([self.process]).filter(|process| view.members.contains(process)).collect();
+            let ended = ended
+                .chain(restarted)
+                .chain([self.process])
+                .filter(|process| view.members.contains(process))
+                .collect();
             self.view = view.clone();
             self.round = Some(Round { ended, joiners, ..Round::default() });
         }

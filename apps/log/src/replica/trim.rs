@@ -13,8 +13,8 @@ use crate::message::{Applied, Request};
 use crate::replica::{LogReplica, Role};
 use crate::scattering::ScatteringKind;
 
-/// Timeouts after which a replica that reads the state, and has not asked since, no longer limits what
-/// is trimmed.
+/// Timeouts after which a replica that reads the state, and has not asked since, no longer limits
+/// what is trimmed.
 const HOLD_TIMEOUTS: u64 = 50;
 
 /// What is known of the members of the view.

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use onepipe_log::{Committed, Entry, LogReplica, Session};
 
+use super::Fabric;
+use super::node::Node;
 use super::store::Store;
-use super::{Fabric, Node};
 
 fn entries(replica: &LogReplica) -> impl Iterator<Item = &Entry> {
     (replica.base_len()..replica.len()).filter_map(|index| replica.unstable_entry(index))
@@ -50,24 +51,6 @@ fn agree(one: &LogReplica, other: &LogReplica) -> Result<(), String> {
     Ok(())
 }
 
-impl<S> Node<S> {
-    /// Whether the state has applied the whole log, if there is a state.
-    pub fn is_current(&self) -> bool {
-        let (Some(replica), Some(executor)) = (&self.replica, &self.executor) else { return true };
-        executor.is_current(replica) && executor.applied() == replica.len()
-    }
-
-    /// Returns what is wrong with the state, if anything.
-    fn check_state(&self) -> Result<(), String> {
-        match (&self.replica, &self.executor) {
-            (Some(replica), Some(executor)) if executor.is_current(replica) => {
-                executor.state().check()
-            }
-            _ => Ok(()),
-        }
-    }
-}
-
 impl<S: Store> Fabric<S> {
     /// The replicas that the fabric counts as up.
     pub fn members(&self) -> impl Iterator<Item = &LogReplica> {
@@ -105,7 +88,8 @@ impl<S: Store> Fabric<S> {
 
     /// All states have applied the same entries, and among them what is committed, in its position.
     fn check_states(&self) -> Result<(), String> {
-        let lists = self.nodes.iter().filter_map(|node| Some(node.executor.as_ref()?.state().list()));
+        let lists =
+            self.nodes.iter().filter_map(|node| Some(node.executor.as_ref()?.state().list()));
         let lists: Vec<_> = lists.collect();
         self.nodes.iter().try_for_each(Node::check_state)?;
         for (index, one) in lists.iter().enumerate() {

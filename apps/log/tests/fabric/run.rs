@@ -5,8 +5,9 @@ use onepipe_log::{ClientOptions, ReplicaOptions, State};
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
+use super::node::Node;
 use super::store::{JournalStore, Store};
-use super::{FIRST_CLIENT, Fabric, Node};
+use super::{FIRST_CLIENT, Fabric};
 
 /// Steps of a run before the faults cease.
 const STEPS: usize = 500;
@@ -138,7 +139,8 @@ impl<S: Store> Fabric<S> {
     fn open_log(&mut self) {
         self.power_loss();
         while self.step() || (self.nodes.iter().any(|node| node.start.is_some()) && self.advance())
-        {}
+        {
+        }
     }
 
     /// Whether all that clients have appended is committed, and applied by all replicas that run.

@@ -85,9 +85,9 @@ fn encode(start: u64, items: &[Item]) -> Vec<u8> {
 }
 
 fn decode(bytes: &[u8]) -> (u64, Vec<Item>) {
-    let mut numbers = bytes.chunks(8).map(|chunk| {
-        u64::from_le_bytes(chunk.try_into().expect("a test state has encoded them"))
-    });
+    let mut numbers = bytes
+        .chunks(8)
+        .map(|chunk| u64::from_le_bytes(chunk.try_into().expect("a test state has encoded them")));
     let start = numbers.next().expect("a part has a start");
     let mut items = Vec::new();
     while let (Some(process), Some(session), Some(number)) =

@@ -31,12 +31,7 @@ pub(crate) struct Member<S> {
 }
 
 impl<S: State> Member<S> {
-    pub fn new(
-        replica: LogReplica,
-        state: S,
-        storage: Option<Storage>,
-        start: LogStart,
-    ) -> Self {
+    pub fn new(replica: LogReplica, state: S, storage: Option<Storage>, start: LogStart) -> Self {
         let executor = Executor::new(state);
         let (synced, now) = (executor.applied(), Mono::from_ns(0));
         Self { replica, executor, storage, start: Some(start), synced, installed: 0, now }
