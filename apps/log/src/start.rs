@@ -147,7 +147,9 @@ impl LogStart {
                 self.found();
             }
             StartMessage::Founds(founders, founding) => self.on_founds(at, &founders, founding),
-            StartMessage::Serves(session) if session == self.session => {
+            // If this replica has answered a proposal, nothing but that opens the log, and the
+            // founding is on its way.
+            StartMessage::Serves(session) if session == self.session && self.founders.is_none() => {
                 self.phase = StartPhase::Joins;
             }
             StartMessage::Serves(_) | StartMessage::Stores(..) => {}
