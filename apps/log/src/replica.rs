@@ -345,8 +345,11 @@ impl LogReplica {
         self.repeat_failed();
         if self.role == Role::Member {
             self.repeat_progress();
-        } else if !self.repeat_transfer() {
-            self.read();
+        } else {
+            self.give_up_round();
+            if !self.repeat_transfer() {
+                self.read();
+            }
         }
         self.advance();
     }

@@ -1,13 +1,14 @@
 //! `onepipe log append`: appends entries, and prints where they are.
 
-use std::io::{BufRead, Write, stdin, stdout};
+use std::io::{self, BufRead, Write, stdin, stdout};
 use std::process::ExitCode;
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use clap::Args;
 use onepipe_log::Committed;
-use onepipe_log_server::{AppendFailure, LogHandle};
+use onepipe_log_server::AppendFailure;
 
 use super::access::AccessArgs;
 
@@ -27,55 +28,60 @@ pub struct Arguments {
     access: AccessArgs,
 }
 
-type Outcome = Result<Committed, AppendFailure>;
+/// What happens next.
+enum Event {
+    Entry(io::Result<String>),
+    /// There are no more entries.
+    End,
+    Appended(Result<Committed, AppendFailure>),
+}
 
-/// Appends all entries, several at once.
+/// Appends all entries, several at once, and prints their indices as they are committed.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let node = arguments.access.client(arguments.process)?;
-    let mut appends = Appends { handle: node.handle(), in_flight: Vec::new() };
-    match arguments.entries.is_empty() {
-        true => {
-            for line in stdin().lock().lines() {
-                appends.append(line.context("cannot read standard input")?)?;
+    let handle = node.handle();
+    let (sender, events) = channel();
+    let (permits, permitted) = channel();
+    (0..IN_FLIGHT_MAX).try_for_each(|_| permits.send(())).context("nothing has ended yet")?;
+    let (entries, to_main) = (arguments.entries.clone(), sender.clone());
+    // An error means that the main thread has ended.
+    thread::spawn(move || drop(feed(entries, &to_main, &permitted)));
+    let (mut in_flight, mut is_at_end) = (0, false);
+    while !is_at_end || in_flight > 0 {
+        match events.recv().context("the node has ended")? {
+            Event::Entry(entry) => {
+                let entry = entry.context("cannot read standard input")?;
+                let sender = sender.clone();
+                let on_committed = move |result| {
+                    // The program has ended, if this fails.
+                    let _ = sender.send(Event::Appended(result));
+                };
+                handle.append(entry.into_bytes(), Box::new(on_committed));
+                in_flight += 1;
+            }
+            Event::End => is_at_end = true,
+            Event::Appended(result) => {
+                let committed = result.context("an entry was not appended")?;
+                writeln!(stdout(), "{}", committed.position.index).context("cannot print")?;
+                in_flight -= 1;
+                // There may be no more entries.
+                let _ = permits.send(());
             }
         }
-        false => arguments.entries.iter().try_for_each(|entry| appends.append(entry.clone()))?,
-    }
-    while !appends.in_flight.is_empty() {
-        appends.finish_first()?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// The entries in flight, in order.
-struct Appends {
-    handle: LogHandle,
-    in_flight: Vec<Receiver<Outcome>>,
-}
-
-impl Appends {
-    fn append(&mut self, entry: String) -> Result<()> {
-        if self.in_flight.len() >= IN_FLIGHT_MAX {
-            self.finish_first()?;
-        }
-        let (sender, outcome) = channel();
-        let on_committed = move |outcome: Outcome| {
-            // The program has ended, if this fails.
-            let _ = sender.send(outcome);
-        };
-        self.handle.append(entry.into_bytes(), Box::new(on_committed));
-        self.in_flight.push(outcome);
-        Ok(())
+/// Sends all entries: those given, or the lines of standard input. Each needs a permit.
+fn feed(entries: Vec<String>, to: &Sender<Event>, permitted: &Receiver<()>) -> Option<()> {
+    let send = |entry| {
+        permitted.recv().ok()?;
+        to.send(Event::Entry(entry)).ok()
+    };
+    if entries.is_empty() {
+        stdin().lock().lines().try_for_each(send)?;
+    } else {
+        entries.into_iter().map(Ok).try_for_each(send)?;
     }
-
-    /// Waits for the first entry in flight, and prints its index.
-    fn finish_first(&mut self) -> Result<()> {
-        let outcome = self.in_flight.remove(0).recv().context("the node has ended")?;
-        match outcome {
-            Ok(committed) => {
-                writeln!(stdout(), "{}", committed.position.index).context("cannot print")
-            }
-            Err(error) => bail!("an entry was not appended: {error}"),
-        }
-    }
+    to.send(Event::End).ok()
 }

@@ -15,6 +15,10 @@ use crate::replica::transfer::Transfer;
 use crate::replica::{LogReplica, Role};
 use crate::scattering::{Scattering, ScatteringKind};
 
+/// Timeouts after which a replica no longer waits for the end of a round that it joins: by default
+/// 2 s, as a controller may take a second to decide that a member has failed.
+const ROUND_TIMEOUTS_MAX: u32 = 200;
+
 /// The state of a replica that has not the whole log.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct CatchUp {
@@ -22,6 +26,8 @@ pub(super) struct CatchUp {
     pub target: Option<Cut>,
     /// Timestamps of the own requests to join that were delivered.
     pub joins: BTreeSet<Timestamp>,
+    /// Timeouts in the round that this replica joins.
+    pub round_timeouts: u32,
     /// Requests to join of other replicas that were delivered, each the last one of its sender: if
     /// that is a member of the view, its previous incarnation has ended.
     pub restarts: BTreeMap<ProcessId, (Timestamp, crate::View)>,
@@ -173,6 +179,24 @@ impl LogReplica {
             let mut receivers = view.members.clone();
             receivers.insert(self.process);
             self.send(ScatteringKind::Join, receivers, &Request::Join(view.clone()));
+        }
+    }
+
+    /// Gives up a round that does not end, and asks to join again, as if the process had restarted.
+    /// A member that restarts during the round sends its request to join to the members only, so
+    /// that a joiner waits for a statement that never comes.
+    pub(super) fn give_up_round(&mut self) {
+        let is_joining = self.round.is_some();
+        let Role::CatchingUp(catch_up) = &mut self.role else { return };
+        if catch_up.target.is_some() || !is_joining {
+            catch_up.round_timeouts = 0;
+            return;
+        }
+        catch_up.round_timeouts += 1;
+        if catch_up.round_timeouts > ROUND_TIMEOUTS_MAX {
+            catch_up.round_timeouts = 0;
+            catch_up.joins.clear();
+            self.round = None;
         }
     }
 
