@@ -102,6 +102,9 @@ pub struct LogReplica {
     round: Option<Round>,
     /// When processes have ended, as far as reliable messages were delivered.
     ended: BTreeMap<ProcessId, Timestamp>,
+    /// When members have become such: an earlier end, of which the fabric notifies late, is that of
+    /// a previous incarnation.
+    since: BTreeMap<ProcessId, Timestamp>,
     /// Ends at timestamps that reliable messages have not reached.
     ending: BTreeSet<(Timestamp, ProcessId)>,
     /// The replica has asked for a new view.
@@ -153,6 +156,7 @@ impl LogReplica {
             entries: Entries::default(),
             round: None,
             ended: BTreeMap::new(),
+            since: BTreeMap::new(),
             ending: BTreeSet::new(),
             has_synced: false,
             failed: BTreeSet::new(),

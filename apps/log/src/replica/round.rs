@@ -35,9 +35,10 @@ impl LogReplica {
         while let Some((at, process)) = self.ending.first().copied().filter(|one| one.0 <= until) {
             self.ending.pop_first();
             self.ended.insert(process, at);
-            let is_member = self.view.members.contains(&process);
+            let is_current = self.since.get(&process).is_none_or(|since| at >= *since);
+            let is_member = self.view.members.contains(&process) && is_current;
             if let Some(round) = &mut self.round {
-                round.joiners.remove(&process);
+                round.joiners.retain(|joiner, joined| *joiner != process || at < *joined);
                 if is_member {
                     round.ended.insert(process);
                 }
@@ -175,6 +176,11 @@ impl LogReplica {
             self.role = Role::CatchingUp(CatchUp::default());
             return self.arm();
         };
+        if let (true, Some(joined)) = (self.is_outside(), round.joiners.get(&self.process)) {
+            // No member had ended when this replica asked to join.
+            self.since = members.iter().map(|member| (*member, *joined)).collect();
+        }
+        self.since.extend(&round.joiners);
         self.view = View { number: self.view.number + 1, members };
         self.has_synced = false;
         self.stats.views += 1;

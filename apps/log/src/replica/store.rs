@@ -4,7 +4,7 @@ use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
-use onepipe_base::{Mono, ProcessId};
+use onepipe_base::{Mono, ProcessId, Timestamp};
 
 use crate::checkpoint::Checkpoint;
 use crate::entries::{Accepted, Entries};
@@ -143,9 +143,10 @@ impl LogReplica {
         StoredLog { view, statement, has_state: self.applied >= entries.base_len() }
     }
 
-    /// Goes on after all replicas have ended, as they have agreed on. Returns false if this replica
-    /// is no founder, or its log lacks what its statement had: then it rejoins.
-    pub fn found(&mut self, founding: &Founding) -> bool {
+    /// Goes on after all replicas have ended, as they have agreed on at a timestamp: earlier ends are
+    /// of previous incarnations. Returns false if this replica is no founder, or its log lacks what
+    /// its statement had: then it rejoins.
+    pub fn found(&mut self, at: Timestamp, founding: &Founding) -> bool {
         if !founding.view.members.contains(&self.process) {
             return false;
         }
@@ -163,6 +164,7 @@ impl LogReplica {
             return false;
         }
         self.view = founding.view.clone();
+        self.since = self.view.members.iter().map(|member| (*member, at)).collect();
         self.role = Role::Member;
         // A state may include later entries than those that it had made durable.
         self.consistent_len = len;

@@ -385,8 +385,9 @@ impl<S: Store> Fabric<S> {
         let logs = restored.iter().enumerate();
         let logs = logs.map(|(index, replica)| (process(index), replica.stored_log())).collect();
         let founding = Founding::of(&logs).expect("all replicas have started");
+        let at = self.tick();
         for (index, mut replica) in restored.into_iter().enumerate() {
-            if !replica.found(&founding) {
+            if !replica.found(at, &founding) {
                 assert!(!founding.view.members.contains(&process(index)), "{index} has lost data");
                 replica.rejoin(self.now);
             }

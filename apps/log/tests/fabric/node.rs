@@ -47,8 +47,8 @@ impl<S> Node<S> {
             StartPhase::Pending => return,
             StartPhase::Failed(error) => panic!("a log was lost: {error}"),
             StartPhase::Joins => replica.rejoin(now),
-            StartPhase::Founded(_, founding) => {
-                if !replica.found(founding) {
+            StartPhase::Founded(at, founding) => {
+                if !replica.found(*at, founding) {
                     replica.rejoin(now);
                 }
             }

@@ -62,8 +62,8 @@ impl<S: State> Member<S> {
         let Some(start) = &self.start else { return };
         match start.phase() {
             StartPhase::Pending | StartPhase::Failed(_) => return,
-            StartPhase::Founded(_, founding) => {
-                if !self.replica.found(founding) {
+            StartPhase::Founded(at, founding) => {
+                if !self.replica.found(*at, founding) {
                     self.replica.rejoin(self.now);
                 }
                 tracing::info!(view = founding.view.number, "the log is open");
