@@ -65,6 +65,8 @@ pub struct Fabric<S = ListStore> {
     pub has_slow_states: bool,
     /// Whether the fabric has no controller: then nothing reports the end of a process.
     pub lacks_controller: bool,
+    /// Ends that are reported later, if that is so: the process may have started again before.
+    pub late_ends: Option<Vec<(ProcessId, Timestamp)>>,
     pub users: Vec<User>,
     pub client_options: ClientOptions,
     pub replica_options: ReplicaOptions,
@@ -103,6 +105,7 @@ impl<S: Store> Fabric<S> {
             has_states: false,
             has_starts: false,
             lacks_controller: false,
+            late_ends: None,
             has_slow_states: false,
             users: Vec::new(),
             client_options,
@@ -190,8 +193,11 @@ impl<S: Store> Fabric<S> {
     /// Returns whether a replica has an undelivered event of the reliable service.
     pub fn has_ordered(&self, node: usize) -> bool {
         let node_ref = &self.nodes[node];
-        let own_end =
-            |event: &Ordered| matches!(event, Ordered::Ended(of, _) if *of == process(node));
+        // The end of a previous incarnation, reported late, does not concern this one.
+        let own_end = |event: &Ordered| {
+            let is_own = matches!(event, Ordered::Ended(of, _) if *of == process(node));
+            is_own && node_ref.is_excluded
+        };
         let next = self.ordered.get(node_ref.cursor);
         node_ref.replica.is_some() && next.is_some_and(|next| !own_end(next))
     }
@@ -208,6 +214,7 @@ impl<S: Store> Fabric<S> {
                     node.on_message(true, message, self.now);
                 }
             }
+            Ordered::Ended(ended, _) if *ended == process(index) => {}
             Ordered::Ended(ended, at) => {
                 node.on_ended(*ended, *at);
                 if let (Some(replica), None) = (&mut node.replica, &node.start) {
@@ -275,6 +282,19 @@ impl<S: Store> Fabric<S> {
             return;
         }
         let at = self.tick();
+        match &mut self.late_ends {
+            Some(late) => late.push((ended, at)),
+            None => self.report_end(ended, at),
+        }
+    }
+
+    /// Reports the ends that were held back.
+    pub fn report_ends(&mut self) {
+        let late = self.late_ends.as_mut().map(std::mem::take);
+        late.into_iter().flatten().for_each(|(ended, at)| self.report_end(ended, at));
+    }
+
+    fn report_end(&mut self, ended: ProcessId, at: Timestamp) {
         self.ordered.push(Ordered::Ended(ended, at));
         // Some replicas know of the end before the barrier has reached it.
         for (index, node) in self.nodes.iter_mut().enumerate() {

@@ -156,6 +156,7 @@ impl<S: Store> Fabric<S> {
     /// Ends the faults: all replicas return, and everything completes.
     pub fn finish(&mut self) -> Result<(), String> {
         self.has_slow_states = false;
+        self.report_ends();
         for index in 0..self.nodes.len() {
             self.rejoin(index);
             self.restart(index);
@@ -193,6 +194,7 @@ fn random_step<S: Store>(fabric: &mut Fabric<S>, rng: &mut Xoshiro256PlusPlus, f
             0..=1 => fabric.begin_sync(node),
             2..=3 => fabric.finish_sync(node),
             4 => fabric.checkpoint(node),
+            5 => fabric.report_ends(),
             _ => {}
         }
     }
@@ -238,6 +240,7 @@ pub fn run<S: Store>(seed: u64, faults: Faults, has_states: bool) -> Result<Fabr
     // Half of the runs with states: replicas find out by messages whether the log is open.
     fabric.has_starts = has_states && seed / 32 % 2 == 1;
     fabric.lacks_controller = has_states && seed / 64 % 2 == 1;
+    fabric.late_ends = (has_states && seed / 128 % 2 == 1).then(Vec::new);
     if has_states {
         fabric = fabric.with_states();
     }
