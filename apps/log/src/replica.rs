@@ -6,6 +6,7 @@ mod store;
 mod transfer;
 mod trim;
 
+use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -82,7 +83,7 @@ enum Role {
     /// The replica is a member of the view, and has the whole log.
     Member,
     /// The replica is no member, or a member that has not the whole log yet.
-    CatchingUp(CatchUp),
+    CatchingUp(Box<CatchUp>),
 }
 
 /// A replica of a log. Its driver passes each delivered message to [`LogReplica::on_message`], in

@@ -213,7 +213,8 @@ impl LogReplica {
     /// Serves as a member if the log ends with the cut. Returns whether the own log is not to be
     /// read on: the replica serves, or starts over.
     pub(super) fn reach_target(&mut self) -> bool {
-        let Role::CatchingUp(CatchUp { target: Some(cut), .. }) = &self.role else { return false };
+        let Role::CatchingUp(catch_up) = &self.role else { return false };
+        let Some(cut) = &catch_up.target else { return false };
         let (len, end) = (self.entries.len(), cut.len());
         if len < end || self.applied < self.entries.base_len() {
             return false;

@@ -3,6 +3,7 @@
 //! Whatever begins a round, ends a process in it or completes it has a position in the total order
 //! of reliable messages. So each replica takes the same steps, and computes the same view and cut.
 
+use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
@@ -12,7 +13,6 @@ use onepipe_base::{ProcessId, Timestamp};
 use crate::cut::{Cut, Statement};
 use crate::message::Request;
 use crate::record::Change;
-use crate::replica::catch_up::CatchUp;
 use crate::replica::{LogReplica, Role};
 use crate::scattering::{Scattering, ScatteringKind};
 use crate::view::View;
@@ -173,7 +173,7 @@ impl LogReplica {
         let cut = Cut::of(round.statements.values());
         let (Some(cut), true) = (cut, members.contains(&self.process)) else {
             // All members have ended without a statement, or have excluded this process.
-            self.role = Role::CatchingUp(CatchUp::default());
+            self.role = Role::CatchingUp(Box::default());
             return self.arm();
         };
         if let (true, Some(joined)) = (self.is_outside(), round.joiners.get(&self.process)) {

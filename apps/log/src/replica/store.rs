@@ -75,7 +75,7 @@ impl LogReplica {
         replica.restore_state(stored.applied)?;
         replica.recorded_committed = replica.entries.committed_len();
         let whole = whole.map(Box::new);
-        replica.role = Role::CatchingUp(CatchUp { whole, ..CatchUp::default() });
+        replica.role = Role::CatchingUp(Box::new(CatchUp { whole, ..CatchUp::default() }));
         Ok(replica)
     }
 
@@ -187,7 +187,7 @@ impl LogReplica {
         self.replies.clear();
         self.unsent.clear();
         self.state_reads.clear();
-        self.role = Role::CatchingUp(CatchUp::default());
+        self.role = Role::CatchingUp(Box::default());
         self.read();
     }
 

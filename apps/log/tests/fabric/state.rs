@@ -38,11 +38,11 @@ impl TestState {
     /// Returns the state after a loss of power: slots may have been written, or not, and so may the
     /// list that was being written.
     pub fn after_crash(&self, seed: u64) -> Self {
-        let syncing = self.syncing.as_ref().filter(|_| (seed >> 9) % 2 == 0);
+        let syncing = self.syncing.as_ref().filter(|_| (seed >> 9).is_multiple_of(2));
         let list = syncing.unwrap_or(&self.durable_list).clone();
         let mut slots = slots_of(&list);
         for (slot, item) in &self.slots {
-            if (seed >> slot) % 2 == 0 {
+            if (seed >> slot).is_multiple_of(2) {
                 slots.insert(*slot, *item);
             }
         }
