@@ -35,8 +35,8 @@ impl LogReplica {
         while let Some((at, process)) = self.ending.first().copied().filter(|one| one.0 <= until) {
             self.ending.pop_first();
             self.ended.insert(process, at);
-            let is_current = self.since.get(&process).is_none_or(|since| at >= *since);
-            let is_member = self.view.members.contains(&process) && is_current;
+            let is_member =
+                self.view.members.contains(&process) && self.is_current_end(process, at);
             if let Some(round) = &mut self.round {
                 round.joiners.retain(|joiner, joined| *joiner != process || at < *joined);
                 if is_member {
@@ -48,6 +48,12 @@ impl LogReplica {
             }
             self.complete_round();
         }
+    }
+
+    /// Returns whether an end is that of the current incarnation of a process.
+    fn is_current_end(&self, process: ProcessId, at: Timestamp) -> bool {
+        let since = self.since.get(&process);
+        process != self.process && since.is_none_or(|since| at >= *since)
     }
 
     /// Returns whether the replica is no member.
@@ -216,7 +222,9 @@ impl LogReplica {
             return;
         }
         let is_stored = self.stored >= self.recorded;
-        let ending: BTreeSet<_> = self.ending.iter().map(|(_, process)| *process).collect();
+        let is_current = |end: &&(Timestamp, ProcessId)| self.is_current_end(end.1, end.0);
+        let ending = self.ending.iter().filter(is_current).map(|(_, process)| *process);
+        let ending: BTreeSet<_> = ending.collect();
         if let Some(round) = self.round.as_mut().filter(|round| !round.is_stated && is_stored) {
             round.is_stated = true;
             let mut receivers: BTreeSet<_> = &self.view.members - &round.ended;

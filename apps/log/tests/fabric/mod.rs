@@ -65,8 +65,10 @@ pub struct Fabric<S = ListStore> {
     pub has_slow_states: bool,
     /// Whether the fabric has no controller: then nothing reports the end of a process.
     pub lacks_controller: bool,
-    /// Ends that are reported later, if that is so: the process may have started again before.
-    pub late_ends: Option<Vec<(ProcessId, Timestamp)>>,
+    /// Whether a replica that starts is notified, at some time, of ends before its start.
+    pub has_late_ends: bool,
+    /// All ends.
+    pub ends: Vec<(ProcessId, Timestamp)>,
     pub users: Vec<User>,
     pub client_options: ClientOptions,
     pub replica_options: ReplicaOptions,
@@ -90,6 +92,7 @@ impl<S: Store> Fabric<S> {
             executor: None,
             queue: VecDeque::new(),
             answers: Vec::new(),
+            late_ends: Vec::new(),
             cursor: 0,
             is_excluded: false,
             store: S::default(),
@@ -105,7 +108,8 @@ impl<S: Store> Fabric<S> {
             has_states: false,
             has_starts: false,
             lacks_controller: false,
-            late_ends: None,
+            has_late_ends: false,
+            ends: Vec::new(),
             has_slow_states: false,
             users: Vec::new(),
             client_options,
@@ -193,11 +197,8 @@ impl<S: Store> Fabric<S> {
     /// Returns whether a replica has an undelivered event of the reliable service.
     pub fn has_ordered(&self, node: usize) -> bool {
         let node_ref = &self.nodes[node];
-        // The end of a previous incarnation, reported late, does not concern this one.
-        let own_end = |event: &Ordered| {
-            let is_own = matches!(event, Ordered::Ended(of, _) if *of == process(node));
-            is_own && node_ref.is_excluded
-        };
+        let own_end =
+            |event: &Ordered| matches!(event, Ordered::Ended(of, _) if *of == process(node));
         let next = self.ordered.get(node_ref.cursor);
         node_ref.replica.is_some() && next.is_some_and(|next| !own_end(next))
     }
@@ -214,7 +215,6 @@ impl<S: Store> Fabric<S> {
                     node.on_message(true, message, self.now);
                 }
             }
-            Ordered::Ended(ended, _) if *ended == process(index) => {}
             Ordered::Ended(ended, at) => {
                 node.on_ended(*ended, *at);
                 if let (Some(replica), None) = (&mut node.replica, &node.start) {
@@ -282,19 +282,7 @@ impl<S: Store> Fabric<S> {
             return;
         }
         let at = self.tick();
-        match &mut self.late_ends {
-            Some(late) => late.push((ended, at)),
-            None => self.report_end(ended, at),
-        }
-    }
-
-    /// Reports the ends that were held back.
-    pub fn report_ends(&mut self) {
-        let late = self.late_ends.as_mut().map(std::mem::take);
-        late.into_iter().flatten().for_each(|(ended, at)| self.report_end(ended, at));
-    }
-
-    fn report_end(&mut self, ended: ProcessId, at: Timestamp) {
+        self.ends.push((ended, at));
         self.ordered.push(Ordered::Ended(ended, at));
         // Some replicas know of the end before the barrier has reached it.
         for (index, node) in self.nodes.iter_mut().enumerate() {
@@ -341,6 +329,7 @@ impl<S: Store> Fabric<S> {
         replica.rejoin(self.now);
         let node = &mut self.nodes[index];
         (node.replica, node.cursor) = (Some(replica), self.ordered.len());
+        node.late_ends = if self.has_late_ends { self.ends.clone() } else { Vec::new() };
         self.drain();
     }
 
@@ -357,6 +346,15 @@ impl<S: Store> Fabric<S> {
             .expect("the records fit together")
     }
 
+    /// Notifies replicas of the ends before their start.
+    pub fn report_ends(&mut self) {
+        for node in &mut self.nodes {
+            for (ended, at) in std::mem::take(&mut node.late_ends) {
+                node.on_ended(ended, at);
+            }
+        }
+    }
+
     /// Lets a restored replica meet the others.
     fn start(&mut self, index: usize, replica: LogReplica) {
         let session = self.tick().as_ns();
@@ -365,6 +363,7 @@ impl<S: Store> Fabric<S> {
         let node = &mut self.nodes[index];
         node.start = Some(LogStart::new((process(index), session), &all, own, 300));
         (node.replica, node.cursor) = (Some(replica), self.ordered.len());
+        node.late_ends = if self.has_late_ends { self.ends.clone() } else { Vec::new() };
         self.drain();
     }
 
@@ -413,6 +412,7 @@ impl<S: Store> Fabric<S> {
             }
             let node = &mut self.nodes[index];
             (node.replica, node.cursor) = (Some(replica), self.ordered.len());
+            node.late_ends = if self.has_late_ends { self.ends.clone() } else { Vec::new() };
         }
         self.drain();
     }

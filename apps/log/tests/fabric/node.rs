@@ -19,6 +19,8 @@ pub struct Node<S> {
     pub queue: VecDeque<Message>,
     /// What the replica answers to others that start.
     pub answers: Vec<Scattering>,
+    /// Ends before its start of which the replica is notified later.
+    pub late_ends: Vec<(ProcessId, Timestamp)>,
     /// Number of ordered events that were delivered.
     pub cursor: usize,
     /// The fabric has declared the process failed, which goes on until it notices.

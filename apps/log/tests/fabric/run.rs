@@ -240,7 +240,7 @@ pub fn run<S: Store>(seed: u64, faults: Faults, has_states: bool) -> Result<Fabr
     // Half of the runs with states: replicas find out by messages whether the log is open.
     fabric.has_starts = has_states && seed / 32 % 2 == 1;
     fabric.lacks_controller = has_states && seed / 64 % 2 == 1;
-    fabric.late_ends = (has_states && seed / 128 % 2 == 1).then(Vec::new);
+    fabric.has_late_ends = has_states && seed / 128 % 2 == 1;
     if has_states {
         fabric = fabric.with_states();
     }
