@@ -4,8 +4,8 @@
 //!    serves answers that the log is open: then the one that starts catches up.
 //! 2. Once the replica with the least id, the *proposer*, has the sessions of all others, it
 //!    proposes them as *founders*. Each founder answers with what it has stored.
-//! 3. The proposer computes where the log goes on ([`Founding::of`]), and sends that to all founders
-//!    by one reliable scattering. So all of them found the log, or none does.
+//! 3. The proposer computes where the log goes on ([`Founding::of`]), and sends that to all
+//!    founders by one reliable scattering. So all of them found the log, or none does.
 //!
 //! A founder that ends before the founding in the total order makes it void. All founders know of
 //! that end: each has answered after the others had started.

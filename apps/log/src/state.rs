@@ -11,7 +11,7 @@ pub struct PartRequest {
     /// The state of the other replica includes the first `since` entries of the log: what later
     /// ones have not changed need not be sent.
     pub since: u64,
-    /// The first part that the other replica has received was taken after so many entries; `None`
+    /// Number of entries that the first part included which the other replica has received; `None`
     /// if the first part is asked for.
     pub image: Option<u64>,
     /// Where the part begins: 0, or [`Part::next`] of the part before. The meaning is up to the

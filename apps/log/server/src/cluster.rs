@@ -6,7 +6,8 @@ use onepipe::{Builder, Pipe, ProcessId};
 use onepipe_log::{ClientOptions, ReplicaOptions, State};
 
 use crate::handle::LogHandle;
-use crate::node::{Joining, Node, NodeError, NodeOptions, Own};
+use crate::node::{Joining, Node, NodeError, Own};
+use crate::options::NodeOptions;
 use crate::thread::NodeThread;
 
 /// How often the nodes look whether others have died, in ns: each look takes several system calls,

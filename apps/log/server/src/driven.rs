@@ -13,7 +13,7 @@ use onepipe_base::Mono;
 use onepipe_log::{AppendError, LogClient, Reply, ReplyKind, State, View};
 
 use crate::handle::{AppendFailure, OnCommitted, OnEntries, Submission};
-use crate::node::NodeOptions;
+use crate::options::NodeOptions;
 use crate::outbox::{Outbox, Source};
 use crate::reads::Reads;
 use crate::shared::{NodeStats, Shared};

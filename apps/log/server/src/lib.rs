@@ -27,6 +27,7 @@ mod cluster;
 mod driven;
 mod handle;
 mod node;
+mod options;
 mod outbox;
 mod reads;
 mod shared;
@@ -35,5 +36,6 @@ mod thread;
 
 pub use cluster::{Cluster, ClusterOptions};
 pub use handle::{AppendFailure, CommittedEntries, LogHandle, OnCommitted, OnEntries, ReadFailure};
-pub use node::{Node, NodeError, NodeOptions, Own};
+pub use node::{Node, NodeError, Own};
+pub use options::NodeOptions;
 pub use shared::NodeStats;

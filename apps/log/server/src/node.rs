@@ -1,7 +1,6 @@
 //! A node: one process of the fabric that is a client of a log, and holds a replica if it is the
 //! process of one.
 
-use std::collections::BTreeSet;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -9,13 +8,12 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
 use onepipe::{Builder, Doorbell, EmbeddedPipe, JoinError, ProcessId, Timestamp};
-use onepipe_log::{
-    ClientOptions, LogReplica, LogStart, NoState, REPLICAS_MAX, ReplicaOptions, State, Stored,
-};
+use onepipe_log::{LogReplica, LogStart, NoState, REPLICAS_MAX, ReplicaOptions, State, Stored};
 use thiserror::Error;
 
 use crate::driven::{Driven, Member, Shares};
 use crate::handle::{LogHandle, Submission};
+use crate::options::NodeOptions;
 use crate::shared::Shared;
 use crate::storage::{Opened, Storage, StorageError};
 use crate::thread::{Drive, NodeThread};
@@ -24,17 +22,6 @@ use crate::thread::{Drive, NodeThread};
 const START_INTERVAL_NS: u64 = 50_000_000;
 /// Longest time that a node waits for a clock that is behind the last entry of its log.
 const CLOCK_WAIT: Duration = Duration::from_secs(2);
-
-/// What all nodes of a log have in common.
-#[derive(Clone, Debug)]
-pub struct NodeOptions {
-    /// The processes that hold replicas.
-    pub replicas: BTreeSet<ProcessId>,
-    /// How clients run.
-    pub client: ClientOptions,
-    /// How replicas run. Whether they are durable follows from [`Own::directory`].
-    pub replica: ReplicaOptions,
-}
 
 /// What a node of a replica has of its own.
 #[derive(Clone, Debug)]

@@ -74,7 +74,7 @@ impl Replica {
         }
     }
 
-    /// Takes lines until so many are committed.
+    /// Takes lines until this number of them is committed.
     fn wait_committed(&mut self, count: usize) {
         while self.committed.len() < count {
             self.wait("committed ");

@@ -155,6 +155,8 @@ impl LogReplica {
                 .filter(|process| view.members.contains(process))
                 .collect();
             self.view = view.clone();
+            // No member had ended when this replica asked to join.
+            self.since = view.members.iter().map(|member| (*member, joined)).collect();
             self.round = Some(Round { ended, joiners, ..Round::default() });
         }
         let Some(round) = &mut self.round else { return };
@@ -182,10 +184,6 @@ impl LogReplica {
             self.role = Role::CatchingUp(Box::default());
             return self.arm();
         };
-        if let (true, Some(joined)) = (self.is_outside(), round.joiners.get(&self.process)) {
-            // No member had ended when this replica asked to join.
-            self.since = members.iter().map(|member| (*member, *joined)).collect();
-        }
         self.since.extend(&round.joiners);
         self.view = View { number: self.view.number + 1, members };
         self.has_synced = false;

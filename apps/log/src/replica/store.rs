@@ -143,9 +143,9 @@ impl LogReplica {
         StoredLog { view, statement, has_state: self.applied >= entries.base_len() }
     }
 
-    /// Goes on after all replicas have ended, as they have agreed on at a timestamp: earlier ends are
-    /// of previous incarnations. Returns false if this replica is no founder, or its log lacks what
-    /// its statement had: then it rejoins.
+    /// Goes on after all replicas have ended, as they have agreed on at a timestamp: earlier ends
+    /// are of previous incarnations. Returns false if this replica is no founder, or its log lacks
+    /// what its statement had: then it rejoins.
     pub fn found(&mut self, at: Timestamp, founding: &Founding) -> bool {
         if !founding.view.members.contains(&self.process) {
             return false;
