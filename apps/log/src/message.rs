@@ -1,6 +1,6 @@
 //! What clients and replicas of a log send to each other.
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
 use onepipe_base::{ProcessId, Timestamp};
@@ -9,7 +9,7 @@ use onepipe_transaction::{Reader, Writer};
 use crate::base::Base;
 use crate::cut::Statement;
 use crate::entry::{Entry, Position};
-use crate::view::{REPLICAS_MAX, View};
+use crate::view::{REPLICAS_MAX, View, parse_processes, write_processes};
 
 const APPEND: u8 = 1;
 const REPAIR: u8 = 2;
@@ -61,9 +61,9 @@ pub enum Request<'a> {
     Read(u64, u64),
     /// Asks for a new view, as the logs of this one do not agree. Reliable, to all members.
     Sync(View),
-    /// What a member has, and the joiners with the timestamps of their requests. Reliable, to all
-    /// members and joiners.
-    Statement(View, BTreeMap<ProcessId, Timestamp>, Statement),
+    /// What a member has, the joiners with the timestamps of their requests, and members that have
+    /// restarted since, which joiners do not know. Reliable, to all members and joiners.
+    Statement(View, BTreeMap<ProcessId, Timestamp>, BTreeSet<ProcessId>, Statement),
     /// Asks for a new view that includes the sender. Reliable, to all members and to the sender.
     Join(View),
 }
@@ -249,7 +249,7 @@ impl<'a> Request<'a> {
                 writer.u8(SYNC);
                 view.write(&mut writer);
             }
-            Self::Statement(view, joiners, statement) => {
+            Self::Statement(view, joiners, restarted, statement) => {
                 writer.u8(STATEMENT);
                 view.write(&mut writer);
                 writer.u16(joiners.len() as u16);
@@ -257,6 +257,7 @@ impl<'a> Request<'a> {
                     writer.u32(process.0);
                     writer.u64(at.as_ns());
                 }
+                write_processes(restarted, &mut writer);
                 statement.write(&mut writer);
             }
             Self::Join(view) => {
@@ -298,7 +299,8 @@ impl<'a> Request<'a> {
             STATEMENT => {
                 let view = View::parse(&mut reader)?;
                 let joiners = parse_joiners(&mut reader)?;
-                Self::Statement(view, joiners, Statement::parse(&mut reader)?)
+                let restarted = parse_processes(&mut reader)?;
+                Self::Statement(view, joiners, restarted, Statement::parse(&mut reader)?)
             }
             JOIN => Self::Join(View::parse(&mut reader)?),
             _ => return None,

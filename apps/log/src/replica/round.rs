@@ -25,6 +25,8 @@ pub(super) struct Round {
     /// Replicas that will be members, with the timestamps of their requests.
     joiners: BTreeMap<ProcessId, Timestamp>,
     statements: BTreeMap<ProcessId, Statement>,
+    /// Members that have restarted, as their requests to join say, which joiners do not receive.
+    restarted: BTreeSet<ProcessId>,
     /// The own statement was sent.
     is_stated: bool,
 }
@@ -116,6 +118,9 @@ impl LogReplica {
         match &mut self.round {
             Some(round) if !round.statements.contains_key(&from) => {
                 round.ended.insert(from);
+                round.restarted.insert(from);
+                // The joiners have to know, too.
+                round.is_stated &= round.joiners.is_empty();
             }
             Some(_) => {}
             None => {
@@ -131,7 +136,7 @@ impl LogReplica {
         from: ProcessId,
         view: &View,
         joiners: BTreeMap<ProcessId, Timestamp>,
-        statement: Statement,
+        (restarted, statement): (BTreeSet<ProcessId>, Statement),
     ) {
         if let Role::CatchingUp(catch_up) = &self.role
             && catch_up.target.is_none()
@@ -159,9 +164,13 @@ impl LogReplica {
             self.since = view.members.iter().map(|member| (*member, joined)).collect();
             self.round = Some(Round { ended, joiners, ..Round::default() });
         }
+        let is_outside = self.is_outside();
         let Some(round) = &mut self.round else { return };
         if *view == self.view && view.members.contains(&from) {
             round.statements.entry(from).or_insert(statement);
+            if is_outside {
+                round.ended.extend(restarted.intersection(&view.members));
+            }
         }
         self.complete_round();
     }
@@ -228,7 +237,8 @@ impl LogReplica {
             let mut receivers: BTreeSet<_> = &self.view.members - &round.ended;
             receivers.extend(round.joiners.keys());
             let statement = self.entries.statement();
-            let request = Request::Statement(self.view.clone(), round.joiners.clone(), statement);
+            let (joiners, restarted) = (round.joiners.clone(), round.restarted.clone());
+            let request = Request::Statement(self.view.clone(), joiners, restarted, statement);
             self.send(ScatteringKind::Statement, &receivers - &ending, &request);
         }
         self.send_progress();

@@ -81,7 +81,8 @@ fn request() -> impl Strategy<Value = (bool, Vec<u8>)> {
         (view(), joiners, statement()).prop_map(move |(view, joiners, statement)| {
             let at = |(process, ns)| (process, Timestamp::from_ns(ns));
             let joiners: BTreeMap<_, _> = joiners.into_iter().map(at).collect();
-            encoded(Request::Statement(view, joiners, statement))
+            let restarted = joiners.keys().copied().collect();
+            encoded(Request::Statement(view, joiners, restarted, statement))
         }),
         view().prop_map(move |view| encoded(Request::Join(view))),
     ]

@@ -114,6 +114,7 @@ fn request(input: &mut Input<'_>) -> (bool, Vec<u8>) {
     let (session, request, finished) = (input.number(), input.number(), input.number());
     let header = Header { view: view.clone(), session, request, finished, stable };
     let number = 1 + input.number() / 2;
+    let from_other = ProcessId(1);
     let statement = Statement { stable_len: finished, stable_checksum: 0, entries: Vec::new() };
     let request = match input.next() % 7 {
         0 => Request::Append(header, number, input.bytes()),
@@ -125,7 +126,7 @@ fn request(input: &mut Input<'_>) -> (bool, Vec<u8>) {
         3 => Request::Finished(header),
         4 => Request::Sync(view),
         5 => Request::Join(view),
-        _ => Request::Statement(view, [].into(), statement),
+        _ => Request::Statement(view, [].into(), [from_other].into(), statement),
     };
     (request.is_reliable(), request.to_bytes())
 }
