@@ -119,8 +119,10 @@ impl LogReplica {
             Some(round) if !round.statements.contains_key(&from) => {
                 round.ended.insert(from);
                 round.restarted.insert(from);
-                // The joiners have to know, too.
-                round.is_stated &= round.joiners.is_empty();
+                if round.is_stated && !round.joiners.is_empty() {
+                    // The joiners have to know, too, also if the round ends now.
+                    self.send_statement();
+                }
             }
             Some(_) => {}
             None => {
@@ -229,22 +231,14 @@ impl LogReplica {
             return;
         }
         let is_stored = self.stored >= self.recorded;
-        let is_current = |end: &&(Timestamp, ProcessId)| self.is_current_end(end.1, end.0);
-        let ending = self.ending.iter().filter(is_current).map(|(_, process)| *process);
-        let ending: BTreeSet<_> = ending.collect();
         if let Some(round) = self.round.as_mut().filter(|round| !round.is_stated && is_stored) {
             round.is_stated = true;
-            let mut receivers: BTreeSet<_> = &self.view.members - &round.ended;
-            receivers.extend(round.joiners.keys());
-            let statement = self.entries.statement();
-            let (joiners, restarted) = (round.joiners.clone(), round.restarted.clone());
-            let request = Request::Statement(self.view.clone(), joiners, restarted, statement);
-            self.send(ScatteringKind::Statement, &receivers - &ending, &request);
+            self.send_statement();
         }
         self.send_progress();
         if self.round.is_none() && !self.has_synced && self.has_orphan() {
             self.has_synced = true;
-            let receivers = &self.view.members - &ending;
+            let receivers = &self.view.members - &self.ending();
             self.send(ScatteringKind::Sync, receivers, &Request::Sync(self.view.clone()));
         }
     }
@@ -255,6 +249,22 @@ impl LogReplica {
             |at: Timestamp, process| self.ended.get(&process).is_some_and(|ended| at < *ended);
         !self.ended.is_empty()
             && self.entries.unstable().any(|id| is_orphan(id.at, id.client.process))
+    }
+
+    /// Returns the processes of which an end is known that reliable messages have not reached.
+    fn ending(&self) -> BTreeSet<ProcessId> {
+        let is_current = |end: &&(Timestamp, ProcessId)| self.is_current_end(end.1, end.0);
+        self.ending.iter().filter(is_current).map(|(_, process)| *process).collect()
+    }
+
+    fn send_statement(&mut self) {
+        let Some(round) = &self.round else { return };
+        let mut receivers: BTreeSet<_> = &self.view.members - &round.ended;
+        receivers.extend(round.joiners.keys());
+        let (joiners, restarted) = (round.joiners.clone(), round.restarted.clone());
+        let statement = self.entries.statement();
+        let request = Request::Statement(self.view.clone(), joiners, restarted, statement);
+        self.send(ScatteringKind::Statement, &receivers - &self.ending(), &request);
     }
 
     pub(super) fn send(
