@@ -212,8 +212,11 @@ impl Worker {
                     is_sending = false;
                     stopped_ns = Some(self.clock.read().mono.as_ns());
                 }
-                Ok(WorkerCommand::Quit) | Err(TryRecvError::Disconnected) => return self.finish(),
+                Ok(WorkerCommand::Quit) => return self.finish(),
                 Err(TryRecvError::Empty) => {}
+                // The report has no reader, and the switch ends as well: what is in flight has no
+                // outcome for which to wait.
+                Err(TryRecvError::Disconnected) => bail!("the parent process has ended"),
             }
             let now_ns = self.clock.read().mono.as_ns();
             let sent = if is_sending { self.submit(now_ns)? } else { 0 };
