@@ -44,8 +44,8 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let (permits, permitted) = channel();
     (0..IN_FLIGHT_MAX).try_for_each(|_| permits.send(())).context("nothing has ended yet")?;
     let (entries, to_main) = (arguments.entries.clone(), sender.clone());
-    // An error means that the main thread has ended.
-    thread::spawn(move || drop(feed(entries, &to_main, &permitted)));
+    // Nothing is returned if the main thread has ended.
+    thread::spawn(move || feed(entries, &to_main, &permitted));
     let (mut in_flight, mut is_at_end) = (0, false);
     while !is_at_end || in_flight > 0 {
         match events.recv().context("the node has ended")? {

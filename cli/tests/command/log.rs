@@ -136,13 +136,13 @@ fn log_goes_on_without_a_killed_replica_and_survives_all() {
     appender.wait(20, &mut committed);
 
     // Each replica is killed while entries are in flight. The others go on without it.
-    for process in 0..3 {
+    for (process, replica) in replicas.iter_mut().enumerate() {
         appender.send("b", 20);
-        replicas[process].signal("-KILL");
-        replicas[process].status();
+        replica.signal("-KILL");
+        replica.status();
         appender.wait(20, &mut committed);
-        replicas[process] = start(process);
-        wait_open(&mut replicas[process]);
+        *replica = start(process);
+        wait_open(replica);
     }
 
     // All programs are killed while entries are in flight.
