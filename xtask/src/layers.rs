@@ -28,6 +28,7 @@ const RANKS: &[(&str, u8)] = &[
     ("protocol/arbiter", 2),
     ("protocol/rivals", 2),
     ("protocol/join", 2),
+    ("protocol/memory", 2),
     ("protocol/node", 3),
     ("protocol/large", 3),
     ("sim/*", 4),

@@ -9,6 +9,7 @@
 //! | [`strict_serializability`] | one order of all transactions, which agrees with real time |
 //! | [`serializability`] | the same without real time, with or without the order of each client |
 //! | [`linearizability`] | one order of the operations of each single key, in real time |
+//! | [`map_linearizability`] | the same of a map's insertions, updates, deletions and look-ups |
 //! | [`durability`] | acknowledged writes survive, failed ones left nothing behind |
 //!
 //! ```
@@ -43,6 +44,7 @@ mod event;
 mod history;
 mod isolation;
 mod linearizability;
+mod map;
 mod recorder;
 mod registers;
 mod report;
@@ -55,6 +57,7 @@ pub use event::{Event, EventKind, Found, Key, Operation};
 pub use history::{History, HistoryError, KeyKind, Outcome, Transaction};
 pub use isolation::{serializability, strict_serializability};
 pub use linearizability::{linearizability, linearizability_with};
+pub use map::{MapCall, MapOperation, map_linearizability};
 pub use recorder::{InFlight, Recorder};
 pub use report::{Report, check, check_file};
 pub use verdict::{Anomaly, AnomalyKind, Order, Verdict};

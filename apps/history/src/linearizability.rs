@@ -147,6 +147,7 @@ impl States {
             }
             Action::Write(written) => Some(*written),
             Action::Read(expected) => (*expected == state).then_some(state),
+            Action::Exists => (state != NIL).then_some(state),
         }
     }
 
@@ -196,7 +197,7 @@ impl States {
             });
             let expected = step.actions.iter_mut().filter_map(|action| match action {
                 Action::Read(expected) => Some(expected),
-                Action::Append(_) | Action::Write(_) => None,
+                Action::Append(_) | Action::Write(_) | Action::Exists => None,
             });
             for (found, expected) in reads.zip(expected) {
                 *expected = match found {

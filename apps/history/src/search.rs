@@ -16,6 +16,8 @@ pub(crate) enum Action {
     Write(u32),
     /// Requires this state.
     Read(u32),
+    /// Requires any state but the initial one.
+    Exists,
 }
 
 /// The operations of one transaction on one key.
@@ -185,6 +187,7 @@ mod tests {
         match action {
             Action::Write(next) => Some(*next),
             Action::Read(expected) => (*expected == state).then_some(state),
+            Action::Exists => (state != 0).then_some(state),
             Action::Append(_) => None,
         }
     }

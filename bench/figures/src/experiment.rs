@@ -11,7 +11,8 @@ use crate::env::{beacon_share, fat_tree};
 use crate::reference::Reference;
 use crate::values::Values;
 use crate::{
-    Background, KeyValue, Large, Multicast, Rack, ReplicaRemoval, Setup, Takeover, Tpcc, cores,
+    Background, KeyValue, Large, Multicast, Rack, ReplicaRemoval, Setup, Table, Takeover, Tpcc,
+    cores,
 };
 
 /// An experiment with one figure.
@@ -207,6 +208,8 @@ pub enum Task {
     Tpcc(Tpcc),
     /// A host with a replica is cut off under TPC-C.
     ReplicaRemoval(ReplicaRemoval),
+    /// A hash table in the memory of others on 1Pipe's testbed.
+    Table(Table),
     /// Recovery from a failure on the testbed.
     Recovery {
         /// Number of hosts with a process.
@@ -294,6 +297,7 @@ impl Task {
             Self::Paths { nodes, load_permille } => cores::paths(*nodes, *load_permille),
             Self::Agreed(agreed) => Ok(agreed.run()),
             Self::KeyValue(store) => store.run(),
+            Self::Table(table) => table.run(),
             Self::Tpcc(tpcc) => tpcc.run(),
             Self::ReplicaRemoval(removal) => removal.run(),
             Self::Recovery { hosts, component, seed } => {

@@ -36,8 +36,9 @@ mod values;
 
 pub use calibration::Calibration;
 pub use env::{
-    Background, Class, Condition, Form, InFlight, KeyValue, Large, Multicast, PrimaryFault, Rack,
-    RackTraffic, ReplicaRemoval, Scheduler, Scheme, Setup, System, Takeover, Tpcc, Traffic,
+    Access, Background, Class, Condition, Form, InFlight, KeyValue, Large, Multicast, PrimaryFault,
+    Rack, RackTraffic, ReplicaRemoval, Scheduler, Scheme, Setup, System, Table, Takeover, Tpcc,
+    Traffic,
 };
 pub use experiment::{
     Agreed, Axis, Claim, Comparison, Curve, Experiment, Measured, Role, Task, Verdict, value_at,

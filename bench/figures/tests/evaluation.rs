@@ -3,9 +3,9 @@
 use std::sync::atomic::AtomicBool;
 
 use onepipe_bench_figures::{
-    Background, Calibration, Condition, Experiment, Figure, Form, InFlight, KeyValue, Large,
-    Multicast, Rack, RackTraffic, Record, Scheduler, Scheme, Setup, System, Task, Tpcc, Traffic,
-    Values, all, claim_results, write,
+    Access, Background, Calibration, Condition, Experiment, Figure, Form, InFlight, KeyValue,
+    Large, Multicast, Rack, RackTraffic, Record, Scheduler, Scheme, Setup, System, Table, Task,
+    Tpcc, Traffic, Values, all, claim_results, write,
 };
 
 fn setup(system: System, processes: u32) -> Setup {
@@ -261,6 +261,26 @@ fn loss_slows_tpcc_and_violates_nothing() {
     let (calm, lossy) = (run(0), run(20_000_000));
     assert!(lossy["throughput_mtps"] < calm["throughput_mtps"], "{calm:?} {lossy:?}");
     assert!(lossy["new_order_us"] > calm["new_order_us"], "{calm:?} {lossy:?}");
+}
+
+#[test]
+fn table_runs_are_deterministic_and_count_what_they_use() {
+    let run = |access, inserts, replicas| {
+        let table = Table { access, inserts, replicas, in_flight: Some(32) };
+        table.run().unwrap_or_else(|error| panic!("{table:?}: {error}"))
+    };
+    let ordered = run(Access::Ordered, true, 2);
+    assert_eq!(ordered, run(Access::Ordered, true, 2), "equal setups give equal values");
+    // The change of a bucket is one message for two replicas, and both reply.
+    let others = ordered["server_messages"] - ordered["client_messages"];
+    assert!((0.9..1.1).contains(&others), "{ordered:?}");
+    // A leader asks its follower: two messages and two replies.
+    let leader = run(Access::Leader, true, 2);
+    assert!((0.99..1.01).contains(&leader["client_messages"]), "{leader:?}");
+    assert!((2.9..3.1).contains(&leader["server_messages"]), "{leader:?}");
+    // A look-up reads a bucket and at least one node.
+    let look_up = run(Access::Leader, false, 1);
+    assert!(look_up["client_messages"] > 2.0 && look_up["kops"] > 0.0, "{look_up:?}");
 }
 
 #[test]

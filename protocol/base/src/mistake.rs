@@ -14,7 +14,7 @@ macro_rules! mistakes {
         }
 
         impl Mistake {
-            /// All mistakes: of scattering, agreed multicast, transactions, stores, and logs.
+            /// All mistakes: of scattering, agreed multicast, transactions, stores, logs, memory.
             pub const ALL: &[Self] = &[$(Self::$name,)*];
 
             /// Returns the name on the command line.
@@ -173,6 +173,26 @@ mistakes! {
         "A replica of a log reports entries as durably applied that a loss of power undoes.";
     InstalledBeforeStore: "installed-before-store",
         "A state of another replica counts before the log that continues it is stored.";
+    MemoryReadAtDelivery: "memory-read-at-delivery",
+        "An owner of memory reads when a batch is delivered, before its commit barrier has passed it.";
+    BatchExecutedTwice: "batch-executed-twice",
+        "An owner of memory executes a batch again that its client has repeated.";
+    BoundOfFirstByte: "bound-of-first-byte",
+        "An owner of memory checks that an operation begins in its region, not that it ends there.";
+    FailedCompareIgnored: "failed-compare-ignored",
+        "An owner of memory executes what follows a compare-and-swap that has failed.";
+    RefusedInPart: "refused-in-part",
+        "An owner of memory executes the operations of a batch before one that it refuses.";
+    OneOwnerOfAll: "one-owner-of-all",
+        "A client of memory reports a request as completed at the first owner's reply.";
+    PointerBeforeNode: "pointer-before-node",
+        "A client of a table links a node by one request, and writes it by another one.";
+    VersionIgnored: "version-ignored",
+        "A look-up in a table does not verify that its bucket has not changed meanwhile.";
+    ReusedBeforeRemoved: "reused-before-removed",
+        "A client of a table reuses a node as soon as it has submitted the request that unlinks it.";
+    MissAtFirstNode: "miss-at-first-node",
+        "A look-up in a table ends at the first node of a bucket, whatever its key is.";
 }
 
 impl Mistake {
@@ -201,7 +221,12 @@ impl Mistake {
 
     /// Returns the mistakes of the replicated log.
     pub fn of_logs() -> &'static [Self] {
-        &Self::ALL[Self::GapAccepted as usize..]
+        &Self::ALL[Self::GapAccepted as usize..Self::MemoryReadAtDelivery as usize]
+    }
+
+    /// Returns the mistakes of registered memory and of tables in it.
+    pub fn of_memory() -> &'static [Self] {
+        &Self::ALL[Self::MemoryReadAtDelivery as usize..]
     }
 }
 

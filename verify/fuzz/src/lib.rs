@@ -11,6 +11,8 @@ pub mod amcast;
 pub mod bulk;
 #[path = "../../../protocol/endpoint/tests/sequence/properties.rs"]
 pub mod endpoint;
+#[path = "../../../protocol/memory/tests/message_bytes/properties.rs"]
+pub mod memory;
 #[path = "../../../protocol/switch/tests/sequence/properties.rs"]
 pub mod switch;
 

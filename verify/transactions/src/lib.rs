@@ -43,12 +43,13 @@ pub use load::{Done, Load, Next, Terminal};
 #[cfg(feature = "mistakes")]
 pub use mutation::{SIMULATED, caught, detected};
 pub use node::{Node, NodeEvent, Process};
-pub use peak::Peak;
+pub use peak::{Peak, search};
 pub use protocol::Protocol;
 pub use recorded::{Counts, Mix, Recorded};
 pub use removal::{Removal, RemovalFigures};
+pub use rivals::{RivalNode, RivalProcess};
 pub use run::{Report, run};
-pub use scenario::{FaultEvent, Scenario};
+pub use scenario::{FaultEvent, Scenario, draw_links, draw_network};
 pub use setup::{Costs, Setup};
 pub use tpcc::{TpccFigures, TpccRun};
 pub use usage::{LinkBytes, Sent, Usage};

@@ -21,7 +21,7 @@ pub struct Peak {
 /// Searches for the peak rate: tries 8, 16, 32 and so on, up to `most`, transactions in flight of
 /// each client, until a doubling raises the rate by less than 5 %. Then finds by bisection the
 /// smallest number in flight whose rate is at least `share_percent` of the highest one.
-pub(crate) fn search<E>(
+pub fn search<E>(
     most: u32,
     share_percent: u32,
     mut measure: impl FnMut(u32) -> Result<Figures, E>,

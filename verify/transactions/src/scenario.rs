@@ -155,7 +155,7 @@ impl Scenario {
 }
 
 /// Draws clocks, CPU costs and intervals, and sets timeouts that tolerate the pauses.
-fn draw_network(plan: &mut Plan, random: &mut Random) {
+pub fn draw_network(plan: &mut Plan, random: &mut Random) {
     plan.network.steps_max = STEPS_MAX;
     plan.network.clocks = ClockConfig {
         offset_ns_max: *random.pick(&[0, 300, 5_000, 100_000]),
@@ -295,7 +295,8 @@ impl Faults {
     }
 }
 
-fn draw_links(random: &mut Random) -> LinkFaults {
+/// Draws faults of all links.
+pub fn draw_links(random: &mut Random) -> LinkFaults {
     let mut faults = LinkFaults { delay_ns_max: random.between(10, 10_000), ..Default::default() };
     match random.below(4) {
         0 => faults.loss = Loss::uniform(random.below(30_000) as u32),

@@ -51,7 +51,7 @@ impl Sent {
     }
 
     /// Returns what was sent since `earlier`.
-    pub(crate) fn since(self, earlier: Self) -> Self {
+    pub fn since(self, earlier: Self) -> Self {
         Self {
             requests: self.requests - earlier.requests,
             replies: self.replies - earlier.replies,
@@ -64,7 +64,7 @@ impl Sent {
 
     /// Returns the CPU time of what was sent, in ns, from that of a message and of an
     /// acknowledgement.
-    pub(crate) fn cpu_ns(self, (message_ns, ack_ns): (u64, u64)) -> u64 {
+    pub fn cpu_ns(self, (message_ns, ack_ns): (u64, u64)) -> u64 {
         let messages = self.requests + self.replies + self.others + self.local;
         messages * message_ns + self.acks * ack_ns
     }

@@ -10,6 +10,7 @@ mod plain;
 mod queue_sampler;
 mod rack;
 mod sequencer_route;
+mod table;
 mod takeover;
 mod transactions;
 
@@ -32,6 +33,7 @@ pub use self::multicast::{Condition, Multicast, Scheme};
 use self::node::Node;
 use self::queue_sampler::QueueSampler;
 pub use self::rack::{Rack, RackTraffic, Scheduler};
+pub use self::table::{Access, Table};
 pub use self::takeover::{PrimaryFault, Takeover};
 pub use self::transactions::{Class, InFlight, KeyValue, ReplicaRemoval, Tpcc};
 use crate::Calibration;

@@ -14,6 +14,7 @@ mod removal;
 mod robust;
 mod scale;
 mod store;
+mod table;
 mod takeover;
 mod tpcc;
 
@@ -39,6 +40,7 @@ pub fn all() -> Vec<Experiment> {
         tpcc::scalability(),
         tpcc::loss(),
         removal::removal(),
+        table::table(),
         scale::latency(),
         scale::recovery(),
         scale::with_machine_costs(),

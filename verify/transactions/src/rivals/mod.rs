@@ -7,3 +7,4 @@ mod process;
 mod server;
 
 pub(crate) use cluster::RivalCluster;
+pub use process::{RivalNode, RivalProcess};

@@ -9,7 +9,7 @@ use crate::usage::Sent;
 
 /// A process: datagrams, with a CPU of limited speed.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct RivalProcess {
+pub struct RivalProcess {
     id: ProcessId,
     limited: RateLimited<Datagrams>,
     sent: Sent,
@@ -68,7 +68,7 @@ impl Machine for RivalProcess {
 
 /// A host with processes, a switch, or an idle host.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) enum RivalNode {
+pub enum RivalNode {
     /// Processes behind a virtual switch.
     Host(Host<Forwarder, RivalProcess>),
     /// A switch that only forwards.

@@ -1,0 +1,125 @@
+//! The results of a client's requests that it may ask for again.
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+use core::mem;
+
+use onepipe_base::Timestamp;
+use onepipe_base::mistake::{Mistake, makes};
+
+use crate::reply::Reason;
+
+/// The reliable requests of a process.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Session {
+    /// The last session of the process.
+    pub session: u64,
+    /// All requests below this number have completed.
+    floor: u64,
+    /// Encoded replies by the number of the request.
+    pub results: BTreeMap<u64, Vec<u8>>,
+    /// Bytes of these replies.
+    bytes: u64,
+    /// Timestamp of the last request.
+    pub last_at: Timestamp,
+}
+
+/// What an owner does with a reliable request.
+pub enum Step {
+    /// The owner executes it.
+    New,
+    /// The owner has executed it, and repeats this reply.
+    Repeated(Vec<u8>),
+    /// The owner drops it: its client needs no reply.
+    Stale,
+    /// The owner refuses it: too many results are remembered, or too long ones.
+    Full(Reason),
+}
+
+impl Session {
+    pub fn new(session: u64, at: Timestamp) -> Self {
+        Self { session, floor: 0, results: BTreeMap::new(), bytes: 0, last_at: at }
+    }
+
+    /// Remembers the encoded reply to a request.
+    pub fn remember(&mut self, number: u64, reply: Vec<u8>) {
+        self.bytes += reply.len() as u64;
+        if let Some(previous) = self.results.insert(number, reply) {
+            self.bytes -= previous.len() as u64;
+        }
+    }
+
+    /// Decides on a request. The number of the results that are remembered is limited, and that of
+    /// their bytes.
+    pub fn step(
+        &mut self,
+        at: Timestamp,
+        (session, number, finished): (u64, u64, u64),
+        (results_max, bytes_max): (usize, u64),
+    ) -> Step {
+        if session < self.session {
+            return Step::Stale;
+        }
+        if session > self.session {
+            *self = Self::new(session, at);
+        }
+        self.last_at = at;
+        // Only reliable requests raise the floor: all owners of a request have received the same
+        // ones before, so that all of them drop a request or none.
+        self.floor = self.floor.max(finished);
+        let unfinished = self.results.split_off(&self.floor);
+        let finished = mem::replace(&mut self.results, unfinished);
+        self.bytes -= finished.values().map(|reply| reply.len() as u64).sum::<u64>();
+        debug_assert!(!self.results.is_empty() || self.bytes == 0, "bytes are those of results");
+        if number < self.floor {
+            return Step::Stale;
+        }
+        match self.results.get(&number) {
+            Some(reply) if !makes(Mistake::BatchExecutedTwice) => Step::Repeated(reply.clone()),
+            None if self.results.len() >= results_max => {
+                Step::Full(Reason::TooManyRequests { limit: results_max as u64 })
+            }
+            None if self.bytes >= bytes_max => {
+                Step::Full(Reason::TooManyBytes { limit: bytes_max })
+            }
+            _ => Step::New,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec;
+
+    use super::*;
+
+    #[test]
+    fn results_are_remembered_until_requests_have_completed() {
+        let at = Timestamp::from_ns(9);
+        let mut session = Session::new(1, at);
+        let mut step =
+            |number, finished, limits| match session.step(at, (1, number, finished), limits) {
+                Step::New => {
+                    session.remember(number, vec![number as u8; 10]);
+                    "new"
+                }
+                Step::Repeated(reply) => {
+                    assert_eq!(reply, [number as u8; 10]);
+                    "repeated"
+                }
+                Step::Stale => "stale",
+                Step::Full(Reason::TooManyRequests { limit: 2 }) => "too many",
+                Step::Full(Reason::TooManyBytes { limit: 15 }) => "too long",
+                Step::Full(_) => "wrong reason",
+            };
+        assert_eq!(step(1, 1, (2, 100)), "new");
+        assert_eq!(step(2, 1, (2, 100)), "new");
+        assert_eq!(step(1, 1, (2, 100)), "repeated");
+        assert_eq!(step(3, 1, (2, 100)), "too many");
+        assert_eq!(step(3, 1, (9, 15)), "too long");
+        // The first request has completed.
+        assert_eq!(step(3, 2, (2, 15)), "new");
+        assert_eq!(step(1, 2, (9, 100)), "stale");
+        assert_eq!(step(2, 2, (2, 15)), "repeated");
+    }
+}
