@@ -12,13 +12,15 @@ use onepipe_bench_micro::{
     CommOptions, EndpointOptions, LightOptions, OrderOptions, PairOptions,
     Progress as BenchProgress, RecoverySimOptions, ReorderOptions, Report, RivalMethod, SimOptions,
     SwitchOptions, amcast, arbiter_alloc, arbiter_comm, arbiter_path, arbiter_realtime, bulk,
-    endpoint, idle, light, order, pair_reliable, pair_shm, pair_udp, recovery_sim, reorder, sim,
-    switch,
+    endpoint, idle, light, memory, order, pair_reliable, pair_shm, pair_udp, recovery_sim, reorder,
+    sim, switch,
 };
 
 use crate::arbiter::PolicyArg;
 use crate::progress::Progress;
-use options::{amcast_options, arbiter_options, bulk_options, light_options, realtime_options};
+use options::{
+    amcast_options, arbiter_options, bulk_options, light_options, memory_options, realtime_options,
+};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -29,6 +31,7 @@ Examples:
   onepipe bench order --processes 3 --transport shm --json | tail -n 1
   onepipe bench idle --processes 4
   onepipe bench light --rate 1000 --transport shm
+  onepipe bench memory --transport udp --size 1KiB
   onepipe bench peers --processes 3                    needs Java and Maven
   onepipe bench order --rival token --transport udp
   onepipe bench order --processes 4 --size 64,10KiB --reliable
@@ -62,7 +65,7 @@ pub struct Arguments {
     /// Number of runs of each side, at least 3
     #[arg(long, value_parser = clap::value_parser!(u64).range(3..=1000))]
     runs: Option<u64>,
-    /// Length of each run in seconds (pair, order, light, peers, arbiter comm, realtime)
+    /// Length of each run in seconds (pair, order, light, memory, peers, arbiter comm, realtime)
     #[arg(long, value_parser = crate::units::seconds)]
     seconds: Option<f64>,
     /// Measure the reliable service, with best effort as the yardstick (pair, order)
@@ -81,7 +84,7 @@ pub struct Arguments {
     /// Keep all cores busy with other work while processes are killed (recovery)
     #[arg(long)]
     busy: bool,
-    /// Transport of the messages (pair, order, recovery; bulk) [default: shm; bulk: tcp]
+    /// Transport of the messages (pair, order, recovery, memory; bulk) [default: shm; bulk: tcp]
     #[arg(long, value_enum)]
     transport: Option<Transport>,
     /// Number of processes (order, idle, light: 2 to 64, default 3, 4 and 3; peers: 2 to 16,
@@ -115,7 +118,7 @@ pub struct Arguments {
     #[arg(long, value_enum, default_value_t = PolicyArg::Fair)]
     policy: PolicyArg,
     /// Sizes of objects (bulk) [default: 1,64KiB,16MiB,256MiB] or messages (order) [default:
-    /// 64,1KiB] (amcast) [default: 150,512,1024,1500]
+    /// 64,1KiB] (amcast) [default: 150,512,1024,1500], or of an operation (memory) [default: 64]
     #[arg(long, value_delimiter = ',', value_parser = crate::units::bytes)]
     size: Vec<usize>,
     /// Run between emulated nodes instead of over loopback; needs root (bulk)
@@ -152,7 +155,8 @@ pub struct Arguments {
     /// Replicas per group (amcast)
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=8))]
     replicas: u64,
-    /// Maximum number of messages in flight: of the client (amcast) [default: 1024], or of each
+    /// Maximum number of messages in flight: of the client (amcast) [default: 1024], of operations
+    /// (memory) [default: 64], or of each
     /// process, which then sends through Pipe, with EmbeddedPipe as the yardstick (order)
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=4096))]
     window: Option<u32>,
@@ -187,6 +191,8 @@ enum Name {
     Light,
     /// The same of JGroups (sequencer) and Aeron, beside ours; needs Java and Maven
     Peers,
+    /// Operations on the memory of another process, against requests to its application
+    Memory,
     /// Agreed multicast over UDP, against PrimCast: groups of three, every message to all of them
     Amcast,
     /// The arbiter: timeslots (alloc), paths (path), its daemon over UDP (comm), timeslots in real
@@ -340,6 +346,7 @@ fn measure(name: Name, arguments: &Arguments) -> Result<Report> {
         Name::Amcast => amcast(&amcast_options(arguments), show),
         Name::Idle => idle(&light_options(arguments, LightOptions::idle()), show),
         Name::Light => light(&light_options(arguments, LightOptions::light()), show),
+        Name::Memory => memory(&memory_options(arguments), show),
         Name::Peers => peers::run(arguments, show),
         Name::Reorder => {
             let defaults = ReorderOptions::default();

@@ -17,6 +17,7 @@ use onepipe_wire::Terms;
 
 use crate::agreed::{Agreed, EXCLUSION_TIMEOUT_NS, receive_mode_of};
 use crate::engine::{Engine, Fabric, FabricEngine};
+use crate::memory::MemoryOptions;
 use crate::pipe_endpoint::PipeEndpoint;
 use crate::{Idle, JoinError};
 
@@ -89,6 +90,7 @@ pub struct Builder {
     tune_any_size: ConfigChanges<LargeConfig>,
     tune_shared_memory: ConfigChanges<shm::Config>,
     tune_udp: ConfigChanges<udp::Config>,
+    memory: MemoryOptions,
 }
 
 impl Builder {
@@ -108,6 +110,7 @@ impl Builder {
             tune_any_size: Vec::new(),
             tune_shared_memory: Vec::new(),
             tune_udp: Vec::new(),
+            memory: MemoryOptions::default(),
         }
     }
 
@@ -257,6 +260,13 @@ impl Builder {
     #[must_use]
     pub fn tune_udp(mut self, change: impl FnMut(&mut udp::Config) + Send + 'static) -> Self {
         self.tune_udp.push(Box::new(change));
+        self
+    }
+
+    /// Changes the settings of registered memory: for experts.
+    #[must_use]
+    pub fn tune_memory(mut self, change: impl FnOnce(&mut MemoryOptions)) -> Self {
+        change(&mut self.memory);
         self
     }
 
@@ -418,7 +428,7 @@ impl Builder {
                 .map_err(|source| JoinError::Config { process, source })?,
             true => self.large_endpoint(config)?,
         };
-        Ok(Engine::new(pipe_endpoint, fabric, clock, self.idle))
+        Ok(Engine::new(pipe_endpoint, fabric, clock, self.idle, self.memory))
     }
 }
 

@@ -1,5 +1,7 @@
 //! A pipe without a thread.
 
+mod memory;
+
 use std::fmt;
 use std::io;
 use std::sync::Arc;
@@ -126,7 +128,7 @@ impl EmbeddedPipe {
     }
 
     /// Drives the pipe once: receives, acknowledges, sends. Events are kept for
-    /// [`EmbeddedPipe::poll`]. Never blocks.
+    /// [`EmbeddedPipe::poll`], and so are operations on registered memory. Never blocks.
     #[inline]
     pub fn turn(&mut self) -> Progress {
         with_engine!(&mut self.fabric_engine, engine => {

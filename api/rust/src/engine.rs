@@ -5,13 +5,14 @@ use std::sync::Arc;
 
 use onepipe_base::{Machine, Mono, ProcessId, Timestamp};
 use onepipe_endpoint::{Config, Links};
-use onepipe_transport_clock::SystemClock;
+use onepipe_transport_clock::{Clock, SystemClock};
 use onepipe_transport_driver::{
     self as driver, Driver, IdleAction, Idleness, Progress, SharedWait, Wait,
 };
 use onepipe_transport_shm::{SegmentLost, Shm};
 use onepipe_transport_udp::{Refusal, Roster, UdpLink, UdpOverlay};
 
+use crate::memory::{MemoryOptions, MemoryService};
 use crate::node::{Node, NodeEvent};
 use crate::pipe_endpoint::PipeEndpoint;
 use crate::process_set::ProcessSet;
@@ -167,14 +168,17 @@ impl<T: Fabric> Engine<T> {
     pub(crate) fn new(
         pipe_endpoint: PipeEndpoint,
         fabric: T,
-        clock: SystemClock,
+        mut clock: SystemClock,
         idle: Idle,
+        memory: MemoryOptions,
     ) -> Self {
         let endpoint_config = pipe_endpoint.endpoint().config();
         let peers = ProcessSet::empty(endpoint_config.processes_max);
         let config = driver::Config { idle: idle.strategy(), ..driver::Config::default() }
             .warning_before(endpoint_config.link_timeout_ns);
-        let driver = Driver::new(Node::new(pipe_endpoint), fabric, clock, config);
+        let session = clock.read().sync.as_ns();
+        let memory = MemoryService::new(memory, session, pipe_endpoint.message_len_max());
+        let driver = Driver::new(Node::new(pipe_endpoint, memory), fabric, clock, config);
         let scratch = peers.clone();
         let departed = Vec::new();
         Self {

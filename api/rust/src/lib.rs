@@ -102,6 +102,11 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! # Memory of other processes
+//! A process may register regions of its memory ([`Pipe::register`]). Others read and write them
+//! and execute atomic operations on them ([`Pipe::remote`], [`Pipe::execute`]), in the total order,
+//! without the application of the owner: see the module [`memory`], and the example of that name.
+//!
 //! # Large objects
 //! [`Transfer`] sends objects of any size in timeslots granted by an arbiter (`onepipe arbiter`),
 //! one sender and one receiver per timeslot, so that no queue in the network fills and the latency
@@ -155,6 +160,7 @@ mod event;
 mod graceful_leave;
 mod group;
 mod idle;
+pub mod memory;
 mod node;
 mod pipe_endpoint;
 mod process_set;

@@ -1,5 +1,7 @@
 //! The endpoint as a driven machine.
 
+mod memory;
+
 use std::collections::VecDeque;
 
 use onepipe_base::{
@@ -12,8 +14,9 @@ use onepipe_endpoint::{
 };
 use onepipe_transport_driver as driver;
 use onepipe_transport_udp::Refusal;
-use onepipe_wire::Service;
+use onepipe_wire::{MarkedMessage, Service};
 
+use crate::memory::MemoryService;
 use crate::pipe_endpoint::{self, BufferedMessage, PipeEndpoint};
 use crate::process_set::ProcessSet;
 use crate::{Event, Link};
@@ -22,6 +25,10 @@ use crate::{Event, Link};
 #[derive(Debug)]
 pub(crate) struct Node {
     pipe_endpoint: PipeEndpoint,
+    memory: MemoryService,
+    /// Departed processes that the memory's machines do not know of yet, with upper bounds of the
+    /// timestamps of their messages.
+    memory_departed: VecDeque<(ProcessId, Option<Timestamp>)>,
     /// A deadline has expired or a link has gone down since `poll_transmit` last returned `None`.
     wants_poll: bool,
     /// Events are held back for now.
@@ -68,13 +75,24 @@ pub(crate) enum NodeEvent {
     SegmentLost,
 }
 
+/// What became of the next event of the endpoint.
+enum Step {
+    Event(NodeEvent),
+    /// The node has handled it: the application gets nothing.
+    Handled,
+    /// There is none.
+    Drained,
+}
+
 impl Node {
-    pub(crate) fn new(pipe_endpoint: PipeEndpoint) -> Self {
+    pub(crate) fn new(pipe_endpoint: PipeEndpoint, memory: MemoryService) -> Self {
         let lost = ProcessSet::empty(pipe_endpoint.endpoint().config().processes_max);
         // The endpoint announces itself at once.
         let departed = VecDeque::new();
         Self {
             pipe_endpoint,
+            memory,
+            memory_departed: VecDeque::new(),
             wants_poll: true,
             holds_events: false,
             lost,
@@ -106,17 +124,22 @@ impl Node {
         service: Service,
         messages: &[Message<'_>],
     ) -> Result<ScatteringId, SendError> {
+        if messages.iter().any(|message| MarkedMessage::is_marked(message.payload)) {
+            return self.scatter_escaped(service, messages);
+        }
         self.pipe_endpoint.scatter(service, messages)
     }
 
-    /// Cancels a reliable scattering.
+    /// Cancels a reliable scattering of the application.
     pub(crate) fn cancel(&mut self, scattering: ScatteringId) -> bool {
-        self.pipe_endpoint.cancel(scattering)
+        !self.memory.is_own(Service::Reliable, scattering) && self.pipe_endpoint.cancel(scattering)
     }
 
-    /// The reliable scatterings without an outcome.
+    /// The reliable scatterings of the application without an outcome.
     pub(crate) fn open_scatterings(&self) -> Vec<OpenScattering> {
-        self.pipe_endpoint.open_scatterings()
+        let mut open = self.pipe_endpoint.open_scatterings();
+        open.retain(|open| !self.memory.is_own(Service::Reliable, open.scattering));
+        open
     }
 
     /// Reports that the switch does not admit this process any more.
@@ -174,9 +197,10 @@ impl Node {
             self.endpoint_mut().handle_link_down(Port(process.0 as u16), cause);
             self.wants_poll = true;
         }
+        // All processes share one clock: nothing it has stamped is above the present promise.
+        let bound = self.endpoint().promises().map(|promises| promises.barrier);
+        self.memory_departed.push_back((process, bound));
         if has_died && !self.lost.contains(process) {
-            // All processes share one clock: nothing it has stamped is above the present promise.
-            let bound = self.endpoint().promises().map(|promises| promises.barrier);
             self.departed.push_back((process, bound));
         }
         self.lost.remove(process);
@@ -223,6 +247,78 @@ impl Node {
     fn is_mesh(&self) -> bool {
         self.endpoint().config().links == Links::Mesh
     }
+    /// Takes one event of the endpoint, or reports what the endpoint does not know.
+    #[inline]
+    fn poll_step(&mut self) -> Step {
+        if self.holds_events {
+            return Step::Drained;
+        }
+        let Some(polled) = self.pipe_endpoint.poll_event() else { return self.on_drained() };
+        let event = match polled {
+            pipe_endpoint::EndpointEvent::Delivered(buffered) => {
+                return self.on_delivered(buffered);
+            }
+            pipe_endpoint::EndpointEvent::Undelivered(buffered) => {
+                return self.on_undelivered(buffered);
+            }
+            pipe_endpoint::EndpointEvent::Other(event) => event,
+        };
+        match event {
+            endpoint::Event::SendFailed(failed) if self.on_memory_send_failed(&failed) => {
+                Step::Handled
+            }
+            endpoint::Event::SendFailed(failed) => Step::Event(NodeEvent::SendFailed(failed)),
+            endpoint::Event::LinkLost(port) if self.is_mesh() => {
+                let process = ProcessId(u32::from(port.0));
+                self.lost.insert(process);
+                Step::Event(NodeEvent::LinkLost(Link::Process(process)))
+            }
+            endpoint::Event::LinkLost(_) => Step::Event(NodeEvent::LinkLost(Link::Switch)),
+            endpoint::Event::ProcessFailed(failed) if self.is_past(failed.at) => {
+                self.on_failure_handled();
+                Step::Handled
+            }
+            endpoint::Event::ProcessFailed(failed) => {
+                self.memory.on_process_ended(failed.process, failed.at);
+                Step::Event(NodeEvent::ProcessFailed(failed))
+            }
+            endpoint::Event::ProcessLeft(left) if self.is_past(left.at) => Step::Handled,
+            endpoint::Event::ProcessLeft(left) => {
+                self.memory.on_process_ended(left.process, left.at);
+                Step::Event(NodeEvent::ProcessLeft(left))
+            }
+            endpoint::Event::Excluded(at) => {
+                // The controllers know the outcome of what was received: request it at once.
+                if let Some(now) = self.now {
+                    self.endpoint_mut().recover(now);
+                    self.wants_poll = true;
+                }
+                Step::Event(NodeEvent::Excluded(at))
+            }
+            endpoint::Event::Recovered(complete) => Step::Event(NodeEvent::Recovered(complete)),
+            // The endpoint has no other events yet; the type is non-exhaustive.
+            _ => Step::Drained,
+        }
+    }
+
+    /// Reports what the endpoint does not know, when all its events were taken.
+    fn on_drained(&mut self) -> Step {
+        self.on_memory_drained();
+        if let Some(refusal) = self.refused.take() {
+            return Step::Event(NodeEvent::Refused(refusal));
+        }
+        if self.segment_loss == SegmentLoss::Unreported {
+            self.segment_loss = SegmentLoss::Reported;
+            return Step::Event(NodeEvent::SegmentLost);
+        }
+        self.was_registered = self.endpoint().is_registered();
+        let barrier = self.endpoint().barrier();
+        self.began = self.began.or(barrier);
+        match self.departed.pop_front_if(|(_, bound)| *bound <= barrier) {
+            Some((process, _)) => Step::Event(NodeEvent::LinkLost(Link::Process(process))),
+            None => Step::Drained,
+        }
+    }
 }
 
 impl Machine for Node {
@@ -230,6 +326,7 @@ impl Machine for Node {
 
     #[inline]
     fn handle_frame(&mut self, now: Now, port: Port, frame: &mut [u8]) -> Verdict {
+        self.now = Some(now);
         self.pipe_endpoint.handle_frame(now, port, frame)
     }
 
@@ -237,11 +334,13 @@ impl Machine for Node {
         self.wants_poll = true;
         self.now = Some(now);
         self.pipe_endpoint.handle_timeout(now);
+        self.memory.handle_timeout(now.mono);
     }
 
     #[inline]
     fn poll_transmit(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
         self.now = Some(now);
+        self.send_memory();
         let transmit = self.pipe_endpoint.poll_transmit(now, slot);
         self.wants_poll &= transmit.is_some();
         transmit
@@ -249,65 +348,18 @@ impl Machine for Node {
 
     #[inline]
     fn poll_event(&mut self) -> Option<NodeEvent> {
-        if self.holds_events {
-            return None;
-        }
-        let Some(polled) = self.pipe_endpoint.poll_event() else {
-            if let Some(refusal) = self.refused.take() {
-                return Some(NodeEvent::Refused(refusal));
+        loop {
+            match self.poll_step() {
+                Step::Event(event) => return Some(event),
+                Step::Handled => {}
+                Step::Drained => return None,
             }
-            if self.segment_loss == SegmentLoss::Unreported {
-                self.segment_loss = SegmentLoss::Reported;
-                return Some(NodeEvent::SegmentLost);
-            }
-            self.was_registered = self.endpoint().is_registered();
-            let barrier = self.endpoint().barrier();
-            self.began = self.began.or(barrier);
-            let (process, _) = self.departed.pop_front_if(|(_, bound)| *bound <= barrier)?;
-            return Some(NodeEvent::LinkLost(Link::Process(process)));
-        };
-        let event = match polled {
-            pipe_endpoint::EndpointEvent::Delivered(buffered) => {
-                return Some(NodeEvent::Delivered(buffered));
-            }
-            pipe_endpoint::EndpointEvent::Undelivered(buffered) => {
-                self.undelivered += 1;
-                return Some(NodeEvent::Undelivered(buffered));
-            }
-            pipe_endpoint::EndpointEvent::Other(event) => event,
-        };
-        match event {
-            endpoint::Event::SendFailed(failed) => Some(NodeEvent::SendFailed(failed)),
-            endpoint::Event::LinkLost(port) if self.is_mesh() => {
-                let process = ProcessId(u32::from(port.0));
-                self.lost.insert(process);
-                Some(NodeEvent::LinkLost(Link::Process(process)))
-            }
-            endpoint::Event::LinkLost(_) => Some(NodeEvent::LinkLost(Link::Switch)),
-            endpoint::Event::ProcessFailed(failed) if self.is_past(failed.at) => {
-                self.on_failure_handled();
-                self.poll_event()
-            }
-            endpoint::Event::ProcessFailed(failed) => Some(NodeEvent::ProcessFailed(failed)),
-            endpoint::Event::ProcessLeft(left) if self.is_past(left.at) => self.poll_event(),
-            endpoint::Event::ProcessLeft(left) => Some(NodeEvent::ProcessLeft(left)),
-            endpoint::Event::Excluded(at) => {
-                // The controllers know the outcome of what was received: request it at once.
-                if let Some(now) = self.now {
-                    self.endpoint_mut().recover(now);
-                    self.wants_poll = true;
-                }
-                Some(NodeEvent::Excluded(at))
-            }
-            endpoint::Event::Recovered(complete) => Some(NodeEvent::Recovered(complete)),
-            // The endpoint has no other events yet; the type is non-exhaustive.
-            _ => None,
         }
     }
 
     #[inline]
     fn poll_timeout(&self) -> Option<Mono> {
-        self.pipe_endpoint.poll_timeout()
+        Mono::earlier(self.pipe_endpoint.poll_timeout(), self.memory.poll_timeout())
     }
 }
 
@@ -320,20 +372,29 @@ impl driver::DrivenMachine for Node {
     ) -> usize {
         let mut events = 0;
         while events < max && !self.holds_events {
-            if let Some(delivery) = self.pipe_endpoint.poll_delivery() {
-                on_event(self, NodeEvent::Delivered(BufferedMessage::Message(delivery)));
-            } else if let Some(event) = self.poll_event() {
-                on_event(self, event);
-            } else {
-                break;
+            let step = match self.pipe_endpoint.poll_delivery().map(BufferedMessage::Message) {
+                Some(buffered) if !self.is_marked(&buffered) => {
+                    on_event(self, NodeEvent::Delivered(buffered));
+                    events += 1;
+                    continue;
+                }
+                Some(buffered) => self.on_marked(buffered),
+                None => self.poll_step(),
+            };
+            match step {
+                Step::Event(event) => on_event(self, event),
+                Step::Handled => {}
+                Step::Drained => break,
             }
             events += 1;
         }
+        self.send_memory();
         events
     }
 
     #[inline]
     fn handle_promises(&mut self, now: Now, port: Port, promises: Promises) {
+        self.now = Some(now);
         self.lost.remove(ProcessId(u32::from(port.0)));
         self.endpoint_mut().handle_promises(now, port, promises);
     }
@@ -361,6 +422,10 @@ impl driver::DrivenMachine for Node {
     /// In shared memory a rising promise does not wake a process.
     #[inline]
     fn is_awaiting_promises(&self) -> bool {
-        self.is_mesh() && (self.endpoint().pending() > 0 || !self.departed.is_empty())
+        let is_waiting = self.endpoint().pending() > 0
+            || !self.departed.is_empty()
+            || !self.memory_departed.is_empty()
+            || self.memory.awaited().is_some();
+        self.is_mesh() && is_waiting
     }
 }

@@ -1,9 +1,11 @@
 //! The endpoint of a pipe: for messages that fit a buffer, or for payloads of any size.
 
 use onepipe_base::{Machine, Mono, Now, Port, ScatteringId, Transmit, Verdict};
-use onepipe_endpoint::{self as endpoint, Delivery, Endpoint, Message, OpenScattering, SendError};
+use onepipe_endpoint::{
+    self as endpoint, Delivery, Endpoint, MESSAGE_CHARGE_BYTES, Message, OpenScattering, SendError,
+};
 use onepipe_large::{Event as LargeEvent, LargeEndpoint, SendError as LargeError};
-use onepipe_wire::Service;
+use onepipe_wire::{MARKED_HEADER_LEN, Service};
 
 use crate::Received;
 
@@ -22,6 +24,9 @@ pub(crate) enum BufferedMessage {
     Message(Delivery),
     /// A large payload, in private memory.
     Large(onepipe_large::Delivery),
+    /// The same with a payload that is escaped, as it begins with the mark.
+    EscapedMessage(Delivery),
+    EscapedLarge(onepipe_large::Delivery),
 }
 
 impl BufferedMessage {
@@ -29,15 +34,25 @@ impl BufferedMessage {
     #[inline]
     pub(crate) fn received<'a>(&self, payload: &'a [u8]) -> Received<&'a [u8]> {
         match self {
-            Self::Message(Delivery { service, timestamp, from, index, .. }) => {
+            Self::Message(Delivery { service, timestamp, from, index, .. })
+            | Self::EscapedMessage(Delivery { service, timestamp, from, index, .. }) => {
                 let (service, timestamp, from, index) = (*service, *timestamp, *from, *index);
                 Received { service, timestamp, from, index, payload }
             }
-            Self::Large(of) => {
+            Self::Large(of) | Self::EscapedLarge(of) => {
                 let (service, timestamp, from, index) =
                     (of.service, of.timestamp, of.from, of.index);
                 Received { service, timestamp, from, index, payload }
             }
+        }
+    }
+
+    /// The message without the header before its payload, which is escaped.
+    pub(crate) fn escaped(self) -> Self {
+        match self {
+            Self::Message(delivery) => Self::EscapedMessage(delivery),
+            Self::Large(delivery) => Self::EscapedLarge(delivery),
+            escaped => escaped,
         }
     }
 }
@@ -90,24 +105,35 @@ impl PipeEndpoint {
 
     #[inline]
     pub(crate) fn payload(&self, buffered: &BufferedMessage) -> &[u8] {
-        match (self, buffered) {
-            (_, BufferedMessage::Message(delivery)) => self.endpoint().payload(delivery),
-            (Self::AnySize(large), BufferedMessage::Large(delivery)) => large.payload(delivery),
-            (Self::Plain(_), BufferedMessage::Large(_)) => &[],
+        match buffered {
+            BufferedMessage::Message(delivery) => self.endpoint().payload(delivery),
+            BufferedMessage::Large(delivery) => self.large_payload(delivery),
+            BufferedMessage::EscapedMessage(delivery) => {
+                without_header(self.endpoint().payload(delivery))
+            }
+            BufferedMessage::EscapedLarge(delivery) => without_header(self.large_payload(delivery)),
+        }
+    }
+
+    fn large_payload(&self, delivery: &onepipe_large::Delivery) -> &[u8] {
+        match self {
+            Self::Plain(_) => &[],
+            Self::AnySize(large) => large.payload(delivery),
         }
     }
 
     #[inline]
     pub(crate) fn release(&mut self, buffered: BufferedMessage) {
         match (self, buffered) {
-            (Self::Plain(endpoint), BufferedMessage::Message(delivery)) => {
-                endpoint.release(delivery)
-            }
-            (Self::AnySize(large), BufferedMessage::Message(delivery)) => {
-                large.endpoint_mut().release(delivery);
-            }
-            (Self::AnySize(large), BufferedMessage::Large(delivery)) => large.release(delivery),
-            (Self::Plain(_), BufferedMessage::Large(_)) => {}
+            (
+                endpoint,
+                BufferedMessage::Message(delivery) | BufferedMessage::EscapedMessage(delivery),
+            ) => endpoint.endpoint_mut().release(delivery),
+            (
+                Self::AnySize(large),
+                BufferedMessage::Large(delivery) | BufferedMessage::EscapedLarge(delivery),
+            ) => large.release(delivery),
+            (Self::Plain(_), _) => {}
         }
     }
 
@@ -146,6 +172,30 @@ impl PipeEndpoint {
         match self {
             Self::Plain(endpoint) => endpoint.is_drained(),
             Self::AnySize(large) => large.is_drained(),
+        }
+    }
+
+    /// An id below which the outcome of every scattering of a service is known, and every failure
+    /// was polled.
+    pub(crate) fn resolved_below(&self, service: Service) -> ScatteringId {
+        match self {
+            Self::Plain(endpoint) => endpoint.resolved_below(service),
+            Self::AnySize(large) => large.resolved_below(service),
+        }
+    }
+
+    /// Length of the longest message that can be sent, in bytes.
+    pub(crate) fn message_len_max(&self) -> u64 {
+        match self {
+            Self::Plain(endpoint) => {
+                let config = endpoint.config();
+                let buffer = config.send_buffer_bytes_max as u64;
+                let charge = u64::from(MESSAGE_CHARGE_BYTES);
+                u64::from(config.message_len_max).min(buffer.saturating_sub(charge))
+            }
+            Self::AnySize(large) => {
+                large.config().object_len_max.min(large.config().sent_bytes_max)
+            }
         }
     }
 
@@ -211,6 +261,12 @@ impl PipeEndpoint {
             Self::AnySize(large) => large.poll_timeout(),
         }
     }
+}
+
+/// Returns the payload of an escaped message.
+#[cold]
+fn without_header(escaped: &[u8]) -> &[u8] {
+    escaped.get(MARKED_HEADER_LEN..).unwrap_or_default()
 }
 
 fn endpoint_event(event: LargeEvent) -> Option<EndpointEvent> {

@@ -98,6 +98,17 @@ fn bank() {
 }
 
 #[test]
+fn memory() {
+    let said = run("memory");
+    for number in 1..4 {
+        let end = format!(" is number {number} at process 0");
+        assert!(said.lines().any(|line| line.ends_with(&end)), "{end:?} is missing from:\n{said}");
+    }
+    let last = "150 increments, the highest seen is 150, 3 clients";
+    assert_eq!(said.lines().last(), Some(last), "{said}");
+}
+
+#[test]
 fn transfer() {
     let said = run("transfer");
     let from = |process| format!("500000 bytes from process {process}");

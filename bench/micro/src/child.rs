@@ -21,6 +21,11 @@ pub fn worker(args: &[String]) -> Result<()> {
     {
         return crate::light::work(parent_pid, job);
     }
+    if let [word, parent_pid, job] = args
+        && word == crate::memory::MEMORY
+    {
+        return crate::memory::work(parent_pid, job);
+    }
     if let [word, parent_pid, command] = args
         && word == crate::rival_process::RIVAL
     {

@@ -2,7 +2,8 @@
 
 use clap::ValueEnum;
 use onepipe_bench_micro::{
-    AmcastOptions, ArbiterOptions, BulkMemory, BulkOptions, LightOptions, RealtimeOptions,
+    AmcastOptions, ArbiterOptions, BulkMemory, BulkOptions, LightOptions, MemoryOptions,
+    RealtimeOptions,
 };
 
 use super::{Arguments, Memory, Transport};
@@ -22,6 +23,17 @@ pub(super) fn light_options(arguments: &Arguments, defaults: LightOptions) -> Li
         runs: arguments.runs.map_or(defaults.runs, |runs| runs as usize),
         seconds: arguments.seconds.unwrap_or(defaults.seconds),
         ..defaults
+    }
+}
+
+pub(super) fn memory_options(arguments: &Arguments) -> MemoryOptions {
+    let defaults = MemoryOptions::default();
+    MemoryOptions {
+        is_udp: arguments.transport == Some(Transport::Udp),
+        bytes: arguments.size.first().copied().unwrap_or(defaults.bytes),
+        window: arguments.window.unwrap_or(defaults.window),
+        runs: arguments.runs.map_or(defaults.runs, |runs| runs as usize),
+        seconds: arguments.seconds.unwrap_or(defaults.seconds),
     }
 }
 

@@ -9,7 +9,9 @@ fn list_names_all_benchmarks() {
     let output = output(&["bench", "--list"]);
     assert_eq!(output.status.code(), Some(0));
     let text = String::from_utf8_lossy(&output.stdout);
-    for name in ["reorder", "endpoint", "pair", "order", "sim", "switch", "bulk", "arbiter"] {
+    for name in
+        ["reorder", "endpoint", "pair", "order", "sim", "switch", "bulk", "memory", "arbiter"]
+    {
         assert!(text.lines().any(|line| line.starts_with(name)), "{name}: {text}");
     }
 }
@@ -64,6 +66,24 @@ fn measures_rival_against_ours() {
     for result in results {
         let case = result["case"].as_str().expect("a name");
         assert!(case.starts_with("rival=unordered transport=shm processes=3"), "{case}");
+        let is_more = |key: &str| result[key].as_f64().is_some_and(|number| number > 0.0);
+        assert!(is_more("value") && is_more("yardstick"), "{result}");
+    }
+}
+
+#[test]
+fn measures_registered_memory_beside_requests_to_application() {
+    let _guard = exclusive();
+    let arguments = ["bench", "memory", "--transport", "shm", "--seconds", "0.1", "--json"];
+    let output = output(&arguments);
+    assert_eq!(output.status.code(), Some(0), "{}", errors(&output));
+    let report = json(&output);
+    let results = report["results"].as_array().expect("cases");
+    assert_eq!(results.len(), 9, "p50, p99 and rate of three operations: {report}");
+    for (result, number) in results.iter().zip(0..) {
+        let case = result["case"].as_str().expect("a name");
+        let kind = ["read", "write", "fetch-add"][number / 3];
+        assert!(case.starts_with(&format!("transport=shm {kind} bytes=")), "{case}");
         let is_more = |key: &str| result[key].as_f64().is_some_and(|number| number > 0.0);
         assert!(is_more("value") && is_more("yardstick"), "{result}");
     }

@@ -45,6 +45,8 @@ pub struct Endpoint {
     /// Number of failures whose callbacks have not returned.
     callbacks_open: u32,
     lost_links: VecDeque<Port>,
+    /// The timestamp that the application waits for the commit barrier to pass.
+    awaited_commit: Option<Timestamp>,
     leave: Leave,
     stats: Stats,
 }
@@ -68,6 +70,7 @@ impl Endpoint {
             departed: VecDeque::new(),
             callbacks_open: 0,
             lost_links: VecDeque::new(),
+            awaited_commit: None,
             leave: Leave::Active,
             stats: Stats::default(),
             config,

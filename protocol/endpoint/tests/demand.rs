@@ -189,6 +189,23 @@ fn solicit_is_repeated_with_backoff_while_undelivered() {
     assert_eq!(uplink.delivered, 0);
 }
 
+/// An application that waits for the commit barrier is a reason to solicit, as a message is.
+#[test]
+fn awaited_commit_is_solicited_until_it_has_passed() {
+    let mut uplink = Uplink::at_rest();
+    let start = uplink.ns;
+    uplink.end.await_commit(Some(stamp(start)));
+    let sent = uplink.run(8 * INTERVAL_NS);
+    let solicits: Vec<_> = sent.iter().filter(|sent| sent.opcode == Opcode::Solicit).collect();
+    assert!(solicits.len() >= 3, "{} solicits", solicits.len());
+    assert!(solicits.iter().all(|sent| sent.wanted == start), "the timestamp that is awaited");
+    uplink.beacon(uplink.ns);
+    assert!(times(&uplink.run(HEARTBEAT_NS), Opcode::Solicit).is_empty(), "at rest");
+    uplink.end.await_commit(Some(stamp(uplink.ns)));
+    uplink.end.await_commit(None);
+    assert!(times(&uplink.run(HEARTBEAT_NS), Opcode::Solicit).is_empty(), "no longer awaited");
+}
+
 //= spec/ordering.md#R43
 #[test]
 fn rest_begins_when_everything_is_delivered() {

@@ -2,7 +2,7 @@
 
 mod testnet;
 
-use onepipe_base::{Cause, Port, ProcessId};
+use onepipe_base::{Cause, Port, ProcessId, ScatteringId};
 use onepipe_endpoint::{Config, Message, ReceiveMode, Service};
 use onepipe_wire::{Opcode, parse_header};
 use testnet::{LinkAction, Seen, TestNet};
@@ -222,4 +222,32 @@ fn services_have_separate_ids_and_deliveries() {
     assert_eq!((net.logs[1].len(), net.reliable_logs[1].len()), (1, 1));
     assert_ne!(Service::BestEffort, Service::Reliable);
     net.ends[1].handle_link_down(Port(0), Cause::Refused);
+}
+
+/// What has failed was not resolved before, and all is resolved in the end.
+#[test]
+fn resolved_ids_have_no_later_failure() {
+    let mut net = TestNet::new(PROCESSES, |_| {});
+    net.run(200_000);
+    net.policy = Box::new(lossy(20));
+    let (mut below, mut seen) = ([ScatteringId(0); 2], 0);
+    let services = [Service::BestEffort, Service::Reliable];
+    for round in 0..500u64 {
+        if round < 200 {
+            net.scatter(0, &to_all(&[round as u8; 90]));
+            net.scatter_reliably(0, &to_all(&[round as u8; 90]));
+        } else if round == 400 {
+            net.policy = Box::new(|_, _, _| LinkAction::Pass);
+        }
+        net.run(if round < 400 { 5_000 } else { 1_000_000 });
+        for failed in &net.failed[0][seen..] {
+            let (service, id) = (failed.service as usize, failed.scattering);
+            assert!(id >= below[service], "{id:?} fails below {:?} in round {round}", below);
+        }
+        seen = net.failed[0].len();
+        below = services.map(|service| net.ends[0].resolved_below(service));
+    }
+    assert!(seen > 100, "{seen} failures");
+    assert!(net.ends[0].is_drained());
+    assert_eq!(below, [ScatteringId(200); 2], "all outcomes are known");
 }

@@ -217,6 +217,15 @@ impl IdMap {
         let offset = self.offsets.iter().rev().find(|(from, _)| *from <= endpoint.0);
         ScatteringId(endpoint.0.wrapping_add(offset.map_or(0, |(_, offset)| *offset)))
     }
+
+    /// Returns a lower bound of the application's ids of the scatterings that the endpoint names by
+    /// `endpoint` or a higher id. Such ids do not ascend with those of the endpoint, as the latter
+    /// include control messages.
+    fn lowest_from(&self, endpoint: ScatteringId) -> ScatteringId {
+        let later = self.offsets.iter().filter(|(from, _)| *from > endpoint.0);
+        let later = later.map(|(from, offset)| ScatteringId(from.wrapping_add(*offset)));
+        later.chain([self.application_id(endpoint)]).min().unwrap_or(endpoint)
+    }
 }
 
 impl Outgoing {
@@ -234,6 +243,24 @@ impl Outgoing {
     /// Returns the application's id of a scattering that the endpoint names.
     pub fn map_id(&self, service: Service, endpoint: ScatteringId) -> ScatteringId {
         self.ids[service as usize].application_id(endpoint)
+    }
+
+    /// Returns a lower bound of the application's ids of the scatterings that the endpoint names by
+    /// `endpoint` or a higher id.
+    pub fn lowest_id_from(&self, service: Service, endpoint: ScatteringId) -> ScatteringId {
+        self.ids[service as usize].lowest_from(endpoint)
+    }
+
+    /// Returns the ids of the scatterings with large payloads that are not ordered, or were ordered
+    /// and may have failed since.
+    pub fn unordered_ids(&self, service: Service) -> impl Iterator<Item = ScatteringId> + '_ {
+        let queued = self.queue.iter().filter(move |queued| queued.service == service);
+        let tracked = self.tracked.iter().filter(move |(of, ..)| *of == service);
+        let tracked = tracked.filter_map(|(.., purpose)| match purpose {
+            Purpose::Descriptors(id, _) => Some(*id),
+            Purpose::Invitation(_) | Purpose::Withdrawal(_) => None,
+        });
+        queued.map(|queued| queued.id).chain(tracked)
     }
 
     /// Returns the number of payloads in flight.
@@ -282,5 +309,28 @@ impl Outgoing {
             let old = ids.offsets.len().saturating_sub(1);
             ids.offsets.drain(..old);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lowest_id_covers_scatterings_behind_control_messages() {
+        let mut ids = IdMap::default();
+        for id in 0..10 {
+            assert_eq!(ids.map_new(ScatteringId(id)), ScatteringId(id));
+        }
+        // One with a large payload, for which the endpoint numbers 10 to 29 are control messages.
+        assert_eq!(ids.next(), ScatteringId(10));
+        for id in [30, 31] {
+            assert_eq!(ids.map_new(ScatteringId(id)), ScatteringId(id - 19));
+        }
+        assert_eq!(ids.lowest_from(ScatteringId(3)), ScatteringId(3));
+        for control in 11..30 {
+            assert_eq!(ids.lowest_from(ScatteringId(control)), ScatteringId(11), "{control}");
+        }
+        assert_eq!(ids.lowest_from(ScatteringId(31)), ScatteringId(12));
     }
 }

@@ -43,6 +43,7 @@ mod header;
 mod integrity;
 mod join;
 mod large;
+mod marked;
 mod members;
 mod opcode;
 mod piece;
@@ -89,6 +90,7 @@ pub use large::{
     DESCRIPTOR_LEN, ESCAPE_HEADER_LEN, INVITATION_LEN, LargeControl, LargeMembers, LargeObject,
     WITHDRAWN_LEN,
 };
+pub use marked::{MARKED_HEADER_LEN, MarkedMessage};
 pub use members::{MEMBERS_ACK_LEN, MEMBERS_PER_FRAME, MEMBERS_UPDATE_LEN, MemberBits, Members};
 pub use opcode::{Opcode, Service};
 pub use piece::{

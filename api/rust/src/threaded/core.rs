@@ -113,6 +113,11 @@ impl Core {
         self.engine.is_none()
     }
 
+    /// The engine; `None` once the pipe has left.
+    pub(super) fn engine_mut(&mut self) -> Option<&mut FabricEngine> {
+        self.engine.as_mut()
+    }
+
     /// Submits a scattering, which leaves with the next turn.
     #[inline]
     pub(crate) fn scatter(

@@ -2,19 +2,23 @@
 
 mod core;
 mod events;
+mod memory;
 mod open;
 mod shared;
 mod standby;
+mod submit;
 mod thread;
 mod waiter;
 
 use std::cell::Cell;
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use onepipe_base::{ProcessId, ScatteringId, Timestamp};
 use onepipe_endpoint::{Config, Message, ProcessFailed, SendError};
+use onepipe_memory::Completed;
 use onepipe_transport_clock::{Clock, SystemClock, reduce_wakeup_latency};
 use onepipe_transport_driver::IdleAction;
 use onepipe_wire::Service;
@@ -22,7 +26,7 @@ use onepipe_wire::Service;
 use crate::deadline::Deadline;
 use crate::engine::{FabricEngine, with_engine};
 use crate::{Builder, Event, JoinError, LeaveError, ReceiveError, Stats};
-use core::{Core, ThreadState};
+use core::Core;
 use events::EventReader;
 pub use events::Events;
 use shared::Shared;
@@ -58,6 +62,8 @@ pub struct Pipe {
     clock: SystemClock,
     shared: Arc<Shared>,
     event_reader: EventReader,
+    /// Completed requests to registered memory that were fetched and not returned.
+    completions: VecDeque<Completed>,
     builder: Box<Builder>,
     thread: Option<JoinHandle<()>>,
 }
@@ -94,8 +100,9 @@ impl Pipe {
             .name(format!("onepipe-{}", process.0))
             .spawn(move || thread.run(&shared_too))
             .map_err(failed)?;
-        let event_reader = EventReader::default();
-        Ok(Self { config, clock, shared, event_reader, builder, thread: Some(thread) })
+        let (event_reader, completions) = (EventReader::default(), VecDeque::new());
+        let thread = Some(thread);
+        Ok(Self { config, clock, shared, event_reader, completions, builder, thread })
     }
 
     /// Submits a scattering: all its messages share one timestamp. Never blocks.
@@ -121,42 +128,6 @@ impl Pipe {
         self.submit(Service::Reliable, messages)
     }
 
-    #[inline]
-    fn submit(
-        &mut self,
-        service: Service,
-        messages: &[Message<'_>],
-    ) -> Result<ScatteringId, SendError> {
-        let mut core = self.shared.lock();
-        let is_thread_driven = self.shared.is_thread_driven();
-        let mut submitted = core.scatter(service, messages);
-        if let Err(SendError::BufferFull { .. }) = submitted
-            && !is_thread_driven
-        {
-            core.turn_beside_thread();
-            submitted = core.scatter(service, messages);
-        }
-        let id = submitted?;
-        if is_thread_driven {
-            core.wake_thread(ThreadState::Driving);
-            return Ok(id);
-        }
-        let now = self.clock.read().mono;
-        let is_due = core.last_turn().is_none_or(|last| now.since_ns(last) >= COALESCE_NS);
-        match core.thread_state {
-            // Its next turn sends the scattering.
-            ThreadState::Driving => return Ok(id),
-            _ if is_due => core.turn_beside_thread(),
-            ThreadState::Standby => {}
-            ThreadState::Waiting(_) => core.wake_thread(ThreadState::Driving),
-        }
-        if core.thread_state == ThreadState::Standby {
-            drop(core);
-            self.shared.on_used(now);
-        }
-        Ok(id)
-    }
-
     /// Submits a scattering, waiting for at most `timeout` while buffers are full.
     ///
     /// # Errors
@@ -179,33 +150,6 @@ impl Pipe {
         timeout: Duration,
     ) -> Result<ScatteringId, SendError> {
         self.submit_wait(Service::Reliable, messages, timeout)
-    }
-
-    fn submit_wait(
-        &mut self,
-        service: Service,
-        messages: &[Message<'_>],
-        timeout: Duration,
-    ) -> Result<ScatteringId, SendError> {
-        let mut full = match self.submit(service, messages) {
-            Err(full @ SendError::BufferFull { .. }) => full,
-            submitted => return submitted,
-        };
-        let deadline = Deadline::after(timeout);
-        let submitted =
-            Self::drive(&self.shared, &mut self.clock, Some(deadline), |core| {
-                match core.scatter(service, messages) {
-                    Err(error @ SendError::BufferFull { .. }) => {
-                        full = error;
-                        None
-                    }
-                    submitted => {
-                        self.shared.turn(core);
-                        Some(submitted)
-                    }
-                }
-            });
-        submitted.unwrap_or(Err(full))
     }
 
     /// Returns the next event, if there is one. Never blocks.

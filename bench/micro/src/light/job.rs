@@ -102,7 +102,7 @@ impl Job {
 }
 
 /// Returns the counts of a histogram.
-pub(super) fn counts(histogram: &Histogram<u64>) -> Vec<(u64, u64)> {
+pub(crate) fn counts(histogram: &Histogram<u64>) -> Vec<(u64, u64)> {
     histogram.iter_recorded().map(|it| (it.value_iterated_to(), it.count_at_value())).collect()
 }
 

@@ -18,7 +18,7 @@ use crate::children::{Children, WORKER, die_with_parent};
 use crate::processes::free_address;
 use crate::{Better, Detail, Harness, Progress, Report};
 use job::{Job, JobIdle, Outcome, Role, Sample};
-pub(crate) use job::{merged, monotonic_ns};
+pub(crate) use job::{counts, merged, monotonic_ns};
 
 /// Second argument of a process of this benchmark.
 pub(crate) const LIGHT: &str = "light";

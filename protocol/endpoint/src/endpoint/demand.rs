@@ -69,7 +69,8 @@ impl Endpoint {
         let merged = best_effort.max(reliable).filter(|_| is_merged);
         // `None` is below every timestamp: without a barrier nothing is delivered.
         let held_by_barrier = best_effort.max(merged).filter(|newest| Some(*newest) >= barrier);
-        let held_by_commit = reliable.max(merged).filter(|newest| Some(*newest) >= commit);
+        let awaited = reliable.max(merged).max(self.awaited_commit);
+        let held_by_commit = awaited.filter(|newest| Some(*newest) >= commit);
         let newest = held_by_barrier.max(held_by_commit)?;
         let lowest = match (held_by_barrier, held_by_commit) {
             (Some(_), Some(_)) => barrier.min(commit),

@@ -2,8 +2,9 @@
 
 use alloc::vec::Vec;
 
-use onepipe_base::Timestamp;
 use onepipe_base::mistake::{Mistake, makes};
+use onepipe_base::{ScatteringId, Timestamp};
+use onepipe_wire::Service;
 
 use super::{Endpoint, Exclusion};
 use crate::OpenScattering;
@@ -20,6 +21,18 @@ impl Endpoint {
     /// timestamp, then those that wait to be sent. [`Endpoint::cancel`] ends one.
     pub fn open_scatterings(&self) -> Vec<OpenScattering> {
         self.reliable.sender.open_scatterings()
+    }
+
+    /// Returns an id below which the outcome of every scattering of a service is known, and every
+    /// failure was returned by `poll_event`. Looks at all messages in flight: call it seldom.
+    pub fn resolved_below(&self, service: Service) -> ScatteringId {
+        self.channel(service).sender.resolved_below()
+    }
+
+    /// Sets the timestamp that the commit barrier has to pass, as the application waits for that:
+    /// promises are solicited as for a reliable message. `None`: the application does not wait.
+    pub fn await_commit(&mut self, above: Option<Timestamp>) {
+        self.awaited_commit = above;
     }
 
     /// Returns the barrier: every message below it was or can be delivered. `None` before the first

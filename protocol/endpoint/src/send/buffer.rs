@@ -94,6 +94,11 @@ impl SendBuffer {
         self.queue.len()
     }
 
+    /// Returns the id of the next scattering.
+    pub fn next_id(&self) -> ScatteringId {
+        ScatteringId(self.queue.next_seq())
+    }
+
     /// Returns the bytes that are not used.
     #[inline]
     pub fn free(&self) -> usize {

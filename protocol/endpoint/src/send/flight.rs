@@ -126,6 +126,12 @@ impl Flight {
         self.is_empty() || !self.given_up.is_before(self.next_psn())
     }
 
+    /// Returns the scatterings of the messages from the first unresolved packet on.
+    pub fn scatterings(&self) -> impl Iterator<Item = ScatteringId> + '_ {
+        let numbers = self.messages.first_seq()..self.messages.next_seq();
+        numbers.map(|number| self.messages.get(number).scattering)
+    }
+
     /// Returns when the oldest unresolved packet was sent.
     pub fn oldest_sent(&self) -> Option<Mono> {
         self.packets.front().map(|packet| packet.sent)

@@ -1,8 +1,8 @@
-//! Lists the reliable scatterings without an outcome.
+//! The scatterings without an outcome.
 
 use alloc::vec::Vec;
 
-use onepipe_base::ProcessId;
+use onepipe_base::{ProcessId, ScatteringId};
 
 use super::Sender;
 use crate::OpenScattering;
@@ -50,5 +50,22 @@ impl Sender {
             let scattering = queued.id;
             OpenScattering { scattering, timestamp: None, receivers, is_recalled: false }
         })
+    }
+
+    /// Returns an id below which the outcome of every scattering is known, and every failure was
+    /// returned to the application. Looks at all messages in flight.
+    pub fn resolved_below(&self) -> ScatteringId {
+        if self.burst.first().is_some() {
+            // The messages of the burst are in neither the buffer nor a flight.
+            return ScatteringId(0);
+        }
+        let queued = (0..self.buffer.len()).map(|position| self.buffer.queued(position));
+        let queued = queued.filter(|queued| !queued.is_sent).map(|queued| queued.id);
+        let in_flight = self.peers.iter().flat_map(|connection| connection.flight.scatterings());
+        let open = self.commit.numbers().filter_map(|number| self.commit.get(number));
+        let open = open.filter(|open| !open.is_complete()).map(|open| open.id);
+        let failed = self.failures.iter().map(|failed| failed.scattering);
+        let lowest = queued.chain(in_flight).chain(open).chain(failed).min();
+        lowest.unwrap_or(self.buffer.next_id())
     }
 }

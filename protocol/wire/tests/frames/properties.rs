@@ -9,10 +9,10 @@ use onepipe_wire::{
     Ack, AckView, Amcast, AnnounceView, Connect, DETACHED_FRONT_LEN, DecodeError, Drops,
     FRAGMENT_HEADER_LEN, Failure, Fcp, FcpGrant, FcpPart, FcpTotal, FcpWriter, Flags, Flood,
     FloodAck, FloodKind, FloodView, Fragment, Frame, HEADER_LEN, Header, JoinAnswer, JoinRequest,
-    LargeControl, MESSAGE_HEADER_LEN, Members, Messages, Opcode, Probe, Recall, RecoveryView,
-    SharedReceiver, SharedReceivers, Slot, TransferPacket, Undeliverable, Watchdog, is_hop_intact,
-    mark_congestion, open_detached, parse_header, rewrite_promises, seal_unsummed, seal_with_hops,
-    take_hop, write_fragment_header, write_message, write_packet,
+    LargeControl, MESSAGE_HEADER_LEN, MarkedMessage, Members, Messages, Opcode, Probe, Recall,
+    RecoveryView, SharedReceiver, SharedReceivers, Slot, TransferPacket, Undeliverable, Watchdog,
+    is_hop_intact, mark_congestion, open_detached, parse_header, rewrite_promises, seal_unsummed,
+    seal_with_hops, take_hop, write_fragment_header, write_message, write_packet,
 };
 
 /// The time against which 48-bit times are expanded; arbitrary.
@@ -116,8 +116,28 @@ pub fn messages(bytes: &[u8]) {
     note.truncate(8);
     note.extend_from_slice(payload);
     large_control(&note);
+    marked(payload);
+    let mut note = written(MarkedMessage::Escaped(&[]));
+    note.truncate(7);
+    note.extend_from_slice(payload);
+    marked(&note);
     for opcode in Opcode::try_from(*code).into_iter() {
         body(opcode, payload);
+    }
+}
+
+fn written(message: MarkedMessage<'_>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    message.write(|part| bytes.extend_from_slice(part));
+    bytes
+}
+
+/// A marked message has one encoding, and any message round-trips escaped.
+fn marked(bytes: &[u8]) {
+    let escaped = MarkedMessage::Escaped(bytes);
+    assert_eq!(MarkedMessage::parse(&written(escaped)), Ok(Some(escaped)));
+    if let Ok(Some(message)) = MarkedMessage::parse(bytes) {
+        assert_eq!(written(message), bytes);
     }
 }
 
