@@ -22,6 +22,7 @@ mod figures;
 mod incoming_file;
 mod interrupt;
 mod kv;
+mod log;
 mod logging;
 mod node;
 mod progress;
@@ -81,6 +82,7 @@ enum Command {
     Bulk(bulk::Arguments),
     Transfer(transfer::Arguments),
     Kv(kv::Arguments),
+    Log(log::Arguments),
     Block(block::Arguments),
     Status(status::Arguments),
     Clean(clean::Arguments),
@@ -117,6 +119,7 @@ fn main() -> ExitCode {
         Command::Bulk(arguments) => bulk::run(&arguments),
         Command::Transfer(arguments) => transfer::run(&arguments),
         Command::Kv(arguments) => kv::run(&arguments),
+        Command::Log(arguments) => log::run(&arguments),
         Command::Block(arguments) => block::run(&arguments),
         Command::Status(arguments) => status::run(&arguments),
         Command::Clean(arguments) => clean::run(&arguments),

@@ -54,7 +54,8 @@ const PRODUCTS: u8 = 5;
 /// Rank 6: wrappers of the Rust API.
 const WRAPPERS: u8 = 6;
 /// What the servers of all applications may import beside their own one.
-const SHARED_APPS: &[&str] = &["apps/history", "apps/journal", "apps/transaction"];
+const SHARED_APPS: &[&str] =
+    &["apps/history", "apps/journal", "apps/log", "apps/log/server", "apps/transaction"];
 /// Rank 7: may import anything; nothing below imports it.
 const TOP: u8 = 7;
 

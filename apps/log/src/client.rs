@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 
 use onepipe_base::{Mono, ProcessId, ResponseTime, Timestamp};
 
-use crate::entries::Position;
+use crate::entry::Position;
 use crate::message::{Header, Reply, Request, Status};
 use crate::scattering::{Scattering, ScatteringKind};
 use crate::view::View;
@@ -30,6 +30,9 @@ pub struct ClientOptions {
     pub attempts_max: u32,
     /// Limit on entries in flight. Default 1,024.
     pub pending_max: usize,
+    /// Time after the last committed entry after which replicas are notified of that, in ns, unless
+    /// another entry was appended, which notifies them, too. 0: never. Default 1 ms.
+    pub idle_ns: u64,
 }
 
 impl Default for ClientOptions {
@@ -39,6 +42,7 @@ impl Default for ClientOptions {
             timeout_min_ns: 100_000,
             attempts_max: 4,
             pending_max: 1_024,
+            idle_ns: 1_000_000,
         }
     }
 }
@@ -81,6 +85,8 @@ pub struct LogClient {
     attempts: u32,
     /// Replicas were asked before the timeout, since the last timeout or committed entry.
     has_asked: bool,
+    /// Replicas are to be notified of the last committed entry.
+    is_unnotified: bool,
     deadline: Option<Mono>,
 }
 
@@ -101,6 +107,7 @@ impl LogClient {
             response_time: ResponseTime::default(),
             attempts: 0,
             has_asked: false,
+            is_unnotified: false,
             deadline: None,
         }
     }
@@ -117,6 +124,10 @@ impl LogClient {
         self.next += 1;
         self.pending.push_back(Pending::new(number, payload, now));
         self.send_entry(self.pending.len() - 1);
+        if core::mem::take(&mut self.is_unnotified) {
+            // The entry notifies replicas.
+            self.deadline = None;
+        }
         self.arm(now);
         Ok(number)
     }
@@ -203,6 +214,7 @@ impl LogClient {
             // What members of another view have says nothing about this one.
             self.pending.iter_mut().for_each(Pending::forget);
             self.attempts = 0;
+            self.is_unnotified = self.options.idle_ns > 0 && self.last_committed.is_some();
             self.ask();
             self.arm(now);
         } else if status.request == 0 && status.view == self.view {
@@ -243,6 +255,7 @@ impl LogClient {
             self.last_committed = Some(position);
             self.pending.pop_front();
             (self.attempts, self.has_asked) = (0, false);
+            self.is_unnotified = self.options.idle_ns > 0;
             self.deadline = None;
         }
         if self.deadline.is_none() {
@@ -298,7 +311,7 @@ impl LogClient {
         };
         let timeout_ns = timeout_ns << self.attempts.min(DOUBLINGS_MAX);
         if self.pending.is_empty() {
-            self.deadline = None;
+            self.deadline = self.is_unnotified.then(|| now.after_ns(self.options.idle_ns));
         } else if self.deadline.is_none() {
             self.deadline = Some(now.after_ns(timeout_ns));
         }
@@ -311,6 +324,9 @@ impl LogClient {
             return;
         }
         self.deadline = None;
+        if core::mem::take(&mut self.is_unnotified) && self.pending.is_empty() {
+            return self.send_finished();
+        }
         self.attempts = self.attempts.saturating_add(1);
         self.has_asked = false;
         self.ask();
@@ -321,6 +337,18 @@ impl LogClient {
             self.unsent.push_back(Scattering { kind, receivers, payload });
         }
         self.arm(now);
+    }
+
+    /// Ends the client: replicas are notified of the last committed entry, unless others follow.
+    pub fn close(&mut self) {
+        if core::mem::take(&mut self.is_unnotified) && self.pending.is_empty() {
+            self.send_finished();
+        }
+    }
+
+    fn send_finished(&mut self) {
+        let payload = Request::Finished(self.header()).to_bytes();
+        self.send(self.view.members.iter().copied().collect(), payload);
     }
 
     /// Returns when [`LogClient::handle_timeout`] is due.

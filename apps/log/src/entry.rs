@@ -37,6 +37,30 @@ pub struct Entry {
     pub payload: Vec<u8>,
 }
 
+/// Where an entry is in a log, and the checksum of the log up to there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Position {
+    /// The entry's timestamp.
+    pub at: Timestamp,
+    /// Number of entries before it.
+    pub index: u64,
+    /// Checksum of all entries up to this one.
+    pub checksum: u64,
+}
+
+impl Position {
+    pub(crate) fn write(&self, writer: &mut Writer<'_>) {
+        writer.u64(self.at.as_ns());
+        writer.u64(self.index);
+        writer.u64(self.checksum);
+    }
+
+    pub(crate) fn parse(reader: &mut Reader<'_>) -> Option<Self> {
+        let at = Timestamp::from_ns(reader.u64()?);
+        Some(Self { at, index: reader.u64()?, checksum: reader.u64()? })
+    }
+}
+
 impl EntryId {
     /// Returns the checksum of a log that ends with this entry. `before` is the checksum of the
     /// entries before, 0 if there are none.
@@ -54,16 +78,26 @@ impl EntryId {
 
     pub(crate) fn write(&self, writer: &mut Writer<'_>) {
         writer.u64(self.at.as_ns());
-        writer.u32(self.client.process.0);
-        writer.u64(self.client.session);
+        self.client.write(writer);
         writer.u64(self.number);
     }
 
     pub(crate) fn parse(reader: &mut Reader<'_>) -> Option<Self> {
         let at = Timestamp::from_ns(reader.u64()?);
-        let client = Session { process: ProcessId(reader.u32()?), session: reader.u64()? };
+        let client = Session::parse(reader)?;
         let number = reader.u64()?;
         (number > 0).then_some(Self { at, client, number })
+    }
+}
+
+impl Session {
+    pub(crate) fn write(&self, writer: &mut Writer<'_>) {
+        writer.u32(self.process.0);
+        writer.u64(self.session);
+    }
+
+    pub(crate) fn parse(reader: &mut Reader<'_>) -> Option<Self> {
+        Some(Self { process: ProcessId(reader.u32()?), session: reader.u64()? })
     }
 }
 

@@ -1,6 +1,6 @@
 //! Where a log goes on after all replicas have ended at once.
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 
 use onepipe_base::ProcessId;
 
@@ -8,16 +8,18 @@ use crate::cut::{Cut, Statement};
 use crate::view::View;
 
 /// What a replica has stored.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct StoredLog {
     /// The last view that is stored.
     pub view: View,
     /// What the log has, or had when the replica began to catch up.
     pub statement: Statement,
+    /// The state includes all entries that were trimmed.
+    pub has_state: bool,
 }
 
 /// The view with which a log goes on, and its entries.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Founding {
     /// The view.
     pub view: View,
@@ -26,7 +28,7 @@ pub struct Founding {
 }
 
 /// A log cannot go on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum FoundingError {
     /// No replica has started.
     #[error("no replica of the log has started")]
@@ -38,6 +40,9 @@ pub enum FoundingError {
         .0.0
     )]
     Missing(ProcessId),
+    /// No member of the last view has the state.
+    #[error("no replica has both the log and the state that includes what was trimmed from it")]
+    NoState,
 }
 
 impl Founding {
@@ -61,7 +66,13 @@ impl Founding {
             is_of_last.then_some((*process, &log.statement))
         };
         let founders = stored.iter().filter_map(of_last);
-        let members = founders.clone().map(|(process, _)| process).collect();
+        // A founder without the state catches up: its log says what was stored, all the same.
+        let has_state = |process: &ProcessId| stored.get(process).is_some_and(|log| log.has_state);
+        let members: BTreeSet<_> =
+            founders.clone().map(|(process, _)| process).filter(has_state).collect();
+        if members.is_empty() {
+            return Err(FoundingError::NoState);
+        }
         let cut = Cut::of(founders.map(|(_, statement)| statement));
         let view = View { number: last.number + 1, members };
         Ok(Self { view, cut: cut.ok_or(FoundingError::NoReplica)? })

@@ -20,24 +20,36 @@
 
 extern crate alloc;
 
+mod base;
+mod checkpoint;
 mod client;
 mod cut;
 mod entries;
 mod entry;
+mod executor;
 mod founding;
 mod message;
 mod record;
 mod replica;
 mod scattering;
+mod start;
+mod state;
 mod view;
 
+pub use base::Base;
 pub use client::{AppendError, ClientOptions, Committed, LogClient};
 pub use cut::{Cut, Statement};
-pub use entries::Position;
-pub use entry::{Entry, EntryId, Session};
+pub use entry::{Entry, EntryId, Position, Session};
+pub use executor::Executor;
 pub use founding::{Founding, FoundingError, StoredLog};
-pub use message::{Entries, Header, Reply, Request, Status};
+pub use message::{
+    Applied, Entries, Header, ReadState, Reply, ReplyKind, Request, StatePart, Status,
+};
 pub use record::{Change, Record};
-pub use replica::{LogReplica, ReplicaOptions, ReplicaStats};
+pub use replica::{
+    Install, LogReplica, ReplicaOptions, ReplicaStats, RestoreError, StateRead, Stored,
+};
 pub use scattering::{Scattering, ScatteringKind};
+pub use start::{Founders, LogStart, StartMessage, StartPhase};
+pub use state::{NoState, Part, PartRequest, State};
 pub use view::{REPLICAS_MAX, View};

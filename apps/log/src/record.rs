@@ -4,6 +4,7 @@ use alloc::vec::Vec;
 
 use onepipe_transaction::{Reader, Writer};
 
+use crate::base::Base;
 use crate::cut::Cut;
 use crate::entry::Entry;
 use crate::view::View;
@@ -12,6 +13,8 @@ const ENTRY: u8 = 1;
 const VIEW: u8 = 2;
 const TRUNCATED: u8 = 3;
 const RESTORED: u8 = 4;
+const COMMITTED: u8 = 5;
+const INSTALLED: u8 = 6;
 
 /// A change of a replica's log, to be stored.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -35,6 +38,11 @@ pub enum Change {
     Truncated(u64),
     /// All replicas have ended, and the log before [`Change::Truncated`] counts again.
     Restored,
+    /// The first entries, of this number, are known to be committed.
+    Committed(u64),
+    /// While the replica catches up, the beginning of the log was replaced by the state of another
+    /// replica, which includes it.
+    Installed(Base),
 }
 
 impl Record {
@@ -57,6 +65,14 @@ impl Record {
                 writer.u64(*len);
             }
             Change::Restored => writer.u8(RESTORED),
+            Change::Committed(len) => {
+                writer.u8(COMMITTED);
+                writer.u64(*len);
+            }
+            Change::Installed(base) => {
+                writer.u8(INSTALLED);
+                base.write(&mut writer);
+            }
         }
         bytes
     }
@@ -69,6 +85,8 @@ impl Record {
             VIEW => Change::View(View::parse(&mut reader)?, Cut::parse(&mut reader)?),
             TRUNCATED => Change::Truncated(reader.u64()?),
             RESTORED => Change::Restored,
+            COMMITTED => Change::Committed(reader.u64()?),
+            INSTALLED => Change::Installed(Base::parse(&mut reader)?),
             _ => return None,
         };
         reader.is_at_end().then_some(Self { number, change })

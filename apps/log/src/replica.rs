@@ -3,7 +3,10 @@
 mod catch_up;
 mod round;
 mod store;
+mod transfer;
+mod trim;
 
+use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -19,6 +22,9 @@ use crate::scattering::{Scattering, ScatteringKind};
 use crate::view::View;
 use catch_up::CatchUp;
 use round::Round;
+pub use store::{RestoreError, Stored};
+pub use transfer::{Install, StateRead};
+use trim::Progress;
 
 /// Limit on the entries about which one request asks.
 const ASKED_MAX: u64 = 1 << 12;
@@ -31,14 +37,22 @@ pub struct ReplicaOptions {
     /// Time after which a replica that catches up asks again, and a failed reliable scattering is
     /// repeated, in ns. Default 10 ms.
     pub timeout_ns: u64,
-    /// Limit on the payloads in one reply to a read, in bytes; one entry may exceed it. Default
-    /// 32 KiB.
+    /// Limit on the payloads in one reply to a read, in bytes; one entry may exceed it. Also the
+    /// limit on a part of the state. Default 32 KiB.
     pub read_bytes_max: usize,
+    /// Number of entries after which the committed length is stored again. It limits what replicas
+    /// exchange when all of them have ended. Default 256.
+    pub committed_interval: u64,
 }
 
 impl Default for ReplicaOptions {
     fn default() -> Self {
-        Self { is_durable: true, timeout_ns: 10_000_000, read_bytes_max: 1 << 15 }
+        Self {
+            is_durable: true,
+            timeout_ns: 10_000_000,
+            read_bytes_max: 1 << 15,
+            committed_interval: 256,
+        }
     }
 }
 
@@ -57,6 +71,10 @@ pub struct ReplicaStats {
     pub malformed: u64,
     /// Views that have begun.
     pub views: u64,
+    /// Entries that were trimmed.
+    pub trimmed: u64,
+    /// States that were read from another replica.
+    pub installed: u64,
 }
 
 /// What a replica takes part in.
@@ -65,7 +83,7 @@ enum Role {
     /// The replica is a member of the view, and has the whole log.
     Member,
     /// The replica is no member, or a member that has not the whole log yet.
-    CatchingUp(CatchUp),
+    CatchingUp(Box<CatchUp>),
 }
 
 /// A replica of a log. Its driver passes each delivered message to [`LogReplica::on_message`], in
@@ -85,6 +103,9 @@ pub struct LogReplica {
     round: Option<Round>,
     /// When processes have ended, as far as reliable messages were delivered.
     ended: BTreeMap<ProcessId, Timestamp>,
+    /// When members have become such: an earlier end, of which the fabric notifies late, is that of
+    /// a previous incarnation.
+    since: BTreeMap<ProcessId, Timestamp>,
     /// Ends at timestamps that reliable messages have not reached.
     ending: BTreeSet<(Timestamp, ProcessId)>,
     /// The replica has asked for a new view.
@@ -96,6 +117,23 @@ pub struct LogReplica {
     records: VecDeque<Record>,
     recorded: u64,
     stored: u64,
+    /// The last committed length that is recorded.
+    recorded_committed: u64,
+    /// What the members of the view have applied.
+    progress: Progress,
+    /// Number of entries that the state includes durably.
+    applied: u64,
+    /// Whether a state applies the entries.
+    has_state: bool,
+    /// A state of another replica was read, and is not durable yet.
+    awaits_install: bool,
+    /// Number of entries that a state must have applied after it was opened, or read from another
+    /// replica: it may include the effects of any of them.
+    consistent_len: u64,
+    /// Questions of other replicas for parts of the state.
+    state_reads: VecDeque<StateRead>,
+    /// What is to be done with the state, each with the record that must be stored before.
+    installs: VecDeque<(u64, Install)>,
     /// Replies, each with the record that must be stored before, in the order of these.
     replies: VecDeque<(u64, Scattering)>,
     unsent: VecDeque<Scattering>,
@@ -119,6 +157,7 @@ impl LogReplica {
             entries: Entries::default(),
             round: None,
             ended: BTreeMap::new(),
+            since: BTreeMap::new(),
             ending: BTreeSet::new(),
             has_synced: false,
             failed: BTreeSet::new(),
@@ -126,6 +165,14 @@ impl LogReplica {
             records: VecDeque::new(),
             recorded: 0,
             stored: 0,
+            recorded_committed: 0,
+            progress: Progress::default(),
+            applied: 0,
+            has_state: false,
+            awaits_install: false,
+            consistent_len: 0,
+            state_reads: VecDeque::new(),
+            installs: VecDeque::new(),
             replies: VecDeque::new(),
             unsent: VecDeque::new(),
             now: Mono::from_ns(0),
@@ -161,16 +208,22 @@ impl LogReplica {
                         self.reply(client, header.request, first..end);
                     }
                 }
+                Request::Finished(header) => {
+                    self.admit((at, from), &header);
+                }
+                Request::Applied(applied) => self.on_peer_applied(from, &applied),
+                Request::ReadState(read) => self.on_read_state(from, &read),
                 Request::Read(request, index) => self.on_read(from, request, index),
                 Request::Sync(view) => self.on_sync(&view),
-                Request::Statement(view, joiners, statement) => {
-                    self.on_statement(from, &view, joiners, statement);
+                Request::Statement(view, joiners, restarted, statement) => {
+                    self.on_statement(from, &view, joiners, (restarted, statement));
                 }
                 Request::Join(view) => self.on_join(at, from, &view),
             },
             Some(_) => self.stats.malformed += 1,
             None => match Reply::parse(payload) {
                 Some(Reply::Entries(entries)) if !is_reliable => self.on_entries(from, &entries),
+                Some(Reply::State(part)) if !is_reliable => self.on_state(from, part),
                 _ => self.stats.malformed += 1,
             },
         }
@@ -210,10 +263,23 @@ impl LogReplica {
         }
         self.entries.finish(client, header.finished);
         let (len, checksum) = header.stable;
+        self.on_committed(len, checksum);
+        Some(client)
+    }
+
+    /// Notes that the beginning of the log is committed, as a client of this program knows. Other
+    /// clients' messages have that with them.
+    pub fn on_committed(&mut self, len: u64, checksum: u64) {
         if !self.entries.set_committed(len, checksum) {
             self.stats.malformed += 1;
+            return;
         }
-        Some(client)
+        let committed_len = self.entries.committed_len();
+        if committed_len >= self.recorded_committed.saturating_add(self.options.committed_interval)
+        {
+            self.recorded_committed = committed_len;
+            self.record(Change::Committed(committed_len));
+        }
     }
 
     fn on_entry(
@@ -282,8 +348,13 @@ impl LogReplica {
         }
         self.deadline = None;
         self.repeat_failed();
-        if matches!(self.role, Role::CatchingUp(_)) {
-            self.read();
+        if self.role == Role::Member {
+            self.repeat_progress();
+        } else {
+            self.give_up_round();
+            if !self.repeat_transfer() {
+                self.read();
+            }
         }
         self.advance();
     }
@@ -308,7 +379,13 @@ impl LogReplica {
         self.entries.committed_len()
     }
 
-    /// Returns the checksum of the first `len` entries of the log, stable or not.
+    /// Returns the number of entries at the beginning that were trimmed.
+    pub fn base_len(&self) -> u64 {
+        self.entries.base_len()
+    }
+
+    /// Returns the checksum of the first `len` entries of the log, stable or not; `None` if the log
+    /// is shorter, or was trimmed behind them.
     pub fn checksum(&self, len: u64) -> Option<u64> {
         self.entries.checksum(len)
     }
@@ -328,6 +405,11 @@ impl LogReplica {
         self.entries.get(index)
     }
 
+    /// Returns the timestamp of the last entry of the log.
+    pub fn last_timestamp(&self) -> Option<Timestamp> {
+        self.entries.last_timestamp()
+    }
+
     /// Returns the view.
     pub fn view(&self) -> &View {
         &self.view
@@ -341,6 +423,11 @@ impl LogReplica {
     /// Returns whether the replica is a member with the whole log.
     pub fn is_whole(&self) -> bool {
         self.role == Role::Member
+    }
+
+    /// Returns the number of entries that the state must have applied before it may be read.
+    pub fn consistent_len(&self) -> u64 {
+        self.consistent_len
     }
 
     /// Returns the counters, and starts them at 0 again.

@@ -6,7 +6,8 @@ mod fabric;
 
 use std::panic::catch_unwind;
 
-use fabric::run::{Faults, run};
+use fabric::run::{Faults, crash_while_returning, run};
+use fabric::store::JournalStore;
 use onepipe_base::mistake::{Mistake, choose};
 
 /// Seeds for each mistake.
@@ -14,7 +15,10 @@ const SEEDS: u64 = 200;
 
 fn first_violation(mistake: Option<Mistake>, seed: u64) -> Option<String> {
     choose(mistake);
-    let found = catch_unwind(|| run(seed, Faults::of_seed(seed)).err());
+    let found = catch_unwind(|| {
+        let ended = run::<JournalStore>(seed, Faults::of_seed(seed), seed % 3 != 0);
+        ended.and_then(|_| crash_while_returning(seed as usize % 60, seed)).err()
+    });
     choose(None);
     found.unwrap_or_else(|_| Some("an assertion failed".into()))
 }

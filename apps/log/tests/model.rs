@@ -10,6 +10,7 @@
 mod fabric;
 
 use fabric::Fabric;
+use fabric::store::Store;
 use onepipe_base::Mono;
 use onepipe_log::{ClientOptions, ReplicaOptions};
 use stateright::{Checker, Model, Property};
@@ -61,7 +62,7 @@ impl State {
     /// Stores what replicas have recorded, and delivers what clients receive.
     fn complete(&mut self) {
         loop {
-            let node = self.fabric.nodes.iter().position(|node| !node.unstored.is_empty());
+            let node = self.fabric.nodes.iter().position(|node| node.store.is_pending());
             let user = self.fabric.users.iter().position(|user| !user.queue.is_empty());
             match (node, user) {
                 (Some(node), _) => self.fabric.store(node),
@@ -92,7 +93,12 @@ impl Model for Bounds {
 
     fn init_states(&self) -> Vec<State> {
         let replica = ReplicaOptions { timeout_ns: 1, ..ReplicaOptions::default() };
-        let client = ClientOptions { timeout_ns: 1, attempts_max: 2, ..ClientOptions::default() };
+        let client = ClientOptions {
+            timeout_ns: 1,
+            attempts_max: 2,
+            idle_ns: 0,
+            ..ClientOptions::default()
+        };
         let mut fabric = Fabric::new(3, 2, client, replica);
         // At the end of time each timeout is due at once, and the state does not change with time.
         fabric.now = Mono::from_ns(u64::MAX);
@@ -163,7 +169,7 @@ impl Model for Bounds {
             Action::LoseReply(node) => {
                 state.losses += 1;
                 state.fabric.deliver(node);
-                while !state.fabric.nodes[node].unstored.is_empty() {
+                while state.fabric.nodes[node].store.is_pending() {
                     state.fabric.store(node);
                 }
                 state.fabric.users.iter_mut().for_each(|user| user.queue.clear());

@@ -4,7 +4,8 @@
 mod fabric;
 
 use fabric::Fabric;
-use fabric::run::fabric;
+use fabric::run::{crash_while_returning, fabric};
+use fabric::store::{JournalStore, ListStore, Store};
 
 /// Events between two appends.
 const APPEND_EVERY: usize = 5;
@@ -15,14 +16,15 @@ const LOSS_EVERY: usize = 9;
 const EVENTS_MAX: usize = 10_000;
 
 /// A run without faults but losses, one event at a time.
-struct Script {
-    fabric: Fabric,
+struct Script<S> {
+    fabric: Fabric<S>,
     events: usize,
 }
 
-impl Script {
-    fn new() -> Self {
-        Self { fabric: fabric(), events: 0 }
+impl<S: Store> Script<S> {
+    fn new(has_states: bool) -> Self {
+        let fabric = fabric();
+        Self { fabric: if has_states { fabric.with_states() } else { fabric }, events: 0 }
     }
 
     /// Takes one step. Returns false at the end.
@@ -50,8 +52,8 @@ impl Script {
         !is_done || event / APPEND_EVERY < APPENDS
     }
 
-    fn until(events: usize) -> Self {
-        let mut script = Self::new();
+    fn until(events: usize, has_states: bool) -> Self {
+        let mut script = Self::new(has_states);
         while script.events < events && script.next() {}
         script
     }
@@ -65,8 +67,8 @@ impl Script {
         Ok(())
     }
 
-    fn count() -> usize {
-        let mut script = Self::new();
+    fn count(has_states: bool) -> usize {
+        let mut script = Self::new(has_states);
         while script.next() {
             assert!(script.events < EVENTS_MAX, "the run does not end");
         }
@@ -75,15 +77,31 @@ impl Script {
 }
 
 /// Disturbs the run at every event, and lets it end.
-fn sweep(what: &str, disturb: impl Fn(&mut Script) -> Result<(), String>) -> usize {
-    let events = Script::count();
+fn sweep_of<S: Store>(
+    what: &str,
+    has_states: bool,
+    disturb: impl Fn(&mut Script<S>) -> Result<(), String>,
+) -> usize {
+    let events = Script::<S>::count(has_states);
     for event in 0..events {
-        let mut script = Script::until(event);
+        let mut script = Script::until(event, has_states);
         let ended = disturb(&mut script).and_then(|()| script.fabric.finish());
         assert_eq!(ended, Ok(()), "{what} at event {event} of {events}");
     }
     println!("{what} at each of {events} events");
     events
+}
+
+fn sweep(what: &str, disturb: impl Fn(&mut Script<ListStore>) -> Result<(), String>) -> usize {
+    sweep_of(what, false, disturb)
+}
+
+/// With states, and journals on disks that lose what is not synchronised.
+fn sweep_states(
+    what: &str,
+    disturb: impl Fn(&mut Script<JournalStore>) -> Result<(), String>,
+) -> usize {
+    sweep_of(what, true, disturb)
 }
 
 #[test]
@@ -107,7 +125,7 @@ fn second_crash_at_every_event_of_a_recovery() {
         sweep("a crash of one replica, and of another", |script| {
             // The other one crashes as often before the recovery has begun as after its end.
             let events = script.events;
-            script.fabric = Script::until(40).fabric;
+            script.fabric = Script::until(40, false).fabric;
             script.fabric.crash(first);
             script.go_on(20)?;
             script.fabric.restart(first);
@@ -160,4 +178,52 @@ fn loss_of_power_at_every_event() {
         script.fabric.power_loss();
         Ok(())
     });
+}
+
+#[test]
+fn crash_with_a_state_at_every_event() {
+    for replica in 0..3 {
+        for down in [0, 60] {
+            sweep_states("a crash of one replica with a state", |script| {
+                script.fabric.crash(replica);
+                script.go_on(down)?;
+                script.fabric.restart(replica);
+                script.go_on(down)
+            });
+        }
+    }
+}
+
+#[test]
+fn loss_of_power_with_states_at_every_event() {
+    sweep_states("a loss of power with states", |script| {
+        script.fabric.power_loss();
+        Ok(())
+    });
+    sweep_states("a crash with states, and a loss of power", |script| {
+        script.fabric.crash(1);
+        script.go_on(40)?;
+        script.fabric.restart(1);
+        script.go_on(9)?;
+        script.fabric.power_loss();
+        script.go_on(9)?;
+        script.fabric.power_loss();
+        Ok(())
+    });
+}
+
+#[test]
+fn crash_at_every_event_of_a_state_transfer() {
+    let mut events = 0;
+    let crash = |events, variant| match crash_while_returning(events, variant) {
+        Ok(is_early) => is_early,
+        Err(error) => panic!("a crash at event {events}, variant {variant}: {error}"),
+    };
+    // Whether the crash is early does not depend on what it loses.
+    while (0..8).fold(false, |_, variant| crash(events, variant)) {
+        events += 1;
+        assert!(events < EVENTS_MAX, "the replica never returns");
+    }
+    println!("a crash at each of {events} events of a return");
+    assert!(events > 25, "the return has {events} events");
 }

@@ -27,6 +27,7 @@ mod kv_program;
 mod kv_repair;
 mod kv_snapshots;
 mod lab;
+mod log;
 mod namespace;
 mod node;
 mod outdated;

@@ -165,6 +165,14 @@ mistakes! {
         "A replica of a log accepts entries after it has stated what its log has.";
     OneChecksumOfAll: "one-checksum-of-all",
         "A client of a log reports an entry as committed at the first reply.";
+    CutNotStored: "cut-not-stored",
+        "A replica of a log does not store a new view and the cut that begins it.";
+    TrimmedBeforeApplied: "trimmed-before-applied",
+        "A replica of a log trims entries that are committed, whether or not states have them.";
+    AppliedBeforeStore: "applied-before-store",
+        "A replica of a log reports entries as durably applied that a loss of power undoes.";
+    InstalledBeforeStore: "installed-before-store",
+        "A state of another replica counts before the log that continues it is stored.";
     MemoryReadAtDelivery: "memory-read-at-delivery",
         "An owner of memory reads when a batch is delivered, before its commit barrier has passed it.";
     BatchExecutedTwice: "batch-executed-twice",

@@ -35,6 +35,8 @@ pub mod resp;
 pub mod history;
 #[path = "../../../apps/kv/tests/store_bytes/properties.rs"]
 pub mod store;
+#[path = "../../../apps/log/tests/message_bytes/properties.rs"]
+pub mod log;
 #[path = "../../../apps/tpcc/tests/state_bytes/properties.rs"]
 pub mod tpcc;
 #[path = "../../../apps/transaction/tests/message_bytes/properties.rs"]

@@ -35,6 +35,8 @@ fn the_table_as_written_passes() {
         member("api/rust", &["transport/udp", "protocol/endpoint"], &["daemons/switch"]),
         member("api/c", &["api/rust"], &[]),
         member("apps/kv/server", &["api/rust", "apps/kv", "apps/journal", "protocol/base"], &[]),
+        member("apps/log/server", &["api/rust", "apps/log", "apps/journal"], &[]),
+        member("apps/block/server", &["apps/block", "apps/log", "apps/log/server"], &[]),
         member("cli", &["sim/scenarios", "daemons/switch", "api/rust", "bench/micro"], &[]),
         member("xtask", &[], &[]),
     ];
@@ -98,6 +100,7 @@ fn wrappers_import_the_rust_api_alone() {
         ("api/c", "protocol/endpoint"),
         ("api/python", "transport/shm"),
         ("apps/kv/server", "apps/tpcc"),
+        ("apps/log/server", "apps/kv/server"),
         ("api/c", "daemons/switch"),
     ] {
         assert!(refusals(from, to)[0].contains("`api/rust` alone"), "{from} {to}");

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use onepipe_base::mistake::{Mistake, makes};
 use onepipe_base::{Mono, ProcessId, Timestamp};
 
-use crate::entries::Position;
+use crate::entry::Position;
 
 /// What a replica has of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

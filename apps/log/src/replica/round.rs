@@ -3,15 +3,16 @@
 //! Whatever begins a round, ends a process in it or completes it has a position in the total order
 //! of reliable messages. So each replica takes the same steps, and computes the same view and cut.
 
+use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
+use onepipe_base::mistake::{Mistake, makes};
 use onepipe_base::{ProcessId, Timestamp};
 
 use crate::cut::{Cut, Statement};
 use crate::message::Request;
 use crate::record::Change;
-use crate::replica::catch_up::CatchUp;
 use crate::replica::{LogReplica, Role};
 use crate::scattering::{Scattering, ScatteringKind};
 use crate::view::View;
@@ -24,6 +25,8 @@ pub(super) struct Round {
     /// Replicas that will be members, with the timestamps of their requests.
     joiners: BTreeMap<ProcessId, Timestamp>,
     statements: BTreeMap<ProcessId, Statement>,
+    /// Members that have restarted, as their requests to join say, which joiners do not receive.
+    restarted: BTreeSet<ProcessId>,
     /// The own statement was sent.
     is_stated: bool,
 }
@@ -34,9 +37,10 @@ impl LogReplica {
         while let Some((at, process)) = self.ending.first().copied().filter(|one| one.0 <= until) {
             self.ending.pop_first();
             self.ended.insert(process, at);
-            let is_member = self.view.members.contains(&process);
+            let is_member =
+                self.view.members.contains(&process) && self.is_current_end(process, at);
             if let Some(round) = &mut self.round {
-                round.joiners.remove(&process);
+                round.joiners.retain(|joiner, joined| *joiner != process || at < *joined);
                 if is_member {
                     round.ended.insert(process);
                 }
@@ -46,6 +50,12 @@ impl LogReplica {
             }
             self.complete_round();
         }
+    }
+
+    /// Returns whether an end is that of the current incarnation of a process.
+    fn is_current_end(&self, process: ProcessId, at: Timestamp) -> bool {
+        let since = self.since.get(&process);
+        process != self.process && since.is_none_or(|since| at >= *since)
     }
 
     /// Returns whether the replica is no member.
@@ -63,16 +73,64 @@ impl LogReplica {
     /// may not have received it; one during a round is void, too. The sender repeats it.
     pub(super) fn on_join(&mut self, at: Timestamp, from: ProcessId, view: &View) {
         if from == self.process {
+            self.on_own_join(at, view);
+        } else if self.is_outside() && self.round.is_none() {
+            // A round that this replica joins may have begun.
             if let Role::CatchingUp(catch_up) = &mut self.role {
-                catch_up.joins.insert(at);
+                catch_up.restarts.insert(from, (at, view.clone()));
             }
-        } else if self.is_outside() || self.round.is_some() || *view != self.view {
+        } else if *view != self.view {
             self.stats.outdated += 1;
-        } else if self.replicas.contains(&from) && !view.members.contains(&from) {
+        } else if view.members.contains(&from) {
+            self.on_member_restarted(at, from);
+        } else if self.round.is_some() {
+            self.stats.outdated += 1;
+        } else if self.replicas.contains(&from) {
             self.round = Some(Round { joiners: [(from, at)].into(), ..Round::default() });
         } else {
             self.stats.malformed += 1;
         }
+    }
+
+    /// Handles an own request to join, as the others do.
+    fn on_own_join(&mut self, at: Timestamp, view: &View) {
+        let mut is_void = false;
+        if !self.is_outside() && *view == self.view {
+            // The request was sent before this replica had begun the view. The others take it for
+            // that of a process that has started again.
+            let is_own = |round: &Round| round.statements.contains_key(&self.process);
+            if self.round.as_ref().is_some_and(is_own) {
+                return;
+            }
+            is_void = self.round.is_some();
+            self.rejoin(self.now);
+        }
+        if let Role::CatchingUp(catch_up) = &mut self.role
+            && !is_void
+        {
+            catch_up.joins.insert(at);
+        }
+    }
+
+    /// Handles that a member asks to join: it has started again, and a fabric without controllers
+    /// has not reported its end. It states nothing any more.
+    fn on_member_restarted(&mut self, at: Timestamp, from: ProcessId) {
+        match &mut self.round {
+            Some(round) if !round.statements.contains_key(&from) => {
+                round.ended.insert(from);
+                round.restarted.insert(from);
+                if round.is_stated && !round.joiners.is_empty() {
+                    // The joiners have to know, too, also if the round ends now.
+                    self.send_statement();
+                }
+            }
+            Some(_) => {}
+            None => {
+                let (ended, joiners) = ([from].into(), [(from, at)].into());
+                self.round = Some(Round { ended, joiners, ..Round::default() });
+            }
+        }
+        self.complete_round();
     }
 
     pub(super) fn on_statement(
@@ -80,7 +138,7 @@ impl LogReplica {
         from: ProcessId,
         view: &View,
         joiners: BTreeMap<ProcessId, Timestamp>,
-        statement: Statement,
+        (restarted, statement): (BTreeSet<ProcessId>, Statement),
     ) {
         if let Role::CatchingUp(catch_up) = &self.role
             && catch_up.target.is_none()
@@ -92,13 +150,29 @@ impl LogReplica {
             // ended in this one have done so since.
             let is_new = |(_, at): &(&ProcessId, &Timestamp)| **at >= joined;
             let ended = self.ended.iter().filter(is_new).map(|(process, _)| *process);
-            let ended = ended.filter(|process| view.members.contains(process)).collect();
+            let is_restart = |(_, restart): &(&ProcessId, &(Timestamp, View))| {
+                restart.0 >= joined && restart.1 == *view
+            };
+            let restarted =
+                catch_up.restarts.iter().filter(is_restart).map(|(process, _)| *process);
+            // The previous incarnation of this process may have been a member, too.
+            let ended = ended
+                .chain(restarted)
+                .chain([self.process])
+                .filter(|process| view.members.contains(process))
+                .collect();
             self.view = view.clone();
+            // No member had ended when this replica asked to join.
+            self.since = view.members.iter().map(|member| (*member, joined)).collect();
             self.round = Some(Round { ended, joiners, ..Round::default() });
         }
+        let is_outside = self.is_outside();
         let Some(round) = &mut self.round else { return };
         if *view == self.view && view.members.contains(&from) {
             round.statements.entry(from).or_insert(statement);
+            if is_outside {
+                round.ended.extend(restarted.intersection(&view.members));
+            }
         }
         self.complete_round();
     }
@@ -118,9 +192,10 @@ impl LogReplica {
         let cut = Cut::of(round.statements.values());
         let (Some(cut), true) = (cut, members.contains(&self.process)) else {
             // All members have ended without a statement, or have excluded this process.
-            self.role = Role::CatchingUp(CatchUp::default());
+            self.role = Role::CatchingUp(Box::default());
             return self.arm();
         };
+        self.since.extend(&round.joiners);
         self.view = View { number: self.view.number + 1, members };
         self.has_synced = false;
         self.stats.views += 1;
@@ -128,7 +203,10 @@ impl LogReplica {
             return self.on_joined(cut);
         }
         if self.entries.cut(&cut) {
-            self.record(Change::View(self.view.clone(), cut));
+            if !makes(Mistake::CutNotStored) {
+                self.record(Change::View(self.view.clone(), cut));
+            }
+            self.begin_progress();
             self.notify_clients();
         } else {
             // The own log contradicts that of others: a fault of this process.
@@ -153,18 +231,14 @@ impl LogReplica {
             return;
         }
         let is_stored = self.stored >= self.recorded;
-        let ending: BTreeSet<_> = self.ending.iter().map(|(_, process)| *process).collect();
         if let Some(round) = self.round.as_mut().filter(|round| !round.is_stated && is_stored) {
             round.is_stated = true;
-            let mut receivers: BTreeSet<_> = &self.view.members - &round.ended;
-            receivers.extend(round.joiners.keys());
-            let statement = self.entries.statement();
-            let request = Request::Statement(self.view.clone(), round.joiners.clone(), statement);
-            self.send(ScatteringKind::Statement, &receivers - &ending, &request);
+            self.send_statement();
         }
+        self.send_progress();
         if self.round.is_none() && !self.has_synced && self.has_orphan() {
             self.has_synced = true;
-            let receivers = &self.view.members - &ending;
+            let receivers = &self.view.members - &self.ending();
             self.send(ScatteringKind::Sync, receivers, &Request::Sync(self.view.clone()));
         }
     }
@@ -175,6 +249,22 @@ impl LogReplica {
             |at: Timestamp, process| self.ended.get(&process).is_some_and(|ended| at < *ended);
         !self.ended.is_empty()
             && self.entries.unstable().any(|id| is_orphan(id.at, id.client.process))
+    }
+
+    /// Returns the processes of which an end is known that reliable messages have not reached.
+    fn ending(&self) -> BTreeSet<ProcessId> {
+        let is_current = |end: &&(Timestamp, ProcessId)| self.is_current_end(end.1, end.0);
+        self.ending.iter().filter(is_current).map(|(_, process)| *process).collect()
+    }
+
+    fn send_statement(&mut self) {
+        let Some(round) = &self.round else { return };
+        let mut receivers: BTreeSet<_> = &self.view.members - &round.ended;
+        receivers.extend(round.joiners.keys());
+        let (joiners, restarted) = (round.joiners.clone(), round.restarted.clone());
+        let statement = self.entries.statement();
+        let request = Request::Statement(self.view.clone(), joiners, restarted, statement);
+        self.send(ScatteringKind::Statement, &receivers - &self.ending(), &request);
     }
 
     pub(super) fn send(

@@ -2,35 +2,103 @@
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
+use alloc::vec::Vec;
 
-use onepipe_base::{Mono, ProcessId};
+use onepipe_base::{Mono, ProcessId, Timestamp};
 
+use crate::checkpoint::Checkpoint;
 use crate::entries::{Accepted, Entries};
 use crate::founding::{Founding, StoredLog};
 use crate::record::{Change, Record};
 use crate::replica::catch_up::CatchUp;
 use crate::replica::{LogReplica, ReplicaOptions, Role};
 
+/// What the disk of a replica has.
+#[derive(Clone, Copy, Debug)]
+pub struct Stored<'a> {
+    /// A checkpoint, and the number of the last record that it includes.
+    pub checkpoint: Option<(u64, &'a [u8])>,
+    /// The records behind.
+    pub records: &'a [Record],
+    /// Number of entries that the state includes; 0 without a state.
+    pub applied: u64,
+}
+
+/// A replica cannot start with what its disk has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RestoreError {
+    /// A checkpoint is malformed.
+    #[error("the checkpoint after record {0} is not one of a log: restore the replica from a peer")]
+    Checkpoint(u64),
+    /// A record contradicts those before.
+    #[error("record {0} contradicts those before: restore the replica from a peer")]
+    Record(u64),
+    /// The state is of a later time than the log.
+    #[error(
+        "the state includes {applied} entries, and the log has {len}: the log is an old copy, or \
+         of another replica; restore the replica from a peer"
+    )]
+    StateAhead {
+        /// Number of entries that the state includes.
+        applied: u64,
+        /// Number of entries of the log.
+        len: u64,
+    },
+}
+
 impl LogReplica {
-    /// Restores a replica from its stored records. It serves nothing before
-    /// [`LogReplica::rejoin`], if other replicas go on, or [`LogReplica::found`], if all have
-    /// ended. Returns `None` if the records contradict each other.
-    pub fn restore<'a>(
+    /// Restores a replica from what is stored. It serves nothing before [`LogReplica::rejoin`], if
+    /// other replicas go on, or [`LogReplica::found`], if all have ended.
+    ///
+    /// # Errors
+    /// What is stored contradicts itself.
+    pub fn restore(
         process: ProcessId,
         replicas: BTreeSet<ProcessId>,
         options: ReplicaOptions,
-        records: impl IntoIterator<Item = &'a Record>,
-    ) -> Option<Self> {
+        stored: Stored<'_>,
+    ) -> Result<Self, RestoreError> {
         let mut replica = Self::new(process, replicas, options);
         let mut whole = None;
-        for record in records {
-            replica.replay(&record.change, &mut whole)?;
+        if let Some((number, bytes)) = stored.checkpoint {
+            let checkpoint = Checkpoint::parse(bytes);
+            let Checkpoint { view, entries } =
+                checkpoint.ok_or(RestoreError::Checkpoint(number))?;
+            (replica.view, replica.entries, replica.recorded) = (view, entries, number);
+        }
+        for record in stored.records {
+            let replayed = replica.replay(&record.change, &mut whole);
+            replayed.ok_or(RestoreError::Record(record.number))?;
             replica.recorded = record.number;
         }
         replica.stored = replica.recorded;
+        replica.restore_state(stored.applied)?;
+        replica.recorded_committed = replica.entries.committed_len();
         let whole = whole.map(Box::new);
-        replica.role = Role::CatchingUp(CatchUp { whole, ..CatchUp::default() });
-        Some(replica)
+        replica.role = Role::CatchingUp(Box::new(CatchUp { whole, ..CatchUp::default() }));
+        Ok(replica)
+    }
+
+    /// Notes what the state includes: committed entries only. A state that lacks entries which were
+    /// trimmed is read from another replica.
+    fn restore_state(&mut self, applied: u64) -> Result<(), RestoreError> {
+        self.applied = applied;
+        if applied < self.entries.base_len() {
+            return Ok(());
+        }
+        let len = self.entries.len();
+        let checksum = self.entries.checksum(applied);
+        let checksum = checksum.ok_or(RestoreError::StateAhead { applied, len })?;
+        let is_committed = self.entries.set_committed(applied, checksum);
+        assert!(is_committed, "a log has its own checksums");
+        Ok(())
+    }
+
+    /// Returns the encoded log of a member, and the number of the last record that it includes: it
+    /// replaces all records up to that one. `None` while the replica catches up.
+    pub fn checkpoint(&self) -> Option<(u64, Vec<u8>)> {
+        let is_member = self.role == Role::Member && self.recorded > 0;
+        is_member.then(|| (self.recorded, Checkpoint::encode(&self.view, &self.entries)))
     }
 
     /// Replays a stored change. `whole` is the log before the replica has begun to catch up.
@@ -46,14 +114,16 @@ impl LogReplica {
             }
             Change::Truncated(len) => {
                 whole.get_or_insert_with(|| self.entries.clone());
-                if *len == 0 {
-                    self.entries = Entries::default();
-                    return Some(());
-                }
+                self.entries.truncate(*len).then_some(())
+            }
+            Change::Installed(base) => {
+                whole.get_or_insert_with(|| self.entries.clone());
+                self.entries = Entries::from_base(base.clone());
+                Some(())
+            }
+            Change::Committed(len) => {
                 let checksum = self.entries.checksum(*len)?;
-                let is_equal = self.entries.set_stable(*len, checksum);
-                self.entries.drop_unstable();
-                is_equal.then_some(())
+                self.entries.set_committed(*len, checksum).then_some(())
             }
             Change::Restored => {
                 self.entries = whole.take()?;
@@ -68,13 +138,15 @@ impl LogReplica {
             Role::CatchingUp(catch_up) => catch_up.whole.as_deref(),
             Role::Member => None,
         };
-        let statement = whole.unwrap_or(&self.entries).statement();
-        StoredLog { view: self.view.clone(), statement }
+        let entries = whole.unwrap_or(&self.entries);
+        let (view, statement) = (self.view.clone(), entries.statement());
+        StoredLog { view, statement, has_state: self.applied >= entries.base_len() }
     }
 
-    /// Goes on after all replicas have ended, as they have agreed on. Returns false if this replica
-    /// is no founder, or its log lacks what its statement had: then it rejoins.
-    pub fn found(&mut self, founding: &Founding) -> bool {
+    /// Goes on after all replicas have ended, as they have agreed on at a timestamp: earlier ends
+    /// are of previous incarnations. Returns false if this replica is no founder, or its log lacks
+    /// what its statement had: then it rejoins.
+    pub fn found(&mut self, at: Timestamp, founding: &Founding) -> bool {
         if !founding.view.members.contains(&self.process) {
             return false;
         }
@@ -92,8 +164,12 @@ impl LogReplica {
             return false;
         }
         self.view = founding.view.clone();
+        self.since = self.view.members.iter().map(|member| (*member, at)).collect();
         self.role = Role::Member;
+        // A state may include later entries than those that it had made durable.
+        self.consistent_len = len;
         self.record(Change::View(self.view.clone(), founding.cut.clone()));
+        self.begin_progress();
         true
     }
 
@@ -101,14 +177,17 @@ impl LogReplica {
     /// What others may not have is removed.
     pub fn rejoin(&mut self, now: Mono) {
         self.now = now;
-        self.entries.drop_unstable();
-        self.record(Change::Truncated(self.entries.len()));
+        let stable_len = self.entries.stable_len();
+        let is_truncated = self.entries.truncate(stable_len);
+        assert!(is_truncated, "stable entries exist");
+        self.record(Change::Truncated(stable_len));
         self.round = None;
         self.failed.clear();
         self.waiting.clear();
         self.replies.clear();
         self.unsent.clear();
-        self.role = Role::CatchingUp(CatchUp::default());
+        self.state_reads.clear();
+        self.role = Role::CatchingUp(Box::default());
         self.read();
     }
 

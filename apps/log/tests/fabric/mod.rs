@@ -4,15 +4,21 @@
 #![allow(dead_code, reason = "each test uses some of it")]
 
 pub mod check;
+pub mod node;
 pub mod run;
+pub mod state;
+pub mod store;
 
 use std::collections::{BTreeSet, VecDeque};
 
+use node::Node;
 use onepipe_base::{Mono, ProcessId, Timestamp};
 use onepipe_log::{
-    ClientOptions, Committed, Founding, LogClient, LogReplica, Record, ReplicaOptions, Scattering,
-    View,
+    ClientOptions, Committed, Executor, Founding, LogClient, LogReplica, LogStart, Record,
+    ReplicaOptions, Scattering, Stored, View,
 };
+use state::TestState;
+use store::{ListStore, Store};
 
 /// Replicas are the processes from 0 on, clients those from here on.
 pub const FIRST_CLIENT: u32 = 10;
@@ -32,19 +38,6 @@ pub enum Ordered {
     Ended(ProcessId, Timestamp),
 }
 
-/// What one replica is and has.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Node {
-    pub replica: Option<LogReplica>,
-    pub queue: VecDeque<Message>,
-    /// Number of ordered events that were delivered.
-    pub cursor: usize,
-    /// The fabric has declared the process failed, which goes on until it notices.
-    pub is_excluded: bool,
-    pub unstored: VecDeque<Record>,
-    pub disk: Vec<Record>,
-}
-
 /// What one client is and has.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct User {
@@ -57,13 +50,25 @@ pub struct User {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Fabric {
+pub struct Fabric<S = ListStore> {
     pub now: Mono,
     pub clock: u64,
     /// All that is sent has the same timestamp.
     pub is_instant: bool,
     pub ordered: Vec<Ordered>,
-    pub nodes: Vec<Node>,
+    pub nodes: Vec<Node<S>>,
+    /// Whether replicas have a state, and logs are trimmed.
+    pub has_states: bool,
+    /// Whether replicas that start meet by messages.
+    pub has_starts: bool,
+    /// Whether states are made durable at random steps only.
+    pub has_slow_states: bool,
+    /// Whether the fabric has no controller: then nothing reports the end of a process.
+    pub lacks_controller: bool,
+    /// Whether a replica that starts is notified, at some time, of ends before its start.
+    pub has_late_ends: bool,
+    /// All ends.
+    pub ends: Vec<(ProcessId, Timestamp)>,
     pub users: Vec<User>,
     pub client_options: ClientOptions,
     pub replica_options: ReplicaOptions,
@@ -73,7 +78,7 @@ pub fn process(index: usize) -> ProcessId {
     ProcessId(index as u32)
 }
 
-impl Fabric {
+impl<S: Store> Fabric<S> {
     pub fn new(
         replicas: usize,
         clients: usize,
@@ -83,11 +88,15 @@ impl Fabric {
         let all: BTreeSet<_> = (0..replicas).map(process).collect();
         let node = |index| Node {
             replica: Some(LogReplica::new(process(index), all.clone(), replica_options)),
+            start: None,
+            executor: None,
             queue: VecDeque::new(),
+            answers: Vec::new(),
+            late_ends: Vec::new(),
             cursor: 0,
             is_excluded: false,
-            unstored: VecDeque::new(),
-            disk: Vec::new(),
+            store: S::default(),
+            state_disk: TestState::default(),
         };
         let nodes = (0..replicas).map(node).collect();
         let mut fabric = Self {
@@ -96,6 +105,12 @@ impl Fabric {
             is_instant: false,
             ordered: Vec::new(),
             nodes,
+            has_states: false,
+            has_starts: false,
+            lacks_controller: false,
+            has_late_ends: false,
+            ends: Vec::new(),
+            has_slow_states: false,
             users: Vec::new(),
             client_options,
             replica_options,
@@ -104,6 +119,15 @@ impl Fabric {
             fabric.start_client(ProcessId(FIRST_CLIENT + index as u32), 1 + index as u64);
         }
         fabric
+    }
+
+    /// Gives each replica a state.
+    pub fn with_states(mut self) -> Self {
+        self.has_states = true;
+        for node in &mut self.nodes {
+            node.executor = Some(Executor::new(TestState::default()));
+        }
+        self
     }
 
     pub fn all_replicas(&self) -> BTreeSet<ProcessId> {
@@ -156,9 +180,7 @@ impl Fabric {
     pub fn deliver(&mut self, node: usize) {
         let node = &mut self.nodes[node];
         let Some(message) = node.queue.pop_front() else { return };
-        if let Some(replica) = &mut node.replica {
-            replica.on_message(false, message.at, message.from, &message.payload);
-        }
+        node.on_message(false, &message, self.now);
         self.drain();
     }
 
@@ -187,38 +209,62 @@ impl Fabric {
             return;
         }
         let node = &mut self.nodes[index];
-        let replica = node.replica.as_mut().expect("it is up");
         match &self.ordered[node.cursor] {
-            Ordered::Message(Message { at, from, payload }, receivers) => {
+            Ordered::Message(message, receivers) => {
                 if receivers.contains(&process(index)) {
-                    replica.on_message(true, *at, *from, payload);
+                    node.on_message(true, message, self.now);
                 }
             }
             Ordered::Ended(ended, at) => {
-                replica.on_ended(*ended, *at);
-                replica.on_barrier(*at);
+                node.on_ended(*ended, *at);
+                if let (Some(replica), None) = (&mut node.replica, &node.start) {
+                    replica.on_barrier(*at);
+                }
             }
         }
         node.cursor += 1;
         self.drain();
     }
 
-    /// Stores the next record of a replica.
+    /// Stores what a replica has recorded, or a part of it.
     pub fn store(&mut self, node: usize) {
         let node = &mut self.nodes[node];
-        let Some(record) = node.unstored.pop_front() else { return };
-        let encoded = Record::parse(record.number, &record.to_bytes());
-        assert_eq!(encoded.as_ref(), Some(&record), "a record does not survive its encoding");
-        let number = record.number;
-        node.disk.push(record);
-        if let Some(replica) = &mut node.replica {
+        if let Some(number) = node.store.store()
+            && let Some(replica) = &mut node.replica
+        {
             replica.on_stored(number);
         }
         self.drain();
     }
 
+    /// Replaces the records of a replica by a checkpoint.
+    pub fn checkpoint(&mut self, node: usize) {
+        let node = &mut self.nodes[node];
+        if let Some((number, bytes)) = node.replica.as_ref().and_then(LogReplica::checkpoint) {
+            node.store.checkpoint(number, &bytes);
+            node.replica.as_mut().expect("it has a checkpoint").on_stored(number);
+        }
+        self.drain();
+    }
+
+    /// Begins to store the state of a replica.
+    pub fn begin_sync(&mut self, node: usize) {
+        if let Some(executor) = &mut self.nodes[node].executor {
+            executor.begin_sync();
+        }
+    }
+
+    /// Ends that.
+    pub fn finish_sync(&mut self, node: usize) {
+        if let Some(executor) = &mut self.nodes[node].executor {
+            executor.state_mut().finish_sync();
+        }
+        self.drain();
+    }
+
     pub fn time_out_replica(&mut self, node: usize) {
-        if let Some(replica) = &mut self.nodes[node].replica {
+        let node = &mut self.nodes[node];
+        if let (Some(replica), None) = (&mut node.replica, &node.start) {
             replica.handle_timeout(self.now);
         }
         self.drain();
@@ -232,13 +278,17 @@ impl Fabric {
     }
 
     fn ended(&mut self, ended: ProcessId) {
+        if self.lacks_controller {
+            return;
+        }
         let at = self.tick();
+        self.ends.push((ended, at));
         self.ordered.push(Ordered::Ended(ended, at));
         // Some replicas know of the end before the barrier has reached it.
         for (index, node) in self.nodes.iter_mut().enumerate() {
             let is_other = process(index) != ended && !node.is_excluded;
-            if let Some(replica) = node.replica.as_mut().filter(|_| is_other && index % 2 == 0) {
-                replica.on_ended(ended, at);
+            if is_other && index % 2 == 0 {
+                node.on_ended(ended, at);
             }
         }
         self.drain();
@@ -246,9 +296,14 @@ impl Fabric {
 
     /// Ends a replica, with what it has not stored.
     pub fn crash(&mut self, index: usize) {
+        let random = self.clock.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 7;
         let node = &mut self.nodes[index];
+        node.start = None;
         if node.replica.take().is_some() {
-            node.unstored.clear();
+            node.store.crash(random);
+            if let Some(executor) = node.executor.take() {
+                node.state_disk = executor.state().after_crash(random);
+            }
             node.queue.clear();
             if !std::mem::take(&mut node.is_excluded) {
                 self.ended(process(index));
@@ -267,24 +322,57 @@ impl Fabric {
         if self.nodes[index].replica.is_some() {
             return;
         }
-        let mut replica = self.restored(index);
+        let mut replica = self.restore(index);
+        if self.has_starts {
+            return self.start(index, replica);
+        }
         replica.rejoin(self.now);
         let node = &mut self.nodes[index];
         (node.replica, node.cursor) = (Some(replica), self.ordered.len());
+        node.late_ends = if self.has_late_ends { self.ends.clone() } else { Vec::new() };
         self.drain();
     }
 
-    fn restored(&self, index: usize) -> LogReplica {
-        let (all, disk) = (self.all_replicas(), &self.nodes[index].disk);
-        LogReplica::restore(process(index), all, self.replica_options, disk)
+    fn restore(&mut self, index: usize) -> LogReplica {
+        let all = self.all_replicas();
+        let node = &mut self.nodes[index];
+        let found = node.store.open();
+        let executor = self.has_states.then(|| Executor::new(node.state_disk.clone()));
+        let applied = executor.as_ref().map_or(0, Executor::applied);
+        node.executor = executor;
+        let checkpoint = found.checkpoint.as_ref().map(|(number, bytes)| (*number, &bytes[..]));
+        let stored = Stored { checkpoint, records: &found.records, applied };
+        LogReplica::restore(process(index), all, self.replica_options, stored)
             .expect("the records fit together")
+    }
+
+    /// Notifies replicas of the ends before their start.
+    pub fn report_ends(&mut self) {
+        for node in &mut self.nodes {
+            for (ended, at) in std::mem::take(&mut node.late_ends) {
+                node.on_ended(ended, at);
+            }
+        }
+    }
+
+    /// Lets a restored replica meet the others.
+    fn start(&mut self, index: usize, replica: LogReplica) {
+        let session = self.tick().as_ns();
+        let own = self.nodes[index].store.is_used().then(|| replica.stored_log());
+        let all = self.all_replicas();
+        let node = &mut self.nodes[index];
+        node.start = Some(LogStart::new((process(index), session), &all, own, 300));
+        (node.replica, node.cursor) = (Some(replica), self.ordered.len());
+        node.late_ends = if self.has_late_ends { self.ends.clone() } else { Vec::new() };
+        self.drain();
     }
 
     /// Declares a replica failed that goes on: what it sends by the reliable service from now on
     /// is void, and it delivers that itself.
     pub fn exclude(&mut self, index: usize) {
         let node = &mut self.nodes[index];
-        if node.replica.is_some() && !node.is_excluded {
+        let can_be = !self.lacks_controller && node.start.is_none() && !node.is_excluded;
+        if node.replica.is_some() && can_be {
             node.is_excluded = true;
             self.ended(process(index));
         }
@@ -308,17 +396,23 @@ impl Fabric {
         for index in 0..self.nodes.len() {
             self.crash(index);
         }
-        let restored: Vec<_> = (0..self.nodes.len()).map(|index| self.restored(index)).collect();
+        let restored: Vec<_> = (0..self.nodes.len()).map(|index| self.restore(index)).collect();
+        if self.has_starts {
+            let restored = restored.into_iter().enumerate();
+            return restored.for_each(|(index, replica)| self.start(index, replica));
+        }
         let logs = restored.iter().enumerate();
         let logs = logs.map(|(index, replica)| (process(index), replica.stored_log())).collect();
         let founding = Founding::of(&logs).expect("all replicas have started");
+        let at = self.tick();
         for (index, mut replica) in restored.into_iter().enumerate() {
-            if !replica.found(&founding) {
+            if !replica.found(at, &founding) {
                 assert!(!founding.view.members.contains(&process(index)), "{index} has lost data");
                 replica.rejoin(self.now);
             }
             let node = &mut self.nodes[index];
             (node.replica, node.cursor) = (Some(replica), self.ordered.len());
+            node.late_ends = if self.has_late_ends { self.ends.clone() } else { Vec::new() };
         }
         self.drain();
     }
@@ -329,8 +423,22 @@ impl Fabric {
             let mut sent = Vec::new();
             for (index, node) in self.nodes.iter_mut().enumerate() {
                 let Some(replica) = &mut node.replica else { continue };
+                while let Some(answer) = node.answers.pop() {
+                    sent.push((process(index), answer));
+                }
+                if let Some(start) = &mut node.start {
+                    while let Some(scattering) = start.poll_scattering(self.now) {
+                        sent.push((process(index), scattering));
+                    }
+                    continue;
+                }
+                if let Some(executor) = &mut node.executor {
+                    while executor.advance(replica) {}
+                }
                 while let Some(record) = replica.poll_record() {
-                    node.unstored.push_back(record);
+                    let encoded = Record::parse(record.number, &record.to_bytes());
+                    assert_eq!(encoded.as_ref(), Some(&record), "does not survive its encoding");
+                    node.store.append(record);
                 }
                 while let Some(scattering) = replica.poll_scattering() {
                     sent.push((process(index), scattering));
@@ -386,10 +494,12 @@ impl Fabric {
         };
         if receivers.iter().all(is_up) {
             self.ordered.push(Ordered::Message(message, receivers));
-        } else if let Some(replica) =
-            self.nodes.get_mut(from.index()).and_then(|node| node.replica.as_mut())
-        {
-            replica.on_send_failed(kind);
+        } else if let Some(node) = self.nodes.get_mut(from.index()) {
+            match (&mut node.start, &mut node.replica) {
+                (Some(start), _) => start.on_send_failed(),
+                (None, Some(replica)) => replica.on_send_failed(kind),
+                (None, None) => {}
+            }
         }
     }
 }

@@ -1,10 +1,12 @@
 //! Runs drawn by a seed, and their end: faults cease, and everything completes.
 
 use onepipe_base::{Mono, ProcessId};
-use onepipe_log::{ClientOptions, ReplicaOptions};
+use onepipe_log::{ClientOptions, ReplicaOptions, State};
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
+use super::node::Node;
+use super::store::{JournalStore, Store};
 use super::{FIRST_CLIENT, Fabric};
 
 /// Steps of a run before the faults cease.
@@ -36,23 +38,43 @@ impl Faults {
     }
 }
 
-pub fn fabric() -> Fabric {
-    let client = ClientOptions { timeout_ns: 400, timeout_min_ns: 200, ..ClientOptions::default() };
-    let replica =
-        ReplicaOptions { timeout_ns: 400, read_bytes_max: 12, ..ReplicaOptions::default() };
+pub fn fabric<S: Store>() -> Fabric<S> {
+    let client = ClientOptions {
+        timeout_ns: 400,
+        timeout_min_ns: 200,
+        idle_ns: 300,
+        ..ClientOptions::default()
+    };
+    let replica = ReplicaOptions {
+        timeout_ns: 400,
+        read_bytes_max: 12,
+        committed_interval: 4,
+        ..ReplicaOptions::default()
+    };
     Fabric::new(3, 2, client, replica)
 }
 
-impl Fabric {
+/// Returns whether a state has applied more than its disk has.
+fn is_behind<S>(node: &Node<S>) -> bool {
+    let executor = node.executor.as_ref().filter(|_| node.replica.is_some());
+    executor.is_some_and(|one| one.state().durable_len() < one.applied())
+}
+
+impl<S: Store> Fabric<S> {
     fn earliest(&self) -> Option<Mono> {
-        let replicas = self.nodes.iter().filter_map(|node| node.replica.as_ref()?.poll_timeout());
+        let replicas = self.nodes.iter().filter_map(|node| match &node.start {
+            Some(start) => start.poll_timeout(),
+            None => node.replica.as_ref()?.poll_timeout(),
+        });
         let clients = self.users.iter().filter_map(|user| user.client.as_ref()?.poll_timeout());
         replicas.chain(clients).min()
     }
 
     /// Returns whether any replica may end: then at least one has the log.
     fn has_spare(&self) -> bool {
+        let is_starting = |node: &Node<S>| node.replica.is_none() || node.start.is_some();
         self.members().filter(|one| one.is_whole()).count() > 1
+            || self.nodes.iter().all(is_starting)
     }
 
     /// Lets the time pass until the next deadline. Returns false if there is none.
@@ -81,8 +103,13 @@ impl Fabric {
                 self.deliver(index);
                 return true;
             }
-            if !self.nodes[index].unstored.is_empty() {
+            if self.nodes[index].store.is_pending() {
                 self.store(index);
+                return true;
+            }
+            if is_behind(&self.nodes[index]) && !self.has_slow_states {
+                self.begin_sync(index);
+                self.finish_sync(index);
                 return true;
             }
         }
@@ -105,10 +132,31 @@ impl Fabric {
             && replicas.len() == self.nodes.len()
             && replicas.iter().all(|one| one.is_serving() && one.view().members == all)
             && replicas.iter().all(|one| end(one) == end(replicas[0]))
+            && self.nodes.iter().all(Node::is_current)
+    }
+
+    /// Lets all replicas start with empty disks, until all have stored their first view.
+    fn open_log(&mut self) {
+        self.power_loss();
+        while self.step() || (self.nodes.iter().any(|node| node.start.is_some()) && self.advance())
+        {
+        }
+    }
+
+    /// Whether all that clients have appended is committed, and applied by all replicas that run.
+    fn has_applied_all(&self) -> bool {
+        let appended: u64 = self.users.iter().map(|user| user.appended).sum();
+        let has_all = |node: &Node<S>| {
+            node.replica.is_none()
+                || node.executor.as_ref().is_none_or(|one| one.applied() == appended)
+        };
+        self.nodes.iter().all(has_all)
     }
 
     /// Ends the faults: all replicas return, and everything completes.
     pub fn finish(&mut self) -> Result<(), String> {
+        self.has_slow_states = false;
+        self.report_ends();
         for index in 0..self.nodes.len() {
             self.rejoin(index);
             self.restart(index);
@@ -128,14 +176,28 @@ impl Fabric {
                 return Err("nothing is pending, and not all is complete".into());
             }
         }
-        Err("does not come to an end".into())
+        let replicas: Vec<_> = self
+            .nodes
+            .iter()
+            .filter_map(|node| Some((node.executor.as_ref()?.applied(), node.replica.as_ref()?)))
+            .collect();
+        Err(format!("does not come to an end: {replicas:?}"))
     }
 }
 
-fn random_step(fabric: &mut Fabric, rng: &mut Xoshiro256PlusPlus, faults: Faults) {
+fn random_step<S: Store>(fabric: &mut Fabric<S>, rng: &mut Xoshiro256PlusPlus, faults: Faults) {
     let node = rng.random_range(0..fabric.nodes.len());
     let user = rng.random_range(0..fabric.users.len());
     let is_lost = rng.random_range(0..100) < faults.lost;
+    if fabric.has_states {
+        match rng.random_range(0..40) {
+            0..=1 => fabric.begin_sync(node),
+            2..=3 => fabric.finish_sync(node),
+            4 => fabric.checkpoint(node),
+            5 => fabric.report_ends(),
+            _ => {}
+        }
+    }
     match rng.random_range(0..100) {
         0..=5 => fabric.append(user),
         6..=7 => fabric.append_together(),
@@ -172,18 +234,69 @@ fn random_step(fabric: &mut Fabric, rng: &mut Xoshiro256PlusPlus, faults: Faults
 }
 
 /// Runs a seed, and returns what is wrong.
-pub fn run(seed: u64, faults: Faults) -> Result<Fabric, String> {
+pub fn run<S: Store>(seed: u64, faults: Faults, has_states: bool) -> Result<Fabric<S>, String> {
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
-    let mut fabric = fabric();
+    let mut fabric = fabric::<S>();
+    // Half of the runs with states: replicas find out by messages whether the log is open.
+    fabric.has_starts = has_states && seed / 32 % 2 == 1;
+    fabric.lacks_controller = has_states && seed / 64 % 2 == 1;
+    fabric.has_late_ends = has_states && seed / 128 % 2 == 1;
+    if has_states {
+        fabric = fabric.with_states();
+    }
+    if fabric.has_starts {
+        fabric.open_log();
+    }
     fabric.append_together();
+    fabric.has_slow_states = has_states;
     let power_at = faults.power.then(|| rng.random_range(0..STEPS));
     for step in 0..STEPS {
         random_step(&mut fabric, &mut rng, faults);
+        if has_states && seed / 4 % 2 == 1 {
+            // Logs grow, and are trimmed, between the faults.
+            let steps = rng.random_range(0..6);
+            let _ = (0..steps).take_while(|_| fabric.step()).count();
+        }
         if power_at == Some(step) {
+            if has_states && seed % 2 == 1 {
+                (0..fabric.nodes.len()).for_each(|node| fabric.checkpoint(node));
+            }
             fabric.power_loss();
         }
         fabric.check()?;
     }
     fabric.finish()?;
     Ok(fabric)
+}
+
+/// Lets a replica return whose entries were trimmed, crashes it again after some events, and lets
+/// it return once more. `variant` decides what the crash loses. Returns whether the crash came
+/// before the replica was a member.
+pub fn crash_while_returning(events: usize, variant: u64) -> Result<bool, String> {
+    let mut fabric = fabric::<JournalStore>().with_states();
+    fabric.clock += variant;
+    let append = |fabric: &mut Fabric<JournalStore>| {
+        for user in 0..fabric.users.len() {
+            fabric.append(user);
+        }
+        while fabric.step() || !fabric.has_applied_all() && fabric.advance() {}
+    };
+    append(&mut fabric);
+    fabric.crash(1);
+    (0..4).for_each(|_| append(&mut fabric));
+    for node in [0, 2] {
+        fabric.checkpoint(node);
+    }
+    fabric.restart(1);
+    for _ in 0..events {
+        if !fabric.step() {
+            fabric.advance();
+        }
+        fabric.check()?;
+    }
+    let is_early = fabric.nodes[1].replica.as_ref().is_some_and(|one| !one.is_whole());
+    fabric.crash(1);
+    fabric.restart(1);
+    fabric.finish()?;
+    Ok(is_early)
 }

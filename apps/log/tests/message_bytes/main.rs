@@ -1,6 +1,11 @@
-//! Messages survive their encoding, and no bytes of others make a machine panic.
+//! Messages survive their encoding, and no bytes of others make a machine panic: messages that are
+//! well-formed, or nearly, any bytes, and the fuzzer's corpus.
+
+mod properties;
 
 use std::collections::BTreeMap;
+use std::fs;
+use std::path::PathBuf;
 
 use onepipe_base::{Mono, ProcessId, Timestamp};
 use onepipe_log::{
@@ -76,7 +81,8 @@ fn request() -> impl Strategy<Value = (bool, Vec<u8>)> {
         (view(), joiners, statement()).prop_map(move |(view, joiners, statement)| {
             let at = |(process, ns)| (process, Timestamp::from_ns(ns));
             let joiners: BTreeMap<_, _> = joiners.into_iter().map(at).collect();
-            encoded(Request::Statement(view, joiners, statement))
+            let restarted = joiners.keys().copied().collect();
+            encoded(Request::Statement(view, joiners, restarted, statement))
         }),
         view().prop_map(move |view| encoded(Request::Join(view))),
     ]
@@ -102,7 +108,17 @@ fn reply() -> impl Strategy<Value = Vec<u8>> {
         ),
         (view(), number(), number(), number(), any::<Option<u64>>(), vec(entry, 0..3)).prop_map(
             move |(view, request, index, stable_len, checksum, entries)| {
-                let reply = Entries { view, request, index, stable_len, checksum, entries };
+                let (base_len, committed) = (index / 2, (stable_len, request));
+                let reply = Entries {
+                    view,
+                    request,
+                    index,
+                    base_len,
+                    committed,
+                    stable_len,
+                    checksum,
+                    entries,
+                };
                 encoded(Reply::Entries(reply))
             }
         ),
@@ -162,4 +178,26 @@ proptest! {
             client.handle_timeout(Mono::from_ns(u64::MAX));
         }
     }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 1_000, ..ProptestConfig::default() })]
+    #[test]
+    fn arbitrary_bytes_are_safe(mode in 0..6_u8, bytes in vec(any::<u8>(), 0..400)) {
+        properties::check_messages(&[&[mode], &bytes[..]].concat());
+    }
+}
+
+#[test]
+fn corpus_messages_are_safe() {
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../verify/fuzz/corpus/log");
+    let mut seeds = 0;
+    for entry in fs::read_dir(folder).expect("the seeds are committed") {
+        let path = entry.expect("readable").path();
+        let bytes = fs::read(&path).expect("readable");
+        let outcome = std::panic::catch_unwind(|| properties::check_messages(&bytes));
+        assert!(outcome.is_ok(), "{} fails", path.display());
+        seeds += 1;
+    }
+    assert!(seeds > 0, "no seeds");
 }

@@ -1,0 +1,119 @@
+//! How programs use a log.
+
+use std::sync::Arc;
+use std::sync::mpsc::Sender;
+
+use onepipe::Doorbell;
+use onepipe_log::{Committed, Entry};
+use thiserror::Error;
+
+use crate::shared::{NodeStats, Shared};
+
+/// Why an entry was not appended.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum AppendFailure {
+    /// Too many entries are in flight.
+    #[error("{0} entries are in flight: append when some of them are committed")]
+    Busy(usize),
+    /// The entry is longer than a message of the fabric may be.
+    #[error("an entry of {len} bytes is too long: the limit is {max}")]
+    TooLong {
+        /// Length of the entry in bytes.
+        len: usize,
+        /// The limit in bytes.
+        max: usize,
+    },
+    /// The node has ended, for this reason. An entry in flight may be in the log or not.
+    #[error("this node has ended: {0}")]
+    Ended(Arc<str>),
+}
+
+/// Why entries were not read.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum ReadFailure {
+    /// The entries were trimmed.
+    #[error("the log begins with entry {0}: states include those before")]
+    Trimmed(u64),
+    /// No replica has answered.
+    #[error("no replica answers: start them again")]
+    Unavailable,
+    /// The node has ended, for this reason.
+    #[error("this node has ended: {0}")]
+    Ended(Arc<str>),
+}
+
+/// Committed entries of a log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CommittedEntries {
+    /// Index of the first of them.
+    pub index: u64,
+    /// The entries, in order, as many as one reply has.
+    pub entries: Vec<Entry>,
+    /// Number of entries that the replica knows to be committed.
+    pub committed_len: u64,
+}
+
+/// Called once, when an entry is committed or has failed.
+pub type OnCommitted = Box<dyn FnOnce(Result<Committed, AppendFailure>) + Send>;
+
+/// Called once with entries.
+pub type OnEntries = Box<dyn FnOnce(Result<CommittedEntries, ReadFailure>) + Send>;
+
+/// What the thread of a node takes over.
+pub(crate) enum Submission {
+    Append(Vec<u8>, OnCommitted),
+    Read(u64, OnEntries),
+}
+
+impl Submission {
+    /// Fails, as the node has ended.
+    pub fn fail(self, reason: &Arc<str>) {
+        match self {
+            Self::Append(_, done) => done(Err(AppendFailure::Ended(Arc::clone(reason)))),
+            Self::Read(_, done) => done(Err(ReadFailure::Ended(Arc::clone(reason)))),
+        }
+    }
+}
+
+/// Appends to a log and reads it, from any thread, by a [`crate::Node`].
+#[derive(Clone)]
+pub struct LogHandle {
+    pub(crate) submissions: Sender<Submission>,
+    pub(crate) bell: Doorbell,
+    pub(crate) shared: Arc<Shared>,
+}
+
+impl LogHandle {
+    /// Appends an entry. `on_committed` is called from the node's thread when all members of the
+    /// view have stored the entry in the same position. Entries of one handle, and of its clones,
+    /// are committed in the order in which they were appended; several may be in flight.
+    pub fn append(&self, payload: Vec<u8>, on_committed: OnCommitted) {
+        self.submit(Submission::Append(payload, on_committed));
+    }
+
+    /// Reads committed entries from an index on. `on_entries` is called from the node's thread,
+    /// also if there is no such entry yet.
+    pub fn read(&self, index: u64, on_entries: OnEntries) {
+        self.submit(Submission::Read(index, on_entries));
+    }
+
+    fn submit(&self, submission: Submission) {
+        match self.submissions.send(submission) {
+            Ok(()) => self.bell.ring(),
+            Err(refused) => {
+                let reason = self.ended().unwrap_or_else(|| "its thread has ended".into());
+                refused.0.fail(&reason);
+            }
+        }
+    }
+
+    /// Returns what the node does, at most 100 ms ago.
+    pub fn stats(&self) -> NodeStats {
+        self.shared.stats()
+    }
+
+    /// Returns why the node has ended, if it has.
+    pub fn ended(&self) -> Option<Arc<str>> {
+        self.shared.ended()
+    }
+}

@@ -1,0 +1,151 @@
+//! What a replica's disk is in a test: a list, or a journal on a disk in memory that loses what was
+//! not synchronised.
+
+use std::collections::VecDeque;
+
+use onepipe_journal::{Journal, MemoryDisk, Options, StoreId};
+use onepipe_log::Record;
+
+/// What is found on a disk.
+#[derive(Clone, Debug, Default)]
+pub struct Found {
+    pub checkpoint: Option<(u64, Vec<u8>)>,
+    pub records: Vec<Record>,
+}
+
+/// The disk of a replica.
+pub trait Store: Default {
+    /// Queues a record.
+    fn append(&mut self, record: Record);
+    /// Stores some of what is queued. Returns the last record that survives a loss of power.
+    fn store(&mut self) -> Option<u64>;
+    /// Whether something is queued.
+    fn is_pending(&self) -> bool;
+    /// Replaces the records up to a number.
+    fn checkpoint(&mut self, number: u64, bytes: &[u8]);
+    /// Loses power. `seed` decides what is lost of that which is not stored.
+    fn crash(&mut self, seed: u64);
+    /// Returns what is on the disk.
+    fn open(&mut self) -> Found;
+    /// Whether something was on the disk when it was opened.
+    fn is_used(&self) -> bool;
+}
+
+/// A list of records, which are stored one at a time.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct ListStore {
+    queue: VecDeque<Record>,
+    disk: Vec<Record>,
+    checkpoint: Option<(u64, Vec<u8>)>,
+}
+
+impl Store for ListStore {
+    fn append(&mut self, record: Record) {
+        self.queue.push_back(record);
+    }
+
+    fn store(&mut self) -> Option<u64> {
+        let record = self.queue.pop_front()?;
+        let number = record.number;
+        self.disk.push(record);
+        Some(number)
+    }
+
+    fn is_pending(&self) -> bool {
+        !self.queue.is_empty()
+    }
+
+    fn checkpoint(&mut self, number: u64, bytes: &[u8]) {
+        self.queue.retain(|record| record.number > number);
+        self.disk.clear();
+        self.checkpoint = Some((number, bytes.to_vec()));
+    }
+
+    fn crash(&mut self, _: u64) {
+        self.queue.clear();
+    }
+
+    fn open(&mut self) -> Found {
+        Found { checkpoint: self.checkpoint.clone(), records: self.disk.clone() }
+    }
+
+    fn is_used(&self) -> bool {
+        self.checkpoint.is_some() || !self.disk.is_empty()
+    }
+}
+
+const OPTIONS: Options = {
+    let mut options = Options::new(StoreId(*b"a log in a test "));
+    // Small segments: a run begins many.
+    options.segment_bytes = 600;
+    options
+};
+
+/// A journal on a disk in memory.
+#[derive(Debug, Default)]
+pub struct JournalStore {
+    disk: MemoryDisk,
+    journal: Option<Journal<MemoryDisk>>,
+    is_written: bool,
+}
+
+impl JournalStore {
+    fn journal(&mut self) -> &mut Journal<MemoryDisk> {
+        let disk = &self.disk;
+        self.journal.get_or_insert_with(|| {
+            Journal::open_on(disk.clone(), OPTIONS).expect("the disk is intact").0
+        })
+    }
+}
+
+impl Store for JournalStore {
+    fn append(&mut self, record: Record) {
+        self.is_written = false;
+        self.journal().append(record.number, &record.to_bytes()).expect("numbers ascend");
+    }
+
+    /// Writes what is queued, or synchronises what is written.
+    fn store(&mut self) -> Option<u64> {
+        if !std::mem::replace(&mut self.is_written, true) {
+            self.journal().flush().expect("the disk works");
+            return None;
+        }
+        Some(self.journal().sync().expect("the disk works").durable)
+    }
+
+    fn is_pending(&self) -> bool {
+        self.journal.as_ref().is_some_and(|one| one.progress().durable < one.last())
+    }
+
+    fn checkpoint(&mut self, number: u64, bytes: &[u8]) {
+        if self.journal().last_snapshot() < number {
+            self.journal().snapshot(number, bytes).expect("the disk works");
+        }
+    }
+
+    fn crash(&mut self, seed: u64) {
+        if let Some(mut journal) = self.journal.take() {
+            self.disk.crash_at(self.disk.operations() + seed % 5);
+            // The power fails in the middle of writing, or after.
+            let _ = journal.sync();
+        }
+        self.disk.restart(seed);
+        self.is_written = false;
+    }
+
+    fn open(&mut self) -> Found {
+        self.journal = None;
+        let opened = Journal::open_on(self.disk.clone(), OPTIONS);
+        let (journal, recovered) = opened.expect("a crash leaves a journal that opens");
+        self.journal = Some(journal);
+        let checkpoint = recovered.snapshot.map(|snapshot| (snapshot.position, snapshot.bytes));
+        let parse = |record: &onepipe_journal::Record| {
+            Record::parse(record.position, &record.payload).expect("what was stored is a record")
+        };
+        Found { checkpoint, records: recovered.records.iter().map(parse).collect() }
+    }
+
+    fn is_used(&self) -> bool {
+        self.journal.as_ref().is_some_and(|journal| journal.progress().durable > 0)
+    }
+}
