@@ -34,6 +34,7 @@ const RANKS: &[(&str, u8)] = &[
     ("sim/*", 4),
     ("transport/*", 4),
     ("apps/*", 4),
+    ("apps/*/replica", 4),
     ("daemons/*", 5),
     ("api/rust", 5),
     ("api/c", 6),
@@ -99,9 +100,8 @@ fn may_import(from: &str, to: &str, is_dev: bool) -> Result<(), &'static str> {
         (WRAPPERS, _) if family(from) == "apps" && (lower == 0 || SHARED_APPS.contains(&to)) => {
             Ok(())
         }
-        (WRAPPERS, _) if to != "api/rust" && !from.starts_with(&format!("{to}/")) => {
-            Err("a wrapper of the API imports `api/rust` alone")
-        }
+        (WRAPPERS, FAMILIES) if application(from) == application(to) => Ok(()),
+        (WRAPPERS, _) if to != "api/rust" => Err("a wrapper of the API imports `api/rust` alone"),
         (WRAPPERS, _) => Ok(()),
         (PRODUCTS, _) if family(to) == "sim" => Err("what users run does not hold a simulator"),
         (PRODUCTS, PRODUCTS) if is_dev => Ok(()),
@@ -119,6 +119,12 @@ fn rank(folder: &str) -> Option<u8> {
             && pattern.zip(folder).all(|(want, got)| want == "*" || want == got)
     };
     RANKS.iter().find(|(pattern, _)| fits(pattern)).map(|(_, rank)| *rank)
+}
+
+/// Returns the folder of an application that a crate is a part of, like `apps/block` of
+/// `apps/block/server`.
+fn application(folder: &str) -> Vec<&str> {
+    folder.split('/').take(2).collect()
 }
 
 fn family(folder: &str) -> &str {

@@ -92,11 +92,12 @@ impl Disk for Directory {
     }
 
     fn create(&self, name: &str) -> io::Result<File> {
-        OpenOptions::new().create(true).truncate(true).write(true).open(self.path(name))
+        let mut options = OpenOptions::new();
+        options.create(true).truncate(true).read(true).write(true).open(self.path(name))
     }
 
     fn open(&self, name: &str) -> io::Result<File> {
-        OpenOptions::new().write(true).open(self.path(name))
+        OpenOptions::new().read(true).write(true).open(self.path(name))
     }
 
     fn read(&self, name: &str) -> io::Result<Vec<u8>> {
@@ -125,8 +126,12 @@ impl DiskFile for File {
         self.write_all_at(bytes, offset)
     }
 
-    fn truncate(&mut self, len: u64) -> io::Result<()> {
-        self.set_len(len)
+    fn read_at(&self, offset: u64, bytes: &mut [u8]) -> io::Result<()> {
+        self.read_exact_at(bytes, offset)
+    }
+
+    fn set_len(&mut self, len: u64) -> io::Result<()> {
+        File::set_len(self, len)
     }
 
     fn sync_data(&mut self) -> io::Result<()> {

@@ -16,7 +16,7 @@ pub trait Disk: Clone + Send + 'static {
     /// [`Disk::sync_directory`].
     fn create(&self, name: &str) -> io::Result<Self::File>;
 
-    /// Opens the existing file `name` for writing.
+    /// Opens the existing file `name` for reading and writing.
     fn open(&self, name: &str) -> io::Result<Self::File>;
 
     /// Returns the bytes of the file `name`.
@@ -41,8 +41,11 @@ pub trait DiskFile: Send + 'static {
     /// part may have been written.
     fn write_at(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()>;
 
-    /// Cuts the file to `len` bytes.
-    fn truncate(&mut self, len: u64) -> io::Result<()>;
+    /// Fills `bytes` with the bytes from `offset` on; an error if the file ends before.
+    fn read_at(&self, offset: u64, bytes: &mut [u8]) -> io::Result<()>;
+
+    /// Cuts the file to `len` bytes, or lengthens it to them with zeros.
+    fn set_len(&mut self, len: u64) -> io::Result<()>;
 
     /// Waits until the bytes and the length of the file survive a crash.
     fn sync_data(&mut self) -> io::Result<()>;

@@ -429,7 +429,7 @@ impl<D: Disk> Journal<D> {
             self.segments.pop();
         } else {
             let cut = self.disk.open(&name).and_then(|mut file| {
-                file.truncate(len)?;
+                file.set_len(len)?;
                 file.sync_data()
             });
             cut.map_err(|error| self.fail(Operation::Truncate, first, error))?;

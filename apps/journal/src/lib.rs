@@ -64,7 +64,7 @@ pub use directory::Directory;
 pub use disk::{Disk, DiskFile};
 pub use error::{Failure, JournalError, OpenError, Operation};
 pub use journal::{Journal, Progress};
-pub use memory::MemoryDisk;
+pub use memory::{MemoryDisk, MemoryFile};
 pub use options::{Options, StoreId, SyncPolicy};
 pub use recovered::{Record, Recovered, Repair, Snapshot};
 pub use salvage::Salvaged;

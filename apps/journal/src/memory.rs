@@ -202,7 +202,7 @@ impl Disk for MemoryDisk {
         let state = &mut *self.state();
         if let Ok(id) = state.id(name) {
             let crashes = state.begin()?;
-            state.file(id)?.truncate(0);
+            state.file(id)?.set_len(0);
             let file = MemoryFile { disk: self.clone(), id };
             return if crashes { Err(crashed()) } else { Ok(file) };
         }
@@ -281,10 +281,22 @@ impl DiskFile for MemoryFile {
         if crashes { Err(crashed()) } else { Ok(()) }
     }
 
-    fn truncate(&mut self, len: u64) -> io::Result<()> {
+    fn read_at(&self, offset: u64, bytes: &mut [u8]) -> io::Result<()> {
+        let state = &mut *self.disk.state();
+        if state.is_crashed {
+            return Err(crashed());
+        }
+        let file = state.file(self.id)?.bytes();
+        let start = usize::try_from(offset).unwrap_or(usize::MAX);
+        let end = start.saturating_add(bytes.len());
+        bytes.copy_from_slice(file.get(start..end).ok_or(ErrorKind::UnexpectedEof)?);
+        Ok(())
+    }
+
+    fn set_len(&mut self, len: u64) -> io::Result<()> {
         let state = &mut *self.disk.state();
         let crashes = state.begin()?;
-        state.file(self.id)?.truncate(len as usize);
+        state.file(self.id)?.set_len(len as usize);
         if crashes { Err(crashed()) } else { Ok(()) }
     }
 

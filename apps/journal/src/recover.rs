@@ -69,7 +69,7 @@ fn cut<D: Disk>(disk: &D, torn: TornEnd) -> Result<Repair, OpenError> {
         disk.remove(&name)
     } else {
         disk.open(&name).and_then(|mut file| {
-            file.truncate(torn.offset)?;
+            file.set_len(torn.offset)?;
             file.sync_data()
         })
     };

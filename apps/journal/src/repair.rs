@@ -68,7 +68,7 @@ fn cut<D: Disk>(disk: &D, first: u64, offset: u64) -> Result<Repair, OpenError> 
         file.sync_data()?;
         disk.sync_directory()?;
         let mut file = disk.open(&name)?;
-        file.truncate(offset)?;
+        file.set_len(offset)?;
         file.sync_data()?;
         Ok(bytes.len() as u64 - offset)
     };

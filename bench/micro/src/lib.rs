@@ -23,6 +23,7 @@
 
 mod amcast;
 mod arbiter;
+mod block;
 mod bulk;
 mod child;
 mod children;
@@ -48,6 +49,7 @@ pub use arbiter::{
     ArbiterOptions, CommOptions, RealtimeOptions, arbiter_alloc, arbiter_comm, arbiter_path,
     arbiter_realtime,
 };
+pub use block::{BlockOptions, block};
 pub use bulk::{BulkMemory, BulkOptions, bulk};
 pub use child::worker;
 pub use children::WORKER;

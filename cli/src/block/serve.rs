@@ -1,45 +1,61 @@
-//! `onepipe block serve`: a device in a file of this machine.
+//! `onepipe block serve`: a device on replicas of this program, or in a file of this machine.
 
 use std::io::{Write, stdout};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use onepipe_block_server::{
-    Address, Blocks, FileBlocks, FileOptions, ServerOptions, ServerStats, serve,
+    Address, Blocks, FileBlocks, FileOptions, ReplicatedBlocks, ReplicatedOptions, Server,
+    ServerOptions, ServerStats, serve,
 };
 use onepipe_transport_driver::{Doorbell, Waker};
 use serde_json::json;
 
 use crate::args::{self, ServeArgs};
+use crate::block::control::Control;
 use crate::units;
 
 const EXAMPLES: &str = "\
 Examples:
-  onepipe block serve --file disk.img --size 1GiB       a new device, at 127.0.0.1:10809
-  onepipe block serve --file disk.img                   the same device again
-  onepipe block serve --file disk.img --nbd unix:/tmp/disk.socket
+  onepipe block serve --data DIR --size 1GiB            a new device on three replicas, at port 10809
+  onepipe block serve --data DIR                        the same device again
+  onepipe block scrub --data DIR                        compares its replicas, and repairs them
+  onepipe block serve --file disk.img --size 1GiB       a local file, not replicated
+  onepipe block serve --data DIR --nbd unix:/tmp/disk.socket
   nbdcopy image.raw nbd://127.0.0.1:10809               writes an image to the device
-  fio --ioengine=nbd --uri=nbd://127.0.0.1:10809 --name=x --rw=randwrite --size=64M
+  fio --ioengine=nbd --uri=nbd://127.0.0.1:10809 --name=x --rw=randwrite --bs=4k --size=64M
 
-A flush, and a write with forced unit access, is durable before its reply. The device is a file of
-this machine: it is not replicated yet. Every program that reaches the address can use it.";
+With --data a write is durable in the logs of all replicas before its reply, and requests are
+multiples of 4096 bytes. With --file a flush, and a write with forced unit access, is durable before
+its reply. Every program that reaches the address can use the device.";
 
-/// Serve a file of this machine as a block device; it is not replicated yet
+/// Serve a block device on three replicas in this program, or a file of this machine
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
+#[group(id = "where", required = true, multiple = false, args = ["data", "file"])]
 pub struct Arguments {
-    /// File that holds the device; created if it does not exist
+    /// Directory of a replicated device; created if it does not exist
+    #[arg(long, value_name = "DIR")]
+    data: Option<PathBuf>,
+    /// File that holds the device, not replicated; created if it does not exist
     #[arg(long, value_name = "PATH")]
-    file: PathBuf,
+    file: Option<PathBuf>,
     /// Size of a new device, like 1GiB; an existing one keeps its size
     #[arg(long, value_name = "BYTES", value_parser = units::bytes)]
     size: Option<usize>,
+    /// Number of replicas of a device in a directory
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=5))]
+    #[arg(conflicts_with = "file")]
+    replicas: u16,
+    /// Name of the fabric in this machine's shared memory [default: one for each program]
+    #[arg(long, value_name = "NAME", conflicts_with = "file")]
+    fabric: Option<String>,
     /// Where clients connect: HOST:PORT, or unix:PATH; port 0 takes a free one
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:10809", value_parser = address)]
     nbd: Address,
@@ -47,7 +63,7 @@ pub struct Arguments {
     #[arg(long, value_name = "NAME", default_value = "")]
     name: String,
     /// Refuse writes
-    #[arg(long)]
+    #[arg(long, conflicts_with = "data")]
     read_only: bool,
     #[command(flatten)]
     serve_args: ServeArgs,
@@ -72,24 +88,63 @@ fn address(text: &str) -> Result<Address> {
     }
 }
 
-/// Serves until the user interrupts the command.
-pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+/// A device that is served.
+struct Served {
+    server: Server,
+    /// What the device is, for people.
+    what: String,
+    /// Takes commands about a replicated device; ends before the device.
+    _control: Option<Control>,
+}
+
+/// Serves a file.
+fn serve_file(arguments: &Arguments, path: &Path) -> Result<Served> {
     let size = arguments.size.map(|size| size as u64);
     let file = FileOptions { size, is_read_only: arguments.read_only, ..FileOptions::default() };
-    let blocks = FileBlocks::open(&arguments.file, file)?;
-    let size = blocks.size();
+    let blocks = FileBlocks::open(path, file)?;
+    let mode = if arguments.read_only { ", read-only" } else { "" };
+    let what = format!("{} bytes{mode}, a local file, not replicated", blocks.size());
+    let server = start(arguments, path, Arc::new(blocks))?;
+    Ok(Served { server, what, _control: None })
+}
+
+/// Serves a device on replicas.
+fn serve_replicas(arguments: &Arguments, directory: &Path) -> Result<Served> {
+    let own = || format!("block-{}", std::process::id());
+    let fabric = arguments.fabric.clone().unwrap_or_else(own);
+    let options = ReplicatedOptions {
+        size: arguments.size.map(|size| size as u64),
+        replicas: arguments.replicas,
+        ..ReplicatedOptions::new(directory.to_path_buf(), fabric)
+    };
+    let blocks = Arc::new(ReplicatedBlocks::open(&options)?);
+    let what = format!("{} bytes, replicas {}", blocks.size(), arguments.replicas);
+    let control = Control::serve(directory, &blocks)?;
+    let server = start(arguments, directory, blocks)?;
+    Ok(Served { server, what, _control: Some(control) })
+}
+
+fn start(arguments: &Arguments, path: &Path, blocks: Arc<dyn Blocks>) -> Result<Server> {
     let options = ServerOptions {
         export_name: arguments.name.clone(),
-        description: arguments.file.display().to_string(),
+        description: path.display().to_string(),
         ..ServerOptions::default()
     };
-    let server = serve(&arguments.nbd, Arc::new(blocks), options)?;
+    Ok(serve(&arguments.nbd, blocks, options)?)
+}
+
+/// Serves until the user interrupts the command.
+pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+    let (path, served) = match (&arguments.data, &arguments.file) {
+        (Some(directory), _) => (directory, serve_replicas(arguments, directory)?),
+        (None, Some(file)) => (file, serve_file(arguments, file)?),
+        (None, None) => bail!("give --data DIR or --file PATH"),
+    };
+    let Served { server, what, _control } = served;
     let doorbell = Doorbell::new(Arc::new(Unpark(thread::current())));
     let stop = crate::interrupt::stop_flag(doorbell, arguments.serve_args.exit_on_stdin_eof)?;
     let mut out = stdout();
-    let path = arguments.file.display();
-    let mode = if arguments.read_only { ", read-only" } else { "" };
-    writeln!(out, "{path}: {size} bytes{mode}, a local file, not replicated")
+    writeln!(out, "{}: {what}", path.display())
         .and_then(|()| writeln!(out, "nbdinfo '{}'", server.address()))
         .context("cannot print")?;
 

@@ -5,6 +5,8 @@ mod arbiter;
 mod arguments;
 mod bench;
 mod block;
+mod block_bench;
+mod block_replicas;
 mod bulk;
 mod clean;
 mod controller;

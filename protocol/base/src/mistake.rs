@@ -14,7 +14,8 @@ macro_rules! mistakes {
         }
 
         impl Mistake {
-            /// All mistakes: of scattering, agreed multicast, transactions, stores, logs, memory.
+            /// All mistakes: of scattering, agreed multicast, transactions, stores, logs, memory,
+            /// and block devices.
             pub const ALL: &[Self] = &[$(Self::$name,)*];
 
             /// Returns the name on the command line.
@@ -193,6 +194,22 @@ mistakes! {
         "A client of a table reuses a node as soon as it has submitted the request that unlinks it.";
     MissAtFirstNode: "miss-at-first-node",
         "A look-up in a table ends at the first node of a bucket, whatever its key is.";
+    ChecksumIgnored: "checksum-ignored",
+        "A replica of a block device returns blocks that do not fit their checksums.";
+    TrimWithoutMark: "trim-without-mark",
+        "A replica of a block device does not change the checksums of blocks that it makes zero.";
+    AppliedBeforeSync: "applied-before-sync",
+        "A replica of a block device stores what it has applied before the blocks are durable.";
+    LastChangeMissed: "last-change-missed",
+        "A copy for a replica that was away lacks the blocks of the first change that it missed.";
+    DamageSkipped: "damage-skipped",
+        "A copy for a replica that was away leaves damaged blocks out, as if they had not changed.";
+    OlderInstalled: "older-installed",
+        "A replica of a block device replaces blocks by copies that are older.";
+    LaggingRead: "lagging-read",
+        "A read is answered by a replica that lacks an acknowledged write.";
+    LostWriteAccepted: "lost-write-accepted",
+        "A scrub takes an intact block that lacks a change for right.";
 }
 
 impl Mistake {
@@ -226,7 +243,12 @@ impl Mistake {
 
     /// Returns the mistakes of registered memory and of tables in it.
     pub fn of_memory() -> &'static [Self] {
-        &Self::ALL[Self::MemoryReadAtDelivery as usize..]
+        &Self::ALL[Self::MemoryReadAtDelivery as usize..Self::ChecksumIgnored as usize]
+    }
+
+    /// Returns the mistakes of the replicated block device.
+    pub fn of_blocks() -> &'static [Self] {
+        &Self::ALL[Self::ChecksumIgnored as usize..]
     }
 }
 

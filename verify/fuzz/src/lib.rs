@@ -25,6 +25,8 @@ pub mod page_locations;
 #[path = "../../../apps/journal/tests/log_bytes/properties.rs"]
 pub mod journal;
 
+#[path = "../../../apps/block/replica/tests/image_bytes/properties.rs"]
+pub mod image;
 #[path = "../../../apps/block/tests/nbd_bytes/properties.rs"]
 pub mod nbd;
 

@@ -36,7 +36,12 @@ fn the_table_as_written_passes() {
         member("api/c", &["api/rust"], &[]),
         member("apps/kv/server", &["api/rust", "apps/kv", "apps/journal", "protocol/base"], &[]),
         member("apps/log/server", &["api/rust", "apps/log", "apps/journal"], &[]),
-        member("apps/block/server", &["apps/block", "apps/log", "apps/log/server"], &[]),
+        member("apps/block/replica", &["apps/journal"], &[]),
+        member(
+            "apps/block/server",
+            &["apps/block", "apps/block/replica", "apps/log", "apps/log/server"],
+            &[],
+        ),
         member("cli", &["sim/scenarios", "daemons/switch", "api/rust", "bench/micro"], &[]),
         member("xtask", &[], &[]),
     ];
@@ -100,6 +105,7 @@ fn wrappers_import_the_rust_api_alone() {
         ("api/c", "protocol/endpoint"),
         ("api/python", "transport/shm"),
         ("apps/kv/server", "apps/tpcc"),
+        ("apps/kv/server", "apps/block/replica"),
         ("apps/log/server", "apps/kv/server"),
         ("api/c", "daemons/switch"),
     ] {

@@ -1,11 +1,11 @@
-//! A block device for NBD clients: sockets, threads, and a device in a file.
+//! A block device for NBD clients: sockets, threads, a device in a file, and one on replicas.
 //!
 //! socket → connection → requests → `[device]` → replies → socket
 //!
 //! [`serve`] accepts clients at a TCP address or a Unix socket. Each has two threads, one that
 //! reads and one that sends. What stores the blocks implements [`Blocks`]: it executes commands of
 //! all clients at once and completes them in any order, on any thread. [`FileBlocks`] is one in a
-//! file.
+//! file, [`ReplicatedBlocks`] one on several replicas.
 //!
 //! ```
 //! use std::net::{Ipv4Addr, SocketAddr};
@@ -39,6 +39,7 @@ mod blocks;
 mod extents;
 mod file;
 mod options;
+mod replicated;
 mod server;
 mod session;
 mod stats;
@@ -49,5 +50,8 @@ pub use address::Address;
 pub use blocks::{Blocks, Completion, Reply};
 pub use file::{FileBlocks, FileError, FileOptions};
 pub use options::ServerOptions;
+pub use replicated::{
+    DeviceError, RepairStats, ReplaceError, ReplicatedBlocks, ReplicatedOptions, ScrubReport,
+};
 pub use server::{ServeError, Server, serve};
 pub use stats::ServerStats;

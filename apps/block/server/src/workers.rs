@@ -46,7 +46,9 @@ impl Drop for Workers {
     fn drop(&mut self) {
         self.jobs = None;
         for thread in self.threads.drain(..) {
-            if thread.join().is_err() {
+            // A job may have the last reference to its own pool; its thread ends by itself.
+            let is_own = thread.thread().id() == thread::current().id();
+            if !is_own && thread.join().is_err() {
                 tracing::error!("a thread of a block device has panicked");
             }
         }

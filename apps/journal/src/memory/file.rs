@@ -42,8 +42,10 @@ impl FileState {
             .retain(|sector| (sector + 1) * SECTOR_LEN <= offset || sector * SECTOR_LEN >= end);
     }
 
-    pub fn truncate(&mut self, len: usize) {
-        if len < self.bytes.len() {
+    pub fn set_len(&mut self, len: usize) {
+        if len > self.bytes.len() {
+            self.bytes.resize(len, 0);
+        } else if len < self.bytes.len() {
             let beyond = self.stale.len().min(self.bytes.len());
             let tail = self.stale.split_off(beyond);
             self.stale = self.bytes.clone();

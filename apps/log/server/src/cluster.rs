@@ -56,13 +56,22 @@ impl ClusterOptions {
         let builder = Pipe::builder().fabric(&self.fabric).process(process);
         builder.processes(self.replicas + 1 + self.clients)
     }
+
+    /// Returns how a process of the cluster's own program joins the fabric.
+    fn own_builder(&self, process: u32) -> Builder {
+        self.builder(process)
+            .tune_shared_memory(|config| config.liveness_interval_ns = LIVENESS_INTERVAL_NS)
+    }
 }
 
 /// A log whose replicas all run in this process. It ends when it is dropped.
 pub struct Cluster {
     /// The client ends first: it uses the replicas.
     front: Node,
-    replicas: Vec<Node>,
+    /// The nodes of the replicas; `None` of one that was stopped.
+    replicas: Vec<Option<Node>>,
+    options: ClusterOptions,
+    thread: NodeThread,
 }
 
 impl Cluster {
@@ -86,23 +95,48 @@ impl Cluster {
         options: &ClusterOptions,
         mut open_state: impl FnMut(u32) -> std::io::Result<S>,
     ) -> Result<Self, NodeError> {
+        // All of them before the first node, which would have to end again.
+        let open_state = |replica| Ok((replica, open_state(replica).map_err(NodeError::State)?));
+        let states: Result<Vec<_>, NodeError> = (0..options.replicas).map(open_state).collect();
         let thread = NodeThread::start()?;
         let node = options.node();
-        let builder = |process| {
-            options
-                .builder(process)
-                .tune_shared_memory(|config| config.liveness_interval_ns = LIVENESS_INTERVAL_NS)
-        };
+        let builder = |process| options.own_builder(process);
         let mut joining: Vec<Joining> = Vec::new();
-        for replica in 0..options.replicas {
-            let state = open_state(replica).map_err(NodeError::State)?;
+        for (replica, state) in states? {
             let own = Own { directory: options.directory.clone(), state };
             let process = ProcessId(replica);
             joining.push(Node::begin(&thread, process, builder(replica), &node, own)?);
         }
         let front = Node::begin_client(&thread, builder(options.replicas), &node)?;
         let replicas: Result<Vec<_>, _> = joining.into_iter().map(Joining::wait).collect();
-        Ok(Self { front: front.wait()?, replicas: replicas? })
+        let replicas = replicas?.into_iter().map(Some).collect();
+        Ok(Self { front: front.wait()?, replicas, options: options.clone(), thread })
+    }
+
+    /// Ends the node of a replica, which leaves the fabric. The log goes on with the others.
+    ///
+    /// # Panics
+    /// If there is no such replica.
+    pub fn stop(&mut self, replica: u32) {
+        self.replicas[replica as usize] = None;
+    }
+
+    /// Starts the node of a replica again that was stopped, with the files that it has now. It
+    /// catches up from the others.
+    ///
+    /// # Errors
+    /// As [`Node::start`].
+    ///
+    /// # Panics
+    /// If there is no such replica, or its node was not stopped.
+    pub fn restart<S: State>(&mut self, replica: u32, state: S) -> Result<LogHandle, NodeError> {
+        let stopped = &mut self.replicas[replica as usize];
+        assert!(stopped.is_none(), "the node of the replica was stopped");
+        let own = Own { directory: self.options.directory.clone(), state };
+        let builder = self.options.own_builder(replica);
+        let node = self.options.node();
+        let joining = Node::begin(&self.thread, ProcessId(replica), builder, &node, own)?;
+        Ok(stopped.insert(joining.wait()?).handle())
     }
 
     /// Returns the handle to use the log with.
@@ -110,9 +144,9 @@ impl Cluster {
         self.front.handle()
     }
 
-    /// Returns the handles of the replicas' nodes. Each is a client, too: what it appends is
-    /// applied by its own state at once when it is committed.
+    /// Returns the handles of the nodes of the replicas that were not stopped. Each is a client,
+    /// too: what it appends is applied by its own state at once when it is committed.
     pub fn replicas(&self) -> impl Iterator<Item = LogHandle> {
-        self.replicas.iter().map(Node::handle)
+        self.replicas.iter().flatten().map(Node::handle)
     }
 }

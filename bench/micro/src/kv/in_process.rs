@@ -13,13 +13,13 @@ use super::rounds::Trial;
 const LIMIT: Duration = Duration::from_secs(30);
 
 /// Takes the result of one transaction, from any thread.
-pub(super) struct Finish<R> {
+pub(crate) struct Finish<R> {
     slot: usize,
     finished: Sender<(usize, Instant, R)>,
 }
 
 impl<R> Finish<R> {
-    pub(super) fn with(self, result: R) {
+    pub(crate) fn with(self, result: R) {
         // The generator has ended, if this fails.
         let _ = self.finished.send((self.slot, Instant::now(), result));
     }
@@ -28,7 +28,7 @@ impl<R> Finish<R> {
 /// Keeps `in_flight` transactions in flight, for a fifth of `seconds` unmeasured, then for
 /// `seconds`. `begin` begins one, and returns what `check` needs to check its result. The CPU time
 /// is that of this whole process: of all nodes, and of the generator.
-pub(super) fn drive<R, B>(
+pub(crate) fn drive<R, B>(
     in_flight: usize,
     seconds: f64,
     mut begin: impl FnMut(Finish<R>) -> Result<B>,

@@ -11,14 +11,14 @@ mod cpu_time;
 mod embedded;
 #[cfg(feature = "etcd")]
 mod etcd;
-mod in_process;
+pub(crate) mod in_process;
 mod redis;
 mod redis_benchmark;
 mod redis_cluster;
 mod redis_socket;
 mod report;
-mod rounds;
-mod server;
+pub(crate) mod rounds;
+pub(crate) mod server;
 mod tpcc;
 mod workload;
 

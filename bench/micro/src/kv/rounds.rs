@@ -6,7 +6,7 @@ use super::report::{KvLoad, KvReport, KvSide};
 
 /// What one side did under one load in one round.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Trial {
+pub(crate) struct Trial {
     pub rate: f64,
     pub p50_us: f64,
     pub p99_us: f64,
@@ -25,7 +25,7 @@ struct Row {
 
 /// Collects the trials of all rounds.
 #[derive(Default)]
-pub(super) struct Rounds {
+pub(crate) struct Rounds {
     /// In the order of first measurement.
     rows: Vec<Row>,
 }
@@ -33,7 +33,7 @@ pub(super) struct Rounds {
 impl Rounds {
     /// Adds what a side did, or the reply with which it refuses the load. `yardstick` is the side
     /// with which this one is compared.
-    pub(super) fn add(
+    pub(crate) fn add(
         &mut self,
         load: &str,
         (side, yardstick): (&str, Option<&str>),
@@ -57,7 +57,7 @@ impl Rounds {
     }
 
     /// Returns the report with the medians.
-    pub(super) fn report(&self, bench: &str, about: &str, runs: usize) -> KvReport {
+    pub(crate) fn report(&self, bench: &str, about: &str, runs: usize) -> KvReport {
         let mut loads: Vec<KvLoad> = Vec::new();
         for row in &self.rows {
             let side = self.side(row);

@@ -202,7 +202,7 @@ pub(super) fn output_of(command: &[&str]) -> Result<String> {
 }
 
 /// Returns the name of a fabric that no other store on this machine has.
-pub(super) fn new_fabric() -> String {
+pub(crate) fn new_fabric() -> String {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     format!("kv-bench-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed))
 }
@@ -223,12 +223,12 @@ pub(super) fn free_ports(count: usize) -> Result<Vec<u16>> {
 }
 
 /// Folder for the files of a server; removed on drop.
-struct Folder(PathBuf);
+pub(crate) struct Folder(PathBuf);
 
 static FOLDERS: AtomicU64 = AtomicU64::new(0);
 
 impl Folder {
-    fn create(is_in_memory: bool) -> Result<Self> {
+    pub(crate) fn create(is_in_memory: bool) -> Result<Self> {
         let number = FOLDERS.fetch_add(1, Ordering::Relaxed);
         let [on_disk, in_memory] = parents();
         let parent = if is_in_memory { in_memory } else { on_disk };
@@ -237,7 +237,7 @@ impl Folder {
         Ok(Self(path))
     }
 
-    fn path_of(&self, name: &str) -> Result<String> {
+    pub(crate) fn path_of(&self, name: &str) -> Result<String> {
         let path = self.0.join(name);
         Ok(path.to_str().context("the folder for temporary files is not UTF-8")?.to_owned())
     }

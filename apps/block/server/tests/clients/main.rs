@@ -8,5 +8,6 @@ mod harness;
 mod hostile;
 mod libnbd;
 mod qemu;
+mod replicated;
 #[path = "../../../../kv/server/tests/front/tools.rs"]
 mod tools;

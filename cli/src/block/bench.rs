@@ -1,0 +1,70 @@
+//! `onepipe block bench`: the replicated device beside primary–backup replication.
+
+use std::io::{Write, stdout};
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::Args;
+use onepipe_bench_micro::{BlockOptions, Progress as BenchProgress, block};
+use serde_json::json;
+
+use crate::progress::Progress;
+use crate::units;
+
+const EXAMPLES: &str = "\
+Examples:
+  onepipe block bench
+  onepipe block bench --depth 1 --seconds 10 --runs 5
+  TMPDIR=/mnt/disk onepipe block bench --json        files on another disk
+
+Random writes of 4 KiB, each durable on three replicas before its reply: of this program, of
+primary-backup replication whose replicas write one after the other, and of a local file. Each side
+is started, measured and stopped in turn, --runs times; figures are medians. All files are in the
+folder for temporary files.";
+
+/// Measure random writes, beside primary-backup replication: rate, latency, CPU time
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Arguments {
+    /// Number of rounds
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=100))]
+    runs: u64,
+    /// Length of each measurement in seconds
+    #[arg(long, default_value = "2", value_parser = units::seconds)]
+    seconds: f64,
+    /// Numbers of writes in flight
+    #[arg(long, value_delimiter = ',', default_value = "1,4,16,64")]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..=512))]
+    depth: Vec<u16>,
+    /// Size of the device
+    #[arg(long, value_name = "BYTES", default_value = "64MiB", value_parser = units::bytes)]
+    size: usize,
+    /// Print the report as one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs the benchmark, and prints its report.
+pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+    // Files would outlive this process.
+    crate::interrupt::on_interrupt(|| {
+        onepipe_bench_micro::cleanup();
+        std::process::exit(crate::interrupt::EXIT_STATUS.into());
+    })?;
+    let options = BlockOptions {
+        runs: arguments.runs as usize,
+        seconds: arguments.seconds,
+        depths: arguments.depth.iter().map(|depth| usize::from(*depth)).collect(),
+        size: arguments.size as u64,
+    };
+    let mut bar = Progress::new();
+    let show =
+        |run: BenchProgress<'_>| bar.show(run.done as f64 / run.total.max(1) as f64, run.case);
+    let report = block(&options, show)?;
+    let mut out = stdout().lock();
+    match arguments.json {
+        true => writeln!(out, "{}", json!({"bench": "block", "reports": [report]}))?,
+        false => write!(out, "{report}")?,
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,29 @@
+//! `onepipe block bench`: three sides, each with its figures.
+
+use crate::program::{errors, exclusive, json, output};
+
+#[test]
+fn measures_replicas_beside_primary_backup() {
+    let _guard = exclusive();
+    let options = ["--runs", "1", "--seconds", "0.1", "--depth", "1,8", "--size", "1MiB"];
+    let measured = output(&[&["block", "bench", "--json"][..], &options].concat());
+    assert!(measured.status.success(), "{}", errors(&measured));
+    let printed = json(&measured);
+    let loads = printed["reports"][0]["loads"].as_array().expect("loads").clone();
+    let names: Vec<_> = loads.iter().map(|load| load["load"].as_str().expect("text")).collect();
+    assert_eq!(names, ["1 in flight", "8 in flight"]);
+    for load in &loads {
+        let sides = load["sides"].as_array().expect("sides");
+        let names: Vec<_> = sides.iter().map(|side| side["side"].as_str().expect("text")).collect();
+        let expected =
+            ["onepipe, 3 replicas", "primary-backup, 3 replicas", "a local file, not replicated"];
+        assert_eq!(names, expected);
+        for side in sides {
+            for figure in ["rate", "p50_us", "p99_us", "cpu_us"] {
+                assert!(side[figure].as_f64().is_some_and(|value| value > 0.0), "{figure}: {side}");
+            }
+        }
+    }
+    let wrong = errors(&output(&["block", "bench", "--depth", "0"]));
+    assert!(wrong.contains("--depth"), "{wrong}");
+}
