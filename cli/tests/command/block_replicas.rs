@@ -8,22 +8,22 @@ use std::time::Duration;
 
 use crate::program::{Running, errors, exclusive, json, onepipe, output, wait_until};
 
-const BLOCK: usize = 4_096;
-const BLOCKS: u64 = 64;
+pub const BLOCK: usize = 4_096;
+pub const BLOCKS: u64 = 64;
 /// Requests in flight.
 const DEPTH: usize = 16;
 /// Times that the program is killed.
 const KILLS: usize = 6;
 
 /// A device in a directory, whose program runs.
-struct Device {
+pub struct Device {
     directory: PathBuf,
-    socket: String,
+    pub socket: String,
     running: Running,
 }
 
 impl Device {
-    fn start(directory: &Path, size: Option<&str>) -> Device {
+    pub fn start(directory: &Path, size: Option<&str>) -> Device {
         let socket = directory.join("socket").to_str().expect("text").to_owned();
         let data = directory.join("data").to_str().expect("text").to_owned();
         let nbd = format!("unix:{socket}");
@@ -36,7 +36,7 @@ impl Device {
         Device { directory: directory.to_path_buf(), socket, running }
     }
 
-    fn kill(mut self) {
+    pub fn kill(mut self) {
         self.running.signal("-KILL");
         self.running.child.wait().expect("own child");
     }
@@ -47,15 +47,19 @@ impl Device {
 }
 
 /// A client by hand, with simple replies.
-struct Client(UnixStream);
+pub struct Client(UnixStream);
 
 impl Client {
     fn open(device: &Device) -> Client {
-        let mut client = Client(UnixStream::connect(&device.socket).expect("it is served"));
-        client.take(18).expect("a greeting");
-        client.0.write_all(b"\0\0\0\x03IHAVEOPT\0\0\0\x01\0\0\0\0").expect("it reads");
-        client.take(10).expect("the size");
-        client
+        Client::connect(&device.socket).expect("it is served")
+    }
+
+    pub fn connect(socket: &str) -> io::Result<Client> {
+        let mut client = Client(UnixStream::connect(socket)?);
+        client.take(18)?;
+        client.0.write_all(b"\0\0\0\x03IHAVEOPT\0\0\0\x01\0\0\0\0")?;
+        client.take(10)?;
+        Ok(client)
     }
 
     fn take(&mut self, count: usize) -> io::Result<Vec<u8>> {
@@ -74,29 +78,29 @@ impl Client {
     }
 
     /// Returns the cookie of the next reply, which is no error.
-    fn reply(&mut self) -> io::Result<u64> {
+    pub fn reply(&mut self) -> io::Result<u64> {
         let bytes = self.take(16)?;
         assert_eq!(bytes[..8], [0x67, 0x44, 0x66, 0x98, 0, 0, 0, 0], "the request succeeds");
         Ok(u64::from_be_bytes(bytes[8..].try_into().expect("eight bytes")))
     }
 
     /// Writes a version of a block: the number fills it.
-    fn write(&mut self, block: u64, version: u64) -> io::Result<()> {
+    pub fn write(&mut self, block: u64, version: u64) -> io::Result<()> {
         self.request(1, version, block, BLOCK as u32)?;
         self.0.write_all(&version.to_be_bytes().repeat(BLOCK / 8))
     }
 
-    /// Reads the version of each block, of which no half is another one.
-    fn versions(&mut self) -> Vec<u64> {
-        self.request(0, 0, 0, BLOCKS as u32 * BLOCK as u32).expect("it is served");
-        self.reply().expect("it is served");
-        let bytes = self.take(BLOCKS as usize * BLOCK).expect("it is served");
+    /// Reads the version of each block from `first` on, of which no half is another one.
+    pub fn versions(&mut self, first: u64, count: usize) -> io::Result<Vec<u64>> {
+        self.request(0, 0, first, (count * BLOCK) as u32)?;
+        self.reply()?;
+        let bytes = self.take(count * BLOCK)?;
         let versions = |block: &[u8]| {
             let (words, _) = block.as_chunks::<8>();
             assert!(words.iter().all(|word| word == &words[0]), "a block has one version");
             u64::from_be_bytes(words[0])
         };
-        bytes.chunks(BLOCK).map(versions).collect()
+        Ok(bytes.chunks(BLOCK).map(versions).collect())
     }
 }
 
@@ -149,6 +153,13 @@ fn killed_program_loses_no_acknowledged_write() {
     let size = format!("{}", BLOCKS as usize * BLOCK);
     let mut known = vec![Known::default(); BLOCKS as usize];
     let mut version = 0;
+    // The image of a replica may be on another disk.
+    let (other, data) = (directory.path().join("other"), directory.path().join("data"));
+    let link = data.join("image-1");
+    for made in [&other, &data] {
+        std::fs::create_dir(made).expect("a directory");
+    }
+    std::os::unix::fs::symlink(&other, &link).expect("a link");
     for kill in 0..KILLS {
         let device = Device::start(directory.path(), (kill == 0).then_some(&size));
         check(&mut Client::open(&device), &mut known);
@@ -162,6 +173,7 @@ fn killed_program_loses_no_acknowledged_write() {
     let replaced = output(&["block", "replace", "--data", &data, "--replica", "1"]);
     assert!(replaced.status.success(), "{}", errors(&replaced));
     check(&mut Client::open(&device), &mut known);
+    assert!(link.is_symlink() && other.join("blocks").exists(), "it is filled where it was");
     let wrong = errors(&output(&["block", "replace", "--data", &data, "--replica", "3"]));
     assert!(wrong.contains("replica 3 does not exist"), "{wrong}");
     let scrubbed = output(&["block", "scrub", "--data", &data]);
@@ -179,7 +191,8 @@ fn killed_program_loses_no_acknowledged_write() {
 fn check(client: &mut Client, known: &mut [Known]) {
     // Each replica answers in turn.
     for _ in 0..3 {
-        for (block, (found, known)) in client.versions().into_iter().zip(&mut *known).enumerate() {
+        let versions = client.versions(0, BLOCKS as usize).expect("it is served");
+        for (block, (found, known)) in versions.into_iter().zip(&mut *known).enumerate() {
             let Known { least, sent } = *known;
             assert!((least..=sent).contains(&found), "block {block}: {least} to {sent}, {found}");
             known.least = found;

@@ -75,7 +75,7 @@ impl ReplicatedBlocks {
             image_path(&self.path, replica),
             self.path.join(LOG).join(format!("replica-{replica}")),
         ] {
-            remove(&path).map_err(|source| ReplaceError::System { path, source })?;
+            empty(&path).map_err(|source| ReplaceError::System { path, source })?;
         }
         let state = open_state(&self.path, self.image, (replica, &self.reads));
         let node = cluster.restart(replica, state.map_err(NodeError::State)?)?;
@@ -122,10 +122,20 @@ impl ReplicatedBlocks {
     }
 }
 
-/// Removes a directory, if it exists.
-fn remove(path: &Path) -> io::Result<()> {
-    match std::fs::remove_dir_all(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
+/// Removes what is in a directory, if that exists. The directory stays, as it may be a link to
+/// another disk.
+fn empty(path: &Path) -> io::Result<()> {
+    let entries = match std::fs::read_dir(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        entries => entries?,
+    };
+    for entry in entries {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            std::fs::remove_dir_all(entry.path())?;
+        } else {
+            std::fs::remove_file(entry.path())?;
+        }
     }
+    Ok(())
 }
