@@ -101,16 +101,18 @@ impl Cluster {
         let thread = NodeThread::start()?;
         let node = options.node();
         let builder = |process| options.own_builder(process);
-        let mut joining: Vec<Joining> = Vec::new();
-        for (replica, state) in states? {
+        let begin = |(replica, state)| {
             let own = Own { directory: options.directory.clone(), state };
-            let process = ProcessId(replica);
-            joining.push(Node::begin(&thread, process, builder(replica), &node, own)?);
-        }
-        let front = Node::begin_client(&thread, builder(options.replicas), &node)?;
-        let replicas: Result<Vec<_>, _> = joining.into_iter().map(Joining::wait).collect();
-        let replicas = replicas?.into_iter().map(Some).collect();
-        Ok(Self { front: front.wait()?, replicas, options: options.clone(), thread })
+            Node::begin(&thread, ProcessId(replica), builder(replica), &node, own)
+        };
+        let replicas: Vec<_> = states?.into_iter().map(begin).collect();
+        let front = Node::begin_client(&thread, builder(options.replicas), &node);
+        // All are awaited before an error is returned: then no node uses a directory any more.
+        let wait = |begun: Result<Joining, NodeError>| begun.and_then(Joining::wait);
+        let replicas: Vec<_> = replicas.into_iter().map(wait).collect();
+        let front = wait(front);
+        let replicas: Result<Vec<_>, _> = replicas.into_iter().map(|node| node.map(Some)).collect();
+        Ok(Self { front: front?, replicas: replicas?, options: options.clone(), thread })
     }
 
     /// Ends the node of a replica, which leaves the fabric. The log goes on with the others.
