@@ -77,7 +77,8 @@ const STEPS: &[Step] = &[
         name: "mistakes",
         by_hand: "cargo test --package onepipe-sim-scenarios --package onepipe-sim-amcast \
                   --package onepipe-amcast --package onepipe-transaction --package onepipe-kv \
-                  --package onepipe-log --package onepipe-memory --package onepipe-table \
+                  --package onepipe-log --package onepipe-block-replica \
+                  --package onepipe-memory --package onepipe-table \
                   --package onepipe-verify-memory --features mistakes --test mistakes",
         run: tests,
         extents: FULL,
