@@ -68,7 +68,7 @@ fn log_whose_directory_is_lost_does_not_go_on() {
     assert!(text.contains("process 1 was a member of the last known view"), "{text}");
 }
 
-/// Appends numbered entries, several at once, and notes which are committed.
+/// Appends entries with ascending numbers, several at once, and notes which are committed.
 struct Appender {
     running: Running,
     sent: Vec<String>,

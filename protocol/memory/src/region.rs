@@ -14,7 +14,7 @@ use crate::reply::Reason;
 pub enum Processes {
     /// No process but the owner's application.
     None,
-    /// These processes.
+    /// The processes of this list.
     Only(BTreeSet<ProcessId>),
     /// All processes.
     All,
