@@ -1,11 +1,13 @@
-//! `onepipe block bench`: the replicated device beside primary–backup replication.
+//! `onepipe block bench`: the replicated device beside primary–backup replication and peers.
 
 use std::io::{Write, stdout};
 use std::process::ExitCode;
 
-use anyhow::Result;
+use anyhow::{Context, Result, bail};
 use clap::Args;
-use onepipe_bench_micro::{BlockOptions, Progress as BenchProgress, block};
+use onepipe_bench_micro::{
+    BlockOptions, Progress as BenchProgress, block, block_peers, block_peers_obstacle,
+};
 use serde_json::json;
 
 use crate::progress::Progress;
@@ -15,6 +17,7 @@ const EXAMPLES: &str = "\
 Examples:
   onepipe block bench
   onepipe block bench --depth 1 --seconds 10 --runs 5
+  onepipe block bench --peers                        beside qemu's quorum and Ceph, by fio
   TMPDIR=/mnt/disk onepipe block bench --json        files on another disk
 
 Random writes of 4 KiB, each durable on three replicas before its reply: of this program, of
@@ -39,6 +42,9 @@ pub struct Arguments {
     /// Size of the device
     #[arg(long, value_name = "BYTES", default_value = "64MiB", value_parser = units::bytes)]
     size: usize,
+    /// Compare with peers that are installed instead: qemu's quorum and Ceph, all driven by fio
+    #[arg(long)]
+    peers: bool,
     /// Print the report as one JSON object
     #[arg(long)]
     json: bool,
@@ -60,10 +66,18 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let mut bar = Progress::new();
     let show =
         |run: BenchProgress<'_>| bar.show(run.done as f64 / run.total.max(1) as f64, run.case);
-    let report = block(&options, show)?;
+    let report = if arguments.peers {
+        if let Some(obstacle) = block_peers_obstacle() {
+            bail!("cannot compare with peers: {obstacle}");
+        }
+        let program = std::env::current_exe().context("finding this program")?;
+        block_peers(&options, program.to_str().context("its path is not UTF-8")?, show)?
+    } else {
+        block(&options, show)?
+    };
     let mut out = stdout().lock();
     match arguments.json {
-        true => writeln!(out, "{}", json!({"bench": "block", "reports": [report]}))?,
+        true => writeln!(out, "{}", json!({"bench": report.bench, "reports": [report]}))?,
         false => write!(out, "{report}")?,
     }
     Ok(ExitCode::SUCCESS)

@@ -1,6 +1,11 @@
-//! `onepipe block bench`: three sides, each with its figures.
+//! `onepipe block bench`: each side with its figures.
 
-use crate::program::{errors, exclusive, json, output};
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::PathBuf;
+use std::process::Command;
+
+use crate::program::{errors, exclusive, has, json, onepipe, output, unique};
 
 #[test]
 fn measures_replicas_beside_primary_backup() {
@@ -26,4 +31,48 @@ fn measures_replicas_beside_primary_backup() {
     }
     let wrong = errors(&output(&["block", "bench", "--depth", "0"]));
     assert!(wrong.contains("--depth"), "{wrong}");
+}
+
+/// Returns a folder with links to some programs, as the only path where programs are found.
+fn path_with(programs: &[&str]) -> PathBuf {
+    let folder = std::env::temp_dir().join(unique("peers-path"));
+    fs::create_dir(&folder).expect("the name is unique");
+    for program in programs {
+        let found = Command::new("which").arg(program).output().expect("which is installed");
+        let target = String::from_utf8(found.stdout).expect("a path");
+        symlink(target.trim(), folder.join(program)).expect("the folder is new");
+    }
+    folder
+}
+
+#[test]
+fn measures_installed_peers_and_names_missing_ones() {
+    if !has("fio", "fio") || !has("qemu-nbd", "qemu-utils") {
+        return;
+    }
+    let _guard = exclusive();
+    let options =
+        ["block", "bench", "--peers", "--json", "--runs", "1", "--seconds", "0.2", "--depth", "2"];
+    let run = |programs: &[&str]| {
+        let path = path_with(programs);
+        let output = onepipe(&options).env("PATH", &path).output().expect("it can be run");
+        fs::remove_dir_all(path).expect("it is there");
+        output
+    };
+    let measured = run(&["env", "fio", "qemu-nbd"]);
+    assert!(measured.status.success(), "{}", errors(&measured));
+    let printed = json(&measured);
+    assert_eq!(printed["bench"], "block-peers");
+    let sides = printed["reports"][0]["loads"][0]["sides"].as_array().expect("sides").clone();
+    let figure = |side: usize, name: &str| sides[side][name].as_f64();
+    for side in [0, 1] {
+        for name in ["rate", "p50_us", "p99_us", "cpu_us"] {
+            assert!(figure(side, name).is_some_and(|value| value > 0.0), "{name}: {sides:?}");
+        }
+    }
+    let refused = sides[2]["refused"].as_str().expect("Ceph is not found");
+    assert!(refused.contains("ceph-mon is not installed: apt-get install"), "{refused}");
+    let without_fio = run(&["env"]);
+    assert_eq!(without_fio.status.code(), Some(1));
+    assert!(errors(&without_fio).contains("fio is not installed"), "{}", errors(&without_fio));
 }

@@ -1,31 +1,12 @@
 //! `onepipe kv bench`, with tiny sizes: what is measured, and that nothing is left behind.
 
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use crate::program::{Running, errors, exclusive, json, onepipe, output, wait_until};
-
-/// Environment variable with which tests that need a missing program skip themselves.
-const NO_INSTALL: &str = "ONEPIPE_NO_INSTALL";
+use crate::program::{Running, errors, exclusive, has, json, onepipe, output, wait_until};
 
 const TINY: [&str; 7] = ["--runs", "1", "--seconds", "0.1", "--keys", "1000", "--json"];
-
-/// Returns whether a program is installed.
-///
-/// # Panics
-/// If not, unless tests may skip themselves.
-fn has(program: &str, package: &str) -> bool {
-    let version = Command::new(program).arg("--version").stdout(Stdio::null()).status();
-    let is_there = version.is_ok_and(|status| status.success());
-    let may_skip = std::env::var_os(NO_INSTALL).is_some();
-    assert!(is_there || may_skip, "{program} is missing: apt-get install --yes {package}");
-    if !is_there {
-        eprintln!("SKIPPED: {package} is not installed");
-    }
-    is_there
-}
 
 /// Runs a benchmark, and returns its report.
 fn report(arguments: &[&str]) -> Value {

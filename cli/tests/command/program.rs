@@ -17,6 +17,9 @@ const SIGINT: u32 = 2;
 /// Environment variable by which descendants of a program are found.
 const TEST_MARK: &str = "ONEPIPE_TEST_MARK";
 
+/// Environment variable with which tests that need a missing program skip themselves.
+const NO_INSTALL: &str = "ONEPIPE_NO_INSTALL";
+
 /// Serialises tests that keep all cores busy.
 pub fn exclusive() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
@@ -27,6 +30,21 @@ pub fn exclusive() -> MutexGuard<'static, ()> {
 pub fn unique(what: &str) -> String {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     format!("{what}-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed))
+}
+
+/// Returns whether a program is installed.
+///
+/// # Panics
+/// If not, unless tests may skip themselves.
+pub fn has(program: &str, package: &str) -> bool {
+    let version = Command::new(program).arg("--version").stdout(Stdio::null()).status();
+    let is_there = version.is_ok_and(|status| status.success());
+    let may_skip = std::env::var_os(NO_INSTALL).is_some();
+    assert!(is_there || may_skip, "{program} is missing: apt-get install --yes {package}");
+    if !is_there {
+        eprintln!("SKIPPED: {package} is not installed");
+    }
+    is_there
 }
 
 /// Returns the program with these arguments.

@@ -5,7 +5,10 @@
 //! after the other. A local file with one synchronisation for each group of writes shows what the
 //! disk alone takes.
 
+mod ceph;
 mod chain;
+mod fio;
+mod peers;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -25,6 +28,8 @@ use crate::kv::in_process::{self, Finish};
 use crate::kv::rounds::{Rounds, Trial};
 use crate::kv::server::{Folder, new_fabric};
 use chain::Chain;
+
+pub use peers::{block_peers, block_peers_obstacle};
 
 const ABOUT: &str = "random writes of 4 KiB, durable on three replicas before the reply, whose \
                      files are on one disk; CPU time of this process, with the load generator";
@@ -52,6 +57,15 @@ impl Default for BlockOptions {
     }
 }
 
+impl BlockOptions {
+    fn check(&self) -> Result<()> {
+        ensure!((1..=100).contains(&self.runs), "1 to 100 runs, not {}", self.runs);
+        ensure!(self.depths.iter().all(|depth| (1..=512).contains(depth)), "depths are 1 to 512");
+        ensure!(self.size >= 1 << 20, "the device has at least 1 MiB");
+        Ok(())
+    }
+}
+
 /// Writes one block, and reports when that is durable.
 type Begin<'a> = dyn FnMut(u64, Vec<u8>, Completion) + 'a;
 
@@ -60,9 +74,7 @@ type Begin<'a> = dyn FnMut(u64, Vec<u8>, Completion) + 'a;
 /// # Errors
 /// If an option is out of range, or a side fails.
 pub fn block(options: &BlockOptions, mut progress: impl FnMut(Progress<'_>)) -> Result<KvReport> {
-    ensure!((1..=100).contains(&options.runs), "1 to 100 runs, not {}", options.runs);
-    ensure!(options.depths.iter().all(|depth| (1..=512).contains(depth)), "depths are 1 to 512");
-    ensure!(options.size >= 1 << 20, "the device has at least 1 MiB");
+    options.check()?;
     let size = options.size / BLOCK_LEN as u64 * BLOCK_LEN as u64;
     let mut rounds = Rounds::default();
     let total = options.runs * options.depths.len() * 3;

@@ -20,7 +20,7 @@ const INTERVAL: Duration = Duration::from_millis(10);
 
 /// A running server, or several that serve together. They end, and their files are removed, when
 /// it is dropped.
-pub(super) struct Server {
+pub(crate) struct Server {
     children: Children,
     ports: Vec<u16>,
     /// What `onepipe kv serve` prints at its end goes here: without a reader it would fail.
@@ -31,7 +31,7 @@ pub(super) struct Server {
 impl Server {
     /// Returns a server without processes, whose files are to be in memory if `is_in_memory`, and
     /// otherwise in the folder for temporary files.
-    pub(super) fn new(is_in_memory: bool) -> Result<Self> {
+    pub(crate) fn new(is_in_memory: bool) -> Result<Self> {
         let folder = Folder::create(is_in_memory)?;
         Ok(Self { children: Children::default(), ports: Vec::new(), output: None, folder })
     }
@@ -83,7 +83,6 @@ impl Server {
         let mut command = vec!["redis-server", "--port", &number, "--bind", "127.0.0.1"];
         command.extend(["--save", "", "--dir", &directory, "--logfile", "log"]);
         command.extend(settings);
-        let command: Vec<String> = command.into_iter().map(str::to_owned).collect();
         self.start(&command, port)
     }
 
@@ -106,7 +105,7 @@ impl Server {
             "--logger=zap",
             &format!("--log-outputs={data}.log"),
         ];
-        server.start(&command.map(str::to_owned), clients)?;
+        server.start(&command, clients)?;
         server.wait_for("etcd serves clients", |server| {
             let mut reply = String::new();
             let mut stream = TcpStream::connect(("127.0.0.1", server.port())).ok()?;
@@ -118,16 +117,22 @@ impl Server {
     }
 
     /// Starts a process that listens at `port`.
-    fn start(&mut self, command: &[String], port: u16) -> Result<()> {
-        let mut command = rival_command(command)?;
+    pub(crate) fn start(&mut self, command: &[&str], port: u16) -> Result<()> {
+        let words: Vec<String> = command.iter().map(|word| (*word).to_owned()).collect();
+        let mut command = rival_command(&words)?;
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         self.children.spawn(&mut command)?;
         self.ports.push(port);
         Ok(())
     }
 
+    /// Returns the path of a file of the server.
+    pub(crate) fn path_of(&self, name: &str) -> Result<String> {
+        self.folder.path_of(name)
+    }
+
     /// Returns the port of the first process.
-    pub(super) fn port(&self) -> u16 {
+    pub(crate) fn port(&self) -> u16 {
         self.ports[0]
     }
 
@@ -142,7 +147,7 @@ impl Server {
     }
 
     /// Returns the CPU time that the processes have used, in s.
-    pub(super) fn cpu_seconds(&self) -> Result<f64> {
+    pub(crate) fn cpu_seconds(&self) -> Result<f64> {
         cpu_time::seconds_of(&self.children.pids())
     }
 
@@ -161,7 +166,7 @@ impl Server {
     }
 
     /// Waits until a condition holds.
-    pub(super) fn wait_for<T>(
+    pub(crate) fn wait_for<T>(
         &mut self,
         condition: &str,
         mut holds: impl FnMut(&mut Self) -> Option<T>,
@@ -181,13 +186,13 @@ impl Server {
     }
 
     /// Ends the processes in order, and removes their files.
-    pub(super) fn stop(self) -> Result<()> {
+    pub(crate) fn stop(self) -> Result<()> {
         self.children.terminate(LIMIT)
     }
 }
 
 /// Runs a program to its end, and returns its output. The program dies with this process.
-pub(super) fn output_of(command: &[&str]) -> Result<String> {
+pub(crate) fn output_of(command: &[&str]) -> Result<String> {
     let words: Vec<String> = command.iter().map(|word| (*word).to_owned()).collect();
     let mut started = rival_command(&words)?;
     started.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
@@ -208,13 +213,13 @@ pub(crate) fn new_fabric() -> String {
 }
 
 /// Returns whether a program can be run.
-pub(super) fn is_installed(program: &str) -> bool {
+pub(crate) fn is_installed(program: &str) -> bool {
     let version = Command::new(program).arg("--version").stdin(Stdio::null()).output();
     version.is_ok_and(|output| output.status.success())
 }
 
 /// Returns TCP ports of this machine that are free now.
-pub(super) fn free_ports(count: usize) -> Result<Vec<u16>> {
+pub(crate) fn free_ports(count: usize) -> Result<Vec<u16>> {
     // All sockets are open until the last port is known, so that no port comes twice.
     let sockets: Vec<TcpListener> = (0..count)
         .map(|_| TcpListener::bind("127.0.0.1:0").context("looking for a free port"))
