@@ -13,13 +13,14 @@ use onepipe_bench_micro::{
     Progress as BenchProgress, RecoverySimOptions, ReorderOptions, Report, RivalMethod, SimOptions,
     SwitchOptions, amcast, arbiter_alloc, arbiter_comm, arbiter_path, arbiter_realtime, bulk,
     endpoint, idle, light, memory, order, pair_reliable, pair_shm, pair_udp, recovery_sim, reorder,
-    sim, switch,
+    sim, switch, table,
 };
 
 use crate::arbiter::PolicyArg;
 use crate::progress::Progress;
 use options::{
     amcast_options, arbiter_options, bulk_options, light_options, memory_options, realtime_options,
+    table_options,
 };
 
 const EXAMPLES: &str = "\
@@ -32,6 +33,7 @@ Examples:
   onepipe bench idle --processes 4
   onepipe bench light --rate 1000 --transport shm
   onepipe bench memory --transport udp --size 1KiB
+  onepipe bench table --replicas 3
   onepipe bench peers --processes 3                    needs Java and Maven
   onepipe bench order --rival token --transport udp
   onepipe bench order --processes 4 --size 64,10KiB --reliable
@@ -65,7 +67,8 @@ pub struct Arguments {
     /// Number of runs of each side, at least 3
     #[arg(long, value_parser = clap::value_parser!(u64).range(3..=1000))]
     runs: Option<u64>,
-    /// Length of each run in seconds (pair, order, light, memory, peers, arbiter comm, realtime)
+    /// Length of each run in seconds (pair, order, light, memory, table, peers, arbiter comm,
+    /// realtime)
     #[arg(long, value_parser = crate::units::seconds)]
     seconds: Option<f64>,
     /// Measure the reliable service, with best effort as the yardstick (pair, order)
@@ -84,7 +87,8 @@ pub struct Arguments {
     /// Keep all cores busy with other work while processes are killed (recovery)
     #[arg(long)]
     busy: bool,
-    /// Transport of the messages (pair, order, recovery, memory; bulk) [default: shm; bulk: tcp]
+    /// Transport of the messages (pair, order, recovery, memory, table; bulk) [default: shm; bulk:
+    /// tcp]
     #[arg(long, value_enum)]
     transport: Option<Transport>,
     /// Number of processes (order, idle, light: 2 to 64, default 3, 4 and 3; peers: 2 to 16,
@@ -118,7 +122,8 @@ pub struct Arguments {
     #[arg(long, value_enum, default_value_t = PolicyArg::Fair)]
     policy: PolicyArg,
     /// Sizes of objects (bulk) [default: 1,64KiB,16MiB,256MiB] or messages (order) [default:
-    /// 64,1KiB] (amcast) [default: 150,512,1024,1500], or of an operation (memory) [default: 64]
+    /// 64,1KiB] (amcast) [default: 150,512,1024,1500], or of an operation or value
+    /// (memory, table) [default: 64]
     #[arg(long, value_delimiter = ',', value_parser = crate::units::bytes)]
     size: Vec<usize>,
     /// Run between emulated nodes instead of over loopback; needs root (bulk)
@@ -152,12 +157,13 @@ pub struct Arguments {
     /// Numbers of groups of three members; each message goes to all (amcast) [default: 1,2]
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..=8))]
     groups: Vec<u16>,
-    /// Replicas per group (amcast)
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=8))]
-    replicas: u64,
+    /// Replicas per group (amcast) [default: 1], or of a shard, at most 4 (table) [default: 1, 2
+    /// and 3 in turn]
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=8))]
+    replicas: Option<u64>,
     /// Maximum number of messages in flight: of the client (amcast) [default: 1024], of operations
-    /// (memory) [default: 64], or of each
-    /// process, which then sends through Pipe, with EmbeddedPipe as the yardstick (order)
+    /// (memory) [default: 64], of calls (table) [default: 16], or of each process, which then sends
+    /// through Pipe, with EmbeddedPipe as the yardstick (order)
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=4096))]
     window: Option<u32>,
     /// Print the report as one JSON object
@@ -193,6 +199,8 @@ enum Name {
     Peers,
     /// Operations on the memory of another process, against requests to its application
     Memory,
+    /// A hash table in registered memory, against fenced operations and against a leader
+    Table,
     /// Agreed multicast over UDP, against PrimCast: groups of three, every message to all of them
     Amcast,
     /// The arbiter: timeslots (alloc), paths (path), its daemon over UDP (comm), timeslots in real
@@ -347,6 +355,7 @@ fn measure(name: Name, arguments: &Arguments) -> Result<Report> {
         Name::Idle => idle(&light_options(arguments, LightOptions::idle()), show),
         Name::Light => light(&light_options(arguments, LightOptions::light()), show),
         Name::Memory => memory(&memory_options(arguments), show),
+        Name::Table => table(&table_options(arguments), show),
         Name::Peers => peers::run(arguments, show),
         Name::Reorder => {
             let defaults = ReorderOptions::default();

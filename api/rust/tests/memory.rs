@@ -12,7 +12,7 @@ use onepipe::memory::{
     RegionError, RegionId, RequestError, Rights, SubmitError,
 };
 use onepipe::{Builder, Event, Pipe, ProcessId, ReceiveMode, SendError};
-use onepipe_memory::Request;
+use onepipe_memory::{Order, Request};
 use onepipe_wire::MarkedMessage;
 
 const REGION: RegionId = RegionId(3);
@@ -126,18 +126,25 @@ fn operations_execute_in_merged_order() {
 }
 
 #[test]
-fn early_reads_do_not_wait_and_do_not_write() {
-    let mut pipes = meet("early", 2);
-    pipes[0].register(REGION, vec![3; 8], Rights::all()).expect("it is the first");
-    let read = [Operation::Read { region: REGION, offset: 7, len: 1 }];
-    let request = pipes[1].request_early(ProcessId(0), &read).expect("a sound request");
-    let completed = pipes[1].completed(DEADLINE).expect("the owner answers");
-    assert_eq!(completed.request, request);
-    let executed = completed.answers[0].1.as_ref().expect("all may read");
-    assert_eq!(executed.outcomes, [Outcome::Read(vec![3])]);
-    let write = [Operation::Write { region: REGION, offset: 0, bytes: b"x" }];
-    let refused = pipes[1].request_early(ProcessId(0), &write);
-    assert_eq!(refused, Err(RequestError::Submit(SubmitError::Writes)));
+fn requests_in_owner_order_are_executed_once() {
+    let mut pipes = meet("owner-order", 2);
+    pipes[0].register(REGION, vec![0; 16], Rights::all()).expect("it is the first");
+    let read = Operation::Read { region: REGION, offset: 8, len: 1 };
+    let write = Operation::Write { region: REGION, offset: 8, bytes: b"x" };
+    let add = Operation::FetchAdd { region: REGION, offset: 0, addend: 1 };
+    let mut execute = |batch: &[Operation<'_>]| {
+        let request = pipes[1].request_in_owner_order(ProcessId(0), batch);
+        let completed = pipes[1].completed(DEADLINE).expect("the owner answers");
+        assert_eq!(Ok(completed.request), request);
+        completed.answers[0].1.as_ref().expect("all may read and write").outcomes.clone()
+    };
+    assert_eq!(execute(&[read]), [Outcome::Read(vec![0])]);
+    for previous in 0..100 {
+        let outcomes = [Outcome::Added { previous }, Outcome::Written, Outcome::Read(b"x".into())];
+        assert_eq!(execute(&[add, write, read]), outcomes);
+    }
+    let count = pipes[0].with_region(REGION, |bytes| bytes[0]).expect("registered");
+    assert_eq!(count, 100);
 }
 
 #[test]
@@ -269,7 +276,7 @@ fn check_forged(mut pipes: [Pipe; 2]) {
         session: 1,
         number: 1,
         finished: 0,
-        is_early: false,
+        order: Order::Total,
         operations: vec![write],
     };
     let mut forged = Vec::new();

@@ -17,7 +17,7 @@ use onepipe_daemon_controller::{
     Attachment, Config as ControllerConfig, ControllerDaemon, RedbStore,
 };
 use onepipe_endpoint::{Config, Endpoint, Links, Message, SendError};
-use onepipe_memory::{Reply, Request};
+use onepipe_memory::{Order, Reply, Request};
 use onepipe_transport_clock::SystemClock;
 use onepipe_transport_driver::{Config as DriverConfig, Driver};
 use onepipe_transport_shm::{Config as ShmConfig, Shm};
@@ -229,7 +229,7 @@ fn hostile_payloads() -> Vec<Vec<u8>> {
         Operation::FetchAdd { region: REGION, offset: 0, addend: 1 },
     ];
     let execute =
-        Request::Execute { session: 1, number: 9, finished: 3, is_early: false, operations }
+        Request::Execute { session: 1, number: 9, finished: 3, order: Order::Total, operations }
             .to_bytes();
     let ask = Request::Ask { session: u64::MAX, number: u64::MAX }.to_bytes();
     let at = onepipe::Timestamp::from_ns(1);

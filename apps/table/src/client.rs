@@ -1,5 +1,6 @@
 //! A client of a table: walks lists by reads, and changes them by conditional batches.
 
+mod driven;
 mod open;
 mod walk;
 
@@ -7,15 +8,14 @@ use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec;
 use alloc::vec::Vec;
 
-use onepipe_base::{Mono, ProcessId, ScatteringId, Timestamp};
-use onepipe_memory::{
-    ClientStats, Completed, Executed, MemoryClient, MemoryError, Operation, OutgoingScattering,
-    RequestId, SubmitError,
-};
+use onepipe_base::ProcessId;
+use onepipe_base::mistake::{Mistake, makes};
+use onepipe_memory::{Completed, Executed, MemoryClient, MemoryError, Operation, Order, RequestId};
 
 use crate::layout::{Layout, RESERVED};
 use crate::nodes::NodePool;
-use crate::outcome::{Finished, OperationId, Outcome, TableError, TableOptions, TableStats};
+use crate::outcome::{Finished, OperationId, Outcome, TableError, TableStats};
+use crate::requests::Requests;
 use open::{Command, Open, Step};
 
 /// What a request is for.
@@ -26,14 +26,25 @@ enum Purpose {
     Nodes(u16),
 }
 
-/// A client of a table. It is driven as a [`MemoryClient`], whose functions it passes on.
+/// The replicas of a shard.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct TableClient {
+struct Replicas {
+    /// Those that have not ended.
+    running: Vec<ProcessId>,
+    /// The order of all requests to the shard: that of its owner if it has had one replica from the
+    /// beginning. Where others have ended, a change may be known that the last one lacks.
+    order: Order,
+}
+
+/// A client of a table. It is driven as a [`MemoryClient`], whose functions it passes on, or has
+/// other [`Requests`] ([`TableClient::over`]).
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct TableClient<R = MemoryClient> {
     layout: Layout,
-    options: TableOptions,
-    /// The replicas of each shard that have not ended.
-    replicas: Vec<Vec<ProcessId>>,
-    memory: MemoryClient,
+    /// Number of nodes that the client reserves at a time.
+    reserved: u32,
+    replicas: Vec<Replicas>,
+    memory: R,
     open: BTreeMap<OperationId, Open>,
     requests: BTreeMap<RequestId, Purpose>,
     pools: Vec<NodePool>,
@@ -44,30 +55,65 @@ pub struct TableClient {
     stats: TableStats,
 }
 
-impl TableClient {
-    /// Creates a client. `replicas` has those of each shard; `session` is as for
-    /// [`MemoryClient::new`].
-    pub fn new(
-        session: u64,
+impl<R: Requests> TableClient<R> {
+    /// Creates a client whose requests go through `memory`, and whose completions are passed to
+    /// [`TableClient::on_completed`]. `replicas` has those of each shard, the same for all clients;
+    /// reads begin at the one with the index `first`. The client reserves `reserved` nodes at a
+    /// time.
+    pub fn over(
+        memory: R,
+        first: usize,
         layout: Layout,
         replicas: Vec<Vec<ProcessId>>,
-        options: TableOptions,
+        reserved: u32,
     ) -> Self {
         assert_eq!(replicas.len(), usize::from(layout.shards), "each shard has replicas");
+        let replicas = replicas.into_iter().map(|running| {
+            let order = if running.len() == 1 { Order::Owner } else { Order::Total };
+            Replicas { running, order }
+        });
         Self {
             layout,
-            options,
-            memory: MemoryClient::new(session, options.memory),
+            reserved: reserved.max(1),
+            memory,
             open: BTreeMap::new(),
             requests: BTreeMap::new(),
-            pools: vec![NodePool::default(); replicas.len()],
-            replicas,
+            pools: vec![NodePool::default(); layout.shards.into()],
+            replicas: replicas.collect(),
             next: 1,
-            // Clients begin at different replicas.
-            walks: session as usize,
+            walks: first,
             finished: VecDeque::new(),
             stats: TableStats::default(),
         }
+    }
+
+    /// Returns what the requests go through.
+    pub fn requests_mut(&mut self) -> &mut R {
+        &mut self.memory
+    }
+
+    /// Ends the client, and returns what the requests went through.
+    pub fn into_requests(self) -> R {
+        self.memory
+    }
+
+    /// Handles a request that has completed.
+    pub fn on_completed(&mut self, completed: Completed) {
+        match self.requests.remove(&completed.request) {
+            Some(Purpose::Operation(operation)) => self.on_answers(operation, completed),
+            Some(Purpose::Nodes(shard)) => self.on_reserved(shard, completed),
+            None => debug_assert!(false, "each request has a purpose"),
+        }
+    }
+
+    fn remove_replica(&mut self, process: ProcessId) {
+        for replicas in &mut self.replicas {
+            replicas.running.retain(|replica| *replica != process);
+        }
+    }
+
+    fn replicas(&self, shard: u16) -> &Replicas {
+        &self.replicas[usize::from(shard)]
     }
 
     /// Looks a key up, and returns the number of the operation.
@@ -113,73 +159,16 @@ impl TableClient {
         self.stats
     }
 
-    /// Returns what its requests have done.
-    pub fn memory_stats(&self) -> ClientStats {
-        self.memory.stats()
-    }
-
     /// Returns the next operation that has ended.
     pub fn poll_finished(&mut self) -> Option<Finished> {
         self.finished.pop_front()
-    }
-
-    /// See [`MemoryClient::poll_scattering`].
-    pub fn poll_scattering(&mut self, now: Mono) -> Option<OutgoingScattering> {
-        self.memory.poll_scattering(now)
-    }
-
-    /// See [`MemoryClient::on_submitted`].
-    pub fn on_submitted(&mut self, scattering: &OutgoingScattering, id: ScatteringId) {
-        self.memory.on_submitted(scattering, id);
-    }
-
-    /// See [`MemoryClient::on_refused`].
-    pub fn on_refused(&mut self, scattering: &OutgoingScattering) {
-        self.memory.on_refused(scattering);
-    }
-
-    /// See [`MemoryClient::on_unsendable`].
-    pub fn on_unsendable(&mut self, scattering: &OutgoingScattering) {
-        self.memory.on_unsendable(scattering);
-        self.advance();
-    }
-
-    /// See [`MemoryClient::on_message`].
-    pub fn on_message(&mut self, now: Mono, from: ProcessId, payload: &[u8]) {
-        self.memory.on_message(now, from, payload);
-        self.advance();
-    }
-
-    /// See [`MemoryClient::on_send_failed`].
-    pub fn on_send_failed(&mut self, now: Mono, is_reliable: bool, scattering: ScatteringId) {
-        self.memory.on_send_failed(now, is_reliable, scattering);
-    }
-
-    /// Notes that a process has ended: a replica among those is not used any more.
-    pub fn on_process_ended(&mut self, process: ProcessId, at: Timestamp) {
-        for replicas in &mut self.replicas {
-            replicas.retain(|replica| *replica != process);
-        }
-        self.memory.on_process_ended(process, at);
-        self.advance();
-    }
-
-    /// See [`MemoryClient::handle_timeout`].
-    pub fn handle_timeout(&mut self, now: Mono) {
-        self.memory.handle_timeout(now);
-        self.advance();
-    }
-
-    /// See [`MemoryClient::poll_timeout`].
-    pub fn poll_timeout(&self) -> Option<Mono> {
-        self.memory.poll_timeout()
     }
 
     fn begin(&mut self, key: u64, command: Command) -> OperationId {
         let operation = OperationId(self.next);
         self.next += 1;
         let at = self.layout.location(key);
-        let is_early = command != Command::LookUp;
+        let is_early = command != Command::LookUp && self.replicas(at.shard).order == Order::Total;
         let step = Step::Bucket;
         self.open.insert(operation, Open { key, command, at, replica: None, step, is_early });
         self.read_bucket(operation);
@@ -191,22 +180,27 @@ impl TableClient {
         self.finished.push_back(Finished { operation, outcome });
     }
 
-    /// Handles the requests that have completed.
-    fn advance(&mut self) {
-        while let Some(completed) = self.memory.poll_completed() {
-            match self.requests.remove(&completed.request) {
-                Some(Purpose::Operation(operation)) => self.on_completed(operation, completed),
-                Some(Purpose::Nodes(shard)) => self.on_reserved(shard, completed),
-                None => debug_assert!(false, "each request has a purpose"),
-            }
-        }
-    }
-
     /// Submits a request for an operation, whose next step has been set.
     fn submit(&mut self, operation: OperationId, receivers: &[ProcessId], batch: &[Operation<'_>]) {
-        let batches: Vec<_> = receivers.iter().map(|replica| (*replica, batch)).collect();
-        let submitted = self.memory.submit(&batches);
+        let Some(open) = self.open.get(&operation) else { return };
+        let submitted = self.submit_change(open.at.shard, receivers, batch);
         self.on_request(operation, submitted);
+    }
+
+    /// Submits a batch that writes.
+    fn submit_change(
+        &mut self,
+        shard: u16,
+        receivers: &[ProcessId],
+        batch: &[Operation<'_>],
+    ) -> Result<RequestId, TableError> {
+        match (self.replicas(shard).order, receivers) {
+            (Order::Owner, [owner]) => self.memory.submit_in_owner_order(*owner, batch),
+            _ => {
+                let batches: Vec<_> = receivers.iter().map(|replica| (*replica, batch)).collect();
+                self.memory.submit(&batches)
+            }
+        }
     }
 
     /// Submits reads of an operation, whose next step has been set, to a replica.
@@ -216,19 +210,21 @@ impl TableClient {
         (replica, is_early): (ProcessId, bool),
         batch: &[Operation<'_>],
     ) {
-        let submitted = match is_early {
-            true => self.memory.submit_early(replica, batch),
+        let Some(open) = self.open.get(&operation) else { return };
+        let is_own = self.replicas(open.at.shard).order == Order::Owner;
+        let submitted = match is_early || is_own || makes(Mistake::LookUpInOwnerOrder) {
+            true => self.memory.submit_in_owner_order(replica, batch),
             false => self.memory.submit(&[(replica, batch)]),
         };
         self.on_request(operation, submitted);
     }
 
-    fn on_request(&mut self, operation: OperationId, submitted: Result<RequestId, SubmitError>) {
+    fn on_request(&mut self, operation: OperationId, submitted: Result<RequestId, TableError>) {
         match submitted {
             Ok(request) => {
                 self.requests.insert(request, Purpose::Operation(operation));
             }
-            Err(_) => self.finish(operation, Err(TableError::Busy)),
+            Err(error) => self.finish(operation, Err(error)),
         }
     }
 
@@ -236,13 +232,13 @@ impl TableClient {
     fn agreed(&mut self, completed: Completed) -> Result<Executed, MemoryError> {
         let mut agreed: Option<Executed> = None;
         let mut error = MemoryError::OwnerEnded;
-        for (_, answer) in completed.answers {
+        for (replica, answer) in completed.answers {
             match (answer, &agreed) {
                 (Ok(executed), Some(other)) => {
                     self.stats.disagreements += u64::from(executed.outcomes != other.outcomes);
                 }
                 (Ok(executed), None) => agreed = Some(executed),
-                (Err(MemoryError::OwnerEnded), _) => {}
+                (Err(MemoryError::OwnerEnded), _) => self.remove_replica(replica),
                 (Err(other), _) => error = other,
             }
         }
@@ -255,18 +251,17 @@ impl TableClient {
         if core::mem::replace(&mut pool.is_reserving, true) {
             return;
         }
-        let addend = u64::from(self.options.reserved.max(1));
+        let addend = self.reserved.into();
         let region = self.layout.region(shard);
         let batch: &[_] = &[Operation::FetchAdd { region, offset: RESERVED, addend }];
-        let replicas = &self.replicas[usize::from(shard)];
-        let batches: Vec<_> = replicas.iter().map(|replica| (*replica, batch)).collect();
-        match self.memory.submit(&batches) {
+        let replicas = self.replicas(shard).running.clone();
+        match self.submit_change(shard, &replicas, batch) {
             Ok(request) => {
                 self.requests.insert(request, Purpose::Nodes(shard));
             }
-            Err(_) => {
-                pool.is_reserving = false;
-                self.fail_waiting(shard, &TableError::Busy);
+            Err(error) => {
+                self.pools[usize::from(shard)].is_reserving = false;
+                self.fail_waiting(shard, &error);
             }
         }
     }
@@ -289,7 +284,7 @@ impl TableClient {
             Err(_) => return self.fail_waiting(shard, &TableError::Unavailable(shard)),
         };
         let Some(first) = open::added(&executed) else { return };
-        pool.add_reserved(&self.layout, first, self.options.reserved.max(1).into());
+        pool.add_reserved(&self.layout, first, self.reserved.into());
         if pool.is_empty() {
             return self.fail_waiting(shard, &TableError::Full(shard));
         }

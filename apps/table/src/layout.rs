@@ -161,7 +161,7 @@ impl Layout {
     }
 
     /// Returns the region of a shard.
-    pub(crate) fn region(&self, shard: u16) -> RegionId {
+    pub fn region(&self, shard: u16) -> RegionId {
         RegionId(shard.into())
     }
 

@@ -6,7 +6,8 @@
 //! with the same bytes, as all execute the same requests in the same order. A bucket is a version
 //! and a list of nodes. A [`TableClient`] reads a list node by node, together with the version of
 //! its bucket, from any replica. It changes a list by one request to all replicas, which compares
-//! the version first. The reasons stand in `docs/design/memory.md`.
+//! the version first. Where a shard has one replica, all requests are executed in the order of that
+//! owner alone, without the wait for a commit. The reasons stand in `docs/design/memory.md`.
 //!
 //! [`RivalClient`] and [`Leader`] are what the table is compared with: memory without an order,
 //! where a client waits between the writing of a node and its linking, and a leader that executes
@@ -61,9 +62,11 @@ mod client;
 mod layout;
 mod nodes;
 mod outcome;
+mod requests;
 mod rivals;
 
 pub use client::TableClient;
 pub use layout::{Layout, Location};
 pub use outcome::{Finished, OperationId, Outcome, TableError, TableOptions, TableStats};
+pub use requests::Requests;
 pub use rivals::{Leader, RivalClient, RivalOptions, is_leader_message};

@@ -65,6 +65,9 @@ pub enum TableError {
     /// Too many operations are in flight.
     #[error("too many operations are in flight")]
     Busy,
+    /// The client's process has left the fabric.
+    #[error("this process has left the fabric: a change may have been executed")]
+    Left,
     /// A replica refuses a request: it has no such region, or the client has no right.
     #[error(transparent)]
     Refused(#[from] Refusal),

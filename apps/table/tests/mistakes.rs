@@ -12,7 +12,7 @@ use onepipe_base::mistake::{Mistake, choose};
 const SEEDS: u64 = 300;
 /// The mistakes that calls of a table can show. Those of bounds and refusals need requests that no
 /// client of a table sends, and a request that completes at the first reply remains linearizable.
-const MISTAKES: [Mistake; 7] = [
+const MISTAKES: [Mistake; 8] = [
     Mistake::MemoryReadAtDelivery,
     Mistake::BatchExecutedTwice,
     Mistake::FailedCompareIgnored,
@@ -20,6 +20,7 @@ const MISTAKES: [Mistake; 7] = [
     Mistake::VersionIgnored,
     Mistake::ReusedBeforeRemoved,
     Mistake::MissAtFirstNode,
+    Mistake::LookUpInOwnerOrder,
 ];
 
 fn first_violation(mistake: Option<Mistake>) -> Option<(u64, String)> {

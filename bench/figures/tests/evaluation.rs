@@ -266,7 +266,7 @@ fn loss_slows_tpcc_and_violates_nothing() {
 #[test]
 fn table_runs_are_deterministic_and_count_what_they_use() {
     let run = |access, inserts, replicas| {
-        let table = Table { access, inserts, replicas, in_flight: Some(32) };
+        let table = Table { access, inserts, replicas, in_flight: 32 };
         table.run().unwrap_or_else(|error| panic!("{table:?}: {error}"))
     };
     let ordered = run(Access::Ordered, true, 2);

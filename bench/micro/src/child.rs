@@ -26,6 +26,11 @@ pub fn worker(args: &[String]) -> Result<()> {
     {
         return crate::memory::work(parent_pid, job);
     }
+    if let [word, parent_pid, job] = args
+        && word == crate::table::TABLE
+    {
+        return crate::table::work(parent_pid, job);
+    }
     if let [word, parent_pid, command] = args
         && word == crate::rival_process::RIVAL
     {

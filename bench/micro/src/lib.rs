@@ -42,7 +42,10 @@ mod reorder;
 mod report;
 mod rival_process;
 mod sim;
+mod stopwatch;
 mod switch;
+mod switch_process;
+mod table;
 
 pub use amcast::{AmcastOptions, amcast};
 pub use arbiter::{
@@ -68,6 +71,7 @@ pub use reorder::{ReorderOptions, Reordered, reorder, reordered};
 pub use report::{Case, Detail, Report};
 pub use sim::{SimOptions, sim};
 pub use switch::{SwitchOptions, beacon_cores, switch};
+pub use table::{TableOptions, table};
 
 /// Ends the processes that benchmarks have started and removes their files; for a process that is
 /// about to exit, as no process can be started afterwards.

@@ -3,7 +3,7 @@
 use clap::ValueEnum;
 use onepipe_bench_micro::{
     AmcastOptions, ArbiterOptions, BulkMemory, BulkOptions, LightOptions, MemoryOptions,
-    RealtimeOptions,
+    RealtimeOptions, TableOptions,
 };
 
 use super::{Arguments, Memory, Transport};
@@ -31,6 +31,19 @@ pub(super) fn memory_options(arguments: &Arguments) -> MemoryOptions {
     MemoryOptions {
         is_udp: arguments.transport == Some(Transport::Udp),
         bytes: arguments.size.first().copied().unwrap_or(defaults.bytes),
+        window: arguments.window.unwrap_or(defaults.window),
+        runs: arguments.runs.map_or(defaults.runs, |runs| runs as usize),
+        seconds: arguments.seconds.unwrap_or(defaults.seconds),
+    }
+}
+
+pub(super) fn table_options(arguments: &Arguments) -> TableOptions {
+    let defaults = TableOptions::default();
+    let replicas = arguments.replicas.map(|replicas| vec![replicas as u32]);
+    TableOptions {
+        is_udp: arguments.transport == Some(Transport::Udp),
+        replicas: replicas.unwrap_or(defaults.replicas),
+        value_len: arguments.size.first().copied().unwrap_or(defaults.value_len),
         window: arguments.window.unwrap_or(defaults.window),
         runs: arguments.runs.map_or(defaults.runs, |runs| runs as usize),
         seconds: arguments.seconds.unwrap_or(defaults.seconds),
@@ -79,7 +92,7 @@ pub(super) fn bulk_options(arguments: &Arguments) -> BulkOptions {
 pub(super) fn amcast_options(arguments: &Arguments) -> AmcastOptions {
     let mut options = AmcastOptions::default();
     options.window = arguments.window.unwrap_or(options.window);
-    options.replicas = arguments.replicas as usize;
+    options.replicas = arguments.replicas.unwrap_or(1) as usize;
     options.runs = arguments.runs.map_or(options.runs, |runs| runs as usize);
     options.seconds = arguments.seconds.unwrap_or(options.seconds);
     if !arguments.groups.is_empty() {

@@ -9,9 +9,10 @@ fn list_names_all_benchmarks() {
     let output = output(&["bench", "--list"]);
     assert_eq!(output.status.code(), Some(0));
     let text = String::from_utf8_lossy(&output.stdout);
-    for name in
-        ["reorder", "endpoint", "pair", "order", "sim", "switch", "bulk", "memory", "arbiter"]
-    {
+    for name in [
+        "reorder", "endpoint", "pair", "order", "sim", "switch", "bulk", "memory", "table",
+        "arbiter",
+    ] {
         assert!(text.lines().any(|line| line.starts_with(name)), "{name}: {text}");
     }
 }
@@ -86,6 +87,27 @@ fn measures_registered_memory_beside_requests_to_application() {
         assert!(case.starts_with(&format!("transport=shm {kind} bytes=")), "{case}");
         let is_more = |key: &str| result[key].as_f64().is_some_and(|number| number > 0.0);
         assert!(is_more("value") && is_more("yardstick"), "{result}");
+    }
+}
+
+#[test]
+fn measures_table_beside_fences_and_beside_leader() {
+    let _guard = exclusive();
+    for (replicas, transport) in [("1", "shm"), ("2", "udp")] {
+        let arguments = ["bench", "table", "--replicas", replicas, "--transport", transport];
+        let output = output(&[&arguments[..], &["--seconds", "0.1", "--json"]].concat());
+        assert_eq!(output.status.code(), Some(0), "{}", errors(&output));
+        let report = json(&output);
+        let results = report["results"].as_array().expect("cases");
+        assert_eq!(results.len(), 4, "latency and rate of two operations: {report}");
+        for (result, number) in results.iter().zip(0..) {
+            let case = result["case"].as_str().expect("a name");
+            let kind = ["insert", "look-up"][number / 2];
+            let name = format!("transport={transport} {kind} replicas={replicas} ");
+            assert!(case.starts_with(&name), "{case}");
+            let is_more = |key: &str| result[key].as_f64().is_some_and(|number| number > 0.0);
+            assert!(is_more("value") && is_more("yardstick"), "{result}");
+        }
     }
 }
 

@@ -264,3 +264,16 @@ fn names<'a>(text: &'a str, prefix: &str) -> Vec<&'a str> {
     assert!(!names.is_empty());
     names
 }
+
+#[test]
+fn commands_of_memory_guide_work() {
+    let _guard = exclusive();
+    let commands: Vec<Vec<String>> = blocks("memory.md").concat();
+    assert!(!commands.is_empty(), "the guide has a command");
+    for words in commands {
+        let output = output(&words.iter().map(String::as_str).collect::<Vec<_>>());
+        assert_eq!(output.status.code(), Some(0), "{words:?}: {}", errors(&output));
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(text.contains("insert replicas=2"), "{text}");
+    }
+}

@@ -194,6 +194,8 @@ mistakes! {
         "A client of a table reuses a node as soon as it has submitted the request that unlinks it.";
     MissAtFirstNode: "miss-at-first-node",
         "A look-up in a table ends at the first node of a bucket, whatever its key is.";
+    LookUpInOwnerOrder: "look-up-in-owner-order",
+        "A look-up in a table of several replicas reads in the order of the replica alone.";
     ChecksumIgnored: "checksum-ignored",
         "A replica of a block device returns blocks that do not fit their checksums.";
     TrimWithoutMark: "trim-without-mark",

@@ -11,7 +11,7 @@ use onepipe_base::{Mono, ProcessId, ResponseTime, ScatteringId, Timestamp};
 
 use crate::operation::{OPERATION_BYTES_MAX, OPERATIONS_MAX, Operation};
 use crate::reply::Reply;
-use crate::request::{Request, encode, execute};
+use crate::request::{Order, Request, encode, execute};
 pub use options::{
     ClientOptions, ClientStats, Completed, Executed, MemoryError, OutgoingScattering, RequestId,
     SubmitError,
@@ -71,32 +71,33 @@ impl MemoryClient {
         &mut self,
         batches: &[(ProcessId, &[Operation<'_>])],
     ) -> Result<RequestId, SubmitError> {
-        self.submit_any(batches, false)
+        self.submit_any(batches, Order::Total)
     }
 
-    /// Submits a batch that only reads, and that the owner executes as soon as it is delivered. The
-    /// batch finds what some prefix of the order has written, up to the timestamp
-    /// [`Executed::at`], which is the origin if the prefix is empty. What others have already read
-    /// elsewhere may be missing. So it serves to prepare a change that begins with a
-    /// compare-and-swap.
+    /// Submits a batch that its owner executes as soon as it is delivered, exactly once, in an
+    /// order of this owner alone: it waits neither for a commit nor for the commit barrier.
+    ///
+    /// A region to which all requests come so is linearizable, and so are several such regions
+    /// together. Beside requests in the total order, the batch finds what some prefix of that order
+    /// has written, up to the timestamp [`Executed::at`], which is the origin if the prefix is
+    /// empty; what others have already read elsewhere may be missing. There a batch that reads
+    /// serves to prepare a change that begins with a compare-and-swap, and a batch that writes
+    /// would make copies of the region differ.
     ///
     /// # Errors
-    /// As [`MemoryClient::submit`], and if an operation writes.
-    pub fn submit_early(
+    /// As [`MemoryClient::submit`].
+    pub fn submit_in_owner_order(
         &mut self,
         owner: ProcessId,
         operations: &[Operation<'_>],
     ) -> Result<RequestId, SubmitError> {
-        match operations.iter().any(Operation::writes) {
-            true => Err(SubmitError::Writes),
-            false => self.submit_any(&[(owner, operations)], true),
-        }
+        self.submit_any(&[(owner, operations)], Order::Owner)
     }
 
     fn submit_any(
         &mut self,
         batches: &[(ProcessId, &[Operation<'_>])],
-        is_early: bool,
+        order: Order,
     ) -> Result<RequestId, SubmitError> {
         if self.next - self.oldest() >= self.options.pending_max {
             return Err(SubmitError::Full(self.options.pending_max));
@@ -127,7 +128,8 @@ impl MemoryClient {
         self.next += 1;
         // Several reads have one timestamp in the order of all requests by a reliable scattering
         // alone: by best effort, each owner executes its batch after what it has executed before.
-        let pending = Pending::new(parts, writes || batches.len() > 1, is_early);
+        let is_reliable = order == Order::Total && (writes || batches.len() > 1);
+        let pending = Pending::new(parts, is_reliable, order);
         self.pending.insert(number, pending);
         self.to_send.push_back(number);
         Ok(RequestId(number))
@@ -186,9 +188,9 @@ impl MemoryClient {
         debug_assert!(pending.phase == Phase::Queued, "a request is queued once");
         (pending.phase, pending.sent_at) = (Phase::Sent, Some(now));
         pending.first_sent_at.get_or_insert(now);
-        let is_early = pending.is_early;
+        let order = pending.order;
         let message = |part: &Part| {
-            (part.owner, execute((session, number, finished), is_early, &part.operations))
+            (part.owner, execute((session, number, finished), order, &part.operations))
         };
         let messages: Vec<_> = pending.unanswered().map(message).collect();
         debug_assert!(!messages.is_empty(), "a request with all answers has completed");

@@ -11,7 +11,9 @@
 //! Requests that write are reliable scatterings. So all owners execute them in one order, each
 //! exactly once, and all owners of a request or none. A batch that only reads, for one owner, is a
 //! best-effort message, and is executed when the owner's commit barrier is above its timestamp.
-//! Thereby all operations are linearizable. The reasons stand in `docs/design/memory.md`.
+//! Thereby all operations are linearizable. A batch may instead be executed in the order of its
+//! owner alone ([`MemoryClient::submit_in_owner_order`]), which costs no wait for a commit. The
+//! reasons stand in `docs/design/memory.md`.
 //!
 //! ```
 //! use onepipe_base::{Mono, ProcessId, Timestamp};
@@ -41,7 +43,8 @@
 //! - No bytes from outside cause a panic: a message that is no request is counted, and a request
 //!   that is not allowed is refused with a reason.
 //! - A batch that is refused has changed nothing.
-//! - An owner executes a request of a session once, however often its client repeats it.
+//! - An owner executes a request of a session that writes once, however often its client repeats
+//!   it, in either order.
 //! - This crate knows nothing of endpoints, and its machines have no clock.
 
 #![no_std]
@@ -66,4 +69,4 @@ pub use operation::{OPERATIONS_MAX, Operation, Outcome, RegionId, WORD_LEN};
 pub use owner::{MemoryOwner, OutgoingReply, OwnerOptions, OwnerStats, RegisterError};
 pub use region::{Processes, Region, Rights};
 pub use reply::{Reason, Refusal, Reply};
-pub use request::{Request, is_memory_message};
+pub use request::{Order, Request, is_memory_message};

@@ -11,7 +11,7 @@ use onepipe_base::{ProcessId, Timestamp};
 use crate::operation::{Operation, Outcome, RegionId};
 use crate::region::Region;
 use crate::reply::{Reason, Refusal, Reply};
-use crate::request::Request;
+use crate::request::{Order, Request};
 use session::{Session, Step};
 
 /// How an owner runs.
@@ -20,7 +20,7 @@ pub struct OwnerOptions {
     /// Limit on the length in bytes of the results of a batch. Default 16 MiB.
     pub reply_len_max: u64,
     /// Limit on the remembered results of requests that a client has not reported as completed.
-    /// Default 4,096, for each process.
+    /// Default 4,096, for each process and order.
     pub results_max: usize,
     /// Limit on the bytes of these results, which the last one may exceed. Default 64 MiB, for each
     /// process. Owners that have received the same requests of a process refuse the same ones.
@@ -178,11 +178,25 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> MemoryOwner<B> {
                 self.execute_waiting(|next| (next.0, next.1) < (at, from));
                 debug_assert!(self.last <= Some(at), "reliable requests arrive in order");
                 self.last = self.last.max(Some(at));
-                self.execute_once(at, from, (session, number, finished), &operations);
+                self.execute_once(
+                    (at, from),
+                    Order::Total,
+                    (session, number, finished),
+                    &operations,
+                );
             }
-            Some(Request::Execute { session, number, is_early: true, operations, .. }) => {
-                // What the owner has executed last is what the batch finds: at first nothing.
-                let at = self.last.unwrap_or(Timestamp::from_ns(0));
+            Some(Request::Execute {
+                session,
+                number,
+                finished,
+                order: order @ Order::Owner,
+                operations,
+            }) => {
+                if operations.iter().any(Operation::writes) {
+                    let request = (session, number, finished);
+                    return self.execute_once((at, from), order, request, &operations);
+                }
+                let at = self.prefix();
                 let result = self.run(from, &operations);
                 self.reply(from, Reply { session, number, at, result });
             }
@@ -191,8 +205,9 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> MemoryOwner<B> {
             }
             Some(Request::Ask { session, number }) => {
                 let known = self.sessions.get(&from).filter(|known| known.session == session);
-                if let Some(reply) = known.and_then(|known| known.results.get(&number)) {
-                    self.replies.push_back(OutgoingReply { to: from, payload: reply.clone() });
+                if let Some(reply) = known.and_then(|known| known.result(number)) {
+                    let payload = reply.to_vec();
+                    self.replies.push_back(OutgoingReply { to: from, payload });
                 }
             }
             None => self.stats.malformed += 1,
@@ -282,17 +297,23 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> MemoryOwner<B> {
         self.reply(from, Reply { session, number, at, result });
     }
 
-    /// Executes a request, unless it is a repeated one.
+    /// Returns the timestamp of what was executed last in the total order; the origin before.
+    fn prefix(&self) -> Timestamp {
+        self.last.unwrap_or(Timestamp::from_ns(0))
+    }
+
+    /// Executes a request that writes, unless it is a repeated one.
     fn execute_once(
         &mut self,
-        at: Timestamp,
-        from: ProcessId,
+        (at, from): (Timestamp, ProcessId),
+        order: Order,
         (session, number, finished): (u64, u64, u64),
         operations: &[Operation<'_>],
     ) {
         let limits = (self.options.results_max, self.options.results_bytes_max);
+        let executed_at = if order == Order::Total { at } else { self.prefix() };
         let known = self.sessions.entry(from).or_insert_with(|| Session::new(session, at));
-        let payload = match known.step(at, (session, number, finished), limits) {
+        let payload = match known.step(at, order, (session, number, finished), limits) {
             Step::Stale => {
                 self.stats.stale += 1;
                 return;
@@ -304,13 +325,13 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> MemoryOwner<B> {
             Step::Full(reason) => {
                 self.stats.refused += 1;
                 let result = Err(Refusal { index: 0, reason });
-                Reply { session, number, at, result }.to_bytes()
+                Reply { session, number, at: executed_at, result }.to_bytes()
             }
             Step::New => {
                 let result = self.run(from, operations);
-                let payload = Reply { session, number, at, result }.to_bytes();
+                let payload = Reply { session, number, at: executed_at, result }.to_bytes();
                 if let Some(known) = self.sessions.get_mut(&from) {
-                    known.remember(number, payload.clone());
+                    known.remember(order, number, payload.clone());
                 }
                 payload
             }

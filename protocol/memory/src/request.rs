@@ -8,7 +8,17 @@ use crate::reply::RESULT;
 
 const EXECUTE: u8 = 0xa1;
 const ASK: u8 = 0xa2;
-const EXECUTE_EARLY: u8 = 0xa4;
+const EXECUTE_IN_OWNER_ORDER: u8 = 0xa4;
+
+/// The order in which a batch is executed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Order {
+    /// That of all owners: the batch takes effect at its timestamp, after everything below.
+    Total,
+    /// That of its owner alone: the batch is executed when it is delivered, without waiting for the
+    /// commit barrier.
+    Owner,
+}
 
 /// A message of a client to an owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,9 +31,8 @@ pub enum Request<'a> {
         number: u64,
         /// All requests of the session below this number have completed.
         finished: u64,
-        /// Whether the batch, which only reads, is executed when it is delivered, without waiting
-        /// for the commit barrier.
-        is_early: bool,
+        /// The order in which the batch is executed.
+        order: Order,
         /// The batch.
         operations: Vec<Operation<'a>>,
     },
@@ -39,12 +48,15 @@ pub enum Request<'a> {
 /// Appends a request to execute operations that are encoded already.
 pub(crate) fn execute(
     (session, number, finished): (u64, u64, u64),
-    is_early: bool,
+    order: Order,
     operations: &[u8],
 ) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(25 + operations.len());
     let mut writer = Writer(&mut bytes);
-    writer.u8(if is_early { EXECUTE_EARLY } else { EXECUTE });
+    writer.u8(match order {
+        Order::Total => EXECUTE,
+        Order::Owner => EXECUTE_IN_OWNER_ORDER,
+    });
     writer.u64(session);
     writer.u64(number);
     writer.u64(finished);
@@ -65,14 +77,14 @@ pub(crate) fn encode(operations: &[Operation<'_>]) -> Vec<u8> {
 impl<'a> Request<'a> {
     /// Returns whether a payload is a request, from its first byte.
     pub fn is_request(payload: &[u8]) -> bool {
-        matches!(payload.first(), Some(&(EXECUTE | EXECUTE_EARLY | ASK)))
+        matches!(payload.first(), Some(&(EXECUTE | EXECUTE_IN_OWNER_ORDER | ASK)))
     }
 
     /// Returns the encoded request.
     pub fn to_bytes(&self) -> Vec<u8> {
         match self {
-            Self::Execute { session, number, finished, is_early, operations } => {
-                execute((*session, *number, *finished), *is_early, &encode(operations))
+            Self::Execute { session, number, finished, order, operations } => {
+                execute((*session, *number, *finished), *order, &encode(operations))
             }
             Self::Ask { session, number } => {
                 let mut bytes = Vec::new();
@@ -89,7 +101,7 @@ impl<'a> Request<'a> {
     pub fn parse(bytes: &'a [u8]) -> Option<Self> {
         let mut reader = Reader(bytes);
         let request = match reader.u8()? {
-            code @ (EXECUTE | EXECUTE_EARLY) => {
+            code @ (EXECUTE | EXECUTE_IN_OWNER_ORDER) => {
                 let (session, number) = (reader.u64()?, reader.u64()?);
                 let finished = reader.u64()?;
                 let count = usize::from(reader.u16()?);
@@ -100,11 +112,8 @@ impl<'a> Request<'a> {
                 for _ in 0..count {
                     operations.push(Operation::parse(&mut reader)?);
                 }
-                let is_early = code == EXECUTE_EARLY;
-                if is_early && operations.iter().any(Operation::writes) {
-                    return None;
-                }
-                Self::Execute { session, number, finished, is_early, operations }
+                let order = if code == EXECUTE { Order::Total } else { Order::Owner };
+                Self::Execute { session, number, finished, order, operations }
             }
             ASK => Self::Ask { session: reader.u64()?, number: reader.u64()? },
             _ => return None,

@@ -7,9 +7,7 @@ use onepipe_memory::{MemoryOwner, RegionId};
 use onepipe_sim_engine::Random;
 use onepipe_table::{Layout, Outcome, RivalOptions, TableOptions};
 use onepipe_topology::ShapeError;
-use onepipe_verify_transactions::{
-    Costs, Figures as Rated, Percentiles, Rates, Sent, Setup as Testbed, Terminal, search,
-};
+use onepipe_verify_transactions::{Costs, Percentiles, Rates, Sent, Setup as Testbed, Terminal};
 
 use crate::cluster::Cluster;
 use crate::load::{Command, Done, Load, Next};
@@ -293,24 +291,6 @@ impl RatesRun {
             }
             Protocol::Leader => self.measure(&mut RivalCluster::new(setup, options(true), load)),
         })
-    }
-
-    /// Searches for the peak rate over the number of calls in flight, from 8 to `most`. Returns the
-    /// number and the results.
-    ///
-    /// # Errors
-    /// As [`RatesRun::run`].
-    ///
-    /// # Panics
-    /// As [`RatesRun::run`].
-    pub fn peak(&self, most: u32) -> Result<(u32, Figures), ShapeError> {
-        let mut all: BTreeMap<u32, Figures> = BTreeMap::new();
-        let peak = search(most, 100, |in_flight| {
-            let figures = Self { in_flight, ..*self }.run()?;
-            all.insert(in_flight, figures);
-            Ok::<_, ShapeError>(Rated { per_s_and_process: figures.per_s, ..Rated::default() })
-        })?;
-        Ok((peak.in_flight, all[&peak.in_flight]))
     }
 
     fn measure(&self, cluster: &mut impl Measured) -> Figures {

@@ -118,6 +118,7 @@ impl Server {
             owner.on_barrier(barrier);
         }
         if let Some(endpoint) = machine.endpoint_mut(port) {
+            endpoint.await_commit(self.owner.as_ref().and_then(MemoryOwner::awaited));
             self.send_replies(endpoint);
         }
         if !std::mem::take(&mut self.is_active) {

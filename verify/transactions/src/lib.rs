@@ -43,7 +43,7 @@ pub use load::{Done, Load, Next, Terminal};
 #[cfg(feature = "mistakes")]
 pub use mutation::{SIMULATED, caught, detected};
 pub use node::{Node, NodeEvent, Process};
-pub use peak::{Peak, search};
+pub use peak::Peak;
 pub use protocol::Protocol;
 pub use recorded::{Counts, Mix, Recorded};
 pub use removal::{Removal, RemovalFigures};

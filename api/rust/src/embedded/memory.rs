@@ -97,17 +97,17 @@ impl EmbeddedPipe {
         self.memory_mut().submit(batches)
     }
 
-    /// Submits a batch of reads that the owner executes as soon as it is delivered: see
-    /// [`Pipe::request_early`](crate::Pipe::request_early).
+    /// Submits a batch that the owner executes as soon as it is delivered, in its own order: see
+    /// [`Pipe::request_in_owner_order`](crate::Pipe::request_in_owner_order).
     ///
     /// # Errors
     /// [`SubmitError`]; then nothing was submitted.
-    pub fn request_early(
+    pub fn request_in_owner_order(
         &mut self,
         owner: ProcessId,
         batch: &[Operation<'_>],
     ) -> Result<RequestId, SubmitError> {
-        self.memory_mut().submit_early(owner, batch)
+        self.memory_mut().submit_in_owner_order(owner, batch)
     }
 
     /// Returns the next request that has completed. Requests complete in any order.

@@ -43,6 +43,9 @@
 //!   its timestamp. All operations are linearizable. Requests of one client that are in flight at
 //!   the same time are executed in any order: what must come later is submitted after the
 //!   completion, or stands behind in the same batch.
+//! - *Owner's order.* [`Pipe::request_in_owner_order`] has the owner execute a batch when it is
+//!   delivered, once, in an order of its own: without the wait for a commit. A region to which all
+//!   requests come so is linearizable; copies of a region at several owners need the total order.
 //! - *Batches.* The operations for one owner in one request are executed together, or refused
 //!   together. A compare-and-swap that fails ends its batch: those that follow are
 //!   [`Outcome::Skipped`].

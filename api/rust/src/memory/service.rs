@@ -126,14 +126,14 @@ impl MemoryService {
         Ok(request)
     }
 
-    /// Submits a batch that only reads, and that the owner executes when it is delivered.
-    pub(crate) fn submit_early(
+    /// Submits a batch that the owner executes when it is delivered.
+    pub(crate) fn submit_in_owner_order(
         &mut self,
         owner: ProcessId,
         batch: &[Operation<'_>],
     ) -> Result<RequestId, SubmitError> {
         self.check_completed()?;
-        let request = self.client.submit_early(owner, batch)?;
+        let request = self.client.submit_in_owner_order(owner, batch)?;
         (self.has_output, self.is_used) = (true, true);
         Ok(request)
     }

@@ -117,19 +117,23 @@ impl Pipe {
         Ok(request)
     }
 
-    /// Submits a batch of reads that the owner executes as soon as it is delivered, without waiting
-    /// for the commit barrier: it may miss what others have already read elsewhere, and serves to
-    /// prepare a change that begins with a compare-and-swap. Otherwise as [`Pipe::request`].
+    /// Submits a batch that the owner executes as soon as it is delivered, exactly once, in an
+    /// order of this owner alone: it waits neither for a commit nor for the commit barrier. A
+    /// region to which all requests come so is linearizable. Beside requests in the total order,
+    /// the batch may miss what others have already read at other owners: there one that reads
+    /// serves to prepare a change that begins with a compare-and-swap, and one that writes makes
+    /// copies of the region differ. Otherwise as [`Pipe::request`].
     ///
     /// # Errors
     /// [`RequestError`]; then nothing was submitted.
-    pub fn request_early(
+    pub fn request_in_owner_order(
         &mut self,
         owner: ProcessId,
         batch: &[Operation<'_>],
     ) -> Result<RequestId, RequestError> {
         let mut core = self.shared.lock();
-        let request = core.memory().ok_or(RequestError::Left)?.submit_early(owner, batch)?;
+        let request =
+            core.memory().ok_or(RequestError::Left)?.submit_in_owner_order(owner, batch)?;
         Self::dispatch(&self.shared, &mut self.clock, core);
         Ok(request)
     }

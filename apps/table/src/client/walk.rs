@@ -9,13 +9,14 @@ use super::TableClient;
 use super::open::{self, Command, Step};
 use crate::layout::{Bucket, HEAD, Node};
 use crate::outcome::{OperationId, Outcome, TableError};
+use crate::requests::Requests;
 
-impl TableClient {
+impl<R: Requests> TableClient<R> {
     /// Begins a walk at some replica.
     pub(super) fn read_bucket(&mut self, operation: OperationId) {
         self.walks = self.walks.wrapping_add(1);
         let Some(open) = self.open.get_mut(&operation) else { return };
-        let replicas = &self.replicas[usize::from(open.at.shard)];
+        let replicas = &self.replicas[usize::from(open.at.shard)].running;
         if replicas.is_empty() {
             let error = TableError::Unavailable(open.at.shard);
             return self.finish(operation, Err(error));
@@ -26,7 +27,7 @@ impl TableClient {
         self.submit_read(operation, (replica, is_early), &batch);
     }
 
-    pub(super) fn on_completed(&mut self, operation: OperationId, completed: Completed) {
+    pub(super) fn on_answers(&mut self, operation: OperationId, completed: Completed) {
         let Some(open) = self.open.get(&operation) else { return };
         let (shard, step) = (open.at.shard, open.step.clone());
         let is_change = step.is_change();
@@ -69,7 +70,7 @@ impl TableClient {
     fn read_node(&mut self, operation: OperationId, walk: (Bucket, u64, u64)) {
         let (bucket, pointer, node) = walk;
         let Some(open) = self.open.get_mut(&operation) else { return };
-        let replicas = &self.replicas[usize::from(open.at.shard)];
+        let replicas = &self.replicas[usize::from(open.at.shard)].running;
         let Some(replica) = open.replica.filter(|replica| replicas.contains(replica)) else {
             return self.read_bucket(operation);
         };
@@ -111,7 +112,7 @@ impl TableClient {
         if !open.is_early {
             return self.finish(operation, Ok(outcome));
         }
-        let replicas = &self.replicas[usize::from(open.at.shard)];
+        let replicas = &self.replicas[usize::from(open.at.shard)].running;
         let Some(replica) = open.replica.filter(|replica| replicas.contains(replica)) else {
             return self.read_bucket(operation);
         };
@@ -208,7 +209,7 @@ impl TableClient {
         if let Some((offset, bytes)) = &target {
             batch.push(Operation::Write { region, offset: *offset, bytes });
         }
-        let replicas = self.replicas[usize::from(at.shard)].clone();
+        let replicas = self.replicas(at.shard).running.clone();
         if replicas.is_empty() {
             return self.finish(operation, Err(TableError::Unavailable(at.shard)));
         }
@@ -254,7 +255,7 @@ impl TableClient {
         let content = Node { next, key: open.key, value: value.clone() }.to_bytes();
         open.step = Step::Late;
         let (shard, region) = (open.at.shard, self.layout.region(open.at.shard));
-        let replicas = self.replicas[usize::from(shard)].clone();
+        let replicas = self.replicas(shard).running.clone();
         let write = Operation::Write { region, offset: node, bytes: &content };
         self.submit(operation, &replicas, &[write]);
     }

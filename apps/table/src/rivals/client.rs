@@ -14,6 +14,7 @@ use super::message::{Insertion, Message};
 use crate::layout::{Bucket, HEAD, Layout, Location, Node, RESERVED};
 use crate::nodes::NodePool;
 use crate::outcome::{Finished, OperationId, Outcome, TableError};
+use crate::requests::Requests;
 
 /// How a client of a rival runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -63,12 +64,12 @@ struct Open {
 
 /// A client of a table whose shards have a leader, over a network without an order.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct RivalClient {
+pub struct RivalClient<R = MemoryClient> {
     session: u64,
     layout: Layout,
     options: RivalOptions,
     leaders: Vec<ProcessId>,
-    memory: MemoryClient,
+    memory: R,
     open: BTreeMap<OperationId, Open>,
     /// Operations by their request; those for nodes have a shard.
     requests: BTreeMap<RequestId, Result<OperationId, u16>>,
@@ -87,18 +88,73 @@ impl RivalClient {
         leaders: Vec<ProcessId>,
         options: RivalOptions,
     ) -> Self {
-        assert_eq!(leaders.len(), usize::from(layout.shards), "each shard has a leader");
         let memory = ClientOptions {
             timeout_ns: options.timeout_ns,
             timeout_min_ns: options.timeout_ns,
             is_loss_reported: false,
             ..ClientOptions::default()
         };
+        Self::over(MemoryClient::new(session, memory), session, layout, leaders, options)
+    }
+
+    /// Returns the next message to be sent.
+    pub fn poll_message(&mut self, now: Mono) -> Option<(ProcessId, Vec<u8>)> {
+        while let Some(scattering) = self.memory.poll_scattering(now) {
+            self.messages.extend(scattering.messages);
+        }
+        self.messages.pop_front()
+    }
+
+    /// Handles a message.
+    pub fn on_message(&mut self, now: Mono, from: ProcessId, payload: &[u8]) {
+        if is_memory_message(payload) {
+            self.memory.on_message(now, from, payload);
+            return self.advance();
+        }
+        self.on_leader_message(payload);
+    }
+
+    /// Sends again what was not answered in time.
+    pub fn handle_timeout(&mut self, now: Mono) {
+        self.memory.handle_timeout(now);
+        self.repeat_to_leaders(now);
+        self.advance();
+    }
+
+    /// Returns when [`RivalClient::handle_timeout`] is due.
+    pub fn poll_timeout(&self) -> Option<Mono> {
+        let sent_at = self.open.values().filter_map(|open| match open.step {
+            Step::Leader { sent_at } => Some(sent_at),
+            _ => None,
+        });
+        let of_leader = sent_at.min().map(|sent_at| sent_at.after_ns(self.options.timeout_ns));
+        Mono::earlier(self.memory.poll_timeout(), of_leader)
+    }
+
+    /// Handles the requests that have completed.
+    fn advance(&mut self) {
+        while let Some(completed) = self.memory.poll_completed() {
+            self.on_completed(completed);
+        }
+    }
+}
+
+impl<R: Requests> RivalClient<R> {
+    /// Creates a client whose requests go through `memory`, and whose completions are passed to
+    /// [`RivalClient::on_completed`].
+    pub fn over(
+        memory: R,
+        session: u64,
+        layout: Layout,
+        leaders: Vec<ProcessId>,
+        options: RivalOptions,
+    ) -> Self {
+        assert_eq!(leaders.len(), usize::from(layout.shards), "each shard has a leader");
         Self {
             session,
             layout,
             options,
-            memory: MemoryClient::new(session, memory),
+            memory,
             open: BTreeMap::new(),
             requests: BTreeMap::new(),
             pools: vec![NodePool::default(); leaders.len()],
@@ -107,6 +163,21 @@ impl RivalClient {
             messages: VecDeque::new(),
             finished: VecDeque::new(),
         }
+    }
+
+    /// Returns what the requests go through.
+    pub fn requests_mut(&mut self) -> &mut R {
+        &mut self.memory
+    }
+
+    /// Ends the client, and returns what the requests went through.
+    pub fn into_requests(self) -> R {
+        self.memory
+    }
+
+    /// Returns the next message to a leader's program.
+    pub fn poll_leader_message(&mut self) -> Option<(ProcessId, Vec<u8>)> {
+        self.messages.pop_front()
     }
 
     /// Looks a key up, and returns the number of the operation.
@@ -145,20 +216,8 @@ impl RivalClient {
         self.finished.pop_front()
     }
 
-    /// Returns the next message to be sent.
-    pub fn poll_message(&mut self, now: Mono) -> Option<(ProcessId, Vec<u8>)> {
-        while let Some(scattering) = self.memory.poll_scattering(now) {
-            self.messages.extend(scattering.messages);
-        }
-        self.messages.pop_front()
-    }
-
-    /// Handles a message.
-    pub fn on_message(&mut self, now: Mono, from: ProcessId, payload: &[u8]) {
-        if is_memory_message(payload) {
-            self.memory.on_message(now, from, payload);
-            return self.advance();
-        }
+    /// Handles a message of a leader's program.
+    pub fn on_leader_message(&mut self, payload: &[u8]) {
         if let Some(Message::Inserted { session, number, outcome }) = Message::parse(payload)
             && session == self.session
             && let operation = OperationId(number)
@@ -174,9 +233,8 @@ impl RivalClient {
         }
     }
 
-    /// Sends again what was not answered in time.
-    pub fn handle_timeout(&mut self, now: Mono) {
-        self.memory.handle_timeout(now);
+    /// Asks leaders again that have not replied in time.
+    pub fn repeat_to_leaders(&mut self, now: Mono) {
         let is_due = |open: &Open| match open.step {
             Step::Leader { sent_at } => now.since_ns(sent_at) >= self.options.timeout_ns,
             _ => false,
@@ -184,17 +242,6 @@ impl RivalClient {
         let due = self.open.iter().filter(|(_, open)| is_due(open));
         let due: Vec<OperationId> = due.map(|(operation, _)| *operation).collect();
         due.into_iter().for_each(|operation| self.ask_leader(now, operation));
-        self.advance();
-    }
-
-    /// Returns when [`RivalClient::handle_timeout`] is due.
-    pub fn poll_timeout(&self) -> Option<Mono> {
-        let sent_at = self.open.values().filter_map(|open| match open.step {
-            Step::Leader { sent_at } => Some(sent_at),
-            _ => None,
-        });
-        let of_leader = sent_at.min().map(|sent_at| sent_at.after_ns(self.options.timeout_ns));
-        Mono::earlier(self.memory.poll_timeout(), of_leader)
     }
 
     fn finish(&mut self, operation: OperationId, outcome: Result<Outcome, TableError>) {
@@ -216,11 +263,11 @@ impl RivalClient {
         let Some(open) = self.open.get_mut(&operation) else { return };
         open.step = step;
         let leader = self.leaders[usize::from(open.at.shard)];
-        match self.memory.submit(&[(leader, batch)]) {
+        match self.memory.submit_in_owner_order(leader, batch) {
             Ok(request) => {
                 self.requests.insert(request, Ok(operation));
             }
-            Err(_) => self.finish(operation, Err(TableError::Busy)),
+            Err(error) => self.finish(operation, Err(error)),
         }
     }
 
@@ -230,17 +277,15 @@ impl RivalClient {
         }
     }
 
-    /// Handles the requests that have completed.
-    fn advance(&mut self) {
-        while let Some(Completed { request, answers }) = self.memory.poll_completed() {
-            let answer = answers.into_iter().next().map(|(_, answer)| answer);
-            let Some((of, answer)) = self.requests.remove(&request).zip(answer) else { continue };
-            match (of, answer) {
-                (Ok(operation), Ok(executed)) => self.on_executed(operation, &executed),
-                (Err(shard), Ok(executed)) => self.on_reserved(shard, &executed),
-                (Ok(operation), Err(error)) => self.on_error(operation, error),
-                (Err(shard), Err(_)) => self.fail_waiting(shard, &TableError::Unavailable(shard)),
-            }
+    /// Handles a request that has completed.
+    pub fn on_completed(&mut self, Completed { request, answers }: Completed) {
+        let answer = answers.into_iter().next().map(|(_, answer)| answer);
+        let Some((of, answer)) = self.requests.remove(&request).zip(answer) else { return };
+        match (of, answer) {
+            (Ok(operation), Ok(executed)) => self.on_executed(operation, &executed),
+            (Err(shard), Ok(executed)) => self.on_reserved(shard, &executed),
+            (Ok(operation), Err(error)) => self.on_error(operation, error),
+            (Err(shard), Err(_)) => self.fail_waiting(shard, &TableError::Unavailable(shard)),
         }
     }
 
@@ -323,11 +368,11 @@ impl RivalClient {
         }
         let (region, addend) = (self.layout.region(shard), self.options.reserved.max(1).into());
         let add: &[_] = &[Operation::FetchAdd { region, offset: RESERVED, addend }];
-        match self.memory.submit(&[(self.leaders[usize::from(shard)], add)]) {
+        match self.memory.submit_in_owner_order(self.leaders[usize::from(shard)], add) {
             Ok(request) => {
                 self.requests.insert(request, Err(shard));
             }
-            Err(_) => self.fail_waiting(shard, &TableError::Busy),
+            Err(error) => self.fail_waiting(shard, &error),
         }
     }
 

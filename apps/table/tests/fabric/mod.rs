@@ -1,7 +1,8 @@
 //! A model of the fabric with replicas of a table and its clients, in which messages take any time.
 //!
-//! Reliable requests are delivered to each replica in the order of their timestamps, reads and
-//! replies in any order, and some are lost. Each replica's commit barrier rises in steps of its
+//! In a third of the runs the shard has one replica, and its requests are best effort. Reliable
+//! requests are delivered to each replica in the order of their timestamps, others and replies in
+//! any order, and some are lost. Each replica's commit barrier rises in steps of its
 //! own.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -13,7 +14,7 @@ use onepipe_table::{Layout, OperationId, Outcome, TableClient, TableOptions};
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
-const REPLICAS: usize = 2;
+const REPLICAS_MAX: usize = 2;
 const CLIENTS: usize = 4;
 const KEYS: u64 = 6;
 const VALUE_LEN: u32 = 16;
@@ -36,6 +37,7 @@ struct Fabric {
     random: Xoshiro256PlusPlus,
     now_ns: u64,
     layout: Layout,
+    replicas: usize,
     owners: Vec<MemoryOwner>,
     clients: Vec<TableClient>,
     reliable: Vec<VecDeque<Message>>,
@@ -86,20 +88,22 @@ impl Fabric {
             ..Default::default()
         };
         let options = TableOptions { memory, reserved: 1 };
-        let replicas: Vec<ProcessId> = (0..REPLICAS as u32).map(ProcessId).collect();
-        let client = |_| TableClient::new(1, layout, vec![replicas.clone()], options);
         let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
+        let replicas = if random.random_range(0..3) == 0 { 1 } else { REPLICAS_MAX };
+        let ids: Vec<ProcessId> = (0..replicas as u32).map(ProcessId).collect();
+        let client = |_| TableClient::new(1, layout, vec![ids.clone()], options);
         // A lost message stops its client for long, so that half of the runs have no losses.
         let loss_percent = if random.random_range(0..2) == 0 { 10 } else { 0 };
         Self {
-            slow: random.random_range(0..2 * REPLICAS),
+            slow: random.random_range(0..2 * REPLICAS_MAX),
+            replicas,
             random,
             now_ns: 1_000,
             layout,
-            owners: (0..REPLICAS).map(owner).collect(),
+            owners: (0..replicas).map(owner).collect(),
             clients: (0..CLIENTS).map(client).collect(),
-            reliable: (0..REPLICAS).map(|_| VecDeque::new()).collect(),
-            best_effort: (0..REPLICAS).map(|_| Vec::new()).collect(),
+            reliable: (0..replicas).map(|_| VecDeque::new()).collect(),
+            best_effort: (0..replicas).map(|_| Vec::new()).collect(),
             replies: Vec::new(),
             failures: Vec::new(),
             scatterings: 0,
@@ -122,7 +126,7 @@ impl Fabric {
     fn step(&mut self, calls: bool) -> Result<(), String> {
         self.now_ns += self.random.random_range(1..50);
         let (owner, client) =
-            (self.random.random_range(0..REPLICAS), self.random.random_range(0..CLIENTS));
+            (self.random.random_range(0..self.replicas), self.random.random_range(0..CLIENTS));
         match self.random.random_range(0..12) {
             0..2 if calls && self.open[client].is_none() => self.call(client),
             2..5 if owner != self.slow || self.happens(5) => {
@@ -191,7 +195,7 @@ impl Fabric {
                         continue;
                     }
                 }
-                let from = ProcessId((REPLICAS + client) as u32);
+                let from = ProcessId((REPLICAS_MAX + client) as u32);
                 for (to, payload) in scattering.messages {
                     // Some reads take so long that others change the table several times.
                     let is_late = !is_reliable && self.happens(20);
@@ -207,7 +211,7 @@ impl Fabric {
         }
         for (index, owner) in self.owners.iter_mut().enumerate() {
             while let Some(reply) = owner.poll_reply() {
-                let client = reply.to.index() - REPLICAS;
+                let client = reply.to.index() - REPLICAS_MAX;
                 self.replies.push((ProcessId(index as u32), client, reply.payload));
             }
         }

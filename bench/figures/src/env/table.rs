@@ -6,9 +6,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::values::Values;
 
-/// Most calls in flight of a client.
-const IN_FLIGHT_MAX: u32 = 128;
-
 /// How clients access the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Access {
@@ -28,13 +25,13 @@ pub struct Table {
     pub inserts: bool,
     /// Replicas of each shard.
     pub replicas: u32,
-    /// Calls in flight of each client; `None` for those of the peak rate.
-    pub in_flight: Option<u32>,
+    /// Calls in flight of each client.
+    pub in_flight: u32,
 }
 
 impl Table {
-    /// Runs it. Returns the rate of a client `kops` in thousands a second, `in_flight`, the
-    /// latencies `latency_us` (mean) and `latency_p99_us`, for clients and servers the messages and
+    /// Runs it. Returns the rate of a client `kops` in thousands a second, the latencies
+    /// `latency_us` (mean) and `latency_p99_us`, for clients and servers the messages and
     /// acknowledgements of a call and their CPU time, such as `client_messages`, `client_acks` and
     /// `client_cpu`; and `server_bound_kops`, the rate at which the CPUs of the servers would be
     /// busy all the time.
@@ -49,17 +46,13 @@ impl Table {
             Access::Leader => Protocol::Leader,
         };
         let run = RatesRun::new(protocol, operations, self.replicas);
-        let (in_flight, figures) = match self.in_flight {
-            Some(in_flight) => (in_flight, RatesRun { in_flight, ..run }.run()?),
-            None => run.peak(IN_FLIGHT_MAX)?,
-        };
-        let Figures { per_s, latency, failed, clients, servers } = figures;
+        let run = RatesRun { in_flight: self.in_flight, ..run };
+        let Figures { per_s, latency, failed, clients, servers } = run.run()?;
         anyhow::ensure!(failed == 0, "{self:?}: {failed} calls have failed");
         let mut values = Values::new();
         let mut put = |name: &str, value: f64| values.insert(name.to_owned(), value);
         put("kops", per_s / 1e3);
         put("server_bound_kops", per_s / 1e3 / servers.cpu);
-        put("in_flight", in_flight.into());
         put("latency_us", latency.mean_us);
         put("latency_p99_us", latency.p99_us);
         for (role, used) in [("client", clients), ("server", servers)] {

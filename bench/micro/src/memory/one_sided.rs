@@ -8,7 +8,8 @@ use onepipe::memory::{Operation, RegionId, RequestId, Rights};
 use onepipe::{Pipe, ProcessId};
 
 use super::job::{Job, Kind, Outcome};
-use super::workload::{OWNER, Stopwatch, TIMEOUT, memory_len, offset};
+use super::workload::{OWNER, TIMEOUT, memory_len, offset, outcome};
+use crate::stopwatch::Stopwatch;
 
 const REGION: RegionId = RegionId(1);
 
@@ -22,7 +23,7 @@ pub(super) fn register(pipe: &mut Pipe, job: &Job) -> Result<()> {
 pub(super) fn run(pipe: &mut Pipe, job: &Job) -> Result<Outcome> {
     wait_for_region(pipe)?;
     let payload = vec![7; job.bytes];
-    let mut stopwatch = Stopwatch::start(job)?;
+    let mut stopwatch = Stopwatch::start(job.seconds)?;
     let mut in_flight: BTreeMap<RequestId, u64> = BTreeMap::new();
     loop {
         while stopwatch.is_running() && in_flight.len() < job.window as usize {
@@ -47,7 +48,7 @@ pub(super) fn run(pipe: &mut Pipe, job: &Job) -> Result<Outcome> {
         stopwatch.complete(began_ns)?;
     }
     let stats = pipe.memory_stats().context("the pipe has left")?.client;
-    Ok(stopwatch.outcome(stats.failed + stats.asked))
+    Ok(outcome(stopwatch, stats.failed + stats.asked))
 }
 
 /// Waits until the owner has registered its region.

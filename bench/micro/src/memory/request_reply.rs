@@ -8,8 +8,9 @@ use anyhow::{Context, Result, bail, ensure};
 use onepipe::{Event, Message, Pipe, ProcessId};
 
 use super::job::{Job, Kind, Outcome};
-use super::workload::{OWNER, Stopwatch, TIMEOUT, memory_len, offset};
+use super::workload::{OWNER, TIMEOUT, memory_len, offset, outcome};
 use crate::light::monotonic_ns;
+use crate::stopwatch::Stopwatch;
 
 /// Length of the number of a request and of the offset, at the front of a request.
 const HEADER_LEN: usize = 16;
@@ -51,7 +52,7 @@ pub(super) fn request(pipe: &mut Pipe, job: &Job) -> Result<Outcome> {
         Kind::Write => vec![7; job.bytes],
         Kind::FetchAdd => 1u64.to_le_bytes().to_vec(),
     };
-    let mut stopwatch = Stopwatch::start(job)?;
+    let mut stopwatch = Stopwatch::start(job.seconds)?;
     // When each request was submitted, and when it was last sent.
     let mut in_flight: BTreeMap<u64, (u64, u64)> = BTreeMap::new();
     let mut repeated = 0;
@@ -87,7 +88,7 @@ pub(super) fn request(pipe: &mut Pipe, job: &Job) -> Result<Outcome> {
             }
         }
     }
-    Ok(stopwatch.outcome(repeated))
+    Ok(outcome(stopwatch, repeated))
 }
 
 fn send(pipe: &mut Pipe, job: &Job, number: u64, body: &[u8]) -> Result<()> {

@@ -58,9 +58,6 @@ pub enum SubmitError {
     /// A batch has too many operations.
     #[error("cannot submit {0} operations in a batch (OPERATIONS_MAX = 256)")]
     TooManyOperations(usize),
-    /// An operation of a batch that only reads writes.
-    #[error("a batch that is executed early must not write")]
-    Writes,
     /// An operation writes 2^32 bytes or more.
     #[error("cannot write 2^32 bytes or more by one operation")]
     TooLong,

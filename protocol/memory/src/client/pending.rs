@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 use onepipe_base::{Mono, ProcessId, ScatteringId};
 
 use super::options::{Executed, MemoryError};
+use crate::request::Order;
 
 /// Where a request is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -33,8 +34,7 @@ pub struct Part {
 pub struct Pending {
     pub parts: Vec<Part>,
     pub is_reliable: bool,
-    /// The owner does not wait for its commit barrier.
-    pub is_early: bool,
+    pub order: Order,
     pub phase: Phase,
     /// Repetitions of the request and questions for its replies.
     pub attempts: u32,
@@ -48,12 +48,12 @@ pub struct Pending {
 }
 
 impl Pending {
-    pub fn new(parts: Vec<Part>, is_reliable: bool, is_early: bool) -> Self {
-        debug_assert!(!(is_reliable && is_early), "reliable requests come in order");
+    pub fn new(parts: Vec<Part>, is_reliable: bool, order: Order) -> Self {
+        debug_assert!(!is_reliable || order == Order::Total, "reliable requests have one order");
         Self {
             parts,
             is_reliable,
-            is_early,
+            order,
             phase: Phase::Queued,
             attempts: 0,
             failures: 0,

@@ -8,23 +8,34 @@ use onepipe_base::Timestamp;
 use onepipe_base::mistake::{Mistake, makes};
 
 use crate::reply::Reason;
+use crate::request::Order;
 
-/// The reliable requests of a process.
+/// The requests of a process that write.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Session {
     /// The last session of the process.
     pub session: u64,
-    /// All requests below this number have completed.
-    floor: u64,
-    /// Encoded replies by the number of the request.
-    pub results: BTreeMap<u64, Vec<u8>>,
-    /// Bytes of these replies.
-    bytes: u64,
+    /// Requests in the total order.
+    total: Results,
+    /// Requests in the order of this owner. Their floor is another one: of two owners of a request
+    /// in the total order, one alone might receive them first and drop it.
+    own: Results,
     /// Timestamp of the last request.
     pub last_at: Timestamp,
 }
 
-/// What an owner does with a reliable request.
+/// The requests of one order.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+struct Results {
+    /// All requests below this number have completed.
+    floor: u64,
+    /// Encoded replies by the number of the request.
+    replies: BTreeMap<u64, Vec<u8>>,
+    /// Bytes of these replies.
+    bytes: u64,
+}
+
+/// What an owner does with a request that writes.
 pub enum Step {
     /// The owner executes it.
     New,
@@ -38,15 +49,24 @@ pub enum Step {
 
 impl Session {
     pub fn new(session: u64, at: Timestamp) -> Self {
-        Self { session, floor: 0, results: BTreeMap::new(), bytes: 0, last_at: at }
+        Self { session, total: Results::default(), own: Results::default(), last_at: at }
+    }
+
+    fn results(&mut self, order: Order) -> &mut Results {
+        match order {
+            Order::Total => &mut self.total,
+            Order::Owner => &mut self.own,
+        }
     }
 
     /// Remembers the encoded reply to a request.
-    pub fn remember(&mut self, number: u64, reply: Vec<u8>) {
-        self.bytes += reply.len() as u64;
-        if let Some(previous) = self.results.insert(number, reply) {
-            self.bytes -= previous.len() as u64;
-        }
+    pub fn remember(&mut self, order: Order, number: u64, reply: Vec<u8>) {
+        self.results(order).remember(number, reply);
+    }
+
+    /// Returns the encoded reply to a request in the total order.
+    pub fn result(&self, number: u64) -> Option<&[u8]> {
+        self.total.replies.get(&number).map(Vec::as_slice)
     }
 
     /// Decides on a request. The number of the results that are remembered is limited, and that of
@@ -54,8 +74,9 @@ impl Session {
     pub fn step(
         &mut self,
         at: Timestamp,
+        order: Order,
         (session, number, finished): (u64, u64, u64),
-        (results_max, bytes_max): (usize, u64),
+        limits: (usize, u64),
     ) -> Step {
         if session < self.session {
             return Step::Stale;
@@ -63,20 +84,37 @@ impl Session {
         if session > self.session {
             *self = Self::new(session, at);
         }
-        self.last_at = at;
-        // Only reliable requests raise the floor: all owners of a request have received the same
-        // ones before, so that all of them drop a request or none.
+        self.last_at = self.last_at.max(at);
+        self.results(order).step((number, finished), limits)
+    }
+}
+
+impl Results {
+    fn remember(&mut self, number: u64, reply: Vec<u8>) {
+        self.bytes += reply.len() as u64;
+        if let Some(previous) = self.replies.insert(number, reply) {
+            self.bytes -= previous.len() as u64;
+        }
+    }
+
+    fn step(
+        &mut self,
+        (number, finished): (u64, u64),
+        (results_max, bytes_max): (usize, u64),
+    ) -> Step {
+        // Only requests of the same order raise the floor: all owners of a request in the total
+        // order have received the same ones before, so that all of them drop a request or none.
         self.floor = self.floor.max(finished);
-        let unfinished = self.results.split_off(&self.floor);
-        let finished = mem::replace(&mut self.results, unfinished);
+        let unfinished = self.replies.split_off(&self.floor);
+        let finished = mem::replace(&mut self.replies, unfinished);
         self.bytes -= finished.values().map(|reply| reply.len() as u64).sum::<u64>();
-        debug_assert!(!self.results.is_empty() || self.bytes == 0, "bytes are those of results");
+        debug_assert!(!self.replies.is_empty() || self.bytes == 0, "bytes are those of replies");
         if number < self.floor {
             return Step::Stale;
         }
-        match self.results.get(&number) {
+        match self.replies.get(&number) {
             Some(reply) if !makes(Mistake::BatchExecutedTwice) => Step::Repeated(reply.clone()),
-            None if self.results.len() >= results_max => {
+            None if self.replies.len() >= results_max => {
                 Step::Full(Reason::TooManyRequests { limit: results_max as u64 })
             }
             None if self.bytes >= bytes_max => {
@@ -97,10 +135,12 @@ mod tests {
     fn results_are_remembered_until_requests_have_completed() {
         let at = Timestamp::from_ns(9);
         let mut session = Session::new(1, at);
+        let order = Order::Total;
         let mut step =
-            |number, finished, limits| match session.step(at, (1, number, finished), limits) {
+            |number, finished, limits| match session.step(at, order, (1, number, finished), limits)
+            {
                 Step::New => {
-                    session.remember(number, vec![number as u8; 10]);
+                    session.remember(order, number, vec![number as u8; 10]);
                     "new"
                 }
                 Step::Repeated(reply) => {
@@ -121,5 +161,17 @@ mod tests {
         assert_eq!(step(3, 2, (2, 15)), "new");
         assert_eq!(step(1, 2, (9, 100)), "stale");
         assert_eq!(step(2, 2, (2, 15)), "repeated");
+    }
+
+    #[test]
+    fn requests_of_one_order_drop_none_of_the_other() {
+        let at = Timestamp::from_ns(9);
+        let mut session = Session::new(1, at);
+        let is_new = |step| matches!(step, Step::New);
+        // The client has given request 5 up; the other owner has executed it.
+        assert!(is_new(session.step(at, Order::Owner, (1, 7, 7), (9, 100))));
+        assert!(is_new(session.step(at, Order::Total, (1, 5, 3), (9, 100))));
+        assert!(is_new(session.step(at, Order::Total, (1, 8, 8), (9, 100))));
+        assert!(!is_new(session.step(at, Order::Owner, (1, 6, 6), (9, 100))), "it has completed");
     }
 }

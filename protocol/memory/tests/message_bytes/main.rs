@@ -7,8 +7,8 @@ use std::path::PathBuf;
 
 use onepipe_base::{Mono, ProcessId, Timestamp};
 use onepipe_memory::{
-    ClientOptions, MemoryClient, MemoryOwner, Operation, Outcome, OwnerOptions, Reason, Refusal,
-    Region, RegionId, Reply, Request, Rights,
+    ClientOptions, MemoryClient, MemoryOwner, Operation, Order, Outcome, OwnerOptions, Reason,
+    Refusal, Region, RegionId, Reply, Request, Rights,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -40,9 +40,9 @@ fn request() -> impl Strategy<Value = Vec<u8>> {
                     }
                 };
             let operations: Vec<_> = parts.iter().map(operation).collect();
-            let is_early = session % 2 == 1 && !operations.iter().any(Operation::writes);
-            let request =
-                Request::Execute { session, number, finished: number / 2, is_early, operations };
+            let order = if session % 2 == 1 { Order::Owner } else { Order::Total };
+            let finished = number / 2;
+            let request = Request::Execute { session, number, finished, order, operations };
             let bytes = request.to_bytes();
             assert_eq!(Request::parse(&bytes), Some(request));
             bytes

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 
 use onepipe_base::{Mono, ProcessId, ScatteringId, Timestamp};
 use onepipe_memory::{
-    ClientOptions, MemoryClient, MemoryOwner, Operation, OwnerOptions, Processes, Region, RegionId,
-    Reply, Request, Rights,
+    ClientOptions, MemoryClient, MemoryOwner, Operation, Order, OwnerOptions, Processes, Region,
+    RegionId, Reply, Request, Rights,
 };
 
 const REGION_LEN: u64 = 32;
@@ -101,8 +101,8 @@ fn drive_owner(mut input: Input<'_>) {
                 // What waits is executed before, and does not count below.
                 owner.on_barrier(at);
                 let before = owner.stats().executed;
-                let is_early = false;
-                let request = Request::Execute { session, number, finished, is_early, operations };
+                let order = Order::Total;
+                let request = Request::Execute { session, number, finished, order, operations };
                 owner.on_message(true, at, from, &request.to_bytes());
                 if owner.stats().executed > before {
                     let id = (from, session, number);
@@ -112,9 +112,8 @@ fn drive_owner(mut input: Input<'_>) {
             3 => {
                 let (session, number) = (input.number(), input.number());
                 let operations = input.operations();
-                let is_early = step >> 6 == 1 && !operations.iter().any(Operation::writes);
-                let request =
-                    Request::Execute { session, number, finished: 0, is_early, operations };
+                let order = if step >> 6 == 1 { Order::Owner } else { Order::Total };
+                let request = Request::Execute { session, number, finished: 0, order, operations };
                 let at = Timestamp::from_ns(input.number().min(now));
                 owner.on_message(false, at, from, &request.to_bytes());
             }

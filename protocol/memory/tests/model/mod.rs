@@ -1,8 +1,9 @@
 //! A model of the fabric with owners and clients, and a reference of what operations do.
 //!
 //! Reliable requests are delivered to each owner in the order of their timestamps, and some of them
-//! are reported as lost although they were delivered. Requests that only read and replies may be
-//! lost. Each owner's commit barrier rises in steps of its own.
+//! are reported as lost although they were delivered. Requests that only read or are executed in
+//! the order of their owner, and replies, may be lost. Each owner's commit barrier rises in steps
+//! of its own.
 
 pub mod reference;
 
@@ -10,8 +11,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use onepipe_base::{Mono, ProcessId, ScatteringId, Timestamp};
 use onepipe_memory::{
-    ClientOptions, Completed, MemoryClient, MemoryError, MemoryOwner, Operation, OwnerOptions,
-    Processes, Region, RegionId, Request, RequestId, Rights,
+    ClientOptions, Completed, MemoryClient, MemoryError, MemoryOwner, Operation, Order,
+    OwnerOptions, Processes, Region, RegionId, Request, RequestId, Rights,
 };
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -24,6 +25,7 @@ const STEPS: usize = 400;
 /// Steps in which all requests must complete without losses.
 const DRAIN_STEPS: usize = 20_000;
 const WORDS: u64 = 4;
+const OWNER_ORDER: RegionId = RegionId(3);
 
 fn owner_id(index: usize) -> ProcessId {
     ProcessId(index as u32)
@@ -33,11 +35,16 @@ fn client_id(index: usize) -> ProcessId {
     ProcessId((OWNERS + index) as u32)
 }
 
-/// Region 1 is for all; region 2 may be read by all, and changed by the first client alone.
-fn regions() -> [(RegionId, Rights); 2] {
+/// Region 1 is for all; region 2 may be read by all, and changed by the first client alone. In
+/// region 3 all is executed in the order of its owner.
+fn regions() -> [(RegionId, Rights); 3] {
     let first = Processes::Only(BTreeSet::from([client_id(0)]));
     let partial = Rights { read: Processes::All, write: first.clone(), atomics: first };
-    [(RegionId(1), Rights::all()), (RegionId(2), partial)]
+    [(RegionId(1), Rights::all()), (RegionId(2), partial), (OWNER_ORDER, Rights::all())]
+}
+
+fn is_in_owner_order(operation: &Operation<'_>) -> bool {
+    operation.region() == OWNER_ORDER
 }
 
 /// The batches of a request.
@@ -127,8 +134,7 @@ impl Fabric {
             1 => self.deliver_reliable(owner),
             2 => {
                 if let Some(message) = self.best_effort[owner].pop_front() {
-                    let Message { at, from, payload } = message;
-                    self.owners[owner].on_message(false, at, from, &payload);
+                    self.deliver_best_effort(owner, &message);
                 }
             }
             3 => self.raise_barrier(owner),
@@ -150,12 +156,15 @@ impl Fabric {
     fn submit(&mut self) {
         let client = self.random.random_range(0..CLIENTS);
         let first = self.random.random_range(0..OWNERS);
-        let count = self.random.random_range(1..=OWNERS);
+        let is_owner_order = self.happens(20);
+        let count = if is_owner_order { 1 } else { self.random.random_range(1..=OWNERS) };
         let mut batches = Vec::new();
         for index in 0..count {
             let only_reads = self.happens(40);
             let len = self.random.random_range(1..5);
-            let batch = (0..len).map(|_| reference::draw(&mut self.random, only_reads, WORDS));
+            let region = is_owner_order.then_some(OWNER_ORDER);
+            let batch =
+                (0..len).map(|_| reference::draw(&mut self.random, only_reads, WORDS, region));
             batches.push((owner_id((first + index) % OWNERS), batch.collect::<Vec<Owned>>()));
         }
         let borrowed: Vec<(ProcessId, Vec<Operation<'_>>)> = batches
@@ -164,12 +173,13 @@ impl Fabric {
             .collect();
         let slices: Vec<(ProcessId, &[Operation<'_>])> =
             borrowed.iter().map(|(owner, batch)| (*owner, batch.as_slice())).collect();
-        let is_early = slices.len() == 1
+        // Reads of what others write in the total order find what some prefix of it has written.
+        let is_prefix = slices.len() == 1
             && !slices[0].1.iter().any(Operation::writes)
             && self.random.random_range(0..2) == 0;
         let machine = &mut self.clients[client];
-        let request = match is_early {
-            true => machine.submit_early(slices[0].0, slices[0].1),
+        let request = match is_owner_order || is_prefix {
+            true => machine.submit_in_owner_order(slices[0].0, slices[0].1),
             false => machine.submit(&slices),
         };
         let request = request.expect("few requests are in flight");
@@ -224,6 +234,17 @@ impl Fabric {
         }
     }
 
+    fn deliver_best_effort(&mut self, owner: usize, Message { at, from, payload }: &Message) {
+        self.owners[owner].on_message(false, *at, *from, payload);
+        if let Some(Request::Execute { session, number, order, operations, .. }) =
+            Request::parse(payload)
+            && order == Order::Owner
+            && operations.iter().any(is_in_owner_order)
+        {
+            self.reference[owner].execute_in_owner_order((*from, session, number), &operations);
+        }
+    }
+
     fn raise_barrier(&mut self, owner: usize) {
         let next = self.reliable[owner].front().map_or(self.now_ns, |message| message.at.as_ns());
         let low = next.saturating_sub(200);
@@ -267,6 +288,12 @@ impl Fabric {
                     Err(other) => return Err(format!("{other}")),
                 };
                 let at = answer.as_ref().ok().map(|executed| executed.at);
+                if batch.iter().map(Owned::borrow).any(|operation| is_in_owner_order(&operation)) {
+                    if !reference.is_result((from, 1, number), &result) {
+                        return Err(format!("request {number} of {from:?}: {result:?}"));
+                    }
+                    continue;
+                }
                 let expected = match is_reliable {
                     true => reference.result((from, 1, number)).cloned(),
                     false => Some(reference.read_at(at, from, batch)),

@@ -33,8 +33,14 @@ impl Owned {
     }
 }
 
-/// Draws an operation: most are allowed, some are out of bounds, misaligned or on a wrong region.
-pub fn draw(random: &mut Xoshiro256PlusPlus, only_reads: bool, words: u64) -> Owned {
+/// Draws an operation: most are allowed, some are out of bounds, misaligned or on a wrong region,
+/// unless that is given.
+pub fn draw(
+    random: &mut Xoshiro256PlusPlus,
+    only_reads: bool,
+    words: u64,
+    region: Option<RegionId>,
+) -> Owned {
     let code = if only_reads { 0 } else { random.random_range(0..4) };
     let is_odd = random.random_range(0..12) == 0;
     let word = 8 * random.random_range(0..words);
@@ -45,11 +51,11 @@ pub fn draw(random: &mut Xoshiro256PlusPlus, only_reads: bool, words: u64) -> Ow
         2 if is_odd => word + 4,
         _ => word,
     };
-    let region = match random.random_range(0..20) {
+    let region = region.unwrap_or(match random.random_range(0..20) {
         0 => RegionId(9),
         1..8 => RegionId(2),
         _ => RegionId(1),
-    };
+    });
     let numbers = (random.random_range(0..3), random.random_range(0..3));
     let len = if code > 1 { 0 } else { random.random_range(0..9) };
     let bytes = (0..len).map(|_| random.random_range(0..3)).collect();
@@ -67,6 +73,8 @@ pub struct Reference {
     after: BTreeMap<(Timestamp, ProcessId), Memory>,
     first: Memory,
     results: BTreeMap<(ProcessId, u64, u64), Results>,
+    /// Results of requests in the owner's order: of reads, those of each delivery.
+    owner_order: BTreeMap<(ProcessId, u64, u64), Vec<Results>>,
 }
 
 impl Reference {
@@ -79,6 +87,7 @@ impl Reference {
             memory,
             after: BTreeMap::new(),
             results: BTreeMap::new(),
+            owner_order: BTreeMap::new(),
         }
     }
 
@@ -96,6 +105,27 @@ impl Reference {
             self.results.insert(id, result);
         }
         self.after.insert((at, id.0), self.memory.clone());
+    }
+
+    /// Executes a delivered request in the owner's order, unless it writes and was executed before.
+    pub fn execute_in_owner_order(
+        &mut self,
+        id: (ProcessId, u64, u64),
+        operations: &[Operation<'_>],
+    ) {
+        let writes = operations.iter().any(Operation::writes);
+        if writes && self.owner_order.contains_key(&id) {
+            return;
+        }
+        let mut memory = self.memory.clone();
+        let result = self.run(&mut memory, id.0, operations);
+        self.memory = memory;
+        self.owner_order.entry(id).or_default().push(result);
+    }
+
+    /// Returns whether a request in the owner's order may have this result.
+    pub fn is_result(&self, id: (ProcessId, u64, u64), result: &Results) -> bool {
+        self.owner_order.get(&id).is_some_and(|results| results.contains(result))
     }
 
     pub fn result(&self, id: (ProcessId, u64, u64)) -> Option<&Results> {
