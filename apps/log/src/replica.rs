@@ -223,6 +223,7 @@ impl LogReplica {
                     self.on_statement(from, &view, joiners, (restarted, statement));
                 }
                 Request::Join(view) => self.on_join(at, from, &view),
+                Request::Leave => self.on_leave(at, from),
             },
             Some(_) => self.stats.malformed += 1,
             None => match Reply::parse(payload) {
