@@ -49,7 +49,9 @@ pub use arbiter::{
     ArbiterOptions, CommOptions, RealtimeOptions, arbiter_alloc, arbiter_comm, arbiter_path,
     arbiter_realtime,
 };
-pub use block::{BlockOptions, block};
+pub use block::{
+    BlockOptions, BlockRecovery, BlockRecoveryOptions, BlockRecoveryReport, block, block_recovery,
+};
 pub use bulk::{BulkMemory, BulkOptions, bulk};
 pub use child::worker;
 pub use children::WORKER;

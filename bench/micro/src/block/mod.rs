@@ -6,6 +6,7 @@
 //! disk alone takes.
 
 mod chain;
+mod recovery;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -25,6 +26,7 @@ use crate::kv::in_process::{self, Finish};
 use crate::kv::rounds::{Rounds, Trial};
 use crate::kv::server::{Folder, new_fabric};
 use chain::Chain;
+pub use recovery::{BlockRecovery, BlockRecoveryOptions, BlockRecoveryReport, block_recovery};
 
 const ABOUT: &str = "random writes of 4 KiB, durable on three replicas before the reply, whose \
                      files are on one disk; CPU time of this process, with the load generator";
