@@ -1,11 +1,15 @@
 //! `onepipe block bench`: the replicated device beside primary–backup replication.
 
+use std::fmt::Display;
 use std::io::{Write, stdout};
 use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::Args;
-use onepipe_bench_micro::{BlockOptions, Progress as BenchProgress, block};
+use onepipe_bench_micro::{
+    BlockOptions, BlockRecoveryOptions, Progress as BenchProgress, block, block_recovery,
+};
+use serde::Serialize;
 use serde_json::json;
 
 use crate::progress::Progress;
@@ -15,12 +19,16 @@ const EXAMPLES: &str = "\
 Examples:
   onepipe block bench
   onepipe block bench --depth 1 --seconds 10 --runs 5
+  onepipe block bench --recovery 1GiB
   TMPDIR=/mnt/disk onepipe block bench --json        files on another disk
 
 Random writes of 4 KiB, each durable on three replicas before its reply: of this program, of
 primary-backup replication whose replicas write one after the other, and of a local file. Each side
 is started, measured and stopped in turn, --runs times; figures are medians. All files are in the
-folder for temporary files.";
+folder for temporary files.
+
+With --recovery a replica is away while these bytes are written, and starts again while clients
+write: how long it takes, beside a replica without files, which gets a copy of the whole device.";
 
 /// Measure random writes, beside primary-backup replication: rate, latency, CPU time
 #[derive(Debug, Args)]
@@ -39,6 +47,11 @@ pub struct Arguments {
     /// Size of the device
     #[arg(long, value_name = "BYTES", default_value = "64MiB", value_parser = units::bytes)]
     size: usize,
+    /// Measure how long a replica takes that was away while these bytes were written; the device
+    /// has twice as many
+    #[arg(long, value_name = "BYTES", value_parser = units::bytes)]
+    #[arg(conflicts_with_all = ["runs", "seconds", "depth", "size"])]
+    recovery: Option<usize>,
     /// Print the report as one JSON object
     #[arg(long)]
     json: bool,
@@ -51,18 +64,25 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         onepipe_bench_micro::cleanup();
         std::process::exit(crate::interrupt::EXIT_STATUS.into());
     })?;
+    let mut bar = Progress::new();
+    let show =
+        |run: BenchProgress<'_>| bar.show(run.done as f64 / run.total.max(1) as f64, run.case);
+    if let Some(bytes) = arguments.recovery {
+        let options = BlockRecoveryOptions { stale_bytes: bytes as u64 };
+        return print(arguments.json, &block_recovery(&options, show)?);
+    }
     let options = BlockOptions {
         runs: arguments.runs as usize,
         seconds: arguments.seconds,
         depths: arguments.depth.iter().map(|depth| usize::from(*depth)).collect(),
         size: arguments.size as u64,
     };
-    let mut bar = Progress::new();
-    let show =
-        |run: BenchProgress<'_>| bar.show(run.done as f64 / run.total.max(1) as f64, run.case);
-    let report = block(&options, show)?;
+    print(arguments.json, &block(&options, show)?)
+}
+
+fn print(is_json: bool, report: &(impl Serialize + Display)) -> Result<ExitCode> {
     let mut out = stdout().lock();
-    match arguments.json {
+    match is_json {
         true => writeln!(out, "{}", json!({"bench": "block", "reports": [report]}))?,
         false => write!(out, "{report}")?,
     }

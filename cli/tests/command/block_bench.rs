@@ -27,3 +27,22 @@ fn measures_replicas_beside_primary_backup() {
     let wrong = errors(&output(&["block", "bench", "--depth", "0"]));
     assert!(wrong.contains("--depth"), "{wrong}");
 }
+
+#[test]
+fn measures_recovery_with_stale_blocks_beside_a_copy() {
+    let _guard = exclusive();
+    let measured = output(&["block", "bench", "--recovery", "1MiB", "--json"]);
+    assert!(measured.status.success(), "{}", errors(&measured));
+    let report = json(&measured)["reports"][0].clone();
+    let copied = |of: &str| report[of]["copied_bytes"].as_u64().expect("a number");
+    // The writes of clients may add some to the stale blocks, and the log may have the rest.
+    assert!(copied("stale") >= 1 << 20, "{report}");
+    assert!(copied("full") >= copied("stale"), "{report}");
+    for of in ["stale", "full"] {
+        for figure in ["seconds", "writes_per_s"] {
+            assert!(report[of][figure].as_f64().is_some_and(|value| value > 0.0), "{report}");
+        }
+    }
+    let wrong = errors(&output(&["block", "bench", "--recovery", "0"]));
+    assert!(wrong.contains("64 KiB"), "{wrong}");
+}
