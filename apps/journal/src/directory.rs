@@ -112,6 +112,17 @@ impl Disk for Directory {
         fs::remove_file(self.path(name))
     }
 
+    /// Frees the space in another thread, as its handle is the last one. That takes tens of
+    /// milliseconds for a segment, in which the thread of the journal would write nothing.
+    fn remove_later(&self, name: &str) -> io::Result<()> {
+        let path = self.path(name);
+        let file = File::open(&path)?;
+        fs::remove_file(path)?;
+        // Without a thread the file is closed here.
+        let _ = std::thread::Builder::new().name("journal-free".into()).spawn(move || drop(file));
+        Ok(())
+    }
+
     fn sync_directory(&self) -> io::Result<()> {
         self.inner.handle.sync_all()
     }

@@ -28,6 +28,11 @@ pub trait Disk: Clone + Send + 'static {
     /// Removes the file `name`.
     fn remove(&self, name: &str) -> io::Result<()>;
 
+    /// Removes the file `name`, whose space may become free a little later.
+    fn remove_later(&self, name: &str) -> io::Result<()> {
+        self.remove(name)
+    }
+
     /// Waits until creations, renames and removals survive a crash.
     fn sync_directory(&self) -> io::Result<()>;
 

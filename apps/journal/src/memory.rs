@@ -35,6 +35,7 @@ struct State {
     is_crashed: bool,
     failing_syncs: u32,
     capacity: Option<u64>,
+    full_at: Option<u64>,
     has_stale_blocks: bool,
     random: Random,
 }
@@ -112,6 +113,12 @@ impl MemoryDisk {
         self.state().failing_syncs = count;
     }
 
+    /// Lets no file be created or written from changing operation number `operation` on, counted
+    /// from 0 on, as if the disk was full; `None`: no longer. A write is done in part.
+    pub fn fill_at(&self, operation: Option<u64>) {
+        self.state().full_at = operation;
+    }
+
     /// Limits the bytes of all files to `bytes`.
     pub fn set_capacity(&self, bytes: Option<u64>) {
         self.state().capacity = bytes;
@@ -164,6 +171,11 @@ impl State {
         self.is_crashed = self.crash_at == Some(self.operations);
         self.operations += 1;
         Ok(self.is_crashed)
+    }
+
+    /// Returns whether the disk is full from the current operation on.
+    fn is_full(&self) -> bool {
+        self.full_at.is_some_and(|at| self.operations > at)
     }
 
     /// Changes names; the change may be lost if the machine crashes in it.
@@ -270,7 +282,12 @@ impl DiskFile for MemoryFile {
             .map(|(_, f)| f.bytes().len() as u64)
             .sum();
         let free = state.capacity.map_or(u64::MAX, |capacity| capacity.saturating_sub(used));
+        let is_full = state.is_full();
         let file = state.file(self.id)?;
+        if is_full {
+            file.write(offset as usize, &bytes[..bytes.len() / 2]);
+            return Err(ErrorKind::StorageFull.into());
+        }
         let grown = (offset + bytes.len() as u64).saturating_sub(file.bytes().len() as u64);
         if grown > free {
             let fitting = bytes.len().saturating_sub((grown - free) as usize);

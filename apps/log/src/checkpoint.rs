@@ -16,6 +16,16 @@ pub(crate) struct Checkpoint {
 }
 
 impl Checkpoint {
+    /// Returns the encoded log of a member of which only the trimmed beginning is included.
+    pub fn encode_base(view: &View, base: &Base) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        let mut writer = Writer(&mut bytes);
+        view.write(&mut writer);
+        base.write(&mut writer);
+        [base.len, base.len, 0].into_iter().for_each(|number| writer.u64(number));
+        bytes
+    }
+
     /// Returns the encoded log of a member.
     pub fn encode(view: &View, entries: &Entries) -> Vec<u8> {
         let mut bytes = Vec::new();

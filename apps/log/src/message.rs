@@ -24,6 +24,7 @@ const FINISHED: u8 = 10;
 const APPLIED: u8 = 11;
 const READ_STATE: u8 = 12;
 const STATE: u8 = 13;
+const LEAVE: u8 = 14;
 
 /// What each message of a client to a replica begins with.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,6 +67,8 @@ pub enum Request<'a> {
     Statement(View, BTreeMap<ProcessId, Timestamp>, BTreeSet<ProcessId>, Statement),
     /// Asks for a new view that includes the sender. Reliable, to all members and to the sender.
     Join(View),
+    /// Notes that the sender ends: this is its last message. Reliable, to all other members.
+    Leave,
 }
 
 /// What a member of a view has applied and knows.
@@ -264,6 +267,7 @@ impl<'a> Request<'a> {
                 writer.u8(JOIN);
                 view.write(&mut writer);
             }
+            Self::Leave => writer.u8(LEAVE),
         }
         bytes
     }
@@ -303,6 +307,7 @@ impl<'a> Request<'a> {
                 Self::Statement(view, joiners, restarted, Statement::parse(&mut reader)?)
             }
             JOIN => Self::Join(View::parse(&mut reader)?),
+            LEAVE => Self::Leave,
             _ => return None,
         };
         let is_valid = match &request {
@@ -315,7 +320,7 @@ impl<'a> Request<'a> {
 
     /// Returns whether the request is sent by the reliable service.
     pub fn is_reliable(&self) -> bool {
-        matches!(self, Self::Sync(_) | Self::Statement(..) | Self::Join(..))
+        matches!(self, Self::Sync(_) | Self::Statement(..) | Self::Join(..) | Self::Leave)
     }
 }
 

@@ -116,6 +116,9 @@ pub struct LogReplica {
     waiting: BTreeSet<Session>,
     records: VecDeque<Record>,
     recorded: u64,
+    /// The entries recorded in this view, each with its record, in the order of the records. Those
+    /// at the beginning that were trimmed are not there any more.
+    recorded_entries: VecDeque<(u64, EntryId)>,
     stored: u64,
     /// The last committed length that is recorded.
     recorded_committed: u64,
@@ -164,6 +167,7 @@ impl LogReplica {
             waiting: BTreeSet::new(),
             records: VecDeque::new(),
             recorded: 0,
+            recorded_entries: VecDeque::new(),
             stored: 0,
             recorded_committed: 0,
             progress: Progress::default(),
@@ -219,6 +223,7 @@ impl LogReplica {
                     self.on_statement(from, &view, joiners, (restarted, statement));
                 }
                 Request::Join(view) => self.on_join(at, from, &view),
+                Request::Leave => self.on_leave(at, from),
             },
             Some(_) => self.stats.malformed += 1,
             None => match Reply::parse(payload) {

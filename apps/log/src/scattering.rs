@@ -26,6 +26,8 @@ pub enum ScatteringKind {
     Statement,
     /// Asks for a new view with the sender. Reliable.
     Join,
+    /// Notes that the sender ends. Reliable.
+    Leave,
 }
 
 impl ScatteringKind {

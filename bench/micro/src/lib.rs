@@ -52,7 +52,10 @@ pub use arbiter::{
     ArbiterOptions, CommOptions, RealtimeOptions, arbiter_alloc, arbiter_comm, arbiter_path,
     arbiter_realtime,
 };
-pub use block::{BlockOptions, block, block_peers, block_peers_obstacle};
+pub use block::{
+    BlockOptions, BlockRecovery, BlockRecoveryOptions, BlockRecoveryReport, block, block_peers,
+    block_peers_obstacle, block_recovery,
+};
 pub use bulk::{BulkMemory, BulkOptions, bulk};
 pub use child::worker;
 pub use children::WORKER;

@@ -1,13 +1,16 @@
 //! `onepipe block bench`: the replicated device beside primary–backup replication and peers.
 
+use std::fmt::Display;
 use std::io::{Write, stdout};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use onepipe_bench_micro::{
-    BlockOptions, Progress as BenchProgress, block, block_peers, block_peers_obstacle,
+    BlockOptions, BlockRecoveryOptions, Progress as BenchProgress, block, block_peers,
+    block_peers_obstacle, block_recovery,
 };
+use serde::Serialize;
 use serde_json::json;
 
 use crate::progress::Progress;
@@ -18,12 +21,16 @@ Examples:
   onepipe block bench
   onepipe block bench --depth 1 --seconds 10 --runs 5
   onepipe block bench --peers                        beside qemu's quorum and Ceph, by fio
+  onepipe block bench --recovery 1GiB
   TMPDIR=/mnt/disk onepipe block bench --json        files on another disk
 
 Random writes of 4 KiB, each durable on three replicas before its reply: of this program, of
 primary-backup replication whose replicas write one after the other, and of a local file. Each side
 is started, measured and stopped in turn, --runs times; figures are medians. All files are in the
-folder for temporary files.";
+folder for temporary files.
+
+With --recovery a replica is away while these bytes are written, and starts again while clients
+write: how long it takes, beside a replica without files, which gets a copy of the whole device.";
 
 /// Measure random writes, beside primary-backup replication: rate, latency, CPU time
 #[derive(Debug, Args)]
@@ -43,8 +50,13 @@ pub struct Arguments {
     #[arg(long, value_name = "BYTES", default_value = "64MiB", value_parser = units::bytes)]
     size: usize,
     /// Compare with peers that are installed instead: qemu's quorum and Ceph, all driven by fio
-    #[arg(long)]
+    #[arg(long, conflicts_with = "recovery")]
     peers: bool,
+    /// Measure how long a replica takes that was away while these bytes were written; the device
+    /// has twice as many
+    #[arg(long, value_name = "BYTES", value_parser = units::bytes)]
+    #[arg(conflicts_with_all = ["runs", "seconds", "depth", "size"])]
+    recovery: Option<usize>,
     /// Print the report as one JSON object
     #[arg(long)]
     json: bool,
@@ -57,27 +69,34 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         onepipe_bench_micro::cleanup();
         std::process::exit(crate::interrupt::EXIT_STATUS.into());
     })?;
+    let mut bar = Progress::new();
+    let show =
+        |run: BenchProgress<'_>| bar.show(run.done as f64 / run.total.max(1) as f64, run.case);
+    if let Some(bytes) = arguments.recovery {
+        let options = BlockRecoveryOptions { stale_bytes: bytes as u64 };
+        return print(arguments.json, &block_recovery(&options, show)?);
+    }
     let options = BlockOptions {
         runs: arguments.runs as usize,
         seconds: arguments.seconds,
         depths: arguments.depth.iter().map(|depth| usize::from(*depth)).collect(),
         size: arguments.size as u64,
     };
-    let mut bar = Progress::new();
-    let show =
-        |run: BenchProgress<'_>| bar.show(run.done as f64 / run.total.max(1) as f64, run.case);
-    let report = if arguments.peers {
-        if let Some(obstacle) = block_peers_obstacle() {
-            bail!("cannot compare with peers: {obstacle}");
-        }
-        let program = std::env::current_exe().context("finding this program")?;
-        block_peers(&options, program.to_str().context("its path is not UTF-8")?, show)?
-    } else {
-        block(&options, show)?
-    };
+    if !arguments.peers {
+        return print(arguments.json, &block(&options, show)?);
+    }
+    if let Some(obstacle) = block_peers_obstacle() {
+        bail!("cannot compare with peers: {obstacle}");
+    }
+    let program = std::env::current_exe().context("finding this program")?;
+    let program = program.to_str().context("the path of this program is not UTF-8")?;
+    print(arguments.json, &block_peers(&options, program, show)?)
+}
+
+fn print(is_json: bool, report: &(impl Serialize + Display)) -> Result<ExitCode> {
     let mut out = stdout().lock();
-    match arguments.json {
-        true => writeln!(out, "{}", json!({"bench": report.bench, "reports": [report]}))?,
+    match is_json {
+        true => writeln!(out, "{}", json!({"bench": "block", "reports": [report]}))?,
         false => write!(out, "{report}")?,
     }
     Ok(ExitCode::SUCCESS)

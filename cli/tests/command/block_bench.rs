@@ -62,7 +62,7 @@ fn measures_installed_peers_and_names_missing_ones() {
     let measured = run(&["env", "fio", "qemu-nbd"]);
     assert!(measured.status.success(), "{}", errors(&measured));
     let printed = json(&measured);
-    assert_eq!(printed["bench"], "block-peers");
+    assert_eq!(printed["reports"][0]["bench"], "block-peers");
     let sides = printed["reports"][0]["loads"][0]["sides"].as_array().expect("sides").clone();
     let figure = |side: usize, name: &str| sides[side][name].as_f64();
     for side in [0, 1] {
@@ -75,4 +75,23 @@ fn measures_installed_peers_and_names_missing_ones() {
     let without_fio = run(&["env"]);
     assert_eq!(without_fio.status.code(), Some(1));
     assert!(errors(&without_fio).contains("fio is not installed"), "{}", errors(&without_fio));
+}
+
+#[test]
+fn measures_recovery_with_stale_blocks_beside_a_copy() {
+    let _guard = exclusive();
+    let measured = output(&["block", "bench", "--recovery", "1MiB", "--json"]);
+    assert!(measured.status.success(), "{}", errors(&measured));
+    let report = json(&measured)["reports"][0].clone();
+    let copied = |of: &str| report[of]["copied_bytes"].as_u64().expect("a number");
+    // The writes of clients may add some to the stale blocks, and the log may have the rest.
+    assert!(copied("stale") >= 1 << 20, "{report}");
+    assert!(copied("full") >= copied("stale"), "{report}");
+    for of in ["stale", "full"] {
+        for figure in ["seconds", "writes_per_s"] {
+            assert!(report[of][figure].as_f64().is_some_and(|value| value > 0.0), "{report}");
+        }
+    }
+    let wrong = errors(&output(&["block", "bench", "--recovery", "0"]));
+    assert!(wrong.contains("64 KiB"), "{wrong}");
 }

@@ -27,6 +27,14 @@ impl<F: ImageFile> Checkpointer<F> {
         self.header.applied
     }
 
+    /// Writes blocks that were changed to the disk, so that less is left for [`Checkpointer::run`].
+    ///
+    /// # Errors
+    /// As [`Checkpointer::run`].
+    pub fn write_out(&mut self) -> io::Result<()> {
+        self.synchronize(|one| one.blocks.sync_data())
+    }
+
     /// Makes the image durable up to a position that was applied before.
     ///
     /// # Errors If the disk fails. After a failed synchronisation the system drops what it could
@@ -37,17 +45,25 @@ impl<F: ImageFile> Checkpointer<F> {
     /// If the position is lower than the durable one.
     pub fn run(&mut self, applied: u64) -> io::Result<()> {
         assert!(applied >= self.header.applied, "a durable position never falls");
+        let header = Header { applied, sequence: self.header.sequence + 1, ..self.header };
+        self.synchronize(|one| {
+            if !makes(Mistake::AppliedBeforeSync) {
+                one.blocks.sync_data()?;
+                one.marks.sync_data()?;
+            }
+            header.write(&mut one.file)
+        })?;
+        self.header = header;
+        Ok(())
+    }
+
+    /// Runs a step that synchronises files, unless one has failed before.
+    fn synchronize(&mut self, step: impl FnOnce(&mut Self) -> io::Result<()>) -> io::Result<()> {
         if self.has_failed {
             return Err(io::Error::other("an earlier synchronisation has failed"));
         }
-        self.has_failed = true;
-        let header = Header { applied, sequence: self.header.sequence + 1, ..self.header };
-        if !makes(Mistake::AppliedBeforeSync) {
-            self.blocks.sync_data()?;
-            self.marks.sync_data()?;
-        }
-        header.write(&mut self.file)?;
-        (self.header, self.has_failed) = (header, false);
-        Ok(())
+        let synchronized = step(self);
+        self.has_failed = synchronized.is_err();
+        synchronized
     }
 }

@@ -2,7 +2,7 @@
 
 mod model;
 
-use model::{Outcome, copies, crashes, damage, reads};
+use model::{Outcome, copies, crashes, damage, full, reads};
 
 fn all(name: &str, seeds: u64, run: impl Fn(u64) -> Outcome) {
     for seed in 0..seeds {
@@ -20,6 +20,17 @@ fn crash_at_any_operation_loses_nothing_durable() {
             Err(error) => panic!("seed {seed}, crash at operation {operation}: {error}"),
         });
         assert!(crashed.count() > 40, "a run has more operations");
+    }
+}
+
+#[test]
+fn full_disk_loses_nothing_at_any_operation() {
+    for seed in 0..6 {
+        let full = (0..).take_while(|operation| match full::full_at(seed, *operation) {
+            Ok(is_full) => is_full,
+            Err(error) => panic!("seed {seed}, full at operation {operation}: {error}"),
+        });
+        assert!(full.count() > 30, "a run has more operations");
     }
 }
 

@@ -78,7 +78,7 @@ impl<D: Disk> Journal<D> {
     }
 
     fn remove(&self, name: &str) -> Result<(), (PathBuf, io::Error)> {
-        match self.disk.remove(name) {
+        match self.disk.remove_later(name) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
                 Err((self.disk.path(name), error))
             }

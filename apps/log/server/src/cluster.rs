@@ -120,7 +120,9 @@ impl Cluster {
     /// # Panics
     /// If there is no such replica.
     pub fn stop(&mut self, replica: u32) {
-        self.replicas[replica as usize] = None;
+        if let Some(node) = self.replicas[replica as usize].take() {
+            node.leave();
+        }
     }
 
     /// Starts the node of a replica again that was stopped, with the files that it has now. It

@@ -310,6 +310,10 @@ impl<S: State> Drive for Driven<S> {
         while let Some(scattering) = this.client.poll_scattering() {
             this.outbox.push(Source::Client, scattering);
         }
+        // When the whole program stops, the view remains.
+        if let Some(member) = this.member.as_mut().filter(|_| this.shared.is_leaving()) {
+            member.leave(&mut this.outbox);
+        }
         this.outbox.send(&mut this.pipe, |_, _, _| {});
         // The journal is closed, and another program may open it, before the process has left.
         drop(this.member);

@@ -164,6 +164,12 @@ impl Node {
         Joining { submissions, shared, joined, left }
     }
 
+    /// Ends the node, and lets the other replicas go on without it. They wait for one that is only
+    /// dropped, unless the fabric has controllers.
+    pub fn leave(self) {
+        self.handle.shared.leave();
+    }
+
     /// Returns the handle to use the log with.
     pub fn handle(&self) -> LogHandle {
         self.handle.clone()

@@ -38,6 +38,7 @@ pub(crate) struct Shared {
     stats: Mutex<NodeStats>,
     ended: Mutex<Option<Arc<str>>>,
     is_stopping: AtomicBool,
+    has_left: AtomicBool,
 }
 
 const NO_PANIC: &str = "no thread panics while it holds the lock";
@@ -62,6 +63,18 @@ impl Shared {
 
     pub fn stop(&self) {
         self.is_stopping.store(true, Ordering::Release);
+    }
+
+    /// Lets the node stop, so that the others go on without it.
+    pub fn leave(&self) {
+        self.has_left.store(true, Ordering::Release);
+        self.stop();
+    }
+
+    /// Returns whether the others are to go on without the node: it was not stopped, and ends, or
+    /// was stopped alone.
+    pub fn is_leaving(&self) -> bool {
+        self.has_left.load(Ordering::Acquire) || !self.is_stopping()
     }
 
     pub fn is_stopping(&self) -> bool {

@@ -87,7 +87,9 @@ pub(crate) struct Storage {
     /// Ends before the writer.
     checkpoint: Option<JoinHandle<Result<FinishedSnapshot, JournalError>>>,
     writer: Arc<Writer>,
-    /// Bytes of the records behind the last checkpoint, and of that.
+    /// Number of the last record that the last checkpoint includes.
+    checkpoint_number: u64,
+    /// Bytes of the records since the last checkpoint, and of that.
     log_bytes: u64,
     checkpoint_bytes: u64,
     checkpoints: u64,
@@ -97,8 +99,16 @@ impl Storage {
     /// Starts the thread that writes the journal. It rings `bell` when more is stored.
     pub fn start(journal: Journal, bell: Doorbell) -> std::io::Result<Self> {
         let writer = Arc::new(Writer::start(journal, move |_| bell.ring())?);
+        let checkpoint_number = writer.status().snapshot;
         let (log_bytes, checkpoint_bytes, checkpoints) = (0, 0, 0);
-        Ok(Self { checkpoint: None, writer, log_bytes, checkpoint_bytes, checkpoints })
+        Ok(Self {
+            checkpoint: None,
+            writer,
+            checkpoint_number,
+            log_bytes,
+            checkpoint_bytes,
+            checkpoints,
+        })
     }
 
     /// Stores what the replica has recorded, and notes what is stored.
@@ -123,6 +133,7 @@ impl Storage {
     pub fn advance(&mut self, replica: &LogReplica) -> Result<(), Arc<str>> {
         let status = self.writer.status();
         if let Some(failure) = status.failure {
+            tracing::error!(%failure, "a replica ends, as its journal has failed");
             return Err(failure.to_string().into());
         }
         if let Some(error) = status.snapshot_error {
@@ -141,8 +152,9 @@ impl Storage {
         }
         if self.checkpoint.is_none()
             && self.log_bytes > CHECKPOINT_BYTES.max(2 * self.checkpoint_bytes)
-            && let Some((number, bytes)) = replica.checkpoint()
+            && let Some((number, bytes)) = replica.checkpoint(self.checkpoint_number)
         {
+            self.checkpoint_number = number;
             (self.log_bytes, self.checkpoint_bytes) = (0, bytes.len() as u64);
             let writer = Arc::clone(&self.writer);
             let thread = std::thread::Builder::new().name("log-checkpoint".into());

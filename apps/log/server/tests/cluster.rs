@@ -88,6 +88,19 @@ fn replica_appends_what_others_read() {
 }
 
 #[test]
+fn log_goes_on_without_a_replica_that_was_stopped() {
+    let mut cluster = Cluster::start(&options("log-stop", None), |_| NoState).expect("it starts");
+    let handle = cluster.handle();
+    append(&handle, &texts("before", 20));
+    cluster.stop(1);
+    append(&handle, &texts("after", 20));
+    wait("the view has two members", || handle.stats().members == 2);
+    cluster.stop(0);
+    append(&handle, &texts("alone", 20));
+    assert_eq!(read(&handle).expect("it goes on").len(), 60);
+}
+
+#[test]
 fn entry_longer_than_a_message_is_refused() {
     let cluster = Cluster::start(&options("log-long", None), |_| NoState).expect("it starts");
     let (sender, appended) = channel();

@@ -133,6 +133,25 @@ impl LogReplica {
         self.complete_round();
     }
 
+    /// Notes that this replica is about to end: what [`LogReplica::poll_scattering`] returns next
+    /// is the last that it sends. The others go on in a view without it, also in a fabric that has
+    /// no controllers, which would decide on its end.
+    pub fn leave(&mut self) {
+        self.unsent.clear();
+        self.replies.clear();
+        let mut others = self.view.members.clone();
+        if !self.is_outside() && others.remove(&self.process) && !others.is_empty() {
+            self.send(ScatteringKind::Leave, others, &Request::Leave);
+        }
+    }
+
+    /// Handles that a replica ends: its last message has a position in the total order, as a
+    /// decision of the fabric has.
+    pub(super) fn on_leave(&mut self, at: Timestamp, from: ProcessId) {
+        self.on_ended(from, at);
+        self.apply_ends(at);
+    }
+
     pub(super) fn on_statement(
         &mut self,
         from: ProcessId,
@@ -287,7 +306,7 @@ impl LogReplica {
                     }
                 }
                 // A replica that catches up repeats its request anyway.
-                ScatteringKind::Join | ScatteringKind::BestEffort => {}
+                ScatteringKind::Join | ScatteringKind::Leave | ScatteringKind::BestEffort => {}
             }
         }
     }

@@ -95,15 +95,31 @@ impl LogReplica {
     }
 
     /// Returns the encoded log of a member, and the number of the last record that it includes: it
-    /// replaces all records up to that one. `None` while the replica catches up.
-    pub fn checkpoint(&self) -> Option<(u64, Vec<u8>)> {
-        let is_member = self.role == Role::Member && self.recorded > 0;
-        is_member.then(|| (self.recorded, Checkpoint::encode(&self.view, &self.entries)))
+    /// replaces all records up to that one. `None` while the replica catches up, or if the number
+    /// would not exceed `after`, that of the last checkpoint.
+    ///
+    /// Entries that were not trimmed are on the disk already, so they are not included where the
+    /// log can be restored from their records.
+    pub fn checkpoint(&self, after: u64) -> Option<(u64, Vec<u8>)> {
+        if self.role != Role::Member {
+            return None;
+        }
+        let base_record = self.base_record();
+        let number = base_record.unwrap_or(self.recorded);
+        (number > after).then(|| match base_record {
+            Some(_) => (number, Checkpoint::encode_base(&self.view, self.entries.base())),
+            None => (number, Checkpoint::encode(&self.view, &self.entries)),
+        })
     }
 
     /// Replays a stored change. `whole` is the log before the replica has begun to catch up.
     fn replay(&mut self, change: &Change, whole: &mut Option<Entries>) -> Option<()> {
         match change {
+            // A checkpoint may include entries and commits of later records than its own number.
+            Change::Entry(entry) if self.entries.base().last.is_some_and(|it| entry.id <= it) => {
+                Some(())
+            }
+            Change::Committed(len) if *len <= self.entries.base_len() => Some(()),
             Change::Entry(entry) => {
                 let accepted = self.entries.accept(entry.clone());
                 (accepted == Accepted::New).then_some(())
@@ -194,6 +210,9 @@ impl LogReplica {
     pub(super) fn record(&mut self, change: Change) {
         self.recorded += 1;
         if self.options.is_durable {
+            if let (Change::Entry(entry), Role::Member) = (&change, &self.role) {
+                self.recorded_entries.push_back((self.recorded, entry.id));
+            }
             self.records.push_back(Record { number: self.recorded, change });
         } else {
             self.stored = self.recorded;

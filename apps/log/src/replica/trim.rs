@@ -9,6 +9,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use onepipe_base::mistake::{Mistake, makes};
 use onepipe_base::{Mono, ProcessId};
 
+use crate::entry::EntryId;
 use crate::message::{Applied, Request};
 use crate::replica::{LogReplica, Role};
 use crate::scattering::ScatteringKind;
@@ -42,6 +43,17 @@ impl LogReplica {
         self.progress.sent = None;
         self.progress.view_record = self.recorded;
         self.progress.begin = (len, checksum);
+        self.recorded_entries.clear();
+    }
+
+    /// Returns the last record before those of the entries that were not trimmed, if these were all
+    /// recorded in this view: the records up to that one have only changed the view and the base.
+    pub(super) fn base_record(&self) -> Option<u64> {
+        if self.entries.base_len() < self.progress.begin.0 {
+            return None;
+        }
+        let first = self.recorded_entries.front().map(|(record, _)| record - 1);
+        Some(first.unwrap_or(self.recorded))
     }
 
     /// Returns whether the view with which the replica serves survives a loss of power.
@@ -180,6 +192,9 @@ impl LogReplica {
             assert!(self.applied >= len || makes(Mistake::TrimmedBeforeApplied));
             self.stats.trimmed += len - self.entries.base_len();
             self.entries.trim(len);
+            let last = self.entries.base().last;
+            let is_trimmed = |one: &mut (u64, EntryId)| last.is_some_and(|last| one.1 <= last);
+            while self.recorded_entries.pop_front_if(is_trimmed).is_some() {}
         }
     }
 }

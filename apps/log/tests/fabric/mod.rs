@@ -240,7 +240,7 @@ impl<S: Store> Fabric<S> {
     /// Replaces the records of a replica by a checkpoint.
     pub fn checkpoint(&mut self, node: usize) {
         let node = &mut self.nodes[node];
-        if let Some((number, bytes)) = node.replica.as_ref().and_then(LogReplica::checkpoint) {
+        if let Some((number, bytes)) = node.replica.as_ref().and_then(|one| one.checkpoint(0)) {
             node.store.checkpoint(number, &bytes);
             node.replica.as_mut().expect("it has a checkpoint").on_stored(number);
         }

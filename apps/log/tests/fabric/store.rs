@@ -57,7 +57,7 @@ impl Store for ListStore {
 
     fn checkpoint(&mut self, number: u64, bytes: &[u8]) {
         self.queue.retain(|record| record.number > number);
-        self.disk.clear();
+        self.disk.retain(|record| record.number > number);
         self.checkpoint = Some((number, bytes.to_vec()));
     }
 

@@ -85,6 +85,7 @@ fn request() -> impl Strategy<Value = (bool, Vec<u8>)> {
             encoded(Request::Statement(view, joiners, restarted, statement))
         }),
         view().prop_map(move |view| encoded(Request::Join(view))),
+        Just(()).prop_map(move |()| encoded(Request::Leave)),
     ]
 }
 

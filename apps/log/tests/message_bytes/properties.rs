@@ -116,7 +116,7 @@ fn request(input: &mut Input<'_>) -> (bool, Vec<u8>) {
     let number = 1 + input.number() / 2;
     let from_other = ProcessId(1);
     let statement = Statement { stable_len: finished, stable_checksum: 0, entries: Vec::new() };
-    let request = match input.next() % 7 {
+    let request = match input.next() % 8 {
         0 => Request::Append(header, number, input.bytes()),
         1 => {
             let at = Timestamp::from_ns(input.number());
@@ -126,6 +126,7 @@ fn request(input: &mut Input<'_>) -> (bool, Vec<u8>) {
         3 => Request::Finished(header),
         4 => Request::Sync(view),
         5 => Request::Join(view),
+        6 => Request::Leave,
         _ => Request::Statement(view, [].into(), [from_other].into(), statement),
     };
     (request.is_reliable(), request.to_bytes())

@@ -9,6 +9,7 @@ mod ceph;
 mod chain;
 mod fio;
 mod peers;
+mod recovery;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -28,6 +29,7 @@ use crate::kv::in_process::{self, Finish};
 use crate::kv::rounds::{Rounds, Trial};
 use crate::kv::server::{Folder, new_fabric};
 use chain::Chain;
+pub use recovery::{BlockRecovery, BlockRecoveryOptions, BlockRecoveryReport, block_recovery};
 
 pub use peers::{block_peers, block_peers_obstacle};
 

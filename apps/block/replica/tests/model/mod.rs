@@ -5,6 +5,7 @@
 pub mod copies;
 pub mod crashes;
 pub mod damage;
+pub mod full;
 pub mod reads;
 
 use onepipe_block_replica::{BLOCK_LEN, Change, Image, ImageOptions};

@@ -8,6 +8,7 @@ mod appends;
 mod identity;
 mod reads;
 mod replace;
+mod restart;
 mod scrub;
 mod state;
 
@@ -224,6 +225,28 @@ impl ReplicatedBlocks {
     /// Returns what was found damaged, and repaired, since the start.
     pub fn repair_stats(&self) -> RepairStats {
         self.reads.stats()
+    }
+
+    /// Returns why the node of a replica has ended, if it has, and was not started again.
+    pub fn ended(&self, replica: u32) -> Option<String> {
+        let nodes = self.appends.nodes();
+        let (_, node) = nodes.iter().find(|(number, _)| *number == replica)?;
+        node.ended().map(|reason| reason.to_string())
+    }
+
+    /// Returns the number of entries that were removed from the log, as the images of all replicas
+    /// that are up include them durably; at most 100 ms ago.
+    pub fn trimmed_len(&self) -> u64 {
+        let nodes = self.appends.nodes();
+        nodes.iter().map(|(_, node)| node.stats().base_len).max().unwrap_or(0)
+    }
+
+    /// Returns the number of blocks that a replica has received from another one since the start.
+    ///
+    /// # Panics
+    /// If there is no such replica.
+    pub fn copied_blocks(&self, replica: u32) -> u64 {
+        self.reads.copied_blocks(replica as usize)
     }
 
     /// Compares all blocks of all replicas, and repairs what differs. Takes as long as reading all

@@ -35,6 +35,13 @@ pub struct RepairStats {
     pub repaired: u64,
 }
 
+/// What a replica has received of the image of another one.
+#[derive(Clone, Copy, Debug, Default)]
+struct Copies {
+    parts: u64,
+    blocks: u64,
+}
+
 /// The images of all replicas, and the reads that wait for them.
 pub struct Reads {
     state: Mutex<State>,
@@ -52,8 +59,8 @@ struct State {
     images: Vec<Option<Arc<Access>>>,
     /// Position up to which each image is durable.
     durable: Vec<u64>,
-    /// Number of parts of an image that each replica has received from another one.
-    parts: Vec<u64>,
+    /// What each replica has received of the image of another one.
+    copies: Vec<Copies>,
 }
 
 impl Reads {
@@ -61,8 +68,9 @@ impl Reads {
         let images = (0..replicas).map(|_| None).collect();
         let durable = vec![0; replicas];
         let (gate, waiting) = (ReadGate::new(replicas), BTreeMap::new());
+        let copies = vec![Copies::default(); replicas];
         Reads {
-            state: Mutex::new(State { gate, waiting, images, durable, parts: vec![0; replicas] }),
+            state: Mutex::new(State { gate, waiting, images, durable, copies }),
             workers: Arc::downgrade(workers),
             on_durable: OnceLock::new(),
             damaged: AtomicU64::new(0),
@@ -274,9 +282,16 @@ impl Reads {
         self.lock().gate.seen()
     }
 
-    /// Counts parts of an image that a replica has received from another one.
-    pub fn count_part(&self, replica: usize) {
-        self.lock().parts[replica] += 1;
+    /// Counts a part of an image that a replica has received from another one.
+    pub fn count_part(&self, replica: usize, blocks: u64) {
+        let copies = &mut self.lock().copies[replica];
+        copies.parts += 1;
+        copies.blocks += blocks;
+    }
+
+    /// Returns the number of blocks that a replica has received from another one.
+    pub fn copied_blocks(&self, replica: usize) -> u64 {
+        self.lock().copies[replica].blocks
     }
 
     /// Returns the position that a replica has applied, and the number of parts of an image that it
@@ -284,7 +299,7 @@ impl Reads {
     pub fn progress(&self, replica: usize) -> (u64, u64) {
         let state = self.lock();
         let applied = state.images[replica].as_ref().map(|image| image.reader.applied());
-        (applied.unwrap_or(0), state.parts[replica])
+        (applied.unwrap_or(0), state.copies[replica].parts)
     }
 
     /// Returns the positions that the replicas have applied; `None` of one that has ended.

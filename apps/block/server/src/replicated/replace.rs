@@ -2,22 +2,12 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::PoisonError;
-use std::thread;
-use std::time::{Duration, Instant};
 
-use onepipe_log_server::{LogHandle, NodeError};
+use onepipe_log_server::NodeError;
 
-use super::{LOG, ReplicatedBlocks, image_path, open_state};
+use super::{LOG, ReplicatedBlocks, image_path};
 
-/// Pause between two looks at a replica that catches up.
-const PAUSE: Duration = Duration::from_millis(10);
-/// Time that another replica has to apply what was acknowledged.
-const OTHER_TIMEOUT: Duration = Duration::from_secs(10);
-/// Time without progress after which a replica that catches up is given up.
-const TIMEOUT: Duration = Duration::from_secs(60);
-
-/// Why a replica was not replaced.
+/// Why a replica was not stopped, started or replaced.
 #[derive(Debug, thiserror::Error)]
 pub enum ReplaceError {
     /// There is no such replica.
@@ -60,65 +50,14 @@ impl ReplicatedBlocks {
     /// # Errors
     /// If no other replica has all that was acknowledged, or the files cannot be replaced.
     pub fn replace(&self, replica: u32) -> Result<(), ReplaceError> {
-        let last = u32::from(self.replicas) - 1;
-        if replica > last {
-            return Err(ReplaceError::Unknown { replica, last });
-        }
-        let mut cluster = self.cluster.lock().unwrap_or_else(PoisonError::into_inner);
-        let wanted = self.reads.seen();
-        self.wait_for_other(replica, wanted)?;
-        let others = self.nodes_without(replica);
-        self.appends.pause_with(others);
-        cluster.stop(replica);
-        self.appends.resume();
+        let cluster = self.stop_node(replica)?;
         for path in [
             image_path(&self.path, replica),
             self.path.join(LOG).join(format!("replica-{replica}")),
         ] {
             empty(&path).map_err(|source| ReplaceError::System { path, source })?;
         }
-        let state = open_state(&self.path, self.image, (replica, &self.reads));
-        let node = cluster.restart(replica, state.map_err(NodeError::State)?)?;
-        self.appends.add_node(replica, node);
-        drop(cluster);
-        self.wait_for(replica, wanted)
-    }
-
-    /// Waits until another replica has applied a position.
-    fn wait_for_other(&self, replica: u32, wanted: u64) -> Result<(), ReplaceError> {
-        let deadline = Instant::now() + OTHER_TIMEOUT;
-        let others = || (0..u32::from(self.replicas)).filter(|other| *other != replica);
-        while !others().any(|other| self.reads.progress(other as usize).0 >= wanted) {
-            if Instant::now() >= deadline {
-                return Err(ReplaceError::Last);
-            }
-            thread::sleep(PAUSE);
-        }
-        Ok(())
-    }
-
-    /// Waits until a replica has applied a position.
-    fn wait_for(&self, replica: u32, wanted: u64) -> Result<(), ReplaceError> {
-        let (mut before, mut deadline) = (0, Instant::now() + TIMEOUT);
-        loop {
-            let (applied, copied) = self.reads.progress(replica as usize);
-            if applied >= wanted {
-                return Ok(());
-            }
-            if applied + copied != before {
-                (before, deadline) = (applied + copied, Instant::now() + TIMEOUT);
-            }
-            if Instant::now() >= deadline {
-                return Err(ReplaceError::Stuck { applied, wanted });
-            }
-            thread::sleep(PAUSE);
-        }
-    }
-
-    /// Returns the nodes of the other replicas.
-    fn nodes_without(&self, replica: u32) -> Vec<(u32, LogHandle)> {
-        let nodes = self.appends.nodes();
-        nodes.into_iter().filter(|(number, _)| *number != replica).collect()
+        self.start_node(cluster, replica)
     }
 }
 

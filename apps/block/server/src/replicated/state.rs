@@ -1,6 +1,7 @@
 //! The state machine of a replica: an image that applies the entries of the log.
 
-use std::path::Path;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -34,19 +35,31 @@ pub enum StateError {
 /// Bytes of changes after which a checkpoint does not wait for the interval.
 const CHECKPOINT_BYTES: u64 = 16 << 20;
 
-/// A position to be made durable, and the bytes of all changes that were applied so far.
-type Request = (u64, u64);
+/// Bytes of changes after which the system is made to write them. A synchronisation of the log
+/// waits for what the disk has to write before it, so a checkpoint must not have all at once.
+const WRITE_OUT_BYTES: u64 = 256 << 10;
+
+/// What the thread that makes an image durable does.
+enum Request {
+    /// Writes what was changed.
+    WriteOut,
+    /// Makes a position durable. The bytes are those of all changes that were applied so far.
+    Checkpoint { position: u64, bytes: u64 },
+}
 
 /// The image of a replica, with what makes it durable.
 pub struct ReplicaState {
     replica: usize,
+    directory: PathBuf,
     image: Image<Directory>,
     reader: ImageReader<std::fs::File>,
     reads: Arc<Reads>,
-    /// What is to be made durable; the thread takes the last request.
+    /// What is to be made durable; the thread takes the last request of each kind.
     checkpoints: Option<Sender<Request>>,
-    /// Bytes of the changes that were applied.
+    /// Bytes of the changes that were applied or copied.
     applied_bytes: u64,
+    /// How many of them there were when they were last written out.
+    written_bytes: u64,
     thread: Option<JoinHandle<()>>,
     durable: Arc<Durable>,
     failure: Option<String>,
@@ -57,6 +70,13 @@ pub struct ReplicaState {
 struct Durable {
     position: AtomicU64,
     failure: Mutex<Option<String>>,
+}
+
+impl Durable {
+    fn fail(&self, message: String) {
+        tracing::error!("{message}");
+        *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(message);
+    }
 }
 
 impl ReplicaState {
@@ -73,64 +93,119 @@ impl ReplicaState {
         durable.position.store(image.applied(), Ordering::Release);
         let (checkpoints, requests) = channel();
         let (of_thread, reads_of_thread) = (Arc::clone(&durable), Arc::clone(&reads));
+        let path = directory.to_path_buf();
         let thread = thread::Builder::new().name("block-sync".into());
         let thread = thread
             .spawn(move || {
                 let report = (&*of_thread, &*reads_of_thread, replica);
-                make_durable(checkpointer, &requests, report);
+                if let Err(error) = make_durable(checkpointer, &requests, report) {
+                    of_thread.fail(describe("make durable", &path, &error));
+                }
             })
             .map_err(StateError::Thread)?;
         reads.add(replica, access);
         let (checkpoints, thread) = (Some(checkpoints), Some(thread));
         Ok(ReplicaState {
             replica,
+            directory: directory.to_path_buf(),
             image,
             reader,
             reads,
             checkpoints,
             applied_bytes: 0,
+            written_bytes: 0,
             thread,
             durable,
             failure: None,
         })
     }
 
+    /// Counts the bytes of a change.
+    fn on_changed(&mut self, len: usize) {
+        self.applied_bytes += len as u64;
+        if self.applied_bytes - self.written_bytes >= WRITE_OUT_BYTES {
+            self.written_bytes = self.applied_bytes;
+            self.request(Request::WriteOut);
+        }
+    }
+
+    fn request(&self, request: Request) {
+        if let Some(checkpoints) = &self.checkpoints {
+            // The thread has ended only after a failure, which it has reported.
+            let _ = checkpoints.send(request);
+        }
+    }
+
     fn fail(&mut self, action: &str, error: &std::io::Error) {
-        let message = format!("cannot {action} the image of replica {}: {error}", self.replica);
-        tracing::error!("{message}");
+        let message = describe(action, &self.directory, error);
+        tracing::error!(replica = self.replica, "{message}");
         self.failure.get_or_insert(message);
     }
 }
 
+/// Returns what has failed, where, and what to do.
+fn describe(action: &str, directory: &Path, error: &std::io::Error) -> String {
+    let advice = match error.kind() {
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
+            "nothing is lost: free space on this disk, then start the replica again; it gets from \
+             the others what it lacks"
+        }
+        _ => "check the disk, then start the replica again, or replace it",
+    };
+    format!("cannot {action} the image in {}: {error}: {advice}", directory.display())
+}
+
 /// Makes an image durable up to a position that is asked for, or a later one, at most once in each
-/// interval.
+/// interval, until no more requests can come.
 fn make_durable(
     mut checkpointer: Checkpointer<std::fs::File>,
     requests: &Receiver<Request>,
     (durable, reads, replica): (&Durable, &Reads, usize),
-) {
-    let mut next = requests.recv().ok();
-    while let Some((position, bytes)) = next.take() {
-        // A copy of another replica may be as of a lower position than what was applied before.
-        if position > checkpointer.durable() {
-            if let Err(error) = checkpointer.run(position) {
-                let message = format!("cannot make an image durable: {error}");
-                *durable.failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(message);
-                return;
-            }
-            durable.position.store(position, Ordering::Release);
-            reads.set_durable(replica, position);
+) -> std::io::Result<()> {
+    let (mut next, mut due, mut bytes_before) = (None, Instant::now(), 0);
+    loop {
+        let received = match next {
+            Some(_) => requests.recv_timeout(due.saturating_duration_since(Instant::now())),
+            None => requests.recv().map_err(|_| RecvTimeoutError::Disconnected),
+        };
+        if matches!(received, Err(RecvTimeoutError::Disconnected)) {
+            return Ok(());
         }
-        let until = Instant::now() + CHECKPOINT_INTERVAL;
-        while next.is_none_or(|(_, later)| later - bytes < CHECKPOINT_BYTES) {
-            match requests.recv_timeout(until.saturating_duration_since(Instant::now())) {
-                Ok(request) => next = Some(request),
-                Err(RecvTimeoutError::Timeout) => break,
-                Err(RecvTimeoutError::Disconnected) => return,
+        let mut is_writing_out = false;
+        for request in received.into_iter().chain(requests.try_iter()) {
+            match request {
+                Request::WriteOut => is_writing_out = true,
+                Request::Checkpoint { position, bytes } => next = Some((position, bytes)),
             }
         }
-        next = next.or_else(|| requests.recv().ok());
+        let is_due = |(_, bytes): &mut (u64, u64)| {
+            Instant::now() >= due || *bytes - bytes_before >= CHECKPOINT_BYTES
+        };
+        match next.take_if(is_due) {
+            Some((position, bytes)) => {
+                bytes_before = bytes;
+                checkpoint(&mut checkpointer, position, (durable, reads, replica))?;
+                due = Instant::now() + CHECKPOINT_INTERVAL;
+            }
+            None if is_writing_out => checkpointer.write_out()?,
+            None => {}
+        }
     }
+}
+
+/// Makes an image durable up to a position, and reports that.
+fn checkpoint(
+    checkpointer: &mut Checkpointer<std::fs::File>,
+    position: u64,
+    (durable, reads, replica): (&Durable, &Reads, usize),
+) -> std::io::Result<()> {
+    // A copy of another replica may be as of a lower position than what was applied before.
+    if position > checkpointer.durable() {
+        checkpointer.run(position)?;
+        durable.position.store(position, Ordering::Release);
+        reads.set_durable(replica, position);
+    }
+    Ok(())
 }
 
 impl State for ReplicaState {
@@ -144,7 +219,7 @@ impl State for ReplicaState {
                 if let Err(error) = self.image.apply(position, &change) {
                     return self.fail("change", &error);
                 }
-                self.applied_bytes += entry.payload.len() as u64;
+                self.on_changed(entry.payload.len());
             }
             // Every replica finds the same, and changes nothing. An empty entry is no fault.
             Err(error) => {
@@ -158,10 +233,8 @@ impl State for ReplicaState {
     }
 
     fn begin_sync(&mut self) {
-        if let Some(checkpoints) = &self.checkpoints {
-            // The thread has ended only after a failure, which it has reported.
-            let _ = checkpoints.send((self.image.applied(), self.applied_bytes));
-        }
+        let (position, bytes) = (self.image.applied(), self.applied_bytes);
+        self.request(Request::Checkpoint { position, bytes });
     }
 
     fn durable_len(&self) -> u64 {
@@ -190,11 +263,13 @@ impl State for ReplicaState {
     fn install_part(&mut self, _: u64, _: u64, bytes: &[u8]) {
         // Blocks are as of different moments from here on, so no read is answered.
         self.reads.set_applied(self.replica, None);
-        self.reads.count_part(self.replica);
+        self.on_changed(bytes.len());
         let installed = match bytes.split_first_chunk() {
             Some((as_of, copies)) => self.image.install(u64::from_be_bytes(*as_of), copies),
             None => Err(std::io::ErrorKind::InvalidData.into()),
         };
+        let blocks = installed.as_ref().map_or(0, |one| one.written + one.damaged + one.outdated);
+        self.reads.count_part(self.replica, blocks);
         match installed {
             Ok(copied) if copied.damaged > 0 => tracing::error!(
                 replica = self.replica,

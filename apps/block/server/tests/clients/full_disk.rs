@@ -1,5 +1,7 @@
 //! A device whose disk has less free space than the device.
 
+use std::ffi::CStr;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
@@ -8,25 +10,24 @@ use onepipe_block_server::{FileBlocks, FileOptions, ServerOptions};
 
 use crate::harness::{Fixture, MIB, RawClient, header};
 
-/// A file system of 256 KiB, until it is dropped.
-struct SmallDisk(tempfile::TempDir);
+/// A small file system in a folder, until it is dropped.
+pub struct SmallDisk(PathBuf);
 
 impl SmallDisk {
-    /// Mounts it, which needs root.
-    fn mount() -> Option<SmallDisk> {
-        let dir = tempfile::tempdir().expect("a temporary folder");
-        let mounted = mount("tmpfs", dir.path(), "tmpfs", MountFlags::empty(), Some(c"size=256k"));
+    /// Mounts it in an existing folder, which needs root. `size` is "size=" and a number of bytes.
+    pub fn mount(folder: &Path, size: &CStr) -> Option<SmallDisk> {
+        let mounted = mount("tmpfs", folder, "tmpfs", MountFlags::empty(), Some(size));
         if let Err(error) = mounted {
             eprintln!("SKIPPED: cannot mount a small disk ({error}): run the tests as root");
             return None;
         }
-        Some(SmallDisk(dir))
+        Some(SmallDisk(folder.to_path_buf()))
     }
 }
 
 impl Drop for SmallDisk {
     fn drop(&mut self) {
-        if let Err(error) = unmount(self.0.path(), UnmountFlags::DETACH) {
+        if let Err(error) = unmount(&self.0, UnmountFlags::DETACH) {
             eprintln!("cannot unmount a small disk: {error}");
         }
     }
@@ -34,9 +35,10 @@ impl Drop for SmallDisk {
 
 #[test]
 fn a_full_disk_is_reported_and_goes_on() {
-    let Some(disk) = SmallDisk::mount() else { return };
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let Some(_disk) = SmallDisk::mount(folder.path(), c"size=256k") else { return };
     let options = FileOptions { size: Some(MIB), ..FileOptions::default() };
-    let blocks = FileBlocks::open(&disk.0.path().join("device"), options).expect("a new file");
+    let blocks = FileBlocks::open(&folder.path().join("device"), options).expect("a new file");
     let dir = tempfile::tempdir().expect("a temporary folder");
     let device = Fixture::serve(Arc::new(blocks), ServerOptions::default(), dir);
     let mut client = RawClient::open(device.connect());

@@ -1,6 +1,7 @@
 //! A device over sockets, used by the clients that people use. The server is in this process.
 
 mod asynchronous;
+mod away;
 mod ext4;
 mod fio;
 mod full_disk;

@@ -25,7 +25,7 @@ fn options(directory: &Path, size: Option<u64>) -> ReplicatedOptions {
     ReplicatedOptions { size, ..ReplicatedOptions::new(directory.to_path_buf(), fabric) }
 }
 
-fn open(directory: &Path, size: Option<u64>) -> ReplicatedBlocks {
+pub fn open(directory: &Path, size: Option<u64>) -> ReplicatedBlocks {
     reopen(directory, size).unwrap_or_else(|error| panic!("the replicas start: {error}"))
 }
 
@@ -58,12 +58,12 @@ fn execute(blocks: &ReplicatedBlocks, command: Command) -> Result<Outcome, Failu
     replies.recv().expect("each command has a reply")
 }
 
-fn write_blocks(blocks: &ReplicatedBlocks, offset: u64, data: Vec<u8>) {
+pub fn write_blocks(blocks: &ReplicatedBlocks, offset: u64, data: Vec<u8>) {
     let command = Command::Write { offset, data, is_durable: false };
     assert_eq!(execute(blocks, command), Ok(Outcome::Done));
 }
 
-fn read(blocks: &ReplicatedBlocks, offset: u64, length: u32) -> Vec<u8> {
+pub fn read(blocks: &ReplicatedBlocks, offset: u64, length: u32) -> Vec<u8> {
     match execute(blocks, Command::Read(Range { offset, length })) {
         Ok(Outcome::Data(data)) => data,
         other => panic!("a read returns data, not {other:?}"),

@@ -176,6 +176,16 @@ impl<S: State> Member<S> {
         Ok(CommittedEntries { index, entries, committed_len })
     }
 
+    /// Takes the last message of the replica, which is about to end.
+    pub fn leave(&mut self, outbox: &mut Outbox) {
+        if self.start.is_none() {
+            self.replica.leave();
+            while let Some(scattering) = self.replica.poll_scattering() {
+                outbox.push(Source::Replica, scattering);
+            }
+        }
+    }
+
     /// Returns whether the machines have a deadline.
     pub fn has_deadline(&self) -> bool {
         self.start.is_some() || self.replica.poll_timeout().is_some()
