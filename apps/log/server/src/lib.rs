@@ -42,3 +42,4 @@ pub use handle::{
 pub use node::{Node, NodeError, Own};
 pub use options::NodeOptions;
 pub use shared::NodeStats;
+pub use storage::{StorageError, replace_replica};
