@@ -204,7 +204,7 @@ impl LogStart {
     /// Sends where the log goes on, once all founders have answered.
     fn found(&mut self) {
         let Some(founders) = &self.founders else { return };
-        if self.is_sent || self.stored.len() < founders.len() {
+        if self.is_sent || self.stored.len() < founders.len() || self.has_lost_founder() {
             return;
         }
         match self.founding(founders) {
@@ -216,6 +216,15 @@ impl LogStart {
             }
             Err(error) => self.phase = StartPhase::Failed(error),
         }
+    }
+
+    /// Returns whether another founder has lost its log. That founder ends when it finds out.
+    fn has_lost_founder(&self) -> bool {
+        let has_log = self.stored.values().any(|own| matches!(own, OwnLog::Stored(_)));
+        let is_lost = |(process, own): (&ProcessId, &OwnLog)| {
+            *process != self.process && *own == OwnLog::Empty
+        };
+        has_log && self.stored.iter().any(is_lost)
     }
 
     fn founding(&self, founders: &Founders) -> Result<Founding, FoundingError> {
