@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Result, bail, ensure};
 use clap::Args;
-use onepipe::ProcessId;
+use onepipe::{Builder, Pipe, ProcessId};
 use onepipe_daemon_switch::Controllers;
 
 use crate::units;
@@ -38,6 +38,21 @@ pub struct ServeArgs {
     /// Exit when standard input ends, for a parent that may be killed
     #[arg(long, hide = true)]
     pub exit_on_stdin_eof: bool,
+}
+
+/// Returns how a process joins a fabric: through the switch or aggregator with this address, or in
+/// the shared memory of this machine.
+pub fn builder(
+    process: u32,
+    (udp, overlay): (Option<&str>, Option<&str>),
+    fabric: &str,
+) -> Builder {
+    let builder = Pipe::builder().process(process);
+    match (udp, overlay) {
+        (Some(switch), _) => builder.udp(switch),
+        (None, Some(aggregator)) => builder.overlay(aggregator),
+        (None, None) => builder.fabric(fabric),
+    }
 }
 
 /// Upper bound of process ids.

@@ -230,6 +230,15 @@ impl EmbeddedPipe {
         with_engine!(&self.fabric_engine, engine => engine.node().endpoint().commit_barrier())
     }
 
+    /// Sets the timestamp that the commit barrier has to pass, as the program waits for that: the
+    /// fabric hurries, as for a reliable message. `None`: the program does not wait. A process that
+    /// has registered memory does not call this: its reads set the timestamp.
+    pub fn await_commit(&mut self, above: Option<Timestamp>) {
+        with_engine!(&mut self.fabric_engine, engine => {
+            engine.node_mut().endpoint_mut().await_commit(above);
+        });
+    }
+
     /// Whether this process is a member of the fabric: false once it was declared failed.
     pub fn is_member(&self) -> bool {
         with_engine!(&self.fabric_engine, engine => engine.node().endpoint().is_member())

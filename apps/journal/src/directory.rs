@@ -10,7 +10,7 @@ use crate::disk::{Disk, DiskFile};
 use crate::error::OpenError;
 
 /// Name of the file whose lock the process holds that uses the directory.
-const LOCK_NAME: &str = "lock";
+pub const LOCK_NAME: &str = "lock";
 
 /// A directory that this process alone uses. The lock is released when the last clone is dropped,
 /// or when the process ends, however it ends.

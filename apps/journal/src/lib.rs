@@ -60,7 +60,7 @@ mod writer;
 #[cfg(test)]
 mod tests;
 
-pub use directory::Directory;
+pub use directory::{Directory, LOCK_NAME};
 pub use disk::{Disk, DiskFile};
 pub use error::{Failure, JournalError, OpenError, Operation};
 pub use journal::{Journal, Progress};

@@ -41,7 +41,7 @@ pub use client::{AppendError, ClientOptions, Committed, LogClient};
 pub use cut::{Cut, Statement};
 pub use entry::{Entry, EntryId, Position, Session};
 pub use executor::Executor;
-pub use founding::{Founding, FoundingError, StoredLog};
+pub use founding::{Founding, FoundingError, OwnLog, StoredLog};
 pub use message::{
     Applied, Entries, Header, ReadState, Reply, ReplyKind, Request, StatePart, Status,
 };

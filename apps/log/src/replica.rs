@@ -99,6 +99,8 @@ pub struct LogReplica {
     role: Role,
     view: View,
     entries: Entries,
+    /// A view was stored when the replica was restored.
+    has_stored_view: bool,
     /// The view is about to change.
     round: Option<Round>,
     /// When processes have ended, as far as reliable messages were delivered.
@@ -158,6 +160,7 @@ impl LogReplica {
             options,
             role: Role::Member,
             entries: Entries::default(),
+            has_stored_view: false,
             round: None,
             ended: BTreeMap::new(),
             since: BTreeMap::new(),

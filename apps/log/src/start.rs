@@ -18,7 +18,7 @@ use alloc::vec::Vec;
 use onepipe_base::{Mono, ProcessId, Timestamp};
 
 use crate::cut::Cut;
-use crate::founding::{Founding, FoundingError, StoredLog};
+use crate::founding::{Founding, FoundingError, OwnLog};
 use crate::scattering::{Scattering, ScatteringKind};
 use crate::view::View;
 pub use message::StartMessage;
@@ -46,13 +46,12 @@ pub struct LogStart {
     session: u64,
     interval_ns: u64,
     others: BTreeSet<ProcessId>,
-    /// What is stored; `None` if the disk is empty.
-    own: Option<StoredLog>,
+    own: OwnLog,
     /// Sessions of the others that start.
     starting: Founders,
     /// The founders, once they are proposed, and what those have stored that have answered.
     founders: Option<Founders>,
-    stored: BTreeMap<ProcessId, Option<StoredLog>>,
+    stored: BTreeMap<ProcessId, OwnLog>,
     /// The founding was sent.
     is_sent: bool,
     /// The last end of each process.
@@ -64,12 +63,12 @@ pub struct LogStart {
 
 impl LogStart {
     /// Creates the start of a replica. `session` is the time of the start in ns, which is above the
-    /// ends of all previous incarnations. `own` is what the replica has stored; `None` if its disk
-    /// is empty. Messages are repeated every `interval_ns` ns.
+    /// ends of all previous incarnations. `own` is what the replica has of the log. Messages are
+    /// repeated every `interval_ns` ns.
     pub fn new(
         (process, session): (ProcessId, u64),
         replicas: &BTreeSet<ProcessId>,
-        own: Option<StoredLog>,
+        own: OwnLog,
         interval_ns: u64,
     ) -> Self {
         let mut others = replicas.clone();
@@ -140,7 +139,8 @@ impl LogStart {
             return true;
         }
         match message {
-            StartMessage::Starts(session) => self.on_starts(from, session),
+            StartMessage::Starts(_, true) if self.own == OwnLog::Empty => self.on_lost(),
+            StartMessage::Starts(session, _) => self.on_starts(from, session),
             StartMessage::Proposes(founders) => self.on_proposes(&founders),
             StartMessage::Stores(founders, stored) if self.founders.as_ref() == Some(&founders) => {
                 self.stored.insert(from, stored);
@@ -150,11 +150,20 @@ impl LogStart {
             // If this replica has answered a proposal, nothing but that opens the log, and the
             // founding is on its way.
             StartMessage::Serves(session) if session == self.session && self.founders.is_none() => {
-                self.phase = StartPhase::Joins;
+                match self.own {
+                    OwnLog::Empty => self.on_lost(),
+                    _ => self.phase = StartPhase::Joins,
+                }
             }
             StartMessage::Serves(_) | StartMessage::Stores(..) => {}
         }
         true
+    }
+
+    /// Fails, as there is a log, and this replica has lost its own: it may be the only one that has
+    /// the last entries, and whether it is cannot be found out any more.
+    fn on_lost(&mut self) {
+        self.phase = StartPhase::Failed(FoundingError::Lost(self.process));
     }
 
     fn on_starts(&mut self, from: ProcessId, session: u64) {
@@ -195,7 +204,7 @@ impl LogStart {
     /// Sends where the log goes on, once all founders have answered.
     fn found(&mut self) {
         let Some(founders) = &self.founders else { return };
-        if self.is_sent || self.stored.len() < founders.len() {
+        if self.is_sent || self.stored.len() < founders.len() || self.has_lost_founder() {
             return;
         }
         match self.founding(founders) {
@@ -209,13 +218,29 @@ impl LogStart {
         }
     }
 
-    fn founding(&self, founders: &Founders) -> Result<Founding, FoundingError> {
-        let log = |(process, stored): (&ProcessId, &Option<StoredLog>)| {
-            stored.clone().map(|stored| (*process, stored))
+    /// Returns whether another founder has lost its log. That founder ends when it finds out.
+    fn has_lost_founder(&self) -> bool {
+        let has_log = self.stored.values().any(|own| matches!(own, OwnLog::Stored(_)));
+        let is_lost = |(process, own): (&ProcessId, &OwnLog)| {
+            *process != self.process && *own == OwnLog::Empty
         };
-        let logs: BTreeMap<_, _> = self.stored.iter().filter_map(log).collect();
+        has_log && self.stored.iter().any(is_lost)
+    }
+
+    fn founding(&self, founders: &Founders) -> Result<Founding, FoundingError> {
+        let (mut logs, mut replaced) = (BTreeMap::new(), BTreeSet::new());
+        for (process, stored) in &self.stored {
+            match stored {
+                OwnLog::Stored(stored) => drop(logs.insert(*process, stored.clone())),
+                OwnLog::Replaced => drop(replaced.insert(*process)),
+                OwnLog::Empty => {}
+            }
+        }
         if !logs.is_empty() {
-            return Founding::of(&logs);
+            return match self.own {
+                OwnLog::Empty => Err(FoundingError::Lost(self.process)),
+                _ => Founding::of(&logs, &replaced),
+            };
         }
         let view = View::first(founders.keys().copied());
         let cut = Cut { base_len: 0, base_checksum: 0, retained: Vec::new() };
@@ -274,7 +299,8 @@ impl LogStart {
         let is_due = self.next_at.is_none_or(|next_at| now >= next_at);
         if self.phase == StartPhase::Pending && is_due {
             self.next_at = Some(now.after_ns(self.interval_ns));
-            self.send(self.others.clone(), &StartMessage::Starts(self.session));
+            let has_log = matches!(self.own, OwnLog::Stored(_));
+            self.send(self.others.clone(), &StartMessage::Starts(self.session, has_log));
             if let Some(founders) = self.founders.clone().filter(|_| self.is_proposer()) {
                 self.send(self.others.clone(), &StartMessage::Proposes(founders));
             }
@@ -290,8 +316,35 @@ impl LogStart {
     /// Returns what a replica that serves answers to a message of one that starts, if anything.
     pub fn answer(payload: &[u8]) -> Option<Vec<u8>> {
         match StartMessage::parse(payload)? {
-            StartMessage::Starts(session) => Some(StartMessage::Serves(session).to_bytes()),
+            StartMessage::Starts(session, _) => Some(StartMessage::Serves(session).to_bytes()),
             _ => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns how a replica with this log starts, after messages of another one.
+    fn phase(own: OwnLog, messages: &[StartMessage]) -> StartPhase {
+        let replicas = [0, 1, 2].map(ProcessId).into();
+        let mut start = LogStart::new((ProcessId(1), 7), &replicas, own, 1);
+        let at = Timestamp::from_ns(9);
+        for message in messages {
+            start.on_message(false, at, ProcessId(2), &message.to_bytes());
+        }
+        start.phase().clone()
+    }
+
+    #[test]
+    fn replica_without_its_log_starts_on_request_only() {
+        let lost = StartPhase::Failed(FoundingError::Lost(ProcessId(1)));
+        let (starts, serves) = (StartMessage::Starts(5, true), StartMessage::Serves(7));
+        assert_eq!(phase(OwnLog::Empty, core::slice::from_ref(&starts)), lost);
+        assert_eq!(phase(OwnLog::Empty, core::slice::from_ref(&serves)), lost);
+        assert_eq!(phase(OwnLog::Empty, &[StartMessage::Starts(5, false)]), StartPhase::Pending);
+        assert_eq!(phase(OwnLog::Replaced, &[starts]), StartPhase::Pending);
+        assert_eq!(phase(OwnLog::Replaced, &[serves]), StartPhase::Joins);
     }
 }

@@ -73,3 +73,11 @@ fn states_agree_while_logs_are_trimmed() {
 fn states_agree_while_logs_are_trimmed_of_many_seeds() {
     trimming_runs(300..20_000);
 }
+
+/// The end of the previous incarnation of a joiner, reported to a member after the request to join,
+/// once made that member send it no statement: the joiner began another view than the rest.
+#[test]
+fn end_reported_late_does_not_exclude_a_joiner() {
+    let seed = 14_742;
+    run::<JournalStore>(seed, Faults::of_seed(seed), true).expect("all logs are equal in the end");
+}

@@ -120,7 +120,10 @@ fn scrub(blocks: &ReplicatedBlocks) -> Answer {
 pub fn send(directory: &Path, command: Command) -> Result<Outcome> {
     let path = directory.join(SOCKET);
     let mut stream = UnixStream::connect(&path).with_context(|| {
-        format!("no program serves {}: start `onepipe block serve --data`", directory.display())
+        format!(
+            "no program serves {}: start `onepipe block serve --data` (`replace` has --offline)",
+            directory.display()
+        )
     })?;
     writeln!(stream, "{}", serde_json::to_string(&command)?)?;
     let mut line = String::new();

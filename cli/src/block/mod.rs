@@ -17,6 +17,7 @@ Examples:
   nbdinfo nbd://127.0.0.1:10809                      what the device is
   qemu-img convert -n -O raw image.qcow2 nbd://127.0.0.1:10809
   onepipe block scrub --data DIR                     compares the replicas, and repairs them
+  onepipe block serve --data DIR --process 0 ...     one of three replicas, each in a program
   onepipe block replace --data DIR --replica 1       fills new files of a replica
   onepipe block bench                                beside primary-backup replication";
 

@@ -1,4 +1,5 @@
-//! `onepipe block serve`: a device on replicas of this program, or in a file of this machine.
+//! `onepipe block serve`: a device on replicas of this program, one replica of a device, or a file
+//! of this machine.
 
 use std::io::{Write, stdout};
 use std::path::{Path, PathBuf};
@@ -21,21 +22,29 @@ use crate::args::{self, ServeArgs};
 use crate::block::control::Control;
 use crate::units;
 
+/// How often the replicas are looked at.
+const WATCH_INTERVAL: Duration = Duration::from_millis(100);
+
 const EXAMPLES: &str = "\
 Examples:
   onepipe block serve --data DIR --size 1GiB            a new device on three replicas, at port 10809
   onepipe block serve --data DIR                        the same device again
   onepipe block scrub --data DIR                        compares its replicas, and repairs them
+  onepipe block serve --data DIR --process 0 --udp SWITCH --size 1GiB     one of three replicas
   onepipe block serve --file disk.img --size 1GiB       a local file, not replicated
   onepipe block serve --data DIR --nbd unix:/tmp/disk.socket
   nbdcopy image.raw nbd://127.0.0.1:10809               writes an image to the device
   fio --ioengine=nbd --uri=nbd://127.0.0.1:10809 --name=x --rw=randwrite --bs=4k --size=64M
 
+With --process each replica is a program, which clients may use as well as any other. The device
+opens when all have started, and goes on without those that end if the fabric has a controller. The
+files of process 0 are in DIR/process-0.
+
 With --data a write is durable in the logs of all replicas before its reply, and requests are
 multiples of 4096 bytes. With --file a flush, and a write with forced unit access, is durable before
 its reply. Every program that reaches the address can use the device.";
 
-/// Serve a block device on three replicas in this program, or a file of this machine
+/// Serve a block device on three replicas in this program, one of its replicas, or a file
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 #[group(id = "where", required = true, multiple = false, args = ["data", "file"])]
@@ -53,9 +62,25 @@ pub struct Arguments {
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=5))]
     #[arg(conflicts_with = "file")]
     replicas: u16,
-    /// Name of the fabric in this machine's shared memory [default: one for each program]
+    /// Serve this replica only, from 0: each is a separate program
+    #[arg(long, value_name = "ID", conflicts_with = "file")]
+    process: Option<u32>,
+    /// Name of the fabric in this machine's shared memory [default: one for each program, or
+    /// "block" with --process]
     #[arg(long, value_name = "NAME", conflicts_with = "file")]
     fabric: Option<String>,
+    /// Address of the switch to join through, instead of shared memory
+    #[arg(
+        long, value_name = "ADDRESS", requires = "process", conflicts_with = "fabric",
+        value_parser = args::checked_address
+    )]
+    udp: Option<String>,
+    /// Address of the aggregator to join through, over any IP network
+    #[arg(
+        long, value_name = "ADDRESS", requires = "process", conflicts_with_all = ["udp", "fabric"],
+        value_parser = args::checked_address
+    )]
+    overlay: Option<String>,
     /// Where clients connect: HOST:PORT, or unix:PATH; port 0 takes a free one
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:10809", value_parser = address)]
     nbd: Address,
@@ -93,6 +118,8 @@ struct Served {
     server: Server,
     /// What the device is, for people.
     what: String,
+    /// The replicated device.
+    replicas: Option<Arc<ReplicatedBlocks>>,
     /// Takes commands about a replicated device; ends before the device.
     _control: Option<Control>,
 }
@@ -105,23 +132,36 @@ fn serve_file(arguments: &Arguments, path: &Path) -> Result<Served> {
     let mode = if arguments.read_only { ", read-only" } else { "" };
     let what = format!("{} bytes{mode}, a local file, not replicated", blocks.size());
     let server = start(arguments, path, Arc::new(blocks))?;
-    Ok(Served { server, what, _control: None })
+    Ok(Served { server, what, replicas: None, _control: None })
 }
 
 /// Serves a device on replicas.
 fn serve_replicas(arguments: &Arguments, directory: &Path) -> Result<Served> {
-    let own = || format!("block-{}", std::process::id());
-    let fabric = arguments.fabric.clone().unwrap_or_else(own);
+    let Arguments { process, fabric, udp, overlay, .. } = arguments;
+    let own = || match process {
+        Some(_) => "block".into(),
+        None => format!("block-{}", std::process::id()),
+    };
+    let fabric = fabric.clone().unwrap_or_else(own);
+    let directory = &process_directory(directory, *process);
     let options = ReplicatedOptions {
         size: arguments.size.map(|size| size as u64),
         replicas: arguments.replicas,
-        ..ReplicatedOptions::new(directory.to_path_buf(), fabric)
+        ..ReplicatedOptions::new(directory.clone(), fabric.clone())
     };
-    let blocks = Arc::new(ReplicatedBlocks::open(&options)?);
-    let what = format!("{} bytes, replicas {}", blocks.size(), arguments.replicas);
+    let blocks = Arc::new(match process {
+        Some(process) => {
+            let builder = args::builder(*process, (udp.as_deref(), overlay.as_deref()), &fabric);
+            ReplicatedBlocks::open_one(&options, *process, builder)
+                .with_context(|| format!("cannot serve as process {process}"))?
+        }
+        None => ReplicatedBlocks::open(&options)?,
+    });
+    let part = process.map_or(String::new(), |process| format!(", process {process}"));
+    let what = format!("{} bytes, replicas {}{part}", blocks.size(), arguments.replicas);
     let control = Control::serve(directory, &blocks)?;
-    let server = start(arguments, directory, blocks)?;
-    Ok(Served { server, what, _control: Some(control) })
+    let server = start(arguments, directory, Arc::clone(&blocks) as Arc<dyn Blocks>)?;
+    Ok(Served { server, what, replicas: Some(blocks), _control: Some(control) })
 }
 
 fn start(arguments: &Arguments, path: &Path, blocks: Arc<dyn Blocks>) -> Result<Server> {
@@ -133,14 +173,22 @@ fn start(arguments: &Arguments, path: &Path, blocks: Arc<dyn Blocks>) -> Result<
     Ok(serve(&arguments.nbd, blocks, options)?)
 }
 
-/// Serves until the user interrupts the command.
+/// Returns the directory of a replica that is a program of its own, or that of all replicas.
+pub fn process_directory(directory: &Path, process: Option<u32>) -> PathBuf {
+    match process {
+        Some(process) => directory.join(format!("process-{process}")),
+        None => directory.to_path_buf(),
+    }
+}
+
+/// Serves until the user interrupts the command, or all replicas of this program have ended.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let (path, served) = match (&arguments.data, &arguments.file) {
         (Some(directory), _) => (directory, serve_replicas(arguments, directory)?),
         (None, Some(file)) => (file, serve_file(arguments, file)?),
         (None, None) => bail!("give --data DIR or --file PATH"),
     };
-    let Served { server, what, _control } = served;
+    let Served { server, what, replicas, _control } = served;
     let doorbell = Doorbell::new(Arc::new(Unpark(thread::current())));
     let stop = crate::interrupt::stop_flag(doorbell, arguments.serve_args.exit_on_stdin_eof)?;
     let mut out = stdout();
@@ -152,17 +200,19 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let began = Instant::now();
     let mut next_print = interval.map(|interval| began + interval);
     while !stop.load(Ordering::Acquire) {
-        match (next_print, interval) {
-            (Some(at), Some(interval)) => {
-                let now = Instant::now();
-                if at <= now {
-                    eprintln!("{}", line(&server.stats()));
-                    next_print = Some(at + interval);
-                } else {
-                    thread::park_timeout(at - now);
-                }
-            }
-            _ => thread::park(),
+        if let Some(reason) = replicas.as_ref().and_then(|replicas| replicas.ended()) {
+            bail!("the replica has ended: {reason}");
+        }
+        let watch = replicas.as_ref().map(|_| Instant::now() + WATCH_INTERVAL);
+        match [next_print, watch].into_iter().flatten().min() {
+            Some(at) => thread::park_timeout(at.saturating_duration_since(Instant::now())),
+            None => thread::park(),
+        }
+        if let (Some(at), Some(interval)) = (next_print, interval)
+            && at <= Instant::now()
+        {
+            eprintln!("{}", line(&server.stats()));
+            next_print = Some(at + interval);
         }
     }
     let stats = server.stop();

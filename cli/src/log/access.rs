@@ -2,11 +2,11 @@
 
 use anyhow::{Context, Result};
 use clap::Args;
-use onepipe::{Builder, Pipe, ProcessId};
+use onepipe::{Builder, ProcessId};
 use onepipe_log::{ClientOptions, ReplicaOptions};
 use onepipe_log_server::{Node, NodeOptions};
 
-use crate::args::checked_address;
+use crate::args::{self, checked_address};
 
 /// Options of all programs of a log.
 #[derive(Debug, Args)]
@@ -43,12 +43,7 @@ impl AccessArgs {
 
     /// Returns how a process joins.
     pub fn builder(&self, process: u32) -> Builder {
-        let builder = Pipe::builder().process(process);
-        match (&self.udp, &self.overlay) {
-            (Some(switch), _) => builder.udp(switch),
-            (None, Some(aggregator)) => builder.overlay(aggregator),
-            (None, None) => builder.fabric(&self.fabric),
-        }
+        args::builder(process, (self.udp.as_deref(), self.overlay.as_deref()), &self.fabric)
     }
 
     /// Joins as a client. `process`: its id; otherwise the second one behind those of the replicas,

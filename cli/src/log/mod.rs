@@ -3,6 +3,7 @@
 mod access;
 mod append;
 mod read;
+mod replace;
 mod serve;
 
 use std::process::ExitCode;
@@ -16,6 +17,7 @@ Examples:
   onepipe log append 'first' 'second'    appends two entries
   ls | onepipe log append                appends each line of its input
   onepipe log read                       prints all committed entries
+  onepipe log replace --data D --replica 1       for a replica whose directory is lost
 
 An entry is committed in one round trip, when all replicas have it on disk in the same position.";
 
@@ -32,6 +34,7 @@ enum Command {
     Serve(serve::Arguments),
     Append(append::Arguments),
     Read(read::Arguments),
+    Replace(replace::Arguments),
 }
 
 /// Runs a subcommand.
@@ -40,5 +43,6 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         Command::Serve(arguments) => serve::run(arguments),
         Command::Append(arguments) => append::run(arguments),
         Command::Read(arguments) => read::run(arguments),
+        Command::Replace(arguments) => replace::run(arguments),
     }
 }

@@ -9,14 +9,14 @@ use crate::block_replicas::{BLOCK, BLOCKS, Client, Device};
 use crate::program::{errors, exclusive, output, wait_until};
 
 /// Number of clients; each has a connection, with one request at a time.
-const CLIENTS: u32 = 4;
+pub const CLIENTS: usize = 4;
 /// Number of blocks that they share.
 const SHARED: u64 = 3;
 /// Number of events between two faults.
 const ROUND: usize = 600;
 
 /// What the clients share.
-struct Load {
+pub struct Load {
     recorder: Recorder,
     /// Number of the next client. A client whose last outcome is unknown is followed by another.
     next: AtomicU32,
@@ -24,15 +24,23 @@ struct Load {
 }
 
 impl Load {
+    pub fn new() -> Load {
+        let (next, has_ended) = (AtomicU32::new(0), AtomicBool::new(false));
+        Load { recorder: Recorder::new(), next, has_ended }
+    }
+
     /// Waits for further events.
-    fn more(&self, what: &str) {
+    pub fn more(&self, what: &str) {
         let enough = self.recorder.len() + ROUND;
         wait_until(what, || self.recorder.len() >= enough);
     }
 
-    /// Runs clients, one after the other, until the load ends.
-    fn run(&self, socket: &str) {
-        while !self.has_ended.load(Ordering::Relaxed) {
+    /// Runs clients, one after the other, until the load ends. Each uses the next socket.
+    pub fn run<'a>(&self, sockets: impl Iterator<Item = &'a String>) {
+        for socket in sockets {
+            if self.has_ended.load(Ordering::Relaxed) {
+                return;
+            }
             if let Ok(mut client) = Client::connect(socket) {
                 self.run_client(&mut client, self.next.fetch_add(1, Ordering::Relaxed));
             }
@@ -46,7 +54,8 @@ impl Load {
             if self.has_ended.load(Ordering::Relaxed) {
                 return;
             }
-            let block = (u64::from(number) + count / 2) % SHARED;
+            // A read is of another block than the write before it: of what others have written.
+            let block = (u64::from(number) + count) % SHARED;
             let key = block as i64;
             // A version is unique, and a block without one is full of zeros.
             let version = u64::from(number) << 32 | count;
@@ -68,10 +77,17 @@ impl Load {
             }
         }
     }
+
+    /// Checks that no read went back, and no acknowledged write was lost.
+    pub fn check(&self) {
+        let history = self.recorder.history().expect("events are recorded in order");
+        let verdict = linearizability(&history);
+        assert!(verdict.is_valid(), "{verdict}");
+    }
 }
 
 /// Ends the load when it is dropped, also by a failed assertion.
-struct End<'a>(&'a Load);
+pub struct End<'a>(pub &'a Load);
 
 impl Drop for End<'_> {
     fn drop(&mut self) {
@@ -88,15 +104,11 @@ fn history_over_kills_is_linearizable() {
     let device = Device::start(directory.path(), Some(&size));
     let (socket, data) = (device.socket.clone(), directory.path().join("data"));
     let data = data.to_str().expect("text");
-    let load = Load {
-        recorder: Recorder::new(),
-        next: AtomicU32::new(0),
-        has_ended: AtomicBool::new(false),
-    };
+    let load = Load::new();
     let device = std::thread::scope(|scope| {
         let (mut device, end) = (device, End(&load));
         for _ in 0..CLIENTS {
-            scope.spawn(|| load.run(&socket));
+            scope.spawn(|| load.run(std::iter::repeat(&socket)));
         }
         for round in 0..4 {
             load.more("clients use the device");
@@ -115,7 +127,5 @@ fn history_over_kills_is_linearizable() {
         device
     });
     device.kill();
-    let history = load.recorder.history().expect("events are recorded in order");
-    let verdict = linearizability(&history);
-    assert!(verdict.is_valid(), "{verdict}");
+    load.check();
 }

@@ -77,10 +77,14 @@ impl Client {
         self.0.write_all(&bytes)
     }
 
-    /// Returns the cookie of the next reply, which is no error.
+    /// Returns the cookie of the next reply. A device of which no replica is left replies by an
+    /// error.
     pub fn reply(&mut self) -> io::Result<u64> {
         let bytes = self.take(16)?;
-        assert_eq!(bytes[..8], [0x67, 0x44, 0x66, 0x98, 0, 0, 0, 0], "the request succeeds");
+        assert_eq!(bytes[..4], [0x67, 0x44, 0x66, 0x98], "it is a reply");
+        if bytes[4..8] != [0; 4] {
+            return Err(io::Error::other(format!("the request fails: {bytes:?}")));
+        }
         Ok(u64::from_be_bytes(bytes[8..].try_into().expect("eight bytes")))
     }
 

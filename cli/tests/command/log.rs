@@ -52,7 +52,7 @@ fn log_in_one_program_survives_its_end() {
 }
 
 #[test]
-fn log_whose_directory_is_lost_does_not_go_on() {
+fn log_whose_directory_is_lost_goes_on_on_request() {
     let folder = tempfile::tempdir().expect("a folder");
     let fabric = unique("log-lost");
     let mut running = serve(&fabric, folder.path(), &[]);
@@ -65,7 +65,13 @@ fn log_whose_directory_is_lost_does_not_go_on() {
     let refused = onepipe(&of_log).arg(folder.path()).output().expect("the program starts");
     assert_eq!(refused.status.code(), Some(1));
     let text = errors(&refused);
-    assert!(text.contains("process 1 was a member of the last known view"), "{text}");
+    assert!(text.contains("process 1 ") && text.contains("`onepipe log replace`"), "{text}");
+    let data = folder.path().to_str().expect("text");
+    lines(&["log", "replace", "--data", data, "--replica", "1"]);
+    let mut running = serve(&fabric, folder.path(), &[]);
+    wait_open(&mut running);
+    assert_eq!(lines(&["log", "append", "two", "--fabric", &fabric]), ["1"]);
+    assert_eq!(lines(&["log", "read", "--fabric", &fabric]), ["0 one", "1 two"]);
 }
 
 /// Appends entries with ascending numbers, several at once, and notes which are committed.

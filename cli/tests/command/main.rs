@@ -7,6 +7,8 @@ mod bench;
 mod block;
 mod block_bench;
 mod block_history;
+mod block_lost;
+mod block_programs;
 mod block_replicas;
 mod bulk;
 mod clean;

@@ -174,6 +174,8 @@ mistakes! {
         "A replica of a log reports entries as durably applied that a loss of power undoes.";
     InstalledBeforeStore: "installed-before-store",
         "A state of another replica counts before the log that continues it is stored.";
+    LostLogStated: "lost-log-stated",
+        "A replica of a log whose disk was lost takes part in a founding as if that had been empty.";
     MemoryReadAtDelivery: "memory-read-at-delivery",
         "An owner of memory reads when a batch is delivered, before its commit barrier has passed it.";
     BatchExecutedTwice: "batch-executed-twice",

@@ -52,6 +52,7 @@ pub use file::{FileBlocks, FileError, FileOptions};
 pub use options::ServerOptions;
 pub use replicated::{
     DeviceError, RepairStats, ReplaceError, ReplicatedBlocks, ReplicatedOptions, ScrubReport,
+    replace_offline,
 };
 pub use server::{ServeError, Server, serve};
 pub use stats::ServerStats;

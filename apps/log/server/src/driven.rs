@@ -8,13 +8,14 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError};
 use std::time::{Duration, Instant};
 
-use onepipe::{EmbeddedPipe, Event, Idleness, ProcessId, Progress, SendError, Service};
+use onepipe::{EmbeddedPipe, Event, Idleness, ProcessId, Progress, SendError, Service, Timestamp};
 use onepipe_base::Mono;
 use onepipe_log::{AppendError, LogClient, Reply, ReplyKind, State, View};
 
 use crate::handle::{AppendFailure, OnCommitted, OnEntries, Submission};
 use crate::options::NodeOptions;
 use crate::outbox::{Outbox, Source};
+use crate::read_index::ReadIndexes;
 use crate::reads::Reads;
 use crate::shared::{NodeStats, Shared};
 use crate::thread::Drive;
@@ -42,7 +43,10 @@ pub(crate) struct Driven<S> {
     client: LogClient,
     open: BTreeMap<u64, OnCommitted>,
     reads: Reads,
+    read_indexes: ReadIndexes,
     replicas: Vec<ProcessId>,
+    /// All reliable messages below were handled.
+    barrier: Option<Timestamp>,
     outbox: Outbox,
     submissions: Receiver<Submission>,
     shared: Arc<Shared>,
@@ -68,7 +72,9 @@ impl<S: State> Driven<S> {
             client,
             open: BTreeMap::new(),
             reads: Reads::default(),
+            read_indexes: ReadIndexes::default(),
             replicas: options.replicas.iter().copied().collect(),
+            barrier: None,
             outbox: Outbox::default(),
             submissions,
             shared,
@@ -85,6 +91,10 @@ impl<S: State> Driven<S> {
             match self.submissions.try_recv() {
                 Ok(Submission::Append(payload, done)) => self.append(now, payload, done),
                 Ok(Submission::Read(index, done)) => self.read(now, index, done),
+                Ok(Submission::ReadIndex(done)) if self.member.is_none() => {
+                    done(Err("this node has no replica".into()));
+                }
+                Ok(Submission::ReadIndex(done)) => self.read_indexes.begin(self.pipe.now(), done),
                 Err(TryRecvError::Empty) => return (taken > 0, false),
                 Err(TryRecvError::Disconnected) => return (taken > 0, true),
             }
@@ -169,10 +179,22 @@ impl<S: State> Driven<S> {
             Event::SegmentLost => ended = Some("the shared memory was shortened".into()),
             _ => {}
         });
-        if let (Some(barrier), Some(member)) = (barrier, &mut self.member) {
-            member.on_barrier(barrier);
+        if let Some(member) = &mut self.member {
+            barrier.into_iter().for_each(|barrier| member.on_barrier(barrier));
         }
+        self.barrier = barrier;
         (progress, ended)
+    }
+
+    /// Finishes reads of the state that have waited for the log. Returns whether there was one.
+    fn finish_reads(&mut self) -> bool {
+        if self.read_indexes.is_empty() {
+            return false;
+        }
+        let extent = self.member.as_ref().and_then(Member::extent);
+        let has_finished = self.read_indexes.advance(self.barrier, self.pipe.now(), extent);
+        self.pipe.await_commit(self.read_indexes.awaited());
+        has_finished
     }
 
     /// Sends what the machines have to send. Returns whether something was sent.
@@ -248,6 +270,7 @@ impl<S: State> Driven<S> {
         let has_deadline = self.client.poll_timeout().is_some()
             || self.member.as_ref().is_some_and(Member::has_deadline)
             || !self.reads.is_empty()
+            || !self.read_indexes.is_empty()
             || self.outbox.is_blocked();
         match self.pipe.idleness(progress) {
             Idleness::Waits if has_deadline => Idleness::Polls,
@@ -281,10 +304,11 @@ impl<S: State> Drive for Driven<S> {
             Some(member) => member.advance()?,
             None => false,
         };
+        let has_read = self.finish_reads();
         self.publish(now)?;
         let has_sent = self.send(mono);
         let has_finished = self.finish();
-        match has_taken || has_advanced || has_sent || has_finished {
+        match has_taken || has_advanced || has_read || has_sent || has_finished {
             true => Ok(Idleness::Busy),
             false => Ok(self.idleness(progress)),
         }
@@ -302,6 +326,7 @@ impl<S: State> Drive for Driven<S> {
             done(Err(AppendFailure::Ended(Arc::clone(&reason))));
         }
         this.reads.fail(&reason);
+        this.read_indexes.fail(&reason);
         while let Ok(submission) = this.submissions.try_recv() {
             submission.fail(&reason);
         }

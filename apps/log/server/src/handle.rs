@@ -59,10 +59,14 @@ pub type OnCommitted = Box<dyn FnOnce(Result<Committed, AppendFailure>) + Send>;
 /// Called once with entries.
 pub type OnEntries = Box<dyn FnOnce(Result<CommittedEntries, ReadFailure>) + Send>;
 
+/// Called once with a number of entries.
+pub type OnReadIndex = Box<dyn FnOnce(Result<u64, Arc<str>>) + Send>;
+
 /// What the thread of a node takes over.
 pub(crate) enum Submission {
     Append(Vec<u8>, OnCommitted),
     Read(u64, OnEntries),
+    ReadIndex(OnReadIndex),
 }
 
 impl Submission {
@@ -71,6 +75,7 @@ impl Submission {
         match self {
             Self::Append(_, done) => done(Err(AppendFailure::Ended(Arc::clone(reason)))),
             Self::Read(_, done) => done(Err(ReadFailure::Ended(Arc::clone(reason)))),
+            Self::ReadIndex(done) => done(Err(Arc::clone(reason))),
         }
     }
 }
@@ -95,6 +100,14 @@ impl LogHandle {
     /// also if there is no such entry yet.
     pub fn read(&self, index: u64, on_entries: OnEntries) {
         self.submit(Submission::Read(index, on_entries));
+    }
+
+    /// Finds out how many entries the state of this node must have applied to include every entry
+    /// that was committed before this call, by any client, and that the state of any other replica
+    /// had applied: a read of the state is linearizable from then on. `on_index` is called from the
+    /// node's thread; with an error if the node has no replica or ends.
+    pub fn read_index(&self, on_index: OnReadIndex) {
+        self.submit(Submission::ReadIndex(on_index));
     }
 
     fn submit(&self, submission: Submission) {

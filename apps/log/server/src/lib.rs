@@ -29,13 +29,17 @@ mod handle;
 mod node;
 mod options;
 mod outbox;
+mod read_index;
 mod reads;
 mod shared;
 mod storage;
 mod thread;
 
 pub use cluster::{Cluster, ClusterOptions};
-pub use handle::{AppendFailure, CommittedEntries, LogHandle, OnCommitted, OnEntries, ReadFailure};
+pub use handle::{
+    AppendFailure, CommittedEntries, LogHandle, OnCommitted, OnEntries, OnReadIndex, ReadFailure,
+};
 pub use node::{Node, NodeError, Own};
 pub use options::NodeOptions;
 pub use shared::NodeStats;
+pub use storage::{StorageError, replace_replica};

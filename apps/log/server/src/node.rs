@@ -8,7 +8,9 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
 use onepipe::{Builder, Doorbell, EmbeddedPipe, JoinError, ProcessId, Timestamp};
-use onepipe_log::{LogReplica, LogStart, NoState, REPLICAS_MAX, ReplicaOptions, State, Stored};
+use onepipe_log::{
+    LogReplica, LogStart, NoState, OwnLog, REPLICAS_MAX, ReplicaOptions, State, Stored,
+};
 use thiserror::Error;
 
 use crate::driven::{Driven, Member, Shares};
@@ -203,8 +205,8 @@ fn restore<S: State>(
         source,
     })?;
     wait_for_clock(pipe, replica.last_timestamp())?;
-    let is_empty = opened.as_ref().is_none_or(Opened::is_empty);
-    let own = (!is_empty).then(|| replica.stored_log());
+    // A replica without a disk has lost whatever it had, and nothing is expected of it.
+    let own = opened.as_ref().map_or(OwnLog::Replaced, |opened| opened.own_log(&replica));
     let session = pipe.now().as_ns();
     let start = LogStart::new((process, session), &options.replicas, own, START_INTERVAL_NS);
     let storage = match opened {

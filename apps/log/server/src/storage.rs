@@ -6,13 +6,19 @@ use std::thread::JoinHandle;
 
 use onepipe::{Doorbell, ProcessId};
 use onepipe_journal::{
-    FinishedSnapshot, Journal, JournalError, OpenError, Options, StoreId, Writer,
+    Directory, Disk, FinishedSnapshot, Journal, JournalError, LOCK_NAME, OpenError, Options,
+    StoreId, Writer,
 };
-use onepipe_log::{LogReplica, Record, RestoreError};
+use onepipe_log::{LogReplica, OwnLog, Record, RestoreError};
 use thiserror::Error;
 
 /// Bytes of records after which a checkpoint replaces them, unless the last one was longer.
 const CHECKPOINT_BYTES: u64 = 64 << 20;
+
+/// Name of a file beside the journal of a replica that gets everything from the others.
+const REPLACED: &str = "replaced";
+/// Name of that file while the journal is being removed.
+const REMOVING: &str = "removing";
 
 /// Why the journal of a replica cannot be used.
 #[derive(Debug, Error)]
@@ -20,6 +26,17 @@ pub enum StorageError {
     /// The directory cannot be opened.
     #[error(transparent)]
     Open(#[from] OpenError),
+    /// The files of the directory cannot be removed.
+    #[error("cannot remove what is in {}", directory.display())]
+    Remove {
+        /// The directory.
+        directory: PathBuf,
+        /// The error of the system.
+        source: std::io::Error,
+    },
+    /// Some files of the directory were removed.
+    #[error("{} was removed in part: repeat `replace` for this replica", .0.display())]
+    Removing(PathBuf),
     /// A record is not one of a log.
     #[error("record {number} in {directory} is not one of a log", directory = directory.display())]
     Record {
@@ -54,6 +71,40 @@ fn store_id(replicas: usize, process: ProcessId) -> StoreId {
     StoreId(id)
 }
 
+/// Returns the directory of a replica in that of the log.
+fn replica_directory(directory: &Path, process: ProcessId) -> PathBuf {
+    directory.join(format!("replica-{}", process.0))
+}
+
+/// Removes what the directory of a replica has, whose program does not run. When it starts, it gets
+/// everything from the others. Other files than those of its journal are removed, too; the
+/// directory stays, as it may be a link to another disk.
+///
+/// If the others have ended as well, the log goes on without what this replica had. That is safe
+/// unless it had gone on alone after all others had ended: then what was committed since is lost.
+///
+/// # Errors
+/// The directory is in use, or the system refuses.
+pub fn replace_replica(directory: &Path, process: ProcessId) -> Result<(), StorageError> {
+    let directory = replica_directory(directory, process);
+    let disk = Directory::open(&directory)?;
+    let remove = || {
+        // A part of a journal may look like an older one that is complete.
+        disk.create(REMOVING)?;
+        disk.sync_directory()?;
+        for name in disk.list()? {
+            let is_needed = [REMOVING, LOCK_NAME].contains(&name.as_str());
+            if !is_needed && disk.path(&name).is_file() {
+                disk.remove(&name)?;
+            }
+        }
+        disk.sync_directory()?;
+        disk.rename(REMOVING, REPLACED)?;
+        disk.sync_directory()
+    };
+    remove().map_err(|source| StorageError::Remove { directory, source })
+}
+
 impl Opened {
     /// Opens the directory of a replica in that of the log.
     pub fn open(
@@ -61,7 +112,10 @@ impl Opened {
         process: ProcessId,
         replicas: usize,
     ) -> Result<Self, StorageError> {
-        let directory = directory.join(format!("replica-{}", process.0));
+        let directory = replica_directory(directory, process);
+        if directory.join(REMOVING).exists() {
+            return Err(StorageError::Removing(directory));
+        }
         let mut options = Options::new(store_id(replicas, process));
         options.snapshot_count = 2;
         let (journal, recovered) = Journal::open(&directory, options)?;
@@ -76,9 +130,18 @@ impl Opened {
         Ok(Self { directory, journal, checkpoint, records })
     }
 
-    /// Returns whether nothing was ever stored.
-    pub fn is_empty(&self) -> bool {
-        self.checkpoint.is_none() && self.records.is_empty()
+    /// Returns what the replica has of the log, which was restored from this directory.
+    pub fn own_log(&self, replica: &LogReplica) -> OwnLog {
+        let path = self.directory.join(REPLACED);
+        match replica.own_log() {
+            OwnLog::Empty if path.exists() => OwnLog::Replaced,
+            OwnLog::Empty => OwnLog::Empty,
+            own => {
+                // The replica has got its log. The file means nothing beside one.
+                let _ = std::fs::remove_file(path);
+                own
+            }
+        }
     }
 }
 

@@ -9,6 +9,9 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
+use onepipe::ProcessId;
+use onepipe_log_server::replace_replica;
+
 /// Limit on any wait. Only a hang reaches it.
 const HANG: Duration = Duration::from_secs(60);
 
@@ -187,12 +190,17 @@ fn no_committed_line_is_lost_by_kills() {
         check(&list, &committed);
     }
 
-    // A replica whose directory is lost gets everything from the others.
+    // A replica whose directory is lost does not start, unless it is to get everything from the
+    // others.
     replicas[1].kill();
     std::fs::remove_dir_all(directory.join("replica-1")).expect("it is there");
     std::fs::remove_file(directory.join("list-1")).expect("it is there");
     append(&mut replicas[0], 10);
     wait_trimmed(&mut replicas[0]);
+    let refused = Command::new(program()).arg(&directory).arg("1").output().expect("it starts");
+    let reason = String::from_utf8_lossy(&refused.stderr);
+    assert!(reason.contains("process 1 has no log") && reason.contains("log replace"), "{reason}");
+    replace_replica(&directory, ProcessId(1)).expect("it does not run");
     replicas[1] = Replica::start(&directory, 1);
     replicas[1].wait("serving");
     replicas[0].wait_committed(10);

@@ -272,7 +272,12 @@ impl LogReplica {
 
     /// Returns the processes of which an end is known that reliable messages have not reached.
     fn ending(&self) -> BTreeSet<ProcessId> {
-        let is_current = |end: &&(Timestamp, ProcessId)| self.is_current_end(end.1, end.0);
+        // The end of the previous incarnation of a joiner may be reported after its request.
+        let joiners = self.round.as_ref().map(|round| &round.joiners);
+        let is_current = |(at, process): &&(Timestamp, ProcessId)| {
+            let joined = joiners.and_then(|joiners| joiners.get(process));
+            self.is_current_end(*process, *at) && joined.is_none_or(|joined| at >= joined)
+        };
         self.ending.iter().filter(is_current).map(|(_, process)| *process).collect()
     }
 

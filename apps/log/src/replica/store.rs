@@ -4,11 +4,12 @@ use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
+use onepipe_base::mistake::{Mistake, makes};
 use onepipe_base::{Mono, ProcessId, Timestamp};
 
 use crate::checkpoint::Checkpoint;
 use crate::entries::{Accepted, Entries};
-use crate::founding::{Founding, StoredLog};
+use crate::founding::{Founding, OwnLog, StoredLog};
 use crate::record::{Change, Record};
 use crate::replica::catch_up::CatchUp;
 use crate::replica::{LogReplica, ReplicaOptions, Role};
@@ -36,7 +37,8 @@ pub enum RestoreError {
     /// The state is of a later time than the log.
     #[error(
         "the state includes {applied} entries, and the log has {len}: the log is an old copy, or \
-         of another replica; restore the replica from a peer"
+         of another replica; replace the replica (`onepipe log replace`, \
+         `onepipe block replace`)"
     )]
     StateAhead {
         /// Number of entries that the state includes.
@@ -65,6 +67,7 @@ impl LogReplica {
             let Checkpoint { view, entries } =
                 checkpoint.ok_or(RestoreError::Checkpoint(number))?;
             (replica.view, replica.entries, replica.recorded) = (view, entries, number);
+            replica.has_stored_view = true;
         }
         for record in stored.records {
             let replayed = replica.replay(&record.change, &mut whole);
@@ -126,6 +129,7 @@ impl LogReplica {
             }
             Change::View(view, cut) => {
                 (self.view, *whole) = (view.clone(), None);
+                self.has_stored_view = true;
                 self.entries.cut(cut).then_some(())
             }
             Change::Truncated(len) => {
@@ -145,6 +149,16 @@ impl LogReplica {
                 self.entries = whole.take()?;
                 Some(())
             }
+        }
+    }
+
+    /// Returns what a replica that was just restored has of the log. One that has stored no view is
+    /// new, or has begun to catch up after its disk was lost: its entries are a part of those that
+    /// others have, and say nothing of what was committed.
+    pub fn own_log(&self) -> OwnLog {
+        match self.has_stored_view || makes(Mistake::LostLogStated) {
+            true => OwnLog::Stored(self.stored_log()),
+            false => OwnLog::Empty,
         }
     }
 

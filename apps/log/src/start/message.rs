@@ -7,7 +7,7 @@ use onepipe_transaction::{Reader, Writer};
 
 use super::Founders;
 use crate::cut::{Cut, Statement};
-use crate::founding::{Founding, StoredLog};
+use crate::founding::{Founding, OwnLog, StoredLog};
 use crate::view::{REPLICAS_MAX, View};
 
 const STARTS: u8 = 0x21;
@@ -19,12 +19,12 @@ const SERVES: u8 = 0x25;
 /// A message of a replica that starts, or to one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StartMessage {
-    /// The sender starts, in this session. Best effort, to all replicas.
-    Starts(u64),
+    /// The sender starts, in this session, and has a log or not. Best effort, to all replicas.
+    Starts(u64, bool),
     /// The proposer has all sessions. Best effort, to all replicas.
     Proposes(Founders),
-    /// What a founder has stored; nothing if its disk is empty. Best effort, to the proposer.
-    Stores(Founders, Option<StoredLog>),
+    /// What a founder has stored. Best effort, to the proposer.
+    Stores(Founders, OwnLog),
     /// Where the log goes on. Reliable, to all founders.
     Founds(Founders, Founding),
     /// The log is open: to a replica that has started in this session. Best effort.
@@ -42,9 +42,10 @@ impl StartMessage {
         let mut bytes = Vec::new();
         let mut writer = Writer(&mut bytes);
         match self {
-            Self::Starts(session) => {
+            Self::Starts(session, has_log) => {
                 writer.u8(STARTS);
                 writer.u64(*session);
+                writer.u8(u8::from(*has_log));
             }
             Self::Proposes(founders) => {
                 writer.u8(PROPOSES);
@@ -53,11 +54,15 @@ impl StartMessage {
             Self::Stores(founders, stored) => {
                 writer.u8(STORES);
                 write_founders(founders, &mut writer);
-                writer.u8(u8::from(stored.is_some()));
-                if let Some(StoredLog { view, statement, has_state }) = stored {
-                    view.write(&mut writer);
-                    statement.write(&mut writer);
-                    writer.u8(u8::from(*has_state));
+                match stored {
+                    OwnLog::Empty => writer.u8(0),
+                    OwnLog::Stored(StoredLog { view, statement, has_state }) => {
+                        writer.u8(1);
+                        view.write(&mut writer);
+                        statement.write(&mut writer);
+                        writer.u8(u8::from(*has_state));
+                    }
+                    OwnLog::Replaced => writer.u8(2),
                 }
             }
             Self::Founds(founders, Founding { view, cut }) => {
@@ -78,13 +83,14 @@ impl StartMessage {
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let mut reader = Reader(bytes);
         let message = match reader.u8()? {
-            STARTS => Self::Starts(reader.u64()?),
+            STARTS => Self::Starts(reader.u64()?, parse_bool(&mut reader)?),
             PROPOSES => Self::Proposes(parse_founders(&mut reader)?),
             STORES => {
                 let founders = parse_founders(&mut reader)?;
                 let stored = match reader.u8()? {
-                    0 => None,
-                    1 => Some(parse_stored(&mut reader)?),
+                    0 => OwnLog::Empty,
+                    1 => OwnLog::Stored(parse_stored(&mut reader)?),
+                    2 => OwnLog::Replaced,
                     _ => return None,
                 };
                 Self::Stores(founders, stored)
@@ -103,12 +109,15 @@ impl StartMessage {
 
 fn parse_stored(reader: &mut Reader<'_>) -> Option<StoredLog> {
     let (view, statement) = (View::parse(reader)?, Statement::parse(reader)?);
-    let has_state = match reader.u8()? {
-        0 => false,
-        1 => true,
-        _ => return None,
-    };
-    Some(StoredLog { view, statement, has_state })
+    Some(StoredLog { view, statement, has_state: parse_bool(reader)? })
+}
+
+fn parse_bool(reader: &mut Reader<'_>) -> Option<bool> {
+    match reader.u8()? {
+        0 => Some(false),
+        1 => Some(true),
+        _ => None,
+    }
 }
 
 fn write_founders(founders: &Founders, writer: &mut Writer<'_>) {

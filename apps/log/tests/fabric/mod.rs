@@ -9,12 +9,12 @@ pub mod run;
 pub mod state;
 pub mod store;
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use node::Node;
 use onepipe_base::{Mono, ProcessId, Timestamp};
 use onepipe_log::{
-    ClientOptions, Committed, Executor, Founding, LogClient, LogReplica, LogStart, Record,
+    ClientOptions, Committed, Executor, Founding, LogClient, LogReplica, LogStart, OwnLog, Record,
     ReplicaOptions, Scattering, Stored, View,
 };
 use state::TestState;
@@ -95,6 +95,7 @@ impl<S: Store> Fabric<S> {
             late_ends: Vec::new(),
             cursor: 0,
             is_excluded: false,
+            is_replaced: false,
             store: S::default(),
             state_disk: TestState::default(),
         };
@@ -311,6 +312,20 @@ impl<S: Store> Fabric<S> {
         }
     }
 
+    /// Ends a replica, and loses its disk, if another one has all that was committed.
+    pub fn lose_disk(&mut self, index: usize) {
+        let is_other = |(other, node): (usize, &Node<S>)| {
+            let replica = node.replica.as_ref().filter(|_| !node.is_excluded);
+            other != index && replica.is_some_and(LogReplica::is_whole)
+        };
+        if self.nodes.iter().enumerate().any(is_other) {
+            self.crash(index);
+            let node = &mut self.nodes[index];
+            (node.store, node.state_disk) = (S::default(), TestState::default());
+            node.is_replaced = true;
+        }
+    }
+
     pub fn crash_client(&mut self, user: usize) {
         if self.users[user].client.take().is_some() {
             self.ended(self.users[user].process);
@@ -358,7 +373,7 @@ impl<S: Store> Fabric<S> {
     /// Lets a restored replica meet the others.
     fn start(&mut self, index: usize, replica: LogReplica) {
         let session = self.tick().as_ns();
-        let own = self.nodes[index].store.is_used().then(|| replica.stored_log());
+        let own = self.nodes[index].own_log(&replica);
         let all = self.all_replicas();
         let node = &mut self.nodes[index];
         node.start = Some(LogStart::new((process(index), session), &all, own, 300));
@@ -401,9 +416,15 @@ impl<S: Store> Fabric<S> {
             let restored = restored.into_iter().enumerate();
             return restored.for_each(|(index, replica)| self.start(index, replica));
         }
-        let logs = restored.iter().enumerate();
-        let logs = logs.map(|(index, replica)| (process(index), replica.stored_log())).collect();
-        let founding = Founding::of(&logs).expect("all replicas have started");
+        let (mut logs, mut replaced) = (BTreeMap::new(), BTreeSet::new());
+        for (index, replica) in restored.iter().enumerate() {
+            // All have begun in the first view, which none has stored.
+            match self.nodes[index].own_log(replica) {
+                OwnLog::Replaced => drop(replaced.insert(process(index))),
+                _ => drop(logs.insert(process(index), replica.stored_log())),
+            }
+        }
+        let founding = Founding::of(&logs, &replaced).expect("all replicas have started");
         let at = self.tick();
         for (index, mut replica) in restored.into_iter().enumerate() {
             if !replica.found(at, &founding) {

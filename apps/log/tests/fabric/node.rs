@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use onepipe_base::{Mono, ProcessId, Timestamp};
-use onepipe_log::{Executor, LogReplica, LogStart, Scattering, ScatteringKind, StartPhase};
+use onepipe_log::{Executor, LogReplica, LogStart, OwnLog, Scattering, ScatteringKind, StartPhase};
 
 use super::Message;
 use super::state::TestState;
@@ -25,6 +25,8 @@ pub struct Node<S> {
     pub cursor: usize,
     /// The fabric has declared the process failed, which goes on until it notices.
     pub is_excluded: bool,
+    /// The disk was lost, and the operator has said so.
+    pub is_replaced: bool,
     pub store: S,
     /// What a loss of power has left of the state.
     pub state_disk: TestState,
@@ -65,6 +67,14 @@ impl<S> Node<S> {
             (Some(start), _) => start.on_ended(process, at),
             (None, Some(replica)) => replica.on_ended(process, at),
             (None, None) => {}
+        }
+    }
+
+    /// Returns what a restored replica has of the log.
+    pub fn own_log(&self, replica: &LogReplica) -> OwnLog {
+        match replica.own_log() {
+            OwnLog::Empty if self.is_replaced => OwnLog::Replaced,
+            own => own,
         }
     }
 

@@ -25,6 +25,8 @@ pub struct Faults {
     pub clients: bool,
     /// All replicas lose power at once.
     pub power: bool,
+    /// The disk of a replica is lost: when all lose power, or when it ends alone.
+    pub disks: bool,
 }
 
 impl Faults {
@@ -34,6 +36,7 @@ impl Faults {
             replicas: seed / 4 % 2 == 1,
             clients: seed / 8 % 2 == 1,
             power: seed / 16 % 2 == 1,
+            disks: seed % 5 == 2,
         }
     }
 }
@@ -222,7 +225,11 @@ fn random_step<S: Store>(fabric: &mut Fabric<S>, rng: &mut Xoshiro256PlusPlus, f
         96 if faults.replicas => fabric.restart(node),
         97 if faults.replicas => fabric.rejoin(node),
         98 if faults.replicas && rng.random_range(0..4) == 0 && fabric.has_spare() => {
-            if rng.random_range(0..2) == 0 { fabric.crash(node) } else { fabric.exclude(node) }
+            match rng.random_range(0..2) {
+                0 if faults.disks => fabric.lose_disk(node),
+                0 => fabric.crash(node),
+                _ => fabric.exclude(node),
+            }
         }
         99 if faults.clients && rng.random_range(0..4) == 0 => {
             fabric.crash_client(user);
@@ -260,6 +267,9 @@ pub fn run<S: Store>(seed: u64, faults: Faults, has_states: bool) -> Result<Fabr
         if power_at == Some(step) {
             if has_states && seed % 2 == 1 {
                 (0..fabric.nodes.len()).for_each(|node| fabric.checkpoint(node));
+            }
+            if faults.disks {
+                fabric.lose_disk(rng.random_range(0..fabric.nodes.len()));
             }
             fabric.power_loss();
         }

@@ -27,8 +27,6 @@ pub trait Store: Default {
     fn crash(&mut self, seed: u64);
     /// Returns what is on the disk.
     fn open(&mut self) -> Found;
-    /// Whether something was on the disk when it was opened.
-    fn is_used(&self) -> bool;
 }
 
 /// A list of records, which are stored one at a time.
@@ -67,10 +65,6 @@ impl Store for ListStore {
 
     fn open(&mut self) -> Found {
         Found { checkpoint: self.checkpoint.clone(), records: self.disk.clone() }
-    }
-
-    fn is_used(&self) -> bool {
-        self.checkpoint.is_some() || !self.disk.is_empty()
     }
 }
 
@@ -143,9 +137,5 @@ impl Store for JournalStore {
             Record::parse(record.position, &record.payload).expect("what was stored is a record")
         };
         Found { checkpoint, records: recovered.records.iter().map(parse).collect() }
-    }
-
-    fn is_used(&self) -> bool {
-        self.journal.as_ref().is_some_and(|journal| journal.progress().durable > 0)
     }
 }

@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 
 use onepipe_base::{Mono, ProcessId, Timestamp};
 use onepipe_log::{
-    ClientOptions, Entry, Executor, Header, LogClient, LogReplica, LogStart, Part, PartRequest,
-    Record, ReplicaOptions, Reply, ReplyKind, Request, StartMessage, State, Statement, Stored,
-    View,
+    ClientOptions, Entry, Executor, Header, LogClient, LogReplica, LogStart, OwnLog, Part,
+    PartRequest, Record, ReplicaOptions, Reply, ReplyKind, Request, StartMessage, State, Statement,
+    Stored, View,
 };
 
 const REPLICAS: u32 = 3;
@@ -193,8 +193,11 @@ fn drive_client(mut input: Input<'_>) {
 /// Lets three replicas start that receive what the others send, damaged messages and any bytes.
 fn drive_starts(mut input: Input<'_>) {
     let all: BTreeSet<_> = (0..REPLICAS).map(ProcessId).collect();
-    let mut starts: Vec<_> =
-        all.iter().map(|process| LogStart::new((*process, 1), &all, None, 1)).collect();
+    let mut start = |process: &ProcessId| {
+        let own = if input.next().is_multiple_of(2) { OwnLog::Empty } else { OwnLog::Replaced };
+        LogStart::new((*process, 1), &all, own, 1)
+    };
+    let mut starts: Vec<_> = all.iter().map(&mut start).collect();
     let mut now = 1;
     while let Some(step) = input.byte() {
         now += u64::from(step >> 6);

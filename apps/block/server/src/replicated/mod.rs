@@ -3,9 +3,13 @@
 //! A write is an entry of the log, and complete when all replicas have stored it there: then it is
 //! durable, so a flush has nothing to do. Each replica applies committed entries to its image. A
 //! read is answered by any replica that has applied what was acknowledged before.
+//!
+//! The replicas run in one program, or each in one of its own, with a front for clients. A front
+//! does not know what the others have acknowledged: it asks its node what a read must see.
 
 mod appends;
 mod identity;
+mod nodes;
 mod reads;
 mod replace;
 mod restart;
@@ -13,29 +17,33 @@ mod scrub;
 mod state;
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, channel};
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
+use onepipe::{Builder, ProcessId};
 use onepipe_block::{BlockSizes, Command, ErrorCode, Extent, Failure, Outcome, Range};
 use onepipe_block_replica::{BLOCK_LEN, CHANGE_OVERHEAD, Change, ImageOptions};
 use onepipe_journal::{Directory, OpenError};
-use onepipe_log_server::{Cluster, ClusterOptions, NodeError};
+use onepipe_log_server::NodeError;
 
 use crate::blocks::{Blocks, Completion, Reply};
 use crate::workers::Workers;
 use appends::Appends;
+use nodes::Nodes;
 pub use reads::RepairStats;
 use reads::{Access, Reads};
-pub use replace::ReplaceError;
+pub use replace::{ReplaceError, replace_offline};
 pub use scrub::ScrubReport;
-use state::{ReplicaState, StateError};
 
 /// Blocks of which one reply to a query of the status says whether they are zero.
 const STATUS_BLOCKS_MAX: u64 = 1 << 15;
 /// Pause between two looks at replicas that start.
 const START_PAUSE: Duration = Duration::from_millis(50);
+/// Time after which the replicas for which the device waits are logged.
+const LOG_AFTER: Duration = Duration::from_secs(2);
 /// Directory of the logs.
 const LOG: &str = "log";
 
@@ -129,7 +137,7 @@ pub enum DeviceError {
     Log(String),
 }
 
-/// A device on several replicas, which all run in this program.
+/// A device on several replicas, which all run in this program, or one of which does.
 pub struct ReplicatedBlocks {
     appends: Arc<Appends>,
     reads: Arc<Reads>,
@@ -137,8 +145,8 @@ pub struct ReplicatedBlocks {
     entry_len_max: usize,
     path: PathBuf,
     replicas: u16,
-    /// Ends after the requests of clients.
-    cluster: Mutex<Cluster>,
+    /// End after the requests of clients.
+    nodes: Nodes,
     _workers: Arc<Workers>,
     /// Holds the lock of the device.
     _directory: Directory,
@@ -151,6 +159,29 @@ impl ReplicatedBlocks {
     /// # Errors
     /// If the device is in use or has another size, or a replica cannot start.
     pub fn open(options: &ReplicatedOptions) -> Result<ReplicatedBlocks, DeviceError> {
+        Self::open_with(options, |image, reads| Nodes::start(options, image, reads))
+    }
+
+    /// As [`ReplicatedBlocks::open`], with one replica of the device: the others are in other
+    /// programs, and the name of the fabric in `options` is not used. `builder` describes how the
+    /// process of the replica joins the fabric.
+    ///
+    /// # Errors
+    /// As [`ReplicatedBlocks::open`].
+    pub fn open_one(
+        options: &ReplicatedOptions,
+        process: u32,
+        builder: Builder,
+    ) -> Result<ReplicatedBlocks, DeviceError> {
+        Self::open_with(options, |image, reads| {
+            Nodes::start_one(options, image, reads, (process, builder))
+        })
+    }
+
+    fn open_with(
+        options: &ReplicatedOptions,
+        start: impl FnOnce(ImageOptions, &Arc<Reads>) -> Result<Nodes, NodeError>,
+    ) -> Result<ReplicatedBlocks, DeviceError> {
         let is_wrong = |size: &u64| *size == 0 || !size.is_multiple_of(BLOCK_LEN as u64);
         if let Some(size) = options.size.filter(is_wrong) {
             return Err(DeviceError::Alignment(size));
@@ -160,14 +191,9 @@ impl ReplicatedBlocks {
         let workers = Workers::start(options.threads).map_err(DeviceError::Thread)?;
         let workers = Arc::new(workers);
         let reads = Arc::new(Reads::new(usize::from(options.replicas), &workers));
-        let mut log = ClusterOptions::new(options.fabric.clone(), u32::from(options.replicas));
-        log.directory = Some(options.directory.join(LOG));
-        let cluster = Cluster::try_start(&log, |replica| {
-            open_state(&options.directory, image, (replica, &reads))
-        })?;
-        let nodes = (0..).zip(cluster.replicas()).collect();
+        let nodes = start(image, &reads)?;
         let limits = (options.in_flight_max, options.undurable_bytes_max);
-        let appends = Arc::new(Appends::new(nodes, Arc::clone(&reads), limits));
+        let appends = Arc::new(Appends::new(nodes.handles(), Arc::clone(&reads), limits));
         let of_hook = (Arc::downgrade(&appends), Arc::downgrade(&reads));
         reads.notify(move || {
             let (Some(appends), Some(reads)) = (of_hook.0.upgrade(), of_hook.1.upgrade()) else {
@@ -183,7 +209,7 @@ impl ReplicatedBlocks {
             reads,
             image,
             entry_len_max: options.entry_len_max.max(BLOCK_LEN),
-            cluster: Mutex::new(cluster),
+            nodes,
             path: options.directory.clone(),
             replicas: options.replicas,
             _workers: workers,
@@ -202,11 +228,17 @@ impl ReplicatedBlocks {
             let _ = sender.send(reply);
         });
         self.appends.begin(vec![Vec::new()], completion);
+        let (began, mut logged) = (Instant::now(), Vec::new());
         loop {
+            let waiting = self.waiting();
+            if began.elapsed() > LOG_AFTER && waiting != logged && !waiting.is_empty() {
+                tracing::warn!(?waiting, "the device opens when these processes have started");
+                logged = waiting;
+            }
             // A replica that cannot start ends, and the others wait for it.
             let ended = self.appends.nodes().into_iter().find_map(|(_, node)| node.ended());
             match (replies.recv_timeout(START_PAUSE), ended) {
-                (Ok(Ok(_)), _) => return Ok(()),
+                (Ok(Ok(_)), _) => return self.wait_for_replica(),
                 (_, Some(reason)) => return Err(DeviceError::Log(reason.to_string())),
                 (Ok(Err(failure)), None) => {
                     return Err(DeviceError::Log(failure.message.into_owned()));
@@ -215,6 +247,32 @@ impl ReplicatedBlocks {
                 (Err(error), None) => return Err(DeviceError::Log(error.to_string())),
             }
         }
+    }
+
+    /// Waits until the only replica of this program is a member of the log's view: clients count on
+    /// it to go on when the others end.
+    fn wait_for_replica(&self) -> Result<(), DeviceError> {
+        let Some(node) = self.nodes.one() else { return Ok(()) };
+        while !node.stats().is_serving {
+            if let Some(reason) = node.ended() {
+                return Err(DeviceError::Log(reason.to_string()));
+            }
+            thread::sleep(START_PAUSE);
+        }
+        Ok(())
+    }
+
+    /// Returns the processes that have to start before the log is open.
+    fn waiting(&self) -> Vec<ProcessId> {
+        let nodes = self.appends.nodes();
+        nodes.iter().flat_map(|(_, node)| node.stats().waiting).collect()
+    }
+
+    /// Returns why the device cannot go on, if all replicas of this program have ended.
+    pub fn ended(&self) -> Option<Arc<str>> {
+        let ends: Option<Vec<_>> =
+            self.appends.nodes().iter().map(|(_, node)| node.ended()).collect();
+        ends?.into_iter().next()
     }
 
     /// Returns the position in the log that each replica has applied; `None` of one that has ended.
@@ -276,30 +334,34 @@ impl ReplicatedBlocks {
 
     fn begin_read(&self, range: Range, completion: Completion) {
         let reads = Arc::clone(&self.reads);
-        self.reads.begin(move |replica, image| {
+        self.begin_on_image(completion, move |replica, image| {
             let mut data = vec![0; range.length as usize];
             let read = reads.read((replica, image), blocks_of(range).0, &mut data);
-            completion.complete(read.map(|()| Outcome::Data(data)));
+            read.map(|()| Outcome::Data(data))
         });
     }
 
     fn begin_status(&self, range: Range, completion: Completion) {
-        self.reads.begin(move |_, image| completion.complete(status(image, range)));
+        self.begin_on_image(completion, move |_, image| status(image, range));
     }
-}
 
-fn image_path(directory: &Path, replica: u32) -> PathBuf {
-    directory.join(format!("image-{replica}"))
-}
-
-fn open_state(
-    directory: &Path,
-    image: ImageOptions,
-    (replica, reads): (u32, &Arc<Reads>),
-) -> io::Result<ReplicaState> {
-    let reads = (replica as usize, Arc::clone(reads));
-    let state = ReplicaState::open(&image_path(directory, replica), image, reads);
-    state.map_err(|error: StateError| io::Error::other(error))
+    /// Calls `read` with an image that has all that was acknowledged before.
+    fn begin_on_image(
+        &self,
+        completion: Completion,
+        read: impl FnOnce(usize, &Access) -> Reply + Send + 'static,
+    ) {
+        let read = |replica: usize, image: &Access| completion.complete(read(replica, image));
+        let Some(node) = self.nodes.one() else { return self.reads.begin(read) };
+        let reads = Arc::clone(&self.reads);
+        node.read_index(Box::new(move |index| {
+            // A read that is dropped reports that to its client.
+            if let Ok(index) = index {
+                reads.on_acknowledged(index);
+                reads.begin(read);
+            }
+        }));
+    }
 }
 
 /// Returns the first block and the number of blocks of an aligned range.

@@ -3,9 +3,12 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use onepipe_log_server::NodeError;
+use onepipe::ProcessId;
+use onepipe_journal::{Directory, LOCK_NAME, OpenError};
+use onepipe_log_server::{NodeError, StorageError, replace_replica};
 
-use super::{LOG, ReplicatedBlocks, image_path};
+use super::nodes::image_path;
+use super::{LOG, ReplicatedBlocks};
 
 /// Why a replica was not stopped, started or replaced.
 #[derive(Debug, thiserror::Error)]
@@ -29,6 +32,17 @@ pub enum ReplaceError {
         /// The error of the system.
         source: io::Error,
     },
+    /// Its directory is in use, or cannot be created.
+    #[error(transparent)]
+    Directory(#[from] OpenError),
+    /// Its log cannot be removed.
+    #[error(transparent)]
+    Log(#[from] StorageError),
+    /// The replicas are in separate programs.
+    #[error(
+        "each replica is a program: stop this one, and run `onepipe block replace --process` for it"
+    )]
+    Program,
     /// Its node does not start.
     #[error("cannot start the replica")]
     Node(#[from] NodeError),
@@ -51,30 +65,37 @@ impl ReplicatedBlocks {
     /// If no other replica has all that was acknowledged, or the files cannot be replaced.
     pub fn replace(&self, replica: u32) -> Result<(), ReplaceError> {
         let cluster = self.stop_node(replica)?;
-        for path in [
-            image_path(&self.path, replica),
-            self.path.join(LOG).join(format!("replica-{replica}")),
-        ] {
-            empty(&path).map_err(|source| ReplaceError::System { path, source })?;
-        }
+        remove_files(&self.path, replica)?;
         self.start_node(cluster, replica)
     }
 }
 
-/// Removes what is in a directory, if that exists. The directory stays, as it may be a link to
-/// another disk.
-fn empty(path: &Path) -> io::Result<()> {
-    let entries = match std::fs::read_dir(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        entries => entries?,
-    };
-    for entry in entries {
-        let entry = entry?;
-        if entry.file_type()?.is_dir() {
-            std::fs::remove_dir_all(entry.path())?;
-        } else {
-            std::fs::remove_file(entry.path())?;
+/// Removes the files of a replica that does not run: it gets everything from the others.
+fn remove_files(directory: &Path, replica: u32) -> Result<(), ReplaceError> {
+    // The log first: without it the image is not used.
+    replace_replica(&directory.join(LOG), ProcessId(replica))?;
+    let path = image_path(directory, replica);
+    let image = Directory::open(&path)?;
+    let remove = || {
+        for name in image.list()? {
+            if name != LOCK_NAME && image.path(&name).is_file() {
+                image.remove(&name)?;
+            }
         }
-    }
-    Ok(())
+        image.sync_directory()
+    };
+    remove().map_err(|source| ReplaceError::System { path, source })
+}
+
+/// Replaces a replica of a device that is not served: removes its files. When it starts, it gets
+/// everything from the others.
+///
+/// That is safe unless the replica had gone on alone after all others had ended: what was
+/// acknowledged since is lost then.
+///
+/// # Errors
+/// The device is in use, or its files cannot be removed.
+pub fn replace_offline(directory: &Path, replica: u32) -> Result<(), ReplaceError> {
+    let _lock = Directory::open(directory)?;
+    remove_files(directory, replica)
 }

@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 use onepipe_log_server::{Cluster, LogHandle, NodeError};
 
 use super::replace::ReplaceError;
-use super::{ReplicatedBlocks, open_state};
+use super::ReplicatedBlocks;
+use super::nodes::{Nodes, open_state};
 
 /// Pause between two looks at a replica that catches up.
 const PAUSE: Duration = Duration::from_millis(10);
@@ -42,7 +43,8 @@ impl ReplicatedBlocks {
         if replica > last {
             return Err(ReplaceError::Unknown { replica, last });
         }
-        let mut cluster = self.cluster.lock().unwrap_or_else(PoisonError::into_inner);
+        let Nodes::All(cluster) = &self.nodes else { return Err(ReplaceError::Program) };
+        let mut cluster = cluster.lock().unwrap_or_else(PoisonError::into_inner);
         self.wait_for_other(replica, self.reads.seen())?;
         self.appends.pause_with(self.nodes_without(replica));
         cluster.stop(replica);

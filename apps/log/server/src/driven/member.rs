@@ -8,6 +8,7 @@ use onepipe_log::{Executor, LogReplica, LogStart, ScatteringKind, StartPhase, St
 
 use crate::handle::{CommittedEntries, ReadFailure};
 use crate::outbox::{Outbox, Source};
+use crate::read_index::Extent;
 use crate::shared::NodeStats;
 use crate::storage::Storage;
 
@@ -184,6 +185,13 @@ impl<S: State> Member<S> {
                 outbox.push(Source::Replica, scattering);
             }
         }
+    }
+
+    /// Returns what the log has, if this is the whole log of a member whose state may be read.
+    pub fn extent(&self) -> Option<Extent> {
+        let is_current = self.start.is_none() && self.executor.is_current(&self.replica);
+        let (len, committed_len) = (self.replica.len(), self.replica.committed_len());
+        is_current.then_some(Extent { len, committed_len })
     }
 
     /// Returns whether the machines have a deadline.
