@@ -2,9 +2,9 @@
 
 #[path = "../../examples/bank.rs"]
 #[expect(dead_code, reason = "this test runs no fabric")]
-mod bank;
+mod example;
 
-use bank::{Branch, Request};
+use example::{Branch, Request};
 use onepipe::{Event, ProcessId, Received, Service, Timestamp};
 
 /// Returns a deposit or withdrawal that process `from` has sent at `ns`.

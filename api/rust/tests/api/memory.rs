@@ -24,7 +24,7 @@ fn patient(builder: Builder) -> Builder {
 
 /// Joins pipes for processes 0 to `count` in shared memory.
 fn meet(name: &str, count: u32) -> Vec<Pipe> {
-    let name = fabric(name);
+    let name = fabric(&format!("memory-{name}"));
     let join = |id| patient(process(&name, id)).join().expect("the id is free");
     let pipes: Vec<Pipe> = (0..count).map(join).collect();
     for pipe in &pipes {
@@ -115,7 +115,7 @@ fn failed_compare_skips_rest_of_batch() {
 /// In a fabric with one order of both services, requests have it, too.
 #[test]
 fn operations_execute_in_merged_order() {
-    let name = fabric("merged");
+    let name = fabric("memory-merged");
     let join = |id| {
         let builder = patient(process(&name, id)).receive_mode(ReceiveMode::Merged);
         builder.join().expect("the id is free")

@@ -10,7 +10,8 @@ use onepipe::{Builder, Event, Message, Pipe, ProcessId, Received};
 /// This bound only fails hanging tests.
 pub const DEADLINE: Duration = Duration::from_secs(60);
 
-/// Returns a fabric name that only this test uses.
+/// Returns the name of the fabric `test`, which no other program uses. It is unique among the tests
+/// of this program.
 pub fn fabric(test: &str) -> String {
     format!("test-{}-{test}", std::process::id())
 }
