@@ -21,6 +21,7 @@
 #![forbid(unsafe_code)]
 
 mod bugs;
+mod build;
 mod fuzz;
 mod layers;
 mod licences;
@@ -56,7 +57,8 @@ usage: cargo xtask COMMAND [--root DIR]
                         docs/results/seeded-bugs.md
   fuzz TARGET SECONDS   fuzzes a target of verify/fuzz (needs a nightly toolchain)
   requirements          every requirement of docs/spec is cited by code and by a test
-  same [--record]       compares digests of simulated histories, golden frames, grants and schedules
+  same [--debug] [--record]
+                        compares digests of simulated histories, golden frames, grants and schedules
                         with verify/histories/testdata/histories.txt, or records them there
   soak [--debug] [--minutes N] [--fault KIND --lasting TIME --times N] [--seed S] [--busy N] [--json]
                         breaks a fabric of real programs in network namespaces at random, and judges
@@ -117,8 +119,7 @@ fn run(mut arguments: Vec<String>) -> Result<()> {
         ["bugs"] => bugs::run(&root, None),
         ["bugs", mistake] => bugs::run(&root, Some(mistake)),
         ["requirements"] => requirements::run(&root),
-        ["same"] => same::run(&root, false),
-        ["same", "--record"] => same::run(&root, true),
+        ["same", ref options @ ..] => same::run(&root, options),
         ["soak", ref options @ ..] => soak::run(&root, options),
         ["spec"] => spec::run(&root),
         ["fuzz", target, seconds] => {

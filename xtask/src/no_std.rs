@@ -24,8 +24,7 @@ fn is_machine(folder: &str) -> bool {
 
 /// Compiles every crate below `protocol/` without std.
 pub fn run(root: &Path) -> Result<()> {
-    let target = std::env::var_os("CARGO_TARGET_DIR");
-    prove(root, &target.map_or_else(|| root.join("target"), PathBuf::from))
+    prove(root, &crate::build::target(root))
 }
 
 fn prove(root: &Path, target: &Path) -> Result<()> {

@@ -8,19 +8,34 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
+
+use crate::build;
 
 const RECORDED: &str = "verify/histories/testdata/histories.txt";
 
-/// Compares the digests of this checkout with the recorded ones, or records them.
-pub fn run(root: &Path, is_recording: bool) -> Result<()> {
-    let output = Command::new("cargo")
-        .args(["run", "--quiet", "--release", "--package", "onepipe-verify-histories"])
+const PACKAGE: &str = "onepipe-verify-histories";
+
+/// Compares the digests of this checkout with the recorded ones, or records them with the option
+/// `--record`. After `--debug`, perhaps with the features of tests, the program is that which tests
+/// have compiled for the most part; the digests are the same.
+pub fn run(root: &Path, options: &[&str]) -> Result<()> {
+    let (is_debug, features, options) = build::take_debug(options);
+    let is_recording = match options {
+        [] => false,
+        ["--record"] => true,
+        _ => bail!("no such options: {}", options.join(" ")),
+    };
+    let programs = match is_debug {
+        true => build::debug(root, features)?,
+        false => build::release(root, &[&["--package", PACKAGE]])?,
+    };
+    let output = Command::new(programs.join(PACKAGE))
         .current_dir(root)
         .stderr(Stdio::inherit())
         .output()
-        .context("running cargo")?;
-    ensure!(output.status.success(), "onepipe-verify-histories: {}", output.status);
+        .context("running the histories")?;
+    ensure!(output.status.success(), "{PACKAGE}: {}", output.status);
     let found = String::from_utf8(output.stdout).context("digests are text")?;
     let path = root.join(RECORDED);
     if is_recording {

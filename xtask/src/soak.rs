@@ -5,29 +5,20 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 
+use crate::build;
+
 /// What a soak needs.
 const TARGETS: [&[&str]; 2] = [
     &["-p", "onepipe-cli", "-p", "onepipe-verify-soak", "--bins"],
     &["-p", "onepipe", "--example", "lines"],
 ];
 
-/// Runs a soak with the options of `verify/soak`, like `--minutes 60`. With `--debug` as the first
-/// one, the programs are those that tests have built already.
+/// Runs a soak with the options of `verify/soak`, like `--minutes 60`. After `--debug`, perhaps
+/// with the features of tests, the programs are those that tests have built already.
 pub fn run(root: &Path, options: &[&str]) -> Result<()> {
-    let (profile, options) = match options {
-        ["--debug", rest @ ..] => ("debug", rest),
-        all => ("release", all),
-    };
-    for target in TARGETS {
-        let mut build = Command::new("cargo");
-        build.args(["build", "--quiet"]).args(target).current_dir(root);
-        if profile == "release" {
-            build.arg("--release");
-        }
-        let built = build.status().context("cannot run cargo")?;
-        ensure!(built.success(), "the programs cannot be built");
-    }
-    let programs = root.join("target").join(profile);
+    let (is_debug, features, options) = build::take_debug(options);
+    let programs =
+        if is_debug { build::debug(root, features)? } else { build::release(root, &TARGETS)? };
     let mut soak = Command::new(programs.join("soak"));
     soak.arg("--program").arg(programs.join("onepipe"));
     soak.arg("--lines").arg(programs.join("examples/lines")).args(options);

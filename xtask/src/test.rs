@@ -1,6 +1,7 @@
-//! `cargo xtask test`: every check of CI, in ascending order of cost.
+//! `cargo xtask test`: every check of CI, the cheapest first.
 
 mod counts;
+mod programs;
 mod tools;
 
 use std::io::{BufRead, BufReader, Read, Write};
@@ -36,6 +37,8 @@ struct Step {
     by_hand: &'static str,
     run: fn(&Checkout, &mut Counts, &str) -> Result<()>,
     extents: &'static [Extent],
+    /// Whether the later steps run beside this one, which mostly waits. Its result is the last.
+    is_beside: bool,
 }
 
 const ALWAYS: &[Extent] = &[Extent::Full, Extent::Quick];
@@ -43,63 +46,58 @@ const FULL: &[Extent] = &[Extent::Full];
 const QUICK: &[Extent] = &[Extent::Quick];
 
 const STEPS: &[Step] = &[
-    Step { name: "format", by_hand: "cargo fmt --all --check", run: command, extents: ALWAYS },
-    Step { name: "layers", by_hand: "cargo xtask layers", run: layers, extents: ALWAYS },
-    Step { name: "tidy", by_hand: "cargo xtask tidy", run: tidy, extents: ALWAYS },
+    step("format", "cargo fmt --all --check", command, ALWAYS),
+    step("layers", "cargo xtask layers", layers, ALWAYS),
+    step("tidy", "cargo xtask tidy", tidy, ALWAYS),
+    step("requirements", "cargo xtask requirements", requirements, ALWAYS),
+    step(
+        "lints",
+        "cargo clippy --workspace --features onepipe-cli/etcd --all-targets -- -D warnings",
+        command,
+        ALWAYS,
+    ),
+    step("unit tests", "cargo test --workspace --no-fail-fast --lib --bins", tests, QUICK),
+    // Unit, property and integration tests; fuzz corpora replayed.
+    step("tests", "cargo test --workspace --features onepipe-cli/etcd --no-fail-fast", tests, FULL),
+    step(
+        "documentation tests",
+        "cargo test --workspace --features onepipe-cli/etcd --no-fail-fast --doc",
+        documentation_tests,
+        FULL,
+    ),
+    // Some faults of each soak; the whole one takes an hour. Its programs wait for faults most of
+    // the time, so the next steps run beside it.
     Step {
-        name: "requirements",
-        by_hand: "cargo xtask requirements",
-        run: requirements,
-        extents: ALWAYS,
+        is_beside: true,
+        ..step(
+            "soak",
+            "cargo xtask soak --debug --features onepipe-cli/etcd --minutes 3 --times 4 --seed 1",
+            soak,
+            FULL,
+        )
     },
-    Step {
-        name: "lints",
-        by_hand: "cargo clippy --workspace --features onepipe-cli/etcd --all-targets \
-                  -- -D warnings",
-        run: command,
-        extents: ALWAYS,
-    },
-    Step {
-        name: "unit tests",
-        by_hand: "cargo test --workspace --no-fail-fast --lib --bins",
-        run: tests,
-        extents: QUICK,
-    },
-    Step {
-        // Unit, property, integration and documentation tests; fuzz corpora replayed.
-        name: "tests",
-        by_hand: "cargo test --workspace --features onepipe-cli/etcd --no-fail-fast",
-        run: tests,
-        extents: FULL,
-    },
-    Step {
-        // A separate build: in all others the feature `mistakes` is off.
-        name: "mistakes",
-        by_hand: "cargo test --package onepipe-sim-scenarios --package onepipe-sim-amcast \
-                  --package onepipe-amcast --package onepipe-transaction --package onepipe-kv \
-                  --package onepipe-log --package onepipe-block-replica \
-                  --package onepipe-memory --package onepipe-table \
-                  --package onepipe-verify-memory --features mistakes --test mistakes",
-        run: tests,
-        extents: FULL,
-    },
-    Step {
-        // Some faults of each soak; the whole one takes an hour.
-        name: "soak",
-        by_hand: "cargo xtask soak --debug --minutes 3 --times 4 --seed 1",
-        run: soak,
-        extents: FULL,
-    },
-    Step { name: "histories", by_hand: "cargo xtask same", run: same, extents: FULL },
-    Step { name: "no-std", by_hand: "cargo xtask no-std", run: no_std, extents: FULL },
-    Step {
-        name: "documentation",
-        by_hand: "cargo doc --workspace --no-deps --lib",
-        run: documentation,
-        extents: FULL,
-    },
-    Step { name: "licences", by_hand: "cargo xtask licences", run: licences, extents: FULL },
+    step("histories", "cargo xtask same --debug --features onepipe-cli/etcd", same, FULL),
+    // A separate build: in all others the feature `mistakes` is off. All packages are selected, so
+    // that libraries of others are those of the tests.
+    step(
+        "mistakes",
+        "cargo test --workspace --features onepipe-cli/etcd --features mistakes --test mistakes",
+        tests,
+        FULL,
+    ),
+    step("no-std", "cargo xtask no-std", no_std, FULL),
+    step("documentation", "cargo doc --workspace --no-deps --lib", documentation, FULL),
+    step("licences", "cargo xtask licences", licences, FULL),
 ];
+
+const fn step(
+    name: &'static str,
+    by_hand: &'static str,
+    run: fn(&Checkout, &mut Counts, &str) -> Result<()>,
+    extents: &'static [Extent],
+) -> Step {
+    Step { name, by_hand, run, extents, is_beside: false }
+}
 
 /// Whether missing tools are installed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -148,22 +146,42 @@ pub fn run(root: &Path, extent: Extent, install: Install) -> Result<()> {
 
 fn run_steps(checkout: &Checkout, steps: &[&Step], counts: &mut Counts) -> Result<()> {
     let start = Instant::now();
-    for (at, step) in steps.iter().enumerate() {
-        let by_hand = checkout.command(step.by_hand);
-        print_status(&format!("[{}/{}] {}: {by_hand}", at + 1, steps.len(), step.name));
-        let began = Instant::now();
-        let outcome = (step.run)(checkout, counts, &by_hand);
-        let seconds = began.elapsed().as_secs_f64();
-        if let Err(error) = outcome {
-            let name = step.name;
-            print_status(&format!(
-                "{name} FAILED after {seconds:.1} s: {error:#}; by hand: {by_hand}"
-            ));
-            bail!(crate::Reported);
+    std::thread::scope(|scope| -> Result<()> {
+        let mut beside = Vec::new();
+        for (at, step) in steps.iter().enumerate() {
+            let by_hand = checkout.command(step.by_hand);
+            print_status(&format!("[{}/{}] {}: {by_hand}", at + 1, steps.len(), step.name));
+            if step.is_beside {
+                let run = move || {
+                    let mut counts = Counts::default();
+                    (run_step(checkout, step, &mut counts, &by_hand), counts)
+                };
+                beside.push(scope.spawn(run));
+            } else {
+                run_step(checkout, step, counts, &by_hand)?;
+            }
         }
-        print_status(&format!("{} ok, {seconds:.1} s", step.name));
-    }
+        for step in beside {
+            let (outcome, of_step) = step.join().expect("a step returns its failure");
+            counts.add(of_step);
+            outcome?;
+        }
+        Ok(())
+    })?;
     print_status(&format!("all {} steps ok, {:.0} s", steps.len(), start.elapsed().as_secs_f64()));
+    Ok(())
+}
+
+fn run_step(checkout: &Checkout, step: &Step, counts: &mut Counts, by_hand: &str) -> Result<()> {
+    let name = step.name;
+    let start = Instant::now();
+    let outcome = (step.run)(checkout, counts, by_hand);
+    let seconds = start.elapsed().as_secs_f64();
+    if let Err(error) = outcome {
+        print_status(&format!("{name} FAILED after {seconds:.1} s: {error:#}; by hand: {by_hand}"));
+        bail!(crate::Reported);
+    }
+    print_status(&format!("{name} ok, {seconds:.1} s"));
     Ok(())
 }
 
@@ -186,8 +204,9 @@ fn requirements(checkout: &Checkout, _: &mut Counts, _: &str) -> Result<()> {
     crate::requirements::run(&checkout.root)
 }
 
-fn same(checkout: &Checkout, _: &mut Counts, _: &str) -> Result<()> {
-    crate::same::run(&checkout.root, false)
+fn same(checkout: &Checkout, _: &mut Counts, by_hand: &str) -> Result<()> {
+    let options: Vec<&str> = by_hand.split(' ').skip(3).collect();
+    crate::same::run(&checkout.root, &options)
 }
 
 fn soak(checkout: &Checkout, _: &mut Counts, by_hand: &str) -> Result<()> {
@@ -215,17 +234,25 @@ fn command(checkout: &Checkout, _: &mut Counts, by_hand: &str) -> Result<()> {
     run_to_success(&mut parse(checkout, by_hand))
 }
 
-/// Runs tests, forwards their output, and adds up their result lines.
+/// Runs tests, several programs at a time, and adds up their result lines.
 fn tests(checkout: &Checkout, counts: &mut Counts, by_hand: &str) -> Result<()> {
+    let built = programs::build(parse(checkout, by_hand));
+    if built.is_err() {
+        // What does not build prints no result line, so its failure is not counted yet.
+        counts.failed += 1;
+    }
+    let environment: Vec<_> = environment(checkout).collect();
+    programs::run(built?, programs::at_once(), &environment, counts)
+}
+
+/// Runs the tests in documentation, which cargo alone can build.
+fn documentation_tests(checkout: &Checkout, counts: &mut Counts, by_hand: &str) -> Result<()> {
     let mut command = parse(checkout, by_hand);
-    if checkout.install == Install::Nothing {
-        command.env(tools::NO_INSTALL, "1");
-    }
-    let (name, seed) = PROPERTY_SEED;
-    if std::env::var_os(name).is_none() {
-        command.env(name, seed);
-    }
-    let mut child = command.stdout(Stdio::piped()).spawn().context("running cargo")?;
+    let mut child = command
+        .envs(environment(checkout))
+        .stdout(Stdio::piped())
+        .spawn()
+        .context("running cargo")?;
     let output = child.stdout.take().context("its output is piped")?;
     let before = counts.failed;
     for_each_line(output, IDLE_MAX, |line| match line {
@@ -240,12 +267,17 @@ fn tests(checkout: &Checkout, counts: &mut Counts, by_hand: &str) -> Result<()> 
     })?;
     let status = child.wait()?;
     if !status.success() && counts.failed == before {
-        // A program that was killed or did not build prints no result line, so its failure is not
-        // counted yet.
         counts.failed += 1;
     }
     ensure!(status.success(), "{status}");
     Ok(())
+}
+
+/// Returns the environment variables of test programs.
+fn environment(checkout: &Checkout) -> impl Iterator<Item = (&'static str, &'static str)> {
+    let no_install = (checkout.install == Install::Nothing).then_some((tools::NO_INSTALL, "1"));
+    let seed = std::env::var_os(PROPERTY_SEED.0).is_none().then_some(PROPERTY_SEED);
+    no_install.into_iter().chain(seed)
 }
 
 /// Calls `on_line` for each line of `output`, and with `None` whenever none was printed for
@@ -296,10 +328,12 @@ fn parse(checkout: &Checkout, by_hand: &str) -> Command {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
     use super::*;
 
     fn step(run: fn(&Checkout, &mut Counts, &str) -> Result<()>) -> Step {
-        Step { name: "it", by_hand: "cargo no-such-command", run, extents: ALWAYS }
+        super::step("it", "cargo no-such-command", run, ALWAYS)
     }
 
     fn checkout(has_etcd: bool) -> Checkout {
@@ -341,6 +375,37 @@ mod tests {
         .expect("its output can be read");
         child.wait().expect("it has ended");
         assert_eq!((lines, killed), (vec!["begins".to_string(), "ends".to_string()], 1));
+    }
+
+    #[test]
+    fn later_steps_run_beside_one_that_waits() {
+        static LATER: AtomicBool = AtomicBool::new(false);
+        let waits = step(|_, counts, _| {
+            let start = Instant::now();
+            while !LATER.load(Ordering::Relaxed) {
+                ensure!(start.elapsed() < Duration::from_secs(60), "no later step has begun");
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            counts.passed = 2;
+            Ok(())
+        });
+        let waits = Step { is_beside: true, ..waits };
+        let later = step(|_, counts, _| {
+            counts.passed = 1;
+            LATER.store(true, Ordering::Relaxed);
+            Ok(())
+        });
+        let mut counts = Counts::default();
+        run_steps(&checkout(true), &[&waits, &later], &mut counts).expect("both succeed");
+        assert_eq!(counts.passed, 3);
+    }
+
+    #[test]
+    fn failure_of_a_step_beside_others_fails_the_run() {
+        let fails = Step { is_beside: true, ..step(|_, _, _| bail!("broken")) };
+        let holds = step(|_, _, _| Ok(()));
+        let error = run_steps(&checkout(true), &[&fails, &holds], &mut Counts::default());
+        assert!(error.expect_err("broken").is::<crate::Reported>());
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Heap allocations per message in the steady state: a threaded pipe allocates only owned payloads,
 //! an embedded one nothing.
 
+#[path = "api/harness/mod.rs"]
 mod harness;
 
 use std::alloc::{GlobalAlloc, Layout, System};

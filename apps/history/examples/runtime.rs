@@ -1,6 +1,6 @@
 //! Prints how long each check of a history of 20,000 transactions takes.
 
-#[path = "../tests/store/mod.rs"]
+#[path = "../tests/history/store/mod.rs"]
 mod store;
 
 use std::time::Instant;

@@ -2,6 +2,7 @@
 //!
 //! A single test, because the mistake is selected for the whole process.
 
+#[path = "transaction/fabric/mod.rs"]
 mod fabric;
 
 use std::panic::catch_unwind;

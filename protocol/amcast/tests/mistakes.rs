@@ -5,6 +5,7 @@
 
 #[path = "refinement/drawn.rs"]
 mod drawn;
+#[path = "amcast/harness/mod.rs"]
 mod harness;
 #[path = "rules/model.rs"]
 #[allow(dead_code)]

@@ -3,6 +3,7 @@
 //!
 //! A single test, because the mistake is selected for the whole process.
 
+#[path = "memory/model/mod.rs"]
 mod model;
 
 use std::panic::catch_unwind;

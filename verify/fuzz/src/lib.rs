@@ -5,18 +5,18 @@
 #[path = "../../../protocol/wire/tests/frames/properties.rs"]
 pub mod wire;
 
-#[path = "../../../protocol/amcast/tests/sequence/properties.rs"]
+#[path = "../../../protocol/amcast/tests/amcast/sequence/properties.rs"]
 pub mod amcast;
-#[path = "../../../protocol/bulk/tests/sequence/properties.rs"]
+#[path = "../../../protocol/bulk/tests/bulk/sequence/properties.rs"]
 pub mod bulk;
-#[path = "../../../protocol/endpoint/tests/sequence/properties.rs"]
+#[path = "../../../protocol/endpoint/tests/endpoint/sequence/properties.rs"]
 pub mod endpoint;
-#[path = "../../../protocol/memory/tests/message_bytes/properties.rs"]
+#[path = "../../../protocol/memory/tests/memory/message_bytes/properties.rs"]
 pub mod memory;
-#[path = "../../../protocol/switch/tests/sequence/properties.rs"]
+#[path = "../../../protocol/switch/tests/switch/sequence/properties.rs"]
 pub mod switch;
 
-#[path = "../../../protocol/arbiter/tests/sequence/properties.rs"]
+#[path = "../../../protocol/arbiter/tests/arbiter/sequence/properties.rs"]
 pub mod arbiter;
 
 #[path = "../../../transport/pages/tests/page_locations/properties.rs"]
@@ -30,10 +30,10 @@ pub mod image;
 #[path = "../../../apps/block/tests/nbd_bytes/properties.rs"]
 pub mod nbd;
 
-#[path = "../../../apps/kv/server/tests/resp_bytes/properties.rs"]
+#[path = "../../../apps/kv/server/tests/server/resp_bytes/properties.rs"]
 pub mod resp;
 
-#[path = "../../../apps/history/tests/history_bytes/properties.rs"]
+#[path = "../../../apps/history/tests/history/history_bytes/properties.rs"]
 pub mod history;
 #[path = "../../../apps/kv/tests/store_bytes/properties.rs"]
 pub mod store;
@@ -41,5 +41,5 @@ pub mod store;
 pub mod log;
 #[path = "../../../apps/tpcc/tests/state_bytes/properties.rs"]
 pub mod tpcc;
-#[path = "../../../apps/transaction/tests/message_bytes/properties.rs"]
+#[path = "../../../apps/transaction/tests/transaction/message_bytes/properties.rs"]
 pub mod transaction;

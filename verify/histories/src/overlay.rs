@@ -3,7 +3,7 @@
 
 // This is the network of the overlay's own tests, which use more of it.
 #[allow(dead_code)]
-#[path = "../../../protocol/node/tests/overlay/network.rs"]
+#[path = "../../../protocol/node/tests/node/overlay/network.rs"]
 mod network;
 
 use crate::Case;

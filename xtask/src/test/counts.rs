@@ -27,6 +27,13 @@ impl Counts {
         }
     }
 
+    /// Adds other counts.
+    pub fn add(&mut self, other: Self) {
+        self.passed += other.passed;
+        self.failed += other.failed;
+        self.ignored += other.ignored;
+    }
+
     /// Prints the sum as the closing line that CI reads.
     pub fn print(&self) {
         if self.ignored > 0 {

@@ -4,7 +4,7 @@
 //! histories cover. That each seeded bug is detected this way is checked in `../mistakes.rs`.
 
 mod drawn;
-#[path = "../harness/mod.rs"]
+#[path = "../amcast/harness/mod.rs"]
 mod harness;
 #[path = "../rules/model.rs"]
 #[allow(dead_code)]

@@ -1,0 +1,5 @@
+//! Integration tests, as one program.
+
+mod model;
+mod serializable;
+mod tpcc;

@@ -1,0 +1,6 @@
+//! Integration tests, as one program.
+
+mod anomalies;
+mod generated;
+mod history_bytes;
+mod store;

@@ -1,0 +1,4 @@
+//! Integration tests, as one program.
+
+mod evaluation;
+mod page;

@@ -1,0 +1,14 @@
+//! Integration tests, as one program.
+
+mod allocation;
+mod burst;
+mod coordinator;
+mod cumulative;
+mod epochs;
+mod faults;
+mod harness;
+mod input;
+mod model;
+mod restart;
+mod runs;
+mod sequence;

@@ -1,0 +1,6 @@
+//! Integration tests, as one program.
+
+mod groups;
+mod sequence;
+mod shared;
+mod transfer;

@@ -1,0 +1,5 @@
+//! Integration tests, as one program.
+
+mod message_bytes;
+mod model;
+mod random;

@@ -1,0 +1,5 @@
+//! Integration tests, as one program.
+
+mod host;
+mod overlay;
+mod third_party;

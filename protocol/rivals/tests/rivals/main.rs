@@ -1,0 +1,5 @@
+//! Integration tests, as one program.
+
+mod group;
+mod network;
+mod primcast;

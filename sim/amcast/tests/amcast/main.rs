@@ -1,0 +1,5 @@
+//! Integration tests, as one program.
+
+mod measures;
+mod scenarios;
+mod seeds;

@@ -1,0 +1,5 @@
+//! Integration tests, as one program.
+
+mod baselines;
+mod faults;
+mod scheduled;

@@ -1,0 +1,4 @@
+//! Integration tests, as one program.
+
+mod groups;
+mod mesh;

@@ -1,0 +1,7 @@
+//! Integration tests, as one program.
+
+mod agreed;
+mod elle;
+mod frames;
+mod histories;
+mod reliable;

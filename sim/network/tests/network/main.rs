@@ -1,0 +1,5 @@
+//! Integration tests, as one program.
+
+mod harness;
+mod links;
+mod nodes;

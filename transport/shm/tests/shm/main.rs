@@ -1,0 +1,6 @@
+//! Integration tests, as one program.
+
+mod allocations;
+mod memory;
+mod processes;
+mod shortened;
