@@ -286,7 +286,7 @@ impl ReplicatedBlocks {
     }
 
     /// Returns why the node of a replica has ended, if it has, and was not started again.
-    pub fn ended(&self, replica: u32) -> Option<String> {
+    pub fn replica_ended(&self, replica: u32) -> Option<String> {
         let nodes = self.appends.nodes();
         let (_, node) = nodes.iter().find(|(number, _)| *number == replica)?;
         node.ended().map(|reason| reason.to_string())

@@ -4,7 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use onepipe::ProcessId;
-use onepipe_journal::{Directory, LOCK_NAME, OpenError};
+use onepipe_journal::{Directory, Disk, LOCK_NAME, OpenError};
 use onepipe_log_server::{NodeError, StorageError, replace_replica};
 
 use super::nodes::image_path;

@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use onepipe_log_server::{Cluster, LogHandle, NodeError};
 
-use super::replace::ReplaceError;
 use super::ReplicatedBlocks;
 use super::nodes::{Nodes, open_state};
+use super::replace::ReplaceError;
 
 /// Pause between two looks at a replica that catches up.
 const PAUSE: Duration = Duration::from_millis(10);

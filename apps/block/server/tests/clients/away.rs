@@ -57,8 +57,8 @@ fn full_disk_ends_one_replica_until_space_is_freed() {
     for (chunk, offset) in expected.chunks(65_536).zip((0..).step_by(65_536)) {
         write_blocks(&device, offset, chunk.to_vec());
     }
-    wait_until("the replica has ended", || device.ended(2).is_some());
-    let error = device.ended(2).expect("it has ended");
+    wait_until("the replica has ended", || device.replica_ended(2).is_some());
+    let error = device.replica_ended(2).expect("it has ended");
     for part in ["No space left on device", "image-2", "free space on this disk"] {
         assert!(error.contains(part), "{part:?} is missing in {error}");
     }
@@ -67,7 +67,7 @@ fn full_disk_ends_one_replica_until_space_is_freed() {
 
     std::fs::remove_file(image.join("filler")).expect("the space is freed");
     device.start(2).expect("it catches up");
-    assert_eq!(device.ended(2), None);
+    assert_eq!(device.replica_ended(2), None);
     write_blocks(&device, 0, expected[..65_536].to_vec());
     let report = device.scrub().expect("the disks work");
     assert_eq!((report.replicas, report.damaged), (3, 0));
