@@ -1,7 +1,7 @@
 //! A client of a table over a pipe, and what a process of a shard does.
 
 use std::collections::VecDeque;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use onepipe::memory::{RegionError, Rights};
 use onepipe::{Pipe, ProcessId};
@@ -100,20 +100,24 @@ impl Table {
         Ok(self.wait(operation)? == Outcome::Deleted)
     }
 
-    /// Waits until an operation has ended that was submitted through [`Table::client_mut`], and
-    /// returns it; `None` if no request completes for `timeout`.
+    /// Waits for at most `timeout` until an operation has ended that was submitted through
+    /// [`Table::client_mut`], and returns it.
     ///
     /// # Errors
     /// The pipe has left the fabric.
     pub fn finished(&mut self, timeout: Duration) -> Result<Option<Finished>, TableError> {
+        let began = Instant::now();
         loop {
             if let Some(finished) = self.poll_finished() {
                 return Ok(Some(finished));
             }
-            let Some(completed) = self.client.requests_mut().completed(timeout)? else {
-                return Ok(None);
-            };
-            self.client.on_completed(completed);
+            let rest = timeout.saturating_sub(began.elapsed());
+            let completed = self.client.requests_mut().completed(rest)?;
+            let is_over = completed.is_none() || rest.is_zero();
+            completed.into_iter().for_each(|completed| self.client.on_completed(completed));
+            if is_over {
+                return Ok(self.poll_finished());
+            }
         }
     }
 
