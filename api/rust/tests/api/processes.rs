@@ -73,7 +73,7 @@ fn killed_process_stalls_no_other_and_may_return() {
     if let Ok(role) = std::env::var(ROLE) {
         return send_forever(&role);
     }
-    let name = fabric("killed");
+    let name = fabric("killed-sender");
     let mut pipes: Vec<Pipe> =
         RECEIVERS.map(|id| process(&name, id).join().expect("the id is free")).into();
     for round in 0..3u64 {
