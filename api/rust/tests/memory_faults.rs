@@ -1,6 +1,7 @@
 //! Registered memory when its owner is killed, and when a process sends what is no request.
 
-use crate::harness;
+#[path = "api/harness/mod.rs"]
+mod harness;
 
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -56,7 +57,7 @@ struct Owner(Child);
 impl Owner {
     fn start(test: &str, name: &str) -> Self {
         let child = Command::new(std::env::current_exe().expect("this test has a path"))
-            .args(["--exact", &format!("memory_faults::{test}"), "--nocapture"])
+            .args(["--exact", test, "--nocapture"])
             .env(ROLE, name)
             .stdout(Stdio::null())
             .spawn();

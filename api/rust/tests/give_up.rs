@@ -1,7 +1,8 @@
 //! Receivers over UDP or an overlay that were killed, stopped, or never joined. Reliable
 //! scatterings end although no controller is there.
 
-use crate::harness;
+#[path = "api/harness/mod.rs"]
+mod harness;
 
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -50,7 +51,7 @@ impl Receiver {
     /// Runs `test` in a child process with this role.
     fn start(test: &str, role: &str) -> Self {
         let child = Command::new(std::env::current_exe().expect("this test has a path"))
-            .args(["--exact", &format!("give_up::{test}"), "--nocapture"])
+            .args(["--exact", test, "--nocapture"])
             .env(ROLE, role)
             .stdout(Stdio::null())
             .spawn();

@@ -1,6 +1,7 @@
 //! Real processes: one is killed, the others go on and agree; it rejoins under its id.
 
-use crate::harness;
+#[path = "api/harness/mod.rs"]
+mod harness;
 
 use std::process::{Child, Command, Stdio};
 
@@ -32,7 +33,7 @@ struct Sender(Child);
 impl Sender {
     fn start(test: &str, fabric: &str) -> Self {
         let child = Command::new(std::env::current_exe().expect("this test has a path"))
-            .args(["--exact", &format!("processes::{test}"), "--nocapture"])
+            .args(["--exact", test, "--nocapture"])
             .env(ROLE, format!("{fabric} {SENDER}"))
             .stdout(Stdio::null())
             .spawn()
@@ -166,7 +167,7 @@ fn shortened_segment_ends_every_pipe_with_an_error() {
     let (sender, events) = std::sync::mpsc::channel();
     thread_driven.on_message(move |event| _ = sender.send(event == Event::SegmentLost));
     let mut child = Command::new(std::env::current_exe().expect("this test has a path"))
-        .args(["--exact", &format!("processes::{test}"), "--nocapture"])
+        .args(["--exact", test, "--nocapture"])
         .env(ROLE, format!("{name} 3"))
         .stdout(Stdio::null())
         .spawn()
