@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use onepipe::{Amcast, AmcastOptions, AmcastReplica, Directory, GroupId, Loopback, Role};
 use onepipe_daemon_member::MemberDaemon;
 
-const TEST: &str = "amcast_stopped::stopped_replica_delays_no_other_and_catches_up";
+const TEST: &str = "stopped_replica_delays_no_other_and_catches_up";
 /// The directory and the address of the replica; set in its process.
 const DIRECTORY: &str = "ONEPIPE_TEST_DIRECTORY";
 const AT: &str = "ONEPIPE_TEST_REPLICA";
