@@ -29,7 +29,7 @@ pub enum OwnLog {
     Replaced,
 }
 
-/// Views of a log that goes on without a replaced member are numbered from this much above the last
+/// Views of a log that goes on without a replaced member have numbers from this much above the last
 /// known one. So they supersede those that the lost disk may have, should it be found.
 const REPLACED_STEP: u64 = 1 << 32;
 

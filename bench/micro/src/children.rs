@@ -50,6 +50,23 @@ pub(crate) fn cleanup_children() {
     std::mem::forget(children);
 }
 
+/// Runs a worker of this program for each job, all at once, and returns their outcomes; `waiting`
+/// as for [`Children::outcomes`].
+pub(crate) fn run_workers<T: serde::de::DeserializeOwned>(
+    role: &str,
+    jobs: &[impl serde::Serialize],
+    waiting: usize,
+) -> Result<Vec<T>> {
+    let program = std::env::current_exe().context("finding this program")?;
+    let parent_pid = std::process::id().to_string();
+    let mut children = Children::default();
+    for job in jobs {
+        let job = serde_json::to_string(job)?;
+        children.start(Command::new(&program).args([WORKER, role, &parent_pid, &job]))?;
+    }
+    children.outcomes(waiting)
+}
+
 /// Child processes, killed on drop.
 #[derive(Debug, Default)]
 pub(crate) struct Children {

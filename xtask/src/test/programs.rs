@@ -119,7 +119,7 @@ fn run_one(program: &Program, environment: &[(&str, &str)]) -> Result<Outcome> {
         Some(line) => lines.push(line.to_string()),
         None => {
             lines.push(format!("nothing was printed for {IDLE_MAX:?}: the program is killed"));
-            // It may have ended meanwhile.
+            // The program may have ended meanwhile.
             let _ = child.kill();
         }
     })?;

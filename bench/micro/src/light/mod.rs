@@ -5,7 +5,6 @@ mod member;
 mod relay;
 mod schedule;
 
-use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -14,7 +13,7 @@ use hdrhistogram::Histogram;
 use onepipe::Idle;
 use onepipe_daemon_switch::SoftwareSwitch;
 
-use crate::children::{Children, WORKER, die_with_parent};
+use crate::children::{die_with_parent, run_workers};
 use crate::processes::free_address;
 use crate::{Better, Detail, Harness, Progress, Report};
 use job::{Job, JobIdle, Outcome, Role, Sample};
@@ -259,7 +258,7 @@ impl Run {
         let switch_job = needs_switch.then(|| job(switch_role, 0));
         let members = (0..options.processes).map(|process| job(member_role, process));
         let jobs: Vec<Job> = switch_job.into_iter().chain(members).collect();
-        let outcomes = start(&jobs)?;
+        let outcomes: Vec<Outcome> = run_workers(LIGHT, &jobs, 0)?;
         Self::sum(options, &outcomes)
     }
 
@@ -282,18 +281,6 @@ impl Run {
             lost: outcomes.iter().map(|outcome| outcome.lost).sum(),
         })
     }
-}
-
-/// Runs a process for each job.
-fn start(jobs: &[Job]) -> Result<Vec<Outcome>> {
-    let program = std::env::current_exe().context("finding this program")?;
-    let parent_pid = std::process::id().to_string();
-    let mut children = Children::default();
-    for job in jobs {
-        let job = serde_json::to_string(job)?;
-        children.start(Command::new(&program).args([WORKER, LIGHT, &parent_pid, &job]))?;
-    }
-    children.outcomes(0)
 }
 
 /// Runs one process of this benchmark.

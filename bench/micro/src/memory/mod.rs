@@ -6,12 +6,10 @@ mod process;
 mod request_reply;
 mod workload;
 
-use std::process::Command;
-
 use anyhow::{Context, Result, ensure};
 use hdrhistogram::Histogram;
 
-use crate::children::{Children, WORKER, die_with_parent};
+use crate::children::{die_with_parent, run_workers};
 use crate::light::{merged, us};
 use crate::processes::free_address;
 use crate::{Better, Detail, Harness, Progress, Report};
@@ -132,7 +130,7 @@ impl Run {
         };
         let jobs = switch.is_some().then(|| job(Role::Switch)).into_iter();
         let jobs: Vec<Job> = jobs.chain(roles.map(job)).collect();
-        let outcomes = start(&jobs)?;
+        let outcomes: Vec<Outcome> = run_workers(MEMORY, &jobs, jobs.len())?;
         let operations: u64 = outcomes.iter().map(|outcome| outcome.operations).sum();
         let seconds: f64 = outcomes.iter().map(|outcome| outcome.seconds).sum();
         Ok(Self {
@@ -141,18 +139,6 @@ impl Run {
             repeated: outcomes.iter().map(|outcome| outcome.repeated).sum(),
         })
     }
-}
-
-/// Runs a process for each job.
-fn start(jobs: &[Job]) -> Result<Vec<Outcome>> {
-    let program = std::env::current_exe().context("finding this program")?;
-    let parent_pid = std::process::id().to_string();
-    let mut children = Children::default();
-    for job in jobs {
-        let job = serde_json::to_string(job)?;
-        children.start(Command::new(&program).args([WORKER, MEMORY, &parent_pid, &job]))?;
-    }
-    children.outcomes(jobs.len())
 }
 
 /// Runs one process of this benchmark.

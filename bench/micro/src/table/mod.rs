@@ -5,12 +5,10 @@ mod job;
 mod leader;
 mod process;
 
-use std::process::Command;
-
 use anyhow::{Context, Result, ensure};
 use hdrhistogram::Histogram;
 
-use crate::children::{Children, WORKER, die_with_parent};
+use crate::children::{die_with_parent, run_workers};
 use crate::light::{merged, us};
 use crate::processes::free_address;
 use crate::{Better, Harness, Progress, Report};
@@ -122,7 +120,8 @@ impl Run {
         };
         let roles = switch.is_some().then_some(Role::Switch).into_iter();
         let roles = roles.chain((0..replicas).map(Role::Server)).chain([Role::Client]);
-        let outcomes = start(&roles.map(job).collect::<Vec<Job>>())?;
+        let jobs: Vec<Job> = roles.map(job).collect();
+        let outcomes: Vec<Outcome> = run_workers(TABLE, &jobs, jobs.len())?;
         let calls: u64 = outcomes.iter().map(|outcome| outcome.calls).sum();
         let seconds: f64 = outcomes.iter().map(|outcome| outcome.seconds).sum();
         Ok(Self {
@@ -130,18 +129,6 @@ impl Run {
             rate: calls as f64 / seconds.max(1e-9),
         })
     }
-}
-
-/// Runs a process for each job.
-fn start(jobs: &[Job]) -> Result<Vec<Outcome>> {
-    let program = std::env::current_exe().context("finding this program")?;
-    let parent_pid = std::process::id().to_string();
-    let mut children = Children::default();
-    for job in jobs {
-        let job = serde_json::to_string(job)?;
-        children.start(Command::new(&program).args([WORKER, TABLE, &parent_pid, &job]))?;
-    }
-    children.outcomes(jobs.len())
 }
 
 /// Runs one process of this benchmark.
