@@ -49,13 +49,15 @@ pub(super) fn start(size: u64) -> Result<(Server, String)> {
     Ok((server, environment))
 }
 
-/// Returns the text of the configuration. A write is durable on all stores before its reply, as
-/// without its cache the client sends it at once.
+/// Returns the text of the configuration. A store that updates the CRUSH map at its start may send
+/// the command before it knows the identity of the cluster, and ends then. A write is durable on
+/// all stores before its reply, as without its cache the client sends it at once.
 fn settings(port: u16, directory: &str) -> String {
     format!(
         "[global]\nfsid = {CLUSTER}\nmon host = v1:127.0.0.1:{port}\n\
          auth cluster required = none\nauth service required = none\nauth client required = none\n\
          osd pool default size = 3\nosd pool default min size = 2\nosd crush chooseleaf type = 0\n\
+         osd class update on start = false\nosd crush update on start = false\n\
          osd objectstore = bluestore\nbluestore block create = true\n\
          bluestore block size = {BLOCK_FILE_LEN}\nosd memory target = {MEMORY_LEN}\n\
          mon data = {directory}/mon.$id\nosd data = {directory}/osd.$id\nrun dir = {directory}\n\
