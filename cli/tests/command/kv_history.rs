@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Duration;
 
 use onepipe_history::{Found, Operation, Recorder};
-use redis::Value;
+use redis::{ConnectionLike, Value};
 
 use crate::kv::Store;
 use crate::program::{errors, json, output, unique, wait_until};
@@ -94,19 +94,32 @@ impl Load {
             };
         }
         let in_flight = self.recorder.invoke(process, operations.clone());
-        match pipe.query::<Vec<Value>>(connection) {
-            Ok(replies) => {
+        // `Pipeline::query` discards the text of an error that is the reply to `EXEC`.
+        let packed = pipe.get_packed_pipeline();
+        let replies = connection
+            .req_packed_commands(&packed, operations.len() + 1, 1)
+            .map(|mut replies| replies.pop());
+        match replies {
+            Ok(Some(Value::Array(replies))) => {
                 assert_eq!(replies.len(), operations.len());
                 let results = operations.into_iter().zip(&replies);
                 in_flight.ok(results.map(|(operation, reply)| answer(operation, reply)).collect());
                 true
             }
-            Err(error) => {
-                let is_unavailable = error.code() == Some("CLUSTERDOWN");
-                assert!(error.is_io_error() || is_unavailable, "{error}");
+            Ok(Some(Value::ServerError(error))) => {
+                let text = error.details().unwrap_or_default();
+                let is_expected = error.code() == "CLUSTERDOWN"
+                    || text.contains("started again")
+                    || text.contains("has ended");
+                assert!(is_expected, "{error:?}");
                 in_flight.info();
                 false
             }
+            Err(error) if error.is_io_error() => {
+                in_flight.info();
+                false
+            }
+            other => panic!("{other:?}"),
         }
     }
 
