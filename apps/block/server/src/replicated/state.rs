@@ -36,8 +36,10 @@ pub enum StateError {
 const CHECKPOINT_BYTES: u64 = 16 << 20;
 
 /// Bytes of changes after which the system is made to write them. A synchronisation of the log
-/// waits for what the disk has to write before it, so a checkpoint must not have all at once.
-const WRITE_OUT_BYTES: u64 = 256 << 10;
+/// waits for what the disk has to write before it, so a checkpoint must not have all at once. Of
+/// 16 KiB to 4 MiB, smaller steps cost the median and larger ones the 99th percentile: with 16
+/// writes in flight, 64 KiB gave 2.2 to 3.4 ms, 256 KiB 3.6 to 5.1 ms, and 1 MiB 8.2 ms.
+const WRITE_OUT_BYTES: u64 = 64 << 10;
 
 /// What the thread that makes an image durable does.
 enum Request {
