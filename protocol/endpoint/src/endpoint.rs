@@ -91,6 +91,22 @@ impl Endpoint {
         Ok(id)
     }
 
+    //= spec/ordering.md#R85
+    /// Submits a best-effort message that is delivered as soon as it has arrived, before and after
+    /// any others: it waits for no barrier. Otherwise as [`Endpoint::scatter`], with which it
+    /// shares the ids. It suits a reply, whose receiver waits for it and for nothing else.
+    ///
+    /// # Errors
+    /// [`SendError`]; then the message was not accepted.
+    #[inline]
+    pub fn send_unordered(&mut self, message: Message<'_>) -> Result<ScatteringId, SendError> {
+        self.check_member()?;
+        self.best_effort.mark_used();
+        let id = self.best_effort.sender.submit_unordered(&self.config, message)?;
+        self.stats.scatterings_submitted += 1;
+        Ok(id)
+    }
+
     /// Submits a reliable scattering: all its correct receivers deliver it, or none does
     /// (docs/design/failure.md, "What is the reliable service made of?"). Otherwise as
     /// [`Endpoint::scatter`]; reliable scatterings have ids of their own.

@@ -73,8 +73,8 @@ pub enum SendError {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Event {
-    /// The next message in the total order. Its payload stays in the receive buffer until
-    /// [`crate::Endpoint::release`].
+    /// The next message in the total order, or one without an order. Its payload stays in the
+    /// receive buffer until [`crate::Endpoint::release`].
     Delivered(Delivery),
     /// A message that this process has acknowledged and cannot deliver, because it leaves before
     /// the barrier has passed the message: see [`crate::Endpoint::hand_back`]. Its sender counts it
@@ -126,8 +126,8 @@ pub struct ProcessLeft {
     pub at: Timestamp,
 }
 
-/// A delivered message at its position in the total order `(timestamp, from, index)`. Not `Copy`,
-/// because it must be released exactly once.
+/// A delivered message at its position in the total order `(timestamp, from, index)`, unless it was
+/// sent without an order. Not `Copy`, because it must be released exactly once.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Delivery {
     /// Service that it was sent with.
@@ -140,6 +140,9 @@ pub struct Delivery {
     pub index: u16,
     /// Length in bytes.
     pub len: u32,
+    /// Whether messages with lower timestamps may be delivered later: see
+    /// [`crate::Endpoint::send_unordered`].
+    pub is_unordered: bool,
     /// Position in the receive buffer.
     pub(crate) buffered: BufferedMessage,
 }

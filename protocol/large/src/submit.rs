@@ -38,6 +38,22 @@ impl LargeEndpoint {
         }
     }
 
+    /// Submits a message without an order, as [`onepipe_endpoint::Endpoint::send_unordered`]. A
+    /// payload that does not fit one message of the endpoint is sent in order.
+    ///
+    /// # Errors
+    /// [`SendError`]; the message is not accepted then.
+    #[inline]
+    pub fn send_unordered(&mut self, message: Message<'_>) -> Result<ScatteringId, SendError> {
+        match self.is_plain(&[message]) {
+            true => {
+                let id = self.endpoint.send_unordered(message)?;
+                Ok(self.outgoing.map_new_id(Service::BestEffort, id))
+            }
+            false => self.submit(Service::BestEffort, &[message]),
+        }
+    }
+
     /// Submits a reliable scattering, as [`onepipe_endpoint::Endpoint::scatter_reliably`], with
     /// payloads of any size: all correct receivers deliver it, or none does.
     ///

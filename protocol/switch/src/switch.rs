@@ -384,9 +384,10 @@ impl Switch {
                 Verdict::Consumed
             }
             _ => {
+                let awaits_barrier = opcode.has_messages() && !header.has(Flags::UNORDERED);
                 let verdict = self.on_passing(reference, port, flow, frame);
                 if let Verdict::Forward(output) = verdict
-                    && opcode.has_messages()
+                    && awaits_barrier
                 {
                     // The frame that ends a burst promises more than the burst's timestamps.
                     let last = message_ts.max(promises.barrier.saturating_sub_ns(1));

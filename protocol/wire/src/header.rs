@@ -28,6 +28,10 @@ impl Flags {
     pub const ACK_NOW: u8 = 1 << 2;
     /// Its messages use a granted reservation instead of the window.
     pub const RESERVED: u8 = 1 << 3;
+    /// In a data frame of the best-effort service: each of its messages is delivered when it has
+    /// arrived, without its position in the total order (docs/design/ordering.md, "What is sent
+    /// without an order?").
+    pub const UNORDERED: u8 = 1 << 4;
     /// In a beacon: no live input feeds this link. The link is up, and its barrier is a mark above
     /// all earlier promises rather than a promise (docs/design/failure.md, "What does an unfed
     /// switch send?").

@@ -26,6 +26,7 @@ impl Endpoint {
     #[inline]
     pub(super) fn require_promise(&mut self, service: Service, draft: &Draft, is_direct: bool) {
         if let Some(timestamp) = draft.timestamp
+            && draft.flags & Flags::UNORDERED == 0
             && (is_direct || service == Service::Reliable)
         {
             self.link.demand_mut().require(timestamp);
@@ -36,7 +37,7 @@ impl Endpoint {
     /// Handles a received message: a promise above its timestamp follows unasked.
     #[inline]
     pub(super) fn on_received(&mut self, now: Now, clock: Timestamp, frame: &Frame<'_>) {
-        if self.is_on_demand() {
+        if self.is_on_demand() && !frame.header.has(Flags::UNORDERED) {
             let timestamp = frame.header.message_ts(clock);
             self.link.demand_mut().on_message(now.mono, timestamp);
         }

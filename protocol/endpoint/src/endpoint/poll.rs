@@ -231,13 +231,16 @@ impl Endpoint {
         None
     }
 
-    /// Returns whether a notification (a failure or a lost link) precedes the next message.
+    /// Returns whether a notification (a failure, a lost link, or a message without an order)
+    /// precedes the next message of the order.
     #[inline]
     pub(super) fn has_notification(&self) -> bool {
         let failed_messages =
             self.best_effort.sender.failures.len() + self.reliable.sender.failures.len();
         let lost_peers = self.lost_links.len() + self.failed.len() + self.departed.len();
-        failed_messages + lost_peers > 0 || !self.is_ordinary()
+        failed_messages + lost_peers > 0
+            || self.best_effort.receiver.has_unordered()
+            || !self.is_ordinary()
     }
 
     /// Returns whether this process is a member that does not hand back messages.
@@ -248,6 +251,10 @@ impl Endpoint {
 
     #[cold]
     pub(super) fn poll_notification(&mut self) -> Option<Event> {
+        if let Some(delivery) = self.best_effort.receiver.next_unordered() {
+            self.stats.messages_delivered += 1;
+            return Some(Event::Delivered(delivery));
+        }
         if matches!(self.exclusion, Exclusion::Excluded(..)) {
             // `Excluded` comes first: it explains the failures that follow.
             return self.poll_failure_event();

@@ -41,6 +41,18 @@ pub(crate) struct Cursor {
 }
 
 impl Cursor {
+    /// Returns the cursor at the first message of an entry.
+    #[inline]
+    pub(super) fn new(entry: Entry<QueuedPayload>, arena: &PayloadArena) -> Self {
+        let (rest, timestamp) = (entry.value, entry.timestamp);
+        let from = ProcessId((entry.order >> 32) as u32);
+        let head = rest.is_packet.then(|| first_message(arena, &rest)).flatten();
+        let (delta_ns, len) =
+            head.map_or((0, rest.len), |head| (head.delta_ns, head.payload.len() as u32));
+        let base = timestamp.saturating_sub_ns(u64::from(delta_ns));
+        Self { base, from, rest, timestamp, index: entry.order as u16, len }
+    }
+
     /// Returns the sort key of the message at the cursor.
     #[inline]
     fn key(&self) -> (Timestamp, u64) {
@@ -60,6 +72,7 @@ impl Cursor {
             from: self.from,
             index: self.index,
             len: self.len,
+            is_unordered: false,
             buffered: BufferedMessage {
                 payload_ref: match self.rest.is_packet {
                     true => self.rest.payload_ref.plus(MESSAGE_HEADER_LEN),
@@ -130,15 +143,25 @@ impl Receiver {
             self.reorder.reinsert(cursor.entry());
         }
         let Some(entry) = self.reorder.pop(barrier) else { return false };
-        let (rest, timestamp) = (entry.value, entry.timestamp);
-        let from = ProcessId((entry.order >> 32) as u32);
-        let head = rest.is_packet.then(|| first_message(&self.arena, &rest)).flatten();
-        let (delta_ns, len) =
-            head.map_or((0, rest.len), |head| (head.delta_ns, head.payload.len() as u32));
-        let base = timestamp.saturating_sub_ns(u64::from(delta_ns));
-        let index = entry.order as u16;
-        self.cursor = Some(Cursor { base, from, rest, timestamp, index, len });
+        self.cursor = Some(Cursor::new(entry, &self.arena));
         true
+    }
+
+    /// Returns the next message without an order.
+    pub fn next_unordered(&mut self) -> Option<Delivery> {
+        let cursor = self.unordered.front_mut()?;
+        let delivery = Delivery { is_unordered: true, ..cursor.delivery(self.service) };
+        if !cursor.advance(&self.arena) {
+            self.unordered.pop_front();
+        }
+        self.waiting -= 1;
+        Some(delivery)
+    }
+
+    /// Returns whether [`Receiver::next_unordered`] has a message.
+    #[inline]
+    pub fn has_unordered(&self) -> bool {
+        !self.unordered.is_empty()
     }
 
     #[inline]

@@ -127,6 +127,7 @@ mod tests {
 
     fn delivery(ns: u64, from: u32, generation: u16) -> Delivery {
         Delivery {
+            is_unordered: false,
             service: Service::Reliable,
             timestamp: Timestamp::from_ns(ns),
             from: ProcessId(from),

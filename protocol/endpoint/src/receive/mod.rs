@@ -41,7 +41,9 @@ pub(crate) struct Receiver {
     reorder: Reorder<QueuedPayload>,
     /// The packet whose messages are being delivered.
     cursor: Option<Cursor>,
-    /// Number of messages in the reorder stage and at the cursor.
+    /// Packets and messages without an order, to be delivered next.
+    unordered: VecDeque<Cursor>,
+    /// Number of messages in the reorder stage, at the cursor and without an order.
     waiting: usize,
     /// The newest timestamp received so far. Messages up to it may be undelivered until the barrier
     /// passes it.
@@ -95,6 +97,7 @@ impl Receiver {
             arena: PayloadArena::new(),
             reorder: Reorder::new(ReorderConfig::default()),
             cursor: None,
+            unordered: VecDeque::new(),
             waiting: 0,
             newest: None,
             reassembly: Reassembly::new(),
@@ -185,7 +188,12 @@ impl Receiver {
             }
         }
         let timestamp = header.message_ts(clock);
-        let barrier = barrier.filter(|_| !makes(Mistake::LateAccepted));
+        let is_fragment = frame.opcode.in_best_effort() == Opcode::Fragment;
+        //= spec/ordering.md#R86
+        // A late fragment is rejected: the others may have been dropped when the barrier passed.
+        let is_never_late =
+            !is_fragment && self.is_unordered(frame) || makes(Mistake::LateAccepted);
+        let barrier = barrier.filter(|_| !is_never_late);
         //= spec/ordering.md#R22
         if barrier.is_some_and(|barrier| timestamp < barrier) {
             stats.packets_late += 1;
@@ -203,11 +211,9 @@ impl Receiver {
             return Disposition::Accepted;
         }
         let is_reserved = header.has(Flags::RESERVED);
-        let is_accepted = match frame.opcode.in_best_effort() {
-            Opcode::Fragment => {
-                self.accept_fragment(config, peer_index, timestamp, is_reserved, frame, stats)
-            }
-            _ => self.accept_messages(peer_index, timestamp, is_reserved, frame, stats),
+        let is_accepted = match is_fragment {
+            true => self.accept_fragment(config, peer_index, timestamp, is_reserved, frame, stats),
+            false => self.accept_messages(peer_index, timestamp, is_reserved, frame, stats),
         };
         if !is_accepted {
             // Best effort rejects an invalid packet permanently. Rejecting a reliable message would
@@ -256,15 +262,26 @@ impl Receiver {
         let len = frame.payload.len() as u32;
         let (delta_ns, index) = measure.first;
         self.waiting += measure.count as usize;
-        self.newest =
-            self.newest.max(Some(timestamp.wrapping_add_ns(u64::from(measure.last_delta_ns))));
         // One entry for the whole packet, ordered by its first message: see `delivery.rs`.
-        self.reorder.insert(Entry {
+        let entry = Entry {
             timestamp: timestamp.wrapping_add_ns(u64::from(delta_ns)),
             order: order(from, generation, index),
             value: QueuedPayload { payload_ref, len, generation, is_reserved, is_packet: true },
-        });
+        };
+        if self.is_unordered(frame) {
+            self.unordered.push_back(Cursor::new(entry, &self.arena));
+        } else {
+            let last = timestamp.wrapping_add_ns(u64::from(measure.last_delta_ns));
+            self.newest = self.newest.max(Some(last));
+            self.reorder.insert(entry);
+        }
         true
+    }
+
+    /// Returns whether the messages of a data frame are delivered without an order.
+    #[inline]
+    fn is_unordered(&self, frame: &Frame<'_>) -> bool {
+        frame.header.has(Flags::UNORDERED) && self.service == Service::BestEffort
     }
 
     /// Adds a fragment to its message, and inserts the message into the reorder stage once it is
@@ -318,11 +335,12 @@ impl Receiver {
                 let value =
                     QueuedPayload { payload_ref, len, generation, is_reserved, is_packet: false };
                 self.waiting += 1;
-                self.reorder.insert(Entry {
-                    timestamp,
-                    order: order(from, generation, index),
-                    value,
-                });
+                let order = order(from, generation, index);
+                let entry = Entry { timestamp, order, value };
+                match self.is_unordered(frame) {
+                    true => self.unordered.push_back(Cursor::new(entry, &self.arena)),
+                    false => self.reorder.insert(entry),
+                }
                 true
             }
             Ok(None) => true,
@@ -348,8 +366,7 @@ impl Receiver {
         self.buffered += charge;
         let payload_ref = self.arena.store(local.payload);
         self.waiting += 1;
-        self.newest = self.newest.max(Some(local.timestamp));
-        self.reorder.insert(Entry {
+        let entry = Entry {
             timestamp: local.timestamp,
             order: order(config.process, 0, local.index),
             value: QueuedPayload {
@@ -359,7 +376,13 @@ impl Receiver {
                 is_reserved: local.is_reserved,
                 is_packet: false,
             },
-        });
+        };
+        if local.is_unordered {
+            self.unordered.push_back(Cursor::new(entry, &self.arena));
+        } else {
+            self.newest = self.newest.max(Some(local.timestamp));
+            self.reorder.insert(entry);
+        }
     }
 
     /// Drops messages that are incomplete when the barrier passes them: they can no longer

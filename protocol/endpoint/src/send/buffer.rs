@@ -15,6 +15,7 @@ pub(crate) struct QueuedScattering {
     pub messages: u32,
     /// Sent already, overtaking earlier scatterings.
     pub is_sent: bool,
+    pub is_unordered: bool,
 }
 
 /// A queue entry; its sequence number is the scattering's id. One is written for each scattering,
@@ -24,13 +25,20 @@ struct QueueEntry {
     first: u64,
     messages: u32,
     /// 1 if the scattering was sent.
-    sent: u32,
+    sent: u16,
+    /// 1 if it is delivered without an order.
+    unordered: u16,
 }
 
 impl QueueEntry {
     #[inline]
     fn is_sent(&self) -> bool {
         self.sent > 0
+    }
+
+    #[inline]
+    fn is_unordered(&self) -> bool {
+        self.unordered > 0
     }
 }
 
@@ -131,10 +139,15 @@ impl SendBuffer {
 
     /// Completes a scattering of the last `messages` messages.
     #[inline]
-    pub fn push(&mut self, messages: u32) -> ScatteringId {
+    pub fn push(&mut self, messages: u32, is_unordered: bool) -> ScatteringId {
         let id = ScatteringId(self.queue.next_seq());
         let first = self.messages.next_seq() - u64::from(messages);
-        self.queue.push(QueueEntry { first, messages, sent: 0 });
+        self.queue.push(QueueEntry {
+            first,
+            messages,
+            sent: 0,
+            unordered: u16::from(is_unordered),
+        });
         id
     }
 
@@ -148,13 +161,14 @@ impl SendBuffer {
             first: entry.first,
             messages: entry.messages,
             is_sent: entry.is_sent(),
+            is_unordered: entry.is_unordered(),
         }
     }
 
     /// Returns the scattering `ahead` of the oldest, if it has a single message that waits, and so
-    /// have the oldest one and all between them.
+    /// have the oldest one and all between them; with its message, and whether it is unordered.
     #[inline]
-    pub fn single_after(&self, ahead: u64) -> Option<(ScatteringId, &QueuedMessage)> {
+    pub fn single_after(&self, ahead: u64) -> Option<(ScatteringId, &QueuedMessage, bool)> {
         let number = self.queue.first_seq() + ahead;
         if number == self.queue.next_seq() {
             return None;
@@ -163,7 +177,7 @@ impl SendBuffer {
         if entry.messages != 1 || entry.is_sent() {
             return None;
         }
-        Some((ScatteringId(number), self.messages.get(entry.first)))
+        Some((ScatteringId(number), self.messages.get(entry.first), entry.is_unordered()))
     }
 
     /// Removes the `count` oldest scatterings, which have a single message each.

@@ -26,6 +26,7 @@ pub(super) struct Stamped {
     pub payload_ref: PayloadRef,
     pub len: u32,
     pub index: u16,
+    pub is_unordered: bool,
     /// The next message for the same destination.
     pub next: u32,
     /// Number of its scattering in sending order; 0 in best effort.
@@ -118,7 +119,7 @@ impl Sender {
         &mut self,
         to: u32,
         timestamp: Timestamp,
-        scattering: ScatteringId,
+        (scattering, is_unordered): (ScatteringId, bool),
         index: u16,
         (payload_ref, len): (PayloadRef, u32),
     ) {
@@ -126,7 +127,9 @@ impl Sender {
         let position = burst.messages.len() as u32;
         burst.first = burst.first.or(Some(timestamp));
         let number = self.commit.next_number();
-        let stamped = Stamped { timestamp, scattering, payload_ref, len, index, next: END, number };
+        let next = END;
+        let stamped =
+            Stamped { timestamp, scattering, payload_ref, len, index, is_unordered, next, number };
         burst.has_shared |=
             burst.messages.last().is_some_and(|before| before.is_shared_with(&stamped));
         burst.messages.push(stamped);
@@ -145,7 +148,8 @@ impl Sender {
     ) -> StampedRun {
         let mut run = StampedRun { messages: 0, charge: 0 };
         let Self { service, buffer, peers, credit, burst, commit, .. } = self;
-        let Some((_, oldest)) = buffer.single_after(0).filter(|_| credit.considers_oldest()) else {
+        let Some((_, oldest, _)) = buffer.single_after(0).filter(|_| credit.considers_oldest())
+        else {
             return run;
         };
         let to = oldest.to;
@@ -153,7 +157,7 @@ impl Sender {
         let allowance = if connection.is_local { 0 } else { connection.allowance() };
         let (first, begin) = (timestamps.promise(), burst.messages.len() as u32);
         while run.charge < bytes_max as u64
-            && let Some((scattering, message)) = buffer.single_after(run.messages)
+            && let Some((scattering, message, is_unordered)) = buffer.single_after(run.messages)
             && message.to == to
             && run.charge + message.charge() <= allowance
             && !message.has_failed()
@@ -167,6 +171,7 @@ impl Sender {
                 payload_ref: message.payload_ref,
                 len: message.len,
                 index: 0,
+                is_unordered,
                 next: begin + run.messages as u32,
                 number: commit.next_number(),
             });
@@ -244,16 +249,20 @@ impl Sender {
     }
 
     //= spec/ordering.md#R34
-    /// Writes as many whole messages as fit.
+    /// Writes as many whole messages as fit, all of them with an order or all without.
     #[inline]
     fn write_whole(&mut self, now: Mono, to: usize, slot: &mut [u8]) -> DataFrame {
         let is_reliable = self.service == Service::Reliable;
         let connection = self.peers.get_mut(to);
         let psn = connection.flight.next_psn();
-        let first = self.burst.messages[connection.chain.0 as usize].timestamp;
+        let Stamped { timestamp: first, is_unordered, .. } =
+            self.burst.messages[connection.chain.0 as usize];
         let (mut used, mut count, mut charge) = (0, 0u16, 0u32);
         while connection.chain.0 != END && count < u16::MAX {
             let stamped = self.burst.messages[connection.chain.0 as usize];
+            if stamped.is_unordered != is_unordered {
+                break;
+            }
             let payload = self.buffer.payload(stamped.payload_ref, stamped.len);
             let delta_ns = stamped.timestamp.since_ns(first) as u32;
             let message = Message { delta_ns, index: stamped.index, payload };
@@ -264,7 +273,7 @@ impl Sender {
         }
         debug_assert!(count > 0, "the first message fits");
         connection.flight.push_packet(now, count, charge, connection.uses_reservation);
-        let flags = Flags::END_OF_MESSAGE;
+        let flags = Flags::END_OF_MESSAGE | flag_of(is_unordered);
         DataFrame {
             to: connection.to,
             opcode: Opcode::Data,
@@ -316,7 +325,7 @@ impl Sender {
             }
             connection.chain.0 = stamped.next;
         }
-        let flags = if is_last { Flags::END_OF_MESSAGE } else { 0 };
+        let flags = if is_last { Flags::END_OF_MESSAGE } else { 0 } | flag_of(stamped.is_unordered);
         let (to, timestamp) = (connection.to, stamped.timestamp);
         DataFrame { to, opcode: Opcode::Fragment, timestamp, psn, flags, payload_len }
     }
@@ -333,6 +342,12 @@ impl Sender {
         }
         is_due
     }
+}
+
+/// Returns the flag of a packet without an order.
+#[inline]
+fn flag_of(is_unordered: bool) -> u8 {
+    if is_unordered { Flags::UNORDERED } else { 0 }
 }
 
 /// Records the sending of a whole message, and moves on to the next message of its chain. Returns

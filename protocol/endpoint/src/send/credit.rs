@@ -45,6 +45,7 @@ pub(crate) struct SingleMessage {
     pub id: ScatteringId,
     pub message: QueuedMessage,
     pub is_local: bool,
+    pub is_unordered: bool,
 }
 
 enum Decision {
@@ -115,7 +116,7 @@ impl Sender {
         if !self.credit.considers_oldest() {
             return None;
         }
-        let (id, message) = self.buffer.single_after(0)?;
+        let (id, message, is_unordered) = self.buffer.single_after(0)?;
         let charge = message.charge();
         let connection = self.peers.get_mut(message.to as usize);
         connection.need = charge;
@@ -131,7 +132,7 @@ impl Sender {
         if !is_local {
             connection.in_burst += charge;
         }
-        Some(SingleMessage { id, message: *message, is_local })
+        Some(SingleMessage { id, message: *message, is_local, is_unordered })
     }
 
     //= spec/ordering.md#R30

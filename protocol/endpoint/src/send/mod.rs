@@ -46,6 +46,7 @@ pub(crate) struct LocalMessage<'a> {
     pub timestamp: Timestamp,
     pub index: u16,
     pub payload: &'a [u8],
+    pub is_unordered: bool,
     /// The message exceeds the window and is charged to a reservation.
     pub is_reserved: bool,
 }
@@ -238,10 +239,11 @@ impl Sender {
                     remote_targets += u32::from(!connection.is_local);
                 }
                 if connection.is_local {
-                    let is_reserved = connection.uses_reservation;
-                    self.deliver_local(payload, is_reserved, timestamp, index, &mut deliver);
+                    let flags = (connection.uses_reservation, scattering.is_unordered);
+                    self.deliver_local(payload, flags, timestamp, index, &mut deliver);
                 } else {
-                    self.chain(message.to, timestamp, scattering.id, index, payload);
+                    let sent = (scattering.id, scattering.is_unordered);
+                    self.chain(message.to, timestamp, sent, index, payload);
                 }
             }
             if self.service == Service::Reliable {
@@ -277,9 +279,11 @@ impl Sender {
     ) {
         let payload = (single.message.payload_ref, single.message.len);
         if single.is_local {
-            self.deliver_local(payload, false, timestamp, 0, deliver);
+            let flags = (false, single.is_unordered);
+            self.deliver_local(payload, flags, timestamp, 0, deliver);
         } else {
-            self.chain(single.message.to, timestamp, single.id, 0, payload);
+            let sent = (single.id, single.is_unordered);
+            self.chain(single.message.to, timestamp, sent, 0, payload);
         }
         if self.service == Service::Reliable {
             let target = Target::new(single.message.to, 0);
@@ -292,13 +296,13 @@ impl Sender {
     fn deliver_local(
         &mut self,
         (payload_ref, len): (PayloadRef, u32),
-        is_reserved: bool,
+        (is_reserved, is_unordered): (bool, bool),
         timestamp: Timestamp,
         index: u16,
         deliver: &mut impl FnMut(LocalMessage<'_>),
     ) {
         let payload = self.buffer.payload(payload_ref, len);
-        deliver(LocalMessage { timestamp, index, payload, is_reserved });
+        deliver(LocalMessage { timestamp, index, payload, is_unordered, is_reserved });
         self.buffer.release(payload_ref, len);
     }
 

@@ -1,6 +1,7 @@
 //! Submission: a scattering enters the send buffer, or is refused.
 
 use onepipe_base::{Incarnation, Mono, ProcessId, ScatteringId};
+use onepipe_wire::Service;
 
 use super::Sender;
 use super::connection::Connection;
@@ -18,17 +19,36 @@ impl Sender {
         last_failed: impl Fn(ProcessId) -> Option<(Incarnation, Mono)>,
     ) -> Result<ScatteringId, SendError> {
         if let [message] = messages
-            && let Some(id) = self.submit_single(config, message)
+            && let Some(id) = self.submit_single(config, message, false)
         {
             return Ok(id);
         }
-        self.submit_any(config, messages, last_failed)
+        self.submit_any(config, messages, false, last_failed)
+    }
+
+    /// Accepts or refuses a message without an order.
+    #[inline]
+    pub fn submit_unordered(
+        &mut self,
+        config: &Config,
+        message: Message<'_>,
+    ) -> Result<ScatteringId, SendError> {
+        debug_assert_eq!(self.service, Service::BestEffort, "a commit is a position in an order");
+        match self.submit_single(config, &message, true) {
+            Some(id) => Ok(id),
+            None => self.submit_any(config, &[message], true, |_| None),
+        }
     }
 
     /// Fast path: accepts a message to a known destination if it fits. [`Sender::submit_any`]
     /// handles all other cases.
     #[inline]
-    fn submit_single(&mut self, config: &Config, message: &Message<'_>) -> Option<ScatteringId> {
+    fn submit_single(
+        &mut self,
+        config: &Config,
+        message: &Message<'_>,
+        is_unordered: bool,
+    ) -> Option<ScatteringId> {
         let len = message.payload.len();
         let need = len + MESSAGE_CHARGE_BYTES as usize;
         if len > config.message_len_max as usize || need > self.buffer.free() {
@@ -37,13 +57,14 @@ impl Sender {
         // Known destinations are below `processes_max`.
         let to = self.peers.index_of(message.to)?;
         self.buffer.push_message(to as u32, message.payload, false);
-        Some(self.buffer.push(1))
+        Some(self.buffer.push(1, is_unordered))
     }
 
     fn submit_any(
         &mut self,
         config: &Config,
         messages: &[Message<'_>],
+        is_unordered: bool,
         last_failed: impl Fn(ProcessId) -> Option<(Incarnation, Mono)>,
     ) -> Result<ScatteringId, SendError> {
         let need = config.check_scattering(messages)?;
@@ -71,6 +92,6 @@ impl Sender {
             self.buffer.push_message(to as u32, message.payload, repeats);
             before = Some(message.payload);
         }
-        Ok(self.buffer.push(messages.len() as u32))
+        Ok(self.buffer.push(messages.len() as u32, is_unordered))
     }
 }

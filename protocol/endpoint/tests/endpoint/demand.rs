@@ -86,13 +86,17 @@ impl Uplink {
     /// Delivers a message of process 1 that is stamped now, below what the switch has promised
     /// after it.
     fn message(&mut self, psn: u32) {
+        self.flagged_message(psn, 0);
+    }
+
+    fn flagged_message(&mut self, psn: u32, flags: u8) {
         for frame in [connect(psn, 0, 0), data(psn, b"hello")].into_iter().skip(psn.min(1) as usize)
         {
             let mut bytes = vec![0; 1_000];
             bytes[HEADER_LEN..][..frame.body.len()].copy_from_slice(&frame.body);
             let header = Header::new(frame.opcode, ProcessId(1), ProcessId(0), Incarnation(1));
             let promise = Promises::both(stamp(self.ns - 5_000));
-            let header = header.stamped(stamp(self.ns), promise, Psn(frame.psn));
+            let header = header.stamped(stamp(self.ns), promise, Psn(frame.psn)).flagged(flags);
             let length = seal(&mut bytes, header, frame.body.len());
             let now = self.now();
             self.end.handle_frame(now, Port(0), &mut bytes[..length]);
@@ -187,6 +191,18 @@ fn solicit_is_repeated_with_backoff_while_undelivered() {
     let all_name_it = sent.iter().filter(|sent| sent.opcode == Opcode::Solicit);
     assert!(all_name_it.clone().all(|sent| sent.wanted == start), "the message's timestamp");
     assert_eq!(uplink.delivered, 0);
+}
+
+//= spec/ordering.md#R85
+#[test]
+fn nothing_is_solicited_for_a_message_without_an_order() {
+    let mut uplink = Uplink::at_rest();
+    uplink.flagged_message(0, Flags::UNORDERED);
+    let sent = uplink.run(8 * INTERVAL_NS);
+    assert_eq!(uplink.delivered, 1);
+    assert!(times(&sent, Opcode::Solicit).is_empty());
+    uplink.message(1);
+    assert!(!times(&uplink.run(8 * INTERVAL_NS), Opcode::Solicit).is_empty());
 }
 
 /// An application that waits for the commit barrier is a reason to solicit, as a message is.

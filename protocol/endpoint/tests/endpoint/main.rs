@@ -16,3 +16,4 @@ mod reorder_alloc;
 mod sequence;
 mod steady_state;
 mod testnet;
+mod unordered;

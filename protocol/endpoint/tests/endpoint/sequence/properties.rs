@@ -180,6 +180,7 @@ impl Run<'_> {
             251 if self.script.byte() == 7 => self.end.leave(),
             252 => self.end.on_failure_handled(),
             253 => self.end.recover(self.now()),
+            254 => self.send_unordered(),
             _ => self.advance(1_000),
         }
     }
@@ -207,6 +208,12 @@ impl Run<'_> {
         };
     }
 
+    fn send_unordered(&mut self) {
+        let bytes = usize::from(self.script.byte()) * 100;
+        let to = ProcessId(self.script.below(u64::from(PROCESSES)) as u32);
+        let _ = self.end.send_unordered(Message { to, payload: &PAYLOAD[..bytes] });
+    }
+
     fn frame(&mut self) {
         let from = self.script.below(u64::from(PROCESSES) + 1) as u32;
         let incarnation = 1 + self.script.below(3) as u32;
@@ -223,7 +230,8 @@ impl Run<'_> {
         }
         let timestamp = Timestamp::from_ns(self.script.time(self.sync_ns));
         let promise = Timestamp::from_ns(self.script.time(self.sync_ns));
-        let flags = self.script.byte() & (Flags::ACK_NOW | Flags::RESERVED | Flags::CONGESTION);
+        let known = Flags::ACK_NOW | Flags::RESERVED | Flags::CONGESTION | Flags::UNORDERED;
+        let flags = self.script.byte() & known;
         let promises = match self.script.byte() {
             0..=199 => Promises::both(promise),
             byte => {
@@ -426,6 +434,10 @@ impl Run<'_> {
         assert!(next.is_none_or(|due| due > now.mono), "due again at once: {next:?}");
         while let Some(event) = self.end.poll_event() {
             if let Event::Delivered(delivery) = event {
+                if delivery.is_unordered {
+                    self.held.push_back(delivery);
+                    continue;
+                }
                 let key = (delivery.timestamp, delivery.from);
                 let commit = self.end.commit_barrier();
                 let (last, barrier) = match delivery.service {
