@@ -103,6 +103,18 @@ impl PipeEndpoint {
         }
     }
 
+    /// Submits a best-effort message that is delivered on arrival.
+    #[inline]
+    pub(crate) fn send_unordered(
+        &mut self,
+        message: Message<'_>,
+    ) -> Result<ScatteringId, SendError> {
+        match self {
+            Self::Plain(endpoint) => endpoint.send_unordered(message),
+            Self::AnySize(large) => large.send_unordered(message).map_err(to_send_error),
+        }
+    }
+
     #[inline]
     pub(crate) fn payload(&self, buffered: &BufferedMessage) -> &[u8] {
         match buffered {

@@ -9,7 +9,7 @@ use std::panic::catch_unwind;
 use onepipe_base::mistake::{Mistake, choose};
 
 /// Seeds for each mistake.
-const SEEDS: u64 = 300;
+const SEEDS: u64 = 2_000;
 /// The mistakes that calls of a table can show. Those of bounds and refusals need requests that no
 /// client of a table sends, and a request that completes at the first reply remains linearizable.
 const MISTAKES: [Mistake; 8] = [

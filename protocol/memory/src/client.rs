@@ -74,8 +74,8 @@ impl MemoryClient {
         self.submit_any(batches, Order::Total)
     }
 
-    /// Submits a batch that its owner executes as soon as it is delivered, exactly once, in an
-    /// order of this owner alone: it waits neither for a commit nor for the commit barrier.
+    /// Submits a batch that its owner executes as soon as it has arrived, exactly once, in an order
+    /// of this owner alone: it waits neither for a commit nor for a barrier.
     ///
     /// A region to which all requests come so is linearizable, and so are several such regions
     /// together. Beside requests in the total order, the batch finds what some prefix of that order
@@ -174,6 +174,7 @@ impl MemoryClient {
             let request = RequestId(number);
             return Some(OutgoingScattering {
                 is_reliable: false,
+                is_unordered: false,
                 messages,
                 request,
                 is_question: true,
@@ -194,10 +195,16 @@ impl MemoryClient {
         };
         let messages: Vec<_> = pending.unanswered().map(message).collect();
         debug_assert!(!messages.is_empty(), "a request with all answers has completed");
-        let is_reliable = pending.is_reliable;
+        let (is_reliable, is_unordered) = (pending.is_reliable, order == Order::Owner);
         self.arm(now, number);
         let request = RequestId(number);
-        Some(OutgoingScattering { is_reliable, messages, request, is_question: false })
+        Some(OutgoingScattering {
+            is_reliable,
+            is_unordered,
+            messages,
+            request,
+            is_question: false,
+        })
     }
 
     /// Notes that the fabric has accepted a scattering.

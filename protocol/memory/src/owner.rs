@@ -66,7 +66,7 @@ pub struct OwnerStats {
     pub malformed: u64,
 }
 
-/// A reply that is to be sent by best effort.
+/// A reply that is to be sent by best effort, without an order: its client waits for nothing else.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct OutgoingReply {
     /// The client.
@@ -158,13 +158,13 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> MemoryOwner<B> {
         self.waiting.last_key_value().map(|((at, ..), _)| *at)
     }
 
-    /// Returns the next reply to be sent, by best effort.
+    /// Returns the next reply to be sent.
     pub fn poll_reply(&mut self) -> Option<OutgoingReply> {
         self.replies.pop_front()
     }
 
     /// Handles a delivered request. Requests of one service arrive in the order of their
-    /// timestamps.
+    /// timestamps, except for those that were sent without an order.
     pub fn on_message(
         &mut self,
         is_reliable: bool,

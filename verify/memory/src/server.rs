@@ -132,7 +132,7 @@ impl Server {
         let Some(owner) = &mut self.owner else { return };
         while let Some(reply) = self.unsent.pop_front().or_else(|| owner.poll_reply()) {
             let message = Message { to: reply.to, payload: &reply.payload };
-            if let Err(SendError::BufferFull { .. }) = endpoint.scatter(&[message]) {
+            if let Err(SendError::BufferFull { .. }) = endpoint.send_unordered(message) {
                 self.is_active = true;
                 return self.unsent.push_front(reply);
             }
@@ -195,9 +195,10 @@ fn send(
         Message { to: *to, payload }
     });
     let messages: Vec<Message<'_>> = messages.collect();
-    match scattering.is_reliable {
-        true => endpoint.scatter_reliably(&messages),
-        false => endpoint.scatter(&messages),
+    match *messages {
+        [message] if scattering.is_unordered => endpoint.send_unordered(message),
+        _ if scattering.is_reliable => endpoint.scatter_reliably(&messages),
+        _ => endpoint.scatter(&messages),
     }
 }
 

@@ -304,7 +304,7 @@ impl MemoryService {
 
     fn next_reply(&mut self) -> Option<MarkedScattering> {
         let OutgoingReply { to, payload } = self.owner.poll_reply()?;
-        Some(MarkedScattering::new(Service::BestEffort, &[(to, payload)]))
+        Some(MarkedScattering::new(Service::BestEffort, true, &[(to, payload)]))
     }
 
     fn next_request(&mut self, now: Mono) -> Option<(OutgoingScattering, MarkedScattering)> {
@@ -313,7 +313,7 @@ impl MemoryService {
             true => Service::Reliable,
             false => Service::BestEffort,
         };
-        let scattering = MarkedScattering::new(service, &request.messages);
+        let scattering = MarkedScattering::new(service, request.is_unordered, &request.messages);
         Some((request, scattering))
     }
 
@@ -327,23 +327,29 @@ impl MemoryService {
 #[derive(Debug)]
 struct MarkedScattering {
     service: Service,
+    /// Whether the only message is sent without an order.
+    is_unordered: bool,
     messages: Vec<(ProcessId, Vec<u8>)>,
 }
 
 impl MarkedScattering {
-    fn new(service: Service, messages: &[(ProcessId, Vec<u8>)]) -> Self {
+    fn new(service: Service, is_unordered: bool, messages: &[(ProcessId, Vec<u8>)]) -> Self {
         let mark = |payload: &Vec<u8>| {
             let mut marked = Vec::with_capacity(MARKED_HEADER_LEN + payload.len());
             MarkedMessage::Memory(payload).write(|part| marked.extend_from_slice(part));
             marked
         };
-        Self { service, messages: messages.iter().map(|(to, body)| (*to, mark(body))).collect() }
+        let messages = messages.iter().map(|(to, body)| (*to, mark(body))).collect();
+        Self { service, is_unordered, messages }
     }
 
     fn submit(&self, endpoint: &mut PipeEndpoint) -> Result<ScatteringId, SendError> {
         let messages: Vec<Message<'_>> =
             self.messages.iter().map(|(to, payload)| Message { to: *to, payload }).collect();
-        endpoint.scatter(self.service, &messages)
+        match *messages {
+            [message] if self.is_unordered => endpoint.send_unordered(message),
+            _ => endpoint.scatter(self.service, &messages),
+        }
     }
 }
 

@@ -66,7 +66,7 @@ impl<R: Requests> TableClient<R> {
         self.read_node(operation, (bucket, open.at.bucket + HEAD, bucket.head));
     }
 
-    /// Reads a node and, at the same timestamp, the bucket.
+    /// Reads a node and, at the same time, the bucket.
     fn read_node(&mut self, operation: OperationId, walk: (Bucket, u64, u64)) {
         let (bucket, pointer, node) = walk;
         let Some(open) = self.open.get_mut(&operation) else { return };
@@ -77,8 +77,9 @@ impl<R: Requests> TableClient<R> {
         open.step = Step::Node { bucket, pointer, node };
         let layout = &self.layout;
         let batch = [layout.read_bucket(open.at), layout.read_node(open.at.shard, node)];
-        let is_early = open.is_early;
-        self.submit_read(operation, (replica, is_early), &batch);
+        // The replica has executed the read or the change of the bucket at some timestamp of the
+        // total order: what it finds later is no older, and needs no timestamp of its own.
+        self.submit_read(operation, (replica, true), &batch);
     }
 
     fn on_node(

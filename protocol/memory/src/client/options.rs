@@ -105,6 +105,9 @@ pub struct Completed {
 pub struct OutgoingScattering {
     /// Whether it is to be sent by the reliable service.
     pub is_reliable: bool,
+    /// Whether its only message is to be sent without an order, as
+    /// [`OutgoingReply`](crate::OutgoingReply)s are.
+    pub is_unordered: bool,
     /// Receivers and payloads, one for each receiver.
     pub messages: Vec<(ProcessId, Vec<u8>)>,
     /// The request.
