@@ -12,7 +12,7 @@ use onepipe_wire::{
 };
 
 use crate::config::{Config, ConfigError};
-use crate::congestion::CongestionWindow;
+use crate::congestion::CongestionController;
 use crate::outbox::{FrameSpace, Outgoing, write_run};
 use crate::rtt::{RetransmitTimer, RttEstimator};
 
@@ -126,7 +126,7 @@ pub struct Client {
     completed_order: VecDeque<u32>,
     /// Slots of messages to be sent; retransmissions come first.
     send_queue: VecDeque<u32>,
-    congestion: CongestionWindow,
+    congestion: CongestionController,
     /// Lower bound of all deadlines.
     due: Option<Mono>,
     stats: ClientStats,
@@ -157,7 +157,7 @@ impl Client {
             completed: vec![None; window],
             completed_order: VecDeque::with_capacity(window),
             send_queue: VecDeque::with_capacity(window),
-            congestion: CongestionWindow::new(limits, groups.frame_len_max as u64, rtt),
+            congestion: CongestionController::new(limits, groups.frame_len_max as u64, rtt),
             due: None,
             stats: ClientStats::default(),
             config,

@@ -2,28 +2,24 @@
 //! arrive and shrinks on timeouts, as in TCP Reno (RFC 5681).
 
 use onepipe_base::Mono;
+use onepipe_reliability::CongestionWindow;
 
 use crate::rtt::RttEstimator;
 
-/// Congestion window and the bytes in flight.
+/// The bytes in flight, and their congestion window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct CongestionWindow {
+pub(crate) struct CongestionController {
     bytes: u64,
     messages: usize,
-    /// Congestion window in bytes, and its maximum.
-    window: u64,
-    window_max: u64,
-    /// Slow-start threshold in bytes: below it the window grows by the bytes acknowledged (slow
-    /// start), above it by one frame per window (congestion avoidance).
-    slow_start_threshold: u64,
-    frame_len: u64,
+    window: CongestionWindow,
+    window_min: u64,
     /// When the window was last reduced.
     reduced_at: Option<Mono>,
     /// Round-trip time of the client's messages.
     pub rtt: RttEstimator,
 }
 
-impl CongestionWindow {
+impl CongestionController {
     /// Minimum congestion window, in frames.
     const FRAMES_MIN: u64 = 2;
 
@@ -33,10 +29,8 @@ impl CongestionWindow {
         Self {
             bytes: 0,
             messages: 0,
-            window: first.min(window_max),
-            window_max,
-            slow_start_threshold: window_max,
-            frame_len,
+            window: CongestionWindow::new(first, window_max, frame_len),
+            window_min: (Self::FRAMES_MIN * frame_len).min(window_max),
             reduced_at: None,
             rtt,
         }
@@ -49,7 +43,7 @@ impl CongestionWindow {
     //= spec/amcast.md#R29
     /// Returns whether a message may be sent. One message may always be in flight.
     pub const fn can_send(&self, bytes: u64) -> bool {
-        self.bytes == 0 || self.bytes.saturating_add(bytes) <= self.window
+        self.bytes == 0 || self.bytes.saturating_add(bytes) <= self.window.bytes()
     }
 
     pub const fn on_sent(&mut self, bytes: u64) {
@@ -61,12 +55,8 @@ impl CongestionWindow {
     /// retransmitted, which makes the time ambiguous.
     pub fn on_completed(&mut self, bytes: u64, took_ns: Option<u64>) {
         // A window that is not used must not grow (RFC 7661).
-        if self.bytes >= self.window / 2 {
-            let growth = match self.window < self.slow_start_threshold {
-                true => bytes,
-                false => self.frame_len.saturating_mul(bytes) / self.window.max(1),
-            };
-            self.window = self.window.saturating_add(growth).min(self.window_max);
+        if self.bytes >= self.window.bytes() / 2 {
+            self.window.on_acked(bytes);
         }
         self.bytes = self.bytes.saturating_sub(bytes);
         self.messages = self.messages.saturating_sub(1);
@@ -81,9 +71,8 @@ impl CongestionWindow {
         let timeout_ns = self.rtt.initial_ns();
         if self.reduced_at.is_none_or(|at| now.since_ns(at) >= timeout_ns) {
             self.reduced_at = Some(now);
-            let window_min = (Self::FRAMES_MIN * self.frame_len).min(self.window_max);
-            self.window = (self.bytes / 2).min(self.window).max(window_min);
-            self.slow_start_threshold = self.window;
+            let half = (self.bytes / 2).min(self.window.bytes());
+            self.window.reduce_to(half.max(self.window_min));
         }
     }
 }
@@ -92,8 +81,8 @@ impl CongestionWindow {
 mod tests {
     use super::*;
 
-    fn congestion(window_max: u64) -> CongestionWindow {
-        CongestionWindow::new((1_000, window_max), 100, RttEstimator::new(50))
+    fn congestion(window_max: u64) -> CongestionController {
+        CongestionController::new((1_000, window_max), 100, RttEstimator::new(50))
     }
 
     //= spec/amcast.md#R29
@@ -112,27 +101,27 @@ mod tests {
     #[test]
     fn slow_start_then_congestion_avoidance() {
         let mut congestion = congestion(u64::MAX);
-        let round = |congestion: &mut CongestionWindow| {
+        let round = |congestion: &mut CongestionController| {
             let mut sent = 0;
             while congestion.can_send(100) {
                 congestion.on_sent(100);
                 sent += 1;
             }
             (0..sent).for_each(|_| congestion.on_completed(100, None));
-            congestion.window
+            congestion.window.bytes()
         };
         // At least half of the window is in use, so it grows.
         assert_eq!([(); 3].map(|()| round(&mut congestion)), [1_400, 1_900, 2_600]);
         (0..30).for_each(|_| congestion.on_sent(100));
         congestion.on_timeout(Mono::from_ns(1_000));
         congestion.on_timeout(Mono::from_ns(1_049));
-        assert_eq!(congestion.window, 1_500, "once per round trip");
+        assert_eq!(congestion.window.bytes(), 1_500, "once per round trip");
         (0..30).for_each(|_| congestion.on_completed(100, None));
-        let before = congestion.window;
+        let before = congestion.window.bytes();
         let after = round(&mut congestion);
         assert!((30..=100).contains(&(after - before)), "{before} {after}");
         (0..9).for_each(|nth| congestion.on_timeout(Mono::from_ns(2_000 + 100 * nth)));
-        assert_eq!(congestion.window, 200);
+        assert_eq!(congestion.window.bytes(), 200);
     }
 
     #[test]
@@ -142,7 +131,7 @@ mod tests {
             congestion.on_sent(100);
             congestion.on_completed(100, None);
         }
-        assert_eq!(congestion.window, 1_000);
+        assert_eq!(congestion.window.bytes(), 1_000);
     }
 
     //= spec/amcast.md#R29
@@ -153,6 +142,6 @@ mod tests {
             (0..10).for_each(|_| congestion.on_sent(100));
             (0..10).for_each(|_| congestion.on_completed(100, None));
         }
-        assert_eq!(congestion.window, 1_100);
+        assert_eq!(congestion.window.bytes(), 1_100);
     }
 }

@@ -2,7 +2,7 @@
 
 use core::hash::{Hash, Hasher};
 
-use onepipe_base::Mono;
+use onepipe_base::{Mono, ResponseTime};
 
 /// Round-trip time estimator (RFC 6298). Measures one exchange at a time. A timeout that follows
 /// the measured times keeps retransmissions from loading a peer that is merely slow.
@@ -11,8 +11,7 @@ use onepipe_base::Mono;
 /// has no time, compares machines by state, so all estimators with the same minimum are equal.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RttEstimator {
-    srtt_ns: u64,
-    rttvar_ns: u64,
+    rtt: ResponseTime,
     rto_min_ns: u64,
     /// Exchange being measured: its number, and when it started.
     timed: Option<(u64, Mono)>,
@@ -23,19 +22,13 @@ impl RttEstimator {
     const BACKOFF_MAX: u64 = 64;
 
     /// Creates an estimator without samples, whose timeout is at least `rto_min_ns`.
-    pub const fn new(rto_min_ns: u64) -> Self {
-        Self { srtt_ns: 0, rttvar_ns: 0, rto_min_ns, timed: None }
+    pub fn new(rto_min_ns: u64) -> Self {
+        Self { rtt: ResponseTime::default(), rto_min_ns, timed: None }
     }
 
     /// Adds a sample, in ns.
     pub fn on_sample(&mut self, rtt_ns: u64) {
-        if self.srtt_ns == 0 {
-            (self.srtt_ns, self.rttvar_ns) = (rtt_ns, rtt_ns / 2);
-        } else {
-            let off_ns = self.srtt_ns.abs_diff(rtt_ns);
-            self.rttvar_ns = self.rttvar_ns - self.rttvar_ns / 4 + off_ns / 4;
-            self.srtt_ns = self.srtt_ns - self.srtt_ns / 8 + rtt_ns / 8;
-        }
+        self.rtt.on_sample(rtt_ns);
     }
 
     /// Updates the measurement, given how many exchanges have started and how many of them, in
@@ -60,9 +53,8 @@ impl RttEstimator {
     //= spec/amcast.md#R27
     /// Returns the timeout in ns after `doublings` expiries without progress.
     fn timeout_ns(&self, doublings: u32) -> u64 {
-        let rto_ns = self.srtt_ns.saturating_add(self.rttvar_ns.saturating_mul(4));
         let max_ns = self.rto_min_ns.saturating_mul(Self::BACKOFF_MAX);
-        rto_ns.max(self.rto_min_ns).saturating_mul(1 << doublings).min(max_ns)
+        self.rtt.timeout_ns().max(self.rto_min_ns).saturating_mul(1 << doublings).min(max_ns)
     }
 
     /// Returns the initial retransmission timeout in ns.
@@ -144,11 +136,11 @@ mod tests {
         at(200, 7, 5);
         at(300, 9, 6);
         at(900, 12, 7);
-        assert_eq!(rtt.srtt_ns, 700, "until the seventh was completed");
+        assert_eq!(rtt.rtt.mean_ns(), 700, "until the seventh was completed");
         let mut at = |ns, started, completed| rtt.track(Mono::from_ns(ns), started, completed);
         at(1_000, 12, 7);
         rtt.discard_sample();
         rtt.track(Mono::from_ns(9_000_000), 12, 12);
-        assert_eq!(rtt.srtt_ns, 700, "a retransmission discards the sample");
+        assert_eq!(rtt.rtt.mean_ns(), 700, "a retransmission discards the sample");
     }
 }

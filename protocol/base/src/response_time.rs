@@ -4,7 +4,7 @@
 ///
 /// A request that is repeated sooner is repeated for nothing: on a machine whose processes wait for
 /// a core, an answer takes many times the interval at which a dedicated link is asked again.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ResponseTime {
     /// Eight times the mean, in ns: RFC 6298 weighs a sample by 1/8.
     mean_times_8: u64,

@@ -61,7 +61,6 @@
 
 extern crate alloc;
 
-mod bitset;
 mod config;
 mod event;
 mod group;

@@ -7,9 +7,9 @@ use core::ops::Range;
 use onepipe_wire::Extent;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use crate::bitset::BitSet;
 use crate::memory::Memory;
 use crate::schedule::BLOCKS_MAX;
+use onepipe_reliability::BitSet;
 
 /// Division of an object into blocks, and of the blocks into pieces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -7,8 +7,8 @@ use onepipe_base::{Incarnation, Mono};
 use onepipe_wire::BulkPieceHeader;
 
 use crate::OBJECTS_MAX;
-use crate::bitset::BitSet;
 use crate::session::{Item, LinkSession};
+use onepipe_reliability::BitSet;
 
 /// Maximum number of scheduled blocks queued for a peer. A slow peer may lag by this many blocks
 /// before it delays the others.

@@ -50,7 +50,6 @@ mod receive;
 pub mod reorder;
 mod scattering;
 mod send;
-mod seq_deque;
 mod stats;
 mod timestamp;
 

@@ -18,7 +18,6 @@ use core::ops::Range;
 use onepipe_base::{Machine, Mono, Now, Port, ProcessId, Transmit, Verdict};
 use onepipe_wire::{BulkPieceHeader, BulkRefused};
 
-use crate::bitset::BitSet;
 use crate::config::PIECE_FRONT_LEN;
 use crate::event::{Event, Failure, Outcome, Reason, SendError, Unsent};
 use crate::object::{Object, Shape};
@@ -27,6 +26,7 @@ use crate::schedule::Schedule;
 use crate::session::{Item, LinkSession};
 use crate::stats::Stats;
 use crate::{Config, ConfigError, Memory};
+use onepipe_reliability::BitSet;
 
 pub use placement::{Gathered, Placement};
 

@@ -9,8 +9,8 @@ use onepipe_wire::BulkHaveView;
 
 use super::Group;
 use crate::Memory;
-use crate::bitset::BitSet;
 use crate::peer::{ObjectFlow, REQUESTED_BLOCKS_MAX};
+use onepipe_reliability::BitSet;
 
 impl<M: Memory> Group<M> {
     pub(super) fn on_have(&mut self, from: u32, view: &BulkHaveView<'_>) {

@@ -176,7 +176,7 @@ impl LinkSession {
             return;
         }
         let was_full = 2 * self.outstanding_bytes > self.congestion.window();
-        let (mut acked_bytes, mut acked_frames) = (0, 0);
+        let (mut acked_bytes, mut acked_frames) = (0, 0_u32);
         for (psn, word) in (0..).map(|at| largest.0.wrapping_sub(64 * at)).zip(words) {
             for bit in 0..64u32 {
                 let index = psn.wrapping_sub(bit).wrapping_sub(first);

@@ -3,8 +3,8 @@
 use onepipe_base::ScatteringId;
 
 use crate::arena::{PayloadArena, PayloadRef};
-use crate::seq_deque::SeqDeque;
 use crate::{MESSAGE_CHARGE_BYTES, SendError};
+use onepipe_reliability::SeqDeque;
 
 /// A waiting scattering.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 use onepipe_base::{ScatteringId, Timestamp};
 
 use crate::FailureReason;
-use crate::seq_deque::SeqDeque;
+use onepipe_reliability::SeqDeque;
 
 /// A scattering that was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -1,35 +1,23 @@
 //! DCTCP with one congestion window per destination.
 
 use onepipe_base::Psn;
+use onepipe_reliability::{CongestionWindow, MarkedFraction};
 
 use crate::Config;
-
-/// The number 1 in fixed point.
-const ONE: u64 = 1 << 16;
-/// Gain of the moving average `alpha`, as a shift: g = 1/16 (DCTCP).
-const GAIN_SHIFT: u32 = 4;
 
 /// The congestion window of one destination, in bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct CongestionController {
-    window: u32,
+    window: CongestionWindow,
     window_min: u32,
     /// Number of connections above which all share the windows of this number; 0: they do not.
     full_windows: u32,
-    window_max: u32,
     frame: u32,
-    /// Slow-start threshold, in bytes.
-    threshold: u32,
-    /// Moving average of the fraction of marked packets, in units of 1/65,536.
-    alpha: u64,
-    /// The current observation window ends when this packet is acknowledged.
-    observed_until: Psn,
-    /// Packets received, and those of them that were marked, in the current observation window.
-    received: u32,
-    marked: u32,
+    marks: MarkedFraction,
     /// The receiver's counters in the last acknowledgement.
     last_counters: Option<(u32, u32)>,
-    cut_in_window: bool,
+    /// The window was cut during the present observation of marks.
+    was_cut: bool,
 }
 
 impl CongestionController {
@@ -37,22 +25,18 @@ impl CongestionController {
     pub fn new(config: &Config, connections: usize) -> Self {
         let (frame, window_max) = (config.frame_len_max as u32, config.window_bytes_max);
         let mut controller = Self {
-            window: 0,
+            window: CongestionWindow::new(0, window_max.into(), frame.into()),
             window_min: config.congestion_window_min_bytes.max(2 * frame).min(window_max),
             full_windows: config.congestion_full_windows,
-            window_max,
             frame,
-            threshold: window_max,
-            alpha: 0,
-            observed_until: Psn::FIRST,
-            received: 0,
-            marked: 0,
+            marks: MarkedFraction::NONE,
             last_counters: None,
-            cut_in_window: false,
+            was_cut: false,
         };
         let window_min = controller.share(controller.window_min, connections);
         let window = controller.share(config.congestion_window_bytes, connections);
-        controller.window = window.clamp(window_min, window_max);
+        let window = u64::from(window.max(window_min));
+        controller.window = CongestionWindow::new(window, window_max.into(), frame.into());
         controller
     }
 
@@ -72,9 +56,10 @@ impl CongestionController {
     /// Returns the bytes that may be in flight.
     #[inline]
     pub fn window_bytes(&self) -> u32 {
-        self.window
+        self.window.bytes() as u32
     }
 
+    //= spec/ordering.md#R33
     /// Handles an acknowledgement with the receiver's counters and the newly acknowledged bytes.
     /// `acked` is the first unresolved packet, `next` the next packet to be sent, `connections` the
     /// number of connections of this process.
@@ -93,14 +78,15 @@ impl CongestionController {
             return;
         }
         self.last_counters = Some(counters);
-        self.received = self.received.saturating_add(newly_received);
-        let newly_marked = marked.wrapping_sub(last_marked).min(newly_received);
-        self.marked = self.marked.saturating_add(newly_marked);
-        if self.marked == 0 {
-            self.grow(bytes);
+        self.marks.add(newly_received, marked.wrapping_sub(last_marked));
+        if !self.marks.has_marks() {
+            self.window.on_acked(bytes.into());
         }
-        if !acked.is_before(self.observed_until) {
-            self.end_observation(next, connections);
+        if let Some(observation) = self.marks.end(acked, next) {
+            let was_cut = core::mem::take(&mut self.was_cut);
+            if observation.has_marks && !was_cut {
+                self.cut_to(self.marks.cut(self.window.bytes()), connections);
+            }
         }
     }
 
@@ -109,45 +95,19 @@ impl CongestionController {
         self.last_counters = None;
     }
 
-    /// Handles a loss: halves the window, at most once per observation window.
+    /// Handles a loss: halves the window, at most once per observation.
     pub fn on_loss(&mut self, next: Psn, connections: usize) {
-        if !self.cut_in_window {
-            self.cut(u64::from(self.window) / 2, connections);
-            self.observed_until = next;
+        if !self.was_cut {
+            self.was_cut = true;
+            self.cut_to(self.window.bytes().div_ceil(2), connections);
+            self.marks.extend_to(next);
         }
-    }
-
-    fn grow(&mut self, bytes: u32) {
-        let growth = if self.window < self.threshold {
-            u64::from(bytes)
-        } else {
-            u64::from(self.frame) * u64::from(bytes) / u64::from(self.window.max(1))
-        };
-        let grown = u64::from(self.window) + growth;
-        self.window = grown.min(u64::from(self.window_max)) as u32;
-    }
-
-    //= spec/ordering.md#R33
-    fn end_observation(&mut self, next: Psn, connections: usize) {
-        if self.received > 0 {
-            let fraction = u64::from(self.marked) * ONE / u64::from(self.received);
-            self.alpha = self.alpha - (self.alpha >> GAIN_SHIFT) + (fraction >> GAIN_SHIFT);
-            if self.marked > 0 && !self.cut_in_window {
-                self.cut(u64::from(self.window) * self.alpha / (2 * ONE), connections);
-            }
-        }
-        self.received = 0;
-        self.marked = 0;
-        self.cut_in_window = false;
-        self.observed_until = next;
     }
 
     /// Cuts the window, but not below its share of the minimum.
-    fn cut(&mut self, by: u64, connections: usize) {
+    fn cut_to(&mut self, bytes: u64, connections: usize) {
         let window_min = self.share(self.window_min, connections);
-        self.window = (u64::from(self.window) - by).max(u64::from(window_min)) as u32;
-        self.threshold = self.window;
-        self.cut_in_window = true;
+        self.window.reduce_to(bytes.max(window_min.into()));
     }
 }
 
@@ -193,7 +153,7 @@ mod tests {
         let (mut few, mut all) = (fresh(), fresh());
         play(&mut few, 100, 5);
         play(&mut all, 100, 100);
-        assert!(few.alpha < ONE / 10 && all.alpha > ONE * 9 / 10);
+        assert!(few.marks.cut(100) > 95 && all.marks.cut(100) < 55);
         assert_eq!(all.window_bytes(), 2_000, "all marked: two frames remain");
         assert!(few.window_bytes() > all.window_bytes());
     }

@@ -8,7 +8,7 @@ use onepipe_base::{Mono, Psn, ScatteringId, Timestamp};
 use onepipe_wire::AckView;
 
 use super::retransmit_buffer::{RetransmitBuffer, RetransmitRange, UnackedMessage, UnackedPacket};
-use crate::seq_deque::SeqDeque;
+use onepipe_reliability::SeqDeque;
 
 /// A sent message, with what a report of its failure needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

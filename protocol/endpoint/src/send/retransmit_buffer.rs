@@ -3,7 +3,7 @@
 use onepipe_base::{Mono, Psn};
 
 use crate::arena::PayloadRef;
-use crate::seq_deque::SeqDeque;
+use onepipe_reliability::SeqDeque;
 
 /// A message that stays in the send buffer until it is acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

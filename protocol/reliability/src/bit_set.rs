@@ -5,16 +5,18 @@ use alloc::vec::Vec;
 
 /// Bit set of fixed length, initially empty. Accesses beyond the end are ignored.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) struct BitSet {
+pub struct BitSet {
     words: Vec<u64>,
     count: u32,
 }
 
 impl BitSet {
+    /// Creates an empty set of bits below `count`.
     pub fn new(count: u32) -> Self {
         Self { words: vec![0; count.div_ceil(64) as usize], count }
     }
 
+    /// Returns whether a bit is set.
     pub fn has(&self, at: u32) -> bool {
         at < self.count && self.words[at as usize / 64] >> (at % 64) & 1 == 1
     }
@@ -28,18 +30,21 @@ impl BitSet {
         true
     }
 
+    /// Clears a bit.
     pub fn clear(&mut self, at: u32) {
         if at < self.count {
             self.words[at as usize / 64] &= !(1 << (at % 64));
         }
     }
 
+    /// Sets all bits.
     pub fn set_all(&mut self) {
         for word in 0..self.words.len() {
             self.merge(word, u64::MAX);
         }
     }
 
+    /// Clears all bits.
     pub fn clear_all(&mut self) {
         self.words.fill(0);
     }
@@ -60,6 +65,7 @@ impl BitSet {
         }
     }
 
+    /// Returns the words of 64 bits, the lowest bits first.
     pub fn words(&self) -> &[u64] {
         &self.words
     }

@@ -10,7 +10,7 @@ use core::hash::{Hash, Hasher};
 /// A single item is stored inline instead of in the ring: most connections never have more in
 /// flight, and there are many connections, so a ring elsewhere would cost a cache miss for each.
 #[derive(Clone, Debug)]
-pub(crate) struct SeqDeque<T> {
+pub struct SeqDeque<T> {
     first: u64,
     next: u64,
     /// The only item, if it was pushed into an empty queue.
@@ -18,7 +18,14 @@ pub(crate) struct SeqDeque<T> {
     ring: Box<[T]>,
 }
 
+impl<T: Copy> Default for SeqDeque<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl<T: Copy> SeqDeque<T> {
+    /// Creates an empty queue, whose first item will have the number 0.
     pub fn new() -> Self {
         Self { first: 0, next: 0, single: None, ring: Box::default() }
     }
@@ -35,11 +42,13 @@ impl<T: Copy> SeqDeque<T> {
         self.next
     }
 
+    /// Returns the number of items.
     #[inline]
     pub fn len(&self) -> usize {
         (self.next - self.first) as usize
     }
 
+    /// Returns whether there is no item.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.next == self.first
@@ -72,11 +81,13 @@ impl<T: Copy> SeqDeque<T> {
         }
     }
 
+    /// Returns the oldest item.
     #[inline]
     pub fn front(&self) -> Option<&T> {
         (!self.is_empty()).then(|| self.get(self.first))
     }
 
+    /// Appends an item, which gets the number [`SeqDeque::next_seq`].
     #[inline]
     pub fn push(&mut self, item: T) {
         if self.is_empty() {

@@ -1,0 +1,23 @@
+//! What the reliable links of all services share.
+//!
+//! A link retransmits what was lost and limits what is in flight, whatever it carries: messages of
+//! an endpoint, frames of bulk objects, proposals of a multicast. Response times are estimated by
+//! [`onepipe_base::ResponseTime`].
+//!
+//! # Invariants
+//! - No clock and no randomness: equal inputs give equal states.
+//! - A congestion window is never above its maximum, and grows by what was acknowledged only.
+
+#![no_std]
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
+extern crate alloc;
+
+mod bit_set;
+mod congestion;
+mod seq_deque;
+
+pub use bit_set::BitSet;
+pub use congestion::{CongestionWindow, MarkedFraction, Observation};
+pub use seq_deque::SeqDeque;
