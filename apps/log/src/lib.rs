@@ -34,6 +34,7 @@ mod replica;
 mod scattering;
 mod start;
 mod state;
+mod state_message;
 mod view;
 
 pub use base::Base;
@@ -52,4 +53,5 @@ pub use replica::{
 pub use scattering::{Scattering, ScatteringKind};
 pub use start::{Founders, LogStart, StartMessage, StartPhase};
 pub use state::{NoState, Part, PartRequest, State};
+pub use state_message::StateMessage;
 pub use view::{REPLICAS_MAX, View};

@@ -3,6 +3,8 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use onepipe_base::ProcessId;
+
 use crate::entry::Entry;
 
 /// Which part of a state another replica asks for.
@@ -71,6 +73,10 @@ pub trait State: Send + 'static {
     /// Ends an installation: the state includes the first `len` entries, and the next one that is
     /// applied has the index `len`.
     fn finish_install(&mut self, len: u64);
+
+    /// Handles a message of the state of another replica, which may be lost, repeated, or late by
+    /// any time. Does not wait for a disk.
+    fn on_message(&mut self, _from: ProcessId, _payload: &[u8]) {}
 
     /// Returns why the state cannot go on, if its disk has failed: then the replica ends.
     fn failure(&self) -> Option<String> {

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use onepipe::{EmbeddedPipe, Event, Idleness, ProcessId, Progress, SendError, Service, Timestamp};
 use onepipe_base::Mono;
-use onepipe_log::{AppendError, LogClient, Reply, ReplyKind, State, View};
+use onepipe_log::{AppendError, LogClient, Reply, ReplyKind, State, StateMessage, View};
 
 use crate::handle::{AppendFailure, OnCommitted, OnEntries, Submission};
 use crate::options::NodeOptions;
@@ -95,6 +95,9 @@ impl<S: State> Driven<S> {
                     done(Err("this node has no replica".into()));
                 }
                 Ok(Submission::ReadIndex(done)) => self.read_indexes.begin(self.pipe.now(), done),
+                Ok(Submission::Send(to, message)) => {
+                    self.outbox.push_message(Source::State, to, message);
+                }
                 Err(TryRecvError::Empty) => return (taken > 0, false),
                 Err(TryRecvError::Disconnected) => return (taken > 0, true),
             }
@@ -131,7 +134,7 @@ impl<S: State> Driven<S> {
         // All reliable messages below this barrier are handed out in this turn.
         let barrier = self.pipe.commit_barrier();
         let (member, client) = (&mut self.member, &mut self.client);
-        let (reads, outbox) = (&mut self.reads, &mut self.outbox);
+        let (reads, outbox, replicas) = (&mut self.reads, &mut self.outbox, &self.replicas);
         let mut ended: Option<Arc<str>> = None;
         let progress = self.pipe.poll(|event| match event {
             Event::Message(message) => match ReplyKind::of(message.payload) {
@@ -142,10 +145,17 @@ impl<S: State> Driven<S> {
                     }
                 }
                 _ => {
-                    if let Some(member) = member {
-                        let is_reliable = message.service == Service::Reliable;
-                        let (at, from) = (message.timestamp, message.from);
-                        member.on_message((is_reliable, at, from), message.payload, outbox);
+                    let Some(member) = member else { return };
+                    let (at, from) = (message.timestamp, message.from);
+                    match StateMessage::parse(message.payload) {
+                        Some(StateMessage(payload)) if replicas.contains(&from) => {
+                            member.on_state_message(from, payload);
+                        }
+                        Some(_) => {}
+                        None => {
+                            let is_reliable = message.service == Service::Reliable;
+                            member.on_message((is_reliable, at, from), message.payload, outbox);
+                        }
                     }
                 }
             },

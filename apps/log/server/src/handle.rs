@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
-use onepipe::Doorbell;
-use onepipe_log::{Committed, Entry};
+use onepipe::{Doorbell, ProcessId};
+use onepipe_log::{Committed, Entry, StateMessage};
 use thiserror::Error;
 
 use crate::shared::{NodeStats, Shared};
@@ -67,6 +67,7 @@ pub(crate) enum Submission {
     Append(Vec<u8>, OnCommitted),
     Read(u64, OnEntries),
     ReadIndex(OnReadIndex),
+    Send(ProcessId, Vec<u8>),
 }
 
 impl Submission {
@@ -76,6 +77,8 @@ impl Submission {
             Self::Append(_, done) => done(Err(AppendFailure::Ended(Arc::clone(reason)))),
             Self::Read(_, done) => done(Err(ReadFailure::Ended(Arc::clone(reason)))),
             Self::ReadIndex(done) => done(Err(Arc::clone(reason))),
+            // A message may be lost.
+            Self::Send(..) => {}
         }
     }
 }
@@ -108,6 +111,12 @@ impl LogHandle {
     /// node's thread; with an error if the node has no replica or ends.
     pub fn read_index(&self, on_index: OnReadIndex) {
         self.submit(Submission::ReadIndex(on_index));
+    }
+
+    /// Sends a message to the state of another replica ([`onepipe_log::State::on_message`]), by
+    /// best effort.
+    pub fn send(&self, to: ProcessId, payload: &[u8]) {
+        self.submit(Submission::Send(to, StateMessage(payload).to_bytes()));
     }
 
     fn submit(&self, submission: Submission) {

@@ -15,6 +15,7 @@ pub(crate) enum Source {
     Client,
     Replica,
     Start,
+    State,
 }
 
 /// Sends scatterings in order, and remembers whose the reliable ones are.

@@ -58,6 +58,11 @@ impl<S: State> Member<S> {
         }
     }
 
+    /// Handles a message of the state of another replica.
+    pub fn on_state_message(&mut self, from: ProcessId, payload: &[u8]) {
+        self.executor.state_mut().on_message(from, payload);
+    }
+
     /// Begins to serve or to catch up, if the log is open.
     fn begin(&mut self) {
         let Some(start) = &self.start else { return };
