@@ -214,6 +214,10 @@ mistakes! {
         "A read is answered by a replica that lacks an acknowledged write.";
     LostWriteAccepted: "lost-write-accepted",
         "A scrub takes an intact block that lacks a change for right.";
+    BehindCopied: "behind-copied",
+        "A damaged block is read from a replica that lacks an acknowledged write.";
+    BehindSummarized: "behind-summarized",
+        "A scrub compares a replica that has not applied what was acknowledged before the scrub.";
 }
 
 impl Mistake {

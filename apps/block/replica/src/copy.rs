@@ -105,6 +105,27 @@ impl<F: ImageFile> ImageReader<F> {
     }
 }
 
+/// An intact block of another replica.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct CopiedBlock {
+    /// The position of its last change.
+    pub position: u64,
+    /// Its bytes.
+    pub bytes: Vec<u8>,
+}
+
+impl CopiedBlock {
+    /// Decodes the copy of one block. Returns `None` if the block is damaged where it was copied,
+    /// or this is no copy of it.
+    pub fn parse(copy: &[u8], block: u64) -> Option<CopiedBlock> {
+        let mut reader = Reader(copy);
+        let copy = BlockCopy::parse(&mut reader, u64::MAX)?;
+        let is_right = copy.block == block && !copy.is_damaged() && reader.is_at_end();
+        let bytes = copy.bytes.map_or_else(|| vec![0; BLOCK_LEN], <[u8]>::to_vec);
+        is_right.then_some(CopiedBlock { position: copy.mark.position, bytes })
+    }
+}
+
 /// A copy of a block, decoded.
 pub struct BlockCopy<'a> {
     kind: u8,

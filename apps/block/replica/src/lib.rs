@@ -31,7 +31,7 @@
 //!
 //! # Absences
 //! - No change of a part of a block: after a crash a torn block is written again as a whole.
-//! - No network: the caller carries copies and summaries between replicas.
+//! - No network: the caller carries the questions and answers of [`Repairs`] between replicas.
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
@@ -48,12 +48,13 @@ mod image_writer;
 mod mark;
 mod primary_backup;
 mod read_gate;
+mod repair;
 mod scrub;
 mod shared;
 
 pub use change::{BLOCK_LEN, CHANGE_OVERHEAD, Change, ChangeError};
 pub use checkpoint::Checkpointer;
-pub use copy::{Copied, Stale};
+pub use copy::{Copied, CopiedBlock, Stale};
 pub use error::{ImageError, ReadError};
 pub use file::ImageFile;
 pub use image::{Image, ImageOptions};
@@ -62,4 +63,8 @@ pub use image_writer::ImageWriter;
 pub use mark::Mark;
 pub use primary_backup::{ChainMessage, ChainNode, ChainOutput};
 pub use read_gate::{ReadGate, ReadStart};
+pub use repair::{
+    Answer, Asked, Question, RepairMessage, RepairOptions, RepairOutcome, Repairs, SUMMARIZED_MAX,
+    ScrubReport,
+};
 pub use scrub::{Finding, Summary};

@@ -10,7 +10,7 @@ use crate::image_reader::ImageReader;
 use crate::mark::Mark;
 
 /// What a replica has of consecutive blocks.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Summary {
     /// A position that the replica had applied before it read the blocks.
     pub applied: u64,
@@ -21,7 +21,7 @@ pub struct Summary {
 }
 
 /// A block that is not the same in all replicas.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Finding {
     /// The block.
     pub block: u64,

@@ -6,7 +6,7 @@ mod model;
 
 use std::panic::catch_unwind;
 
-use model::{copies, crashes, damage, reads};
+use model::{copies, crashes, damage, reads, repairs};
 use onepipe_base::mistake::{Mistake, choose};
 
 /// Seeds for each mistake.
@@ -14,7 +14,7 @@ const SEEDS: u64 = 200;
 
 fn first_violation(mistake: Option<Mistake>, seed: u64) -> Option<String> {
     choose(mistake);
-    let runs = [crashes::run, damage::run, copies::run, reads::run];
+    let runs = [crashes::run, damage::run, copies::run, reads::run, repairs::run];
     let found = catch_unwind(|| runs.iter().find_map(|run| run(seed).err()));
     choose(None);
     found.unwrap_or_else(|_| Some("an assertion failed".into()))

@@ -2,7 +2,7 @@
 
 mod model;
 
-use model::{Outcome, copies, crashes, damage, full, reads};
+use model::{Outcome, copies, crashes, damage, full, reads, repairs};
 
 fn all(name: &str, seeds: u64, run: impl Fn(u64) -> Outcome) {
     for seed in 0..seeds {
@@ -52,4 +52,9 @@ fn replica_that_was_away_gets_what_has_changed() {
 #[test]
 fn no_read_goes_back_in_time() {
     all("reads", 300, reads::run);
+}
+
+#[test]
+fn replicas_repair_each_other_over_a_lossy_network() {
+    all("repairs", 300, repairs::run);
 }

@@ -9,16 +9,16 @@ use super::{BLOCKS, Log, Outcome, open, rng};
 
 const MARK_LEN: usize = 16;
 
-struct Replica {
+pub struct Replica {
     disk: MemoryDisk,
-    image: Image<MemoryDisk>,
-    reader: ImageReader<MemoryFile>,
+    pub image: Image<MemoryDisk>,
+    pub reader: ImageReader<MemoryFile>,
     /// Blocks that lack a change, by a disk that has lost it.
-    lost: Vec<u64>,
+    pub lost: Vec<u64>,
 }
 
 impl Replica {
-    fn new() -> Result<Replica, String> {
+    pub fn new() -> Result<Replica, String> {
         let disk = MemoryDisk::new();
         let image = open(&disk)?;
         let reader = image.reader().map_err(|error| error.to_string())?;
@@ -40,15 +40,20 @@ impl Replica {
 
     /// Flips a bit of a block or a mark.
     fn flip(&mut self, rng: &mut impl Rng) {
-        let (name, len) = if rng.random() { ("blocks", BLOCK_LEN) } else { ("marks", MARK_LEN) };
         let block = rng.random_range(0..BLOCKS);
+        self.flip_block(block, rng);
+    }
+
+    /// Flips a bit of this block, or of its mark.
+    pub fn flip_block(&mut self, block: u64, rng: &mut impl Rng) {
+        let (name, len) = if rng.random() { ("blocks", BLOCK_LEN) } else { ("marks", MARK_LEN) };
         let mut bytes = self.stored((name, len), block);
         bytes[rng.random_range(0..len)] ^= 1 << rng.random_range(0..8);
         self.overwrite(name, block, &bytes);
     }
 
     /// Applies changes, of which the disk loses those of one block.
-    fn lose(&mut self, log: &Log, rng: &mut impl Rng) -> Outcome {
+    pub fn lose(&mut self, log: &Log, rng: &mut impl Rng) -> Outcome {
         let block = rng.random_range(0..BLOCKS);
         let [content, mark] =
             [("blocks", BLOCK_LEN), ("marks", MARK_LEN)].map(|of| (of.0, self.stored(of, block)));

@@ -7,6 +7,7 @@ pub mod crashes;
 pub mod damage;
 pub mod full;
 pub mod reads;
+pub mod repairs;
 
 use onepipe_block_replica::{BLOCK_LEN, Change, Image, ImageOptions};
 use onepipe_journal::MemoryDisk;
