@@ -54,7 +54,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         replace_offline(&process_directory(data, *process), replica)?;
         format!("replica {replica} is empty: start it, and it is filled from the others")
     } else {
-        let Outcome::Replaced = control::send(data, Command::Replace(replica))? else {
+        let Outcome::Replaced = control::send(data, Command::Replace(replica), |_| {})? else {
             bail!("the device has answered another command");
         };
         let seconds = began.elapsed().as_secs_f64();

@@ -15,16 +15,16 @@ const ROUNDS: usize = 6;
 
 /// The programs of a device, behind a switch with a controller: only such a fabric goes on without
 /// one of them.
-struct Programs {
+pub struct Programs {
     directory: PathBuf,
-    sockets: Vec<String>,
+    pub sockets: Vec<String>,
     running: Vec<Option<Running>>,
     switch: Switch,
     _controller: Controller,
 }
 
 impl Programs {
-    fn start(directory: &Path) -> Programs {
+    pub fn start(directory: &Path) -> Programs {
         let decisions = directory.join("decisions").to_string_lossy().into_owned();
         let switch = Switch::start(&["--controllers", "1000"]);
         let controller = Controller::start(&["--udp", &switch.address, "--store", &decisions]);
@@ -42,7 +42,7 @@ impl Programs {
         programs
     }
 
-    fn data(&self) -> String {
+    pub fn data(&self) -> String {
         self.directory.join("data").to_string_lossy().into_owned()
     }
 
@@ -67,7 +67,7 @@ impl Programs {
     }
 
     /// Kills programs at once.
-    fn kill(&mut self, processes: &[usize]) {
+    pub fn kill(&mut self, processes: &[usize]) {
         let take = |process: &usize| self.running[*process].take().expect("it runs");
         let mut killed: Vec<Running> = processes.iter().map(take).collect();
         killed.iter().for_each(|running| running.signal("-KILL"));

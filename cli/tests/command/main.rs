@@ -9,6 +9,7 @@ mod block_bench;
 mod block_history;
 mod block_lost;
 mod block_programs;
+mod block_repair;
 mod block_replicas;
 mod bulk;
 mod clean;

@@ -49,10 +49,10 @@ mod workers;
 pub use address::Address;
 pub use blocks::{Blocks, Completion, Reply};
 pub use file::{FileBlocks, FileError, FileOptions};
+pub use onepipe_block_replica::ScrubReport;
 pub use options::ServerOptions;
 pub use replicated::{
-    DeviceError, RepairStats, ReplaceError, ReplicatedBlocks, ReplicatedOptions, ScrubReport,
-    replace_offline,
+    DeviceError, RepairStats, ReplaceError, ReplicatedBlocks, ReplicatedOptions, replace_offline,
 };
 pub use server::{ServeError, Server, serve};
 pub use stats::ServerStats;

@@ -11,6 +11,8 @@ mod appends;
 mod identity;
 mod nodes;
 mod reads;
+mod repair_driver;
+mod repairer;
 mod replace;
 mod restart;
 mod scrub;
@@ -35,8 +37,8 @@ use appends::Appends;
 use nodes::Nodes;
 pub use reads::RepairStats;
 use reads::{Access, Reads};
+use repairer::Repairer;
 pub use replace::{ReplaceError, replace_offline};
-pub use scrub::ScrubReport;
 
 /// Blocks of which one reply to a query of the status says whether they are zero.
 const STATUS_BLOCKS_MAX: u64 = 1 << 15;
@@ -190,7 +192,12 @@ impl ReplicatedBlocks {
         let image = identity::read_or_create(&directory, options.size)?;
         let workers = Workers::start(options.threads).map_err(DeviceError::Thread)?;
         let workers = Arc::new(workers);
-        let reads = Arc::new(Reads::new(usize::from(options.replicas), &workers));
+        let replicas = usize::from(options.replicas);
+        let (repairer, commands) = Repairer::new();
+        let reads = Arc::new(Reads::new(replicas, &workers, repairer));
+        let started =
+            repair_driver::start(commands, (replicas, image.blocks), Arc::downgrade(&reads));
+        started.map_err(DeviceError::Thread)?;
         let nodes = start(image, &reads)?;
         let limits = (options.in_flight_max, options.undurable_bytes_max);
         let appends = Arc::new(Appends::new(nodes.handles(), Arc::clone(&reads), limits));
@@ -305,15 +312,6 @@ impl ReplicatedBlocks {
     /// If there is no such replica.
     pub fn copied_blocks(&self, replica: u32) -> u64 {
         self.reads.copied_blocks(replica as usize)
-    }
-
-    /// Compares all blocks of all replicas, and repairs what differs. Takes as long as reading all
-    /// of them; other requests go on.
-    ///
-    /// # Errors
-    /// If a disk fails.
-    pub fn scrub(&self) -> Result<ScrubReport, Failure> {
-        scrub::scrub(&self.reads, self.image.blocks)
     }
 
     /// Returns the entries of a write.

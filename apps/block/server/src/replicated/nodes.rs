@@ -48,6 +48,7 @@ impl Nodes {
         let state = open_state(&options.directory, image, (process, reads));
         let own = Own { directory: log.directory.clone(), state: state.map_err(NodeError::State)? };
         let node = Node::start(ProcessId(process), builder, &log.node(), own)?;
+        reads.repairer().join(process as usize, node.handle());
         Ok(Nodes::One { replica: process, handle: node.handle(), _node: Mutex::new(node) })
     }
 

@@ -4,18 +4,14 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
-use std::thread;
-use std::time::{Duration, Instant};
 
 use onepipe_block::{ErrorCode, Failure};
-use onepipe_block_replica::{BLOCK_LEN, ImageReader, ImageWriter, ReadError, ReadGate, ReadStart};
+use onepipe_block_replica::{
+    BLOCK_LEN, ImageReader, ImageWriter, ReadError, ReadGate, ReadStart, ScrubReport,
+};
 
+use super::repairer::{Repaired, Repairer};
 use crate::workers::Workers;
-
-/// Time that replicas have to apply what a damaged one has, before a read of it fails.
-const REPAIR_TIMEOUT: Duration = Duration::from_secs(5);
-/// Pause between two looks at replicas that are behind.
-const REPAIR_PAUSE: Duration = Duration::from_millis(1);
 
 /// A read, which gets the replica that answers it.
 type Job = Box<dyn FnOnce(usize) + Send>;
@@ -49,6 +45,7 @@ pub struct Reads {
     workers: Weak<Workers>,
     /// Lets writes go on that wait until images are durable.
     on_durable: OnceLock<Box<dyn Fn() + Send + Sync>>,
+    repairer: Repairer,
     damaged: AtomicU64,
     repaired: AtomicU64,
 }
@@ -64,7 +61,7 @@ struct State {
 }
 
 impl Reads {
-    pub fn new(replicas: usize, workers: &Arc<Workers>) -> Reads {
+    pub fn new(replicas: usize, workers: &Arc<Workers>, repairer: Repairer) -> Reads {
         let images = (0..replicas).map(|_| None).collect();
         let durable = vec![0; replicas];
         let (gate, waiting) = (ReadGate::new(replicas), BTreeMap::new());
@@ -73,6 +70,7 @@ impl Reads {
             state: Mutex::new(State { gate, waiting, images, durable, copies }),
             workers: Arc::downgrade(workers),
             on_durable: OnceLock::new(),
+            repairer,
             damaged: AtomicU64::new(0),
             repaired: AtomicU64::new(0),
         }
@@ -180,24 +178,8 @@ impl Reads {
     }
 
     /// Returns the image of a replica, unless it has ended.
-    fn image(&self, replica: usize) -> Option<Arc<Access>> {
+    pub fn image(&self, replica: usize) -> Option<Arc<Access>> {
         self.lock().images[replica].clone()
-    }
-
-    /// Returns the images of all replicas that are up.
-    pub fn images(&self) -> Vec<(usize, Arc<Access>)> {
-        let state = self.lock();
-        let of =
-            |(at, image): (usize, &Option<Arc<Access>>)| Some((at, Arc::clone(image.as_ref()?)));
-        state.images.iter().enumerate().filter_map(of).collect()
-    }
-
-    /// Returns the images of other replicas that have applied all that was acknowledged.
-    fn current_others(&self, replica: usize) -> Vec<Arc<Access>> {
-        let state = self.lock();
-        let others = (0..state.images.len()).filter(|other| *other != replica);
-        let current = others.filter(|other| state.gate.is_current(*other));
-        current.filter_map(|other| state.images[other].clone()).collect()
     }
 
     /// Reads blocks of a replica. What is damaged there is read from another one, and repaired.
@@ -238,43 +220,24 @@ impl Reads {
         bytes: &mut [u8],
     ) -> Result<(), Failure> {
         self.damaged.fetch_add(1, Ordering::Relaxed);
-        let deadline = Instant::now() + REPAIR_TIMEOUT;
-        loop {
-            for other in self.current_others(replica) {
-                let as_of = other.reader.applied();
-                let Ok(latest) = other.reader.read(block, bytes) else { continue };
-                self.lock().gate.handle_read(latest);
-                match self.repair(image, (&other, as_of), block) {
-                    Ok(is_repaired) => {
-                        tracing::warn!(replica, block, is_repaired, "a block was damaged");
-                    }
-                    Err(error) => {
-                        tracing::error!(%error, replica, block, "a damaged block is not repaired");
-                    }
-                }
-                return Ok(());
-            }
-            if Instant::now() >= deadline {
-                let message = format!("block {block} is damaged in all replicas");
-                return Err(Failure::new(ErrorCode::Io, message));
-            }
-            thread::sleep(REPAIR_PAUSE);
-        }
+        // Without an intact mark the block is replaced only by what is as of all that is applied.
+        let has_mark = image.reader.marks(block, 1).is_ok_and(|marks| marks[0].is_some());
+        let applied = if has_mark { 0 } else { image.reader.applied() };
+        let repaired = self.repairer.repair(replica, block, self.seen().max(applied));
+        let Some(Repaired { block: Some(copied), is_repaired }) = repaired else {
+            let message = format!("block {block} is damaged in all replicas that answer");
+            return Err(Failure::new(ErrorCode::Io, message));
+        };
+        tracing::warn!(replica, block, is_repaired, "a block was damaged");
+        self.repaired.fetch_add(u64::from(is_repaired), Ordering::Relaxed);
+        bytes.copy_from_slice(&copied.bytes);
+        self.lock().gate.handle_read(copied.position);
+        Ok(())
     }
 
-    /// Copies a block from another replica, which had applied `as_of` before. Returns whether the
-    /// block was written; otherwise it may have changed since.
-    pub fn repair(
-        &self,
-        image: &Access,
-        (other, as_of): (&Access, u64),
-        block: u64,
-    ) -> std::io::Result<bool> {
-        let copy = other.reader.copy_of(block)?;
-        let mut writer = image.writer.lock().unwrap_or_else(PoisonError::into_inner);
-        let copied = writer.install(as_of, &copy)?;
-        self.repaired.fetch_add(copied.written, Ordering::Relaxed);
-        Ok(copied.written > 0)
+    /// Returns what repairs blocks.
+    pub fn repairer(&self) -> &Repairer {
+        &self.repairer
     }
 
     /// Returns the position up to which all writes were acknowledged, or returned by a read.
@@ -309,9 +272,10 @@ impl Reads {
         state.images.iter().map(applied).collect()
     }
 
-    /// Counts damaged blocks that a scrub has found.
-    pub fn count_damaged(&self, count: u64) {
-        self.damaged.fetch_add(count, Ordering::Relaxed);
+    /// Counts what a scrub has found.
+    pub fn count_scrubbed(&self, report: &ScrubReport) {
+        self.damaged.fetch_add(report.damaged, Ordering::Relaxed);
+        self.repaired.fetch_add(report.repaired, Ordering::Relaxed);
     }
 
     pub fn stats(&self) -> RepairStats {

@@ -1,101 +1,51 @@
 //! Compares all replicas, and repairs what differs.
 
-use std::sync::Arc;
+use std::sync::mpsc::channel;
 
-use onepipe_block::Failure;
-use onepipe_block_replica::{Finding, Summary};
+use onepipe_block::{ErrorCode, Failure};
+use onepipe_block_replica::ScrubReport;
 
-use super::reads::{Access, Reads};
+use super::ReplicatedBlocks;
 
-/// Blocks that are compared at once, which bounds the memory.
-const BLOCKS_AT_ONCE: u64 = 1_024;
-/// Rounds over the same blocks, as those that change meanwhile are not repaired.
-const ROUNDS_MAX: usize = 8;
-
-/// What a scrub has found.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ScrubReport {
-    /// Blocks that were compared.
-    pub blocks: u64,
-    /// Replicas that were compared.
-    pub replicas: u64,
-    /// Copies of blocks that were damaged, or lacked a change.
-    pub damaged: u64,
-    /// Those that were repaired.
-    pub repaired: u64,
-    /// Blocks of which no intact copy is known.
-    pub lost: u64,
-}
-
-/// Compares all blocks of all replicas that are up. Writes go on meanwhile.
-pub fn scrub(reads: &Reads, blocks: u64) -> Result<ScrubReport, Failure> {
-    let images = reads.images();
-    let replicas = images.len() as u64;
-    let mut report = ScrubReport { replicas, ..ScrubReport::default() };
-    let mut first = 0;
-    while first < blocks {
-        let count = BLOCKS_AT_ONCE.min(blocks - first);
-        scrub_range(reads, &images, (first, count), &mut report)?;
-        report.blocks += count;
-        first += count;
-    }
-    reads.count_damaged(report.damaged);
-    Ok(report)
-}
-
-fn scrub_range(
-    reads: &Reads,
-    images: &[(usize, Arc<Access>)],
-    range: (u64, u64),
-    report: &mut ScrubReport,
-) -> Result<(), Failure> {
-    for round in 0..ROUNDS_MAX {
-        let findings = compare(images, range)?;
-        let bad: u64 = findings.iter().map(|finding| finding.bad.len() as u64).sum();
-        let lost = findings.iter().filter(|finding| finding.good.is_empty()).count() as u64;
-        if round == 0 {
-            report.damaged += bad;
+impl ReplicatedBlocks {
+    /// Compares all blocks of all replicas as of the position that was acknowledged last, and
+    /// repairs what differs, in whatever program the replicas are. Takes as long as reading all of
+    /// them; other requests go on. `on_progress` is called with the number of blocks that were
+    /// compared, and of all.
+    ///
+    /// # Errors
+    /// If the replica of this program ends.
+    pub fn scrub_with(
+        &self,
+        mut on_progress: impl FnMut(u64, u64) + Send + 'static,
+    ) -> Result<ScrubReport, Failure> {
+        let ended = |reason: &str| Failure::new(ErrorCode::Io, reason.to_string());
+        let position = match self.nodes.one() {
+            None => self.reads.seen(),
+            Some(node) => {
+                let (sender, index) = channel();
+                // The receiver waits.
+                node.read_index(Box::new(move |result| drop(sender.send(result))));
+                let index = index.recv().map_err(|_| ended("the replica has ended"))?;
+                index.map_err(|reason| ended(&reason))?
+            }
+        };
+        let blocks = self.image.blocks;
+        let on_progress = Box::new(move |done| on_progress(done, blocks));
+        let report = self.reads.repairer().scrub(position, on_progress);
+        let report = report.ok_or_else(|| ended("the device is ending"))?;
+        for replica in &report.missing {
+            tracing::warn!(replica, "a replica does not answer, and was not scrubbed");
         }
-        let is_last = round + 1 == ROUNDS_MAX || bad == 0 || lost == findings.len() as u64;
-        if is_last {
-            report.lost += lost;
-            return Ok(());
-        }
-        for finding in findings {
-            repair(reads, images, &finding, report)?;
-        }
+        self.reads.count_scrubbed(&report);
+        Ok(report)
     }
-    Ok(())
-}
 
-fn compare(
-    images: &[(usize, Arc<Access>)],
-    (first, count): (u64, u64),
-) -> Result<Vec<Finding>, Failure> {
-    let summarize = |(_, image): &(usize, Arc<Access>)| image.reader.summarize(first, count);
-    let summaries: Vec<Summary> =
-        images.iter().map(summarize).collect::<Result<_, _>>().map_err(|error| failure(&error))?;
-    Ok(Summary::compare(&summaries))
-}
-
-fn repair(
-    reads: &Reads,
-    images: &[(usize, Arc<Access>)],
-    finding: &Finding,
-    report: &mut ScrubReport,
-) -> Result<(), Failure> {
-    let Some((_, good)) = finding.good.first().map(|at| &images[*at]) else { return Ok(()) };
-    for (replica, image) in finding.bad.iter().map(|at| &images[*at]) {
-        let as_of = good.reader.applied();
-        let is_repaired = reads.repair(image, (good, as_of), finding.block);
-        let is_repaired = is_repaired.map_err(|error| failure(&error))?;
-        report.repaired += u64::from(is_repaired);
-        let block = finding.block;
-        tracing::warn!(replica, block, is_repaired, "a scrub has found a damaged block");
+    /// As [`ReplicatedBlocks::scrub_with`], without a progress.
+    ///
+    /// # Errors
+    /// As [`ReplicatedBlocks::scrub_with`].
+    pub fn scrub(&self) -> Result<ScrubReport, Failure> {
+        self.scrub_with(|_, _| {})
     }
-    Ok(())
-}
-
-fn failure(error: &std::io::Error) -> Failure {
-    Failure::new(onepipe_block::ErrorCode::Io, error.to_string())
 }

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use onepipe::ProcessId;
 use onepipe_block_replica::{Change, Checkpointer, Image, ImageError, ImageOptions, ImageReader};
 use onepipe_journal::{Directory, OpenError};
 use onepipe_log::{Entry, Part, PartRequest, State};
@@ -287,6 +288,10 @@ impl State for ReplicaState {
         self.image.finish_copy(len);
         self.reads.set_applied(self.replica, Some(len));
         self.begin_sync();
+    }
+
+    fn on_message(&mut self, from: ProcessId, payload: &[u8]) {
+        self.reads.repairer().on_message(from, payload);
     }
 
     fn failure(&self) -> Option<String> {
