@@ -212,6 +212,57 @@ fn loss_of_power_with_states_at_every_event() {
     });
 }
 
+/// Lets the disks of some replicas be full after a number of operations. Each of these replicas
+/// goes on for `delay` events, as it looks at its disk from time to time, then ends, and starts
+/// again once its disk has space. Returns whether a disk was full.
+fn fill_logs(replicas: &[usize], operations: u64, delay: usize) -> Result<bool, String> {
+    let mut script = Script::<JournalStore>::new(true);
+    for replica in replicas {
+        script.fabric.nodes[*replica].store.fill_after(Some(operations));
+    }
+    let (mut ended, mut full_since) = (0, [None; 3]);
+    while ended < replicas.len() && (script.next() || full_since.iter().any(Option::is_some)) {
+        for replica in replicas {
+            let node = &script.fabric.nodes[*replica];
+            if node.replica.is_some() && node.store.was_full() {
+                let since = *full_since[*replica].get_or_insert(script.events);
+                if script.events >= since + delay {
+                    script.fabric.crash(*replica);
+                    full_since[*replica] = None;
+                    ended += 1;
+                }
+            }
+        }
+        script.fabric.check()?;
+    }
+    let are_all = ended == script.fabric.nodes.len();
+    if !are_all {
+        script.go_on(20)?;
+    }
+    for replica in replicas {
+        script.fabric.nodes[*replica].store.fill_after(None);
+    }
+    match are_all {
+        true => script.fabric.power_loss(),
+        false => replicas.iter().for_each(|replica| script.fabric.restart(*replica)),
+    }
+    script.fabric.finish()?;
+    Ok(ended > 0)
+}
+
+#[test]
+fn full_log_at_every_operation_loses_nothing() {
+    for (replicas, delay) in [&[0][..], &[1], &[0, 2], &[0, 1, 2]].into_iter().zip([0, 7, 7, 40]) {
+        let fill = |operations: &u64| match fill_logs(replicas, *operations, delay) {
+            Ok(was_full) => was_full,
+            Err(error) => panic!("{replicas:?} full after {operations} operations: {error}"),
+        };
+        let count = (0..).take_while(fill).count();
+        println!("{replicas:?}: a full disk at each of {count} operations");
+        assert!(count > 5, "a run has more operations");
+    }
+}
+
 #[test]
 fn crash_at_every_event_of_a_state_transfer() {
     let mut events = 0;

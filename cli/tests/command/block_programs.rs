@@ -46,7 +46,7 @@ impl Programs {
         self.directory.join("data").to_string_lossy().into_owned()
     }
 
-    fn command(&self, process: usize) -> Command {
+    pub fn command(&self, process: usize) -> Command {
         let (data, size) = (self.data(), (BLOCKS as usize * BLOCK).to_string());
         let nbd = format!("unix:{}", self.sockets[process]);
         let of_device = ["block", "serve", "--nbd", &nbd, "--data", &data, "--size", &size];
@@ -56,7 +56,7 @@ impl Programs {
     }
 
     /// Starts programs, and waits until each serves the device.
-    fn start_all(&mut self, processes: &[usize]) {
+    pub fn start_all(&mut self, processes: &[usize]) {
         for process in processes {
             self.running[*process] = Some(Running::start(&mut self.command(*process)));
         }

@@ -6,6 +6,7 @@ mod arguments;
 mod bench;
 mod block;
 mod block_bench;
+mod block_full;
 mod block_history;
 mod block_lost;
 mod block_programs;

@@ -6,8 +6,8 @@ use std::thread::JoinHandle;
 
 use onepipe::{Doorbell, ProcessId};
 use onepipe_journal::{
-    Directory, Disk, FinishedSnapshot, Journal, JournalError, LOCK_NAME, OpenError, Options,
-    StoreId, Writer,
+    Directory, Disk, Failure, FinishedSnapshot, Journal, JournalError, LOCK_NAME, OpenError,
+    Options, StoreId, Writer,
 };
 use onepipe_log::{LogReplica, OwnLog, Record, RestoreError};
 use thiserror::Error;
@@ -182,8 +182,11 @@ impl Storage {
         while let Some(record) = replica.poll_record() {
             let bytes = record.to_bytes();
             self.log_bytes += bytes.len() as u64;
-            let appended = self.writer.append(record.number, bytes);
-            appended.map_err(|error| Arc::from(error.to_string()))?;
+            if let Err(error) = self.writer.append(record.number, bytes) {
+                // A disk that has failed before is the reason why too much waits for it.
+                let failure = self.writer.status().failure;
+                return Err(failure.map_or_else(|| error.to_string().into(), |one| describe(&one)));
+            }
         }
         replica.on_stored(self.writer.durable());
         Ok(())
@@ -197,7 +200,7 @@ impl Storage {
         let status = self.writer.status();
         if let Some(failure) = status.failure {
             tracing::error!(%failure, "a replica ends, as its journal has failed");
-            return Err(failure.to_string().into());
+            return Err(describe(&failure));
         }
         if let Some(error) = status.snapshot_error {
             tracing::warn!(%error, "a checkpoint was not stored");
@@ -235,6 +238,19 @@ impl Storage {
     pub fn checkpoints(&self) -> u64 {
         self.checkpoints
     }
+}
+
+/// Returns what has failed, where, and what to do.
+fn describe(failure: &Failure) -> Arc<str> {
+    let advice = match failure.is_disk_full() {
+        true => {
+            "no acknowledged entry is lost: free space on this disk, then start the replica again; \
+             it gets from the others what it lacks"
+        }
+        false => "check the disk, then start the replica again, or replace it",
+    };
+    let Failure { operation, path, source, .. } = failure;
+    format!("cannot {operation} {}: {source}: {advice}", path.display()).into()
 }
 
 impl Drop for Storage {

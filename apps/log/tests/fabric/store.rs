@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use onepipe_journal::{Journal, MemoryDisk, Options, StoreId};
+use onepipe_journal::{Journal, JournalError, MemoryDisk, Options, StoreId};
 use onepipe_log::Record;
 
 /// What is found on a disk.
@@ -21,6 +21,10 @@ pub trait Store: Default {
     fn store(&mut self) -> Option<u64>;
     /// Whether something is queued.
     fn is_pending(&self) -> bool;
+    /// Whether the disk was too full to store something: then the replica ends.
+    fn was_full(&self) -> bool {
+        false
+    }
     /// Replaces the records up to a number.
     fn checkpoint(&mut self, number: u64, bytes: &[u8]);
     /// Loses power. `seed` decides what is lost of that which is not stored.
@@ -81,9 +85,31 @@ pub struct JournalStore {
     disk: MemoryDisk,
     journal: Option<Journal<MemoryDisk>>,
     is_written: bool,
+    was_full: bool,
 }
 
 impl JournalStore {
+    /// Lets the disk be full after a number of operations; `None`: no longer.
+    pub fn fill_after(&mut self, operations: Option<u64>) {
+        if operations.is_some() {
+            // A replica that starts has the space for its first file.
+            self.journal();
+        }
+        let disk = &self.disk;
+        disk.fill_at(operations.map(|operations| disk.operations() + operations));
+        self.was_full &= operations.is_some();
+    }
+
+    /// Notes whether the disk was full. Other failures do not occur.
+    fn check<T>(&mut self, result: Result<T, JournalError>) -> Option<T> {
+        match result {
+            Ok(done) => return Some(done),
+            Err(JournalError::Failed(failure)) if failure.is_disk_full() => self.was_full = true,
+            Err(error) => panic!("the disk works: {error}"),
+        }
+        None
+    }
+
     fn journal(&mut self) -> &mut Journal<MemoryDisk> {
         let disk = &self.disk;
         self.journal.get_or_insert_with(|| {
@@ -101,14 +127,21 @@ impl Store for JournalStore {
     /// Writes what is queued, or synchronises what is written.
     fn store(&mut self) -> Option<u64> {
         if !std::mem::replace(&mut self.is_written, true) {
-            self.journal().flush().expect("the disk works");
+            let flushed = self.journal().flush();
+            self.check(flushed);
             return None;
         }
-        Some(self.journal().sync().expect("the disk works").durable)
+        let synced = self.journal().sync();
+        self.check(synced).map(|progress| progress.durable)
+    }
+
+    fn was_full(&self) -> bool {
+        self.was_full
     }
 
     fn is_pending(&self) -> bool {
-        self.journal.as_ref().is_some_and(|one| one.progress().durable < one.last())
+        let is_pending = |one: &Journal<_>| one.progress().durable < one.last();
+        !self.was_full && self.journal.as_ref().is_some_and(is_pending)
     }
 
     fn checkpoint(&mut self, number: u64, bytes: &[u8]) {

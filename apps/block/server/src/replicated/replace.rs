@@ -46,7 +46,10 @@ pub enum ReplaceError {
     /// Its node does not start.
     #[error("cannot start the replica")]
     Node(#[from] NodeError),
-    /// The replica has ended, or does not get what it lacks.
+    /// The replica has ended again.
+    #[error("the replica has ended: {0}")]
+    Ended(String),
+    /// The replica does not get what it lacks.
     #[error("the replica does not catch up: it has {applied} of {wanted} entries of the log")]
     Stuck {
         /// The position that it has applied.

@@ -87,6 +87,9 @@ impl ReplicatedBlocks {
             if applied >= wanted {
                 return Ok(());
             }
+            if let Some(reason) = self.replica_ended(replica) {
+                return Err(ReplaceError::Ended(reason));
+            }
             if applied + copied != before {
                 (before, deadline) = (applied + copied, Instant::now() + TIMEOUT);
             }

@@ -60,8 +60,15 @@ fn execute(blocks: &ReplicatedBlocks, command: Command) -> Result<Outcome, Failu
 }
 
 pub fn write_blocks(blocks: &ReplicatedBlocks, offset: u64, data: Vec<u8>) {
-    let command = Command::Write { offset, data, is_durable: false };
-    assert_eq!(execute(blocks, command), Ok(Outcome::Done));
+    assert_eq!(try_write(blocks, offset, data), Ok(Outcome::Done));
+}
+
+pub fn try_write(
+    blocks: &ReplicatedBlocks,
+    offset: u64,
+    data: Vec<u8>,
+) -> Result<Outcome, Failure> {
+    execute(blocks, Command::Write { offset, data, is_durable: false })
 }
 
 pub fn read(blocks: &ReplicatedBlocks, offset: u64, length: u32) -> Vec<u8> {
