@@ -242,8 +242,8 @@ impl<S: Store> Fabric<S> {
     pub fn checkpoint(&mut self, node: usize) {
         let node = &mut self.nodes[node];
         if let Some((number, bytes)) = node.replica.as_ref().and_then(|one| one.checkpoint(0)) {
-            node.store.checkpoint(number, &bytes);
-            node.replica.as_mut().expect("it has a checkpoint").on_stored(number);
+            let stored = node.store.checkpoint(number, &bytes);
+            node.replica.as_mut().expect("it has a checkpoint").on_stored(stored);
         }
         self.drain();
     }

@@ -25,8 +25,8 @@ pub trait Store: Default {
     fn was_full(&self) -> bool {
         false
     }
-    /// Replaces the records up to a number.
-    fn checkpoint(&mut self, number: u64, bytes: &[u8]);
+    /// Replaces the records up to a number. Returns the last record that survives a loss of power.
+    fn checkpoint(&mut self, number: u64, bytes: &[u8]) -> u64;
     /// Loses power. `seed` decides what is lost of that which is not stored.
     fn crash(&mut self, seed: u64);
     /// Returns what is on the disk.
@@ -57,10 +57,11 @@ impl Store for ListStore {
         !self.queue.is_empty()
     }
 
-    fn checkpoint(&mut self, number: u64, bytes: &[u8]) {
+    fn checkpoint(&mut self, number: u64, bytes: &[u8]) -> u64 {
         self.queue.retain(|record| record.number > number);
         self.disk.retain(|record| record.number > number);
         self.checkpoint = Some((number, bytes.to_vec()));
+        number
     }
 
     fn crash(&mut self, _: u64) {
@@ -144,10 +145,12 @@ impl Store for JournalStore {
         !self.was_full && self.journal.as_ref().is_some_and(is_pending)
     }
 
-    fn checkpoint(&mut self, number: u64, bytes: &[u8]) {
+    fn checkpoint(&mut self, number: u64, bytes: &[u8]) -> u64 {
         if self.journal().last_snapshot() < number {
             self.journal().snapshot(number, bytes).expect("the disk works");
         }
+        // The journal may have synchronised records behind the checkpoint, too.
+        self.journal().progress().durable
     }
 
     fn crash(&mut self, seed: u64) {
