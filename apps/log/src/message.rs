@@ -63,11 +63,12 @@ pub enum Request<'a> {
     /// Asks for a new view, as the logs of this one do not agree. Reliable, to all members.
     Sync(View),
     /// What a member has, the joiners with the timestamps of their requests, and members that have
-    /// restarted since, which joiners do not know. Reliable, to all members and joiners.
+    /// restarted or left since, which joiners may not know. Reliable, to all members and joiners.
     Statement(View, BTreeMap<ProcessId, Timestamp>, BTreeSet<ProcessId>, Statement),
     /// Asks for a new view that includes the sender. Reliable, to all members and to the sender.
     Join(View),
-    /// Notes that the sender ends: this is its last message. Reliable, to all other members.
+    /// Notes that the sender ends: this is its last message. Reliable, to all other members and
+    /// joiners, as far as the sender knows.
     Leave,
 }
 
@@ -252,7 +253,7 @@ impl<'a> Request<'a> {
                 writer.u8(SYNC);
                 view.write(&mut writer);
             }
-            Self::Statement(view, joiners, restarted, statement) => {
+            Self::Statement(view, joiners, silent, statement) => {
                 writer.u8(STATEMENT);
                 view.write(&mut writer);
                 writer.u16(joiners.len() as u16);
@@ -260,7 +261,7 @@ impl<'a> Request<'a> {
                     writer.u32(process.0);
                     writer.u64(at.as_ns());
                 }
-                write_processes(restarted, &mut writer);
+                write_processes(silent, &mut writer);
                 statement.write(&mut writer);
             }
             Self::Join(view) => {
@@ -303,8 +304,8 @@ impl<'a> Request<'a> {
             STATEMENT => {
                 let view = View::parse(&mut reader)?;
                 let joiners = parse_joiners(&mut reader)?;
-                let restarted = parse_processes(&mut reader)?;
-                Self::Statement(view, joiners, restarted, Statement::parse(&mut reader)?)
+                let silent = parse_processes(&mut reader)?;
+                Self::Statement(view, joiners, silent, Statement::parse(&mut reader)?)
             }
             JOIN => Self::Join(View::parse(&mut reader)?),
             LEAVE => Self::Leave,

@@ -222,8 +222,8 @@ impl LogReplica {
                 Request::ReadState(read) => self.on_read_state(from, &read),
                 Request::Read(request, index) => self.on_read(from, request, index),
                 Request::Sync(view) => self.on_sync(&view),
-                Request::Statement(view, joiners, restarted, statement) => {
-                    self.on_statement(from, &view, joiners, (restarted, statement));
+                Request::Statement(view, joiners, silent, statement) => {
+                    self.on_statement(from, &view, joiners, (silent, statement));
                 }
                 Request::Join(view) => self.on_join(at, from, &view),
                 Request::Leave => self.on_leave(at, from),

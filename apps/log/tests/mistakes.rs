@@ -6,6 +6,7 @@ mod fabric;
 
 use std::panic::catch_unwind;
 
+use fabric::leave::leave_beside_return;
 use fabric::run::{Faults, crash_while_returning, run};
 use fabric::store::JournalStore;
 use onepipe_base::mistake::{Mistake, choose};
@@ -16,8 +17,12 @@ const SEEDS: u64 = 200;
 fn first_violation(mistake: Option<Mistake>, seed: u64) -> Option<String> {
     choose(mistake);
     let found = catch_unwind(|| {
-        let ended = run::<JournalStore>(seed, Faults::of_seed(seed), seed % 3 != 0);
-        ended.and_then(|_| crash_while_returning(seed as usize % 60, seed)).err()
+        let ended = run::<JournalStore>(seed, Faults::of_seed(seed), !seed.is_multiple_of(3));
+        let (first, leaver) = (seed as usize % 3, seed as usize / 3 % 3);
+        ended
+            .and_then(|_| crash_while_returning(seed as usize % 60, seed))
+            .and_then(|_| leave_beside_return(seed as usize % 60, first, leaver))
+            .err()
     });
     choose(None);
     found.unwrap_or_else(|_| Some("an assertion failed".into()))

@@ -160,6 +160,146 @@ fn crash_of_a_client_at_every_event() {
     }
 }
 
+/// A fabric without controllers: only the replica itself says that it ends.
+fn without_controllers<S: Store>(script: &mut Script<S>) {
+    script.fabric.lacks_controller = true;
+}
+
+#[test]
+fn leave_of_each_replica_at_every_event() {
+    for replica in 0..3 {
+        for down in [0, 7] {
+            let leave = |script: &mut Script<ListStore>| {
+                assert!(script.fabric.leave(replica, false), "the others receive it");
+                script.go_on(down)?;
+                script.fabric.go_on_without_ended()?;
+                script.fabric.restart(replica);
+                script.go_on(down)
+            };
+            sweep("a leave", leave);
+            sweep("a leave without controllers", |script| {
+                without_controllers(script);
+                leave(script)
+            });
+        }
+    }
+}
+
+#[test]
+fn leave_with_a_state_at_every_event() {
+    for replica in 0..3 {
+        sweep_states("a leave without controllers, with a state", |script| {
+            without_controllers(script);
+            script.fabric.leave(replica, false);
+            script.fabric.go_on_without_ended()?;
+            script.fabric.restart(replica);
+            Ok(())
+        });
+    }
+}
+
+#[test]
+fn return_soon_after_a_leave_at_every_event() {
+    for replica in 0..3 {
+        sweep("a leave, and a return before the others know", |script| {
+            without_controllers(script);
+            script.fabric.leave(replica, false);
+            script.fabric.restart(replica);
+            Ok(())
+        });
+    }
+}
+
+#[test]
+fn leave_whose_message_is_lost_at_every_event() {
+    for replica in 0..3 {
+        sweep("a leave whose message is lost", |script| {
+            script.fabric.leave(replica, true);
+            script.fabric.go_on_without_ended()?;
+            script.fabric.restart(replica);
+            Ok(())
+        });
+        // No controller decides on the end: the others wait until the replica returns.
+        sweep("a leave whose message is lost, without controllers", |script| {
+            without_controllers(script);
+            script.fabric.leave(replica, true);
+            script.go_on(20)?;
+            script.fabric.restart(replica);
+            Ok(())
+        });
+    }
+}
+
+#[test]
+fn leave_beside_a_crash_at_every_event() {
+    for replica in 0..3 {
+        let other = (replica + 1) % 3;
+        for between in [0, 3, 15] {
+            sweep("a leave, and a crash of another replica", |script| {
+                script.fabric.leave(replica, false);
+                script.go_on(between)?;
+                script.fabric.crash(other);
+                script.fabric.go_on_without_ended()?;
+                script.fabric.restart(replica);
+                script.go_on(between)?;
+                script.fabric.restart(other);
+                Ok(())
+            });
+            sweep("a crash, and a leave of another replica", |script| {
+                script.fabric.crash(other);
+                script.go_on(between)?;
+                script.fabric.leave(replica, false);
+                script.fabric.go_on_without_ended()?;
+                script.fabric.restart(replica);
+                script.go_on(between)?;
+                script.fabric.restart(other);
+                Ok(())
+            });
+        }
+    }
+}
+
+#[test]
+fn leaves_of_two_replicas_at_every_event() {
+    for last in 0..3 {
+        let (first, second) = ((last + 1) % 3, (last + 2) % 3);
+        for between in [0, 4, 20] {
+            sweep("two leaves", |script| {
+                without_controllers(script);
+                script.fabric.leave(first, false);
+                script.go_on(between)?;
+                script.fabric.leave(second, false);
+                script.go_on(between)?;
+                script.fabric.restart(second);
+                script.fabric.restart(first);
+                Ok(())
+            });
+        }
+    }
+}
+
+/// Lets a replica leave at every event of the return of another one, or of its own.
+#[test]
+fn leave_at_every_event_of_a_recovery() {
+    for first in 0..3 {
+        for leaver in 0..3 {
+            sweep("a leave during a recovery", |script| {
+                let events = script.events;
+                script.fabric = Script::until(40, false).fabric;
+                without_controllers(script);
+                script.fabric.leave(first, false);
+                script.fabric.go_on_without_ended()?;
+                script.fabric.restart(first);
+                script.go_on(events)?;
+                script.fabric.leave(leaver, false);
+                script.fabric.go_on_without_ended()?;
+                script.fabric.restart(leaver);
+                Ok(())
+            });
+        }
+    }
+}
+
 #[test]
 fn loss_of_power_at_every_event() {
     sweep("a loss of power", |script| {

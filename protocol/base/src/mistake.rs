@@ -174,6 +174,10 @@ mistakes! {
         "A replica of a log reports entries as durably applied that a loss of power undoes.";
     InstalledBeforeStore: "installed-before-store",
         "A state of another replica counts before the log that continues it is stored.";
+    LeaverAwaited: "leaver-awaited",
+        "A replica of a log goes on waiting for one that has said that it ends.";
+    LeaveUnknownToJoiner: "leave-unknown-to-joiner",
+        "A replica that joins a log is not told that a member has left, and awaits its statement.";
     LostLogStated: "lost-log-stated",
         "A replica of a log whose disk was lost takes part in a founding as if that had been empty.";
     MemoryReadAtDelivery: "memory-read-at-delivery",

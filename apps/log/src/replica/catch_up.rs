@@ -26,6 +26,8 @@ pub(super) struct CatchUp {
     pub target: Option<Cut>,
     /// Timestamps of the own requests to join that were delivered.
     pub joins: BTreeSet<Timestamp>,
+    /// The members that were last asked to admit this replica.
+    pub asked: BTreeSet<ProcessId>,
     /// Timeouts in the round that this replica joins.
     pub round_timeouts: u32,
     /// Requests to join of other replicas that were delivered, each the last one of its sender: if
@@ -173,9 +175,10 @@ impl LogReplica {
     /// Asks the members of a view for a new one with this replica, unless one has begun, or the
     /// state is not installed yet.
     fn join(&mut self, view: &crate::View) {
-        let Role::CatchingUp(catch_up) = &self.role else { return };
+        let Role::CatchingUp(catch_up) = &mut self.role else { return };
         let has_state = self.applied >= self.entries.base_len();
         if catch_up.target.is_none() && self.round.is_none() && has_state {
+            catch_up.asked.clone_from(&view.members);
             let mut receivers = view.members.clone();
             receivers.insert(self.process);
             self.send(ScatteringKind::Join, receivers, &Request::Join(view.clone()));

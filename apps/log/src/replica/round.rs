@@ -25,8 +25,9 @@ pub(super) struct Round {
     /// Replicas that will be members, with the timestamps of their requests.
     joiners: BTreeMap<ProcessId, Timestamp>,
     statements: BTreeMap<ProcessId, Statement>,
-    /// Members that have restarted, as their requests to join say, which joiners do not receive.
-    restarted: BTreeSet<ProcessId>,
+    /// Members that state nothing any more: those that have restarted, as their requests to join
+    /// say, and those that have left. Joiners may not receive either message.
+    silent: BTreeSet<ProcessId>,
     /// The own statement was sent.
     is_stated: bool,
 }
@@ -115,22 +116,27 @@ impl LogReplica {
     /// Handles that a member asks to join: it has started again, and a fabric without controllers
     /// has not reported its end. It states nothing any more.
     fn on_member_restarted(&mut self, at: Timestamp, from: ProcessId) {
-        match &mut self.round {
-            Some(round) if !round.statements.contains_key(&from) => {
-                round.ended.insert(from);
-                round.restarted.insert(from);
-                if round.is_stated && !round.joiners.is_empty() {
-                    // The joiners have to know, too, also if the round ends now.
-                    self.send_statement();
-                }
-            }
-            Some(_) => {}
-            None => {
-                let (ended, joiners) = ([from].into(), [(from, at)].into());
-                self.round = Some(Round { ended, joiners, ..Round::default() });
-            }
+        if self.round.is_some() {
+            self.on_member_silent(from);
+        } else {
+            let (ended, joiners) = ([from].into(), [(from, at)].into());
+            self.round = Some(Round { ended, joiners, ..Round::default() });
         }
         self.complete_round();
+    }
+
+    /// Notes in a round that a member sends no statement any more, unless it has sent one.
+    fn on_member_silent(&mut self, member: ProcessId) {
+        let Some(round) = &mut self.round else { return };
+        if round.statements.contains_key(&member) {
+            return;
+        }
+        round.ended.insert(member);
+        round.silent.insert(member);
+        if round.is_stated && !round.joiners.is_empty() {
+            // The joiners have to know, too, also if the round ends now.
+            self.send_statement();
+        }
     }
 
     /// Notes that this replica is about to end: what [`LogReplica::poll_scattering`] returns next
@@ -139,8 +145,21 @@ impl LogReplica {
     pub fn leave(&mut self) {
         self.unsent.clear();
         self.replies.clear();
-        let mut others = self.view.members.clone();
-        if !self.is_outside() && others.remove(&self.process) && !others.is_empty() {
+        let mut others = match (&self.role, &self.round) {
+            // The request to join may have begun a round of which this replica does not know yet.
+            (Role::CatchingUp(catch_up), None) if catch_up.target.is_none() => {
+                catch_up.asked.clone()
+            }
+            _ => self.view.members.clone(),
+        };
+        if let Some(round) = &self.round {
+            others.extend(round.joiners.keys());
+            others = &others - &round.ended;
+        }
+        // A scattering to a process that has ended reaches no other one either.
+        others = &others - &self.ending();
+        others.remove(&self.process);
+        if !others.is_empty() {
             self.send(ScatteringKind::Leave, others, &Request::Leave);
         }
     }
@@ -148,6 +167,17 @@ impl LogReplica {
     /// Handles that a replica ends: its last message has a position in the total order, as a
     /// decision of the fabric has.
     pub(super) fn on_leave(&mut self, at: Timestamp, from: ProcessId) {
+        if makes(Mistake::LeaverAwaited) {
+            return;
+        }
+        if let Some(round) = &mut self.round {
+            round.joiners.retain(|joiner, joined| *joiner != from || at < *joined);
+        }
+        // A joiner of whose request the sender did not know has not received this message.
+        let is_member = self.view.members.contains(&from) && self.is_current_end(from, at);
+        if is_member && !makes(Mistake::LeaveUnknownToJoiner) {
+            self.on_member_silent(from);
+        }
         self.on_ended(from, at);
         self.apply_ends(at);
     }
@@ -157,7 +187,7 @@ impl LogReplica {
         from: ProcessId,
         view: &View,
         joiners: BTreeMap<ProcessId, Timestamp>,
-        (restarted, statement): (BTreeSet<ProcessId>, Statement),
+        (silent, statement): (BTreeSet<ProcessId>, Statement),
     ) {
         if let Role::CatchingUp(catch_up) = &self.role
             && catch_up.target.is_none()
@@ -190,7 +220,7 @@ impl LogReplica {
         if *view == self.view && view.members.contains(&from) {
             round.statements.entry(from).or_insert(statement);
             if is_outside {
-                round.ended.extend(restarted.intersection(&view.members));
+                round.ended.extend(silent.intersection(&view.members));
             }
         }
         self.complete_round();
@@ -285,9 +315,9 @@ impl LogReplica {
         let Some(round) = &self.round else { return };
         let mut receivers: BTreeSet<_> = &self.view.members - &round.ended;
         receivers.extend(round.joiners.keys());
-        let (joiners, restarted) = (round.joiners.clone(), round.restarted.clone());
+        let (joiners, silent) = (round.joiners.clone(), round.silent.clone());
         let statement = self.entries.statement();
-        let request = Request::Statement(self.view.clone(), joiners, restarted, statement);
+        let request = Request::Statement(self.view.clone(), joiners, silent, statement);
         self.send(ScatteringKind::Statement, &receivers - &self.ending(), &request);
     }
 

@@ -4,6 +4,7 @@
 #![allow(dead_code, reason = "each test uses some of it")]
 
 pub mod check;
+pub mod leave;
 pub mod node;
 pub mod run;
 pub mod state;
@@ -481,7 +482,7 @@ impl<S: Store> Fabric<S> {
         }
     }
 
-    fn send(&mut self, from: ProcessId, scattering: Scattering) {
+    pub fn send(&mut self, from: ProcessId, scattering: Scattering) {
         let Scattering { kind, receivers, payload } = scattering;
         // Clients ignore timestamps. Without new ones for replies a model has fewer states.
         let is_reply = receivers.iter().all(|receiver| receiver.0 >= FIRST_CLIENT);

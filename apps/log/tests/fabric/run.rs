@@ -1,5 +1,7 @@
 //! Runs drawn by a seed, and their end: faults cease, and everything completes.
 
+use std::collections::BTreeSet;
+
 use onepipe_base::{Mono, ProcessId};
 use onepipe_log::{ClientOptions, ReplicaOptions, State};
 use rand::{RngExt, SeedableRng};
@@ -27,6 +29,8 @@ pub struct Faults {
     pub power: bool,
     /// The disk of a replica is lost: when all lose power, or when it ends alone.
     pub disks: bool,
+    /// Replicas that end alone say so last.
+    pub leaves: bool,
 }
 
 impl Faults {
@@ -37,6 +41,7 @@ impl Faults {
             clients: seed / 8 % 2 == 1,
             power: seed / 16 % 2 == 1,
             disks: seed % 5 == 2,
+            leaves: seed % 7 == 3,
         }
     }
 }
@@ -122,18 +127,22 @@ impl<S: Store> Fabric<S> {
 
     /// Whether all entries of clients that go on are committed, and all replicas have equal logs.
     fn is_complete(&self) -> bool {
+        self.is_complete_of(&self.all_replicas())
+    }
+
+    /// The same, if only these replicas run.
+    pub fn is_complete_of(&self, running: &BTreeSet<ProcessId>) -> bool {
         let is_done = |user: &super::User| {
             user.client.is_none() || user.committed.len() as u64 == user.appended
         };
         let replicas: Vec<_> = self.members().collect();
-        let all = self.all_replicas();
         let end = |replica: &onepipe_log::LogReplica| {
             let len = replica.len();
             (replica.view().clone(), len, replica.checksum(len))
         };
         self.users.iter().all(is_done)
-            && replicas.len() == self.nodes.len()
-            && replicas.iter().all(|one| one.is_serving() && one.view().members == all)
+            && replicas.len() == running.len()
+            && replicas.iter().all(|one| one.is_serving() && one.view().members == *running)
             && replicas.iter().all(|one| end(one) == end(replicas[0]))
             && self.nodes.iter().all(Node::is_current)
     }
@@ -227,6 +236,7 @@ fn random_step<S: Store>(fabric: &mut Fabric<S>, rng: &mut Xoshiro256PlusPlus, f
         98 if faults.replicas && rng.random_range(0..4) == 0 && fabric.has_spare() => {
             match rng.random_range(0..2) {
                 0 if faults.disks => fabric.lose_disk(node),
+                0 if faults.leaves => drop(fabric.leave(node, is_lost)),
                 0 => fabric.crash(node),
                 _ => fabric.exclude(node),
             }
