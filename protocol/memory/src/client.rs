@@ -35,6 +35,8 @@ pub struct MemoryClient {
     /// Requests by their last scattering, and by whether that was reliable.
     scatterings: BTreeMap<(bool, ScatteringId), u64>,
     deadlines: BTreeSet<(Mono, u64)>,
+    /// Processes that have ended, and have not replied since: they may have started again.
+    ended: BTreeSet<ProcessId>,
     /// Response times of best-effort and of reliable requests.
     response_times: [ResponseTime; 2],
     completed: VecDeque<Completed>,
@@ -54,6 +56,7 @@ impl MemoryClient {
             to_ask: VecDeque::new(),
             scatterings: BTreeMap::new(),
             deadlines: BTreeSet::new(),
+            ended: BTreeSet::new(),
             response_times: Default::default(),
             completed: VecDeque::new(),
             stats: ClientStats::default(),
@@ -251,6 +254,7 @@ impl MemoryClient {
         if reply.session != self.session {
             return;
         }
+        self.ended.remove(&from);
         let Some(pending) = self.pending.get_mut(&reply.number) else { return };
         let Some(part) = pending.parts.iter_mut().find(|part| part.owner == from) else { return };
         let count = part.count;
@@ -320,7 +324,12 @@ impl MemoryClient {
         pending.scattering = None;
         pending.failures += 1;
         self.stats.failed += 1;
-        if pending.failures == 1 {
+        let is_first = pending.failures == 1;
+        if self.give_up_ended(number) {
+            return;
+        }
+        let Some(pending) = self.pending.get_mut(&number) else { return };
+        if is_first {
             self.queue(number);
         } else {
             // The fabric may report each attempt as failed at once.
@@ -342,8 +351,10 @@ impl MemoryClient {
     }
 
     /// Notes that a process has failed or left. Requests in flight do not await its replies: it may
-    /// have executed them before.
+    /// have executed them before. Requests that are submitted later are sent once, as the process
+    /// may have started again, and are not repeated until it has replied.
     pub fn on_process_ended(&mut self, process: ProcessId, _: Timestamp) {
+        self.ended.insert(process);
         let numbers: Vec<u64> = self.pending.keys().copied().collect();
         for number in numbers {
             let Some(pending) = self.pending.get_mut(&number) else { continue };
@@ -356,6 +367,18 @@ impl MemoryClient {
         }
     }
 
+    /// Awaits no reply of owners that have ended. Returns whether the request has completed.
+    fn give_up_ended(&mut self, number: u64) -> bool {
+        let Some(pending) = self.pending.get_mut(&number) else { return true };
+        for part in pending.unanswered_mut() {
+            if self.ended.contains(&part.owner) {
+                part.answer = Some(Err(MemoryError::OwnerEnded));
+            }
+        }
+        self.complete(number);
+        !self.pending.contains_key(&number)
+    }
+
     /// Handles that the deadline has passed.
     pub fn handle_timeout(&mut self, now: Mono) {
         while let Some((deadline, number)) = self.deadlines.first().copied()
@@ -364,6 +387,10 @@ impl MemoryClient {
             self.deadlines.pop_first();
             let Some(pending) = self.pending.get_mut(&number) else { continue };
             pending.deadline = None;
+            if self.give_up_ended(number) {
+                continue;
+            }
+            let Some(pending) = self.pending.get_mut(&number) else { continue };
             let first = pending.first_sent_at.unwrap_or(now);
             if now.since_ns(first) >= self.options.give_up_ns {
                 self.give_up(number, MemoryError::Unanswered);
