@@ -13,6 +13,7 @@ use crate::tag::Tag;
 use crate::violation::{Rule, ViolationKind, Violations};
 
 mod finish;
+mod reads;
 
 /// Totals over a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -405,6 +406,7 @@ impl Checker {
     pub fn drained(&mut self, process: ProcessId, snapshot: Snapshot) {
         let receiver = &mut self.processes[process.index()].current_mut().receiver;
         receiver.on_drained(process, &snapshot, self.now_ns, &mut self.violations);
+        self.check_read(process, &snapshot);
     }
 
     /// Handles a crash. What the process submitted may have any outcome, and what it received is

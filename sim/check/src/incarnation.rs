@@ -23,6 +23,8 @@ pub(crate) struct IncarnationState {
     pub end: Option<End>,
     /// The failure that processes were notified of, if any.
     pub failed: Option<Failure>,
+    /// What a read waits for that has begun at this process since then.
+    pub read_at: Option<Option<Timestamp>>,
     /// Whether the controller's failure timestamp is not exact.
     pub is_inexact: bool,
     /// Incarnations that it was notified of as failed, with the time of the notification in ns of
@@ -61,6 +63,7 @@ impl IncarnationState {
             started_ns,
             end: None,
             failed: None,
+            read_at: None,
             is_inexact: false,
             notified: BTreeMap::new(),
             first_contact_ns: BTreeMap::new(),

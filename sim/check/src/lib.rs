@@ -18,7 +18,7 @@
 //! | E | [`Checker`], [`ControllerEpochs`] | an incarnation has one failure timestamp, of which every process is notified; an epoch has one active controller |
 //! | L | [`Checker`] | only a process that left is reported as left; a process that runs and is protected has not failed; the first reliable scattering to a restarted one arrives |
 //! | I9 | [`Checker`], [`Links`] | barriers never regress, at processes and on links |
-//! | B | [`Checker`], [`Links`] | nothing is delivered, and on a fault-free link nothing sent, below an earlier barrier |
+//! | B | [`Checker`], [`Links`] | nothing is delivered, and on a fault-free link nothing sent, below an earlier barrier; no read that waits for the commit barrier ends at a process without which others have gone on |
 //! | I10 | [`Liveness`] | barriers advance after healing |
 //! | I11 | [`BufferLevels`] | buffers stay within their limits |
 //! | U | [`AgreedChecker`] | agreed multicast: one order for all groups, and uniform agreement |

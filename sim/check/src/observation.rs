@@ -57,6 +57,8 @@ pub struct Failed {
 /// The externally visible state of a drained process.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Snapshot {
+    /// The synchronised clock of the process.
+    pub now: Option<Timestamp>,
     /// All best-effort messages below this timestamp are delivered.
     pub barrier: Option<Timestamp>,
     /// All reliable messages below this timestamp are delivered.

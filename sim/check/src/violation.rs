@@ -213,6 +213,16 @@ pub enum ViolationKind {
         /// The barrier now: an exclusive upper bound.
         high: Option<Timestamp>,
     },
+    /// A read that waits for the commit barrier ended at a process that had been declared failed.
+    #[error("process {}'s commit barrier {barrier:?} has passed {read:?}, when others had gone on without it", process.0)]
+    StaleRead {
+        /// The process.
+        process: ProcessId,
+        /// Its commit barrier.
+        barrier: Timestamp,
+        /// The timestamp that the read had to wait for.
+        read: Timestamp,
+    },
     /// A promise on a link regressed.
     #[error("link {link}'s promise regressed from {before:?} to {now:?}")]
     PromiseBack {

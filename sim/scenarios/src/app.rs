@@ -257,6 +257,7 @@ impl FabricApp {
         let at_ns = at.instant.as_ns();
         self.checker.at_ns(at_ns);
         let snapshot = Snapshot {
+            now: Some(at.now.sync),
             barrier: endpoint.barrier(),
             commit_barrier: endpoint.commit_barrier(),
             promises: endpoint.promises(),

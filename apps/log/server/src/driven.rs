@@ -15,7 +15,7 @@ use onepipe_log::{AppendError, LogClient, Reply, ReplyKind, State, StateMessage,
 use crate::handle::{AppendFailure, OnCommitted, OnEntries, Submission};
 use crate::options::NodeOptions;
 use crate::outbox::{Outbox, Source};
-use crate::read_index::ReadIndexes;
+use crate::read_index::{ReadIndexes, Times};
 use crate::reads::Reads;
 use crate::shared::{NodeStats, Shared};
 use crate::thread::Drive;
@@ -94,7 +94,7 @@ impl<S: State> Driven<S> {
                 Ok(Submission::ReadIndex(done)) if self.member.is_none() => {
                     done(Err("this node has no replica".into()));
                 }
-                Ok(Submission::ReadIndex(done)) => self.read_indexes.begin(self.pipe.now(), done),
+                Ok(Submission::ReadIndex(done)) => self.read_indexes.begin(done),
                 Ok(Submission::Send(to, message)) => {
                     self.outbox.push_message(Source::State, to, message);
                 }
@@ -202,7 +202,9 @@ impl<S: State> Driven<S> {
             return false;
         }
         let extent = self.member.as_ref().and_then(Member::extent);
-        let has_finished = self.read_indexes.advance(self.barrier, self.pipe.now(), extent);
+        let (now, received) = (self.pipe.now(), self.pipe.commit_barrier());
+        let times = Times { now, received, handled: self.barrier };
+        let has_finished = self.read_indexes.advance(times, extent);
         self.pipe.await_commit(self.read_indexes.awaited());
         has_finished
     }

@@ -109,6 +109,15 @@ impl LogHandle {
     /// that was committed before this call, by any client, and that the state of any other replica
     /// had applied: a read of the state is linearizable from then on. `on_index` is called from the
     /// node's thread; with an error if the node has no replica or ends.
+    ///
+    /// # Links that are dead
+    /// A replica may be cut off, in one direction or in both, and declared failed without knowing
+    /// so. A read that begins there after the others have gone on does not end: the fabric sends
+    /// no barrier over a link that is dead in either direction. This assumes that a frame is
+    /// handled within the time in which the fabric declares a process failed
+    /// ([`onepipe::Builder::link_timeout`]), or that the clock of this host is behind others by
+    /// less than that time. A fabric without controllers declares no process failed, and a log in
+    /// it goes on without a replica only if that has said that it ends.
     pub fn read_index(&self, on_index: OnReadIndex) {
         self.submit(Submission::ReadIndex(on_index));
     }

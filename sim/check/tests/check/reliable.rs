@@ -363,7 +363,8 @@ fn services_are_separate_or_merged_streams() {
         if let Some((barrier, commit)) = barriers {
             let promises = Some(Promises::both(ts(90)));
             let (barrier, commit_barrier) = (Some(ts(barrier)), Some(ts(commit)));
-            script.0.drained(B, Snapshot { barrier, commit_barrier, promises, is_sending: false });
+            let snapshot = Snapshot { barrier, commit_barrier, promises, ..Snapshot::default() };
+            script.0.drained(B, snapshot);
             script.deliver(B, A, self::tag(0, 1), 0, 30);
         }
         script.0.violations().by_rule().keys().copied().collect::<Vec<Rule>>()
@@ -373,4 +374,21 @@ fn services_are_separate_or_merged_streams() {
     assert_eq!(history(false, Some((25, 29))), []);
     assert_eq!(history(false, Some((25, 19))), [Rule::B], "before its commit");
     assert_eq!(history(false, Some((25, 31))), [Rule::B], "after its commit");
+}
+
+/// B was declared failed, and reads. `later` is its commit barrier, once more.
+fn read_of_failed(later: u64) -> Vec<Rule> {
+    broken(|script| {
+        script.notify_failure(B, 30);
+        for commit in [50, later] {
+            let (now, commit_barrier) = (Some(ts(40)), Some(ts(commit)));
+            script.0.drained(B, Snapshot { now, commit_barrier, ..Snapshot::default() });
+        }
+    })
+}
+
+#[test]
+fn read_ends_at_a_failed_process() {
+    assert!(!read_of_failed(50).contains(&Rule::B), "the barrier has arrived before");
+    assert!(read_of_failed(51).contains(&Rule::B));
 }

@@ -12,6 +12,7 @@ mod forms;
 mod give_up;
 mod links;
 mod lookahead;
+mod reads;
 mod recovery;
 mod reliable;
 mod rest;
