@@ -149,6 +149,27 @@ impl<R: Requests> TableClient<R> {
         if len == expected as usize { Ok(()) } else { Err(TableError::ValueLen { len, expected }) }
     }
 
+    /// Ends an operation that is in flight with [`TableError::TimedOut`]: its time was limited to
+    /// `limit_ms`. Answers that arrive later are ignored, and a free node that its change may have
+    /// used is lost.
+    pub fn time_out(&mut self, operation: OperationId, limit_ms: u64) {
+        let Some(open) = self.open.get(&operation) else { return };
+        let (shard, may_be_executed) = (open.at.shard, open.step.is_change());
+        let replicas = self.replicas(shard).running.clone();
+        let error = TableError::TimedOut { shard, replicas, limit_ms, may_be_executed };
+        self.finish(operation, Err(error));
+    }
+
+    /// Returns the operation that has begun last, if any has. Numbers ascend by one.
+    pub fn last_operation(&self) -> Option<OperationId> {
+        self.next.checked_sub(1).filter(|last| *last > 0).map(OperationId)
+    }
+
+    /// Returns whether an operation is in flight.
+    pub fn is_in_flight(&self, operation: OperationId) -> bool {
+        self.open.contains_key(&operation)
+    }
+
     /// Returns the number of operations in flight.
     pub fn in_flight(&self) -> usize {
         self.open.len()
@@ -245,6 +266,10 @@ impl<R: Requests> TableClient<R> {
         agreed.ok_or(error)
     }
 
+    fn replicas_differ(&self, shard: u16) -> TableError {
+        TableError::ReplicasDiffer { shard, replicas: self.replicas(shard).running.clone() }
+    }
+
     /// Reserves nodes of a shard at all its replicas.
     fn reserve(&mut self, shard: u16) {
         let pool = &mut self.pools[usize::from(shard)];
@@ -273,9 +298,13 @@ impl<R: Requests> TableClient<R> {
     }
 
     fn on_reserved(&mut self, shard: u16, completed: Completed) {
+        let differs = open::differs(&completed);
         let agreed = self.agreed(completed);
         let pool = &mut self.pools[usize::from(shard)];
         pool.is_reserving = false;
+        if differs {
+            return self.fail_waiting(shard, &self.replicas_differ(shard));
+        }
         let executed = match agreed {
             Ok(executed) => executed,
             Err(MemoryError::Refused(refusal)) => {

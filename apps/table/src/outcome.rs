@@ -2,6 +2,9 @@
 
 use alloc::vec::Vec;
 
+use core::fmt;
+
+use onepipe_base::ProcessId;
 use onepipe_memory::{ClientOptions, Refusal};
 
 /// How a client runs.
@@ -51,6 +54,37 @@ pub enum TableError {
     /// The same, after the request that changes the table was sent: it may have been executed.
     #[error("no replica of shard {0} replies, and the change may have been executed")]
     InDoubt(u16),
+    /// The replicas of the shard have executed the same change with different results: their bytes
+    /// differ, as one of them was filled in another way or has started again. No replica is known
+    /// to be right.
+    #[error(
+        "the replicas of shard {shard} ({}) differ, and some of them may have executed the change: \
+         end these processes, start all of them with empty shards, and fill the table again",
+        Processes(replicas)
+    )]
+    ReplicasDiffer {
+        /// The shard.
+        shard: u16,
+        /// The processes of its replicas.
+        replicas: Vec<ProcessId>,
+    },
+    /// The operation has not ended within the limit on its time.
+    #[error(
+        "an operation on shard {shard} ({}) has not ended within {limit_ms} ms, and {}: see whether \
+         these processes run and reply, or give the client a higher limit",
+        Processes(replicas),
+        if *may_be_executed { "its change may have been executed" } else { "has changed nothing" }
+    )]
+    TimedOut {
+        /// The shard.
+        shard: u16,
+        /// The processes of its replicas that have not ended.
+        replicas: Vec<ProcessId>,
+        /// The limit in ms.
+        limit_ms: u64,
+        /// Whether the request that changes the table was sent.
+        may_be_executed: bool,
+    },
     /// The shard has no free node.
     #[error("shard {0} is full")]
     Full(u16),
@@ -71,6 +105,22 @@ pub enum TableError {
     /// A replica refuses a request: it has no such region, or the client has no right.
     #[error(transparent)]
     Refused(#[from] Refusal),
+}
+
+/// Processes in an error.
+struct Processes<'a>(&'a [ProcessId]);
+
+impl fmt::Display for Processes<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let noun = if self.0.len() == 1 { "process" } else { "processes" };
+        f.write_str(noun)?;
+        let mut separator = " ";
+        for process in self.0 {
+            write!(f, "{separator}{}", process.0)?;
+            separator = ", ";
+        }
+        Ok(())
+    }
 }
 
 /// An operation that has ended.

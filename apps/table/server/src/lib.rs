@@ -32,4 +32,4 @@ mod table;
 
 pub use onepipe_table::{Finished, Layout, OperationId, Outcome, TableError, TableStats};
 pub use requests::PipeRequests;
-pub use table::{Table, serve};
+pub use table::{DEFAULT_LIMIT, Table, serve};

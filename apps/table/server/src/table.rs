@@ -11,8 +11,10 @@ use crate::requests::PipeRequests;
 
 /// Number of nodes that a client reserves at a time.
 const RESERVED: u32 = 64;
-/// Time between two checks of whether the pipe has left. Requests end by themselves before.
+/// Time between two checks of whether the pipe has left.
 const WAIT: Duration = Duration::from_secs(1);
+/// Limit on the time of an operation, unless [`Table::with_limit`] sets another one.
+pub const DEFAULT_LIMIT: Duration = Duration::from_secs(30);
 
 /// Makes a process a replica of an empty shard: registers the shard's region.
 ///
@@ -24,14 +26,22 @@ pub fn serve(pipe: &mut Pipe, layout: Layout, shard: u16) -> Result<(), RegionEr
 
 /// A client of a table: each function that is named after an operation waits for its result.
 ///
-/// Requests that are not answered end after
-/// [`ClientOptions::give_up_ns`](onepipe::memory::ClientOptions::give_up_ns) (10 s by default), so
-/// the waits are bounded. A replica that has ended is left out from then on.
+/// An operation has several requests, and begins again when another client has changed its bucket
+/// meanwhile. A request that is not answered ends after
+/// [`ClientOptions::give_up_ns`](onepipe::memory::ClientOptions::give_up_ns) (10 s by default), and
+/// an operation as a whole after [`Table::with_limit`] (30 s by default). A replica that has ended
+/// is left out from then on.
 #[derive(Debug)]
 pub struct Table {
     client: TableClient<PipeRequests>,
     /// Operations that have ended while another one was awaited.
     finished: VecDeque<Finished>,
+    limit: Duration,
+    /// Operations with the times at which the table has first seen them, in order. Those that have
+    /// ended are removed when they are the first.
+    begun: VecDeque<(OperationId, Instant)>,
+    /// The last operation in `begun`, ever.
+    last_begun: u64,
 }
 
 impl Table {
@@ -41,7 +51,22 @@ impl Table {
         // Clients begin at different replicas.
         let first = pipe.process().index();
         let client = TableClient::over(PipeRequests(pipe), first, layout, replicas, RESERVED);
-        Self { client, finished: VecDeque::new() }
+        Self {
+            client,
+            finished: VecDeque::new(),
+            limit: DEFAULT_LIMIT,
+            begun: VecDeque::new(),
+            last_begun: 0,
+        }
+    }
+
+    /// Limits the time of an operation, which ends with [`TableError::TimedOut`] then. For one that
+    /// is submitted through [`Table::client_mut`] the time begins with the next call of this table
+    /// that waits.
+    #[must_use]
+    pub fn with_limit(mut self, limit: Duration) -> Self {
+        self.limit = limit;
+        self
     }
 
     /// Returns the pipe, for events and messages. Its requests are the table's alone.
@@ -63,8 +88,8 @@ impl Table {
     /// Inserts a key. Returns false if it is in the table.
     ///
     /// # Errors
-    /// [`TableError`]; only after [`TableError::InDoubt`] and [`TableError::Left`] may the key have
-    /// been inserted.
+    /// [`TableError`]; only after [`TableError::InDoubt`], [`TableError::ReplicasDiffer`],
+    /// [`TableError::TimedOut`] and [`TableError::Left`] may the key have been inserted.
     pub fn insert(&mut self, key: u64, value: &[u8]) -> Result<bool, TableError> {
         let operation = self.client.insert(key, value)?;
         Ok(self.wait(operation)? == Outcome::Inserted)
@@ -108,17 +133,36 @@ impl Table {
     pub fn finished(&mut self, timeout: Duration) -> Result<Option<Finished>, TableError> {
         let began = Instant::now();
         loop {
+            let until_overdue = self.end_overdue();
             if let Some(finished) = self.poll_finished() {
                 return Ok(Some(finished));
             }
             let rest = timeout.saturating_sub(began.elapsed());
-            let completed = self.client.requests_mut().completed(rest)?;
-            let is_over = completed.is_none() || rest.is_zero();
+            let completed = self.client.requests_mut().completed(rest.min(until_overdue))?;
+            let is_over = rest.is_zero() || completed.is_none() && rest <= until_overdue;
             completed.into_iter().for_each(|completed| self.client.on_completed(completed));
             if is_over {
                 return Ok(self.poll_finished());
             }
         }
+    }
+
+    /// Ends operations whose time is over. Returns the time until the next one's is.
+    fn end_overdue(&mut self) -> Duration {
+        let now = Instant::now();
+        let last = self.client.last_operation().map_or(0, |last| last.0);
+        self.begun.extend((self.last_begun + 1..=last).map(|number| (OperationId(number), now)));
+        self.last_begun = last;
+        while let Some((operation, began)) = self.begun.front().copied() {
+            let rest = self.limit.saturating_sub(now.saturating_duration_since(began));
+            if self.client.is_in_flight(operation) && !rest.is_zero() {
+                return rest;
+            }
+            self.begun.pop_front();
+            let limit_ms = u64::try_from(self.limit.as_millis()).unwrap_or(u64::MAX);
+            self.client.time_out(operation, limit_ms);
+        }
+        Duration::MAX
     }
 
     fn poll_finished(&mut self) -> Option<Finished> {
@@ -127,13 +171,16 @@ impl Table {
 
     fn wait(&mut self, operation: OperationId) -> Result<Outcome, TableError> {
         loop {
+            let until_overdue = self.end_overdue();
             while let Some(finished) = self.client.poll_finished() {
                 if finished.operation == operation {
                     return finished.outcome;
                 }
                 self.finished.push_back(finished);
             }
-            if let Some(completed) = self.client.requests_mut().completed(WAIT)? {
+            if let Some(completed) =
+                self.client.requests_mut().completed(WAIT.min(until_overdue))?
+            {
                 self.client.on_completed(completed);
             }
         }

@@ -1,13 +1,16 @@
 //! Tables over real pipes: clients meet at few keys, replicas are equal, and one may leave.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use onepipe::memory::Rights;
 use onepipe::{Builder, Pipe, ProcessId};
 use onepipe_table_server::{Layout, Outcome, Table, TableError, serve};
 
 /// No process may count as failed because this machine is busy.
 const LONG: Duration = Duration::from_secs(60);
 const LONG_NS: u64 = LONG.as_nanos() as u64;
+/// Limit on a call that is expected to end by it.
+const LIMIT: Duration = Duration::from_millis(200);
 const KEYS: u64 = 5;
 const LAYOUT: Layout = Layout { shards: 1, buckets: 2, nodes: 500, value_len: 8 };
 
@@ -131,4 +134,49 @@ fn full_shard_refuses_insertions() {
     let (_servers, mut tables) = meet(2, over_memory("full"), layout);
     let outcomes: Vec<_> = (0..4).map(|key| tables[0].insert(key, &[0; 8])).collect();
     assert_eq!(outcomes, [Ok(true), Ok(true), Ok(true), Err(TableError::Full(0))]);
+}
+
+/// One replica has another version of the only bucket, as if it had started again: a change that is
+/// repeated until all replicas have executed it would never end.
+#[test]
+fn replicas_that_differ_are_reported() {
+    let layout = Layout { buckets: 1, ..LAYOUT };
+    let (mut servers, mut tables) = meet(2, over_memory("differ"), layout);
+    assert_eq!(tables[0].insert(1, &[1; 8]), Ok(true));
+    let at = layout.location(2);
+    let change = |bytes: &mut [u8]| bytes[at.bucket as usize] += 1;
+    servers[1].with_region(layout.region(0), change).expect("it is registered");
+    let error = tables[0].insert(2, &[2; 8]).expect_err("one replica refuses each change");
+    let replicas = vec![ProcessId(0), ProcessId(1)];
+    assert_eq!(error, TableError::ReplicasDiffer { shard: 0, replicas });
+    let text = error.to_string();
+    assert!(text.contains("shard 0 (processes 0, 1) differ"), "{text}");
+    assert!(text.contains("fill the table again"), "{text}");
+}
+
+/// A replica that does not drive its pipe answers nothing, and has not ended either.
+#[test]
+fn call_ends_after_its_limit() {
+    let builder = over_memory("limit");
+    let mut idle = builder(0).embedded().expect("the id is free");
+    idle.register(LAYOUT.region(0), LAYOUT.empty_shard(), Rights::all()).expect("the first one");
+    let pipe = builder(1).join().expect("the id is free");
+    let mut table = Table::new(pipe, LAYOUT, vec![vec![ProcessId(0)]]).with_limit(LIMIT);
+    let began = Instant::now();
+    let error = table.look_up(7).expect_err("no replica answers");
+    assert!(began.elapsed() >= LIMIT);
+    let expected = TableError::TimedOut {
+        shard: 0,
+        replicas: vec![ProcessId(0)],
+        limit_ms: LIMIT.as_millis() as u64,
+        may_be_executed: false,
+    };
+    assert_eq!(error, expected);
+    let text = error.to_string();
+    assert!(text.contains("shard 0 (process 0) has not ended within 200 ms"), "{text}");
+    // Operations that several calls have in flight are limited as well.
+    table.client_mut().look_up(8);
+    let finished = table.finished(LONG).expect("the pipe has not left").expect("it ends");
+    assert_eq!(finished.outcome, Err(expected));
+    assert_eq!(table.client_mut().in_flight(), 0);
 }

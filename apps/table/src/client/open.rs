@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 
 use onepipe_base::ProcessId;
-use onepipe_memory::{Executed, Outcome as Found};
+use onepipe_memory::{Completed, Executed, Outcome as Found};
 
 use crate::layout::{Bucket, Location, Node};
 use crate::outcome::Outcome;
@@ -94,4 +94,12 @@ pub fn added(executed: &Executed) -> Option<u64> {
         Found::Added { previous } => Some(*previous),
         _ => None,
     }
+}
+
+/// Returns whether replicas have executed a request with different results.
+pub fn differs(completed: &Completed) -> bool {
+    let mut outcomes =
+        completed.answers.iter().filter_map(|(_, answer)| Some(&answer.as_ref().ok()?.outcomes));
+    let first = outcomes.next();
+    outcomes.any(|other| Some(other) != first)
 }

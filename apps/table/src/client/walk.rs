@@ -31,7 +31,10 @@ impl<R: Requests> TableClient<R> {
         let Some(open) = self.open.get(&operation) else { return };
         let (shard, step) = (open.at.shard, open.step.clone());
         let is_change = step.is_change();
+        // A change that is repeated because one replica did not execute it would never end.
+        let differs = is_change && open::differs(&completed);
         match self.agreed(completed) {
+            Ok(_) if differs => self.finish(operation, Err(self.replicas_differ(shard))),
             Ok(executed) => match step {
                 Step::Bucket => self.on_bucket(operation, open::bucket(&executed)),
                 Step::Node { bucket, pointer, node } => {

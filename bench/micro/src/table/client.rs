@@ -12,7 +12,7 @@ use onepipe_table_server::{PipeRequests, Table};
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
-use super::job::{Job, KEYS, LEADER, Outcome, Protocol, TIMEOUT};
+use super::job::{CALL_LIMIT, Job, KEYS, LEADER, Outcome, Protocol, TIMEOUT};
 use super::leader::REPEAT_NS;
 use crate::light::monotonic_ns;
 use crate::stopwatch::{Measurement, Stopwatch};
@@ -84,7 +84,8 @@ impl Client {
         let layout = job.layout();
         if job.protocol == Protocol::Ordered {
             let replicas = (0..job.replicas).map(ProcessId).collect();
-            return Self::Ordered(Table::new(pipe, layout, vec![replicas]));
+            let table = Table::new(pipe, layout, vec![replicas]);
+            return Self::Ordered(table.with_limit(CALL_LIMIT));
         }
         let asks_leader = job.protocol == Protocol::Leader;
         let options = RivalOptions { asks_leader, timeout_ns: REPEAT_NS, reserved: RESERVED };

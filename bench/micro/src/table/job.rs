@@ -50,6 +50,8 @@ pub(super) struct Job {
 
 /// Limit on waits that only a hang reaches.
 pub(super) const TIMEOUT: Duration = Duration::from_secs(20);
+/// Limit on a call of our table, whose error says what is wrong before a wait ends.
+pub(super) const CALL_LIMIT: Duration = Duration::from_secs(15);
 /// The process whose memory alone rivals use, or whose program inserts.
 pub(super) const LEADER: ProcessId = ProcessId(0);
 /// Keys that are in the table at first.
