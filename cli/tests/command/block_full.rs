@@ -71,7 +71,7 @@ fn program_with_full_log_ends_and_the_others_go_on() {
         let scrubbed = output(&["block", "scrub", "--data", &data, "--process", "1", "--json"]);
         let report = json(&scrubbed);
         assert_eq!((&report["replicas"], &report["damaged"]), (&3.into(), &0.into()));
-        // It has all, and goes on alone.
+        // The replica has all blocks, and goes on alone.
         programs.kill(&[0, 2]);
         assert_eq!(versions(&programs.sockets[1]), expected);
         let mut client = Client::connect(&programs.sockets[1]).expect("it is served");

@@ -177,7 +177,7 @@ mistakes! {
     LeaverAwaited: "leaver-awaited",
         "A replica of a log goes on waiting for one that has said that it ends.";
     LeaveUnknownToJoiner: "leave-unknown-to-joiner",
-        "A replica that joins a log is not told that a member has left, and awaits its statement.";
+        "A replica that joins a log does not learn that a member has left, and awaits its statement.";
     LostLogStated: "lost-log-stated",
         "A replica of a log whose disk was lost takes part in a founding as if that had been empty.";
     MemoryReadAtDelivery: "memory-read-at-delivery",

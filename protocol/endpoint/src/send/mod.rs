@@ -252,9 +252,8 @@ impl Sender {
             self.buffer.mark_sent(admitted.position);
             if admitted.needs_reservation {
                 // Ends the burst, so that no packet mixes messages of the window and the
-                // Only the local connection is reset here; `write_data` resets the others after
-                // their last packet.
-                // reservation.
+                // reservation. Only the local connection is reset here; `write_data` resets the
+                // others after their last packet.
                 if let Some(peer_index) = self.peers.index_of(config.process) {
                     self.peers.get_mut(peer_index).uses_reservation = false;
                 }
