@@ -8,6 +8,7 @@
 //! cargo xtask licences         licence and origin of every dependency
 //! cargo xtask bugs [MISTAKE]   shows that the simulator catches every seeded bug
 //! cargo xtask fuzz TARGET SEC  fuzzes one target of verify/fuzz on the nightly toolchain
+//! cargo xtask mutants CRATE    names the changes of a crate that its own tests do not notice
 //! cargo xtask requirements     each requirement of docs/spec is cited by code and by a test
 //! cargo xtask same             compares simulated histories with the recorded ones
 //! cargo xtask soak [OPTIONS]   breaks a fabric of real programs at random, and judges it
@@ -25,6 +26,7 @@ mod build;
 mod fuzz;
 mod layers;
 mod licences;
+mod mutants;
 mod no_std;
 mod requirements;
 mod same;
@@ -56,6 +58,9 @@ usage: cargo xtask COMMAND [--root DIR]
   bugs [MISTAKE]        counts the seeds until a checker catches each seeded mistake; writes
                         docs/results/seeded-bugs.md
   fuzz TARGET SECONDS   fuzzes a target of verify/fuzz (needs a nightly toolchain)
+  mutants CRATE [K/N]   changes a crate in one place at a time, and fails if its own tests notice
+                        fewer than 85 % of these mutants; K/N takes each N-th one from the K-th on
+                        (installs cargo-mutants)
   requirements          every requirement of docs/spec is cited by code and by a test
   same [--debug] [--record]
                         compares digests of simulated histories, golden frames, grants and schedules
@@ -118,6 +123,8 @@ fn run(mut arguments: Vec<String>) -> Result<()> {
         ["licences"] => licences::run(&root),
         ["bugs"] => bugs::run(&root, None),
         ["bugs", mistake] => bugs::run(&root, Some(mistake)),
+        ["mutants", name] => mutants::run(&root, name, None),
+        ["mutants", name, sample] => mutants::run(&root, name, Some(sample)),
         ["requirements"] => requirements::run(&root),
         ["same", ref options @ ..] => same::run(&root, options),
         ["soak", ref options @ ..] => soak::run(&root, options),
