@@ -22,24 +22,21 @@ pub struct OwnerOptions {
     /// Limit on the remembered results of requests that a client has not reported as completed.
     /// Default 4,096, for each process and order.
     pub results_max: usize,
-    /// Limit on the bytes of these results, which the last one may exceed. Default 64 MiB, for each
-    /// process. Owners that have received the same requests of a process refuse the same ones.
-    pub results_bytes_max: u64,
-    /// Limit on batches that wait for the commit barrier. One above the limit is dropped, and its
-    /// client repeats it. Default 65,536.
-    pub waiting_max: usize,
 }
 
 impl Default for OwnerOptions {
     fn default() -> Self {
-        Self {
-            reply_len_max: 16 << 20,
-            results_max: 4_096,
-            results_bytes_max: 64 << 20,
-            waiting_max: 65_536,
-        }
+        Self { reply_len_max: 16 << 20, results_max: 4_096 }
     }
 }
+
+/// Limit on the bytes of remembered results of a process, which the last one may exceed. Owners
+/// that have received the same requests of a process refuse the same ones.
+const RESULTS_BYTES_MAX: u64 = 64 << 20;
+
+/// Limit on batches that wait for the commit barrier. One above the limit is dropped, and its
+/// client repeats it.
+const WAITING_MAX: usize = 65_536;
 
 /// A region cannot be registered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -230,7 +227,7 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> MemoryOwner<B> {
         let is_passed = self.barrier.max(self.last).is_some_and(|passed| at < passed);
         if is_passed || makes(Mistake::MemoryReadAtDelivery) {
             self.read((at, from), (session, number), operations);
-        } else if self.waiting.len() >= self.options.waiting_max {
+        } else if self.waiting.len() >= WAITING_MAX {
             self.stats.dropped += 1;
         } else {
             self.arrivals += 1;
@@ -310,7 +307,7 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> MemoryOwner<B> {
         (session, number, finished): (u64, u64, u64),
         operations: &[Operation<'_>],
     ) {
-        let limits = (self.options.results_max, self.options.results_bytes_max);
+        let limits = (self.options.results_max, RESULTS_BYTES_MAX);
         let executed_at = if order == Order::Total { at } else { self.prefix() };
         let known = self.sessions.entry(from).or_insert_with(|| Session::new(session, at));
         let payload = match known.step(at, order, (session, number, finished), limits) {

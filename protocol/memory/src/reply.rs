@@ -44,7 +44,7 @@ pub enum Reason {
         limit: u64,
     },
     /// The owner remembers that number of bytes of such results.
-    #[error("results of {limit} bytes have not been reported as completed (results_bytes_max)")]
+    #[error("results of {limit} bytes have not been reported as completed")]
     TooManyBytes {
         /// The limit in bytes.
         limit: u64,

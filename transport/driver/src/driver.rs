@@ -20,11 +20,6 @@ pub struct Config {
     /// alternate: between two processes over shared memory 128 to 2048 perform alike; without a
     /// limit a reliable message takes a third longer.
     pub burst_events_max: u32,
-    /// Longest single wait, in ns. Default 100 ms: a stop flag set without ringing the doorbell is
-    /// noticed within that time.
-    pub wait_max_ns: u64,
-    /// Turns longer than this many ns are counted as long. Default 1 ms.
-    pub turn_threshold_ns: u64,
     /// A turn that begins this many ns after it was due is counted as a pause, and logged: the
     /// thread was off its core. 0: none is. Default 250 ms, a quarter of the link timeout of real
     /// fabrics.
@@ -37,12 +32,17 @@ impl Default for Config {
             idle: Idle::ADAPTIVE,
             burst_frames_max: 128,
             burst_events_max: 1024,
-            wait_max_ns: 100_000_000,
-            turn_threshold_ns: 1_000_000,
             pause_threshold_ns: 250_000_000,
         }
     }
 }
+
+/// Longest single wait, in ns: a stop flag set without ringing the doorbell is noticed within that
+/// time.
+const WAIT_NS_MAX: u64 = 100_000_000;
+
+/// Turns longer than this many ns are counted as long.
+const TURN_THRESHOLD_NS: u64 = 1_000_000;
 
 /// Shortest pause that is worth a warning, in ns.
 const PAUSE_NS_MIN: u64 = 100_000_000;
@@ -173,7 +173,7 @@ impl<M: DrivenMachine, T: Transport, C: Clock> Driver<M, T, C> {
         let mut progress = Progress::default();
         let last = self.now;
         let now = self.transmit_commanded(&mut progress).unwrap_or_else(|| self.read_clock());
-        self.duty.on_turn(now.mono, self.config.turn_threshold_ns);
+        self.duty.on_turn(now.mono, TURN_THRESHOLD_NS);
         let due_in_ns = std::mem::take(&mut self.due_in_ns);
         let late_ns = last.map_or(0, |last| now.mono.since_ns(last.mono).saturating_sub(due_in_ns));
         if late_ns > self.config.pause_threshold_ns && self.config.pause_threshold_ns > 0 {
@@ -259,7 +259,7 @@ impl<M: DrivenMachine, T: Transport, C: Clock> Driver<M, T, C> {
     fn wait_ns(&self) -> u64 {
         let Some(now) = self.now else { return 0 };
         let due_ns = self.machine.poll_timeout().map_or(u64::MAX, |due| due.since_ns(now.mono));
-        due_ns.min(self.config.wait_max_ns)
+        due_ns.min(WAIT_NS_MAX)
     }
 
     /// Alternates turns and rests until `stop` is set, then takes one last turn. Ring the doorbell
