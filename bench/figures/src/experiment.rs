@@ -113,6 +113,11 @@ pub struct Verdict {
     pub paper: String,
 }
 
+/// Returns whether a value lies within 25 % of the paper's.
+pub fn is_near(ours: f64, paper: f64) -> bool {
+    (0.75..=1.25).contains(&(ours / paper))
+}
+
 /// Measured points of a figure by curve and x.
 #[derive(Clone, Debug, Default)]
 pub struct Measured {
@@ -139,6 +144,11 @@ impl Measured {
     /// Returns another value measured for `curve` at `x`.
     pub fn other(&self, curve: &str, x: f64, name: &str) -> Option<f64> {
         self.values(curve, x)?.get(name).copied()
+    }
+
+    /// Returns the ratio of one curve to another at `x`.
+    pub fn ratio(&self, one: &str, other: &str, x: f64) -> Option<f64> {
+        Some(self.at(one, x)? / self.at(other, x)?)
     }
 
     fn values(&self, curve: &str, x: f64) -> Option<&Values> {

@@ -1,6 +1,6 @@
 //! Figure 8: total order by 1Pipe and by rival systems.
 
-use crate::experiment::{Axis, Claim, Curve, Experiment, Measured, Role, Verdict};
+use crate::experiment::{Axis, Claim, Curve, Experiment, Measured, Role, Verdict, is_near};
 use crate::reference::Reference;
 use crate::{System, Task, Traffic};
 
@@ -83,7 +83,7 @@ fn at_512(
     paper: f64,
 ) -> Option<Verdict> {
     let value = measured.at(curve, 512.0)? * factor;
-    let holds = (0.75..=1.25).contains(&(value / paper));
+    let holds = is_near(value, paper);
     Some(Verdict { holds, ours: format!("{value:.1} {unit}"), paper: format!("{paper} {unit}") })
 }
 

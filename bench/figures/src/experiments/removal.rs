@@ -5,7 +5,7 @@
 //! CPU time on each process that it contacts as in figure 10; its decision takes none.
 
 use crate::ReplicaRemoval;
-use crate::experiment::{Axis, Claim, Curve, Experiment, Measured, Role, Task, Verdict};
+use crate::experiment::{Axis, Claim, Curve, Experiment, Measured, Role, Task, Verdict, is_near};
 use crate::reference::Reference;
 
 const ONE_BY_ONE: &str = "notified one by one";
@@ -83,7 +83,7 @@ pub fn removal() -> Experiment {
                 verify: |measured| {
                     let (us, deviation) = mean_of(measured, ONE_BY_ONE, "removed_us")?;
                     let ours = format!("{us:.0} +- {deviation:.0} us");
-                    let holds = (0.75..=1.25).contains(&(us / 181.0));
+                    let holds = is_near(us, 181.0);
                     Some(Verdict { holds, ours, paper: "181 +- 21 us".into() })
                 },
                 remark: "",

@@ -15,7 +15,7 @@
 
 use onepipe_verify_transactions::{OperationMix, Protocol};
 
-use crate::experiment::{Axis, Claim, Curve, Experiment, Measured, Task, Verdict};
+use crate::experiment::{Axis, Claim, Curve, Experiment, Measured, Task, Verdict, is_near};
 use crate::reference::Reference;
 use crate::{Class, InFlight, KeyValue};
 
@@ -106,11 +106,6 @@ fn peak(protocol: Protocol, processes: f64, is_zipf: bool) -> Option<Task> {
     Some(Task::KeyValue(store(protocol, processes, is_zipf)))
 }
 
-/// Returns the ratio of one curve to another at `x`.
-fn ratio(measured: &Measured, one: &str, other: &str, x: f64) -> Option<f64> {
-    Some(measured.at(one, x)? / measured.at(other, x)?)
-}
-
 /// Verifies that the ratio of one curve to another at `x` lies within 25 % of the paper's.
 fn has_ratio(
     measured: &Measured,
@@ -118,8 +113,8 @@ fn has_ratio(
     x: f64,
     paper: f64,
 ) -> Option<Verdict> {
-    let ours = ratio(measured, one, other, x)?;
-    let holds = (0.75..=1.25).contains(&(ours / paper));
+    let ours = measured.ratio(one, other, x)?;
+    let holds = is_near(ours, paper);
     Some(Verdict { holds, ours: format!("{ours:.3}"), paper: format!("{paper}") })
 }
 
@@ -205,7 +200,7 @@ fn scalability_claims() -> Vec<Claim> {
         Claim {
             text: "uniform: 90 % of a store without transactions at 512 processes (at least 85 %)",
             verify: |measured| {
-                let ours = ratio(measured, UNIFORM, NONTX_UNIFORM, 512.0)?;
+                let ours = measured.ratio(UNIFORM, NONTX_UNIFORM, 512.0)?;
                 let paper = "0.90 by the text, 0.91 by its points".into();
                 Some(Verdict { holds: ours >= 0.85, ours: format!("{ours:.2}"), paper })
             },
@@ -231,8 +226,8 @@ fn scalability_claims() -> Vec<Claim> {
             text: "FaRM does not scale with YCSB's keys: its part of our rate falls to less than \
                    half between 2 processes and 512",
             verify: |measured| {
-                let few = ratio(measured, FARM_YCSB, YCSB, 2.0)?;
-                let many = ratio(measured, FARM_YCSB, YCSB, 512.0)?;
+                let few = measured.ratio(FARM_YCSB, YCSB, 2.0)?;
+                let many = measured.ratio(FARM_YCSB, YCSB, 512.0)?;
                 let ours = format!("from {few:.2} to {many:.3}");
                 Some(Verdict { holds: many < 0.5 * few, ours, paper: "from 0.48 to 0.05".into() })
             },
@@ -350,7 +345,7 @@ fn latency_claims() -> Vec<Claim> {
             verify: |measured| {
                 let points = measured.curves.get("1Pipe, read-only")?;
                 let pairs = points.iter().filter_map(|(x, _)| {
-                    ratio(measured, "1Pipe, read-write", "1Pipe, read-only", *x)
+                    measured.ratio("1Pipe, read-write", "1Pipe, read-only", *x)
                 });
                 let least = pairs.reduce(f64::min)?;
                 let ours = format!("at least {least:.2} times as long");
@@ -361,7 +356,7 @@ fn latency_claims() -> Vec<Claim> {
         Claim {
             text: "FaRM's reads are quicker up to 2 % of writes, and slower from 5 % on",
             verify: |measured| {
-                let at = |x| ratio(measured, "FaRM, read-only", "1Pipe, read-only", x);
+                let at = |x| measured.ratio("FaRM, read-only", "1Pipe, read-only", x);
                 let (before, after) = (at(2.0)?, at(5.0)?);
                 let ours = format!("{before:.2} of ours at 2 %, {after:.2} at 5 %");
                 let holds = before < 1.0 && after > 1.0;
@@ -373,9 +368,8 @@ fn latency_claims() -> Vec<Claim> {
             text: "without contention FaRM's transactions that write take 3 and 4 times as long as \
                    its reads: round trips (within 25 %)",
             verify: |measured| {
-                let of = |curve| ratio(measured, curve, FARM_ALONE_READS, ALONE_AT);
+                let of = |curve| measured.ratio(curve, FARM_ALONE_READS, ALONE_AT);
                 let (writes, both) = (of(FARM_ALONE_WRITES)?, of(FARM_ALONE_BOTH)?);
-                let is_near = |ours: f64, paper: f64| (0.75..=1.25).contains(&(ours / paper));
                 let holds = is_near(writes, 3.0) && is_near(both, 4.0);
                 let ours = format!("{writes:.2} and {both:.2}");
                 Some(Verdict { holds, ours, paper: "2.98 and 3.98".into() })
@@ -385,8 +379,8 @@ fn latency_claims() -> Vec<Claim> {
         Claim {
             text: "without contention FaRM's transactions that write are slightly slower than ours",
             verify: |measured| {
-                let writes = ratio(measured, FARM_ALONE_WRITES, ALONE_WRITES, ALONE_AT)?;
-                let both = ratio(measured, FARM_ALONE_BOTH, ALONE_BOTH, ALONE_AT)?;
+                let writes = measured.ratio(FARM_ALONE_WRITES, ALONE_WRITES, ALONE_AT)?;
+                let both = measured.ratio(FARM_ALONE_BOTH, ALONE_BOTH, ALONE_AT)?;
                 let ours = format!("{writes:.2} and {both:.2} times");
                 let holds = writes >= 1.0 && both >= 1.0;
                 Some(Verdict { holds, ours, paper: "1.03 and 1.40 times".into() })
@@ -457,7 +451,7 @@ pub fn sizes() -> Experiment {
             Claim {
                 text: "FaRM with YCSB's keys falls below a hundredth of ours with 512 operations",
                 verify: |measured| {
-                    let ours = ratio(measured, FARM_YCSB, YCSB, 512.0)?;
+                    let ours = measured.ratio(FARM_YCSB, YCSB, 512.0)?;
                     let holds = ours < 0.01;
                     Some(Verdict { holds, ours: format!("{ours:.4}"), paper: "0.0043".into() })
                 },

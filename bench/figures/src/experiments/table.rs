@@ -13,7 +13,7 @@
 //! a leader and 27 us with the order; of two they make 49 and 54 us, and a look-up without an order
 //! takes 27 us in the simulated testbed. Other curves have one call of each client in flight.
 
-use crate::experiment::{Axis, Claim, Curve, Experiment, Measured, Task, Verdict};
+use crate::experiment::{Axis, Claim, Curve, Experiment, Measured, Task, Verdict, is_near};
 use crate::reference::Reference;
 use crate::{Access, Table};
 
@@ -60,11 +60,6 @@ fn task(access: Access, inserts: bool, x: f64, in_flight: u32) -> Option<Task> {
     Some(Task::Table(Table { access, inserts, replicas: x as u32, in_flight }))
 }
 
-/// Returns the ratio of one curve to another at `x`.
-fn ratio(measured: &Measured, one: &str, other: &str, x: f64) -> Option<f64> {
-    Some(measured.at(one, x)? / measured.at(other, x)?)
-}
-
 /// Verifies that the ratio of one curve to another at `x` lies within 25 % of the paper's.
 fn has_ratio(
     measured: &Measured,
@@ -72,15 +67,15 @@ fn has_ratio(
     x: f64,
     paper: f64,
 ) -> Option<Verdict> {
-    let ours = ratio(measured, one, other, x)?;
-    let holds = (0.75..=1.25).contains(&(ours / paper));
+    let ours = measured.ratio(one, other, x)?;
+    let holds = is_near(ours, paper);
     Some(Verdict { holds, ours: format!("{ours:.2}"), paper: format!("{paper:.2}") })
 }
 
 /// Verifies that a curve at three replicas is to the same at one as in the paper, within 25 %.
 fn scales(measured: &Measured, curve: &str, paper: f64) -> Option<Verdict> {
     let ours = measured.at(curve, 3.0)? / measured.at(curve, 1.0)?;
-    let holds = (0.75..=1.25).contains(&(ours / paper));
+    let holds = is_near(ours, paper);
     Some(Verdict { holds, ours: format!("{ours:.2}"), paper: format!("{paper:.2}") })
 }
 
@@ -162,7 +157,7 @@ fn claims() -> Vec<Claim> {
             verify: |measured| {
                 let bound = |x| measured.other(LOOK_UP, x, "server_bound_kops");
                 let ours = bound(3.0)? / bound(1.0)?;
-                let holds = (0.75..=1.25).contains(&(ours / 2.96));
+                let holds = is_near(ours, 2.96);
                 Some(Verdict { holds, ours: format!("{ours:.2}"), paper: "2.96".into() })
             },
             remark: "",

@@ -10,7 +10,7 @@
 use onepipe_verify_transactions::Protocol;
 
 use crate::Tpcc;
-use crate::experiment::{Axis, Claim, Curve, Experiment, Measured, Task, Verdict};
+use crate::experiment::{Axis, Claim, Curve, Experiment, Measured, Task, Verdict, is_near};
 use crate::reference::Reference;
 
 const XS: &[f64] = &[2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0];
@@ -131,7 +131,7 @@ pub fn scalability() -> Experiment {
                 text: "10.36 M transactions/s at 512 processes (within 25 %)",
                 verify: |measured| {
                     let rate = measured.at(OURS, 512.0)?;
-                    let holds = (0.75..=1.25).contains(&(rate / 10.357));
+                    let holds = is_near(rate, 10.357);
                     let busiest = measured.other(OURS, 512.0, "cpu_busiest")?;
                     let link = measured.other(OURS, 512.0, "link_fullest")?;
                     let ours = format!(
@@ -149,7 +149,7 @@ pub fn scalability() -> Experiment {
                     let each = |x| Some(1e3 * measured.at(OURS, x)? / x);
                     let (few, many) = (each(2.0)?, each(512.0)?);
                     let ours = format!("{few:.1} k/s at 2, {many:.1} k/s at 512");
-                    let holds = (0.75..=1.25).contains(&(many / few));
+                    let holds = is_near(many, few);
                     Some(Verdict { holds, ours, paper: "18.8 and 20.2 k/s".into() })
                 },
                 remark: RATE,
@@ -158,7 +158,7 @@ pub fn scalability() -> Experiment {
                 text: "71 % of a system without transactions at 512 processes (within 25 %)",
                 verify: |measured| {
                     let ratio = measured.at(OURS, 512.0)? / measured.at(NONTX, 512.0)?;
-                    let holds = (0.75..=1.25).contains(&(ratio / 0.717));
+                    let holds = is_near(ratio, 0.717);
                     let ours = format!("{ratio:.2}");
                     Some(Verdict { holds, ours, paper: "0.717".into() })
                 },
