@@ -3,9 +3,6 @@
 mod properties;
 mod rules;
 
-use std::fs;
-use std::path::PathBuf;
-
 use onepipe_block::values::{option, request};
 use proptest::prelude::*;
 
@@ -104,14 +101,5 @@ proptest! {
 
 #[test]
 fn corpus_bytes_are_safe() {
-    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../verify/fuzz/corpus/nbd");
-    let mut seeds = 0;
-    for entry in fs::read_dir(folder).expect("the seeds are committed") {
-        let path = entry.expect("readable").path();
-        let bytes = fs::read(&path).expect("readable");
-        let outcome = std::panic::catch_unwind(|| properties::check_connection(&bytes));
-        assert!(outcome.is_ok(), "{} fails", path.display());
-        seeds += 1;
-    }
-    assert!(seeds > 0, "no seeds");
+    onepipe_verify_testing::check_corpus("nbd", properties::check_connection);
 }

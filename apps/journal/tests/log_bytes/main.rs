@@ -2,9 +2,6 @@
 
 mod properties;
 
-use std::fs;
-use std::path::PathBuf;
-
 use proptest::prelude::*;
 
 proptest! {
@@ -29,14 +26,5 @@ proptest! {
 
 #[test]
 fn corpus_logs_are_safe() {
-    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../verify/fuzz/corpus/journal");
-    let mut seeds = 0;
-    for entry in fs::read_dir(folder).expect("the seeds are committed") {
-        let path = entry.expect("readable").path();
-        let bytes = fs::read(&path).expect("readable");
-        let outcome = std::panic::catch_unwind(|| properties::check_log(&bytes));
-        assert!(outcome.is_ok(), "{} fails", path.display());
-        seeds += 1;
-    }
-    assert!(seeds > 0, "no seeds");
+    onepipe_verify_testing::check_corpus("journal", properties::check_log);
 }

@@ -2,9 +2,6 @@
 
 mod properties;
 
-use std::fs;
-use std::path::PathBuf;
-
 use proptest::prelude::*;
 
 /// Parts of requests. Random bytes alone seldom pass the first byte.
@@ -71,14 +68,5 @@ proptest! {
 
 #[test]
 fn corpus_requests_are_safe() {
-    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../verify/fuzz/corpus/resp");
-    let mut seeds = 0;
-    for entry in fs::read_dir(folder).expect("the seeds are committed") {
-        let path = entry.expect("readable").path();
-        let bytes = fs::read(&path).expect("readable");
-        let outcome = std::panic::catch_unwind(|| properties::check_connection(&bytes));
-        assert!(outcome.is_ok(), "{} fails", path.display());
-        seeds += 1;
-    }
-    assert!(seeds > 0, "no seeds");
+    onepipe_verify_testing::check_corpus("resp", properties::check_connection);
 }
