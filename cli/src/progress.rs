@@ -129,8 +129,9 @@ impl LiveTable {
 impl Drop for LiveTable {
     fn drop(&mut self) {
         // Leaves the table as it is; further output goes below it.
-        if let Some(bar) = &self.bar {
+        if let Some(bar) = self.bar.take() {
             bar.abandon();
+            self.print("");
         }
     }
 }
