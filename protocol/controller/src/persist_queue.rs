@@ -40,6 +40,18 @@ pub(crate) struct PersistQueue {
 }
 
 impl PersistQueue {
+    /// Asserts what holds between any two calls.
+    pub(crate) fn check_invariants(&self) {
+        let first = self.last + 1 - self.queue.len() as u64;
+        let numbers = self.queue.iter().map(|(id, _)| id.0);
+        assert!(numbers.eq(first..=self.last), "records are numbered one by one");
+        let is_waiting = self.retry_at.is_some();
+        assert!(!(self.is_offered && is_waiting), "a record is offered while the store rests");
+        let is_pending = self.is_offered || is_waiting || self.has_failed;
+        assert!(!is_pending || !self.queue.is_empty(), "there is no record to write");
+        assert!(!is_waiting || self.has_failed, "an attempt is repeated that has not failed");
+    }
+
     /// Queues `record`. Returns its number.
     pub(crate) fn push(&mut self, record: Record) -> RecordId {
         self.last += 1;
@@ -54,6 +66,7 @@ impl PersistQueue {
             return None;
         }
         let (id, record) = self.queue.front()?;
+        assert!(id.0 <= self.last, "a number that was not given");
         self.is_offered = true;
         Some((*id, record.clone()))
     }
@@ -95,6 +108,7 @@ impl PersistQueue {
     /// Drops all records. Their numbers are not reused.
     pub(crate) fn clear(&mut self) {
         *self = Self { last: self.last, ..Self::default() };
+        assert!(self.queue.is_empty() && !self.is_offered);
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -106,8 +120,8 @@ impl PersistQueue {
         self.has_failed
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Record> {
-        self.queue.iter().map(|(_, record)| record)
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &(RecordId, Record)> {
+        self.queue.iter()
     }
 }
 

@@ -56,6 +56,7 @@ impl Controller {
         if self.active.is_none() {
             return;
         }
+        assert!(self.persist_queue.len() >= self.deciding.len().min(1), "a decision is not queued");
         for process in findings.ping {
             self.pings.start(now.mono, process, self.ping_timeout_ns(now.mono), false);
         }

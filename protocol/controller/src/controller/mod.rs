@@ -2,6 +2,7 @@
 
 mod decide;
 mod handle;
+mod invariants;
 mod plan;
 #[cfg(test)]
 mod random;
@@ -210,6 +211,8 @@ impl Controller {
         if self.refuse_outdated_log(now) {
             return;
         }
+        assert_eq!(self.persist_queue.len(), 0, "a record of the previous epoch");
+        assert!(self.deciding.is_empty() && self.recalls.is_empty());
         self.broadcast.start_epoch(epoch);
         self.open_since = (self.decisions.open().len() > 0).then_some(now.mono);
         let instances: Vec<Instance> = self.graph.iter().map(|(instance, _)| instance).collect();
@@ -233,6 +236,16 @@ impl Controller {
         self.notify(Event::Active(epoch));
         self.schedule_evaluation(now.mono);
         self.advance(now);
+    }
+
+    /// Checks the invariants in builds with debug assertions; those of the graph only where it was
+    /// evaluated.
+    fn debug_check(&self, is_evaluated: bool) {
+        match is_evaluated {
+            _ if !cfg!(debug_assertions) => {}
+            true => self.check_invariants(),
+            false => self.check_stages(),
+        }
     }
 
     /// Deactivates this replica; it keeps receiving.
@@ -286,13 +299,16 @@ impl Controller {
                     self.on_written(now, id, &record);
                 }
             }
-            Err(PersistError::Deposed) if makes(Mistake::RefusalIgnored) => {
-                if let Some(record) = self.persist_queue.on_written(id) {
+            // A result from a previous epoch does not concern this one.
+            Err(PersistError::Deposed) if self.persist_queue.is_offered(id) => {
+                if makes(Mistake::RefusalIgnored)
+                    && let Some(record) = self.persist_queue.on_written(id)
+                {
                     self.on_written(now, id, &record);
                 }
+                self.depose(now);
+                assert!(self.active.is_none(), "the epoch is over");
             }
-            // A result from a previous epoch does not concern this one.
-            Err(PersistError::Deposed) if self.persist_queue.is_offered(id) => self.depose(now),
             Err(PersistError::Deposed) => {}
             Err(PersistError::Failed) => {
                 if self.persist_queue.on_failed(now, id, self.config.store_retry_ns) {
@@ -381,13 +397,15 @@ impl Controller {
             self.schedule_evaluation(now.mono);
         }
         let due = Mono::earlier(self.evaluate_at, self.quiet_at);
-        if due.is_some_and(|at| at <= now.mono) {
+        let is_due = due.is_some_and(|at| at <= now.mono);
+        if is_due {
             self.evaluate(now);
         }
         if self.active.is_some() {
             self.record_members();
             self.plan(now);
         }
+        self.debug_check(is_due);
     }
 }
 

@@ -150,6 +150,10 @@ impl Controller {
     fn on_round_complete(&mut self, now: Now, round: Round) {
         match round.notification {
             Notification::Notice(_) if round.is_full => {
+                assert!(
+                    self.covered_announcements <= round.announcements,
+                    "rounds follow each other"
+                );
                 self.covered_announcements = round.announcements;
                 self.must_notify_all = false;
                 if core::mem::take(&mut self.needs_renotify) {
@@ -187,7 +191,7 @@ impl Controller {
         let is_deciding = self
             .persist_queue
             .iter()
-            .any(|record| matches!(record, Record::Failed(_) | Record::Resumed { .. }));
+            .any(|(_, record)| matches!(record, Record::Failed(_) | Record::Resumed { .. }));
         if is_deciding {
             return;
         }
@@ -206,6 +210,7 @@ impl Controller {
         } else {
             Vec::new()
         };
+        assert!(links.iter().all(|link| link.owner != link.peer), "a link to itself");
         if !(instances.is_empty() && links.is_empty()) {
             self.persist_queue.push(Record::Resumed { instances, links });
         }
