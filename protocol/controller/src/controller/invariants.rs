@@ -4,7 +4,8 @@ use alloc::collections::BTreeSet;
 
 use onepipe_base::Instance;
 
-use super::{Controller, EVENTS_MAX};
+use super::{Change, Controller, EVENTS_MAX};
+use crate::open_failures::OpenFailures;
 use crate::{Links, Record};
 
 impl Controller {
@@ -29,7 +30,8 @@ impl Controller {
         self.recovery_replies.check_invariants(self.config.queue_max);
         self.send_queue.check_invariants(self.config.queue_max, self.config.payload_len_max());
         assert!(self.events.len() <= EVENTS_MAX, "events beyond the limit");
-        assert_eq!(self.changed_at.is_some(), self.quiet_at.is_some(), "a change is evaluated");
+        let is_in_order = |change: Change| change.first_at <= change.quiet_at;
+        assert!(self.change.is_none_or(is_in_order), "evaluated before it was known");
         let ports = match self.config.links {
             Links::Uplink => 1,
             Links::Mesh(count) => count,
@@ -47,8 +49,8 @@ impl Controller {
     //= spec/failure.md#R61
     /// Asserts what holds of an active replica.
     fn check_active(&self) {
-        let is_noticed = self.decisions.open().len() == 0 || self.open_since.is_some();
-        assert!(is_noticed, "failures are open since an unknown time");
+        let is_any_open = self.decisions.open().len() > 0;
+        assert_eq!(is_any_open, self.open_failures != OpenFailures::None, "what is open is known");
         assert!(self.covered_announcements <= self.graph.announcements(), "notices of the future");
         assert!(self.recalls.len() <= self.config.queue_max, "recalls beyond the limit");
         if let (Some(epoch), Some(known)) = (self.active, self.known_tip) {
