@@ -59,6 +59,12 @@ pub(crate) struct Recipients {
     pub processes: BTreeSet<ProcessId>,
 }
 
+impl Recipients {
+    fn is_subset(&self, of: &Self) -> bool {
+        self.links.is_subset(&of.links) && self.processes.is_subset(&of.processes)
+    }
+}
+
 /// Logarithm of the largest factor by which repeated restarts lengthen `restart_ns`.
 const RESTART_LOG2_MAX: u32 = 5;
 
@@ -122,6 +128,18 @@ impl Broadcast {
             round: None,
             pending_joiners: BTreeSet::new(),
         }
+    }
+
+    /// Asserts what holds between any two calls.
+    pub(crate) fn check_invariants(&self) {
+        let Some(round) = &self.round else { return };
+        assert_eq!(round.id.epoch, self.epoch, "a round of another epoch");
+        assert!(round.id.sequence <= self.sequence, "flood ids rise");
+        assert!(round.from < round.notification.len().max(1), "no entry is in flight");
+        assert!(round.from.is_multiple_of(round.notification.per_frame(self.payload_len)));
+        let Round { recipients, unacked, unsent, .. } = round;
+        assert!(unacked.is_subset(recipients), "acknowledgements of others are awaited");
+        assert!(unsent.is_subset(unacked), "what is acknowledged is not sent again");
     }
 
     /// Drops the round of the previous epoch and restarts the sequence.
@@ -249,11 +267,14 @@ impl Broadcast {
         if !(round.unacked.links.is_empty() && round.unacked.processes.is_empty()) {
             return None;
         }
+        assert!(!self.is_unsent(), "acknowledged before it was sent");
         self.restarts = 0;
+        let round = self.round.as_mut()?;
         let from = round.from + round.notification.per_frame(self.payload_len);
         if from >= round.notification.len() {
             return self.round.take();
         }
+        assert!(from > round.from, "entries follow each other");
         self.sequence += 1;
         round.id.sequence = self.sequence;
         round.from = from;
@@ -297,6 +318,10 @@ impl Broadcast {
 
     /// Whether a transmission is pending.
     pub(crate) fn wants_transmit(&self) -> bool {
+        self.is_unsent()
+    }
+
+    fn is_unsent(&self) -> bool {
         self.round.as_ref().is_some_and(|round| {
             !(round.unsent.links.is_empty() && round.unsent.processes.is_empty())
         })
@@ -309,6 +334,7 @@ impl Broadcast {
         let round = self.round.as_ref()?;
         let flood = Flood { id: round.id };
         let fit = round.notification.per_frame(self.payload_len);
+        debug_assert!(buf.len() >= self.payload_len, "the slot has a frame's length");
         let buf = &mut buf[..self.payload_len];
         let written = match &round.notification {
             Notification::Notice(failures) => {

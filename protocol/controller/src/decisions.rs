@@ -70,6 +70,60 @@ impl DecisionLog {
         (decisions, members)
     }
 
+    //= spec/failure.md#R23
+    /// Asserts what holds between any two calls.
+    pub(crate) fn check_invariants(&self) {
+        assert_eq!(self.by_instance.len(), self.failures.len(), "a failure is decided twice");
+        for (instance, index) in &self.by_instance {
+            let Decision { failed, is_resolved, .. } = &self.failures[*index];
+            assert_eq!(failed.instance, *instance);
+            assert_ne!(*is_resolved, self.open.contains_key(instance), "{instance:?}");
+            assert!(self.has_failed(*instance), "{instance:?}");
+        }
+        for (process, incarnation) in &self.latest {
+            let address = Address::Process(*process);
+            let latest = Instance { address, incarnation: *incarnation };
+            assert!(self.by_instance.contains_key(&latest), "{latest:?} is not decided");
+        }
+        for (instance, failed) in &self.open {
+            assert_eq!(failed.instance, *instance);
+            let is_process = matches!(instance.address, Address::Process(_));
+            assert_eq!(is_process, self.by_instance.contains_key(instance), "{instance:?}");
+        }
+        // A log that counts to the end of the range does not count any more.
+        if self.end().0 < u32::MAX {
+            self.check_sequence();
+        }
+    }
+
+    /// Asserts that the sequence has every decision once, and no gap.
+    fn check_sequence(&self) {
+        let (mut previous, mut failures, mut recalls) = (0, 0, 0);
+        for (number, Entry { what, .. }) in &self.sequence {
+            assert!(*number > previous, "numbers begin at 1 and rise");
+            let is_next = *number == previous + 1 || *what == Sequenced::Dropped;
+            assert!(is_next, "entries between {previous} and {number} are missing");
+            match what {
+                Sequenced::Failure(index) => {
+                    assert_eq!(*index, failures, "failures are in the order of their decision");
+                    failures += 1;
+                }
+                Sequenced::Recall(entry, sender) => {
+                    let known = self.recalls.get(&entry.to);
+                    let known = known.and_then(|recalls| recalls.get(&(*entry, *sender)));
+                    assert_eq!(known, Some(number), "a recall of {sender:?}");
+                    recalls += 1;
+                }
+                Sequenced::Dropped => {}
+            }
+            previous = *number;
+        }
+        assert_eq!(failures, self.failures.len(), "a failure is not in the sequence");
+        let known: usize = self.recalls.values().map(BTreeMap::len).sum();
+        assert_eq!(recalls, known, "a recall is not in the sequence");
+        assert!(self.recalls.values().all(|recalls| !recalls.is_empty()));
+    }
+
     /// Applies a record that is in the store. Returns the instances that it resolves.
     pub(crate) fn apply<'a>(&mut self, now: Mono, record: &'a Record) -> &'a [Instance] {
         match record {
@@ -145,13 +199,15 @@ impl DecisionLog {
         let bytes = words.flat_map(u64::to_be_bytes);
         let digest = bytes.fold(OFFSET, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(PRIME));
         let number = last.saturating_add(1);
-        self.sequence.insert(number, Entry { what, digest });
+        let known = self.sequence.insert(number, Entry { what, digest });
+        assert!(known.is_none() || number == u32::MAX, "a decision is final");
         number
     }
 
     fn mark_resolved(&mut self, instance: Instance) {
         self.open.remove(&instance);
         if let Some(index) = self.by_instance.get(&instance) {
+            assert_eq!(self.failures[*index].failed.instance, instance);
             self.failures[*index].is_resolved = true;
         }
     }
@@ -272,6 +328,7 @@ impl DecisionLog {
     /// Drops an entry of the sequence. Its digest stays as long as the next entry does.
     fn drop_entry(&mut self, number: u32) {
         let is_dropped = |(_, entry): (&u32, &Entry)| entry.what == Sequenced::Dropped;
+        assert!(number > 0, "numbers begin at 1");
         let previous = number - 1;
         if self.sequence.get_key_value(&previous).is_some_and(is_dropped) {
             self.sequence.remove(&previous);
@@ -345,6 +402,13 @@ fn to_failures(failures: impl Iterator<Item = FailedInstance>) -> Vec<Failure> {
             _ => failures.push(Failure { first: process, count: 1, incarnation, at, cause }),
         }
     }
+    //= spec/failure.md#R23
+    let order = |failure: &Failure| (failure.incarnation, failure.at, failure.cause);
+    let are_disjoint = |one: &Failure, other: &Failure| {
+        order(one) < order(other)
+            || (order(one) == order(other) && one.first.0 + one.count < other.first.0)
+    };
+    assert!(failures.is_sorted_by(are_disjoint), "ranges of failures are disjoint");
     failures
 }
 

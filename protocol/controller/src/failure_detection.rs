@@ -103,6 +103,14 @@ impl Suspects {
         self.since.is_empty()
     }
 
+    /// Asserts what holds between any two calls.
+    pub(crate) fn check_invariants(&self, decisions: &DecisionLog) {
+        assert!(!self.is_unknown || self.since.is_empty(), "suspects are known");
+        for instance in self.since.keys().chain(&self.declared_dead) {
+            assert!(!decisions.is_open(*instance), "{instance:?} is decided, not suspected");
+        }
+    }
+
     /// Whether nothing has been evaluated in this epoch.
     pub(crate) fn is_unknown(&self) -> bool {
         self.is_unknown
@@ -217,6 +225,10 @@ impl Suspects {
             self.decide_region(now, config, graph, decisions, border, &mut findings);
         }
         findings.failed.sort_unstable_by_key(|decided| decided.failed.instance);
+        let instances = || findings.failed.iter().map(|decided| decided.failed.instance);
+        assert!(instances().is_sorted_by(|one, other| one < other), "decided once");
+        assert!(instances().all(|instance| self.since.contains_key(&instance)), "suspected first");
+        assert!(!instances().any(|instance| decisions.has_failed(instance)), "decided before");
         findings
     }
 
@@ -356,6 +368,7 @@ impl Suspects {
             }
             is_exact = false;
         }
+        assert!(now.mono >= decide_at, "decided before its time");
         let registers = region.greatest_registers(graph);
         for (index, since) in suspects() {
             let instance = adjacency.instance(index);
@@ -377,6 +390,12 @@ impl Suspects {
                 () if makes(Mistake::FailureTooEarly) => at.saturating_sub_ns(1_000),
                 () => at,
             };
+            //= spec/failure.md#R22
+            let is_reported = |at| region.registers.iter().any(|(.., commit)| *commit == at);
+            assert!(
+                !registers.contains_key(&index) || is_reported(at),
+                "the failure timestamp of {instance:?} is a register that a node reports"
+            );
             let evidence = self.evidence(graph, reports, instance);
             let failed = FailedInstance { instance, at, is_exact, cause: evidence.cause };
             findings.failed.push(Decided { failed, since, evidence });

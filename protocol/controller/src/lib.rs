@@ -59,6 +59,7 @@ mod event;
 mod evidence;
 mod failure_detection;
 mod graph;
+mod open_failures;
 mod persist_queue;
 mod ping;
 mod record;

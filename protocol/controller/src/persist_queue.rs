@@ -34,12 +34,34 @@ impl<E> From<StoreError<E>> for PersistError {
 pub(crate) struct PersistQueue {
     last: u64,
     queue: VecDeque<(RecordId, Record)>,
-    is_offered: bool,
+    attempt: Attempt,
     has_failed: bool,
-    retry_at: Option<Mono>,
+}
+
+/// What happens to the first record of the queue.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+enum Attempt {
+    /// It is to be offered to the store, if there is one.
+    #[default]
+    Due,
+    /// The store has yet to return a result.
+    Offered,
+    /// The store has failed, and is not asked before `until`.
+    Resting { until: Mono },
 }
 
 impl PersistQueue {
+    /// Asserts what holds between any two calls.
+    pub(crate) fn check_invariants(&self) {
+        let first = self.last + 1 - self.queue.len() as u64;
+        let numbers = self.queue.iter().map(|(id, _)| id.0);
+        assert!(numbers.eq(first..=self.last), "records are numbered one by one");
+        let is_resting = matches!(self.attempt, Attempt::Resting { .. });
+        let is_pending = self.attempt != Attempt::Due || self.has_failed;
+        assert!(!is_pending || !self.queue.is_empty(), "there is no record to write");
+        assert!(!is_resting || self.has_failed, "an attempt is repeated that has not failed");
+    }
+
     /// Queues `record`. Returns its number.
     pub(crate) fn push(&mut self, record: Record) -> RecordId {
         self.last += 1;
@@ -50,17 +72,19 @@ impl PersistQueue {
 
     /// Returns the record to write now; once per attempt.
     pub(crate) fn poll(&mut self) -> Option<(RecordId, Record)> {
-        if self.is_offered || self.retry_at.is_some() {
+        if self.attempt != Attempt::Due {
             return None;
         }
         let (id, record) = self.queue.front()?;
-        self.is_offered = true;
+        assert!(id.0 <= self.last, "a number that was not given");
+        self.attempt = Attempt::Offered;
         Some((*id, record.clone()))
     }
 
     /// Whether `id` was offered to the store and its result is outstanding.
     pub(crate) fn is_offered(&self, id: RecordId) -> bool {
-        self.is_offered && self.queue.front().is_some_and(|(front, _)| *front == id)
+        self.attempt == Attempt::Offered
+            && self.queue.front().is_some_and(|(front, _)| *front == id)
     }
 
     /// Handles the successful write of `id`. Returns the record, or `None` if `id` was not
@@ -69,7 +93,7 @@ impl PersistQueue {
         if !self.is_offered(id) {
             return None;
         }
-        (self.is_offered, self.has_failed) = (false, false);
+        (self.attempt, self.has_failed) = (Attempt::Due, false);
         self.queue.pop_front().map(|(_, record)| record)
     }
 
@@ -79,17 +103,22 @@ impl PersistQueue {
         if !self.is_offered(id) {
             return false;
         }
-        (self.is_offered, self.has_failed) = (false, true);
-        self.retry_at = Some(now.mono.after_ns(retry_after_ns));
+        let until = now.mono.after_ns(retry_after_ns);
+        (self.attempt, self.has_failed) = (Attempt::Resting { until }, true);
         true
     }
 
     pub(crate) fn due(&self) -> Option<Mono> {
-        self.retry_at
+        match self.attempt {
+            Attempt::Resting { until } => Some(until),
+            Attempt::Due | Attempt::Offered => None,
+        }
     }
 
     pub(crate) fn on_timeout(&mut self, now: Mono) {
-        self.retry_at.take_if(|at| *at <= now);
+        if self.due().is_some_and(|until| until <= now) {
+            self.attempt = Attempt::Due;
+        }
     }
 
     /// Drops all records. Their numbers are not reused.
@@ -106,8 +135,8 @@ impl PersistQueue {
         self.has_failed
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Record> {
-        self.queue.iter().map(|(_, record)| record)
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &(RecordId, Record)> {
+        self.queue.iter()
     }
 }
 

@@ -37,6 +37,14 @@ pub(crate) enum Due {
 }
 
 impl Pings {
+    /// Asserts what holds between any two calls.
+    pub(crate) fn check_invariants(&self) {
+        assert_eq!(self.by_deadline.len(), self.pending.len(), "each ping has one deadline");
+        for (process, pending) in &self.pending {
+            assert!(self.by_deadline.contains(&(pending.due(), *process)), "{process:?}");
+        }
+    }
+
     /// Starts pinging `process`, unless a ping is pending already. A fatal ping replaces a pending
     /// one that is not fatal.
     pub(crate) fn start(&mut self, now: Mono, process: ProcessId, timeout_ns: u64, is_fatal: bool) {
@@ -83,6 +91,7 @@ impl Pings {
         {
             self.by_deadline.remove(&(due, process));
             let Some(pending) = self.pending.get_mut(&process) else { continue };
+            assert!(pending.due() == due, "a deadline of an earlier ping");
             if now < pending.give_up_at {
                 pending.ping_at = now.after_ns(retransmit_ns);
                 self.by_deadline.insert((pending.due(), process));

@@ -138,6 +138,12 @@ const DROPPED: u8 = 7;
 impl Record {
     /// Appends the encoding of the record to `bytes`.
     pub fn encode(&self, bytes: &mut Vec<u8>) {
+        let start = bytes.len();
+        self.put(bytes);
+        debug_assert_eq!(Self::decode(&bytes[start..]).as_ref(), Ok(self), "the log is readable");
+    }
+
+    fn put(&self, bytes: &mut Vec<u8>) {
         match self {
             Self::Epoch { epoch, replica } => {
                 bytes.push(EPOCH);

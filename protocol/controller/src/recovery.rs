@@ -7,6 +7,8 @@ use alloc::vec::Vec;
 use onepipe_base::{Instance, ProcessId, Timestamp};
 use onepipe_wire::{FAILURE_LEN, Failure, RECOVERY_HEADER_LEN, Recovery};
 
+use crate::graph::process_of;
+
 /// Replies in progress. A reply must not change while its parts are fetched one by one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct RecoveryReplies {
@@ -32,6 +34,12 @@ impl RecoveryReplies {
         self.by_instance.insert(instance, reply);
     }
 
+    /// Asserts what holds between any two calls.
+    pub(crate) fn check_invariants(&self, max: usize) {
+        assert!(self.by_instance.len() <= max, "replies beyond the limit");
+        assert!(self.by_instance.keys().all(|instance| process_of(*instance).is_some()));
+    }
+
     pub(crate) fn get(&self, instance: Instance) -> Option<&RecoveryReply> {
         self.by_instance.get(&instance)
     }
@@ -53,6 +61,7 @@ impl RecoveryReply {
         if part >= parts {
             return None;
         }
+        assert!(parts > 0 && failure_parts <= usize::from(parts), "each part is numbered");
         let part_index = usize::from(part);
         let failures = self
             .failures

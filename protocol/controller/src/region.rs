@@ -51,6 +51,7 @@ pub(crate) fn regions(graph: &Graph, suspected: impl Iterator<Item = Instance>) 
             }
         }
         members.sort_unstable_by_key(|index| adjacency.instance(*index));
+        assert!(!members.iter().any(|index| adjacency.is_correct(*index)), "beyond the cut");
         regions.push(Region { members, registers: Vec::new(), up_members, visits });
     }
     for (_, node) in graph.correct_owners() {
@@ -58,6 +59,7 @@ pub(crate) fn regions(graph: &Graph, suspected: impl Iterator<Item = Instance>) 
             let index = entry.instance.and_then(|instance| adjacency.index(instance));
             let number = index.and_then(|index| Some((index, *region_of.get(&index)?)));
             if let Some((index, number)) = number {
+                assert!(!adjacency.is_correct(index), "a register of a correct node");
                 // A frozen lower port received what climbs, an upper port what descends.
                 regions[number].registers.push((index, entry.side, entry.commit));
                 regions[number].visits += 1;
@@ -88,7 +90,8 @@ impl Region {
                 if !seen.insert((index, descends)) {
                     continue;
                 }
-                greatest.entry(index).or_insert(commit);
+                let known = greatest.entry(index).or_insert(commit);
+                assert!(*known >= commit, "registers are visited in descending order");
                 if !adjacency.is_switch(index) {
                     continue;
                 }

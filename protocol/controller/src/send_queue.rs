@@ -31,6 +31,12 @@ impl SendQueue {
         has_capacity
     }
 
+    /// Asserts what holds between any two calls.
+    pub(crate) fn check_invariants(&self, max: usize, payload_len_max: usize) {
+        assert!(self.frames.len() <= max, "frames beyond the limit");
+        assert!(self.frames.iter().all(|frame| frame.payload.len() <= payload_len_max));
+    }
+
     pub(crate) fn pop(&mut self) -> Option<OutgoingFrame> {
         self.frames.pop_front()
     }

@@ -91,6 +91,16 @@ struct Shared {
     is_unavailable: bool,
 }
 
+impl Shared {
+    /// Returns the last epoch of the log.
+    fn last_epoch(&self) -> Option<Epoch> {
+        self.log.iter().rev().find_map(|record| match record {
+            Record::Epoch { epoch, .. } => Some(*epoch),
+            _ => None,
+        })
+    }
+}
+
 impl MemoryStore {
     /// Creates an empty store that is available.
     pub fn new() -> Self {
@@ -165,6 +175,8 @@ impl Store for MemoryStore {
         }
         shared.active = Some(replica);
         let epoch = Epoch(shared.epoch);
+        let last = shared.last_epoch();
+        assert!(last.is_none_or(|last| last < epoch), "each epoch is given once");
         shared.log.push(Record::Epoch { epoch, replica });
         Ok(Some(epoch))
     }

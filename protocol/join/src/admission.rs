@@ -178,6 +178,7 @@ impl Admission {
     /// yet that it receives, or admits the joiner once no other node is in its way.
     pub fn decide(&self, request: Request, ports: Occupancy, cookies: Cookies) -> Decision {
         let refused = |reason| Decision::Answer(JoinAnswer::Refused { reason, terms: self.terms });
+        debug_assert!(cookies.present != 0, "0 stands for no cookie");
         let Request::Join(applicant, request) = request else {
             return refused(RefuseReason::Version);
         };
@@ -195,7 +196,10 @@ impl Admission {
             }
             (Some(_), _) => Decision::Replace(Obstacle::Present),
             (None, Some(_)) => Decision::Replace(Obstacle::Rival),
-            (None, None) => Decision::Admit(applicant, request),
+            (None, None) => {
+                debug_assert!(!ports.is_full, "an applicant is refused while no port is free");
+                Decision::Admit(applicant, request)
+            }
         }
     }
 

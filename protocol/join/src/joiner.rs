@@ -98,6 +98,25 @@ impl Joiner {
         self.backoff.on_change(now);
     }
 
+    //= spec/ordering.md#R63
+    /// Asserts what holds between any two calls.
+    ///
+    /// # Panics
+    /// When an invariant is broken, which is a bug.
+    pub fn check_invariants(&self) {
+        assert_eq!(self.is_joining, self.backoff.due().is_some(), "a joiner asks until it is in");
+        assert!(self.cookie == 0 || self.terms.is_some(), "a challenge states the terms");
+        match self.event {
+            Some(Event::Accepted(terms)) => {
+                assert!(!self.is_joining && self.terms == Some(terms), "the terms are adopted");
+            }
+            Some(Event::Invited(terms)) => assert_eq!(self.terms, Some(terms)),
+            //= spec/ordering.md#R77
+            Some(Event::Changed(change)) => assert_ne!(change.adopted, change.stated),
+            _ => {}
+        }
+    }
+
     /// Returns whether this node waits to be admitted.
     pub fn is_joining(&self) -> bool {
         self.is_joining
@@ -163,6 +182,9 @@ impl Machine for Joiner {
         match answer {
             Ok(answer) => {
                 self.on_answer(now.mono, answer);
+                if cfg!(debug_assertions) {
+                    self.check_invariants();
+                }
                 Verdict::Consumed
             }
             Err(_) => Verdict::Dropped,

@@ -3,7 +3,7 @@
 //! Switches state the controllers to each other, too, so that each of them knows whether a
 //! controller that asks for admission runs at another switch already.
 
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -92,6 +92,18 @@ struct Neighbour {
 }
 
 impl Neighbour {
+    fn check_invariants(&self, versions: &[u64]) {
+        assert_eq!(self.acked.len(), versions.len());
+        let is_sent = |(acked, version): (&u64, &u64)| acked <= version;
+        assert!(self.acked.iter().zip(versions).all(is_sent), "acknowledged before it was sent");
+        let mut ranges = self.behind.keys().map(|range| *range as usize);
+        assert!(ranges.all(|range| range < versions.len()), "ids out of range");
+        let is_process = matches!(self.side, Side::Process { .. } | Side::Controller { .. });
+        assert!(!is_process || self.behind.len() <= 1, "a process is itself only");
+        let gets_updates = self.is_up && self.takes_updates;
+        assert!(gets_updates || self.backoff.due().is_none(), "an update for a lost neighbour");
+    }
+
     /// Returns the first range of which the last version is not acknowledged.
     fn first_pending(&self, versions: &[u64]) -> Option<usize> {
         let mut ranges = self.acked.iter().zip(versions);
@@ -153,6 +165,37 @@ impl Roster {
         roster
     }
 
+    /// Asserts what holds between any two calls. Takes time in proportion to the ids in the ranges
+    /// of which a process is known.
+    ///
+    /// # Panics
+    /// When an invariant is broken, which is a bug.
+    pub fn check_invariants(&self) {
+        self.check_neighbours();
+        let behind = self.ports.iter().flatten().flat_map(|neighbour| neighbour.behind.keys());
+        for range in behind.copied().collect::<BTreeSet<u32>>() {
+            let first = range * MEMBERS_PER_FRAME;
+            let end = (first + MEMBERS_PER_FRAME).min(self.paths.len() as u32);
+            for process in (first..end).map(ProcessId) {
+                let ports = self.ports.iter().flatten();
+                let reached = ports.filter(|neighbour| neighbour.reaches(process)).count();
+                assert_eq!(usize::from(self.paths[process.index()]), reached, "{process:?}");
+            }
+        }
+    }
+
+    /// As [`Roster::check_invariants`] without the ids.
+    fn check_neighbours(&self) {
+        let ranges = self.paths.len().div_ceil(MEMBERS_PER_FRAME as usize);
+        assert_eq!(self.versions.len(), ranges);
+        assert!(self.acks.len() <= self.ports.len(), "acknowledgements beyond the limit");
+        for neighbour in self.ports.iter().flatten() {
+            neighbour.check_invariants(&self.versions);
+            let is_due = self.due <= neighbour.backoff.due() && self.due.is_some();
+            assert!(neighbour.backoff.due().is_none() || is_due, "an update is not sent in time");
+        }
+    }
+
     /// Returns whether `frame` is for a roster, and not for the machine of a node.
     #[inline]
     pub fn takes(frame: &[u8]) -> bool {
@@ -208,6 +251,9 @@ impl Roster {
         for (range, bits) in ranges {
             let (before, after) = if is_up { (EMPTY, bits) } else { (bits, EMPTY) };
             self.on_change(now, range, before, after);
+        }
+        if cfg!(debug_assertions) {
+            self.check_neighbours();
         }
     }
 
@@ -278,14 +324,17 @@ impl Roster {
                 let bit = differs.trailing_zeros();
                 differs &= differs - 1;
                 let process = first as usize + 64 * word + bit as usize;
-                let paths = &mut self.paths[process];
+                let (paths, max) = (&mut self.paths[process], self.ports.len());
                 *paths = if after >> bit & 1 == 1 { *paths + 1 } else { *paths - 1 };
+                debug_assert!(usize::from(*paths) <= max, "{process} is reached twice at a port");
             }
         }
         self.changes += 1;
         let version = &mut self.versions[range as usize];
         // Above the versions of a previous incarnation of this node.
+        let before = *version;
         *version = now.sync.as_ns().max(*version + 1);
+        debug_assert!(*version > before, "versions rise");
         for neighbour in self.ports.iter_mut().flatten() {
             // One update is in flight at a time; the next one follows its acknowledgement.
             let gets_updates = neighbour.is_up && neighbour.takes_updates;
@@ -395,6 +444,9 @@ impl Machine for Roster {
         match members.bits {
             Some(bits) => self.on_update(now, port, of, bits),
             None => self.on_ack(now.mono, port, of),
+        }
+        if cfg!(debug_assertions) {
+            self.check_neighbours();
         }
         Verdict::Consumed
     }

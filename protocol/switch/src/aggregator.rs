@@ -59,6 +59,51 @@ impl Aggregator {
         }
     }
 
+    //= spec/ordering.md#R10
+    /// Asserts what holds between any two calls: every minimum is the one over all inputs, and what
+    /// is known of an output fits what was advertised on it.
+    pub(crate) fn check_invariants(&self) {
+        assert_eq!(self.awaited.len(), self.advertised.len());
+        assert!(self.max_commit_below <= self.max_commit_advertised);
+        let ports = || (0..self.advertised.len() as u16).map(Port);
+        let live = ports().filter(|port| self.is_live(*port)).count();
+        assert_eq!((self.lower.live_count() + self.upper.live_count()) as usize, live);
+        let (mut lower, mut upper) = (Lowest::default(), Lowest::default());
+        for port in ports() {
+            let Some(promises) = self.promised(port) else { continue };
+            assert!(self.is_live(port), "a promise of a dead link");
+            let inputs = if self.is_upper(port) { &mut upper } else { &mut lower };
+            inputs.add(port, promises.barrier);
+        }
+        for port in ports() {
+            let own = || self.promised(port).map(|promises| promises.barrier);
+            let expected = match (self.is_upper(port), upper.first(), lower.except(port)) {
+                (true, ..) => lower.first(),
+                (false, None, None) => own(),
+                (false, Some(upper), Some(lower)) => Some(upper.min(lower)),
+                (false, upper, lower) => upper.or(lower),
+            };
+            let minimum = self.minimum(port).map(|minimum| minimum.barrier);
+            assert_eq!(
+                minimum, expected,
+                "the minimum of port {} is not that of its inputs",
+                port.0
+            );
+            self.check_output(port);
+        }
+    }
+
+    /// Asserts that what the other end of `port` is to confirm was advertised there.
+    fn check_output(&self, port: Port) {
+        let (advertised, awaited) = (self.advertised(port), self.awaited[port.index()]);
+        if self.unfed.contains(port) {
+            assert!(advertised.is_some() && awaited == NOT_ADVERTISED);
+        } else if awaited != NOT_ADVERTISED {
+            let is_advertised = |at| advertised.is_some_and(|advertised| at <= advertised.barrier);
+            assert!(awaited.is_none_or(is_advertised), "port {} awaits too much", port.0);
+        }
+    }
+
     #[inline]
     pub(crate) fn is_upper(&self, port: Port) -> bool {
         port.0 >= self.lower_ports
@@ -116,6 +161,10 @@ impl Aggregator {
         } else {
             self.lower.is_live(port)
         }
+    }
+
+    pub(crate) fn has_no_input(&self) -> bool {
+        self.lower.live_count() + self.upper.live_count() == 0
     }
 
     pub(crate) fn has_all_inputs(&self) -> bool {
@@ -218,6 +267,7 @@ impl Aggregator {
     pub(crate) fn advertise(&mut self, port: Port) -> Option<Promises> {
         let fresh = self.minimum(port)?;
         let promises = self.record_advertised(port, fresh);
+        debug_assert!(promises.barrier >= fresh.barrier && promises.commit >= fresh.commit);
         self.record_commit(port, promises.commit);
         Some(promises)
     }
@@ -248,7 +298,7 @@ impl Aggregator {
         let advertised = &mut self.advertised[index];
         let before = advertised.filter(|_| !makes(Mistake::BarrierBack));
         let promises = before.map_or(fresh, |advertised| advertised.max(fresh));
-        debug_assert!(before.is_none_or(|advertised| {
+        debug_assert!(advertised.is_none_or(|advertised| {
             promises.barrier >= advertised.barrier && promises.commit >= advertised.commit
         }));
         *advertised = Some(promises);
@@ -260,7 +310,8 @@ impl Aggregator {
     fn record_first_advertised(&mut self, port: Port, fresh: Promises) -> Promises {
         let promises = self.advertised(port).map_or(fresh, |advertised| advertised.max(fresh));
         self.unfed.remove(port);
-        self.advertised[port.index()] = Some(promises);
+        let before = self.advertised[port.index()].replace(promises);
+        debug_assert!(before.is_none_or(|before| before.barrier <= promises.barrier));
         self.awaited[port.index()] = Some(promises.barrier);
         promises
     }
@@ -279,6 +330,7 @@ impl Aggregator {
         lower_bound: Promises,
         with_commit: bool,
     ) -> (Promises, bool) {
+        debug_assert!(!self.is_fed(port), "a mark contradicts the promises of the inputs");
         let floor = self.commit_floor(port);
         let commit = floor.filter(|_| with_commit).unwrap_or(lower_bound.commit);
         let fresh = Promises { commit: commit.max(lower_bound.commit), ..lower_bound };
@@ -287,7 +339,8 @@ impl Aggregator {
             promises.barrier = promises.barrier.wrapping_add_ns(1);
             self.unfed.insert(port);
         }
-        self.advertised[port.index()] = Some(promises);
+        let before = self.advertised[port.index()].replace(promises);
+        debug_assert!(before.is_none_or(|before| before.barrier <= promises.barrier));
         self.awaited[port.index()] = NOT_ADVERTISED;
         if floor.is_some() && with_commit {
             self.record_commit(port, promises.commit);
@@ -409,6 +462,32 @@ impl Aggregator {
     #[inline]
     fn upper_index(&self, port: Port) -> Port {
         Port(port.0 - self.lower_ports)
+    }
+}
+
+/// The two lowest barriers of some inputs.
+#[derive(Default)]
+struct Lowest {
+    first: Option<(Port, Timestamp)>,
+    second: Option<Timestamp>,
+}
+
+impl Lowest {
+    fn add(&mut self, port: Port, barrier: Timestamp) {
+        if self.first.is_none_or(|(_, lowest)| barrier < lowest) {
+            self.second = self.first();
+            self.first = Some((port, barrier));
+        } else {
+            self.second = Some(self.second.map_or(barrier, |second| second.min(barrier)));
+        }
+    }
+
+    fn first(&self) -> Option<Timestamp> {
+        self.first.map(|(_, lowest)| lowest)
+    }
+
+    fn except(&self, port: Port) -> Option<Timestamp> {
+        if self.first.is_some_and(|(at, _)| at == port) { self.second } else { self.first() }
     }
 }
 

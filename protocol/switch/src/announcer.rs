@@ -51,6 +51,13 @@ impl Announcer {
         }
     }
 
+    /// Asserts what holds between any two calls.
+    pub(crate) fn check_invariants(&self, controllers: Controllers) {
+        let Some(round) = self.round else { return };
+        assert!(self.began.is_some() && self.rounds > 0, "a round has not begun");
+        assert!(round.controller < controllers.count, "a round outlives its last controller");
+    }
+
     /// Notes that a link has changed.
     pub(crate) fn on_change(&mut self) {
         self.has_changed = true;
@@ -83,6 +90,7 @@ impl Announcer {
             self.round = Some(Round { controller: 0, first: 0 });
         }
         let Round { controller, first } = self.round?;
+        debug_assert!(controller < controllers.count, "a part for another process");
         let to = ProcessId(controllers.first.0 + controller);
         Some(Part { to, generation: self.generation, first, round: self.rounds })
     }

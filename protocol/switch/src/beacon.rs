@@ -23,6 +23,12 @@ impl Beacons {
         Self { interval_ns, next: None, busy: PortSet::new(ports), pending: PortSet::new(ports) }
     }
 
+    /// Asserts what holds between any two calls.
+    pub(crate) fn check_invariants(&self) {
+        assert!(self.next.is_none() || self.interval_ns > 0, "an instant without an interval");
+        [&self.busy, &self.pending].into_iter().for_each(PortSet::check_invariants);
+    }
+
     pub(crate) fn start(&mut self, now: Now) {
         self.next = (self.interval_ns > 0).then(|| self.instant_after(now));
     }
@@ -45,6 +51,7 @@ impl Beacons {
 
     /// Sets the interval. A shorter one takes effect now, a longer one at the next instant.
     pub(crate) fn set_interval(&mut self, now: Now, interval_ns: u64) {
+        debug_assert!(interval_ns > 0 || self.next.is_none(), "instants never end");
         let is_shorter = interval_ns < self.interval_ns;
         self.interval_ns = interval_ns;
         if is_shorter && self.next.is_some() {
@@ -90,7 +97,9 @@ impl Beacons {
     /// Completes an instant whose beacons were requested, and schedules the next one.
     pub(crate) fn end_instant(&mut self, now: Now) {
         self.busy.clear();
-        self.next = Some(self.instant_after(now));
+        let next = self.instant_after(now);
+        debug_assert!(next > now.mono, "an instant follows");
+        self.next = Some(next);
     }
 
     /// Returns the first multiple of the interval that is more than an eighth of it away: the two
@@ -98,6 +107,7 @@ impl Beacons {
     /// fire twice.
     fn instant_after(&self, now: Now) -> Mono {
         let interval_ns = self.interval_ns;
+        debug_assert!(interval_ns > 0, "there are no instants");
         let wait_ns = interval_ns - now.sync.as_ns() % interval_ns;
         let skip_ns = if wait_ns <= interval_ns / 8 { interval_ns } else { 0 };
         now.mono.after_ns(wait_ns.saturating_add(skip_ns))

@@ -146,6 +146,7 @@ impl Config {
 
 /// Number of heartbeats that a link may miss.
 const HEARTBEATS_PER_TIMEOUT: u64 = 10;
+const _: () = assert!(HEARTBEATS_PER_TIMEOUT > 1, "one lost heartbeat is no loss of the link");
 
 /// A quarter of the wire's range of timestamps, 19.5 h.
 pub(crate) const QUARTER_RANGE_NS: u64 = onepipe_base::WIRE_MODULUS / 4;

@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use onepipe_base::{Instance, Mono, Port};
+use onepipe_base::{Address, Instance, Mono, Port};
 
 /// The ports at which a controller has announced itself by Hello frames. They take no part in the
 /// barriers (`docs/design/failure.md`, "Where is the controller?").
@@ -45,6 +45,15 @@ impl ControllerPorts {
     pub(crate) fn new(max: usize, (link_timeout_ns, idle_timeout_ns): (u64, u64)) -> Self {
         let timeout_ns = link_timeout_ns.saturating_mul(TIMEOUT_FACTOR).max(idle_timeout_ns);
         Self { ports: Vec::with_capacity(max), max, timeout_ns }
+    }
+
+    /// Asserts what holds between any two calls.
+    pub(crate) fn check_invariants(&self) {
+        assert!(self.ports.len() <= self.max, "more ports than controllers");
+        for (index, entry) in self.ports.iter().enumerate() {
+            assert!(matches!(entry.instance.address, Address::Process(_)));
+            assert!(self.ports[..index].iter().all(|other| other.port != entry.port));
+        }
     }
 
     /// Registers `instance` at `port`.

@@ -96,6 +96,19 @@ impl Demand {
         }
     }
 
+    /// Asserts what holds between any two calls.
+    pub(crate) fn check_invariants(&self) {
+        assert_eq!(self.wanted.len(), self.inputs.len());
+        self.liveness.check_invariants();
+        [&self.waiting, &self.pending].into_iter().for_each(PortSet::check_invariants);
+        assert!(self.is_on_demand() || self.waiting.is_empty(), "nothing waits without demand");
+        for input in &self.inputs {
+            assert!(input.asked.is_none() || input.active_at.is_some(), "asked, but not awake");
+            let is_unanswered = input.solicits.unanswered_since().is_some();
+            assert!(input.lost_since.is_none() || !is_unanswered, "a lost link is solicited");
+        }
+    }
+
     #[inline]
     pub(crate) fn is_on_demand(&self) -> bool {
         self.heartbeat_ns > 0
@@ -296,6 +309,7 @@ impl Demand {
         if self.waiting.is_empty() && !self.is_settling && !self.must_scan {
             return;
         }
+        debug_assert!(self.is_on_demand(), "beacons leave at the fixed interval");
         let need = Need::of(self, aggregator);
         let mut lags = false;
         self.must_scan = false;
@@ -322,6 +336,7 @@ impl Demand {
         if self.instant_ns == u64::MAX {
             self.instant_ns = self.interval_ns;
         }
+        debug_assert!(self.must_scan || self.pending.is_empty() || !lags);
     }
 
     fn solicit_input(&mut self, now: Mono, port: Port) {

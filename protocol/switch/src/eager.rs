@@ -32,7 +32,9 @@ pub(crate) struct Rounds {
 
 impl Rounds {
     pub(crate) fn new(beacon_interval_ns: u64) -> Self {
-        Self { step_ns: (beacon_interval_ns / 4).max(1), up: None, down: None }
+        let step_ns = (beacon_interval_ns / 4).max(1);
+        debug_assert!(step_ns <= beacon_interval_ns.max(1));
+        Self { step_ns, up: None, down: None }
     }
 
     /// Returns whether `up` or `down`, the minimum over all inputs of that direction, has risen by

@@ -45,6 +45,11 @@ impl Events {
         Self { queue: VecDeque::with_capacity(max), max }
     }
 
+    /// Asserts what holds between any two calls.
+    pub(crate) fn check_invariants(&self) {
+        assert!(self.queue.len() <= self.max, "more events than fit");
+    }
+
     /// Queues an event. Returns false when the queue is full: the driver breaks rule D2.
     pub(crate) fn push(&mut self, event: SwitchEvent) -> bool {
         let has_capacity = self.queue.len() < self.max;

@@ -33,10 +33,18 @@ struct Current {
     id: FloodId,
     kind: FloodKind,
     parent: Port,
+    progress: Progress,
+}
+
+/// What the parent of a flood may be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Progress {
+    /// Links have yet to acknowledge.
+    Open,
     /// An instance is gone that has not acknowledged: this switch never will, either.
-    is_broken: bool,
+    Broken,
     /// All links have acknowledged. Only this switch waits for links that come up later.
-    is_acked: bool,
+    Acked,
 }
 
 /// The effect of a flood that has arrived.
@@ -74,6 +82,24 @@ impl FloodState {
         }
     }
 
+    /// Asserts what holds between any two calls.
+    pub(crate) fn check_invariants(&self) {
+        [&self.pending, &self.unsent, &self.acks].into_iter().for_each(PortSet::check_invariants);
+        let Some(current) = self.current else {
+            assert!(self.pending.is_empty() && self.unsent.is_empty() && self.acks.is_empty());
+            assert!(
+                self.payload.is_empty() && self.retransmit_at.is_none(),
+                "sent without a flood"
+            );
+            return;
+        };
+        assert!(self.unsent.iter().all(|port| self.pending.contains(port)), "sent, not awaited");
+        assert!(!self.pending.contains(current.parent), "the parent acknowledges nothing");
+        let is_open = current.progress == Progress::Open;
+        assert!(!is_open || !self.pending.is_empty(), "an acknowledgement is withheld");
+        assert!(current.progress == Progress::Acked || !self.acks.contains(current.parent));
+    }
+
     //= spec/failure.md#R27
     /// Handles a flood received at `from`; `others` are the links to pass it on.
     pub(crate) fn on_flood(
@@ -95,15 +121,14 @@ impl FloodState {
                     self.unsent.remove(from);
                     self.acks.insert(from);
                     self.ack_parent();
-                } else if current.is_acked {
+                } else if current.progress == Progress::Acked {
                     self.acks.insert(from);
                 }
                 Arrived::Duplicate
             }
             _ => {
-                let parent = from;
-                let (is_broken, is_acked) = (false, false);
-                self.current = Some(Current { id, kind, parent, is_broken, is_acked });
+                debug_assert!(self.current.is_none_or(|known| known.id < id), "flood ids rise");
+                self.current = Some(Current { id, kind, parent: from, progress: Progress::Open });
                 self.payload.clear();
                 self.payload.extend_from_slice(payload);
                 for set in [&mut self.pending, &mut self.unsent, &mut self.acks] {
@@ -149,8 +174,11 @@ impl FloodState {
     //= spec/failure.md#R27
     /// Handles the permanent loss of the instance at `port`.
     pub(crate) fn on_gone(&mut self, port: Port) {
-        if let Some(current) = &mut self.current {
-            current.is_broken |= self.pending.contains(port) && !current.is_acked;
+        if let Some(current) = &mut self.current
+            && current.progress == Progress::Open
+            && self.pending.contains(port)
+        {
+            current.progress = Progress::Broken;
         }
         self.pending.remove(port);
         self.unsent.remove(port);
@@ -191,11 +219,10 @@ impl FloodState {
     //= spec/failure.md#R27
     fn ack_parent(&mut self) {
         if let Some(current) = &mut self.current
-            && !current.is_acked
-            && !current.is_broken
+            && current.progress == Progress::Open
             && self.pending.is_empty()
         {
-            current.is_acked = true;
+            current.progress = Progress::Acked;
             self.acks.insert(current.parent);
         }
     }

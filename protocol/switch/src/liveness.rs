@@ -16,6 +16,12 @@ impl Liveness {
         Self { timeout_ns, due: None, has_postponed: false }
     }
 
+    /// Asserts what holds between any two calls.
+    pub(crate) fn check_invariants(&self) {
+        assert!(self.timeout_ns > 0 || self.due.is_none(), "checked without a timeout");
+        assert!(!self.has_postponed || self.due.is_some(), "postponed, and not due");
+    }
+
     /// Starts checking once a link has come up.
     #[inline]
     pub(crate) fn on_joined(&mut self, now: Mono) {
@@ -61,6 +67,7 @@ impl Liveness {
         self.due = oldest.map(|last_update| {
             self.check_after(last_update).max(now.after_ns(self.timeout_ns / 8 + 1))
         });
+        debug_assert!(self.due.is_none_or(|due| due > now), "a check is due at once");
     }
 
     /// Returns the instant just past the timeout: a link idle for exactly the timeout is not dead

@@ -25,6 +25,12 @@ impl PortSet {
         self.low = self.low.min(word);
     }
 
+    /// Asserts what holds between any two calls.
+    pub(crate) fn check_invariants(&self) {
+        assert!(self.low <= self.words.len());
+        assert!(self.words[..self.low].iter().all(|word| *word == 0), "a port below the first");
+    }
+
     pub(crate) fn remove(&mut self, port: Port) {
         self.words[port.index() / 64] &= !(1 << (port.0 % 64));
     }
@@ -49,6 +55,7 @@ impl PortSet {
             if *word != 0 {
                 let bit = word.trailing_zeros();
                 *word &= *word - 1;
+                debug_assert!(self.low <= usize::from(u16::MAX) / 64, "ports have 16 bits");
                 return Some(Port((self.low * 64) as u16 + bit as u16));
             }
             self.low += 1;

@@ -3,6 +3,7 @@
 mod advertise;
 mod control;
 mod demand;
+mod invariants;
 mod leave;
 mod links;
 mod replication;
@@ -146,11 +147,6 @@ impl Switch {
         &self.stats
     }
 
-    /// Whether `port` takes part in the barriers.
-    pub fn is_live(&self, port: Port) -> bool {
-        port.index() < self.port_count() && self.aggregator.is_live(port)
-    }
-
     pub(crate) fn port_count(&self) -> usize {
         usize::from(self.config.lower_ports) + usize::from(self.config.upper_ports)
     }
@@ -263,7 +259,9 @@ impl Switch {
         }
         let index = u32::from(chosen.0 - next_hops.first().0);
         let mut others = (1..u32::from(next_hops.count())).map(|step| next_hops.nth(index + step));
-        others.find(|port| self.aggregator.is_live(*port)).unwrap_or(chosen)
+        let output = others.find(|port| self.aggregator.is_live(*port)).unwrap_or(chosen);
+        debug_assert!(next_hops.contains(output), "no route over port {}", output.0);
+        output
     }
 
     /// Requests a beacon for every output on which more could be advertised.
@@ -410,10 +408,13 @@ impl Machine for Switch {
         if port.index() >= self.port_count() {
             return count_drop(&mut self.stats.dropped_port);
         }
-        if header_unchecked(frame).is_some_and(Header::is_shared) {
-            return self.on_shared((now, reference), port, frame);
-        }
-        self.on_frame((now, reference), port, frame, true)
+        let verdict = match header_unchecked(frame).is_some_and(Header::is_shared) {
+            true => self.on_shared((now, reference), port, frame),
+            false => self.on_frame((now, reference), port, frame, true),
+        };
+        debug_assert_ne!(verdict, Verdict::Forward(port), "a frame is sent back");
+        self.debug_check();
+        verdict
     }
 
     fn handle_timeout(&mut self, now: Now) {
@@ -439,6 +440,7 @@ impl Machine for Switch {
         self.expire_unanswered(now.mono);
         self.on_control_timeout(now.mono);
         self.on_beacon_instant(now);
+        self.debug_check();
     }
 
     fn poll_transmit(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {

@@ -41,6 +41,7 @@ impl ForwardingTable {
         match self.entries.get_mut(process.index()) {
             Some(entry) if port.0 != UNKNOWN => {
                 *entry = Entry { port: port.0, incarnation };
+                debug_assert!(port.0 != UNKNOWN, "a learned port is known");
                 true
             }
             _ => false,
@@ -73,6 +74,7 @@ impl ForwardingTable {
                 *entry = Entry::NONE;
             }
         }
+        debug_assert!(port.0 == UNKNOWN || self.entries.iter().all(|entry| entry.port != port.0));
     }
 
     #[inline]

@@ -99,7 +99,27 @@ impl Topology {
         topology.link_hosts();
         topology.link_spines();
         topology.link_cores();
+        if cfg!(debug_assertions) {
+            topology.check_invariants();
+        }
         Ok(topology)
+    }
+
+    /// Asserts that each port is one end of one link, and that links lead from one tier to the next.
+    ///
+    /// # Panics
+    /// When an invariant is broken, which is a bug.
+    pub fn check_invariants(&self) {
+        assert_eq!(self.switches.len(), self.switches() as usize);
+        let ports: usize = self.switches.iter().map(|node| usize::from(node.ports.total())).sum();
+        assert_eq!(self.peers.len(), ports, "each port has a peer");
+        for Link { from, to } in self.links() {
+            assert_eq!(self.peer(to), Some(from), "a link has two ends");
+            let (tier, other) = (self.tier(from.node), self.tier(to.node));
+            let is_upper = from.port.0 >= self.ports(from.node).lower;
+            assert_eq!(tier < other, is_upper, "upper ports lead up");
+            assert_eq!(tier.abs_diff(other), 1, "no tier is left out");
+        }
     }
 
     /// Returns the shape it was built from.

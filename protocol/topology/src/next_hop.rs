@@ -37,7 +37,9 @@ impl PortRange {
     /// Returns the port with index `nth`, modulo their number.
     #[inline]
     pub const fn nth(self, nth: u32) -> Port {
-        Port(self.first + (nth % self.count as u32) as u16)
+        let port = Port(self.first + (nth % self.count as u32) as u16);
+        debug_assert!(self.contains(port));
+        port
     }
 
     /// Returns whether `port` is in the range.

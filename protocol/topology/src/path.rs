@@ -44,6 +44,7 @@ impl<Choose: FnMut(Node, PortRange) -> Port> Iterator for Path<'_, Choose> {
             NextHop::Up => PortRange::new(Port(counts.lower), counts.upper),
         };
         let end = End { node: self.current, port: (self.choose)(self.current, ports) };
+        debug_assert!(ports.contains(end.port), "a path follows the route");
         self.current = self.topology.peer(end)?.node;
         Some(end)
     }

@@ -38,7 +38,9 @@ impl Spread {
         let draw = mix(mix(flow ^ u64::from(salt).wrapping_mul(GOLDEN_RATIO))
             ^ packet.wrapping_mul(GOLDEN_RATIO));
         // Scales the high bits to the range: no division, and no relevant bias below 2^16 ports.
-        ports.nth((((draw >> 32) * u64::from(ports.count())) >> 32) as u32)
+        let nth = ((draw >> 32) * u64::from(ports.count())) >> 32;
+        debug_assert!(nth < u64::from(ports.count()), "the draw is scaled to the range");
+        ports.nth(nth as u32)
     }
 }
 

@@ -10,6 +10,7 @@ use super::{Controller, Deciding};
 use crate::evidence::Evidence;
 use crate::failure_detection::{Decided, Observed};
 use crate::graph::{FrozenEdge, Node, process_of};
+use crate::open_failures::OpenFailures;
 use crate::record::Member;
 use crate::{Event, Links, Record, RecordId, Severed};
 
@@ -20,9 +21,9 @@ impl Controller {
     /// Evaluates the graph: which instances are connected, which have failed, which links may be
     /// resumed.
     pub(super) fn evaluate(&mut self, now: Now) {
-        (self.evaluate_at, self.quiet_at) = (None, None);
+        self.evaluate_at = None;
         self.evaluated_at = Some(now.mono);
-        let changed_at = self.changed_at.take().unwrap_or(now.mono);
+        let changed_at = self.change.take().map_or(now.mono, |change| change.first_at);
         let idle = self.idle_neighbours(now.mono);
         for process in idle.iter().filter_map(|instance| process_of(*instance)) {
             self.pings.start(now.mono, process, self.ping_timeout_ns(now.mono), false);
@@ -56,6 +57,7 @@ impl Controller {
         if self.active.is_none() {
             return;
         }
+        assert!(self.persist_queue.len() >= self.deciding.len().min(1), "a decision is not queued");
         for process in findings.ping {
             self.pings.start(now.mono, process, self.ping_timeout_ns(now.mono), false);
         }
@@ -239,7 +241,7 @@ impl Controller {
                     let evidence = Evidence { cause: failed.cause, reporter: None };
                     let Deciding { since: suspected, at: decided, evidence } =
                         deciding.unwrap_or(Deciding { since: now.mono, at: now.mono, evidence });
-                    self.open_since.get_or_insert(decided);
+                    self.open_failures.add(decided);
                     let counter = match (failed.cause, failed.instance.address) {
                         (Cause::Left, _) => &mut self.stats.leaves,
                         (_, Address::Process(_)) => &mut self.stats.failures,
@@ -258,7 +260,6 @@ impl Controller {
                     self.notify(Event::Failed { failed: *failed, suspected, decided, reporter });
                 }
                 self.suspects.on_decided(instances.iter().map(|failed| failed.instance));
-                self.is_notice_complete = false;
                 self.broadcast.abandon();
                 self.schedule_evaluation(now.mono);
             }
@@ -270,8 +271,9 @@ impl Controller {
                 for link in links {
                     self.mark_resolved(link.owner, link.number);
                 }
-                let is_open = self.decisions.open().len() > 0;
-                self.open_since = self.open_since.filter(|_| is_open);
+                if self.decisions.open().len() == 0 {
+                    self.open_failures = OpenFailures::None;
+                }
                 self.schedule_evaluation(now.mono);
             }
             Record::Undeliverable { entries, .. } => {

@@ -2,6 +2,7 @@
 
 mod decide;
 mod handle;
+mod invariants;
 mod plan;
 #[cfg(test)]
 mod random;
@@ -24,6 +25,7 @@ use crate::decisions::DecisionLog;
 use crate::evidence::Evidence;
 use crate::failure_detection::Suspects;
 use crate::graph::Graph;
+use crate::open_failures::OpenFailures;
 use crate::persist_queue::PersistQueue;
 use crate::ping::Pings;
 use crate::recovery::RecoveryReplies;
@@ -60,10 +62,8 @@ pub struct Controller {
 
     /// When the graph is evaluated even if nothing changes.
     evaluate_at: Option<Mono>,
-    /// When the graph changed first since the last evaluation.
-    changed_at: Option<Mono>,
-    /// When the quiet period after the last change ends.
-    quiet_at: Option<Mono>,
+    /// Changes of the graph since the last evaluation.
+    change: Option<Change>,
     /// Time of the last evaluation; cleared by the first call at a later time.
     evaluated_at: Option<Mono>,
     /// Links that may be resumed without any failure, as of the last evaluation.
@@ -74,13 +74,10 @@ pub struct Controller {
     freeze: Vec<Instance>,
     /// Failures on their way into the store.
     deciding: BTreeMap<Instance, Deciding>,
-    /// When the first of the open failures was decided.
-    open_since: Option<Mono>,
+    open_failures: OpenFailures,
     /// Whether all processes must be notified: those that joined in another epoch may not know
     /// earlier failures.
     must_notify_all: bool,
-    /// Whether all processes have completed all open failures.
-    is_notice_complete: bool,
     /// Number of announcements received when the last complete round of notices started.
     covered_announcements: u64,
     /// Members to be recorded.
@@ -95,10 +92,18 @@ pub struct Controller {
     duplicates: usize,
     /// Whether most processes have no path to this replica, but are alive.
     is_minority: bool,
-    is_store_down: bool,
 
     events: VecDeque<Event>,
     stats: Stats,
+}
+
+/// Changes of the graph that are not evaluated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Change {
+    /// When the first of them was reported.
+    first_at: Mono,
+    /// When the quiet period after the last of them ends.
+    quiet_at: Mono,
 }
 
 /// A failure on its way into the store.
@@ -165,16 +170,14 @@ impl Controller {
                 hello_ports: 0..0,
             },
             evaluate_at: None,
-            changed_at: None,
-            quiet_at: None,
+            change: None,
             evaluated_at: None,
             severable: Vec::new(),
             needs_renotify: false,
             freeze: Vec::new(),
             deciding: BTreeMap::new(),
-            open_since: None,
+            open_failures: OpenFailures::None,
             must_notify_all: false,
-            is_notice_complete: false,
             covered_announcements: 0,
             unrecorded: BTreeSet::new(),
             recording: BTreeSet::new(),
@@ -182,7 +185,6 @@ impl Controller {
             unanswered_kind: None,
             duplicates: 0,
             is_minority: false,
-            is_store_down: false,
             events: VecDeque::new(),
             stats: Stats::default(),
             config,
@@ -210,8 +212,12 @@ impl Controller {
         if self.refuse_outdated_log(now) {
             return;
         }
+        assert_eq!(self.persist_queue.len(), 0, "a record of the previous epoch");
+        assert!(self.deciding.is_empty() && self.recalls.is_empty());
         self.broadcast.start_epoch(epoch);
-        self.open_since = (self.decisions.open().len() > 0).then_some(now.mono);
+        if self.decisions.open().len() > 0 {
+            self.open_failures.add(now.mono);
+        }
         let instances: Vec<Instance> = self.graph.iter().map(|(instance, _)| instance).collect();
         for instance in instances {
             // Decisions of another replica about links are either in the log or unknown.
@@ -233,6 +239,16 @@ impl Controller {
         self.notify(Event::Active(epoch));
         self.schedule_evaluation(now.mono);
         self.advance(now);
+    }
+
+    /// Checks the invariants in builds with debug assertions; those of the graph only where it was
+    /// evaluated.
+    fn debug_check(&self, is_evaluated: bool) {
+        match is_evaluated {
+            _ if !cfg!(debug_assertions) => {}
+            true => self.check_invariants(),
+            false => self.check_stages(),
+        }
     }
 
     /// Deactivates this replica; it keeps receiving.
@@ -265,8 +281,7 @@ impl Controller {
         self.recording.clear();
         self.recalls.clear();
         self.needs_renotify = false;
-        self.is_notice_complete = false;
-        self.is_store_down = false;
+        self.open_failures = OpenFailures::None;
         self.covered_announcements = 0;
         self.unanswered_kind = None;
     }
@@ -282,22 +297,25 @@ impl Controller {
         match result {
             Ok(()) => {
                 if let Some(record) = self.persist_queue.on_written(id) {
-                    self.is_store_down = false;
-                    self.on_written(now, id, &record);
-                }
-            }
-            Err(PersistError::Deposed) if makes(Mistake::RefusalIgnored) => {
-                if let Some(record) = self.persist_queue.on_written(id) {
                     self.on_written(now, id, &record);
                 }
             }
             // A result from a previous epoch does not concern this one.
-            Err(PersistError::Deposed) if self.persist_queue.is_offered(id) => self.depose(now),
+            Err(PersistError::Deposed) if self.persist_queue.is_offered(id) => {
+                if makes(Mistake::RefusalIgnored)
+                    && let Some(record) = self.persist_queue.on_written(id)
+                {
+                    self.on_written(now, id, &record);
+                }
+                self.depose(now);
+                assert!(self.active.is_none(), "the epoch is over");
+            }
             Err(PersistError::Deposed) => {}
             Err(PersistError::Failed) => {
+                let is_first = !self.persist_queue.has_failed();
                 if self.persist_queue.on_failed(now, id, self.config.store_retry_ns) {
                     self.stats.store_failures += 1;
-                    if !core::mem::replace(&mut self.is_store_down, true) {
+                    if is_first {
                         self.notify(Event::StoreFailed);
                     }
                 }
@@ -365,10 +383,15 @@ impl Controller {
     /// Schedules an evaluation after the quiet period, or at the latest [`QUIET_PERIODS_MAX`] quiet
     /// periods after the first change.
     fn schedule_evaluation(&mut self, now: Mono) {
-        let changed_at = *self.changed_at.get_or_insert(now);
-        let latest = changed_at.after_ns(self.config.quiet_ns.saturating_mul(QUIET_PERIODS_MAX));
-        self.quiet_at = Some(now.after_ns(self.config.quiet_ns).min(latest));
+        let first_at = self.change.map_or(now, |change| change.first_at);
+        let latest = first_at.after_ns(self.config.quiet_ns.saturating_mul(QUIET_PERIODS_MAX));
+        let quiet_at = now.after_ns(self.config.quiet_ns).min(latest);
+        self.change = Some(Change { first_at, quiet_at });
         self.wake(now);
+    }
+
+    fn quiet_at(&self) -> Option<Mono> {
+        self.change.map(|change| change.quiet_at)
     }
 
     /// Runs what has become due: an evaluation, records, the next notification.
@@ -376,18 +399,20 @@ impl Controller {
         // An evaluation takes time. Frames that have arrived meanwhile are yet to be read, and are
         // evaluated together with the change that is pending.
         if self.evaluated_at.take_if(|evaluated_at| *evaluated_at < now.mono).is_some()
-            && self.quiet_at.is_some()
+            && self.change.is_some()
         {
             self.schedule_evaluation(now.mono);
         }
-        let due = Mono::earlier(self.evaluate_at, self.quiet_at);
-        if due.is_some_and(|at| at <= now.mono) {
+        let due = Mono::earlier(self.evaluate_at, self.quiet_at());
+        let is_due = due.is_some_and(|at| at <= now.mono);
+        if is_due {
             self.evaluate(now);
         }
         if self.active.is_some() {
             self.record_members();
             self.plan(now);
         }
+        self.debug_check(is_due);
     }
 }
 
@@ -416,7 +441,7 @@ impl Machine for Controller {
     fn poll_timeout(&self) -> Option<Mono> {
         let Some(hello_at) = self.hello_at() else { return Some(Mono::from_ns(0)) };
         let mut due = Mono::earlier(Some(hello_at), self.evaluate_at);
-        due = Mono::earlier(due, self.quiet_at);
+        due = Mono::earlier(due, self.quiet_at());
         if self.active.is_some() {
             due = Mono::earlier(due, self.broadcast.due());
             due = Mono::earlier(due, self.pings.due());

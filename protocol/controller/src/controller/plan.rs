@@ -21,7 +21,7 @@ impl Controller {
             return;
         }
         if makes(Mistake::ResumeEarly) {
-            self.is_notice_complete = true;
+            self.open_failures.complete();
             self.covered_announcements = self.graph.announcements();
         }
         loop {
@@ -33,9 +33,8 @@ impl Controller {
                 return;
             }
             let has_open = self.decisions.open().len() > 0;
-            let wants_full_notice = (has_open && !self.is_notice_complete)
-                || self.needs_renotify
-                || self.must_notify_all;
+            let wants_full_notice =
+                self.open_failures.is_unnoticed() || self.needs_renotify || self.must_notify_all;
             let needs_no_notice =
                 !has_open && !wants_full_notice && self.broadcast.pending_joiners.is_empty();
             let failures = match needs_no_notice {
@@ -47,9 +46,9 @@ impl Controller {
                 self.broadcast.pending_joiners.clear();
                 self.must_notify_all = false;
             }
-            if has_open && !self.is_notice_complete && failures.is_empty() {
+            if self.open_failures.is_unnoticed() && failures.is_empty() {
                 // Only switches have failed: processes have nothing to do.
-                self.is_notice_complete = true;
+                self.open_failures.complete();
                 self.covered_announcements = self.graph.announcements();
             }
             let resolved = self.resolved_links();
@@ -150,14 +149,16 @@ impl Controller {
     fn on_round_complete(&mut self, now: Now, round: Round) {
         match round.notification {
             Notification::Notice(_) if round.is_full => {
+                assert!(
+                    self.covered_announcements <= round.announcements,
+                    "rounds follow each other"
+                );
                 self.covered_announcements = round.announcements;
                 self.must_notify_all = false;
                 if core::mem::take(&mut self.needs_renotify) {
                     self.schedule_evaluation(now.mono);
                 }
-                if !core::mem::replace(&mut self.is_notice_complete, true)
-                    && let Some(decided) = self.open_since
-                {
+                if let Some(decided) = self.open_failures.complete() {
                     let (instances, started_at) = (self.decisions.open().len(), round.started_at);
                     self.notify(Event::Noticed {
                         instances,
@@ -187,13 +188,11 @@ impl Controller {
         let is_deciding = self
             .persist_queue
             .iter()
-            .any(|record| matches!(record, Record::Failed(_) | Record::Resumed { .. }));
+            .any(|(_, record)| matches!(record, Record::Failed(_) | Record::Resumed { .. }));
         if is_deciding {
             return;
         }
-        if self.suspects.is_unknown()
-            || (self.decisions.open().len() > 0 && !self.is_notice_complete)
-        {
+        if self.suspects.is_unknown() || self.open_failures.is_unnoticed() {
             return;
         }
         let open = self.decisions.open().map(|failed| failed.instance);
@@ -201,11 +200,12 @@ impl Controller {
             open.filter(|instance| !self.suspects.is_depended_on(*instance)).collect();
         // A pending evaluation may find that a link must stay frozen. While an instance is
         // suspected, links that seem usable may turn out not to be.
-        let links = if self.changed_at.is_none() && self.suspects.is_empty() {
+        let links = if self.change.is_none() && self.suspects.is_empty() {
             core::mem::take(&mut self.severable)
         } else {
             Vec::new()
         };
+        assert!(links.iter().all(|link| link.owner != link.peer), "a link to itself");
         if !(instances.is_empty() && links.is_empty()) {
             self.persist_queue.push(Record::Resumed { instances, links });
         }

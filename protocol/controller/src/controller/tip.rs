@@ -58,6 +58,7 @@ impl Controller {
         if self.known_tip.is_none_or(|known| known.is_before(tip)) {
             self.known_tip = Some(tip);
         }
+        assert!(self.known_tip.is_some_and(|known| !known.is_before(tip)), "what is known stays");
     }
 
     //= spec/failure.md#R61

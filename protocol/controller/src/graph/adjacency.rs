@@ -114,6 +114,43 @@ pub(crate) struct Adjacency {
 }
 
 impl Adjacency {
+    /// Asserts what holds between any two calls.
+    pub(crate) fn check_invariants(&self) {
+        let (mut correct, mut processes, mut duplicates) = (0, 0, 0);
+        for (instance, index) in &self.by_instance {
+            let vertex = &self.vertices[*index];
+            assert_eq!(vertex.instance, *instance, "two instances with one index");
+            assert!(vertex.is_present || !(vertex.is_correct || vertex.is_attached));
+            correct += usize::from(vertex.is_correct);
+            processes += usize::from(vertex.is_correct && !vertex.is_switch());
+            duplicates += usize::from(vertex.is_duplicate());
+            self.check_arcs(*index, vertex);
+        }
+        assert_eq!((correct, processes), (self.correct, self.correct_processes));
+        assert_eq!(duplicates, self.duplicates);
+        assert_eq!(self.by_instance.len() + self.free.len(), self.vertices.len());
+    }
+
+    /// Asserts that the links of a vertex are those of their other ends.
+    fn check_arcs(&self, index: usize, vertex: &Vertex) {
+        let keys = vertex.arcs.iter().map(|arc| (arc.side, arc.to));
+        assert!(keys.is_sorted_by(|one, other| one < other), "arcs of {:?}", vertex.instance);
+        let mut uplinks = 0;
+        for arc in &vertex.arcs {
+            let back = self.vertices[arc.to].arcs_on(opposite(arc.side));
+            let back = back.binary_search_by_key(&index, |back| back.to).map(|at| back[at]);
+            let views = back.map(|back| (back.other, back.own));
+            assert_eq!(views, Ok((arc.own, arc.other)), "a link of {:?}", vertex.instance);
+            assert_ne!((arc.own, arc.other), (View::Unknown, View::Unknown));
+            uplinks += u32::from(arc.side == Side::Upper && arc.other == View::Up);
+        }
+        assert_eq!(vertex.uplink_count, uplinks, "{:?}", vertex.instance);
+    }
+
+    pub(super) fn is_attached(&self, instance: Instance) -> bool {
+        self.index(instance).is_some_and(|index| self.vertices[index].is_attached)
+    }
+
     /// Returns the index of an instance that the graph contains.
     pub(crate) fn index(&self, instance: Instance) -> Option<usize> {
         self.by_instance.get(&instance).copied().filter(|index| self.vertices[*index].is_present)
@@ -290,6 +327,7 @@ impl Adjacency {
         for index in core::mem::take(&mut self.vacated) {
             let vertex = &self.vertices[index];
             let is_free = !vertex.is_present && vertex.arcs.is_empty();
+            debug_assert!(!is_free || !vertex.is_correct, "a removed instance is correct");
             if is_free && self.by_instance.get(&vertex.instance) == Some(&index) {
                 self.by_instance.remove(&vertex.instance);
                 self.free.push(index);

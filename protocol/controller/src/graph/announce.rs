@@ -272,6 +272,9 @@ impl Graph {
 
     /// Updates the adjacency from the edges of `from`; both lists are in ascending order.
     pub(super) fn update_views(&mut self, from: usize, before: &[Edge], after: &[Edge]) {
+        let is_before =
+            |one: &Edge, other: &Edge| (one.instance, one.side) < (other.instance, other.side);
+        debug_assert!(before.is_sorted_by(is_before) && after.is_sorted_by(is_before));
         let (mut before, mut after) = (before.iter().peekable(), after.iter().peekable());
         loop {
             let key = |edge: &&Edge| (edge.instance, edge.side);

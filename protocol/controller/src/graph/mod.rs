@@ -64,6 +64,33 @@ impl Graph {
         }
     }
 
+    /// Asserts what holds between any two calls.
+    pub(crate) fn check_invariants(&self) {
+        self.adjacency.check_invariants();
+        for (instance, node) in self.iter() {
+            let sets = [
+                (&self.owners, !node.frozen.is_empty()),
+                (&self.resumable, node.has_resumable()),
+                (&self.stale_owners, !node.stale_peers.is_empty()),
+            ];
+            for (set, belongs) in sets {
+                let index = self.adjacency.index(instance).filter(|_| belongs);
+                assert_eq!(set.get(&instance).copied(), index, "{instance:?}");
+            }
+            let newest = self.newest.get(&instance.address);
+            let is_known = newest.is_some_and(|newest| *newest >= instance.incarnation);
+            assert!(node.generation.is_none() || is_known, "{instance:?} is no incarnation");
+            let edges = node.edges.iter().map(|edge| (edge.instance, edge.side));
+            assert!(edges.is_sorted_by(|one, other| one < other), "edges of {instance:?}");
+        }
+        let are_present = |set: &BTreeMap<Instance, usize>| {
+            set.keys().all(|instance| self.adjacency.index(*instance).is_some())
+        };
+        assert!([&self.owners, &self.resumable, &self.stale_owners].into_iter().all(are_present));
+        let mut attachments = self.attachments.iter();
+        assert!(attachments.all(|instance| self.adjacency.is_attached(*instance)));
+    }
+
     /// Returns the index of `instance`, which is added to the graph if needed.
     fn index_or_insert(&mut self, instance: Instance) -> usize {
         let index =
@@ -71,16 +98,16 @@ impl Graph {
         if self.nodes.len() <= index {
             self.nodes.resize(index + 1, Node::default());
         }
+        debug_assert_eq!(self.adjacency.instance(index), instance, "an index of another one");
         index
     }
 
     /// Updates the sets of owners after a change to `owner`, which has index `index`.
     fn reindex(&mut self, owner: Instance, index: usize) {
         let node = &self.nodes[index];
-        let is_ready = node.frozen.iter().any(|entry| entry.is_resolved && !entry.is_notified);
         for (set, belongs) in [
             (&mut self.owners, !node.frozen.is_empty()),
-            (&mut self.resumable, is_ready),
+            (&mut self.resumable, node.has_resumable()),
             (&mut self.stale_owners, !node.stale_peers.is_empty()),
         ] {
             if belongs {
@@ -310,6 +337,7 @@ impl Graph {
             self.reindex(instance, index);
         }
         self.adjacency.remove(instance);
+        assert!(self.get(instance).is_none(), "{instance:?} is removed");
     }
 
     fn is_controller(&self, instance: Instance) -> bool {

@@ -102,7 +102,13 @@ impl Node {
             return None;
         }
         let parts = self.parts.take()?;
+        assert_eq!(parts.links.len(), usize::from(total), "each link is announced once");
         Some(parts.links.into_values().collect())
+    }
+
+    /// Whether a frozen link is resolved and this node was not notified of it.
+    pub fn has_resumable(&self) -> bool {
+        self.frozen.iter().any(|entry| entry.is_resolved && !entry.is_notified)
     }
 
     /// Whether `generation` is older than the known one, counting modulo 2^32.
@@ -122,6 +128,7 @@ impl Node {
             Ok(index) => self.edges[index].is_up |= is_up,
             Err(index) => {
                 self.edges.insert(index, Edge { instance, side, is_up });
+                debug_assert_eq!(self.find(instance, side), Ok(index), "edges are in order");
                 self.is_recorded = false;
             }
         }

@@ -79,6 +79,9 @@ impl Adjacency {
         for index in changed {
             let vertex = &self.vertices[index];
             let is_correct = vertex.is_present && vertex.distance != UNREACHABLE;
+            debug_assert!(!is_correct || !vertex.is_dead, "a dead instance has no path");
+            let max = vertex.uphill_distance.saturating_add(1);
+            debug_assert!(vertex.distance <= max, "a path that turns is one link longer");
             if self.set_correct(index, is_correct) {
                 changed_indices.push(index);
             }

@@ -69,6 +69,14 @@ impl Control {
         })
     }
 
+    /// Asserts what holds between any two calls.
+    pub(crate) fn check_invariants(&self) {
+        self.announcer.check_invariants(self.controllers);
+        for (index, dead) in self.dead.iter().enumerate() {
+            assert!(self.dead[..index].iter().all(|other| other.address != dead.address));
+        }
+    }
+
     /// Returns when something is due.
     pub(crate) fn due(&self) -> Option<Mono> {
         let repeats = Mono::earlier(self.flood.due(), self.announcer.due());
@@ -228,6 +236,7 @@ impl Switch {
         let taken = self.control.as_mut().and_then(|control| control.frozen.take(number));
         let Some((frozen, held)) = taken else { return };
         self.aggregator.hold(frozen.port, held);
+        debug_assert_eq!(self.aggregator.is_held(frozen.port), held.is_some());
         // The current peer gets commits once it knows that the hold is gone.
         self.beacons.request(frozen.port);
         if let Some(control) = &mut self.control {

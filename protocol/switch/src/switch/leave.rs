@@ -26,6 +26,13 @@ impl Leavers {
         Self { left: alloc::vec![None; usize::from(ports)], pending_acks: PortSet::new(ports) }
     }
 
+    /// Asserts what holds between any two calls.
+    pub(crate) fn check_invariants(&self) {
+        self.pending_acks.check_invariants();
+        let is_named = |port: Port| self.left[port.index()].is_some();
+        assert!(self.pending_acks.iter().all(is_named), "an acknowledgement for nobody");
+    }
+
     /// Forgets who has left at `port`, which may lead elsewhere from now on.
     pub(crate) fn forget(&mut self, port: Port) {
         self.left[port.index()] = None;
@@ -90,11 +97,24 @@ impl Switch {
             self.leavers.on_left(port, header);
         }
         let cause = if makes(Mistake::LeaveCauseLost) { Cause::TimedOut } else { Cause::Left };
+        let last_death = self.last_death();
         self.take_down(port, cause, SwitchEvent::LinkLeft(port));
+        debug_assert!(!self.aggregator.is_live(port), "a process that has left counts");
+        debug_assert!(
+            self.last_death() == last_death
+                || self.last_death().is_some_and(|(_, cause)| cause == Cause::Left),
+            "a leave is announced as a failure"
+        );
         if let Some(control) = &mut self.control {
             control.flood.on_gone(port);
         }
         Verdict::Consumed
+    }
+
+    /// Returns the number and the cause of the link death that was frozen last.
+    fn last_death(&self) -> Option<(u32, Cause)> {
+        let last = self.control.as_ref()?.frozen.iter().last()?;
+        Some((last.number, last.cause))
     }
 
     /// Writes the next acknowledgement of a Leave.
@@ -106,6 +126,7 @@ impl Switch {
     ) -> Option<Transmit> {
         let port = self.leavers.pending_acks.pop()?;
         let (own, peer) = (self.config.instance(), self.leavers.left[port.index()]);
+        debug_assert!(peer.is_some(), "a Leave names its sender");
         let nothing = no_promise(reference);
         let barrier = self.aggregator.advertised(port).map_or(nothing.barrier, |last| last.barrier);
         let promises = Promises { barrier, commit: nothing.commit };

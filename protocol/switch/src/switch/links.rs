@@ -46,6 +46,9 @@ impl Switch {
         self.leavers.forget(port);
         self.demand.set_on_demand(port, false);
         self.demand.on_new_peer(port);
+        debug_assert!(!self.aggregator.is_live(port), "an unplugged link counts");
+        debug_assert!(self.aggregator.advertised(port).is_none(), "of another peer");
+        debug_assert!(self.neighbours.instance(port).is_none(), "of another peer");
         self.stop_beacons(port);
         if let Some(control) = &mut self.control {
             control.flood.on_gone(port);
@@ -57,6 +60,7 @@ impl Switch {
         if let Route::ForwardingTable(table) = &mut self.config.route {
             table.forget_port(port);
         }
+        self.debug_check();
     }
 
     /// Handles the certain loss of the link at `port`: it is dead without a timeout. A later frame
@@ -64,7 +68,14 @@ impl Switch {
     pub fn mark_link_lost(&mut self, port: Port) {
         if port.index() < self.port_count() {
             self.take_down(port, Cause::Refused, SwitchEvent::LinkLost(port));
+            debug_assert!(!self.aggregator.is_live(port), "a lost link counts");
         }
+        self.debug_check();
+    }
+
+    /// Whether `port` takes part in the barriers.
+    pub fn is_live(&self, port: Port) -> bool {
+        port.index() < self.port_count() && self.aggregator.is_live(port)
     }
 
     /// Handles a stall of the driver that ended at `now`. Frames of the neighbours are yet to be
@@ -194,6 +205,7 @@ impl Switch {
     }
 
     fn on_link_up(&mut self, now: Mono, port: Port) {
+        debug_assert!(self.aggregator.is_live(port), "port {} promises nothing", port.0);
         self.linked.insert(port);
         self.is_uplink_ready |= self.aggregator.is_upper(port);
         self.liveness.on_joined(now);
@@ -227,6 +239,7 @@ impl Switch {
     }
 
     pub(crate) fn on_link_down(&mut self, port: Port, event: SwitchEvent) {
+        debug_assert!(!self.aggregator.is_live(port), "port {} counts", port.0);
         self.has_update = true;
         self.caught_up.remove(port);
         self.without_commit.remove(port);
@@ -268,6 +281,7 @@ impl Switch {
             return self.on_link_down(port, event);
         }
         let Some(commit) = self.aggregator.freeze(port) else { return };
+        debug_assert!(self.aggregator.is_held(port), "port {} holds nothing", port.0);
         if makes(Mistake::DeadCommitDropped) {
             self.aggregator.hold(port, None);
         }
@@ -333,14 +347,11 @@ impl Switch {
         }
         match update {
             PeerUpdate::Same => LinkCheck::Accepted,
-            PeerUpdate::NewInstance(_) if makes(Mistake::RestartIgnored) => LinkCheck::Accepted,
             PeerUpdate::NewInstance(previous) => {
-                self.demand.on_new_peer(port);
-                if let Some(control) = &mut self.control {
-                    control.flood.on_gone(port);
+                if !makes(Mistake::RestartIgnored) {
+                    self.on_new_instance(port, previous);
                 }
-                let event = SwitchEvent::LinkRestarted(port);
-                self.freeze(port, Some(previous), Cause::Superseded, event);
+                debug_assert!(!self.aggregator.is_live(port), "promises of a previous instance");
                 LinkCheck::Accepted
             }
             PeerUpdate::Stale if self.neighbours.instance(port) != Some(instance) => {
@@ -359,6 +370,15 @@ impl Switch {
                 LinkCheck::Ignored
             }
         }
+    }
+
+    /// Handles another instance at `port` than `previous`, which is dead.
+    fn on_new_instance(&mut self, port: Port, previous: Instance) {
+        self.demand.on_new_peer(port);
+        if let Some(control) = &mut self.control {
+            control.flood.on_gone(port);
+        }
+        self.freeze(port, Some(previous), Cause::Superseded, SwitchEvent::LinkRestarted(port));
     }
 
     //= spec/ordering.md#R45

@@ -55,6 +55,7 @@ impl Switch {
             };
             original.write_copy(frame, receiver);
             served += 1;
+            debug_assert!(served <= count, "a receiver is served twice");
             let is_last = served == count;
             let counts = is_last || makes(Mistake::PromiseBeforeCopies);
             match self.on_frame(times, port, frame, counts) {

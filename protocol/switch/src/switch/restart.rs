@@ -62,6 +62,8 @@ impl Switch {
         let Ok(next) = Self::new(config) else { return };
         let previous = core::mem::replace(self, next);
         (self.clock, self.events, self.stats) = (previous.clock, previous.events, previous.stats);
+        debug_assert!(self.config.incarnation >= previous.config.incarnation);
+        debug_assert!(self.aggregator.has_no_input(), "a restarted switch knows no promise");
         self.stats.restarts += 1;
         self.notify(SwitchEvent::Restarted);
     }
