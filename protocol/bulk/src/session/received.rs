@@ -8,9 +8,11 @@ pub(crate) const ACK_REACH: u32 = 64 * BULK_WORDS_MAX as u32;
 
 /// Minimum number of words in an acknowledgement, as redundancy against loss.
 const WORDS_MIN: usize = 2;
+const _: () = assert!(WORDS_MIN <= BULK_WORDS_MAX, "an acknowledgement has as many words");
 /// An acknowledgement repeats all frames received since this many acknowledgements ago, as
 /// redundancy against loss; even if they are many, after the receiver was descheduled.
 const ACKS_COVERED: usize = 4;
+const _: () = assert!(ACKS_COVERED > 0, "the oldest of the last acknowledgements exists");
 
 //= spec/bulk.md#R20
 /// Receiving half of a session.
@@ -81,9 +83,22 @@ impl ReceivedFrames {
         let recent = since(self.last_acks[ACKS_COVERED - 1].or(self.first)) / 64 + 1;
         let used = self.words.iter().rposition(|word| *word != 0).map_or(0, |last| last + 1);
         let words = words.max(recent.min(used)).max(WORDS_MIN);
+        debug_assert!(words <= BULK_WORDS_MAX, "an acknowledgement covers the bitmap at most");
         self.last_acks.rotate_right(1);
         self.last_acks[0] = Some(largest);
         Some((largest, &self.words[..words], self.marked))
+    }
+
+    /// Panics if the bitmap, or the schedule of the next acknowledgement, contradicts itself.
+    pub fn check_invariants(&self) {
+        let (has_first, has_largest) = (self.first.is_some(), self.largest.is_some());
+        assert_eq!(has_first, has_largest, "the first frame is one that was received");
+        assert_eq!(self.words[0] & 1 == 1, has_largest, "the highest PSN was received");
+        assert_eq!(self.ack_at.is_some(), self.unacked > 0, "what is unacknowledged is due");
+        let acks = self.last_acks.iter().take_while(|acked| acked.is_some()).count();
+        let has_none_behind = self.last_acks[acks..].iter().all(Option::is_none);
+        assert!(has_none_behind, "the latest acknowledgement comes first");
+        assert!(acks == 0 || has_largest, "only received frames are acknowledged");
     }
 }
 
