@@ -73,7 +73,8 @@ impl Node {
                 HostRole::Client(client) => client.check_invariants(),
                 HostRole::Replica(replica) => replica.check_invariants(),
                 HostRole::Coordinator(coordinator) => coordinator.check_invariants(),
-                HostRole::Rival(_) | HostRole::None => {}
+                HostRole::Rival(rival) => rival.check_invariants(),
+                HostRole::None => {}
             },
         }
     }

@@ -23,6 +23,7 @@ impl<M: Memory> Group<M> {
                 self.queueing += 1;
                 continue;
             }
+            debug_assert!(step < self.schedule.steps(shape.blocks), "the schedule has the step");
             if let Some(next) = self.schedule.outgoing(self.config.own, shape.blocks, step) {
                 debug_assert_ne!(next.peer, self.config.own, "a member sends to others");
                 let peer = &mut self.peers[next.peer as usize];

@@ -155,7 +155,7 @@ impl Schedule {
     //= spec/bulk.md#R2
     /// Returns what `rank` sends in `step`, which must be less than [`Schedule::steps`].
     pub fn outgoing(&self, rank: u32, blocks: u32, step: u64) -> Option<Transfer> {
-        debug_assert!(step < self.steps(blocks), "the schedule has as many steps");
+        debug_assert!(rank < self.members, "the group has the member");
         let found = match &self.form {
             Form::FlatSchedule(level) => level.outgoing(rank, blocks, step),
             Form::Racks(racks) => racks.outgoing(rank, blocks, step),
