@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use onepipe_wire::{GroupId, MessageId};
 
-use crate::config::Groups;
+use crate::config::{Groups, MEMBERS_MAX};
 
 /// Acknowledgements of the members of one group.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -48,6 +48,7 @@ impl AckTable {
         if epoch < known.0 || until <= before {
             return 0..0;
         }
+        debug_assert!(epoch > known.0 || until > known.1, "an acknowledgement is never revoked");
         *known = (epoch, until);
         before..until
     }
@@ -59,6 +60,7 @@ impl AckTable {
         position: u64,
         epoch: u32,
     ) -> impl Iterator<Item = usize> + use<> {
+        const _: () = assert!(MEMBERS_MAX <= u32::BITS as usize, "a bit for each member");
         let acks = self.groups.get(group.index());
         let all = acks.into_iter().flat_map(|acks| acks.accepted.iter().enumerate());
         let has_accepted =

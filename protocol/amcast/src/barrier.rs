@@ -35,6 +35,7 @@ impl Clocks {
     /// Handles the leader's clock, read when its log had `count` positions.
     pub fn on_leader_clock(&mut self, count: u64, clock: LogicalTime) {
         self.leader_latest = self.leader_latest.max((count, clock));
+        debug_assert!(self.leader_latest.0 >= count, "reports of the leader never go back");
     }
 
     /// Returns whether the leader has reported more than `end` positions.
@@ -60,6 +61,7 @@ impl Clocks {
         };
         // 3. The highest clock that a majority has reached: one of these members has promised to
         // any later leader, which then proposes nothing at or below that clock.
+        debug_assert!(majority > 0, "no clock is the clock of a majority");
         let members = (2 * majority).saturating_sub(1).min(MEMBERS_MAX);
         let mut clocks = self.clocks;
         let clocks = &mut clocks[..members];
@@ -69,5 +71,20 @@ impl Clocks {
             _ => LogicalTime(u64::MAX),
         };
         pending.min(self.leader_clock).min(quorum)
+    }
+
+    /// Panics if a barrier is not covered by what members have reported: it lies below the first
+    /// undecided position, and a majority has reached it.
+    pub fn check_barrier(&self, barrier: LogicalTime, log: &Log, majority: usize) {
+        if barrier == LogicalTime(0) {
+            return;
+        }
+        let reached = self.clocks.iter().filter(|clock| **clock >= barrier).count();
+        assert!(reached >= majority, "a majority has promised to propose nothing below");
+        let is_above = log.get(log.first_undecided()).is_none_or(|entry| entry.timestamp > barrier);
+        assert!(is_above, "an undecided message is delivered above the barrier");
+        let (count, clock) = self.leader_latest;
+        assert!(clock >= barrier, "the leader has promised it, too");
+        assert!(count <= log.end() || clock > barrier || self.leader_clock >= barrier);
     }
 }

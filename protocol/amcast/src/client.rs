@@ -1,6 +1,8 @@
 //! Client: sends a message to the leaders of its destination groups until all of them have
 //! completed it.
 
+mod invariants;
+
 use alloc::collections::VecDeque;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -199,6 +201,7 @@ impl Client {
         }
         let id = MessageId { client: self.number, sequence: self.next };
         self.messages[slot * limit..slot * limit + got].copy_from_slice(message);
+        debug_assert!(!self.send_queue.contains(&(slot as u32)), "the slot's last message is gone");
         self.open[slot] = Some(OpenMessage {
             id,
             groups,
@@ -287,6 +290,8 @@ impl Client {
                         let rtt_ns = (!open.is_retransmitted).then(|| now.mono.since_ns(sent));
                         self.congestion.on_completed(open.wire_len(), rtt_ns);
                     }
+                    debug_assert!(self.completed[slot].is_none(), "the slot was free");
+                    debug_assert!(open.send_to.is_empty(), "nothing is sent any more");
                     self.completed[slot] = Some(Completed { id, timestamp });
                     self.completed_order.push_back(slot as u32);
                     // A stale entry in the send queue would be found by the slot's next message.
@@ -406,6 +411,7 @@ impl Machine for Client {
             }
         }
         self.stats.invalid += u64::from(!is_valid);
+        debug_assert!(self.completed_order.len() <= self.completed.len(), "one a slot");
         if is_valid { Verdict::Consumed } else { Verdict::Dropped }
     }
 
@@ -430,6 +436,9 @@ impl Machine for Client {
                 self.stats.retransmitted += 1;
             }
             self.due = Mono::earlier(self.due, open.due);
+        }
+        if cfg!(debug_assertions) {
+            self.check_invariants();
         }
     }
 

@@ -7,6 +7,7 @@ use onepipe_wire::{AMCAST_LEN, GROUPS_MAX, GroupId, GroupSet, HEADER_LEN};
 
 /// Maximum number of members of a group: a set of members fits 16 bits.
 pub const MEMBERS_MAX: usize = 16;
+const _: () = assert!(MEMBERS_MAX <= u16::BITS as usize, "a set of members fits 16 bits");
 
 /// A group: 2f + 1 members, of which f may crash, and its replicas.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -175,6 +176,7 @@ impl Config {
     //= spec/amcast.md#R31
     /// Returns the number of log positions that are held at a time.
     pub(crate) fn log_capacity(&self) -> usize {
+        debug_assert!(self.history > 0, "checked when the machine was created");
         self.groups.open_max() + self.history
     }
 }

@@ -47,6 +47,7 @@ impl CongestionController {
     }
 
     pub const fn on_sent(&mut self, bytes: u64) {
+        debug_assert!(bytes > 0, "a message has headers");
         self.bytes += bytes;
         self.messages += 1;
     }
@@ -54,6 +55,7 @@ impl CongestionController {
     /// Handles the completion of a message. `took_ns` is its round-trip time, or `None` if it was
     /// retransmitted, which makes the time ambiguous.
     pub fn on_completed(&mut self, bytes: u64, took_ns: Option<u64>) {
+        debug_assert!(self.messages > 0 && bytes <= self.bytes, "it was in flight");
         // A window that is not used must not grow (RFC 7661).
         if self.bytes >= self.window.bytes() / 2 {
             self.window.on_acked(bytes);
@@ -65,6 +67,15 @@ impl CongestionController {
         }
     }
 
+    /// Panics unless `in_flight` are the lengths of the messages in flight.
+    pub fn check_invariants(&self, in_flight: impl Iterator<Item = u64>) {
+        let (mut messages, mut bytes) = (0, 0);
+        in_flight.for_each(|len| (messages, bytes) = (messages + 1, bytes + len));
+        assert_eq!(self.messages, messages, "each message in flight is counted");
+        assert_eq!(self.bytes, bytes, "in flight is the sum of the messages");
+        assert!(self.window.bytes() >= self.window_min, "two frames may be in flight");
+    }
+
     //= spec/amcast.md#R29
     /// Handles a timeout: halves the window, at most once per round trip.
     pub fn on_timeout(&mut self, now: Mono) {
@@ -73,6 +84,7 @@ impl CongestionController {
             self.reduced_at = Some(now);
             let half = (self.bytes / 2).min(self.window.bytes());
             self.window.reduce_to(half.max(self.window_min));
+            debug_assert!(self.window.bytes() >= self.window_min, "two frames may be in flight");
         }
     }
 }

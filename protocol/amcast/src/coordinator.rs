@@ -221,11 +221,33 @@ impl Coordinator {
         if !is_written || !self.is_active {
             return;
         }
+        debug_assert!(decision.epoch > monitor.epoch, "epochs never go back");
         (monitor.epoch, monitor.leader) = (decision.epoch, index);
         monitor.members[index].last_seen = now.mono;
         self.stats.elections += 1;
         self.decided.push_back(decision);
         self.notify_leader(decision.group);
+    }
+
+    /// Checks that the state does not contradict itself. For tests, simulations and fuzzers.
+    ///
+    /// # Panics
+    /// If it does: a bug of this crate.
+    pub fn check_invariants(&self) {
+        assert_eq!(self.groups.len(), self.config.groups.groups.len(), "each group is monitored");
+        for monitor in &self.groups {
+            assert!(monitor.epoch > 0, "groups begin in epoch 1");
+            assert!(monitor.leader < monitor.members.len(), "a leader is a member");
+            if let Some((epoch, leader)) = monitor.pending {
+                assert!(epoch > monitor.epoch, "an election leads to a later epoch");
+                assert!(leader < monitor.members.len(), "a member is elected");
+            }
+        }
+        assert!(self.is_active || self.due.is_none(), "an inactive coordinator rests");
+        assert!(self.is_active || self.to_persist.is_empty(), "and decides nothing");
+        let pending = self.groups.iter().filter(|monitor| monitor.pending.is_some()).count();
+        assert!(self.to_persist.len() <= pending, "a decision is stored once");
+        self.outbox.check_invariants();
     }
 
     /// Notifies the leader of its appointment.
@@ -279,6 +301,7 @@ impl Coordinator {
         let (Some((index, _)), Some(epoch)) = (best, last.max(monitor.epoch).checked_add(1)) else {
             return;
         };
+        debug_assert!(epoch > monitor.epoch, "an election leads to a later epoch");
         monitor.pending = Some((epoch, index));
         self.to_persist.push_back(Decision { group, epoch, leader: members[index] });
     }
@@ -321,6 +344,9 @@ impl Machine for Coordinator {
         if self.due.is_some_and(|due| due <= now.mono) {
             (0..self.groups.len()).for_each(|at| self.check_group(now, at));
             self.due = Some(now.mono.after_ns(self.config.probe_interval_ns));
+            if cfg!(debug_assertions) {
+                self.check_invariants();
+            }
         }
     }
 

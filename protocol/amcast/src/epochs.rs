@@ -8,6 +8,7 @@ use onepipe_wire::GroupId;
 /// Maximum number of elections that a process can have missed: those of five minutes with one in
 /// every `leader_timeout_ns` (default 5 ms). Epochs do not wrap, so the last one ends elections.
 pub(crate) const EPOCH_JUMP_MAX: u32 = 1 << 16;
+const _: () = assert!(EPOCH_JUMP_MAX > 0, "an election is no jump");
 
 /// The latest epoch of each group in any packet that counted. All groups begin in epoch 1.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -26,6 +27,7 @@ impl LatestEpochs {
             return false;
         }
         *latest = epoch.max(*latest);
+        debug_assert!(*latest >= epoch, "epochs never go back");
         true
     }
 }

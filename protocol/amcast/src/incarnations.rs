@@ -22,6 +22,7 @@ impl Incarnations {
         let mut first: Vec<_> = members.map(|member| (*member, None)).collect();
         first.sort_unstable();
         first.dedup();
+        debug_assert!(first.is_sorted(), "a member is found by binary search");
         Self { first }
     }
 

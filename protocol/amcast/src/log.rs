@@ -142,7 +142,9 @@ impl Log {
     /// Appends the next entry, which must be buffered.
     pub fn push_buffered(&mut self) {
         let slot = self.slot(self.end);
-        debug_assert!(self.buffered[slot]);
+        debug_assert!(self.buffered[slot], "the caller has found it");
+        debug_assert!(self.entries[slot].is_some(), "a buffered position has an entry");
+        debug_assert!(self.has_space(), "no incomplete position is overwritten");
         self.buffered[slot] = false;
         self.end += 1;
         self.advance_undecided();
@@ -161,7 +163,7 @@ impl Log {
 
     /// Appends an entry. There must be space.
     pub fn push(&mut self, entry: Entry, message: &[u8]) {
-        debug_assert!(self.has_space());
+        debug_assert!(self.has_space(), "no incomplete position is overwritten");
         self.put(self.end, entry, message);
         self.end += 1;
         self.advance_undecided();
@@ -175,6 +177,7 @@ impl Log {
         if old.decided.is_some() {
             return None;
         }
+        debug_assert!(position >= self.first_undecided, "a decided position never changes");
         self.put(position, entry, message);
         self.advance_undecided();
         Some(old)
@@ -203,6 +206,40 @@ impl Log {
         }
     }
 
+    /// Panics if the counts contradict the entries. Takes time linear in the positions held.
+    pub fn check_invariants(&self) {
+        self.check_counts();
+        let capacity = self.entries.len() as u64;
+        assert!(self.first() <= self.first_open, "incomplete positions are held");
+        assert!(self.buffered_end <= self.first_open + capacity, "and none is overwritten");
+        for position in self.first_open..self.end {
+            let entry = self.get(position).expect("incomplete positions are held");
+            let is_decided = entry.decided.is_some();
+            assert!(is_decided || !entry.is_complete, "only a decided position is complete");
+            assert!(is_decided || position >= self.first_undecided, "others are not");
+            let len = usize::from(self.lengths[self.slot(position)]);
+            assert!(len <= self.message_len_max, "a message fits its slot");
+        }
+        let until = self.buffered_end.max(self.end);
+        let in_range = (self.end..until).filter(|position| self.buffered[self.slot(*position)]);
+        let all = self.buffered.iter().filter(|is_buffered| **is_buffered).count();
+        assert_eq!(in_range.count(), all, "buffered positions are behind the end");
+    }
+
+    /// Panics if the counts contradict each other.
+    pub fn check_counts(&self) {
+        assert!(self.first_open <= self.first_undecided, "a complete position is decided");
+        assert!(self.first_undecided <= self.end, "a decided position is in the log");
+        assert!(self.end - self.first_open <= self.entries.len() as u64, "the log is bounded");
+    }
+
+    /// Returns the latest timestamp of the incomplete positions, final or not.
+    pub fn latest(&self) -> LogicalTime {
+        let open = (self.first_open..self.end).filter_map(|position| self.get(position));
+        let times = open.map(|entry| entry.timestamp.max(entry.decided.unwrap_or_default()));
+        times.max().unwrap_or_default()
+    }
+
     fn advance_undecided(&mut self) {
         while self.get(self.first_undecided).is_some_and(|entry| entry.decided.is_some()) {
             self.first_undecided += 1;
@@ -219,6 +256,7 @@ impl Log {
                 break;
             }
             if !entry.is_complete && entry.decided.is_some_and(|decided| decided <= barrier) {
+                debug_assert!(entry.decided.is_some(), "only a decided position is complete");
                 entry.is_complete = true;
                 found = Some(position);
                 break;
@@ -235,6 +273,7 @@ impl Log {
         if self.end <= self.first_undecided {
             return None;
         }
+        debug_assert!(self.first_open < self.end, "a complete position is not removed");
         self.end -= 1;
         let slot = self.slot(self.end);
         self.entries[slot].take()

@@ -115,6 +115,7 @@ impl Outbox {
             }
         };
         let outgoing = Outgoing { to, opcode, body, message };
+        debug_assert!(self.slots[slot as usize].is_none(), "a free slot is empty");
         self.slots[slot as usize] = Some(Slot { outgoing, next: NONE });
         let queue = &mut self.queues[at];
         if queue.first == NONE {
@@ -135,6 +136,7 @@ impl Outbox {
         if !wanted(&outgoing) {
             return None;
         }
+        debug_assert_eq!(outgoing.to, queue.to, "a queue is for one process");
         self.slots[slot as usize] = None;
         queue.first = next;
         self.free.push(slot);
@@ -147,6 +149,27 @@ impl Outbox {
             self.used = 0;
         }
         Some(outgoing)
+    }
+
+    /// Panics if the queues and the free slots are not all slots. Takes time linear in the packets.
+    pub fn check_invariants(&self) {
+        let mut packets = 0;
+        for (at, queue) in (0..).zip(&self.queues) {
+            let is_empty = queue.first == NONE;
+            assert_eq!(queue.last == NONE, is_empty, "an empty queue has no last packet");
+            let turns = self.busy.iter().filter(|busy| **busy == at).count();
+            assert_eq!(turns, usize::from(!is_empty), "a queue with packets has one turn");
+            let (mut slot, mut last) = (queue.first, NONE);
+            while let Some(entry) = self.slots.get(slot as usize) {
+                let entry = entry.expect("a queue lists packets");
+                assert_eq!(entry.outgoing.to, queue.to, "a queue is for one process");
+                (last, slot, packets) = (slot, entry.next, packets + 1);
+                assert!(packets <= self.slots.len(), "a queue ends");
+            }
+            assert_eq!(last, queue.last, "a queue ends with its last packet");
+        }
+        assert!(self.used as usize <= self.slots.len(), "the outbox is bounded");
+        assert_eq!(packets + self.free.len(), self.used as usize, "a slot is queued or free");
     }
 
     /// Removes the first `count` packets of the next run.
@@ -187,6 +210,10 @@ impl Outbox {
                 self.pop_run(1);
                 continue;
             }
+            debug_assert!(
+                packets - 1 <= outgoing.body.further,
+                "a frame carries a part of the run"
+            );
             let run =
                 Outgoing { body: Amcast { further: packets - 1, ..outgoing.body }, ..outgoing };
             let bytes = write_run(slot, now, sender, &run, |nth| find(nth).unwrap_or_default());

@@ -1,5 +1,7 @@
 //! Replica: delivers messages with final timestamps in order, up to the group's barrier.
 
+mod invariants;
+
 use alloc::collections::VecDeque;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -14,6 +16,7 @@ use crate::rtt::{RetransmitTimer, RttEstimator};
 
 /// Capacity of a replica's outbox in packets: a request and a reply to each member.
 const OUTBOX: usize = 2 * MEMBERS_MAX;
+const _: () = assert!(DeliveryPoint::LEN == 8 + 4 + 4 + 8, "a point is encoded without gaps");
 
 /// Delivery of a message: `deliver(message, id, timestamp)`. [`Replica::message`] returns its
 /// content until the next call that changes the replica.
@@ -290,6 +293,8 @@ impl Replica {
             known.bytes = Some(message.len() as u16);
             self.received_until = self.received_until.max(position + 1);
         }
+        debug_assert_eq!(known.position, position, "a slot is of one position");
+        debug_assert!(known.decided.is_some() || !known.is_delivered, "decided, then delivered");
         self.positions[slot] = Some(known);
         let before = self.contiguous_until;
         while let Some(known) = self.get(self.contiguous_until).copied() {
@@ -376,6 +381,9 @@ impl Replica {
     }
 
     fn advance(&mut self, now: Now) {
+        if cfg!(debug_assertions) {
+            self.check_counts();
+        }
         self.rtt.track(now.mono, self.received_until, self.first_undelivered);
         if !self.is_waiting() {
             self.due = None;
@@ -390,6 +398,7 @@ impl Replica {
     fn insert_pending(&mut self, message: (LogicalTime, MessageId, u64)) {
         let is_before = |other: &&(LogicalTime, MessageId, u64)| **other > message;
         let behind = self.pending.iter().rev().take_while(is_before).count();
+        debug_assert!(!self.pending.contains(&message), "a message waits once");
         self.pending.insert(self.pending.len() - behind, message);
     }
 
@@ -403,12 +412,15 @@ impl Replica {
         let slot = self.slot(position);
         let known =
             self.positions[slot].as_mut().expect("pending messages are held until delivered");
+        debug_assert!(!known.is_delivered, "a message is delivered once");
+        debug_assert_eq!((known.id, known.decided), (id, Some(timestamp)), "as it was decided");
         known.is_delivered = true;
         let groups = known.groups;
         self.last = Some((timestamp, id));
         while self.get(self.first_undelivered).is_some_and(|known| known.is_delivered) {
             self.first_undelivered += 1;
         }
+        debug_assert!(self.first_undelivered <= self.contiguous_until, "a prefix is delivered");
         self.stats.delivered += 1;
         Some(Delivery { id, groups, timestamp, position })
     }
@@ -456,6 +468,9 @@ impl Machine for Replica {
             } else {
                 // Under load something is always missing for a moment: there is progress.
                 self.timer.reset();
+            }
+            if cfg!(debug_assertions) {
+                self.check_invariants();
             }
         }
         self.advance(now);

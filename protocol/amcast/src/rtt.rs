@@ -53,6 +53,7 @@ impl RttEstimator {
     //= spec/amcast.md#R27
     /// Returns the timeout in ns after `doublings` expiries without progress.
     fn timeout_ns(&self, doublings: u32) -> u64 {
+        debug_assert!(doublings <= RetransmitTimer::DOUBLINGS_MAX, "the timer is bounded");
         let max_ns = self.rto_min_ns.saturating_mul(Self::BACKOFF_MAX);
         self.rtt.timeout_ns().max(self.rto_min_ns).saturating_mul(1 << doublings).min(max_ns)
     }
@@ -96,10 +97,16 @@ impl RetransmitTimer {
     /// Returns the next timeout in ns and doubles the one after it.
     pub fn next_timeout_ns(&mut self, rtt: &RttEstimator) -> u64 {
         let timeout_ns = rtt.timeout_ns(self.doublings);
+        debug_assert!(timeout_ns > 0, "a timer lets time pass");
         self.doublings = (self.doublings + 1).min(Self::DOUBLINGS_MAX);
         timeout_ns
     }
 }
+
+const _: () = assert!(
+    1 << RetransmitTimer::DOUBLINGS_MAX == RttEstimator::BACKOFF_MAX,
+    "the minimum timeout reaches the maximum by doubling"
+);
 
 #[cfg(test)]
 mod tests {

@@ -40,6 +40,7 @@ impl LogTransfer {
         let fits = until.saturating_sub(base) <= self.entries.len() as u64;
         self.from = fits.then_some(from);
         (self.base, self.next, self.until) = (base, base, until.max(base));
+        self.check_invariants();
         fits
     }
 
@@ -65,6 +66,7 @@ impl LogTransfer {
         if position != self.next || position >= self.until {
             return false;
         }
+        debug_assert!(self.base <= position, "a transfer goes forward");
         let slot = (position - self.base) as usize;
         let message = &message[..message.len().min(self.message_len_max)];
         let begin = slot * self.message_len_max;
@@ -73,6 +75,15 @@ impl LogTransfer {
         self.entries[slot] = Some(entry);
         self.next += 1;
         true
+    }
+
+    /// Panics if the range of the transfer contradicts itself.
+    pub fn check_invariants(&self) {
+        assert!(self.base <= self.next, "a transfer begins at its base");
+        assert!(self.next <= self.until, "and ends where it was asked to");
+        let fits = self.until - self.base <= self.entries.len() as u64;
+        assert!(fits || self.from.is_none(), "what does not fit is not transferred");
+        assert_eq!(self.lengths.len(), self.entries.len(), "each entry has a length");
     }
 
     pub fn get(&self, position: u64) -> Option<(Entry, &[u8])> {

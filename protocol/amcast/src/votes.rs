@@ -63,6 +63,7 @@ impl Votes {
     /// Opens a cell, replacing that of an earlier message.
     pub fn open(&mut self, cell: Cell) {
         let Some(index) = self.index(cell.id) else { return };
+        debug_assert!(!cell.groups.is_empty(), "a message has a destination");
         let begin = index * self.message_groups_max;
         self.votes[begin..begin + self.message_groups_max].fill(Vote::default());
         self.cells[index] = Some(cell);
@@ -107,10 +108,16 @@ impl Votes {
         if epoch != vote.epoch || timestamp != vote.timestamp || member >= MEMBERS_MAX {
             return;
         }
+        let before = vote.voters;
         if makes(Mistake::AckTwice) && vote.voters >> member & 1 == 1 {
             vote.voters |= vote.voters << 1 | 1;
         }
         vote.voters |= 1 << member;
+        debug_assert_eq!(
+            vote.voters | before,
+            before | 1 << member,
+            "each member votes for itself"
+        );
     }
 
     /// Records that the message is at `position` in the log of `epoch` of `group`. Returns whether
@@ -190,5 +197,27 @@ impl Votes {
         let is_agreed = cell.groups.iter().all(|group| self.is_agreed(groups, cell.id, group));
         let timestamps = cell.groups.iter().map(|group| self.get_vote(cell.id, group).timestamp);
         if is_agreed { timestamps.max() } else { None }
+    }
+
+    /// Panics if a cell is not that of its message, or has votes of processes that are no members.
+    /// `is_at` returns whether a message may be at a position of the own log.
+    pub fn check_invariants(&self, groups: &Groups, is_at: impl Fn(u64, MessageId) -> bool) {
+        assert_eq!(self.votes.len(), self.cells.len() * self.message_groups_max);
+        for (at, cell) in self.cells.iter().enumerate() {
+            let votes = &self.votes[at * self.message_groups_max..][..self.message_groups_max];
+            let Some(cell) = cell else {
+                let is_empty = |vote: &Vote| *vote == Vote::default();
+                assert!(votes.iter().all(is_empty), "votes are for a message");
+                continue;
+            };
+            assert_eq!(self.index(cell.id), Some(at), "a message has one cell");
+            let is_right = cell.position.is_none_or(|position| is_at(position, cell.id));
+            assert!(is_right, "the position of a cell is that of its message");
+            for (vote, group) in votes.iter().zip(cell.groups.iter()) {
+                let members = groups.get(group).map_or(0, |group| group.members.len());
+                let is_counted = vote.voters >> members == 0;
+                assert!(is_counted || vote.epoch == u32::MAX, "only members of a group vote");
+            }
+        }
     }
 }

@@ -19,8 +19,10 @@ const SHARED_PIECE_LEN: u32 = 1 << 30;
 pub(crate) const SHARED_BLOCKS_MAX: usize = 512;
 /// Granularity in bytes of the block length in shared memory, so that blocks are whole pages.
 const SHARED_BLOCK_UNIT: u64 = 1 << 16;
+const _: () = assert!(SHARED_BLOCK_UNIT.is_power_of_two(), "blocks are whole pages");
 /// Minimum length of a frame: holds every control frame.
-const FRAME_LEN_MIN: usize = 512;
+pub(crate) const FRAME_LEN_MIN: usize = 512;
+const _: () = assert!(PIECE_FRONT_LEN < FRAME_LEN_MIN, "the shortest frame holds a piece");
 
 /// Identifies a group. The creator chooses a number that no other group of these processes has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

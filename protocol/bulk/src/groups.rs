@@ -43,13 +43,16 @@ impl<M: Memory> Groups<M> {
         if old.is_none() {
             self.order.push(id);
         }
+        debug_assert_eq!(self.order.len(), self.groups.len(), "each group has its turn");
         old
     }
 
     /// Removes a group.
     pub fn remove(&mut self, id: GroupId) -> Option<Group<M>> {
         self.order.retain(|other| *other != id);
-        self.groups.remove(&id)
+        let removed = self.groups.remove(&id);
+        debug_assert_eq!(self.order.len(), self.groups.len(), "each group has its turn");
+        removed
     }
 
     /// Returns a group.
@@ -65,6 +68,19 @@ impl<M: Memory> Groups<M> {
     /// Returns all groups in the order of their ids.
     pub fn iter(&self) -> impl Iterator<Item = &Group<M>> {
         self.groups.values()
+    }
+
+    /// Checks the invariants of all groups: see [`Group::check_invariants`].
+    ///
+    /// # Panics
+    /// If one is broken: a bug of this crate.
+    pub fn check_invariants(&self) {
+        assert_eq!(self.order.len(), self.groups.len(), "each group has its turn");
+        assert!(self.order.iter().all(|id| self.groups.contains_key(id)), "of this set");
+        for (id, group) in &self.groups {
+            assert_eq!(group.config().group, *id, "a group is found by its id");
+            group.check_invariants();
+        }
     }
 
     /// Returns the number of frames dropped because their group is unknown.

@@ -25,6 +25,7 @@ impl Shape {
         // An empty object has one empty block, so that a frame announces it.
         let blocks = extent.bytes.div_ceil(extent.block_len.into()).max(1);
         let pieces = extent.bytes.div_ceil(piece_len.into()).max(1) + blocks;
+        debug_assert!(extent.block_len > 0 && piece_len > 0, "the wire refuses empty blocks");
         let is_possible = blocks <= BLOCKS_MAX.into() && u32::try_from(pieces).is_ok();
         is_possible.then_some(Self { extent, piece_len, blocks: blocks as u32 })
     }
@@ -32,6 +33,7 @@ impl Shape {
     /// Returns the byte range of a block in the object.
     pub fn range(&self, block: u32) -> Range<usize> {
         let each = u64::from(self.extent.block_len);
+        debug_assert!(block < self.blocks, "the object has the block");
         let at = |block: u64| (block * each).min(self.extent.bytes) as usize;
         at(block.into())..at(u64::from(block) + 1)
     }
@@ -107,6 +109,7 @@ impl<M: Memory> Object<M> {
     /// Creates an object without any blocks. `memory` has the length of the object.
     pub fn empty(shape: Shape, memory: M) -> Self {
         let blocks = shape.blocks;
+        debug_assert_eq!(memory.bytes().len() as u64, shape.extent.bytes, "memory of its length");
         let pieces = shape.first_piece(blocks - 1) + shape.pieces(blocks - 1);
         Self {
             memory,
@@ -124,6 +127,7 @@ impl<M: Memory> Object<M> {
 
     /// Creates a complete object.
     pub fn complete(shape: Shape, memory: M) -> Self {
+        debug_assert_eq!(memory.bytes().len() as u64, shape.extent.bytes, "memory of its length");
         let mut held = BitSet::new(shape.blocks);
         held.set_all();
         Self {
@@ -175,6 +179,7 @@ impl<M: Memory> Object<M> {
         digest: u64,
         bytes: Option<&[u8]>,
     ) -> PieceResult {
+        debug_assert!(piece < self.shape.pieces(block), "the block has the piece");
         // A piece that is being placed is awaited: either its link delivers it, or it is abandoned.
         if self.held.has(block) || self.placements.contains(&(block, piece)) {
             return PieceResult::Duplicate;
@@ -189,12 +194,15 @@ impl<M: Memory> Object<M> {
         if !self.pieces.set(self.shape.first_piece(block) + piece) {
             return PieceResult::Duplicate;
         }
+        let piece_len = self.shape.piece(block, piece).len();
+        debug_assert!(bytes.is_none_or(|bytes| bytes.len() == piece_len), "a piece is whole");
         if let Some(bytes) = bytes
             && let Some(memory) = self.memory.bytes_mut()
         {
             memory[self.shape.piece(block, piece)].copy_from_slice(bytes);
         }
         let left = &mut self.missing_pieces[block as usize];
+        debug_assert!(*left > 0, "a complete block accepts no piece");
         *left -= 1;
         if *left > 0 {
             return PieceResult::Accepted;
@@ -204,12 +212,14 @@ impl<M: Memory> Object<M> {
             self.reset_block(block);
             return PieceResult::Corrupt;
         }
-        self.held.set(block);
+        let is_new = self.held.set(block);
+        debug_assert!(is_new && self.missing > 0, "a block is completed once");
         self.missing -= 1;
         PieceResult::BlockComplete
     }
 
     fn reset_block(&mut self, block: u32) {
+        debug_assert!(!self.held.has(block), "a verified block is never dropped");
         let (first, count) = (self.shape.first_piece(block), self.shape.pieces(block));
         (first..first + count).for_each(|piece| self.pieces.clear(piece));
         self.missing_pieces[block as usize] = count;
@@ -222,6 +232,7 @@ impl<M: Memory> Object<M> {
 
     /// Returns the digest of a complete block. The root computes it on first use.
     pub fn digest(&mut self, block: u32) -> u64 {
+        debug_assert!(self.held.has(block), "only a complete block has a digest");
         if self.shape.extent.has_digests && self.is_digested.set(block) {
             self.digests[block as usize] = self.hash(block);
         }
@@ -231,11 +242,39 @@ impl<M: Memory> Object<M> {
     /// Returns a digest of the complete object, chained to the digest of all earlier objects.
     pub fn chain_digest(&mut self, before: u64) -> u64 {
         let mut all = xxh3_64_with_seed(&self.shape.extent.bytes.to_be_bytes(), before);
+        debug_assert_eq!(self.missing, 0, "only a complete object has a digest");
         for block in 0..self.shape.blocks {
             // An odd factor and a rotation make the result depend on the order of the digests.
             all = (all ^ self.digest(block)).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
         }
         all
+    }
+
+    /// Panics if the counts of blocks and pieces contradict their bit sets. Takes time linear in
+    /// the blocks.
+    pub fn check_invariants(&self) {
+        let blocks = self.shape.blocks;
+        assert_eq!(self.missing, blocks - self.held.count_ones(), "missing blocks are not held");
+        let bytes = self.memory.bytes().len() as u64;
+        assert_eq!(bytes, self.shape.extent.bytes, "the memory has the announced length");
+        if self.missing_pieces.is_empty() {
+            assert_eq!(self.missing, 0, "an own object is complete");
+            return;
+        }
+        let missing_pieces = |block: u32| self.missing_pieces[block as usize];
+        let pieces: u32 = (0..blocks).map(|block| self.shape.pieces(block)).sum();
+        let missing: u32 = (0..blocks).map(missing_pieces).sum();
+        assert_eq!(self.pieces.count_ones(), pieces - missing, "a piece is missing or received");
+        for block in 0..blocks {
+            let is_held = self.held.has(block);
+            assert_eq!(is_held, missing_pieces(block) == 0, "a block is held with all its pieces");
+            assert!(!is_held || self.is_digested.has(block), "a held block has a digest");
+        }
+        for (block, piece) in &self.placements {
+            assert!(*piece < self.shape.pieces(*block), "a placement is in its block");
+            let at = self.shape.first_piece(*block) + piece;
+            assert!(!self.pieces.has(at), "a piece that is being placed was not received");
+        }
     }
 }
 

@@ -7,6 +7,7 @@ use onepipe_base::{Incarnation, Mono};
 use onepipe_wire::BulkPieceHeader;
 
 use crate::OBJECTS_MAX;
+use crate::config::SHARED_BLOCKS_MAX;
 use crate::session::{Item, LinkSession};
 use onepipe_reliability::BitSet;
 
@@ -160,6 +161,7 @@ impl Peer {
 
     /// Requests a block from the peer.
     pub fn request(&mut self, wanted: (u32, u32)) {
+        debug_assert!(!self.has_failed, "a failed member answers nothing");
         if !self.requested.contains(&wanted) {
             self.requested.push(wanted);
             self.requests_due.push_back(wanted);
@@ -184,6 +186,33 @@ impl Peer {
         }
     }
 
+    /// Panics if the queues of the peer contradict its state. `is_shared`: blocks are queued in
+    /// their own order, not in that of the schedule.
+    pub fn check_invariants(&self, failures: usize, is_shared: bool) {
+        let blocks_max = if is_shared { SHARED_BLOCKS_MAX } else { QUEUE_BLOCKS };
+        assert!(self.queue.len() <= blocks_max, "a full queue stops the schedule");
+        let is_before = |pair: (&BlockTransfer, &BlockTransfer)| pair.0.step < pair.1.step;
+        let has_order = self.queue.iter().zip(self.queue.iter().skip(1)).all(is_before);
+        assert!(is_shared || has_order, "scheduled blocks leave in the order of their steps");
+        assert!(self.wanted.len() <= PEER_REQUESTS_MAX, "a peer's requests are bounded");
+        assert!(self.haves_due.len() <= HAVES_MAX, "changed words are bounded");
+        let is_piece = |item: &Item| matches!(item, Item::Piece { .. });
+        assert!(self.retransmits.iter().all(is_piece), "only pieces are queued again");
+        assert!(self.failures_sent as usize <= failures, "a failure is sent after it is known");
+        for (at, flow) in (0..).zip(&self.flows) {
+            let is_its = flow.object == 0 || flow.object % OBJECTS_MAX == at;
+            assert!(is_its, "active objects share no slot");
+            let words = flow.holds.words().len() as u32;
+            assert!(flow.words_received.count_ones() <= words, "no word lies beyond the blocks");
+        }
+        if self.has_failed {
+            let is_empty = self.queue.is_empty() && self.current.is_none();
+            assert!(is_empty && self.session.is_idle(), "nothing is sent to a failed member");
+            assert!(self.requested.is_empty(), "nothing is requested from a failed member");
+        }
+        self.session.check_invariants();
+    }
+
     /// Drops scheduled transfers; requested ones go on.
     pub fn drop_schedule(&mut self) {
         self.queue.clear();
@@ -202,5 +231,6 @@ impl Peer {
         self.requests_due.clear();
         self.haves_due.clear();
         (self.have_cursor, self.is_state_due, self.tokens_due) = (None, false, None);
+        debug_assert!(self.session.is_idle(), "a closed session has nothing in flight");
     }
 }

@@ -14,6 +14,8 @@ const BLOCKS_TARGET: u64 = 64;
 /// Minimum block length in bytes; the last block may be shorter.
 const BLOCK_LEN_MIN: u64 = 16 << 10;
 const BLOCK_LEN_MAX: u64 = 1 << 20;
+const _: () = assert!(BLOCK_LEN_MIN.is_power_of_two() && BLOCK_LEN_MAX.is_power_of_two());
+const _: () = assert!(BLOCK_LEN_MIN <= BLOCK_LEN_MAX && BLOCK_LEN_MAX <= u32::MAX as u64);
 
 /// Configuration of a [`crate::LargeEndpoint`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -165,6 +165,7 @@ impl LargeEndpoint {
 #[inline]
 fn to_delivery(message: EndpointDelivery, skip: usize) -> Delivery {
     let EndpointDelivery { service, timestamp, from, index, len, .. } = message;
+    debug_assert!(skip as u64 <= u64::from(len), "a parsed message has its header");
     let bytes = u64::from(len) - skip as u64;
     let storage = Storage::Message { delivery: message, skip };
     Delivery { service, timestamp, from, index, bytes, storage }

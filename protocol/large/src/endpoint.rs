@@ -175,6 +175,7 @@ impl Machine for LargeEndpoint {
             false => self.endpoint.handle_frame(now, port, frame),
         };
         self.process_groups_and_advance();
+        self.check_after_input();
         verdict
     }
 
@@ -184,6 +185,7 @@ impl Machine for LargeEndpoint {
         self.groups.handle_timeout(now);
         self.drop_overdue();
         self.process_groups_and_advance();
+        self.check_after_input();
     }
 
     #[inline]

@@ -60,10 +60,39 @@ impl Incoming {
     pub fn forget(&mut self, group: u64) -> Option<Arrival> {
         let arrival = self.arrivals.remove(&group)?;
         if arrival.has_memory {
+            debug_assert!(self.bytes >= arrival.descriptor.bytes, "its memory was counted");
             self.bytes -= arrival.descriptor.bytes;
         }
         self.waiting_for_memory.retain(|waiting| *waiting != group);
         Some(arrival)
+    }
+
+    /// Panics if the counts contradict the payloads. `own` is this process, whose own payloads are
+    /// bounded by its send buffer.
+    pub fn check_invariants(&self, own: ProcessId, bytes_max: u64) {
+        let (mut bytes, mut of_others) = (0, 0);
+        for (group, arrival) in &self.arrivals {
+            assert_eq!(arrival.descriptor.group, *group, "a payload is found by its group");
+            if arrival.has_memory {
+                bytes += arrival.descriptor.bytes;
+                of_others += if arrival.from == own { 0 } else { arrival.descriptor.bytes };
+            }
+            if let Some(memory) = &arrival.memory {
+                assert!(arrival.is_whole, "a group returns the memory of a complete payload");
+                assert!(arrival.has_memory, "memory is counted");
+                assert_eq!(memory.len() as u64, arrival.descriptor.bytes, "all of the payload");
+            }
+            assert!(arrival.is_whole || !arrival.is_ordered, "a complete payload is delivered");
+            assert!(arrival.is_ordered || !arrival.is_released, "a delivered one is released");
+        }
+        assert_eq!(self.bytes, bytes, "allocated is the sum of the payloads with memory");
+        assert!(of_others <= bytes_max, "the receive buffer is bounded");
+        for (at, waiting) in self.waiting_for_memory.iter().enumerate() {
+            let arrival = self.arrivals.get(waiting).expect("a payload that waits is known");
+            assert!(!arrival.has_memory, "a payload that has memory does not wait");
+            let before = self.waiting_for_memory.iter().take(at);
+            assert!(!before.into_iter().any(|other| other == waiting), "each waits once");
+        }
     }
 
     /// Returns when the next payload must be dropped.

@@ -50,6 +50,7 @@ mod deliver;
 mod endpoint;
 mod event;
 mod incoming;
+mod invariants;
 mod objects;
 mod open;
 mod outgoing;

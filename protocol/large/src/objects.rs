@@ -77,6 +77,7 @@ impl LargeEndpoint {
             link: self.config.link,
         };
         let dead_after_ns = self.config.dead_after_ns;
+        debug_assert!(rank < invitation.members.len(), "this process is a member");
         let members = invitation.members.iter().map(member).collect();
         let id = GroupId(invitation.object.group);
         let config = GroupConfig::new(id, members, rank as u32, endpoint.incarnation);
@@ -199,6 +200,7 @@ impl LargeEndpoint {
             let memory = alloc::vec![0; bytes as usize];
             let bulk_group = self.groups.get_mut(GroupId(group));
             if bulk_group.is_some_and(|group| group.provide(0, memory).is_ok()) {
+                debug_assert!(!arrival.has_memory, "a payload gets memory once");
                 arrival.has_memory = true;
                 self.incoming.bytes += bytes;
             }
@@ -210,6 +212,7 @@ impl LargeEndpoint {
         let Some(arrival) = self.incoming.arrivals.get_mut(&group) else { return };
         let bytes = self.groups.get_mut(GroupId(group)).and_then(|group| group.bytes(0));
         if bytes.map(xxh3_64) == Some(arrival.descriptor.digest) {
+            debug_assert!(arrival.has_memory, "a complete payload has memory");
             arrival.is_whole = true;
             self.stats.objects_received += 1;
         } else {
@@ -351,6 +354,7 @@ impl LargeEndpoint {
             self.stats.orphans += 1;
             return false;
         };
+        debug_assert!(!arrival.is_released, "a payload is released after its delivery");
         arrival.is_ordered = true;
         arrival.drop_at = None;
         true
@@ -368,6 +372,7 @@ impl LargeEndpoint {
         let arrival =
             self.incoming.arrivals.get_mut(&group).filter(|arrival| arrival.is_released)?;
         let memory = arrival.memory.take()?;
+        debug_assert!(arrival.is_ordered, "only a delivered payload is released");
         self.forget(group);
         Some(memory)
     }

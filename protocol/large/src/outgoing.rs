@@ -11,6 +11,7 @@ use xxhash_rust::xxh3::xxh3_64;
 /// Maximum number of scatterings submitted to the endpoint by this crate itself whose failures are
 /// tracked. Failures of older ones are reported with the endpoint's id.
 const TRACKED_MAX: usize = 4_096;
+const _: () = assert!(TRACKED_MAX > 0, "the last scattering is tracked");
 
 /// One message of a scattering.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -91,6 +92,8 @@ impl Scattering {
             };
             parts.push(Part { to: *to, content });
         }
+        debug_assert_eq!(parts.len(), messages.len(), "a part for each message");
+        debug_assert!(!objects.is_empty(), "one without a large payload needs no group");
         let bytes = bytes_of(messages);
         Self { id, service, parts, objects, small, bytes, is_started: false }
     }
@@ -120,6 +123,28 @@ impl Scattering {
             ranges.push((part.to, from, bytes.len()));
         }
         ranges
+    }
+
+    /// Panics if the payloads of the scattering contradict each other.
+    fn check_invariants(&self) {
+        for part in &self.parts {
+            match part.content {
+                Content::Small(begin, length) => {
+                    assert!(begin + length <= self.small.len(), "a small payload was copied");
+                }
+                Content::Object(object) => {
+                    let object = self.objects.get(object).expect("a large payload has an object");
+                    let has_it = object.is_for_self || !object.receivers.is_empty();
+                    assert!(has_it, "an object has a receiver");
+                }
+            }
+        }
+        for object in &self.objects {
+            let len = object.memory.len() as u64;
+            assert!(len == object.descriptor.bytes || len == 0, "the group takes all bytes");
+            assert!(object.is_invited || !object.is_whole, "receivers are invited first");
+            assert!(self.is_started || !object.is_invited, "a payload in flight is counted");
+        }
     }
 
     /// Returns the group of the object of the message at `index`, if it carries one.
@@ -204,6 +229,7 @@ impl IdMap {
     fn map_new(&mut self, endpoint: ScatteringId) -> ScatteringId {
         let id = self.next();
         let offset = id.0.wrapping_sub(endpoint.0);
+        debug_assert!(self.next > 0, "an id was given");
         if self.offsets.back().map_or(0, |(_, offset)| *offset) != offset {
             if self.offsets.len() == TRACKED_MAX {
                 self.offsets.pop_front();
@@ -277,8 +303,25 @@ impl Outgoing {
         objects.find(|(_, object)| object.descriptor.group == group)
     }
 
+    /// Panics if the counts contradict the scatterings.
+    pub fn check_invariants(&self, objects_max: usize) {
+        let bytes: u64 = self.queue.iter().map(|scattering| scattering.bytes).sum();
+        assert_eq!(self.bytes, bytes, "submitted is the sum of the scatterings");
+        let started = self.queue.iter().take_while(|scattering| scattering.is_started).count();
+        let is_waiting = |scattering: &Scattering| !scattering.is_started;
+        assert!(self.queue.iter().skip(started).all(is_waiting), "they start in order");
+        assert!(self.in_flight() <= objects_max || started == 1, "payloads in flight are bounded");
+        self.queue.iter().for_each(Scattering::check_invariants);
+        assert!(self.tracked.len() <= TRACKED_MAX, "what is tracked is bounded");
+        for ids in &self.ids {
+            assert!(ids.offsets.len() <= TRACKED_MAX, "offsets are bounded");
+            assert!(ids.offsets.iter().is_sorted_by_key(|(from, _)| from), "ids ascend");
+        }
+    }
+
     pub fn remove(&mut self, at: usize) -> Option<Scattering> {
         let scattering = self.queue.remove(at)?;
+        debug_assert!(self.bytes >= scattering.bytes, "its bytes were counted");
         self.bytes -= scattering.bytes;
         Some(scattering)
     }

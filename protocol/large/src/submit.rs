@@ -14,6 +14,8 @@ use crate::{Event, LargeEndpoint, SendError};
 /// Layout of a group number: 20 bits of sender, 12 of incarnation, 32 of counter.
 const SENDER_SHIFT: u32 = 44;
 const INCARNATION_SHIFT: u32 = 32;
+const _: () = assert!(INCARNATION_SHIFT == u32::BITS, "the counter fills the lowest bits");
+const _: () = assert!(SENDER_SHIFT > INCARNATION_SHIFT, "an incarnation has bits");
 
 /// Returns whether the number of `group` names `sender`.
 pub(crate) fn is_group_of(group: u64, sender: ProcessId) -> bool {
@@ -118,6 +120,7 @@ impl LargeEndpoint {
             return Err(onepipe_endpoint::SendError::Excluded.into());
         }
         let need = bytes_of(messages);
+        debug_assert!(self.outgoing.bytes <= self.config.sent_bytes_max, "the buffer is bounded");
         let free = self.config.sent_bytes_max - self.outgoing.bytes;
         if need > free { Err(SendError::Full { need, free }) } else { Ok(()) }
     }
@@ -236,6 +239,7 @@ impl LargeEndpoint {
             self.written = written;
             let id = result?;
             self.outgoing.track(service, id, Purpose::Invitation(descriptor.group));
+            debug_assert!(self.outgoing.queue[at].is_started, "a payload in flight is counted");
             self.outgoing.queue[at].objects[number].is_invited = true;
             self.stats.objects_sent += 1;
         }
@@ -250,6 +254,7 @@ impl LargeEndpoint {
         let mut written = core::mem::take(&mut self.written);
         written.clear();
         let scattering = &self.outgoing.queue[at];
+        debug_assert!(scattering.is_whole(), "bulk first, order last");
         let service = scattering.service;
         let messages = scattering.write(&mut written);
         let result = self.scatter_written(service, &written, &messages);
@@ -295,6 +300,7 @@ impl LargeEndpoint {
         descriptor: onepipe_wire::LargeObject,
         memory: Vec<u8>,
     ) {
+        debug_assert_eq!(memory.len() as u64, descriptor.bytes, "all of the payload");
         let mut arrival = Arrival::new(own, service, descriptor);
         (arrival.is_whole, arrival.has_memory, arrival.memory) = (true, true, Some(memory));
         self.incoming.bytes += descriptor.bytes;

@@ -54,7 +54,13 @@ impl BitSet {
         let mask = self.mask(word);
         if let Some(index) = self.words.get_mut(word) {
             *index |= bits & mask;
+            debug_assert_eq!(*index & !mask, 0, "no bit is set beyond the end");
         }
+    }
+
+    /// Returns the number of set bits.
+    pub fn count_ones(&self) -> u32 {
+        self.words.iter().map(|word| word.count_ones()).sum()
     }
 
     /// Returns the valid bits of a word.
@@ -80,7 +86,7 @@ mod tests {
         let mut bits = BitSet::new(67);
         assert!(bits.set(66) && !bits.set(66) && !bits.set(67) && !bits.has(67));
         bits.set_all();
-        assert_eq!(bits.words(), [u64::MAX, 7]);
+        assert_eq!((bits.words(), bits.count_ones()), (&[u64::MAX, 7][..], 67));
         bits.clear(0);
         bits.clear(99);
         assert_eq!(bits.words(), [u64::MAX - 1, 7]);

@@ -6,6 +6,7 @@
 //!
 //! # Invariants
 //! - No clock and no randomness: equal inputs give equal states.
+//! - The highest PSN of a received bitmap was received.
 //! - A congestion window is never above its maximum, and grows by what was acknowledged only.
 
 #![no_std]
@@ -16,8 +17,10 @@ extern crate alloc;
 
 mod bit_set;
 mod congestion;
+mod received_bitmap;
 mod seq_deque;
 
 pub use bit_set::BitSet;
 pub use congestion::{CongestionWindow, MarkedFraction, Observation};
+pub use received_bitmap::ReceivedBitmap;
 pub use seq_deque::SeqDeque;

@@ -88,6 +88,7 @@ impl Connection {
 
     /// Records that one more entry has been processed.
     pub(crate) fn complete_one(&mut self) {
+        debug_assert!(self.done.is_before(self.expected), "what is processed was received");
         self.done = self.done.plus(1);
     }
 
@@ -104,6 +105,7 @@ impl Connection {
         (window_bytes, entries_max): (usize, usize),
         buffer: &mut [u8],
     ) -> (Psn, usize) {
+        debug_assert!(buffer.len() >= ACK_LEN, "a frame holds an acknowledgement");
         let psn = self.first.plus(self.sent as u32);
         buffer[..ACK_LEN].copy_from_slice(&self.done.0.to_be_bytes());
         (self.last_acked, self.is_ack_due) = (self.done, false);
@@ -125,7 +127,22 @@ impl Connection {
         if self.highest_sent.is_before(highest_sent) {
             self.highest_sent = highest_sent;
         }
+        debug_assert!(bytes <= buffer.len(), "entries fit the frame");
+        debug_assert!(self.sent <= self.queue.len(), "what is sent is queued");
         (psn, bytes)
+    }
+
+    /// Panics if the counts of the connection contradict its queue. Takes time linear in the
+    /// entries in flight.
+    pub(crate) fn check_invariants(&self) {
+        assert!(self.sent <= self.queue.len(), "what is in flight is queued");
+        let bytes: usize = self.queue.iter().take(self.sent).map(Entry::bytes).sum();
+        assert_eq!(self.sent_bytes, bytes, "in flight is the sum of the entries");
+        let sent_ever = self.highest_sent.since(self.first);
+        assert!(sent_ever >= self.sent as i32, "what is in flight was sent");
+        assert!(sent_ever as usize <= self.queue.len(), "and is retained until acknowledged");
+        assert!(!self.expected.is_before(self.done), "what is processed was received");
+        assert!(!self.done.is_before(self.last_acked), "what is acknowledged was processed");
     }
 
     /// Reads a frame, and passes entries that arrive in order to `handle`.
@@ -164,9 +181,11 @@ impl Connection {
             return false;
         }
         let known = ack.since(self.first) as usize;
+        debug_assert!(known <= self.queue.len(), "an entry is retained until acknowledged");
         for (at, entry) in self.queue.drain(..known).enumerate() {
             self.sent_bytes -= if at < self.sent { entry.bytes() } else { 0 };
         }
+        debug_assert!(self.sent > known || self.sent_bytes == 0, "nothing remains in flight");
         self.first = ack;
         self.sent = self.sent.saturating_sub(known);
         self.progress = now;

@@ -57,6 +57,7 @@ impl OrderContext {
     }
 
     pub(crate) fn send(&mut self, to: ProcessId, entry: Entry) {
+        debug_assert_ne!(to, self.own, "no entry goes to this process");
         self.connections[to.index()].push(entry);
         self.mark_ready(to.0);
     }
@@ -77,6 +78,7 @@ impl OrderContext {
 
     /// Records that the oldest unprocessed entry from `from` has been processed.
     pub(crate) fn complete_one(&mut self, from: ProcessId) {
+        debug_assert_ne!(from, self.own, "no entry comes from this process");
         let connection = &mut self.connections[from.index()];
         connection.complete_one();
         // Acknowledge early after a quarter of a window of minimal entries.
@@ -99,6 +101,7 @@ impl OrderContext {
         let limits = (self.window_bytes, self.entries_max);
         loop {
             let to = self.ready.pop_front()?;
+            debug_assert!(self.is_ready[to as usize], "a node that is ready is marked");
             self.is_ready[to as usize] = false;
             let connection = &mut self.connections[to as usize];
             if connection.wants_transmit(self.window_bytes) || connection.has_pending_ack() {
@@ -142,6 +145,17 @@ impl OrderContext {
             }
         }
         (resent, is_waiting)
+    }
+
+    /// Panics if the connections, or the list of nodes with frames to send, contradict themselves.
+    pub(crate) fn check_invariants(&self) {
+        assert_eq!(self.is_ready.len(), self.connections.len(), "a mark for each node");
+        let marked = self.is_ready.iter().filter(|is_ready| **is_ready).count();
+        assert_eq!(self.ready.len(), marked, "a node is ready once");
+        assert!(self.ready.iter().all(|to| self.is_ready[*to as usize]), "and marked then");
+        assert!(self.own.index() < self.connections.len(), "this process is one of the nodes");
+        assert_eq!(self.connections[self.own.index()].len(), 0, "no entry goes to this process");
+        self.connections.iter().for_each(Connection::check_invariants);
     }
 
     fn mark_ready(&mut self, to: u32) {

@@ -8,6 +8,7 @@ use onepipe_wire::HEADER_LEN;
 pub(crate) const ACK_LEN: usize = 4;
 /// Length of an entry's header: kind, reserved, length, origin, sequence, number.
 pub(crate) const ENTRY_HEADER_LEN: usize = 20;
+const _: () = assert!(ENTRY_HEADER_LEN == 1 + 1 + 2 + 4 + 4 + 8, "the fields follow each other");
 /// Destination of a message to the sequencer, in the field `number`: all members. Other values are
 /// a member's process id.
 pub(crate) const ALL: u64 = u64::MAX;
@@ -65,6 +66,7 @@ impl Entry {
 
     /// Writes the entry to `buffer` if it fits. Returns its length.
     pub(crate) fn write(&self, buffer: &mut [u8]) -> Option<usize> {
+        debug_assert!(self.payload.len() <= usize::from(u16::MAX), "the length fits its field");
         let bytes = self.bytes();
         let buffer = buffer.get_mut(..bytes)?;
         let (header, payload) = buffer.split_at_mut(ENTRY_HEADER_LEN);

@@ -58,6 +58,7 @@ impl Lamport {
 
     pub(crate) fn send(&mut self, context: &mut OrderContext, to: To, payload: Bytes) {
         self.clock += 1;
+        debug_assert!(self.clock > self.advertised, "timestamps ascend");
         let entry = Entry::message(self.own, self.clock, payload);
         context.for_each(to, |context, to| match to == context.own {
             true => self.enqueue(entry.clone()),
@@ -83,6 +84,7 @@ impl Lamport {
         if entry.origin != from || at == u64::MAX || (at < *next && !is_duplicate) {
             return false;
         }
+        debug_assert!(at + 1 >= *next, "a member's timestamps ascend");
         *next = at + 1;
         self.clock = self.clock.max(at);
         if is_message {
@@ -117,6 +119,19 @@ impl Lamport {
         self.advertise_at
     }
 
+    /// Panics if the clocks contradict each other.
+    pub(crate) fn check_invariants(&self) {
+        assert!(self.advertised <= self.clock, "no clock is advertised before it is reached");
+        assert_eq!(self.next[self.own.index()], u64::MAX, "the own clock holds up nothing");
+        let mut others = self.next.iter().filter(|next| **next != u64::MAX);
+        assert!(
+            others.all(|next| *next <= self.clock.saturating_add(1)),
+            "the own clock passes all others"
+        );
+        let least = self.next.iter().min().expect("the group has members");
+        assert!(self.floor.0 <= *least, "no message is delivered above a clock");
+    }
+
     fn enqueue(&mut self, entry: Entry) {
         let Entry { origin, number: at, payload, .. } = entry;
         self.pending.push(Reverse(Pending { at, origin, payload }));
@@ -143,7 +158,9 @@ impl Lamport {
         }
         let members = self.next.iter().enumerate();
         let floor = members.map(|(member, next)| (*next, member)).min();
-        self.floor = floor.expect("the group has members");
+        let floor = floor.expect("the group has members");
+        debug_assert!(floor >= self.floor, "clocks never go back");
+        self.floor = floor;
         self.floor >= position
     }
 }

@@ -112,6 +112,15 @@ impl Order {
         }
     }
 
+    /// Panics if the state of the method contradicts itself.
+    pub(crate) fn check_invariants(&self) {
+        match self {
+            Self::Lamport(lamport) => lamport.check_invariants(),
+            Self::Primcast(primcast) => primcast.check_invariants(),
+            Self::Unordered | Self::Token(_) | Self::SequencerClient(_) | Self::Sequencer(_) => {}
+        }
+    }
+
     pub(crate) fn due(&self) -> Option<Mono> {
         match self {
             Self::Lamport(lamport) => lamport.due(),

@@ -247,10 +247,13 @@ impl Primcast {
         if vote.voters >> index & 1 == 1 || (vote.voters != 0 && vote.timestamp != timestamp) {
             return false;
         }
+        debug_assert!((index as u32) < 64, "a bit for each member");
         *vote = Vote { timestamp, voters: vote.voters | 1 << index };
         if is_own {
             self.clocks[index] = self.clocks[index].max(timestamp);
             if index == 0 {
+                let last = self.proposed.back();
+                debug_assert!(last.is_none_or(|last| last.0 < timestamp), "proposals ascend");
                 self.proposed.push_back((timestamp, id));
             }
         }
@@ -269,6 +272,7 @@ impl Primcast {
         let is_final = votes().all(|vote| vote.voters.count_ones() >= majority);
         let final_timestamp = votes().map(|vote| vote.timestamp).max();
         if let Some(final_timestamp) = final_timestamp.filter(|_| is_final) {
+            debug_assert!(!cell.is_delivered, "a message is delivered once it is final");
             cell.final_timestamp = Some(final_timestamp);
             self.waiting.insert((final_timestamp, id));
         }
@@ -283,6 +287,25 @@ impl Primcast {
         });
         if is_done {
             self.cells.remove(&id);
+        }
+    }
+
+    /// Panics if the votes, or the messages that wait, contradict each other.
+    pub(crate) fn check_invariants(&self) {
+        assert!(self.advertised <= self.clock, "no clock is advertised before it is reached");
+        assert!(self.proposed.iter().is_sorted_by_key(|(at, _)| at), "proposals ascend");
+        assert!(self.open.values().all(|groups| !groups.is_empty()), "open until all have it");
+        for (at, id) in &self.waiting {
+            let cell = self.cells.get(id).expect("a message that waits has a cell");
+            assert_eq!(cell.final_timestamp, Some(*at), "a message waits at its final timestamp");
+            assert!(!cell.is_delivered, "a delivered message does not wait");
+        }
+        for cell in self.cells.values() {
+            let members = self.layout.group_members;
+            assert!(cell.votes.iter().all(|vote| vote.voters >> members == 0), "of the group");
+            let voted = cell.groups.iter().map(|group| cell.votes[group.index()].timestamp);
+            let last = voted.max().unwrap_or_default();
+            assert!(cell.final_timestamp.is_none_or(|at| at == last), "the highest one is final");
         }
     }
 
@@ -336,6 +359,8 @@ impl Primcast {
         {
             self.waiting.pop_first();
             let Some(cell) = self.cells.get_mut(&id) else { continue };
+            debug_assert!(!cell.is_delivered, "a message is delivered once");
+            debug_assert_eq!(cell.final_timestamp, Some(number), "at its final timestamp");
             cell.is_delivered = true;
             let payload = core::mem::take(&mut cell.payload);
             let (kind, origin, sequence) = (Kind::Delivered, ProcessId(id.0), id.1);

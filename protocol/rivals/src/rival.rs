@@ -125,6 +125,17 @@ impl Rival {
         self.order.waiting() == 0 && self.context.is_drained()
     }
 
+    /// Checks that the state does not contradict itself. For tests and simulations: takes time
+    /// linear in the messages in flight.
+    ///
+    /// # Panics
+    /// If it does: a bug of this crate.
+    pub fn check_invariants(&self) {
+        self.context.check_invariants();
+        self.order.check_invariants();
+        assert!(self.entries.is_empty(), "the entries of a frame are processed at once");
+    }
+
     /// Returns the configuration.
     pub fn config(&self) -> &Config {
         &self.config
@@ -179,6 +190,9 @@ impl Machine for Rival {
         self.is_new = false;
         self.order.handle_time(&mut self.context, now.mono);
         if self.tick_at.is_some_and(|at| at <= now.mono) {
+            if cfg!(debug_assertions) {
+                self.check_invariants();
+            }
             let (resent, is_waiting) = self.context.tick(now.mono, self.config.resend_ns);
             self.stats.resent += resent;
             self.tick_at = is_waiting.then(|| now.mono.after_ns(self.config.tick_ns));

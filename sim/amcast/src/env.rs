@@ -130,6 +130,20 @@ impl SimEnv {
         })
     }
 
+    /// Checks the invariants of all machines, and that members of a group agree.
+    ///
+    /// # Panics
+    /// If one is broken.
+    pub fn check_invariants(&self) {
+        let nodes = (0..self.network.nodes()).filter_map(|node| self.network.machine(NodeId(node)));
+        nodes.for_each(Node::check_invariants);
+        let members: Vec<&Member> = self.members().collect();
+        for (at, member) in members.iter().enumerate() {
+            let others = members[..at].iter().filter(|other| other.group() == member.group());
+            others.for_each(|other| member.check_agreement(other));
+        }
+    }
+
     /// Schedules a fault for `at_ns`.
     pub fn schedule(&mut self, at_ns: u64, event: FaultEvent) {
         self.number += 1;
@@ -155,6 +169,7 @@ impl SimEnv {
         loop {
             while !is_over(self) && self.incomplete().is_some() {
                 self.run_until(self.now_ns() + CHECK_NS);
+                self.check_invariants();
             }
             // Late packets must not change the outcome permanently: a message of a crashed client
             // may still be decided, and then all must deliver it.
@@ -274,6 +289,7 @@ impl SimEnv {
     }
 
     fn apply_fault(&mut self, event: FaultEvent) {
+        self.check_invariants();
         let before = self.present();
         let led: Vec<_> = (0..before.len()).map(|group| self.leader(group)).collect();
         self.apply(event);

@@ -1,6 +1,6 @@
 //! Node of the network: a host or a switch, as one machine.
 
-use onepipe_amcast::{Client, Completed, Coordinator, MemberEvent, Replica, ReplicaEvent};
+use onepipe_amcast::{Client, Completed, Coordinator, Member, MemberEvent, Replica, ReplicaEvent};
 use onepipe_base::{Machine, Mono, Now, Port, ProcessId, Transmit, Verdict};
 use onepipe_rivals::{Delivery, Rival};
 use onepipe_wire::header_unchecked;
@@ -62,6 +62,20 @@ impl Node {
             Self::Host { role: HostRole::Client(client), .. } => client.open(),
             Self::Host { role: HostRole::Rival(rival), .. } => rival.open(),
             _ => 0,
+        }
+    }
+
+    /// Checks the invariants of the machines, see [`Client::check_invariants`].
+    pub fn check_invariants(&self) {
+        match self {
+            Self::Switch(switch) => switch.members().iter().for_each(Member::check_invariants),
+            Self::Host { role, .. } => match role {
+                HostRole::Client(client) => client.check_invariants(),
+                HostRole::Replica(replica) => replica.check_invariants(),
+                HostRole::Coordinator(coordinator) => coordinator.check_invariants(),
+                HostRole::Rival(rival) => rival.check_invariants(),
+                HostRole::None => {}
+            },
         }
     }
 }

@@ -93,6 +93,7 @@ impl SimEnv {
         while self.network.now() < end && !self.is_over() {
             self.network.run_for(look * NANOSECOND);
         }
+        self.groups().for_each(Group::check_invariants);
         let workload = &self.network.application;
         Outcome {
             is_clean: workload.ended.iter().all(|ended| *ended == Some(Ended::Complete)),
@@ -106,11 +107,15 @@ impl SimEnv {
         }
     }
 
+    /// Returns the groups of all live members.
+    fn groups(&self) -> impl Iterator<Item = &Group> {
+        let machines = self.members.iter().filter_map(|host| self.network.machine(NodeId(*host)));
+        machines.filter_map(Node::group)
+    }
+
     /// Returns the counters of all members, added up.
     fn stats(&self) -> Stats {
-        let machines = self.members.iter().filter_map(|host| self.network.machine(NodeId(*host)));
-        let groups = machines.filter_map(Node::group);
-        groups.map(Group::stats).fold(Stats::default(), |sum, of| Stats {
+        self.groups().map(Group::stats).fold(Stats::default(), |sum, of| Stats {
             frames_sent: sum.frames_sent + of.frames_sent,
             frames_lost: sum.frames_lost + of.frames_lost,
             pieces_sent: sum.pieces_sent + of.pieces_sent,

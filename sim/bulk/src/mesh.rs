@@ -191,6 +191,7 @@ impl<'a> Run<'a> {
             self.now = at;
             self.handle_event(what);
         }
+        self.members.iter().for_each(Groups::check_invariants);
     }
 
     /// Sends as many objects as a sender's group accepts.

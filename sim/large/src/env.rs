@@ -1,5 +1,6 @@
 //! A simulated network of processes and switches.
 
+use onepipe_large::LargeEndpoint;
 use onepipe_sim_engine::{Instant, NANOSECOND};
 use onepipe_sim_network::{ClockConfig, Config, Fault, LinkFaults, Loss, Network, NodeId};
 use onepipe_topology::Topology;
@@ -57,6 +58,7 @@ impl SimEnv {
         let processes = (0..self.setup.processes).map(NodeId);
         let processes = processes.map(|node| self.network.machine(node).and_then(Node::process));
         for process in processes {
+            process.into_iter().for_each(LargeEndpoint::check_invariants);
             report.bytes_held.push(process.map(|process| process.buffered_bytes().1));
             report.is_drained.push(process.map(|process| process.is_drained()));
             report.stats.push(process.map(|process| *process.stats()));

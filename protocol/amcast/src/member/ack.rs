@@ -20,6 +20,7 @@ impl Member {
         let position = self.last_accepted[group.index()];
         let entry = self.log.get(position).filter(|entry| entry.groups.contains(group));
         if entry.is_some() && self.is_synced() && self.accepted() > position {
+            debug_assert!(position < self.log.end(), "what is accepted is in the log");
             let vote = self.ack_packet(position, self.promised);
             let body = Amcast { flags: vote.flags | Amcast::BEFORE, ..vote };
             self.send_to_members(group, Opcode::AmcastAck, body, None, |_| true);
@@ -34,6 +35,8 @@ impl Member {
 
     /// Accepts the proposal of the member at `leader`, and acknowledges it.
     pub(super) fn accept(&mut self, position: u64, leader: usize, epoch: u32) {
+        debug_assert_eq!(epoch, self.promised, "proposals of earlier epochs are not accepted");
+        debug_assert!(self.is_synced(), "a vote is for a position of the epoch's log");
         let Some(entry) = self.log.get(position).copied() else { return };
         for member in [leader, self.index] {
             self.votes.vote(entry.id, (self.group, member), (epoch, entry.timestamp));

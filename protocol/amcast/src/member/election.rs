@@ -53,6 +53,7 @@ impl Member {
     //= spec/amcast.md#R22
     /// Promises `epoch`: packets of earlier epochs are rejected from now on.
     fn promise(&mut self, epoch: u32, leader: Option<usize>) {
+        debug_assert!(epoch >= self.promised, "a promise is not revoked");
         if epoch > self.promised {
             self.promised = epoch;
             self.promised_to = None;
@@ -125,6 +126,7 @@ impl Member {
         let given =
             given.filter_map(|(member, promise)| Some(((*promise)?, member == own, member)));
         let Some(((_, count), is_own, member)) = given.max() else { return };
+        debug_assert_eq!(self.role, Role::Candidate, "only a candidate chooses a log");
         if is_own {
             self.start_leading();
         } else {
@@ -190,6 +192,8 @@ impl Member {
     //= spec/amcast.md#R24
     /// Installs the transferred log in place of the own undecided positions.
     fn install(&mut self) {
+        debug_assert!(self.transfer.is_complete(), "a part of a log is no log");
+        debug_assert!(!self.is_synced(), "the log of an epoch is installed once");
         while let Some(entry) = self.log.pop_undecided() {
             self.votes.clear_position(entry.id, self.log.end());
         }
@@ -222,6 +226,8 @@ impl Member {
     //= spec/amcast.md#R25
     /// Takes over as leader: re-proposes undecided positions with their old timestamps.
     fn start_leading(&mut self) {
+        debug_assert!(self.promised_to.is_none(), "no other candidate has this promise");
+        debug_assert!(self.has_promises(), "a majority has promised");
         self.role = Role::Leader;
         self.synced = self.promised;
         self.clocks = Clocks::NONE;

@@ -80,6 +80,7 @@ impl Member {
         if body.has(Amcast::WANTS_REPLY) {
             self.send(src, Opcode::Gap, self.join_packet(0, body.count), None);
         } else if is_own {
+            debug_assert!(member < self.log_lens.len(), "the group has the member");
             self.known_by |= 1 << member;
             self.timer.reset();
         }

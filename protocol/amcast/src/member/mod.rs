@@ -3,6 +3,7 @@
 
 mod ack;
 mod election;
+mod invariants;
 mod join;
 mod order;
 mod repair;
@@ -300,6 +301,7 @@ impl Member {
 
     /// Sends a packet to a member of the own group.
     fn send_to_member(&mut self, member: usize, opcode: Opcode, body: Amcast) {
+        debug_assert!(member < self.log_lens.len(), "the group has the member");
         self.send_to_members(self.group, opcode, body, None, |other| other == member);
     }
 
@@ -365,6 +367,7 @@ impl Machine for Member {
         self.stats.invalid += u64::from(!is_valid);
         // Consequences are processed once for all packets that arrive together.
         self.is_dirty = true;
+        self.check_after_input();
         if is_valid { Verdict::Consumed } else { Verdict::Dropped }
     }
 
@@ -378,8 +381,12 @@ impl Machine for Member {
             if self.has_joined() {
                 self.on_timeout();
             }
+            if cfg!(debug_assertions) {
+                self.check_invariants();
+            }
         }
         self.advance(now);
+        self.check_after_input();
     }
 
     fn poll_transmit(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {

@@ -161,8 +161,13 @@ impl Member {
             return;
         }
         //= spec/amcast.md#R2
+        debug_assert_eq!(self.role, Role::Leader, "only the leader proposes");
+        debug_assert!(self.is_synced(), "a leader has the log of its epoch");
         self.clock = LogicalTime(self.clock.0 + 1);
+        debug_assert!(self.clock > self.barrier, "nothing is proposed below the barrier");
         let (position, timestamp) = (self.log.end(), self.clock);
+        let last = position.checked_sub(1).and_then(|last| self.log.get(last));
+        debug_assert!(last.is_none_or(|last| last.timestamp < timestamp), "timestamps ascend");
         self.log.push(Entry { id, groups, timestamp, decided: None, is_complete: false }, message);
         self.votes.set_position(id, position);
         self.votes.vote(id, (self.group, self.index), (self.synced, timestamp));
@@ -350,6 +355,7 @@ impl Member {
     }
 
     fn on_decided(&mut self, position: u64, decided: LogicalTime) {
+        debug_assert!(position < self.log.end(), "a decided position is in the log");
         self.clock = self.clock.max(decided);
         if !self.log.decide(position, decided) {
             return;
@@ -401,6 +407,7 @@ impl Member {
     }
 
     pub(super) fn send_to_replicas(&mut self, body: Amcast) {
+        debug_assert!(self.advertised <= self.barrier, "barriers never go back");
         self.advertised = self.barrier;
         let own = self.config.groups.get(self.group).expect("the member's own group exists");
         for replica in &own.replicas {
@@ -416,7 +423,11 @@ impl Member {
         if self.role == Role::Leader {
             self.clocks.on_leader_clock(self.log.end(), self.clock);
         }
-        let barrier = self.clocks.barrier(&self.log, self.majority() as usize);
+        let majority = self.majority() as usize;
+        let barrier = self.clocks.barrier(&self.log, majority);
+        if cfg!(debug_assertions) && barrier > self.barrier {
+            self.clocks.check_barrier(barrier, &self.log, majority);
+        }
         self.barrier = self.barrier.max(barrier);
     }
 
@@ -426,6 +437,7 @@ impl Member {
         let mut has_more = false;
         while let Some(position) = self.log.pop_complete(self.barrier) {
             has_more = true;
+            debug_assert!(position < self.log.end(), "a complete position is in the log");
             self.timer.reset();
             let Some(entry) = self.log.get(position).copied() else { continue };
             let client = self.config.groups.clients.get(entry.id.client as usize).copied();

@@ -115,6 +115,7 @@ impl Member {
         }
         let from = body.position.min(self.log.first_undecided());
         let until = self.log.first_undecided().min(from + Self::requested_len(body));
+        debug_assert!(from <= until, "replicas get decided positions");
         for position in from..until {
             let Some(proposal) = self.proposal(position) else { continue };
             self.send(src, Opcode::Prop, proposal, Some(position));
@@ -140,6 +141,7 @@ impl Member {
         self.requested_until =
             position.max(self.log.end()).saturating_add(self.request_len).min(early);
         self.requested_until = self.requested_until.max(self.log.end() + 1);
+        debug_assert!(position < self.requested_until, "a request is for a position at least");
         let timestamp = LogicalTime(self.requested_until);
         self.send_to_member(member, Opcode::Gap, Amcast { position, timestamp, ..body });
     }

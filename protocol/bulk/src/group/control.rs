@@ -8,12 +8,21 @@ use onepipe_wire::{
 
 use super::Group;
 use crate::Memory;
+use crate::config::FRAME_LEN_MIN;
 use crate::session::Item;
 
 /// Maximum number of words of held blocks per frame: fits the shortest frame allowed.
 const HAVE_WORDS_MAX: u32 = 48;
 /// Maximum number of failures per frame: fits the shortest frame allowed.
 const FAILURES_MAX: usize = 48;
+const _: () = assert!(
+    HEADER_LEN + BULK_HEADER_LEN + FAILURES_MAX * BULK_FAILURE_LEN <= FRAME_LEN_MIN,
+    "the shortest frame holds as many failures"
+);
+const _: () = assert!(
+    HEADER_LEN + BULK_HEADER_LEN + 8 * HAVE_WORDS_MAX as usize <= FRAME_LEN_MIN,
+    "the shortest frame holds as many words"
+);
 
 impl<M: Memory> Group<M> {
     /// Queues a state frame for a member.
@@ -142,6 +151,7 @@ impl<M: Memory> Group<M> {
         first: usize,
         slot: &mut [u8],
     ) -> Option<Transmit> {
+        debug_assert!(first < self.failures.len(), "there are failures to be sent");
         let until = self.failures.len().min(first + FAILURES_MAX);
         self.peer(rank).failures_sent = until as u32;
         let item = Item::Failures { first: first as u32 };
@@ -168,6 +178,7 @@ impl<M: Memory> Group<M> {
             is_closed: self.is_closed,
             is_clean: self.is_clean,
         };
+        debug_assert!(self.complete <= self.resolved, "the state is consistent");
         self.peer(rank).state_sent_at = now.mono;
         let mut tokens = [0; crate::OBJECTS_MAX as usize];
         let active = self.config.objects_max as usize;
@@ -249,6 +260,7 @@ impl<M: Memory> Group<M> {
         slot: &mut [u8],
         body: impl FnOnce(&Self, &mut [u8]) -> Option<usize>,
     ) -> Option<Transmit> {
+        debug_assert!(rank != self.config.own, "no frame goes to this member");
         let bulk_header = self.bulk_header();
         let buffer = bulk_header.write(slot.get_mut(HEADER_LEN..)?)?;
         let bytes = BULK_HEADER_LEN + body(self, buffer)?;
@@ -264,6 +276,7 @@ impl<M: Memory> Group<M> {
             Some(detached_len) => seal_detached(slot, header, detached_len),
             None => seal(slot, header, bytes),
         };
+        debug_assert!(bytes <= HEADER_LEN + usize::from(u16::MAX), "the length fits its field");
         if let Some(item) = item {
             session.on_sent(now.mono, item, HEADER_LEN + all);
             self.update_deadline(rank);

@@ -26,9 +26,10 @@ impl<M: Memory> Group<M> {
         }
     }
 
-    pub(super) fn on_timeout(&mut self, now: Mono) {
+    /// Handles a timeout. Returns whether anything was due.
+    pub(super) fn on_timeout(&mut self, now: Mono) -> bool {
         if self.due_at.is_none_or(|at| at > now) {
-            return;
+            return false;
         }
         for rank in self.ranks() {
             self.on_session_timeout(now, rank);
@@ -36,6 +37,7 @@ impl<M: Memory> Group<M> {
         self.check_keepalive(now);
         self.due_at = self.keepalive_at;
         self.ranks().for_each(|rank| self.update_deadline(rank));
+        true
     }
 
     //= spec/bulk.md#R24
@@ -106,8 +108,10 @@ impl<M: Memory> Group<M> {
     }
 
     fn record_failure(&mut self, failure: Failure) {
+        debug_assert!(!self.is_closed, "a failure does not change an outcome");
+        let is_new = self.has_failed.set(failure.rank);
+        debug_assert!(is_new, "a member fails once");
         self.failures.push(failure);
-        self.has_failed.set(failure.rank);
         self.view = 0;
         for word in self.has_failed.words() {
             self.view = xxh3_64_with_seed(&word.to_be_bytes(), self.view) | 1;
@@ -122,6 +126,7 @@ impl<M: Memory> Group<M> {
     //= spec/bulk.md#R26
     /// Abandons the schedule. Requested blocks may be requested again from other members.
     fn abandon_schedule(&mut self) {
+        debug_assert!(!self.failures.is_empty(), "the schedule holds while all members are live");
         let stable = self.stable;
         let now = self.now;
         self.peers.iter_mut().for_each(|peer| {

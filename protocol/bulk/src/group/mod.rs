@@ -3,6 +3,7 @@
 mod control;
 mod failure;
 mod input;
+mod invariants;
 mod placement;
 mod progress;
 mod queue;
@@ -223,6 +224,7 @@ impl<M: Memory> Group<M> {
                 memory.truncate(shape.extent.bytes as usize);
                 self.active_mut(object).object = Some(Object::empty(shape, memory));
                 self.on_memory(object);
+                self.check_after_command();
                 return Ok(());
             }
         };
@@ -263,6 +265,7 @@ impl<M: Memory> Group<M> {
             self.total = Some(self.known);
             self.queue_state_to_all();
             self.advance();
+            self.check_after_command();
         }
         Ok(())
     }
@@ -270,11 +273,13 @@ impl<M: Memory> Group<M> {
     /// Leaves the group before its end. The other members are notified and continue.
     pub fn leave(&mut self) {
         self.leave_with(Reason::Left);
+        self.check_after_command();
     }
 
     /// Handles the loss of the link to a member.
     pub fn handle_link_down(&mut self, rank: u32) {
         self.fail(rank, self.config.own, Reason::Link);
+        self.check_after_command();
     }
 
     /// Sets whether the link to a member accepts frames. Other links are not affected.
@@ -373,6 +378,7 @@ impl<M: Memory> Group<M> {
 
     /// Returns an active object.
     fn active_mut(&mut self, object: u32) -> &mut ActiveObject<M> {
+        debug_assert!(object >= self.stable, "a stable object is not active");
         &mut self.active[(object - self.stable) as usize]
     }
 
@@ -391,12 +397,16 @@ impl<M: Memory> Machine for Group<M> {
 
     fn handle_frame(&mut self, now: Now, port: Port, frame: &mut [u8]) -> Verdict {
         self.start(now.mono);
-        self.on_frame(now.mono, port, frame)
+        let verdict = self.on_frame(now.mono, port, frame);
+        self.check_after_frame();
+        verdict
     }
 
     fn handle_timeout(&mut self, now: Now) {
         self.start(now.mono);
-        self.on_timeout(now.mono);
+        if self.on_timeout(now.mono) {
+            self.check_after_frame();
+        }
     }
 
     fn poll_transmit(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {

@@ -141,6 +141,7 @@ impl<M: Memory> Group<M> {
         };
         let at = body.shape.piece_at(piece.block, piece.offset, bytes)?;
         let begin = body.shape.piece(piece.block, at).start;
+        debug_assert!(begin + bytes <= body.memory.bytes().len(), "a piece is in its object");
         body.begin_placement(piece.block, at, piece.digest).then_some(Placement {
             front,
             object: piece.object,
@@ -168,6 +169,7 @@ impl<M: Memory> Group<M> {
             // The frame may have been ignored, for example because its sender was excluded.
             body.end_placement(placement.block, placement.piece);
         }
+        self.check_after_frame();
         self.count_frame(result)
     }
 

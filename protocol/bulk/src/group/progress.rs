@@ -11,6 +11,7 @@ impl<M: Memory> Group<M> {
         if self.outcome.is_some() {
             return;
         }
+        debug_assert!(self.complete <= self.resolved, "a complete object is resolved");
         let before = (self.complete, self.resolved);
         while self.is_complete(self.complete) {
             self.complete += 1;
@@ -57,6 +58,7 @@ impl<M: Memory> Group<M> {
 
     //= spec/bulk.md#R10
     fn deliver(&mut self, object: u32) {
+        debug_assert!(self.is_complete(object), "only a complete object is delivered");
         // The root needs no event for its own objects.
         if !core::mem::replace(&mut self.active_mut(object).is_delivered, true)
             && self.config.own != 0
@@ -74,7 +76,9 @@ impl<M: Memory> Group<M> {
         if is_few && self.config.delivery == Delivery::AllOrNone {
             return self.stable;
         }
-        self.live_peers().map(|peer| peer.complete).fold(self.complete, u32::min)
+        let stable = self.live_peers().map(|peer| peer.complete).fold(self.complete, u32::min);
+        debug_assert!(stable <= self.complete, "a stable object is complete here, too");
+        stable
     }
 
     //= spec/bulk.md#R13
@@ -91,6 +95,7 @@ impl<M: Memory> Group<M> {
             let object = self.stable;
             self.digest = self.digest_before(object + 1);
             self.deliver(object);
+            debug_assert!(self.is_complete(object), "only a complete object is released");
             if let Some(active) = self.active.pop_front()
                 && let Some(body) = active.object
             {
@@ -109,6 +114,7 @@ impl<M: Memory> Group<M> {
 
     /// Returns the digest of all objects before `object`, which must be complete.
     pub(super) fn digest_before(&mut self, object: u32) -> u64 {
+        debug_assert!(object <= self.complete, "only complete objects have a digest");
         let mut all = self.digest;
         for at in self.stable..object {
             let active = self.active_mut(at);
@@ -130,6 +136,7 @@ impl<M: Memory> Group<M> {
             // The root has failed: only objects that a survivor knows remain.
             _ => Some(self.live_peers().map(|peer| peer.known).fold(self.known, u32::max)),
         };
+        debug_assert_eq!(self.leader(), self.config.own, "only the leader decides");
         let Some(total) = total.filter(|total| self.resolved >= *total) else { return };
         let view = self.view;
         if self.live_peers().all(|peer| peer.resolved >= total && peer.view.1 == view) {

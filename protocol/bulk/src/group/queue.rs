@@ -23,8 +23,11 @@ impl<M: Memory> Group<M> {
                 self.queueing += 1;
                 continue;
             }
+            debug_assert!(step < self.schedule.steps(shape.blocks), "the schedule has the step");
             if let Some(next) = self.schedule.outgoing(self.config.own, shape.blocks, step) {
+                debug_assert_ne!(next.peer, self.config.own, "a member sends to others");
                 let peer = &mut self.peers[next.peer as usize];
+                debug_assert!(!peer.has_failed, "a failure ends the schedule");
                 if peer.queue.len() >= blocks_max {
                     return;
                 }
@@ -32,6 +35,7 @@ impl<M: Memory> Group<M> {
                     peer.queue.reserve(QUEUE_BLOCKS);
                 }
                 let flow = peer.flow(object);
+                debug_assert!(flow.queued < shape.blocks, "a member gets each block once");
                 let ordinal = flow.queued;
                 flow.queued += 1;
                 // Shared memory needs no relays: all receivers get block after block from the root.

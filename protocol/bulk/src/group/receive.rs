@@ -13,7 +13,7 @@ use crate::object::{Object, PieceResult, Shape};
 const SAMPLE_BLOCKS: u32 = 64;
 /// Maximum number of blocks recorded that arrived before there was memory: two senders have a token
 /// for one block each.
-const MISSED_BLOCKS: usize = 8;
+pub(super) const MISSED_BLOCKS: usize = 8;
 
 impl<M: Memory> Group<M> {
     /// Determines the possible senders to this member, before any object is known.
@@ -40,6 +40,7 @@ impl<M: Memory> Group<M> {
             false => 0,
         };
         let active = self.active_mut(object);
+        debug_assert!(active.shape.is_none(), "an object has one shape");
         (active.shape, active.steps) = (Some(shape), steps);
         // Objects before this one are known to exist now, although they were not announced.
         let from = (object.min(self.known), 0);
@@ -90,6 +91,7 @@ impl<M: Memory> Group<M> {
 
     /// Starts the reception of an object that has got memory.
     pub(super) fn on_memory(&mut self, object: u32) {
+        debug_assert!(self.object_mut(object).is_some(), "the object has memory");
         for source in self.ranks() {
             if self.sources.has(source) {
                 self.queue_tokens(source, object);
@@ -113,6 +115,10 @@ impl<M: Memory> Group<M> {
         if header.is_offer {
             return self.queue_state(from);
         }
+        if header.block >= shape.blocks {
+            self.stats.violations += 1;
+            return;
+        }
         let at = shape.piece_at(header.block, header.offset, bytes.len());
         let has_memory = self.get(header.object).is_some_and(|active| active.object.is_some());
         match bytes {
@@ -131,6 +137,7 @@ impl<M: Memory> Group<M> {
     //= spec/bulk.md#R18
     /// Buffers one piece until there is memory. Further blocks are requested again then.
     fn stage_piece(&mut self, from: u32, header: BulkPieceHeader, bytes: &[u8]) {
+        debug_assert!(bytes.len() <= self.config.piece_len() as usize, "a piece at most");
         if self.staged.is_none() {
             self.staged = Some(Staged { from, header });
             self.staged_bytes.clear();
@@ -192,6 +199,7 @@ impl<M: Memory> Group<M> {
 
     /// Handles the completion of a block.
     fn on_block_complete(&mut self, object: u32, block: u32) {
+        debug_assert!(self.holds(object, block), "the block is here");
         self.clear_requested(object, block);
         // The block may be due to any member with queued work. `transmit` clears the others.
         for rank in self.ranks() {

@@ -81,6 +81,7 @@ impl<M: Memory> Group<M> {
         let body = self.get(object)?.object.as_ref()?;
         let peer = &self.peers[rank as usize];
         let words = body.held.words().len();
+        debug_assert!(words > 0, "an object has blocks");
         let begin = words * self.config.own as usize / self.peers.len();
         let holds = peer.get_flow(object).map(|flow| flow.holds.words());
         (0..words).map(|at| (begin + at) % words).find_map(|word| {

@@ -52,6 +52,7 @@ impl<M: Memory> Group<M> {
             }
         }
         let (_, rank) = best?;
+        debug_assert!(self.is_live_peer(rank), "pieces go to live members");
         self.write_piece(now, rank, slot, may_gather)
     }
 
@@ -104,6 +105,7 @@ impl<M: Memory> Group<M> {
                 self.peer(rank).queue.pop_front();
                 continue;
             }
+            debug_assert!(self.failures.is_empty(), "a failure ends the schedule");
             let can_send = self.holds(due.object, due.block)
                 && self.peer(rank).flow(due.object).granted > due.ordinal;
             return if can_send { self.peer(rank).queue.pop_front() } else { None };
@@ -136,6 +138,7 @@ impl<M: Memory> Group<M> {
             None => {
                 let due = peer.current.as_mut()?;
                 let BlockTransfer { object, block, ordinal, piece, .. } = *due;
+                debug_assert!(object >= self.stable, "transfers of stable objects are dropped");
                 due.piece += 1;
                 let shape = self.active.get((object - self.stable) as usize)?.shape?;
                 if due.piece == shape.pieces(block) {
@@ -146,8 +149,10 @@ impl<M: Memory> Group<M> {
         };
         let Item::Piece { object, block, piece, ordinal } = item else { return None };
         let body = self.object_mut(object)?;
+        debug_assert!(body.held.has(block), "a block is sent after it was received");
         let (shape, digest) = (body.shape, body.digest(block));
         let range = shape.piece(block, piece);
+        debug_assert!(piece < shape.pieces(block), "a transfer ends with its last piece");
         let header = BulkPieceHeader {
             object,
             extent: shape.extent,
@@ -180,6 +185,7 @@ impl<M: Memory> Group<M> {
     /// Schedules the retransmission of what lost frames contained.
     pub(super) fn on_lost(&mut self, rank: u32, mut lost: Vec<Item>) {
         let peer = &mut self.peers[rank as usize];
+        debug_assert!(lost.is_empty() || !peer.has_failed, "nothing in flight to a failed member");
         self.stats.frames_lost += lost.len() as u64;
         if !lost.is_empty() {
             self.ready.set(rank);

@@ -30,6 +30,7 @@ impl Hypercube {
 
     /// Returns the block that `vertex` sends to its partner in `step`.
     pub fn outgoing(self, vertex: u32, blocks: u32, step: u64) -> Option<u32> {
+        debug_assert!(vertex < 1 << self.dimensions, "the hypercube has the vertex");
         let (d, s) = (self.dimensions, self.dimension(step));
         let last = u64::from(blocks) - 1;
         // Rotate the vertex so that the dimension of this step becomes the lowest bit.
@@ -57,6 +58,7 @@ impl Hypercube {
     /// Returns the latest step that is preceded by `turns` steps as counted by [`Self::turns`]: its
     /// dimension is the next set bit of `vertex`.
     pub fn step_of(self, vertex: u32, turns: u64) -> u64 {
+        debug_assert!(vertex > 0, "the root has no turns");
         let each = u64::from(vertex.count_ones());
         let (mut bits, mut skip) = (vertex, turns % each);
         while skip > 0 {

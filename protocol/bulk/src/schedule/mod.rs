@@ -87,6 +87,8 @@ pub enum ScheduleError {
 pub const MEMBERS_MAX: u32 = 1 << 12;
 /// Maximum number of blocks of an object: step numbers and positions stay below 2^32.
 pub const BLOCKS_MAX: u32 = 1 << 30;
+const _: () = assert!(MEMBERS_MAX <= 1 << 16, "a rank fits its field of 16 bits");
+const _: () = assert!((BLOCKS_MAX as u64 + MEMBERS_MAX as u64) < 1 << 32, "positions fit 32 bits");
 
 //= spec/bulk.md#R1
 /// Schedule of a group.
@@ -153,19 +155,30 @@ impl Schedule {
     //= spec/bulk.md#R2
     /// Returns what `rank` sends in `step`, which must be less than [`Schedule::steps`].
     pub fn outgoing(&self, rank: u32, blocks: u32, step: u64) -> Option<Transfer> {
-        match &self.form {
+        debug_assert!(rank < self.members, "the group has the member");
+        let found = match &self.form {
             Form::FlatSchedule(level) => level.outgoing(rank, blocks, step),
             Form::Racks(racks) => racks.outgoing(rank, blocks, step),
-        }
+        };
+        debug_assert!(found.is_none_or(|to| self.has(rank, to, blocks)), "a block for another");
+        found
+    }
+
+    /// Returns whether a transfer is of one of `blocks` blocks, between `rank` and another member.
+    fn has(&self, rank: u32, transfer: Transfer, blocks: u32) -> bool {
+        transfer.block < blocks && transfer.peer < self.members && transfer.peer != rank
     }
 
     //= spec/bulk.md#R1
     /// Returns what `rank` receives in `step`, which must be less than [`Schedule::steps`].
     pub fn incoming(&self, rank: u32, blocks: u32, step: u64) -> Option<Transfer> {
-        match &self.form {
+        debug_assert!(rank < self.members, "the group has the member");
+        let found = match &self.form {
             Form::FlatSchedule(level) => level.incoming(rank, blocks, step),
             Form::Racks(racks) => racks.incoming(rank, blocks, step),
-        }
+        };
+        debug_assert!(found.is_none_or(|from| self.has(rank, from, blocks)), "from another");
+        found
     }
 
     //= spec/bulk.md#R6

@@ -19,6 +19,7 @@ pub(super) struct BinomialPipeline {
 
 impl BinomialPipeline {
     pub const fn new(members: u32) -> Self {
+        debug_assert!(members > 1, "one member receives nothing");
         let dimensions = members.ilog2();
         Self { members, cube: Hypercube::new(dimensions), vertices: 1 << dimensions }
     }

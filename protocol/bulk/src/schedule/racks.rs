@@ -93,6 +93,7 @@ impl Racks {
             return Some(Transfer { peer, block: found.block });
         }
         let positions = self.positions(rack, blocks);
+        debug_assert!(rank >= inside.leader, "the leader is the first member of its rack");
         let since = round.checked_sub(inside.first(blocks))?;
         if since >= inside.level.steps(positions) {
             return None;

@@ -7,6 +7,7 @@ use onepipe_reliability::{CongestionWindow, MarkedFraction};
 const WINDOW_INITIAL_FRAMES: u64 = 10;
 /// Minimum congestion window in frames.
 const WINDOW_MIN_FRAMES: u64 = 2;
+const _: () = assert!(0 < WINDOW_MIN_FRAMES && WINDOW_MIN_FRAMES <= WINDOW_INITIAL_FRAMES);
 /// Probe timeout in ns before the first RTT sample (compare RFC 9002, section 6.2.2).
 const PROBE_TIMEOUT_INITIAL_NS: u64 = 100_000_000;
 
@@ -77,7 +78,16 @@ impl CongestionController {
     }
 
     fn reduce_to(&mut self, window: u64) {
+        let before = self.window.bytes();
         self.window.reduce_to(window.max(self.window_min));
+        debug_assert!(self.window.bytes() <= before, "a reduction does not open the window");
+    }
+
+    /// Panics if the window is below its minimum.
+    pub fn check_invariants(&self) {
+        assert!(self.window.bytes() >= self.window_min, "two frames may always be in flight");
+        let has_minimum = |before: CongestionWindow| before.bytes() >= self.window_min;
+        assert!(self.before_collapse.is_none_or(has_minimum), "so they could before a collapse");
     }
 
     /// Handles the loss of frame `psn`.

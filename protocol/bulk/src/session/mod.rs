@@ -17,9 +17,11 @@ pub(crate) use received::ReceivedFrames;
 
 /// Maximum number of frames in flight: the range of an acknowledgement.
 const IN_FLIGHT_MAX: usize = received::ACK_REACH as usize;
+const _: () = assert!(IN_FLIGHT_MAX.is_multiple_of(8), "an eighth is reserved for control frames");
 /// Capacity reserved for frames in flight on first use. Enough for most links, and not allocated
 /// for members that are never sent anything.
 const IN_FLIGHT_INITIAL: usize = 128;
+const _: () = assert!(IN_FLIGHT_INITIAL <= IN_FLIGHT_MAX);
 /// Minimum number of probes before a peer counts as failed. With a frame loss of one third, all of
 /// them are lost once in 100,000 times.
 const PROBES_MIN: u64 = 16;
@@ -127,6 +129,8 @@ impl LinkSession {
 
     //= spec/bulk.md#R20
     pub fn on_sent(&mut self, now: Mono, item: Item, bytes: usize) {
+        debug_assert!(self.has_slot(), "an acknowledgement must reach the oldest frame in flight");
+        debug_assert!(bytes > 0, "an acknowledgement of no bytes would not count as progress");
         if self.in_flight.capacity() == 0 {
             self.in_flight.reserve(IN_FLIGHT_INITIAL);
         }
@@ -193,6 +197,7 @@ impl LinkSession {
                 }
             }
         }
+        debug_assert!(acked_bytes <= self.outstanding_bytes, "each frame is acknowledged once");
         self.outstanding_bytes -= acked_bytes;
         if acked_bytes > 0 && was_full {
             self.congestion.on_acked(acked_bytes);
@@ -203,6 +208,7 @@ impl LinkSession {
             self.congestion.undo_collapse();
         }
         self.trim();
+        debug_assert!(self.in_flight.len() <= count as usize, "none is sent meanwhile");
         if acked_bytes + losses > 0 {
             self.probes = 0;
             self.unacked_since = self.in_flight.front().map(|_| now);
@@ -241,6 +247,7 @@ impl LinkSession {
         let mut losses = 0;
         for (psn, sent) in (first..).zip(self.in_flight.iter_mut().take(until as usize)) {
             if let Some(item) = sent.item.take() {
+                debug_assert!(u64::from(sent.bytes) <= self.outstanding_bytes);
                 self.outstanding_bytes -= u64::from(sent.bytes);
                 self.congestion.on_loss(Psn(psn), self.next);
                 losses += 1;
@@ -309,6 +316,24 @@ impl LinkSession {
         self.outstanding_bytes = 0;
         (self.probe_at, self.unacked_since, self.first_timed_out) = (None, None, None);
         self.received = ReceivedFrames::default();
+    }
+
+    /// Panics if the counts of frames in flight, or their deadlines, contradict each other. Takes
+    /// time linear in the frames in flight.
+    pub fn check_invariants(&self) {
+        let outstanding = self.in_flight.iter().filter(|sent| sent.item.is_some());
+        let bytes: u64 = outstanding.map(|sent| u64::from(sent.bytes)).sum();
+        assert_eq!(self.outstanding_bytes, bytes, "in flight is the sum of outstanding frames");
+        let is_trimmed = self.in_flight.front().is_none_or(|sent| sent.item.is_some());
+        assert!(is_trimmed, "the oldest frame in flight is outstanding");
+        assert!(self.in_flight.len() <= IN_FLIGHT_MAX, "an acknowledgement reaches all frames");
+        let is_timed = self.probe_at.is_some() && self.unacked_since.is_some();
+        assert!(is_timed || self.is_idle(), "frames in flight are probed");
+        let is_lossy = self.link == Link::Lossy;
+        assert!(is_lossy || self.first_timed_out.is_none(), "a reliable link loses by gaps only");
+        assert!(self.probe_min_ns > 0, "a probe lets time pass");
+        self.congestion.check_invariants();
+        self.received.check_invariants();
     }
 }
 

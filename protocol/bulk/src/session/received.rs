@@ -1,16 +1,19 @@
 //! Received frames of a link, and their acknowledgement.
 
 use onepipe_base::{Mono, Psn};
+use onepipe_reliability::ReceivedBitmap;
 use onepipe_wire::BULK_WORDS_MAX;
 
 /// Number of frames that one acknowledgement covers.
-pub(crate) const ACK_REACH: u32 = 64 * BULK_WORDS_MAX as u32;
+pub(crate) const ACK_REACH: u32 = ReceivedBitmap::<BULK_WORDS_MAX>::REACH;
 
 /// Minimum number of words in an acknowledgement, as redundancy against loss.
 const WORDS_MIN: usize = 2;
+const _: () = assert!(WORDS_MIN <= BULK_WORDS_MAX, "an acknowledgement has as many words");
 /// An acknowledgement repeats all frames received since this many acknowledgements ago, as
 /// redundancy against loss; even if they are many, after the receiver was descheduled.
 const ACKS_COVERED: usize = 4;
+const _: () = assert!(ACKS_COVERED > 0, "the oldest of the last acknowledgements exists");
 
 //= spec/bulk.md#R20
 /// Receiving half of a session.
@@ -18,10 +21,7 @@ const ACKS_COVERED: usize = 4;
 pub(crate) struct ReceivedFrames {
     /// First frame received.
     first: Option<Psn>,
-    /// Highest PSN received.
-    largest: Option<Psn>,
-    /// Bit i of word w is set if frame `largest - 64 w - i` was received.
-    words: [u64; BULK_WORDS_MAX],
+    bitmap: ReceivedBitmap<BULK_WORDS_MAX>,
     marked: u32,
     /// Highest PSN of each of the last acknowledgements, latest first.
     last_acks: [Option<Psn>; ACKS_COVERED],
@@ -33,32 +33,14 @@ pub(crate) struct ReceivedFrames {
 impl ReceivedFrames {
     /// Records a frame. Schedules an acknowledgement after `every` frames, or at `ack_at`.
     pub fn on_frame(&mut self, psn: Psn, is_marked: bool, every: u32, ack_at: Mono) {
-        let largest = *self.largest.get_or_insert(psn);
         self.first.get_or_insert(psn);
-        let ahead = psn.0.wrapping_sub(largest.0);
-        let behind = largest.0.wrapping_sub(psn.0);
-        if ahead < u32::MAX / 2 {
-            self.shift(ahead);
-            self.largest = Some(psn);
-            self.words[0] |= 1;
-        } else if behind < ACK_REACH {
-            self.words[behind as usize / 64] |= 1 << (behind % 64);
-        }
+        let ahead = self.bitmap.insert(psn);
         self.marked = self.marked.wrapping_add(is_marked.into());
         self.unacked += 1;
         // A gap indicates a loss: acknowledge immediately.
         let at_once = self.unacked >= every || ahead != 1;
         let due = if at_once { Mono::from_ns(0) } else { ack_at };
         self.ack_at = Some(self.ack_at.map_or(due, |at| at.min(due)));
-    }
-
-    fn shift(&mut self, by: u32) {
-        let (words, bits) = (by as usize / 64, by % 64);
-        for at in (0..BULK_WORDS_MAX).rev() {
-            let word = |back: usize| at.checked_sub(back).map_or(0, |from| self.words[from]);
-            let carried = word(words + 1).unbounded_shr(64 - bits);
-            self.words[at] = word(words) << bits | carried;
-        }
     }
 
     /// Returns when an acknowledgement is due.
@@ -70,20 +52,34 @@ impl ReceivedFrames {
     /// frames since the oldest of `last_acks`, and the number of marked frames. Older words are
     /// complete and have been repeated often enough.
     pub fn take_ack(&mut self) -> Option<(Psn, &[u64], u32)> {
-        let largest = self.largest?;
+        let largest = self.bitmap.largest()?;
+        let received = self.bitmap.words();
         self.ack_at = None;
         self.unacked = 0;
         let is_partial = |word: &u64| *word != 0 && *word != u64::MAX;
-        let words = self.words.iter().rposition(is_partial).map_or(0, |last| last + 1);
+        let words = received.iter().rposition(is_partial).map_or(0, |last| last + 1);
         let since =
             |acked: Option<Psn>| largest.0.wrapping_sub(acked.unwrap_or(largest).0) as usize;
         // The word of the oldest acknowledgement may contain later frames, too.
         let recent = since(self.last_acks[ACKS_COVERED - 1].or(self.first)) / 64 + 1;
-        let used = self.words.iter().rposition(|word| *word != 0).map_or(0, |last| last + 1);
+        let used = received.iter().rposition(|word| *word != 0).map_or(0, |last| last + 1);
         let words = words.max(recent.min(used)).max(WORDS_MIN);
+        debug_assert!(words <= BULK_WORDS_MAX, "an acknowledgement covers the bitmap at most");
         self.last_acks.rotate_right(1);
         self.last_acks[0] = Some(largest);
-        Some((largest, &self.words[..words], self.marked))
+        Some((largest, &self.bitmap.words()[..words], self.marked))
+    }
+
+    /// Panics if the bitmap, or the schedule of the next acknowledgement, contradicts itself.
+    pub fn check_invariants(&self) {
+        let (has_first, has_largest) = (self.first.is_some(), self.bitmap.largest().is_some());
+        assert_eq!(has_first, has_largest, "the first frame is one that was received");
+        assert_eq!(self.bitmap.words()[0] & 1 == 1, has_largest, "the highest PSN was received");
+        assert_eq!(self.ack_at.is_some(), self.unacked > 0, "what is unacknowledged is due");
+        let acks = self.last_acks.iter().take_while(|acked| acked.is_some()).count();
+        let has_none_behind = self.last_acks[acks..].iter().all(Option::is_none);
+        assert!(has_none_behind, "the latest acknowledgement comes first");
+        assert!(acks == 0 || has_largest, "only received frames are acknowledged");
     }
 }
 

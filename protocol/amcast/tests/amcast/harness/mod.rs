@@ -479,8 +479,22 @@ impl Harness {
     }
 
     pub fn run_until(&mut self, end: u64) {
+        self.check_invariants();
         while self.wrong.is_none() && self.advance(end) {}
         self.now = self.now.max(end);
+    }
+
+    fn check_invariants(&self) {
+        self.clients.iter().flatten().for_each(Client::check_invariants);
+        self.replicas.iter().flatten().for_each(Replica::check_invariants);
+        self.members.iter().flatten().for_each(Member::check_invariants);
+        for group in &self.groups.groups {
+            let members = group.members.iter().filter_map(|id| self.members[id.index()].as_ref());
+            let members: Vec<&Member> = members.collect();
+            for (at, member) in members.iter().enumerate() {
+                members[..at].iter().for_each(|other| member.check_agreement(other));
+            }
+        }
     }
 
     fn is_quiet(&self) -> bool {

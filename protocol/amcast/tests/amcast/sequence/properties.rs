@@ -206,6 +206,7 @@ fn member(script: &mut Script<'_>) {
         while member.poll_event().is_some() {}
         assert!(member.epoch() >= epoch && member.barrier() >= barrier);
         (epoch, barrier) = (member.epoch(), member.barrier());
+        member.check_invariants();
         let space = member.config().groups.open_max() + member.config().history;
         assert!(member.open() <= space as u64);
     });
@@ -227,6 +228,7 @@ fn replica(script: &mut Script<'_>) {
                 break;
             }
         }
+        replica.check_invariants();
         if let Some(point) = replica.point().filter(|_| script.byte() == 255) {
             *replica = Replica::join(config(own), point).expect("a valid configuration");
             delivered = 0;
@@ -248,6 +250,7 @@ fn client(script: &mut Script<'_>) {
             let at = open.iter().position(|id| *id == over.id);
             open.remove(at.expect("sent, and completed once"));
         }
+        client.check_invariants();
         assert!(open.len() == client.open() && open.len() <= WINDOW as usize);
     });
 }
@@ -273,6 +276,7 @@ fn coordinator(script: &mut Script<'_>) {
             coordinator.handle_persisted(now, decision, script.byte() < 200);
         }
         while coordinator.poll_event().is_some() {}
+        coordinator.check_invariants();
         for (at, known) in epochs.iter_mut().enumerate() {
             let leader = coordinator.leader(GroupId(at as u16)).expect("an existing group");
             assert!(leader.0.0 / 3 == at as u32 && leader.1 >= *known);

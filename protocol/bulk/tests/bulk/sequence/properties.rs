@@ -199,6 +199,7 @@ fn play<M: Harness>(mut script: Script<'_>, (own, link): (u32, Link), is_detache
             group.handle_timeout(now);
         }
         drain(&mut script, &mut group, now, is_detached);
+        group.check_invariants();
         // The outcome never changes.
         assert!(over.is_none() || over == group.outcome());
         over = group.outcome();

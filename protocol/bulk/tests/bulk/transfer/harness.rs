@@ -310,6 +310,12 @@ impl Harness {
 
     /// Runs until all live members are done, for this time at most.
     pub fn run(&mut self, for_ns: u64) -> bool {
+        let is_done = self.run_until_done(for_ns);
+        self.groups.iter().flatten().for_each(Group::check_invariants);
+        is_done
+    }
+
+    fn run_until_done(&mut self, for_ns: u64) -> bool {
         let end = self.now + for_ns;
         while self.now < end {
             if self.groups.iter().flatten().all(Group::is_done) {
