@@ -24,6 +24,7 @@
 
 mod doorbell;
 mod driver;
+mod driver_thread;
 mod duty;
 mod idle;
 mod machine;
@@ -31,6 +32,7 @@ mod transport;
 
 pub use doorbell::{Doorbell, Waker};
 pub use driver::{Config, Driver, Progress};
+pub use driver_thread::{DrivenService, DriverThread, Panicked, StopFlag};
 pub use duty::Duty;
 pub use idle::{Idle, IdleAction, Idleness, Idler};
 pub use machine::DrivenMachine;

@@ -5,7 +5,9 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::accept_thread::AcceptThread;
+use onepipe_transport_driver::DriverThread;
+
+use crate::accept_thread;
 use crate::acceptor::{Acceptor, ListenerStats};
 use crate::group_state::GroupState;
 use crate::handshake::{Handshake, HandshakeKind};
@@ -22,7 +24,7 @@ pub struct Listener {
     address: SocketAddr,
     acceptor: Arc<Mutex<Acceptor>>,
     /// Stopped with the last clone.
-    _accept_thread: Arc<AcceptThread>,
+    _accept_thread: Arc<DriverThread>,
 }
 
 impl Listener {
@@ -36,7 +38,7 @@ impl Listener {
         let address = listener.local_addr()?;
         let accept_listener = listener.try_clone()?;
         let acceptor = Arc::new(Mutex::new(Acceptor::new(listener)));
-        let accept_thread = Arc::new(AcceptThread::new(accept_listener, Arc::clone(&acceptor))?);
+        let accept_thread = Arc::new(accept_thread::start(accept_listener, Arc::clone(&acceptor))?);
         Ok(Self { address, acceptor, _accept_thread: accept_thread })
     }
 

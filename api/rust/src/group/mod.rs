@@ -11,10 +11,9 @@ mod worker;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::thread::JoinHandle;
 
 use onepipe_transport_bulk::{ObjectBytes, PageMut, PagePool};
-use onepipe_transport_driver::Doorbell;
+use onepipe_transport_driver::DriverThread;
 
 pub use embedded::EmbeddedGroup;
 pub use error::{GroupEnd, GroupError, GroupSendError, MemberFailure};
@@ -23,6 +22,7 @@ pub use options::GroupOptions;
 
 use member_driver::MemberDriver;
 use shared::{Command, Shared};
+use thread::Thread;
 
 /// An object that all surviving members have.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -83,9 +83,9 @@ pub struct Group {
     own: u32,
     objects_max: u32,
     block_len: u32,
-    doorbell: Doorbell,
     page_pool: Option<PagePool>,
-    thread: Option<JoinHandle<()>>,
+    /// Leaves when it is dropped, unless the group has ended.
+    thread: DriverThread,
 }
 
 impl Group {
@@ -105,12 +105,11 @@ impl Group {
         let member_driver = MemberDriver::join(members, own, options)?;
         let (doorbell, shared) = (member_driver.doorbell(), Arc::clone(member_driver.shared()));
         let page_pool = member_driver.page_pool().cloned();
-        let thread = std::thread::Builder::new()
-            .name(format!("group-{group}-{own}"))
-            .spawn(move || thread::run(member_driver, idle))
+        let thread = Thread { member_driver, idle };
+        let thread = DriverThread::start(format!("group-{group}-{own}"), thread, doorbell)
             .map_err(|source| GroupError::System { what: "start a thread", source })?;
-        let (members, thread) = (members.to_vec(), Some(thread));
-        Ok(Self { shared, members, own, objects_max, block_len, doorbell, page_pool, thread })
+        let members = members.to_vec();
+        Ok(Self { shared, members, own, objects_max, block_len, page_pool, thread })
     }
 
     /// This member's rank.
@@ -144,7 +143,7 @@ impl Group {
         }
         let number = state.enqueue(object);
         drop(state);
-        self.doorbell.ring();
+        self.thread.wake();
         Ok(number)
     }
 
@@ -159,7 +158,7 @@ impl Group {
             if let Some(object) = state.take() {
                 drop(state);
                 // Memory was freed: objects may be waiting for it.
-                self.doorbell.ring();
+                self.thread.wake();
                 return Ok(Some(object));
             }
             if let Some(ended) = &state.ended {
@@ -221,37 +220,14 @@ impl Group {
     /// # Errors
     /// [`GroupEnd`].
     pub fn close(mut self) -> Result<(), GroupEnd> {
-        self.command(Command::Close);
-        self.join();
+        self.shared.lock().command = Command::Close;
+        self.thread.wake();
+        // A panic was printed by the thread; the result is in the shared state.
+        let _ = self.thread.join();
         let state = self.shared.lock();
         state.ended.clone().unwrap_or(Err(GroupEnd::Left))
     }
 
     /// Leaves before the end: the others are notified and go on, unless the root leaves.
-    pub fn leave(mut self) {
-        self.command(Command::Leave);
-        self.join();
-    }
-
-    fn command(&self, command: Command) {
-        self.shared.lock().command = command;
-        self.doorbell.ring();
-    }
-
-    fn join(&mut self) {
-        if let Some(thread) = self.thread.take() {
-            // The result is in the shared state; a panic was reported by the thread itself.
-            let _ = thread.join();
-        }
-    }
-}
-
-/// Leaves, unless the group has ended.
-impl Drop for Group {
-    fn drop(&mut self) {
-        if self.thread.is_some() {
-            self.command(Command::Leave);
-            self.join();
-        }
-    }
+    pub fn leave(self) {}
 }

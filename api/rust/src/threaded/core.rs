@@ -44,8 +44,6 @@ pub(crate) struct Core {
     has_failure_callback: bool,
     /// Failures for the callback.
     failures: VecDeque<ProcessFailed>,
-    /// The caller leaves.
-    pub(crate) is_leaving: bool,
     /// How the pipe has left.
     pub(crate) leave_result: Result<(), LeaveError>,
     /// The state when the engine ended, or at the start.
@@ -102,7 +100,6 @@ impl Core {
             callbacks: Callbacks::default(),
             has_failure_callback: false,
             failures: VecDeque::new(),
-            is_leaving: false,
             leave_result: Err(LeaveError::Unresolved(process)),
             last,
         }

@@ -13,14 +13,13 @@ mod waiter;
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use onepipe_base::{ProcessId, ScatteringId, Timestamp};
 use onepipe_endpoint::{Config, Message, ProcessFailed, SendError};
 use onepipe_memory::Completed;
 use onepipe_transport_clock::{Clock, SystemClock, reduce_wakeup_latency};
-use onepipe_transport_driver::IdleAction;
+use onepipe_transport_driver::{Doorbell, DriverThread, IdleAction, Panicked};
 use onepipe_wire::Service;
 
 use crate::deadline::Deadline;
@@ -65,7 +64,8 @@ pub struct Pipe {
     /// Completed requests to registered memory that were fetched and not returned.
     completions: VecDeque<Completed>,
     builder: Box<Builder>,
-    thread: Option<JoinHandle<()>>,
+    /// Leaves when it is dropped.
+    thread: DriverThread,
 }
 
 thread_local! {
@@ -94,14 +94,11 @@ impl Pipe {
         let core = Core::new(fabric_engine, Arc::clone(&wait_handle));
         let shared = Shared::new(core).map_err(|error| failed(error.into()))?;
         let shared = Arc::new(shared);
-        let (thread, shared_too) =
-            (Thread::new(clock.clone(), wait_handle, leave_timeout), Arc::clone(&shared));
-        let thread = std::thread::Builder::new()
-            .name(format!("onepipe-{}", process.0))
-            .spawn(move || thread.run(&shared_too))
-            .map_err(failed)?;
+        let thread = Thread::new(Arc::clone(&shared), clock.clone(), wait_handle, leave_timeout);
+        let doorbell = Doorbell::new(Arc::clone(&shared) as _);
+        let name = format!("onepipe-{}", process.0);
+        let thread = DriverThread::start(name, thread, doorbell).map_err(failed)?;
         let (event_reader, completions) = (EventReader::default(), VecDeque::new());
-        let thread = Some(thread);
         Ok(Self { config, clock, shared, event_reader, completions, builder, thread })
     }
 
@@ -260,9 +257,8 @@ impl Pipe {
     pub fn rejoin(mut self) -> Result<Self, JoinError> {
         // Unresolved messages stay so: the other processes have decided their outcomes.
         let _ = self.leave();
-        let mut builder = std::mem::replace(&mut self.builder, Box::new(Builder::new()));
-        builder.set_process(self.process());
-        drop(self);
+        let (process, mut builder) = (self.process(), self.builder);
+        builder.set_process(process);
         builder.join()
     }
 
@@ -324,10 +320,10 @@ impl Pipe {
     /// # Errors
     /// [`LeaveError`]. The process has left in any case.
     pub fn leave(&mut self) -> Result<(), LeaveError> {
-        let Some(thread) = self.thread.take() else { return Ok(()) };
-        self.shared.hand_to_thread(|core| core.is_leaving = true);
-        let process = self.process();
-        thread.join().map_err(|_| LeaveError::Panicked(process))?;
+        if self.thread.is_joined() {
+            return Ok(());
+        }
+        self.thread.stop().map_err(|Panicked| LeaveError::Panicked(self.config.process))?;
         self.shared.lock().leave_result.clone()
     }
 
@@ -429,13 +425,5 @@ impl Builder {
     pub fn join(mut self) -> Result<Pipe, JoinError> {
         let leave_timeout = self.leave_timeout;
         Pipe::start(self.join_fabric()?, Box::new(self), leave_timeout)
-    }
-}
-
-impl Drop for Pipe {
-    /// Leaves, as [`Pipe::leave`] does.
-    fn drop(&mut self) {
-        // Callers that need the result call `leave`.
-        let _ = self.leave();
     }
 }

@@ -5,6 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
 use onepipe_base::Mono;
+use onepipe_transport_driver::Waker;
 use rustix::io::Errno;
 
 use super::core::{Core, ThreadState};
@@ -179,6 +180,13 @@ impl Shared {
     /// Blocks the caller until the thread has made progress beyond `seen`, for at most `timeout`.
     pub(crate) fn wait_for_thread(&self, seen: u64, timeout: Duration) {
         self.waiter.wait(timeout, || self.progress() != seen);
+    }
+}
+
+/// Has the thread drive, so that the stop of the pipe takes effect.
+impl Waker for Shared {
+    fn ring(&self) {
+        self.hand_to_thread(|_| ());
     }
 }
 

@@ -1,11 +1,12 @@
 //! The thread that drives a pipe while its caller is away.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
 use onepipe_endpoint::ProcessFailed;
-use onepipe_transport_clock::{Clock, SystemClock, reduce_wakeup_latency};
-use onepipe_transport_driver::{IdleAction, Progress, Wait};
+use onepipe_transport_clock::{Clock, SystemClock};
+use onepipe_transport_driver::{DrivenService, IdleAction, Progress, StopFlag, Wait};
 
 use super::core::{Callbacks, Core, ThreadState};
 use super::events::EventReader;
@@ -14,6 +15,7 @@ use crate::graceful_leave::GracefulLeave;
 
 /// The state of the thread.
 pub(crate) struct Thread {
+    shared: Arc<Shared>,
     clock: SystemClock,
     wait_handle: Arc<dyn Wait>,
     leave_timeout: Duration,
@@ -23,23 +25,32 @@ pub(crate) struct Thread {
     graceful_leave: Option<GracefulLeave>,
 }
 
-/// Ends the pipe when the thread ends, even by a panic.
-struct EndGuard(Arc<Shared>);
+impl DrivenService for Thread {
+    /// Drives the pipe until the caller does, then waits until the caller does not.
+    fn step(&mut self, stop: &StopFlag) -> ControlFlow<()> {
+        if self.drive(stop) {
+            self.run_last_callbacks();
+            return ControlFlow::Break(());
+        }
+        self.shared.stand_by(|| self.clock.read().mono);
+        ControlFlow::Continue(())
+    }
 
-impl Drop for EndGuard {
-    fn drop(&mut self) {
-        self.0.lock().end();
-        self.0.on_progress();
+    fn on_end(&mut self) {
+        self.shared.lock().end();
+        self.shared.on_progress();
     }
 }
 
 impl Thread {
     pub(crate) fn new(
+        shared: Arc<Shared>,
         clock: SystemClock,
         wait_handle: Arc<dyn Wait>,
         leave_timeout: Duration,
     ) -> Self {
         Self {
+            shared,
             clock,
             wait_handle,
             leave_timeout,
@@ -49,27 +60,24 @@ impl Thread {
         }
     }
 
-    /// Drives the pipe whenever the caller does not, until the caller leaves.
-    pub(crate) fn run(mut self, shared: &Arc<Shared>) {
-        reduce_wakeup_latency();
-        let _end_guard = EndGuard(Arc::clone(shared));
-        while !self.drive(shared) {
-            shared.stand_by(|| self.clock.read().mono);
-        }
+    /// Calls the callbacks for what is left when the pipe has left.
+    fn run_last_callbacks(&mut self) {
         loop {
             // The callback needs the lock to be free.
-            let Some(failed) = shared.lock().next_failure() else { break };
-            self.run_failure_callback(shared, failed);
+            let Some(failed) = self.shared.lock().next_failure() else { break };
+            self.run_failure_callback(failed);
         }
-        shared.lock().end();
+        self.shared.lock().end();
         // What a full batch held back is for the callback as well.
-        while self.callbacks.on_event.is_some() && shared.lock().fetch(&mut self.event_reader) {
+        while self.callbacks.on_event.is_some() && self.shared.lock().fetch(&mut self.event_reader)
+        {
             self.run_event_callback();
         }
     }
 
     /// Drives until the caller takes over. Returns whether the pipe has left.
-    fn drive(&mut self, shared: &Shared) -> bool {
+    fn drive(&mut self, stop: &StopFlag) -> bool {
+        let shared = Arc::clone(&self.shared);
         let mut is_first = true;
         loop {
             let Some(mut core) = shared.lock_for_thread() else { return false };
@@ -83,7 +91,7 @@ impl Thread {
             }
             core.set_thread_state(ThreadState::Driving);
             is_first = false;
-            if is_thread_driven && self.on_commands(&mut core) {
+            if is_thread_driven && self.on_commands(&mut core, stop) {
                 return true;
             }
             let progress = core.turn();
@@ -105,7 +113,7 @@ impl Thread {
                 self.run_event_callback();
             }
             if let Some(failed) = failed {
-                self.run_failure_callback(shared, failed);
+                self.run_failure_callback(failed);
             }
             match (action, wait_ns) {
                 (IdleAction::Block, Some(wait_ns)) => self.wait_handle.wait(wait_ns),
@@ -116,12 +124,12 @@ impl Thread {
     }
 
     /// Takes new callbacks, and advances a leave. Returns whether the pipe has left.
-    fn on_commands(&mut self, core: &mut Core) -> bool {
+    fn on_commands(&mut self, core: &mut Core, stop: &StopFlag) -> bool {
         let Callbacks { on_event, on_process_failed } = std::mem::take(&mut core.callbacks);
         self.callbacks.on_event = on_event.or(self.callbacks.on_event.take());
         self.callbacks.on_process_failed =
             on_process_failed.or(self.callbacks.on_process_failed.take());
-        if !core.is_leaving {
+        if !stop.is_set() {
             return false;
         }
         let begin = || GracefulLeave::begin(self.leave_timeout);
@@ -140,11 +148,11 @@ impl Thread {
         }
     }
 
-    fn run_failure_callback(&mut self, shared: &Shared, failed: ProcessFailed) {
+    fn run_failure_callback(&mut self, failed: ProcessFailed) {
         if let Some(on_process_failed) = &mut self.callbacks.on_process_failed {
             on_process_failed(failed);
         }
-        shared.lock().on_failure_handled(failed);
-        shared.on_progress();
+        self.shared.lock().on_failure_handled(failed);
+        self.shared.on_progress();
     }
 }

@@ -7,11 +7,12 @@ use std::time::Duration;
 use onepipe_arbiter::{ClientConfig, ConfigError, Transfer as Machine, TransferConfig};
 use onepipe_base::ProcessId;
 use onepipe_transport_clock::{Clock, SystemClock, start_incarnation};
-use onepipe_transport_driver::{Config as DriverConfig, Driver};
+use onepipe_transport_driver::{Config as DriverConfig, Driver, DriverThread};
 use onepipe_transport_udp::{Config as UdpConfig, JoinFailure, JoinerConfig, UdpLink};
 
+use super::Transfer;
 use super::shared::Shared;
-use super::{Transfer, thread};
+use super::thread::Thread;
 use crate::Idle;
 use crate::builder::{CLOCK_FOLLOW_NS, resolve};
 
@@ -164,13 +165,10 @@ impl TransferBuilder {
         let transfer = self.embedded()?;
         let doorbell = transfer.doorbell();
         let shared = Arc::new(Shared::new(process, endpoints, limits, doorbell.clone()));
-        let thread_shared = Arc::clone(&shared);
-        let name = format!("transfer-{}", process.0);
-        let thread = std::thread::Builder::new()
-            .name(name)
-            .spawn(move || thread::run(transfer, &thread_shared));
-        let thread = thread.map_err(|source| OpenError::System { switch, source })?;
-        Ok(Transfer { shared, doorbell, thread: Some(thread) })
+        let thread = Thread::new(transfer, Arc::clone(&shared));
+        let thread = DriverThread::start(format!("transfer-{}", process.0), thread, doorbell)
+            .map_err(|source| OpenError::System { switch, source })?;
+        Ok(Transfer { shared, thread })
     }
 
     /// Opens the socket, and makes the driver of the endpoint.

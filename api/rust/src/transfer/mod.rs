@@ -8,14 +8,12 @@ mod sync;
 mod thread;
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use onepipe_arbiter::{ClientStats, ParamsMismatch, TransferStats};
 use onepipe_base::ProcessId;
-use onepipe_transport_driver::Doorbell;
+use onepipe_transport_driver::DriverThread;
 use onepipe_transport_udp::JoinFailure;
 
 use crate::deadline::Deadline;
@@ -82,8 +80,8 @@ pub enum ObjectError {
 #[derive(Debug)]
 pub struct Transfer {
     shared: Arc<Shared>,
-    doorbell: Doorbell,
-    thread: Option<JoinHandle<()>>,
+    /// Ends the endpoint when it is dropped.
+    thread: DriverThread,
 }
 
 impl Transfer {
@@ -100,7 +98,7 @@ impl Transfer {
     /// [`ObjectError::Closed`] if the endpoint has ended. Then nothing was accepted.
     pub fn send(&self, to: ProcessId, object: Vec<u8>) -> Result<Sending, ObjectError> {
         let sending = self.shared.submit(to, object)?;
-        self.doorbell.ring();
+        self.thread.wake();
         Ok(sending)
     }
 
@@ -121,7 +119,7 @@ impl Transfer {
         let mut inbox = lock(&self.shared.inbox);
         match inbox.take() {
             Some(object) => Poll::Ready(Ok(object)),
-            None if self.shared.is_closing() => Poll::Ready(Err(self.shared.end())),
+            None if self.shared.has_ended() => Poll::Ready(Err(self.shared.end())),
             None => {
                 inbox.waker = Some(context.waker().clone());
                 Poll::Pending
@@ -143,7 +141,7 @@ impl Transfer {
             if let Some(object) = inbox.take() {
                 return Some(object);
             }
-            if self.shared.is_closing() {
+            if self.shared.has_ended() {
                 return None;
             }
             inbox = wait(&self.shared.arrived, inbox, until.remaining()?);
@@ -156,13 +154,14 @@ impl Transfer {
     pub fn close(mut self, timeout: Duration) -> bool {
         let until = Deadline::after(timeout);
         let mut queued = lock(&self.shared.queued);
-        while queued.count > 0 && !self.shared.is_closing() {
+        while queued.count > 0 && !self.shared.has_ended() {
             let Some(left) = until.remaining() else { break };
             queued = wait(&self.shared.completed, queued, left);
         }
         let completed = queued.count == 0;
         drop(queued);
-        self.stop_thread();
+        // A panic was printed by the thread; it has ended all objects.
+        let _ = self.thread.stop();
         completed
     }
 
@@ -191,20 +190,5 @@ impl Transfer {
     /// responded.
     pub fn params_mismatch(&self) -> Option<ParamsMismatch> {
         lock(&self.shared.snapshot).params_mismatch
-    }
-
-    fn stop_thread(&mut self) {
-        self.shared.is_closing.store(true, Ordering::Release);
-        self.doorbell.ring();
-        if let Some(thread) = self.thread.take() {
-            // The thread has no result; a panic was reported by the thread itself.
-            let _ = thread.join();
-        }
-    }
-}
-
-impl Drop for Transfer {
-    fn drop(&mut self) {
-        self.stop_thread();
     }
 }

@@ -59,7 +59,7 @@ pub(super) struct Shared {
     pub completed: Condvar,
     pub inbox: Mutex<Inbox>,
     pub arrived: Condvar,
-    pub is_closing: AtomicBool,
+    pub has_ended: AtomicBool,
     pub cancel_signal: Arc<CancelSignal>,
     pub snapshot: Mutex<Snapshot>,
     /// Why the thread has ended, if the switch does not admit the endpoint any more.
@@ -96,7 +96,7 @@ impl Shared {
             completed: Condvar::new(),
             inbox: Mutex::default(),
             arrived: Condvar::new(),
-            is_closing: AtomicBool::new(false),
+            has_ended: AtomicBool::new(false),
             cancel_signal: Arc::new(CancelSignal::new(doorbell)),
             snapshot: Mutex::default(),
             refusal: Mutex::default(),
@@ -109,7 +109,7 @@ impl Shared {
         }
         let (completion, bytes) = (Arc::<Completion>::default(), charge(object.len()));
         let mut queued = lock(&self.queued);
-        if self.is_closing() {
+        if self.has_ended() {
             return Err(self.end());
         }
         // A single object is always accepted.
@@ -126,9 +126,9 @@ impl Shared {
         Ok(Sending::new(completion, Arc::clone(&self.cancel_signal)))
     }
 
-    /// Whether the thread ends, or has ended.
-    pub(super) fn is_closing(&self) -> bool {
-        self.is_closing.load(Ordering::Acquire)
+    /// Whether the thread has ended.
+    pub(super) fn has_ended(&self) -> bool {
+        self.has_ended.load(Ordering::Acquire)
     }
 
     /// Returns the error of all objects that the end of the thread has prevented.

@@ -2,63 +2,78 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::mem;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use onepipe_arbiter::{ObjectId, TransferError, TransferEvent};
 use onepipe_base::ProcessId;
-use onepipe_transport_clock::reduce_wakeup_latency;
+use onepipe_transport_driver::{DrivenService, StopFlag};
 
 use super::completion::Completion;
 use super::shared::{Shared, Snapshot, TransferRequest, charge};
 use super::sync::lock;
 use super::{EmbeddedTransfer, Object, ObjectError};
 
-/// Runs until the endpoint is closed, or not admitted any more.
-pub(super) fn run(mut transfer: EmbeddedTransfer, shared: &Shared) {
-    reduce_wakeup_latency();
-    let mut outbox = Outbox {
-        shared,
-        completions: BTreeMap::new(),
-        deferred: BTreeMap::new(),
-        has_capacity: false,
-    };
-    // The limit that the machine has: setting it makes the machine look for something to send, so
-    // only changes are set.
-    let mut capacity = None;
-    while !shared.is_closing.load(Ordering::Acquire) {
-        if shared.cancel_signal.take() {
-            outbox.release_cancelled(&mut transfer);
+/// The endpoint that a thread drives.
+pub(super) struct Thread {
+    transfer: EmbeddedTransfer,
+    outbox: Outbox,
+    /// The limit that the machine has: setting it makes the machine look for something to send, so
+    /// only changes are set.
+    receive_capacity: Option<u64>,
+}
+
+impl Thread {
+    pub(super) fn new(transfer: EmbeddedTransfer, shared: Arc<Shared>) -> Self {
+        Self { transfer, outbox: Outbox::new(shared), receive_capacity: None }
+    }
+}
+
+impl DrivenService for Thread {
+    /// Breaks once the endpoint is not admitted any more, or is stopped.
+    fn step(&mut self, stop: &StopFlag) -> ControlFlow<()> {
+        let Self { transfer, outbox, receive_capacity } = self;
+        if stop.is_set() {
+            return ControlFlow::Break(());
+        }
+        if outbox.shared.cancel_signal.take() {
+            outbox.release_cancelled(transfer);
         }
         while let Some(request) = outbox.next_request() {
-            outbox.take(&mut transfer, request);
+            outbox.take(transfer, request);
         }
         if mem::take(&mut outbox.has_capacity) {
-            outbox.retry_deferred(&mut transfer);
+            outbox.retry_deferred(transfer);
         }
-        let receive_capacity = shared.receive_capacity();
-        if capacity.replace(receive_capacity) != Some(receive_capacity) {
-            transfer.set_receive_bytes_max(receive_capacity);
+        let capacity = outbox.shared.receive_capacity();
+        if receive_capacity.replace(capacity) != Some(capacity) {
+            transfer.set_receive_bytes_max(capacity);
         }
         let progress = transfer.poll(|event| outbox.on_event(event));
         if !progress.is_idle() {
-            *lock(&shared.snapshot) = Snapshot {
+            *lock(&outbox.shared.snapshot) = Snapshot {
                 transfer: *transfer.stats(),
                 endpoint: *transfer.endpoint_stats(),
                 params_mismatch: transfer.params_mismatch(),
             };
         }
         if let Some(failure) = transfer.failure() {
-            *lock(&shared.refusal) = Some(failure);
-            return;
+            *lock(&outbox.shared.refusal) = Some(failure);
+            return ControlFlow::Break(());
         }
         transfer.rest(progress);
+        ControlFlow::Continue(())
+    }
+
+    fn on_end(&mut self) {
+        self.outbox.on_end();
     }
 }
 
 /// Outgoing objects that the machine has not completed.
-struct Outbox<'a> {
-    shared: &'a Shared,
+struct Outbox {
+    shared: Arc<Shared>,
     /// Objects that the machine has.
     completions: BTreeMap<ObjectId, Arc<Completion>>,
     /// Objects that do not fit the machine, by receiver: an absent receiver delays no other.
@@ -67,7 +82,16 @@ struct Outbox<'a> {
     has_capacity: bool,
 }
 
-impl Outbox<'_> {
+impl Outbox {
+    fn new(shared: Arc<Shared>) -> Self {
+        Self {
+            shared,
+            completions: BTreeMap::new(),
+            deferred: BTreeMap::new(),
+            has_capacity: false,
+        }
+    }
+
     fn next_request(&self) -> Option<TransferRequest> {
         lock(&self.shared.queued).requests.pop_front()
     }
@@ -163,12 +187,10 @@ impl Outbox<'_> {
         }
         self.deferred.retain(|_, requests| !requests.is_empty());
     }
-}
 
-/// Completes all objects when the thread ends, even by a panic.
-impl Drop for Outbox<'_> {
-    fn drop(&mut self) {
-        self.shared.is_closing.store(true, Ordering::Release);
+    /// Completes all objects when the endpoint has ended.
+    fn on_end(&mut self) {
+        self.shared.has_ended.store(true, Ordering::Release);
         // `submit` checks this flag with the lock held: later objects are refused.
         let unsent = mem::take(&mut lock(&self.shared.queued).requests);
         let unsent =
@@ -183,7 +205,7 @@ impl Drop for Outbox<'_> {
 
 #[cfg(test)]
 mod tests {
-    use onepipe_transport_driver::{Doorbell, Waker};
+    use onepipe_transport_driver::{Doorbell, DriverThread, Panicked, Waker};
 
     use super::*;
 
@@ -193,26 +215,33 @@ mod tests {
         fn ring(&self) {}
     }
 
+    /// Panics with one object taken and another one queued.
+    struct PanickingService(Outbox);
+
+    impl DrivenService for PanickingService {
+        fn step(&mut self, _: &StopFlag) -> ControlFlow<()> {
+            let request = self.0.next_request().expect("two requests are queued");
+            let id = ObjectId { dst: request.to, number: 0 };
+            self.0.completions.insert(id, request.completion);
+            panic!("injected by the test");
+        }
+
+        fn on_end(&mut self) {
+            self.0.on_end();
+        }
+    }
+
     #[test]
     fn sends_fail_when_the_thread_has_died() {
-        let shared =
-            Shared::new(ProcessId(0), 4, (1 << 20, 1 << 20), Doorbell::new(Arc::new(NoopWaker)));
+        let doorbell = Doorbell::new(Arc::new(NoopWaker));
+        let shared = Shared::new(ProcessId(0), 4, (1 << 20, 1 << 20), doorbell.clone());
+        let shared = Arc::new(shared);
         let sending =
             [1, 2].map(|to| shared.submit(ProcessId(to), vec![0; 9]).expect("there is capacity"));
-        let died = std::thread::scope(|scope| {
-            let thread = scope.spawn(|| {
-                let (completions, deferred) = (BTreeMap::new(), BTreeMap::new());
-                let mut outbox =
-                    Outbox { shared: &shared, completions, deferred, has_capacity: false };
-                let request = outbox.next_request().expect("two requests are queued");
-                outbox
-                    .completions
-                    .insert(ObjectId { dst: request.to, number: 0 }, request.completion);
-                panic!("injected by the test");
-            });
-            thread.join()
-        });
-        assert!(died.is_err());
+        let service = PanickingService(Outbox::new(Arc::clone(&shared)));
+        let thread = DriverThread::start("transfer-0".to_owned(), service, doorbell);
+        let mut thread = thread.expect("the system has a thread");
+        assert_eq!(thread.join(), Err(Panicked));
         for sending in sending {
             assert_eq!(sending.outcome(), Some(Err(ObjectError::Closed)));
         }
