@@ -18,6 +18,7 @@ use crate::workspace::{self, Member};
 const RANKS: &[(&str, u8)] = &[
     ("protocol/base", 0),
     ("protocol/simd", 0),
+    ("protocol/isolation", 1),
     ("protocol/reliability", 1),
     ("protocol/wire", 1),
     ("protocol/topology", 1),

@@ -54,7 +54,6 @@ mod core_paths;
 mod failover;
 mod fcp;
 mod flow;
-mod isolation;
 mod pairs;
 mod path;
 mod pipeline;
@@ -77,7 +76,7 @@ pub use control::{
 pub use core_paths::{Core, CorePaths};
 pub use failover::{FailoverConfig, Role};
 pub use flow::{Flow, Flows};
-pub use isolation::Fault;
+pub use onepipe_isolation::Fault;
 pub use onepipe_wire::FcpParams;
 pub use path::{Fabric, FabricError, PathStats, Paths, Routes, Tree, TreePaths};
 pub use pipeline::{

@@ -5,15 +5,16 @@ mod batch_scheduler;
 mod config;
 
 use onepipe_base::{Incarnation, Machine, Mono, Now, Port, ProcessId, Transmit, Verdict};
+use onepipe_isolation::{Fault, Isolation, Loss};
 use onepipe_wire::{Drops, Frame, HEADER_LEN, Opcode, WATCHDOG_LEN, Watchdog};
 
 use crate::config::{SLOT_NS_MAX, check};
 use crate::failover::{Change, Failover};
 use crate::fcp::{FrameAddress, seal_frame};
-use crate::isolation::{Fault, Isolation, Timing};
 use crate::ring::Ring;
 use crate::{
-    Comm, CommConfig, CommStats, CorePaths, Demand, Routes, Schedule, SlotClock, Timeslot,
+    BATCH_SLOTS_MAX, Comm, CommConfig, CommStats, CorePaths, Demand, Paths, Routes, Schedule,
+    SlotClock, Timeslot,
 };
 
 pub use batch_scheduler::{BatchScheduler, ScheduledBatch};
@@ -106,7 +107,8 @@ impl ControlPlane {
         check(config.core.nodes() == nodes, "fabric's nodes", config.core.nodes())?;
         config.allocator.check()?;
         let clock = SlotClock::new(config.slot_ns);
-        let timing = Timing::of(config.slot_ns, config.lead_ns, config.allocator.batch_slots);
+        let batch_slots = config.allocator.batch_slots;
+        let timing = config.isolation.timing(config.slot_ns, config.lead_ns, batch_slots);
         Ok(Self {
             isolation: CorePaths::new(config.core)?.isolation(timing),
             clock,
@@ -219,7 +221,7 @@ impl ControlPlane {
         let until = (due_ns > 0).then(|| now.mono.after_ns(due_ns));
         self.comm.grant(schedule, routes, (number, start), slots, until);
         if let Some(isolation) = &mut self.isolation {
-            isolation.on_granted(schedule, routes, slots);
+            count_granted(isolation, schedule, routes, slots);
         }
         self.scheduler.on_batch_granted(self.clock.at(sync), start);
         if self.batch_due.is_none() && self.is_primary() {
@@ -331,7 +333,8 @@ impl ControlPlane {
         };
         for loss in drops.losses().filter(|loss| u32::from(loss.src) < nodes) {
             self.stats.lost += u64::from(loss.lost);
-            isolation.on_lost(now.mono, (loss.src, dst.0 as u16), loss.path, loss.lost);
+            let onepipe_wire::Loss { src, path, lost } = loss;
+            isolation.on_lost(now.mono, Loss { src, dst: dst.0 as u16, path, lost });
         }
         self.avoid_faulty(now.mono);
         Verdict::Consumed
@@ -356,6 +359,22 @@ impl ControlPlane {
     fn drop_frame(&mut self) -> Verdict {
         self.stats.dropped += 1;
         Verdict::Dropped
+    }
+}
+
+/// Counts the packets granted in a batch of `slots` timeslots.
+fn count_granted(isolation: &mut Isolation, schedule: &Schedule, routes: &impl Routes, slots: u32) {
+    let all = u64::MAX.unbounded_shr(BATCH_SLOTS_MAX - slots.min(BATCH_SLOTS_MAX));
+    for src in 0..schedule.nodes() {
+        let (row, paths) = (schedule.of(src), routes.of(src));
+        let mut busy = schedule.busy(src) & all;
+        while busy != 0 {
+            let slot = busy.trailing_zeros() as usize;
+            busy &= busy - 1;
+            if paths[slot] != Paths::NONE {
+                isolation.on_granted(src as u16, row[slot], paths[slot]);
+            }
+        }
     }
 }
 

@@ -1,8 +1,9 @@
 //! The dispatcher: turns commands of the control plane into work for the workers.
 
+use onepipe_isolation::Fault;
+
 use crate::control::Command;
 use crate::flow::Flow;
-use crate::isolation::Fault;
 use crate::{AllocatedBatch, Config, ConfigError, Demand, DemandTable, RequestError, Timeslot};
 
 /// A command for a worker; executed in order.
