@@ -54,6 +54,7 @@ mod core_paths;
 mod failover;
 mod fcp;
 mod flow;
+mod index_queue;
 mod pairs;
 mod path;
 mod pipeline;

@@ -57,6 +57,19 @@ impl LossDetector {
         }
     }
 
+    /// Asserts that gaps are in the order of their deadlines, and reports one for each path.
+    pub fn check_invariants(&self) {
+        assert!(self.gaps.iter().map(|gap| gap.due).is_sorted(), "gaps expire in order");
+        assert!(self.reports.len() <= REPORTS_MAX, "the reports are bounded");
+        assert!(self.lost >= self.lost_without_path, "a frame without a path is a lost frame");
+        for (at, report) in self.reports.iter().enumerate() {
+            let key = (report.src, report.path);
+            let is_again = self.reports[..at].iter().any(|other| (other.src, other.path) == key);
+            assert!(!is_again, "one report for each sender and path");
+            assert!(report.lost > 0 && report.path != NO_PATH, "a report has a loss and a path");
+        }
+    }
+
     //= spec/arbiter.md#R31
     /// Handles a slot frame.
     pub fn on_slot(

@@ -164,6 +164,21 @@ impl Client {
         Ok(())
     }
 
+    /// Asserts what no input can break. For drivers of debug builds, tests and fuzzers.
+    ///
+    /// # Panics
+    /// When an invariant is broken.
+    pub fn check_invariants(&self) {
+        self.calendar.check_invariants();
+        self.request.check_invariants();
+        self.losses.check_invariants();
+        self.cells.check_invariants(self.destinations.iter().map(|to| to.queue));
+        let pending_grants: u32 = self.destinations.iter().map(|to| to.pending_grants).sum();
+        assert_eq!(pending_grants, self.calendar.count(), "a grant is of a destination");
+        let queues = self.destinations.iter().map(|to| to.queue.cells()).max();
+        assert!(queues <= Some(self.config.queue_slots_max), "a queue is bounded");
+    }
+
     /// Returns the packets of a slot frame that was consumed; `None` for other frames.
     pub fn packets(frame: &[u8]) -> Option<SlotPackets<'_>> {
         let frame = Frame::parse(frame).ok().filter(|frame| frame.opcode == Opcode::Slot)?;
@@ -215,6 +230,7 @@ impl Client {
     /// Updates the demand of `dst` after a change of its queue or its grants.
     fn set_demand(&mut self, dst: u16) {
         let to = &self.destinations[usize::from(dst)];
+        debug_assert!(to.pending_grants <= self.calendar.count(), "a grant is in the calendar");
         self.request.set_demand(dst, to.queue.cells().saturating_sub(to.pending_grants));
     }
 
@@ -339,11 +355,15 @@ impl Client {
     pub(crate) fn on_frame(&mut self, now: Now, frame: &Frame<'_>) -> Verdict {
         self.on_now(now);
         let is_ours = frame.header.dst() == self.config.process;
-        match frame.opcode {
+        let verdict = match frame.opcode {
             Opcode::Fcp if is_ours => self.on_fcp(now, frame),
             Opcode::Slot if is_ours => self.on_slot(now, frame),
             _ => self.drop_frame(),
+        };
+        if cfg!(debug_assertions) {
+            self.check_invariants();
         }
+        verdict
     }
 
     fn drop_frame(&mut self) -> Verdict {
@@ -406,6 +426,9 @@ impl Machine for Client {
         if self.request.on_timeout(now) {
             self.events.push(ClientEvent::ArbiterChanged(self.request.arbiter()));
             self.on_reset();
+        }
+        if cfg!(debug_assertions) {
+            self.check_invariants();
         }
     }
 

@@ -8,7 +8,7 @@ use onepipe_wire::{Fcp, FcpEncoding, FcpParams, FcpTotal, FcpWriter, Watchdog};
 
 use super::config::{CONTROL_BURST, ClientConfig, ParamsMismatch};
 use crate::fcp::{DESTINATIONS_MAX, DestinationSet, PacketVerdict, Session, WINDOW};
-use crate::ring::Ring;
+use crate::index_queue::IndexQueue;
 
 /// Maximum number of timeslots requested and not granted per destination: half of the
 /// distance at which a growing 16-bit total looks like a decreasing one.
@@ -39,8 +39,6 @@ struct Totals {
     granted: u16,
     /// The last packet that carried the granted total, which includes all earlier grants.
     total_sequence: u32,
-    /// The destination is in the queue of totals to send.
-    is_due: bool,
 }
 
 impl Totals {
@@ -61,7 +59,8 @@ impl Totals {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Requester {
     totals: Vec<Totals>,
-    due: Ring<u16>,
+    /// Destinations whose totals are to be sent.
+    due: IndexQueue,
     /// Destinations with open timeslots.
     open: u32,
     arbiters: Vec<ProcessId>,
@@ -93,7 +92,7 @@ impl Requester {
     pub fn new(config: &ClientConfig) -> Self {
         Self {
             totals: alloc::vec![Totals::default(); config.nodes as usize],
-            due: Ring::new(config.nodes as usize),
+            due: IndexQueue::new(config.nodes as usize),
             open: 0,
             arbiters: config.arbiters.clone(),
             current: 0,
@@ -111,6 +110,21 @@ impl Requester {
             last_sent: (0, Mono::from_ns(0)),
             batch_close: None,
         }
+    }
+
+    /// Asserts what no packet can break.
+    pub fn check_invariants(&self) {
+        self.session.check_invariants();
+        self.due.check_invariants();
+        assert!(self.current < self.arbiters.len(), "the current arbiter is configured");
+        let is_open = |totals: &&Totals| totals.requested != totals.granted;
+        let open = self.totals.iter().filter(is_open).count();
+        assert_eq!(open, self.open as usize, "the destinations with open timeslots");
+        let open_max = self.totals.iter().map(|totals| u32::from(totals.open())).max();
+        assert!(open_max <= Some(WANTED_MAX), "the open timeslots of a destination are bounded");
+        assert!(self.timeouts < TIMEOUTS_MAX, "the next arbiter is asked in time");
+        let is_known = self.known.is_none_or(|known| self.index_of(known.primary).is_some());
+        assert!(is_known, "a claim is of a configured arbiter");
     }
 
     pub fn arbiter(&self) -> ProcessId {
@@ -290,6 +304,7 @@ impl Requester {
             // Grants beyond the requests stem from before a reset.
             to.requested = total;
         }
+        debug_assert!(to.granted.wrapping_sub(to.requested) as i16 <= 0, "granted was requested");
         self.open -= u32::from(was_open && to.requested == to.granted);
     }
 
@@ -309,10 +324,7 @@ impl Requester {
     }
 
     fn enqueue_total(&mut self, dst: u16) {
-        let to = &mut self.totals[usize::from(dst)];
-        if !to.is_due {
-            to.is_due = self.due.push(dst);
-        }
+        self.due.push(dst, ());
     }
 
     fn retransmit(&mut self, destinations: DestinationSet) {
@@ -382,11 +394,9 @@ impl Requester {
     fn write(&mut self, writer: &mut FcpWriter<'_>, destinations: &mut DestinationSet) {
         let (mut all, mut count) = ([FcpTotal { dst: 0, total: 0 }; DESTINATIONS_MAX], 0);
         while count < DESTINATIONS_MAX
-            && let Some(dst) = self.due.pop()
+            && let Some((dst, ())) = self.due.pop()
         {
-            let to = &mut self.totals[usize::from(dst)];
-            to.is_due = false;
-            all[count] = FcpTotal { dst, total: to.requested };
+            all[count] = FcpTotal { dst, total: self.totals[usize::from(dst)].requested };
             count += 1;
         }
         let all = &mut all[..count];

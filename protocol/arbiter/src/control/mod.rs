@@ -131,6 +131,34 @@ impl ControlPlane {
         })
     }
 
+    /// Asserts what no input can break. For drivers of debug builds, tests and fuzzers.
+    ///
+    /// # Panics
+    /// When an invariant is broken.
+    pub fn check_invariants(&self) {
+        self.comm.check_invariants();
+        self.isolation.iter().for_each(Isolation::check_invariants);
+        self.check_own_invariants();
+    }
+
+    /// Asserts what does not depend on the number of endpoints.
+    fn check_own_invariants(&self) {
+        self.failover.check_invariants();
+        self.scheduler.check_invariants();
+        assert!(self.commands.len() <= COMMANDS_MAX, "the commands are bounded");
+        assert!(self.demands <= BATCH_DEMANDS_MAX, "the demands of a batch are bounded");
+        assert!(self.batch_due.is_none() || self.is_primary(), "only a primary allocates");
+        assert_eq!(self.comm.epoch(), self.failover.epoch(), "resets carry the known epoch");
+        let stats = &self.stats;
+        assert!(stats.lag_ns <= stats.lag_max_ns, "the longest delay is a maximum");
+        assert!(stats.late <= stats.batches, "each late batch was allocated");
+        assert!(stats.without_path <= stats.granted, "only granted timeslots need a path");
+        assert!(stats.claims_refused <= stats.dropped, "rejected claims are dropped");
+        if !self.is_primary() {
+            assert_eq!(self.comm.known(), 0, "only a primary has sessions");
+        }
+    }
+
     /// Whether this arbiter grants timeslots.
     pub fn is_primary(&self) -> bool {
         self.failover.is_primary()
@@ -172,7 +200,7 @@ impl ControlPlane {
     }
 
     /// Returns the next command for the allocator.
-    pub fn poll_command(&mut self) -> Option<Command> {
+    pub fn poll_command(&mut self, now: Mono) -> Option<Command> {
         if self.demands < BATCH_DEMANDS_MAX
             && let Some(demand) = self.comm.poll_demand()
         {
@@ -181,7 +209,7 @@ impl ControlPlane {
         }
         let command = self.commands.pop()?;
         if let Command::Batch(_) = command {
-            self.comm.close_batch();
+            self.comm.close_batch(now);
             self.demands = 0;
         }
         Some(command)
@@ -387,7 +415,7 @@ impl Machine for ControlPlane {
         if frame.header.dst() != self.config.comm.process {
             return self.drop_frame();
         }
-        match frame.opcode {
+        let verdict = match frame.opcode {
             Opcode::Fcp if self.is_primary() => match self.comm.handle_frame(now, &frame) {
                 true => Verdict::Consumed,
                 false => Verdict::Dropped,
@@ -397,7 +425,12 @@ impl Machine for ControlPlane {
                 self.on_drops(now, frame.header.src(), frame.payload)
             }
             _ => self.drop_frame(),
+        };
+        if cfg!(debug_assertions) {
+            self.check_own_invariants();
+            self.comm.check_sender(frame.header.src());
         }
+        verdict
     }
 
     fn handle_timeout(&mut self, now: Now) {
@@ -419,6 +452,9 @@ impl Machine for ControlPlane {
         self.avoid_faulty(now.mono);
         if self.is_batch_due(now) {
             self.schedule_batches(now);
+        }
+        if cfg!(debug_assertions) {
+            self.check_own_invariants();
         }
     }
 

@@ -75,6 +75,22 @@ impl Session {
         }
     }
 
+    /// Asserts what no packet can break.
+    pub fn check_invariants(&self) {
+        self.received.check_invariants();
+        self.unacked.check_invariants();
+        assert!(self.bad_checks < BAD_MAX, "a burst resets the session");
+        assert!((RTO_MIN_NS..=RTO_MAX_NS).contains(&self.rto_ns), "the timeout is bounded");
+        if self.is_open {
+            let time = self.time.expect("an open session was reset");
+            assert_eq!(self.seed, mix(time.as_ns()), "the checks follow from the reset");
+        } else {
+            assert!(self.ack_pending_since.is_none(), "a closed session acknowledges nothing");
+            assert!(self.unacked.oldest_sent_at().is_none(), "a closed session awaits nothing");
+        }
+        assert!(!self.confirms_reset || self.is_confirmed, "only a known reset is confirmed");
+    }
+
     /// Whether the session was reset and not closed since.
     pub fn is_open(&self) -> bool {
         self.is_open
@@ -94,6 +110,7 @@ impl Session {
     /// Starts a session with a reset of its own, repeated until it is confirmed.
     pub fn restart(&mut self, now: Now) {
         let after = self.time.map_or(now.sync, |last| now.sync.max(last.wrapping_add_ns(1)));
+        debug_assert!(self.time < Some(after), "a reset is later than all before it");
         self.begin(after);
         self.reset_backoff.on_change(now.mono);
     }
@@ -140,6 +157,7 @@ impl Session {
             let target_ns = (round_trip_ns + round_trip_ns / 2).clamp(RTO_MIN_NS, RTO_MAX_NS);
             let decayed_ns = self.rto_ns - self.rto_ns.saturating_sub(target_ns).div_ceil(8);
             self.rto_ns = decayed_ns.max(target_ns);
+            debug_assert!(self.rto_ns >= target_ns, "no less than the round trip requires");
         }
         if fcp.parts().next().is_some() {
             self.ack_pending_since.get_or_insert(now.mono);

@@ -148,6 +148,9 @@ impl Dispatcher {
                 queues.command(at, WorkerCommand::Batch { start, fresh });
                 self.next = (at + 1) % self.workers;
                 self.renew(queues);
+                if cfg!(debug_assertions) {
+                    self.demand.check_invariants();
+                }
             }
         }
         None

@@ -98,6 +98,18 @@ impl Transfer {
         Ok(ObjectId { dst, number })
     }
 
+    /// Asserts what no input can break. For drivers of debug builds, tests and fuzzers.
+    ///
+    /// # Panics
+    /// When an invariant is broken.
+    pub fn check_invariants(&self) {
+        self.client.check_invariants();
+        self.sending.check_invariants();
+        self.receiving.check_invariants();
+        let stats = &self.stats;
+        assert!(stats.pieces_retransmitted <= stats.pieces_sent, "a retransmission is sent");
+    }
+
     /// Cancels an outgoing object and returns its contents; `None` if it does not exist. Pieces
     /// already sent may still complete it at the receiver. Otherwise the receiver keeps its memory
     /// until [`TransferConfig::reassembly_timeout_ns`] has passed.
@@ -208,12 +220,18 @@ impl Machine for Transfer {
             packets.for_each(|packet| self.on_packet(now.mono, from, packet));
         }
         self.advance(now.mono);
+        if cfg!(debug_assertions) {
+            self.check_invariants();
+        }
         verdict
     }
 
     fn handle_timeout(&mut self, now: Now) {
         self.client.handle_timeout(now);
         self.advance(now.mono);
+        if cfg!(debug_assertions) {
+            self.check_invariants();
+        }
     }
 
     fn poll_transmit(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {

@@ -32,8 +32,6 @@ pub(super) struct SendQueue {
     pub serial: u32,
     /// The highest serial number received by the peer.
     highest_acked: u32,
-    /// The queue is in the list of those that may have a piece to send.
-    pub is_ready: bool,
     /// Earliest retransmission timer, if everything was sent.
     retransmit_at: Option<Mono>,
 }
@@ -44,9 +42,29 @@ impl SendQueue {
         number: 0,
         serial: 0,
         highest_acked: u32::MAX,
-        is_ready: false,
         retransmit_at: None,
     };
+
+    /// Asserts that the objects are in the order of their numbers, and those in flight bounded.
+    pub fn check_invariants(&self) {
+        assert!(self.sending.len() <= OBJECTS_PER_PAIR_MAX as usize, "objects are bounded");
+        let mut after = 0;
+        for sending in self.sending.iter().rev() {
+            sending.outgoing.check_invariants();
+            let back = self.number.wrapping_sub(sending.outgoing.object);
+            assert!(back > after, "objects are in order, and before the next number");
+            assert!((RTO_INITIAL_NS..=RTO_MAX_NS).contains(&sending.rto_ns), "bounded backoff");
+            after = back;
+        }
+        assert!(after <= OBJECTS_PER_PAIR_MAX, "the receiver's window covers the oldest object");
+        let unacked = self.serial.wrapping_sub(self.highest_acked) as i32;
+        assert!(unacked > 0, "only pieces that were sent are acknowledged");
+    }
+
+    /// Returns the number of objects.
+    pub fn len(&self) -> usize {
+        self.sending.len()
+    }
 
     pub fn is_empty(&self) -> bool {
         self.sending.is_empty()

@@ -245,6 +245,7 @@ impl TestNet {
             self.send(ProcessId(index as u32), &slot[..transmit.bytes]);
         }
         while self.clients[index].poll_event().is_some() {}
+        self.clients[index].check_invariants();
     }
 
     fn flush_arbiter(&mut self, index: usize) {
@@ -253,6 +254,7 @@ impl TestNet {
             self.note_grants(index, &slot[..transmit.bytes]);
             self.send(ProcessId((self.clients.len() + index) as u32), &slot[..transmit.bytes]);
         }
+        self.arbiters[index].check_invariants();
         while let Some(event) = self.arbiters[index].poll_event() {
             if let ArbiterEvent::Primary(start) = event {
                 self.starts.push((index, start.0));

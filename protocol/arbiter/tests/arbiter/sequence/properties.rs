@@ -209,6 +209,10 @@ impl TestNet {
             self.note(index, &slot[..transmit.bytes]);
         }
         self.drain_events(index);
+        match self.transfers.get(index) {
+            Some(transfer) => transfer.check_invariants(),
+            None => self.arbiter.check_invariants(),
+        }
         let next = match self.transfers.get(index) {
             Some(transfer) => transfer.poll_timeout(),
             None => self.arbiter.poll_timeout(),
