@@ -76,6 +76,7 @@ pub use control::{
 };
 pub use core_paths::{Core, CorePaths};
 pub use failover::{FailoverConfig, Role};
+pub use fcp::SessionTimes;
 pub use flow::{Flow, Flows};
 pub use onepipe_isolation::Fault;
 pub use onepipe_wire::FcpParams;

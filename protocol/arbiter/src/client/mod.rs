@@ -21,7 +21,7 @@ use onepipe_wire::{
 };
 
 use crate::clock::expand;
-use crate::fcp::{FrameAddress, PacketVerdict, Session, seal_frame};
+use crate::fcp::{FrameAddress, PacketVerdict, seal_frame};
 use crate::ring::Ring;
 use crate::{ConfigError, SlotClock};
 use calendar::{SlotCalendar, SlotGrant};
@@ -31,9 +31,6 @@ use request::Requester;
 
 pub(crate) use config::{CONTROL_INTERVAL_SLOTS, LENGTH_BYTES};
 pub use config::{ClientConfig, EnqueueError, Labels, ParamsMismatch};
-
-/// Minimum interval of loss reports, ns.
-const REPORT_NS: u64 = 200_000;
 
 /// An event of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -132,7 +129,7 @@ impl Client {
             cells: Cells::new(config.slots_max, config.slot_payload_max()),
             calendar: SlotCalendar::new(config.late_slots_max, config.ahead_slots_max),
             request: Requester::new(&config),
-            losses: LossDetector::new(config.nodes),
+            losses: LossDetector::new(config.nodes, config.reorder_ns),
             reported: None,
             params_mismatch: None,
             events: Ring::new(16),
@@ -287,7 +284,7 @@ impl Client {
                 Verdict::Consumed
             }
             PacketVerdict::Duplicate | PacketVerdict::Stale => {
-                self.stats.clock_skewed += u64::from(Session::is_clock_skewed(now, &fcp));
+                self.stats.clock_skewed += u64::from(self.request.is_clock_skewed(now, &fcp));
                 Verdict::Dropped
             }
             PacketVerdict::NoSession | PacketVerdict::OutOfStep { is_burst: false } => {
@@ -403,7 +400,8 @@ impl Client {
     }
 
     fn report_due(&self) -> Option<Mono> {
-        let next = self.reported.map_or(Mono::from_ns(0), |last| last.after_ns(REPORT_NS));
+        let after = |last: Mono| last.after_ns(self.config.loss_report_ns);
+        let next = self.reported.map_or(Mono::from_ns(0), after);
         self.losses.has_reports().then_some(next)
     }
 }

@@ -13,13 +13,6 @@ use crate::index_queue::IndexQueue;
 /// Maximum number of timeslots requested and not granted per destination: half of the
 /// distance at which a growing 16-bit total looks like a decreasing one.
 const WANTED_MAX: u32 = 1 << 14;
-/// Interval at which totals are repeated while they are not granted, ns: the arbiter may have had
-/// no space for the demand, or its grant was lost.
-const REFRESH_NS: u64 = 5_000_000;
-/// Interval of keepalives, ns. A replaced switch learns from them where the endpoint is attached.
-const KEEPALIVE_NS: u64 = 1_000_000_000;
-/// Maximum interval between unanswered resets, ns.
-const RESET_SLOW_NS: u64 = 2_000_000;
 //= spec/arbiter.md#R4
 /// A total is sent modulo 2^8 if at most this number of timeslots is open: what the arbiter has
 /// recorded lies between the granted and the requested total.
@@ -79,6 +72,8 @@ pub(super) struct Requester {
     /// When the next packet would be sent at an even rate.
     paced_at: Mono,
     control_interval_ns: u64,
+    refresh_ns: u64,
+    keepalive_ns: u64,
     params: FcpParams,
     process: ProcessId,
     /// Number and time of the last packet.
@@ -96,7 +91,7 @@ impl Requester {
             open: 0,
             arbiters: config.arbiters.clone(),
             current: 0,
-            session: Session::new(RESET_SLOW_NS),
+            session: Session::new(config.session, config.reset_ns_max),
             known: None,
             stale_arbiter: None,
             incarnations: alloc::vec![Incarnation(0); config.arbiters.len()],
@@ -105,6 +100,8 @@ impl Requester {
             refresh_at: None,
             paced_at: Mono::from_ns(0),
             control_interval_ns: config.control_interval_ns,
+            refresh_ns: config.refresh_ns,
+            keepalive_ns: config.keepalive_ns,
             params: config.params(),
             process: config.process,
             last_sent: (0, Mono::from_ns(0)),
@@ -200,6 +197,11 @@ impl Requester {
         self.switch_to(now, index);
         self.restart(now);
         true
+    }
+
+    /// Whether a packet's reset is outside the accepted range of the local clock.
+    pub fn is_clock_skewed(&self, now: Now, fcp: &Fcp<'_>) -> bool {
+        self.session.is_clock_skewed(now, fcp)
     }
 
     fn claim(&self, index: usize, epoch: u32) -> Watchdog {
@@ -379,7 +381,7 @@ impl Requester {
         self.write(&mut writer, &mut destinations);
         self.paced_at = self.paced_at.max(now).after_ns(self.control_interval_ns);
         if self.open > 0 && self.refresh_at.is_none() {
-            self.refresh_at = Some(now.after_ns(REFRESH_NS));
+            self.refresh_at = Some(now.after_ns(self.refresh_ns));
         }
         let number = self.session.unacked.next();
         self.last_sent = (number, now);
@@ -440,7 +442,7 @@ impl Requester {
     /// Returns the time of the next keepalive.
     fn keepalive_due(&self) -> Option<Mono> {
         let (_, last_sent) = self.last_sent;
-        self.session.is_confirmed().then(|| last_sent.after_ns(KEEPALIVE_NS))
+        self.session.is_confirmed().then(|| last_sent.after_ns(self.keepalive_ns))
     }
 
     /// Returns the time of the next action.

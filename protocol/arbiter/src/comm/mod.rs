@@ -28,11 +28,6 @@ pub use config::{CommConfig, CommStats};
 /// Maximum number of destinations per endpoint whose totals wait to be resent. Others are requested
 /// by the endpoint itself.
 const RESEND_MAX: usize = 32;
-/// Interval of probes to an unreachable endpoint, ns. An endpoint with something to send does not
-/// wait for them. With 4,096 unreachable endpoints a thousand probes are sent per second.
-const PROBE_NS: u64 = 4_000_000_000;
-/// Minimum interval of resets that reject endpoints with other parameters, ns.
-const REJECT_INTERVAL_NS: u64 = 2_000_000;
 /// Maximum number of demands that wait for the allocator.
 const DEMANDS_MAX: usize = 4_096;
 
@@ -123,7 +118,7 @@ impl Comm {
         let nodes = config.nodes as usize;
         let peer = || Peer {
             state: PeerState::Closed,
-            session: Session::new(config.idle_timeout_ns),
+            session: Session::new(config.session, config.idle_timeout_ns),
             grants: GrantQueue::EMPTY,
             resend: Ring::new(RESEND_MAX),
             last_seen: Mono::from_ns(0),
@@ -225,7 +220,7 @@ impl Comm {
     fn reject(&mut self, now: Mono, to: ProcessId) {
         if self.rejected.is_none() && now >= self.reject_after {
             self.rejected = Some(to);
-            self.reject_after = now.after_ns(REJECT_INTERVAL_NS);
+            self.reject_after = now.after_ns(self.config.reject_interval_ns);
         }
     }
 

@@ -2,7 +2,7 @@
 
 use onepipe_base::Mono;
 
-use super::{Comm, PROBE_NS, PeerState};
+use super::{Comm, CommConfig, PeerState};
 
 impl Comm {
     pub(super) fn arm_timer(&mut self, now: Mono, src: u16) {
@@ -26,8 +26,9 @@ impl Comm {
 
     //= spec/arbiter.md#R26
     pub(super) fn schedule_probe(&mut self, now: Mono, src: u16) {
-        let after_last_probe = self.last_probe_at.after_ns(PROBE_NS / u64::from(self.config.nodes));
-        self.last_probe_at = now.after_ns(PROBE_NS).max(after_last_probe);
+        let CommConfig { probe_ns, nodes, .. } = self.config;
+        let after_last_probe = self.last_probe_at.after_ns(probe_ns / u64::from(nodes));
+        self.last_probe_at = now.after_ns(probe_ns).max(after_last_probe);
         self.probes.push(src, self.last_probe_at);
     }
 

@@ -26,6 +26,7 @@ use crate::ring::Ring;
 use outgoing::Outgoing;
 use receiver::Receiving;
 use remote_sender::OBJECTS_PER_PAIR_MAX;
+use send_queue::Rto;
 use send_queues::SendQueues;
 
 pub use config::{
@@ -64,7 +65,10 @@ impl Transfer {
         let nodes = config.client.nodes as usize;
         Ok(Self {
             client,
-            sending: SendQueues::new(config.client.nodes),
+            sending: SendQueues::new(
+                config.client.nodes,
+                Rto { initial_ns: config.rto_ns, max_ns: config.rto_ns_max.max(config.rto_ns) },
+            ),
             receiving: Receiving::new(&config),
             incarnations: alloc::vec![None; nodes],
             // Each object ends with one event, and no more objects are in flight.

@@ -11,9 +11,8 @@ use super::remote_sender::{ObjectState, RemoteSender};
 use crate::client::Client;
 use crate::index_queue::IndexQueue;
 
-/// Number of pieces between two reports, and maximum delay of a report, ns.
+/// Number of pieces between two reports.
 const PIECES_PER_REPORT: u32 = 32;
-const REPORT_NS: u64 = 100_000;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Receiving {
@@ -24,6 +23,7 @@ pub(super) struct Receiving {
     bytes: u64,
     pub bytes_max: u64,
     reassembly_timeout_ns: u64,
+    report_delay_ns: u64,
     /// Earliest time at which an incomplete object may expire.
     expire_at: Option<Mono>,
 }
@@ -37,6 +37,7 @@ impl Receiving {
             bytes: 0,
             bytes_max: config.receive_bytes_max,
             reassembly_timeout_ns: config.reassembly_timeout_ns,
+            report_delay_ns: config.report_delay_ns,
             expire_at: None,
         }
     }
@@ -112,7 +113,7 @@ impl Receiving {
         }
         sender.unreported += 1;
         if sender.report_at.is_none() {
-            sender.report_at = Some(now.after_ns(REPORT_NS));
+            sender.report_at = Some(now.after_ns(self.report_delay_ns));
         }
         if !sender.open[index].is_complete() {
             return None;

@@ -7,7 +7,7 @@ use onepipe_wire::{PieceAck, PieceAckState, PieceAckWords};
 
 use super::config::{ObjectId, TransferEvent};
 use super::outgoing::Outgoing;
-use super::send_queue::SendQueue;
+use super::send_queue::{Rto, SendQueue};
 use crate::client::Client;
 use crate::index_queue::IndexQueue;
 
@@ -26,10 +26,10 @@ pub(super) struct SendQueues {
 }
 
 impl SendQueues {
-    pub fn new(nodes: u32) -> Self {
+    pub fn new(nodes: u32, rto: Rto) -> Self {
         let nodes = nodes as usize;
         Self {
-            send_queues: alloc::vec![SendQueue::EMPTY; nodes],
+            send_queues: alloc::vec![SendQueue::new(rto); nodes],
             open: Vec::with_capacity(nodes),
             ready: IndexQueue::new(nodes),
             object_count: 0,

@@ -57,7 +57,7 @@ pub fn arbiter(bytes: &[u8]) {
             receive_bytes_max: 5_000,
             objects_max: 8,
             reassembly_timeout_ns: 1_000_000,
-            client,
+            ..TransferConfig::new(client)
         }
     };
     let mut arbiter = ArbiterConfig::new(ProcessId(NODES), NODES, (2, 2), SLOT_NS);
