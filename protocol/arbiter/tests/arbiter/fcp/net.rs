@@ -11,7 +11,7 @@ use onepipe_wire::{Fcp, FcpPart, Frame, Opcode};
 
 pub const SLOT_NS: u64 = 1_250;
 /// Start of both clocks of all nodes, without the skew of the synchronised one.
-const OFFSET_NS: u64 = 1_125_900_000_000_000;
+pub const OFFSET_NS: u64 = 1_125_900_000_000_000;
 
 /// The generator SplitMix64.
 #[derive(Clone)]
