@@ -19,6 +19,7 @@ const RANKS: &[(&str, u8)] = &[
     ("protocol/base", 0),
     ("protocol/simd", 0),
     ("verify/testing", 0),
+    ("protocol/isolation", 1),
     ("protocol/reliability", 1),
     ("protocol/wire", 1),
     ("protocol/topology", 1),

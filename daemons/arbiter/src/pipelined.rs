@@ -33,12 +33,12 @@ impl PipelinedArbiter {
 
     /// Executes commands of the control plane while the worker queues have space; the rest stays
     /// in the control plane.
-    fn run_commands(&mut self) {
+    fn run_commands(&mut self, now: Now) {
         let mut command_space = self.rings.command_space();
         // A batch takes up to two commands.
         while command_space > 1
             && self.dispatcher.is_ready()
-            && let Some(command) = self.control_plane.poll_command()
+            && let Some(command) = self.control_plane.poll_command(now.mono)
         {
             let (number, worker) = (self.dispatcher.number(), self.dispatcher.next());
             if let Some(refused) = self.dispatcher.execute(command, &mut self.rings) {
@@ -82,7 +82,7 @@ impl Machine for PipelinedArbiter {
 
     fn handle_frame(&mut self, now: Now, port: Port, frame: &mut [u8]) -> Verdict {
         let verdict = self.control_plane.handle_frame(now, port, frame);
-        self.run_commands();
+        self.run_commands(now);
         verdict
     }
 
@@ -90,7 +90,7 @@ impl Machine for PipelinedArbiter {
         self.pool.assert_alive();
         self.read_batches(now);
         self.control_plane.handle_timeout(now);
-        self.run_commands();
+        self.run_commands(now);
     }
 
     fn poll_transmit(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {

@@ -97,9 +97,20 @@ impl Arbiter {
         self.control_plane.repair(fault);
     }
 
+    /// Asserts what no input can break. For drivers of debug builds, tests and fuzzers.
+    ///
+    /// # Panics
+    /// When an invariant is broken.
+    pub fn check_invariants(&self) {
+        self.control_plane.check_invariants();
+        self.allocator.check_invariants();
+        self.control_plane.comm().check_totals();
+        assert_eq!(self.batches, self.stats().batches, "each batch was advertised");
+    }
+
     /// Executes all pending commands of the control plane.
     fn drain(&mut self, now: Now) {
-        while let Some(command) = self.control_plane.poll_command() {
+        while let Some(command) = self.control_plane.poll_command(now.mono) {
             self.execute(now, command);
         }
     }

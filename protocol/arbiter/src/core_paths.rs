@@ -1,7 +1,8 @@
 //! Path selection through any kind of fabric.
 
+use onepipe_isolation::{Fault, Isolation, Layout, Spines, Timing};
+
 use crate::Timeslot;
-use crate::isolation::{Fault, Isolation, Timing};
 use crate::path::{Fabric, FabricError, Paths, Routes, Tree, TreePaths};
 use crate::timeslot::{BATCH_SLOTS_MAX, Schedule};
 
@@ -62,8 +63,17 @@ impl CorePaths {
     pub(crate) fn isolation(&self, timing: Timing) -> Option<Isolation> {
         match self {
             Self::One(_) => None,
-            Self::Racks(paths) => Some(Isolation::of_racks(paths.fabric(), timing)),
-            Self::Tree(paths) => Some(Isolation::of_tree(paths.tree(), timing)),
+            Self::Racks(paths) => {
+                let Fabric { nodes, rack_nodes, paths, .. } = *paths.fabric();
+                Some(Isolation::new(Layout::of_racks(nodes, rack_nodes, paths), timing))
+            }
+            Self::Tree(paths) => {
+                let tree = paths.tree();
+                let layout = Layout::of_racks(tree.nodes, tree.rack_nodes, tree.rack_links);
+                let Tree { pod_racks, spines: count, spine_links: links, .. } = *tree;
+                let layout = layout.with_spines(Spines { pod_racks, count, links });
+                Some(Isolation::new(layout, timing))
+            }
         }
     }
 

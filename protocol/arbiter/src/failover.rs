@@ -99,6 +99,16 @@ impl Failover {
         !was_replaced
     }
 
+    /// Asserts that only an arbiter that claims an epoch is the primary.
+    pub fn check_invariants(&self) {
+        assert!(!self.is_primary || self.epoch > 0, "a primary has claimed an epoch");
+        assert!(!self.is_primary || !self.is_replaced, "a replaced arbiter is no primary");
+        assert!(!self.is_replaced || self.unsent == 0, "a replaced arbiter sends nothing");
+        assert!(self.unsent <= self.config.peers.len(), "one watchdog for each peer");
+        let alone = self.config.peers.is_empty();
+        assert!(!self.is_primary || alone || self.takeover_at.is_some(), "it has waited before");
+    }
+
     pub fn is_primary(&self) -> bool {
         self.is_primary
     }
@@ -187,6 +197,7 @@ impl Failover {
         if self.is_primary {
             return None;
         }
+        debug_assert!(!self.is_replaced, "a replaced arbiter never takes over");
         self.epoch = self.epoch.saturating_add(1);
         self.is_primary = true;
         self.advertise(now);

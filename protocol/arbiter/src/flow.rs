@@ -36,6 +36,8 @@ impl Flow {
 
     /// Creates a flow. `stamp` is the current batch modulo 256, or the number of yields.
     pub(crate) const fn new(src: u16, dst: u16, backlog: u32, stamp: u8) -> Self {
+        debug_assert!(src as usize <= NODE && dst as usize <= NODE, "12 bits for each endpoint");
+        debug_assert!(backlog < 1 << 24, "24 bits for the backlog");
         let pair = (src as u64) << SRC | (dst as u64) << DST;
         Self(pair | (stamp as u64) << STAMP | backlog as u64)
     }
@@ -48,6 +50,14 @@ impl Flow {
     #[inline]
     pub(crate) fn dst(self) -> usize {
         (self.0 >> DST) as usize & NODE
+    }
+
+    /// Asserts that the flow is of a pair of endpoints, and wants something.
+    pub(crate) fn check_invariants(self, nodes: u32) {
+        let (src, dst, nodes) = (self.src(), self.dst(), nodes as usize);
+        assert!(src < nodes && dst < nodes, "{src} and {dst} are endpoints");
+        assert_ne!(src, dst, "no endpoint sends to itself");
+        assert!(self.backlog() > 0, "a flow from {src} to {dst} wants a timeslot");
     }
 
     /// Returns the number of timeslots wanted.
@@ -73,12 +83,14 @@ impl Flow {
     /// flow with a backlog the result is meaningless.
     #[inline]
     pub(crate) fn drained_at(self, index: usize) -> Self {
+        debug_assert!(index < 1 << 24, "24 bits for the index");
         Self(self.0 | index as u64)
     }
 
     /// Returns the flow after a grant of `slots` timeslots.
     #[inline]
     pub(crate) fn served(self, slots: u32) -> Self {
+        debug_assert!(slots <= self.backlog(), "no more is granted than wanted");
         Self(self.0 - u64::from(slots))
     }
 
@@ -97,6 +109,7 @@ impl Flow {
     /// Counts one yield. The flow must not have exhausted its yields.
     #[inline]
     pub(crate) fn yielded(self) -> Self {
+        // Of the copies that a branch-free loop makes, those that would overflow are dropped.
         Self(self.0 + Self::YIELD)
     }
 
@@ -173,10 +186,12 @@ impl Flows {
     /// Inserts flow `of[i]` before the entry at index `items[i].backlog()`, where
     /// [`Flow::drained_at`] has stored an index. The indices ascend.
     pub(crate) fn insert(&mut self, items: &[Flow], of: &[Flow]) {
+        debug_assert_eq!(items.len(), of.len(), "an index for each flow");
         let (mut end, mut to) = (self.len, self.len + of.len());
         self.len = to;
         for (index, flow) in items.iter().zip(of).rev() {
             let begin = index.backlog() as usize;
+            debug_assert!(begin <= end, "the indices ascend, within the list");
             to -= end - begin;
             self.items.copy_within(begin..end, to);
             to -= 1;
@@ -187,6 +202,7 @@ impl Flows {
 
     /// Removes the first `count` flows.
     pub(crate) fn remove_first(&mut self, count: usize) {
+        debug_assert!(count <= self.len, "no more than the list holds");
         self.items.copy_within(count..self.len, 0);
         self.len -= count;
     }
@@ -232,6 +248,7 @@ impl Flows {
     #[inline]
     pub(crate) fn grow(&mut self, by: usize) {
         self.len += by;
+        debug_assert!(self.len <= self.items.len(), "the list has its capacity");
     }
 }
 

@@ -54,7 +54,7 @@ mod core_paths;
 mod failover;
 mod fcp;
 mod flow;
-mod isolation;
+mod index_queue;
 mod pairs;
 mod path;
 mod pipeline;
@@ -76,8 +76,9 @@ pub use control::{
 };
 pub use core_paths::{Core, CorePaths};
 pub use failover::{FailoverConfig, Role};
+pub use fcp::SessionTimes;
 pub use flow::{Flow, Flows};
-pub use isolation::Fault;
+pub use onepipe_isolation::Fault;
 pub use onepipe_wire::FcpParams;
 pub use path::{Fabric, FabricError, PathStats, Paths, Routes, Tree, TreePaths};
 pub use pipeline::{

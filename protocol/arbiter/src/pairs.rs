@@ -67,6 +67,21 @@ impl Pairs {
         }
     }
 
+    /// Returns the number of active flows, and the timeslots queued beside them.
+    pub fn count(&self) -> (usize, u64) {
+        match self {
+            Self::Dense(pairs) => {
+                let active = pairs.counts.iter().filter(|count| **count > 0);
+                (active.clone().count(), active.map(|count| u64::from(*count) - 1).sum())
+            }
+            Self::Sparse(pairs) => {
+                let flows = u64::MAX / 3 * HAS_FLOW;
+                let active = pairs.bits.iter().map(|bits| (bits & flows).count_ones() as usize);
+                (active.sum(), pairs.queued.iter().map(|queued| u64::from(*queued)).sum())
+            }
+        }
+    }
+
     /// Deactivates all pairs of `src`. Returns the number of its active flows and the timeslots
     /// queued beside them.
     pub fn forget(&mut self, src: usize) -> (u32, u64) {
@@ -114,6 +129,7 @@ impl Dense {
     fn request(&mut self, src: usize, dst: usize, slots: u32) -> Option<u32> {
         let count = &mut self.counts[src * self.nodes + dst];
         let queued = u32::from(*count).checked_sub(1)?;
+        debug_assert!(queued <= QUEUED_MAX, "the queue of a pair is bounded");
         let taken = slots.min(QUEUED_MAX - queued);
         *count += taken as u16;
         Some(taken)
@@ -186,6 +202,7 @@ impl Sparse {
             return None;
         }
         let queued = &mut self.queued[pair];
+        debug_assert!(u32::from(*queued) <= QUEUED_MAX, "the queue of a pair is bounded");
         let taken = slots.min(QUEUED_MAX - u32::from(*queued));
         *queued += taken as u16;
         *bits |= (if *queued > 0 { HAS_QUEUED } else { 0 }) << shift;

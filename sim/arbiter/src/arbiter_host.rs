@@ -31,6 +31,9 @@ impl Machine for ArbiterHost {
 
     fn handle_timeout(&mut self, now: Now) {
         self.arbiter.handle_timeout(now);
+        if cfg!(debug_assertions) {
+            self.arbiter.check_invariants();
+        }
     }
 
     fn poll_transmit(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {

@@ -7,6 +7,7 @@ use onepipe_simd::Bits;
 use super::capacity::{Capacity, Limit, Unlimited};
 use super::free_slots::{CHUNK, FreeSlots};
 use super::pick::{Pick, Portable};
+use crate::config::NODES_MAX;
 use crate::flow::{Flow, Flows};
 use crate::timeslot::{Grant, Timeslot};
 
@@ -25,6 +26,7 @@ enum HitRate {
 
 impl HitRate {
     fn of(served: usize, all: usize) -> Self {
+        debug_assert!(served <= all, "the flows served are some of all");
         match (all - served) * 8 / all {
             0 => Self::NearlyAll,
             1..2 => Self::Some,
@@ -248,6 +250,7 @@ impl Batch {
             granted += usize::from(free != 0);
             granted_slots += count;
         }
+        debug_assert_eq!(granted + lost_count, flows.len(), "each flow is served, or has lost");
         lost_flows.grow(lost_count);
         self.grants.len += granted;
         self.granted_slots += granted_slots;
@@ -256,6 +259,37 @@ impl Batch {
         }
         split_served(&flows[..granted], outputs);
         granted
+    }
+
+    //= spec/arbiter.md#R7
+    /// Asserts that every timeslot is a matching, and that what is free was not granted.
+    pub(super) fn check_invariants(&self) {
+        let mut taken = [[0u64; NODES_MAX as usize]; 2];
+        let mut granted = 0;
+        for grant in self.grants() {
+            assert_ne!(grant.src, grant.dst, "no endpoint sends to itself");
+            assert_ne!(grant.slots, 0, "a grant has a timeslot");
+            assert_eq!(grant.slots & !self.all, 0, "a grant is of this batch");
+            granted += grant.slots.count_ones();
+            for (end, taken) in [grant.src, grant.dst].into_iter().zip(&mut taken) {
+                let taken = &mut taken[usize::from(end)];
+                assert_eq!(*taken & grant.slots, 0, "{end} has one packet in a timeslot");
+                *taken |= grant.slots;
+            }
+        }
+        assert_eq!(granted, self.granted_slots, "the packets granted");
+        self.free_slots.check_invariants(self.all, &taken);
+    }
+
+    //= spec/arbiter.md#R8
+    /// Asserts that no timeslot is free at both ends of a flow that was not served.
+    pub(super) fn check_maximal(&self, flows: &[Flow]) {
+        for flow in flows {
+            let (src, dst) = (flow.src(), flow.dst());
+            let within = self.capacity.as_ref().map_or(u64::MAX, |limit| limit.free(src, dst));
+            let free = self.free_slots.from[src] & self.free_slots.to[dst] & within;
+            assert_eq!(free, 0, "{src} and {dst} have no free timeslot in common");
+        }
     }
 
     /// Returns the first timeslot.

@@ -34,6 +34,7 @@ impl RackLink {
     fn take(&mut self, mut slots: u64) {
         while slots != 0 {
             let slot = slots.trailing_zeros() as usize;
+            debug_assert!(self.packets[slot] < self.packets_max, "the link has capacity");
             self.packets[slot] += 1;
             if self.packets[slot] >= self.packets_max {
                 self.free &= !(1 << slot);

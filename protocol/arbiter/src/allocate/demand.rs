@@ -95,6 +95,47 @@ impl DemandTable {
         })
     }
 
+    /// Asserts what no request can break. For drivers of debug builds, tests and fuzzers.
+    ///
+    /// # Panics
+    /// When an invariant is broken.
+    pub fn check_invariants(&self) {
+        assert!(self.handed_new <= self.new_flows.len(), "flows were sent from the list");
+        assert!(self.seen_new <= self.new_flows.len(), "a batch counts flows of the list");
+        assert!(self.handed_new <= self.seen_new, "flows are counted before they are sent");
+        assert!(self.active + self.waiting_new() as u32 <= self.pairs_max, "pairs are bounded");
+        let most = (self.pairs_max - self.active) as usize + self.handed_new;
+        assert_eq!(self.new_flows_max, most, "new flows get what is left");
+        let returned: usize = self.returned.iter().map(Flows::len).sum();
+        assert_eq!(returned, self.returned_count as usize, "the flows that came back are counted");
+        assert!(self.returned_count <= self.active, "a flow that came back was active");
+        assert!(self.reported <= self.number && self.renewed <= self.number, "in the past");
+        assert!(self.number - self.renewed <= 1, "a batch is complete before the next is closed");
+        let last_reset = self.reset_at.iter().max().copied().unwrap_or_default();
+        assert_eq!(self.last_reset, last_reset, "the last reset is a maximum");
+        assert!(last_reset <= self.number, "a reset was before the batch closed next");
+        assert!(self.flows_max >= FLOWS_ALWAYS, "a few flows are never held back");
+        assert!(self.renewals.is_empty(), "renewed flows were sent");
+        let (active, queued) = self.pairs.count();
+        let flows = self.active as usize + self.waiting_new();
+        assert_eq!(active, flows, "each active pair has one flow");
+        assert!(self.wanted() >= queued + self.new_backlog(), "queued demand is wanted");
+        for flow in &self.new_flows.as_slice()[self.handed_new..] {
+            flow.check_invariants(self.nodes);
+        }
+    }
+
+    /// Returns the flows that are in the stages, and what their pairs have queued.
+    pub(super) fn in_stages(&self) -> (u32, u64) {
+        (self.active - self.returned_count, self.pairs.count().1)
+    }
+
+    /// Returns the backlog of the flows that wait to be sent to the stages.
+    pub(super) fn new_backlog(&self) -> u64 {
+        let new_flows = self.new_flows.as_slice()[self.handed_new..].iter();
+        new_flows.map(|flow| u64::from(flow.backlog())).sum()
+    }
+
     /// Adds `slots` timeslots from `src` to `dst` to the demand.
     ///
     /// # Errors
@@ -233,6 +274,7 @@ impl DemandTable {
         } else {
             self.flows_max = self.flows_max.saturating_add(self.nodes.div_ceil(RISE_BATCHES));
         }
+        debug_assert!(self.number - self.reported <= self.returned.len() as u64 + 1, "in order");
         let count = self.waiting_new().min(self.flows_max.saturating_sub(self.active) as usize);
         if count == self.waiting_new() {
             self.flows_max = u32::MAX;
@@ -311,6 +353,8 @@ impl DemandTable {
     /// endpoints that were reset. Takes the flows in `drained`. Results are reported in the order
     /// of the batches.
     pub fn on_batch(&mut self, granted: u32, dropped: u64, drained: &mut Flows) {
+        debug_assert!(self.reported < self.number, "the batch was closed");
+        debug_assert!(self.wanted >= u64::from(granted) + dropped, "what was granted was wanted");
         self.wanted -= u64::from(granted) + dropped;
         let returned_count = self.returned.len().max(1) as u64;
         if let Some(returned) = self.returned.get_mut((self.reported % returned_count) as usize) {

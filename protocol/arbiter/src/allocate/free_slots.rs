@@ -55,6 +55,16 @@ impl FreeSlots {
         self.is_stale = true;
     }
 
+    /// Asserts that the free timeslots are those of `all` that are not taken, as source and as
+    /// destination.
+    pub fn check_invariants(&self, all: u64, taken: &[[u64; NODES_MAX as usize]; 2]) {
+        for (free, taken) in [&self.from, &self.to].into_iter().zip(taken) {
+            for node in 0..self.nodes {
+                assert_eq!(free[node], all & !taken[node], "what {node} was not granted is free");
+            }
+        }
+    }
+
     /// Notes that timeslots were granted.
     pub fn on_granted(&mut self) {
         self.is_stale = true;
@@ -94,6 +104,8 @@ impl FreeSlots {
             }
             None => self.partition_portable(flows, outputs),
         };
+        let all = open_count + forwarded_count + yielded_count;
+        debug_assert_eq!(all, flows.len(), "each flow has one output");
         forwarded.grow(forwarded_count);
         yielded.grow(yielded_count);
         open_count

@@ -26,6 +26,9 @@ pub use capacity::{Capacity, CapacityError};
 pub use demand::DemandTable;
 pub use stage::Stage;
 
+/// Interval in batches at which debug builds count the demand of all pairs.
+const CHECK_INTERVAL_BATCHES: u64 = 16;
+
 /// Allocates timeslots to pairs on one core: a [`DemandTable`] and one [`Stage`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Allocator {
@@ -101,7 +104,34 @@ impl Allocator {
         stage.finish(table, forwarded);
         demand.on_batch(stage.batch().granted(), stage.dropped(), stage.drained());
         core::mem::swap(waiting, forwarded);
-        stage.batch()
+        if cfg!(debug_assertions) {
+            self.stage.check_invariants(self.waiting.as_slice());
+            // A count of all pairs takes longer than a batch.
+            if self.demand.number().is_multiple_of(CHECK_INTERVAL_BATCHES) {
+                self.check_demand();
+            }
+        }
+        self.stage.batch()
+    }
+
+    /// Asserts what no request can break. For drivers of debug builds, tests and fuzzers.
+    ///
+    /// # Panics
+    /// When an invariant is broken.
+    pub fn check_invariants(&self) {
+        self.demand.check_invariants();
+    }
+
+    //= spec/arbiter.md#R9
+    /// Asserts what holds after a batch: no demand was granted twice or lost.
+    fn check_demand(&self) {
+        self.check_invariants();
+        let waiting = self.waiting.as_slice();
+        let (flows, queued) = self.demand.in_stages();
+        assert_eq!(flows as usize, waiting.len(), "each flow waits, or came back");
+        let backlog: u64 = waiting.iter().map(|flow| u64::from(flow.backlog())).sum();
+        let wanted = backlog + queued + self.demand.new_backlog();
+        assert_eq!(self.wanted(), wanted, "what is wanted waits somewhere");
     }
 
     /// Returns the last batch.

@@ -223,6 +223,17 @@ impl Stage {
         self.batch.disable_simd();
     }
 
+    /// Asserts that the last batch is a matching, that it is maximal without the flows that it
+    /// has forwarded, and that these are flows.
+    pub(crate) fn check_invariants(&self, forwarded: &[Flow]) {
+        self.batch.check_invariants();
+        self.batch.check_maximal(forwarded);
+        forwarded.iter().for_each(|flow| flow.check_invariants(self.config.nodes));
+        assert!(self.yielded.is_empty(), "flows that yield were forwarded");
+        let has_forgotten = self.forgotten.iter().any(|word| *word != 0);
+        assert_eq!(has_forgotten, self.has_forgotten, "some endpoints are forgotten, or none");
+    }
+
     /// Returns the current or last batch.
     pub fn batch(&self) -> &Batch {
         &self.batch

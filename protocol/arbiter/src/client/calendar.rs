@@ -51,6 +51,18 @@ impl SlotCalendar {
         }
     }
 
+    /// Asserts that the taken entries are those between the first and the last timeslot.
+    pub fn check_invariants(&self) {
+        let taken: u32 = self.taken.iter().map(|word| word.count_ones()).sum();
+        assert_eq!(taken, self.count, "the granted timeslots");
+        assert!(self.entries.len().is_power_of_two(), "an index is a mask");
+        if self.count > 0 {
+            let reach = self.last.0.checked_sub(self.first.0).expect("the first is not later");
+            assert!(reach < self.entries.len() as u64, "no two timeslots share an entry");
+            assert!(u64::from(self.count) <= reach + 1, "each timeslot is granted once");
+        }
+    }
+
     /// Returns the number of granted timeslots.
     pub fn count(&self) -> u32 {
         self.count

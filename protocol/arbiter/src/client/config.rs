@@ -7,6 +7,7 @@ use onepipe_wire::{ANY_LINK, FcpParams, HEADER_LEN, NO_PATH, SLOT_HEADER_LEN};
 
 use crate::ConfigError;
 use crate::config::{SLOT_NS_MAX, check};
+use crate::fcp::SessionTimes;
 use crate::timeslot::BATCH_SLOTS_MAX;
 
 /// Bytes of the length field before each packet in a slot frame.
@@ -96,6 +97,20 @@ pub struct ClientConfig {
     pub control_interval_ns: u64,
     /// How switches learn the path. Default [`Labels::NONE`].
     pub labels: Labels,
+    /// Times of the session with the arbiter.
+    pub session: SessionTimes,
+    /// Maximum interval between unanswered resets, ns. Default 2 ms.
+    pub reset_ns_max: u64,
+    /// Interval at which totals are repeated while they are not granted, ns: the arbiter may have
+    /// had no space for the demand, or its grant was lost. Default 5 ms.
+    pub refresh_ns: u64,
+    /// Interval of keepalives, ns. A replaced switch learns from them where the endpoint is
+    /// attached. Default 1 s.
+    pub keepalive_ns: u64,
+    /// Minimum interval of loss reports, ns. Default 200 us.
+    pub loss_report_ns: u64,
+    /// Maximum reordering delay of slot frames, ns: about a few full queues. Default 100 us.
+    pub reorder_ns: u64,
 }
 
 /// Mean interval of control packets in timeslots, which keeps them near 0.3 % of the traffic
@@ -132,6 +147,12 @@ impl ClientConfig {
             ahead_slots_max: 64 + (130_000 / slot_ns.max(1)) as u32,
             control_interval_ns: CONTROL_INTERVAL_SLOTS * slot_ns,
             labels: Labels::NONE,
+            session: SessionTimes::DEFAULT,
+            reset_ns_max: 2_000_000,
+            refresh_ns: 5_000_000,
+            keepalive_ns: 1_000_000_000,
+            loss_report_ns: 200_000,
+            reorder_ns: 100_000,
         }
     }
 
@@ -148,6 +169,7 @@ impl ClientConfig {
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
         let frame = self.frame_len_max as u32;
         check((2..=1 << 15).contains(&self.nodes), "nodes", self.nodes)?;
+        self.session.check()?;
         check(self.process.0 < self.nodes, "process", self.process.0)?;
         check((1..=8).contains(&self.arbiters.len()), "arbiters", self.arbiters.len() as u32)?;
         check((1..=SLOT_NS_MAX).contains(&self.slot_ns), "slot_ns", self.slot_ns)?;

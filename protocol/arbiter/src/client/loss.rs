@@ -11,8 +11,6 @@ use onepipe_wire::{Loss, NO_PATH, Slot};
 
 use crate::ring::Ring;
 
-/// Maximum reordering delay, ns: about a few full queues.
-const REORDER_NS: u64 = 100_000;
 /// Maximum number of open gaps, and of entries in a report.
 const GAPS_MAX: usize = 64;
 const REPORTS_MAX: usize = 64;
@@ -37,6 +35,7 @@ struct Gap {
 /// Sequence tracking for all senders.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct LossDetector {
+    reorder_ns: u64,
     sources: Vec<Source>,
     gaps: Ring<Gap>,
     reports: Vec<Loss>,
@@ -46,14 +45,28 @@ pub(super) struct LossDetector {
 }
 
 impl LossDetector {
-    pub fn new(nodes: u32) -> Self {
+    pub fn new(nodes: u32, reorder_ns: u64) -> Self {
         let source = Source { incarnation: Incarnation(0), next: None };
         Self {
+            reorder_ns,
             sources: alloc::vec![source; nodes as usize],
             gaps: Ring::new(GAPS_MAX),
             reports: Vec::with_capacity(REPORTS_MAX),
             lost: 0,
             lost_without_path: 0,
+        }
+    }
+
+    /// Asserts that gaps are in the order of their deadlines, and reports one for each path.
+    pub fn check_invariants(&self) {
+        assert!(self.gaps.iter().map(|gap| gap.due).is_sorted(), "gaps expire in order");
+        assert!(self.reports.len() <= REPORTS_MAX, "the reports are bounded");
+        assert!(self.lost >= self.lost_without_path, "a frame without a path is a lost frame");
+        for (at, report) in self.reports.iter().enumerate() {
+            let key = (report.src, report.path);
+            let is_again = self.reports[..at].iter().any(|other| (other.src, other.path) == key);
+            assert!(!is_again, "one report for each sender and path");
+            assert!(report.lost > 0 && report.path != NO_PATH, "a report has a loss and a path");
         }
     }
 
@@ -84,7 +97,7 @@ impl LossDetector {
         let known = slot.earlier.iter().take(ahead as usize);
         for (back, path) in known.enumerate() {
             let number = number.wrapping_sub(1 + back as u32);
-            let gap = Gap { src, number, path: *path, due: now.after_ns(REORDER_NS) };
+            let gap = Gap { src, number, path: *path, due: now.after_ns(self.reorder_ns) };
             if !self.gaps.push(gap) {
                 self.lost += 1;
                 self.report(src, *path);
@@ -139,6 +152,8 @@ impl LossDetector {
 mod tests {
     use super::*;
 
+    const REORDER_NS: u64 = 100_000;
+
     fn slot(earlier: [u8; 3]) -> Slot {
         Slot { label: [0; 4], timeslot: 0, path: 0, earlier }
     }
@@ -146,7 +161,7 @@ mod tests {
     //= spec/arbiter.md#R31
     #[test]
     fn unfilled_gap_is_reported_as_a_loss_by_path() {
-        let (mut losses, now) = (LossDetector::new(4), Mono::from_ns);
+        let (mut losses, now) = (LossDetector::new(4, REORDER_NS), Mono::from_ns);
         let incarnation = Incarnation(1);
         let mut receive =
             |at, number, earlier| losses.on_slot(now(at), (2, incarnation), number, &slot(earlier));
@@ -166,7 +181,7 @@ mod tests {
 
     #[test]
     fn restart_of_a_sender_is_not_a_loss() {
-        let mut losses = LossDetector::new(4);
+        let mut losses = LossDetector::new(4, REORDER_NS);
         let mut receive = |incarnation, number| {
             losses.on_slot(Mono::from_ns(0), (2, Incarnation(incarnation)), number, &slot([1; 3]));
         };
@@ -181,7 +196,7 @@ mod tests {
 
     #[test]
     fn resynchronises_after_half_of_the_number_space() {
-        let mut losses = LossDetector::new(4);
+        let mut losses = LossDetector::new(4, REORDER_NS);
         let mut receive = |number| {
             losses.on_slot(Mono::from_ns(0), (2, Incarnation(1)), number, &slot([1; 3]));
             (losses.lost, losses.due().is_some())

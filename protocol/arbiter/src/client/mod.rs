@@ -21,7 +21,7 @@ use onepipe_wire::{
 };
 
 use crate::clock::expand;
-use crate::fcp::{FrameAddress, PacketVerdict, Session, seal_frame};
+use crate::fcp::{FrameAddress, PacketVerdict, seal_frame};
 use crate::ring::Ring;
 use crate::{ConfigError, SlotClock};
 use calendar::{SlotCalendar, SlotGrant};
@@ -31,9 +31,6 @@ use request::Requester;
 
 pub(crate) use config::{CONTROL_INTERVAL_SLOTS, LENGTH_BYTES};
 pub use config::{ClientConfig, EnqueueError, Labels, ParamsMismatch};
-
-/// Minimum interval of loss reports, ns.
-const REPORT_NS: u64 = 200_000;
 
 /// An event of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -132,7 +129,7 @@ impl Client {
             cells: Cells::new(config.slots_max, config.slot_payload_max()),
             calendar: SlotCalendar::new(config.late_slots_max, config.ahead_slots_max),
             request: Requester::new(&config),
-            losses: LossDetector::new(config.nodes),
+            losses: LossDetector::new(config.nodes, config.reorder_ns),
             reported: None,
             params_mismatch: None,
             events: Ring::new(16),
@@ -162,6 +159,21 @@ impl Client {
         self.stats.packets += 1;
         self.set_demand(dst.0 as u16);
         Ok(())
+    }
+
+    /// Asserts what no input can break. For drivers of debug builds, tests and fuzzers.
+    ///
+    /// # Panics
+    /// When an invariant is broken.
+    pub fn check_invariants(&self) {
+        self.calendar.check_invariants();
+        self.request.check_invariants();
+        self.losses.check_invariants();
+        self.cells.check_invariants(self.destinations.iter().map(|to| to.queue));
+        let pending_grants: u32 = self.destinations.iter().map(|to| to.pending_grants).sum();
+        assert_eq!(pending_grants, self.calendar.count(), "a grant is of a destination");
+        let queues = self.destinations.iter().map(|to| to.queue.cells()).max();
+        assert!(queues <= Some(self.config.queue_slots_max), "a queue is bounded");
     }
 
     /// Returns the packets of a slot frame that was consumed; `None` for other frames.
@@ -215,6 +227,7 @@ impl Client {
     /// Updates the demand of `dst` after a change of its queue or its grants.
     fn set_demand(&mut self, dst: u16) {
         let to = &self.destinations[usize::from(dst)];
+        debug_assert!(to.pending_grants <= self.calendar.count(), "a grant is in the calendar");
         self.request.set_demand(dst, to.queue.cells().saturating_sub(to.pending_grants));
     }
 
@@ -271,7 +284,7 @@ impl Client {
                 Verdict::Consumed
             }
             PacketVerdict::Duplicate | PacketVerdict::Stale => {
-                self.stats.clock_skewed += u64::from(Session::is_clock_skewed(now, &fcp));
+                self.stats.clock_skewed += u64::from(self.request.is_clock_skewed(now, &fcp));
                 Verdict::Dropped
             }
             PacketVerdict::NoSession | PacketVerdict::OutOfStep { is_burst: false } => {
@@ -339,11 +352,15 @@ impl Client {
     pub(crate) fn on_frame(&mut self, now: Now, frame: &Frame<'_>) -> Verdict {
         self.on_now(now);
         let is_ours = frame.header.dst() == self.config.process;
-        match frame.opcode {
+        let verdict = match frame.opcode {
             Opcode::Fcp if is_ours => self.on_fcp(now, frame),
             Opcode::Slot if is_ours => self.on_slot(now, frame),
             _ => self.drop_frame(),
+        };
+        if cfg!(debug_assertions) {
+            self.check_invariants();
         }
+        verdict
     }
 
     fn drop_frame(&mut self) -> Verdict {
@@ -383,7 +400,8 @@ impl Client {
     }
 
     fn report_due(&self) -> Option<Mono> {
-        let next = self.reported.map_or(Mono::from_ns(0), |last| last.after_ns(REPORT_NS));
+        let after = |last: Mono| last.after_ns(self.config.loss_report_ns);
+        let next = self.reported.map_or(Mono::from_ns(0), after);
         self.losses.has_reports().then_some(next)
     }
 }
@@ -406,6 +424,9 @@ impl Machine for Client {
         if self.request.on_timeout(now) {
             self.events.push(ClientEvent::ArbiterChanged(self.request.arbiter()));
             self.on_reset();
+        }
+        if cfg!(debug_assertions) {
+            self.check_invariants();
         }
     }
 

@@ -51,6 +51,33 @@ impl Cells {
         }
     }
 
+    /// Asserts that each cell is in one queue, or free.
+    pub fn check_invariants(&self, queues: impl Iterator<Item = Queue>) {
+        let mut waiting = 0;
+        for queue in queues {
+            assert_eq!(queue.head == NIL, queue.cells == 0, "an empty queue has no cell");
+            assert_eq!(queue.tail == NIL, queue.cells == 0, "an empty queue has no cell");
+            let (count, last) = self.count_from(queue.head);
+            assert_eq!((count, last), (queue.cells, queue.tail), "the cells of a queue");
+            waiting += count;
+        }
+        assert_eq!(waiting, self.waiting, "the cells in use");
+        let (free, _) = self.count_from(self.free);
+        assert_eq!(free + waiting, self.next.len() as u32, "each cell is in use or free");
+        assert!(self.used.iter().all(|used| usize::from(*used) <= self.size), "a cell is filled");
+    }
+
+    /// Returns the number of cells in a list, and the last one.
+    fn count_from(&self, head: u32) -> (u32, u32) {
+        let (mut count, mut last, mut cell) = (0, NIL, head);
+        while cell != NIL {
+            count += 1;
+            assert!(count <= self.next.len() as u32, "a list of cells has no cycle");
+            (last, cell) = (cell, self.next[cell as usize]);
+        }
+        (count, last)
+    }
+
     /// Returns the number of cells in use.
     pub fn waiting(&self) -> u32 {
         self.waiting

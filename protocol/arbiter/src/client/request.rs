@@ -8,18 +8,11 @@ use onepipe_wire::{Fcp, FcpEncoding, FcpParams, FcpTotal, FcpWriter, Watchdog};
 
 use super::config::{CONTROL_BURST, ClientConfig, ParamsMismatch};
 use crate::fcp::{DESTINATIONS_MAX, DestinationSet, PacketVerdict, Session, WINDOW};
-use crate::ring::Ring;
+use crate::index_queue::IndexQueue;
 
 /// Maximum number of timeslots requested and not granted per destination: half of the
 /// distance at which a growing 16-bit total looks like a decreasing one.
 const WANTED_MAX: u32 = 1 << 14;
-/// Interval at which totals are repeated while they are not granted, ns: the arbiter may have had
-/// no space for the demand, or its grant was lost.
-const REFRESH_NS: u64 = 5_000_000;
-/// Interval of keepalives, ns. A replaced switch learns from them where the endpoint is attached.
-const KEEPALIVE_NS: u64 = 1_000_000_000;
-/// Maximum interval between unanswered resets, ns.
-const RESET_SLOW_NS: u64 = 2_000_000;
 //= spec/arbiter.md#R4
 /// A total is sent modulo 2^8 if at most this number of timeslots is open: what the arbiter has
 /// recorded lies between the granted and the requested total.
@@ -39,8 +32,6 @@ struct Totals {
     granted: u16,
     /// The last packet that carried the granted total, which includes all earlier grants.
     total_sequence: u32,
-    /// The destination is in the queue of totals to send.
-    is_due: bool,
 }
 
 impl Totals {
@@ -61,7 +52,8 @@ impl Totals {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Requester {
     totals: Vec<Totals>,
-    due: Ring<u16>,
+    /// Destinations whose totals are to be sent.
+    due: IndexQueue,
     /// Destinations with open timeslots.
     open: u32,
     arbiters: Vec<ProcessId>,
@@ -80,6 +72,8 @@ pub(super) struct Requester {
     /// When the next packet would be sent at an even rate.
     paced_at: Mono,
     control_interval_ns: u64,
+    refresh_ns: u64,
+    keepalive_ns: u64,
     params: FcpParams,
     process: ProcessId,
     /// Number and time of the last packet.
@@ -93,11 +87,11 @@ impl Requester {
     pub fn new(config: &ClientConfig) -> Self {
         Self {
             totals: alloc::vec![Totals::default(); config.nodes as usize],
-            due: Ring::new(config.nodes as usize),
+            due: IndexQueue::new(config.nodes as usize),
             open: 0,
             arbiters: config.arbiters.clone(),
             current: 0,
-            session: Session::new(RESET_SLOW_NS),
+            session: Session::new(config.session, config.reset_ns_max),
             known: None,
             stale_arbiter: None,
             incarnations: alloc::vec![Incarnation(0); config.arbiters.len()],
@@ -106,11 +100,28 @@ impl Requester {
             refresh_at: None,
             paced_at: Mono::from_ns(0),
             control_interval_ns: config.control_interval_ns,
+            refresh_ns: config.refresh_ns,
+            keepalive_ns: config.keepalive_ns,
             params: config.params(),
             process: config.process,
             last_sent: (0, Mono::from_ns(0)),
             batch_close: None,
         }
+    }
+
+    /// Asserts what no packet can break.
+    pub fn check_invariants(&self) {
+        self.session.check_invariants();
+        self.due.check_invariants();
+        assert!(self.current < self.arbiters.len(), "the current arbiter is configured");
+        let is_open = |totals: &&Totals| totals.requested != totals.granted;
+        let open = self.totals.iter().filter(is_open).count();
+        assert_eq!(open, self.open as usize, "the destinations with open timeslots");
+        let open_max = self.totals.iter().map(|totals| u32::from(totals.open())).max();
+        assert!(open_max <= Some(WANTED_MAX), "the open timeslots of a destination are bounded");
+        assert!(self.timeouts < TIMEOUTS_MAX, "the next arbiter is asked in time");
+        let is_known = self.known.is_none_or(|known| self.index_of(known.primary).is_some());
+        assert!(is_known, "a claim is of a configured arbiter");
     }
 
     pub fn arbiter(&self) -> ProcessId {
@@ -186,6 +197,11 @@ impl Requester {
         self.switch_to(now, index);
         self.restart(now);
         true
+    }
+
+    /// Whether a packet's reset is outside the accepted range of the local clock.
+    pub fn is_clock_skewed(&self, now: Now, fcp: &Fcp<'_>) -> bool {
+        self.session.is_clock_skewed(now, fcp)
     }
 
     fn claim(&self, index: usize, epoch: u32) -> Watchdog {
@@ -290,6 +306,7 @@ impl Requester {
             // Grants beyond the requests stem from before a reset.
             to.requested = total;
         }
+        debug_assert!(to.granted.wrapping_sub(to.requested) as i16 <= 0, "granted was requested");
         self.open -= u32::from(was_open && to.requested == to.granted);
     }
 
@@ -309,10 +326,7 @@ impl Requester {
     }
 
     fn enqueue_total(&mut self, dst: u16) {
-        let to = &mut self.totals[usize::from(dst)];
-        if !to.is_due {
-            to.is_due = self.due.push(dst);
-        }
+        self.due.push(dst, ());
     }
 
     fn retransmit(&mut self, destinations: DestinationSet) {
@@ -367,7 +381,7 @@ impl Requester {
         self.write(&mut writer, &mut destinations);
         self.paced_at = self.paced_at.max(now).after_ns(self.control_interval_ns);
         if self.open > 0 && self.refresh_at.is_none() {
-            self.refresh_at = Some(now.after_ns(REFRESH_NS));
+            self.refresh_at = Some(now.after_ns(self.refresh_ns));
         }
         let number = self.session.unacked.next();
         self.last_sent = (number, now);
@@ -382,11 +396,9 @@ impl Requester {
     fn write(&mut self, writer: &mut FcpWriter<'_>, destinations: &mut DestinationSet) {
         let (mut all, mut count) = ([FcpTotal { dst: 0, total: 0 }; DESTINATIONS_MAX], 0);
         while count < DESTINATIONS_MAX
-            && let Some(dst) = self.due.pop()
+            && let Some((dst, ())) = self.due.pop()
         {
-            let to = &mut self.totals[usize::from(dst)];
-            to.is_due = false;
-            all[count] = FcpTotal { dst, total: to.requested };
+            all[count] = FcpTotal { dst, total: self.totals[usize::from(dst)].requested };
             count += 1;
         }
         let all = &mut all[..count];
@@ -430,7 +442,7 @@ impl Requester {
     /// Returns the time of the next keepalive.
     fn keepalive_due(&self) -> Option<Mono> {
         let (_, last_sent) = self.last_sent;
-        self.session.is_confirmed().then(|| last_sent.after_ns(KEEPALIVE_NS))
+        self.session.is_confirmed().then(|| last_sent.after_ns(self.keepalive_ns))
     }
 
     /// Returns the time of the next action.

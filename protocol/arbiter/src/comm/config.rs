@@ -5,7 +5,7 @@ use onepipe_wire::FcpParams;
 
 use crate::ConfigError;
 use crate::config::{SLOT_NS_MAX, check};
-use crate::fcp::RTO_MIN_NS;
+use crate::fcp::SessionTimes;
 
 /// Configuration of the arbiter's sessions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -32,6 +32,14 @@ pub struct CommConfig {
     /// Default 20 ms; in an [`crate::ArbiterConfig`] at least eight times the interval of the
     /// endpoints' control packets.
     pub idle_timeout_ns: u64,
+    /// Interval of probes to an unreachable endpoint, ns. An endpoint with something to send does
+    /// not wait for them. Default 4 s: with 4,096 unreachable endpoints a thousand probes are sent
+    /// per second.
+    pub probe_ns: u64,
+    /// Minimum interval of resets that reject endpoints with other parameters, ns. Default 2 ms.
+    pub reject_interval_ns: u64,
+    /// Times of each session.
+    pub session: SessionTimes,
     /// Whether grants of successive batches share a packet, up to 64 timeslots, while a third of
     /// the lead is left. Not useful where control packets queue behind others. Default true.
     pub coalesces_grants: bool,
@@ -47,8 +55,11 @@ impl CommConfig {
             slot_ns: 1_250,
             frame_len_max: 1_472,
             demand_slots_max: 1 << 14,
-            retry_ns: RTO_MIN_NS,
+            retry_ns: SessionTimes::DEFAULT.rto_ns_min,
             idle_timeout_ns: 20_000_000,
+            probe_ns: 4_000_000_000,
+            reject_interval_ns: 2_000_000,
+            session: SessionTimes::DEFAULT,
             coalesces_grants: true,
         }
     }
@@ -62,6 +73,7 @@ impl CommConfig {
         let (frame, demand) = (self.frame_len_max as u32, self.demand_slots_max);
         check((2..=4096).contains(&self.nodes), "nodes", self.nodes)?;
         check((1..=SLOT_NS_MAX).contains(&self.slot_ns), "slot_ns", self.slot_ns)?;
+        self.session.check()?;
         check(self.process.0 >= self.nodes, "process", self.process.0)?;
         check((256..=1 << 16).contains(&frame), "frame_len_max", frame)?;
         check((1..=1 << 14).contains(&demand), "demand_slots_max", demand)

@@ -76,8 +76,8 @@ impl Comm {
             row.pending |= advertised << offset;
             if !is_held {
                 self.mark_ready(src);
-            } else if !peer.is_held {
-                peer.is_held = self.held.push(src);
+            } else {
+                self.held.push(src, ());
             }
         }
         match (is_held, self.held_until) {
@@ -90,8 +90,7 @@ impl Comm {
     /// Releases grants that were held back.
     pub(super) fn release_held(&mut self) {
         (self.held_slots, self.held_until) = (0, None);
-        while let Some(src) = self.held.pop() {
-            self.peers[usize::from(src)].is_held = false;
+        while let Some((src, ())) = self.held.pop() {
             self.mark_ready(src);
         }
     }
@@ -107,8 +106,7 @@ impl Comm {
             let bytes = Session::reject(&mut buffer[HEADER_LEN..], reset)?;
             return Some(self.seal(now, buffer, (to, 1), bytes));
         }
-        while let Some(src) = self.ready.pop() {
-            self.peers[usize::from(src)].is_ready = false;
+        while let Some((src, ())) = self.ready.pop() {
             if let Some((number, bytes)) = self.write(now, src, &mut buffer[HEADER_LEN..]) {
                 self.arm_timer(now.mono, src);
                 let to = (ProcessId(u32::from(src)), number);

@@ -54,6 +54,17 @@ pub(super) struct GrantQueue {
 impl GrantQueue {
     pub const EMPTY: Self = Self { grants: [GrantRow::EMPTY; ROWS_MAX], first: 0, count: 0 };
 
+    /// Asserts that the rows are bounded, and those between two batches disjoint.
+    pub fn check_invariants(&self, nodes: u32) {
+        assert!(usize::from(self.first) < ROWS_MAX, "the first row exists");
+        assert!(usize::from(self.count) <= ROWS_MAX, "the rows are bounded");
+        for at in 0..usize::from(self.count) {
+            let row = &self.grants[(usize::from(self.first) + at) % ROWS_MAX];
+            let exists = |dst: u16| u32::from(dst) < nodes;
+            assert!(row.destinations().all(exists), "a grant is for an endpoint");
+        }
+    }
+
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
@@ -81,6 +92,7 @@ impl GrantQueue {
             self.grants[usize::from(self.first)].destinations().for_each(&mut wasted);
             self.pop();
         }
+        debug_assert!(usize::from(self.count) < ROWS_MAX, "a row is free");
         let index = usize::from(self.first + self.count) % ROWS_MAX;
         self.count += 1;
         let row = &mut self.grants[index];
@@ -89,6 +101,7 @@ impl GrantQueue {
     }
 
     fn pop(&mut self) {
+        debug_assert!(self.count > 0, "there is a row");
         self.first = (self.first + 1) % ROWS_MAX as u8;
         self.count -= 1;
     }

@@ -7,6 +7,7 @@
 mod config;
 mod grant;
 mod grant_queue;
+mod invariants;
 mod timer;
 mod totals;
 
@@ -17,6 +18,7 @@ use onepipe_wire::{Fcp, FcpEncoding, FcpPart, FcpTotal, Frame};
 
 use crate::ConfigError;
 use crate::fcp::{PacketVerdict, Session};
+use crate::index_queue::IndexQueue;
 use crate::ring::Ring;
 use grant_queue::GrantQueue;
 use totals::PairTotals;
@@ -26,11 +28,6 @@ pub use config::{CommConfig, CommStats};
 /// Maximum number of destinations per endpoint whose totals wait to be resent. Others are requested
 /// by the endpoint itself.
 const RESEND_MAX: usize = 32;
-/// Interval of probes to an unreachable endpoint, ns. An endpoint with something to send does not
-/// wait for them. With 4,096 unreachable endpoints a thousand probes are sent per second.
-const PROBE_NS: u64 = 4_000_000_000;
-/// Minimum interval of resets that reject endpoints with other parameters, ns.
-const REJECT_INTERVAL_NS: u64 = 2_000_000;
 /// Maximum number of demands that wait for the allocator.
 const DEMANDS_MAX: usize = 4_096;
 
@@ -50,8 +47,22 @@ pub enum Demand {
     },
 }
 
+/// What is known of an endpoint since its session was last reset or closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum PeerState {
+    /// There is no session.
+    Closed,
+    /// A reset was sent and not answered.
+    Resetting,
+    /// A packet in step was received.
+    InStep,
+    /// The endpoint does not answer, and gets rare probes.
+    Unreachable,
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Peer {
+    state: PeerState,
     session: Session,
     grants: GrantQueue,
     /// Destinations whose totals are to be resent. If this queue is full, further totals are not
@@ -63,15 +74,6 @@ struct Peer {
     first_batch: u64,
     /// Timeslots requested and not granted.
     pending: u32,
-    /// A packet in step was received since the last reset.
-    is_known: bool,
-    is_ready: bool,
-    is_timer_armed: bool,
-    is_held: bool,
-    /// The endpoint does not answer, and gets rare probes.
-    is_unreachable: bool,
-    /// A probe is scheduled.
-    is_probe_queued: bool,
 }
 
 /// The arbiter's sessions with all endpoints.
@@ -81,16 +83,17 @@ pub struct Comm {
     peers: Vec<Peer>,
     /// A row for each source.
     totals: Vec<PairTotals>,
-    ready: Ring<u16>,
+    /// Endpoints that may have a packet to send.
+    ready: IndexQueue,
     /// Endpoints with grants that are held back to share a packet with the next batch; the number
     /// of timeslots of those batches; and the deadline for sending.
-    held: Ring<u16>,
+    held: IndexQueue,
     held_slots: u32,
     held_until: Option<Mono>,
     /// Endpoints with a pending retransmission or acknowledgement, ordered by deadline.
-    timers: Ring<(Mono, u16)>,
+    timers: IndexQueue<Mono>,
     /// Unreachable endpoints to probe, ordered by time and spread evenly.
-    probes: Ring<(Mono, u16)>,
+    probes: IndexQueue<Mono>,
     last_probe_at: Mono,
     /// An endpoint to reject because of other parameters, and when the next rejection is allowed.
     rejected: Option<ProcessId>,
@@ -98,10 +101,9 @@ pub struct Comm {
     demands: Ring<Demand>,
     /// The number of the batch that counts the current demand.
     batch: u64,
-    /// When the last batch was closed, and its length; and the time of the last call.
+    /// When the last batch was closed, and its length.
     closed_at: Mono,
     batch_slots: u8,
-    now: Mono,
     epoch: u32,
     stats: CommStats,
 }
@@ -115,28 +117,23 @@ impl Comm {
         config.check()?;
         let nodes = config.nodes as usize;
         let peer = || Peer {
-            session: Session::new(config.idle_timeout_ns),
+            state: PeerState::Closed,
+            session: Session::new(config.session, config.idle_timeout_ns),
             grants: GrantQueue::EMPTY,
             resend: Ring::new(RESEND_MAX),
             last_seen: Mono::from_ns(0),
             first_batch: 0,
             pending: 0,
-            is_known: false,
-            is_ready: false,
-            is_timer_armed: false,
-            is_held: false,
-            is_unreachable: false,
-            is_probe_queued: false,
         };
         Ok(Self {
             peers: (0..nodes).map(|_| peer()).collect(),
             totals: alloc::vec![PairTotals::default(); nodes * nodes],
-            ready: Ring::new(nodes),
-            held: Ring::new(nodes),
+            ready: IndexQueue::new(nodes),
+            held: IndexQueue::new(nodes),
             held_slots: 0,
             held_until: None,
-            timers: Ring::new(nodes),
-            probes: Ring::new(nodes),
+            timers: IndexQueue::new(nodes),
+            probes: IndexQueue::new(nodes),
             last_probe_at: Mono::from_ns(0),
             rejected: None,
             reject_after: Mono::from_ns(0),
@@ -144,7 +141,6 @@ impl Comm {
             batch: 0,
             closed_at: Mono::from_ns(0),
             batch_slots: 0,
-            now: Mono::from_ns(0),
             epoch: 0,
             stats: CommStats::default(),
             config,
@@ -154,7 +150,6 @@ impl Comm {
     /// Handles a control packet. Returns whether it was accepted. Its demands must be taken by
     /// [`Comm::poll_demand`] before the next call.
     pub fn handle_frame(&mut self, now: Now, frame: &Frame<'_>) -> bool {
-        self.now = now.mono;
         let src = frame.header.src();
         let Ok(fcp) = Fcp::parse(frame.header.psn().0, frame.payload) else {
             self.stats.malformed += 1;
@@ -175,19 +170,18 @@ impl Comm {
         };
         let verdict = peer.session.verify(now, &fcp);
         // Probes that the endpoint missed may have put the ends out of step.
-        let was_away = peer.is_unreachable;
+        let was_away = peer.state == PeerState::Unreachable;
         let src = src.0 as u16;
         match verdict {
             PacketVerdict::Accepted { is_new_session } => {
                 self.stats.received += 1;
                 peer.last_seen = now.mono;
-                peer.is_unreachable = false;
+                peer.state = PeerState::InStep;
                 if is_new_session {
                     self.stats.resets_accepted += 1;
                     self.forget(src);
                     self.mark_ready(src);
                 }
-                self.peers[usize::from(src)].is_known = true;
                 self.on_parts(src, &fcp);
                 self.arm_timer(now.mono, src);
                 true
@@ -226,7 +220,7 @@ impl Comm {
     fn reject(&mut self, now: Mono, to: ProcessId) {
         if self.rejected.is_none() && now >= self.reject_after {
             self.rejected = Some(to);
-            self.reject_after = now.after_ns(REJECT_INTERVAL_NS);
+            self.reject_after = now.after_ns(self.config.reject_interval_ns);
         }
     }
 
@@ -237,7 +231,7 @@ impl Comm {
         let peer = &mut self.peers[usize::from(src)];
         peer.session.restart(now);
         peer.last_seen = now.mono;
-        peer.is_unreachable = false;
+        peer.state = PeerState::Resetting;
         self.arm_timer(now.mono, src);
         self.mark_ready(src);
     }
@@ -245,6 +239,11 @@ impl Comm {
     /// Sets the epoch of the arbiter. Endpoints reject arbiters of a lower epoch than they know.
     pub fn set_epoch(&mut self, epoch: u32) {
         self.epoch = epoch;
+    }
+
+    /// Returns the epoch of the arbiter.
+    pub(crate) fn epoch(&self) -> u32 {
+        self.epoch
     }
 
     /// Resets the sessions with all endpoints, so that they report their demand again. For an
@@ -259,7 +258,7 @@ impl Comm {
             self.forget(src);
             let peer = &mut self.peers[usize::from(src)];
             peer.session.close();
-            peer.is_unreachable = false;
+            peer.state = PeerState::Closed;
         }
         self.rejected = None;
     }
@@ -273,15 +272,14 @@ impl Comm {
         // No batch is valid for the endpoint until the allocator has executed `Demand::Forget`.
         peer.first_batch = u64::MAX;
         peer.pending = 0;
-        peer.is_known = false;
         let nodes = self.config.nodes as usize;
         self.totals[usize::from(src) * nodes..][..nodes].fill(PairTotals::default());
         let own = u32::from(src);
         self.demands.retain(|demand| match demand {
             Demand::Forget(src) | Demand::Want { src, .. } => *src != own,
         });
-        // The queue has space for one of each endpoint.
-        self.demands.push(Demand::Forget(own));
+        let is_queued = self.demands.push(Demand::Forget(own));
+        assert!(is_queued, "the queue has space for one of each endpoint");
     }
 
     fn on_parts(&mut self, src: u16, fcp: &Fcp<'_>) {
@@ -309,6 +307,7 @@ impl Comm {
         }
         let totals = &mut self.totals[usize::from(src) * nodes as usize + usize::from(dst)];
         let pending = totals.pending();
+        debug_assert!(pending <= self.config.demand_slots_max, "the demand is capped");
         let more = total.wrapping_sub(totals.requested);
         let more = if is_short { i16::from(more as i8) } else { more as i16 };
         if more <= 0 {
@@ -332,6 +331,7 @@ impl Comm {
         }
         totals.requested = totals.requested.wrapping_add(slots as u16);
         self.stats.demanded += u64::from(slots);
+        debug_assert!(totals.pending() <= self.config.demand_slots_max, "the demand is capped");
         self.peers[usize::from(src)].pending += slots;
     }
 
@@ -345,8 +345,8 @@ impl Comm {
     }
 
     /// Closes a batch, which counts all demand polled before, and returns its number.
-    pub fn close_batch(&mut self) -> u64 {
-        self.closed_at = self.now;
+    pub fn close_batch(&mut self, now: Mono) -> u64 {
+        self.closed_at = now;
         self.batch += 1;
         self.batch - 1
     }
@@ -373,30 +373,20 @@ impl Comm {
     }
 
     fn mark_ready(&mut self, src: u16) {
-        let peer = &mut self.peers[usize::from(src)];
-        if !peer.is_ready {
-            peer.is_ready = self.ready.push(src);
-        }
+        self.ready.push(src, ());
     }
 
     /// Retransmits what is lost, and performs other actions that are due.
     pub fn handle_timeout(&mut self, now: Now) {
-        self.now = now.mono;
         if self.held_until.is_some_and(|until| until <= now.mono) {
             self.release_held();
         }
-        while let Some((_, src)) = self.timers.front().copied().filter(|(due, _)| *due <= now.mono)
-        {
-            self.timers.pop();
-            self.peers[usize::from(src)].is_timer_armed = false;
+        while let Some(src) = self.timers.pop_if(|due| due <= now.mono) {
             self.on_timer(now.mono, src);
         }
-        while let Some((_, src)) = self.probes.front().copied().filter(|(due, _)| *due <= now.mono)
-        {
-            self.probes.pop();
+        while let Some(src) = self.probes.pop_if(|due| due <= now.mono) {
             let peer = &mut self.peers[usize::from(src)];
-            peer.is_probe_queued = false;
-            if peer.is_unreachable {
+            if peer.state == PeerState::Unreachable {
                 peer.session.restart(now);
                 self.schedule_probe(now.mono, src);
                 self.mark_ready(src);
@@ -406,8 +396,8 @@ impl Comm {
 
     /// Returns the time at which [`Comm::handle_timeout`] must be called, if any.
     pub fn poll_timeout(&self) -> Option<Mono> {
-        let timer = self.timers.front().map(|(due, _)| *due);
-        let probe = self.probes.front().map(|(due, _)| *due);
+        let timer = self.timers.front().map(|(_, due)| due);
+        let probe = self.probes.front().map(|(_, due)| due);
         Mono::earlier(Mono::earlier(timer, probe), self.held_until)
     }
 
@@ -423,7 +413,7 @@ impl Comm {
 
     /// Returns the number of endpoints that were in step since their last reset.
     pub fn known(&self) -> u32 {
-        self.peers.iter().map(|peer| u32::from(peer.is_known)).sum()
+        self.peers.iter().filter(|peer| peer.state == PeerState::InStep).count() as u32
     }
 
     /// Returns the timeslots of a pair since its reset, modulo 2^16: requested, and advertised.

@@ -2,41 +2,39 @@
 
 use onepipe_base::Mono;
 
-use super::{Comm, PROBE_NS};
+use super::{Comm, CommConfig, PeerState};
 
 impl Comm {
     pub(super) fn arm_timer(&mut self, now: Mono, src: u16) {
-        let peer = &mut self.peers[usize::from(src)];
-        if !peer.is_timer_armed {
-            // Half of the timeout keeps retransmissions from being much later than it.
-            let due = now.after_ns(self.config.retry_ns / 2);
-            peer.is_timer_armed = self.timers.push((due, src));
-        }
+        // Half of the timeout keeps retransmissions from being much later than it.
+        self.timers.push(src, now.after_ns(self.config.retry_ns / 2));
     }
 
     //= spec/arbiter.md#R26
     /// Gives up an endpoint that does not answer: drops its state and schedules a probe.
     pub(super) fn give_up(&mut self, now: Mono, src: u16) {
-        self.stats.timed_out += u64::from(self.peers[usize::from(src)].is_known);
+        let was_in_step = self.peers[usize::from(src)].state == PeerState::InStep;
+        self.stats.timed_out += u64::from(was_in_step);
         self.forget(src);
         let peer = &mut self.peers[usize::from(src)];
         peer.session.close();
-        peer.is_unreachable = true;
-        if !peer.is_probe_queued {
+        peer.state = PeerState::Unreachable;
+        if !self.probes.contains(src) {
             self.schedule_probe(now, src);
         }
     }
 
     //= spec/arbiter.md#R26
     pub(super) fn schedule_probe(&mut self, now: Mono, src: u16) {
-        let after_last_probe = self.last_probe_at.after_ns(PROBE_NS / u64::from(self.config.nodes));
-        self.last_probe_at = now.after_ns(PROBE_NS).max(after_last_probe);
-        self.peers[usize::from(src)].is_probe_queued = self.probes.push((self.last_probe_at, src));
+        let CommConfig { probe_ns, nodes, .. } = self.config;
+        let after_last_probe = self.last_probe_at.after_ns(probe_ns / u64::from(nodes));
+        self.last_probe_at = now.after_ns(probe_ns).max(after_last_probe);
+        self.probes.push(src, self.last_probe_at);
     }
 
     pub(super) fn on_timer(&mut self, now: Mono, src: u16) {
         let peer = &mut self.peers[usize::from(src)];
-        if !peer.session.is_open() || peer.is_unreachable {
+        if !peer.session.is_open() || peer.state == PeerState::Unreachable {
             return;
         }
         let retry_ns = self.config.retry_ns.max(peer.session.rto_ns());
@@ -58,7 +56,7 @@ impl Comm {
         let slots = if peer.pending > 0 { self.batch_slots } else { 0 };
         let waits_ns = u64::from(slots) * self.config.slot_ns;
         let due = peer.session.ack_due().map(|due| due.after_ns(waits_ns));
-        let is_ack_due = !peer.is_held && due.is_some_and(|due| due <= now);
+        let is_ack_due = !self.held.contains(src) && due.is_some_and(|due| due <= now);
         if is_due || is_ack_due || !peer.resend.is_empty() {
             self.mark_ready(src);
         }
@@ -66,7 +64,7 @@ impl Comm {
         let is_open = peer.session.unacked.oldest_sent_at().is_some()
             || peer.session.reset_due().is_some()
             || peer.session.ack_pending_since.is_some();
-        if is_open || peer.is_ready {
+        if is_open || self.ready.contains(src) {
             self.arm_timer(now, src);
         }
     }

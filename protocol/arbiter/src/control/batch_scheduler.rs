@@ -63,6 +63,13 @@ impl BatchScheduler {
         }
     }
 
+    /// Asserts that no more batches than allowed are in flight.
+    pub(crate) fn check_invariants(&self) {
+        assert!(self.batch_slots > 0, "a batch has a timeslot");
+        assert!(self.in_flight <= self.in_flight_max, "the batches in flight are bounded");
+        assert!(self.ignored <= self.in_flight, "only batches in flight are ignored");
+    }
+
     /// Moves the next batch to `start`, unless it is later already.
     pub fn begin(&mut self, start: Timeslot) {
         self.next = self.next.max(start);
@@ -89,6 +96,7 @@ impl BatchScheduler {
         let limit = (self.lead / 2).max(self.batch_slots);
         let skipped = if late > limit { late } else { 0 };
         let start = Timeslot(self.next.0 + skipped);
+        debug_assert!(start.0 + limit >= now.0 + self.lead, "the batch meets its deadline");
         let is_overloaded = self.ignored == 0 && (self.is_slow || late > self.batch_slots);
         if is_overloaded {
             self.ignored = self.in_flight;

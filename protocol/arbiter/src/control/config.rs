@@ -1,10 +1,10 @@
 //! Configuration, events and counters of an arbiter.
 
 use onepipe_base::{Incarnation, ProcessId};
+use onepipe_isolation::Fault;
 
 use crate::client::CONTROL_INTERVAL_SLOTS;
 use crate::failover::FailoverConfig;
-use crate::isolation::Fault;
 use crate::{CommConfig, Config, ConfigError, Core, Fabric, FabricError, Timeslot};
 
 /// Configuration of an [`crate::Arbiter`].
@@ -22,6 +22,8 @@ pub struct ArbiterConfig {
     pub lead_ns: u64,
     /// Election of the primary. Default a single arbiter.
     pub failover: FailoverConfig,
+    /// Fault isolation.
+    pub isolation: onepipe_isolation::Config,
 }
 
 impl ArbiterConfig {
@@ -44,6 +46,7 @@ impl ArbiterConfig {
             slot_ns,
             lead_ns: 65_000,
             failover: FailoverConfig::ALONE,
+            isolation: onepipe_isolation::Config::DEFAULT,
         }
     }
 }

@@ -5,15 +5,16 @@ mod batch_scheduler;
 mod config;
 
 use onepipe_base::{Incarnation, Machine, Mono, Now, Port, ProcessId, Transmit, Verdict};
+use onepipe_isolation::{Fault, Isolation, Loss};
 use onepipe_wire::{Drops, Frame, HEADER_LEN, Opcode, WATCHDOG_LEN, Watchdog};
 
 use crate::config::{SLOT_NS_MAX, check};
 use crate::failover::{Change, Failover};
 use crate::fcp::{FrameAddress, seal_frame};
-use crate::isolation::{Fault, Isolation, Timing};
 use crate::ring::Ring;
 use crate::{
-    Comm, CommConfig, CommStats, CorePaths, Demand, Routes, Schedule, SlotClock, Timeslot,
+    BATCH_SLOTS_MAX, Comm, CommConfig, CommStats, CorePaths, Demand, Paths, Routes, Schedule,
+    SlotClock, Timeslot,
 };
 
 pub use batch_scheduler::{BatchScheduler, ScheduledBatch};
@@ -106,7 +107,8 @@ impl ControlPlane {
         check(config.core.nodes() == nodes, "fabric's nodes", config.core.nodes())?;
         config.allocator.check()?;
         let clock = SlotClock::new(config.slot_ns);
-        let timing = Timing::of(config.slot_ns, config.lead_ns, config.allocator.batch_slots);
+        let batch_slots = config.allocator.batch_slots;
+        let timing = config.isolation.timing(config.slot_ns, config.lead_ns, batch_slots);
         Ok(Self {
             isolation: CorePaths::new(config.core)?.isolation(timing),
             clock,
@@ -127,6 +129,34 @@ impl ControlPlane {
             began: None,
             config,
         })
+    }
+
+    /// Asserts what no input can break. For drivers of debug builds, tests and fuzzers.
+    ///
+    /// # Panics
+    /// When an invariant is broken.
+    pub fn check_invariants(&self) {
+        self.comm.check_invariants();
+        self.isolation.iter().for_each(Isolation::check_invariants);
+        self.check_own_invariants();
+    }
+
+    /// Asserts what does not depend on the number of endpoints.
+    fn check_own_invariants(&self) {
+        self.failover.check_invariants();
+        self.scheduler.check_invariants();
+        assert!(self.commands.len() <= COMMANDS_MAX, "the commands are bounded");
+        assert!(self.demands <= BATCH_DEMANDS_MAX, "the demands of a batch are bounded");
+        assert!(self.batch_due.is_none() || self.is_primary(), "only a primary allocates");
+        assert_eq!(self.comm.epoch(), self.failover.epoch(), "resets carry the known epoch");
+        let stats = &self.stats;
+        assert!(stats.lag_ns <= stats.lag_max_ns, "the longest delay is a maximum");
+        assert!(stats.late <= stats.batches, "each late batch was allocated");
+        assert!(stats.without_path <= stats.granted, "only granted timeslots need a path");
+        assert!(stats.claims_refused <= stats.dropped, "rejected claims are dropped");
+        if !self.is_primary() {
+            assert_eq!(self.comm.known(), 0, "only a primary has sessions");
+        }
     }
 
     /// Whether this arbiter grants timeslots.
@@ -170,7 +200,7 @@ impl ControlPlane {
     }
 
     /// Returns the next command for the allocator.
-    pub fn poll_command(&mut self) -> Option<Command> {
+    pub fn poll_command(&mut self, now: Mono) -> Option<Command> {
         if self.demands < BATCH_DEMANDS_MAX
             && let Some(demand) = self.comm.poll_demand()
         {
@@ -179,7 +209,7 @@ impl ControlPlane {
         }
         let command = self.commands.pop()?;
         if let Command::Batch(_) = command {
-            self.comm.close_batch();
+            self.comm.close_batch(now);
             self.demands = 0;
         }
         Some(command)
@@ -219,7 +249,7 @@ impl ControlPlane {
         let until = (due_ns > 0).then(|| now.mono.after_ns(due_ns));
         self.comm.grant(schedule, routes, (number, start), slots, until);
         if let Some(isolation) = &mut self.isolation {
-            isolation.on_granted(schedule, routes, slots);
+            count_granted(isolation, schedule, routes, slots);
         }
         self.scheduler.on_batch_granted(self.clock.at(sync), start);
         if self.batch_due.is_none() && self.is_primary() {
@@ -331,7 +361,8 @@ impl ControlPlane {
         };
         for loss in drops.losses().filter(|loss| u32::from(loss.src) < nodes) {
             self.stats.lost += u64::from(loss.lost);
-            isolation.on_lost(now.mono, (loss.src, dst.0 as u16), loss.path, loss.lost);
+            let onepipe_wire::Loss { src, path, lost } = loss;
+            isolation.on_lost(now.mono, Loss { src, dst: dst.0 as u16, path, lost });
         }
         self.avoid_faulty(now.mono);
         Verdict::Consumed
@@ -359,6 +390,22 @@ impl ControlPlane {
     }
 }
 
+/// Counts the packets granted in a batch of `slots` timeslots.
+fn count_granted(isolation: &mut Isolation, schedule: &Schedule, routes: &impl Routes, slots: u32) {
+    let all = u64::MAX.unbounded_shr(BATCH_SLOTS_MAX - slots.min(BATCH_SLOTS_MAX));
+    for src in 0..schedule.nodes() {
+        let (row, paths) = (schedule.of(src), routes.of(src));
+        let mut busy = schedule.busy(src) & all;
+        while busy != 0 {
+            let slot = busy.trailing_zeros() as usize;
+            busy &= busy - 1;
+            if paths[slot] != Paths::NONE {
+                isolation.on_granted(src as u16, row[slot], paths[slot]);
+            }
+        }
+    }
+}
+
 impl Machine for ControlPlane {
     type Event = ArbiterEvent;
 
@@ -368,7 +415,7 @@ impl Machine for ControlPlane {
         if frame.header.dst() != self.config.comm.process {
             return self.drop_frame();
         }
-        match frame.opcode {
+        let verdict = match frame.opcode {
             Opcode::Fcp if self.is_primary() => match self.comm.handle_frame(now, &frame) {
                 true => Verdict::Consumed,
                 false => Verdict::Dropped,
@@ -378,7 +425,12 @@ impl Machine for ControlPlane {
                 self.on_drops(now, frame.header.src(), frame.payload)
             }
             _ => self.drop_frame(),
+        };
+        if cfg!(debug_assertions) {
+            self.check_own_invariants();
+            self.comm.check_sender(frame.header.src());
         }
+        verdict
     }
 
     fn handle_timeout(&mut self, now: Now) {
@@ -400,6 +452,9 @@ impl Machine for ControlPlane {
         self.avoid_faulty(now.mono);
         if self.is_batch_due(now) {
             self.schedule_batches(now);
+        }
+        if cfg!(debug_assertions) {
+            self.check_own_invariants();
         }
     }
 

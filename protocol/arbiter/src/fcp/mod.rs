@@ -6,12 +6,14 @@
 //! (`docs/design/arbiter.md`, "Why totals, and no requests that must arrive?").
 
 mod session;
+mod times;
 mod window;
 
 use onepipe_base::{Incarnation, Now, ProcessId, Promises, Psn, Timestamp};
 use onepipe_wire::{HEADER_LEN, Header, Opcode, seal};
 
-pub(crate) use session::{PacketVerdict, RTO_MIN_NS, Session};
+pub(crate) use session::{PacketVerdict, Session};
+pub use times::SessionTimes;
 pub(crate) use window::{DESTINATIONS_MAX, DestinationSet, WINDOW};
 
 /// The source and destination of a frame.

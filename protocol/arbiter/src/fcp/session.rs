@@ -5,20 +5,12 @@ use core::cmp::Ordering;
 use onepipe_base::{Backoff, Mono, Now, Timestamp};
 use onepipe_wire::{Fcp, FcpParams, FcpReset, FcpWriter};
 
+use super::times::SessionTimes;
 use super::window::{DestinationSet, ReceiveWindow, SendWindow};
 
 /// Consecutive packets with a wrong check after which the session is reset (Fastpass's value;
 /// `docs/design/arbiter.md`, "Who notices that both ends are out of step?").
 const BAD_MAX: u32 = 10;
-/// Maximum difference between the time of a reset and the local clock, ns. Beyond, the reset is a
-/// stray packet or a clock is wrong, and it is ignored.
-const RESET_AGE_MAX_NS: u64 = 1_000_000_000;
-/// How long an acknowledgement is delayed for a packet to carry it, ns.
-const ACK_NS: u64 = 50_000;
-/// Minimum and initial retransmission timeout, ns.
-pub(crate) const RTO_MIN_NS: u64 = 200_000;
-/// Maximum retransmission timeout, ns: more than any round trip.
-const RTO_MAX_NS: u64 = RTO_MIN_NS << 6;
 
 /// The result of checking a received packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -38,6 +30,7 @@ pub(crate) enum PacketVerdict {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Session {
+    times: SessionTimes,
     /// Time of the last reset, from which the seed of checks is derived.
     time: Option<Timestamp>,
     seed: u64,
@@ -57,22 +50,40 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// Creates a closed session. An unanswered reset is repeated after 200 us and then with
-    /// exponential backoff up to `slow_ns`.
-    pub fn new(slow_ns: u64) -> Self {
+    /// Creates a closed session. An unanswered reset is repeated after the retransmission timeout
+    /// and then with exponential backoff up to `slow_ns`.
+    pub fn new(times: SessionTimes, slow_ns: u64) -> Self {
         Self {
+            times,
             time: None,
             seed: 0,
             is_open: false,
             is_confirmed: false,
             confirms_reset: false,
-            reset_backoff: Backoff::new(RTO_MIN_NS, slow_ns),
+            reset_backoff: Backoff::new(times.rto_ns_min, slow_ns),
             received: ReceiveWindow::NONE,
             unacked: SendWindow::new(),
             bad_checks: 0,
-            rto_ns: RTO_MIN_NS,
+            rto_ns: times.rto_ns_min,
             ack_pending_since: None,
         }
+    }
+
+    /// Asserts what no packet can break.
+    pub fn check_invariants(&self) {
+        self.received.check_invariants();
+        self.unacked.check_invariants();
+        assert!(self.bad_checks < BAD_MAX, "a burst resets the session");
+        assert!(self.rto_ns >= self.times.rto_ns_min, "the timeout is not below its minimum");
+        assert!(self.rto_ns <= self.times.rto_ns_max, "the timeout is not above its maximum");
+        if self.is_open {
+            let time = self.time.expect("an open session was reset");
+            assert_eq!(self.seed, mix(time.as_ns()), "the checks follow from the reset");
+        } else {
+            assert!(self.ack_pending_since.is_none(), "a closed session acknowledges nothing");
+            assert!(self.unacked.oldest_sent_at().is_none(), "a closed session awaits nothing");
+        }
+        assert!(!self.confirms_reset || self.is_confirmed, "only a known reset is confirmed");
     }
 
     /// Whether the session was reset and not closed since.
@@ -94,6 +105,7 @@ impl Session {
     /// Starts a session with a reset of its own, repeated until it is confirmed.
     pub fn restart(&mut self, now: Now) {
         let after = self.time.map_or(now.sync, |last| now.sync.max(last.wrapping_add_ns(1)));
+        debug_assert!(self.time < Some(after), "a reset is later than all before it");
         self.begin(after);
         self.reset_backoff.on_change(now.mono);
     }
@@ -116,7 +128,7 @@ impl Session {
                     return self.on_bad_check();
                 }
                 //= spec/arbiter.md#R21
-                is_new_session = is_recent(now, time) && own.is_none_or(|own| own < time);
+                is_new_session = self.is_recent(now, time) && own.is_none_or(|own| own < time);
                 if is_new_session {
                     self.begin(time);
                 } else if own != Some(time) || !self.is_open {
@@ -137,9 +149,11 @@ impl Session {
         self.confirms_reset |= is_new_session;
         if let Some(round_trip_ns) = self.unacked.on_ack(now.mono, fcp.received, fcp.received_bits)
         {
-            let target_ns = (round_trip_ns + round_trip_ns / 2).clamp(RTO_MIN_NS, RTO_MAX_NS);
+            let target_ns = (round_trip_ns + round_trip_ns / 2)
+                .clamp(self.times.rto_ns_min, self.times.rto_ns_max);
             let decayed_ns = self.rto_ns - self.rto_ns.saturating_sub(target_ns).div_ceil(8);
             self.rto_ns = decayed_ns.max(target_ns);
+            debug_assert!(self.rto_ns >= target_ns, "no less than the round trip requires");
         }
         if fcp.parts().next().is_some() {
             self.ack_pending_since.get_or_insert(now.mono);
@@ -164,9 +178,9 @@ impl Session {
     }
 
     /// Whether a packet's reset is outside the accepted range of the local clock.
-    pub fn is_clock_skewed(now: Now, fcp: &Fcp<'_>) -> bool {
+    pub fn is_clock_skewed(&self, now: Now, fcp: &Fcp<'_>) -> bool {
         let reset = fcp.reset().filter(|reset| fcp.is_in_step(mix(reset.time.as_ns())));
-        reset.is_some_and(|reset| !is_recent(now, reset.time))
+        reset.is_some_and(|reset| !self.is_recent(now, reset.time))
     }
 
     /// Writes a packet with only a reset, for a peer without a session. Returns its length.
@@ -180,7 +194,7 @@ impl Session {
     /// valid and recent reset.
     pub fn compare_reset(&self, now: Now, fcp: &Fcp<'_>) -> Option<Ordering> {
         let time = fcp.reset()?.time;
-        let is_valid = is_recent(now, time) && fcp.is_in_step(mix(time.as_ns()));
+        let is_valid = self.is_recent(now, time) && fcp.is_in_step(mix(time.as_ns()));
         is_valid.then(|| Some(time).cmp(&self.time))
     }
 
@@ -197,7 +211,7 @@ impl Session {
 
     //= spec/arbiter.md#R23
     /// Returns the retransmission timeout, ns: 1.5 times the largest recent round trip, at least
-    /// 200 us. Each increase takes effect at once, decreases decay by an eighth per sample.
+    /// the minimum. Each increase takes effect at once, decreases decay by an eighth per sample.
     pub fn rto_ns(&self) -> u64 {
         self.rto_ns
     }
@@ -205,13 +219,13 @@ impl Session {
     //= spec/arbiter.md#R23
     /// Doubles the retransmission timeout, as no packet was answered.
     pub fn back_off(&mut self) {
-        self.rto_ns = (2 * self.rto_ns).min(RTO_MAX_NS);
+        self.rto_ns = (2 * self.rto_ns).min(self.times.rto_ns_max);
     }
 
     //= spec/arbiter.md#R25
     /// Returns the time at which an acknowledgement must be sent on its own.
     pub fn ack_due(&self) -> Option<Mono> {
-        self.ack_pending_since.map(|since| since.after_ns(ACK_NS))
+        self.ack_pending_since.map(|since| since.after_ns(self.times.ack_delay_ns))
     }
 
     /// Whether a reset is due. The next one is scheduled with exponential backoff.
@@ -251,10 +265,10 @@ impl Session {
         let is_noted = !destinations.is_empty() || !self.is_confirmed;
         (writer.finish(self.seed), self.unacked.send(now, destinations, is_noted))
     }
-}
 
-fn is_recent(now: Now, time: Timestamp) -> bool {
-    now.sync.as_ns().abs_diff(time.as_ns()) <= RESET_AGE_MAX_NS
+    fn is_recent(&self, now: Now, time: Timestamp) -> bool {
+        now.sync.as_ns().abs_diff(time.as_ns()) <= self.times.reset_age_ns_max
+    }
 }
 
 /// Derives the seed of checks from the time of a reset. The finaliser of SplitMix64 (Steele, Lea,

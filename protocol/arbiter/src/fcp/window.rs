@@ -22,6 +22,10 @@ impl ReceiveWindow {
     /// No packet received; the first one has number 1.
     pub const NONE: Self = Self { highest: 0, bits: u64::MAX };
 
+    pub fn check_invariants(&self) {
+        assert_eq!(self.bits & 1, 1, "the highest packet was received, or never existed");
+    }
+
     /// Whether a packet with a higher sequence number has arrived.
     pub fn is_overtaken(&self, sequence: u32) -> bool {
         (sequence.wrapping_sub(self.highest) as i32) < 0
@@ -57,6 +61,14 @@ impl DestinationSet {
         self.count == 0
     }
 
+    /// Asserts that each destination is in the set once.
+    pub fn check_invariants(&self) {
+        assert!(usize::from(self.count) <= DESTINATIONS_MAX, "the set is bounded");
+        for (at, dst) in self.as_slice().iter().enumerate() {
+            assert!(!self.as_slice()[..at].contains(dst), "destination {dst} is in the set once");
+        }
+    }
+
     /// Returns the number of free entries.
     pub fn free(&self) -> usize {
         DESTINATIONS_MAX - usize::from(self.count)
@@ -65,6 +77,7 @@ impl DestinationSet {
     /// Adds a destination unless it is present. The set must have space.
     pub fn push(&mut self, dst: u16) {
         if !self.as_slice().contains(&dst) {
+            debug_assert!(self.free() > 0, "the caller counts the free entries");
             self.destinations[usize::from(self.count)] = dst;
             self.count += 1;
         }
@@ -108,6 +121,25 @@ impl SendWindow {
 
     pub fn reset(&mut self) {
         (self.next, self.open, self.unacked) = (1, 0, 0);
+    }
+
+    /// Asserts that only packets of this session are tracked, in the order in which they were sent.
+    pub fn check_invariants(&self) {
+        assert_eq!(self.open & !self.unacked, 0, "a packet that is acknowledged is not open");
+        let first = self.next as usize % WINDOW;
+        let mut rest = self.unacked.rotate_right(first as u32);
+        let mut last_sent = None;
+        while rest != 0 {
+            let at = rest.trailing_zeros();
+            rest &= rest - 1;
+            // The window of a new session is not full, and its first packet has number 1.
+            let back = WINDOW as u32 - at;
+            assert!(self.next > WINDOW as u32 || back < self.next, "a packet that was sent");
+            let index = (first + at as usize) % WINDOW;
+            assert!(last_sent <= Some(self.sent_at[index]), "packets are sent in order");
+            last_sent = Some(self.sent_at[index]);
+            self.destinations[index].check_invariants();
+        }
     }
 
     /// Returns the sequence number of the next packet.
@@ -173,6 +205,7 @@ impl SendWindow {
         // The entry behind the last one written is the oldest.
         let next_index = self.next % WINDOW as u32;
         let index = self.open.rotate_right(next_index).trailing_zeros() + next_index;
+        debug_assert!(self.open >> (index as usize % WINDOW) & 1 == 1, "the packet is open");
         Some(index as usize % WINDOW)
     }
 }

@@ -1,8 +1,9 @@
 //! The dispatcher: turns commands of the control plane into work for the workers.
 
+use onepipe_isolation::Fault;
+
 use crate::control::Command;
 use crate::flow::Flow;
-use crate::isolation::Fault;
 use crate::{AllocatedBatch, Config, ConfigError, Demand, DemandTable, RequestError, Timeslot};
 
 /// A command for a worker; executed in order.
@@ -147,6 +148,9 @@ impl Dispatcher {
                 queues.command(at, WorkerCommand::Batch { start, fresh });
                 self.next = (at + 1) % self.workers;
                 self.renew(queues);
+                if cfg!(debug_assertions) {
+                    self.demand.check_invariants();
+                }
             }
         }
         None

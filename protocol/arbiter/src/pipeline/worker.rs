@@ -108,6 +108,7 @@ impl Worker {
                 self.paths.avoid(fault, is_avoided).expect("faults are found in this fabric");
             }
             WorkerCommand::Batch { start, fresh } => {
+                debug_assert!(self.open.is_none(), "the last batch has ended");
                 self.stage.begin(self.number, start);
                 self.open = Some(OpenBatch { missing: fresh, is_complete: false });
             }
@@ -138,6 +139,7 @@ impl Worker {
     pub fn on_fresh(&mut self, flows: &[Flow]) {
         debug_assert!(self.has_all, "forwarded flows come first");
         if let Some(open) = &mut self.open {
+            debug_assert!(flows.len() <= open.missing as usize, "no more than was commanded");
             open.missing -= flows.len() as u32;
             self.stage.admit(flows, &mut self.forwarded);
         }
@@ -147,6 +149,9 @@ impl Worker {
     pub fn finish(&mut self) {
         debug_assert!(self.is_complete(), "the batch is not complete");
         self.stage.finish(None, &mut self.forwarded);
+        if cfg!(debug_assertions) {
+            self.stage.check_invariants(self.forwarded.as_slice());
+        }
         self.forwarded.push(Flow::END);
         self.has_all = false;
         self.ended = self.number;

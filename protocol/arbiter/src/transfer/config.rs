@@ -25,6 +25,13 @@ pub struct TransferConfig {
     /// cancelled it. A sender that was merely disconnected sends it again from the start. Default
     /// 10 s; a sender with grants retransmits at least every 256 ms.
     pub reassembly_timeout_ns: u64,
+    /// Maximum delay of a report of received pieces, ns. Default 100 us.
+    pub report_delay_ns: u64,
+    /// Initial retransmission timeout of an object, ns; doubled on every expiry up to the maximum.
+    /// Default 2 ms.
+    pub rto_ns: u64,
+    /// Maximum retransmission timeout of an object, ns. Default 256 ms.
+    pub rto_ns_max: u64,
 }
 
 impl TransferConfig {
@@ -35,6 +42,9 @@ impl TransferConfig {
             receive_bytes_max: 1 << 28,
             objects_max: 1024,
             reassembly_timeout_ns: 10_000_000_000,
+            report_delay_ns: 100_000,
+            rto_ns: 2_000_000,
+            rto_ns_max: 256_000_000,
         }
     }
 }

@@ -3,6 +3,7 @@
 use alloc::vec::Vec;
 
 use onepipe_base::Mono;
+use onepipe_reliability::BitSet;
 use onepipe_wire::{PIECE_ACK_WORDS_MAX, Piece};
 
 use super::config::OBJECT_LEN_MIN;
@@ -14,7 +15,7 @@ pub(super) struct Incoming {
     piece_len: u16,
     pieces: u32,
     /// One bit for each received piece.
-    received: Vec<u64>,
+    received: BitSet,
     /// All pieces before this one were received.
     cumulative: u32,
     /// When the last piece was received.
@@ -30,10 +31,20 @@ impl Incoming {
             bytes: alloc::vec![0; bytes],
             piece_len: piece.piece_len,
             pieces,
-            received: alloc::vec![0; pieces.div_ceil(64) as usize],
+            received: BitSet::new(pieces),
             cumulative: 0,
             last_received: now,
         })
+    }
+
+    /// Asserts that the cumulative count is that of the pieces received.
+    pub fn check_invariants(&self) {
+        assert!(self.cumulative < self.pieces, "an object that is complete was delivered");
+        assert!(!self.received.has(self.cumulative), "the first missing piece");
+        let mut before = 0..self.cumulative;
+        assert!(before.all(|piece| self.received.has(piece)), "all pieces before it");
+        let capacity = u64::from(self.pieces) * u64::from(self.piece_len);
+        assert!(self.bytes.len() as u64 <= capacity, "the pieces cover the object");
     }
 
     /// Returns the memory charge of a piece's object.
@@ -53,16 +64,13 @@ impl Incoming {
             return None;
         }
         self.last_received = now;
-        let (word, bit) = (piece.index as usize / 64, 1 << (piece.index % 64));
-        if self.received[word] & bit != 0 {
+        if !self.received.set(piece.index) {
             return Some(false);
         }
-        self.received[word] |= bit;
         let begin = piece.index as usize * usize::from(self.piece_len);
+        debug_assert!(begin + bytes.len() <= self.bytes.len(), "the piece is within the object");
         self.bytes[begin..begin + bytes.len()].copy_from_slice(bytes);
-        while self.cumulative < self.pieces
-            && self.received[self.cumulative as usize / 64] >> (self.cumulative % 64) & 1 == 1
-        {
+        while self.received.has(self.cumulative) {
             self.cumulative += 1;
         }
         Some(true)
@@ -79,9 +87,10 @@ impl Incoming {
     /// Returns the cumulative count and the bitmap words of the pieces received beyond it.
     pub fn report(&self) -> (u32, impl ExactSizeIterator<Item = u64>) {
         let (from, shift) = (self.cumulative as usize / 64, self.cumulative % 64);
-        let words = (self.received.len() - from.min(self.received.len())).min(PIECE_ACK_WORDS_MAX);
+        let received = self.received.words();
+        let words = received.len().saturating_sub(from).min(PIECE_ACK_WORDS_MAX);
         let word = move |index: usize| {
-            let at = |index: usize| self.received.get(index).copied().unwrap_or_default();
+            let at = |index: usize| received.get(index).copied().unwrap_or_default();
             at(from + index) >> shift | at(from + index + 1).unbounded_shl(u64::BITS - shift)
         };
         (self.cumulative, (0..words).map(word))

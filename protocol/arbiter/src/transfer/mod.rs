@@ -26,6 +26,7 @@ use crate::ring::Ring;
 use outgoing::Outgoing;
 use receiver::Receiving;
 use remote_sender::OBJECTS_PER_PAIR_MAX;
+use send_queue::Rto;
 use send_queues::SendQueues;
 
 pub use config::{
@@ -64,7 +65,10 @@ impl Transfer {
         let nodes = config.client.nodes as usize;
         Ok(Self {
             client,
-            sending: SendQueues::new(config.client.nodes),
+            sending: SendQueues::new(
+                config.client.nodes,
+                Rto { initial_ns: config.rto_ns, max_ns: config.rto_ns_max.max(config.rto_ns) },
+            ),
             receiving: Receiving::new(&config),
             incarnations: alloc::vec![None; nodes],
             // Each object ends with one event, and no more objects are in flight.
@@ -96,6 +100,18 @@ impl Transfer {
         self.sending.push(outgoing);
         self.feed();
         Ok(ObjectId { dst, number })
+    }
+
+    /// Asserts what no input can break. For drivers of debug builds, tests and fuzzers.
+    ///
+    /// # Panics
+    /// When an invariant is broken.
+    pub fn check_invariants(&self) {
+        self.client.check_invariants();
+        self.sending.check_invariants();
+        self.receiving.check_invariants();
+        let stats = &self.stats;
+        assert!(stats.pieces_retransmitted <= stats.pieces_sent, "a retransmission is sent");
     }
 
     /// Cancels an outgoing object and returns its contents; `None` if it does not exist. Pieces
@@ -208,12 +224,18 @@ impl Machine for Transfer {
             packets.for_each(|packet| self.on_packet(now.mono, from, packet));
         }
         self.advance(now.mono);
+        if cfg!(debug_assertions) {
+            self.check_invariants();
+        }
         verdict
     }
 
     fn handle_timeout(&mut self, now: Now) {
         self.client.handle_timeout(now);
         self.advance(now.mono);
+        if cfg!(debug_assertions) {
+            self.check_invariants();
+        }
     }
 
     fn poll_transmit(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {

@@ -63,6 +63,23 @@ impl Outgoing {
         })
     }
 
+    /// Asserts that the window is bounded, and the pieces to retransmit are counted.
+    pub fn check_invariants(&self) {
+        assert!(self.cumulative <= self.next, "only a piece that was sent is acknowledged");
+        assert!(self.next <= self.pieces, "only pieces are sent");
+        assert!(self.next - self.cumulative <= WINDOW, "a report covers what is in flight");
+        let retransmit: u32 = self.retransmit.iter().map(|word| word.count_ones()).sum();
+        assert_eq!(retransmit, self.retransmit_count, "the pieces to retransmit");
+        for (acked, retransmit) in self.acked.iter().zip(&self.retransmit) {
+            assert_eq!(acked & retransmit, 0, "an acknowledged piece is not retransmitted");
+        }
+        let waiting = (self.cumulative..self.next).filter(|piece| {
+            let (word, bit) = bit(*piece);
+            self.retransmit[word] & bit != 0
+        });
+        assert_eq!(waiting.count() as u32, retransmit, "what is retransmitted is in flight");
+    }
+
     /// Returns the contents.
     pub fn into_bytes(self) -> Vec<u8> {
         self.bytes

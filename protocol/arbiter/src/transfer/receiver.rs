@@ -9,21 +9,21 @@ use super::config::{TransferConfig, TransferStats};
 use super::incoming::Incoming;
 use super::remote_sender::{ObjectState, RemoteSender};
 use crate::client::Client;
-use crate::ring::Ring;
+use crate::index_queue::IndexQueue;
 
-/// Number of pieces between two reports, and maximum delay of a report, ns.
+/// Number of pieces between two reports.
 const PIECES_PER_REPORT: u32 = 32;
-const REPORT_NS: u64 = 100_000;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Receiving {
     senders: Vec<RemoteSender>,
     /// Senders with a pending report.
-    waiting: Ring<u16>,
+    waiting: IndexQueue,
     /// Memory charge of incomplete objects, and its maximum, in bytes.
     bytes: u64,
     pub bytes_max: u64,
     reassembly_timeout_ns: u64,
+    report_delay_ns: u64,
     /// Earliest time at which an incomplete object may expire.
     expire_at: Option<Mono>,
 }
@@ -33,12 +33,28 @@ impl Receiving {
         let nodes = config.client.nodes as usize;
         Self {
             senders: (0..nodes).map(|_| RemoteSender::new(Incarnation(0))).collect(),
-            waiting: Ring::new(nodes),
+            waiting: IndexQueue::new(nodes),
             bytes: 0,
             bytes_max: config.receive_bytes_max,
             reassembly_timeout_ns: config.reassembly_timeout_ns,
+            report_delay_ns: config.report_delay_ns,
             expire_at: None,
         }
+    }
+
+    /// Asserts that the memory charge is that of the open objects.
+    pub fn check_invariants(&self) {
+        self.waiting.check_invariants();
+        let mut bytes = 0;
+        for (src, sender) in self.senders.iter().enumerate() {
+            sender.check_invariants();
+            bytes += sender.open.iter().map(Incoming::charge).sum::<u64>();
+            let has_report = sender.report_at.is_some() || !sender.final_reports.is_empty();
+            let is_waiting = self.waiting.contains(src as u16);
+            assert!(is_waiting || !has_report, "a report is sent to {src}");
+        }
+        assert_eq!(bytes, self.bytes, "the memory charge of incomplete objects");
+        assert!(bytes == 0 || self.expire_at.is_some(), "an incomplete object expires");
     }
 
     /// Starts a new incarnation of `src`. Objects of the previous one are dropped.
@@ -57,10 +73,8 @@ impl Receiving {
     ) -> Option<Vec<u8>> {
         let sender = &mut self.senders[src.index()];
         sender.on_serial(piece);
-        if !sender.is_waiting {
-            // There is, or may be, something to report.
-            sender.is_waiting = self.waiting.push(src.0 as u16);
-        }
+        // There is, or may be, something to report.
+        self.waiting.push(src.0 as u16, ());
         let used = &mut self.bytes;
         let index = match sender.lookup(piece, |open| *used -= open.charge()) {
             ObjectState::Open(index) => index,
@@ -99,7 +113,7 @@ impl Receiving {
         }
         sender.unreported += 1;
         if sender.report_at.is_none() {
-            sender.report_at = Some(now.after_ns(REPORT_NS));
+            sender.report_at = Some(now.after_ns(self.report_delay_ns));
         }
         if !sender.open[index].is_complete() {
             return None;
@@ -119,7 +133,7 @@ impl Receiving {
         stats: &mut TransferStats,
     ) {
         for _ in 0..self.waiting.len() {
-            let Some(src) = self.waiting.pop() else { return };
+            let Some((src, ())) = self.waiting.pop() else { return };
             let (dst, sender) = (ProcessId(src.into()), &mut self.senders[usize::from(src)]);
             while let Some((object, state)) = sender.final_reports.front().copied() {
                 let report = sender.report(object, state, 0);
@@ -145,9 +159,8 @@ impl Receiving {
                     }
                 }
             }
-            sender.is_waiting = sender.report_at.is_some() || !sender.final_reports.is_empty();
-            if sender.is_waiting {
-                self.waiting.push(src);
+            if sender.report_at.is_some() || !sender.final_reports.is_empty() {
+                self.waiting.push(src, ());
             }
         }
     }
@@ -176,7 +189,7 @@ impl Receiving {
 
     /// Returns the time of the next action.
     pub fn due(&self) -> Option<Mono> {
-        let waiting = self.waiting.iter().map(|src| &self.senders[usize::from(*src)]);
+        let waiting = self.waiting.iter().map(|(src, ())| &self.senders[usize::from(src)]);
         let reports = waiting.filter_map(|sender| sender.report_at).min();
         Mono::earlier(reports, self.expire_at)
     }

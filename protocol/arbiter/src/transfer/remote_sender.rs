@@ -29,8 +29,6 @@ pub(super) struct RemoteSender {
     pub report_at: Option<Mono>,
     /// Final reports to send.
     pub final_reports: Ring<(u32, PieceAckState)>,
-    /// The sender is in the list of those with a pending report.
-    pub is_waiting: bool,
 }
 
 /// The state of a piece's object.
@@ -57,16 +55,27 @@ impl RemoteSender {
             unreported: 0,
             report_at: None,
             final_reports: Ring::new(OBJECTS_PER_PAIR_MAX as usize),
-            is_waiting: false,
+        }
+    }
+
+    /// Asserts that each object of the window has one state.
+    pub fn check_invariants(&self) {
+        assert!(self.open.len() <= OBJECTS_PER_PAIR_MAX as usize, "objects are bounded");
+        assert_eq!(self.whole & self.refused, 0, "a refused object is not complete");
+        let first = self.first.unwrap_or_default();
+        for (at, open) in self.open.iter().enumerate() {
+            open.check_invariants();
+            let ahead = open.object.wrapping_sub(first);
+            assert!(ahead < OBJECTS_PER_PAIR_MAX, "an open object is within the window");
+            assert_eq!((self.whole | self.refused) >> ahead & 1, 0, "an open object has not ended");
+            let is_again = self.open[..at].iter().any(|other| other.object == open.object);
+            assert!(!is_again, "an object is open once");
         }
     }
 
     /// Starts a new incarnation. Returns the incomplete objects of the previous one.
     pub fn restart(&mut self, incarnation: Incarnation) -> Vec<Incoming> {
-        let is_waiting = self.is_waiting;
-        let previous = core::mem::replace(self, Self::new(incarnation));
-        self.is_waiting = is_waiting;
-        previous.open
+        core::mem::replace(self, Self::new(incarnation)).open
     }
 
     /// Records the serial number of a piece.

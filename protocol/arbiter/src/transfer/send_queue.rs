@@ -8,10 +8,12 @@ use onepipe_wire::{PieceAck, PieceAckState, PieceAckWords};
 use super::outgoing::Outgoing;
 use super::remote_sender::OBJECTS_PER_PAIR_MAX;
 
-/// Initial retransmission timeout of an object, ns; doubled on every expiry up to
-/// [`RTO_MAX_NS`].
-const RTO_INITIAL_NS: u64 = 2_000_000;
-const RTO_MAX_NS: u64 = 256_000_000;
+/// The initial and the maximum retransmission timeout of an object, ns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Rto {
+    pub initial_ns: u64,
+    pub max_ns: u64,
+}
 
 /// An object and its retransmission timer.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -23,6 +25,7 @@ struct Entry {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct SendQueue {
+    rto: Rto,
     /// In the order of their numbers.
     sending: Vec<Entry>,
     /// Number of objects ever sent.
@@ -32,21 +35,42 @@ pub(super) struct SendQueue {
     pub serial: u32,
     /// The highest serial number received by the peer.
     highest_acked: u32,
-    /// The queue is in the list of those that may have a piece to send.
-    pub is_ready: bool,
     /// Earliest retransmission timer, if everything was sent.
     retransmit_at: Option<Mono>,
 }
 
 impl SendQueue {
-    pub const EMPTY: Self = Self {
-        sending: Vec::new(),
-        number: 0,
-        serial: 0,
-        highest_acked: u32::MAX,
-        is_ready: false,
-        retransmit_at: None,
-    };
+    pub const fn new(rto: Rto) -> Self {
+        Self {
+            rto,
+            sending: Vec::new(),
+            number: 0,
+            serial: 0,
+            highest_acked: u32::MAX,
+            retransmit_at: None,
+        }
+    }
+
+    /// Asserts that the objects are in the order of their numbers, and those in flight bounded.
+    pub fn check_invariants(&self) {
+        assert!(self.sending.len() <= OBJECTS_PER_PAIR_MAX as usize, "objects are bounded");
+        let mut after = 0;
+        for sending in self.sending.iter().rev() {
+            sending.outgoing.check_invariants();
+            let back = self.number.wrapping_sub(sending.outgoing.object);
+            assert!(back > after, "objects are in order, and before the next number");
+            assert!(sending.rto_ns <= self.rto.max_ns, "the backoff is bounded");
+            after = back;
+        }
+        assert!(after <= OBJECTS_PER_PAIR_MAX, "the receiver's window covers the oldest object");
+        let unacked = self.serial.wrapping_sub(self.highest_acked) as i32;
+        assert!(unacked > 0, "only pieces that were sent are acknowledged");
+    }
+
+    /// Returns the number of objects.
+    pub fn len(&self) -> usize {
+        self.sending.len()
+    }
 
     pub fn is_empty(&self) -> bool {
         self.sending.is_empty()
@@ -62,7 +86,7 @@ impl SendQueue {
     pub fn push(&mut self, outgoing: Outgoing) {
         self.number = self.number.wrapping_add(1);
         let retransmit_at = Mono::from_ns(0);
-        self.sending.push(Entry { outgoing, retransmit_at, rto_ns: RTO_INITIAL_NS });
+        self.sending.push(Entry { outgoing, retransmit_at, rto_ns: self.rto.initial_ns });
         self.retransmit_at = None;
     }
 
@@ -100,7 +124,7 @@ impl SendQueue {
         if let Some(index) = self.index_of(report.object).filter(|_| is_partial) {
             let sending = &mut self.sending[index];
             if sending.outgoing.on_report(report, words, self.serial) {
-                sending.rto_ns = RTO_INITIAL_NS;
+                sending.rto_ns = self.rto.initial_ns;
                 sending.retransmit_at = now.after_ns(sending.rto_ns);
                 self.retransmit_at = self.retransmit_at.map(|at| at.min(sending.retransmit_at));
             }
@@ -138,7 +162,7 @@ impl SendQueue {
         for sending in self.sending.iter_mut().filter(|sending| sending.retransmit_at <= now) {
             is_any = true;
             sending.outgoing.on_retransmit_timeout();
-            sending.rto_ns = (2 * sending.rto_ns).min(RTO_MAX_NS);
+            sending.rto_ns = (2 * sending.rto_ns).min(self.rto.max_ns);
             sending.retransmit_at = now.after_ns(sending.rto_ns);
         }
         self.retransmit_at = self.sending.iter().map(|sending| sending.retransmit_at).min();
@@ -160,7 +184,8 @@ mod tests {
 
     /// Returns a queue with an object of 40 pieces, all of which were sent.
     fn sent() -> SendQueue {
-        let mut send_queue = SendQueue::EMPTY;
+        let rto = Rto { initial_ns: 2_000_000, max_ns: 256_000_000 };
+        let mut send_queue = SendQueue::new(rto);
         let bytes = alloc::vec![7; 40 * 10];
         send_queue.push(Outgoing::new((ProcessId(1), 0), 0, bytes, 10).expect("few"));
         while send(&mut send_queue).is_some() {}

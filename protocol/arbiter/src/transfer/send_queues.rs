@@ -7,9 +7,9 @@ use onepipe_wire::{PieceAck, PieceAckState, PieceAckWords};
 
 use super::config::{ObjectId, TransferEvent};
 use super::outgoing::Outgoing;
-use super::send_queue::SendQueue;
+use super::send_queue::{Rto, SendQueue};
 use crate::client::Client;
-use crate::ring::Ring;
+use crate::index_queue::IndexQueue;
 
 /// Timeslots' worth of queue space that pieces leave to reports, per receiver and in total.
 const HEADROOM: u32 = 8;
@@ -20,20 +20,34 @@ pub(super) struct SendQueues {
     send_queues: Vec<SendQueue>,
     /// Receivers with objects, and those of them that may have a piece to send, in turn.
     open: Vec<u16>,
-    ready: Ring<u16>,
+    ready: IndexQueue,
     /// Total number of objects.
     object_count: u32,
 }
 
 impl SendQueues {
-    pub fn new(nodes: u32) -> Self {
+    pub fn new(nodes: u32, rto: Rto) -> Self {
         let nodes = nodes as usize;
         Self {
-            send_queues: alloc::vec![SendQueue::EMPTY; nodes],
+            send_queues: alloc::vec![SendQueue::new(rto); nodes],
             open: Vec::with_capacity(nodes),
-            ready: Ring::new(nodes),
+            ready: IndexQueue::new(nodes),
             object_count: 0,
         }
+    }
+
+    /// Asserts that the receivers with objects are known, and the objects counted.
+    pub fn check_invariants(&self) {
+        self.ready.check_invariants();
+        let mut objects = 0;
+        for (dst, send_queue) in self.send_queues.iter().enumerate() {
+            send_queue.check_invariants();
+            objects += send_queue.len();
+            let is_open = self.open.contains(&(dst as u16));
+            assert_eq!(is_open, !send_queue.is_empty(), "{dst} is known to have objects");
+        }
+        assert_eq!(objects, self.object_count as usize, "the objects in flight");
+        assert!(self.open.len() <= objects, "each receiver with objects is known once");
     }
 
     pub fn object_count(&self) -> u32 {
@@ -78,10 +92,7 @@ impl SendQueues {
 
     /// Notes that there may be a piece to send to `dst`.
     fn mark_ready(&mut self, dst: ProcessId) {
-        let send_queue = &mut self.send_queues[dst.index()];
-        if !send_queue.is_ready {
-            send_queue.is_ready = self.ready.push(dst.0 as u16);
-        }
+        self.ready.push(dst.0 as u16, ());
     }
 
     /// Restarts all objects to `dst`, which was restarted.
@@ -125,13 +136,12 @@ impl SendQueues {
             if left == 0 {
                 break;
             }
-            let Some(dst) = self.ready.pop() else { break };
+            let Some((dst, ())) = self.ready.pop() else { break };
             let (send_queue, to) = (&mut self.send_queues[usize::from(dst)], ProcessId(dst.into()));
             passed += 1;
             if client.queued(to) < limit.min(left) {
                 let serial = send_queue.serial;
                 let Some(outgoing) = send_queue.due() else {
-                    send_queue.is_ready = false;
                     passed = 0;
                     continue;
                 };
@@ -144,7 +154,7 @@ impl SendQueues {
                     (sent, passed) = (sent + 1, 0);
                 }
             }
-            self.ready.push(dst);
+            self.ready.push(dst, ());
         }
         (sent, retransmit)
     }

@@ -11,3 +11,4 @@ mod mismatch;
 mod net;
 mod pipeline;
 mod throughput;
+mod trace;

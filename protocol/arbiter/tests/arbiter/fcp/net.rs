@@ -11,7 +11,7 @@ use onepipe_wire::{Fcp, FcpPart, Frame, Opcode};
 
 pub const SLOT_NS: u64 = 1_250;
 /// Start of both clocks of all nodes, without the skew of the synchronised one.
-const OFFSET_NS: u64 = 1_125_900_000_000_000;
+pub const OFFSET_NS: u64 = 1_125_900_000_000_000;
 
 /// The generator SplitMix64.
 #[derive(Clone)]
@@ -245,6 +245,7 @@ impl TestNet {
             self.send(ProcessId(index as u32), &slot[..transmit.bytes]);
         }
         while self.clients[index].poll_event().is_some() {}
+        self.clients[index].check_invariants();
     }
 
     fn flush_arbiter(&mut self, index: usize) {
@@ -253,6 +254,7 @@ impl TestNet {
             self.note_grants(index, &slot[..transmit.bytes]);
             self.send(ProcessId((self.clients.len() + index) as u32), &slot[..transmit.bytes]);
         }
+        self.arbiters[index].check_invariants();
         while let Some(event) = self.arbiters[index].poll_event() {
             if let ArbiterEvent::Primary(start) = event {
                 self.starts.push((index, start.0));

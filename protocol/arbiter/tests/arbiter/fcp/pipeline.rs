@@ -101,7 +101,7 @@ impl Pipeline {
 
     /// Executes all commands, and advertises all batches but the last `unread`.
     fn work(&mut self, unread: usize) {
-        while let Some(command) = self.control_plane.poll_command() {
+        while let Some(command) = self.control_plane.poll_command(self.now().mono) {
             assert_eq!(self.dispatcher.execute(command, &mut self.pool), None);
             if let Some(mut allocated) = self.pool.allocated.pop_front() {
                 self.dispatcher.on_batch_allocated(&mut allocated, &mut self.pool);

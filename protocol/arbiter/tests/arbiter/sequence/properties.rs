@@ -57,7 +57,7 @@ pub fn arbiter(bytes: &[u8]) {
             receive_bytes_max: 5_000,
             objects_max: 8,
             reassembly_timeout_ns: 1_000_000,
-            client,
+            ..TransferConfig::new(client)
         }
     };
     let mut arbiter = ArbiterConfig::new(ProcessId(NODES), NODES, (2, 2), SLOT_NS);
@@ -209,6 +209,10 @@ impl TestNet {
             self.note(index, &slot[..transmit.bytes]);
         }
         self.drain_events(index);
+        match self.transfers.get(index) {
+            Some(transfer) => transfer.check_invariants(),
+            None => self.arbiter.check_invariants(),
+        }
         let next = match self.transfers.get(index) {
             Some(transfer) => transfer.poll_timeout(),
             None => self.arbiter.poll_timeout(),

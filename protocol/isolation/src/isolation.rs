@@ -1,111 +1,32 @@
-//! Fault isolation: finds links that lose packets, avoids them, and tries them again later.
-//!
-//! Endpoints report lost packets with their paths. A loss implicates the link of the sender's rack
-//! to the path, that of the receiver's rack, and with three tiers the links of two spines to a
-//! core. The link with the highest loss rate is avoided, if the rate clearly exceeds the overall
-//! one; losses that it explains implicate no other link. Nothing reports a repair: after a while
-//! the link is used again, and if it still loses packets, it is avoided for twice as long
-//! (`docs/design/arbiter.md`, "Which link is to blame?").
-
-mod layout;
-mod reports;
+//! The machine: counts grants and losses by link, and finds what to avoid.
 
 use alloc::vec::Vec;
-use core::fmt;
 
 use onepipe_base::Mono;
 
-use crate::Schedule;
-use crate::path::{Fabric, Paths, Routes, Tree};
-use crate::timeslot::BATCH_SLOTS_MAX;
+use crate::config::Timing;
+use crate::fault::Fault;
+use crate::layout::{Layout, TIERS};
+use crate::reports::{Report, Reports};
 
-use layout::{Crossings, Layout, TIERS};
-use reports::{Report, Reports};
-
-/// Minimum length of an evaluation window, ns. Losses are evaluated over two windows; a window is
-/// as long as the largest of this and the two lengths below.
-const WINDOW_NS_MIN: u64 = 1_000_000;
-/// Minimum length of an evaluation window, in timeslots: 1 ms at 10 Gbit/s. Fewer packets of a link
-/// are not significant.
-const WINDOW_SLOTS: u64 = 800;
-/// Minimum length of an evaluation window, in leads, as a lost packet was granted a lead earlier.
-const WINDOW_LEADS: u64 = 2;
 /// Minimum number of lost packets of a faulty link.
 const LOST_MIN: u32 = 6;
 /// A faulty link loses at least one in this number of packets.
 const LOST_ONE_IN: u32 = 64;
-/// Minimum interval of evaluations, ns. One takes about 5 us if all endpoints report losses.
-const CHECK_INTERVAL_NS: u64 = 100_000;
-/// Minimum time during which losses on an avoided link may still be reported, ns.
-const GRACE_NS_MIN: u64 = 2_000_000;
-/// Time for the report of a loss, ns. Losses may be reported for the lead, two batches and this
-/// time, if that is longer than the minimum.
-const GRACE_REPORT_NS: u64 = 1_000_000;
-/// A link is tried again after this number of grace times, at least 10 ms. The time doubles each
-/// time that the link still loses packets, up to [`RETRY_MAX_NS`].
-const RETRY_GRACES: u64 = 5;
-const RETRY_MAX_NS: u64 = 1_000_000_000;
 /// Maximum number of faults that are remembered.
 const FAULTS_MAX: usize = 64;
 
-/// A faulty link or path.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Fault {
-    /// The link between a rack and a path; with three tiers, that upper link of the ToR switch.
-    Link {
-        /// The rack.
-        rack: u32,
-        /// The path, or upper link.
-        path: u32,
-    },
-    /// A path as a whole: all links to it.
-    Path(u32),
-    /// The upper link of a spine.
-    SpineLink {
-        /// The spine, counted pod by pod.
-        spine: u32,
-        /// The upper link of the spine.
-        link: u32,
-    },
-}
-
-impl fmt::Display for Fault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Link { rack, path } => write!(f, "the link of rack {rack} to path {path}"),
-            Self::Path(path) => write!(f, "path {path}"),
-            Self::SpineLink { spine, link } => write!(f, "upper link {link} of spine {spine}"),
-        }
-    }
-}
-
-impl Fault {
-    /// Returns the tier, the rack or spine (`None` for all), and the link.
-    fn location(self) -> (usize, Option<u32>, u32) {
-        match self {
-            Self::Link { rack, path } => (0, Some(rack), path),
-            Self::Path(path) => (0, None, path),
-            Self::SpineLink { spine, link } => (1, Some(spine), link),
-        }
-    }
-
-    /// Returns the fault of a link of a rack or spine.
-    fn at(tier: usize, group: u16, link: u8) -> Self {
-        let (group, link) = (u32::from(group), u32::from(link));
-        match tier {
-            0 => Self::Link { rack: group, path: link },
-            _ => Self::SpineLink { spine: group, link },
-        }
-    }
-
-    fn explains(self, crossings: &Crossings) -> bool {
-        let (tier, group, link) = self.location();
-        crossings[tier].is_some_and(|crossing| {
-            let is_of =
-                |group| u32::from(crossing.from) == group || u32::from(crossing.to) == group;
-            link == u32::from(crossing.link) && group.is_none_or(is_of)
-        })
-    }
+/// An endpoint's report of lost packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Loss {
+    /// The endpoint that has sent them.
+    pub src: u16,
+    /// The endpoint that reports them.
+    pub dst: u16,
+    /// Their path.
+    pub path: u8,
+    /// Their number.
+    pub lost: u16,
 }
 
 /// A fault that is avoided, or was until recently.
@@ -149,33 +70,15 @@ impl Granted {
     fn record_loss(&mut self, dst: u16, lost: u16) -> u16 {
         let Some(granted) = self.to.get_mut(usize::from(dst)) else { return lost };
         let taken = u32::from(lost).min(*granted);
+        debug_assert!(taken <= u32::from(lost), "a part of the losses");
         *granted -= taken;
         lost - taken as u16
     }
 }
 
-/// Times of the evaluation. They grow with the timeslot and with the lead of the arbiter.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Timing {
-    window_ns: u64,
-    grace_ns: u64,
-    retry_first_ns: u64,
-}
-
-impl Timing {
-    /// Returns the times for a timeslot, a lead and a batch length.
-    pub fn of(slot_ns: u64, lead_ns: u64, batch_slots: u32) -> Self {
-        let window_ns = slot_ns.saturating_mul(WINDOW_SLOTS);
-        let window_ns = window_ns.max(lead_ns.saturating_mul(WINDOW_LEADS)).max(WINDOW_NS_MIN);
-        let batches_ns = slot_ns.saturating_mul(2 * u64::from(batch_slots));
-        let grace_ns = lead_ns.saturating_add(batches_ns).saturating_add(GRACE_REPORT_NS);
-        let grace_ns = grace_ns.max(GRACE_NS_MIN);
-        Self { window_ns, grace_ns, retry_first_ns: grace_ns.saturating_mul(RETRY_GRACES) }
-    }
-}
-
+/// Finds faulty links, and decides when they are tried again.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Isolation {
+pub struct Isolation {
     layout: Layout,
     timing: Timing,
     /// In the current window and in the one before.
@@ -189,17 +92,8 @@ pub(crate) struct Isolation {
 }
 
 impl Isolation {
-    /// Creates the isolation for two tiers.
-    pub fn of_racks(fabric: &Fabric, timing: Timing) -> Self {
-        Self::new(Layout::of_racks(fabric), timing)
-    }
-
-    /// Creates the isolation for three tiers.
-    pub fn of_tree(tree: &Tree, timing: Timing) -> Self {
-        Self::new(Layout::of_tree(tree), timing)
-    }
-
-    fn new(layout: Layout, timing: Timing) -> Self {
+    /// Creates the isolation of a fabric without known faults. All memory is allocated here.
+    pub fn new(layout: Layout, timing: Timing) -> Self {
         let granted = Granted::new(&layout);
         Self {
             granted: [granted.clone(), granted],
@@ -213,41 +107,72 @@ impl Isolation {
         }
     }
 
+    /// Asserts what no input can break. For drivers of debug builds, tests and fuzzers.
+    ///
+    /// # Panics
+    /// When an invariant is broken.
+    pub fn check_invariants(&self) {
+        self.check_faults();
+        if self.faults.iter().any(|found| found.is_avoided) {
+            (0..TIERS).for_each(|tier| self.check_alternatives(tier));
+        }
+        self.reports.check_invariants(&self.layout);
+    }
+
+    /// Asserts that the remembered faults are faults of this fabric, each once.
+    fn check_faults(&self) {
+        assert!(self.faults.len() <= FAULTS_MAX, "the faults are bounded");
+        for (at, found) in self.faults.iter().enumerate() {
+            let is_again = self.faults[..at].iter().any(|other| other.fault == found.fault);
+            assert!(!is_again, "{} is remembered once", found.fault);
+            assert!(found.at <= found.due, "{} is tried again after it was found", found.fault);
+            assert!(found.wait_ns <= self.timing.retry_ns_max, "the backoff is bounded");
+            let (tier, group, link) = found.fault.location();
+            assert!((link as usize) < self.layout.links(tier), "{} has a link", found.fault);
+            let groups = self.layout.groups(tier);
+            assert!(group.is_none_or(|group| (group as usize) < groups), "{} exists", found.fault);
+        }
+    }
+
+    //= spec/arbiter.md#R32
+    /// Asserts that any two groups between which packets go have a usable link in common.
+    fn check_alternatives(&self, tier: usize) {
+        let usable: Vec<u64> =
+            (0..self.layout.groups(tier)).map(|group| self.usable(tier, group)).collect();
+        for (one, links) in usable.iter().enumerate() {
+            for (other, others) in usable.iter().enumerate().take(one) {
+                let is_cut_off = links & others == 0 && self.layout.are_connected(tier, one, other);
+                assert!(!is_cut_off, "{one} and {other} of tier {tier} have no link in common");
+            }
+        }
+    }
+
     /// Returns what is avoided, oldest first.
     pub fn avoided(&self) -> impl Iterator<Item = Fault> + '_ {
         self.faults.iter().filter(|found| found.is_avoided).map(|found| found.fault)
     }
 
-    /// Counts the packets granted in a batch of `slots` timeslots.
-    pub fn on_granted(&mut self, schedule: &Schedule, routes: &impl Routes, slots: u32) {
-        let all = u64::MAX.unbounded_shr(BATCH_SLOTS_MAX - slots.min(BATCH_SLOTS_MAX));
-        for src in 0..schedule.nodes() {
-            let (row, paths) = (schedule.of(src), routes.of(src));
-            let mut busy = schedule.busy(src) & all;
-            while busy != 0 {
-                let slot = busy.trailing_zeros() as usize;
-                busy &= busy - 1;
-                let path = paths[slot];
-                if path == Paths::NONE {
-                    continue;
-                }
-                self.granted[0].to[usize::from(row[slot])] += 1;
-                let crossings = self.layout.crossings(src as u16, row[slot], path);
-                self.granted[0].all += u64::from(crossings.is_some());
-                for (tier, crossing) in crossings.into_iter().flatten().enumerate() {
-                    let Some(crossing) = crossing else { continue };
-                    let up = self.layout.link_index(tier, crossing.from, crossing.link);
-                    let down = self.layout.link_index(tier, crossing.to, crossing.link);
-                    self.granted[0].up[tier][up] += 1;
-                    self.granted[0].down[tier][down] += 1;
-                }
-            }
+    /// Counts a granted packet that has a path.
+    #[inline]
+    pub fn on_granted(&mut self, src: u16, dst: u16, path: u8) {
+        let granted = &mut self.granted[0];
+        if let Some(to) = granted.to.get_mut(usize::from(dst)) {
+            *to += 1;
+        }
+        let Some(crossings) = self.layout.crossings(src, dst, path) else { return };
+        granted.all += 1;
+        for (tier, crossing) in crossings.into_iter().enumerate() {
+            let Some(crossing) = crossing else { continue };
+            let up = self.layout.link_index(tier, crossing.from, crossing.link);
+            let down = self.layout.link_index(tier, crossing.to, crossing.link);
+            granted.up[tier][up] += 1;
+            granted.down[tier][down] += 1;
         }
     }
 
-    /// Handles an endpoint's report of lost packets from `src` by a path. Losses beyond the recent
-    /// grants are ignored.
-    pub fn on_lost(&mut self, now: Mono, (src, dst): (u16, u16), path: u8, lost: u16) {
+    /// Handles an endpoint's report of lost packets. Losses beyond the recent grants are ignored.
+    pub fn on_lost(&mut self, now: Mono, loss: Loss) {
+        let Loss { src, dst, path, lost } = loss;
         let Some(crossings) = self.layout.crossings(src, dst, path) else { return };
         let is_explained = |found: &KnownFault| {
             let is_late = now.since_ns(found.at) <= self.timing.grace_ns;
@@ -258,12 +183,13 @@ impl Isolation {
         }
         let too_many =
             self.granted.iter_mut().fold(lost, |lost, granted| granted.record_loss(dst, lost));
+        debug_assert!(too_many <= lost, "a part of the losses");
         let lost = lost - too_many;
         if lost == 0 {
             return;
         }
         let report = Report { at: now, crossings, lost };
-        self.reports.add(&self.layout, (now, self.timing.window_ns), report);
+        self.reports.add(&self.layout, self.timing.window_ns, report);
         self.has_new_reports = true;
     }
 
@@ -308,7 +234,8 @@ impl Isolation {
         }
         let fault = self.find_fault(now);
         if fault.is_none() {
-            (self.has_new_reports, self.check_at) = (false, now.after_ns(CHECK_INTERVAL_NS));
+            (self.has_new_reports, self.check_at) =
+                (false, now.after_ns(self.timing.check_interval_ns));
         }
         fault
     }
@@ -326,12 +253,13 @@ impl Isolation {
             }
         };
         let before = self.faults.iter().find(|found| found.fault == fault);
-        let first_ns = self.timing.retry_first_ns;
         let longer_ns = |found: &KnownFault| found.wait_ns.saturating_mul(2);
-        let wait_ns = before.map_or(first_ns, longer_ns).min(RETRY_MAX_NS.max(first_ns));
+        let wait_ns = before.map_or(self.timing.retry_ns_first, longer_ns);
+        let wait_ns = wait_ns.min(self.timing.retry_ns_max);
         self.faults.retain(|found| found.fault != fault);
         let due = now.after_ns(wait_ns);
         self.faults.push(KnownFault { fault, at: now, due, wait_ns, is_avoided: true });
+        self.check_faults();
         Some(fault)
     }
 
@@ -441,6 +369,3 @@ fn fraction(lost: u32, granted: u32) -> Option<u64> {
     let is_much = lost >= LOST_MIN && lost.saturating_mul(LOST_ONE_IN) >= granted;
     is_much.then(|| (u64::from(lost) << 16) / u64::from(granted.max(lost)))
 }
-
-#[cfg(test)]
-mod tests;

@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use onepipe_base::Mono;
 
-use super::layout::{Crossings, Layout, TIERS};
+use crate::layout::{Crossings, Layout, TIERS};
 
 /// Maximum number of merged reports.
 const REPORTS_MAX: usize = 256;
@@ -14,7 +14,7 @@ const NONE: u16 = u16::MAX;
 
 /// Lost packets that crossed the same links.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Report {
+pub(crate) struct Report {
     pub at: Mono,
     pub crossings: Crossings,
     pub lost: u16,
@@ -23,7 +23,7 @@ pub(super) struct Report {
 /// Merged reports and their sums by link. Endpoints that all lose packets send hundreds of
 /// thousands of reports per second, so each must be cheap.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Reports {
+pub(crate) struct Reports {
     reports: Vec<Report>,
     /// Hash table of the crossed links: index of their latest report, or [`NONE`].
     table: Vec<u16>,
@@ -43,6 +43,24 @@ impl Reports {
             down: [none(0), none(1)],
             all: 0,
         }
+    }
+
+    /// Asserts that the sums are those of the reports, and that the table finds the latest report
+    /// of any links.
+    pub fn check_invariants(&self, layout: &Layout) {
+        assert!(self.reports.len() <= REPORTS_MAX, "the reports are bounded");
+        let mut recount = Self::new(layout);
+        for report in &self.reports {
+            recount.all += u64::from(report.lost);
+            recount.count(layout, &report.crossings, |count| *count += u32::from(report.lost));
+            let latest = self.table[self.slot_of(&report.crossings)];
+            let latest = self.reports.get(usize::from(latest)).expect("a report of these links");
+            assert_eq!(latest.crossings, report.crossings, "the table finds the report");
+            assert!(latest.at >= report.at, "the table finds the latest report");
+            assert_ne!(report.lost, 0, "a report has a loss");
+        }
+        assert_eq!(self.all, recount.all, "the total of lost packets");
+        assert_eq!((&self.up, &self.down), (&recount.up, &recount.down), "the losses of a link");
     }
 
     pub fn is_empty(&self) -> bool {
@@ -65,7 +83,8 @@ impl Reports {
 
     /// Adds lost packets to the report of the same links if that is younger than a window, or else
     /// as a new report. Ignored if the maximum number is reached.
-    pub fn add(&mut self, layout: &Layout, (now, window_ns): (Mono, u64), report: Report) {
+    pub fn add(&mut self, layout: &Layout, window_ns: u64, report: Report) {
+        let now = report.at;
         let index = self.slot_of(&report.crossings);
         let known = self.reports.get_mut(usize::from(self.table[index]));
         let more = if let Some(known) = known.filter(|known| now.since_ns(known.at) < window_ns) {
@@ -100,6 +119,7 @@ impl Reports {
             let index = self.slot_of(&self.reports[at].crossings);
             self.table[index] = at as u16;
         }
+        debug_assert!(!self.is_empty() || self.all == 0, "no loss without a report");
     }
 
     /// Returns the table slot of the latest report of these links, or the free slot for it.
@@ -132,8 +152,7 @@ impl Reports {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::isolation::layout::Crossing;
-    use crate::path::Fabric;
+    use crate::layout::Crossing;
 
     const WINDOW_NS: u64 = 1_000;
 
@@ -157,8 +176,7 @@ mod tests {
 
     #[test]
     fn link_counts_equal_the_sum_of_reports() {
-        let fabric = Fabric { nodes: 16, rack_nodes: 4, paths: 4, is_strict: false };
-        let layout = Layout::of_racks(&fabric);
+        let layout = Layout::of_racks(16, 4, 4);
         let mut reports = Reports::new(&layout);
         for nth in 0..10_000u64 {
             let now = Mono::from_ns(nth * 7);
@@ -168,7 +186,7 @@ mod tests {
             let crossings = layout.crossings(src as u16, dst as u16, (drawn % 4) as u8);
             if let Some(crossings) = crossings {
                 let lost = 1 + (drawn % 9) as u16;
-                reports.add(&layout, (now, WINDOW_NS), Report { at: now, crossings, lost });
+                reports.add(&layout, WINDOW_NS, Report { at: now, crossings, lost });
             }
             if nth % 143 == 142 {
                 check(&reports, &layout);
@@ -184,13 +202,12 @@ mod tests {
 
     #[test]
     fn reports_of_one_path_are_merged_and_bounded() {
-        let fabric = Fabric { nodes: 4_096, rack_nodes: 16, paths: 16, is_strict: false };
-        let layout = Layout::of_racks(&fabric);
+        let layout = Layout::of_racks(4_096, 16, 16);
         let mut reports = Reports::new(&layout);
         let mut record_loss = |at: u64, dst: u16, lost| {
             let now = Mono::from_ns(at);
             let crossings = layout.crossings(0, dst, 1).expect("another rack");
-            reports.add(&layout, (now, WINDOW_NS), Report { at: now, crossings, lost });
+            reports.add(&layout, WINDOW_NS, Report { at: now, crossings, lost });
             (reports.iter().count(), reports.all())
         };
         assert_eq!(record_loss(0, 16, u16::MAX), (1, 65_535));
