@@ -120,6 +120,12 @@ impl MarkedFraction {
         Some(observation)
     }
 
+    /// Checks that it is a fraction, of the packets that were received.
+    pub fn check_invariants(&self) {
+        assert!(self.alpha <= ONE, "a mean of fractions is a fraction");
+        assert!(self.marked <= self.received, "marked packets were received");
+    }
+
     /// Returns what remains of a window that is cut by half the fraction.
     pub fn cut(&self, window: u64) -> u64 {
         window - window * self.alpha / (2 * ONE)

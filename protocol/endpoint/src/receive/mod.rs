@@ -1,6 +1,7 @@
 //! The receive path: tracker → window → reassembly → reorder → delivery.
 
 mod ack;
+mod check;
 mod delivery;
 mod filter;
 mod flow_control;
@@ -191,15 +192,15 @@ impl Receiver {
         let is_fragment = frame.opcode.in_best_effort() == Opcode::Fragment;
         //= spec/ordering.md#R86
         // A late fragment is rejected: the others may have been dropped when the barrier passed.
-        let is_never_late =
-            !is_fragment && self.is_unordered(frame) || makes(Mistake::LateAccepted);
-        let barrier = barrier.filter(|_| !is_never_late);
+        let has_order = is_fragment || !self.is_unordered(frame);
+        let barrier = barrier.filter(|_| has_order);
         //= spec/ordering.md#R22
-        if barrier.is_some_and(|barrier| timestamp < barrier) {
+        if barrier.is_some_and(|barrier| timestamp < barrier) && !makes(Mistake::LateAccepted) {
             stats.packets_late += 1;
             self.reject(peer_index, psn);
             return Disposition::Dropped;
         }
+        debug_assert!(Some(timestamp) >= barrier, "what is buffered can be delivered in order");
         if self.refusal.is_active {
             self.refuse((peer_index, psn), timestamp, frame);
             return Disposition::Dropped;

@@ -58,18 +58,21 @@ impl PacketTracker {
         if ahead as u32 >= WINDOW_PACKETS {
             return PsnState::Beyond;
         }
-        let is_known = psn.is_before(self.end)
-            && self
-                .bitmaps
-                .as_ref()
-                .is_some_and(|bitmaps| bitmaps.received.has(psn) || bitmaps.rejected.has(psn));
-        let is_known = is_known && !makes(Mistake::DuplicateAccepted);
+        let is_known = self.is_recorded(psn) && !makes(Mistake::DuplicateAccepted);
         if is_known { PsnState::Duplicate } else { PsnState::New }
+    }
+
+    /// Returns whether `psn`, which is not before the base, was received or rejected.
+    #[inline]
+    fn is_recorded(&self, psn: Psn) -> bool {
+        let bitmaps = self.bitmaps.as_ref().filter(|_| psn.is_before(self.end));
+        bitmaps.is_some_and(|bitmaps| bitmaps.received.has(psn) || bitmaps.rejected.has(psn))
     }
 
     /// Records the arrival of the new packet `psn`.
     #[inline]
     pub fn receive(&mut self, psn: Psn) {
+        debug_assert!(!self.is_recorded(psn), "a packet is received once");
         if psn == self.base && self.base == self.end {
             self.base = psn.plus(1);
             self.end = self.base;
@@ -81,6 +84,7 @@ impl PacketTracker {
 
     /// Rejects the missing packet `psn` permanently.
     pub fn reject(&mut self, psn: Psn) {
+        debug_assert!(!self.is_recorded(psn), "only a missing packet is rejected");
         self.extend_to(psn).rejected.set(psn);
     }
 
@@ -105,6 +109,26 @@ impl PacketTracker {
         if self.base.is_before(psn) {
             self.move_base(psn);
         }
+    }
+
+    /// Checks that the first packet is unresolved, and that each packet has one state.
+    pub fn check_invariants(&self) {
+        let ahead = self.end.since(self.base);
+        assert!(ahead >= 0, "the base is not beyond the packets that have arrived");
+        assert!(ahead as u32 <= WINDOW_PACKETS, "no packet is beyond the window");
+        assert!(ahead == 0 || self.bitmaps.is_some(), "packets out of order are recorded");
+        let Some(bitmaps) = &self.bitmaps else { return };
+        let (received, rejected) = (&bitmaps.received, &bitmaps.rejected);
+        assert_eq!(received.words.len(), rejected.words.len(), "both cover the same packets");
+        assert!(received.words.len().is_power_of_two(), "a ring is indexed by a mask");
+        assert!(received.capacity() >= ahead as u32, "the ring holds every packet");
+        assert!(ahead == 0 || !received.has(self.base), "the base skips received packets");
+        let last = self.end.plus(u32::MAX);
+        assert!(ahead == 0 || received.has(last) || rejected.has(last), "the last one is known");
+        let mut pairs = received.words.iter().zip(&rejected.words);
+        assert!(pairs.all(|(one, other)| one & other == 0), "a packet has one state");
+        let known: u32 = [received, rejected].map(BitRing::count).iter().sum();
+        assert!(known <= ahead as u32, "bits outside the window are clear");
     }
 
     fn move_base(&mut self, psn: Psn) {
@@ -179,6 +203,11 @@ struct BitRing {
 impl BitRing {
     fn capacity(&self) -> u32 {
         self.words.len() as u32 * 64
+    }
+
+    /// Returns the number of ones.
+    fn count(&self) -> u32 {
+        self.words.iter().map(|word| word.count_ones()).sum()
     }
 
     fn grow(&mut self, need: u32, base: Psn, end: Psn) {
