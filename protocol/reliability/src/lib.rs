@@ -6,6 +6,7 @@
 //!
 //! # Invariants
 //! - No clock and no randomness: equal inputs give equal states.
+//! - A packet is missing, received or rejected, and leaves the last two states only with the base.
 //! - A congestion window is never above its maximum, and grows by what was acknowledged only.
 
 #![no_std]
@@ -16,8 +17,10 @@ extern crate alloc;
 
 mod bit_set;
 mod congestion;
+mod packet_tracker;
 mod seq_deque;
 
 pub use bit_set::BitSet;
 pub use congestion::{CongestionWindow, MarkedFraction, Observation};
+pub use packet_tracker::{PacketTracker, PsnState, WINDOW_PACKETS};
 pub use seq_deque::SeqDeque;

@@ -9,13 +9,13 @@ mod reassembly;
 mod recall;
 mod refuse;
 mod remote_sender;
-mod tracker;
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use onepipe_base::mistake::{Mistake, makes};
 use onepipe_base::{Incarnation, Mono, ProcessId, Psn, Timestamp};
+use onepipe_reliability::PsnState;
 use onepipe_wire::{Flags, Fragment, Frame, Messages, Opcode, Service};
 
 use crate::arena::{PayloadArena, PayloadRef};
@@ -31,7 +31,6 @@ use flow_control::LocalReservation;
 use reassembly::{Partial, Reassembly};
 use refuse::Refusal;
 use remote_sender::RemoteSender;
-use tracker::PsnState;
 
 /// The receiver of one service.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

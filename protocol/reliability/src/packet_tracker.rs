@@ -1,4 +1,4 @@
-//! Tracks received and rejected packets of one connection.
+//! The received and rejected packets of a connection, and the words that acknowledge them.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -8,12 +8,14 @@ use onepipe_base::mistake::{Mistake, makes};
 
 /// Maximum distance of a packet from the first unresolved one: enough for a message of 16 MiB in
 /// the smallest frames.
-pub(crate) const WINDOW_PACKETS: u32 = 1 << 17;
+pub const WINDOW_PACKETS: u32 = 1 << 17;
 
 /// State of a PSN when its packet arrives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum PsnState {
+pub enum PsnState {
+    /// Neither received nor rejected.
     New,
+    /// Received, rejected or before the base.
     Duplicate,
     /// Further ahead than any correct sender goes.
     Beyond,
@@ -22,7 +24,7 @@ pub(crate) enum PsnState {
 /// State of each packet from `base` on. A packet is missing, received or *rejected*: never to be
 /// accepted, even if it arrives later.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct PacketTracker {
+pub struct PacketTracker {
     /// First packet that is not resolved on both sides.
     base: Psn,
     /// No packet from here on has arrived.
@@ -39,16 +41,20 @@ struct Bitmaps {
 }
 
 impl PacketTracker {
+    /// Creates a tracker of a connection whose first packet is `base`.
     pub fn new(base: Psn) -> Self {
         Self { base, end: base, bitmaps: None }
     }
 
+    /// Returns the first packet whose outcome is not known on both sides.
+    #[inline]
     pub fn base(&self) -> Psn {
         self.base
     }
 
     //= spec/ordering.md#R21
     //= spec/ordering.md#R26
+    /// Returns the state of the packet `psn`.
     #[inline]
     pub fn classify(&self, psn: Psn) -> PsnState {
         let ahead = psn.since(self.base);
