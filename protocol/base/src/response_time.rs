@@ -83,6 +83,52 @@ mod tests {
         assert!(response.timeout_ns() > 5_000, "{response:?}");
     }
 
+    /// The estimates after each sample, as RFC 6298 has them: the deviation is weighed by 1/4 and
+    /// the mean by 1/8.
+    #[test]
+    fn each_sample_moves_mean_and_deviation_by_their_weights() {
+        let mut response = ResponseTime::default();
+        for (sample_ns, mean_ns, deviation_ns) in [
+            (800, 800, 400),
+            // 400 * 3/4 + 800/4, and 800 * 7/8 + 1_600/8.
+            (1_600, 900, 500),
+            (900, 900, 375),
+            (100, 800, 481),
+            (8_000, 1_700, 2_161),
+        ] {
+            response.on_sample(sample_ns);
+            let deviation_times_4 = response.timeout_ns() - response.mean_ns();
+            assert_eq!(response.mean_ns(), mean_ns, "after {sample_ns}");
+            assert_eq!(deviation_times_4 / 4, deviation_ns, "after {sample_ns}");
+        }
+    }
+
+    #[test]
+    fn repeated_requests_count_up_to_twice_their_timeout() {
+        let mut response = ResponseTime::default();
+        response.on_repeated_sample(5_000, 1_000);
+        assert_eq!((response.mean_ns(), response.timeout_ns()), (2_000, 2_000));
+        response.on_repeated_sample(1_200, 1_000);
+        assert_eq!((response.mean_ns(), response.timeout_ns()), (1_900, 1_900));
+        // A request that was met at once has a mean of its own; the other one remains the bound.
+        response.on_sample(100);
+        assert_eq!((response.mean_ns(), response.timeout_ns()), (100, 1_675));
+        response.on_repeated_sample(u64::MAX, u64::MAX);
+        let second = ResponseTime::SAMPLE_NS_MAX;
+        assert_eq!(response.timeout_ns(), (8 * 1_675 - 1_675 + second) / 8);
+    }
+
+    #[test]
+    fn samples_are_bounded_by_a_second() {
+        let second = ResponseTime::SAMPLE_NS_MAX;
+        for (sample_ns, mean_ns) in [(second - 1, second - 1), (second, second), (u64::MAX, second)]
+        {
+            let mut response = ResponseTime::default();
+            response.on_sample(sample_ns);
+            assert_eq!((response.mean_ns(), response.timeout_ns()), (mean_ns, 3 * mean_ns));
+        }
+    }
+
     #[test]
     fn timeout_reaches_what_requests_take_and_bears_lost_ones() {
         let sample = |response: &mut ResponseTime, sample_ns: u64| {

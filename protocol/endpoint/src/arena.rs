@@ -152,6 +152,27 @@ impl PayloadArena {
         }
     }
 
+    /// Returns the number of references that were not released.
+    pub fn references(&self) -> usize {
+        self.chunks.iter().map(|chunk| chunk.refs as usize).sum()
+    }
+
+    /// Checks that only chunks without payloads are free, and that none is free twice.
+    pub fn check_invariants(&self) {
+        assert!((self.current as usize) < self.chunks.len(), "one chunk is being filled");
+        assert!(self.free.len() + self.vacant.len() < self.chunks.len(), "no chunk is free twice");
+        assert!(!self.free.contains(&self.current), "the chunk that is being filled is not free");
+        for &free in &self.free {
+            let chunk = &self.chunks[free as usize];
+            assert_eq!(chunk.refs, 0, "a free chunk holds no payload");
+            assert_eq!(chunk.bytes.len(), CHUNK_BYTES, "a free chunk is an ordinary one");
+        }
+        for &vacant in &self.vacant {
+            let chunk = &self.chunks[vacant as usize];
+            assert!(chunk.refs == 0 && chunk.bytes.is_empty(), "a vacant chunk has no memory");
+        }
+    }
+
     fn next_chunk(&mut self) {
         // The previous chunk keeps its payloads and returns to `free` through `release`.
         self.current = match self.free.pop() {

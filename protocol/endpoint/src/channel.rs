@@ -183,6 +183,15 @@ impl Channel {
         true
     }
 
+    /// Checks what both stages share.
+    pub fn check_invariants(&self) {
+        let staged = self.staged.iter();
+        let mut ours = staged.map(|staged| staged.service == self.service);
+        assert!(ours.all(|is_ours| is_ours), "a channel stages its own messages");
+        let local = self.sender.local_window();
+        assert_eq!(local, self.receiver.window_bytes(), "local messages have a window as others");
+    }
+
     /// Writes the next frame without messages into `payload`: acknowledgement, connect, probe or
     /// recall.
     pub fn poll_signal(&mut self, payload: &mut [u8], stats: &mut Stats) -> Option<Draft> {

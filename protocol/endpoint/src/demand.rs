@@ -144,9 +144,11 @@ impl Demand {
         }
         if self.requested.is_some() {
             let is_early = makes(Mistake::AnswerEarly);
-            self.requested =
-                self.requested.filter(|wanted| !is_early && !promises.have_passed(*wanted));
+            let wanted = self.requested;
+            self.requested = wanted.filter(|wanted| !is_early && !promises.have_passed(*wanted));
             self.is_solicited &= self.requested.is_some();
+            let is_met = wanted.is_some_and(|wanted| promises.have_passed(wanted));
+            debug_assert!(self.requested.is_some() || is_met, "a request stands until it is met");
         }
     }
 
@@ -266,6 +268,14 @@ impl Demand {
             let wait_ns = wanted.since_ns(promised).saturating_add(1);
             now.after_ns(wait_ns.max(self.answers.gap_ns()))
         });
+    }
+
+    /// Checks that whatever is waited for has a timer.
+    pub fn check_invariants(&self) {
+        let has_timer = self.solicits.due().is_some();
+        assert!(self.awaited.is_none() || has_timer, "what is undelivered is solicited");
+        assert!(!self.is_solicited || self.requested.is_some(), "a solicit names a timestamp");
+        assert!(!self.is_response_due || self.respond_at.is_some(), "a response is scheduled");
     }
 
     /// Returns when the next answer, requested promise or solicit is due.

@@ -1,7 +1,9 @@
 //! The composer: passes frames, time and commands to the stages in the order of the data path.
 
+mod check;
 mod demand;
 mod failure;
+mod frame;
 mod leave;
 mod poll;
 mod route;
@@ -16,12 +18,11 @@ use onepipe_base::{
 use onepipe_wire::{Frame, Opcode, Service, header_unchecked};
 
 use crate::channel::Channel;
-use crate::control::{ControlPlane, LinkEvent};
+use crate::control::ControlPlane;
 use crate::link::LinkLayer;
 use crate::timestamp::TimestampSource;
 use crate::{
-    Config, ConfigError, Delivery, Event, Links, Message, ProcessFailed, ProcessLeft, SendError,
-    Stats,
+    Config, ConfigError, Delivery, Event, Message, ProcessFailed, ProcessLeft, SendError, Stats,
 };
 use failure::Exclusion;
 use leave::Leave;
@@ -304,64 +305,9 @@ impl Machine for Endpoint {
 
     #[inline]
     fn handle_frame(&mut self, now: Now, port: Port, bytes: &mut [u8]) -> Verdict {
-        let clock = self.timestamps.read(now);
-        let parsed = match self.config.has_checksums {
-            true => Frame::parse_for(bytes, self.config.process),
-            false => Frame::parse_unsummed(bytes),
-        };
-        let Ok(frame) = parsed else {
-            self.stats.frames_malformed += 1;
-            return Verdict::Dropped;
-        };
-        let (src, dst) = (frame.header.src(), frame.header.dst());
-        let is_hop_only = frame.opcode.is_hop_only();
-        // Messages of a process to itself never use the network.
-        let is_from_peer = src.0 < self.config.processes_max && src != self.config.process;
-        let is_ours = (dst == self.config.process && is_from_peer) || is_hop_only;
-        if !is_ours || !self.accepts_from(port, src, frame.opcode) {
-            self.stats.frames_misrouted += 1;
-            return Verdict::Dropped;
-        }
-        self.stats.frames_received += 1;
-        if !self.is_direct(port) && self.is_too_far_ahead(clock, frame.header.promises(clock)) {
-            return Verdict::Dropped;
-        }
-        if frame.opcode == Opcode::LeaveAck {
-            return self.on_leave_ack(frame.header);
-        }
-        if self.config.links == Links::Mesh && self.is_failed(&frame) {
-            // A late frame of a failed incarnation would bring the link up again.
-            self.stats.frames_stale += 1;
-            return Verdict::Dropped;
-        }
-        let event = match self.is_direct(port) {
-            // The frame has passed no aggregator, so it shows nothing about a link.
-            true => LinkEvent::NoPromise,
-            false => self.on_link_frame(now, port, &frame),
-        };
-        if let LinkEvent::Refused | LinkEvent::Dead = event {
-            return Verdict::Dropped;
-        }
-        //= spec/failure.md#R19
-        if frame.opcode.is_control() {
-            let is_accepted = self.on_control(now, clock, port, &frame);
-            return if is_accepted { Verdict::Consumed } else { Verdict::Dropped };
-        }
-        //= spec/ordering.md#R23
-        // Messages before promises: a promise covers what follows its frame.
-        let is_failed = !is_hop_only && self.is_failed(&frame);
-        if frame.opcode.service() == Some(Service::Reliable) {
-            self.control.on_direct(src);
-        }
-        let is_accepted = !is_failed && self.on_message_frame(now, clock, &frame);
-        self.stats.frames_stale += u64::from(is_failed);
-        self.on_frame_promises(now, clock, port, (&frame, event));
-        if frame.opcode == Opcode::Solicit {
-            self.on_solicit(clock, &frame);
-        } else if is_accepted && frame.opcode.has_messages() {
-            self.on_received(now, clock, &frame);
-        }
-        if is_accepted { Verdict::Consumed } else { Verdict::Dropped }
+        let verdict = self.on_frame(now, port, bytes);
+        self.check_frame(bytes);
+        verdict
     }
 
     fn handle_timeout(&mut self, now: Now) {
@@ -385,6 +331,7 @@ impl Machine for Endpoint {
         self.relay_unreachable(now);
         self.probe_uplink(now);
         self.check_blocked(now.mono);
+        self.check_input();
     }
 
     fn poll_transmit(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
@@ -436,6 +383,7 @@ impl Machine for Endpoint {
             }
         }
         if let Some(transmit) = self.poll_data(now, slot) {
+            self.check_input();
             return Some(transmit);
         }
         if self.leave == Leave::Resolving && self.is_resolved() {
@@ -452,6 +400,7 @@ impl Machine for Endpoint {
         }
         self.check_blocked(now.mono);
         self.link.set_promised_timeout(self.poll_timeout());
+        self.check_drained();
         None
     }
 

@@ -173,6 +173,7 @@ impl LinkLayer {
         }
         self.barrier = self.barrier.max(barrier);
         self.commit = self.commit.max(commit);
+        debug_assert!(self.barrier >= barrier && self.commit >= commit, "I9: barriers only rise");
         self.barrier
     }
 
@@ -383,6 +384,24 @@ impl LinkLayer {
     #[inline]
     pub fn demand_mut(&mut self) -> &mut Demand {
         &mut self.demand
+    }
+
+    /// Checks the barriers against the registers, and that links are timed.
+    pub fn check_invariants(&self, config: &Config) {
+        if let Some(minimum) = self.registers.minimum() {
+            assert!(self.barrier >= Some(minimum.barrier), "the barrier follows the registers");
+            assert!(self.commit >= Some(minimum.commit), "the commit barrier follows, too");
+        }
+        assert_eq!(self.barrier.is_some(), self.commit.is_some(), "both barriers start at once");
+        let is_live = self.registers.live_count() > 0;
+        assert!(!is_live || self.has_been_up, "a live link has been up");
+        let is_timed = config.link_timeout_ns == 0 || self.expire_at.is_some();
+        assert!(!is_live || is_timed, "a live link is timed");
+        let is_mesh = config.links == Links::Mesh;
+        assert!(!is_mesh || self.join_at.is_none(), "a mesh has no switch to join");
+        assert!(!is_mesh || self.beacon_at.is_none(), "a mesh has no beacons");
+        assert!(is_mesh || !is_live || self.join_at.is_none(), "a live uplink is joined");
+        assert!(self.join_interval_ns > 0, "a Join is not repeated at once");
     }
 
     /// Returns when the next beacon, Join or timeout check is due.

@@ -55,6 +55,13 @@ impl<T> PeerTable<T> {
         &self.entries[index]
     }
 
+    /// Checks that each entry is found by one process id.
+    pub fn check_invariants(&self) {
+        let pages = self.pages.iter().flatten();
+        let used = pages.map(|page| page.iter().filter(|slot| **slot != VACANT).count());
+        assert_eq!(used.sum::<usize>(), self.entries.len(), "an entry has one process id");
+    }
+
     pub fn len(&self) -> usize {
         self.entries.len()
     }

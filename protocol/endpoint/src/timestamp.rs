@@ -75,6 +75,12 @@ impl TimestampSource {
         }
     }
 
+    /// Checks that no later timestamp lies below the clock.
+    pub fn check_invariants(&self) {
+        let Some(floor) = self.floor else { return };
+        assert!(self.clock.is_some_and(|(_, clock)| clock <= floor), "the clock was read before");
+    }
+
     //= spec/ordering.md#R5
     #[cold]
     fn start(&mut self, barrier: Timestamp) {

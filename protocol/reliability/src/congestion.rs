@@ -120,6 +120,12 @@ impl MarkedFraction {
         Some(observation)
     }
 
+    /// Checks that it is a fraction, of the packets that were received.
+    pub fn check_invariants(&self) {
+        assert!(self.alpha <= ONE, "a mean of fractions is a fraction");
+        assert!(self.marked <= self.received, "marked packets were received");
+    }
+
     /// Returns what remains of a window that is cut by half the fraction.
     pub fn cut(&self, window: u64) -> u64 {
         window - window * self.alpha / (2 * ONE)
@@ -172,6 +178,74 @@ mod tests {
         assert!((50..52).contains(&(fraction.cut(100))), "all marked: about half remains");
         observe(&mut fraction, 200, 0);
         assert!(fraction.cut(1_000) > 999, "{fraction:?}");
+    }
+
+    #[test]
+    fn cut_is_half_of_the_mean_fraction() {
+        // Each observation enters by a sixteenth: 1/2 once, then 1/4 ten times.
+        let mut fraction = MarkedFraction::NONE;
+        let mut cuts = alloc::vec::Vec::new();
+        for marked in [50, 25, 25, 25, 25, 25, 25, 25, 25, 25, 25] {
+            observe(&mut fraction, 1, marked);
+            cuts.push(64_000 - fraction.cut(64_000));
+        }
+        let expected =
+            [1_000, 1_437, 1_847, 2_232, 2_593, 2_931, 3_248, 3_545, 3_824, 4_085, 4_330];
+        assert_eq!(cuts, expected);
+        assert_eq!((fraction.cut(0), fraction.cut(1), fraction.cut(2)), (0, 1, 2));
+    }
+
+    #[test]
+    fn observation_without_packets_leaves_the_fraction() {
+        let mut fraction = MarkedFraction::NONE;
+        observe(&mut fraction, 1, 100);
+        let before = fraction.alpha;
+        assert_eq!(fraction.end(Psn(1), Psn(2)), Some(Observation { has_marks: false }));
+        assert_eq!(fraction.alpha, before);
+        observe(&mut fraction, 1, 0);
+        assert_eq!(fraction.alpha, before - before / 16);
+    }
+
+    #[test]
+    fn slow_start_ends_at_the_threshold() {
+        let mut window = CongestionWindow::new(8_000, 100_000, 1_000);
+        window.reduce_to(8_000);
+        for expected in [9_000, 9_888, 10_697] {
+            window.on_acked(8_000);
+            assert_eq!(window.bytes(), expected, "a frame per window");
+        }
+        window.restart_from(2_000);
+        window.on_acked(3_000);
+        assert_eq!(window.bytes(), 5_000, "slow start up to half of 10,697");
+        window.on_acked(1_000);
+        assert_eq!(window.bytes(), 6_000);
+        window.on_acked(6_000);
+        assert_eq!(window.bytes(), 7_000, "beyond it a frame per window");
+        window.restart_from(6_500);
+        assert_eq!(window.bytes(), 6_500);
+        window.on_acked(6_500);
+        assert_eq!(window.bytes(), 7_500, "a threshold is not below the window");
+        window.reduce_to(200_000);
+        assert_eq!(window.bytes(), 100_000, "its maximum");
+        window.restart_from(200_000);
+        assert_eq!(window.bytes(), 100_000, "its maximum");
+    }
+
+    #[test]
+    fn restart_is_undone_up_to_the_state_before() {
+        let mut window = CongestionWindow::new(40_000, 100_000, 1_000);
+        window.reduce_to(30_000);
+        let before = window;
+        window.restart_from(1_000);
+        window.restore(before);
+        assert_eq!(window, before);
+        window.restart_from(1_000);
+        (0..6).for_each(|_| window.on_acked(10_000));
+        assert!(window.bytes() < before.bytes());
+        let grown = CongestionWindow::new(90_000, 100_000, 1_000);
+        let mut larger = grown;
+        larger.restore(before);
+        assert_eq!(larger, grown, "a window that has grown since stays");
     }
 
     #[test]

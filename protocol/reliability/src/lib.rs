@@ -7,6 +7,7 @@
 //! # Invariants
 //! - No clock and no randomness: equal inputs give equal states.
 //! - The highest PSN of a received bitmap was received.
+//! - A packet is missing, received or rejected, and leaves the last two states only with the base.
 //! - A congestion window is never above its maximum, and grows by what was acknowledged only.
 
 #![no_std]
@@ -18,9 +19,11 @@ extern crate alloc;
 mod bit_set;
 mod congestion;
 mod received_bitmap;
+mod packet_tracker;
 mod seq_deque;
 
 pub use bit_set::BitSet;
 pub use congestion::{CongestionWindow, MarkedFraction, Observation};
 pub use received_bitmap::ReceivedBitmap;
+pub use packet_tracker::{PacketTracker, PsnState, WINDOW_PACKETS};
 pub use seq_deque::SeqDeque;

@@ -1,5 +1,7 @@
 //! Detection of seeded mistakes of the machines.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 use onepipe_base::mistake::{Mistake, choose};
 use onepipe_sim_check::Rule;
 
@@ -14,14 +16,10 @@ use crate::{Swarm, demand, shared};
 pub fn detected(mistake: Option<Mistake>, seed: u64) -> Option<String> {
     choose(mistake);
     if mistake.is_some_and(is_of_demand) {
-        let broken = demand(seed);
-        choose(None);
-        return (!broken.is_empty()).then(|| "I10".to_owned());
+        return attempt(|| !demand(seed).is_empty(), "I10");
     }
     if mistake == Some(Mistake::PromiseBeforeCopies) {
-        let report = shared(seed);
-        choose(None);
-        return report.violations_by_rule.contains_key(&Rule::B).then(|| "B".to_owned());
+        return attempt(|| shared(seed).violations_by_rule.contains_key(&Rule::B), "B");
     }
     let outcome = Swarm::draw(seed).attempt();
     choose(None);
@@ -31,6 +29,16 @@ pub fn detected(mistake: Option<Mistake>, seed: u64) -> Option<String> {
     let names: Vec<String> =
         violated.iter().filter(is_relevant).map(|rule| format!("{rule:?}")).collect();
     (!names.is_empty()).then(|| names.join(", "))
+}
+
+/// Runs a scenario that returns whether `rule` was violated. Ends the selection of the mistake.
+fn attempt(is_violated: impl Fn() -> bool, rule: &str) -> Option<String> {
+    let outcome = catch_unwind(AssertUnwindSafe(is_violated));
+    choose(None);
+    match outcome {
+        Ok(is_violated) => is_violated.then(|| rule.to_owned()),
+        Err(_) => Some("an assertion".to_owned()),
+    }
 }
 
 /// Returns the result of [`detected`] if the seed passes without the mistake.

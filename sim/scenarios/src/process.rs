@@ -8,6 +8,9 @@ use onepipe_wire::{parse_header, rewrite_promises};
 
 use crate::bug::{AHEAD_NS, BUG_PERIOD, Bug};
 
+/// Frames that an endpoint receives between two checks of its invariants.
+const FRAMES_PER_CHECK: u64 = 64;
+
 /// An endpoint with an optional bug.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Process {
@@ -161,7 +164,13 @@ impl Machine for Process {
             let barrier = header.promises(now.sync).barrier;
             rewrite_promises(frame, Promises::both(barrier.wrapping_add_ns(AHEAD_NS)));
         }
-        self.endpoint.handle_frame(now, port, frame)
+        let verdict = self.endpoint.handle_frame(now, port, frame);
+        // Endpoints of debug builds check themselves.
+        let frames = self.endpoint.stats().frames_received;
+        if cfg!(not(debug_assertions)) && frames.is_multiple_of(FRAMES_PER_CHECK) {
+            self.endpoint.check_invariants();
+        }
+        verdict
     }
 
     fn handle_timeout(&mut self, now: Now) {

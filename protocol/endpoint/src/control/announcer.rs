@@ -98,6 +98,13 @@ impl Announcer {
         })
     }
 
+    /// Checks that only a round of announcements is in parts.
+    pub fn check_invariants(&self) {
+        self.round.check_invariants();
+        let is_whole = self.first == 0 || self.round.current().is_some();
+        assert!(is_whole, "a round ends with its last part");
+    }
+
     fn write_part(
         &mut self,
         to: ProcessId,

@@ -121,6 +121,19 @@ impl Failures {
         }
     }
 
+    /// Checks that the ranges are disjoint and ascend, and that each failure is known.
+    pub fn check_invariants(&self) {
+        let ascends = |pair: &[Known]| end(&pair[0].failure) <= pair[1].failure.first.0;
+        assert!(self.known.windows(2).all(ascends), "ranges are disjoint and ascend");
+        assert!(self.known.iter().all(|known| known.failure.count > 0), "a range has a process");
+        let last = self.known.last().map_or(0, |last| end(&last.failure));
+        assert!(last <= self.processes_max, "only processes fail");
+        for failure in &self.unreported {
+            let failed_at = self.failed_at(failure.first, failure.incarnation);
+            assert!(failed_at.is_some(), "a failure is known before it is reported");
+        }
+    }
+
     /// Returns the next failure that was not polled yet, in order of arrival.
     pub fn poll(&mut self) -> Option<Failure> {
         self.unreported.pop_front()

@@ -89,6 +89,21 @@ impl Floods {
         self.pending_acks[index + is_second] = Some((origin, FloodAck { id, kind }));
     }
 
+    /// Checks that an open notice was not acknowledged, and that acknowledgements lie in the slots
+    /// of their kinds and origins.
+    pub fn check_invariants(&self) {
+        if let Some(open) = &self.open {
+            assert!(open.id.epoch <= self.epoch, "the epoch is the highest seen");
+            assert!(open.link.is_some() || open.controller.is_some(), "a notice has an origin");
+        }
+        for (slot, pending) in self.pending_acks.iter().enumerate() {
+            let Some((origin, ack)) = pending else { continue };
+            let is_of_link = matches!(origin, FloodOrigin::Link(_));
+            assert_eq!(is_of_link, slot.is_multiple_of(2), "a slot has an origin");
+            assert!(ack.id.epoch <= self.epoch, "a flood of a later epoch raises the epoch");
+        }
+    }
+
     /// Returns whether a notice waits to be handled by the endpoint.
     pub fn is_open(&self) -> bool {
         self.open.is_some_and(|open| !open.is_handled)

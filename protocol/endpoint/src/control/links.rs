@@ -314,6 +314,18 @@ impl LinkMonitor {
             || self.neighbours.instance(port).is_some_and(is_other)
     }
 
+    /// Checks that there is one state for each port, and that beacons have an interval.
+    pub fn check_invariants(&self) {
+        assert_eq!(self.dead.len(), usize::from(self.count), "a port has a state");
+        assert!(self.kind == Links::Mesh || self.count == 1, "an uplink is the only link");
+        assert!(self.kind == Links::Mesh || self.controllers_seen.is_empty(), "no direct link");
+        let has_beacons = self.beacon_interval_ns > 0;
+        assert!(has_beacons || !self.wants_beacon, "beacons have an interval");
+        assert!(has_beacons || self.beacon_at.is_none(), "beacons have an interval");
+        assert!(self.controllers.is_some() || self.frozen.is_empty(), "controllers resolve links");
+        assert!(self.frozen.iter().all(|frozen| frozen.port.0 < self.count), "a link has a port");
+    }
+
     /// Takes down the links of controllers that timed out.
     pub fn on_timeout(&mut self, now: Mono) {
         if self.controller_timeout_ns == 0 {

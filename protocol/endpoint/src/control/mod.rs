@@ -21,6 +21,7 @@
 //! freezes.
 
 mod announcer;
+mod check;
 mod failures;
 mod flood;
 mod handle;
@@ -202,6 +203,11 @@ impl ControlPlane {
     /// Returns the instance seen at `port`, for frames that cross this link only.
     pub fn peer(&self, registers: &Registers, port: Port) -> Option<Instance> {
         self.links.peer(registers, port)
+    }
+
+    /// Returns whether a failure was not polled yet.
+    pub fn has_unreported(&self) -> bool {
+        self.failures.has_unreported()
     }
 
     /// Returns the next failure that was not reported before. It may include this process.

@@ -57,6 +57,22 @@ impl RecoveryClient {
         self.round.start();
     }
 
+    /// Checks that the parts before the requested one were gathered.
+    pub fn check_invariants(&self) {
+        self.round.check_invariants();
+        match &self.state {
+            State::Requesting { next, gathered: Some((parts, _)) } => {
+                assert!((1..*parts).contains(next), "a part is missing");
+            }
+            State::Requesting { next, gathered: None } => {
+                assert_eq!(*next, 0, "the first part is requested first");
+            }
+            State::Idle | State::Done(_) => {
+                assert!(!self.wants_transmit(), "only a missing part is requested");
+            }
+        }
+    }
+
     fn requested_part(&self) -> Option<u16> {
         match &self.state {
             State::Requesting { next, .. } => Some(*next),

@@ -158,6 +158,16 @@ impl Relay {
             })
     }
 
+    /// Checks the list of peers, and the frame that is relayed.
+    pub fn check_invariants(&self) {
+        self.round.check_invariants();
+        let ascends = |pair: &[Peer]| pair[0].process < pair[1].process;
+        assert!(self.peers.windows(2).all(ascends), "peers are found by a binary search");
+        assert!(self.peers.len() <= RELAYED_PEERS_MAX, "relayed peers are bounded");
+        assert!(self.frame.len() <= self.bytes_max, "a relayed frame fits a frame");
+        assert!(!self.wants_transmit() || !self.frame.is_empty(), "a round relays a frame");
+    }
+
     fn find(&self, peer: ProcessId) -> Result<usize, usize> {
         self.peers.binary_search_by_key(&peer, |listed| listed.process)
     }

@@ -41,6 +41,13 @@ impl RoundRobin {
         self.next = if self.next + 1 < self.controllers.count { self.next + 1 } else { 0 };
     }
 
+    /// Checks that a round is one of the controllers.
+    pub fn check_invariants(&self) {
+        let count = self.controllers.count;
+        assert!(self.remaining <= count, "each controller is sent one frame in a round");
+        assert!(self.next < count.max(1), "the next controller is one of them");
+    }
+
     /// Ends the round.
     pub fn stop(&mut self) {
         self.remaining = 0;

@@ -43,6 +43,21 @@ impl UndeliverableQueue {
         has_capacity
     }
 
+    /// Returns the number of recalls that are not acknowledged, or whose acknowledgement was not
+    /// taken.
+    pub fn recording(&self) -> usize {
+        self.waiting.len() + self.acked
+    }
+
+    /// Checks that the batch in flight is queued, within the limit.
+    pub fn check_invariants(&self) {
+        self.round.check_invariants();
+        assert!(self.waiting.len() <= UNDELIVERABLE_MAX, "queued recalls are bounded");
+        assert!(self.batch <= self.waiting.len(), "the batch in flight is queued");
+        assert!(self.batch > 0 || self.round.current().is_none(), "a round sends a batch");
+        assert!(self.batch == 0 || self.backoff.due().is_some(), "a batch is repeated");
+    }
+
     /// Returns the number of recalls that are not acknowledged.
     pub fn pending(&self) -> usize {
         self.waiting.len()

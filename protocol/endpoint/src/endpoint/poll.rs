@@ -218,6 +218,7 @@ impl Endpoint {
             && let Some(delivery) = self.best_effort.receiver.next(barrier)
         {
             self.stats.messages_delivered += 1;
+            self.check_delivery(&delivery);
             return Some(delivery);
         }
         if self.reliable.is_used()
@@ -226,6 +227,7 @@ impl Endpoint {
             && let Some(delivery) = self.reliable.receiver.next(commit)
         {
             self.stats.messages_delivered += 1;
+            self.check_delivery(&delivery);
             return Some(delivery);
         }
         None
@@ -281,6 +283,7 @@ impl Endpoint {
         };
         let Some(delivery) = delivery else { return self.poll_recovered_event() };
         self.stats.messages_delivered += 1;
+        self.check_delivery(&delivery);
         Some(Event::Delivered(delivery))
     }
 

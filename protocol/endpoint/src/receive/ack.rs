@@ -10,7 +10,7 @@ use super::remote_sender::Reservation;
 use crate::Config;
 
 /// Limit on queued Resets; other senders will retransmit and get theirs later.
-const RESETS_MAX: usize = 64;
+pub(super) const RESETS_MAX: usize = 64;
 
 /// Distance of prefetching: while one acknowledgement is written, the state of the sender this far
 /// ahead in the queue is fetched. Senders are many, so their state is rarely in the cache.

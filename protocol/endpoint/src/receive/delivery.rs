@@ -53,6 +53,11 @@ impl Cursor {
         Self { base, from, rest, timestamp, index: entry.order as u16, len }
     }
 
+    /// Returns the timestamp of the message at the cursor.
+    pub(super) fn timestamp(&self) -> Timestamp {
+        self.timestamp
+    }
+
     /// Returns the sort key of the message at the cursor.
     #[inline]
     fn key(&self) -> (Timestamp, u64) {

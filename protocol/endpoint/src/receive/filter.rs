@@ -111,6 +111,17 @@ impl DeliveryFilter {
         is_discarded.then_some(Tombstone::Discarded)
     }
 
+    /// Checks the order that lookups rely on.
+    pub fn check_invariants(&self) {
+        assert!(self.recalls.windows(2).all(|pair| pair[0] < pair[1]), "recalls ascend");
+        for (position, discard) in self.discards.iter().enumerate() {
+            let mut earlier = self.discards[..position].iter();
+            let is_later = earlier
+                .all(|known| known.from != discard.from || known.generation < discard.generation);
+            assert!(is_later, "records of one sender ascend by generation");
+        }
+    }
+
     /// Removes recalls below `barrier` once every message below it has left the reorder stage.
     pub fn on_barrier(&mut self, barrier: Timestamp) {
         let past = self.recalls.partition_point(|(recalled, ..)| *recalled < barrier);

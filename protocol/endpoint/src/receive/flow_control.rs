@@ -8,7 +8,7 @@ use onepipe_base::{Incarnation, Mono, ProcessId, Psn};
 use onepipe_wire::{Connect, Opcode, Probe, Service};
 
 /// Stands for the local process in the reservation queue.
-const LOCAL: u32 = u32::MAX;
+pub(super) const LOCAL: u32 = u32::MAX;
 
 /// Reservation for a message of the process to itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

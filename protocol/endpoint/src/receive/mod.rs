@@ -1,6 +1,7 @@
 //! The receive path: tracker → window → reassembly → reorder → delivery.
 
 mod ack;
+mod check;
 mod delivery;
 mod filter;
 mod flow_control;
@@ -8,13 +9,13 @@ mod reassembly;
 mod recall;
 mod refuse;
 mod remote_sender;
-mod tracker;
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use onepipe_base::mistake::{Mistake, makes};
 use onepipe_base::{Incarnation, Mono, ProcessId, Psn, Timestamp};
+use onepipe_reliability::PsnState;
 use onepipe_wire::{Flags, Fragment, Frame, Messages, Opcode, Service};
 
 use crate::arena::{PayloadArena, PayloadRef};
@@ -30,7 +31,6 @@ use flow_control::LocalReservation;
 use reassembly::{Partial, Reassembly};
 use refuse::Refusal;
 use remote_sender::RemoteSender;
-use tracker::PsnState;
 
 /// The receiver of one service.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -191,15 +191,15 @@ impl Receiver {
         let is_fragment = frame.opcode.in_best_effort() == Opcode::Fragment;
         //= spec/ordering.md#R86
         // A late fragment is rejected: the others may have been dropped when the barrier passed.
-        let is_never_late =
-            !is_fragment && self.is_unordered(frame) || makes(Mistake::LateAccepted);
-        let barrier = barrier.filter(|_| !is_never_late);
+        let has_order = is_fragment || !self.is_unordered(frame);
+        let barrier = barrier.filter(|_| has_order);
         //= spec/ordering.md#R22
-        if barrier.is_some_and(|barrier| timestamp < barrier) {
+        if barrier.is_some_and(|barrier| timestamp < barrier) && !makes(Mistake::LateAccepted) {
             stats.packets_late += 1;
             self.reject(peer_index, psn);
             return Disposition::Dropped;
         }
+        debug_assert!(Some(timestamp) >= barrier, "what is buffered can be delivered in order");
         if self.refusal.is_active {
             self.refuse((peer_index, psn), timestamp, frame);
             return Disposition::Dropped;

@@ -31,6 +31,13 @@ impl Partial {
     pub fn full_charge(&self) -> u64 {
         u64::from(self.len) + u64::from(MESSAGE_CHARGE_BYTES)
     }
+
+    /// Checks that the message is incomplete, and that its pieces fit it.
+    pub fn check_invariants(&self) {
+        assert!(self.arrived < self.len || self.len == 0, "a complete message leaves");
+        assert!(self.charge >= u64::from(self.arrived), "each piece is charged");
+        assert!(self.payload_ref != PayloadRef::NONE, "its memory is allocated");
+    }
 }
 
 /// All messages under reassembly; few at any time.
@@ -92,6 +99,11 @@ impl Reassembly {
     pub fn take_overdue(&mut self, barrier: Timestamp) -> Option<Partial> {
         let position = self.partials.iter().position(|partial| partial.timestamp < barrier)?;
         Some(self.partials.swap_remove(position))
+    }
+
+    /// Returns the messages under reassembly.
+    pub fn iter(&self) -> impl Iterator<Item = &Partial> {
+        self.partials.iter()
     }
 
     /// Returns the number of messages under reassembly.

@@ -14,8 +14,15 @@ pub(super) struct Refusal {
     awaited: alloc::vec::Vec<(ProcessId, Timestamp)>,
 }
 
+impl Refusal {
+    /// Returns the number of recalls that have yet to arrive.
+    pub fn awaited_len(&self) -> usize {
+        self.awaited.len()
+    }
+}
+
 /// Limit on recalls that a leaving process waits for.
-const AWAITED_MAX: usize = 4096;
+pub(super) const AWAITED_MAX: usize = 4096;
 
 impl Receiver {
     /// Refuses every message that arrives from now on.

@@ -3,9 +3,8 @@
 use alloc::boxed::Box;
 
 use onepipe_base::{Incarnation, Mono, ProcessId, Psn};
+use onepipe_reliability::PacketTracker;
 use onepipe_wire::Opcode;
-
-use super::tracker::PacketTracker;
 
 /// Memory reserved for messages of a sender that exceed its window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -11,6 +11,7 @@
 //! - Every entry of the run is below `run_end`, every entry of the wheel at or above it.
 //! - `run_end` is at most one slot of the calendar above the barrier.
 
+mod check;
 mod entry;
 mod sort;
 #[cfg(test)]

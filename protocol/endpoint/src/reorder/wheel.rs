@@ -123,6 +123,27 @@ impl Wheel {
         Some(Slot { head, start, is_narrow })
     }
 
+    /// Checks that the bits of all levels agree, and that the least timestamp is not below the
+    /// floor.
+    pub(super) fn check_invariants(&self) {
+        let is_occupied = |word: usize| self.occupied[word] != 0;
+        let calendar = (0..CALENDAR / 64).all(|w| is_occupied(w) == (self.calendar >> w & 1 == 1));
+        assert!(calendar, "words of the calendar are marked");
+        let levels = (0..LEVELS)
+            .all(|level| is_occupied(CALENDAR / 64 + level) == (self.levels >> level & 1 == 1));
+        assert!(levels, "levels above the calendar are marked");
+        assert_eq!(
+            self.least == u64::MAX,
+            self.first().is_none(),
+            "a slot with a node is occupied"
+        );
+        assert!(self.least >= self.floor, "the floor bounds every timestamp");
+        if let Some(first) = self.first() {
+            assert!(self.heads[first] != NONE, "an occupied slot has a node");
+            assert!(self.start(first) <= self.least, "the first slot holds the least timestamp");
+        }
+    }
+
     #[inline]
     fn first(&self) -> Option<usize> {
         let word = if self.calendar != 0 {

@@ -214,6 +214,39 @@ impl SendBuffer {
         }
     }
 
+    /// Returns the bytes and the number of the messages that wait to be sent.
+    pub fn waiting(&self) -> (usize, usize) {
+        let (mut bytes, mut count) = (0, 0);
+        for queued in (0..self.len()).map(|position| self.queued(position)) {
+            let numbers = queued.first..queued.first + u64::from(queued.messages);
+            let messages = numbers.map(|number| self.message(number));
+            for message in messages.filter(|message| !queued.is_sent && !message.has_failed()) {
+                bytes += message.charge() as usize;
+                count += 1;
+            }
+        }
+        (bytes, count)
+    }
+
+    /// Returns the number of payloads, each counted as often as messages have it.
+    pub fn payloads(&self) -> usize {
+        self.arena.references()
+    }
+
+    /// Checks that the queue and its messages agree, within the limit.
+    pub fn check_invariants(&self) {
+        assert!(self.used <= self.bytes_max, "I11: the send buffer stays within its limit");
+        assert!(!self.queue.front().is_some_and(QueueEntry::is_sent), "a sent front is removed");
+        let mut next = self.messages.first_seq();
+        for queued in (0..self.len()).map(|position| self.queued(position)) {
+            assert_eq!(queued.first, next, "messages are queued in the order of scatterings");
+            assert!(queued.messages > 0, "a scattering has messages");
+            next += u64::from(queued.messages);
+        }
+        assert_eq!(self.messages.next_seq(), next, "each message belongs to a scattering");
+        self.arena.check_invariants();
+    }
+
     #[inline]
     pub fn payload(&self, payload_ref: PayloadRef, len: u32) -> &[u8] {
         self.arena.get(payload_ref, len as usize)

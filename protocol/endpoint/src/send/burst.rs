@@ -104,6 +104,42 @@ impl Burst {
         }
     }
 
+    /// Returns whether fragments of the first message to `to` were sent, and more follow.
+    pub(super) fn is_fragmenting(&self, to: u32) -> bool {
+        self.fragment_offset > 0 && self.destinations.get(self.served) == Some(&to)
+    }
+
+    /// Returns the number of messages of which nothing was sent. `head` returns the first message
+    /// of a destination's chain.
+    pub(super) fn unsent(&self, head: impl Fn(u32) -> u32) -> usize {
+        let mut count = 0;
+        for &to in self.destinations.get(self.served..).unwrap_or_default() {
+            let mut position = head(to);
+            while let Some(stamped) = self.messages.get(position as usize) {
+                count += 1;
+                position = stamped.next;
+            }
+        }
+        count - usize::from(self.fragment_offset > 0)
+    }
+
+    /// Checks that a burst ends with its last message. `is_served` returns whether a destination
+    /// has no message left.
+    pub(super) fn check_invariants(&self, is_served: impl Fn(u32) -> bool) {
+        let is_over = self.first.is_none();
+        assert_eq!(is_over, self.destinations.is_empty(), "a burst has destinations");
+        assert_eq!(is_over, self.messages.is_empty(), "a burst has messages");
+        assert!(is_over || self.served < self.destinations.len(), "a served burst is over");
+        assert!(!is_over || self.fragment_offset == 0, "a burst ends with a whole message");
+        assert!(!is_over || !self.has_shared, "a burst shares its own payloads");
+        let served = self.destinations.iter().take(self.served);
+        assert!(served.copied().all(is_served), "destinations are served in turn");
+        let first = self.messages.first().map(|stamped| stamped.timestamp);
+        assert!(first >= self.first, "a burst holds the promise below its messages");
+        let ascends = |pair: &[Stamped]| pair[0].timestamp <= pair[1].timestamp;
+        assert!(self.messages.windows(2).all(ascends), "messages are stamped in order");
+    }
+
     fn clear(&mut self) {
         self.messages.clear();
         self.destinations.clear();

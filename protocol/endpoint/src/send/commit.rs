@@ -219,6 +219,29 @@ impl CommitTracker {
         self.open.is_empty()
     }
 
+    /// Returns the number of acknowledgements that all scatterings together wait for.
+    pub fn acks_missing(&self) -> usize {
+        let open = self.numbers().map(|number| self.open.get(number));
+        open.map(|open| open.acks_missing as usize).sum()
+    }
+
+    /// Checks that the oldest scattering is open, that timestamps ascend, and that each scattering
+    /// has its targets.
+    pub fn check_invariants(&self) {
+        let is_open = self.open.front().is_none_or(|open| open.acks_missing > 0);
+        assert!(is_open, "the commit promise follows the oldest open scattering");
+        let (mut last, mut next_target) = (None, self.targets.first_seq());
+        for open in self.numbers().map(|number| self.open.get(number)) {
+            assert!(last < Some(open.timestamp), "scatterings are sent in the order of timestamps");
+            last = Some(open.timestamp);
+            if let Targets::Several { first, messages } = open.to {
+                assert_eq!(first, next_target, "targets lie in the order of scatterings");
+                next_target += u64::from(messages);
+            }
+        }
+        assert_eq!(self.targets.next_seq(), next_target, "each target belongs to a scattering");
+    }
+
     #[inline]
     fn pop_complete(&mut self) {
         while let Some(open) = self.open.front().filter(|open| open.acks_missing == 0) {

@@ -104,6 +104,15 @@ impl CongestionController {
         }
     }
 
+    /// Checks that the window lies between its limits.
+    pub fn check_invariants(&self, config: &Config) {
+        assert!(self.window.bytes() > 0, "a window admits something");
+        assert!(self.window_bytes() <= config.window_bytes_max, "the window has a maximum");
+        assert!(self.window_min <= config.window_bytes_max, "the minimum is below the maximum");
+        assert_eq!(self.frame as usize, config.frame_len_max, "frames do not change");
+        self.marks.check_invariants();
+    }
+
     /// Cuts the window, but not below its share of the minimum.
     fn cut_to(&mut self, bytes: u64, connections: usize) {
         let window_min = self.share(self.window_min, connections);

@@ -13,7 +13,7 @@ use crate::{Config, FailureReason};
 
 /// Maximum number of doublings of the retransmission timeout: a peer that was slow, not dead, is
 /// found again within eight times the usual timeout.
-const BACKOFF_MAX: u32 = 3;
+pub(super) const BACKOFF_MAX: u32 = 3;
 
 /// Marks the end of a chain of messages.
 pub(crate) const END: u32 = u32::MAX;
@@ -288,6 +288,12 @@ impl Connection {
         }
     }
 
+    /// Returns whether the packets in flight, if there are any, were sent that long ago.
+    pub fn was_asked_for(&self, now: Mono, ns: u64) -> bool {
+        let oldest = self.flight.oldest_sent().filter(|_| !self.flight.is_accounted_for());
+        oldest.is_none_or(|sent| now.since_ns(sent) >= ns)
+    }
+
     /// Returns whether a reservation is granted or requested.
     pub fn has_requested_reservation(&self) -> bool {
         matches!(self.reservation, Reservation::Requested(_) | Reservation::Granted(_))
@@ -313,6 +319,12 @@ impl Connection {
         let wait_ns = config.rejoin_wait_ns;
         let later = reliable.opening_since?.after_ns(wait_ns / REJOIN_WAITS);
         Some(reliable.failed_since.map_or(later, |since| later.max(since.after_ns(wait_ns))))
+    }
+
+    /// Returns whether the next incarnation was awaited since the handshake in progress began.
+    pub fn was_rejoin_awaited(&self, config: &Config, now: Mono) -> bool {
+        let since = self.reliable.as_ref().and_then(|reliable| reliable.opening_since);
+        since.is_some_and(|since| now.since_ns(since) >= config.rejoin_wait_ns / REJOIN_WAITS)
     }
 
     //= spec/failure.md#R55

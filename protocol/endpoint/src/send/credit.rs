@@ -74,6 +74,11 @@ impl Credit {
         self.blocked == 0
     }
 
+    /// Returns the number of scatterings that are known not to fit.
+    pub fn blocked_count(&self) -> usize {
+        self.blocked
+    }
+
     /// Returns whether no scattering remains to be considered.
     #[inline]
     pub fn is_blocked(&self, queued: usize) -> bool {

@@ -1,6 +1,7 @@
 //! Packets in flight on one connection.
 
 mod abandon;
+mod check;
 
 use alloc::boxed::Box;
 

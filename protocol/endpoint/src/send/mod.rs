@@ -5,6 +5,7 @@ mod abandon;
 mod ack;
 pub(crate) mod buffer;
 mod burst;
+mod check;
 mod commit;
 mod congestion;
 mod connection;

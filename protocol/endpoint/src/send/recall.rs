@@ -5,6 +5,7 @@ use onepipe_base::{Incarnation, Mono, ProcessId, Timestamp};
 use onepipe_wire::Undeliverable;
 
 use super::Sender;
+use super::commit::Target;
 use super::connection::{Reservation, State};
 use crate::{Config, FailureReason, Outcome, SendFailed};
 
@@ -132,7 +133,17 @@ impl Sender {
             }
             self.queue_signal(target.to as usize);
         }
+        let is_recalled = |target: &Target| self.is_recalled(number, target);
+        assert!(targets.iter().all(is_recalled), "a scattering is recalled at all its receivers");
         self.targets = targets;
+    }
+
+    /// Returns whether the target of a recalled scattering is local, was given up, or is sent the
+    /// recall.
+    fn is_recalled(&self, number: u64, target: &Target) -> bool {
+        let connection = self.peers.get(target.to as usize);
+        let last = connection.reliable.as_ref().and_then(|reliable| reliable.last_recalled);
+        connection.is_local || connection.is_given_up() || last == Some(number)
     }
 
     /// Reports the messages of a recalled scattering to the connection `to`, once.

@@ -57,6 +57,8 @@ impl Sender {
             is_presumed_gone && connection.rejoin_until(config).is_none_or(|until| until <= now);
         if connection.state == State::Opening && is_presumed_gone {
             // The receiver has failed and is not back: scatterings to it fail.
+            let was_awaited = connection.was_rejoin_awaited(config, now);
+            debug_assert!(was_awaited, "the next incarnation has the time to join");
             connection.state =
                 State::Unreachable(now.after_ns(connection.retry_interval_ns(config)));
             (connection.attempts, connection.wants_connect) = (0, false);

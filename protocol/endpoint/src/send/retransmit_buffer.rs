@@ -28,6 +28,11 @@ impl UnackedMessage {
         self.missing > 0 && self.missing <= GIVEN_UP / 2
     }
 
+    /// Returns whether the message was given up.
+    pub fn is_given_up(&self) -> bool {
+        self.missing > GIVEN_UP / 2
+    }
+
     /// Gives the message up. Its payload may be released.
     pub fn give_up(&mut self) {
         self.missing = GIVEN_UP;

@@ -72,6 +72,8 @@ impl Sender {
             return self.on_reliable_timeout(config, now, (peer_index, is_controlled), stats);
         }
         if connection.attempts >= config.probes_max && !connection.suspend(config, now) {
+            let was_asked = connection.was_asked_for(now, config.unknown_after_ns);
+            debug_assert!(was_asked, "outcomes are asked for before they are unknown");
             stats.peers_unreachable += 1;
             self.give_up(peer_index, FailureReason::NoAnswer);
             let connection = self.peers.get_mut(peer_index);

@@ -16,4 +16,5 @@ mod reorder_alloc;
 mod sequence;
 mod steady_state;
 mod testnet;
+mod trace;
 mod unordered;

@@ -50,11 +50,16 @@ impl Flight {
 
     /// Returns the numbers of the scatterings whose messages are not acknowledged.
     pub fn awaited(&self) -> impl Iterator<Item = u64> + '_ {
+        self.awaited_messages().map(|unacked| unacked.scattering)
+    }
+
+    /// Returns the messages that are neither acknowledged nor given up.
+    pub fn awaited_messages(&self) -> impl Iterator<Item = &UnackedMessage> + '_ {
         let buffer = self.buffer.iter();
         buffer.flat_map(|buffer| {
             let numbers = self.messages.first_seq()..self.messages.next_seq();
             let unacked = numbers.map(|number| buffer.messages.get(number));
-            unacked.filter(|unacked| unacked.is_awaited()).map(|unacked| unacked.scattering)
+            unacked.filter(|unacked| unacked.is_awaited())
         })
     }
 }

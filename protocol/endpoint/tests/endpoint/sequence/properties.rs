@@ -457,6 +457,7 @@ impl Run<'_> {
     }
 
     fn check(&mut self) {
+        self.end.check_invariants();
         let config = self.end.config();
         let receive_max = config.receive_buffer_bytes_max as u64;
         // Each service has buffers of its own.

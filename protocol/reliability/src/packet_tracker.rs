@@ -1,4 +1,4 @@
-//! Tracks received and rejected packets of one connection.
+//! The received and rejected packets of a connection, and the words that acknowledge them.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -8,12 +8,14 @@ use onepipe_base::mistake::{Mistake, makes};
 
 /// Maximum distance of a packet from the first unresolved one: enough for a message of 16 MiB in
 /// the smallest frames.
-pub(crate) const WINDOW_PACKETS: u32 = 1 << 17;
+pub const WINDOW_PACKETS: u32 = 1 << 17;
 
 /// State of a PSN when its packet arrives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum PsnState {
+pub enum PsnState {
+    /// Neither received nor rejected.
     New,
+    /// Received, rejected or before the base.
     Duplicate,
     /// Further ahead than any correct sender goes.
     Beyond,
@@ -22,7 +24,7 @@ pub(crate) enum PsnState {
 /// State of each packet from `base` on. A packet is missing, received or *rejected*: never to be
 /// accepted, even if it arrives later.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct PacketTracker {
+pub struct PacketTracker {
     /// First packet that is not resolved on both sides.
     base: Psn,
     /// No packet from here on has arrived.
@@ -39,16 +41,20 @@ struct Bitmaps {
 }
 
 impl PacketTracker {
+    /// Creates a tracker of a connection whose first packet is `base`.
     pub fn new(base: Psn) -> Self {
         Self { base, end: base, bitmaps: None }
     }
 
+    /// Returns the first packet whose outcome is not known on both sides.
+    #[inline]
     pub fn base(&self) -> Psn {
         self.base
     }
 
     //= spec/ordering.md#R21
     //= spec/ordering.md#R26
+    /// Returns the state of the packet `psn`.
     #[inline]
     pub fn classify(&self, psn: Psn) -> PsnState {
         let ahead = psn.since(self.base);
@@ -58,18 +64,21 @@ impl PacketTracker {
         if ahead as u32 >= WINDOW_PACKETS {
             return PsnState::Beyond;
         }
-        let is_known = psn.is_before(self.end)
-            && self
-                .bitmaps
-                .as_ref()
-                .is_some_and(|bitmaps| bitmaps.received.has(psn) || bitmaps.rejected.has(psn));
-        let is_known = is_known && !makes(Mistake::DuplicateAccepted);
+        let is_known = self.is_recorded(psn) && !makes(Mistake::DuplicateAccepted);
         if is_known { PsnState::Duplicate } else { PsnState::New }
+    }
+
+    /// Returns whether `psn`, which is not before the base, was received or rejected.
+    #[inline]
+    fn is_recorded(&self, psn: Psn) -> bool {
+        let bitmaps = self.bitmaps.as_ref().filter(|_| psn.is_before(self.end));
+        bitmaps.is_some_and(|bitmaps| bitmaps.received.has(psn) || bitmaps.rejected.has(psn))
     }
 
     /// Records the arrival of the new packet `psn`.
     #[inline]
     pub fn receive(&mut self, psn: Psn) {
+        debug_assert!(!self.is_recorded(psn), "a packet is received once");
         if psn == self.base && self.base == self.end {
             self.base = psn.plus(1);
             self.end = self.base;
@@ -81,6 +90,7 @@ impl PacketTracker {
 
     /// Rejects the missing packet `psn` permanently.
     pub fn reject(&mut self, psn: Psn) {
+        debug_assert!(!self.is_recorded(psn), "only a missing packet is rejected");
         self.extend_to(psn).rejected.set(psn);
     }
 
@@ -105,6 +115,26 @@ impl PacketTracker {
         if self.base.is_before(psn) {
             self.move_base(psn);
         }
+    }
+
+    /// Checks that the first packet is unresolved, and that each packet has one state.
+    pub fn check_invariants(&self) {
+        let ahead = self.end.since(self.base);
+        assert!(ahead >= 0, "the base is not beyond the packets that have arrived");
+        assert!(ahead as u32 <= WINDOW_PACKETS, "no packet is beyond the window");
+        assert!(ahead == 0 || self.bitmaps.is_some(), "packets out of order are recorded");
+        let Some(bitmaps) = &self.bitmaps else { return };
+        let (received, rejected) = (&bitmaps.received, &bitmaps.rejected);
+        assert_eq!(received.words.len(), rejected.words.len(), "both cover the same packets");
+        assert!(received.words.len().is_power_of_two(), "a ring is indexed by a mask");
+        assert!(received.capacity() >= ahead as u32, "the ring holds every packet");
+        assert!(ahead == 0 || !received.has(self.base), "the base skips received packets");
+        let last = self.end.plus(u32::MAX);
+        assert!(ahead == 0 || received.has(last) || rejected.has(last), "the last one is known");
+        let mut pairs = received.words.iter().zip(&rejected.words);
+        assert!(pairs.all(|(one, other)| one & other == 0), "a packet has one state");
+        let known: u32 = [received, rejected].map(BitRing::count).iter().sum();
+        assert!(known <= ahead as u32, "bits outside the window are clear");
     }
 
     fn move_base(&mut self, psn: Psn) {
@@ -179,6 +209,11 @@ struct BitRing {
 impl BitRing {
     fn capacity(&self) -> u32 {
         self.words.len() as u32 * 64
+    }
+
+    /// Returns the number of ones.
+    fn count(&self) -> u32 {
+        self.words.iter().map(|word| word.count_ones()).sum()
     }
 
     fn grow(&mut self, need: u32, base: Psn, end: Psn) {
