@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use onepipe_base::{Controllers, ProcessId};
-use onepipe_controller::Recovery;
 #[cfg(feature = "etcd")]
 use onepipe_daemon_controller::EtcdConfig;
 use onepipe_daemon_controller::{Attachment, Config};
@@ -69,10 +68,6 @@ pub struct ControllerOptions {
     #[arg(long, value_name = "ADDRESS", env = "ONEPIPE_STATUS_LISTEN",
           value_parser = valid(address))]
     status_listen: Option<String>,
-    /// Notify processes of failures one by one, as in the paper, instead of flooding
-    #[arg(long)]
-    #[serde(default)]
-    flat: bool,
     /// Busy-poll: fastest decisions, takes a whole core
     #[arg(long)]
     #[serde(default)]
@@ -149,9 +144,6 @@ impl Settings {
         config.adopts_process = options.controllers.is_none() && options.process.is_none();
         let listen = options.status_listen.as_deref().unwrap_or(STATUS_LISTEN);
         config.status_listen = Some(address(listen)?);
-        if options.flat {
-            config.machine.recovery = Recovery::Flat;
-        }
         if options.spin {
             config.idle = Idle::Spin;
         }
@@ -180,7 +172,6 @@ impl ControllerOptions {
             etcd_prefix: self.etcd_prefix.or(file.etcd_prefix),
             lease: self.lease.or(file.lease),
             status_listen: self.status_listen.or(file.status_listen),
-            flat: self.flat || file.flat,
             spin: self.spin || file.spin,
         }
     }
@@ -253,13 +244,13 @@ mod tests {
     #[test]
     fn options_override_file_and_file_overrides_default() {
         let text = "[controller]\nudp = '127.0.0.1:4410'\ncontrollers = '1000:3'\nprocess = 1001\n\
-                    store = '/var/lib/onepipe/lab.redb'\nflat = true\n";
+                    store = '/var/lib/onepipe/lab.redb'\nspin = true\n";
         let options = ControllerOptions { process: Some(1002), ..ControllerOptions::default() };
         let options = options.or(file(text).expect("all keys are known"));
         let settings = Settings::resolve(&options).expect("valid settings");
         let machine = &settings.config.machine;
         assert_eq!((machine.process, machine.controllers.count), (ProcessId(1002), 3));
-        assert_eq!(machine.recovery, Recovery::Flat);
+        assert_eq!(settings.config.idle, Idle::Spin);
         let path = "/var/lib/onepipe/lab.redb".into();
         assert_eq!(settings.store, StoreChoice::File { path, is_default: false });
         let switch = Attachment::Switch("127.0.0.1:4410".parse().expect("an address"));

@@ -21,7 +21,8 @@ pub enum Links {
 pub enum Recovery {
     /// By flooding from node to node; takes time in proportion to the depth of the network.
     Tree,
-    /// By unicast to each process, as in the paper (1Pipe section 5.2); kept for comparison.
+    /// By unicast to each process, as in the paper (1Pipe section 5.2); for comparison in
+    /// simulations.
     Flat,
 }
 

@@ -18,12 +18,12 @@ extern crate alloc;
 
 mod bit_set;
 mod congestion;
-mod received_bitmap;
 mod packet_tracker;
+mod received_bitmap;
 mod seq_deque;
 
 pub use bit_set::BitSet;
 pub use congestion::{CongestionWindow, MarkedFraction, Observation};
-pub use received_bitmap::ReceivedBitmap;
 pub use packet_tracker::{PacketTracker, PsnState, WINDOW_PACKETS};
+pub use received_bitmap::ReceivedBitmap;
 pub use seq_deque::SeqDeque;
