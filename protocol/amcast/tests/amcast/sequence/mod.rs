@@ -2,9 +2,6 @@
 
 mod properties;
 
-use std::fs;
-use std::path::PathBuf;
-
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 
@@ -24,14 +21,5 @@ proptest! {
 
 #[test]
 fn machines_survive_fuzzing_corpus() {
-    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../verify/fuzz/corpus/amcast");
-    let mut met = 0;
-    for entry in fs::read_dir(folder).expect("the seeds are committed") {
-        let path = entry.expect("readable").path();
-        let bytes = fs::read(&path).expect("readable");
-        let outcome = std::panic::catch_unwind(|| properties::amcast(&bytes));
-        assert!(outcome.is_ok(), "{} fails", path.display());
-        met += 1;
-    }
-    assert!(met > 0, "no seeds");
+    onepipe_verify_testing::check_corpus("amcast", properties::amcast);
 }

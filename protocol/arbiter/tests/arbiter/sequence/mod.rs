@@ -2,9 +2,6 @@
 
 mod properties;
 
-use std::fs;
-use std::path::PathBuf;
-
 use proptest::prelude::*;
 
 proptest! {
@@ -18,14 +15,5 @@ proptest! {
 
 #[test]
 fn regression_operation_sequences_are_safe() {
-    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../verify/fuzz/corpus/arbiter");
-    let mut met = 0;
-    for entry in fs::read_dir(folder).expect("the seeds are committed") {
-        let path = entry.expect("readable").path();
-        let bytes = fs::read(&path).expect("readable");
-        let outcome = std::panic::catch_unwind(|| properties::arbiter(&bytes));
-        assert!(outcome.is_ok(), "{} fails", path.display());
-        met += 1;
-    }
-    assert!(met > 0, "no seeds");
+    onepipe_verify_testing::check_corpus("arbiter", properties::arbiter);
 }

@@ -2,9 +2,6 @@
 
 mod properties;
 
-use std::fs;
-use std::path::PathBuf;
-
 use proptest::prelude::*;
 
 proptest! {
@@ -25,18 +22,6 @@ proptest! {
 
 #[test]
 fn member_survives_fuzzing_corpus() {
-    for (target, play) in
-        [("bulk", properties::bulk as fn(&[u8])), ("detached", properties::detached)]
-    {
-        let corpus = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../verify/fuzz/corpus");
-        let mut met = 0;
-        for entry in fs::read_dir(corpus.join(target)).expect("the seeds are committed") {
-            let path = entry.expect("readable").path();
-            let bytes = fs::read(&path).expect("readable");
-            let outcome = std::panic::catch_unwind(|| play(&bytes));
-            assert!(outcome.is_ok(), "{} fails", path.display());
-            met += 1;
-        }
-        assert!(met > 0, "no seeds of {target}");
-    }
+    onepipe_verify_testing::check_corpus("bulk", properties::bulk);
+    onepipe_verify_testing::check_corpus("detached", properties::detached);
 }

@@ -2,9 +2,6 @@
 
 mod properties;
 
-use std::fs;
-use std::path::PathBuf;
-
 use proptest::prelude::*;
 
 proptest! {
@@ -17,14 +14,5 @@ proptest! {
 
 #[test]
 fn survives_the_fuzz_corpus() {
-    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../verify/fuzz/corpus/switch");
-    let mut seeds = 0;
-    for entry in fs::read_dir(folder).expect("the seeds are committed") {
-        let path = entry.expect("readable").path();
-        let bytes = fs::read(&path).expect("readable");
-        let outcome = std::panic::catch_unwind(|| properties::switch(&bytes));
-        assert!(outcome.is_ok(), "{} fails", path.display());
-        seeds += 1;
-    }
-    assert!(seeds > 0, "no seeds");
+    onepipe_verify_testing::check_corpus("switch", properties::switch);
 }
