@@ -2,6 +2,7 @@
 
 mod options;
 mod peers;
+mod recovery;
 
 use std::io::{Write, stdout};
 use std::process::ExitCode;
@@ -309,7 +310,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     }
     if name == Name::Recovery {
         drop(out);
-        return crate::demo::recovery::run(&recovery_options(arguments));
+        return recovery::run(&recovery_options(arguments));
     }
     // Processes, files and emulated nodes of a benchmark would outlive this process.
     crate::interrupt::on_interrupt(|| {
@@ -327,8 +328,8 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn recovery_options(arguments: &Arguments) -> crate::demo::recovery::Options {
-    crate::demo::recovery::Options {
+fn recovery_options(arguments: &Arguments) -> recovery::Options {
+    recovery::Options {
         transport: match arguments.transport {
             Some(Transport::Udp) => crate::demo::Transport::Udp,
             _ => crate::demo::Transport::Shm,

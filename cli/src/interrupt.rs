@@ -37,3 +37,28 @@ pub fn stop_flag(doorbell: Doorbell, exit_on_stdin_eof: bool) -> Result<Arc<Atom
     }
     Ok(stop)
 }
+
+/// Returns a flag that is set when the user interrupts this process.
+pub fn flag() -> Result<Arc<AtomicBool>> {
+    let flag: Arc<AtomicBool> = Arc::default();
+    let interrupted = Arc::clone(&flag);
+    on_interrupt(move || interrupted.store(true, Ordering::Release))?;
+    Ok(flag)
+}
+
+/// The error of a command that the user has interrupted.
+#[derive(Debug)]
+pub struct Interrupted;
+
+impl std::fmt::Display for Interrupted {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("interrupted")
+    }
+}
+
+impl std::error::Error for Interrupted {}
+
+/// Returns [`Interrupted`] if the flag is set.
+pub fn check(flag: &AtomicBool) -> Result<()> {
+    if flag.load(Ordering::Acquire) { Err(Interrupted.into()) } else { Ok(()) }
+}

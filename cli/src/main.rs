@@ -14,6 +14,7 @@ mod args;
 mod bench;
 mod block;
 mod bulk;
+mod child_process;
 mod clean;
 mod completions;
 mod controller;
@@ -93,9 +94,6 @@ enum Command {
     /// One process of a demo
     #[command(hide = true)]
     DemoWorker,
-    /// One replica or client of a demo
-    #[command(hide = true)]
-    AmcastWorker(demo::AmcastWorker),
     /// One process of a benchmark
     #[command(hide = true)]
     BenchWorker {
@@ -127,8 +125,7 @@ fn main() -> ExitCode {
         Command::Bench(arguments) => bench::run(&arguments),
         Command::Figures(arguments) => figures::run(&arguments),
         Command::Completions(arguments) => completions::run(&arguments, Arguments::command()),
-        Command::DemoWorker => demo::run_worker(),
-        Command::AmcastWorker(arguments) => demo::run_amcast_worker(&arguments),
+        Command::DemoWorker => demo::run_worker().map(|()| ExitCode::SUCCESS),
         Command::BenchWorker { arguments } => bench::run_worker(&arguments),
     };
     result.unwrap_or_else(report_error)
@@ -136,6 +133,10 @@ fn main() -> ExitCode {
 
 /// Prints an error with its causes and what to do. Returns the exit status.
 fn report_error(error: anyhow::Error) -> ExitCode {
+    if error.is::<interrupt::Interrupted>() {
+        eprintln!("onepipe: interrupted");
+        return interrupt::EXIT_STATUS.into();
+    }
     let is_broken_pipe = |cause: &std::io::Error| cause.kind() == std::io::ErrorKind::BrokenPipe;
     // Ignore a closed pipe, as in `onepipe ... | head`.
     if !error.chain().any(|cause| cause.downcast_ref().is_some_and(is_broken_pipe)) {

@@ -49,8 +49,8 @@ mod table;
 
 pub use amcast::{AmcastOptions, amcast};
 pub use arbiter::{
-    ArbiterOptions, CommOptions, RealtimeOptions, arbiter_alloc, arbiter_comm, arbiter_path,
-    arbiter_realtime,
+    ArbiterOptions, CommOptions, Incast, IncastOutcome, IncastPhase, IncastSnapshot,
+    IncastTimeslots, RealtimeOptions, arbiter_alloc, arbiter_comm, arbiter_path, arbiter_realtime,
 };
 pub use block::{
     BlockOptions, BlockRecovery, BlockRecoveryOptions, BlockRecoveryReport, block, block_peers,

@@ -1,25 +1,34 @@
 //! `onepipe demo amcast`: a group of three members as processes, of which the leader is killed.
+//!
+//! The clients (`send`) and the replicas (`deliver`) are threads of this program; each is what a
+//! program over the crate `onepipe` would do.
 
-use std::io::{BufRead, Write, stdout};
+use std::fmt;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use clap::Args;
-use onepipe::{GroupId, Loopback, Role};
+use onepipe::{Amcast, AmcastReplica, Directory, GroupId, Loopback, Role};
 use serde::Serialize;
 
-use super::amcast_worker::{Delivered, Sent, WorkerReport, unix_ns};
-use super::children::{ChildProcess, end_all};
+use crate::child_process::{ChildProcess, TemporaryStore};
+use crate::interrupt;
 use crate::units::{self, readable};
 
-/// Timeout of a step that normally takes milliseconds.
-const STEP_TIMEOUT: Duration = Duration::from_secs(20);
+/// Timeout for all messages to be complete and delivered.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(20);
 /// Interval of progress lines.
 const REPORT_INTERVAL: Duration = Duration::from_millis(500);
+/// Interval at which replicas and the demo itself look around.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
+/// Sleep of an idle client.
+const IDLE_SLEEP: Duration = Duration::from_micros(200);
+/// Deliveries between two checkpoints of the order.
+const CHECKPOINT: u64 = 256;
 const MEMBERS: usize = 3;
 const REPLICAS: usize = 3;
 const CLIENTS: usize = 2;
@@ -80,248 +89,172 @@ struct Summary {
     invariants_held: bool,
 }
 
-enum Event {
-    Report(usize, WorkerReport),
-    Elected(String),
-    Interrupted,
+/// The group's processes, killed on drop.
+struct DemoGroup {
+    directory: Directory,
+    members: Vec<ChildProcess>,
+    /// The coordinator's report of the last election.
+    election: Arc<Mutex<Option<String>>>,
+    _coordinator: ChildProcess,
+    _store: TemporaryStore,
 }
 
-/// All processes with their reports; killed on drop.
-struct DemoGroup {
-    members: Vec<ChildProcess>,
-    coordinator: Vec<ChildProcess>,
-    /// Replicas, then clients.
-    workers: Vec<ChildProcess>,
-    store: PathBuf,
-    events: Receiver<Event>,
-    events_tx: Sender<Event>,
-    replicas: Vec<Delivered>,
-    /// Hashes of the deliveries at the checkpoints, by replica.
-    checkpoints: Vec<Vec<u64>>,
-    clients: Vec<Option<Sent>>,
-    election: Option<String>,
-    /// For each replica, the longest gap between deliveries since the kill and its end, in ns.
-    gaps: Vec<(u64, u64)>,
+/// State that the threads of the demo share.
+#[derive(Default)]
+struct Shared {
+    must_stop_sending: AtomicBool,
+    must_stop: AtomicBool,
+    /// Messages that the clients have sent, and those that are complete.
+    sent: AtomicU64,
+    completed: AtomicU64,
+    replicas: [Mutex<Delivered>; REPLICAS],
+}
+
+/// Deliveries of a replica.
+#[derive(Clone, Default)]
+struct Delivered {
+    count: u64,
+    /// Hash of all deliveries in order, and that after every [`CHECKPOINT`] of them.
+    hash: u64,
+    checkpoints: Vec<u64>,
+    last: Option<Instant>,
+    /// Longest gap between deliveries since the kill, and its end.
+    gap: Option<(Duration, Instant)>,
+    /// Whether it missed more messages than members retain.
+    is_behind: bool,
 }
 
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
-    let mut group = DemoGroup::start(arguments)?;
-    let events_tx = group.events_tx.clone();
-    crate::interrupt::on_interrupt(move || {
-        // Fails when the demo has ended.
-        let _ = events_tx.send(Event::Interrupted);
-    })?;
-    let Some(summary) = run_scenario(&mut group, arguments)? else {
-        eprintln!("onepipe: interrupted");
-        return Ok(ExitCode::from(crate::interrupt::EXIT_STATUS));
-    };
-    summary.print(arguments.json).context("cannot print")?;
-    Ok(if summary.invariants_held { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    let summary = run_demo(arguments, &*interrupt::flag()?)?;
+    super::conclude(&summary, arguments.json, summary.invariants_held)
 }
 
-/// Runs the whole scenario. Returns `None` if it was interrupted.
-fn run_scenario(group: &mut DemoGroup, arguments: &Arguments) -> Result<Option<Summary>> {
-    let began = Instant::now();
-    let half = Duration::from_secs_f64(arguments.seconds / 2.0);
+fn run_demo(arguments: &Arguments, stop: &AtomicBool) -> Result<Summary> {
+    let mut group = DemoGroup::start(arguments)?;
+    let shared = Shared::default();
+    let open_replica = |at| AmcastReplica::open(&group.directory, at).context("cannot start");
+    let replicas = group.directory.of(Role::Replica(GROUP)).into_iter().map(open_replica);
+    let replicas = replicas.collect::<Result<Vec<_>>>()?;
+    let open_client = |at| Amcast::open(&group.directory, at).context("cannot start");
+    let clients = group.directory.of(Role::Client).into_iter().map(open_client);
+    let clients = clients.collect::<Result<Vec<_>>>()?;
+    std::thread::scope(|scope| {
+        for (replica, delivered) in replicas.into_iter().zip(&shared.replicas) {
+            scope.spawn(|| deliver(replica, delivered, &shared.must_stop));
+        }
+        for client in clients {
+            scope.spawn(|| send(client, arguments, &shared));
+        }
+        let summary = run_scenario(arguments, &mut group, &shared, stop);
+        shared.must_stop.store(true, Ordering::Release);
+        summary
+    })
+}
+
+/// Sends at the given rate as the window permits, until all messages are complete.
+fn send(mut client: Amcast, arguments: &Arguments, shared: &Shared) {
+    let (began, mut sent) = (Instant::now(), 0u64);
+    let mut message = vec![0; arguments.size as usize];
+    while !shared.must_stop.load(Ordering::Acquire) {
+        let due = (began.elapsed().as_secs_f64() * arguments.rate) as u64;
+        let has_stopped = || shared.must_stop_sending.load(Ordering::Acquire);
+        message[..8].copy_from_slice(&sent.to_be_bytes());
+        // Fails when the window is full.
+        while sent < due && !has_stopped() && client.amcast(&[GROUP.0], &message).is_ok() {
+            sent += 1;
+            shared.sent.fetch_add(1, Ordering::AcqRel);
+            message[..8].copy_from_slice(&sent.to_be_bytes());
+        }
+        let mut completed = 0;
+        client.poll(|_| completed += 1);
+        shared.completed.fetch_add(completed, Ordering::AcqRel);
+        if completed == 0 {
+            std::thread::sleep(IDLE_SLEEP);
+        }
+    }
+}
+
+/// Delivers until `must_stop` is set.
+fn deliver(mut replica: AmcastReplica, delivered: &Mutex<Delivered>, must_stop: &AtomicBool) {
+    while !must_stop.load(Ordering::Acquire) {
+        let waited = replica.wait(POLL_INTERVAL, |message, id, position| {
+            let number = message.first_chunk().map_or(0, |number| u64::from_be_bytes(*number));
+            let id = u64::from(id.client) << 32 | u64::from(id.sequence);
+            lock(delivered).record([id, position.0, number]);
+        });
+        if waited.is_err() {
+            lock(delivered).is_behind = true;
+            return;
+        }
+    }
+}
+
+impl Delivered {
+    /// Adds a delivery to the count, the hash and the gaps.
+    fn record(&mut self, words: [u64; 3]) {
+        for word in words {
+            self.hash = (self.hash.rotate_left(5) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        }
+        self.count += 1;
+        if self.count.is_multiple_of(CHECKPOINT) {
+            self.checkpoints.push(self.hash);
+        }
+        let now = Instant::now();
+        if let Some(last) = self.last.replace(now) {
+            self.gap = self.gap.max(Some((now - last, now)));
+        }
+    }
+}
+
+/// Runs the whole scenario.
+fn run_scenario(
+    arguments: &Arguments,
+    group: &mut DemoGroup,
+    shared: &Shared,
+    stop: &AtomicBool,
+) -> Result<Summary> {
+    let (began, half) = (Instant::now(), Duration::from_secs_f64(arguments.seconds / 2.0));
     let mut summary =
         Summary { members: MEMBERS, replicas: REPLICAS, clients: CLIENTS, ..Summary::default() };
-    if !group.run_for(half)? {
-        return Ok(None);
-    }
-    let mut killed_ns = None;
+    shared.run_for(half, stop)?;
+    let mut killed = None;
     if !arguments.no_kill {
-        killed_ns = Some(unix_ns());
-        group.gaps = vec![(0, 0); REPLICAS];
+        killed = Some(Instant::now());
+        shared.replicas.iter().for_each(|replica| lock(replica).gap = None);
         let leader = group.leader();
         // An earlier election, on an overloaded machine, does not count.
-        group.election = None;
+        *lock(&group.election) = None;
         summary.killed_pid = Some(group.members[leader].kill()?);
         eprintln!("member {leader}, the leader, was killed");
     }
-    if !group.run_for(half)? {
-        return Ok(None);
-    }
+    shared.run_for(half, stop)?;
     summary.seconds = began.elapsed().as_secs_f64();
-    // The clients exit when all their messages are complete.
-    let deadline = Instant::now() + 2 * STEP_TIMEOUT;
-    for client in &mut group.workers[REPLICAS..] {
-        if !client.wait_exit(deadline) {
-            summary.violations.push("a client did not exit".into());
+    shared.must_stop_sending.store(true, Ordering::Release);
+    let deadline = Instant::now() + DRAIN_TIMEOUT;
+    loop {
+        // A client may send until it has seen the flag.
+        std::thread::sleep(POLL_INTERVAL);
+        let sent = shared.sent.load(Ordering::Acquire);
+        let completed = shared.completed.load(Ordering::Acquire);
+        let is_complete = completed == sent && shared.slowest_count() == sent;
+        if is_complete || Instant::now() >= deadline {
+            break;
         }
+        interrupt::check(stop)?;
     }
-    let sent =
-        |group: &DemoGroup| group.clients.iter().flatten().map(|sent| sent.sent).sum::<u64>();
-    // Their last reports are written by now, but not all read.
-    let deadline = Instant::now() + STEP_TIMEOUT;
-    let mut is_complete = false;
-    while !is_complete && Instant::now() < deadline {
-        group.poll_events(Duration::from_millis(100))?;
-        let all = sent(group);
-        let completed: u64 = group.clients.iter().flatten().map(|sent| sent.completed).sum();
-        is_complete = completed == all && group.replicas.iter().all(|replica| replica.count == all);
-    }
-    summary.sent = sent(group);
-    summary.completed = group.clients.iter().flatten().map(|sent| sent.completed).sum();
-    summary.election.clone_from(&group.election);
-    group.verify(&mut summary, killed_ns);
-    Ok(Some(summary))
+    summary.election.clone_from(&lock(&group.election));
+    shared.verify(&mut summary, killed);
+    Ok(summary)
 }
 
-impl DemoGroup {
-    /// Starts all processes. The members listen before the coordinator, which would replace a
-    /// leader that does not reply; the clients, which send at once, come last.
-    fn start(arguments: &Arguments) -> Result<Self> {
-        let layout = Loopback {
-            groups: 1,
-            members: MEMBERS,
-            replicas: REPLICAS,
-            clients: CLIENTS,
-            coordinators: 1,
-        };
-        let directory = layout.directory().context("no free ports")?;
-        let join_addresses =
-            |all: &[SocketAddr]| all.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
-        let addresses_of = |role| directory.of(role);
-        let (members, replicas) =
-            (addresses_of(Role::Member(GROUP)), addresses_of(Role::Replica(GROUP)));
-        let (clients, coordinator) = (addresses_of(Role::Client), addresses_of(Role::Coordinator));
-        let group_options = [
-            ("--group", format!("0={}", join_addresses(&members))),
-            ("--replicas", format!("0={}", join_addresses(&replicas))),
-            ("--clients", join_addresses(&clients)),
-            ("--coordinators", join_addresses(&coordinator)),
-            ("--window", arguments.window.to_string()),
-        ];
-        let start = |name: String, command: &str, address: SocketAddr, options: &[&str]| {
-            let address = address.to_string();
-            let group_options =
-                group_options.iter().flat_map(|(key, value)| [*key, value.as_str()]);
-            let arguments = [command, "--listen", &address].into_iter().chain(group_options);
-            let arguments = arguments.chain(options.iter().copied());
-            ChildProcess::start(name, &arguments.collect::<Vec<_>>())
-        };
-        // In memory if possible; no decision outlives the demo.
-        let shared_memory = Path::new("/dev/shm");
-        let store_dir =
-            if shared_memory.is_dir() { shared_memory.to_path_buf() } else { std::env::temp_dir() };
-        let store = store_dir.join(format!("onepipe-amcast-{}.redb", std::process::id()));
-        let (events_tx, events) = channel();
-        let mut group = Self {
-            members: Vec::new(),
-            coordinator: Vec::new(),
-            workers: Vec::new(),
-            store,
-            events,
-            events_tx,
-            replicas: vec![Delivered::default(); REPLICAS],
-            checkpoints: vec![Vec::new(); REPLICAS],
-            clients: vec![None; CLIENTS],
-            election: None,
-            gaps: vec![(0, 0); REPLICAS],
-        };
-        for (number, address) in members.iter().enumerate() {
-            let member =
-                start(format!("member {number}"), "member", *address, &["--exit-on-stdin-eof"])?;
-            group.members.push(member);
-        }
-        for member in &mut group.members {
-            wait_for_line(member, "member")?;
-        }
-        let (path, leader_timeout) =
-            (group.store.to_string_lossy().into_owned(), format!("{}ns", arguments.leader_timeout));
-        let options = [
-            "--store",
-            &path,
-            "--leader-timeout",
-            &leader_timeout,
-            "--exit-on-stdin-eof",
-            "--remove-store",
-        ];
-        let coordinator = start("the coordinator".into(), "coordinator", coordinator[0], &options)?;
-        group.coordinator.push(coordinator);
-        let events_tx = group.events_tx.clone();
-        let lines = wait_for_line(&mut group.coordinator[0], "active")?;
-        std::thread::spawn(move || {
-            for line in lines.map_while(Result::ok) {
-                // Fails when the demo has ended.
-                let _ = events_tx.send(Event::Elected(line));
-            }
-        });
-        let (bytes, rate) = (arguments.size.to_string(), arguments.rate.to_string());
-        for (number, address) in replicas.iter().enumerate() {
-            group.start_worker(start(
-                format!("replica {number}"),
-                "amcast-worker",
-                *address,
-                &[],
-            )?)?;
-        }
-        for (number, address) in clients.iter().enumerate() {
-            let options = ["--sends", "--size", &bytes, "--rate", &rate];
-            group.start_worker(start(
-                format!("client {number}"),
-                "amcast-worker",
-                *address,
-                &options,
-            )?)?;
-        }
-        Ok(group)
-    }
-
-    fn start_worker(&mut self, mut worker: ChildProcess) -> Result<()> {
-        let (number, events_tx, output) =
-            (self.workers.len(), self.events_tx.clone(), worker.output()?);
-        self.workers.push(worker);
-        std::thread::spawn(move || {
-            for line in output.lines() {
-                // A line that was cut short by a kill is ignored.
-                let report = line.ok().and_then(|line| serde_json::from_str(&line).ok());
-                let Some(report) = report else { break };
-                if events_tx.send(Event::Report(number, report)).is_err() {
-                    return;
-                }
-            }
-        });
-        Ok(())
-    }
-
-    /// Handles events for `time` at most, until one arrives. Returns false when interrupted.
-    fn poll_events(&mut self, time: Duration) -> Result<bool> {
-        let mut next = self.events.recv_timeout(time).ok();
-        while let Some(event) = next {
-            match event {
-                Event::Interrupted => return Ok(false),
-                Event::Elected(line) => {
-                    eprintln!("coordinator: {line}");
-                    self.election = Some(line);
-                }
-                Event::Report(worker, WorkerReport::Replica(report)) => {
-                    self.checkpoints[worker].extend_from_slice(&report.checkpoints);
-                    self.gaps[worker] = self.gaps[worker].max((report.gap_ns, report.gap_until_ns));
-                    self.replicas[worker] = report;
-                }
-                Event::Report(worker, WorkerReport::Client(sent)) => {
-                    self.clients[worker - REPLICAS] = Some(sent)
-                }
-            }
-            next = self.events.try_recv().ok();
-        }
-        Ok(true)
-    }
-
-    /// Runs for `time` and prints progress. Returns false when interrupted.
-    fn run_for(&mut self, time: Duration) -> Result<bool> {
-        let until = Instant::now() + time;
-        let (mut next_report, mut before) =
-            (Instant::now() + REPORT_INTERVAL, self.slowest_count());
-        loop {
-            let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return Ok(true);
-            }
-            if !self.poll_events(left.min(REPORT_INTERVAL))? {
-                return Ok(false);
-            }
+impl Shared {
+    /// Prints progress for `time`.
+    fn run_for(&self, time: Duration, stop: &AtomicBool) -> Result<()> {
+        let (until, mut before) = (Instant::now() + time, self.slowest_count());
+        let mut next_report = Instant::now() + REPORT_INTERVAL;
+        while Instant::now() < until {
+            std::thread::sleep(POLL_INTERVAL);
+            interrupt::check(stop)?;
             if Instant::now() >= next_report {
                 next_report += REPORT_INTERVAL;
                 let now = self.slowest_count();
@@ -330,96 +263,121 @@ impl DemoGroup {
                 before = now;
             }
         }
-    }
-
-    /// Returns the index of the leader: of the last one elected, initially 0.
-    fn leader(&self) -> usize {
-        // "process 1 leads …": members have the first ids.
-        let word = self.election.as_deref().and_then(|line| line.split(' ').nth(1));
-        let process = word.and_then(|word| word.parse().ok());
-        process.filter(|process| *process < MEMBERS).unwrap_or_default()
+        Ok(())
     }
 
     /// Returns the number of deliveries of the slowest replica.
     fn slowest_count(&self) -> u64 {
-        self.replicas.iter().map(|replica| replica.count).min().unwrap_or_default()
+        self.replicas.iter().map(|replica| lock(replica).count).min().unwrap_or_default()
     }
 
     /// Verifies all invariants.
-    fn verify(&mut self, summary: &mut Summary, killed_ns: Option<u64>) {
-        let Self { replicas, checkpoints, .. } = self;
-        let mut add_violation = |violation: String| summary.violations.push(violation);
+    fn verify(&self, summary: &mut Summary, killed: Option<Instant>) {
+        let replicas = self.replicas.each_ref().map(|replica| lock(replica).clone());
+        let counts = [&self.sent, &self.completed];
+        let [sent, completed] = counts.map(|count| count.load(Ordering::Acquire));
+        let mut require = |holds: bool, otherwise: String| {
+            if !holds {
+                summary.violations.push(otherwise);
+            }
+        };
         for (number, replica) in replicas.iter().enumerate() {
-            if replica.is_behind {
-                add_violation(format!("replica {number} fell behind"));
-            }
-            if replica.count != summary.sent {
-                add_violation(format!(
-                    "replica {number} has delivered {} of {}",
-                    replica.count, summary.sent
-                ));
-            }
-            if replica.hash != replicas[0].hash || checkpoints[number] != checkpoints[0] {
-                add_violation(format!(
-                    "replicas 0 and {number} have delivered in different orders"
-                ));
-            }
+            let count = replica.count;
+            require(!replica.is_behind, format!("replica {number} fell behind"));
+            require(count == sent, format!("replica {number} has delivered {count} of {sent}"));
+            let [one, other] = [replica, &replicas[0]].map(|one| (one.hash, &one.checkpoints));
+            let different = format!("replicas 0 and {number} have delivered in different orders");
+            require(one == other, different);
         }
-        if summary.completed != summary.sent {
-            add_violation(format!("{} of {} messages completed", summary.completed, summary.sent));
-        }
-        if summary.sent == 0 {
-            add_violation("nothing was sent".into());
-        }
-        if killed_ns.is_some() && summary.election.is_none() {
-            add_violation("no leader was elected".into());
-        }
+        require(completed == sent, format!("{completed} of {sent} messages completed"));
+        require(sent > 0, "nothing was sent".into());
+        let is_replaced = killed.is_none() || summary.election.is_some();
+        require(is_replaced, "no leader was elected".into());
+        (summary.sent, summary.completed) = (sent, completed);
         summary.delivered = replicas.iter().map(|replica| replica.count).collect();
-        summary.messages_per_s = summary.sent as f64 / summary.seconds.max(1e-3);
-        summary.next_delivery_ms = killed_ns.and_then(|killed| {
+        summary.messages_per_s = sent as f64 / summary.seconds.max(1e-3);
+        summary.next_delivery_ms = killed.and_then(|killed| {
             // The longest gap of each replica since the kill began with it.
-            let after = self.gaps.iter().map(|(_, until)| until.checked_sub(killed));
-            let slowest = after.collect::<Option<Vec<_>>>()?.into_iter().max();
-            slowest.map(|ns| ns as f64 / 1e6)
+            let ends = replicas.iter().map(|replica| replica.gap.map(|(_, end)| end - killed));
+            let slowest = ends.collect::<Option<Vec<_>>>()?.into_iter().max();
+            slowest.map(|time| time.as_secs_f64() * 1e3)
         });
         summary.invariants_held = summary.violations.is_empty();
     }
 }
 
-/// Waits until `member` has printed a line that begins with `word`.
-fn wait_for_line(
-    process: &mut ChildProcess,
-    word: &str,
-) -> Result<std::io::Lines<std::io::BufReader<std::process::ChildStdout>>> {
-    let mut lines = process.output()?.lines();
-    loop {
-        match lines.next() {
-            Some(Ok(line)) if line.starts_with(word) => return Ok(lines),
-            Some(Ok(_)) => {}
-            _ => bail!("a process did not start: {}", process.failure_reason()),
+impl DemoGroup {
+    /// Starts the members and the coordinator. The members come first, as the coordinator would
+    /// replace a leader that does not reply.
+    fn start(arguments: &Arguments) -> Result<Self> {
+        let layout = Loopback {
+            groups: 1,
+            members: MEMBERS,
+            replicas: REPLICAS,
+            clients: CLIENTS,
+            coordinators: 1,
+        };
+        let mut directory = layout.directory().context("no free ports")?;
+        directory.set_window(arguments.window);
+        let listed = |role| {
+            let addresses = directory.of(role);
+            addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
+        };
+        let group_options = [
+            ("--group", format!("0={}", listed(Role::Member(GROUP)))),
+            ("--replicas", format!("0={}", listed(Role::Replica(GROUP)))),
+            ("--clients", listed(Role::Client)),
+            ("--coordinators", listed(Role::Coordinator)),
+            ("--window", arguments.window.to_string()),
+        ];
+        let start = |name: String, command: &str, address: SocketAddr, options: &[&str]| {
+            let address = address.to_string();
+            let mut arguments = vec![command, "--listen", &address, "--exit-on-stdin-eof"];
+            for (key, value) in &group_options {
+                arguments.extend([*key, value]);
+            }
+            arguments.extend(options);
+            ChildProcess::start(name, &arguments)
+        };
+        let mut members = Vec::new();
+        for (number, address) in directory.of(Role::Member(GROUP)).into_iter().enumerate() {
+            members.push(start(format!("member {number}"), "member", address, &[])?);
         }
+        for member in &mut members {
+            member.wait_for_line("member", drop)?;
+        }
+        let store = TemporaryStore::new("onepipe-amcast-");
+        let (path, timeout) = (store.path(), format!("{}ns", arguments.leader_timeout));
+        let options = ["--store", &path, "--leader-timeout", &timeout, "--remove-store"];
+        let address = directory.of(Role::Coordinator)[0];
+        let mut coordinator = start("the coordinator".into(), "coordinator", address, &options)?;
+        let election: Arc<Mutex<Option<String>>> = Arc::default();
+        let last = Arc::clone(&election);
+        coordinator.wait_for_line("active", move |line| {
+            eprintln!("coordinator: {line}");
+            *lock(&last) = Some(line);
+        })?;
+        Ok(Self { directory, members, election, _coordinator: coordinator, _store: store })
+    }
+
+    /// Returns the index of the leader: of the last one elected, initially 0.
+    fn leader(&self) -> usize {
+        // "process 1 leads …": members have the first ids.
+        let election = lock(&self.election);
+        let word = election.as_deref().and_then(|line| line.split(' ').nth(1));
+        let process = word.and_then(|word| word.parse().ok());
+        process.filter(|process| *process < MEMBERS).unwrap_or_default()
     }
 }
 
-impl Drop for DemoGroup {
-    fn drop(&mut self) {
-        let all = self.members.iter_mut().chain(&mut self.coordinator).chain(&mut self.workers);
-        end_all(all);
-        // The file does not exist if the coordinator decided nothing.
-        let _ = std::fs::remove_file(&self.store);
-    }
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Summary {
-    fn print(&self, is_json: bool) -> Result<()> {
-        let mut out = stdout().lock();
-        if is_json {
-            serde_json::to_writer(&mut out, self)?;
-            writeln!(out)?;
-            return Ok(());
-        }
+impl fmt::Display for Summary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
-            out,
+            f,
             "{} messages in {:.1} s ({}/s), all delivered by {} replicas in one order: {}",
             self.sent,
             self.seconds,
@@ -428,14 +386,8 @@ impl Summary {
             if self.invariants_held { "yes" } else { "NO" },
         )?;
         if let Some(ms) = self.next_delivery_ms {
-            writeln!(
-                out,
-                "the leader was killed; {ms:.1} ms later the next message was delivered"
-            )?;
+            writeln!(f, "the leader was killed; {ms:.1} ms later the next message was delivered")?;
         }
-        for violation in &self.violations {
-            writeln!(out, "VIOLATION  {violation}")?;
-        }
-        Ok(())
+        self.violations.iter().try_for_each(|violation| writeln!(f, "VIOLATION  {violation}"))
     }
 }

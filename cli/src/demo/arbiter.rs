@@ -1,16 +1,16 @@
 //! `onepipe demo arbiter`: the same incast without and with an arbiter.
 
-use std::io::{Write, stdout};
+use std::fmt;
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::Args;
+use onepipe_bench_micro::{Incast, IncastOutcome, IncastPhase};
 use serde::Serialize;
 
-use super::incast::{Incast, Phase, Snapshot, Timeslots};
+use crate::interrupt;
 use crate::units::{self, readable, readable_ns};
 
 /// Interval of progress lines.
@@ -44,34 +44,14 @@ pub struct Arguments {
     json: bool,
 }
 
-/// Result of one phase.
-#[derive(Clone, Debug, Serialize)]
-struct Outcome {
-    goodput_bits_per_s: f64,
-    queue_bytes: Quantiles,
-    ping_ns: Quantiles,
-    pings: u64,
-    frames_lost: u64,
-    segments_sent: u64,
-    /// Bytes of the flows that were received.
-    received_bytes: u64,
-    timeslots: Timeslots,
-}
-
-#[derive(Clone, Copy, Debug, Serialize)]
-struct Quantiles {
-    p50: u64,
-    p99: u64,
-    max: u64,
-}
-
+/// Result of both phases, as printed.
 #[derive(Debug, Serialize)]
 struct Summary {
     senders: u32,
     link_bits_per_s: u64,
     seconds: f64,
-    unscheduled: Outcome,
-    scheduled: Outcome,
+    unscheduled: IncastOutcome,
+    scheduled: IncastOutcome,
     /// Median RTT, unscheduled over scheduled.
     ping_ratio: f64,
     /// Goodput, scheduled over unscheduled.
@@ -79,56 +59,44 @@ struct Summary {
     timeslots_granted_twice: u64,
 }
 
-/// Runs both phases, one after the other, and compares them.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
-    let stop = Arc::new(AtomicBool::new(false));
-    let stop_flag = Arc::clone(&stop);
-    crate::interrupt::on_interrupt(move || stop_flag.store(true, Ordering::Release))?;
+    let summary = run_phases(arguments, &*interrupt::flag()?)?;
+    super::conclude(&summary, arguments.json, summary.timeslots_granted_twice == 0)
+}
+
+/// Runs both phases, one after the other, and compares them.
+fn run_phases(arguments: &Arguments, stop: &AtomicBool) -> Result<Summary> {
     let Arguments { senders, link_rate, queue, seconds, .. } = *arguments;
     let incast = Incast { senders, bits_per_s: link_rate, queue_bytes: queue };
     onepipe_transport_clock::reduce_wakeup_latency();
-    let mut outcomes = Vec::new();
-    let mut granted_twice = 0;
-    for is_scheduled in [false, true] {
-        let Some(snapshot) = run_phase(incast, is_scheduled, seconds, &stop)? else {
-            eprintln!("onepipe: interrupted");
-            return Ok(ExitCode::from(crate::interrupt::EXIT_STATUS));
-        };
-        granted_twice += snapshot.timeslots.granted_twice;
-        outcomes.push(Outcome::of(&snapshot));
-    }
-    let [unscheduled, scheduled] = <[Outcome; 2]>::try_from(outcomes)
-        .map_err(|outcomes| anyhow::anyhow!("{} outcomes of two phases", outcomes.len()))?;
-    let summary = Summary {
+    let unscheduled = run_phase(incast, false, seconds, stop)?;
+    let scheduled = run_phase(incast, true, seconds, stop)?;
+    Ok(Summary {
         senders,
         link_bits_per_s: link_rate,
         seconds,
         ping_ratio: unscheduled.ping_ns.p50 as f64 / scheduled.ping_ns.p50.max(1) as f64,
         goodput_ratio: scheduled.goodput_bits_per_s / unscheduled.goodput_bits_per_s.max(1.0),
+        timeslots_granted_twice: scheduled.timeslots.granted_twice,
         unscheduled,
         scheduled,
-        timeslots_granted_twice: granted_twice,
-    };
-    summary.print(arguments.json).context("cannot write the summary")?;
-    Ok(if granted_twice == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    })
 }
 
-/// Runs one phase and prints its progress. Returns `None` if it was interrupted.
+/// Runs one phase and prints its progress.
 fn run_phase(
     incast: Incast,
     is_scheduled: bool,
     seconds: f64,
     stop: &AtomicBool,
-) -> Result<Option<Snapshot>> {
+) -> Result<IncastOutcome> {
     let name = if is_scheduled { "scheduled" } else { "unscheduled" };
-    let phase = Phase::begin(incast, is_scheduled)?;
+    let phase = IncastPhase::begin(incast, is_scheduled)?;
     let began = Instant::now();
     let mut before = phase.snapshot();
     while began.elapsed().as_secs_f64() < seconds {
         std::thread::sleep(REPORT_INTERVAL.min(Duration::from_secs_f64(seconds)));
-        if stop.load(Ordering::Acquire) {
-            return Ok(None);
-        }
+        interrupt::check(stop)?;
         let snapshot = phase.snapshot();
         let bytes = snapshot.received_bytes - before.received_bytes;
         let rate = bytes as f64 * 8.0 / (snapshot.seconds - before.seconds).max(1e-3);
@@ -141,36 +109,14 @@ fn run_phase(
         );
         before = snapshot;
     }
-    phase.end().map(Some)
+    Ok(phase.end()?.outcome())
 }
 
-impl Outcome {
-    fn of(snapshot: &Snapshot) -> Self {
-        let [p50, _, p99, _, max] = snapshot.queues.bytes;
-        let ping = |quantile| snapshot.pings.value_at_quantile(quantile);
-        Self {
-            goodput_bits_per_s: snapshot.received_bytes as f64 * 8.0 / snapshot.seconds.max(1e-3),
-            queue_bytes: Quantiles { p50, p99, max },
-            ping_ns: Quantiles { p50: ping(0.5), p99: ping(0.99), max: snapshot.pings.max() },
-            pings: snapshot.pings.len(),
-            frames_lost: snapshot.queues.dropped,
-            segments_sent: snapshot.segments_sent,
-            received_bytes: snapshot.received_bytes,
-            timeslots: snapshot.timeslots,
-        }
-    }
-}
-
-impl Summary {
-    fn print(&self, is_json: bool) -> Result<()> {
-        let mut out = stdout().lock();
-        if is_json {
-            serde_json::to_writer(&mut out, self)?;
-            writeln!(out)?;
-            return Ok(());
-        }
+impl fmt::Display for Summary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (one, other) = (&self.unscheduled, &self.scheduled);
-        let bits = |outcome: &Outcome| format!("{}bit/s", readable(outcome.goodput_bits_per_s));
+        let bits =
+            |outcome: &IncastOutcome| format!("{}bit/s", readable(outcome.goodput_bits_per_s));
         let bytes = |bytes: u64| readable(bytes as f64);
         let rows = [
             ("goodput", bits(one), bits(other)),
@@ -181,7 +127,7 @@ impl Summary {
             ("frames lost", one.frames_lost.to_string(), other.frames_lost.to_string()),
         ];
         writeln!(
-            out,
+            f,
             "{} senders, links of {}bit/s\n{:<20} {:>14} {:>14}",
             self.senders,
             readable(self.link_bits_per_s as f64),
@@ -189,9 +135,7 @@ impl Summary {
             "unscheduled",
             "scheduled"
         )?;
-        for (what, one, other) in rows {
-            writeln!(out, "{what:<20} {one:>14} {other:>14}")?;
-        }
-        Ok(())
+        rows.iter()
+            .try_for_each(|(what, one, other)| writeln!(f, "{what:<20} {one:>14} {other:>14}"))
     }
 }

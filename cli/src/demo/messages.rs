@@ -2,19 +2,14 @@
 
 use std::net::SocketAddr;
 
+use onepipe_verify_logs::{Counts, Fault, LogPart};
 use serde::{Deserialize, Serialize};
-
-use super::log::{SendFailures, StreamFaults, Window};
-use super::reliable::ReliableSample;
 
 /// First line read by a worker: its parameters.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct WorkerSpec {
-    /// Process id.
     pub process: u32,
-    /// Number of processes.
     pub processes: u32,
-    /// Fabric to join.
     pub fabric: FabricAddress,
     /// Bytes per message.
     pub payload_len: usize,
@@ -30,7 +25,7 @@ pub struct WorkerSpec {
     /// Calibration of the parent's clock, so that all measure latency with the same clock.
     pub calibration: [u64; 4],
     /// Fault that this worker injects.
-    pub inject_fault: Option<InjectedFault>,
+    pub inject_fault: Option<Fault>,
 }
 
 /// Where workers join.
@@ -40,18 +35,6 @@ pub enum FabricAddress {
     SharedMemory(String),
     /// Address of a software switch.
     Switch(SocketAddr),
-}
-
-/// A fault that a worker injects into its log, which the checks must detect.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
-#[serde(rename_all = "lowercase")]
-pub enum InjectedFault {
-    /// Logs two messages in the wrong order.
-    Order,
-    /// Swaps the numbers of two messages, so that its own checks pass.
-    Swap,
-    /// Omits a message.
-    Loss,
 }
 
 /// Commands to a worker, one per line.
@@ -76,62 +59,36 @@ pub enum WorkerReport {
     Sample(Sample),
     /// All its messages have an outcome, and nothing arrives any more.
     Drained,
-    /// It has left.
-    FinalReport(FinalReport),
+    /// It has left: the rest of the log, and all latencies with their counts, in ns.
+    Left(Sample, Vec<(u64, u64)>),
 }
 
-/// Counters since the previous sample, unless stated otherwise.
+/// Numbers since the start, and the logs since the previous sample.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Sample {
     /// Time of the sample, in ns of the parent's clock.
     pub at_ns: u64,
-    /// Messages delivered since the start.
+    /// Messages delivered.
     pub delivered: u64,
-    /// Scatterings submitted since the start.
-    pub submitted: u64,
-    /// Own messages reported lost, since the start.
-    pub lost: u64,
-    /// Own messages reported with unknown outcome, since the start.
-    pub unknown: u64,
+    /// Deliveries per second since the previous sample.
+    pub rate_per_s: f64,
+    /// Highest timestamp delivered, in ns.
+    pub seen_ns: u64,
     /// How far the barrier lags behind the clock, in ns.
     pub barrier_lag_ns: u64,
-    /// Latencies from submission to delivery.
-    pub latency: Latency,
-    /// Timestamp of the last delivery, in ns.
-    pub timestamp_ns: u64,
-    /// Pauses between deliveries: the longest that began in each millisecond. Start and length, in
-    /// ns of the parent's clock.
-    pub pauses: Vec<(u64, u64)>,
-    /// Pauses between deliveries of the process's own messages to itself.
-    pub own_pauses: Vec<(u64, u64)>,
-    /// Faults of its stream, since the start.
-    pub faults: StreamFaults,
-    /// Complete windows of its log.
-    pub windows: Vec<Window>,
-    /// Failures reported for its messages.
-    pub failures: Vec<SendFailures>,
-    /// All windows below this are complete.
-    pub closed_below: u64,
-    /// The reliable stream, if there is one.
-    pub reliable: Option<ReliableSample>,
+    /// Latencies from submission to delivery in ns: p50, p99, maximum.
+    pub latency_ns: [u64; 3],
+    /// Own scatterings of both services.
+    pub submitted: u64,
+    /// Outcomes of own messages of best effort.
+    pub best_effort: Counts,
+    /// Logs of best effort and, if it is used, of the reliable service.
+    pub logs: Vec<LogPart>,
 }
 
-/// Summary of a distribution, in ns.
-#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
-pub struct Latency {
-    /// 50 % of the values are at or below this.
-    pub p50_ns: u64,
-    /// 99 % of the values are at or below this.
-    pub p99_ns: u64,
-    /// The largest value.
-    pub max_ns: u64,
-}
-
-/// Last report of a worker.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct FinalReport {
-    /// The rest of the log.
-    pub sample: Sample,
-    /// All latencies: value in ns, and count.
-    pub latencies: Vec<(u64, u64)>,
+impl Sample {
+    /// Returns the best-effort messages that failed.
+    pub fn failed(&self) -> u64 {
+        self.best_effort.lost + self.best_effort.unknown
+    }
 }

@@ -1,41 +1,35 @@
 //! `onepipe demo`: shows the main guarantees with real processes.
+//!
+//! The worker (`worker.rs`) is a program over the crate `onepipe`: it joins, scatters and receives.
+//! The parent starts the fabric and the workers, kills one (`scenario.rs`), and has `verify/logs`
+//! compare what all have logged.
 
 mod amcast;
-mod amcast_worker;
 mod arbiter;
-mod atomicity;
-mod check;
-mod children;
 mod display;
-mod incast;
-mod log;
+mod fabric;
 mod messages;
-mod pauses;
-mod payload;
 mod process_state;
-pub mod recovery;
-mod reliable;
 mod scenario;
 mod summary;
-mod unsent;
 mod worker;
 
+use std::fmt::Display;
+use std::io::{Write, stdout};
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context, Result};
 use clap::{Args, Subcommand, ValueEnum, value_parser};
-use onepipe_transport_clock::SystemClock;
+use hdrhistogram::Histogram;
+use onepipe_verify_logs::Fault;
+use serde::Serialize;
 
-use crate::units;
-pub use amcast_worker::Arguments as AmcastWorker;
-use children::{ChildEvent, Children};
-use display::ProgressDisplay;
-use messages::{FabricAddress, InjectedFault, WorkerSpec};
+use crate::progress::Output;
+use crate::{interrupt, units};
 use scenario::Scenario;
-use summary::Summary;
+pub use summary::Summary;
+pub use worker::run as run_worker;
 
 /// Maximum number of processes of a demo: they share one machine.
 const PROCESSES_MAX: usize = 64;
@@ -91,8 +85,8 @@ pub struct Arguments {
     #[arg(long)]
     json: bool,
     /// Inject a fault into process 0, which the check must detect
-    #[arg(long, value_enum, hide = true)]
-    inject_fault: Option<InjectedFault>,
+    #[arg(long, hide = true)]
+    inject_fault: Option<Fault>,
 }
 
 /// Demos of other services.
@@ -111,7 +105,7 @@ pub enum Transport {
 }
 
 impl Transport {
-    fn name(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             Self::Shm => "shm",
             Self::Udp => "udp",
@@ -119,15 +113,15 @@ impl Transport {
     }
 }
 
-/// Runs a worker process of a demo (hidden command).
-pub fn run_worker() -> Result<ExitCode> {
-    worker::run()?;
-    Ok(ExitCode::SUCCESS)
-}
-
-/// Runs a replica or client of `demo amcast` (hidden command).
-pub fn run_amcast_worker(arguments: &AmcastWorker) -> Result<ExitCode> {
-    amcast_worker::run(arguments)
+impl Arguments {
+    fn title(&self) -> String {
+        let Self { processes, size, .. } = self;
+        let transport = match self.transport {
+            Transport::Shm => "over shared memory",
+            Transport::Udp => "over UDP through a software switch",
+        };
+        format!("{processes} processes {transport}; {size}-byte messages, all to all")
+    }
 }
 
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
@@ -139,105 +133,30 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     if arguments.ipv6 && arguments.transport == Transport::Shm {
         crate::usage_error("--ipv6 requires --transport udp");
     }
-    let interrupts = Interrupts::install()?;
-    let Some(summary) = run_demo(arguments, ProgressDisplay::new(arguments), &interrupts)? else {
-        eprintln!("onepipe: interrupted; all processes have ended");
-        return Ok(ExitCode::from(crate::interrupt::EXIT_STATUS));
-    };
-    summary.print(arguments.json).context("cannot write the summary")?;
-    Ok(if summary.has_held() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    let output = if arguments.json { Output::Stderr } else { Output::Stdout };
+    let summary = run_demo(arguments, output, &*interrupt::flag()?)?;
+    conclude(&summary, arguments.json, summary.violations == 0)
 }
 
-/// Runs one demo from start to end. Returns `None` if it was interrupted.
-fn run_demo(
-    arguments: &Arguments,
-    display: ProgressDisplay,
-    interrupts: &Interrupts,
-) -> Result<Option<Summary>> {
-    let clock = SystemClock::calibrated();
-    let (events_tx, events) = channel();
-    interrupts.forward_to(&events_tx);
-    // Declared before the children, so that it is dropped after them: a segment becomes stale when
-    // its last process has ended.
-    let cleanup = SegmentCleanup;
-    let mut children = Children::new();
-    let fabric = match arguments.transport {
-        Transport::Shm => FabricAddress::SharedMemory(format!("demo-{}", std::process::id())),
-        Transport::Udp => {
-            let listen = if arguments.ipv6 { "[::1]:0" } else { "127.0.0.1:0" };
-            let controllers = arguments.reliable.then(|| format!("{}:1", arguments.processes));
-            let processes = arguments.processes + u32::from(arguments.reliable);
-            FabricAddress::Switch(children.start_switch(
-                listen,
-                processes,
-                controllers.as_deref(),
-            )?)
-        }
-    };
-    let spec = |process| WorkerSpec {
-        process,
-        processes: arguments.processes,
-        fabric: fabric.clone(),
-        payload_len: arguments.size as usize,
-        rate_per_s: arguments.rate,
-        outstanding_max: arguments.outstanding,
-        is_reliable: arguments.reliable,
-        window_ns: window_ns(arguments.processes),
-        calibration: clock.calibration().to_words(),
-        inject_fault: arguments.inject_fault.filter(|_| process == 0),
-    };
-    for process in 0..arguments.processes {
-        children.start_worker(&spec(process), &events_tx)?;
-    }
-    let summary = Scenario::new(arguments, fabric, clock, children, events, display).run();
-    drop(cleanup);
-    summary
+/// Runs one demo from start to end.
+///
+/// # Errors
+/// A process fails, or the user interrupts ([`interrupt::Interrupted`]).
+pub fn run_demo(arguments: &Arguments, output: Output, interrupt: &AtomicBool) -> Result<Summary> {
+    let mut scenario = Scenario::start(arguments, output, interrupt)?;
+    scenario.run()?;
+    Summary::new(&mut scenario)
 }
 
-/// Forwards Ctrl-C to the running demo, of which `bench recovery` has many in turn.
-struct Interrupts {
-    events_tx: Arc<Mutex<Option<Sender<ChildEvent>>>>,
-    is_interrupted: Arc<AtomicBool>,
+/// Prints the result of any demo as JSON or as text. Returns the exit status: 0 only if every
+/// invariant held.
+fn conclude(summary: &(impl Serialize + Display), json: bool, held: bool) -> Result<ExitCode> {
+    let text = if json { serde_json::to_string(summary)? + "\n" } else { summary.to_string() };
+    stdout().lock().write_all(text.as_bytes()).context("cannot write the summary")?;
+    Ok(if held { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-impl Interrupts {
-    fn install() -> Result<Self> {
-        let events_tx: Arc<Mutex<Option<Sender<ChildEvent>>>> = Arc::default();
-        let is_interrupted: Arc<AtomicBool> = Arc::default();
-        let (events, flag) = (Arc::clone(&events_tx), Arc::clone(&is_interrupted));
-        crate::interrupt::on_interrupt(move || {
-            flag.store(true, Ordering::Release);
-            if let Some(events_tx) = &*events.lock().unwrap_or_else(PoisonError::into_inner) {
-                // Fails when the demo has ended.
-                let _ = events_tx.send(ChildEvent::Interrupted);
-            }
-        })?;
-        Ok(Self { events_tx, is_interrupted })
-    }
-
-    fn forward_to(&self, events_tx: &Sender<ChildEvent>) {
-        let mut registered = self.events_tx.lock().unwrap_or_else(PoisonError::into_inner);
-        *registered = Some(events_tx.clone());
-        if self.is_interrupted.load(Ordering::Acquire) {
-            // The interrupt came before this demo was registered.
-            let _ = events_tx.send(ChildEvent::Interrupted);
-        }
-    }
-}
-
-/// Returns the length of a log window in ns: it grows with the number of processes, as the size of
-/// each window does.
-fn window_ns(processes: u32) -> u64 {
-    1_000_000 * u64::from(processes)
-}
-
-/// Removes stale shared-memory segments on drop. The last process to leave removes its own segment;
-/// killed processes do not.
-struct SegmentCleanup;
-
-impl Drop for SegmentCleanup {
-    fn drop(&mut self) {
-        // A segment that cannot be removed now is left to the next demo.
-        let _ = onepipe_transport_shm::remove_stale_segments();
-    }
+/// Returns the median, the 99th percentile and the maximum.
+fn quantiles(values: &Histogram<u64>) -> [u64; 3] {
+    [values.value_at_quantile(0.5), values.value_at_quantile(0.99), values.max()]
 }

@@ -1,21 +1,21 @@
 //! Scenario of a demo: all processes join, send, one is killed, all drain and exit.
 
-use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::sync::atomic::AtomicBool;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
-use hdrhistogram::Histogram;
+use anyhow::{Result, bail};
 use onepipe_transport_clock::{Clock, SystemClock};
+use onepipe_verify_logs::Checker;
 
-use super::atomicity::AtomicityChecker;
-use super::check::Checker;
-use super::children::{ChildEvent, Children};
+use super::Arguments;
 use super::display::ProgressDisplay;
-use super::log::StreamFaults;
-use super::messages::{FabricAddress, FinalReport, Sample, WorkerCommand, WorkerReport};
-use super::process_state::ProcessState;
-use super::summary::{Kill, ProcessSummary, Summary};
-use super::{Arguments, window_ns};
+use super::fabric::Fabric;
+use super::messages::{Sample, WorkerCommand, WorkerReport, WorkerSpec};
+use super::process_state::{Phase, ProcessState};
+use crate::child_process::ChildProcess;
+use crate::interrupt;
+use crate::progress::Output;
 
 /// Timeout of joining: a busy machine starts processes slowly.
 const JOIN_TIMEOUT: Duration = Duration::from_secs(20);
@@ -23,347 +23,258 @@ const JOIN_TIMEOUT: Duration = Duration::from_secs(20);
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(30);
 /// Time after which a note says what the demo waits for.
 const NOTICE_AFTER: Duration = Duration::from_secs(2);
+/// Time for a process to exit before it is killed.
+const LEAVE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Interval of refreshing the display and comparing logs.
 const TICK: Duration = Duration::from_millis(500);
+/// Interval at which Ctrl-C is noticed.
+const INTERRUPT_INTERVAL: Duration = Duration::from_millis(50);
 
-pub struct Scenario<'a> {
-    arguments: &'a Arguments,
-    fabric: FabricAddress,
-    clock: SystemClock,
-    children: Children,
-    events: Receiver<ChildEvent>,
-    display: ProgressDisplay,
-    states: Vec<ProcessState>,
-    checker: Checker,
-    atomicity: Option<AtomicityChecker>,
-    kill: Option<Kill>,
-    /// When sending stopped, in ns of this program's clock; `u64::MAX` before.
-    stopped_ns: u64,
-    /// Violations found outside of the logs.
-    problems: Vec<String>,
+/// What a process reports; `None` when it has exited.
+type Report = (usize, Option<WorkerReport>);
+
+/// The kill of a process.
+#[derive(Clone, Copy, Debug)]
+pub struct Kill {
+    pub process: usize,
+    /// Time of the kill, in ns of the parent's clock and of the timestamps' clock.
+    pub at_ns: u64,
+    pub timestamp_ns: u64,
 }
 
-/// Why waiting ended.
-enum Wait {
-    Done,
-    TimedOut,
-    Interrupted,
+/// A demo while it runs, and what it has found.
+pub struct Scenario<'a> {
+    pub arguments: &'a Arguments,
+    stop: &'a AtomicBool,
+    clock: SystemClock,
+    workers: Vec<ChildProcess>,
+    reports: Receiver<Report>,
+    fabric: Fabric,
+    display: ProgressDisplay,
+    pub states: Vec<ProcessState>,
+    /// Of best effort, and of the reliable service if it is used.
+    pub checkers: Vec<Checker>,
+    pub kill: Option<Kill>,
+    /// Time for which the processes sent, and after that until all messages had an outcome.
+    pub sent_for: Duration,
+    pub drained_in: Duration,
+    /// Violations found outside of the logs.
+    pub problems: Vec<String>,
 }
 
 impl<'a> Scenario<'a> {
-    /// Creates the scenario for processes that have been started.
-    pub fn new(
-        arguments: &'a Arguments,
-        fabric: FabricAddress,
-        clock: SystemClock,
-        children: Children,
-        events: Receiver<ChildEvent>,
-        display: ProgressDisplay,
-    ) -> Self {
+    /// Starts the fabric and the worker processes.
+    pub fn start(arguments: &'a Arguments, output: Output, stop: &'a AtomicBool) -> Result<Self> {
+        let clock = SystemClock::calibrated();
+        let fabric = Fabric::start(arguments)?;
         let processes = arguments.processes as usize;
-        Self {
-            arguments,
-            fabric,
-            clock,
-            children,
-            events,
-            display,
-            states: (0..processes).map(|_| ProcessState::default()).collect(),
-            checker: Checker::new(window_ns(arguments.processes), processes),
-            atomicity: arguments.reliable.then(|| AtomicityChecker::new(processes)),
-            kill: None,
-            stopped_ns: u64::MAX,
-            problems: Vec::new(),
+        // A window grows with the number of processes, as the description of its senders does.
+        let window_ns = 1_000_000 * u64::from(arguments.processes);
+        let (reports_tx, reports) = channel();
+        let mut workers = Vec::new();
+        for process in 0..arguments.processes {
+            let spec = WorkerSpec {
+                process,
+                processes: arguments.processes,
+                fabric: fabric.address.clone(),
+                payload_len: arguments.size as usize,
+                rate_per_s: arguments.rate,
+                outstanding_max: arguments.outstanding,
+                is_reliable: arguments.reliable,
+                window_ns,
+                calibration: clock.calibration().to_words(),
+                inject_fault: arguments.inject_fault.filter(|_| process == 0),
+            };
+            workers.push(start_worker(&spec, reports_tx.clone())?);
         }
+        let checker = |service| Checker::new(service == 1, window_ns, processes);
+        Ok(Self {
+            arguments,
+            stop,
+            clock,
+            workers,
+            reports,
+            fabric,
+            display: ProgressDisplay::new(output, Duration::from_secs_f64(arguments.seconds)),
+            states: (0..processes).map(|_| ProcessState::default()).collect(),
+            checkers: (0..=usize::from(arguments.reliable)).map(checker).collect(),
+            kill: None,
+            sent_for: Duration::ZERO,
+            drained_in: Duration::ZERO,
+            problems: Vec::new(),
+        })
     }
 
-    /// Runs the scenario to its end. Returns `None` if the user interrupted it.
-    pub fn run(mut self) -> Result<Option<Summary>> {
-        match self.wait(JOIN_TIMEOUT, |state| state.has_joined)? {
-            Wait::Done => {}
-            Wait::Interrupted => return Ok(None),
-            Wait::TimedOut => {
-                let unfinished = self.list_processes(|state| !state.has_joined);
-                bail!("process {unfinished} did not join within {JOIN_TIMEOUT:?}");
-            }
+    /// Runs the scenario to its end.
+    ///
+    /// # Errors
+    /// A process fails, or the user interrupts ([`interrupt::Interrupted`]).
+    pub fn run(&mut self) -> Result<()> {
+        if let Some(unfinished) = self.wait(JOIN_TIMEOUT, Phase::Joined)? {
+            bail!("process {unfinished} did not join within {JOIN_TIMEOUT:?}");
         }
         if self.arguments.reliable {
             // The workers come first, so that the segment has the size that they need.
-            self.children.start_controller(&self.fabric, self.arguments.processes)?;
+            self.fabric.start_controller(self.arguments.processes)?;
         }
-        self.display.begin();
+        self.display.table.print(&self.arguments.title());
         let began = Instant::now();
         self.send_all(WorkerCommand::Start);
         let length = Duration::from_secs_f64(self.arguments.seconds);
         if !self.arguments.no_kill {
-            if let Wait::Interrupted = self.wait_until(began, began + length / 2, length)? {
-                return Ok(None);
-            }
+            self.run_until(began, length / 2)?;
             self.kill_one()?;
         }
-        if let Wait::Interrupted = self.wait_until(began, began + length, length)? {
-            return Ok(None);
-        }
-        let (stopped, sent_for) = (Instant::now(), began.elapsed());
-        self.stopped_ns = self.clock.read().mono.as_ns();
+        self.run_until(began, length)?;
+        self.sent_for = began.elapsed();
+        let now_ns = self.clock.read().mono.as_ns();
+        self.checkers.iter_mut().for_each(|checker| checker.on_stopped(now_ns));
         self.send_all(WorkerCommand::Stop);
-        self.tick(sent_for, length);
-        self.display.note("all processes stop sending; messages in flight arrive");
-        if let Wait::Interrupted = self.wait_for_outcomes()? {
-            return Ok(None);
-        }
-        let drained_in = stopped.elapsed();
+        self.tick(length);
+        self.display.table.print("         all processes stop sending; messages in flight arrive");
+        self.wait_for_outcomes()?;
+        self.drained_in = began.elapsed() - self.sent_for;
         self.send_all(WorkerCommand::Quit);
-        if let Wait::Interrupted =
-            self.wait(DRAIN_TIMEOUT, |state| state.has_left || state.is_dead)?
-        {
-            return Ok(None);
+        self.wait(DRAIN_TIMEOUT, Phase::Left)?;
+        let deadline = Instant::now() + LEAVE_TIMEOUT;
+        for child in self.workers.iter_mut().chain(self.fabric.children()) {
+            let name = child.name.clone();
+            if child.wait_exit(deadline).is_none() {
+                self.problems.push(format!("{name} did not exit and was killed"));
+            }
         }
-        let unfinished = self.children.shut_down();
-        if !unfinished.is_empty() {
-            self.problems.push(format!("{} did not exit and was killed", unfinished.join(", ")));
-        }
-        self.display.end();
-        self.summary(sent_for, drained_in).map(Some)
+        Ok(())
+    }
+
+    /// Returns the processes that were not killed.
+    pub fn survivors(&self) -> impl Iterator<Item = (usize, &ProcessState)> + Clone {
+        self.states.iter().enumerate().filter(|(_, state)| state.phase != Phase::Dead)
     }
 
     fn kill_one(&mut self) -> Result<()> {
         let process = self.states.len() - 1;
         let now = self.clock.read();
-        let pid = self.children.kill(process)?;
-        self.states[process].is_dead = true;
-        self.checker.on_killed(process, now.sync.as_ns());
-        self.kill = Some(Kill {
-            process,
-            at_ns: now.mono.as_ns(),
-            timestamp_ns: now.sync.as_ns(),
-            recovered_in_ns: 0,
-            senders_recovered_in_ns: 0,
-            detected_in_ns: None,
-        });
-        match &mut self.atomicity {
-            // With reliable scatterings the controller notifies the survivors.
-            Some(atomicity) => atomicity.on_killed(process),
-            None => self.send_all(WorkerCommand::Gone(process as u32)),
+        let pid = self.workers[process].kill()?;
+        self.states[process].phase = Phase::Dead;
+        let (timestamp_ns, at_ns) = (now.sync.as_ns(), now.mono.as_ns());
+        for checker in &mut self.checkers {
+            checker.on_killed(process, timestamp_ns, at_ns);
         }
-        self.display.note(&format!("process {process} (pid {pid}) killed; the others continue"));
+        self.kill = Some(Kill { process, at_ns, timestamp_ns });
+        if !self.arguments.reliable {
+            // With reliable scatterings the controller notifies the survivors.
+            self.send_all(WorkerCommand::Gone(process as u32));
+        }
+        let text = format!("         process {process} (pid {pid}) killed; the others continue");
+        self.display.table.print(&text);
         Ok(())
     }
 
     fn send_all(&mut self, command: WorkerCommand) {
-        for process in 0..self.states.len() {
-            if !self.states[process].is_dead {
-                self.children.send_command(process, command);
+        for (worker, state) in self.workers.iter_mut().zip(&self.states) {
+            if state.phase != Phase::Dead {
+                worker.write_line(&command);
             }
         }
     }
 
-    /// Formats the ids of the processes that satisfy `is_listed`.
-    fn list_processes(&self, is_listed: impl Fn(&ProcessState) -> bool) -> String {
-        let processes = self.states.iter().enumerate().filter(|(_, state)| is_listed(state));
-        processes.map(|(process, _)| process.to_string()).collect::<Vec<_>>().join(", ")
-    }
-
-    /// Handles events until all processes satisfy `is_done`.
-    fn wait(&mut self, timeout: Duration, is_done: impl Fn(&ProcessState) -> bool) -> Result<Wait> {
+    /// Handles reports until all processes are in `phase`. Returns those that are not in time.
+    fn wait(&mut self, timeout: Duration, phase: Phase) -> Result<Option<String>> {
         let deadline = Instant::now() + timeout;
-        while !self.states.iter().all(&is_done) {
-            let Some(left) = deadline.checked_duration_since(Instant::now()) else {
-                return Ok(Wait::TimedOut);
-            };
-            if self.handle_next_event(left)? {
-                return Ok(Wait::Interrupted);
-            }
-        }
-        Ok(Wait::Done)
-    }
-
-    /// Handles events until all messages have an outcome, and notifies the user if that takes long.
-    fn wait_for_outcomes(&mut self) -> Result<Wait> {
-        let has_drained = |state: &ProcessState| state.has_drained || state.is_dead;
-        match self.wait(NOTICE_AFTER, has_drained)? {
-            Wait::TimedOut => {}
-            wait => return Ok(wait),
-        }
-        let unfinished = self.list_processes(|state| !has_drained(state));
-        self.display.note(&format!(
-            "process {unfinished} is still waiting for the outcome of its messages"
-        ));
-        match self.wait(DRAIN_TIMEOUT, has_drained)? {
-            Wait::TimedOut => {
-                let unfinished = self.list_processes(|state| !has_drained(state));
-                self.problems.push(format!(
-                    "process {unfinished} did not learn the outcome of its messages within \
-                     {DRAIN_TIMEOUT:?}"
-                ));
-                Ok(Wait::Done)
-            }
-            wait => Ok(wait),
-        }
-    }
-
-    /// Handles events and refreshes the display until `until`, at which it returns
-    /// [`Wait::TimedOut`].
-    fn wait_until(&mut self, began: Instant, until: Instant, length: Duration) -> Result<Wait> {
-        let mut tick_at = Instant::now() + TICK;
         loop {
-            let now = Instant::now();
-            if now >= until {
-                return Ok(Wait::TimedOut);
+            let states = self.states.iter().enumerate();
+            let unfinished = states.filter(|(_, state)| state.phase < phase);
+            let unfinished: Vec<_> = unfinished.map(|(process, _)| process.to_string()).collect();
+            if unfinished.is_empty() {
+                return Ok(None);
             }
-            if now >= tick_at {
-                tick_at = now + TICK;
-                self.tick(began.elapsed(), length);
+            if Instant::now() >= deadline {
+                return Ok(Some(unfinished.join(", ")));
             }
-            if self.handle_next_event(until.min(tick_at).saturating_duration_since(now))? {
-                return Ok(Wait::Interrupted);
-            }
+            self.handle_next_report(deadline)?;
         }
     }
 
-    fn tick(&mut self, elapsed: Duration, length: Duration) {
-        for state in &mut self.states {
-            let now = (state.last_sample.at_ns, state.last_sample.delivered);
-            if let Some(before) = state.previous_tick.replace(now).filter(|before| before.0 < now.0)
-            {
-                state.rate_per_s = (now.1 - before.1) as f64 / (now.0 - before.0) as f64 * 1e9;
-            }
+    /// Waits until all messages have an outcome, and notifies the user if that takes long.
+    fn wait_for_outcomes(&mut self) -> Result<()> {
+        let Some(unfinished) = self.wait(NOTICE_AFTER, Phase::Drained)? else { return Ok(()) };
+        let text = format!("process {unfinished} is still waiting for the outcome of its messages");
+        self.display.table.print(&format!("         {text}"));
+        if let Some(unfinished) = self.wait(DRAIN_TIMEOUT, Phase::Drained)? {
+            let text = format!("process {unfinished} did not learn the outcome of its messages");
+            self.problems.push(text);
         }
-        if let Some(atomicity) = &mut self.atomicity {
-            atomicity.advance();
-        }
-        let verdict = self.checker.advance();
-        self.display.tick(&self.states, verdict, elapsed, length);
+        Ok(())
     }
 
-    /// Handles one event, if one arrives within `timeout`. Returns whether the user interrupted.
-    fn handle_next_event(&mut self, timeout: Duration) -> Result<bool> {
-        match self.events.recv_timeout(timeout) {
-            Ok(ChildEvent::Report(process, report)) => self.on_report(process, *report),
-            Ok(ChildEvent::Exited(process)) => {
-                let state = &self.states[process];
-                if !state.is_dead && !state.has_left {
-                    let failure_reason = self.children.failure_reason(process);
-                    bail!("process {process} has failed: {failure_reason}");
-                }
+    /// Handles reports and refreshes the display until `length` after `began`.
+    fn run_until(&mut self, began: Instant, length: Duration) -> Result<()> {
+        let (until, mut tick_at) = (began + length, Instant::now() + TICK);
+        while Instant::now() < until {
+            if Instant::now() >= tick_at {
+                tick_at += TICK;
+                self.tick(began.elapsed());
             }
-            Ok(ChildEvent::Interrupted) => return Ok(true),
-            Err(RecvTimeoutError::Timeout) => {}
+            self.handle_next_report(until.min(tick_at))?;
+        }
+        Ok(())
+    }
+
+    fn tick(&mut self, elapsed: Duration) {
+        self.checkers.iter_mut().for_each(Checker::advance);
+        self.display.tick(&self.states, self.checkers[0].verdict(), elapsed);
+    }
+
+    /// Handles a report, if one arrives before `until` and the user does not interrupt.
+    fn handle_next_report(&mut self, until: Instant) -> Result<()> {
+        interrupt::check(self.stop)?;
+        let timeout = until.saturating_duration_since(Instant::now()).min(INTERRUPT_INTERVAL);
+        let (process, report) = match self.reports.recv_timeout(timeout) {
+            Ok(report) => report,
+            Err(RecvTimeoutError::Timeout) => return Ok(()),
             Err(RecvTimeoutError::Disconnected) => bail!("all worker processes have exited"),
-        }
-        Ok(false)
-    }
-
-    fn on_report(&mut self, process: usize, report: WorkerReport) {
+        };
         let state = &mut self.states[process];
+        // What a process reported before it was killed may arrive afterwards.
         match report {
-            WorkerReport::Ready => state.has_joined = true,
-            WorkerReport::Drained => state.has_drained = true,
-            WorkerReport::Sample(sample) => self.on_sample(process, sample),
-            WorkerReport::FinalReport(FinalReport { sample, latencies }) => {
-                state.has_left = true;
-                state.latencies = latencies;
+            Some(WorkerReport::Ready) => state.phase = state.phase.max(Phase::Joined),
+            Some(WorkerReport::Drained) => state.phase = state.phase.max(Phase::Drained),
+            Some(WorkerReport::Sample(sample)) => self.on_sample(process, sample),
+            Some(WorkerReport::Left(sample, latencies)) => {
+                (state.phase, state.latencies) = (state.phase.max(Phase::Left), latencies);
                 self.on_sample(process, sample);
             }
+            None if state.phase >= Phase::Left => {}
+            None => {
+                let reason = self.workers[process].failure_reason();
+                bail!("process {process} has failed: {reason}");
+            }
         }
+        Ok(())
     }
 
     fn on_sample(&mut self, process: usize, mut sample: Sample) {
-        let windows = std::mem::take(&mut sample.windows);
-        let failures = std::mem::take(&mut sample.failures);
-        self.checker.add(process, windows, failures, sample.closed_below);
-        let reliable = sample.reliable.take();
-        let state = &mut self.states[process];
-        state.latency_max_ns = state.latency_max_ns.max(sample.latency.max_ns);
-        let killed_ns = self.kill.as_ref().map(|kill| kill.at_ns);
-        let now_ns = sample.at_ns;
-        state.pauses.add(&mut sample.pauses, now_ns, killed_ns, self.stopped_ns);
-        state.own_pauses.add(&mut sample.own_pauses, now_ns, killed_ns, self.stopped_ns);
-        if let (Some(mut reliable), Some(atomicity)) = (reliable, &mut self.atomicity) {
-            let stopped_ns = self.stopped_ns;
-            state.reliable_pauses.add(&mut reliable.pauses, now_ns, killed_ns, stopped_ns);
-            state.reliable_faults = reliable.faults;
-            atomicity.add(process, reliable);
+        for (checker, log) in self.checkers.iter_mut().zip(sample.logs.drain(..)) {
+            checker.add(process, log, sample.at_ns);
         }
-        state.last_sample = sample;
+        self.states[process].sample = sample;
     }
+}
 
-    /// Computes the result. A pause counts as caused by the kill only at a survivor; at the killed
-    /// process, and in a demo without a kill, every pause is unrelated to one.
-    fn summary(mut self, sent_for: Duration, drained_in: Duration) -> Result<Summary> {
-        let mut latencies = Histogram::new(2).context("cannot make a histogram")?;
-        let mut per_process = Vec::new();
-        let mut pause_max_ns = 0;
-        let (mut reliable_recovered_in_ns, mut reliable_pause_max_ns) = (0, 0);
-        if let (Some(atomicity), Some(kill)) = (&self.atomicity, &mut self.kill) {
-            let first_ns = atomicity.notified_ns(kill.process).min();
-            kill.detected_in_ns = first_ns.map(|first_ns| first_ns.saturating_sub(kill.at_ns));
-        }
-        let mut faults = StreamFaults::default();
-        for state in &mut self.states {
-            let mut own_latencies = Histogram::<u64>::new(2).context("cannot make a histogram")?;
-            for &(value, count) in &state.latencies {
-                own_latencies.record_n(value, count).context("cannot grow a histogram")?;
-            }
-            latencies.add(&own_latencies).context("cannot add a histogram")?;
-            let (longest, own_longest) = (state.pauses.longest(), state.own_pauses.longest());
-            match self.kill.as_mut().filter(|_| !state.is_dead) {
-                Some(kill) => {
-                    kill.recovered_in_ns = kill.recovered_in_ns.max(longest.kill_pause_ns);
-                    kill.senders_recovered_in_ns =
-                        kill.senders_recovered_in_ns.max(own_longest.kill_pause_ns);
-                    pause_max_ns = pause_max_ns.max(longest.other_ns);
-                    let reliable = state.reliable_pauses.longest();
-                    reliable_recovered_in_ns = reliable_recovered_in_ns.max(reliable.kill_pause_ns);
-                    reliable_pause_max_ns = reliable_pause_max_ns.max(reliable.other_ns);
-                }
-                None => {
-                    let reliable = state.reliable_pauses.longest();
-                    pause_max_ns = pause_max_ns.max(longest.other_ns.max(longest.kill_pause_ns));
-                    reliable_pause_max_ns =
-                        reliable_pause_max_ns.max(reliable.other_ns.max(reliable.kill_pause_ns));
-                }
-            }
-            for stream_faults in [state.last_sample.faults, state.reliable_faults] {
-                faults.order += stream_faults.order;
-                faults.causality += stream_faults.causality;
-                faults.payload += stream_faults.payload;
-            }
-            per_process.push(ProcessSummary::new(state, &own_latencies));
-        }
-        for (process, state) in self.states.iter().enumerate() {
-            // A killed process may not have reported anything.
-            if state.last_sample.delivered == 0 && !state.is_dead {
-                self.problems.push(format!("process {process} delivered nothing"));
-            } else if let Some(kill) = self.kill.as_ref().filter(|_| !state.is_dead)
-                && state.last_sample.timestamp_ns <= kill.timestamp_ns
-            {
-                self.problems.push(format!(
-                    "process {process} delivered nothing that was sent after process {} was killed",
-                    kill.process
-                ));
-            }
-        }
-        let kill = self.kill.as_ref();
-        if self.atomicity.is_some() && kill.is_some_and(|kill| kill.detected_in_ns.is_none()) {
-            self.problems.push("no survivor was notified of the failure".to_string());
-        }
-        Ok(Summary {
-            atomicity_report: self.atomicity.map(AtomicityChecker::finish),
-            reliable_recovered_in_ns,
-            processes: self.arguments.processes,
-            transport: self.arguments.transport.name(),
-            payload_len: self.arguments.size,
-            seconds: sent_for.as_secs_f64(),
-            drain_seconds: drained_in.as_secs_f64(),
-            per_process,
-            latencies,
-            verdict: self.checker.finish(),
-            faults,
-            problems: self.problems,
-            kill: self.kill,
-            pause_max_ns,
-            reliable_pause_max_ns,
-        })
-    }
+/// Starts a worker, whose reports go to `reports`.
+fn start_worker(spec: &WorkerSpec, reports: Sender<Report>) -> Result<ChildProcess> {
+    let process = spec.process as usize;
+    let mut worker = ChildProcess::start(format!("process {process}"), &["demo-worker"])?;
+    let lines = worker.lines()?.map_while(Result::ok);
+    std::thread::spawn(move || {
+        // A line that was cut short by a kill is ignored.
+        let parsed = lines.map_while(|line| serde_json::from_str(&line).ok().map(Some));
+        // Fails when the demo has ended.
+        parsed
+            .chain([None])
+            .map_while(|report| reports.send((process, report)).ok())
+            .for_each(drop);
+    });
+    worker.write_line(spec);
+    Ok(worker)
 }

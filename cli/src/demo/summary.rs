@@ -1,143 +1,82 @@
-//! Summary of a demo.
+//! Result of a demo.
 
-use std::io::{Result, Write, stdout};
+use std::fmt;
 
+use anyhow::Result;
 use hdrhistogram::Histogram;
+use onepipe_verify_logs::{Checker, LongestPauses, Verdict};
 use serde::Serialize;
 
-use super::atomicity::AtomicityReport;
-use super::check::Verdict;
-use super::log::StreamFaults;
-use super::process_state::ProcessState;
+use super::display::row;
+use super::messages::Sample;
+use super::process_state::{Phase, ProcessState};
+use super::quantiles;
+use super::scenario::Scenario;
 use crate::units::{readable, readable_ns};
 
-/// The kill of a process, and its effect on the others.
-#[derive(Clone, Debug)]
-pub struct Kill {
-    /// The killed process.
-    pub process: usize,
-    /// Time of the kill, in ns of the parent's clock.
-    pub at_ns: u64,
-    /// Time of the kill, in ns of the timestamps' clock.
-    pub timestamp_ns: u64,
-    /// Longest pause in deliveries at a survivor that ended after the kill and began no more than
-    /// 10 ms after it, in ns.
-    pub recovered_in_ns: u64,
-    /// The same for a survivor's own messages: how long a survivor could not send, in ns.
-    pub senders_recovered_in_ns: u64,
-    /// Time from the kill to the first survivor that is notified by the controller, in ns.
-    pub detected_in_ns: Option<u64>,
-}
+const HEADING: [&str; 7] =
+    ["process", "delivered", "scatterings", "latency p50", "p99", "max", "failed"];
 
-/// Counters of one process.
-#[derive(Clone, Debug)]
-pub struct ProcessSummary {
-    is_dead: bool,
-    delivered: u64,
-    submitted: u64,
-    lost: u64,
-    unknown: u64,
-    latency: Quantiles,
-}
-
-impl ProcessSummary {
-    /// Returns the counters of a process.
-    pub fn new(state: &ProcessState, latencies: &Histogram<u64>) -> Self {
-        let last = &state.last_sample;
-        Self {
-            is_dead: state.is_dead,
-            delivered: last.delivered,
-            submitted: last.submitted,
-            lost: last.lost,
-            unknown: last.unknown,
-            latency: Quantiles::of(latencies),
-        }
-    }
-}
-
-/// Latencies in ns.
-#[derive(Clone, Copy, Debug)]
-struct Quantiles {
-    p50_ns: u64,
-    p99_ns: u64,
-    max_ns: u64,
-}
-
-impl Quantiles {
-    fn of(latencies: &Histogram<u64>) -> Self {
-        Self {
-            p50_ns: latencies.value_at_quantile(0.5),
-            p99_ns: latencies.value_at_quantile(0.99),
-            max_ns: latencies.max(),
-        }
-    }
-}
-
-/// Result of a demo.
-#[derive(Clone, Debug)]
+/// The result; its fields are those of `--json`.
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct Summary {
-    pub processes: u32,
-    pub transport: &'static str,
-    pub payload_len: u32,
-    /// Time for which the processes sent.
-    pub seconds: f64,
-    /// Time after that until all messages had an outcome.
-    pub drain_seconds: f64,
-    pub per_process: Vec<ProcessSummary>,
-    pub latencies: Histogram<u64>,
-    pub verdict: Verdict,
-    /// Result for the reliable stream, if there was one.
-    pub atomicity_report: Option<AtomicityReport>,
-    /// Longest pause in reliable deliveries that the kill caused at a survivor, in ns.
-    pub reliable_recovered_in_ns: u64,
-    pub faults: StreamFaults,
-    /// Violations found outside of the order.
-    pub problems: Vec<String>,
-    pub kill: Option<Kill>,
-    /// Longest pause in deliveries that is unrelated to a kill.
-    pub pause_max_ns: u64,
-    /// The same for reliable deliveries.
-    pub reliable_pause_max_ns: u64,
-}
-
-#[derive(Serialize)]
-struct Json {
     processes: u32,
     transport: &'static str,
     payload_len: u32,
+    /// Time for which the processes sent.
     seconds: f64,
     messages_delivered: u64,
+    /// Mean deliveries per second of a process that was not killed.
     per_process_rate: f64,
-    latency_us: JsonLatency,
+    latency_us: LatencyUs,
+    /// Messages reported lost, and with unknown outcome, including those to a killed process.
     messages_lost: u64,
     messages_unknown: u64,
     messages_died_with_sender: u64,
     messages_compared: u64,
     windows_compared: u64,
     windows_compared_in_full: u64,
-    violations: u64,
-    violation_texts: Vec<String>,
+    pub violations: u64,
+    pub violation_texts: Vec<String>,
     killed: Option<usize>,
-    recovered_in_us: Option<f64>,
+    /// Longest pause in deliveries that the kill caused at a survivor: of the reliable service, if
+    /// it was used.
+    pub recovered_in_us: Option<f64>,
+    /// The same for a survivor's own messages: how long a survivor could not send.
     senders_recovered_in_us: Option<f64>,
+    /// Longest pause in best-effort deliveries that is unrelated to a kill.
     longest_other_pause_us: f64,
+    /// Time after the end of sending until all messages had an outcome.
     drain_seconds: f64,
     #[serde(flatten)]
-    reliable: Option<JsonReliable>,
+    pub reliable: Option<ReliableSummary>,
+    /// Rows of the table.
+    #[serde(skip)]
+    rows: Vec<String>,
 }
 
-#[derive(Serialize)]
-struct JsonReliable {
+/// What concerns the reliable service.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct ReliableSummary {
     atomicity: &'static str,
-    detected_in_us: Option<f64>,
+    /// Time from the kill to the first survivor that is notified by the controller.
+    pub detected_in_us: Option<f64>,
     best_effort_recovered_in_us: Option<f64>,
     reliable_messages_compared: u64,
     reliable_windows_compared: u64,
     reliable_scatterings_recalled: u64,
+    /// Failures reported to survivors, counted at each.
+    #[serde(skip)]
+    pub failures: u64,
+    /// Longest pauses in deliveries: that the kill caused at a survivor, and others.
+    #[serde(skip)]
+    pub recovered_us: f64,
+    #[serde(skip)]
+    pub longest_other_pause_us: f64,
 }
 
-#[derive(Serialize)]
-struct JsonLatency {
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+struct LatencyUs {
     p50: f64,
     p99: f64,
     max: f64,
@@ -148,223 +87,172 @@ fn us(ns: u64) -> f64 {
 }
 
 impl Summary {
-    /// Returns the number of violations of all kinds.
-    pub fn violations(&self) -> u64 {
-        let violations = self
-            .atomicity_report
-            .as_ref()
-            .map_or(0, |atomicity_report| atomicity_report.violations);
-        self.verdict.violations + self.faults.count() + self.problems.len() as u64 + violations
-    }
-
-    /// Returns whether every invariant held.
-    pub fn has_held(&self) -> bool {
-        self.violations() == 0
-    }
-
-    /// Returns the longest pause at a survivor: of the reliable stream, if there is one.
-    fn recovered_in_ns(&self, kill: &Kill) -> u64 {
-        if self.atomicity_report.is_some() {
-            self.reliable_recovered_in_ns
-        } else {
-            kill.recovered_in_ns
-        }
-    }
-
-    fn delivered(&self) -> u64 {
-        self.per_process.iter().map(|line| line.delivered).sum()
-    }
-
-    /// Returns the mean deliveries per second of a process that was not killed.
-    fn per_process_rate(&self) -> f64 {
-        let survivors = || self.per_process.iter().filter(|line| !line.is_dead);
-        let delivered: u64 = survivors().map(|line| line.delivered).sum();
-        delivered as f64 / self.seconds / (survivors().count().max(1)) as f64
-    }
-
-    /// Returns the messages reported lost, including those to a killed process.
-    fn lost(&self) -> u64 {
-        self.per_process.iter().map(|line| line.lost).sum()
-    }
-
-    /// Returns the messages reported with unknown outcome, including those to a killed process.
-    fn unknown(&self) -> u64 {
-        self.per_process.iter().map(|line| line.unknown).sum()
-    }
-
-    /// Formats the violations.
-    pub fn violation_texts(&self) -> Vec<String> {
-        let mut violation_texts: Vec<String> =
-            self.verdict.first.iter().map(ToString::to_string).collect();
-        let atomicity =
-            self.atomicity_report.iter().flat_map(|atomicity_report| &atomicity_report.first);
-        violation_texts.extend(atomicity.map(ToString::to_string));
-        let faults = [
-            (self.faults.order, "deliveries were not above the one before them"),
-            (self.faults.causality, "deliveries were not above what their sender had seen"),
-            (self.faults.payload, "payloads differ from what their sender wrote"),
-        ];
-        let faults = faults.iter().filter(|(count, _)| *count > 0);
-        violation_texts.extend(faults.map(|(count, what)| format!("{count} {what}")));
-        violation_texts.extend(self.problems.iter().cloned());
-        violation_texts
-    }
-
-    /// Prints the result as JSON or as a table.
-    pub fn print(&self, is_json: bool) -> Result<()> {
-        if is_json { self.print_json() } else { self.print_table() }
-    }
-
-    fn print_json(&self) -> Result<()> {
-        let latency = Quantiles::of(&self.latencies);
-        let json = Json {
-            processes: self.processes,
-            transport: self.transport,
-            payload_len: self.payload_len,
-            seconds: self.seconds,
-            messages_delivered: self.delivered(),
-            per_process_rate: self.per_process_rate(),
-            latency_us: JsonLatency {
-                p50: us(latency.p50_ns),
-                p99: us(latency.p99_ns),
-                max: us(latency.max_ns),
-            },
-            messages_lost: self.lost(),
-            messages_unknown: self.unknown(),
-            messages_died_with_sender: self.verdict.died_with_sender,
-            messages_compared: self.verdict.messages,
-            windows_compared: self.verdict.windows,
-            windows_compared_in_full: self.verdict.windows_full,
-            violations: self.violations(),
-            violation_texts: self.violation_texts(),
-            killed: self.kill.as_ref().map(|kill| kill.process),
-            recovered_in_us: self.kill.as_ref().map(|kill| us(self.recovered_in_ns(kill))),
-            senders_recovered_in_us: self
-                .kill
-                .as_ref()
-                .map(|kill| us(kill.senders_recovered_in_ns)),
-            longest_other_pause_us: us(self.pause_max_ns),
-            drain_seconds: self.drain_seconds,
-            reliable: self.atomicity_report.as_ref().map(|atomicity_report| JsonReliable {
-                atomicity: if atomicity_report.violations == 0 { "held" } else { "broken" },
-                detected_in_us: self.kill.as_ref().and_then(|kill| kill.detected_in_ns.map(us)),
-                best_effort_recovered_in_us: self
-                    .kill
-                    .as_ref()
-                    .map(|kill| us(kill.recovered_in_ns)),
-                reliable_messages_compared: atomicity_report.messages,
-                reliable_windows_compared: atomicity_report.windows,
-                reliable_scatterings_recalled: atomicity_report.recalled,
-            }),
-        };
-        let mut stdout = stdout().lock();
-        serde_json::to_writer(&mut stdout, &json)?;
-        writeln!(stdout)
-    }
-
-    fn print_table(&self) -> Result<()> {
-        let mut out = stdout().lock();
-        writeln!(
-            out,
-            "  process    delivered  scatterings  latency p50        p99        max    failed"
-        )?;
-        for (process, line) in self.per_process.iter().enumerate() {
-            write!(
-                out,
-                "  {process:>7} {:>12} {:>12}",
-                readable(line.delivered as f64),
-                readable(line.submitted as f64)
-            )?;
-            if line.is_dead {
-                writeln!(out, "  killed")?;
-                continue;
+    /// Checks what the logs do not show, and computes the result of a scenario that has ended.
+    pub fn new(scenario: &mut Scenario) -> Result<Self> {
+        let verdicts: Vec<Verdict> = scenario.checkers.iter_mut().map(Checker::finish).collect();
+        let pauses = scenario.checkers[0].longest_pauses();
+        let reliable = scenario.checkers.get(1);
+        let reliable = reliable.map(|checker| ReliableSummary::new(checker, &pauses, scenario));
+        add_stalled(scenario, reliable.as_ref());
+        let mut all = Histogram::<u64>::new(2)?;
+        let mut rows = Vec::new();
+        for (process, state) in scenario.states.iter().enumerate() {
+            for &(value, count) in &state.latencies {
+                all.record_n(value, count)?;
             }
-            self.print_latency(&mut out, line.latency, line.lost + line.unknown)?;
+            rows.push(row_of(&process.to_string(), &[state], state.sample.latency_ns));
         }
-        let submitted: u64 = self.per_process.iter().map(|line| line.submitted).sum();
-        let (delivered, submitted) = (self.delivered() as f64, submitted as f64);
-        write!(out, "      all {:>12} {:>12}", readable(delivered), readable(submitted))?;
-        let latencies = Quantiles::of(&self.latencies);
-        self.print_latency(&mut out, latencies, self.lost() + self.unknown())?;
-        writeln!(out)?;
-        self.print_findings(&mut out)
+        let states: Vec<&ProcessState> = scenario.states.iter().collect();
+        rows.push(row_of("all", &states, quantiles(&all)));
+        let sum = |count: fn(&Sample) -> u64| states.iter().map(|state| count(&state.sample)).sum();
+        let seconds = scenario.sent_for.as_secs_f64();
+        let survivors = scenario.survivors().map(|(_, state)| state.sample.delivered);
+        let rate = survivors.clone().sum::<u64>() as f64 / survivors.count().max(1) as f64;
+        let [p50, p99, max] = quantiles(&all).map(us);
+        let [recovered_us, senders_us] = pauses.of_kill_ns.map(us);
+        let recovered_us = reliable.as_ref().map_or(recovered_us, |reliable| reliable.recovered_us);
+        let Scenario { arguments, kill, problems, drained_in, .. } = scenario;
+        let texts = verdicts.iter().flat_map(|verdict| &verdict.texts).chain(&*problems);
+        let violations: u64 = verdicts.iter().map(|verdict| verdict.violations).sum();
+        Ok(Self {
+            processes: arguments.processes,
+            transport: arguments.transport.name(),
+            payload_len: arguments.size,
+            seconds,
+            messages_delivered: sum(|sample| sample.delivered),
+            per_process_rate: rate / seconds,
+            latency_us: LatencyUs { p50, p99, max },
+            messages_lost: sum(|sample| sample.best_effort.lost),
+            messages_unknown: sum(|sample| sample.best_effort.unknown),
+            messages_died_with_sender: verdicts[0].died_with_sender,
+            messages_compared: verdicts[0].messages,
+            windows_compared: verdicts[0].windows,
+            windows_compared_in_full: verdicts[0].windows_full,
+            violations: violations + problems.len() as u64,
+            violation_texts: texts.cloned().collect(),
+            killed: kill.map(|kill| kill.process),
+            recovered_in_us: kill.map(|_| recovered_us),
+            senders_recovered_in_us: kill.map(|_| senders_us),
+            longest_other_pause_us: us(pauses.other_ns),
+            drain_seconds: drained_in.as_secs_f64(),
+            reliable,
+            rows,
+        })
     }
+}
 
-    fn print_latency(&self, out: &mut impl Write, latency: Quantiles, failed: u64) -> Result<()> {
-        writeln!(
-            out,
-            "  {:>11} {:>10} {:>10} {failed:>9}",
-            readable_ns(latency.p50_ns),
-            readable_ns(latency.p99_ns),
-            readable_ns(latency.max_ns),
-        )
+impl ReliableSummary {
+    fn new(checker: &Checker, best_effort: &LongestPauses, scenario: &Scenario) -> Self {
+        let (verdict, pauses) = (checker.verdict(), checker.longest_pauses());
+        let detected_ns = scenario.kill.and_then(|kill| {
+            let of_kill = checker.failures().filter(|one| one.process as usize == kill.process);
+            of_kill.map(|one| one.notified_ns.saturating_sub(kill.at_ns)).min()
+        });
+        Self {
+            atomicity: if verdict.violations == 0 { "held" } else { "broken" },
+            detected_in_us: detected_ns.map(us),
+            best_effort_recovered_in_us: scenario.kill.map(|_| us(best_effort.of_kill_ns[0])),
+            reliable_messages_compared: verdict.messages,
+            reliable_windows_compared: verdict.windows,
+            reliable_scatterings_recalled: checker.recalled(),
+            failures: checker.failures().count() as u64,
+            recovered_us: us(pauses.of_kill_ns[0]),
+            longest_other_pause_us: us(pauses.other_ns),
+        }
     }
+}
 
-    fn print_findings(&self, out: &mut impl Write) -> Result<()> {
-        let verdict = &self.verdict;
+/// Adds the survivors that have delivered nothing, or nothing that was sent after the kill, to the
+/// problems; also a kill of which none was notified.
+fn add_stalled(scenario: &mut Scenario, reliable: Option<&ReliableSummary>) {
+    let mut problems = Vec::new();
+    for (process, ProcessState { sample, .. }) in scenario.survivors() {
+        if sample.delivered == 0 {
+            problems.push(format!("process {process} delivered nothing"));
+        } else if scenario.kill.is_some_and(|kill| sample.seen_ns <= kill.timestamp_ns) {
+            problems.push(format!("process {process} delivered nothing sent after the kill"));
+        }
+    }
+    let is_notified = reliable.is_none_or(|reliable| reliable.detected_in_us.is_some());
+    if scenario.kill.is_some() && !is_notified {
+        problems.push("no survivor was notified of the failure".to_string());
+    }
+    scenario.problems.extend(problems);
+}
+
+/// Returns the row of a process, or of all.
+fn row_of(name: &str, states: &[&ProcessState], latency_ns: [u64; 3]) -> String {
+    let samples = || states.iter().map(|state| &state.sample);
+    let delivered: u64 = samples().map(|sample| sample.delivered).sum();
+    let submitted: u64 = samples().map(|sample| sample.submitted).sum();
+    let (delivered, submitted) = (readable(delivered as f64), readable(submitted as f64));
+    if let [ProcessState { phase: Phase::Dead, .. }] = states {
+        return format!("  {name:>7} {delivered:>12} {submitted:>12}  killed");
+    }
+    let failed: u64 = samples().map(Sample::failed).sum();
+    let [p50, p99, max] = latency_ns.map(readable_ns);
+    row([name.to_string(), delivered, submitted, p50, p99, max, failed.to_string()])
+}
+
+impl fmt::Display for Summary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let time = |us: f64| readable_ns((us * 1e3) as u64);
+        writeln!(f, "{}", row(HEADING))?;
+        self.rows.iter().try_for_each(|row| writeln!(f, "{row}"))?;
+        let (rate, messages) =
+            (readable(self.per_process_rate), readable(self.messages_compared as f64));
+        let (windows, full) = (self.windows_compared, self.windows_compared_in_full);
         writeln!(
-            out,
-            "  rate       {} messages/s delivered at each process, in one order for all",
-            readable(self.per_process_rate())
+            f,
+            "
+  rate       {rate} messages/s delivered at each process, in one order for all
+  order      {messages} messages in {windows} windows of time compared across receivers;
+             in {full} of them all receivers delivered exactly the same"
         )?;
-        writeln!(
-            out,
-            "  order      {} messages in {} windows of time compared across receivers;\n{:13}in {} \
-             of them all receivers delivered exactly the same",
-            readable(verdict.messages as f64),
-            verdict.windows,
-            "",
-            verdict.windows_full
-        )?;
-        if let Some(atomicity_report) = &self.atomicity_report {
+        if let Some(reliable) = &self.reliable {
+            let messages = readable(reliable.reliable_messages_compared as f64);
+            let windows = reliable.reliable_windows_compared;
+            let recalled = reliable.reliable_scatterings_recalled;
             writeln!(
-                out,
-                "  atomicity  {} reliable messages in {} windows: identical at all survivors;\n\
-                 {:13}{} reliable scatterings were recalled",
-                readable(atomicity_report.messages as f64),
-                atomicity_report.windows,
-                "",
-                atomicity_report.recalled
+                f,
+                "  atomicity  {messages} reliable messages in {windows} windows: identical at all \
+                 survivors;\n             {recalled} reliable scatterings were recalled"
             )?;
         }
-        if let Some(kill) = self.kill.as_ref().filter(|_| self.atomicity_report.is_some()) {
+        if let (Some(killed), Some(recovered_us)) = (self.killed, self.recovered_in_us) {
+            let mut best_effort_us = recovered_us;
+            if let Some(reliable) = &self.reliable {
+                best_effort_us = reliable.best_effort_recovered_in_us.unwrap_or_default();
+                let detected = reliable.detected_in_us.map_or("never".to_string(), time);
+                let paused = time(recovered_us);
+                writeln!(
+                    f,
+                    "  failure    process {killed} was killed: known after {detected}, reliable \
+                     deliveries paused for {paused} at most"
+                )?;
+            }
+            let paused = time(best_effort_us);
+            let unrelated = time(self.longest_other_pause_us);
+            let sending = time(self.senders_recovered_in_us.unwrap_or_default());
             writeln!(
-                out,
-                "  failure    process {} was killed: known after {}, reliable deliveries paused \
-                 for {} at most",
-                kill.process,
-                kill.detected_in_ns.map_or("never".to_string(), readable_ns),
-                readable_ns(self.reliable_recovered_in_ns)
+                f,
+                "  recovery   process {killed} was killed: deliveries paused for {paused} at most
+             ({unrelated} unrelated to the kill), sending for {sending} at most"
             )?;
         }
-        if let Some(kill) = &self.kill {
+        let (lost, unknown) = (self.messages_lost, self.messages_unknown);
+        let died = self.messages_died_with_sender;
+        if lost + unknown + died > 0 {
             writeln!(
-                out,
-                "  recovery   process {} was killed: deliveries paused for {} at most\n{:13}({} \
-                 unrelated to the kill), sending for {} at most",
-                kill.process,
-                readable_ns(kill.recovered_in_ns),
-                "",
-                readable_ns(self.pause_max_ns),
-                readable_ns(kill.senders_recovered_in_ns)
+                f,
+                "  failed     {lost} messages were reported lost, {unknown} with unknown outcome; \
+                 {died} lost with their killed sender"
             )?;
         }
-        if self.lost() + self.unknown() + verdict.died_with_sender > 0 {
-            writeln!(
-                out,
-                "  failed     {} messages were reported lost, {} with unknown outcome; {} lost with \
-                 their killed sender",
-                self.lost(),
-                self.unknown(),
-                verdict.died_with_sender
-            )?;
-        }
-        for text in self.violation_texts() {
-            writeln!(out, "  VIOLATION  {text}")?;
-        }
-        match self.violations() {
-            0 => writeln!(out, "  verdict    every invariant held"),
-            count => writeln!(out, "  verdict    {count} VIOLATIONS"),
+        self.violation_texts.iter().try_for_each(|text| writeln!(f, "  VIOLATION  {text}"))?;
+        match self.violations {
+            0 => writeln!(f, "  verdict    every invariant held"),
+            violations => writeln!(f, "  verdict    {violations} VIOLATIONS"),
         }
     }
 }

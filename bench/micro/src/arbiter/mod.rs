@@ -3,6 +3,7 @@
 
 mod comm;
 mod completion;
+mod incast;
 mod jitter;
 mod load;
 mod pipeline;
@@ -22,6 +23,10 @@ use onepipe_base::ProcessId;
 use crate::{Better, Detail, Harness, Progress, Report};
 pub use comm::{CommOptions, arbiter_comm};
 use completion::Completion;
+pub use incast::{
+    Incast, Outcome as IncastOutcome, Phase as IncastPhase, Snapshot as IncastSnapshot,
+    Timeslots as IncastTimeslots,
+};
 use load::Load;
 use plain::{PlainAllocator, PlainPaths};
 pub use realtime::{RealtimeOptions, arbiter_realtime};

@@ -1,5 +1,5 @@
 //! Incast over real sockets, without and with an arbiter: several senders, and one receiver with a
-//! slow link.
+//! slow link. `onepipe demo arbiter` shows both.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -37,8 +37,11 @@ const KEEPALIVE_NS: u64 = 100_000_000;
 /// Parameters of an incast.
 #[derive(Clone, Copy, Debug)]
 pub struct Incast {
+    /// Number of concurrent senders.
     pub senders: u32,
+    /// Rate of each link of the switch.
     pub bits_per_s: u64,
+    /// Size of the queue before each link.
     pub queue_bytes: usize,
 }
 
@@ -51,11 +54,62 @@ pub struct Snapshot {
     pub received_bytes: u64,
     /// Segments sent by the senders, including retransmissions.
     pub segments_sent: u64,
+    /// Queues of the switch.
     pub queues: QueueReport,
     /// RTT of the pings, in ns.
     pub pings: Histogram<u64>,
     /// Timeslots of the senders.
     pub timeslots: Timeslots,
+}
+
+/// Result of a phase.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct Outcome {
+    /// Rate at which the receiver got the bytes of the flows.
+    pub goodput_bits_per_s: f64,
+    /// Bytes that were queued when a frame arrived.
+    pub queue_bytes: Quantiles,
+    /// RTT of the pings, in ns.
+    pub ping_ns: Quantiles,
+    /// Number of pings.
+    pub pings: u64,
+    /// Frames dropped by full queues.
+    pub frames_lost: u64,
+    /// Segments sent by the senders, including retransmissions.
+    pub segments_sent: u64,
+    /// Bytes of the flows that were received.
+    pub received_bytes: u64,
+    /// Timeslots of the senders.
+    pub timeslots: Timeslots,
+}
+
+/// Median, 99th percentile and maximum.
+#[derive(Clone, Copy, Debug, serde::Serialize)]
+pub struct Quantiles {
+    /// Half of the values are at or below this.
+    pub p50: u64,
+    /// 99 % of the values are at or below this.
+    pub p99: u64,
+    /// The largest value.
+    pub max: u64,
+}
+
+impl Snapshot {
+    /// Returns this as the result of the phase.
+    pub fn outcome(&self) -> Outcome {
+        let [p50, _, p99, _, max] = self.queues.bytes;
+        let ping = |quantile| self.pings.value_at_quantile(quantile);
+        Outcome {
+            goodput_bits_per_s: self.received_bytes as f64 * 8.0 / self.seconds.max(1e-3),
+            queue_bytes: Quantiles { p50, p99, max },
+            ping_ns: Quantiles { p50: ping(0.5), p99: ping(0.99), max: self.pings.max() },
+            pings: self.pings.len(),
+            frames_lost: self.queues.dropped,
+            segments_sent: self.segments_sent,
+            received_bytes: self.received_bytes,
+            timeslots: self.timeslots,
+        }
+    }
 }
 
 /// Timeslots of the senders.
@@ -89,6 +143,9 @@ enum Host {
 
 impl Phase {
     /// Starts a phase with its own switch, and an arbiter if `is_scheduled`.
+    ///
+    /// # Errors
+    /// The system refuses a socket.
     pub fn begin(incast: Incast, is_scheduled: bool) -> Result<Self> {
         let mut config = SwitchConfig::new(SocketAddr::from(([127, 0, 0, 1], 0)));
         config.processes_max = ARBITER.0 + 1;
@@ -150,11 +207,15 @@ impl Phase {
         })
     }
 
+    /// Returns the progress.
     pub fn snapshot(&self) -> Snapshot {
         lock(&self.snapshot).clone()
     }
 
     /// Ends the phase and returns its result.
+    ///
+    /// # Errors
+    /// A host was not admitted, or a thread has panicked.
     pub fn end(mut self) -> Result<Snapshot> {
         self.halt()?;
         Ok(self.snapshot())
@@ -272,6 +333,13 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 }
 
 impl Host {
+    fn machine_mut(&mut self) -> &mut dyn Machine<Event = HostEvent> {
+        match self {
+            Self::Unscheduled(traffic) => &mut **traffic,
+            Self::Scheduled(gated) => &mut **gated,
+        }
+    }
+
     fn traffic(&self) -> &HostTraffic {
         match self {
             Self::Unscheduled(traffic) => traffic,
@@ -322,31 +390,19 @@ impl Machine for Host {
     type Event = HostEvent;
 
     fn handle_frame(&mut self, now: Now, port: Port, frame: &mut [u8]) -> Verdict {
-        match self {
-            Self::Unscheduled(traffic) => traffic.handle_frame(now, port, frame),
-            Self::Scheduled(gated) => gated.handle_frame(now, port, frame),
-        }
+        self.machine_mut().handle_frame(now, port, frame)
     }
 
     fn handle_timeout(&mut self, now: Now) {
-        match self {
-            Self::Unscheduled(traffic) => traffic.handle_timeout(now),
-            Self::Scheduled(gated) => gated.handle_timeout(now),
-        }
+        self.machine_mut().handle_timeout(now);
     }
 
     fn poll_transmit(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
-        match self {
-            Self::Unscheduled(traffic) => traffic.poll_transmit(now, slot),
-            Self::Scheduled(gated) => gated.poll_transmit(now, slot),
-        }
+        self.machine_mut().poll_transmit(now, slot)
     }
 
     fn poll_event(&mut self) -> Option<HostEvent> {
-        match self {
-            Self::Unscheduled(traffic) => traffic.poll_event(),
-            Self::Scheduled(gated) => gated.poll_event(),
-        }
+        self.machine_mut().poll_event()
     }
 
     fn poll_timeout(&self) -> Option<Mono> {

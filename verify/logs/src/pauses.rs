@@ -1,4 +1,4 @@
-//! Pauses between deliveries: recorded by workers, evaluated by the parent.
+//! Pauses between deliveries: recorded by each process, evaluated where all logs are compared.
 
 /// Of the pauses that begin within one slice of this length, only the longest is reported. In ns.
 const SLICE_NS: u64 = 1_000_000;
@@ -8,10 +8,10 @@ const KILL_EFFECT_NS: u64 = 10_000_000;
 /// Pauses are retained for this long, as a kill may still turn out to fall into one, in ns.
 const RETENTION_NS: u64 = 1_000_000_000;
 
-/// Start and length of a pause, in ns of the parent's clock.
-type Pause = (u64, u64);
+/// Start and length of a pause, in ns of a clock of all.
+pub type Pause = (u64, u64);
 
-/// Records pauses at a worker.
+/// Records pauses at a process.
 #[derive(Clone, Debug)]
 pub struct PauseRecorder {
     last_ns: u64,
@@ -50,7 +50,7 @@ impl PauseRecorder {
     }
 }
 
-/// Pauses of one process, as known to the parent.
+/// Pauses of one process, as known where the logs are compared.
 #[derive(Clone, Debug, Default)]
 pub struct Pauses {
     /// Pauses that the kill has caused, or may cause if it comes now.
@@ -58,26 +58,17 @@ pub struct Pauses {
     other_max_ns: u64,
 }
 
-/// The longest pauses, in ns.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Longest {
-    /// Pauses around the kill.
-    pub kill_pause_ns: u64,
-    /// Other pauses.
-    pub other_ns: u64,
-}
-
 impl Pauses {
     /// Adds pauses. A pause counts up to the end of sending: after it there may be nothing to
     /// deliver.
     pub fn add(
         &mut self,
-        pauses: &mut Vec<Pause>,
+        pauses: Vec<Pause>,
         now_ns: u64,
         killed_ns: Option<u64>,
         stopped_ns: u64,
     ) {
-        for (began_ns, length_ns) in pauses.drain(..) {
+        for (began_ns, length_ns) in pauses {
             let length_ns = length_ns.min(stopped_ns.saturating_sub(began_ns));
             self.near_kill.push((began_ns, length_ns));
         }
@@ -95,10 +86,9 @@ impl Pauses {
         });
     }
 
-    /// Returns the longest pause of each kind.
-    pub fn longest(&self) -> Longest {
-        let kill_pause_ns = self.near_kill.iter().map(|pause| pause.1).max().unwrap_or(0);
-        Longest { kill_pause_ns, other_ns: self.other_max_ns }
+    /// Returns the longest pause around the kill, and the longest other pause, in ns.
+    pub fn longest_ns(&self) -> (u64, u64) {
+        (self.near_kill.iter().map(|pause| pause.1).max().unwrap_or(0), self.other_max_ns)
     }
 }
 
@@ -123,17 +113,17 @@ mod tests {
     fn attributes_pause_around_kill() {
         let killed_ns = 100 * MS;
         let mut pauses = Pauses::default();
-        let mut early = vec![(50 * MS, 20 * MS), (98 * MS, MS)];
-        pauses.add(&mut early, 99 * MS, None, u64::MAX);
-        let mut later = vec![(99 * MS, 4 * MS), (105 * MS, 7 * MS), (200 * MS, 50 * MS)];
-        pauses.add(&mut later, 300 * MS, Some(killed_ns), u64::MAX);
-        assert_eq!(pauses.longest(), Longest { kill_pause_ns: 7 * MS, other_ns: 50 * MS });
+        let early = vec![(50 * MS, 20 * MS), (98 * MS, MS)];
+        pauses.add(early, 99 * MS, None, u64::MAX);
+        let later = vec![(99 * MS, 4 * MS), (105 * MS, 7 * MS), (200 * MS, 50 * MS)];
+        pauses.add(later, 300 * MS, Some(killed_ns), u64::MAX);
+        assert_eq!(pauses.longest_ns(), (7 * MS, 50 * MS));
     }
 
     #[test]
     fn ignores_pause_after_end_of_sending() {
         let mut pauses = Pauses::default();
-        pauses.add(&mut vec![(95 * MS, 900 * MS)], 1_000 * MS, Some(10 * MS), 100 * MS);
-        assert_eq!(pauses.longest(), Longest { kill_pause_ns: 0, other_ns: 5 * MS });
+        pauses.add(vec![(95 * MS, 900 * MS)], 1_000 * MS, Some(10 * MS), 100 * MS);
+        assert_eq!(pauses.longest_ns(), (0, 5 * MS));
     }
 }

@@ -8,11 +8,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
 use anyhow::{Context, Result};
+use clap::{Args, FromArgMatches};
 use serde::Serialize;
 
-use super::display::ProgressDisplay;
-use super::{Arguments, Interrupts, Transport, run_demo};
-use crate::progress::Progress;
+use crate::demo::{Arguments, Summary, Transport, run_demo};
+use crate::interrupt::{self, Interrupted};
+use crate::progress::{Output, Progress};
 use crate::units::readable_ns;
 
 #[derive(Clone, Copy, Debug)]
@@ -82,7 +83,14 @@ impl std::fmt::Display for Distribution {
 
 /// Runs the benchmark and prints its report.
 pub fn run(options: &Options) -> Result<ExitCode> {
-    let interrupts = Interrupts::install()?;
+    let interrupt = interrupt::flag()?;
+    let demo = |seconds: f64, kill: bool| -> Result<Option<Summary>> {
+        let arguments = demo_arguments(options.transport, seconds, kill)?;
+        match run_demo(&arguments, Output::Quiet, &interrupt) {
+            Err(error) if error.is::<Interrupted>() => Ok(None),
+            result => result.map(Some),
+        }
+    };
     let mut report = Report {
         bench: "recovery",
         transport: options.transport.name(),
@@ -95,36 +103,29 @@ pub fn run(options: &Options) -> Result<ExitCode> {
     let load = options.is_busy.then(CpuLoad::start);
     for kill in 0..options.kills {
         bar.show(f64::from(kill) / f64::from(options.kills), "kills");
-        let arguments = arguments(options.transport, SECONDS, true);
-        let summary = run_demo(&arguments, ProgressDisplay::quiet(&arguments), &interrupts)
-            .with_context(|| format!("kill {kill}"))?;
-        let Some(summary) = summary else {
+        let Some(summary) = demo(SECONDS, true).with_context(|| format!("kill {kill}"))? else {
             report.was_interrupted = true;
             break;
         };
-        gaps.push(summary.reliable_recovered_in_ns as f64 / 1e3);
-        let kill = summary.kill.as_ref();
-        detected.extend(kill.and_then(|kill| kill.detected_in_ns).map(|ns| ns as f64 / 1e3));
-        report.violations += summary.violations();
-        violation_texts.extend(summary.violation_texts());
+        gaps.extend(summary.recovered_in_us);
+        detected.extend(summary.reliable.and_then(|reliable| reliable.detected_in_us));
+        report.violations += summary.violations;
+        violation_texts.extend(summary.violation_texts);
     }
     drop(load);
     if options.soak_minutes > 0.0 && !report.was_interrupted {
         let load = CpuLoad::start();
         bar.show(0.0, "soak");
-        let arguments = arguments(options.transport, options.soak_minutes * 60.0, false);
-        let summary = run_demo(&arguments, ProgressDisplay::quiet(&arguments), &interrupts)?;
+        let summary = demo(options.soak_minutes * 60.0, false)?;
         drop(load);
         report.was_interrupted = summary.is_none();
         if let Some(summary) = summary {
+            let reliable = summary.reliable.unwrap_or_default();
             report.soak_minutes = options.soak_minutes;
-            report.false_alarms = summary
-                .atomicity_report
-                .as_ref()
-                .map_or(0, |atomicity_report| atomicity_report.failures);
-            report.longest_soak_gap_us = summary.reliable_pause_max_ns as f64 / 1e3;
-            report.violations += summary.violations();
-            violation_texts.extend(summary.violation_texts());
+            report.false_alarms = reliable.failures;
+            report.longest_soak_gap_us = reliable.longest_other_pause_us;
+            report.violations += summary.violations;
+            violation_texts.extend(summary.violation_texts);
         }
     }
     drop(bar);
@@ -136,28 +137,21 @@ pub fn run(options: &Options) -> Result<ExitCode> {
     let has_held = report.violations == 0 && report.false_alarms == 0;
     Ok(match (has_held, report.was_interrupted) {
         (false, _) => ExitCode::FAILURE,
-        (true, true) => crate::interrupt::EXIT_STATUS.into(),
+        (true, true) => interrupt::EXIT_STATUS.into(),
         (true, false) => ExitCode::SUCCESS,
     })
 }
 
-fn arguments(transport: Transport, seconds: f64, kill: bool) -> Arguments {
-    Arguments {
-        command: None,
-        processes: 3,
-        reliable: true,
-        transport,
-        ipv6: false,
-        size: 64,
-        seconds,
-        // Every other scattering is reliable.
-        rate: Some(2.0 * RATE_PER_S),
-        outstanding: 100_000,
-        kill,
-        no_kill: !kill,
-        json: false,
-        inject_fault: None,
-    }
+/// Returns a demo of three processes, in which every other scattering is reliable.
+fn demo_arguments(transport: Transport, seconds: f64, kill: bool) -> Result<Arguments> {
+    let command = Arguments::augment_args(clap::Command::new("demo"));
+    let (rate, seconds) = ((2.0 * RATE_PER_S).to_string(), seconds.to_string());
+    #[rustfmt::skip]
+    let arguments = [
+        "demo", "--reliable", "--processes", "3", "--transport", transport.name(), "--rate", &rate,
+        "--outstanding", "100000", "--seconds", &seconds, if kill { "--kill" } else { "--no-kill" },
+    ];
+    Ok(Arguments::from_arg_matches(&command.try_get_matches_from(arguments)?)?)
 }
 
 fn print(report: &Report, violation_texts: &[String], is_json: bool) -> Result<()> {
