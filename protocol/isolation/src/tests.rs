@@ -254,3 +254,57 @@ fn finds_faulty_links_of_both_tiers() {
     assert!((1..=7).contains(&most.len()), "{most:?}");
     assert!(most.iter().all(|fault| matches!(fault, Fault::SpineLink { spine: 1 | 3 | 5, .. })));
 }
+
+/// Grants `count` packets from endpoint 0 to each of the endpoints of rack 1 by path 1.
+fn grant(isolation: &mut Isolation, count: usize) {
+    for dst in 4..8 {
+        (0..count).for_each(|_| isolation.on_granted(0, dst, 1));
+        (0..count).for_each(|_| isolation.on_granted(0, dst, 2));
+    }
+}
+
+//= spec/arbiter.md#R32
+#[test]
+fn losses_are_evaluated_over_two_windows() {
+    // Five losses, and one at this time after them, when the window has ended before.
+    let found_after = |ns: u64| {
+        let mut isolation = Isolation::new(RACKS, TIMING);
+        isolation.on_timeout(Mono::from_ns(0));
+        grant(&mut isolation, 4);
+        (0..5).for_each(|nth| lose(&mut isolation, 0, (0, 4 + nth % 4), 1, 1));
+        assert_eq!(isolation.find(Mono::from_ns(0)), None, "too few");
+        assert_eq!(isolation.due(), Some(Mono::from_ns(MS)), "the end of the window");
+        isolation.on_timeout(Mono::from_ns(ns));
+        grant(&mut isolation, 4);
+        lose(&mut isolation, ns, (0, 4), 1, 1);
+        isolation.find(Mono::from_ns(ns))
+    };
+    let fault = Some(Fault::Link { rack: 0, path: 1 });
+    assert_eq!(
+        [found_after(MS), found_after(2 * MS - 1), found_after(2 * MS)],
+        [fault, fault, None]
+    );
+}
+
+//= spec/arbiter.md#R33
+#[test]
+fn losses_of_an_avoided_link_are_not_reported_again() {
+    let mut isolation = Isolation::new(RACKS, TIMING);
+    isolation.on_timeout(Mono::from_ns(0));
+    grant(&mut isolation, 9);
+    lose(&mut isolation, 0, (0, 4), 1, 6);
+    let fault = Fault::Link { rack: 0, path: 1 };
+    assert_eq!(isolation.find(Mono::from_ns(0)), Some(fault));
+    assert_eq!(isolation.find(Mono::from_ns(0)), None, "nothing else");
+    // Avoided for long, and so no longer within the grace time.
+    grant(&mut isolation, 9);
+    lose(&mut isolation, 3 * MS, (0, 5), 1, 6);
+    assert_eq!(isolation.due(), Some(Mono::from_ns(10 * MS)), "nothing to evaluate");
+    assert!(!isolation.repair(Fault::Path(1)), "another fault");
+    // Under trial, for twice the time for which the link was avoided.
+    assert_eq!(isolation.on_timeout(Mono::from_ns(10 * MS)), Some(fault));
+    assert_eq!(isolation.due(), Some(Mono::from_ns(30 * MS)), "the end of the trial");
+    assert_eq!(isolation.avoided().count(), 0);
+    assert!(!isolation.repair(fault), "the link is in use already");
+    assert_eq!(isolation.due(), None, "and was forgotten");
+}

@@ -210,6 +210,13 @@ impl Story {
                 let endpoint = index(word());
                 net.skew_ns[endpoint] = -(number(word()) as i64);
             }
+            "roles" => {
+                for (nth, arbiter) in net.arbiters.iter().enumerate() {
+                    let role = if arbiter.is_primary() { "primary" } else { "secondary" };
+                    writeln!(reply, "    A{nth} is {role}, epoch={}", arbiter.epoch())
+                        .expect("to a string");
+                }
+            }
             "avoided" => {
                 let avoided: Vec<_> =
                     net.arbiters[index(word())].control_plane().avoided().collect();
