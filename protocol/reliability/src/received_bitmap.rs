@@ -2,8 +2,8 @@
 
 use onepipe_base::Psn;
 
-/// Received packets up to the highest PSN: bit `i` of word `w` is set if packet `largest - 64 w - i`
-/// was received. Packets further back than all words are forgotten.
+/// Received packets up to the highest PSN: bit `i` of word `w` is set if packet
+/// `largest - 64 w - i` was received. Packets further back than all words are forgotten.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ReceivedBitmap<const WORDS: usize> {
     largest: Option<Psn>,

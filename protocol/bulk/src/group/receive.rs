@@ -116,6 +116,7 @@ impl<M: Memory> Group<M> {
             return self.queue_state(from);
         }
         if header.block >= shape.blocks {
+            // A piece without data may lie at the end of the object.
             self.stats.violations += 1;
             return;
         }

@@ -3,11 +3,14 @@
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-use onepipe_base::{Incarnation, Machine, Mono, Now, Port, ProcessId, Timestamp};
+use onepipe_base::{Incarnation, Machine, Mono, Now, Port, ProcessId, Promises, Psn, Timestamp};
 use onepipe_bulk::{
     Algorithm, Config, Event, Group, GroupId, Link, Member, Memory, Outcome, Plain,
 };
-use onepipe_wire::DETACHED_FRONT_LEN;
+use onepipe_wire::{
+    BULK_HEADER_LEN, BULK_PIECE_HEADER_LEN, BulkHeader, BulkPieceHeader, DETACHED_FRONT_LEN,
+    Extent, Frame, HEADER_LEN, Header, Opcode, seal,
+};
 
 /// Memory of one member, or memory that all members can read.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -260,4 +263,49 @@ fn survivors_agree_after_crash_at_any_frame() {
             }
         }
     }
+}
+
+//= spec/bulk.md#R15
+#[test]
+fn only_blocks_of_the_object_are_requested() {
+    let mut harness = Harness::new(2, &[2_000]);
+    harness.transmit(1);
+    let (.., frame) = harness.queue.pop_front().expect("a member sends its state to the root");
+    let frame = Frame::parse(&frame).expect("valid output");
+    let digest = BulkHeader::parse(frame.payload).expect("a frame of a group").0.config_digest;
+    // The piece has no data, as if it could not be placed.
+    let piece = |block: u32, psn: u32| {
+        let mut bytes = vec![0; 512];
+        let header = BulkHeader { group: 7, config_digest: digest, from: 0, failed: 0, stable: 0 };
+        let rest = header.write(&mut bytes[HEADER_LEN..]).expect("it fits");
+        let extent = Extent { bytes: 2_000, block_len: 1_000, has_digests: true };
+        let (digest, ordinal) = (0, BulkPieceHeader::REQUESTED);
+        let header = BulkPieceHeader {
+            object: 0,
+            extent,
+            digest,
+            block,
+            offset: 0,
+            ordinal,
+            is_offer: false,
+        };
+        header.write(rest).expect("it fits");
+        let now = Timestamp::from_ns(1 << 50);
+        let header = Header::new(Opcode::BulkPiece, ProcessId(50), ProcessId(51), Incarnation(3));
+        let header = header.stamped(now, Promises::both(now), Psn(psn));
+        let len = seal(&mut bytes, header, BULK_HEADER_LEN + BULK_PIECE_HEADER_LEN);
+        bytes.truncate(len);
+        bytes
+    };
+    for (psn, block) in [1, 2, 1, 2, 3].into_iter().enumerate() {
+        let now = harness.now();
+        let group = harness.groups[1].as_mut().expect("a live machine");
+        group.handle_frame(now, Port(0), &mut piece(block, psn as u32));
+        harness.drain_events(1);
+    }
+    let group = harness.groups[1].as_ref().expect("a live machine");
+    group.check_invariants();
+    let stats = group.stats();
+    assert_eq!((stats.frames_dropped, stats.violations, stats.frames_received), (1, 2, 4));
+    assert!(stats.blocks_requested > 0, "block 1 is one of the object");
 }
