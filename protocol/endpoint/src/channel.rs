@@ -327,7 +327,11 @@ impl Channel {
         }
         while let Some(delivery) = self.receiver.next(barrier) {
             match self.receiver.filter.check(&delivery) {
-                None => return Some(delivery),
+                None => {
+                    let is_recalled = self.receiver.filter.is_recalled(&delivery);
+                    debug_assert!(!is_recalled, "I7: a recalled scattering is not delivered");
+                    return Some(delivery);
+                }
                 Some(Tombstone::Recalled) => stats.messages_recalled += 1,
                 Some(Tombstone::Discarded) => stats.messages_discarded += 1,
             }

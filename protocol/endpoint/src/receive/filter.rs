@@ -94,8 +94,7 @@ impl DeliveryFilter {
         // Messages are checked in the total order, so recalls below this timestamp are finished.
         let past = self.recalls.partition_point(|(recalled, ..)| *recalled < delivery.timestamp);
         self.recalls.drain(..past);
-        let key = (delivery.timestamp, delivery.from, delivery.buffered.generation);
-        if self.recalls.binary_search(&key).is_ok() && !makes(Mistake::RecallForgotten) {
+        if self.is_recalled(delivery) && !makes(Mistake::RecallForgotten) {
             return Some(Tombstone::Recalled);
         }
         // Records of one sender ascend by generation.
@@ -109,6 +108,12 @@ impl DeliveryFilter {
         });
         let is_discarded = is_discarded && !makes(Mistake::DiscardForgotten);
         is_discarded.then_some(Tombstone::Discarded)
+    }
+
+    /// Returns whether the scattering of a message was recalled.
+    pub fn is_recalled(&self, delivery: &Delivery) -> bool {
+        let key = (delivery.timestamp, delivery.from, delivery.buffered.generation);
+        self.recalls.binary_search(&key).is_ok()
     }
 
     /// Checks the order that lookups rely on.

@@ -12,7 +12,7 @@ use super::Sender;
 use super::buffer::SendBuffer;
 use super::commit::Target;
 use super::connection::{Connection, END};
-use super::flight::SentMessage;
+use super::flight::{FragmentRange, SentMessage};
 use super::retransmit_buffer::UnackedMessage;
 use crate::arena::PayloadRef;
 use crate::timestamp::TimestampSource;
@@ -352,7 +352,7 @@ impl Sender {
                 missing: 1,
             });
         }
-        let fragment = (offset, piece, is_last);
+        let fragment = FragmentRange { offset, len: piece, is_last };
         connection.flight.push_fragment(now, charge, connection.uses_reservation, fragment);
         self.burst.fragment_offset = if is_last { 0 } else { offset + piece };
         if is_last {

@@ -33,6 +33,14 @@ struct Packet {
     sent: Mono,
 }
 
+/// The part of a message that a fragment carries.
+#[derive(Clone, Copy)]
+pub(crate) struct FragmentRange {
+    pub offset: u32,
+    pub len: u32,
+    pub is_last: bool,
+}
+
 /// Effect of an acknowledgement.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct AckSummary {
@@ -176,21 +184,22 @@ impl Flight {
         }
     }
 
-    /// Records the sending of a fragment of the last message; `is_last` if it ends the message.
+    /// Records the sending of a fragment of the last message.
     pub fn push_fragment(
         &mut self,
         now: Mono,
         charge: u32,
         is_reserved: bool,
-        (offset, piece, is_last): (u32, u32, bool),
+        fragment: FragmentRange,
     ) {
+        let FragmentRange { offset, len, is_last } = fragment;
         let first = self.messages.next_seq() - 1;
         self.push(now, first, 1, charge, is_reserved);
         self.open = (!is_last).then_some(first);
         if let Some(buffer) = &mut self.buffer {
             buffer.packets.push(UnackedPacket {
                 offset: Some(offset),
-                piece,
+                piece: len,
                 was_retransmitted: false,
             });
             let unacked = buffer.messages.get_mut(first);

@@ -6,6 +6,7 @@ use onepipe_base::{Mono, ScatteringId};
 
 use super::Sender;
 use super::connection::{Reservation, State};
+use super::timer::Expired;
 use crate::stats::Stats;
 use crate::{Config, FailureReason, Outcome, SendFailed};
 
@@ -18,9 +19,10 @@ impl Sender {
         &mut self,
         config: &Config,
         now: Mono,
-        (peer_index, is_controlled): (usize, bool),
+        expired: Expired,
         stats: &mut Stats,
     ) -> bool {
+        let Expired { peer_index, is_controlled } = expired;
         let connection = self.peers.get_mut(peer_index);
         match connection.state {
             // The next incarnation of a failed receiver has a time limit of its own (R43).

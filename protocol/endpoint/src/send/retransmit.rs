@@ -8,6 +8,7 @@ use onepipe_wire::{
 
 use super::connection::State;
 use super::flight::Retransmission;
+use super::timer::Expired;
 use super::{DataFrame, Sender};
 use crate::Config;
 use crate::stats::Stats;
@@ -40,14 +41,12 @@ impl Sender {
         &mut self,
         config: &Config,
         now: Mono,
-        (peer_index, is_controlled): (usize, bool),
+        expired: Expired,
         stats: &mut Stats,
     ) {
-        let connections = self.peers.len();
+        let (connections, peer_index) = (self.peers.len(), expired.peer_index);
         let connection = self.peers.get_mut(peer_index);
-        if connection.on_unanswered(config, now)
-            && self.on_no_answer(config, now, (peer_index, is_controlled), stats)
-        {
+        if connection.on_unanswered(config, now) && self.on_no_answer(config, now, expired, stats) {
             return;
         }
         let connection = self.peers.get_mut(peer_index);

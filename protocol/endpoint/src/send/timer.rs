@@ -13,6 +13,14 @@ use crate::{Config, FailureReason};
 /// shortest ones: the load under which others measured theirs may be over.
 const ASSUMED_RTO_MAX: u64 = 64;
 
+/// A connection whose deadline has passed.
+#[derive(Clone, Copy)]
+pub(super) struct Expired {
+    pub peer_index: usize,
+    /// Whether controllers report receivers that have failed.
+    pub is_controlled: bool,
+}
+
 impl Sender {
     /// Returns a lower bound of all deadlines of connections.
     pub fn deadline(&self) -> Option<Mono> {
@@ -35,7 +43,7 @@ impl Sender {
         for peer_index in 0..self.peers.len() {
             match self.peers.get(peer_index).deadline {
                 Some(deadline) if deadline <= now => {
-                    self.on_deadline(config, now, (peer_index, is_controlled), stats)
+                    self.on_deadline(config, now, Expired { peer_index, is_controlled }, stats)
                 }
                 Some(deadline) => self.note_deadline(deadline),
                 None => {}
@@ -43,13 +51,8 @@ impl Sender {
         }
     }
 
-    fn on_deadline(
-        &mut self,
-        config: &Config,
-        now: Mono,
-        (peer_index, is_controlled): (usize, bool),
-        stats: &mut Stats,
-    ) {
+    fn on_deadline(&mut self, config: &Config, now: Mono, expired: Expired, stats: &mut Stats) {
+        let peer_index = expired.peer_index;
         let connection = self.peers.get_mut(peer_index);
         connection.deadline = None;
         if let State::Closed | State::Unreachable(_) = connection.state {
@@ -69,7 +72,7 @@ impl Sender {
             return;
         }
         if self.service == Service::Reliable {
-            return self.on_reliable_timeout(config, now, (peer_index, is_controlled), stats);
+            return self.on_reliable_timeout(config, now, expired, stats);
         }
         if connection.attempts >= config.probes_max && !connection.suspend(config, now) {
             let was_asked = connection.was_asked_for(now, config.unknown_after_ns);

@@ -54,6 +54,11 @@ fn respond(
     flight.on_ack(&view, on_fail, on_lost, acked)
 }
 
+/// A fragment of 10 bytes.
+fn fragment(offset: u32, is_last: bool) -> FragmentRange {
+    FragmentRange { offset, len: 10, is_last }
+}
+
 #[test]
 fn packets_are_resolved_once() {
     let mut flight = flight(6);
@@ -120,10 +125,10 @@ fn abandoned_packets_are_reported_once_and_resolved() {
 fn fragmented_message_fails_once() {
     let mut flight = flight(0);
     flight.push_message(message(9));
-    flight.push_fragment(Mono::from_ns(0), 10, false, (0, 10, false));
+    flight.push_fragment(Mono::from_ns(0), 10, false, fragment(0, false));
     assert_eq!(ack(&mut flight, 1, &[]).0, []);
-    flight.push_fragment(Mono::from_ns(0), 10, false, (0, 10, false));
-    flight.push_fragment(Mono::from_ns(0), 10, false, (20, 10, true));
+    flight.push_fragment(Mono::from_ns(0), 10, false, fragment(0, false));
+    flight.push_fragment(Mono::from_ns(0), 10, false, fragment(20, true));
     assert_eq!(ack(&mut flight, 1, &[(0, 0b11)]).0, [9]);
     assert!(flight.messages.is_empty());
 }
@@ -143,7 +148,7 @@ fn partly_rejected_message_is_lost_not_acked() {
     flight.push_message(message(1));
     flight.push_unacked(unacked(1));
     for piece in 0..70 {
-        flight.push_fragment(Mono::from_ns(0), 10, false, (piece * 10, 10, piece == 69));
+        flight.push_fragment(Mono::from_ns(0), 10, false, fragment(piece * 10, piece == 69));
     }
     let (mut to_recall, mut on_lost, mut acked) = (Vec::new(), Vec::new(), Vec::new());
     let mut respond = |cumulative, words: &[(u64, u64)]| {
