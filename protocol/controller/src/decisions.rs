@@ -448,6 +448,21 @@ mod tests {
         assert_eq!(decisions.latest_failure(ProcessId(6)), None);
     }
 
+    #[test]
+    fn different_failure_timestamps_are_not_merged() {
+        let one = failed(3, 1, 90);
+        let left = FailedInstance { cause: Cause::Left, ..failed(6, 1, 91) };
+        let instances = vec![one, failed(4, 1, 91), failed(5, 1, 91), left, failed(8, 1, 91)];
+        let (decisions, _) = DecisionLog::load(NOW, &[Record::Failed(instances.clone())]);
+        let notice = decisions.recent_failures(NOW, 0);
+        let rows: Vec<_> =
+            notice.iter().map(|row| (row.first.0, row.count, row.at.as_ns())).collect();
+        assert_eq!(rows, [(3, 1, 90), (4, 2, 91), (8, 1, 91), (6, 1, 91)]);
+        for failed in instances {
+            assert_eq!(decisions.decision(failed.instance), Some(failed), "by its own index");
+        }
+    }
+
     //= spec/failure.md#R23
     #[test]
     fn decision_is_immutable_across_reload() {

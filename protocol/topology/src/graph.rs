@@ -105,7 +105,7 @@ impl Topology {
         Ok(topology)
     }
 
-    /// Asserts that each port is one end of one link, and that links lead from one tier to the next.
+    /// Asserts that each port is one end of one link, and that each link joins adjacent tiers.
     ///
     /// # Panics
     /// When an invariant is broken, which is a bug.
