@@ -90,6 +90,8 @@ impl DecisionLog {
             let is_process = matches!(instance.address, Address::Process(_));
             assert_eq!(is_process, self.by_instance.contains_key(instance), "{instance:?}");
         }
+        let is_own = |(group, last): (&GroupId, &Leadership)| last.group == *group;
+        assert!(self.leaders.iter().all(is_own), "the leader of another group");
         // A log that counts to the end of the range does not count any more.
         if self.end().0 < u32::MAX {
             self.check_sequence();
