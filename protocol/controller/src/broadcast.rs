@@ -130,6 +130,11 @@ impl Broadcast {
         }
     }
 
+    /// Returns the epoch of its floods.
+    pub(crate) fn epoch(&self) -> Epoch {
+        Epoch(self.epoch)
+    }
+
     /// Asserts what holds between any two calls.
     pub(crate) fn check_invariants(&self) {
         let Some(round) = &self.round else { return };
@@ -138,6 +143,8 @@ impl Broadcast {
         assert!(round.from < round.notification.len().max(1), "no entry is in flight");
         assert!(round.from.is_multiple_of(round.notification.per_frame(self.payload_len)));
         let Round { recipients, unacked, unsent, .. } = round;
+        let is_notice = round.notification.kind() == FloodKind::Notice;
+        assert!(round.is_full || is_notice, "all nodes receive what concerns links");
         assert!(unacked.is_subset(recipients), "acknowledgements of others are awaited");
         assert!(unsent.is_subset(unacked), "what is acknowledged is not sent again");
     }

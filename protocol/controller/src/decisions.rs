@@ -90,6 +90,8 @@ impl DecisionLog {
             let is_process = matches!(instance.address, Address::Process(_));
             assert_eq!(is_process, self.by_instance.contains_key(instance), "{instance:?}");
         }
+        let is_own = |(group, last): (&GroupId, &Leadership)| last.group == *group;
+        assert!(self.leaders.iter().all(is_own), "the leader of another group");
         // A log that counts to the end of the range does not count any more.
         if self.end().0 < u32::MAX {
             self.check_sequence();
@@ -446,6 +448,21 @@ mod tests {
         assert_eq!(notice, [row(3, 3, 1, 90), row(4, 1, 2, 70)]);
         assert_eq!(decisions.latest_failure(ProcessId(4)), Some(row(4, 1, 2, 70)));
         assert_eq!(decisions.latest_failure(ProcessId(6)), None);
+    }
+
+    #[test]
+    fn different_failure_timestamps_are_not_merged() {
+        let one = failed(3, 1, 90);
+        let left = FailedInstance { cause: Cause::Left, ..failed(6, 1, 91) };
+        let instances = vec![one, failed(4, 1, 91), failed(5, 1, 91), left, failed(8, 1, 91)];
+        let (decisions, _) = DecisionLog::load(NOW, &[Record::Failed(instances.clone())]);
+        let notice = decisions.recent_failures(NOW, 0);
+        let rows: Vec<_> =
+            notice.iter().map(|row| (row.first.0, row.count, row.at.as_ns())).collect();
+        assert_eq!(rows, [(3, 1, 90), (4, 2, 91), (8, 1, 91), (6, 1, 91)]);
+        for failed in instances {
+            assert_eq!(decisions.decision(failed.instance), Some(failed), "by its own index");
+        }
     }
 
     //= spec/failure.md#R23

@@ -52,6 +52,7 @@ pub(crate) fn regions(graph: &Graph, suspected: impl Iterator<Item = Instance>) 
         }
         members.sort_unstable_by_key(|index| adjacency.instance(*index));
         assert!(!members.iter().any(|index| adjacency.is_correct(*index)), "beyond the cut");
+        assert!(!up_members.iter().any(|index| adjacency.is_correct(*index)), "beyond the cut");
         regions.push(Region { members, registers: Vec::new(), up_members, visits });
     }
     for (_, node) in graph.correct_owners() {

@@ -189,6 +189,11 @@ impl Roster {
         let ranges = self.paths.len().div_ceil(MEMBERS_PER_FRAME as usize);
         assert_eq!(self.versions.len(), ranges);
         assert!(self.acks.len() <= self.ports.len(), "acknowledgements beyond the limit");
+        let mut acks = self.acks.iter();
+        assert!(acks.all(|(port, range, _)| {
+            port.index() < self.ports.len() && (*range as usize) < ranges
+        }));
+        assert!(self.versions.first() != Some(&0), "a neighbour is never sent an update");
         for neighbour in self.ports.iter().flatten() {
             neighbour.check_invariants(&self.versions);
             let is_due = self.due <= neighbour.backoff.due() && self.due.is_some();

@@ -68,6 +68,10 @@ impl Aggregator {
         let ports = || (0..self.advertised.len() as u16).map(Port);
         let live = ports().filter(|port| self.is_live(*port)).count();
         assert_eq!((self.lower.live_count() + self.upper.live_count()) as usize, live);
+        assert_eq!(
+            (self.has_no_input(), self.has_all_inputs()),
+            (live == 0, ports().count() == live)
+        );
         let (mut lower, mut upper) = (Lowest::default(), Lowest::default());
         for port in ports() {
             let Some(promises) = self.promised(port) else { continue };
@@ -96,6 +100,8 @@ impl Aggregator {
     /// Asserts that what the other end of `port` is to confirm was advertised there.
     fn check_output(&self, port: Port) {
         let (advertised, awaited) = (self.advertised(port), self.awaited[port.index()]);
+        let is_held_below = self.is_held(port) && !self.is_upper(port);
+        assert!(!is_held_below || self.commit_floor(port).is_some(), "a hold holds nothing");
         if self.unfed.contains(port) {
             assert!(advertised.is_some() && awaited == NOT_ADVERTISED);
         } else if awaited != NOT_ADVERTISED {

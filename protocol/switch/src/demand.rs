@@ -101,6 +101,8 @@ impl Demand {
         assert_eq!(self.wanted.len(), self.inputs.len());
         self.liveness.check_invariants();
         [&self.waiting, &self.pending].into_iter().for_each(PortSet::check_invariants);
+        assert!(self.heartbeat_ns == 0 || self.heartbeat_ns >= self.interval_ns);
+        assert!(self.instant_ns > 0 || self.interval_ns == 0, "instants without end");
         assert!(self.is_on_demand() || self.waiting.is_empty(), "nothing waits without demand");
         for input in &self.inputs {
             assert!(input.asked.is_none() || input.active_at.is_some(), "asked, but not awake");

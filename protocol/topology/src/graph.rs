@@ -105,7 +105,7 @@ impl Topology {
         Ok(topology)
     }
 
-    /// Asserts that each port is one end of one link, and that links lead from one tier to the next.
+    /// Asserts that each port is one end of one link, and that each link joins adjacent tiers.
     ///
     /// # Panics
     /// When an invariant is broken, which is a bug.
@@ -113,6 +113,8 @@ impl Topology {
         assert_eq!(self.switches.len(), self.switches() as usize);
         let ports: usize = self.switches.iter().map(|node| usize::from(node.ports.total())).sum();
         assert_eq!(self.peers.len(), ports, "each port has a peer");
+        assert!(self.processes() > 0 && self.processes() <= PROCESSES_MAX);
+        assert!(self.switches.iter().all(|node| (2..=4).contains(&node.tier)), "no such tier");
         for Link { from, to } in self.links() {
             assert_eq!(self.peer(to), Some(from), "a link has two ends");
             let (tier, other) = (self.tier(from.node), self.tier(to.node));

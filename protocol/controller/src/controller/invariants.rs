@@ -4,6 +4,7 @@ use alloc::collections::BTreeSet;
 
 use onepipe_base::Instance;
 
+use super::decide::MEMBERS_PER_RECORD;
 use super::{Change, Controller, EVENTS_MAX};
 use crate::open_failures::OpenFailures;
 use crate::{Links, Record};
@@ -52,7 +53,9 @@ impl Controller {
         let is_any_open = self.decisions.open().len() > 0;
         assert_eq!(is_any_open, self.open_failures != OpenFailures::None, "what is open is known");
         assert!(self.covered_announcements <= self.graph.announcements(), "notices of the future");
+        assert!(self.recording.len() <= MEMBERS_PER_RECORD, "members beyond the limit");
         assert!(self.recalls.len() <= self.config.queue_max, "recalls beyond the limit");
+        assert_eq!(self.active, Some(self.broadcast.epoch()), "floods of another epoch");
         if let (Some(epoch), Some(known)) = (self.active, self.known_tip) {
             assert!(known.epoch <= epoch.0, "a later epoch is known");
             let is_contained = self.decisions.contains(known.decided, known.digest);
@@ -66,6 +69,8 @@ impl Controller {
         assert!(self.compares_until.is_none() && self.broadcast.round().is_none());
         assert_eq!(self.persist_queue.len(), 0, "a record without an epoch");
         assert!(self.send_queue.is_empty(), "a frame without an epoch");
+        assert!(self.deciding.is_empty() && self.recording.is_empty(), "decided in no epoch");
+        assert!(self.recalls.is_empty(), "a recall is acknowledged in no epoch");
         assert!(self.unrecorded.is_empty() && self.severable.is_empty());
     }
 

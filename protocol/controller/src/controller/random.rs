@@ -253,6 +253,7 @@ proptest! {
         for step in &steps {
             env.apply(step);
             env.controller.evaluate(env.now());
+            env.controller.check_invariants();
         }
     }
 }

@@ -128,6 +128,8 @@ impl Adjacency {
         }
         assert_eq!((correct, processes), (self.correct, self.correct_processes));
         assert_eq!(duplicates, self.duplicates);
+        let is_unused = |index: &usize| !self.vertices[*index].is_present;
+        assert!(self.free.iter().all(is_unused), "the index of a node is given again");
         assert_eq!(self.by_instance.len() + self.free.len(), self.vertices.len());
     }
 

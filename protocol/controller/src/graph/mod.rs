@@ -67,6 +67,9 @@ impl Graph {
     /// Asserts what holds between any two calls.
     pub(crate) fn check_invariants(&self) {
         self.adjacency.check_invariants();
+        let missed =
+            self.nodes.iter().flat_map(|node| &node.frozen).map(|entry| entry.missed_until);
+        assert!(missed.max() <= Some(self.announcements), "frozen by a later announcement");
         for (instance, node) in self.iter() {
             let sets = [
                 (&self.owners, !node.frozen.is_empty()),

@@ -397,6 +397,7 @@ proptest! {
             let due = controller.poll_timeout();
             prop_assert!(due.is_none_or(|due| due > at(now).mono));
             controller.status();
+            controller.check_invariants();
         }
     }
 }

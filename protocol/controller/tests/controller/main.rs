@@ -9,3 +9,4 @@ mod outdated;
 mod scenarios;
 mod suspects;
 mod swarm;
+mod trace;

@@ -3,6 +3,7 @@
 use onepipe_base::Port;
 
 use super::control::Control;
+use super::replication::Replication;
 use crate::Switch;
 
 /// In builds with debug assertions the invariants are checked at each of this many first frames.
@@ -36,6 +37,10 @@ impl Switch {
         self.leavers.check_invariants();
         self.events.check_invariants();
         self.liveness.check_invariants();
+        assert!(!self.is_advertising || self.advertise_at.is_some(), "advertises before it starts");
+        assert!(self.config.upper_ports > 0 || self.is_uplink_ready, "waits for no switch");
+        assert_eq!(self.control.is_some(), self.config.controllers.is_some());
+        assert!(self.replication.as_ref().is_none_or(Replication::is_begun), "no copy has left");
         assert!(self.lost.is_empty(), "links found dead are taken down at once");
         let mut is_any_live = false;
         for port in (0..self.port_count() as u16).map(Port) {
@@ -68,7 +73,13 @@ impl Switch {
         control.flood.check_invariants();
         control.controller_ports.check_invariants();
         control.check_invariants();
-        for frozen in control.frozen.iter() {
+        for (index, frozen) in control.frozen.iter().enumerate() {
+            let mut before = control.frozen.iter().take(index);
+            let is_other = before.all(|other| {
+                other.number != frozen.number
+                    && (other.port, other.instance) != (frozen.port, frozen.instance)
+            });
+            assert!(is_other, "one death of {:?} has two numbers", frozen.instance);
             assert!(self.aggregator.is_held(frozen.port), "port {} holds nothing", frozen.port.0);
         }
         for port in (0..self.port_count() as u16).map(Port) {

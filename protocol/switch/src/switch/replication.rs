@@ -18,6 +18,12 @@ pub(crate) struct Replication {
     last: SharedReceiver,
 }
 
+impl Replication {
+    pub(super) fn is_begun(&self) -> bool {
+        self.served > 0
+    }
+}
+
 impl Switch {
     //= spec/ordering.md#R52
     /// Handles a shared frame: each call serves one receiver as if the frame were for it alone. The

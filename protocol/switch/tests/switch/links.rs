@@ -192,12 +192,16 @@ fn switch_due(switch: &Switch) -> onepipe_base::Now {
 
 /// A spine of two racks with bundles of two links, and two links to cores.
 fn spine() -> Switch {
+    spine_below(2)
+}
+
+fn spine_below(cores: u16) -> Switch {
     let tree = Tree { base: 0, span: 4, child_span: 2, links_per_child: 2, processes: 8 };
     new(Config {
         start_wait_ns: 0,
         link_timeout_ns: 1_000,
         eager_beacons: Eager::Never,
-        ..Config::new(4, 2, Route::Tree(tree))
+        ..Config::new(4, cores, Route::Tree(tree))
     })
 }
 
@@ -216,6 +220,21 @@ fn flow_moves_to_a_live_link_of_the_bundle() {
     beacon_from(&mut switch, at(1_003), nominal, both(1_003));
     let (back, _) = pass(&mut switch, at(1_004), 0, frame(Opcode::Ack, 0, 7, both(1_004)));
     assert_eq!(back, nominal);
+}
+
+#[test]
+fn flows_pass_dead_links_to_the_only_live_one() {
+    for live in 4..8 {
+        let mut switch = spine_below(4);
+        (0..8).for_each(|port| beacon_from(&mut switch, at(0), port, both(0)));
+        (0..4).chain([live]).for_each(|port| beacon_from(&mut switch, at(900), port, both(900)));
+        switch.handle_timeout(at(1_001));
+        for (src, dst) in [(0, 4), (1, 5), (2, 6), (3, 7), (0, 7), (1, 6)] {
+            let ack = frame(Opcode::Ack, src, dst, both(1_002));
+            let input = src as u16;
+            assert_eq!(pass(&mut switch, at(1_002), input, ack).0, live, "{src} to {dst}");
+        }
+    }
 }
 
 //= spec/ordering.md#R9

@@ -225,6 +225,7 @@ fn drain(switch: &mut Switch, now: Now, advertised: &mut Advertised) {
         assert!(frames <= 6 * usize::from(PORTS), "it never stops sending");
     }
     while switch.poll_event().is_some() {}
+    switch.check_invariants();
     let next = switch.poll_timeout();
     assert!(next.is_none_or(|due| due > now.mono), "due again at once: {next:?}");
 }
