@@ -109,7 +109,7 @@ impl SimEnv {
     /// Returns the counters of all members, added up.
     fn stats(&self) -> Stats {
         let machines = self.members.iter().filter_map(|host| self.network.machine(NodeId(*host)));
-        let groups = machines.filter_map(Node::group);
+        let groups = machines.filter_map(Node::host);
         groups.map(Group::stats).fold(Stats::default(), |sum, of| Stats {
             frames_sent: sum.frames_sent + of.frames_sent,
             frames_lost: sum.frames_lost + of.frames_lost,
