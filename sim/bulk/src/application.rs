@@ -5,11 +5,11 @@ use onepipe_bulk::{
     Config, Event, Group, GroupId, Link, Member, Outcome as Ended, PIECE_FRONT_LEN, SendError,
 };
 use onepipe_sim_engine::{Instant, Random};
-use onepipe_sim_network::{Application, LinkId, NodeContext, NodeId};
+use onepipe_sim_network::{Application, FabricEvent, LinkId, NodeContext, NodeId};
 use onepipe_sim_traffic::Forwarder;
 use onepipe_topology::{Node as Vertex, Topology};
 
-use crate::node::Node;
+use crate::node::{Node, NodeEvent};
 use crate::setup::Setup;
 
 /// Application of the simulated network: drives the root and observes the members.
@@ -96,17 +96,18 @@ impl Application<Node> for Workload {
             return Node::Switch(Forwarder::new(route, ports, tier, node.0));
         }
         let nic = Port(ports.total() - 1);
-        self.rank(node).map_or(Node::Idle, |own| Node::Member(self.member(own, nic)))
+        self.rank(node).map_or(Node::Idle, |own| Node::Host(self.member(own, nic)))
     }
 
     fn on_start(&mut self, at: NodeContext<'_>, machine: &mut Node) {
-        if let (Some(0), Node::Member(root)) = (self.rank(at.node), machine) {
+        if let (Some(0), Node::Host(root)) = (self.rank(at.node), machine) {
             self.send_objects(root);
         }
     }
 
-    fn on_event(&mut self, at: NodeContext<'_>, machine: &mut Node, event: Event) {
-        let (Some(rank), Node::Member(group)) = (self.rank(at.node), machine) else { return };
+    fn on_event(&mut self, at: NodeContext<'_>, machine: &mut Node, event: NodeEvent) {
+        let FabricEvent::Host(event) = event else { return };
+        let (Some(rank), Node::Host(group)) = (self.rank(at.node), machine) else { return };
         match event {
             Event::Announced { object, bytes } => {
                 group.provide(object, vec![0; bytes as usize]).expect("the object was announced");

@@ -110,7 +110,7 @@ impl SimEnv {
     /// Returns the groups of all live members.
     fn groups(&self) -> impl Iterator<Item = &Group> {
         let machines = self.members.iter().filter_map(|host| self.network.machine(NodeId(*host)));
-        machines.filter_map(Node::group)
+        machines.filter_map(Node::host)
     }
 
     /// Returns the counters of all members, added up.

@@ -2,17 +2,17 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use onepipe_base::{Controllers, HostId, Incarnation, ProcessId, ScatteringId, SwitchId};
+use onepipe_base::{Controllers, HostId, Incarnation, Machine, ProcessId, ScatteringId, SwitchId};
 use onepipe_controller::{Controller, Epoch, RecordId};
 use onepipe_endpoint::{Message, SendFailed, Service};
 use onepipe_large::{Config, Event, LargeEndpoint, SendError};
-use onepipe_node::Host;
+use onepipe_node::{Host, HostEvent};
 use onepipe_sim_engine::{Instant, NANOSECOND};
-use onepipe_sim_network::{Application, LinkId, NodeContext, NodeId};
+use onepipe_sim_network::{Application, FabricEvent, LinkId, NodeContext, NodeId};
 use onepipe_switch::Switch;
 use onepipe_topology::{Node as Vertex, Topology};
 
-use crate::node::{Node, NodeEvent};
+use crate::node::{Node, process, process_mut};
 use crate::setup::Setup;
 
 /// Alarm tokens: a probe, the store, or (from `ALARM_FIRST` on) a scattering.
@@ -272,7 +272,7 @@ impl Application<Node> for Workload {
             controller.activate(at.now, Epoch(1), &[]);
             return self.poll_store(&mut at, controller);
         }
-        if machine.process().is_none() {
+        if process(machine).is_none() {
             return;
         }
         for (number, scattering) in self.setup.scatterings.iter().enumerate() {
@@ -287,9 +287,14 @@ impl Application<Node> for Workload {
         }
     }
 
-    fn on_event(&mut self, at: NodeContext<'_>, machine: &mut Node, event: NodeEvent) {
-        let NodeEvent::Process(event) = event else { return };
-        let Some(process) = machine.process_mut() else { return };
+    fn on_event(
+        &mut self,
+        at: NodeContext<'_>,
+        machine: &mut Node,
+        event: <Node as Machine>::Event,
+    ) {
+        let FabricEvent::Host(HostEvent::Process(_, event)) = event else { return };
+        let Some(process) = process_mut(machine) else { return };
         match event {
             Event::Delivered(delivery) => self.on_delivered(&at, process, delivery),
             Event::ProcessFailed(_) => process.endpoint_mut().on_failure_handled(),
@@ -308,7 +313,7 @@ impl Application<Node> for Workload {
         if let Node::Controller(controller, _) = machine {
             return self.poll_store(&mut at, controller);
         }
-        if let Some(process) = machine.process() {
+        if let Some(process) = process(machine) {
             let held = &mut self.report.bytes_held_max[at.node.index()];
             *held = (*held).max(process.buffered_bytes().1);
         }
@@ -321,7 +326,7 @@ impl Application<Node> for Workload {
             }
             return self.poll_store(&mut at, controller);
         }
-        let Some(process) = machine.process_mut() else { return };
+        let Some(process) = process_mut(machine) else { return };
         match token {
             ALARM_PROBE => self.probe(at, process),
             number => self.scatter(at, process, (number - ALARM_FIRST) as usize),

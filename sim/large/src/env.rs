@@ -6,7 +6,7 @@ use onepipe_sim_network::{ClockConfig, Config, Fault, LinkFaults, Loss, Network,
 use onepipe_topology::Topology;
 
 use crate::application::{Report, Workload};
-use crate::node::Node;
+use crate::node::{Node, process};
 use crate::setup::Setup;
 
 /// A network at the start of virtual time.
@@ -56,7 +56,7 @@ impl SimEnv {
         self.network.run_for(ns * NANOSECOND);
         let mut report = std::mem::take(&mut self.network.application.report);
         let processes = (0..self.setup.processes).map(NodeId);
-        let processes = processes.map(|node| self.network.machine(node).and_then(Node::process));
+        let processes = processes.map(|node| self.network.machine(node).and_then(process));
         for process in processes {
             process.into_iter().for_each(LargeEndpoint::check_invariants);
             report.bytes_held.push(process.map(|process| process.buffered_bytes().1));

@@ -4,21 +4,22 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 
 use onepipe_base::{
-    Address, Controllers, HostId, Incarnation, Instance, Mono, Port, ProcessId, SwitchId, Timestamp,
+    Address, Controllers, HostId, Incarnation, Instance, Machine, Mono, Port, ProcessId, SwitchId,
+    Timestamp,
 };
 use onepipe_controller::{
     Controller, Epoch, Event as Decision, Member, MemberLink, Record, RecordId, Recovery,
 };
 use onepipe_endpoint::{Endpoint, Event, Message};
-use onepipe_node::Host;
+use onepipe_node::{Host, HostEvent};
 use onepipe_sim_engine::{Instant, NANOSECOND, Random};
-use onepipe_sim_network::{Application, LinkId, NodeContext, NodeId};
+use onepipe_sim_network::{Application, FabricEvent, LinkId, NodeContext, NodeId};
 use onepipe_switch::{Switch, SwitchEvent};
 use onepipe_topology::{End, Node as Vertex, Topology};
 use onepipe_wire::{AnnounceView, HEADER_LEN, Opcode, Side, parse_header};
 
 use crate::Calibration;
-use crate::node::{Node, NodeEvent};
+use crate::node::{FilteredSwitch, Node, process, process_mut};
 use crate::stall::StallMeter;
 
 /// Interval between the scatterings of a sender.
@@ -318,7 +319,10 @@ impl Application<Node> for Observer {
         }
         if node.0 >= hosts {
             let vertex = Vertex::Switch(SwitchId(node.0 - hosts));
-            return Node::Switch(self.switch(vertex, node.0), self.starts_from_store);
+            return Node::Switch(FilteredSwitch {
+                switch: self.switch(vertex, node.0),
+                drops_announcements: self.starts_from_store,
+            });
         }
         if !self.members[node.index()] {
             return Node::Idle;
@@ -339,24 +343,34 @@ impl Application<Node> for Observer {
         }
     }
 
-    fn on_event(&mut self, at: NodeContext<'_>, machine: &mut Node, event: NodeEvent) {
+    fn on_event(
+        &mut self,
+        at: NodeContext<'_>,
+        machine: &mut Node,
+        event: <Node as Machine>::Event,
+    ) {
         match event {
-            NodeEvent::Switch(SwitchEvent::LinkLost(_))
-            | NodeEvent::Process(Event::LinkLost(_)) => {
+            FabricEvent::Switch(SwitchEvent::LinkLost(_))
+            | FabricEvent::Host(
+                HostEvent::Switch(SwitchEvent::LinkLost(_))
+                | HostEvent::Process(_, Event::LinkLost(_)),
+            ) => {
                 if self.has_failed {
                     self.milestones.detected.get_or_insert(at.instant);
                 }
             }
-            NodeEvent::Controller(decision) => self.on_decision(at.instant, at.now.mono, decision),
-            NodeEvent::Process(event) => {
-                let Some(endpoint) = machine.process_mut() else { return };
+            FabricEvent::Controller(decision) => {
+                self.on_decision(at.instant, at.now.mono, decision)
+            }
+            FabricEvent::Host(HostEvent::Process(_, event)) => {
+                let Some(endpoint) = process_mut(machine) else { return };
                 match event {
                     Event::Delivered(delivery) => endpoint.release(delivery),
                     Event::ProcessFailed(_) => endpoint.on_failure_handled(),
                     _ => {}
                 }
             }
-            NodeEvent::Switch(_) => {}
+            FabricEvent::Switch(_) | FabricEvent::Host(HostEvent::Switch(_)) => {}
         }
     }
 
@@ -367,7 +381,7 @@ impl Application<Node> for Observer {
                 self.serve(&mut at, controller);
             }
             _ => {
-                let Some(endpoint) = machine.process() else { return };
+                let Some(endpoint) = process(machine) else { return };
                 let stall = &mut self.stalls[at.node.index()];
                 if stall.observe(at.instant, endpoint.commit_barrier()) {
                     self.waiting -= 1;
@@ -378,7 +392,7 @@ impl Application<Node> for Observer {
 
     fn on_alarm(&mut self, mut at: NodeContext<'_>, machine: &mut Node, token: u32) {
         if token == ALARM_SEND {
-            if let Some(endpoint) = machine.process_mut() {
+            if let Some(endpoint) = process_mut(machine) {
                 self.scatter(at.node.0, endpoint);
                 at.alarm(SEND_EVERY_NS * NANOSECOND, ALARM_SEND);
             }

@@ -231,8 +231,8 @@ pub fn run(options: &Options, mut progress: impl FnMut(u64)) -> Result<Measured,
         network.run_for(TAKES_OVER_US * MICROSECOND);
         for switch in topology.hosts()..topology.hosts() + topology.switches() {
             network.command(NodeId(switch), |_, machine, _| {
-                if let Node::Switch(_, drops_announcements) = machine {
-                    *drops_announcements = false;
+                if let Node::Switch(filtered) = machine {
+                    filtered.drops_announcements = false;
                 }
             });
         }

@@ -13,7 +13,6 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
-mod application;
 mod cluster;
 mod load;
 mod rates;

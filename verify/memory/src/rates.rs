@@ -7,7 +7,9 @@ use onepipe_memory::{MemoryOwner, RegionId};
 use onepipe_sim_engine::Random;
 use onepipe_table::{Layout, Outcome, RivalOptions, TableOptions};
 use onepipe_topology::ShapeError;
-use onepipe_verify_transactions::{Costs, Percentiles, Rates, Sent, Setup as Testbed, Terminal};
+use onepipe_verify_transactions::{
+    Costs, Environment, Percentiles, Rates, Sent, Setup as Testbed, Terminal,
+};
 
 use crate::cluster::Cluster;
 use crate::load::{Command, Done, Load, Next};
@@ -186,7 +188,7 @@ trait Measured {
 
 impl Measured for Cluster<RatesLoad> {
     fn run_ns(&mut self, ns: u64) {
-        Cluster::run_ns(self, ns);
+        Environment::run_ns(self, ns);
     }
 
     fn load(&mut self) -> &mut RatesLoad {
@@ -194,7 +196,7 @@ impl Measured for Cluster<RatesLoad> {
     }
 
     fn sent(&self, process: ProcessId) -> Sent {
-        Cluster::sent(self, process)
+        Environment::sent(self, process)
     }
 
     fn calls(&self) -> usize {

@@ -8,17 +8,17 @@ use onepipe_memory::{MemoryOwner, OutgoingReply, OutgoingScattering, Reply, Requ
 use onepipe_sim_engine::{Instant, NANOSECOND};
 use onepipe_sim_network::NodeContext;
 use onepipe_table::TableClient;
-use onepipe_verify_transactions::Node;
+use onepipe_verify_transactions::{Node, ProcessServer};
 
 use crate::load::{Command, Load};
 use crate::terminals::Terminals;
 
 /// The owner and the client of a process.
 #[derive(Debug)]
-pub(crate) struct Server {
+pub struct Server {
     pub owner: Option<MemoryOwner>,
     pub client: Option<TableClient>,
-    pub terminals: Terminals,
+    pub(crate) terminals: Terminals,
     /// Replies that the endpoint had no space for.
     unsent: VecDeque<OutgoingReply>,
     /// The last barrier that the owner was given.
@@ -29,36 +29,17 @@ pub(crate) struct Server {
     alarm_at: Option<Instant>,
 }
 
-impl Server {
-    pub fn new(
-        owner: Option<MemoryOwner>,
-        client: Option<TableClient>,
-        terminals: Terminals,
-    ) -> Self {
-        Self {
-            owner,
-            client,
-            terminals,
-            unsent: VecDeque::new(),
-            passed: None,
-            is_active: true,
-            alarm_at: None,
-        }
-    }
-
-    /// Notes that an alarm has fired.
-    pub fn on_alarm(&mut self) {
+impl ProcessServer for Server {
+    fn on_alarm(&mut self) {
         (self.alarm_at, self.is_active) = (None, true);
     }
 
-    /// Asks all terminals that have ended or wait what they do next.
-    pub fn wake(&mut self) {
+    fn wake(&mut self) {
         self.is_active = true;
         self.terminals.wake();
     }
 
-    /// Handles an event of the endpoint. Returns false if the process has to end.
-    pub fn on_event(&mut self, now: Mono, endpoint: &mut Endpoint, event: Event) -> bool {
+    fn on_event(&mut self, now: Mono, endpoint: &mut Endpoint, event: Event) -> bool {
         self.is_active = true;
         match event {
             Event::Delivered(delivery) => self.on_delivered(now, endpoint, delivery),
@@ -79,6 +60,28 @@ impl Server {
             _ => {}
         }
         true
+    }
+
+    fn in_flight(&self) -> usize {
+        self.terminals.in_flight()
+    }
+}
+
+impl Server {
+    pub(crate) fn new(
+        owner: Option<MemoryOwner>,
+        client: Option<TableClient>,
+        terminals: Terminals,
+    ) -> Self {
+        Self {
+            owner,
+            client,
+            terminals,
+            unsent: VecDeque::new(),
+            passed: None,
+            is_active: true,
+            alarm_at: None,
+        }
     }
 
     fn on_delivered(&mut self, now: Mono, endpoint: &mut Endpoint, delivery: Delivery) {
@@ -103,7 +106,7 @@ impl Server {
 
     /// Does what is due after all events were handled. `drained` is the commit barrier below which
     /// the endpoint has handed out everything.
-    pub fn serve(
+    pub(crate) fn serve(
         &mut self,
         at: &mut NodeContext<'_>,
         (machine, port): (&mut Node, Port),

@@ -1,21 +1,91 @@
 //! A cluster in virtual time.
 
-use onepipe_base::{Port, ProcessId};
-use onepipe_sim_engine::{Instant, NANOSECOND};
-use onepipe_sim_network::{Fault, HopKind, LinkFaults, LinkId, Network, NodeId, Stats};
-use onepipe_topology::Topology;
-use onepipe_transaction::{Client, Replica, State};
+use std::marker::PhantomData;
+use std::ops::{Deref, DerefMut};
 
-use crate::application::Servers;
+use onepipe_base::{Port, ProcessId, Timestamp};
+use onepipe_sim_network::NodeContext;
+use onepipe_transaction::{CatchUpOptions, Client, Replica, State};
+
+use crate::environment::{Environment, FabricSetup, Program};
 use crate::load::Load;
-use crate::node::{Node, Process};
+use crate::node::Node;
+use crate::server::Server;
 use crate::setup::Setup;
-use crate::usage::Sent;
+
+/// The replicas and clients of a cluster, and the load.
+#[derive(Debug)]
+pub struct Transactions<S, L> {
+    setup: Setup,
+    load: L,
+    state: PhantomData<S>,
+}
+
+impl<S: State, L: Load<S>> Transactions<S, L> {
+    /// Builds the replica of a process. From the second incarnation on it has to catch up: its
+    /// state was lost with the previous one.
+    fn build_replica(&mut self, process: ProcessId, shard: u16, incarnation: u32) -> Replica<S> {
+        let (state, options) = (self.load.state(shard), self.setup.replica);
+        if incarnation == 1 {
+            return Replica::new(shard, state, options);
+        }
+        let session = incarnation.into();
+        let catch_up = CatchUpOptions::new(session, self.setup.client.timeout_ns);
+        let placement = self.setup.placement.clone();
+        Replica::returning((process, shard), placement, state, options, catch_up)
+    }
+}
+
+impl<S: State, L: Load<S>> Program for Transactions<S, L> {
+    type Server = Server<S>;
+
+    fn fabric(&self) -> FabricSetup<'_> {
+        let Setup { plan, processes, message_ns, ack_ns, contact_ns, .. } = &self.setup;
+        FabricSetup {
+            plan,
+            processes: *processes,
+            message_ns: *message_ns,
+            ack_ns: *ack_ns,
+            contact_ns: *contact_ns,
+        }
+    }
+
+    fn build_server(&mut self, process: ProcessId, incarnation: u32) -> Server<S> {
+        let shard = self.setup.placement.shard_of(process);
+        let replica = shard.map(|shard| self.build_replica(process, shard, incarnation));
+        let client = self.setup.clients.contains(&process.0).then(|| {
+            let session = u64::from(incarnation);
+            (session, Client::new(session, self.setup.placement.clone(), self.setup.client))
+        });
+        Server::new(process, replica, client, self.setup.terminals)
+    }
+
+    fn serve(
+        &mut self,
+        server: &mut Server<S>,
+        at: &mut NodeContext<'_>,
+        endpoint: (&mut Node, Port),
+        drained: Option<Timestamp>,
+    ) {
+        server.serve(at, endpoint, drained, &mut self.load);
+    }
+}
 
 /// Replicas and clients in a simulated fabric of the real endpoints, switches and controller.
-#[derive(Debug)]
-pub struct Cluster<S, L> {
-    network: Network<Node, Servers<S, L>>,
+pub struct Cluster<S: State, L: Load<S>>(Environment<Transactions<S, L>>);
+
+impl<S: State, L: Load<S>> Deref for Cluster<S, L> {
+    type Target = Environment<Transactions<S, L>>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.0
+    }
+}
+
+impl<S: State, L: Load<S>> DerefMut for Cluster<S, L> {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut self.0
+    }
 }
 
 impl<S: State, L: Load<S>> Cluster<S, L> {
@@ -24,199 +94,38 @@ impl<S: State, L: Load<S>> Cluster<S, L> {
     /// # Panics
     /// The processes do not fit the fabric, or leave a host partly filled.
     pub fn new(setup: Setup, load: L) -> Self {
-        let (shape, per_host) = (setup.plan.shape, setup.plan.processes_per_host);
-        let topology = Topology::new(shape, per_host).expect("the plan's processes fit the shape");
-        let controllers = setup.plan.control_plane.as_ref().map_or(0, |plan| plan.replicas);
-        assert!(controllers <= 1, "a cluster has at most one controller");
-        let hosts = topology.hosts() - controllers;
-        assert!(
-            setup.processes <= hosts * u32::from(per_host)
-                && setup.processes.is_multiple_of(per_host.into()),
-            "{} processes exceed {hosts} hosts with {per_host} each, or leave a host partly filled",
-            setup.processes
-        );
-        let (config, seed) = (setup.plan.network.clone(), setup.plan.seed);
-        let servers = Servers::new(setup, topology.clone(), load);
-        Self { network: Network::new(topology, config, seed, servers) }
-    }
-
-    /// Runs for `ns` ns of virtual time.
-    pub fn run_ns(&mut self, ns: u64) {
-        self.network.run_for(ns * NANOSECOND);
-    }
-
-    /// Returns virtual time in ns.
-    pub fn now_ns(&self) -> u64 {
-        self.network.now().as_ns()
+        Self(Environment::new(Transactions { setup, load, state: PhantomData }))
     }
 
     /// Returns the load.
     pub fn load(&self) -> &L {
-        &self.network.application.load
+        &self.program().load
     }
 
     /// Returns the load for changes. Terminals that wait or have ended are asked again after
-    /// [`Cluster::wake`].
+    /// [`Environment::wake`].
     pub fn load_mut(&mut self) -> &mut L {
-        &mut self.network.application.load
+        &mut self.program_mut().load
     }
 
     /// Returns the setup.
     pub fn setup(&self) -> &Setup {
-        &self.network.application.setup
-    }
-
-    /// Returns the counters of the network.
-    pub fn network_stats(&self) -> &Stats {
-        self.network.stats()
-    }
-
-    /// Returns the digest of the run so far.
-    pub fn trace_hash(&self) -> u64 {
-        self.network.trace_hash()
-    }
-
-    /// Whether the run has reached its limit of steps.
-    pub fn is_out_of_steps(&self) -> bool {
-        self.network.is_out_of_steps()
-    }
-
-    /// Returns the number of hosts.
-    pub fn hosts(&self) -> u32 {
-        self.network.topology().hosts()
-    }
-
-    /// Returns the number of nodes: hosts and then switches.
-    pub fn nodes(&self) -> u32 {
-        self.network.nodes()
+        &self.program().setup
     }
 
     /// Returns the replica of a process, if it runs and has one.
     pub fn replica(&self, process: ProcessId) -> Option<&Replica<S>> {
-        let server = self.network.application.servers.get(process.index())?;
-        server.as_ref()?.replica.as_ref()
+        self.server(process)?.replica.as_ref()
     }
 
     /// Returns the client of a process, if it runs and has one.
     pub fn client(&self, process: ProcessId) -> Option<&Client> {
-        let server = self.network.application.servers.get(process.index())?;
-        server.as_ref()?.client.as_ref()
-    }
-
-    /// Returns a process, if it runs.
-    pub fn process(&self, process: ProcessId) -> Option<&Process> {
-        let (node, port) = self.location(process);
-        self.network.machine(node)?.process(port)
-    }
-
-    /// Returns what a process has sent since it started; nothing if it does not run.
-    pub fn sent(&self, process: ProcessId) -> Sent {
-        self.process(process).map(Process::sent).unwrap_or_default()
-    }
-
-    /// Returns the bytes that have entered each link from or to a host.
-    pub fn host_link_bytes(&self) -> Vec<[u64; HopKind::ALL.len()]> {
-        let is_of_host = |node: NodeId| node.0 < self.hosts();
-        let links = self.network.links();
-        let links = links.filter(|(_, from, to)| is_of_host(*from) || is_of_host(*to));
-        links.map(|(link, ..)| self.network.application.links.of(link)).collect()
-    }
-
-    /// Returns the number of transactions in flight.
-    pub fn in_flight(&self) -> usize {
-        let servers = self.network.application.servers.iter().flatten();
-        servers.map(|server| server.in_flight()).sum()
+        self.server(process)?.client.as_ref()
     }
 
     /// Returns the number of replicas that have not caught up.
     pub fn catching_up(&self) -> usize {
-        let servers = self.network.application.servers.iter().flatten();
-        let replicas = servers.filter_map(|server| server.replica.as_ref());
+        let replicas = self.servers().filter_map(|server| server.replica.as_ref());
         replicas.filter(|replica| !replica.is_serving()).count()
-    }
-
-    /// Asks all terminals without a transaction what they do next.
-    pub fn wake(&mut self) {
-        for host in 0..self.hosts() {
-            let first = self.network.topology().processes_of(onepipe_base::HostId(host)).start;
-            self.network.command(NodeId(host), |_, machine, servers| {
-                let Node::Host(_) = machine else { return };
-                let count = usize::from(servers.setup.plan.processes_per_host);
-                let servers = servers.servers.iter_mut().skip(first as usize).take(count);
-                servers.flatten().for_each(|server| server.wake());
-            });
-        }
-    }
-
-    /// Crashes a process; its host keeps running.
-    pub fn crash(&mut self, process: ProcessId) {
-        let (node, port) = self.location(process);
-        self.network.command(node, |_, machine, servers| {
-            if let Node::Host(host) = machine {
-                host.stop(port);
-                servers.servers[process.index()] = None;
-            }
-        });
-    }
-
-    /// Restarts a process that has ended, if its host runs: with a client of a new session, and a
-    /// replica that has to catch up.
-    pub fn restart(&mut self, process: ProcessId) {
-        let (node, port) = self.location(process);
-        self.network.command(node, |mut at, machine, servers| {
-            if let Node::Host(host) = machine
-                && host.process(port).is_none()
-            {
-                host.start(port, servers.build_process(process.0));
-                at.alarm(0, u32::from(port.0));
-            }
-        });
-    }
-
-    /// Injects a fault now.
-    pub fn inject(&mut self, fault: Fault) {
-        self.network.inject(fault);
-    }
-
-    /// Schedules a fault, at a virtual time in ns.
-    pub fn schedule(&mut self, at_ns: u64, fault: Fault) {
-        self.network.schedule(Instant::from_ps(at_ns * NANOSECOND), fault);
-    }
-
-    /// Replaces the fault settings of every link.
-    pub fn set_link_faults(&mut self, faults: LinkFaults) {
-        let links: Vec<LinkId> = self.network.links().map(|(link, ..)| link).collect();
-        links.into_iter().for_each(|link| self.inject(Fault::SetLinkFaults(link, faults)));
-    }
-
-    /// Lets each link that leads to a host lose this share of its frames, in parts per billion.
-    pub fn lose_at_hosts(&mut self, loss_ppb: u32) {
-        let hosts = self.hosts();
-        let links = self.network.links().filter(|(.., to)| to.0 < hosts).map(|(link, ..)| link);
-        let links: Vec<LinkId> = links.collect();
-        let faults = LinkFaults { loss_ppb, ..LinkFaults::default() };
-        links.into_iter().for_each(|link| self.inject(Fault::SetLinkFaults(link, faults)));
-    }
-
-    /// Cuts the link of a process' host, in both directions.
-    pub fn cut_host(&mut self, process: ProcessId) {
-        self.links_of(process).into_iter().for_each(|link| self.inject(Fault::Cut(link)));
-    }
-
-    /// Repairs the link of a process' host.
-    pub fn repair_host(&mut self, process: ProcessId) {
-        self.links_of(process).into_iter().for_each(|link| self.inject(Fault::Repair(link)));
-    }
-
-    fn links_of(&self, process: ProcessId) -> Vec<LinkId> {
-        let (node, _) = self.location(process);
-        let links = self.network.links().filter(|(_, from, to)| *from == node || *to == node);
-        links.map(|(link, ..)| link).collect()
-    }
-
-    fn location(&self, process: ProcessId) -> (NodeId, Port) {
-        let topology = self.network.topology();
-        let host = topology.host_of(process);
-        (NodeId(host.0), Port((process.0 - topology.processes_of(host).start) as u16))
     }
 }

@@ -13,9 +13,9 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
-mod application;
 mod benchmark;
 mod cluster;
+mod environment;
 mod lengths;
 mod load;
 mod measured;
@@ -38,6 +38,7 @@ mod zipf;
 
 pub use benchmark::{Figures, Percentiles, Rates};
 pub use cluster::Cluster;
+pub use environment::{Environment, FabricSetup, ProcessServer, Program};
 pub use lengths::Lengths;
 pub use load::{Done, Load, Next, Terminal};
 #[cfg(feature = "mistakes")]

@@ -5,6 +5,7 @@ use onepipe_sim_network::HopKind;
 use onepipe_transaction::State;
 
 use crate::cluster::Cluster;
+use crate::environment::Environment;
 use crate::load::Load;
 use crate::setup::Setup;
 use crate::usage::Sent;
@@ -58,11 +59,11 @@ impl<S: State, L: Load<S>> Measured for Cluster<S, L> {
     type Load = L;
 
     fn run_ns(&mut self, ns: u64) {
-        Cluster::run_ns(self, ns);
+        Environment::run_ns(self, ns);
     }
 
     fn now_ns(&self) -> u64 {
-        Cluster::now_ns(self)
+        Environment::now_ns(self)
     }
 
     fn setup(&self) -> &Setup {
@@ -82,19 +83,19 @@ impl<S: State, L: Load<S>> Measured for Cluster<S, L> {
     }
 
     fn sent(&self, process: ProcessId) -> Sent {
-        Cluster::sent(self, process)
+        Environment::sent(self, process)
     }
 
     fn host_link_bytes(&self) -> Vec<[u64; HopKind::ALL.len()]> {
-        Cluster::host_link_bytes(self)
+        Environment::host_link_bytes(self)
     }
 
     fn lose_at_hosts(&mut self, loss_ppb: u32) {
-        Cluster::lose_at_hosts(self, loss_ppb);
+        Environment::lose_at_hosts(self, loss_ppb);
     }
 
     fn in_flight(&self) -> usize {
-        Cluster::in_flight(self)
+        Environment::in_flight(self)
     }
 
     fn state(&self, process: ProcessId) -> Option<&S> {

@@ -8,6 +8,7 @@ use onepipe_sim_engine::{Instant, NANOSECOND};
 use onepipe_sim_network::NodeContext;
 use onepipe_transaction::{Client, OutgoingReply, Replica, Reply, Request, State, TransactionId};
 
+use crate::environment::ProcessServer;
 use crate::load::{Done, Load, Next, Terminal};
 use crate::node::Node;
 
@@ -26,7 +27,7 @@ enum Doing {
 
 /// The replica and the client of a process.
 #[derive(Debug)]
-pub(crate) struct Server<S> {
+pub struct Server<S> {
     pub process: ProcessId,
     pub replica: Option<Replica<S>>,
     pub client: Option<Client>,
@@ -44,37 +45,12 @@ pub(crate) struct Server<S> {
     alarm_at: Option<Instant>,
 }
 
-impl<S: State> Server<S> {
-    pub fn new(
-        process: ProcessId,
-        replica: Option<Replica<S>>,
-        client: Option<(u64, Client)>,
-        terminals: u32,
-    ) -> Self {
-        let session = client.as_ref().map_or(0, |(session, _)| *session);
-        let client = client.map(|(_, client)| client);
-        let terminals = if client.is_some() { terminals } else { 0 };
-        Self {
-            process,
-            replica,
-            client,
-            session,
-            terminals: vec![Doing::Nothing; terminals as usize],
-            in_flight: BTreeMap::new(),
-            unsent: VecDeque::new(),
-            answered: None,
-            is_active: true,
-            alarm_at: None,
-        }
-    }
-
-    /// Notes that an alarm has fired.
-    pub fn on_alarm(&mut self) {
+impl<S: State> ProcessServer for Server<S> {
+    fn on_alarm(&mut self) {
         (self.alarm_at, self.is_active) = (None, true);
     }
 
-    /// Asks all terminals that have ended or wait what they do next.
-    pub fn wake(&mut self) {
+    fn wake(&mut self) {
         self.is_active = true;
         for terminal in &mut self.terminals {
             if *terminal != Doing::Transaction {
@@ -83,13 +59,11 @@ impl<S: State> Server<S> {
         }
     }
 
-    /// Returns the number of transactions in flight.
-    pub fn in_flight(&self) -> usize {
+    fn in_flight(&self) -> usize {
         self.in_flight.len()
     }
 
-    /// Handles an event of the endpoint. Returns false if the process has to end.
-    pub fn on_event(&mut self, now: Mono, endpoint: &mut Endpoint, event: Event) -> bool {
+    fn on_event(&mut self, now: Mono, endpoint: &mut Endpoint, event: Event) -> bool {
         self.is_active = true;
         match event {
             Event::Delivered(delivery) => self.on_delivered(now, endpoint, delivery),
@@ -114,6 +88,31 @@ impl<S: State> Server<S> {
             _ => {}
         }
         true
+    }
+}
+
+impl<S: State> Server<S> {
+    pub fn new(
+        process: ProcessId,
+        replica: Option<Replica<S>>,
+        client: Option<(u64, Client)>,
+        terminals: u32,
+    ) -> Self {
+        let session = client.as_ref().map_or(0, |(session, _)| *session);
+        let client = client.map(|(_, client)| client);
+        let terminals = if client.is_some() { terminals } else { 0 };
+        Self {
+            process,
+            replica,
+            client,
+            session,
+            terminals: vec![Doing::Nothing; terminals as usize],
+            in_flight: BTreeMap::new(),
+            unsent: VecDeque::new(),
+            answered: None,
+            is_active: true,
+            alarm_at: None,
+        }
     }
 
     fn on_delivered(&mut self, now: Mono, endpoint: &mut Endpoint, delivery: Delivery) {

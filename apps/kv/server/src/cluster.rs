@@ -4,11 +4,11 @@ use std::io;
 use std::num::NonZero;
 
 use onepipe::{Builder, Pipe, Rest};
+use onepipe_log_server::NodeThread;
 use onepipe_transaction::{ClientOptions, Placement, PlacementError, ReadMode, State};
 use thiserror::Error;
 
 use crate::node::{Joining, Node, NodeError, NodeHandle};
-use crate::node_thread::NodeThread;
 use crate::options::NodeOptions;
 use crate::storage::{self, StorageError, StorageOptions, Stored};
 
@@ -158,5 +158,5 @@ fn start_threads(threads: usize, nodes: usize) -> io::Result<Vec<NodeThread>> {
         threads => threads,
     };
     let least = nodes.div_ceil(Rest::pipes_max());
-    (0..threads.max(least).min(nodes)).map(|_| NodeThread::start()).collect()
+    (0..threads.max(least).min(nodes)).map(|_| NodeThread::start("kv")).collect()
 }

@@ -11,6 +11,7 @@ use onepipe::{
     Timestamp,
 };
 use onepipe_base::Mono;
+use onepipe_log_server::Drive;
 use onepipe_transaction::{
     Client, Finished, Kind, OutgoingReply, ReadMode, Replica, Reply, State, SubmitError,
     TransactionError, TransactionId,
@@ -18,7 +19,6 @@ use onepipe_transaction::{
 
 use crate::backend::{BackendError, OnResults};
 use crate::disk_watch::DiskWatch;
-use crate::node_thread::{Drive, Turn};
 use crate::options::NodeOptions;
 use crate::shared::{NodeStats, Shared, Submission};
 use crate::starting::{Held, Starting};
@@ -338,31 +338,28 @@ impl<S: State> Driven<S> {
 }
 
 impl<S: State + Send + 'static> Drive for Driven<S> {
-    fn turn(&mut self) -> Turn {
+    fn turn(&mut self) -> Result<Idleness, Arc<str>> {
         if self.shared.is_stopping.load(Ordering::Acquire) {
-            return Turn::Ended(Arc::from("it was stopped"));
+            return Err(Arc::from("it was stopped"));
         }
         let (has_taken, is_closed) = self.take_submissions();
         if is_closed {
-            return Turn::Ended(Arc::from("it was stopped"));
+            return Err(Arc::from("it was stopped"));
         }
         let now = Instant::now();
         let mono = self.mono(now);
         let (progress, ended) = self.poll(mono);
         if let Some(reason) = ended.or_else(|| self.store()) {
-            return Turn::Ended(reason);
+            return Err(reason);
         }
-        let has_advanced = match self.advance_start() {
-            Ok(has_advanced) => has_advanced,
-            Err(reason) => return Turn::Ended(reason),
-        };
+        let has_advanced = self.advance_start()?;
         // First, as a snapshot or an image may lead to a question for other replicas.
         self.publish(now);
         let has_sent = self.send(mono) || has_advanced;
         let has_finished = self.finish();
         match has_taken || has_sent || has_finished {
-            true => Turn::Idle(Idleness::Busy),
-            false => Turn::Idle(self.idleness(progress)),
+            true => Ok(Idleness::Busy),
+            false => Ok(self.idleness(progress)),
         }
     }
 

@@ -9,7 +9,6 @@ mod disk_watch;
 mod driven;
 pub mod front;
 mod node;
-mod node_thread;
 mod options;
 mod shared;
 mod starting;

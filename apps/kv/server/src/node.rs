@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 
 use onepipe::{Builder, Doorbell, EmbeddedPipe, JoinError, ProcessId};
 use onepipe_kv::{Command, Plan, Store};
+use onepipe_log_server::{Drive, NodeThread};
 use onepipe_transaction::{ClientOptions, LogSummary, OwnLog, Replica, ReplicaOptions, State};
 use thiserror::Error;
 
 use crate::backend::{Backend, BackendError, OnReplies, OnResults, Replies, Results};
 use crate::driven::{Driven, Shares};
-use crate::node_thread::{Drive, NodeThread};
 use crate::options::NodeOptions;
 use crate::shared::{LogStats, NodeStats, Shared, Submission};
 use crate::starting::{CLOCK_WAIT, Cut, Held, Starting};
@@ -87,7 +87,7 @@ impl Node {
         options: NodeOptions,
         initial: impl FnOnce(u16) -> S + Send + 'static,
     ) -> Result<Self, NodeError> {
-        Self::begin_state(&NodeThread::start()?, builder, options, initial).wait()
+        Self::begin_state(&NodeThread::start("kv")?, builder, options, initial).wait()
     }
 
     /// As [`Node::start_state`], in a given thread.
@@ -120,7 +120,7 @@ impl Node {
         let client = ClientOptions { is_durable: false, ..options.client };
         let options = NodeOptions { client, ..options };
         let of_store = options.clone();
-        let joining = Self::begin(&NodeThread::start()?, builder, options, move |pipe, _| {
+        let joining = Self::begin(&NodeThread::start("kv")?, builder, options, move |pipe, _| {
             let own = (pipe.process(), pipe.now().as_ns());
             let Some(shard) = of_store.placement.shard_of(own.0) else { return Ok(Held::Nothing) };
             let replica = Replica::new(shard, initial(shard), ReplicaOptions::default());
@@ -151,14 +151,15 @@ impl Node {
         let shape = (placement.shards(), of_shard.len() as u16);
         let (stored, own) = storage::open_one(storage, shape, (shard, number))?;
         let of_store = options.clone();
-        let joining = Self::begin(&NodeThread::start()?, builder, options, move |pipe, bell| {
-            wait_for_clock(pipe, &stored)?;
-            let session = pipe.now().as_ns();
-            let (replica, log) = stored.start(bell.clone())?;
-            let cut: Cut<Store> = ReplicaLog::cut;
-            let starting = Starting::new((process, session), &of_store, (replica, own), cut);
-            Ok(Held::Starting(Box::new(starting), Some(Box::new(log))))
-        });
+        let joining =
+            Self::begin(&NodeThread::start("kv")?, builder, options, move |pipe, bell| {
+                wait_for_clock(pipe, &stored)?;
+                let session = pipe.now().as_ns();
+                let (replica, log) = stored.start(bell.clone())?;
+                let cut: Cut<Store> = ReplicaLog::cut;
+                let starting = Starting::new((process, session), &of_store, (replica, own), cut);
+                Ok(Held::Starting(Box::new(starting), Some(Box::new(log))))
+            });
         joining.wait()
     }
 

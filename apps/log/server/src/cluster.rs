@@ -7,8 +7,8 @@ use onepipe_log::{ClientOptions, ReplicaOptions, State};
 
 use crate::handle::LogHandle;
 use crate::node::{Joining, Node, NodeError, Own};
+use crate::node_thread::NodeThread;
 use crate::options::NodeOptions;
-use crate::thread::NodeThread;
 
 /// How often the nodes look whether others have died, in ns: each look takes several system calls,
 /// and nodes of one process do not die alone.
@@ -98,7 +98,7 @@ impl Cluster {
         // All of them before the first node, which would have to end again.
         let open_state = |replica| Ok((replica, open_state(replica).map_err(NodeError::State)?));
         let states: Result<Vec<_>, NodeError> = (0..options.replicas).map(open_state).collect();
-        let thread = NodeThread::start()?;
+        let thread = NodeThread::start("log")?;
         let node = options.node();
         let builder = |process| options.own_builder(process);
         let begin = |(replica, state)| {

@@ -13,12 +13,12 @@ use onepipe_base::Mono;
 use onepipe_log::{AppendError, LogClient, Reply, ReplyKind, State, StateMessage, View};
 
 use crate::handle::{AppendFailure, OnCommitted, OnEntries, Submission};
+use crate::node_thread::Drive;
 use crate::options::NodeOptions;
 use crate::outbox::{Outbox, Source};
 use crate::read_index::{ReadIndexes, Times};
 use crate::reads::Reads;
 use crate::shared::{NodeStats, Shared};
-use crate::thread::Drive;
 pub(crate) use member::Member;
 
 /// Number of submissions that are taken over between two turns of the pipe.

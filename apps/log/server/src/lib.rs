@@ -27,19 +27,20 @@ mod cluster;
 mod driven;
 mod handle;
 mod node;
+mod node_thread;
 mod options;
 mod outbox;
 mod read_index;
 mod reads;
 mod shared;
 mod storage;
-mod thread;
 
 pub use cluster::{Cluster, ClusterOptions};
 pub use handle::{
     AppendFailure, CommittedEntries, LogHandle, OnCommitted, OnEntries, OnReadIndex, ReadFailure,
 };
 pub use node::{Node, NodeError, Own};
+pub use node_thread::{Drive, Job, NodeThread};
 pub use options::NodeOptions;
 pub use shared::NodeStats;
 pub use storage::{StorageError, replace_replica};

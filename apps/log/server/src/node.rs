@@ -15,10 +15,10 @@ use thiserror::Error;
 
 use crate::driven::{Driven, Member, Shares};
 use crate::handle::{LogHandle, Submission};
+use crate::node_thread::{Drive, NodeThread};
 use crate::options::NodeOptions;
 use crate::shared::Shared;
 use crate::storage::{Opened, Storage, StorageError};
-use crate::thread::{Drive, NodeThread};
 
 /// Interval in which a node repeats the messages of its start, in ns.
 const START_INTERVAL_NS: u64 = 50_000_000;
@@ -88,7 +88,7 @@ impl Node {
         options: &NodeOptions,
         own: Own<S>,
     ) -> Result<Self, NodeError> {
-        Self::begin(&NodeThread::start()?, process, builder, options, own)?.wait()
+        Self::begin(&NodeThread::start("log")?, process, builder, options, own)?.wait()
     }
 
     /// As [`Node::start`], for a process that is a client only.
@@ -96,7 +96,7 @@ impl Node {
     /// # Errors
     /// As [`Node::start`].
     pub fn start_client(builder: Builder, options: &NodeOptions) -> Result<Self, NodeError> {
-        Self::begin_client(&NodeThread::start()?, builder, options)?.wait()
+        Self::begin_client(&NodeThread::start("log")?, builder, options)?.wait()
     }
 
     pub(crate) fn begin_client(

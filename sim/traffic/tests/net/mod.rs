@@ -1,58 +1,17 @@
 //! A network of hosts with TCP and switches that only forward.
 
-use onepipe_base::{Machine, Mono, Now, Port, ProcessId, Transmit, Verdict};
+use onepipe_base::{Port, ProcessId};
 use onepipe_sim_engine::{Instant, NANOSECOND};
-use onepipe_sim_network::{Application, Config, LinkConfig, LinkId, Network, NodeContext, NodeId};
+use onepipe_sim_network::{
+    Application, Config, FabricEvent, FabricNode, LinkConfig, LinkId, Network, NodeContext, NodeId,
+};
 use onepipe_sim_traffic::{
     CongestionControl, Event, FlowId, FlowSpec, Forwarder, Stack, TcpConfig,
 };
 use onepipe_topology::{Node as Vertex, Shape, Topology};
 
 /// A host or a switch.
-#[derive(Debug)]
-#[allow(clippy::large_enum_variant, reason = "one value a node, in place")]
-pub enum Node {
-    Host(Stack),
-    Switch(Forwarder),
-}
-
-impl Machine for Node {
-    type Event = Event;
-
-    fn handle_frame(&mut self, now: Now, port: Port, frame: &mut [u8]) -> Verdict {
-        match self {
-            Self::Host(stack) => stack.handle_frame(now, port, frame),
-            Self::Switch(switch) => switch.handle_frame(now, port, frame),
-        }
-    }
-
-    fn handle_timeout(&mut self, now: Now) {
-        if let Self::Host(stack) = self {
-            stack.handle_timeout(now);
-        }
-    }
-
-    fn poll_transmit(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
-        match self {
-            Self::Host(stack) => stack.poll_transmit(now, slot),
-            Self::Switch(_) => None,
-        }
-    }
-
-    fn poll_event(&mut self) -> Option<Event> {
-        match self {
-            Self::Host(stack) => stack.poll_event(),
-            Self::Switch(_) => None,
-        }
-    }
-
-    fn poll_timeout(&self) -> Option<Mono> {
-        match self {
-            Self::Host(stack) => stack.poll_timeout(),
-            Self::Switch(_) => None,
-        }
-    }
-}
+pub type Node = FabricNode<Stack, Forwarder>;
 
 /// Opens the flows, and records those that complete.
 #[derive(Debug)]
@@ -92,8 +51,13 @@ impl Application<Node> for Flows {
         }
     }
 
-    fn on_event(&mut self, at: NodeContext<'_>, _machine: &mut Node, event: Event) {
-        let Event::Done { flow, bytes, ns } = event;
+    fn on_event(
+        &mut self,
+        at: NodeContext<'_>,
+        _machine: &mut Node,
+        event: FabricEvent<Event, (), ()>,
+    ) {
+        let FabricEvent::Host(Event::Done { flow, bytes, ns }) = event else { return };
         self.done.push((at.node.0, flow, bytes, ns));
     }
 

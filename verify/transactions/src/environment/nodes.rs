@@ -11,26 +11,21 @@ use onepipe_sim_engine::{Instant, NANOSECOND};
 use onepipe_sim_network::{Application, LinkId, NodeContext, NodeId};
 use onepipe_switch::{Form, Switch};
 use onepipe_topology::{Node as Vertex, Topology};
-use onepipe_transaction::{CatchUpOptions, Client, Replica, State};
 use onepipe_wire::{Opcode, parse_header};
 
-use crate::load::Load;
+use super::{FabricSetup, ProcessServer, Program};
 use crate::node::{Node, NodeEvent, Process};
-use crate::server::Server;
-use crate::setup::Setup;
 use crate::usage::LinkBytes;
 
 /// Latency of the controller's store, in ns.
 const STORE_NS: u64 = 1_000;
 
-/// The servers of all processes, and the load.
-#[derive(Debug)]
-pub(crate) struct Servers<S, L> {
-    pub setup: Setup,
-    pub load: L,
+/// The servers of all processes.
+pub(super) struct Nodes<P: Program> {
+    pub program: P,
     topology: Topology,
     /// The server of each process that runs.
-    pub servers: Vec<Option<Server<S>>>,
+    pub servers: Vec<Option<P::Server>>,
     /// Number of incarnations of each process so far.
     incarnations: Vec<u32>,
     /// Records of the controller on their way to its store.
@@ -39,28 +34,27 @@ pub(crate) struct Servers<S, L> {
     pub links: LinkBytes,
 }
 
-impl<S: State, L: Load<S>> Servers<S, L> {
-    pub fn new(setup: Setup, topology: Topology, load: L) -> Self {
-        let processes = setup.processes as usize;
-        let links = LinkBytes::new(setup.plan.network.host_link.overhead_bytes);
+impl<P: Program> Nodes<P> {
+    pub fn new(program: P, topology: Topology) -> Self {
+        let FabricSetup { plan, processes, .. } = program.fabric();
+        let processes = processes as usize;
         Self {
-            setup,
-            load,
+            links: LinkBytes::new(plan.network.host_link.overhead_bytes),
+            program,
             topology,
             servers: (0..processes).map(|_| None).collect(),
             incarnations: vec![0; processes],
             writing: VecDeque::new(),
-            links,
         }
     }
 
     fn controllers(&self) -> Option<Controllers> {
-        self.setup.plan.controllers(self.topology.processes())
+        self.program.fabric().plan.controllers(self.topology.processes())
     }
 
     fn switch(&self, vertex: Vertex, id: u32, incarnation: u32) -> Switch {
         let ports = self.topology.ports(vertex);
-        let config = &self.setup.plan.switch;
+        let config = &self.program.fabric().plan.switch;
         let is_edge = matches!(vertex, Vertex::Host(_)) && config.form == Form::OffChip;
         let config = onepipe_switch::Config {
             switch: SwitchId(id),
@@ -77,56 +71,39 @@ impl<S: State, L: Load<S>> Servers<S, L> {
     }
 
     fn controller(&self, controllers: Controllers, incarnation: u32) -> Controller {
-        let plan = self.setup.plan.control_plane.as_ref().expect("the plan has controllers");
+        let plan =
+            self.program.fabric().plan.control_plane.as_ref().expect("the plan has controllers");
         let config = onepipe_controller::Config {
             process: controllers.first,
             incarnation: Incarnation(incarnation + 1),
             controllers,
-            frame_len_max: self.setup.plan.network.frame_len_max,
+            frame_len_max: self.program.fabric().plan.network.frame_len_max,
             processes_max: self.topology.processes(),
             switches_max: self.topology.hosts() + self.topology.switches(),
-            heartbeat_interval_ns: self.setup.plan.switch.heartbeat_interval_ns,
+            heartbeat_interval_ns: self.program.fabric().plan.switch.heartbeat_interval_ns,
             ..plan.controller.clone()
         };
         Controller::new(config).expect("the plan's controller is in range")
     }
 
-    /// Builds the next incarnation of a process. The state of its replica was lost with the
-    /// previous one.
+    /// Builds the next incarnation of a process.
     pub fn build_process(&mut self, id: u32) -> Process {
         let process = ProcessId(id);
         let incarnation = &mut self.incarnations[id as usize];
         *incarnation += 1;
         let incarnation = *incarnation;
+        let fabric = self.program.fabric();
         let config = onepipe_endpoint::Config {
             process,
             incarnation: Incarnation(incarnation),
             processes_max: self.topology.processes(),
             controllers: self.controllers(),
-            ..self.setup.plan.endpoint.clone()
+            ..fabric.plan.endpoint.clone()
         };
         let endpoint = Endpoint::new(config).expect("the plan's endpoint is in range");
-        let shard = self.setup.placement.shard_of(process);
-        let replica = shard.map(|shard| self.build_replica(process, shard, incarnation));
-        let client = self.setup.clients.contains(&id).then(|| {
-            let session = u64::from(incarnation);
-            (session, Client::new(session, self.setup.placement.clone(), self.setup.client))
-        });
-        self.servers[id as usize] =
-            Some(Server::new(process, replica, client, self.setup.terminals));
-        Process::new(process, endpoint, self.setup.message_ns, self.setup.ack_ns)
-    }
-
-    /// Builds the replica of a process. From the second incarnation on it has to catch up.
-    fn build_replica(&mut self, process: ProcessId, shard: u16, incarnation: u32) -> Replica<S> {
-        let (state, options) = (self.load.state(shard), self.setup.replica);
-        if incarnation == 1 {
-            return Replica::new(shard, state, options);
-        }
-        let session = incarnation.into();
-        let catch_up = CatchUpOptions::new(session, self.setup.client.timeout_ns);
-        let placement = self.setup.placement.clone();
-        Replica::returning((process, shard), placement, state, options, catch_up)
+        let built = Process::new(process, endpoint, fabric.message_ns, fabric.ack_ns);
+        self.servers[id as usize] = Some(self.program.build_server(process, incarnation));
+        built
     }
 
     /// Returns the process at a port of a host.
@@ -143,7 +120,7 @@ impl<S: State, L: Load<S>> Servers<S, L> {
     }
 }
 
-impl<S: State, L: Load<S>> Application<Node> for Servers<S, L> {
+impl<P: Program> Application<Node> for Nodes<P> {
     fn build(&mut self, node: NodeId, incarnation: u32) -> Node {
         let hosts = self.topology.hosts();
         if node.0 >= hosts {
@@ -155,7 +132,7 @@ impl<S: State, L: Load<S>> Application<Node> for Servers<S, L> {
             let controller = self.controller(controllers, incarnation);
             return Node::Controller(Box::new(controller), self.topology.network_card());
         }
-        if ids.start >= self.setup.processes {
+        if ids.start >= self.program.fabric().processes {
             return Node::Idle;
         }
         let switch = self.switch(Vertex::Host(HostId(node.0)), node.0, incarnation);
@@ -199,7 +176,7 @@ impl<S: State, L: Load<S>> Application<Node> for Servers<S, L> {
             let Some(process) = machine.process(Port(port)) else { continue };
             let drained = process.drained();
             if let Some(Some(server)) = self.servers.get_mut(first + usize::from(port)) {
-                server.serve(&mut at, (machine, Port(port)), drained, &mut self.load);
+                self.program.serve(server, &mut at, (machine, Port(port)), drained);
             }
         }
     }
@@ -220,20 +197,20 @@ impl<S: State, L: Load<S>> Application<Node> for Servers<S, L> {
     fn on_crash(&mut self, _: Instant, node: NodeId) {
         if node.0 < self.topology.hosts() {
             let ids = self.topology.processes_of(HostId(node.0));
-            for id in ids.filter(|id| *id < self.setup.processes) {
+            for id in ids.filter(|id| *id < self.program.fabric().processes) {
                 self.servers[id as usize] = None;
             }
         }
     }
 
     fn cpu_ns(&self, node: NodeId, frame: &[u8]) -> u64 {
-        let is_controller = self.setup.contact_ns > 0
+        let is_controller = self.program.fabric().contact_ns > 0
             && self.controllers().is_some_and(|all| self.topology.host_of(all.first).0 == node.0);
         match parse_header(frame) {
             Ok((_, opcode)) if is_controller => match opcode {
                 Opcode::Beacon | Opcode::Solicit | Opcode::Hello | Opcode::Announce => 0,
                 Opcode::AnnounceAck => 0,
-                _ => self.setup.contact_ns / 2,
+                _ => self.program.fabric().contact_ns / 2,
             },
             _ => 0,
         }
