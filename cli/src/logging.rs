@@ -42,6 +42,8 @@ impl LogArgs {
     pub fn install(&self) {
         let logger = tracing_subscriber::fmt()
             .with_writer(std::io::stderr)
+            // The logger would report a failed write to standard error by a panic.
+            .log_internal_errors(false)
             .with_max_level(self.log)
             .with_ansi(std::io::stderr().is_terminal());
         match self.log_format {

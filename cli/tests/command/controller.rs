@@ -187,6 +187,23 @@ fn log_lines_are_json_on_request() {
     assert_eq!(controller.stderr_line(), "");
 }
 
+/// A parent that reads the log may be killed first.
+#[test]
+fn controller_goes_on_when_nothing_reads_its_log() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let store = folder.path().join("decisions");
+    std::fs::write(&store, "").expect("write");
+    let fabric = unique("unread");
+    let mut start = onepipe(&["controller", "--fabric", &fabric]);
+    let mut controller = Controller::begin_without_stderr(start.arg("--store").arg(&store));
+    // The error is logged.
+    controller.until("the store fails", |status| status["store"]["is_available"] == false);
+    std::fs::remove_file(&store).expect("moved away");
+    assert_eq!(controller.process.line(), "active in epoch 1");
+    controller.process.signal("-INT");
+    assert_eq!(controller.process.status(), Some(0));
+}
+
 #[test]
 fn rejects_invalid_controller_options() {
     let refused = |arguments: &[&str], status, stderr_line: &str| {

@@ -54,6 +54,12 @@ impl Controller {
         Self::admitted(Running::start_with_stderr(command))
     }
 
+    /// Starts it, and closes its standard error.
+    pub fn begin_without_stderr(command: &mut Command) -> Self {
+        let command = command.env("ONEPIPE_STATUS_LISTEN", "127.0.0.1:0");
+        Self::admitted(Running::start_without_stderr(command))
+    }
+
     fn admitted(mut process: Running) -> Self {
         let first = process.line();
         assert!(first.starts_with("controller "), "{first}");

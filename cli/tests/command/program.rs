@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, ChildStderr, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -149,12 +149,25 @@ impl Running {
         Self::begin(command, false)
     }
 
+    /// Starts it, and closes its standard error, as if a parent that reads it were killed.
+    pub fn start_without_stderr(command: &mut Command) -> Self {
+        Self::spawn(command, false, |_closed| Lines::read(std::io::empty()))
+    }
+
     /// Starts it, and lets the test read its standard error.
     pub fn start_with_stderr(command: &mut Command) -> Self {
         Self::begin(command, true)
     }
 
     fn begin(command: &mut Command, is_stderr_read: bool) -> Self {
+        Self::spawn(command, is_stderr_read, Lines::read)
+    }
+
+    fn spawn(
+        command: &mut Command,
+        is_stderr_read: bool,
+        read_stderr: impl FnOnce(ChildStderr) -> Lines,
+    ) -> Self {
         let mark = unique("mark");
         let mut child = command
             .env(TEST_MARK, &mark)
@@ -163,7 +176,7 @@ impl Running {
             .spawn()
             .expect("the program starts");
         let stdout = Lines::read(child.stdout.take().expect("its output is piped"));
-        let stderr = Lines::read(child.stderr.take().expect("its errors are piped"));
+        let stderr = read_stderr(child.stderr.take().expect("its errors are piped"));
         Self { child, stdout, stderr, is_stderr_read, mark }
     }
 
