@@ -249,7 +249,7 @@ impl Roster {
         neighbour.backoff.reschedule(None);
         if is_up && neighbour.takes_updates {
             neighbour.backoff.on_change(now.mono);
-            self.due = Some(now.mono);
+            self.due = Mono::earlier(self.due, Some(now.mono));
         }
         let ranges: Vec<(u32, MemberBits)> =
             neighbour.behind.iter().map(|(range, (_, bits))| (*range, *bits)).collect();
@@ -276,7 +276,7 @@ impl Roster {
         neighbour.acked.fill(0);
         if neighbour.is_up && neighbour.takes_updates {
             neighbour.backoff.on_change(now.mono);
-            self.due = Some(now.mono);
+            self.due = Mono::earlier(self.due, Some(now.mono));
         }
     }
 
@@ -347,7 +347,7 @@ impl Roster {
                 neighbour.backoff.on_change(now.mono);
             }
         }
-        self.due = Some(now.mono);
+        self.due = Mono::earlier(self.due, Some(now.mono));
     }
 
     /// Returns what is reached through any port but `port`, as far as it concerns the neighbour
@@ -378,7 +378,7 @@ impl Roster {
             neighbour.takes_updates = true;
             if neighbour.is_up {
                 neighbour.backoff.on_change(now.mono);
-                self.due = Some(now.mono);
+                self.due = Mono::earlier(self.due, Some(now.mono));
             }
         }
         let is_up = neighbour.is_up;
@@ -409,7 +409,7 @@ impl Roster {
         *acked = version;
         if neighbour.first_pending(&self.versions).is_some() {
             neighbour.backoff.on_change(now);
-            self.due = Some(now);
+            self.due = Mono::earlier(self.due, Some(now));
         } else {
             neighbour.backoff.reschedule(None);
         }

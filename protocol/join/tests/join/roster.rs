@@ -154,6 +154,21 @@ fn members_pass_a_tree_and_nothing_is_sent_at_rest() {
 
 //= spec/ordering.md#R68
 //= spec/ordering.md#R75
+/// Frames of several neighbours may arrive before the next poll.
+#[test]
+fn pending_update_is_not_put_off_by_a_later_one() {
+    let mut tree = Tree::new();
+    tree.run(1_000_000_000, || 1);
+    let switch = &mut tree.switches[1];
+    for (port, ns) in [(0, 2_000_000_000), (1, 2_000_000_010)] {
+        let process = ProcessId(IDS[port as usize]);
+        switch.open(at(ns), Port(port), Side::Process { process, wants_members: true });
+        switch.set_up(at(ns), Port(port), true);
+        switch.check_invariants();
+    }
+    assert_eq!(switch.poll_timeout(), Some(Mono::from_ns(2_000_000_000)));
+}
+
 #[test]
 fn switches_know_controllers_and_processes_do_not() {
     let mut tree = Tree::new();
