@@ -249,6 +249,10 @@ impl<T: Fabric> Engine<T> {
                 last_turn: self.turn_count + DRAIN_TURN_MAX,
             });
         }
+        let is_new = |process: &ProcessId| !self.peers.contains(*process);
+        for process in self.scratch.iter().filter(is_new) {
+            self.driver.machine_mut().on_peer_joined(process);
+        }
         std::mem::swap(&mut self.peers, &mut self.scratch);
     }
 

@@ -29,6 +29,8 @@ pub(crate) struct Node {
     /// Departed processes that the memory's machines do not know of yet, with upper bounds of the
     /// timestamps of their messages.
     memory_departed: VecDeque<(ProcessId, Option<Timestamp>)>,
+    /// Those of `memory_departed` that have started again since.
+    memory_restarted: Vec<ProcessId>,
     /// A deadline has expired or a link has gone down since `poll_transmit` last returned `None`.
     wants_poll: bool,
     /// Events are held back for now.
@@ -93,6 +95,7 @@ impl Node {
             pipe_endpoint,
             memory,
             memory_departed: VecDeque::new(),
+            memory_restarted: Vec::new(),
             wants_poll: true,
             holds_events: false,
             lost,

@@ -324,7 +324,12 @@ impl MemoryClient {
         pending.scattering = None;
         pending.failures += 1;
         self.stats.failed += 1;
-        if pending.failures == 1 {
+        let is_first = pending.failures == 1;
+        if self.give_up_ended(number) {
+            return;
+        }
+        let Some(pending) = self.pending.get_mut(&number) else { return };
+        if is_first {
             self.queue(number);
         } else {
             // The fabric may report each attempt as failed at once.
@@ -346,8 +351,9 @@ impl MemoryClient {
     }
 
     /// Notes that a process has failed or left. Requests in flight do not await its replies: it may
-    /// have executed them before. Requests that are submitted later are repeated for a while
-    /// ([`ClientOptions::ended_give_up_ns`]), as the process may start again.
+    /// have executed them before. Requests that are submitted later are sent once, as the process
+    /// may have started again, and are not repeated until it has replied or
+    /// [`MemoryClient::on_process_started`] was called.
     pub fn on_process_ended(&mut self, process: ProcessId, _: Timestamp) {
         self.ended.insert(process);
         let numbers: Vec<u64> = self.pending.keys().copied().collect();
@@ -362,14 +368,14 @@ impl MemoryClient {
         }
     }
 
-    /// Gives up owners that had ended before and have not started again in time. Returns whether
-    /// the request has completed.
-    fn give_up_ended(&mut self, now: Mono, number: u64) -> bool {
+    /// Notes that a process has started again: its replies are awaited.
+    pub fn on_process_started(&mut self, process: ProcessId) {
+        self.ended.remove(&process);
+    }
+
+    /// Awaits no reply of owners that have ended. Returns whether the request has completed.
+    fn give_up_ended(&mut self, number: u64) -> bool {
         let Some(pending) = self.pending.get_mut(&number) else { return true };
-        let first = pending.first_sent_at.unwrap_or(now);
-        if now.since_ns(first) < self.options.ended_give_up_ns {
-            return false;
-        }
         for part in pending.unanswered_mut() {
             if self.ended.contains(&part.owner) {
                 part.answer = Some(Err(MemoryError::OwnerEnded));
@@ -387,7 +393,7 @@ impl MemoryClient {
             self.deadlines.pop_first();
             let Some(pending) = self.pending.get_mut(&number) else { continue };
             pending.deadline = None;
-            if self.give_up_ended(now, number) {
+            if self.give_up_ended(number) {
                 continue;
             }
             let Some(pending) = self.pending.get_mut(&number) else { continue };

@@ -219,6 +219,10 @@ impl MemoryService {
         self.on_changed();
     }
 
+    pub(crate) fn on_process_started(&mut self, process: ProcessId) {
+        self.client.on_process_started(process);
+    }
+
     /// Handles the failure of a message. Returns whether it was one of registered memory.
     pub(crate) fn on_send_failed(
         &mut self,

@@ -1,6 +1,6 @@
 //! Messages of registered memory, which the application does not get, and escaped ones.
 
-use onepipe_base::{Mono, ScatteringId};
+use onepipe_base::{Mono, ProcessId, ScatteringId};
 use onepipe_endpoint::{Message, ReceiveMode, SendError, SendFailed};
 use onepipe_wire::{MarkedMessage, Service};
 
@@ -148,6 +148,19 @@ impl Node {
             if let Some(at) = bound.or(barrier) {
                 self.memory.on_process_ended(process, at);
             }
+            if let Some(at) = self.memory_restarted.iter().position(|other| *other == process) {
+                self.memory_restarted.swap_remove(at);
+                self.memory.on_process_started(process);
+            }
+        }
+    }
+
+    /// Notes that a process has joined, perhaps again.
+    #[cold]
+    pub(crate) fn on_peer_joined(&mut self, process: ProcessId) {
+        match self.memory_departed.iter().any(|(departed, _)| *departed == process) {
+            true => self.memory_restarted.push(process),
+            false => self.memory.on_process_started(process),
         }
     }
 

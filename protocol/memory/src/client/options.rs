@@ -18,9 +18,6 @@ pub struct ClientOptions {
     pub timeout_min_ns: u64,
     /// Time after which the owners that have not replied are given up, in ns. Default 10 s.
     pub give_up_ns: u64,
-    /// Time after which an owner is given up that had ended when the request was submitted, in ns:
-    /// the process may be starting again. Default 1 s.
-    pub ended_give_up_ns: u64,
     /// Whether the fabric delivers each reliable request or reports its loss. Then the client asks
     /// for late replies; otherwise it sends the request again. Default true.
     pub is_loss_reported: bool,
@@ -35,7 +32,6 @@ impl Default for ClientOptions {
             timeout_ns: 10_000_000,
             timeout_min_ns: 100_000,
             give_up_ns: 10_000_000_000,
-            ended_give_up_ns: 1_000_000_000,
             is_loss_reported: true,
             pending_max: 1_024,
         }
