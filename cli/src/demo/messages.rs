@@ -59,7 +59,7 @@ pub enum WorkerReport {
     Sample(Sample),
     /// All its messages have an outcome, and nothing arrives any more.
     Drained,
-    /// It has left: the rest of the log, and all latencies with their counts, in ns.
+    /// The process has left: the rest of the log, and all latencies with their counts, in ns.
     Left(Sample, Vec<(u64, u64)>),
 }
 

@@ -11,7 +11,7 @@ pub enum Phase {
     /// All its messages have an outcome.
     Drained,
     Left,
-    /// It was killed.
+    /// The process was killed.
     Dead,
 }
 

@@ -41,7 +41,7 @@ pub(crate) struct PersistQueue {
 /// What happens to the first record of the queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 enum Attempt {
-    /// It is to be offered to the store, if there is one.
+    /// The record is to be offered to the store, if there is one.
     #[default]
     Due,
     /// The store has yet to return a result.
@@ -55,7 +55,7 @@ impl PersistQueue {
     pub(crate) fn check_invariants(&self) {
         let first = self.last + 1 - self.queue.len() as u64;
         let numbers = self.queue.iter().map(|(id, _)| id.0);
-        assert!(numbers.eq(first..=self.last), "records are numbered one by one");
+        assert!(numbers.eq(first..=self.last), "records have consecutive numbers");
         let is_resting = matches!(self.attempt, Attempt::Resting { .. });
         let is_pending = self.attempt != Attempt::Due || self.has_failed;
         assert!(!is_pending || !self.queue.is_empty(), "there is no record to write");

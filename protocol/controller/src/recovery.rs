@@ -61,7 +61,7 @@ impl RecoveryReply {
         if part >= parts {
             return None;
         }
-        assert!(parts > 0 && failure_parts <= usize::from(parts), "each part is numbered");
+        assert!(parts > 0 && failure_parts <= usize::from(parts), "each part has a number");
         let part_index = usize::from(part);
         let failures = self
             .failures

@@ -308,8 +308,8 @@ impl Checker {
     ) {
         let sender = &self.logs[from];
         if sender.closed_below <= window {
-            // It was killed before it closed this window (a live one is reported above): the
-            // receiver with the most messages is the best reference.
+            // The process was killed before it closed this window (a live one is reported above):
+            // the receiver with the most messages is the best reference.
             let counts = receivers.iter().map(|at| self.logs[*at].sender_sum(window, from).count);
             let most = counts.clone().max().unwrap_or(0);
             comparison.messages += counts.clone().sum::<u64>();
