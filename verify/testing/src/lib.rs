@@ -1,11 +1,15 @@
-//! Tests that many crates repeat, for their dev-dependencies: the corpora of `verify/fuzz`, and the
-//! detection of seeded mistakes.
+//! Tests that many crates repeat, for their dev-dependencies: the corpora of `verify/fuzz`, the
+//! detection of seeded mistakes, and stories in text.
 
 #![forbid(unsafe_code)]
+
+mod stories;
 
 use std::fs;
 use std::panic::{RefUnwindSafe, catch_unwind};
 use std::path::Path;
+
+pub use stories::{check_stories, grouped};
 
 /// Calls `check` with each input of a fuzz target's corpus.
 ///

@@ -9,12 +9,12 @@ use crate::harness;
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
-use std::fs;
 use std::path::Path;
 
 use harness::{CONTROLLER, announce_part, at, config, frame, instance, link, process, switch};
 use onepipe_base::{Address, Cause, Instance, Machine, Port, Timestamp};
 use onepipe_controller::{Config, Controller, Epoch, Event, FailedInstance, PersistError, Record};
+use onepipe_verify_testing::check_stories;
 use onepipe_wire::{
     Announce, DecisionTip, FloodAck, FloodId, FloodKind, FloodView, Frame, Link, LinkState, Opcode,
     Side, Undeliverable,
@@ -311,37 +311,9 @@ fn event_text(event: &Event) -> String {
     }
 }
 
-fn replay(story: &str) -> String {
-    let (mut state, mut output) = (None, String::new());
-    for line in story.lines() {
-        if line.starts_with("    ") {
-            continue;
-        }
-        output.push_str(line);
-        output.push('\n');
-        if line.starts_with('@') {
-            let state: &mut Story = state.as_mut().expect("set up first");
-            output.push_str(&state.run(line));
-        } else if !line.is_empty() && !line.starts_with('#') {
-            state = Some(Story::new(line));
-        }
-    }
-    output
-}
-
 //= spec/failure.md#R21
 #[test]
 fn every_story_replays_exactly() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata");
-    let mut stories: Vec<_> = fs::read_dir(folder)
-        .expect("the folder is part of the crate")
-        .map(|entry| entry.expect("readable").path())
-        .collect();
-    stories.sort();
-    assert!(stories.len() >= 12, "stories are missing");
-    for path in stories {
-        let story = fs::read_to_string(&path).expect("text");
-        let output = replay(&story);
-        assert!(output == story, "{} goes differently:\n{output}", path.display());
-    }
+    check_stories(&folder, 12, Story::new, Story::run);
 }

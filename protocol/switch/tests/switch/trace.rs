@@ -6,13 +6,13 @@
 use crate::harness;
 
 use std::fmt::Write;
-use std::fs;
 use std::path::Path;
 
 use harness::{OFFSET_NS, at, events, frame, frames_sent, promises_of, ts};
 use onepipe_base::{Machine, Port, Promises, Verdict};
 use onepipe_switch::{Config, Eager, Switch, SwitchEvent};
 use onepipe_topology::{ForwardingTable, Route, Tree};
+use onepipe_verify_testing::{check_stories, grouped};
 use onepipe_wire::Opcode;
 
 /// The words of a line: `name`, or `name=number`.
@@ -72,19 +72,6 @@ fn set_up(line: &str) -> Switch {
         ..Config::new(words.must("lower") as u16, upper_ports, route)
     })
     .expect("valid")
-}
-
-/// Formats a number like `12_345`.
-fn grouped(ns: u64) -> String {
-    let digits = ns.to_string();
-    let mut text = String::new();
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            text.push('_');
-        }
-        text.push(digit);
-    }
-    text
 }
 
 fn promises_text(promises: Promises) -> String {
@@ -159,35 +146,8 @@ fn run(switch: &mut Switch, line: &str) -> String {
     reply
 }
 
-fn replay(scenario: &str) -> String {
-    let (mut switch, mut output) = (None, String::new());
-    for line in scenario.lines() {
-        if line.starts_with("    ") {
-            continue;
-        }
-        output.push_str(line);
-        output.push('\n');
-        if line.starts_with('@') {
-            output.push_str(&run(switch.as_mut().expect("set up first"), line));
-        } else if !line.is_empty() && !line.starts_with('#') {
-            switch = Some(set_up(line));
-        }
-    }
-    output
-}
-
 #[test]
 fn every_scenario_replays_exactly() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata");
-    let mut scenarios: Vec<_> = fs::read_dir(folder)
-        .expect("the folder is part of the crate")
-        .map(|entry| entry.expect("readable").path())
-        .collect();
-    scenarios.sort();
-    assert!(scenarios.len() >= 4, "scenarios are missing");
-    for path in scenarios {
-        let scenario = fs::read_to_string(&path).expect("text");
-        let output = replay(&scenario);
-        assert!(output == scenario, "{} goes differently:\n{output}", path.display());
-    }
+    check_stories(&folder, 4, set_up, run);
 }

@@ -7,11 +7,11 @@
 
 use std::cell::RefCell;
 use std::fmt::Write;
-use std::fs;
 use std::path::Path;
 use std::rc::Rc;
 
 use onepipe_base::ProcessId;
+use onepipe_verify_testing::{check_stories, grouped};
 use onepipe_wire::{Drops, Fcp, FcpPart, Frame, Opcode, Slot, Watchdog};
 
 use super::net::{OFFSET_NS, SLOT_NS, TestNet, arbiter_config, client_config};
@@ -127,14 +127,6 @@ impl Wire {
     }
 }
 
-/// Formats a number like `12_345`.
-fn grouped(ns: u64) -> String {
-    match ns {
-        0..1_000 => ns.to_string(),
-        _ => format!("{}_{:03}", grouped(ns / 1_000), ns % 1_000),
-    }
-}
-
 fn number(text: &str) -> u64 {
     text.replace('_', "").parse().unwrap_or_else(|_| panic!("{text:?} is no number"))
 }
@@ -247,33 +239,8 @@ impl Story {
     }
 }
 
-fn replay(scenario: &str) -> String {
-    let (mut story, mut output) = (None, String::new());
-    for line in scenario.lines().filter(|line| !line.starts_with("    ")) {
-        output.push_str(line);
-        output.push('\n');
-        if line.starts_with('@') {
-            let story: &mut Story = story.as_mut().expect("set up first");
-            output.push_str(&story.run(line));
-        } else if !line.is_empty() && !line.starts_with('#') {
-            story = Some(Story::new(line));
-        }
-    }
-    output
-}
-
 #[test]
 fn every_scenario_replays_exactly() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata");
-    let mut scenarios: Vec<_> = fs::read_dir(folder)
-        .expect("the folder is part of the crate")
-        .map(|entry| entry.expect("readable").path())
-        .collect();
-    scenarios.sort();
-    assert!(scenarios.len() >= 12, "scenarios are missing");
-    for path in scenarios {
-        let scenario = fs::read_to_string(&path).expect("text");
-        let output = replay(&scenario);
-        assert!(output == scenario, "{} goes differently:\n{output}", path.display());
-    }
+    check_stories(&folder, 12, Story::new, Story::run);
 }

@@ -9,11 +9,11 @@ mod input;
 mod output;
 mod words;
 
-use std::fs;
 use std::path::Path;
 
 use onepipe_base::{Incarnation, Machine, Mono, Now, Port, ProcessId, ScatteringId, Verdict};
 use onepipe_endpoint::{Config, Delivery, Endpoint, Event, Message, ReceiveMode};
+use onepipe_verify_testing::check_stories;
 
 use words::{Words, number, timestamp};
 
@@ -156,34 +156,11 @@ impl Story {
     }
 }
 
-fn replay(text: &str) -> String {
-    let (mut story, mut output) = (None, String::new());
-    for line in text.lines().filter(|line| !line.starts_with("    ")) {
-        output.push_str(line);
-        output.push('\n');
-        if line.starts_with('@') {
-            let story: &mut Story = story.as_mut().expect("configured first");
-            story.run(line);
-            output.push_str(&std::mem::take(&mut story.output));
-        } else if !line.is_empty() && !line.starts_with('#') {
-            story = Some(Story::new(line));
-        }
-    }
-    output
-}
-
 #[test]
 fn every_story_replays_exactly() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata");
-    let mut stories: Vec<_> = fs::read_dir(folder)
-        .expect("the folder is part of the crate")
-        .map(|entry| entry.expect("readable").path())
-        .collect();
-    stories.sort();
-    assert!(stories.len() >= 12, "stories are missing");
-    for path in stories {
-        let story = fs::read_to_string(&path).expect("text");
-        let output = replay(&story);
-        assert!(output == story, "{} goes differently:\n{output}", path.display());
-    }
+    check_stories(&folder, 12, Story::new, |story, line| {
+        story.run(line);
+        std::mem::take(&mut story.output)
+    });
 }

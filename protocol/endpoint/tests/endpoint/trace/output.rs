@@ -4,25 +4,13 @@ use std::fmt::Write;
 
 use onepipe_base::Timestamp;
 use onepipe_endpoint::{Event, Outcome, SendFailed};
+use onepipe_verify_testing::grouped;
 use onepipe_wire::{
     Ack, AckView, Connect, Flags, Fragment, Frame, Messages, Opcode, Probe, Recall, SharedReceivers,
 };
 
 use super::ORIGIN_NS;
 use super::words::{FLAGS, kebab};
-
-/// Formats a number like `12_345`.
-fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::new();
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            text.push('_');
-        }
-        text.push(digit);
-    }
-    text
-}
 
 /// Formats a timestamp by its distance from the origin of the story.
 fn stamp(timestamp: Timestamp) -> String {
