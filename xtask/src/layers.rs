@@ -21,6 +21,7 @@ const RANKS: &[(&str, u8)] = &[
     ("verify/testing", 0),
     ("protocol/isolation", 1),
     ("protocol/reliability", 1),
+    ("protocol/timeslots", 1),
     ("protocol/wire", 1),
     ("protocol/topology", 1),
     ("protocol/endpoint", 2),

@@ -4,6 +4,9 @@ use onepipe_base::{Mono, Now, Timestamp};
 
 use crate::Timeslot;
 
+/// Maximum length of a timeslot, ns.
+pub(crate) const SLOT_NS_MAX: u64 = 1 << 30;
+
 /// Maps synchronised time to timeslots: timeslot `n` begins `n` timeslot lengths after the origin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SlotClock {

@@ -3,8 +3,8 @@
 use onepipe_isolation::{Fault, Isolation, Layout, Spines, Timing};
 
 use crate::Timeslot;
-use crate::path::{Fabric, FabricError, Paths, Routes, Tree, TreePaths};
-use crate::timeslot::{BATCH_SLOTS_MAX, Schedule};
+use crate::{BATCH_SLOTS_MAX, Schedule};
+use crate::{Fabric, FabricError, Paths, Routes, Tree, TreePaths};
 
 /// The kind of fabric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

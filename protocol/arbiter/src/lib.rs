@@ -1,39 +1,33 @@
 //! Scheduled transfer: a central arbiter assigns a timeslot and a path to every packet, so that
 //! queues in the network stay empty (Fastpass, SIGCOMM 2014; `docs/design/arbiter.md`).
 //!
-//! demand → `[allocate]` → timeslots → `[path]` → grants
+//! requests → `[comm]` → demand → `onepipe_timeslots` → timeslots and paths → `[comm]` → grants
 //!
-//! A timeslot is the time in which an endpoint's link carries one full packet. An [`Allocator`]
-//! takes the number of timeslots that each pair of endpoints requests, and grants them in batches
-//! of up to 64 timeslots. In each timeslot an endpoint sends to at most one other endpoint, and
-//! receives from at most one. [`Paths`] then spreads the packets of each timeslot over the links
-//! between racks, so that those do not queue either.
+//! A [`Client`] holds the packets of an endpoint until their timeslots begin, and requests
+//! timeslots for them. An [`Arbiter`] serves all clients: its [`ControlPlane`] keeps a session with
+//! each endpoint, elects the primary arbiter, and commands an [`Allocator`] on the same core, or a
+//! [`Dispatcher`] and [`Worker`]s on several. A [`Transfer`] sends objects of any length through a
+//! client.
 //!
 //! ```
-//! use onepipe_arbiter::{Allocator, Config, Policy, Timeslot};
+//! use onepipe_arbiter::{Arbiter, ArbiterConfig, Client, ClientConfig};
+//! use onepipe_base::{Machine, Mono, Now, ProcessId, Timestamp};
 //!
-//! let config = Config { policy: Policy::MaxMinFair, ..Config::new(4) };
-//! let mut allocator = Allocator::new(config).expect("four endpoints are possible");
-//! allocator.request(0, 3, 2).expect("0 and 3 are endpoints");
-//! allocator.request(1, 3, 1).expect("1 and 3 are endpoints");
-//! let batch = allocator.next_batch();
-//! assert_eq!(batch.start(), Timeslot(0));
-//! let granted: u32 = batch.grants().iter().map(|grant| grant.slots.count_ones()).sum();
-//! assert_eq!(granted, 3, "all demand fits into one batch");
-//! assert_eq!(batch.grants()[0].slots & batch.grants()[1].slots, 0, "0 and 1 alternate");
+//! // Endpoints 0 to 3 in two racks with two paths; process 4 is the arbiter.
+//! let config = ArbiterConfig::new(ProcessId(4), 4, (2, 2), 1_250);
+//! let mut arbiter = Arbiter::new(config).expect("the settings are in range");
+//! arbiter.handle_timeout(Now { mono: Mono::from_ns(0), sync: Timestamp::from_ns(0) });
+//! assert!(arbiter.is_primary(), "an arbiter without peers need not wait for them");
+//! let client = ClientConfig::new(ProcessId(0), 4, ProcessId(4), 1_250);
+//! let mut client = Client::new(client).expect("the settings are in range");
+//! client.enqueue(ProcessId(3), b"sent in a timeslot").expect("the queue is empty");
 //! ```
 //!
 //! # Invariants
-//! - Every timeslot is a matching: each endpoint is at most once a source, and at most once a
-//!   destination.
-//! - A batch is maximal: no pair with unmet demand has a timeslot left that is free at both ends.
-//!   With several workers this holds for the flows in the pipeline; a pair whose flow is drained
-//!   and that has requested more gets its next flow a fixed number of batches later.
-//! - Without new requests the grants converge to the requests: no timeslot is granted twice, and
-//!   no request is lost.
-//! - No pair starves. Under max–min fairness the pair served least recently comes first, except
-//!   that it yields up to 64 times; under shortest-first a pair becomes urgent with age.
-//! - In each timeslot no link between a rack and the core carries more packets than its share.
+//! - A packet is sent in a timeslot that was granted to its pair, or not at all.
+//! - A lost, repeated or late control packet costs time, never a timeslot that is granted twice:
+//!   both ends exchange totals.
+//! - At most one arbiter grants the timeslots of an instant (`failover`).
 //! - Deterministic: equal input gives equal output. No heap allocation after `new`, no floating
 //!   point, no clock.
 
@@ -43,33 +37,25 @@
 
 extern crate alloc;
 
-mod allocate;
 mod arbiter;
 mod client;
 mod clock;
 mod comm;
-mod config;
 mod control;
 mod core_paths;
 mod failover;
 mod fcp;
-mod flow;
 mod index_queue;
-mod pairs;
-mod path;
 mod pipeline;
 mod ring;
-mod timeslot;
 mod transfer;
 
-pub use allocate::{Allocator, Batch, Capacity, CapacityError, DemandTable, Stage};
 pub use arbiter::Arbiter;
 pub use client::{
     Client, ClientConfig, ClientEvent, ClientStats, EnqueueError, Labels, ParamsMismatch,
 };
 pub use clock::SlotClock;
 pub use comm::{Comm, CommConfig, CommStats, Demand};
-pub use config::{Config, ConfigError, Policy, RequestError};
 pub use control::{
     ArbiterConfig, ArbiterError, ArbiterEvent, ArbiterStats, BatchScheduler, BatchSummary, Command,
     ControlPlane, ScheduledBatch,
@@ -77,14 +63,16 @@ pub use control::{
 pub use core_paths::{Core, CorePaths};
 pub use failover::{FailoverConfig, Role};
 pub use fcp::SessionTimes;
-pub use flow::{Flow, Flows};
 pub use onepipe_isolation::Fault;
+pub use onepipe_timeslots::{
+    Allocator, BATCH_SLOTS_MAX, Batch, Capacity, CapacityError, Config, ConfigError, DemandTable,
+    Fabric, FabricError, Flow, Flows, Grant, NO_DESTINATION, PathStats, Paths, Policy,
+    RequestError, Routes, Schedule, Stage, Timeslot, Tree, TreePaths,
+};
 pub use onepipe_wire::FcpParams;
-pub use path::{Fabric, FabricError, PathStats, Paths, Routes, Tree, TreePaths};
 pub use pipeline::{
     AllocatedBatch, Dispatcher, RefusedDemand, Worker, WorkerCommand, WorkerQueues,
 };
-pub use timeslot::{BATCH_SLOTS_MAX, Grant, NO_DESTINATION, Schedule, Timeslot};
 pub use transfer::{
     OBJECT_LEN_MIN, ObjectId, Transfer, TransferConfig, TransferError, TransferEvent, TransferStats,
 };

@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use crate::timeslot::{NO_DESTINATION, Timeslot};
+use crate::{NO_DESTINATION, Timeslot};
 
 /// Why a granted timeslot was rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

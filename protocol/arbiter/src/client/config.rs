@@ -5,10 +5,11 @@ use alloc::vec::Vec;
 use onepipe_base::{Incarnation, ProcessId};
 use onepipe_wire::{ANY_LINK, FcpParams, HEADER_LEN, NO_PATH, SLOT_HEADER_LEN};
 
+use crate::BATCH_SLOTS_MAX;
 use crate::ConfigError;
-use crate::config::{SLOT_NS_MAX, check};
+use crate::clock::SLOT_NS_MAX;
 use crate::fcp::SessionTimes;
-use crate::timeslot::BATCH_SLOTS_MAX;
+use onepipe_timeslots::check_setting;
 
 /// Bytes of the length field before each packet in a slot frame.
 pub(crate) const LENGTH_BYTES: usize = 2;
@@ -168,20 +169,24 @@ impl ClientConfig {
 
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
         let frame = self.frame_len_max as u32;
-        check((2..=1 << 15).contains(&self.nodes), "nodes", self.nodes)?;
+        check_setting((2..=1 << 15).contains(&self.nodes), "nodes", self.nodes)?;
         self.session.check()?;
-        check(self.process.0 < self.nodes, "process", self.process.0)?;
-        check((1..=8).contains(&self.arbiters.len()), "arbiters", self.arbiters.len() as u32)?;
-        check((1..=SLOT_NS_MAX).contains(&self.slot_ns), "slot_ns", self.slot_ns)?;
-        check((256..=1 << 16).contains(&frame), "frame_len_max", frame)?;
-        check(
+        check_setting(self.process.0 < self.nodes, "process", self.process.0)?;
+        check_setting(
+            (1..=8).contains(&self.arbiters.len()),
+            "arbiters",
+            self.arbiters.len() as u32,
+        )?;
+        check_setting((1..=SLOT_NS_MAX).contains(&self.slot_ns), "slot_ns", self.slot_ns)?;
+        check_setting((256..=1 << 16).contains(&frame), "frame_len_max", frame)?;
+        check_setting(
             (1..=1 << 14).contains(&self.queue_slots_max),
             "queue_slots_max",
             self.queue_slots_max,
         )?;
-        check((1..=1 << 20).contains(&self.slots_max), "slots_max", self.slots_max)?;
-        check(self.late_slots_max <= 1 << 12, "late_slots_max", self.late_slots_max)?;
-        check(
+        check_setting((1..=1 << 20).contains(&self.slots_max), "slots_max", self.slots_max)?;
+        check_setting(self.late_slots_max <= 1 << 12, "late_slots_max", self.late_slots_max)?;
+        check_setting(
             (1..=1 << 16).contains(&self.ahead_slots_max),
             "ahead_slots_max",
             self.ahead_slots_max,

@@ -4,8 +4,9 @@ use onepipe_base::{Incarnation, ProcessId};
 use onepipe_wire::FcpParams;
 
 use crate::ConfigError;
-use crate::config::{SLOT_NS_MAX, check};
+use crate::clock::SLOT_NS_MAX;
 use crate::fcp::SessionTimes;
+use onepipe_timeslots::check_setting;
 
 /// Configuration of the arbiter's sessions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -71,12 +72,12 @@ impl CommConfig {
 
     pub(super) fn check(&self) -> Result<(), ConfigError> {
         let (frame, demand) = (self.frame_len_max as u32, self.demand_slots_max);
-        check((2..=4096).contains(&self.nodes), "nodes", self.nodes)?;
-        check((1..=SLOT_NS_MAX).contains(&self.slot_ns), "slot_ns", self.slot_ns)?;
+        check_setting((2..=4096).contains(&self.nodes), "nodes", self.nodes)?;
+        check_setting((1..=SLOT_NS_MAX).contains(&self.slot_ns), "slot_ns", self.slot_ns)?;
         self.session.check()?;
-        check(self.process.0 >= self.nodes, "process", self.process.0)?;
-        check((256..=1 << 16).contains(&frame), "frame_len_max", frame)?;
-        check((1..=1 << 14).contains(&demand), "demand_slots_max", demand)
+        check_setting(self.process.0 >= self.nodes, "process", self.process.0)?;
+        check_setting((256..=1 << 16).contains(&frame), "frame_len_max", frame)?;
+        check_setting((1..=1 << 14).contains(&demand), "demand_slots_max", demand)
     }
 }
 

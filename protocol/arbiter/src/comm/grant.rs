@@ -4,8 +4,8 @@ use onepipe_base::{Mono, Now, ProcessId};
 use onepipe_wire::{FcpArrival, FcpEncoding, FcpReset, FcpTotal, HEADER_LEN, Opcode};
 
 use super::Comm;
+use crate::BATCH_SLOTS_MAX;
 use crate::fcp::{DESTINATIONS_MAX, DestinationSet, FrameAddress, Session, seal_frame};
-use crate::timeslot::BATCH_SLOTS_MAX;
 use crate::{Paths, Routes, Schedule, Timeslot};
 
 /// Interval, in packets, at which an endpoint is sent how early its requests arrive.

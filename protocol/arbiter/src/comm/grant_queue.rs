@@ -3,7 +3,7 @@
 use onepipe_wire::FcpWriter;
 
 use crate::fcp::DestinationSet;
-use crate::timeslot::{BATCH_SLOTS_MAX, Timeslot};
+use crate::{BATCH_SLOTS_MAX, Timeslot};
 
 /// Maximum number of waiting rows; beyond, the oldest row is dropped and sent as totals only.
 const ROWS_MAX: usize = 4;

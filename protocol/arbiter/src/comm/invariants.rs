@@ -3,7 +3,7 @@
 use onepipe_base::ProcessId;
 
 use super::{Comm, DEMANDS_MAX, Demand, PeerState};
-use crate::timeslot::BATCH_SLOTS_MAX;
+use crate::BATCH_SLOTS_MAX;
 
 impl Comm {
     /// Asserts what no input can break. For drivers of debug builds, tests and fuzzers.

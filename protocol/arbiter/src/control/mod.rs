@@ -8,7 +8,7 @@ use onepipe_base::{Incarnation, Machine, Mono, Now, Port, ProcessId, Transmit, V
 use onepipe_isolation::{Fault, Isolation, Loss};
 use onepipe_wire::{Drops, Frame, HEADER_LEN, Opcode, WATCHDOG_LEN, Watchdog};
 
-use crate::config::{SLOT_NS_MAX, check};
+use crate::clock::SLOT_NS_MAX;
 use crate::failover::{Change, Failover};
 use crate::fcp::{FrameAddress, seal_frame};
 use crate::ring::Ring;
@@ -16,6 +16,7 @@ use crate::{
     BATCH_SLOTS_MAX, Comm, CommConfig, CommStats, CorePaths, Demand, Paths, Routes, Schedule,
     SlotClock, Timeslot,
 };
+use onepipe_timeslots::check_setting;
 
 pub use batch_scheduler::{BatchScheduler, ScheduledBatch};
 pub use config::{ArbiterConfig, ArbiterError, ArbiterEvent, ArbiterStats};
@@ -102,9 +103,13 @@ impl ControlPlane {
     /// When a setting is out of range.
     pub fn new(config: ArbiterConfig) -> Result<Self, ArbiterError> {
         let nodes = config.comm.nodes;
-        check((1..=SLOT_NS_MAX).contains(&config.slot_ns), "slot_ns", config.slot_ns)?;
-        check(config.allocator.nodes == nodes, "allocator's nodes", config.allocator.nodes)?;
-        check(config.core.nodes() == nodes, "fabric's nodes", config.core.nodes())?;
+        check_setting((1..=SLOT_NS_MAX).contains(&config.slot_ns), "slot_ns", config.slot_ns)?;
+        check_setting(
+            config.allocator.nodes == nodes,
+            "allocator's nodes",
+            config.allocator.nodes,
+        )?;
+        check_setting(config.core.nodes() == nodes, "fabric's nodes", config.core.nodes())?;
         config.allocator.check()?;
         let clock = SlotClock::new(config.slot_ns);
         let batch_slots = config.allocator.batch_slots;

@@ -1,7 +1,7 @@
 //! The times of a session.
 
 use crate::ConfigError;
-use crate::config::check;
+use onepipe_timeslots::check_setting;
 
 /// Times of a session between an endpoint and an arbiter, on either end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -27,7 +27,7 @@ impl SessionTimes {
     };
 
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
-        check(self.rto_ns_min > 0, "rto_ns_min", self.rto_ns_min)?;
-        check(self.rto_ns_max >= self.rto_ns_min, "rto_ns_max", self.rto_ns_max)
+        check_setting(self.rto_ns_min > 0, "rto_ns_min", self.rto_ns_min)?;
+        check_setting(self.rto_ns_max >= self.rto_ns_min, "rto_ns_max", self.rto_ns_max)
     }
 }

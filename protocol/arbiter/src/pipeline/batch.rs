@@ -3,12 +3,12 @@
 use alloc::vec::Vec;
 
 use crate::Config;
-use crate::allocate::Grants;
+use crate::Flows;
+use crate::Paths;
+use crate::Routes;
 use crate::control::BatchSummary;
-use crate::flow::Flows;
-use crate::path::Paths;
-use crate::path::Routes;
-use crate::timeslot::{BATCH_SLOTS_MAX, Schedule, Timeslot};
+use crate::{BATCH_SLOTS_MAX, Schedule, Timeslot};
+use onepipe_timeslots::Grants;
 
 /// The result of a batch. A few are allocated and reused.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

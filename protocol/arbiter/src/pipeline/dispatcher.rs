@@ -2,8 +2,8 @@
 
 use onepipe_isolation::Fault;
 
+use crate::Flow;
 use crate::control::Command;
-use crate::flow::Flow;
 use crate::{AllocatedBatch, Config, ConfigError, Demand, DemandTable, RequestError, Timeslot};
 
 /// A command for a worker; executed in order.

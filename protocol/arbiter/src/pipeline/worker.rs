@@ -1,11 +1,11 @@
 //! A worker: one core that allocates batches.
 
-use crate::flow::{Flow, Flows};
-use crate::path::Routes;
+use crate::Routes;
 use crate::{
     AllocatedBatch, ArbiterConfig, ArbiterError, Capacity, CapacityError, CorePaths, Stage,
     WorkerCommand,
 };
+use crate::{Flow, Flows};
 
 /// Allocates every n-th batch of n workers, and chooses its paths.
 ///

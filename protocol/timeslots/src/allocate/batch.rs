@@ -55,7 +55,7 @@ pub struct Batch {
 
 /// A list of grants with a fixed capacity.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Grants {
+pub struct Grants {
     items: Vec<Grant>,
     /// Entries at or after `len` are undefined.
     len: usize,
@@ -69,6 +69,7 @@ impl Grants {
         Self { items: alloc::vec![Grant::default(); (nodes * slots) as usize + CHUNK], len: 0 }
     }
 
+    /// Returns the grants of the batch.
     pub fn as_slice(&self) -> &[Grant] {
         &self.items[..self.len]
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use onepipe_arbiter::{Allocator, Config, Fabric, Paths, Schedule, Timeslot};
+use onepipe_timeslots::{Allocator, Config, Fabric, Paths, Schedule, Timeslot};
 use proptest::prelude::*;
 
 /// Returns the schedule of a batch for these requests, as far as they fit.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use onepipe_arbiter::{Allocator, Batch, Capacity, Config, Policy, RequestError, Timeslot};
+use onepipe_timeslots::{Allocator, Batch, Capacity, Config, Policy, RequestError, Timeslot};
 use proptest::prelude::*;
 
 type Wants = BTreeMap<(u32, u32), u64>;

@@ -25,7 +25,7 @@ const BACKLOG: u64 = 0xffff_ffff;
 impl Flow {
     /// Marks the end of the flows that one batch passes to the next. It cannot be a flow, as its
     /// source and destination are equal.
-    pub(crate) const END: Self = Self(0);
+    pub const END: Self = Self(0);
 
     //= spec/arbiter.md#R10
     /// Set in the stamp of a flow that has yielded 64 times and yields no more.

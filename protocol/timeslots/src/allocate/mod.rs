@@ -20,8 +20,7 @@ use crate::flow::Flows;
 use crate::timeslot::Timeslot;
 use crate::{Config, ConfigError, RequestError};
 
-pub use batch::Batch;
-pub(crate) use batch::Grants;
+pub use batch::{Batch, Grants};
 pub use capacity::{Capacity, CapacityError};
 pub use demand::DemandTable;
 pub use stage::Stage;

@@ -224,8 +224,11 @@ impl Stage {
     }
 
     /// Asserts that the last batch is a matching, that it is maximal without the flows that it
-    /// has forwarded, and that these are flows.
-    pub(crate) fn check_invariants(&self, forwarded: &[Flow]) {
+    /// has forwarded, and that these are flows. For drivers of debug builds, tests and fuzzers.
+    ///
+    /// # Panics
+    /// When an invariant is broken.
+    pub fn check_invariants(&self, forwarded: &[Flow]) {
         self.batch.check_invariants();
         self.batch.check_maximal(forwarded);
         forwarded.iter().for_each(|flow| flow.check_invariants(self.config.nodes));
@@ -250,7 +253,7 @@ impl Stage {
     }
 
     /// Swaps out the result of the batch: the grants and the drained flows.
-    pub(crate) fn exchange(&mut self, grants: &mut Grants, drained: &mut Flows) {
+    pub fn exchange(&mut self, grants: &mut Grants, drained: &mut Flows) {
         self.batch.exchange(grants);
         core::mem::swap(&mut self.done, drained);
     }

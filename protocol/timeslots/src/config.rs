@@ -4,8 +4,6 @@ use crate::timeslot::BATCH_SLOTS_MAX;
 
 /// Maximum number of endpoints of one arbiter.
 pub(crate) const NODES_MAX: u32 = 4096;
-/// Maximum length of a timeslot, ns.
-pub(crate) const SLOT_NS_MAX: u64 = 1 << 30;
 
 /// The order in which pairs are served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -67,14 +65,18 @@ impl Config {
         }
     }
 
-    pub(crate) fn check(&self) -> Result<(), ConfigError> {
+    /// Checks all settings.
+    ///
+    /// # Errors
+    /// When a setting is out of range.
+    pub fn check(&self) -> Result<(), ConfigError> {
         let slots = 1..=BATCH_SLOTS_MAX;
-        check((2..=NODES_MAX).contains(&self.nodes), "nodes", self.nodes)?;
-        check(slots.contains(&self.batch_slots), "batch_slots", self.batch_slots)?;
-        check(slots.contains(&self.share_slots), "share_slots", self.share_slots)?;
+        check_setting((2..=NODES_MAX).contains(&self.nodes), "nodes", self.nodes)?;
+        check_setting(slots.contains(&self.batch_slots), "batch_slots", self.batch_slots)?;
+        check_setting(slots.contains(&self.share_slots), "share_slots", self.share_slots)?;
         let returns = self.renew_after_batches;
-        check((0..=16).contains(&returns), "renew_after_batches", returns)?;
-        check((1..=1 << 24).contains(&self.pairs_max), "pairs_max", self.pairs_max)
+        check_setting((0..=16).contains(&returns), "renew_after_batches", returns)?;
+        check_setting((1..=1 << 24).contains(&self.pairs_max), "pairs_max", self.pairs_max)
     }
 }
 
@@ -88,8 +90,11 @@ pub struct ConfigError {
     pub value: u64,
 }
 
-/// Returns an error that names the setting unless `is_valid`.
-pub(crate) fn check(
+/// Returns `Ok` if `is_valid`.
+///
+/// # Errors
+/// Otherwise: an error that names the setting.
+pub fn check_setting(
     is_valid: bool,
     name: &'static str,
     value: impl Into<u64>,

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use onepipe_arbiter::{Allocator, Config, FabricError, Paths, Schedule, Timeslot, Tree, TreePaths};
+use onepipe_timeslots::{
+    Allocator, Config, FabricError, Paths, Schedule, Timeslot, Tree, TreePaths,
+};
 use proptest::prelude::*;
 
 /// A fat tree of 8-port switches: 8 pods of 4 racks of 4.

@@ -1,0 +1,6 @@
+//! Integration tests, as one program.
+
+mod allocate;
+mod allocation;
+mod paths;
+mod tree_paths;
