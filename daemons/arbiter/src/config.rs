@@ -31,8 +31,7 @@ impl Config {
     /// a shared machine with few cores. A process may be preempted there for milliseconds, so the
     /// lead is 2 ms instead of 65 us, and the takeover time 20 ms instead of 1 ms.
     pub fn new(switch: SocketAddr, process: ProcessId, nodes: u32, slot_ns: u64) -> Self {
-        let mut machine = ArbiterConfig::new(process, nodes, (1, 1), slot_ns);
-        machine.core = Core::One { nodes };
+        let mut machine = ArbiterConfig::new(process, Core::One { nodes }, slot_ns);
         machine.lead_ns = 2_000_000;
         machine.comm.idle_timeout_ns = 1_000_000_000;
         machine.failover.watchdog_ns = 1_000_000;

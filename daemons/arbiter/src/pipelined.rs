@@ -42,7 +42,7 @@ impl PipelinedArbiter {
         {
             let (number, worker) = (self.dispatcher.number(), self.dispatcher.next());
             if let Some(refused) = self.dispatcher.execute(command, &mut self.rings) {
-                self.control_plane.on_refused(number, (refused.src, refused.dst), refused.slots);
+                self.control_plane.on_refused(number, refused);
             }
             match command {
                 Command::Demand(Demand::Want { .. }) | Command::Overload => {}

@@ -246,7 +246,7 @@ impl WorkerQueues for WorkerRings {
 mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
 
-    use onepipe_arbiter::{Allocator, Command, Config, Demand, Timeslot};
+    use onepipe_arbiter::{Allocator, Command, Config, Core, Demand, Timeslot};
     use onepipe_base::ProcessId;
 
     use super::*;
@@ -293,7 +293,7 @@ mod tests {
 
     #[test]
     fn threads_grant_the_same_as_one_allocator() {
-        let mut machine = ArbiterConfig::new(ProcessId(NODES), NODES, (NODES, 1), 1_000);
+        let mut machine = ArbiterConfig::new(ProcessId(NODES), Core::racks(NODES, NODES, 1), 1_000);
         machine.allocator.renew_after_batches = 2;
         let alone = alone(machine.allocator);
         for workers in 1..4 {

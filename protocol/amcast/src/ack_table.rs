@@ -40,7 +40,8 @@ impl AckTable {
         &mut self,
         group: GroupId,
         member: usize,
-        (epoch, until): (u32, u64),
+        epoch: u32,
+        until: u64,
     ) -> core::ops::Range<u64> {
         let acks = self.groups.get_mut(group.index());
         let Some(known) = acks.and_then(|acks| acks.accepted.get_mut(member)) else { return 0..0 };

@@ -149,7 +149,8 @@ impl Client {
         };
         let window = groups.window as usize;
         let rtt = RttEstimator::new(config.rto_min_ns);
-        let limits = (WINDOW_INITIAL_BYTES, config.in_flight_bytes_max);
+        let frame_len = groups.frame_len_max as u64;
+        let (first, window_max) = (WINDOW_INITIAL_BYTES, config.in_flight_bytes_max);
         Ok(Self {
             number: number as u32,
             next: 0,
@@ -159,7 +160,7 @@ impl Client {
             completed: vec![None; window],
             completed_order: VecDeque::with_capacity(window),
             send_queue: VecDeque::with_capacity(window),
-            congestion: CongestionController::new(limits, groups.frame_len_max as u64, rtt),
+            congestion: CongestionController::new(first, window_max, frame_len, rtt),
             due: None,
             stats: ClientStats::default(),
             config,
@@ -344,7 +345,8 @@ impl Client {
     fn coalesce(
         &mut self,
         now: Now,
-        (first, send_to): (OpenMessage, GroupSet),
+        first: OpenMessage,
+        send_to: GroupSet,
         group: GroupId,
         bytes: usize,
     ) -> u8 {
@@ -456,7 +458,7 @@ impl Machine for Client {
                 continue;
             };
             let first = *open;
-            let further = self.coalesce(now, (first, send_to), group, slot.len());
+            let further = self.coalesce(now, first, send_to, group, slot.len());
             let body = Amcast::new(group, self.leaders[group.index()].0)
                 .with_message(first.id, first.groups);
             let outgoing = Outgoing {
@@ -465,7 +467,7 @@ impl Machine for Client {
                 body: Amcast { further, ..body },
                 message: None,
             };
-            let sender = (self.config.process, self.config.incarnation);
+            let sender = self.config.own();
             let message = |nth: u8| self.message(first.id.sequence.wrapping_add(nth.into()));
             let bytes = write_run(slot, now, sender, &outgoing, message);
             return Some(Transmit { port: Port(0), bytes });

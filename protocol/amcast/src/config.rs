@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use onepipe_base::{Incarnation, ProcessId};
+use onepipe_base::{Incarnation, ProcessId, ProcessInstance};
 use onepipe_wire::{AMCAST_LEN, GROUPS_MAX, GroupId, GroupSet, HEADER_LEN};
 
 /// Maximum number of members of a group: a set of members fits 16 bits.
@@ -136,6 +136,11 @@ pub struct Config {
 }
 
 impl Config {
+    /// Returns the own process with its incarnation.
+    pub(crate) const fn own(&self) -> ProcessInstance {
+        ProcessInstance { process: self.process, incarnation: self.incarnation }
+    }
+
     /// Returns the default settings.
     pub const fn new(process: ProcessId, groups: Groups) -> Self {
         Self {

@@ -25,7 +25,7 @@ impl CongestionController {
 
     /// Creates a window of `first` bytes that may grow to `window_max`, for frames of up to
     /// `frame_len` bytes.
-    pub fn new((first, window_max): (u64, u64), frame_len: u64, rtt: RttEstimator) -> Self {
+    pub fn new(first: u64, window_max: u64, frame_len: u64, rtt: RttEstimator) -> Self {
         Self {
             bytes: 0,
             messages: 0,
@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     fn congestion(window_max: u64) -> CongestionController {
-        CongestionController::new((1_000, window_max), 100, RttEstimator::new(50))
+        CongestionController::new(1_000, window_max, 100, RttEstimator::new(50))
     }
 
     //= spec/amcast.md#R29

@@ -6,7 +6,9 @@ use alloc::collections::VecDeque;
 use alloc::vec;
 use alloc::vec::Vec;
 
-use onepipe_base::{Incarnation, Machine, Mono, Now, Port, ProcessId, Transmit, Verdict};
+use onepipe_base::{
+    Incarnation, Machine, Mono, Now, Port, ProcessId, ProcessInstance, Transmit, Verdict,
+};
 use onepipe_wire::{Amcast, Frame, GroupId, Opcode};
 
 use crate::config::{ConfigError, Groups};
@@ -351,7 +353,8 @@ impl Machine for Coordinator {
     }
 
     fn poll_transmit(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
-        let sender = (self.config.process, self.config.incarnation);
+        let CoordinatorConfig { process, incarnation, .. } = self.config;
+        let sender = ProcessInstance { process, incarnation };
         let bytes = self.outbox.write(slot, now, sender, |_, _| None)?;
         Some(Transmit { port: Port(0), bytes })
     }

@@ -4,7 +4,7 @@ use alloc::collections::VecDeque;
 use alloc::vec;
 use alloc::vec::Vec;
 
-use onepipe_base::{Incarnation, Now, ProcessId, Promises, Psn, Timestamp};
+use onepipe_base::{Now, ProcessId, ProcessInstance, Promises, Psn, Timestamp};
 use onepipe_wire::{AMCAST_LEN, AMCAST_LENGTH_BYTES, Amcast, HEADER_LEN, Header, Opcode, seal};
 
 /// Age of the promises in frames that promise nothing: a quarter of the range of a wire timestamp,
@@ -192,7 +192,7 @@ impl Outbox {
         &mut self,
         slot: &mut [u8],
         now: Now,
-        sender: (ProcessId, Incarnation),
+        sender: ProcessInstance,
         message: impl Fn(&Amcast, u64) -> Option<&'a [u8]>,
     ) -> Option<usize> {
         loop {
@@ -283,12 +283,12 @@ fn write_packet(slot: &mut [u8], before: usize, outgoing: &Outgoing) {
 fn seal_frame(
     slot: &mut [u8],
     now: Now,
-    (src, incarnation): (ProcessId, Incarnation),
+    sender: ProcessInstance,
     outgoing: &Outgoing,
     bytes: usize,
 ) -> usize {
     let promises = Promises::both(Timestamp::from_ns(now.sync.as_ns().wrapping_sub(NO_PROMISE_NS)));
-    let header = Header::new(outgoing.opcode, src, outgoing.to, incarnation);
+    let header = Header::new(outgoing.opcode, sender.process, outgoing.to, sender.incarnation);
     seal(slot, header.stamped(now.sync, promises, Psn(0)), bytes)
 }
 
@@ -296,7 +296,7 @@ fn seal_frame(
 pub(crate) fn write_run<'a>(
     slot: &mut [u8],
     now: Now,
-    sender: (ProcessId, Incarnation),
+    sender: ProcessInstance,
     outgoing: &Outgoing,
     message: impl Fn(u8) -> &'a [u8],
 ) -> usize {
@@ -319,7 +319,7 @@ pub(crate) fn write_run<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use onepipe_base::Mono;
+    use onepipe_base::{Incarnation, Mono};
     use onepipe_wire::{Frame, GroupId, GroupSet, LogicalTime, MessageId};
 
     #[test]
@@ -333,10 +333,11 @@ mod tests {
         }
         let now = Now { mono: Mono::from_ns(0), sync: Timestamp::from_ns(1 << 50) };
         let find = |_: &Amcast, position: u64| (position != 2).then_some(&[7; 50][..]);
+        let own = ProcessInstance { process: ProcessId(0), incarnation: Incarnation(1) };
         // The slot has space for three messages.
         let mut slot = [0; HEADER_LEN + AMCAST_LEN + 3 * 52];
         let mut positions = Vec::new();
-        while let Some(bytes) = outbox.write(&mut slot, now, (ProcessId(0), Incarnation(1)), find) {
+        while let Some(bytes) = outbox.write(&mut slot, now, own, find) {
             let frame = Frame::parse(&slot[..bytes]).expect("just written");
             let packets = Amcast::packets(frame.opcode, frame.payload);
             let packets = packets.map(|packet| packet.expect("just written"));

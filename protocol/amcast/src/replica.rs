@@ -99,6 +99,14 @@ struct Position {
     is_delivered: bool,
 }
 
+/// A message that waits for the barrier. The order is that of delivery.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct PendingDelivery {
+    timestamp: LogicalTime,
+    id: MessageId,
+    position: u64,
+}
+
 /// Replica of one group; see the module documentation.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Replica {
@@ -116,7 +124,7 @@ pub struct Replica {
     barriers: Vec<(LogicalTime, u64)>,
     barrier: LogicalTime,
     /// Messages waiting for the barrier, with their positions, in the order of delivery.
-    pending: VecDeque<(LogicalTime, MessageId, u64)>,
+    pending: VecDeque<PendingDelivery>,
     last: Option<(LogicalTime, MessageId)>,
     outbox: Outbox,
     timer: RetransmitTimer,
@@ -303,7 +311,8 @@ impl Replica {
                 break;
             }
             if !known.is_delivered {
-                self.insert_pending((decided, known.id, self.contiguous_until));
+                let (id, position) = (known.id, self.contiguous_until);
+                self.insert_pending(PendingDelivery { timestamp: decided, id, position });
             }
             self.contiguous_until += 1;
         }
@@ -395,16 +404,16 @@ impl Replica {
 
     //= spec/amcast.md#R16
     /// Inserts a message in the order of delivery, searching from the back.
-    fn insert_pending(&mut self, message: (LogicalTime, MessageId, u64)) {
-        let is_before = |other: &&(LogicalTime, MessageId, u64)| **other > message;
-        let behind = self.pending.iter().rev().take_while(is_before).count();
+    fn insert_pending(&mut self, message: PendingDelivery) {
+        let is_behind = |other: &&PendingDelivery| **other > message;
+        let behind = self.pending.iter().rev().take_while(is_behind).count();
         debug_assert!(!self.pending.contains(&message), "a message waits once");
         self.pending.insert(self.pending.len() - behind, message);
     }
 
     //= spec/amcast.md#R16
     fn next_delivery(&mut self) -> Option<Delivery> {
-        let (timestamp, id, position) = *self.pending.front()?;
+        let PendingDelivery { timestamp, id, position } = *self.pending.front()?;
         if timestamp > self.barrier {
             return None;
         }
@@ -477,7 +486,7 @@ impl Machine for Replica {
     }
 
     fn poll_transmit(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
-        let sender = (self.config.process, self.config.incarnation);
+        let sender = self.config.own();
         let bytes = self.outbox.write(slot, now, sender, |_, _| None)?;
         Some(Transmit { port: Port(0), bytes })
     }

@@ -19,6 +19,13 @@ struct Vote {
     voters: u32,
 }
 
+/// A member that votes: its group, and its index there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Voter {
+    pub group: GroupId,
+    pub member: usize,
+}
+
 /// Vote cell of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Cell {
@@ -88,12 +95,8 @@ impl Votes {
 
     /// Records that a member has accepted `timestamp` in `epoch`. Votes of an earlier epoch are
     /// dropped.
-    pub fn vote(
-        &mut self,
-        id: MessageId,
-        (group, member): (GroupId, usize),
-        (epoch, timestamp): (u32, LogicalTime),
-    ) {
+    pub fn vote(&mut self, id: MessageId, voter: Voter, epoch: u32, timestamp: LogicalTime) {
+        let Voter { group, member } = voter;
         let Some(index) = self.index(id) else { return };
         let Some(cell) = self.cells[index].filter(|cell| cell.id == id) else { return };
         let nth = cell.groups.rank(group);
@@ -147,13 +150,14 @@ impl Votes {
     pub fn vote_at_position(
         &mut self,
         id: MessageId,
-        (group, member): (GroupId, usize),
-        (epoch, position): (u32, u64),
+        voter: Voter,
+        epoch: u32,
+        position: u64,
     ) -> bool {
-        let vote = self.get_vote(id, group);
+        let vote = self.get_vote(id, voter.group);
         let is_it = vote.epoch == epoch && vote.position == Some(position);
         if is_it {
-            self.vote(id, (group, member), (epoch, vote.timestamp));
+            self.vote(id, voter, epoch, vote.timestamp);
         }
         is_it
     }
@@ -172,7 +176,7 @@ impl Votes {
     /// has decided the message. The maximum epoch makes the votes immune to any other.
     pub fn set_agreed(&mut self, id: MessageId, group: GroupId, timestamp: LogicalTime) {
         for member in 0..MEMBERS_MAX {
-            self.vote(id, (group, member), (u32::MAX, timestamp));
+            self.vote(id, Voter { group, member }, u32::MAX, timestamp);
         }
     }
 

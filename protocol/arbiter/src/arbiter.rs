@@ -4,8 +4,8 @@ use onepipe_base::{Machine, Mono, Now, Port, Transmit, Verdict};
 
 use crate::{
     Allocator, ArbiterConfig, ArbiterError, ArbiterEvent, ArbiterStats, BatchSummary, Capacity,
-    CapacityError, Comm, CommStats, Command, ControlPlane, CorePaths, Demand, Fault, RequestError,
-    Schedule,
+    CapacityError, Comm, CommStats, Command, ControlPlane, CorePaths, Demand, Fault, RefusedDemand,
+    RequestError, Schedule,
 };
 
 /// A [`ControlPlane`] together with the allocator and the path selection that it commands.
@@ -124,7 +124,8 @@ impl Arbiter {
                     Err(RequestError::TooMuch { refused }) => refused,
                     Err(_) => slots,
                 };
-                self.control_plane.on_refused(self.batches, (src, dst), refused);
+                let refused = RefusedDemand { src, dst, slots: refused };
+                self.control_plane.on_refused(self.batches, refused);
             }
             Command::Avoid { fault, is_avoided } => {
                 self.paths.avoid(fault, is_avoided).expect("faults are found in this fabric");

@@ -2,9 +2,9 @@
 
 use onepipe_isolation::{Fault, Isolation, Layout, Spines, Timing};
 
-use crate::Timeslot;
-use crate::{BATCH_SLOTS_MAX, Schedule};
-use crate::{Fabric, FabricError, Paths, Routes, Tree, TreePaths};
+use crate::{
+    BATCH_SLOTS_MAX, Fabric, FabricError, Paths, Routes, Schedule, Timeslot, Tree, TreePaths,
+};
 
 /// The kind of fabric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -21,6 +21,11 @@ pub enum Core {
 }
 
 impl Core {
+    /// Returns racks of `rack_nodes` endpoints with `paths` paths between any two.
+    pub const fn racks(nodes: u32, rack_nodes: u32, paths: u32) -> Self {
+        Self::Racks(Fabric { nodes, rack_nodes, paths, is_strict: false })
+    }
+
     /// Returns the number of endpoints.
     pub const fn nodes(&self) -> u32 {
         match self {

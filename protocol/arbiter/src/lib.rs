@@ -10,11 +10,11 @@
 //! client.
 //!
 //! ```
-//! use onepipe_arbiter::{Arbiter, ArbiterConfig, Client, ClientConfig};
+//! use onepipe_arbiter::{Arbiter, ArbiterConfig, Client, ClientConfig, Core};
 //! use onepipe_base::{Machine, Mono, Now, ProcessId, Timestamp};
 //!
 //! // Endpoints 0 to 3 in two racks with two paths; process 4 is the arbiter.
-//! let config = ArbiterConfig::new(ProcessId(4), 4, (2, 2), 1_250);
+//! let config = ArbiterConfig::new(ProcessId(4), Core::racks(4, 2, 2), 1_250);
 //! let mut arbiter = Arbiter::new(config).expect("the settings are in range");
 //! arbiter.handle_timeout(Now { mono: Mono::from_ns(0), sync: Timestamp::from_ns(0) });
 //! assert!(arbiter.is_primary(), "an arbiter without peers need not wait for them");
@@ -41,13 +41,12 @@ mod arbiter;
 mod client;
 mod clock;
 mod comm;
+mod command;
 mod control;
 mod core_paths;
 mod failover;
 mod fcp;
-mod index_queue;
 mod pipeline;
-mod ring;
 mod transfer;
 
 pub use arbiter::Arbiter;
@@ -55,10 +54,11 @@ pub use client::{
     Client, ClientConfig, ClientEvent, ClientStats, EnqueueError, Labels, ParamsMismatch,
 };
 pub use clock::SlotClock;
-pub use comm::{Comm, CommConfig, CommStats, Demand};
+pub use comm::{Comm, CommConfig, CommStats};
+pub use command::{BatchSummary, Command, Demand, RefusedDemand};
 pub use control::{
-    ArbiterConfig, ArbiterError, ArbiterEvent, ArbiterStats, BatchScheduler, BatchSummary, Command,
-    ControlPlane, ScheduledBatch,
+    ArbiterConfig, ArbiterError, ArbiterEvent, ArbiterStats, BatchScheduler, ControlPlane,
+    ScheduledBatch,
 };
 pub use core_paths::{Core, CorePaths};
 pub use failover::{FailoverConfig, Role};
@@ -70,9 +70,7 @@ pub use onepipe_timeslots::{
     RequestError, Routes, Schedule, Stage, Timeslot, Tree, TreePaths,
 };
 pub use onepipe_wire::FcpParams;
-pub use pipeline::{
-    AllocatedBatch, Dispatcher, RefusedDemand, Worker, WorkerCommand, WorkerQueues,
-};
+pub use pipeline::{AllocatedBatch, Dispatcher, Worker, WorkerCommand, WorkerQueues};
 pub use transfer::{
     OBJECT_LEN_MIN, ObjectId, Transfer, TransferConfig, TransferError, TransferEvent, TransferStats,
 };

@@ -99,6 +99,15 @@ impl Controllers {
     }
 }
 
+/// A process together with its incarnation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ProcessInstance {
+    /// The process.
+    pub process: ProcessId,
+    /// Its incarnation.
+    pub incarnation: Incarnation,
+}
+
 /// A process or switch together with its incarnation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Instance {

@@ -53,7 +53,8 @@ pub use cause::Cause;
 pub use copy::copy_payload;
 pub use frozen::{Frozen, FrozenLinks};
 pub use ids::{
-    Address, Controllers, HostId, Incarnation, Instance, Port, ProcessId, ScatteringId, SwitchId,
+    Address, Controllers, HostId, Incarnation, Instance, Port, ProcessId, ProcessInstance,
+    ScatteringId, SwitchId,
 };
 pub use lateness::Lateness;
 pub use machine::{Machine, Transmit, Verdict};

@@ -229,9 +229,9 @@ impl Instance {
         })
     }
 
-    /// Decodes (address, incarnation).
+    /// Decodes the words of [`Instance::to_words`].
     #[inline]
-    pub fn from_words((address, incarnation): (u32, u32)) -> Option<Self> {
+    pub fn from_words(address: u32, incarnation: u32) -> Option<Self> {
         let address = Address::from_bits(address)?;
         Some(Self { address, incarnation: Incarnation(incarnation) })
     }
@@ -335,7 +335,13 @@ mod tests {
     #[test]
     fn instance_words_round_trip() {
         for instance in [None, Some(instance(0)), Some(instance(u32::MAX))] {
-            assert_eq!(Instance::from_words(Instance::to_words(instance)), instance);
+            assert_eq!(
+                {
+                    let (address, incarnation) = Instance::to_words(instance);
+                    Instance::from_words(address, incarnation)
+                },
+                instance
+            );
         }
     }
 }

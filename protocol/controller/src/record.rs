@@ -307,7 +307,7 @@ impl Reader<'_> {
     }
 
     fn instance(&mut self) -> Result<Instance, RecordError> {
-        Instance::from_words((self.word()?, self.word()?)).ok_or(RecordError::Field("the instance"))
+        Instance::from_words(self.word()?, self.word()?).ok_or(RecordError::Field("the instance"))
     }
 
     fn side(&mut self) -> Result<Side, RecordError> {
@@ -337,8 +337,9 @@ mod tests {
     use proptest::prelude::*;
 
     fn any_instance() -> impl Strategy<Value = Instance> {
-        (0..u32::MAX, any::<u32>())
-            .prop_map(|words| Instance::from_words(words).expect("valid address bits"))
+        (0..u32::MAX, any::<u32>()).prop_map(|(address, incarnation)| {
+            Instance::from_words(address, incarnation).expect("valid address bits")
+        })
     }
 
     fn any_record() -> impl Strategy<Value = Record> {

@@ -3,7 +3,7 @@
 //! Switches state the controllers to each other, too, so that each of them knows whether a
 //! controller that asks for admission runs at another switch already.
 
-use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -11,6 +11,7 @@ use onepipe_base::{
     Backoff, Controllers, Instance, Machine, Mono, Now, Port, ProcessId, Timestamp, Transmit,
     Verdict,
 };
+use onepipe_reliability::BoundedQueue;
 use onepipe_wire::{
     Frame, HEADER_LEN, MEMBERS_PER_FRAME, MEMBERS_UPDATE_LEN, MemberBits, Members, Opcode, seal,
 };
@@ -69,7 +70,7 @@ pub struct Roster {
     versions: Vec<u64>,
     ports: Vec<Option<Neighbour>>,
     /// Versions of ranges to be acknowledged.
-    acks: VecDeque<(Port, u32, u64)>,
+    acks: BoundedQueue<(Port, u32, u64)>,
     /// Lower bound of when an update is due.
     due: Option<Mono>,
     /// Number of changes.
@@ -143,7 +144,7 @@ impl Roster {
             paths: vec![0; processes_max as usize],
             versions,
             ports: vec![None; usize::from(ports)],
-            acks: VecDeque::with_capacity(usize::from(ports)),
+            acks: BoundedQueue::new(usize::from(ports)),
             due: None,
             changes: 0,
         }
@@ -188,7 +189,7 @@ impl Roster {
     fn check_neighbours(&self) {
         let ranges = self.paths.len().div_ceil(MEMBERS_PER_FRAME as usize);
         assert_eq!(self.versions.len(), ranges);
-        assert!(self.acks.len() <= self.ports.len(), "acknowledgements beyond the limit");
+        self.acks.check_invariants();
         let mut acks = self.acks.iter();
         assert!(acks.all(|(port, range, _)| {
             port.index() < self.ports.len() && (*range as usize) < ranges
@@ -369,7 +370,7 @@ impl Roster {
     }
 
     //= spec/ordering.md#R76
-    fn on_update(&mut self, now: Now, port: Port, (range, version): (u32, u64), bits: MemberBits) {
+    fn on_update(&mut self, now: Now, port: Port, range: u32, version: u64, bits: MemberBits) {
         let Some(Some(neighbour)) = self.ports.get_mut(port.index()) else { return };
         if matches!(neighbour.side, Side::Process { .. } | Side::Controller { .. }) {
             return;
@@ -393,12 +394,10 @@ impl Roster {
                 self.on_change(now, range, before, after);
             }
         }
-        if self.acks.len() < self.ports.len() {
-            self.acks.push_back((port, range, version));
-        }
+        self.acks.push((port, range, version));
     }
 
-    fn on_ack(&mut self, now: Mono, port: Port, (range, version): (u32, u64)) {
+    fn on_ack(&mut self, now: Mono, port: Port, range: u32, version: u64) {
         let Some(Some(neighbour)) = self.ports.get_mut(port.index()) else { return };
         let acked = &mut neighbour.acked[range as usize];
         // What was never sent cannot be acknowledged.
@@ -445,10 +444,10 @@ impl Machine for Roster {
         {
             return Verdict::Dropped;
         }
-        let of = (members.range, members.version);
+        let (range, version) = (members.range, members.version);
         match members.bits {
-            Some(bits) => self.on_update(now, port, of, bits),
-            None => self.on_ack(now.mono, port, of),
+            Some(bits) => self.on_update(now, port, range, version, bits),
+            None => self.on_ack(now.mono, port, range, version),
         }
         if cfg!(debug_assertions) {
             self.check_neighbours();
@@ -462,7 +461,7 @@ impl Machine for Roster {
         if slot.len() < HEADER_LEN + MEMBERS_UPDATE_LEN {
             return None;
         }
-        while let Some((port, range, version)) = self.acks.pop_front() {
+        while let Some((port, range, version)) = self.acks.pop() {
             let ack = Members { range, version, bits: None };
             if let Some(transmit) = self.write(now, port, ack, slot) {
                 return Some(transmit);

@@ -120,7 +120,7 @@ impl LargeEndpoint {
 
     /// Reports the failure of an application's message, with the application's id.
     fn on_send_failed(&mut self, failed: SendFailed) -> Option<Event> {
-        match self.outgoing.purpose((failed.service, failed.scattering)).cloned() {
+        match self.outgoing.purpose(failed.service, failed.scattering).cloned() {
             None => {
                 let scattering = self.outgoing.map_id(failed.service, failed.scattering);
                 Some(Event::SendFailed(SendFailed { scattering, ..failed }))

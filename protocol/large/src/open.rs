@@ -44,7 +44,7 @@ impl LargeEndpoint {
 
     /// Returns the application's id of a reliable scattering; `None` for a control message.
     fn id_of(&self, id: ScatteringId) -> Option<ScatteringId> {
-        match self.outgoing.purpose((Service::Reliable, id)) {
+        match self.outgoing.purpose(Service::Reliable, id) {
             None => Some(self.outgoing.map_id(Service::Reliable, id)),
             Some(Purpose::Descriptors(scattering, _)) => Some(*scattering),
             Some(Purpose::Invitation(_) | Purpose::Withdrawal(_)) => None,

@@ -59,7 +59,8 @@ pub(crate) struct Scattering {
 impl Scattering {
     /// Copies the messages. Equal payloads share an object. Objects are numbered from `group`.
     pub fn new(
-        (service, id): (Service, ScatteringId),
+        service: Service,
+        id: ScatteringId,
         messages: &[Message<'_>],
         large_threshold_bytes: usize,
         own: ProcessId,
@@ -334,8 +335,10 @@ impl Outgoing {
     }
 
     /// Returns the purpose of a scattering of the endpoint; `None` for one of the application.
-    pub fn purpose(&self, of: (Service, ScatteringId)) -> Option<&Purpose> {
-        let is = |(service, id, _): &&(Service, ScatteringId, Purpose)| (*service, *id) == of;
+    pub fn purpose(&self, of_service: Service, of: ScatteringId) -> Option<&Purpose> {
+        let is = |(service, id, _): &&(Service, ScatteringId, Purpose)| {
+            (*service, *id) == (of_service, of)
+        };
         self.tracked.iter().find(is).map(|(.., purpose)| purpose)
     }
 

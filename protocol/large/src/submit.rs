@@ -104,8 +104,7 @@ impl LargeEndpoint {
         let id = self.outgoing.next_id(service);
         let group = self.next_group();
         let own = self.config.endpoint.process;
-        let scattering =
-            Scattering::new((service, id), messages, large_threshold_bytes, own, group);
+        let scattering = Scattering::new(service, id, messages, large_threshold_bytes, own, group);
         self.outgoing.groups = self.outgoing.groups.wrapping_add(scattering.objects.len() as u32);
         self.outgoing.bytes += scattering.bytes;
         self.outgoing.queue.push_back(scattering);
@@ -229,8 +228,9 @@ impl LargeEndpoint {
             written.clear();
             let members: Vec<ProcessId> =
                 core::iter::once(own).chain(object.receivers.iter().copied()).collect();
-            let lengths = (block_len(descriptor.bytes), self.config.piece_len());
-            LargeControl::write_invitation(descriptor, lengths, members.iter().copied(), |part| {
+            let (block_len, piece_len) = (block_len(descriptor.bytes), self.config.piece_len());
+            let invited = members.iter().copied();
+            LargeControl::write_invitation(descriptor, block_len, piece_len, invited, |part| {
                 written.extend_from_slice(part);
             });
             // Include this process: all members start when they deliver the invitation.

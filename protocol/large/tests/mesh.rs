@@ -201,7 +201,7 @@ fn lying_process_does_no_harm() {
     };
     let invitation = |object, piece_len, members: &[u32]| {
         let members = members.iter().map(|member| process(*member));
-        control(|put| LargeControl::write_invitation(object, (16_384, piece_len), members, put))
+        control(|put| LargeControl::write_invitation(object, 16_384, piece_len, members, put))
     };
     let huge = LargeObject { bytes: u64::MAX, ..of(2, 9) };
     let invalid = [

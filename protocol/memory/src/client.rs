@@ -11,7 +11,7 @@ use onepipe_base::{Mono, ProcessId, ResponseTime, ScatteringId, Timestamp};
 
 use crate::operation::{OPERATION_BYTES_MAX, OPERATIONS_MAX, Operation};
 use crate::reply::Reply;
-use crate::request::{Order, Request, encode, execute};
+use crate::request::{BatchHeader, Order, Request, encode, execute};
 pub use options::{
     ClientOptions, ClientStats, Completed, Executed, MemoryError, OutgoingScattering, RequestId,
     SubmitError,
@@ -194,7 +194,10 @@ impl MemoryClient {
         pending.first_sent_at.get_or_insert(now);
         let order = pending.order;
         let message = |part: &Part| {
-            (part.owner, execute((session, number, finished), order, &part.operations))
+            (
+                part.owner,
+                execute(BatchHeader { session, number, finished }, order, &part.operations),
+            )
         };
         let messages: Vec<_> = pending.unanswered().map(message).collect();
         debug_assert!(!messages.is_empty(), "a request with all answers has completed");

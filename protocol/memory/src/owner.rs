@@ -11,8 +11,8 @@ use onepipe_base::{ProcessId, Timestamp};
 use crate::operation::{Operation, Outcome, RegionId};
 use crate::region::Region;
 use crate::reply::{Reason, Refusal, Reply};
-use crate::request::{Order, Request};
-use session::{Session, Step};
+use crate::request::{BatchHeader, Order, Request};
+use session::{ResultLimits, Session, Step};
 
 /// How an owner runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -100,6 +100,13 @@ pub struct MemoryOwner<B = Vec<u8>> {
     stats: OwnerStats,
 }
 
+/// Where a request comes from: its timestamp, and its sender.
+#[derive(Clone, Copy, Debug)]
+struct Origin {
+    at: Timestamp,
+    from: ProcessId,
+}
+
 impl<B: AsRef<[u8]> + AsMut<[u8]>> MemoryOwner<B> {
     /// Creates an owner without regions.
     pub fn new(options: OwnerOptions) -> Self {
@@ -175,12 +182,8 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> MemoryOwner<B> {
                 self.execute_waiting(|next| (next.0, next.1) < (at, from));
                 debug_assert!(self.last <= Some(at), "reliable requests arrive in order");
                 self.last = self.last.max(Some(at));
-                self.execute_once(
-                    (at, from),
-                    Order::Total,
-                    (session, number, finished),
-                    &operations,
-                );
+                let header = BatchHeader { session, number, finished };
+                self.execute_once(Origin { at, from }, Order::Total, header, &operations);
             }
             Some(Request::Execute {
                 session,
@@ -190,15 +193,16 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> MemoryOwner<B> {
                 operations,
             }) => {
                 if operations.iter().any(Operation::writes) {
-                    let request = (session, number, finished);
-                    return self.execute_once((at, from), order, request, &operations);
+                    let header = BatchHeader { session, number, finished };
+                    return self.execute_once(Origin { at, from }, order, header, &operations);
                 }
                 let at = self.prefix();
                 let result = self.run(from, &operations);
                 self.reply(from, Reply { session, number, at, result });
             }
-            Some(Request::Execute { session, number, operations, .. }) => {
-                self.on_best_effort((at, from), (session, number), &operations, payload);
+            Some(Request::Execute { session, number, finished, operations, .. }) => {
+                let header = BatchHeader { session, number, finished };
+                self.on_best_effort(Origin { at, from }, header, &operations, payload);
             }
             Some(Request::Ask { session, number }) => {
                 let known = self.sessions.get(&from).filter(|known| known.session == session);
@@ -213,11 +217,13 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> MemoryOwner<B> {
 
     fn on_best_effort(
         &mut self,
-        (at, from): (Timestamp, ProcessId),
-        (session, number): (u64, u64),
+        origin: Origin,
+        header: BatchHeader,
         operations: &[Operation<'_>],
         payload: &[u8],
     ) {
+        let Origin { at, from } = origin;
+        let BatchHeader { session, number, .. } = header;
         if let Some(index) = operations.iter().position(Operation::writes) {
             self.stats.refused += 1;
             let refusal = Refusal { index: index as u16, reason: Reason::NotReliable };
@@ -226,7 +232,7 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> MemoryOwner<B> {
         // The commit barrier is above the last reliable request, as that was delivered.
         let is_passed = self.barrier.max(self.last).is_some_and(|passed| at < passed);
         if is_passed || makes(Mistake::MemoryReadAtDelivery) {
-            self.read((at, from), (session, number), operations);
+            self.read(origin, header, operations);
         } else if self.waiting.len() >= WAITING_MAX {
             self.stats.dropped += 1;
         } else {
@@ -273,21 +279,19 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> MemoryOwner<B> {
             && is_due(next.key())
         {
             let ((at, from, _), waiting) = next.remove_entry();
-            if let Some(Request::Execute { session, number, operations, .. }) =
+            if let Some(Request::Execute { session, number, finished, operations, .. }) =
                 Request::parse(&waiting.payload)
             {
-                self.read((at, from), (session, number), &operations);
+                let header = BatchHeader { session, number, finished };
+                self.read(Origin { at, from }, header, &operations);
             }
         }
     }
 
     /// Executes a batch that only reads.
-    fn read(
-        &mut self,
-        (at, from): (Timestamp, ProcessId),
-        (session, number): (u64, u64),
-        operations: &[Operation<'_>],
-    ) {
+    fn read(&mut self, origin: Origin, header: BatchHeader, operations: &[Operation<'_>]) {
+        let Origin { at, from } = origin;
+        let BatchHeader { session, number, .. } = header;
         debug_assert!(!operations.iter().any(Operation::writes), "it is not reliable");
         let result = self.run(from, operations);
         let at = self.last.map_or(at, |last| last.max(at));
@@ -302,15 +306,18 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> MemoryOwner<B> {
     /// Executes a request that writes, unless it is a repeated one.
     fn execute_once(
         &mut self,
-        (at, from): (Timestamp, ProcessId),
+        origin: Origin,
         order: Order,
-        (session, number, finished): (u64, u64, u64),
+        header: BatchHeader,
         operations: &[Operation<'_>],
     ) {
-        let limits = (self.options.results_max, RESULTS_BYTES_MAX);
+        let Origin { at, from } = origin;
+        let BatchHeader { session, number, .. } = header;
+        let limits =
+            ResultLimits { results_max: self.options.results_max, bytes_max: RESULTS_BYTES_MAX };
         let executed_at = if order == Order::Total { at } else { self.prefix() };
         let known = self.sessions.entry(from).or_insert_with(|| Session::new(session, at));
-        let payload = match known.step(at, order, (session, number, finished), limits) {
+        let payload = match known.step(at, order, header, limits) {
             Step::Stale => {
                 self.stats.stale += 1;
                 return;

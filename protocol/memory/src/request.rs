@@ -45,21 +45,28 @@ pub enum Request<'a> {
     },
 }
 
+/// Which request of a client a batch belongs to, and which of its requests have completed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct BatchHeader {
+    /// Session of the client.
+    pub session: u64,
+    /// Number of the request in the session.
+    pub number: u64,
+    /// All requests of the session below this number have completed.
+    pub finished: u64,
+}
+
 /// Appends a request to execute operations that are encoded already.
-pub(crate) fn execute(
-    (session, number, finished): (u64, u64, u64),
-    order: Order,
-    operations: &[u8],
-) -> Vec<u8> {
+pub(crate) fn execute(header: BatchHeader, order: Order, operations: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(25 + operations.len());
     let mut writer = Writer(&mut bytes);
     writer.u8(match order {
         Order::Total => EXECUTE,
         Order::Owner => EXECUTE_IN_OWNER_ORDER,
     });
-    writer.u64(session);
-    writer.u64(number);
-    writer.u64(finished);
+    writer.u64(header.session);
+    writer.u64(header.number);
+    writer.u64(header.finished);
     bytes.extend_from_slice(operations);
     bytes
 }
@@ -84,7 +91,9 @@ impl<'a> Request<'a> {
     pub fn to_bytes(&self) -> Vec<u8> {
         match self {
             Self::Execute { session, number, finished, order, operations } => {
-                execute((*session, *number, *finished), *order, &encode(operations))
+                let header =
+                    BatchHeader { session: *session, number: *number, finished: *finished };
+                execute(header, *order, &encode(operations))
             }
             Self::Ask { session, number } => {
                 let mut bytes = Vec::new();

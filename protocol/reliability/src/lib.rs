@@ -17,13 +17,17 @@
 extern crate alloc;
 
 mod bit_set;
+mod bounded_queue;
 mod congestion;
+mod index_queue;
 mod packet_tracker;
 mod received_bitmap;
 mod seq_deque;
 
 pub use bit_set::BitSet;
+pub use bounded_queue::BoundedQueue;
 pub use congestion::{CongestionWindow, MarkedFraction, Observation};
+pub use index_queue::IndexQueue;
 pub use packet_tracker::{PacketTracker, PsnState, WINDOW_PACKETS};
 pub use received_bitmap::ReceivedBitmap;
 pub use seq_deque::SeqDeque;

@@ -17,6 +17,11 @@ impl<const WORDS: usize> Default for ReceivedBitmap<WORDS> {
 }
 
 impl<const WORDS: usize> ReceivedBitmap<WORDS> {
+    /// Creates the bitmap of a receiver to whom no packet before or at `psn` is missing.
+    pub const fn complete_until(psn: Psn) -> Self {
+        Self { largest: Some(psn), words: [u64::MAX; WORDS] }
+    }
+
     /// Number of packets covered.
     pub const REACH: u32 = 64 * WORDS as u32;
 
@@ -35,6 +40,23 @@ impl<const WORDS: usize> ReceivedBitmap<WORDS> {
         let back = self.largest.map(|largest| largest.0.wrapping_sub(psn.0));
         let back = back.filter(|back| *back < Self::REACH);
         back.is_some_and(|back| self.words[back as usize / 64] >> (back % 64) & 1 == 1)
+    }
+
+    /// Returns whether a packet has arrived that follows `psn`.
+    pub fn is_overtaken(&self, psn: Psn) -> bool {
+        self.largest.is_some_and(|largest| psn.is_before(largest))
+    }
+
+    /// Returns whether a packet was not received before, as far as the words reach.
+    pub fn is_new(&self, psn: Psn) -> bool {
+        let back = self.largest.map_or(0, |largest| largest.0.wrapping_sub(psn.0));
+        !self.has(psn) && (!self.is_overtaken(psn) || back < Self::REACH)
+    }
+
+    /// Panics if the highest PSN does not count as received.
+    pub fn check_invariants(&self) {
+        let is_set = self.words.first().is_some_and(|word| word & 1 == 1);
+        assert_eq!(is_set, self.largest.is_some(), "the highest PSN was received");
     }
 
     /// Records a packet. Returns its distance from the highest one received before, modulo 2^32: 1
@@ -70,6 +92,29 @@ mod tests {
     use super::*;
     use alloc::collections::BTreeSet;
     use alloc::vec::Vec;
+
+    #[test]
+    fn packet_is_new_once_while_it_is_covered() {
+        let mut bitmap = ReceivedBitmap::<1>::complete_until(Psn(0));
+        assert!(!bitmap.is_new(Psn(0)) && !bitmap.is_new(Psn(u32::MAX)), "they never existed");
+        let mut insert = |psn| {
+            let is_new = bitmap.is_new(Psn(psn));
+            bitmap.insert(Psn(psn));
+            bitmap.check_invariants();
+            (is_new, bitmap.words()[0])
+        };
+        let of = |bits: &[u32]| bits.iter().fold(0, |word, bit| word | 1 << bit);
+        assert_eq!(insert(100), (true, of(&[0])));
+        assert_eq!(insert(100), (false, of(&[0])));
+        assert_eq!(insert(97), (true, of(&[0, 3])));
+        assert_eq!(insert(97), (false, of(&[0, 3])));
+        assert_eq!(insert(163), (true, of(&[0, 63])));
+        assert_eq!(insert(100), (false, of(&[0, 63])));
+        assert_eq!(insert(99), (false, of(&[0, 63])), "before the word");
+        assert_eq!(insert(5_000), (true, of(&[0])));
+        assert!(bitmap.is_overtaken(Psn(4_999)) && !bitmap.is_overtaken(Psn(5_000)));
+        assert!(ReceivedBitmap::<1>::default().is_new(Psn(7)), "nothing was received");
+    }
 
     #[test]
     fn words_hold_the_last_packets_across_the_wrap() {

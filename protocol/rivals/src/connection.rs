@@ -102,7 +102,8 @@ impl Connection {
     pub(crate) fn write(
         &mut self,
         now: Mono,
-        (window_bytes, entries_max): (usize, usize),
+        window_bytes: usize,
+        entries_max: usize,
         buffer: &mut [u8],
     ) -> (Psn, usize) {
         debug_assert!(buffer.len() >= ACK_LEN, "a frame holds an acknowledgement");

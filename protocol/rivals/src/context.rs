@@ -98,14 +98,14 @@ impl OrderContext {
         now: Mono,
         buffer: &mut [u8],
     ) -> Option<(ProcessId, Psn, usize)> {
-        let limits = (self.window_bytes, self.entries_max);
+        let (window_bytes, entries_max) = (self.window_bytes, self.entries_max);
         loop {
             let to = self.ready.pop_front()?;
             debug_assert!(self.is_ready[to as usize], "a node that is ready is marked");
             self.is_ready[to as usize] = false;
             let connection = &mut self.connections[to as usize];
-            if connection.wants_transmit(self.window_bytes) || connection.has_pending_ack() {
-                let (psn, bytes) = connection.write(now, limits, buffer);
+            if connection.wants_transmit(window_bytes) || connection.has_pending_ack() {
+                let (psn, bytes) = connection.write(now, window_bytes, entries_max, buffer);
                 if connection.wants_transmit(self.window_bytes) {
                     self.mark_ready(to);
                 }
@@ -119,7 +119,8 @@ impl OrderContext {
         &mut self,
         now: Mono,
         from: ProcessId,
-        (psn, bytes): (Psn, Bytes),
+        psn: Psn,
+        bytes: Bytes,
         entries: &mut Vec<Entry>,
     ) -> Option<ReadResult> {
         let connection = self.connections.get_mut(from.index())?;

@@ -153,8 +153,8 @@ impl Rival {
             && frame.header.src() != self.config.process;
         let from = frame.header.src();
         let bytes = Bytes::copy_from_slice(is_ours.then_some(frame.payload)?);
-        let received = (frame.header.psn(), bytes);
-        let result = self.context.read(now.mono, from, received, &mut self.entries)?;
+        let (psn, entries) = (frame.header.psn(), &mut self.entries);
+        let result = self.context.read(now.mono, from, psn, bytes, entries)?;
         self.stats.frames_received += 1;
         self.stats.entries_refused += result.refused;
         for entry in self.entries.drain(..) {

@@ -24,11 +24,12 @@ impl MaskedCopy {
     pub fn copy_masked(
         self,
         blocks: &mut [WordBlock],
-        (from, to): (usize, usize),
+        from: usize,
+        to: usize,
         mask: u64,
         value: u16,
     ) {
-        copy_masked(blocks, (from, to), mask, value);
+        copy_masked(blocks, from, to, mask, value);
     }
 }
 
@@ -66,12 +67,7 @@ mod native {
     }
 
     #[inline]
-    pub fn copy_masked(
-        blocks: &mut [WordBlock],
-        (from, to): (usize, usize),
-        mask: u64,
-        value: u16,
-    ) {
+    pub fn copy_masked(blocks: &mut [WordBlock], from: usize, to: usize, mask: u64, value: u16) {
         let from: *const WordBlock = &raw const blocks[from];
         let to: *mut WordBlock = &raw mut blocks[to];
         // SAFETY: a `MaskedCopy` exists only if the processor has AVX-512 F and BW and its
@@ -117,12 +113,7 @@ mod portable {
         false
     }
 
-    pub fn copy_masked(
-        blocks: &mut [WordBlock],
-        (from, to): (usize, usize),
-        mask: u64,
-        value: u16,
-    ) {
+    pub fn copy_masked(blocks: &mut [WordBlock], from: usize, to: usize, mask: u64, value: u16) {
         let mut line = blocks[from];
         for (at, word) in line.0.iter_mut().enumerate() {
             if mask >> at & 1 == 1 {
@@ -156,8 +147,8 @@ mod tests {
             for (from, to, one, two, value) in copies {
                 for mask in [one, one & two, 0, u64::MAX] {
                     if let Some(blocks) = MaskedCopy::detect() {
-                        blocks.copy_masked(&mut own, (from, to), mask, value);
-                        portable::copy_masked(&mut known, (from, to), mask, value);
+                        blocks.copy_masked(&mut own, from, to, mask, value);
+                        portable::copy_masked(&mut known, from, to, mask, value);
                         prop_assert_eq!(&own, &known);
                     }
                 }
@@ -178,8 +169,8 @@ mod tests {
     fn out_of_range_block_panics() {
         let mut blocks = [WordBlock([0; 64])];
         match MaskedCopy::detect() {
-            Some(own) => own.copy_masked(&mut blocks, (0, 1), 1, 1),
-            None => portable::copy_masked(&mut blocks, (0, 1), 1, 1),
+            Some(own) => own.copy_masked(&mut blocks, 0, 1, 1, 1),
+            None => portable::copy_masked(&mut blocks, 0, 1, 1, 1),
         }
     }
 }

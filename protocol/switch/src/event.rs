@@ -1,7 +1,5 @@
 //! Events of a switch.
 
-use alloc::collections::VecDeque;
-
 use onepipe_base::Port;
 
 /// A change in which links take part in the barriers, and in what they hold.
@@ -31,36 +29,4 @@ pub enum SwitchEvent {
     /// This switch was declared dead while running: all links are forgotten, and the next
     /// incarnation has started.
     Restarted,
-}
-
-/// Events that wait to be polled.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Events {
-    queue: VecDeque<SwitchEvent>,
-    max: usize,
-}
-
-impl Events {
-    pub(crate) fn new(max: usize) -> Self {
-        Self { queue: VecDeque::with_capacity(max), max }
-    }
-
-    /// Asserts what holds between any two calls.
-    pub(crate) fn check_invariants(&self) {
-        assert!(self.queue.len() <= self.max, "more events than fit");
-    }
-
-    /// Queues an event. Returns false when the queue is full: the driver breaks rule D2.
-    pub(crate) fn push(&mut self, event: SwitchEvent) -> bool {
-        let has_capacity = self.queue.len() < self.max;
-        if has_capacity {
-            self.queue.push_back(event);
-        }
-        has_capacity
-    }
-
-    #[inline]
-    pub(crate) fn pop(&mut self) -> Option<SwitchEvent> {
-        self.queue.pop_front()
-    }
 }

@@ -66,7 +66,6 @@ extern crate alloc;
 mod config;
 mod eager;
 mod event;
-mod flow_key;
 mod stats;
 
 mod aggregator;

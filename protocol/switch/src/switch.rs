@@ -15,7 +15,8 @@ use onepipe_base::mistake::{Mistake, makes};
 use onepipe_base::{
     Cause, Machine, Mono, Neighbours, Now, PeerUpdate, Port, Timestamp, Transmit, Verdict,
 };
-use onepipe_topology::{NextHop, PortRange};
+use onepipe_reliability::BoundedQueue;
+use onepipe_topology::{FlowKey, NextHop, PortRange};
 use onepipe_wire::{Flags, Header, Opcode, header_unchecked, parse_header};
 
 use crate::aggregator::Aggregator;
@@ -23,8 +24,6 @@ use crate::beacon::Beacons;
 use crate::clock::{Clock, no_promise};
 use crate::demand::Demand;
 use crate::eager::Rounds;
-use crate::event::Events;
-use crate::flow_key::FlowKey;
 use crate::form::{Form, chip};
 use crate::liveness::Liveness;
 use crate::port_set::PortSet;
@@ -84,7 +83,7 @@ pub struct Switch {
     replication: Option<Replication>,
     /// `None` without controllers: dead links are dropped, not frozen.
     pub(crate) control: Option<Box<Control>>,
-    pub(crate) events: Events,
+    pub(crate) events: BoundedQueue<SwitchEvent>,
     pub(crate) stats: Stats,
 }
 
@@ -131,7 +130,7 @@ impl Switch {
             replication: None,
             control: Control::new(&config).map(Box::new),
             // One call changes each link at most once, with up to three events.
-            events: Events::new(3 * usize::from(ports) + 1),
+            events: BoundedQueue::new(3 * usize::from(ports) + 1),
             stats: Stats::default(),
             config,
         })
@@ -252,8 +251,7 @@ impl Switch {
     /// timeout and not a share of all flows permanently.
     #[inline]
     pub(crate) fn choose(&self, next_hops: PortRange, flow: FlowKey) -> Port {
-        let salt = self.config.switch.0;
-        let chosen = self.config.spread.choose(next_hops, salt, (flow.src, flow.dst), flow.psn);
+        let chosen = self.config.spread.choose(next_hops, self.config.switch.0, flow);
         if next_hops.count() == 1 || self.aggregator.is_live(chosen) {
             return chosen;
         }

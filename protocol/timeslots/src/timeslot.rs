@@ -134,7 +134,7 @@ impl Schedule {
             let Some(busy) = self.busy.get_mut(src) else { continue };
             let before = select_unpredictable(*busy == 0, idle_row, src);
             *busy |= grant.slots;
-            lines.copy_masked(&mut self.rows, (before, src), grant.slots, grant.dst);
+            lines.copy_masked(&mut self.rows, before, src, grant.slots, grant.dst);
         }
     }
 

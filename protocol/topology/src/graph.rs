@@ -92,10 +92,11 @@ impl Topology {
 
         let mut topology =
             Self { shape, processes_per_host, switches: Vec::new(), peers: Vec::new() };
-        let [tor, spine, core] = shape.port_counts();
-        topology.add_switches(shape.tor_count(), 2, tor);
-        topology.add_switches(shape.pods * shape.spines, 3, spine);
-        topology.add_switches(shape.cores, 4, core);
+        let counts = [shape.tor_count(), shape.pods * shape.spines, shape.cores];
+        let tiers = counts.into_iter().zip(shape.port_counts());
+        for (tier, (count, (lower, upper))) in (2..).zip(tiers) {
+            topology.add_switches(count, tier, lower, upper);
+        }
         topology.link_hosts();
         topology.link_spines();
         topology.link_cores();

@@ -6,7 +6,7 @@ use crate::graph::SwitchPorts;
 use crate::{End, Node, PortCounts, Shape, Topology};
 
 impl Topology {
-    pub(crate) fn add_switches(&mut self, count: u32, tier: u8, (lower, upper): (u32, u32)) {
+    pub(crate) fn add_switches(&mut self, count: u32, tier: u8, lower: u32, upper: u32) {
         assert!(lower + upper <= u32::from(u16::MAX), "a shape is checked before it is laid out");
         let ports = PortCounts { lower: lower as u16, upper: upper as u16 };
         for _ in 0..count {

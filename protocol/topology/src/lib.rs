@@ -57,4 +57,4 @@ pub use next_hop::{NextHop, PortRange};
 pub use path::Path;
 pub use route::{Route, Tree};
 pub use shape::{PROCESSES_MAX, Shape, ShapeError};
-pub use spread::Spread;
+pub use spread::{FlowKey, Spread};

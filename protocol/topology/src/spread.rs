@@ -15,18 +15,24 @@ pub enum Spread {
     PerPacket,
 }
 
+/// The header fields of a frame that determine its choice among equal next hops.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FlowKey {
+    /// The sender.
+    pub src: ProcessId,
+    /// The receiver.
+    pub dst: ProcessId,
+    /// The packet sequence number.
+    pub psn: Psn,
+}
+
 impl Spread {
     /// Selects one of `ports` for a frame. `salt` differs between nodes: with equal salts, all
     /// flows that reach a node by the same choice would make the same choice there again
     /// (polarisation).
     #[inline]
-    pub fn choose(
-        self,
-        ports: PortRange,
-        salt: u32,
-        (src, dst): (ProcessId, ProcessId),
-        psn: Psn,
-    ) -> Port {
+    pub fn choose(self, ports: PortRange, salt: u32, flow: FlowKey) -> Port {
+        let FlowKey { src, dst, psn } = flow;
         if ports.count() == 1 {
             return ports.first();
         }
@@ -63,7 +69,8 @@ mod tests {
     const PORTS: PortRange = PortRange::new(Port(8), 8);
 
     fn choose(spread: Spread, salt: u32, src: u32, dst: u32, psn: u32) -> Port {
-        spread.choose(PORTS, salt, (ProcessId(src), ProcessId(dst)), Psn(psn))
+        let flow = FlowKey { src: ProcessId(src), dst: ProcessId(dst), psn: Psn(psn) };
+        spread.choose(PORTS, salt, flow)
     }
 
     #[test]

@@ -193,7 +193,7 @@ impl<'a> AnnounceView<'a> {
                 1 => Side::Upper,
                 _ => Side::Direct,
             },
-            instance: Instance::from_words((link.address.get(), link.incarnation.get())),
+            instance: Instance::from_words(link.address.get(), link.incarnation.get()),
             state: match link.state {
                 0 => LinkState::Up,
                 _ => LinkState::Frozen {

@@ -22,7 +22,8 @@ pub fn seal_detached(bytes: &mut [u8], header: Header, detached_len: usize) -> u
     seal_prefix(
         bytes,
         header,
-        (DETACHED_COVERED_LEN, DETACHED_COVERED_LEN + detached_len),
+        DETACHED_COVERED_LEN,
+        DETACHED_COVERED_LEN + detached_len,
         crate::HOPS_MAX,
     )
 }

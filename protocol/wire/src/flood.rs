@@ -185,7 +185,7 @@ impl ResolvedLayout {
 
     fn read(&self) -> Result<Resolved, DecodeError> {
         let (address, number) = (self.address.get(), self.number.get());
-        let owner = Instance::from_words((address, self.incarnation.get()));
+        let owner = Instance::from_words(address, self.incarnation.get());
         let missing = DecodeError::Field { field: "owner of a link", value: address.into() };
         owner.map(|owner| Resolved { owner, number }).ok_or(missing)
     }
@@ -198,9 +198,9 @@ impl InstanceLayout {
     }
 
     fn read(&self) -> Result<Instance, DecodeError> {
-        let words = (self.address.get(), self.incarnation.get());
-        let value = u64::from(words.0);
-        Instance::from_words(words)
+        let address = self.address.get();
+        let value = u64::from(address);
+        Instance::from_words(address, self.incarnation.get())
             .ok_or(DecodeError::Field { field: "address of a dead instance", value })
     }
 }

@@ -130,12 +130,12 @@ impl Header {
     /// Returns the sender of a hop-only frame, or of any frame of a process.
     #[inline]
     pub fn sender(&self) -> Option<Instance> {
-        Instance::from_words((self.src.get(), self.incarnation.get()))
+        Instance::from_words(self.src.get(), self.incarnation.get())
     }
 
     /// Returns the instance that the sender of a hop-only frame receives from on this link.
     pub fn peer(&self) -> Option<Instance> {
-        Instance::from_words((self.dst.get(), self.psn.get()))
+        Instance::from_words(self.dst.get(), self.psn.get())
     }
 
     /// Returns the header with its three timestamps and PSN.

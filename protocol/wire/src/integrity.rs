@@ -34,7 +34,7 @@ pub fn seal(bytes: &mut [u8], header: Header, payload_len: usize) -> usize {
 /// As [`seal`].
 #[inline]
 pub fn seal_with_hops(bytes: &mut [u8], header: Header, payload_len: usize, hops: u8) -> usize {
-    seal_prefix(bytes, header, (payload_len, payload_len), hops)
+    seal_prefix(bytes, header, payload_len, payload_len, hops)
 }
 
 //= spec/ordering.md#R54
@@ -59,7 +59,8 @@ pub fn seal_unsummed(bytes: &mut [u8], mut header: Header, payload_len: usize) -
 pub(crate) fn seal_prefix(
     bytes: &mut [u8],
     mut header: Header,
-    (present_len, payload_len): (usize, usize),
+    present_len: usize,
+    payload_len: usize,
     hops: u8,
 ) -> usize {
     let (front, rest) = bytes.split_at_mut(HEADER_LEN);

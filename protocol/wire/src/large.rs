@@ -165,7 +165,8 @@ impl<'a> LargeControl<'a> {
     /// Writes an invitation.
     pub fn write_invitation(
         object: LargeObject,
-        (block_len, piece_len): (u32, u16),
+        block_len: u32,
+        piece_len: u16,
         members: impl ExactSizeIterator<Item = ProcessId>,
         mut put: impl FnMut(&[u8]),
     ) {
@@ -225,7 +226,7 @@ mod tests {
     fn control_messages_round_trip() {
         let members = [ProcessId(9), ProcessId(2), ProcessId(70_000)];
         let bytes = written(|put| {
-            LargeControl::write_invitation(OBJECT, (65_536, 1_304), members.into_iter(), put);
+            LargeControl::write_invitation(OBJECT, 65_536, 1_304, members.into_iter(), put);
         });
         assert_eq!(bytes.len(), INVITATION_LEN + 12);
         let Ok(Some(LargeControl::Invitation { object, block_len, piece_len, members: read })) =
@@ -261,7 +262,7 @@ mod tests {
     fn refuses_truncated_and_unknown_messages() {
         let members = [ProcessId(1), ProcessId(2)];
         let invitation = written(|put| {
-            LargeControl::write_invitation(OBJECT, (1, 1), members.into_iter(), put);
+            LargeControl::write_invitation(OBJECT, 1, 1, members.into_iter(), put);
         });
         for bytes in MAGIC.len()..invitation.len() {
             assert!(LargeControl::parse(&invitation[..bytes]).is_err(), "{bytes} bytes");

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use onepipe_base::{Port, ProcessId, Psn};
 use onepipe_sim_network::NodeId;
-use onepipe_topology::{PortRange, Spread, Topology};
+use onepipe_topology::{FlowKey, PortRange, Spread, Topology};
 
 use crate::layout::Layout;
 use crate::reachability::{Unavailable, distances, links_of, vertex_of};
@@ -22,7 +22,7 @@ impl Routes {
     pub fn port(&self, src: ProcessId, dst: ProcessId) -> Option<Port> {
         let ports = self.ports.get(dst.index()).filter(|ports| !ports.is_empty())?;
         let all = PortRange::new(Port(0), ports.len() as u16);
-        let nth = Spread::PerFlow.choose(all, self.salt, (src, dst), Psn(0));
+        let nth = Spread::PerFlow.choose(all, self.salt, FlowKey { src, dst, psn: Psn(0) });
         Some(ports[nth.index()])
     }
 }

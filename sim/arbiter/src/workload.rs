@@ -2,7 +2,7 @@
 
 use hdrhistogram::Histogram;
 use onepipe_arbiter::{
-    Arbiter, ArbiterConfig, Client, ClientConfig, CommConfig, Config, FailoverConfig, Role,
+    Arbiter, ArbiterConfig, Client, ClientConfig, CommConfig, Config, Core, FailoverConfig, Role,
 };
 use onepipe_base::{Incarnation, Port, ProcessId};
 use onepipe_sim_engine::{Instant, NANOSECOND, Random};
@@ -122,7 +122,7 @@ impl Workload {
         let peers = all.into_iter().filter(|one| *one != host).collect();
         let nodes = arbitration.endpoints;
         let Arbitration { batch_slots, share_slots, lead_ns, coalesces_grants, .. } = arbitration;
-        let config = ArbiterConfig::new(host, nodes, (nodes, 1), self.setup.slot_ns());
+        let config = ArbiterConfig::new(host, Core::racks(nodes, nodes, 1), self.setup.slot_ns());
         let config = ArbiterConfig {
             core: fabric_of(&self.topology, nodes).0,
             comm: CommConfig { incarnation, coalesces_grants, ..config.comm },

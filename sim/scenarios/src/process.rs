@@ -9,7 +9,7 @@ use onepipe_wire::{parse_header, rewrite_promises};
 use crate::bug::{AHEAD_NS, BUG_PERIOD, Bug};
 
 /// Frames that an endpoint receives between two checks of its invariants.
-const FRAMES_PER_CHECK: u64 = 64;
+const FRAMES_PER_CHECK: u64 = 256;
 
 /// An endpoint with an optional bug.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -1,7 +1,7 @@
 //! A switch that only forwards.
 
 use onepipe_base::{Machine, Mono, Now, Port, ProcessId, Psn, Transmit, Verdict};
-use onepipe_topology::{NextHop, PortCounts, PortRange, Route, Spread};
+use onepipe_topology::{FlowKey, NextHop, PortCounts, PortRange, Route, Spread};
 use onepipe_wire::{HEADER_LEN, Opcode, Slot, parse_header};
 
 /// The tier of the switches right above the hosts (`Topology::tier`).
@@ -32,7 +32,7 @@ impl Forwarder {
             NextHop::Down(ports) => ports,
             NextHop::Up => PortRange::new(Port(self.ports.lower), self.ports.upper),
         };
-        Some(Spread::PerFlow.choose(ports, self.salt, (src, dst), psn))
+        Some(Spread::PerFlow.choose(ports, self.salt, FlowKey { src, dst, psn }))
     }
 }
 

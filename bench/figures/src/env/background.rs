@@ -1,6 +1,6 @@
 //! Background flows on the links of the testbed.
 
-use onepipe_arbiter::{Arbiter, ArbiterConfig, Client, ClientConfig, Config};
+use onepipe_arbiter::{Arbiter, ArbiterConfig, Client, ClientConfig, Config, Core};
 use onepipe_base::{Port, ProcessId};
 use onepipe_sim_arbiter::{ArbiterHost, Arbitration, Gated, fabric_of};
 use onepipe_sim_network::LinkConfig;
@@ -117,7 +117,7 @@ impl Background {
         let slot_ns = arbitration.slot_ns(&link, FRAME_LEN);
         let (core, labels) = fabric_of(topology, arbiter_host);
         if host == arbiter_host {
-            let config = ArbiterConfig::new(process, arbiter_host, (1, 1), slot_ns);
+            let config = ArbiterConfig::new(process, Core::One { nodes: arbiter_host }, slot_ns);
             let allocator = Config { share_slots: 1, ..config.allocator };
             let arbiter = Arbiter::new(ArbiterConfig { core, allocator, ..config });
             let arbiter = arbiter.expect("the testbed is a tree");

@@ -189,8 +189,8 @@ impl Outcome {
 /// the allocation is measured.
 fn arbiter_config(config: Config, slot_ns: u64) -> ArbiterConfig {
     let nodes = config.nodes;
-    let arbiter = ArbiterConfig::new(ProcessId(nodes), nodes, (1, 1), slot_ns);
-    ArbiterConfig { allocator: config, core: Core::One { nodes }, ..arbiter }
+    let arbiter = ArbiterConfig::new(ProcessId(nodes), Core::One { nodes }, slot_ns);
+    ArbiterConfig { allocator: config, ..arbiter }
 }
 
 /// An allocator under test.

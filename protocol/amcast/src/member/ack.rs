@@ -3,6 +3,7 @@
 use onepipe_wire::{Amcast, GroupId, GroupSet, Opcode};
 
 use super::{Member, Role};
+use crate::votes::Voter;
 
 impl Member {
     /// Sends an acknowledgement of one position to `groups`.
@@ -27,6 +28,11 @@ impl Member {
         }
     }
 
+    /// Returns the member at an index of the own group, as a voter.
+    pub(super) fn voter(&self, member: usize) -> Voter {
+        Voter { group: self.group, member }
+    }
+
     pub(super) fn ack_packet(&self, position: u64, epoch: u32) -> Amcast {
         let Some(entry) = self.log.get(position) else { return self.new_packet() };
         let body = self.new_packet().with_message(entry.id, entry.groups);
@@ -39,7 +45,7 @@ impl Member {
         debug_assert!(self.is_synced(), "a vote is for a position of the epoch's log");
         let Some(entry) = self.log.get(position).copied() else { return };
         for member in [leader, self.index] {
-            self.votes.vote(entry.id, (self.group, member), (epoch, entry.timestamp));
+            self.votes.vote(entry.id, self.voter(member), epoch, entry.timestamp);
         }
         if self.accepted == position && epoch == self.promised {
             self.accepted += 1;
@@ -53,7 +59,7 @@ impl Member {
             self.send_ack(position, entry.groups, epoch);
         }
         for member in self.ack_table.acked_by(self.group, position, epoch) {
-            self.votes.vote(entry.id, (self.group, member), (epoch, entry.timestamp));
+            self.votes.vote(entry.id, self.voter(member), epoch, entry.timestamp);
         }
         self.on_votes(entry.id);
     }
@@ -68,8 +74,9 @@ impl Member {
     }
 
     /// Handles a cumulative acknowledgement: a member has accepted all positions before `until`.
-    fn on_accepted(&mut self, (group, member): (GroupId, usize), (epoch, until): (u32, u64)) {
-        let new = self.ack_table.on_ack(group, member, (epoch, until));
+    fn on_accepted(&mut self, voter: Voter, epoch: u32, until: u64) {
+        let group = voter.group;
+        let new = self.ack_table.on_ack(group, voter.member, epoch, until);
         if group == self.group {
             if epoch != self.promised || !self.is_synced() {
                 return;
@@ -77,7 +84,7 @@ impl Member {
             for position in new.start.max(self.log.first_undecided())..new.end.min(self.log.end()) {
                 let Some(entry) = self.log.get(position).copied() else { continue };
                 if entry.decided.is_none() {
-                    self.votes.vote(entry.id, (group, member), (epoch, entry.timestamp));
+                    self.votes.vote(entry.id, voter, epoch, entry.timestamp);
                     self.on_votes(entry.id);
                 }
             }
@@ -86,7 +93,7 @@ impl Member {
         let first = new.end.saturating_sub(self.ack_table.capacity(group));
         for position in new.start.max(first)..new.end {
             let Some(id) = self.ack_table.message_at(group, position) else { continue };
-            if self.votes.vote_at_position(id, (group, member), (epoch, position)) {
+            if self.votes.vote_at_position(id, voter, epoch, position) {
                 self.on_votes(id);
             }
         }
@@ -115,14 +122,14 @@ impl Member {
                 self.send_cumulative_ack(|other| other == member, 0);
             }
         }
-        let voter = (body.group, member);
+        let voter = Voter { group: body.group, member };
         if !body.has(Amcast::MESSAGE) {
-            self.on_accepted(voter, (body.epoch, body.position));
+            self.on_accepted(voter, body.epoch, body.position);
         } else if body.has(Amcast::BEFORE) {
-            self.on_accepted(voter, (body.epoch, body.position.saturating_add(1)));
+            self.on_accepted(voter, body.epoch, body.position.saturating_add(1));
         }
         if body.has(Amcast::MESSAGE) && self.open_cell(body.id, body.groups) {
-            self.votes.vote(body.id, voter, (body.epoch, body.timestamp));
+            self.votes.vote(body.id, voter, body.epoch, body.timestamp);
             if body.group != self.group {
                 self.on_remote_position(body);
             }
@@ -144,7 +151,8 @@ impl Member {
         if self.votes.set_remote_position(id, group, body.epoch, body.position) {
             self.ack_table.set_message(group, body.position, id);
             for member in self.ack_table.acked_by(group, body.position, body.epoch) {
-                self.votes.vote_at_position(id, (group, member), (body.epoch, body.position));
+                let voter = Voter { group, member };
+                self.votes.vote_at_position(id, voter, body.epoch, body.position);
             }
         }
     }

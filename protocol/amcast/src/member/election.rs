@@ -241,8 +241,7 @@ impl Member {
                 self.log.restamp(position, self.clock);
             }
             let Some(entry) = self.log.get(position).copied() else { continue };
-            let voter = (self.group, self.index);
-            self.votes.vote(entry.id, voter, (self.synced, entry.timestamp));
+            self.votes.vote(entry.id, self.voter(self.index), self.synced, entry.timestamp);
             self.send_proposal(position);
             self.on_votes(entry.id);
         }

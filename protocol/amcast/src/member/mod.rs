@@ -397,7 +397,7 @@ impl Machine for Member {
             self.advance(now);
         }
         let log = &self.log;
-        let sender = (self.config.process, self.config.incarnation);
+        let sender = self.config.own();
         let bytes = self.outbox.write(slot, now, sender, |body, position| {
             // The position may have been overwritten since the packet was queued.
             let is_held = log.get(position).is_some_and(|entry| entry.id == body.id);

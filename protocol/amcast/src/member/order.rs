@@ -6,7 +6,7 @@ use onepipe_wire::{Amcast, GroupSet, LogicalTime, MessageId, Opcode};
 
 use super::{Member, Role};
 use crate::log::Entry;
-use crate::votes::Cell;
+use crate::votes::{Cell, Voter};
 
 /// Upper bound of clocks and counts; enough for a message each ns for a century. Packets with
 /// larger values are invalid, and would make the next timestamp overflow.
@@ -170,7 +170,7 @@ impl Member {
         debug_assert!(last.is_none_or(|last| last.timestamp < timestamp), "timestamps ascend");
         self.log.push(Entry { id, groups, timestamp, decided: None, is_complete: false }, message);
         self.votes.set_position(id, position);
-        self.votes.vote(id, (self.group, self.index), (self.synced, timestamp));
+        self.votes.vote(id, self.voter(self.index), self.synced, timestamp);
         self.stats.proposed += 1;
         self.timer.reset();
         self.send_proposal(position);
@@ -235,7 +235,7 @@ impl Member {
             // A retransmission: the acknowledgement may have been lost.
             let is_it = self.log.get(body.position).is_some_and(|entry| entry.id == id);
             if is_it && decided.is_none() {
-                self.votes.vote(id, (self.group, member), (body.epoch, timestamp));
+                self.votes.vote(id, self.voter(member), body.epoch, timestamp);
                 self.on_votes(id);
                 if self.accepted() > body.position {
                     self.send_cumulative_ack(|other| other == member, 0);
@@ -322,8 +322,8 @@ impl Member {
         if !self.open_cell(body.id, body.groups) {
             return;
         }
-        let (voter, clock) = ((body.group, member), self.clock);
-        self.votes.vote(body.id, voter, (body.epoch, body.timestamp));
+        let (voter, clock) = (Voter { group: body.group, member }, self.clock);
+        self.votes.vote(body.id, voter, body.epoch, body.timestamp);
         self.clock = self.clock.max(body.timestamp);
         let is_new = self.votes.get(body.id).is_some_and(|cell| cell.position.is_none());
         //= spec/amcast.md#R3

@@ -1,7 +1,7 @@
 //! Invariants of a replica. No input may break them: whatever members send, the state does not
 //! contradict itself.
 
-use super::Replica;
+use super::{PendingDelivery, Replica};
 use crate::member::Member;
 
 impl Replica {
@@ -13,10 +13,9 @@ impl Replica {
     pub fn check_invariants(&self) {
         self.check_counts();
         self.outbox.check_invariants();
-        let is_before = |pair: (&(_, _, u64), &(_, _, u64))| pair.0 < pair.1;
-        let has_order = self.pending.iter().zip(self.pending.iter().skip(1)).all(is_before);
+        let has_order = self.pending.iter().is_sorted_by(|before, after| before < after);
         assert!(has_order, "messages wait in the order of delivery");
-        for (timestamp, id, position) in &self.pending {
+        for PendingDelivery { timestamp, id, position } in &self.pending {
             let range = self.first_undelivered..self.contiguous_until;
             assert!(range.contains(position), "what waits follows on what was delivered");
             let known = self.get(*position).expect("what waits is held");

@@ -3,13 +3,12 @@
 use alloc::vec::Vec;
 
 use onepipe_base::{Incarnation, ProcessId};
+use onepipe_timeslots::check_setting;
 use onepipe_wire::{ANY_LINK, FcpParams, HEADER_LEN, NO_PATH, SLOT_HEADER_LEN};
 
-use crate::BATCH_SLOTS_MAX;
-use crate::ConfigError;
 use crate::clock::SLOT_NS_MAX;
 use crate::fcp::SessionTimes;
-use onepipe_timeslots::check_setting;
+use crate::{BATCH_SLOTS_MAX, ConfigError};
 
 /// Bytes of the length field before each packet in a slot frame.
 pub(crate) const LENGTH_BYTES: usize = 2;
@@ -41,7 +40,7 @@ impl Labels {
     }
 
     //= spec/arbiter.md#R19
-    pub(crate) fn label(self, path: u8, (src, dst): (u32, u32)) -> [u8; 4] {
+    pub(crate) fn label(self, path: u8, src: u32, dst: u32) -> [u8; 4] {
         let mut label = [ANY_LINK; 4];
         if path == NO_PATH || self.uplinks == 0 {
             return label;
@@ -246,12 +245,12 @@ mod tests {
             core_parallel_links: 4,
         };
         // Up by link 6, which is the second spine's third; there by link 3 to the first core.
-        assert_eq!(labels.label(6 + 8 * 3, (0, 17)), [6, 3, 4 + 3, 2]);
-        assert_eq!(labels.label(6, (0, 9)), [6, 2, ANY_LINK, ANY_LINK], "within the pod");
-        assert_eq!(labels.label(NO_PATH, (0, 1)), [ANY_LINK; 4]);
-        assert_eq!(Labels::NONE.label(3, (0, 17)), [ANY_LINK; 4]);
+        assert_eq!(labels.label(6 + 8 * 3, 0, 17), [6, 3, 4 + 3, 2]);
+        assert_eq!(labels.label(6, 0, 9), [6, 2, ANY_LINK, ANY_LINK], "within the pod");
+        assert_eq!(labels.label(NO_PATH, 0, 1), [ANY_LINK; 4]);
+        assert_eq!(Labels::NONE.label(3, 0, 17), [ANY_LINK; 4]);
         let tree = Labels::new(1, 4);
-        assert_eq!(tree.label(2 + 4 * 3, (0, 17))[..3], [ANY_LINK, 2, 3]);
+        assert_eq!(tree.label(2 + 4 * 3, 0, 17)[..3], [ANY_LINK, 2, 3]);
     }
 
     #[test]

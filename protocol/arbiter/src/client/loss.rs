@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 use onepipe_base::{Incarnation, Mono};
 use onepipe_wire::{Loss, NO_PATH, Slot};
 
-use crate::ring::Ring;
+use onepipe_reliability::BoundedQueue;
 
 /// Maximum number of open gaps, and of entries in a report.
 const GAPS_MAX: usize = 64;
@@ -37,7 +37,7 @@ struct Gap {
 pub(super) struct LossDetector {
     reorder_ns: u64,
     sources: Vec<Source>,
-    gaps: Ring<Gap>,
+    gaps: BoundedQueue<Gap>,
     reports: Vec<Loss>,
     /// Lost frames, and those of them whose path is unknown.
     pub lost: u64,
@@ -50,7 +50,7 @@ impl LossDetector {
         Self {
             reorder_ns,
             sources: alloc::vec![source; nodes as usize],
-            gaps: Ring::new(GAPS_MAX),
+            gaps: BoundedQueue::new(GAPS_MAX),
             reports: Vec::with_capacity(REPORTS_MAX),
             lost: 0,
             lost_without_path: 0,
@@ -75,7 +75,8 @@ impl LossDetector {
     pub fn on_slot(
         &mut self,
         now: Mono,
-        (src, incarnation): (u16, Incarnation),
+        src: u16,
+        incarnation: Incarnation,
         number: u32,
         slot: &Slot,
     ) {
@@ -164,7 +165,7 @@ mod tests {
         let (mut losses, now) = (LossDetector::new(4, REORDER_NS), Mono::from_ns);
         let incarnation = Incarnation(1);
         let mut receive =
-            |at, number, earlier| losses.on_slot(now(at), (2, incarnation), number, &slot(earlier));
+            |at, number, earlier| losses.on_slot(now(at), 2, incarnation, number, &slot(earlier));
         receive(0, u32::MAX, [9, 9, 9]);
         receive(1, 3, [7, 6, 5]);
         receive(2, 1, [0; 3]);
@@ -183,7 +184,7 @@ mod tests {
     fn restart_of_a_sender_is_not_a_loss() {
         let mut losses = LossDetector::new(4, REORDER_NS);
         let mut receive = |incarnation, number| {
-            losses.on_slot(Mono::from_ns(0), (2, Incarnation(incarnation)), number, &slot([1; 3]));
+            losses.on_slot(Mono::from_ns(0), 2, Incarnation(incarnation), number, &slot([1; 3]));
         };
         receive(1, 500);
         receive(2, 0);
@@ -198,7 +199,7 @@ mod tests {
     fn resynchronises_after_half_of_the_number_space() {
         let mut losses = LossDetector::new(4, REORDER_NS);
         let mut receive = |number| {
-            losses.on_slot(Mono::from_ns(0), (2, Incarnation(1)), number, &slot([1; 3]));
+            losses.on_slot(Mono::from_ns(0), 2, Incarnation(1), number, &slot([1; 3]));
             (losses.lost, losses.due().is_some())
         };
         receive(500);

@@ -15,6 +15,7 @@ mod slot;
 use alloc::vec::Vec;
 
 use onepipe_base::{Machine, Mono, Now, Port, ProcessId, Transmit, Verdict};
+use onepipe_reliability::BoundedQueue;
 use onepipe_wire::{
     Drops, Fcp, FcpEncoding, FcpGrant, FcpPart, FcpTotal, Frame, HEADER_LEN, NO_PATH, Opcode, Slot,
     SlotPackets,
@@ -22,7 +23,6 @@ use onepipe_wire::{
 
 use crate::clock::expand;
 use crate::fcp::{FrameAddress, PacketVerdict, seal_frame};
-use crate::ring::Ring;
 use crate::{ConfigError, SlotClock};
 use calendar::{SlotCalendar, SlotGrant};
 use loss::LossDetector;
@@ -109,7 +109,7 @@ pub struct Client {
     losses: LossDetector,
     reported: Option<Mono>,
     params_mismatch: Option<ParamsMismatch>,
-    events: Ring<ClientEvent>,
+    events: BoundedQueue<ClientEvent>,
     stats: ClientStats,
 }
 
@@ -132,7 +132,7 @@ impl Client {
             losses: LossDetector::new(config.nodes, config.reorder_ns),
             reported: None,
             params_mismatch: None,
-            events: Ring::new(16),
+            events: BoundedQueue::new(16),
             stats: ClientStats::default(),
             config,
         })
@@ -378,20 +378,20 @@ impl Client {
         let bytes =
             if let Some((stale_arbiter, watchdog)) = self.request.poll_stale_arbiter(now.mono) {
                 let payload = watchdog.write(&mut buffer[HEADER_LEN..])?;
-                seal_frame(buffer, (Opcode::Watchdog, self.address(stale_arbiter), 0), now, payload)
+                seal_frame(buffer, Opcode::Watchdog, self.address(stale_arbiter), 0, now, payload)
             } else if let Some((watchdog, incarnation)) = self.request.poll_replaced(now.mono) {
                 let payload = watchdog.write(&mut buffer[HEADER_LEN..])?;
                 let address = self.address(watchdog.primary);
-                seal_frame(buffer, (Opcode::Watchdog, address, incarnation.0), now, payload)
+                seal_frame(buffer, Opcode::Watchdog, address, incarnation.0, now, payload)
             } else if let Some((number, payload)) =
                 self.request.poll(now.mono, &mut buffer[HEADER_LEN..])
             {
                 self.stats.control_sent += 1;
-                seal_frame(buffer, (Opcode::Fcp, address, number), now, payload)
+                seal_frame(buffer, Opcode::Fcp, address, number, now, payload)
             } else if self.report_due().is_some_and(|due| due <= now.mono) {
                 self.reported = Some(now.mono);
                 let payload = Drops::write(&mut buffer[HEADER_LEN..], self.losses.drain());
-                seal_frame(buffer, (Opcode::Drops, address, 0), now, payload)
+                seal_frame(buffer, Opcode::Drops, address, 0, now, payload)
             } else {
                 return None;
             };

@@ -4,11 +4,11 @@ use alloc::vec::Vec;
 use core::cmp::Ordering;
 
 use onepipe_base::{Incarnation, Mono, Now, ProcessId};
+use onepipe_reliability::IndexQueue;
 use onepipe_wire::{Fcp, FcpEncoding, FcpParams, FcpTotal, FcpWriter, Watchdog};
 
 use super::config::{CONTROL_BURST, ClientConfig, ParamsMismatch};
 use crate::fcp::{DESTINATIONS_MAX, DestinationSet, PacketVerdict, Session, WINDOW};
-use crate::index_queue::IndexQueue;
 
 /// Maximum number of timeslots requested and not granted per destination: half of the
 /// distance at which a growing 16-bit total looks like a decreasing one.
@@ -376,7 +376,7 @@ impl Requester {
         if !(is_reset || is_ack_due || has_updates || is_keepalive_due) {
             return None;
         }
-        let mut writer = self.session.write(buffer, (self.epoch(), self.params))?;
+        let mut writer = self.session.write(buffer, self.epoch(), self.params)?;
         let mut destinations = DestinationSet::NONE;
         self.write(&mut writer, &mut destinations);
         self.paced_at = self.paced_at.max(now).after_ns(self.control_interval_ns);

@@ -33,7 +33,8 @@ impl Client {
         }
         self.stats.slots_received += 1;
         let incarnation: Incarnation = frame.header.incarnation();
-        self.losses.on_slot(now.mono, (src.0 as u16, incarnation), frame.header.psn().0, &slot);
+        let number = frame.header.psn().0;
+        self.losses.on_slot(now.mono, src.0 as u16, incarnation, number, &slot);
         Verdict::Consumed
     }
 
@@ -58,14 +59,14 @@ impl Client {
             to.sent = number.wrapping_add(1);
             //= spec/arbiter.md#R31
             to.earlier = [what.path, earlier[0], earlier[1]];
-            let pair = (self.config.process.0, u32::from(what.dst));
-            let label = self.config.labels.label(what.path, pair);
+            let (src, dst) = (self.config.process.0, u32::from(what.dst));
+            let label = self.config.labels.label(what.path, src, dst);
             let slot = Slot { label, timeslot: slot.0 as u32, path: what.path, earlier };
             slot.write(&mut buffer[HEADER_LEN..]).expect("the frame length was checked by new");
             self.stats.slots_sent += 1;
             let address = self.address(ProcessId(u32::from(what.dst)));
-            let what = (Opcode::Slot, address, number);
-            return Some(seal_frame(buffer, what, now, SLOT_HEADER_LEN + bytes));
+            let payload = SLOT_HEADER_LEN + bytes;
+            return Some(seal_frame(buffer, Opcode::Slot, address, number, now, payload));
         }
         None
     }

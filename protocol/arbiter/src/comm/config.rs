@@ -1,12 +1,12 @@
 //! Configuration and counters of the arbiter's sessions.
 
 use onepipe_base::{Incarnation, ProcessId};
+use onepipe_timeslots::check_setting;
 use onepipe_wire::FcpParams;
 
 use crate::ConfigError;
 use crate::clock::SLOT_NS_MAX;
 use crate::fcp::SessionTimes;
-use onepipe_timeslots::check_setting;
 
 /// Configuration of the arbiter's sessions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

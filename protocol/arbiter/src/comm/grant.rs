@@ -6,16 +6,15 @@ use onepipe_wire::{FcpArrival, FcpEncoding, FcpReset, FcpTotal, HEADER_LEN, Opco
 use super::Comm;
 use crate::BATCH_SLOTS_MAX;
 use crate::fcp::{DESTINATIONS_MAX, DestinationSet, FrameAddress, Session, seal_frame};
-use crate::{Paths, Routes, Schedule, Timeslot};
+use crate::{BatchSummary, Paths, Routes, Schedule};
 
 /// Interval, in packets, at which an endpoint is sent how early its requests arrive.
 const ARRIVAL_INTERVAL: u32 = 16;
 
 impl Comm {
-    /// Queues the grants of the first `slots` timeslots of batch `number`, which begins at `start`,
-    /// with their paths. Endpoints reset since the batch was closed get none. Grants of several
-    /// batches share a packet while there is space and `until`, the deadline for sending, has not
-    /// passed; without a deadline they are sent at once.
+    /// Queues the grants of a batch with their paths. Endpoints reset since the batch was closed
+    /// get none. Grants of several batches share a packet while there is space and `until`, the
+    /// deadline for sending, has not passed; without a deadline they are sent at once.
     ///
     /// # Panics
     /// When the paths are those of fewer endpoints than the schedule has.
@@ -23,10 +22,10 @@ impl Comm {
         &mut self,
         schedule: &Schedule,
         routes: &impl Routes,
-        (number, start): (u64, Timeslot),
-        slots: u32,
+        batch: &BatchSummary,
         until: Option<Mono>,
     ) {
+        let BatchSummary { number, start, slots, .. } = *batch;
         // Hold the grants while another batch of this length fits the same packet.
         let is_held = self.config.coalesces_grants
             && until.is_some()
@@ -57,7 +56,7 @@ impl Comm {
                 stats.wasted += 1;
                 resend.push_once(dst);
             };
-            let (row, offset) = peer.grants.push((start, slots), &mut wasted);
+            let (row, offset) = peer.grants.push(start, slots, &mut wasted);
             let (begin, count) = (offset as usize, slots as usize);
             let (destinations, paths) = (schedule.of(u32::from(src)), routes.of(u32::from(src)));
             row.destinations[begin..][..count].copy_from_slice(&destinations[..count]);
@@ -104,13 +103,12 @@ impl Comm {
             let (epoch, params) = (self.epoch, self.config.params());
             let reset = FcpReset { time: now.sync, epoch, params };
             let bytes = Session::reject(&mut buffer[HEADER_LEN..], reset)?;
-            return Some(self.seal(now, buffer, (to, 1), bytes));
+            return Some(self.seal(now, buffer, to, 1, bytes));
         }
         while let Some((src, ())) = self.ready.pop() {
             if let Some((number, bytes)) = self.write(now, src, &mut buffer[HEADER_LEN..]) {
                 self.arm_timer(now.mono, src);
-                let to = (ProcessId(u32::from(src)), number);
-                return Some(self.seal(now, buffer, to, bytes));
+                return Some(self.seal(now, buffer, ProcessId(u32::from(src)), number, bytes));
             }
         }
         None
@@ -121,12 +119,13 @@ impl Comm {
         &mut self,
         now: Now,
         buffer: &mut [u8],
-        (dst, number): (ProcessId, u32),
+        dst: ProcessId,
+        number: u32,
         bytes: usize,
     ) -> usize {
         let (src, incarnation) = (self.config.process, self.config.incarnation);
         let address = FrameAddress { src, incarnation, dst };
-        let bytes = seal_frame(buffer, (Opcode::Fcp, address, number), now, bytes);
+        let bytes = seal_frame(buffer, Opcode::Fcp, address, number, now, bytes);
         self.stats.sent += 1;
         self.stats.sent_bytes += bytes as u64;
         bytes
@@ -145,7 +144,7 @@ impl Comm {
             return None;
         }
         let own = &mut self.totals[usize::from(src) * nodes..][..nodes];
-        let mut writer = peer.session.write(buffer, (self.epoch, self.config.params()))?;
+        let mut writer = peer.session.write(buffer, self.epoch, self.config.params())?;
         let number = peer.session.unacked.next();
         if number % ARRIVAL_INTERVAL == 1 && peer.last_seen <= self.closed_at {
             // First, while there is space; a value that cannot be encoded is skipped.

@@ -78,7 +78,8 @@ impl GrantQueue {
     /// the callback is called with the destination of each of its timeslots.
     pub fn push(
         &mut self,
-        (start, slots): (Timeslot, u32),
+        start: Timeslot,
+        slots: u32,
         mut wasted: impl FnMut(u16),
     ) -> (&mut GrantRow, u32) {
         let last = usize::from(self.first + self.count.saturating_sub(1)) % ROWS_MAX;
@@ -140,7 +141,7 @@ mod tests {
     use super::*;
 
     fn fill(grants: &mut GrantQueue, start: u64, wasted: &mut Vec<u16>) {
-        let (row, offset) = grants.push((Timeslot(start), 8), |dst| wasted.push(dst));
+        let (row, offset) = grants.push(Timeslot(start), 8, |dst| wasted.push(dst));
         row.pending |= 0b1011_0111 << offset;
         row.destinations[offset as usize..][..8].copy_from_slice(&[7, 8, 7, 0, 7, 8, 0, 7]);
         row.paths[offset as usize..][..8].copy_from_slice(&[1, 1, 1, 0, 2, 1, 0, 1]);
@@ -154,7 +155,7 @@ mod tests {
         // A part with grants has 20 bytes and two bits for each of 18 timeslots, or of six.
         for buffer in [8 + 24, 8 + 25, 8 + 25, 100] {
             let mut buffer = std::vec![0; buffer];
-            let mut writer = FcpWriter::new(&mut buffer, (0, u64::MAX)).expect("a front");
+            let mut writer = FcpWriter::new(&mut buffer, 0, u64::MAX).expect("a front");
             let mut advertised = DestinationSet::NONE;
             grants.write(&mut writer, &mut advertised, |dst| granted[usize::from(dst)] += 1);
             let bytes = writer.finish(0);

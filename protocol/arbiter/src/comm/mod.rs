@@ -14,12 +14,12 @@ mod totals;
 use alloc::vec::Vec;
 
 use onepipe_base::{Mono, Now, ProcessId};
+use onepipe_reliability::{BoundedQueue, IndexQueue};
 use onepipe_wire::{Fcp, FcpEncoding, FcpPart, FcpTotal, Frame};
 
-use crate::ConfigError;
+use crate::command::RefusedDemand;
 use crate::fcp::{PacketVerdict, Session};
-use crate::index_queue::IndexQueue;
-use crate::ring::Ring;
+use crate::{ConfigError, Demand};
 use grant_queue::GrantQueue;
 use totals::PairTotals;
 
@@ -30,22 +30,6 @@ pub use config::{CommConfig, CommStats};
 const RESEND_MAX: usize = 32;
 /// Maximum number of demands that wait for the allocator.
 const DEMANDS_MAX: usize = 4_096;
-
-/// A change of demand for the allocator; executed in order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Demand {
-    /// Drops all demand of this endpoint: its session was reset.
-    Forget(u32),
-    /// Adds `slots` timeslots from `src` to `dst`.
-    Want {
-        /// The source.
-        src: u32,
-        /// The destination.
-        dst: u32,
-        /// Number of timeslots.
-        slots: u32,
-    },
-}
 
 /// What is known of an endpoint since its session was last reset or closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -67,7 +51,7 @@ struct Peer {
     grants: GrantQueue,
     /// Destinations whose totals are to be resent. If this queue is full, further totals are not
     /// resent: the endpoint requests them, as it does not know that its timeslots were granted.
-    resend: Ring<u16>,
+    resend: BoundedQueue<u16>,
     last_seen: Mono,
     /// The first batch that counts the demand since the last reset. Batches before it, which may be
     /// in flight, serve the demand before the reset.
@@ -98,7 +82,7 @@ pub struct Comm {
     /// An endpoint to reject because of other parameters, and when the next rejection is allowed.
     rejected: Option<ProcessId>,
     reject_after: Mono,
-    demands: Ring<Demand>,
+    demands: BoundedQueue<Demand>,
     /// The number of the batch that counts the current demand.
     batch: u64,
     /// When the last batch was closed, and its length.
@@ -120,7 +104,7 @@ impl Comm {
             state: PeerState::Closed,
             session: Session::new(config.session, config.idle_timeout_ns),
             grants: GrantQueue::EMPTY,
-            resend: Ring::new(RESEND_MAX),
+            resend: BoundedQueue::new(RESEND_MAX),
             last_seen: Mono::from_ns(0),
             first_batch: 0,
             pending: 0,
@@ -137,7 +121,7 @@ impl Comm {
             last_probe_at: Mono::from_ns(0),
             rejected: None,
             reject_after: Mono::from_ns(0),
-            demands: Ring::new(nodes + DEMANDS_MAX),
+            demands: BoundedQueue::new(nodes + DEMANDS_MAX),
             batch: 0,
             closed_at: Mono::from_ns(0),
             batch_slots: 0,
@@ -352,7 +336,8 @@ impl Comm {
     }
 
     /// Withdraws demand that batch `number` has rejected. The endpoint will request it again.
-    pub fn refuse(&mut self, number: u64, (src, dst): (u32, u32), slots: u32) {
+    pub fn refuse(&mut self, number: u64, refused: RefusedDemand) {
+        let RefusedDemand { src, dst, slots } = refused;
         let nodes = self.config.nodes;
         let is_current =
             self.peers.get(src as usize).is_some_and(|peer| peer.first_batch <= number);

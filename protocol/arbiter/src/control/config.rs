@@ -5,7 +5,7 @@ use onepipe_isolation::Fault;
 
 use crate::client::CONTROL_INTERVAL_SLOTS;
 use crate::failover::FailoverConfig;
-use crate::{CommConfig, Config, ConfigError, Core, Fabric, FabricError, Timeslot};
+use crate::{CommConfig, Config, ConfigError, Core, FabricError, Timeslot};
 
 /// Configuration of an [`crate::Arbiter`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -27,13 +27,9 @@ pub struct ArbiterConfig {
 }
 
 impl ArbiterConfig {
-    /// Returns the defaults for racks of `rack_nodes` endpoints with `paths` paths between them.
-    pub const fn new(
-        process: ProcessId,
-        nodes: u32,
-        (rack_nodes, paths): (u32, u32),
-        slot_ns: u64,
-    ) -> Self {
+    /// Returns the defaults for the endpoints of a fabric.
+    pub const fn new(process: ProcessId, core: Core, slot_ns: u64) -> Self {
+        let nodes = core.nodes();
         let mut comm = CommConfig::new(process, nodes);
         // Timeouts exceed the interval of the endpoints' control packets.
         let control_interval_ns = slot_ns.saturating_mul(CONTROL_INTERVAL_SLOTS);
@@ -42,7 +38,7 @@ impl ArbiterConfig {
         Self {
             comm,
             allocator: Config::new(nodes),
-            core: Core::Racks(Fabric { nodes, rack_nodes, paths, is_strict: false }),
+            core,
             slot_ns,
             lead_ns: 65_000,
             failover: FailoverConfig::ALONE,

@@ -6,17 +6,17 @@ mod config;
 
 use onepipe_base::{Incarnation, Machine, Mono, Now, Port, ProcessId, Transmit, Verdict};
 use onepipe_isolation::{Fault, Isolation, Loss};
+use onepipe_reliability::BoundedQueue;
+use onepipe_timeslots::check_setting;
 use onepipe_wire::{Drops, Frame, HEADER_LEN, Opcode, WATCHDOG_LEN, Watchdog};
 
 use crate::clock::SLOT_NS_MAX;
 use crate::failover::{Change, Failover};
 use crate::fcp::{FrameAddress, seal_frame};
-use crate::ring::Ring;
 use crate::{
-    BATCH_SLOTS_MAX, Comm, CommConfig, CommStats, CorePaths, Demand, Paths, Routes, Schedule,
-    SlotClock, Timeslot,
+    BATCH_SLOTS_MAX, BatchSummary, Comm, CommConfig, CommStats, Command, CorePaths, Paths,
+    RefusedDemand, Routes, Schedule, SlotClock, Timeslot,
 };
-use onepipe_timeslots::check_setting;
 
 pub use batch_scheduler::{BatchScheduler, ScheduledBatch};
 pub use config::{ArbiterConfig, ArbiterError, ArbiterEvent, ArbiterStats};
@@ -33,43 +33,6 @@ const INCARNATION_TICK_NS: u64 = 125_000_000;
 /// (spec/ordering.md, R66).
 const CLOCK_AHEAD_NS_MAX: u64 = 60_000_000_000;
 
-/// A command for the allocator; executed in order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Command {
-    /// Adds or drops demand.
-    Demand(Demand),
-    /// Starts or stops avoiding a link or path, from the batch on that is closed next.
-    Avoid {
-        /// The link or path.
-        fault: Fault,
-        /// Whether it is avoided.
-        is_avoided: bool,
-    },
-    /// Reports an overload: see [`crate::DemandTable::on_overload`].
-    Overload,
-    /// Closes the batch that begins at this timeslot: it counts all demand commanded before.
-    Batch(Timeslot),
-}
-
-/// An allocated batch without its grants.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct BatchSummary {
-    /// The number of [`Command::Batch`] commands before this one.
-    pub number: u64,
-    /// Its first timeslot.
-    pub start: Timeslot,
-    /// Its length in timeslots.
-    pub slots: u32,
-    /// Number of packets granted.
-    pub granted: u32,
-    /// Granted packets without a path.
-    pub without_path: u32,
-    /// Timeslots requested and not granted.
-    pub wanted: u64,
-    /// Pairs that wait for them, without those whose flow is not renewed yet.
-    pub pairs: u32,
-}
-
 /// The arbiter without its allocator.
 ///
 /// After each call the driver passes all commands of [`ControlPlane::poll_command`] to the
@@ -82,7 +45,7 @@ pub struct ControlPlane {
     comm: Comm,
     failover: Failover,
     isolation: Option<Isolation>,
-    commands: Ring<Command>,
+    commands: BoundedQueue<Command>,
     /// Demands passed on since the last batch.
     demands: u32,
     scheduler: BatchScheduler,
@@ -90,7 +53,7 @@ pub struct ControlPlane {
     batch_due: Option<Mono>,
     /// Timeslots and pairs left waiting by the last batch.
     waiting: (u64, u32),
-    events: Ring<ArbiterEvent>,
+    events: BoundedQueue<ArbiterEvent>,
     stats: ArbiterStats,
     /// When this incarnation first ran.
     began: Option<Mono>,
@@ -119,7 +82,7 @@ impl ControlPlane {
             clock,
             comm: Comm::new(CommConfig { slot_ns: config.slot_ns, ..config.comm })?,
             failover: Failover::new(config.comm.process, config.failover.clone()),
-            commands: Ring::new(COMMANDS_MAX),
+            commands: BoundedQueue::new(COMMANDS_MAX),
             demands: 0,
             // `renew_after_batches` equals the number of workers of a pipeline, and 0 without one.
             scheduler: BatchScheduler::new(
@@ -129,7 +92,7 @@ impl ControlPlane {
             ),
             batch_due: None,
             waiting: (0, 0),
-            events: Ring::new(64),
+            events: BoundedQueue::new(64),
             stats: ArbiterStats::default(),
             began: None,
             config,
@@ -221,9 +184,9 @@ impl ControlPlane {
     }
 
     /// Handles demand of a pair that batch `number` has rejected.
-    pub fn on_refused(&mut self, number: u64, pair: (u32, u32), slots: u32) {
-        self.stats.refused += u64::from(slots);
-        self.comm.refuse(number, pair, slots);
+    pub fn on_refused(&mut self, number: u64, refused: RefusedDemand) {
+        self.stats.refused += u64::from(refused.slots);
+        self.comm.refuse(number, refused);
     }
 
     /// Advertises the grants and paths of a batch to the endpoints. Batches come in the order of
@@ -235,7 +198,7 @@ impl ControlPlane {
         schedule: &Schedule,
         routes: &impl Routes,
     ) {
-        let BatchSummary { number, start, slots, .. } = *batch;
+        let BatchSummary { start, slots, .. } = *batch;
         self.stats.batches += 1;
         self.stats.granted += u64::from(batch.granted);
         self.stats.without_path += u64::from(batch.without_path);
@@ -252,7 +215,7 @@ impl ControlPlane {
         // A third of the lead is reserved for the network and for endpoints to wake up.
         let due_ns = ahead_ns.saturating_sub(self.config.lead_ns / 3);
         let until = (due_ns > 0).then(|| now.mono.after_ns(due_ns));
-        self.comm.grant(schedule, routes, (number, start), slots, until);
+        self.comm.grant(schedule, routes, batch, until);
         if let Some(isolation) = &mut self.isolation {
             count_granted(isolation, schedule, routes, slots);
         }
@@ -471,7 +434,7 @@ impl Machine for ControlPlane {
             let CommConfig { process, incarnation, .. } = self.config.comm;
             let address = FrameAddress { src: process, incarnation, dst };
             let bytes = watchdog.write(&mut slot[HEADER_LEN..]).unwrap_or(WATCHDOG_LEN);
-            let bytes = seal_frame(slot, (Opcode::Watchdog, address, 0), now, bytes);
+            let bytes = seal_frame(slot, Opcode::Watchdog, address, 0, now, bytes);
             return Some(Transmit { port: Port(0), bytes });
         }
         let bytes = self.comm.poll_transmit(now, slot)?;

@@ -5,16 +5,16 @@
 //! nothing else. The windows here detect lost packets, so that their totals are retransmitted soon
 //! (`docs/design/arbiter.md`, "Why totals, and no requests that must arrive?").
 
+mod send_window;
 mod session;
 mod times;
-mod window;
 
 use onepipe_base::{Incarnation, Now, ProcessId, Promises, Psn, Timestamp};
 use onepipe_wire::{HEADER_LEN, Header, Opcode, seal};
 
+pub(crate) use send_window::{DESTINATIONS_MAX, DestinationSet, WINDOW};
 pub(crate) use session::{PacketVerdict, Session};
 pub use times::SessionTimes;
-pub(crate) use window::{DESTINATIONS_MAX, DestinationSet, WINDOW};
 
 /// The source and destination of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -31,7 +31,9 @@ const NO_PROMISE_NS: u64 = 1 << 46;
 /// Completes a frame whose payload is already written behind its header. Returns its length.
 pub(crate) fn seal_frame(
     slot: &mut [u8],
-    (opcode, address, psn): (Opcode, FrameAddress, u32),
+    opcode: Opcode,
+    address: FrameAddress,
+    psn: u32,
     now: Now,
     payload_len: usize,
 ) -> usize {

@@ -2,11 +2,12 @@
 
 use core::cmp::Ordering;
 
-use onepipe_base::{Backoff, Mono, Now, Timestamp};
+use onepipe_base::{Backoff, Mono, Now, Psn, Timestamp};
+use onepipe_reliability::ReceivedBitmap;
 use onepipe_wire::{Fcp, FcpParams, FcpReset, FcpWriter};
 
+use super::send_window::{DestinationSet, SendWindow};
 use super::times::SessionTimes;
-use super::window::{DestinationSet, ReceiveWindow, SendWindow};
 
 /// Consecutive packets with a wrong check after which the session is reset (Fastpass's value;
 /// `docs/design/arbiter.md`, "Who notices that both ends are out of step?").
@@ -40,7 +41,8 @@ pub(crate) struct Session {
     /// The peer's reset was accepted; the next packet confirms it.
     confirms_reset: bool,
     reset_backoff: Backoff,
-    received: ReceiveWindow,
+    /// The last 64 packets of the peer. The first one of a session has number 1.
+    received: ReceivedBitmap<1>,
     pub unacked: SendWindow,
     bad_checks: u32,
     /// Retransmission timeout: see [`Session::rto_ns`].
@@ -61,7 +63,7 @@ impl Session {
             is_confirmed: false,
             confirms_reset: false,
             reset_backoff: Backoff::new(times.rto_ns_min, slow_ns),
-            received: ReceiveWindow::NONE,
+            received: ReceivedBitmap::complete_until(Psn(0)),
             unacked: SendWindow::new(),
             bad_checks: 0,
             rto_ns: times.rto_ns_min,
@@ -114,7 +116,7 @@ impl Session {
         (self.time, self.seed) = (Some(time), mix(time.as_ns()));
         (self.is_open, self.is_confirmed) = (true, false);
         self.confirms_reset = false;
-        self.received = ReceiveWindow::NONE;
+        self.received = ReceivedBitmap::complete_until(Psn(0));
         self.unacked.reset();
         (self.bad_checks, self.ack_pending_since) = (0, None);
     }
@@ -159,11 +161,13 @@ impl Session {
             self.ack_pending_since.get_or_insert(now.mono);
         }
         //= spec/arbiter.md#R4
-        if fcp.is_relative() && self.received.is_overtaken(fcp.sequence) {
+        if fcp.is_relative() && self.received.is_overtaken(Psn(fcp.sequence)) {
             // Not recorded, so that the peer retransmits it.
             return PacketVerdict::Duplicate;
         }
-        match self.received.record(fcp.sequence) {
+        let is_new = self.received.is_new(Psn(fcp.sequence));
+        self.received.insert(Psn(fcp.sequence));
+        match is_new {
             true => PacketVerdict::Accepted { is_new_session },
             false => PacketVerdict::Duplicate,
         }
@@ -185,7 +189,7 @@ impl Session {
 
     /// Writes a packet with only a reset, for a peer without a session. Returns its length.
     pub fn reject(buffer: &mut [u8], reset: FcpReset) -> Option<usize> {
-        let mut writer = FcpWriter::new(buffer, (0, u64::MAX))?;
+        let mut writer = FcpWriter::new(buffer, 0, u64::MAX)?;
         let seed = mix(reset.time.as_ns());
         writer.reset(reset).then(|| writer.finish(seed))
     }
@@ -242,10 +246,11 @@ impl Session {
     pub fn write<'a>(
         &self,
         buffer: &'a mut [u8],
-        (epoch, params): (u32, FcpParams),
+        epoch: u32,
+        params: FcpParams,
     ) -> Option<FcpWriter<'a>> {
-        let received = (self.received.highest, self.received.bits);
-        let mut writer = FcpWriter::new(buffer, received)?;
+        let highest = self.received.largest()?;
+        let mut writer = FcpWriter::new(buffer, highest.0, self.received.words()[0])?;
         match self.time.filter(|_| !self.is_confirmed || self.confirms_reset) {
             Some(time) if !writer.reset(FcpReset { time, epoch, params }) => None,
             _ => Some(writer),

@@ -1,7 +1,7 @@
 //! The times of a session.
+use onepipe_timeslots::check_setting;
 
 use crate::ConfigError;
-use onepipe_timeslots::check_setting;
 
 /// Times of a session between an endpoint and an arbiter, on either end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

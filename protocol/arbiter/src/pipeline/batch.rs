@@ -2,13 +2,9 @@
 
 use alloc::vec::Vec;
 
-use crate::Config;
-use crate::Flows;
-use crate::Paths;
-use crate::Routes;
-use crate::control::BatchSummary;
-use crate::{BATCH_SLOTS_MAX, Schedule, Timeslot};
 use onepipe_timeslots::Grants;
+
+use crate::{BATCH_SLOTS_MAX, BatchSummary, Config, Flows, Paths, Routes, Schedule, Timeslot};
 
 /// The result of a batch. A few are allocated and reused.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -2,9 +2,10 @@
 
 use onepipe_isolation::Fault;
 
-use crate::Flow;
-use crate::control::Command;
-use crate::{AllocatedBatch, Config, ConfigError, Demand, DemandTable, RequestError, Timeslot};
+use crate::{
+    AllocatedBatch, Command, Config, ConfigError, Demand, DemandTable, Flow, RefusedDemand,
+    RequestError, Timeslot,
+};
 
 /// A command for a worker; executed in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -39,17 +40,6 @@ pub trait WorkerQueues {
 
     /// Enqueues new flows for the worker's next batch, whose command follows.
     fn admit(&mut self, worker: usize, flows: &[Flow]);
-}
-
-/// Demand that was not taken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct RefusedDemand {
-    /// The source.
-    pub src: u32,
-    /// The destination.
-    pub dst: u32,
-    /// Number of timeslots.
-    pub slots: u32,
 }
 
 /// Keeps the demand table on the core that communicates. When a batch is closed, its new flows go

@@ -16,5 +16,5 @@ mod dispatcher;
 mod worker;
 
 pub use batch::AllocatedBatch;
-pub use dispatcher::{Dispatcher, RefusedDemand, WorkerCommand, WorkerQueues};
+pub use dispatcher::{Dispatcher, WorkerCommand, WorkerQueues};
 pub use worker::Worker;

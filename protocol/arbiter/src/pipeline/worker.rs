@@ -1,11 +1,9 @@
 //! A worker: one core that allocates batches.
 
-use crate::Routes;
 use crate::{
-    AllocatedBatch, ArbiterConfig, ArbiterError, Capacity, CapacityError, CorePaths, Stage,
-    WorkerCommand,
+    AllocatedBatch, ArbiterConfig, ArbiterError, Capacity, CapacityError, CorePaths, Flow, Flows,
+    Routes, Stage, WorkerCommand,
 };
-use crate::{Flow, Flows};
 
 /// Allocates every n-th batch of n workers, and chooses its paths.
 ///

@@ -15,6 +15,7 @@ mod send_queues;
 use alloc::vec::Vec;
 
 use onepipe_base::{Incarnation, Machine, Mono, Now, Port, ProcessId, Transmit, Verdict};
+use onepipe_reliability::BoundedQueue;
 use onepipe_wire::{
     Frame, Opcode, PIECE_ACK_HEADER_LEN, PIECE_ACK_WORDS_MAX, PIECE_HEADER_LEN, Slot,
     TransferPacket,
@@ -22,7 +23,6 @@ use onepipe_wire::{
 
 use crate::ConfigError;
 use crate::client::{Client, LENGTH_BYTES};
-use crate::ring::Ring;
 use outgoing::Outgoing;
 use receiver::Receiving;
 use remote_sender::OBJECTS_PER_PAIR_MAX;
@@ -42,7 +42,7 @@ pub struct Transfer {
     receiving: Receiving,
     /// The latest incarnation known of each other endpoint.
     incarnations: Vec<Option<Incarnation>>,
-    events: Ring<TransferEvent>,
+    events: BoundedQueue<TransferEvent>,
     packet: Vec<u8>,
     stats: TransferStats,
 }
@@ -72,7 +72,7 @@ impl Transfer {
             receiving: Receiving::new(&config),
             incarnations: alloc::vec![None; nodes],
             // Each object ends with one event, and no more objects are in flight.
-            events: Ring::new(
+            events: BoundedQueue::new(
                 config.objects_max as usize + (OBJECTS_PER_PAIR_MAX as usize + 1) * nodes + 16,
             ),
             packet: alloc::vec![0; buffer],
@@ -94,9 +94,9 @@ impl Transfer {
             return Err(TransferError::Full(bytes));
         };
         let piece_len = (self.packet.len() - PIECE_HEADER_LEN).min(usize::from(u16::MAX));
-        let to = (dst, self.sending.serial(dst));
-        let outgoing =
-            Outgoing::new(to, number, bytes, piece_len as u16).ok_or(TransferError::TooLarge)?;
+        let serial = self.sending.serial(dst);
+        let outgoing = Outgoing::new(dst, serial, number, bytes, piece_len as u16)
+            .ok_or(TransferError::TooLarge)?;
         self.sending.push(outgoing);
         self.feed();
         Ok(ObjectId { dst, number })
@@ -148,12 +148,7 @@ impl Transfer {
         self.stats.pieces_retransmitted += retransmit;
     }
 
-    fn on_packet(
-        &mut self,
-        now: Mono,
-        (src, incarnation): (ProcessId, Incarnation),
-        packet: &[u8],
-    ) {
+    fn on_packet(&mut self, now: Mono, src: ProcessId, incarnation: Incarnation, packet: &[u8]) {
         let packet = TransferPacket::parse(packet).ok();
         let Some(packet) = packet.filter(|_| self.on_incarnation(src, incarnation)) else {
             self.stats.dropped += 1;
@@ -161,8 +156,7 @@ impl Transfer {
         };
         let event = match packet {
             TransferPacket::Piece(piece, bytes) => {
-                let piece_of = (&piece, bytes);
-                let whole = self.receiving.on_piece(now, src, piece_of, &mut self.stats);
+                let whole = self.receiving.on_piece(now, src, &piece, bytes, &mut self.stats);
                 whole.map(|whole| TransferEvent::Received(src, piece.object, whole))
             }
             // A report to another incarnation, which numbers its objects in the same way.
@@ -174,7 +168,7 @@ impl Transfer {
             }
             TransferPacket::PieceAck(report, words) => {
                 self.stats.reports_received += 1;
-                self.sending.on_report(now, src, (&report, words))
+                self.sending.on_report(now, src, &report, words)
             }
         };
         if let Some(event) = event {
@@ -220,8 +214,8 @@ impl Machine for Transfer {
             && frame.opcode == Opcode::Slot
             && let Ok((_, packets)) = Slot::parse(frame.payload)
         {
-            let from = (frame.header.src(), frame.header.incarnation());
-            packets.for_each(|packet| self.on_packet(now.mono, from, packet));
+            let (src, incarnation) = (frame.header.src(), frame.header.incarnation());
+            packets.for_each(|packet| self.on_packet(now.mono, src, incarnation, packet));
         }
         self.advance(now.mono);
         if cfg!(debug_assertions) {

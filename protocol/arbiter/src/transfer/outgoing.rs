@@ -41,7 +41,8 @@ impl Outgoing {
     /// Creates an object; `serial` is the serial number of the next piece to `dst`. `None` if it
     /// has more pieces than can be numbered.
     pub fn new(
-        (dst, serial): (ProcessId, u32),
+        dst: ProcessId,
+        serial: u32,
         object: u32,
         bytes: Vec<u8>,
         piece_len: u16,

@@ -3,13 +3,13 @@
 use alloc::vec::Vec;
 
 use onepipe_base::{Incarnation, Mono, ProcessId};
+use onepipe_reliability::IndexQueue;
 use onepipe_wire::{Piece, PieceAckState};
 
 use super::config::{TransferConfig, TransferStats};
 use super::incoming::Incoming;
 use super::remote_sender::{ObjectState, RemoteSender};
 use crate::client::Client;
-use crate::index_queue::IndexQueue;
 
 /// Number of pieces between two reports.
 const PIECES_PER_REPORT: u32 = 32;
@@ -68,7 +68,8 @@ impl Receiving {
         &mut self,
         now: Mono,
         src: ProcessId,
-        (piece, bytes): (&Piece, &[u8]),
+        piece: &Piece,
+        bytes: &[u8],
         stats: &mut TransferStats,
     ) -> Option<Vec<u8>> {
         let sender = &mut self.senders[src.index()];
@@ -207,12 +208,8 @@ mod tests {
         let each = 40_000;
         let mut open_object = |receiving: &mut Receiving, object| {
             let piece = Piece { object, bytes: each, piece_len: 1_000, index: 0, serial: object };
-            let none = receiving.on_piece(
-                Mono::from_ns(0),
-                ProcessId(1),
-                (&piece, &[7; 1_000]),
-                &mut stats,
-            );
+            let none =
+                receiving.on_piece(Mono::from_ns(0), ProcessId(1), &piece, &[7; 1_000], &mut stats);
             assert_eq!(none, None, "not complete yet");
         };
         (0..64).for_each(|object| open_object(&mut receiving, object));

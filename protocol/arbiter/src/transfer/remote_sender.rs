@@ -3,10 +3,10 @@
 use alloc::vec::Vec;
 
 use onepipe_base::{Incarnation, Mono};
+use onepipe_reliability::BoundedQueue;
 use onepipe_wire::{Piece, PieceAck, PieceAckState};
 
 use super::incoming::Incoming;
-use crate::ring::Ring;
 
 /// Maximum number of objects in flight from one sender to one receiver. A new object implies that
 /// all objects at least this far before it have ended.
@@ -28,7 +28,7 @@ pub(super) struct RemoteSender {
     pub unreported: u32,
     pub report_at: Option<Mono>,
     /// Final reports to send.
-    pub final_reports: Ring<(u32, PieceAckState)>,
+    pub final_reports: BoundedQueue<(u32, PieceAckState)>,
 }
 
 /// The state of a piece's object.
@@ -54,7 +54,7 @@ impl RemoteSender {
             refused: 0,
             unreported: 0,
             report_at: None,
-            final_reports: Ring::new(OBJECTS_PER_PAIR_MAX as usize),
+            final_reports: BoundedQueue::new(OBJECTS_PER_PAIR_MAX as usize),
         }
     }
 

@@ -187,7 +187,7 @@ mod tests {
         let rto = Rto { initial_ns: 2_000_000, max_ns: 256_000_000 };
         let mut send_queue = SendQueue::new(rto);
         let bytes = alloc::vec![7; 40 * 10];
-        send_queue.push(Outgoing::new((ProcessId(1), 0), 0, bytes, 10).expect("few"));
+        send_queue.push(Outgoing::new(ProcessId(1), 0, 0, bytes, 10).expect("few"));
         while send(&mut send_queue).is_some() {}
         send_queue
     }

@@ -3,13 +3,13 @@
 use alloc::vec::Vec;
 
 use onepipe_base::{Mono, ProcessId};
+use onepipe_reliability::IndexQueue;
 use onepipe_wire::{PieceAck, PieceAckState, PieceAckWords};
 
 use super::config::{ObjectId, TransferEvent};
 use super::outgoing::Outgoing;
 use super::send_queue::{Rto, SendQueue};
 use crate::client::Client;
-use crate::index_queue::IndexQueue;
 
 /// Timeslots' worth of queue space that pieces leave to reports, per receiver and in total.
 const HEADROOM: u32 = 8;
@@ -106,7 +106,8 @@ impl SendQueues {
         &mut self,
         now: Mono,
         dst: ProcessId,
-        (report, words): (&PieceAck, PieceAckWords<'_>),
+        report: &PieceAck,
+        words: PieceAckWords<'_>,
     ) -> Option<TransferEvent> {
         let id = ObjectId { dst, number: report.object };
         self.send_queues[dst.index()].on_report(now, report, words);

@@ -1,7 +1,7 @@
 //! Arbiters and endpoints do not allocate heap memory after their creation.
 
 use allocation_counter::measure;
-use onepipe_arbiter::{Arbiter, ArbiterConfig, Client, ClientConfig};
+use onepipe_arbiter::{Arbiter, ArbiterConfig, Client, ClientConfig, Core};
 use onepipe_base::{Machine, Mono, Now, Port, ProcessId, Timestamp};
 use onepipe_wire::parse_header;
 
@@ -42,7 +42,7 @@ fn clients_and_arbiters_do_not_allocate_under_loss() {
     let mut clients: Vec<Client> =
         (0..NODES).map(|process| Client::new(config(process)).expect("right")).collect();
     let mut arbiters = [(first, second), (second, first)].map(|(own, other)| {
-        let mut config = ArbiterConfig::new(own, NODES, (4, 2), 1_250);
+        let mut config = ArbiterConfig::new(own, Core::racks(NODES, 4, 2), 1_250);
         config.failover.peers = vec![other];
         Arbiter::new(config).expect("right")
     });

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use onepipe_arbiter::{
     AllocatedBatch, Allocator, ArbiterConfig, Command, Config, Core, CorePaths, Demand, Dispatcher,
-    Fabric, Fault, Flow, Policy, RequestError, Routes, Schedule, Timeslot, Worker, WorkerCommand,
+    Fault, Flow, Policy, RequestError, Routes, Schedule, Timeslot, Worker, WorkerCommand,
     WorkerQueues,
 };
 use onepipe_base::ProcessId;
@@ -37,8 +37,7 @@ fn config(
     share_slots: u32,
     (pairs_max, renew_after_batches): (u32, u32),
 ) -> ArbiterConfig {
-    let mut config = ArbiterConfig::new(ProcessId(NODES), NODES, (8, 8), 1_000);
-    config.core = Core::Racks(Fabric { nodes: NODES, rack_nodes: 8, paths: 8, is_strict: false });
+    let mut config = ArbiterConfig::new(ProcessId(NODES), Core::racks(NODES, 8, 8), 1_000);
     config.allocator = Config {
         nodes: NODES,
         batch_slots: BATCH,

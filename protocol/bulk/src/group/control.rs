@@ -287,7 +287,7 @@ impl<M: Memory> Group<M> {
 
     /// Writes the next refusal of a process that is not a member.
     pub(super) fn write_refusal(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
-        let (port, process, reason) = self.refusals.pop_front()?;
+        let (port, process, reason) = self.refusals.pop()?;
         let buffer = self.bulk_header().write(slot.get_mut(HEADER_LEN..)?)?;
         let bytes = BULK_HEADER_LEN + reason.write(buffer)?;
         let header = self.header(Opcode::BulkRefused, process);

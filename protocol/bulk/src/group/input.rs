@@ -11,9 +11,6 @@ use super::placement::Payload;
 use crate::Memory;
 use crate::event::{Outcome, Reason};
 
-/// Capacity of the queue of refusals. A refused process asks again.
-const REFUSALS_MAX: usize = 16;
-
 impl<M: Memory> Group<M> {
     //= spec/bulk.md#R30
     pub(super) fn on_frame(&mut self, now: Mono, port: Port, bytes: &[u8]) -> Verdict {
@@ -140,9 +137,7 @@ impl<M: Memory> Group<M> {
         reason: BulkRefused,
     ) -> Result<(), DecodeError> {
         let refusal = (port, frame.header.src(), reason);
-        if self.refusals.len() < REFUSALS_MAX && !self.refusals.contains(&refusal) {
-            self.refusals.push_back(refusal);
-        }
+        self.refusals.push_once(refusal);
         Ok(())
     }
 

@@ -17,6 +17,7 @@ use alloc::vec::Vec;
 use core::ops::Range;
 
 use onepipe_base::{Machine, Mono, Now, Port, ProcessId, Transmit, Verdict};
+use onepipe_reliability::{BitSet, BoundedQueue};
 use onepipe_wire::{BulkPieceHeader, BulkRefused};
 
 use crate::config::PIECE_FRONT_LEN;
@@ -27,9 +28,11 @@ use crate::schedule::Schedule;
 use crate::session::{Item, LinkSession};
 use crate::stats::Stats;
 use crate::{Config, ConfigError, Memory};
-use onepipe_reliability::BitSet;
 
 pub use placement::{Gathered, Placement};
+
+/// Capacity of the queue of refusals. A refused process asks again.
+const REFUSALS_MAX: usize = 16;
 
 /// State of an active object, known or expected.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -111,7 +114,7 @@ pub struct Group<M = Vec<u8>> {
     staged: Option<Staged>,
     staged_bytes: Vec<u8>,
     spare: VecDeque<M>,
-    refusals: VecDeque<(Port, ProcessId, BulkRefused)>,
+    refusals: BoundedQueue<(Port, ProcessId, BulkRefused)>,
     events: VecDeque<Event<M>>,
     is_started: bool,
     now: Mono,
@@ -165,7 +168,7 @@ impl<M: Memory> Group<M> {
             staged: None,
             staged_bytes: Vec::with_capacity(config.frame_data_max()),
             spare: VecDeque::new(),
-            refusals: VecDeque::new(),
+            refusals: BoundedQueue::new(REFUSALS_MAX),
             events: VecDeque::new(),
             is_started: false,
             now: Mono::from_ns(0),

@@ -367,7 +367,7 @@ proptest! {
                             0 => LinkState::Up,
                             _ => LinkState::Frozen { number, commit, cause: Cause::TimedOut },
                         };
-                        let instance = Instance::from_words((peer, incarnation));
+                        let instance = Instance::from_words(peer, incarnation);
                         Link { port: Port(port), side, instance, state }
                     }).collect();
                     let mut bytes = announce(instance(address, incarnation), generation, &links);

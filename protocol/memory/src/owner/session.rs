@@ -8,7 +8,7 @@ use onepipe_base::Timestamp;
 use onepipe_base::mistake::{Mistake, makes};
 
 use crate::reply::Reason;
-use crate::request::Order;
+use crate::request::{BatchHeader, Order};
 
 /// The requests of a process that write.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -47,6 +47,15 @@ pub enum Step {
     Full(Reason),
 }
 
+/// Limits of the results that are remembered for the requests of one order.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ResultLimits {
+    /// Maximum number of results.
+    pub results_max: usize,
+    /// Number of bytes at which no further result is accepted.
+    pub bytes_max: u64,
+}
+
 impl Session {
     pub fn new(session: u64, at: Timestamp) -> Self {
         Self { session, total: Results::default(), own: Results::default(), last_at: at }
@@ -69,15 +78,15 @@ impl Session {
         self.total.replies.get(&number).map(Vec::as_slice)
     }
 
-    /// Decides on a request. The number of the results that are remembered is limited, and that of
-    /// their bytes.
+    /// Decides on a request.
     pub fn step(
         &mut self,
         at: Timestamp,
         order: Order,
-        (session, number, finished): (u64, u64, u64),
-        limits: (usize, u64),
+        header: BatchHeader,
+        limits: ResultLimits,
     ) -> Step {
+        let session = header.session;
         if session < self.session {
             return Step::Stale;
         }
@@ -85,7 +94,7 @@ impl Session {
             *self = Self::new(session, at);
         }
         self.last_at = self.last_at.max(at);
-        self.results(order).step((number, finished), limits)
+        self.results(order).step(header, limits)
     }
 }
 
@@ -97,11 +106,9 @@ impl Results {
         }
     }
 
-    fn step(
-        &mut self,
-        (number, finished): (u64, u64),
-        (results_max, bytes_max): (usize, u64),
-    ) -> Step {
+    fn step(&mut self, header: BatchHeader, limits: ResultLimits) -> Step {
+        let BatchHeader { number, finished, .. } = header;
+        let ResultLimits { results_max, bytes_max } = limits;
         // Only requests of the same order raise the floor: all owners of a request in the total
         // order have received the same ones before, so that all of them drop a request or none.
         self.floor = self.floor.max(finished);
@@ -136,22 +143,25 @@ mod tests {
         let at = Timestamp::from_ns(9);
         let mut session = Session::new(1, at);
         let order = Order::Total;
-        let mut step =
-            |number, finished, limits| match session.step(at, order, (1, number, finished), limits)
-            {
-                Step::New => {
-                    session.remember(order, number, vec![number as u8; 10]);
-                    "new"
-                }
-                Step::Repeated(reply) => {
-                    assert_eq!(reply, [number as u8; 10]);
-                    "repeated"
-                }
-                Step::Stale => "stale",
-                Step::Full(Reason::TooManyRequests { limit: 2 }) => "too many",
-                Step::Full(Reason::TooManyBytes { limit: 15 }) => "too long",
-                Step::Full(_) => "wrong reason",
-            };
+        let mut step = |number, finished, (results_max, bytes_max)| match session.step(
+            at,
+            order,
+            BatchHeader { session: 1, number, finished },
+            ResultLimits { results_max, bytes_max },
+        ) {
+            Step::New => {
+                session.remember(order, number, vec![number as u8; 10]);
+                "new"
+            }
+            Step::Repeated(reply) => {
+                assert_eq!(reply, [number as u8; 10]);
+                "repeated"
+            }
+            Step::Stale => "stale",
+            Step::Full(Reason::TooManyRequests { limit: 2 }) => "too many",
+            Step::Full(Reason::TooManyBytes { limit: 15 }) => "too long",
+            Step::Full(_) => "wrong reason",
+        };
         assert_eq!(step(1, 1, (2, 100)), "new");
         assert_eq!(step(2, 1, (2, 100)), "new");
         assert_eq!(step(1, 1, (2, 100)), "repeated");
@@ -168,10 +178,12 @@ mod tests {
         let at = Timestamp::from_ns(9);
         let mut session = Session::new(1, at);
         let is_new = |step| matches!(step, Step::New);
+        let id = |number, finished| BatchHeader { session: 1, number, finished };
+        let limits = ResultLimits { results_max: 9, bytes_max: 100 };
         // The client has given request 5 up; the other owner has executed it.
-        assert!(is_new(session.step(at, Order::Owner, (1, 7, 7), (9, 100))));
-        assert!(is_new(session.step(at, Order::Total, (1, 5, 3), (9, 100))));
-        assert!(is_new(session.step(at, Order::Total, (1, 8, 8), (9, 100))));
-        assert!(!is_new(session.step(at, Order::Owner, (1, 6, 6), (9, 100))), "it has completed");
+        assert!(is_new(session.step(at, Order::Owner, id(7, 7), limits)));
+        assert!(is_new(session.step(at, Order::Total, id(5, 3), limits)));
+        assert!(is_new(session.step(at, Order::Total, id(8, 8), limits)));
+        assert!(!is_new(session.step(at, Order::Owner, id(6, 6), limits)), "it has completed");
     }
 }

@@ -6,7 +6,7 @@ use onepipe_base::{
     Address, Cause, Controllers, Frozen, FrozenLinks, Instance, Mono, Port, ProcessId, Psn,
     Timestamp, Transmit, Verdict,
 };
-use onepipe_topology::{NextHop, PortRange, Route, Spread};
+use onepipe_topology::{FlowKey, NextHop, PortRange, Route, Spread};
 use onepipe_wire::{
     Announce, FloodAck, FloodId, FloodView, Frame, HEADER_LEN, HOPS_MAX, Header, Link, LinkState,
     Opcode, Side, Slot, seal, seal_with_hops,
@@ -16,7 +16,6 @@ use crate::announcer::{Announcer, Part};
 use crate::clock::no_promise;
 use crate::controller_ports::{ControllerPorts, Registration};
 use crate::flood::{Arrived, FloodState, Outgoing};
-use crate::flow_key::FlowKey;
 use crate::form::{Form, chip};
 use crate::stats::count_drop;
 use crate::{Config, Switch, SwitchEvent};
@@ -134,9 +133,9 @@ impl Switch {
         } else {
             //= spec/failure.md#R67
             // A lost frame is sent again, and takes another path some time.
-            let flow = (header.src(), header.dst());
             let entropy = Psn(header.psn().0 ^ reference.as_ns() as u32);
-            let chosen = Spread::PerPacket.choose(next_hops, self.config.switch.0, flow, entropy);
+            let flow = FlowKey { src: header.src(), dst: header.dst(), psn: entropy };
+            let chosen = Spread::PerPacket.choose(next_hops, self.config.switch.0, flow);
             self.live_next_hop(next_hops, u32::from(chosen.0 - next_hops.first().0))
         };
         let is_untouched = self.config.form == Form::OffChip;

@@ -142,7 +142,8 @@ impl Range {
 /// Writes a part into `buf`. Returns its length, or `None` if it does not fit.
 pub(super) fn write(
     buf: &mut [u8],
-    (base, slots): (u64, u64),
+    base: u64,
+    slots: u64,
     grant_at: impl Fn(usize) -> (u16, u8),
 ) -> Option<usize> {
     let set_slots = || {
@@ -202,7 +203,7 @@ mod tests {
     fn grants_use_minimal_bits() {
         let written = |slots: u64, grant_at: fn(usize) -> (u16, u8)| {
             let mut buf = [0xff; 200];
-            let bytes = write(&mut buf, (7, slots), grant_at).expect("it fits");
+            let bytes = write(&mut buf, 7, slots, grant_at).expect("it fits");
             let (read, rest) = FcpGrants::split(&buf[..bytes]).expect("just written");
             assert_eq!((read.base(), read.slots(), rest.len()), (7, slots, 0));
             let grants: Vec<FcpGrant> = read.grants().collect();

@@ -235,7 +235,7 @@ mod tests {
         let [slots, base] = [1 | 1 << 63, (1 << 48) - 2];
         let of = |slot: usize| if slot == 0 { (7, 255) } else { (9, 1) };
         let mut buf = [0xff; 8 + 20 + (2 + 12) + (20 + 3) + (4 + 2 + 6) + 9];
-        let mut writer = FcpWriter::new(&mut buf, (4, !0b110)).expect("it fits");
+        let mut writer = FcpWriter::new(&mut buf, 4, !0b110).expect("it fits");
         assert!(writer.reset(reset) && writer.totals(FcpEncoding::List, &totals) == 3);
         assert!(writer.grants(base, slots, of));
         assert_eq!(writer.totals(FcpEncoding::Map, &totals), 3);

@@ -21,7 +21,7 @@ pub struct FcpWriter<'a> {
 
 impl<'a> FcpWriter<'a> {
     /// Begins a packet in `buf`; `None` if not even the acknowledgement fits.
-    pub fn new(buf: &'a mut [u8], (received, received_bits): (u32, u64)) -> Option<Self> {
+    pub fn new(buf: &'a mut [u8], received: u32, received_bits: u64) -> Option<Self> {
         let layout = Layout { check: U32::ZERO, received: U32::new(received) };
         let holes_len = if received_bits == u64::MAX { 0 } else { HOLES_LEN };
         buf.get(..FCP_HEADER_LEN + holes_len)?;
@@ -91,7 +91,7 @@ impl<'a> FcpWriter<'a> {
     /// returns its destination and path. Returns false if they do not fit.
     pub fn grants(&mut self, base: u64, slots: u64, grant_at: impl Fn(usize) -> (u16, u8)) -> bool {
         let end = self.bytes + self.free();
-        let bytes = grants::write(&mut self.buf[self.bytes..end], (base, slots), grant_at);
+        let bytes = grants::write(&mut self.buf[self.bytes..end], base, slots, grant_at);
         self.bytes += bytes.unwrap_or_default();
         bytes.is_some()
     }

@@ -149,8 +149,7 @@ fn large_control(bytes: &[u8]) {
     match note {
         LargeControl::Escaped(message) => LargeControl::write_escaped(message, put),
         LargeControl::Invitation { object, block_len, piece_len, members } => {
-            let lengths = (block_len, piece_len);
-            LargeControl::write_invitation(object, lengths, members.iter(), put);
+            LargeControl::write_invitation(object, block_len, piece_len, members.iter(), put);
         }
         LargeControl::Descriptor(object) => LargeControl::write_descriptor(object, put),
         LargeControl::Withdrawn(group) => LargeControl::write_withdrawn(group, put),
@@ -330,8 +329,7 @@ pub fn body(opcode: Opcode, payload: &[u8]) {
 pub fn refcp(read: &Fcp<'_>, seed: u64) -> Vec<u8> {
     let mut buf = vec![0xff; usize::from(u16::MAX)];
     let fits = "as long as before";
-    let received = (read.received, read.received_bits);
-    let mut writer = FcpWriter::new(&mut buf, received).expect(fits);
+    let mut writer = FcpWriter::new(&mut buf, read.received, read.received_bits).expect(fits);
     for part in read.parts() {
         match part {
             FcpPart::Reset(reset) => assert!(writer.reset(reset)),

@@ -145,7 +145,7 @@ impl Endpoint {
     /// Writes the next control packet as a frame. Returns its length in bytes.
     pub fn write_packet(&mut self, now: Now, slot: &mut [u8]) -> usize {
         let buffer = &mut slot[HEADER_LEN..];
-        let writer = FcpWriter::new(buffer, (self.last_received, self.received_bits));
+        let writer = FcpWriter::new(buffer, self.last_received, self.received_bits);
         let mut writer = writer.expect("a slot holds the header of a packet");
         if let Some(reset) = self.reset.filter(|_| self.acks_reset) {
             writer.reset(reset);
@@ -183,7 +183,7 @@ const fn seed(time: Timestamp) -> u64 {
 mod tests {
     use std::collections::VecDeque;
 
-    use onepipe_arbiter::{Arbiter, ArbiterConfig, Client, ClientConfig};
+    use onepipe_arbiter::{Arbiter, ArbiterConfig, Client, ClientConfig, Core};
     use onepipe_base::{Machine, Port};
     use onepipe_wire::{Frame, parse_header};
 
@@ -239,7 +239,7 @@ mod tests {
     /// Runs the arbiter for 40 ms. Returns packets and bytes received by it, packets sent by it,
     /// and timeslots granted.
     fn serve<A: Requester>(request: impl Fn(u32, [u32; DESTINATIONS]) -> A) -> [u64; 4] {
-        let mut config = ArbiterConfig::new(ARBITER, NODES, (NODES, 1), SLOT_NS);
+        let mut config = ArbiterConfig::new(ARBITER, Core::racks(NODES, NODES, 1), SLOT_NS);
         config.lead_ns = 200_000;
         let mut arbiter = Arbiter::new(config).expect("valid configuration");
         let others = |src: u32| std::array::from_fn(|at| (src + at as u32 + 1) % NODES);

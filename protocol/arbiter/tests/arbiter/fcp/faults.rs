@@ -76,7 +76,7 @@ fn burst_of_bad_checks_resets_in_one_round_trip() {
     for number in 1..=10 {
         let mut bytes = [0; 100];
         let mut buffer = [0; 48];
-        let writer = onepipe_wire::FcpWriter::new(&mut buffer, (0, u64::MAX)).expect("a front");
+        let writer = onepipe_wire::FcpWriter::new(&mut buffer, 0, u64::MAX).expect("a front");
         let length = writer.finish(4_711);
         bytes[52..52 + length].copy_from_slice(&buffer[..length]);
         let header = onepipe_wire::Header::new(

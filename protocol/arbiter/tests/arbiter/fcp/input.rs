@@ -47,7 +47,7 @@ fn params(slot_ns: u64, nodes: u32) -> FcpParams {
 fn request(net: &TestNet, src: u32, wants: &[(u16, u16)]) -> Vec<u8> {
     let time = net.at().sync;
     frame(Opcode::Fcp, src, net.nodes(), |buffer| {
-        let mut writer = FcpWriter::new(buffer, (0, u64::MAX)).expect("a header fits");
+        let mut writer = FcpWriter::new(buffer, 0, u64::MAX).expect("a header fits");
         let params = params(SLOT_NS, net.nodes());
         assert!(writer.reset(FcpReset { time, epoch: 1, params }));
         for (dst, total) in wants {
@@ -98,7 +98,7 @@ fn reordered_short_total_is_ignored_and_unacked() {
     assert_eq!(put(&mut net, &bytes), Verdict::Consumed);
     let total_packet = |number, encoding, total| {
         sequenced_frame(number, Opcode::Fcp, (1, nodes), |buffer| {
-            let mut writer = FcpWriter::new(buffer, (0, u64::MAX)).expect("a header fits");
+            let mut writer = FcpWriter::new(buffer, 0, u64::MAX).expect("a header fits");
             assert_eq!(writer.totals(encoding, &[FcpTotal { dst: 3, total }]), 1);
             writer.finish(seed(time))
         })
@@ -186,7 +186,7 @@ fn demands_beyond_the_queue_are_counted() {
     let wants = |src| (0..nodes as u16).filter(move |dst| u32::from(*dst) != src);
     for src in 0..40 {
         let bytes = frame(Opcode::Fcp, src, nodes, |buffer| {
-            let mut writer = FcpWriter::new(buffer, (0, u64::MAX)).expect("a header fits");
+            let mut writer = FcpWriter::new(buffer, 0, u64::MAX).expect("a header fits");
             let params = params(1_250, nodes);
             assert!(writer.reset(FcpReset { time: now.sync, epoch: 1, params }));
             let totals: Vec<_> = wants(src).map(|dst| FcpTotal { dst, total: 1 }).collect();
@@ -208,7 +208,7 @@ fn grant_before_timeslot_zero_is_rejected() {
     let now = TestNet::new(2, 1, 1).at();
     client.handle_timeout(now);
     let bytes = frame(Opcode::Fcp, 4, 0, |buffer| {
-        let mut writer = FcpWriter::new(buffer, (0, u64::MAX)).expect("a header fits");
+        let mut writer = FcpWriter::new(buffer, 0, u64::MAX).expect("a header fits");
         let time = now.sync.wrapping_add_ns(1);
         let params = params(100_000, 4);
         assert!(writer.reset(FcpReset { time, epoch: 1, params }));

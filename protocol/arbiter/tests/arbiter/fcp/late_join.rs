@@ -1,6 +1,6 @@
 //! Endpoints that start long after the others.
 
-use onepipe_arbiter::{Arbiter, ArbiterConfig, Client, ClientConfig, FailoverConfig, Role};
+use onepipe_arbiter::{Arbiter, ArbiterConfig, Client, ClientConfig, Core, FailoverConfig, Role};
 use onepipe_base::{Incarnation, ProcessId};
 
 use super::net::{TestNet, arbiter_config, client_config, first_arbiter};
@@ -17,7 +17,8 @@ fn join(slot_ns: u64, is_first_down: bool, after_ns: u64) -> TestNet {
         ..ClientConfig::new(ProcessId(process), NODES, first, slot_ns)
     };
     let arbiter = |nth: u32| {
-        let mut config = ArbiterConfig::new(ProcessId(first.0 + nth), NODES, (NODES, 1), slot_ns);
+        let mut config =
+            ArbiterConfig::new(ProcessId(first.0 + nth), Core::racks(NODES, NODES, 1), slot_ns);
         // Of two that start at once the second becomes the primary, as its number is higher.
         let role = if is_first_down && nth == 0 { Role::Secondary } else { Role::Primary };
         let peers = vec![ProcessId(first.0 + 1 - nth)];

@@ -1,6 +1,6 @@
 //! Endpoints and arbiters with different settings: both report it, and others are served.
 
-use onepipe_arbiter::{ArbiterConfig, ClientConfig, FcpParams, ParamsMismatch};
+use onepipe_arbiter::{ArbiterConfig, ClientConfig, Core, FcpParams, ParamsMismatch};
 use onepipe_base::ProcessId;
 
 use super::net::{SLOT_NS, TestNet, arbiter_config, client_config};
@@ -43,7 +43,7 @@ fn mismatched_timeslot_length_is_reported() {
 #[test]
 fn endpoint_beyond_nodes_is_rejected() {
     let clients: Vec<_> = (0..6).map(|process| client_config(process, 6, 1)).collect();
-    let arbiter = ArbiterConfig::new(ProcessId(6), 4, (2, 2), SLOT_NS);
+    let arbiter = ArbiterConfig::new(ProcessId(6), Core::racks(4, 2, 2), SLOT_NS);
     let mut net = TestNet::of(clients, vec![arbiter], 1);
     net.drop_filter = Box::new(|_, from, to, _| from.0.min(to.0) < 5);
     assert!(net.enqueue(5, 1, 200));

@@ -4,7 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use onepipe_arbiter::{
-    Arbiter, ArbiterConfig, ArbiterEvent, Client, ClientConfig, FailoverConfig, Role, Timeslot,
+    Arbiter, ArbiterConfig, ArbiterEvent, Client, ClientConfig, Core, FailoverConfig, Role,
+    Timeslot,
 };
 use onepipe_base::{Incarnation, Machine, Mono, Now, Port, ProcessId, Timestamp};
 use onepipe_wire::{Fcp, FcpPart, Frame, Opcode};
@@ -97,7 +98,7 @@ pub fn arbiter_config(nth: u32, nodes: u32, arbiters: u32) -> ArbiterConfig {
     let peers = (0..arbiters).filter(|peer| *peer != nth);
     let peers = peers.map(|peer| ProcessId(first_arbiter(nodes).0 + peer)).collect();
     let role = if nth == 0 { Role::Primary } else { Role::Secondary };
-    let mut config = ArbiterConfig::new(process, nodes, (nodes.div_ceil(2), 2), SLOT_NS);
+    let mut config = ArbiterConfig::new(process, Core::racks(nodes, nodes.div_ceil(2), 2), SLOT_NS);
     config.failover = FailoverConfig { role, peers, ..FailoverConfig::ALONE };
     config.allocator.batch_slots = 16;
     config
@@ -114,7 +115,8 @@ impl TestNet {
     pub fn with_slots_of(slot_ns: u64, nodes: u32) -> Self {
         let arbiter = first_arbiter(nodes);
         let client = |process| ClientConfig::new(ProcessId(process), nodes, arbiter, slot_ns);
-        let arbiter = ArbiterConfig::new(arbiter, nodes, (nodes.div_ceil(2), 2), slot_ns);
+        let arbiter =
+            ArbiterConfig::new(arbiter, Core::racks(nodes, nodes.div_ceil(2), 2), slot_ns);
         Self::of((0..nodes).map(client).collect(), vec![arbiter], 1)
     }
 

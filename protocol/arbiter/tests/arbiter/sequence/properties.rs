@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use onepipe_arbiter::{
-    Arbiter, ArbiterConfig, ClientConfig, ObjectId, Transfer, TransferConfig, TransferEvent,
+    Arbiter, ArbiterConfig, ClientConfig, Core, ObjectId, Transfer, TransferConfig, TransferEvent,
 };
 use onepipe_base::{Incarnation, Machine, Mono, Now, Port, ProcessId, Psn, Timestamp};
 use onepipe_wire::{Fcp, FcpPart, Frame, HEADER_LEN, Header, Opcode, Slot, Watchdog, seal};
@@ -60,7 +60,7 @@ pub fn arbiter(bytes: &[u8]) {
             ..TransferConfig::new(client)
         }
     };
-    let mut arbiter = ArbiterConfig::new(ProcessId(NODES), NODES, (2, 2), SLOT_NS);
+    let mut arbiter = ArbiterConfig::new(ProcessId(NODES), Core::racks(NODES, 2, 2), SLOT_NS);
     arbiter.allocator.batch_slots = 1 + script.below(64) as u32;
     let mut net = TestNet {
         transfers: (0..NODES).map(|at| Transfer::new(config(at)).expect("right")).collect(),

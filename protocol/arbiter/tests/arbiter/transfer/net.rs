@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use allocation_counter::measure;
 use onepipe_arbiter::{
-    Arbiter, ArbiterConfig, ClientConfig, ObjectId, Transfer, TransferConfig, TransferEvent,
+    Arbiter, ArbiterConfig, ClientConfig, Core, ObjectId, Transfer, TransferConfig, TransferEvent,
 };
 use onepipe_base::{Incarnation, Machine, Mono, Now, Port, ProcessId, Timestamp};
 use onepipe_wire::Frame;
@@ -40,7 +40,7 @@ pub fn object(bytes: usize, seed: u8) -> Vec<u8> {
 
 impl TestNet {
     pub fn new(seed: u64) -> Self {
-        let mut arbiter = ArbiterConfig::new(ProcessId(NODES), NODES, (2, 2), 1_250);
+        let mut arbiter = ArbiterConfig::new(ProcessId(NODES), Core::racks(NODES, 2, 2), 1_250);
         arbiter.allocator.batch_slots = 16;
         Self {
             now: 0,

@@ -8,7 +8,7 @@ use onepipe_base::{
 };
 use onepipe_sim_engine::{Instant, NANOSECOND};
 use onepipe_sim_network::{Application, Config, Fault, LinkId, Network, NodeContext, NodeId};
-use onepipe_topology::{NextHop, Node, Route, Shape, Spread, Topology};
+use onepipe_topology::{FlowKey, NextHop, Node, Route, Shape, Spread, Topology};
 use onepipe_wire::{Header, Opcode, parse_header, seal};
 
 /// Frames with this number or a higher one are hop-only frames.
@@ -39,7 +39,7 @@ impl Machine for TestMachine {
             self.received.push_back((header.src().0, header.psn().0));
             return Verdict::Consumed;
         };
-        let flow = (header.src(), header.dst());
+        let flow = FlowKey { src: header.src(), dst: header.dst(), psn: header.psn() };
         let ports = match route.next(header.dst()) {
             None => return Verdict::Dropped,
             Some(NextHop::Down(ports)) => ports,
@@ -47,7 +47,7 @@ impl Machine for TestMachine {
                 onepipe_topology::PortRange::new(Port(self.lower), self.ports - self.lower)
             }
         };
-        Verdict::Forward(Spread::PerFlow.choose(ports, self.id, flow, header.psn()))
+        Verdict::Forward(Spread::PerFlow.choose(ports, self.id, flow))
     }
 
     fn handle_timeout(&mut self, now: Now) {

@@ -1,4 +1,4 @@
-//! Receive and send windows of 64 packets.
+//! The send window of 64 packets, and their destinations.
 
 use alloc::vec::Vec;
 
@@ -8,43 +8,6 @@ use onepipe_base::Mono;
 pub(crate) const WINDOW: usize = 64;
 /// Maximum number of destinations in one packet.
 pub(crate) const DESTINATIONS_MAX: usize = 64;
-
-/// Which packets of the peer have arrived.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct ReceiveWindow {
-    /// The highest sequence number received; 0 before the first.
-    pub highest: u32,
-    /// Bit `i`: the packet `highest - i` was received, or never existed.
-    pub bits: u64,
-}
-
-impl ReceiveWindow {
-    /// No packet received; the first one has number 1.
-    pub const NONE: Self = Self { highest: 0, bits: u64::MAX };
-
-    pub fn check_invariants(&self) {
-        assert_eq!(self.bits & 1, 1, "the highest packet was received, or never existed");
-    }
-
-    /// Whether a packet with a higher sequence number has arrived.
-    pub fn is_overtaken(&self, sequence: u32) -> bool {
-        (sequence.wrapping_sub(self.highest) as i32) < 0
-    }
-
-    /// Records a packet. Returns whether it is new, as far as the window reaches.
-    pub fn record(&mut self, sequence: u32) -> bool {
-        let ahead = sequence.wrapping_sub(self.highest) as i32;
-        if ahead > 0 {
-            self.bits = self.bits.unbounded_shl(ahead.unsigned_abs()) | 1;
-            self.highest = sequence;
-            return true;
-        }
-        let bit = 1u64.unbounded_shl(ahead.unsigned_abs());
-        let is_first = bit != 0 && self.bits & bit == 0;
-        self.bits |= bit;
-        is_first
-    }
-}
 
 /// The destinations in a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -218,22 +181,6 @@ mod tests {
         let mut destinations = DestinationSet::NONE;
         destinations.push(dst);
         destinations
-    }
-
-    #[test]
-    fn receive_window_accepts_each_packet_once() {
-        let mut received = ReceiveWindow::NONE;
-        assert!(
-            received.record(100)
-                && !received.record(100)
-                && received.record(97)
-                && !received.record(97)
-        );
-        assert_eq!((received.highest, received.bits), (100, 0b1001));
-        assert!(received.record(163) && received.bits == 1 << 63 | 1 && !received.record(100));
-        assert!(!received.record(99), "before the window");
-        assert!(received.record(u32::MAX.wrapping_add(300)), "far ahead");
-        assert_eq!(received.bits, 1);
     }
 
     #[test]
