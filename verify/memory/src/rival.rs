@@ -1,14 +1,11 @@
 //! A cluster of a rival in virtual time: plain datagrams through switches that only forward.
 
-use onepipe_base::{HostId, Mono, Port, ProcessId, SwitchId, Timestamp};
+use onepipe_base::{Mono, Port, ProcessId, Timestamp};
 use onepipe_memory::{MemoryOwner, RegionId, Request};
-use onepipe_node::Host;
 use onepipe_sim_engine::{Instant, NANOSECOND};
-use onepipe_sim_network::{Application, LinkId, Network, NodeContext, NodeId};
-use onepipe_sim_traffic::Forwarder;
+use onepipe_sim_network::NodeContext;
 use onepipe_table::{Leader, RivalClient, RivalOptions};
-use onepipe_topology::{Node as Vertex, Topology};
-use onepipe_verify_transactions::{RivalNode, RivalProcess, Sent};
+use onepipe_verify_transactions::{RivalNetwork, RivalNode, RivalProgram, Sent};
 
 use crate::load::{Command, Load};
 use crate::setup::Setup;
@@ -71,7 +68,7 @@ impl RivalServer {
                 }
             });
         }
-        if let Some(process) = machine.process_mut(port) {
+        if let Some(process) = machine.host_mut().and_then(|host| host.process_mut(port)) {
             if let Some((owner, _)) = &mut self.owner {
                 let replies = std::iter::from_fn(|| owner.poll_reply());
                 replies.for_each(|reply| process.send(reply.to, reply.payload));
@@ -103,25 +100,18 @@ impl RivalServer {
     }
 }
 
-/// The servers of all processes, and the load.
-#[derive(Debug)]
-struct RivalApp<L> {
+/// The rival's options, its load and its setup.
+struct Tables<L> {
     setup: Setup,
     options: RivalOptions,
     load: L,
-    topology: Topology,
-    servers: Vec<Option<RivalServer>>,
 }
 
-impl<L: Load> RivalApp<L> {
-    fn forwarder(&self, vertex: Vertex, index: u32) -> Forwarder {
-        let topology = &self.topology;
-        let (route, ports) = (topology.route(vertex), topology.ports(vertex));
-        Forwarder::new(route, ports, topology.tier(vertex), index)
-    }
+impl<L: Load> RivalProgram for Tables<L> {
+    type Server = RivalServer;
 
-    fn build_process(&mut self, id: u32) -> RivalProcess {
-        let (process, setup) = (ProcessId(id), &self.setup);
+    fn build(&mut self, process: ProcessId) -> RivalServer {
+        let setup = &self.setup;
         let owned = setup.owner(process, &mut self.load);
         let leader = owned.as_ref().filter(|_| self.options.asks_leader).map(|(_, used)| {
             let (shard, nodes) = used[0];
@@ -129,127 +119,73 @@ impl<L: Load> RivalApp<L> {
             let timeout_ns = self.options.timeout_ns;
             (shard, Leader::new(setup.layout, (shard, nodes), process, replicas, timeout_ns))
         });
-        let is_client = setup.clients.contains(&id);
+        let is_client = setup.clients.contains(&process.0);
         let client = is_client.then(|| {
             let leaders = setup.replicas.iter().map(|replicas| replicas[0]).collect();
             RivalClient::new(1, setup.layout, leaders, self.options)
         });
         let terminals = Terminals::new(process, 1, if is_client { setup.terminals } else { 0 });
-        self.servers[id as usize] = Some(RivalServer {
+        RivalServer {
             owner: owned.map(|(owner, _)| (owner, 0)),
             leader,
             client,
             terminals,
             is_active: true,
             alarm_at: None,
-        });
-        RivalProcess::new(process, setup.message_ns)
-    }
-
-    fn server(&mut self, node: NodeId, port: Port) -> Option<&mut RivalServer> {
-        let first = self.topology.processes_of(HostId(node.0)).start;
-        self.servers.get_mut((first + u32::from(port.0)) as usize)?.as_mut()
-    }
-}
-
-impl<L: Load> Application<RivalNode> for RivalApp<L> {
-    fn build(&mut self, node: NodeId, _: u32) -> RivalNode {
-        let hosts = self.topology.hosts();
-        if node.0 >= hosts {
-            let vertex = Vertex::Switch(SwitchId(node.0 - hosts));
-            return RivalNode::Switch(self.forwarder(vertex, node.0));
-        }
-        let ids = self.topology.processes_of(HostId(node.0));
-        if ids.start >= self.setup.processes {
-            return RivalNode::Idle;
-        }
-        let switch = self.forwarder(Vertex::Host(HostId(node.0)), node.0);
-        RivalNode::Host(Host::new(switch, ids.map(|id| self.build_process(id)).collect()))
-    }
-
-    fn on_start(&mut self, mut at: NodeContext<'_>, machine: &mut RivalNode) {
-        if let RivalNode::Host(_) = machine {
-            for port in 0..self.topology.processes_per_host() {
-                at.alarm(0, port.into());
-            }
         }
     }
 
-    fn on_event(
+    fn on_message(server: &mut RivalServer, now: Mono, from: ProcessId, payload: &[u8]) {
+        server.on_message(now, from, payload);
+    }
+
+    fn on_alarm(server: &mut RivalServer) {
+        (server.alarm_at, server.is_active) = (None, true);
+    }
+
+    fn serve(
         &mut self,
-        at: NodeContext<'_>,
-        _: &mut RivalNode,
-        (port, from, payload): (Port, ProcessId, Vec<u8>),
+        server: &mut RivalServer,
+        at: &mut NodeContext<'_>,
+        endpoint: (&mut RivalNode, Port),
     ) {
-        if let Some(server) = self.server(at.node, port) {
-            server.on_message(at.now.mono, from, &payload);
-        }
+        server.serve(at, endpoint, &mut self.load);
     }
-
-    fn on_drained(&mut self, mut at: NodeContext<'_>, machine: &mut RivalNode) {
-        let first = self.topology.processes_of(HostId(at.node.0)).start as usize;
-        for port in 0..self.topology.processes_per_host() {
-            if let Some(Some(server)) = self.servers.get_mut(first + usize::from(port)) {
-                server.serve(&mut at, (machine, Port(port)), &mut self.load);
-            }
-        }
-    }
-
-    fn on_alarm(&mut self, at: NodeContext<'_>, _: &mut RivalNode, token: u32) {
-        if let Some(server) = self.server(at.node, Port(token as u16)) {
-            (server.alarm_at, server.is_active) = (None, true);
-        }
-    }
-
-    fn on_crash(&mut self, _: Instant, _: NodeId) {}
-
-    fn on_departure(&mut self, _: Instant, _: LinkId, _: &[u8]) {}
 }
 
 /// Replicas and clients of a rival in the simulated network.
-#[derive(Debug)]
 pub(crate) struct RivalCluster<L: Load> {
-    network: Network<RivalNode, RivalApp<L>>,
+    nodes: RivalNetwork<Tables<L>>,
 }
 
 impl<L: Load> RivalCluster<L> {
     /// Builds the cluster and starts it.
     pub fn new(setup: Setup, options: RivalOptions, load: L) -> Self {
-        let (shape, per_host) = (setup.plan.shape, setup.plan.processes_per_host);
-        let topology = Topology::new(shape, per_host).expect("the plan's processes fit the shape");
-        assert!(setup.plan.control_plane.is_none(), "rivals have no controller");
-        let (config, seed) = (setup.plan.network.clone(), setup.plan.seed);
-        let servers = (0..setup.processes).map(|_| None).collect();
-        let app = RivalApp { servers, topology: topology.clone(), setup, options, load };
-        Self { network: Network::new(topology, config, seed, app) }
+        let (plan, processes, message_ns) = (setup.plan.clone(), setup.processes, setup.message_ns);
+        let program = Tables { setup, options, load };
+        Self { nodes: RivalNetwork::new(&plan, processes, message_ns, program) }
     }
 
     pub fn run_ns(&mut self, ns: u64) {
-        self.network.run_for(ns * NANOSECOND);
+        self.nodes.run_ns(ns);
     }
 
     pub fn load_mut(&mut self) -> &mut L {
-        &mut self.network.application.load
+        &mut self.nodes.program_mut().load
     }
 
     /// Returns what a process has sent.
     pub fn sent(&self, process: ProcessId) -> Sent {
-        let topology = self.network.topology();
-        let host = topology.host_of(process);
-        let port = Port((process.0 - topology.processes_of(host).start) as u16);
-        let machine = self.network.machine(NodeId(host.0));
-        machine.and_then(|node| node.process(port)).map(RivalProcess::sent).unwrap_or_default()
+        self.nodes.sent(process)
     }
 
     /// Returns the number of calls in flight.
     pub fn in_flight(&self) -> usize {
-        let servers = self.network.application.servers.iter().flatten();
-        servers.map(|server| server.terminals.in_flight()).sum()
+        self.nodes.servers().map(|server| server.terminals.in_flight()).sum()
     }
 
     /// Returns the memory of a process.
     pub fn owner(&self, process: ProcessId) -> Option<&MemoryOwner> {
-        let server = self.network.application.servers.get(process.index())?.as_ref()?;
-        server.owner.as_ref().map(|(owner, _)| owner)
+        self.nodes.server(process)?.owner.as_ref().map(|(owner, _)| owner)
     }
 }

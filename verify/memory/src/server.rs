@@ -8,7 +8,7 @@ use onepipe_memory::{MemoryOwner, OutgoingReply, OutgoingScattering, Reply, Requ
 use onepipe_sim_engine::{Instant, NANOSECOND};
 use onepipe_sim_network::NodeContext;
 use onepipe_table::TableClient;
-use onepipe_verify_transactions::{Node, ProcessServer};
+use onepipe_verify_transactions::{Node, ProcessServer, endpoint_mut};
 
 use crate::load::{Command, Load};
 use crate::terminals::Terminals;
@@ -120,7 +120,7 @@ impl Server {
             self.passed = drained;
             owner.on_barrier(barrier);
         }
-        if let Some(endpoint) = machine.endpoint_mut(port) {
+        if let Some(endpoint) = endpoint_mut(machine, port) {
             endpoint.await_commit(self.owner.as_ref().and_then(MemoryOwner::awaited));
             self.send_replies(endpoint);
         }
@@ -162,7 +162,7 @@ impl Server {
                 Command::Insert(value) => client.insert(key, &value).expect("a value's length"),
                 Command::Update(value) => client.update(key, &value).expect("a value's length"),
             });
-            let Some(endpoint) = machine.endpoint_mut(port) else { return };
+            let Some(endpoint) = endpoint_mut(machine, port) else { return };
             let is_blocked = !send_scatterings(at.now.mono, endpoint, client);
             self.is_active |= is_blocked;
             if is_blocked || !has_finished {

@@ -43,12 +43,12 @@ pub use lengths::Lengths;
 pub use load::{Done, Load, Next, Terminal};
 #[cfg(feature = "mistakes")]
 pub use mutation::{SIMULATED, caught, detected};
-pub use node::{Node, NodeEvent, Process};
+pub use node::{Node, Process, endpoint_mut};
 pub use peak::Peak;
 pub use protocol::Protocol;
 pub use recorded::{Counts, Mix, Recorded};
 pub use removal::{Removal, RemovalFigures};
-pub use rivals::{RivalNode, RivalProcess};
+pub use rivals::{RivalNetwork, RivalNode, RivalProcess, RivalProgram};
 pub use run::{Report, run};
 pub use scenario::{FaultEvent, Scenario, draw_links, draw_network};
 pub use setup::{Costs, Setup};

@@ -1,9 +1,10 @@
-//! All kinds of nodes as one machine.
+//! A process with a CPU of limited speed, and the nodes of its network.
 
 use onepipe_base::{Machine, Mono, Now, Port, ProcessId, Timestamp, Transmit, Verdict};
 use onepipe_controller::Controller;
 use onepipe_endpoint::{Endpoint, Event};
-use onepipe_node::{Host, HostEvent};
+use onepipe_node::Host;
+use onepipe_sim_network::FabricNode;
 use onepipe_sim_traffic::RateLimited;
 use onepipe_switch::Switch;
 
@@ -91,102 +92,13 @@ impl Machine for Process {
     }
 }
 
-/// A host with processes, a switch, the controller with its network card, or an idle host.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-#[allow(clippy::large_enum_variant, reason = "one value a node, in place")]
-pub enum Node {
-    /// Processes behind a virtual switch.
-    Host(Host<Switch, Process>),
-    /// A switch.
-    Switch(Switch),
-    /// A host with the controller, and the port of its network card.
-    Controller(Box<Controller>, Port),
-    /// A host that does not take part.
-    Idle,
-}
+/// A host whose processes are behind a virtual switch, a switch, the controller, or an idle host.
+pub type Node = FabricNode<Host<Switch, Process>, Switch, Controller>;
 
-/// An event of a node.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum NodeEvent {
-    /// Event of the process at this port.
-    Process(Port, Event),
-    /// Event of a switch or a controller.
-    Other,
-}
+/// An event of a [`Node`].
+pub type NodeEvent = <Node as Machine>::Event;
 
-impl Node {
-    /// Returns the process at a port of a host, if it runs.
-    pub fn process(&self, port: Port) -> Option<&Process> {
-        match self {
-            Self::Host(host) => host.process(port),
-            _ => None,
-        }
-    }
-
-    /// Returns the endpoint of the process at a port of a host, for commands.
-    pub fn endpoint_mut(&mut self, port: Port) -> Option<&mut Endpoint> {
-        match self {
-            Self::Host(host) => host.process_mut(port).map(Process::endpoint_mut),
-            _ => None,
-        }
-    }
-}
-
-impl Machine for Node {
-    type Event = NodeEvent;
-
-    #[inline]
-    fn handle_frame(&mut self, now: Now, port: Port, frame: &mut [u8]) -> Verdict {
-        match self {
-            Self::Host(host) => host.handle_frame(now, port, frame),
-            Self::Switch(switch) => switch.handle_frame(now, port, frame),
-            Self::Controller(controller, _) => controller.handle_frame(now, Port(0), frame),
-            Self::Idle => Verdict::Dropped,
-        }
-    }
-
-    fn handle_timeout(&mut self, now: Now) {
-        match self {
-            Self::Host(host) => host.handle_timeout(now),
-            Self::Switch(switch) => switch.handle_timeout(now),
-            Self::Controller(controller, _) => controller.handle_timeout(now),
-            Self::Idle => {}
-        }
-    }
-
-    #[inline]
-    fn poll_transmit(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
-        match self {
-            Self::Host(host) => host.poll_transmit(now, slot),
-            Self::Switch(switch) => switch.poll_transmit(now, slot),
-            Self::Controller(controller, card) => {
-                let transmit = controller.poll_transmit(now, slot)?;
-                Some(Transmit { port: *card, ..transmit })
-            }
-            Self::Idle => None,
-        }
-    }
-
-    #[inline]
-    fn poll_event(&mut self) -> Option<NodeEvent> {
-        match self {
-            Self::Host(host) => host.poll_event().map(|event| match event {
-                HostEvent::Process(port, event) => NodeEvent::Process(port, event),
-                HostEvent::Switch(_) => NodeEvent::Other,
-            }),
-            Self::Switch(switch) => switch.poll_event().map(|_| NodeEvent::Other),
-            Self::Controller(controller, _) => controller.poll_event().map(|_| NodeEvent::Other),
-            Self::Idle => None,
-        }
-    }
-
-    #[inline]
-    fn poll_timeout(&self) -> Option<Mono> {
-        match self {
-            Self::Host(host) => host.poll_timeout(),
-            Self::Switch(switch) => switch.poll_timeout(),
-            Self::Controller(controller, _) => controller.poll_timeout(),
-            Self::Idle => None,
-        }
-    }
+/// Returns the endpoint of the process at a port of a host, for commands.
+pub fn endpoint_mut(node: &mut Node, port: Port) -> Option<&mut Endpoint> {
+    node.host_mut()?.process_mut(port).map(Process::endpoint_mut)
 }

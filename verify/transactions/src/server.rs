@@ -10,7 +10,7 @@ use onepipe_transaction::{Client, OutgoingReply, Replica, Reply, Request, State,
 
 use crate::environment::ProcessServer;
 use crate::load::{Done, Load, Next, Terminal};
-use crate::node::Node;
+use crate::node::{Node, endpoint_mut};
 
 /// What a terminal is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -166,7 +166,7 @@ impl<S: State> Server<S> {
     fn send_replies(&mut self, machine: &mut Node, port: Port) {
         let Some(replica) = &mut self.replica else { return };
         while let Some(reply) = self.unsent.pop_front().or_else(|| replica.poll_reply()) {
-            let Some(endpoint) = machine.endpoint_mut(port) else { return };
+            let Some(endpoint) = endpoint_mut(machine, port) else { return };
             let message = Message { to: reply.to, payload: &reply.payload };
             if let Err(SendError::BufferFull { .. }) = endpoint.scatter(&[message]) {
                 self.is_active = true;
@@ -180,7 +180,7 @@ impl<S: State> Server<S> {
         let Some(replica) = &mut self.replica else { return };
         replica.handle_timeout(at.now.mono);
         while let Some(scattering) = replica.poll_scattering(at.now.mono) {
-            let Some(endpoint) = machine.endpoint_mut(port) else { return };
+            let Some(endpoint) = endpoint_mut(machine, port) else { return };
             match send(endpoint, scattering.is_reliable, &scattering.messages) {
                 Ok(id) => replica.on_scattering_submitted(&scattering, id),
                 Err(SendError::BufferFull { .. }) => {
@@ -300,7 +300,7 @@ fn send_scatterings(
     drained: Option<Timestamp>,
 ) -> bool {
     while let Some(scattering) = client.poll_scattering(at.now.mono, drained) {
-        let Some(endpoint) = machine.endpoint_mut(port) else { return true };
+        let Some(endpoint) = endpoint_mut(machine, port) else { return true };
         match send(endpoint, scattering.is_reliable, &scattering.messages) {
             Ok(id) => client.on_submitted(&scattering, id),
             Err(error) => {

@@ -156,7 +156,7 @@ impl<P: Program> Environment<P> {
     /// Returns a process, if it runs.
     pub fn process(&self, process: ProcessId) -> Option<&Process> {
         let (node, port) = self.location(process);
-        self.network.machine(node)?.process(port)
+        self.network.machine(node)?.host()?.process(port)
     }
 
     /// Returns what a process has sent since it started; nothing if it does not run.

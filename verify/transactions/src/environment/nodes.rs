@@ -6,15 +6,15 @@ use std::collections::VecDeque;
 use onepipe_base::{Controllers, HostId, Incarnation, Port, ProcessId, SwitchId};
 use onepipe_controller::{Controller, Epoch, RecordId};
 use onepipe_endpoint::Endpoint;
-use onepipe_node::Host;
+use onepipe_node::{Host, HostEvent};
 use onepipe_sim_engine::{Instant, NANOSECOND};
-use onepipe_sim_network::{Application, LinkId, NodeContext, NodeId};
+use onepipe_sim_network::{Application, FabricEvent, LinkId, NodeContext, NodeId};
 use onepipe_switch::{Form, Switch};
 use onepipe_topology::{Node as Vertex, Topology};
 use onepipe_wire::{Opcode, parse_header};
 
 use super::{FabricSetup, ProcessServer, Program};
-use crate::node::{Node, NodeEvent, Process};
+use crate::node::{Node, NodeEvent, Process, endpoint_mut};
 use crate::usage::LinkBytes;
 
 /// Latency of the controller's store, in ns.
@@ -155,9 +155,9 @@ impl<P: Program> Application<Node> for Nodes<P> {
     }
 
     fn on_event(&mut self, at: NodeContext<'_>, machine: &mut Node, event: NodeEvent) {
-        let NodeEvent::Process(port, event) = event else { return };
+        let FabricEvent::Host(HostEvent::Process(port, event)) = event else { return };
         let id = self.id(at.node, port) as usize;
-        let Some(endpoint) = machine.endpoint_mut(port) else { return };
+        let Some(endpoint) = endpoint_mut(machine, port) else { return };
         let Some(server) = &mut self.servers[id] else { return };
         if !server.on_event(at.now.mono, endpoint, event) {
             self.servers[id] = None;
@@ -173,7 +173,9 @@ impl<P: Program> Application<Node> for Nodes<P> {
         }
         let first = self.topology.processes_of(HostId(at.node.0)).start as usize;
         for port in 0..self.topology.processes_per_host() {
-            let Some(process) = machine.process(Port(port)) else { continue };
+            let Some(process) = machine.host().and_then(|host| host.process(Port(port))) else {
+                continue;
+            };
             let drained = process.drained();
             if let Some(Some(server)) = self.servers.get_mut(first + usize::from(port)) {
                 self.program.serve(server, &mut at, (machine, Port(port)), drained);

@@ -1,42 +1,31 @@
 //! A cluster of a rival in virtual time.
 
-use onepipe_base::{HostId, Port, ProcessId, SwitchId};
-use onepipe_baselines::{Client, ClientOptions, Keyed, Protocol, Server};
-use onepipe_node::Host;
-use onepipe_sim_engine::{Instant, NANOSECOND};
-use onepipe_sim_network::{
-    Application, Fault, HopKind, LinkFaults, LinkId, Network, NodeContext, NodeId,
-};
-use onepipe_sim_traffic::Forwarder;
-use onepipe_topology::{Node as Vertex, Topology};
+use std::marker::PhantomData;
 
-use super::process::{RivalNode, RivalProcess};
+use onepipe_base::{Mono, Port, ProcessId};
+use onepipe_baselines::{Client, ClientOptions, Keyed, Protocol, Server};
+use onepipe_sim_network::{Fault, HopKind, LinkFaults, LinkId, NodeContext, NodeId};
+
+use super::network::{RivalNetwork, RivalProgram};
+use super::process::RivalNode;
 use super::server::{RivalServer, SESSION};
 use crate::load::Load;
 use crate::measured::Measured;
 use crate::setup::Setup;
-use crate::usage::{LinkBytes, Sent};
+use crate::usage::Sent;
 
-/// The servers of all processes, and the load.
-#[derive(Debug)]
-struct RivalApp<S, L> {
+/// The rival's protocol, and the load.
+struct Transactions<S, L> {
     setup: Setup,
     protocol: Protocol,
     load: L,
-    topology: Topology,
-    servers: Vec<Option<RivalServer<S>>>,
-    links: LinkBytes,
+    state: PhantomData<S>,
 }
 
-impl<S: Keyed, L: Load<S>> RivalApp<S, L> {
-    fn forwarder(&self, vertex: Vertex, index: u32) -> Forwarder {
-        let topology = &self.topology;
-        let (route, ports) = (topology.route(vertex), topology.ports(vertex));
-        Forwarder::new(route, ports, topology.tier(vertex), index)
-    }
+impl<S: Keyed, L: Load<S>> RivalProgram for Transactions<S, L> {
+    type Server = RivalServer<S>;
 
-    fn build_process(&mut self, id: u32) -> RivalProcess {
-        let process = ProcessId(id);
+    fn build(&mut self, process: ProcessId) -> RivalServer<S> {
         let placement = &self.setup.placement;
         // Requests and log entries are sent again as the probes of the endpoints are.
         let timeout_min_ns = self.setup.plan.endpoint.probe_timeout_min_ns;
@@ -44,81 +33,34 @@ impl<S: Keyed, L: Load<S>> RivalApp<S, L> {
         let state = shard.map(|shard| self.load.state(shard));
         let replica =
             state.and_then(|state| Server::new(process, placement, state, timeout_min_ns));
-        let client = self.setup.clients.contains(&id).then(|| {
+        let client = self.setup.clients.contains(&process.0).then(|| {
             let options = ClientOptions { timeout_min_ns, ..self.setup.rival };
             Client::new((process, SESSION), placement.clone(), self.protocol, options)
         });
-        self.servers[id as usize] =
-            Some(RivalServer::new(process, replica, client, self.setup.terminals));
-        RivalProcess::new(process, self.setup.message_ns)
+        RivalServer::new(process, replica, client, self.setup.terminals)
     }
 
-    fn server(&mut self, node: NodeId, port: Port) -> Option<&mut RivalServer<S>> {
-        let first = self.topology.processes_of(HostId(node.0)).start;
-        self.servers.get_mut((first + u32::from(port.0)) as usize)?.as_mut()
-    }
-}
-
-impl<S: Keyed, L: Load<S>> Application<RivalNode> for RivalApp<S, L> {
-    fn build(&mut self, node: NodeId, _: u32) -> RivalNode {
-        let hosts = self.topology.hosts();
-        if node.0 >= hosts {
-            let vertex = Vertex::Switch(SwitchId(node.0 - hosts));
-            return RivalNode::Switch(self.forwarder(vertex, node.0));
-        }
-        let ids = self.topology.processes_of(HostId(node.0));
-        if ids.start >= self.setup.processes {
-            return RivalNode::Idle;
-        }
-        let switch = self.forwarder(Vertex::Host(HostId(node.0)), node.0);
-        RivalNode::Host(Host::new(switch, ids.map(|id| self.build_process(id)).collect()))
+    fn on_message(server: &mut RivalServer<S>, now: Mono, from: ProcessId, payload: &[u8]) {
+        server.on_message(now, from, payload);
     }
 
-    fn on_start(&mut self, mut at: NodeContext<'_>, machine: &mut RivalNode) {
-        if let RivalNode::Host(_) = machine {
-            for port in 0..self.topology.processes_per_host() {
-                at.alarm(0, port.into());
-            }
-        }
+    fn on_alarm(server: &mut RivalServer<S>) {
+        server.on_alarm();
     }
 
-    fn on_event(
+    fn serve(
         &mut self,
-        at: NodeContext<'_>,
-        _: &mut RivalNode,
-        (port, from, payload): (Port, ProcessId, Vec<u8>),
+        server: &mut RivalServer<S>,
+        at: &mut NodeContext<'_>,
+        endpoint: (&mut RivalNode, Port),
     ) {
-        if let Some(server) = self.server(at.node, port) {
-            server.on_message(at.now.mono, from, &payload);
-        }
-    }
-
-    fn on_drained(&mut self, mut at: NodeContext<'_>, machine: &mut RivalNode) {
-        let first = self.topology.processes_of(HostId(at.node.0)).start as usize;
-        for port in 0..self.topology.processes_per_host() {
-            if let Some(Some(server)) = self.servers.get_mut(first + usize::from(port)) {
-                server.serve(&mut at, (machine, Port(port)), &mut self.load);
-            }
-        }
-    }
-
-    fn on_alarm(&mut self, at: NodeContext<'_>, _: &mut RivalNode, token: u32) {
-        if let Some(server) = self.server(at.node, Port(token as u16)) {
-            server.on_alarm();
-        }
-    }
-
-    fn on_crash(&mut self, _: Instant, _: NodeId) {}
-
-    fn on_departure(&mut self, _: Instant, link: LinkId, frame: &[u8]) {
-        self.links.on_departure(link, frame);
+        server.serve(at, endpoint, &mut self.load);
     }
 }
 
 /// Replicas and clients of a rival in the simulated network, with switches that only forward.
-#[derive(Debug)]
 pub(crate) struct RivalCluster<S: Keyed, L: Load<S>> {
-    network: Network<RivalNode, RivalApp<S, L>>,
+    nodes: RivalNetwork<Transactions<S, L>>,
 }
 
 impl<S: Keyed, L: Load<S>> RivalCluster<S, L> {
@@ -128,27 +70,13 @@ impl<S: Keyed, L: Load<S>> RivalCluster<S, L> {
     /// # Panics
     /// The processes do not fit the fabric, or the setup has a controller.
     pub fn new(setup: Setup, protocol: Protocol, load: L) -> Self {
-        let (shape, per_host) = (setup.plan.shape, setup.plan.processes_per_host);
-        let topology = Topology::new(shape, per_host).expect("the plan's processes fit the shape");
-        assert!(setup.plan.control_plane.is_none(), "rivals have no controller");
-        let (config, seed) = (setup.plan.network.clone(), setup.plan.seed);
-        let app = RivalApp {
-            links: LinkBytes::new(config.host_link.overhead_bytes),
-            servers: (0..setup.processes).map(|_| None).collect(),
-            topology: topology.clone(),
-            setup,
-            protocol,
-            load,
-        };
-        Self { network: Network::new(topology, config, seed, app) }
-    }
-
-    fn server(&self, process: ProcessId) -> Option<&RivalServer<S>> {
-        self.network.application.servers.get(process.index())?.as_ref()
+        let (plan, processes, message_ns) = (setup.plan.clone(), setup.processes, setup.message_ns);
+        let program = Transactions { setup, protocol, load, state: PhantomData };
+        Self { nodes: RivalNetwork::new(&plan, processes, message_ns, program) }
     }
 
     fn hosts(&self) -> u32 {
-        self.network.topology().hosts()
+        self.nodes.network.topology().hosts()
     }
 }
 
@@ -157,65 +85,61 @@ impl<S: Keyed, L: Load<S>> Measured for RivalCluster<S, L> {
     type Load = L;
 
     fn run_ns(&mut self, ns: u64) {
-        self.network.run_for(ns * NANOSECOND);
+        self.nodes.run_ns(ns);
     }
 
     fn now_ns(&self) -> u64 {
-        self.network.now().as_ns()
+        self.nodes.network.now().as_ns()
     }
 
     fn setup(&self) -> &Setup {
-        &self.network.application.setup
+        &self.nodes.program().setup
     }
 
     fn load(&self) -> &L {
-        &self.network.application.load
+        &self.nodes.program().load
     }
 
     fn load_mut(&mut self) -> &mut L {
-        &mut self.network.application.load
+        &mut self.nodes.program_mut().load
     }
 
     fn hops(&self) -> u64 {
-        self.network.stats().hops
+        self.nodes.network.stats().hops
     }
 
     fn sent(&self, process: ProcessId) -> Sent {
-        let topology = self.network.topology();
-        let host = topology.host_of(process);
-        let port = Port((process.0 - topology.processes_of(host).start) as u16);
-        let machine = self.network.machine(NodeId(host.0));
-        machine.and_then(|node| node.process(port)).map(RivalProcess::sent).unwrap_or_default()
+        self.nodes.sent(process)
     }
 
     fn host_link_bytes(&self) -> Vec<[u64; HopKind::ALL.len()]> {
         let is_of_host = |node: NodeId| node.0 < self.hosts();
-        let links = self.network.links();
+        let links = self.nodes.network.links();
         let links = links.filter(|(_, from, to)| is_of_host(*from) || is_of_host(*to));
-        links.map(|(link, ..)| self.network.application.links.of(link)).collect()
+        links.map(|(link, ..)| self.nodes.network.application.links.of(link)).collect()
     }
 
     fn lose_at_hosts(&mut self, loss_ppb: u32) {
         let hosts = self.hosts();
-        let links = self.network.links().filter(|(.., to)| to.0 < hosts).map(|(link, ..)| link);
+        let links =
+            self.nodes.network.links().filter(|(.., to)| to.0 < hosts).map(|(link, ..)| link);
         let links: Vec<LinkId> = links.collect();
         let faults = LinkFaults { loss_ppb, ..LinkFaults::default() };
         let faults = links.into_iter().map(|link| Fault::SetLinkFaults(link, faults));
-        faults.for_each(|fault| self.network.inject(fault));
+        faults.for_each(|fault| self.nodes.network.inject(fault));
     }
 
     fn in_flight(&self) -> usize {
-        let servers = self.network.application.servers.iter().flatten();
-        servers.map(RivalServer::in_flight).sum()
+        self.nodes.servers().map(RivalServer::in_flight).sum()
     }
 
     fn state(&self, process: ProcessId) -> Option<&S> {
-        self.server(process)?.replica.as_ref().map(Server::state)
+        self.nodes.server(process)?.replica.as_ref().map(Server::state)
     }
 
     fn violations(&self) -> Vec<String> {
         let mut violations = Vec::new();
-        for (id, server) in self.network.application.servers.iter().flatten().enumerate() {
+        for (id, server) in self.nodes.servers().enumerate() {
             let client = server.client.as_ref().map(Client::stats).unwrap_or_default();
             let replica = server.replica.as_ref().map(Server::stats).unwrap_or_default();
             if client.malformed + replica.malformed > 0 {

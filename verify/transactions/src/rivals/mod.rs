@@ -3,8 +3,10 @@
 mod cluster;
 mod datagrams;
 mod keyed;
+mod network;
 mod process;
 mod server;
 
 pub(crate) use cluster::RivalCluster;
+pub use network::{RivalNetwork, RivalProgram};
 pub use process::{RivalNode, RivalProcess};

@@ -1,7 +1,8 @@
 //! A process of a rival, and the nodes of its network.
 
 use onepipe_base::{Machine, Mono, Now, Port, ProcessId, Transmit, Verdict};
-use onepipe_node::{Host, HostEvent};
+use onepipe_node::Host;
+use onepipe_sim_network::FabricNode;
 use onepipe_sim_traffic::{Forwarder, RateLimited};
 
 use super::datagrams::Datagrams;
@@ -66,73 +67,6 @@ impl Machine for RivalProcess {
     }
 }
 
-/// A host with processes, a switch, or an idle host.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum RivalNode {
-    /// Processes behind a virtual switch.
-    Host(Host<Forwarder, RivalProcess>),
-    /// A switch that only forwards.
-    Switch(Forwarder),
-    /// A host that does not take part.
-    Idle,
-}
-
-impl RivalNode {
-    /// Returns the process at a port of a host.
-    pub fn process(&self, port: Port) -> Option<&RivalProcess> {
-        match self {
-            Self::Host(host) => host.process(port),
-            _ => None,
-        }
-    }
-
-    /// Returns the process at a port of a host, for commands.
-    pub fn process_mut(&mut self, port: Port) -> Option<&mut RivalProcess> {
-        match self {
-            Self::Host(host) => host.process_mut(port),
-            _ => None,
-        }
-    }
-}
-
-impl Machine for RivalNode {
-    /// A message to the process at a port: its sender and its payload.
-    type Event = (Port, ProcessId, Vec<u8>);
-
-    fn handle_frame(&mut self, now: Now, port: Port, frame: &mut [u8]) -> Verdict {
-        match self {
-            Self::Host(host) => host.handle_frame(now, port, frame),
-            Self::Switch(switch) => switch.handle_frame(now, port, frame),
-            Self::Idle => Verdict::Dropped,
-        }
-    }
-
-    fn handle_timeout(&mut self, now: Now) {
-        if let Self::Host(host) = self {
-            host.handle_timeout(now);
-        }
-    }
-
-    fn poll_transmit(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
-        match self {
-            Self::Host(host) => host.poll_transmit(now, slot),
-            _ => None,
-        }
-    }
-
-    fn poll_event(&mut self) -> Option<Self::Event> {
-        let Self::Host(host) = self else { return None };
-        loop {
-            if let HostEvent::Process(port, (from, payload)) = host.poll_event()? {
-                return Some((port, from, payload));
-            }
-        }
-    }
-
-    fn poll_timeout(&self) -> Option<Mono> {
-        match self {
-            Self::Host(host) => host.poll_timeout(),
-            _ => None,
-        }
-    }
-}
+/// A host whose processes are behind a virtual switch, a switch that only forwards, or an idle
+/// host.
+pub type RivalNode = FabricNode<Host<Forwarder, RivalProcess>, Forwarder>;

@@ -99,7 +99,7 @@ impl<S: Keyed> RivalServer<S> {
             replica.handle_timeout(now);
         }
         self.run_terminals(at, load);
-        if let Some(process) = machine.process_mut(port) {
+        if let Some(process) = machine.host_mut().and_then(|host| host.process_mut(port)) {
             let messages = std::iter::from_fn(|| {
                 let of_replica = self.replica.as_mut().and_then(Server::poll_message);
                 of_replica.or_else(|| self.client.as_mut().and_then(Client::poll_message))
