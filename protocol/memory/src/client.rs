@@ -1,5 +1,6 @@
 //! A client of owners: numbers requests, repeats what is lost, and matches replies.
 
+mod invariants;
 mod options;
 mod pending;
 
@@ -334,10 +335,17 @@ impl MemoryClient {
         let Some(pending) = self.pending.get_mut(&number) else { return };
         if is_first {
             self.queue(number);
-        } else {
+        } else if pending.phase != Phase::Queued {
             // The fabric may report each attempt as failed at once.
             pending.phase = Phase::Failed;
             self.arm(now, number);
+        }
+        self.check_in_debug_builds();
+    }
+
+    fn check_in_debug_builds(&self) {
+        if cfg!(debug_assertions) {
+            self.check_invariants();
         }
     }
 
@@ -369,6 +377,7 @@ impl MemoryClient {
                 self.complete(number);
             }
         }
+        self.check_in_debug_builds();
     }
 
     /// Notes that a process has started again: its replies are awaited.
@@ -415,6 +424,7 @@ impl MemoryClient {
                 self.queue(number);
             }
         }
+        self.check_in_debug_builds();
     }
 
     /// Returns when [`MemoryClient::handle_timeout`] is due.

@@ -1,5 +1,6 @@
 //! The owner of regions: executes the batches of others in the order of timestamps.
 
+mod invariants;
 mod session;
 
 use alloc::collections::{BTreeMap, VecDeque};
@@ -251,6 +252,9 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> MemoryOwner<B> {
         self.execute_waiting(|next| next.0 < barrier);
         debug_assert!(self.waiting.first_key_value().is_none_or(|(next, _)| next.0 >= barrier));
         self.remove_ended(barrier);
+        if cfg!(debug_assertions) {
+            self.check_invariants();
+        }
     }
 
     /// Notes that a process has ended at a timestamp. Its results are dropped when the commit

@@ -68,6 +68,20 @@ impl Session {
         }
     }
 
+    /// Panics if more results are remembered than allowed, or their bytes are miscounted.
+    pub fn check_invariants(&self, results_max: usize) {
+        for results in [&self.total, &self.own] {
+            assert!(results.replies.len() <= results_max, "the results are bounded");
+            let bytes: u64 = results.replies.values().map(|reply| reply.len() as u64).sum();
+            assert_eq!(results.bytes, bytes, "the bytes are those of the results");
+            let first = results.replies.keys().next();
+            assert!(
+                first.is_none_or(|first| *first >= results.floor),
+                "completed ones are dropped"
+            );
+        }
+    }
+
     /// Remembers the encoded reply to a request.
     pub fn remember(&mut self, order: Order, number: u64, reply: Vec<u8>) {
         self.results(order).remember(number, reply);

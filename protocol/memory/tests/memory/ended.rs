@@ -103,3 +103,20 @@ fn owner_that_has_started_again_is_awaited() {
     assert_eq!(fabric.completed(), None, "the request is repeated");
     assert!(fabric.client.poll_scattering(fabric.now).is_some());
 }
+
+#[test]
+fn late_report_of_a_loss_leaves_a_queued_request_queued() {
+    let mut fabric = Fabric::new();
+    let (request, payload) = fabric.submit();
+    fabric.client.on_send_failed(fabric.now, false, ScatteringId(1));
+    let scattering = fabric.client.poll_scattering(fabric.now).expect("sent again at once");
+    fabric.client.on_submitted(&scattering, ScatteringId(2));
+    fabric.pass_deadline();
+    // The request waits to be sent for the third time.
+    fabric.client.on_send_failed(fabric.now, false, ScatteringId(2));
+    fabric.client.check_invariants();
+    let scattering = fabric.client.poll_scattering(fabric.now).expect("sent for the third time");
+    fabric.client.on_submitted(&scattering, ScatteringId(3));
+    fabric.client.check_invariants();
+    assert_eq!(fabric.reply(&payload), (request, false));
+}

@@ -129,6 +129,7 @@ fn drive_owner(mut input: Input<'_>) {
                 }
             }
         }
+        owner.check_invariants();
     }
     let bytes = owner.region(RegionId(1)).expect("registered").bytes();
     assert!(bytes.iter().all(|byte| *byte == 7), "only the owner may write there");
@@ -189,6 +190,7 @@ fn drive_client(mut input: Input<'_>) {
                 client.handle_timeout(Mono::from_ns(now));
             }
         }
+        client.check_invariants();
         while let Some(completed) = client.poll_completed() {
             assert!(open.remove(&completed.request), "{completed:?} completes once");
         }

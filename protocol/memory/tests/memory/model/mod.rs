@@ -127,6 +127,8 @@ impl Fabric {
     }
 
     fn step(&mut self, submits: bool) -> Result<(), String> {
+        self.owners.iter().for_each(MemoryOwner::check_invariants);
+        self.clients.iter().for_each(MemoryClient::check_invariants);
         self.now_ns += self.random.random_range(1..50);
         let owner = self.random.random_range(0..OWNERS);
         match self.random.random_range(0..8) {
