@@ -41,6 +41,9 @@ impl AdaptiveTimeout {
             self.period_began = now;
         }
         self.longest_ns[0] = self.longest_ns[0].max(elapsed_ns);
+        let longest_ns_max = self.configured_ns.saturating_mul(STRETCH_MAX);
+        let is_bounded = self.longest_ns.iter().all(|ns| *ns <= longest_ns_max);
+        debug_assert!(is_bounded, "a response beyond the longest timeout does not count");
     }
 
     /// Returns the timeout in ns.

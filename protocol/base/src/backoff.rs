@@ -98,6 +98,8 @@ impl Backoff {
         }
         let is_at_rest = self.rest_ns > 0 && self.awake_until <= now;
         let interval_ns = if is_at_rest { self.rest_ns } else { self.interval_ns };
+        let interval_ns_max = self.max_ns.max(self.initial_ns).max(self.rest_ns);
+        debug_assert!(interval_ns <= interval_ns_max, "no interval exceeds the maximum");
         self.due = Some(now.after_ns(interval_ns - self.jitter_ns(interval_ns)));
         self.interval_ns = self.interval_ns.saturating_mul(2).min(self.max_ns.max(self.initial_ns));
         true
@@ -107,7 +109,9 @@ impl Backoff {
         let Some(hash) = &mut self.hash else { return 0 };
         *hash = mix(*hash);
         // The upper half of the product is uniform in `0..=interval_ns / 2`.
-        ((u128::from(interval_ns / 2 + 1) * u128::from(*hash)) >> 64) as u64
+        let jitter_ns = ((u128::from(interval_ns / 2 + 1) * u128::from(*hash)) >> 64) as u64;
+        debug_assert!(jitter_ns <= interval_ns / 2, "at least half of the interval remains");
+        jitter_ns
     }
 }
 

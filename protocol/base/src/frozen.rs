@@ -85,6 +85,8 @@ impl FrozenLinks {
         }
         self.last_number = self.last_number.wrapping_add(1).max(1);
         self.links.push(Frozen { number: self.last_number, port, instance, commit, cause });
+        let related = self.links.iter().filter(is_related).count();
+        debug_assert!(related <= INSTANCES_MAX, "the entries of an address are bounded");
         self.last_number
     }
 
@@ -115,6 +117,8 @@ impl FrozenLinks {
     pub fn take(&mut self, number: u32) -> Option<(Frozen, Option<Timestamp>)> {
         let at = self.links.iter().position(|frozen| frozen.number == number)?;
         let resolved = self.links.remove(at);
+        let is_again = self.links.iter().any(|frozen| frozen.number == number);
+        debug_assert!(!is_again, "a failure has a number of its own");
         self.record_promised(resolved);
         let same = self.links.iter().filter(|frozen| frozen.port == resolved.port);
         Some((resolved, same.map(|frozen| frozen.commit).min()))

@@ -30,6 +30,7 @@ impl Lateness {
         let late_ns = due.map_or(0, |due| now.since_ns(due));
         let faded_ns = self.estimate_ns - self.estimate_ns.div_ceil(DECAY);
         self.estimate_ns = late_ns.max(faded_ns);
+        debug_assert!(faded_ns <= self.estimate_ns, "a maximum fades at its rate");
         late_ns
     }
 

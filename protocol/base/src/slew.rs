@@ -47,6 +47,7 @@ impl Slew {
             self.last = Some((now, expected));
             return expected;
         }
+        let last_reading = reading;
         let slack_ns = elapsed_ns / Self::RATE;
         if slack_ns == 0 && elapsed_ns != 0 {
             // Too little time has passed for a correction: leave `last`, so that the time adds up.
@@ -57,6 +58,9 @@ impl Slew {
             .max(expected.saturating_sub_ns(slack_ns))
             .min(expected.wrapping_add_ns(slack_ns))
             .max(reading);
+        let ahead_ns_max = elapsed_ns.saturating_add(slack_ns);
+        let has_jumped = reading.since_ns(last_reading) > ahead_ns_max;
+        debug_assert!(!has_jumped, "the time advances by the slew rate at most");
         self.last = Some((now, reading));
         reading
     }

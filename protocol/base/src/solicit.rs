@@ -48,6 +48,7 @@ impl SolicitTimer {
             0 => wait_ns_max,
             heartbeat_ns => wait_ns_max.min(heartbeat_ns),
         };
+        debug_assert!(interval_ns <= wait_ns_max, "a heartbeat is no shorter than a beacon");
         Self {
             interval_ns,
             wait_ns_max,

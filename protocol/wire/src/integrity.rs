@@ -63,6 +63,7 @@ pub(crate) fn seal_prefix(
     payload_len: usize,
     hops: u8,
 ) -> usize {
+    debug_assert!(present_len <= payload_len, "a part of the payload is present");
     let (front, rest) = bytes.split_at_mut(HEADER_LEN);
     header.length = U16::new(u16::try_from(payload_len).expect("payload exceeds 65,535 bytes"));
     header.hops = hops;

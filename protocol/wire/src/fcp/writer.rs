@@ -100,7 +100,8 @@ impl<'a> FcpWriter<'a> {
     pub fn finish(mut self, seed: u64) -> usize {
         if self.holes != 0 {
             let holes = core::mem::take(&mut self.holes);
-            self.put(&[&[HOLES], &holes.to_be_bytes()]);
+            let has_space = self.put(&[&[HOLES], &holes.to_be_bytes()]);
+            debug_assert!(has_space, "the space of the holes is reserved");
         }
         let (check, covered) = self.buf[..self.bytes].split_at_mut(CHECK_LEN);
         check.copy_from_slice(&checksum(covered, seed));
@@ -109,6 +110,7 @@ impl<'a> FcpWriter<'a> {
 
     /// Returns the free space for parts.
     fn free(&self) -> usize {
+        debug_assert!(self.bytes <= self.buf.len(), "what is written fits the buffer");
         self.buf.len() - self.bytes - if self.holes == 0 { 0 } else { HOLES_LEN }
     }
 
