@@ -4,7 +4,6 @@ use onepipe_base::{Mono, Now, ProcessId};
 use onepipe_wire::{FcpArrival, FcpEncoding, FcpReset, FcpTotal, HEADER_LEN, Opcode};
 
 use super::Comm;
-use crate::BATCH_SLOTS_MAX;
 use crate::fcp::{DESTINATIONS_MAX, DestinationSet, FrameAddress, Session, seal_frame};
 use crate::{BatchSummary, Paths, Routes, Schedule};
 
@@ -26,12 +25,9 @@ impl Comm {
         until: Option<Mono>,
     ) {
         let BatchSummary { number, start, slots, .. } = *batch;
-        // Hold the grants while another batch of this length fits the same packet.
-        let is_held = self.config.coalesces_grants
-            && until.is_some()
-            && self.held_slots + 2 * slots <= BATCH_SLOTS_MAX;
-        self.held_slots += slots;
-        self.batch_slots = slots as u8;
+        let until = until.filter(|_| self.config.coalesces_grants);
+        let is_held = self.held.on_batch(slots, until);
+        self.batch.slots = slots as u8;
         let all = u64::MAX.unbounded_shr(u64::BITS.saturating_sub(slots));
         let rack_nodes = routes.rack_nodes() as u16;
         let nodes = self.config.nodes.min(schedule.nodes());
@@ -76,21 +72,12 @@ impl Comm {
             if !is_held {
                 self.mark_ready(src);
             } else {
-                self.held.push(src, ());
+                self.held.push(src);
             }
         }
-        match (is_held, self.held_until) {
-            (true, None) => self.held_until = until,
-            (true, Some(_)) => {}
-            (false, _) => self.release_held(),
-        }
-    }
-
-    /// Releases grants that were held back.
-    pub(super) fn release_held(&mut self) {
-        (self.held_slots, self.held_until) = (0, None);
-        while let Some((src, ())) = self.held.pop() {
-            self.mark_ready(src);
+        match is_held {
+            true => self.held.set_deadline(until),
+            false => self.held.release(&mut self.ready),
         }
     }
 
@@ -99,7 +86,7 @@ impl Comm {
     pub fn poll_transmit(&mut self, now: Now, slot: &mut [u8]) -> Option<usize> {
         let most = self.config.frame_len_max;
         let buffer = slot.get_mut(..most)?;
-        if let Some(to) = self.rejected.take() {
+        if let Some(to) = self.rejection.take() {
             let (epoch, params) = (self.epoch, self.config.params());
             let reset = FcpReset { time: now.sync, epoch, params };
             let bytes = Session::reject(&mut buffer[HEADER_LEN..], reset)?;
@@ -146,10 +133,10 @@ impl Comm {
         let own = &mut self.totals[usize::from(src) * nodes..][..nodes];
         let mut writer = peer.session.write(buffer, self.epoch, self.config.params())?;
         let number = peer.session.unacked.next();
-        if number % ARRIVAL_INTERVAL == 1 && peer.last_seen <= self.closed_at {
+        if number % ARRIVAL_INTERVAL == 1 && peer.last_seen <= self.batch.closed_at {
             // First, while there is space; a value that cannot be encoded is skipped.
-            let (early_ns, batch_slots) =
-                (self.closed_at.since_ns(peer.last_seen), self.batch_slots);
+            let early_ns = self.batch.closed_at.since_ns(peer.last_seen);
+            let batch_slots = self.batch.slots;
             writer.arrival(FcpArrival { early_ns, batch_slots });
         }
         let mut advertised = DestinationSet::NONE;

@@ -7,13 +7,16 @@
 mod config;
 mod grant;
 mod grant_queue;
+mod held;
 mod invariants;
+mod probe;
+mod rejection;
 mod timer;
 mod totals;
 
 use alloc::vec::Vec;
 
-use onepipe_base::{Mono, Now, ProcessId};
+use onepipe_base::{Mono, Now};
 use onepipe_reliability::{BoundedQueue, IndexQueue};
 use onepipe_wire::{Fcp, FcpEncoding, FcpPart, FcpTotal, Frame};
 
@@ -21,6 +24,9 @@ use crate::command::RefusedDemand;
 use crate::fcp::{PacketVerdict, Session};
 use crate::{ConfigError, Demand};
 use grant_queue::GrantQueue;
+use held::HeldGrants;
+use probe::Probes;
+use rejection::Rejection;
 use totals::PairTotals;
 
 pub use config::{CommConfig, CommStats};
@@ -60,6 +66,15 @@ struct Peer {
     pending: u32,
 }
 
+/// The batch that counts the current demand.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct DemandBatch {
+    number: u64,
+    /// When the batch before it was closed, and the number of timeslots of the last one granted.
+    closed_at: Mono,
+    slots: u8,
+}
+
 /// The arbiter's sessions with all endpoints.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Comm {
@@ -69,25 +84,15 @@ pub struct Comm {
     totals: Vec<PairTotals>,
     /// Endpoints that may have a packet to send.
     ready: IndexQueue,
-    /// Endpoints with grants that are held back to share a packet with the next batch; the number
-    /// of timeslots of those batches; and the deadline for sending.
-    held: IndexQueue,
-    held_slots: u32,
-    held_until: Option<Mono>,
+    held: HeldGrants,
     /// Endpoints with a pending retransmission or acknowledgement, ordered by deadline.
     timers: IndexQueue<Mono>,
-    /// Unreachable endpoints to probe, ordered by time and spread evenly.
-    probes: IndexQueue<Mono>,
-    last_probe_at: Mono,
-    /// An endpoint to reject because of other parameters, and when the next rejection is allowed.
-    rejected: Option<ProcessId>,
-    reject_after: Mono,
+    /// Unreachable endpoints.
+    probes: Probes,
+    /// An endpoint with other parameters.
+    rejection: Rejection,
     demands: BoundedQueue<Demand>,
-    /// The number of the batch that counts the current demand.
-    batch: u64,
-    /// When the last batch was closed, and its length.
-    closed_at: Mono,
-    batch_slots: u8,
+    batch: DemandBatch,
     epoch: u32,
     stats: CommStats,
 }
@@ -113,18 +118,12 @@ impl Comm {
             peers: (0..nodes).map(|_| peer()).collect(),
             totals: alloc::vec![PairTotals::default(); nodes * nodes],
             ready: IndexQueue::new(nodes),
-            held: IndexQueue::new(nodes),
-            held_slots: 0,
-            held_until: None,
+            held: HeldGrants::new(nodes),
             timers: IndexQueue::new(nodes),
-            probes: IndexQueue::new(nodes),
-            last_probe_at: Mono::from_ns(0),
-            rejected: None,
-            reject_after: Mono::from_ns(0),
+            probes: Probes::new(config.nodes, config.probe_ns),
+            rejection: Rejection::NONE,
             demands: BoundedQueue::new(nodes + DEMANDS_MAX),
-            batch: 0,
-            closed_at: Mono::from_ns(0),
-            batch_slots: 0,
+            batch: DemandBatch { number: 0, closed_at: Mono::from_ns(0), slots: 0 },
             epoch: 0,
             stats: CommStats::default(),
             config,
@@ -148,7 +147,7 @@ impl Comm {
             // Only reject endpoints by their own parameters: two arbiters would answer each other
             // forever.
             if params_mismatch.is_some_and(|theirs| src.0 < theirs.nodes.into()) {
-                self.reject(now.mono, src);
+                self.rejection.request(now.mono, src, self.config.reject_interval_ns);
             }
             return false;
         };
@@ -198,16 +197,6 @@ impl Comm {
         }
     }
 
-    //= spec/arbiter.md#R22
-    /// Sends a reset with the parameters of this arbiter, unless another one is pending or was sent
-    /// recently.
-    fn reject(&mut self, now: Mono, to: ProcessId) {
-        if self.rejected.is_none() && now >= self.reject_after {
-            self.rejected = Some(to);
-            self.reject_after = now.after_ns(self.config.reject_interval_ns);
-        }
-    }
-
     /// Resets the session with an endpoint.
     fn reset(&mut self, now: Now, src: u16) {
         self.stats.resets += 1;
@@ -244,7 +233,7 @@ impl Comm {
             peer.session.close();
             peer.state = PeerState::Closed;
         }
-        self.rejected = None;
+        self.rejection.clear();
     }
 
     //= spec/arbiter.md#R15
@@ -323,16 +312,16 @@ impl Comm {
     pub fn poll_demand(&mut self) -> Option<Demand> {
         let demand = self.demands.pop()?;
         if let Demand::Forget(src) = demand {
-            self.peers[src as usize].first_batch = self.batch;
+            self.peers[src as usize].first_batch = self.batch.number;
         }
         Some(demand)
     }
 
     /// Closes a batch, which counts all demand polled before, and returns its number.
     pub fn close_batch(&mut self, now: Mono) -> u64 {
-        self.closed_at = now;
-        self.batch += 1;
-        self.batch - 1
+        self.batch.closed_at = now;
+        self.batch.number += 1;
+        self.batch.number - 1
     }
 
     /// Withdraws demand that batch `number` has rejected. The endpoint will request it again.
@@ -363,17 +352,17 @@ impl Comm {
 
     /// Retransmits what is lost, and performs other actions that are due.
     pub fn handle_timeout(&mut self, now: Now) {
-        if self.held_until.is_some_and(|until| until <= now.mono) {
-            self.release_held();
+        if self.held.due().is_some_and(|until| until <= now.mono) {
+            self.held.release(&mut self.ready);
         }
         while let Some(src) = self.timers.pop_if(|due| due <= now.mono) {
             self.on_timer(now.mono, src);
         }
-        while let Some(src) = self.probes.pop_if(|due| due <= now.mono) {
+        while let Some(src) = self.probes.pop_due(now.mono) {
             let peer = &mut self.peers[usize::from(src)];
             if peer.state == PeerState::Unreachable {
                 peer.session.restart(now);
-                self.schedule_probe(now.mono, src);
+                self.probes.schedule(now.mono, src);
                 self.mark_ready(src);
             }
         }
@@ -382,13 +371,12 @@ impl Comm {
     /// Returns the time at which [`Comm::handle_timeout`] must be called, if any.
     pub fn poll_timeout(&self) -> Option<Mono> {
         let timer = self.timers.front().map(|(_, due)| due);
-        let probe = self.probes.front().map(|(_, due)| due);
-        Mono::earlier(Mono::earlier(timer, probe), self.held_until)
+        Mono::earlier(Mono::earlier(timer, self.probes.due()), self.held.due())
     }
 
     /// Whether [`Comm::poll_transmit`] may have a packet to send.
     pub fn is_ready(&self) -> bool {
-        !self.ready.is_empty() || self.rejected.is_some()
+        !self.ready.is_empty() || self.rejection.is_pending()
     }
 
     /// Returns the timeslots of `src` requested and not granted, to all destinations.

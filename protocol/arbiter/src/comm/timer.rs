@@ -2,7 +2,7 @@
 
 use onepipe_base::Mono;
 
-use super::{Comm, CommConfig, PeerState};
+use super::{Comm, PeerState};
 
 impl Comm {
     pub(super) fn arm_timer(&mut self, now: Mono, src: u16) {
@@ -19,17 +19,7 @@ impl Comm {
         let peer = &mut self.peers[usize::from(src)];
         peer.session.close();
         peer.state = PeerState::Unreachable;
-        if !self.probes.contains(src) {
-            self.schedule_probe(now, src);
-        }
-    }
-
-    //= spec/arbiter.md#R26
-    pub(super) fn schedule_probe(&mut self, now: Mono, src: u16) {
-        let CommConfig { probe_ns, nodes, .. } = self.config;
-        let after_last_probe = self.last_probe_at.after_ns(probe_ns / u64::from(nodes));
-        self.last_probe_at = now.after_ns(probe_ns).max(after_last_probe);
-        self.probes.push(src, self.last_probe_at);
+        self.probes.schedule(now, src);
     }
 
     pub(super) fn on_timer(&mut self, now: Mono, src: u16) {
@@ -53,7 +43,7 @@ impl Comm {
         let is_due = peer.session.reset_due().is_some_and(|due| due <= now);
         // Held grants are sent soon and carry the acknowledgement. If timeslots are pending, the
         // grants of the next batch probably carry it too, so wait for one more batch.
-        let slots = if peer.pending > 0 { self.batch_slots } else { 0 };
+        let slots = if peer.pending > 0 { self.batch.slots } else { 0 };
         let waits_ns = u64::from(slots) * self.config.slot_ns;
         let due = peer.session.ack_due().map(|due| due.after_ns(waits_ns));
         let is_ack_due = !self.held.contains(src) && due.is_some_and(|due| due <= now);
