@@ -195,3 +195,54 @@ pub struct ConfigError {
     /// Its value.
     pub value: u64,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FRAME_LEN_MIN: usize = HEADER_LEN + AMCAST_LEN + 1;
+
+    fn groups(count: usize, members: usize) -> Groups {
+        let members: Vec<ProcessId> = (0..members as u32).map(ProcessId).collect();
+        Groups {
+            groups: alloc::vec![Group { members, replicas: Vec::new() }; count],
+            clients: alloc::vec![ProcessId(99)],
+            window: 8,
+            message_groups_max: 1,
+            frame_len_max: 1_472,
+        }
+    }
+
+    /// Returns the setting that is out of range.
+    fn refused(change: impl FnOnce(&mut Groups)) -> Option<&'static str> {
+        let mut groups = groups(1, 3);
+        change(&mut groups);
+        groups.check().err().map(|error| error.name)
+    }
+
+    #[test]
+    fn settings_at_their_limits_are_accepted_and_no_others() {
+        let counts = [(0, 3), (1, 3), (64, 3), (65, 3), (1, 0), (1, 1), (1, 2), (1, 15), (1, 17)];
+        let names = counts
+            .map(|(count, members)| groups(count, members).check().err().map(|error| error.name));
+        let (groups, members) = (Some("groups"), Some("members"));
+        let expected = [groups, None, None, groups, members, None, members, None, members];
+        assert_eq!(names, expected);
+        let windows = [0, 1, 4_096, 4_097].map(|window| refused(|groups| groups.window = window));
+        assert_eq!(windows, [Some("window"), None, None, Some("window")]);
+        let limits = [0, 1, 64, 65].map(|max| refused(|groups| groups.message_groups_max = max));
+        let name = Some("message_groups_max");
+        assert_eq!(limits, [name, None, None, name]);
+        let lens = [FRAME_LEN_MIN - 1, FRAME_LEN_MIN, 65_535, 65_536];
+        let lens = lens.map(|len| refused(|groups| groups.frame_len_max = len));
+        assert_eq!(lens, [Some("frame_len_max"), None, None, Some("frame_len_max")]);
+        // Open messages of all clients: their number is limited to 2^24.
+        let clients = [0, 1 << 12, (1 << 12) + 1].map(|count| {
+            refused(|groups| {
+                groups.window = 4_096;
+                groups.clients = alloc::vec![ProcessId(99); count];
+            })
+        });
+        assert_eq!(clients, [Some("clients"), None, Some("clients")]);
+    }
+}

@@ -323,6 +323,25 @@ mod tests {
     use onepipe_wire::{Frame, GroupId, GroupSet, LogicalTime, MessageId};
 
     #[test]
+    fn full_outbox_drops_and_counts_packets() {
+        let mut outbox = Outbox::new(2, [ProcessId(1), ProcessId(2)]);
+        let body = Amcast::new(GroupId(0), 1);
+        for (to, opcode) in [(1, Opcode::Gap), (2, Opcode::Gap), (1, Opcode::Prop)] {
+            outbox.push(ProcessId(to), opcode, body, None);
+        }
+        outbox.push(ProcessId(2), Opcode::Prop, body, None);
+        outbox.check_invariants();
+        assert_eq!(outbox.dropped, 2, "there is space for two");
+        let own = ProcessInstance { process: ProcessId(0), incarnation: Incarnation(1) };
+        let now = Now { mono: Mono::from_ns(0), sync: Timestamp::from_ns(1 << 50) };
+        let mut slot = [0; HEADER_LEN + AMCAST_LEN];
+        assert!(outbox.write(&mut slot, now, own, |_, _| None).is_some());
+        outbox.push(ProcessId(2), Opcode::Prop, body, None);
+        outbox.check_invariants();
+        assert_eq!(outbox.dropped, 2, "a packet that was sent makes space");
+    }
+
+    #[test]
     fn missing_message_splits_run() {
         let mut outbox = Outbox::new(16, [ProcessId(1)]);
         for nth in 0..7 {
