@@ -2,10 +2,10 @@
 
 use alloc::vec::Vec;
 
-use onepipe_base::{Incarnation, Mono, ProcessId, Promises, Psn, Timestamp};
+use onepipe_base::{Mono, ProcessId, ProcessInstance, Promises, Psn, Timestamp};
 use onepipe_wire::{AckView, Connect, Frame, Header, Opcode, Probe, RECALL_LEN, Recall, Service};
 
-use crate::receive::{Disposition, Receiver, Tombstone};
+use crate::receive::{Arrival, Disposition, Receiver, Tombstone};
 use crate::send::{DataFrame, Sender};
 use crate::timestamp::TimestampSource;
 use crate::{Config, Delivery, Stats};
@@ -111,18 +111,17 @@ impl Channel {
     pub fn on_frame(
         &mut self,
         config: &Config,
-        (now, clock): (Mono, Timestamp),
+        arrival: Arrival,
         frame: &Frame<'_>,
-        barrier: Option<Timestamp>,
         stats: &mut Stats,
     ) -> bool {
         self.is_used = true;
-        let from = (frame.header.src(), frame.header.incarnation());
-        let psn = frame.header.psn();
+        let (header, now) = (frame.header, arrival.now);
+        let from = ProcessInstance { process: header.src(), incarnation: header.incarnation() };
+        let psn = header.psn();
         let is_well_formed = match frame.opcode.in_best_effort() {
             Opcode::Data | Opcode::Fragment => {
-                let times = (clock, barrier);
-                return self.receiver.on_data(config, now, frame, times, stats)
+                return self.receiver.on_data(config, arrival, frame, stats)
                     == Disposition::Accepted;
             }
             Opcode::Ack | Opcode::Nak | Opcode::Grant => match AckView::parse(frame.payload) {
@@ -140,7 +139,7 @@ impl Channel {
             },
             Opcode::Connect => match Connect::parse(frame.payload) {
                 Ok(connect) => {
-                    self.sender.on_reconnect(from.0, from.1);
+                    self.sender.on_reconnect(from);
                     return self.receiver.on_connect(config, now, from, psn, connect);
                 }
                 Err(_) => false,
@@ -150,9 +149,7 @@ impl Channel {
                 true
             }
             Opcode::Recall | Opcode::RecallAck => match Recall::parse(frame.payload) {
-                Ok(recall) => {
-                    return self.on_recall(frame.opcode, from, clock, &recall, barrier, stats);
-                }
+                Ok(recall) => return self.on_recall(frame.opcode, from, arrival, &recall, stats),
                 Err(_) => false,
             },
             _ => false,
@@ -164,20 +161,19 @@ impl Channel {
     fn on_recall(
         &mut self,
         opcode: Opcode,
-        from: (ProcessId, Incarnation),
-        clock: Timestamp,
+        from: ProcessInstance,
+        arrival: Arrival,
         recall: &Recall<'_>,
-        barrier: Option<Timestamp>,
         stats: &mut Stats,
     ) -> bool {
-        let timestamps = recall.timestamps(clock);
+        let timestamps = recall.timestamps(arrival.clock);
         if opcode == Opcode::RecallAck {
             return self.sender.on_recall_ack(from, timestamps);
         }
         let Some(refused) = self.receiver.on_recall(from, timestamps) else { return false };
         stats.recalls_refused += refused;
-        if let Some(barrier) = barrier {
-            let late = recall.timestamps(clock).filter(|timestamp| *timestamp < barrier);
+        if let Some(barrier) = arrival.barrier {
+            let late = recall.timestamps(arrival.clock).filter(|timestamp| *timestamp < barrier);
             stats.recalls_late += late.count() as u64;
         }
         true
@@ -219,7 +215,8 @@ impl Channel {
     pub fn poll_data(
         &mut self,
         config: &Config,
-        (now, may_send_new): (Mono, bool),
+        now: Mono,
+        may_send_new: bool,
         timestamps: &mut TimestampSource,
         slot: &mut [u8],
         stats: &mut Stats,

@@ -1,6 +1,6 @@
 //! Handles acknowledgements: releases what they resolve, updates windows, RTT and congestion.
 
-use onepipe_base::{Incarnation, Mono, ProcessId, Psn};
+use onepipe_base::{Mono, ProcessId, ProcessInstance, Psn};
 use onepipe_wire::{AckView, Opcode, Service};
 
 use super::Sender;
@@ -18,11 +18,11 @@ impl Sender {
         &mut self,
         config: &Config,
         now: Mono,
-        from: (ProcessId, Incarnation),
+        from: ProcessInstance,
         opcode: Opcode,
         view: &AckView<'_>,
     ) -> bool {
-        let Some(peer_index) = self.peers.index_of(from.0) else { return false };
+        let Some(peer_index) = self.peers.index_of(from.process) else { return false };
         let connections = self.peers.len();
         let connection = self.peers.get_mut(peer_index);
         if view.ack.acked_incarnation != config.incarnation.0 {
@@ -32,17 +32,17 @@ impl Sender {
         // First, check the sender: a Grant may open the connection; anything else counts only from
         // the incarnation that granted it.
         match connection.state {
-            _ if opcode == Opcode::Grant && connection.is_opened_by(from.1) => {
-                if connection.peer_incarnation != Some(from.1) {
+            _ if opcode == Opcode::Grant && connection.is_opened_by(from.incarnation) => {
+                if connection.peer_incarnation != Some(from.incarnation) {
                     // What was given up to the previous incarnation.
                     connection.flight.abandon(|_, _| {});
                 }
-                connection.open(from.1, |message| {
+                connection.open(from.incarnation, |message| {
                     failures.push_back(send_failed(to, message, FailureReason::ReceiverFailed));
                 });
             }
-            State::Open if connection.peer_incarnation == Some(from.1) => {}
-            State::Suspended(_) if connection.peer_incarnation == Some(from.1) => {
+            State::Open if connection.peer_incarnation == Some(from.incarnation) => {}
+            State::Suspended(_) if connection.peer_incarnation == Some(from.incarnation) => {
                 connection.state = State::Open;
                 self.credit.reconsider();
             }
@@ -145,7 +145,7 @@ impl Sender {
         &mut self,
         config: &Config,
         now: Mono,
-        from: (ProcessId, Incarnation),
+        from: ProcessInstance,
         psn: Psn,
         stats: &mut Stats,
     ) {
@@ -154,10 +154,12 @@ impl Sender {
         if self.service == Service::Reliable && config.controllers.is_some() {
             return;
         }
-        let Some(peer_index) = self.peers.index_of(from.0) else { return };
+        let Some(peer_index) = self.peers.index_of(from.process) else { return };
         let connection = self.peers.get_mut(peer_index);
         // A Reset of the incarnation that granted the connection, or of an earlier one, is stale.
-        if connection.is_stale(from.1) || connection.peer_incarnation == Some(from.1) {
+        if connection.is_stale(from.incarnation)
+            || connection.peer_incarnation == Some(from.incarnation)
+        {
             return;
         }
         let is_in_flight = psn.since(connection.flight.base()) >= 0

@@ -1,7 +1,7 @@
 //! Recall of scatterings whose receiver has failed or one of whose messages arrived too late.
 
 use onepipe_base::mistake::{Mistake, makes};
-use onepipe_base::{Incarnation, Mono, ProcessId, Timestamp};
+use onepipe_base::{Incarnation, Mono, ProcessId, ProcessInstance, Timestamp};
 use onepipe_wire::Undeliverable;
 
 use super::Sender;
@@ -189,12 +189,12 @@ impl Sender {
     /// Handles acknowledgements of recalls.
     pub fn on_recall_ack(
         &mut self,
-        from: (ProcessId, Incarnation),
+        from: ProcessInstance,
         timestamps: impl Iterator<Item = Timestamp>,
     ) -> bool {
-        let Some(peer_index) = self.peers.index_of(from.0) else { return false };
+        let Some(peer_index) = self.peers.index_of(from.process) else { return false };
         let connection = self.peers.get_mut(peer_index);
-        if connection.peer_incarnation != Some(from.1) {
+        if connection.peer_incarnation != Some(from.incarnation) {
             return false;
         }
         connection.attempts = 0;
