@@ -4,6 +4,7 @@ use onepipe_base::{Mono, ProcessId, ProcessInstance, Psn};
 use onepipe_wire::{AckView, Opcode, Service};
 
 use super::Sender;
+use super::congestion::PacketCounters;
 use super::connection::State;
 use super::flight::SentMessage;
 use super::retransmit::RETRANSMIT_BURST;
@@ -74,9 +75,10 @@ impl Sender {
             self.last_rto_ns = connection.on_round_trip(config, now, sent);
         }
         connection.attempts = 0;
-        let counters = (view.ack.received, view.ack.marked);
+        let counters = PacketCounters { received: view.ack.received, marked: view.ack.marked };
         let (base, next) = (connection.flight.base(), connection.flight.next_psn());
-        connection.congestion.on_ack(counters, summary.received_charge, (base, next), connections);
+        let charge = summary.received_charge;
+        connection.congestion.on_ack(counters, charge, base, next, connections);
         if summary.rejected_charge > 0 {
             connection.congestion.on_loss(next, connections);
         }

@@ -18,6 +18,22 @@ pub(super) const BACKOFF_MAX: u32 = 3;
 /// Marks the end of a chain of messages.
 pub(crate) const END: u32 = u32::MAX;
 
+/// Messages of the current burst for one destination, linked in the order of sending.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Chain {
+    pub first: u32,
+    pub last: u32,
+}
+
+impl Chain {
+    pub const EMPTY: Self = Self { first: END, last: END };
+
+    #[inline]
+    pub fn is_empty(self) -> bool {
+        self.first == END
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum State {
     /// Never used, or closed after a failure.
@@ -108,8 +124,8 @@ pub(crate) struct Connection {
     pub need: u64,
     pub reservation: Reservation,
     pub reservation_id: u32,
-    /// First and last message of the current burst for this destination, a linked chain.
-    pub chain: (u32, u32),
+    /// Messages of the current burst for this destination.
+    pub chain: Chain,
     /// Charge of the messages of the current burst.
     pub in_burst: u64,
     /// The messages of the current burst are charged to the reservation.
@@ -157,7 +173,7 @@ impl Connection {
             need: 0,
             reservation: Reservation::None,
             reservation_id: 0,
-            chain: (END, END),
+            chain: Chain::EMPTY,
             in_burst: 0,
             uses_reservation: false,
             bytes_since_ack_request: 0,

@@ -39,11 +39,12 @@ pub(crate) struct Admitted {
     pub needs_reservation: bool,
 }
 
-/// A scattering of one message that may be sent now.
+/// A message that may be sent now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct SingleMessage {
-    pub id: ScatteringId,
+pub(super) struct AdmittedMessage {
+    pub scattering: ScatteringId,
     pub message: QueuedMessage,
+    pub index: u16,
     pub is_local: bool,
     pub is_unordered: bool,
 }
@@ -117,11 +118,11 @@ impl Sender {
     /// Fast path: admits the oldest scattering if it has one message that fits the window of an
     /// open connection. [`Sender::admit`] handles all other cases.
     #[inline]
-    pub(super) fn admit_single(&mut self) -> Option<SingleMessage> {
+    pub(super) fn admit_single(&mut self) -> Option<AdmittedMessage> {
         if !self.credit.considers_oldest() {
             return None;
         }
-        let (id, message, is_unordered) = self.buffer.single_after(0)?;
+        let (scattering, message, is_unordered) = self.buffer.single_after(0)?;
         let charge = message.charge();
         let connection = self.peers.get_mut(message.to as usize);
         connection.need = charge;
@@ -137,7 +138,7 @@ impl Sender {
         if !is_local {
             connection.in_burst += charge;
         }
-        Some(SingleMessage { id, message: *message, is_local, is_unordered })
+        Some(AdmittedMessage { scattering, message: *message, index: 0, is_local, is_unordered })
     }
 
     //= spec/ordering.md#R30

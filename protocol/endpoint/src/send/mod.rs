@@ -30,16 +30,15 @@ use alloc::vec::Vec;
 use onepipe_base::{Mono, ProcessId, ScatteringId, Timestamp};
 use onepipe_wire::{Service, Undeliverable};
 
-use crate::arena::PayloadRef;
 use crate::peers::PeerTable;
 use crate::timestamp::TimestampSource;
 use crate::{Config, Links, SendFailed};
-use buffer::{QueuedScattering, SendBuffer};
+use buffer::{QueuedMessage, QueuedScattering, SendBuffer};
 use burst::Burst;
 pub(crate) use burst::DataFrame;
 use commit::{CommitTracker, Target};
 use connection::{Connection, Reservation};
-use credit::{Credit, SingleMessage};
+use credit::{AdmittedMessage, Credit};
 use retransmit_buffer::UnackedMessage;
 
 /// A message of the process to itself, which bypasses the network.
@@ -230,7 +229,7 @@ impl Sender {
                     // Reported already, because the destination is unreachable.
                     continue;
                 }
-                let (index, payload) = (message_index as u16, (message.payload_ref, message.len));
+                let index = message_index as u16;
                 bytes += message.charge() as usize;
                 count += 1;
                 let connection = self.peers.get(message.to as usize);
@@ -239,12 +238,17 @@ impl Sender {
                     targets += 1;
                     remote_targets += u32::from(!connection.is_local);
                 }
-                if connection.is_local {
-                    let flags = (connection.uses_reservation, scattering.is_unordered);
-                    self.deliver_local(payload, flags, timestamp, index, &mut deliver);
-                } else {
-                    let sent = (scattering.id, scattering.is_unordered);
-                    self.chain(message.to, timestamp, sent, index, payload);
+                let is_reserved = connection.uses_reservation;
+                let outgoing = AdmittedMessage {
+                    scattering: scattering.id,
+                    message,
+                    index,
+                    is_local: connection.is_local,
+                    is_unordered: scattering.is_unordered,
+                };
+                match outgoing.is_local {
+                    true => self.deliver_local(outgoing, timestamp, is_reserved, &mut deliver),
+                    false => self.chain(outgoing, timestamp),
                 }
             }
             if self.service == Service::Reliable {
@@ -273,34 +277,31 @@ impl Sender {
     #[inline]
     fn send_single(
         &mut self,
-        single: SingleMessage,
+        single: AdmittedMessage,
         timestamp: Timestamp,
         deliver: &mut impl FnMut(LocalMessage<'_>),
     ) {
-        let payload = (single.message.payload_ref, single.message.len);
-        if single.is_local {
-            let flags = (false, single.is_unordered);
-            self.deliver_local(payload, flags, timestamp, 0, deliver);
-        } else {
-            let sent = (single.id, single.is_unordered);
-            self.chain(single.message.to, timestamp, sent, 0, payload);
+        match single.is_local {
+            true => self.deliver_local(single, timestamp, false, deliver),
+            false => self.chain(single, timestamp),
         }
         if self.service == Service::Reliable {
             let target = Target::new(single.message.to, 0);
             let acks_missing = u32::from(!single.is_local);
-            self.commit.push_single(single.id, timestamp, target, acks_missing);
+            self.commit.push_single(single.scattering, timestamp, target, acks_missing);
         }
         self.buffer.pop_singles(1);
     }
 
     fn deliver_local(
         &mut self,
-        (payload_ref, len): (PayloadRef, u32),
-        (is_reserved, is_unordered): (bool, bool),
+        admitted: AdmittedMessage,
         timestamp: Timestamp,
-        index: u16,
+        is_reserved: bool,
         deliver: &mut impl FnMut(LocalMessage<'_>),
     ) {
+        let AdmittedMessage { message, index, is_unordered, .. } = admitted;
+        let QueuedMessage { payload_ref, len, .. } = message;
         let payload = self.buffer.payload(payload_ref, len);
         deliver(LocalMessage { timestamp, index, payload, is_unordered, is_reserved });
         self.buffer.release(payload_ref, len);
