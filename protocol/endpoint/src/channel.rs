@@ -232,21 +232,18 @@ impl Channel {
                 return None;
             }
             let receiver = &mut self.receiver;
-            if let Some(granted) = self.sender.take_local_release() {
-                receiver.release_local_reservation(granted);
-            }
             if let Some(granted) = receiver.take_local_grant() {
                 self.sender.on_local_grant(config, granted);
             }
-            let stamped = self.sender.start_burst(config, now, timestamps, |local| {
+            let started = self.sender.start_burst(config, now, timestamps, |local| {
                 receiver.on_local(config, local);
             });
-            stats.messages_sent += stamped;
-            if let Some(granted) = self.sender.take_local_release() {
-                self.receiver.release_local_reservation(granted);
+            stats.messages_sent += started.messages;
+            if let Some(granted) = started.local_release {
+                receiver.release_local_reservation(granted);
             }
-            if let Some(size) = self.sender.take_local_request()
-                && !self.receiver.request_local_reservation(size)
+            if let Some(size) = started.local_request
+                && !receiver.request_local_reservation(size)
             {
                 self.sender.on_local_request_refused(config);
             }

@@ -1,12 +1,12 @@
 //! Handles acknowledgements: releases what they resolve, updates windows, RTT and congestion.
 
 use onepipe_base::{Mono, ProcessId, ProcessInstance, Psn};
-use onepipe_wire::{AckView, Opcode, Service};
+use onepipe_wire::{Ack, AckView, Opcode, Service};
 
 use super::Sender;
 use super::congestion::PacketCounters;
-use super::connection::State;
-use super::flight::SentMessage;
+use super::connection::{Connection, State};
+use super::flight::{AckSummary, SentMessage};
 use super::retransmit::RETRANSMIT_BURST;
 use super::retransmit_buffer::UnackedMessage;
 use crate::stats::Stats;
@@ -14,7 +14,8 @@ use crate::{Config, FailureReason, Outcome, SendFailed};
 
 impl Sender {
     //= spec/ordering.md#R27
-    /// Handles an ACK, NAK or Grant from `from`. Returns false if it is not about this incarnation.
+    /// Handles an ACK, NAK or Grant from `from`. Returns false if it is stale: about another
+    /// incarnation or about packets that were never sent.
     pub fn on_ack(
         &mut self,
         config: &Config,
@@ -23,50 +24,14 @@ impl Sender {
         opcode: Opcode,
         view: &AckView<'_>,
     ) -> bool {
-        let Some(peer_index) = self.peers.index_of(from.process) else { return false };
-        let connections = self.peers.len();
-        let connection = self.peers.get_mut(peer_index);
-        if view.ack.acked_incarnation != config.incarnation.0 {
+        let Some(peer_index) = self.accept_ack(config, from, opcode, &view.ack) else {
             return false;
-        }
-        let (failures, to) = (&mut self.failures, connection.to);
-        // First, check the sender: a Grant may open the connection; anything else counts only from
-        // the incarnation that granted it.
-        match connection.state {
-            _ if opcode == Opcode::Grant && connection.is_opened_by(from.incarnation) => {
-                if connection.peer_incarnation != Some(from.incarnation) {
-                    // What was given up to the previous incarnation.
-                    connection.flight.abandon(|_, _| {});
-                }
-                connection.open(from.incarnation, |message| {
-                    failures.push_back(send_failed(to, message, FailureReason::ReceiverFailed));
-                });
-            }
-            State::Open if connection.peer_incarnation == Some(from.incarnation) => {}
-            State::Suspended(_) if connection.peer_incarnation == Some(from.incarnation) => {
-                connection.state = State::Open;
-                self.credit.reconsider();
-            }
-            _ => return false,
-        }
-        let (to_recall, lost_messages) = (&mut self.to_recall, &mut self.acked);
-        let fail = |message: SentMessage, unacked: Option<UnackedMessage>| match unacked {
-            Some(unacked) => to_recall.push(unacked.scattering),
-            None => failures.push_back(send_failed(to, message, FailureReason::Rejected)),
         };
-        // Then resolve the packets. Lost messages are queued in `acked`, which `complete_acked`
-        // processes after the recalls: a scattering must be recalled before its remaining messages
-        // count as acknowledged.
-        let lost = |unacked| lost_messages.push(unacked);
-        let (buffer, commit) = (&mut self.buffer, &mut self.commit);
-        let acked = |unacked: UnackedMessage| {
-            buffer.release(unacked.payload_ref, unacked.len);
-            commit.ack(unacked.scattering);
-        };
-        let summary = connection.flight.on_ack(view, fail, lost, acked);
-        let Some(summary) = summary else { return false };
+        let Some(summary) = self.resolve(peer_index, view) else { return false };
         // Then update the limits on sending: the receiver's window, its reservation, the congestion
         // window.
+        let connections = self.peers.len();
+        let connection = self.peers.get_mut(peer_index);
         connection.on_response();
         connection.failed += summary.rejected_in_window;
         let has_window = connection.on_window(&view.ack);
@@ -86,30 +51,18 @@ impl Sender {
             connection.wants_probe = connection.wants_probe.or(Some(base));
         }
         //= spec/failure.md#R2
-        //= spec/ordering.md#R28
-        // A packet is presumed lost when enough later ones have arrived (links are FIFO unless
-        // declared otherwise). Best effort probes at once: the receiver rejects what it does not
-        // have. The reliable service retransmits.
-        if let Some(highest) = summary.highest_received
-            && config.reorder_packets > 0
-        {
-            let until = highest.plus(1u32.wrapping_sub(config.reorder_packets));
-            if base.is_before(until) && connection.probed_until.is_before(until) {
-                connection.probed_until = until;
-                match self.service {
-                    Service::BestEffort => connection.wants_probe = Some(until),
-                    Service::Reliable => {
-                        connection.flight.schedule_retransmit(None, Some(until), RETRANSMIT_BURST);
-                        connection.congestion.on_loss(next, connections);
-                        self.queue_retransmit(peer_index);
-                    }
-                }
+        // Best effort probes at once: the receiver rejects what it does not have. The reliable
+        // service retransmits.
+        match (connection.presume_lost(config, summary.highest_received), self.service) {
+            (None, _) => {}
+            (until, Service::BestEffort) => connection.wants_probe = until,
+            (until, Service::Reliable) => {
+                connection.flight.schedule_retransmit(None, until, RETRANSMIT_BURST);
+                connection.congestion.on_loss(next, connections);
+                self.queue_retransmit(peer_index);
             }
         }
         let connection = self.peers.get_mut(peer_index);
-        if connection.probed_until.is_before(base) {
-            connection.probed_until = base;
-        }
         if connection.is_reservation_drained() {
             // The probe reports that the reservation is free again.
             connection.wants_probe = connection.wants_probe.or(Some(base));
@@ -140,6 +93,65 @@ impl Sender {
             self.credit.reconsider();
         }
         true
+    }
+
+    /// Returns the index of the connection to `from` if the acknowledgement counts. A Grant may
+    /// open the connection; anything else counts only from the incarnation that granted it.
+    #[inline]
+    fn accept_ack(
+        &mut self,
+        config: &Config,
+        from: ProcessInstance,
+        opcode: Opcode,
+        ack: &Ack,
+    ) -> Option<usize> {
+        let peer_index = self.peers.index_of(from.process)?;
+        if ack.acked_incarnation != config.incarnation.0 {
+            return None;
+        }
+        let connection = self.peers.get_mut(peer_index);
+        let is_granted = connection.peer_incarnation == Some(from.incarnation);
+        match connection.state {
+            _ if opcode == Opcode::Grant && connection.is_opened_by(from.incarnation) => {
+                if !is_granted {
+                    // What was given up to the previous incarnation.
+                    connection.flight.abandon(|_, _| {});
+                }
+                let (failures, to) = (&mut self.failures, connection.to);
+                connection.open(from.incarnation, |message| {
+                    failures.push_back(send_failed(to, message, FailureReason::ReceiverFailed));
+                });
+            }
+            State::Open if is_granted => {}
+            State::Suspended(_) if is_granted => {
+                connection.state = State::Open;
+                self.credit.reconsider();
+            }
+            _ => return None,
+        }
+        Some(peer_index)
+    }
+
+    /// Resolves the packets that the acknowledgement reports. Returns `None` if it is about packets
+    /// that were never sent. Lost messages are queued in `acked`, which [`Sender::complete_acked`]
+    /// processes after the recalls: a scattering must be recalled before its remaining messages
+    /// count as acknowledged.
+    #[inline]
+    fn resolve(&mut self, peer_index: usize, view: &AckView<'_>) -> Option<AckSummary> {
+        let connection = self.peers.get_mut(peer_index);
+        let (failures, to) = (&mut self.failures, connection.to);
+        let (to_recall, lost_messages) = (&mut self.to_recall, &mut self.acked);
+        let fail = |message: SentMessage, unacked: Option<UnackedMessage>| match unacked {
+            Some(unacked) => to_recall.push(unacked.scattering),
+            None => failures.push_back(send_failed(to, message, FailureReason::Rejected)),
+        };
+        let lost = |unacked| lost_messages.push(unacked);
+        let (buffer, commit) = (&mut self.buffer, &mut self.commit);
+        let acked = |unacked: UnackedMessage| {
+            buffer.release(unacked.payload_ref, unacked.len);
+            commit.ack(unacked.scattering);
+        };
+        connection.flight.on_ack(view, fail, lost, acked)
     }
 
     /// Handles a Reset: the receiver does not know the connection, because it has restarted.
@@ -181,6 +193,26 @@ impl Sender {
                 self.start_opening(config, now, peer_index);
             }
         }
+    }
+}
+
+impl Connection {
+    //= spec/ordering.md#R28
+    /// Returns the end of the packets that are presumed lost, if it has risen. A packet is presumed
+    /// lost when enough later ones have arrived (links are FIFO unless declared otherwise).
+    #[inline]
+    fn presume_lost(&mut self, config: &Config, highest_received: Option<Psn>) -> Option<Psn> {
+        let base = self.flight.base();
+        if self.probed_until.is_before(base) {
+            self.probed_until = base;
+        }
+        let highest = highest_received.filter(|_| config.reorder_packets > 0)?;
+        let until = highest.plus(1u32.wrapping_sub(config.reorder_packets));
+        let has_risen = self.probed_until.is_before(until);
+        has_risen.then(|| {
+            self.probed_until = until;
+            until
+        })
     }
 }
 

@@ -76,7 +76,7 @@ impl SenderHarness {
 
     /// Starts a burst. Returns the number of its messages.
     pub fn burst(&mut self) -> u64 {
-        self.sender.start_burst(&self.config, self.now, &mut self.timestamps, |_| {})
+        self.sender.start_burst(&self.config, self.now, &mut self.timestamps, |_| {}).messages
     }
 
     /// Writes the next data frame of the burst.

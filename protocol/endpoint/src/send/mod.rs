@@ -51,6 +51,16 @@ pub(crate) struct LocalMessage<'a> {
     pub is_reserved: bool,
 }
 
+/// What was stamped, and what the local receiver must do for messages that exceed the window.
+pub(crate) struct StartedBurst {
+    /// Number of messages stamped.
+    pub messages: u64,
+    /// A reservation to release, granted or not: the bytes that were granted.
+    pub local_release: Option<u64>,
+    /// A reservation to request then, in bytes.
+    pub local_request: Option<u64>,
+}
+
 /// The sender of one service.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Sender {
@@ -73,9 +83,8 @@ pub(crate) struct Sender {
     last_rto_ns: u64,
     /// Window of the process at its own receiver, in bytes.
     local_window: u64,
-    /// A reservation to request from the local receiver, in bytes.
+    /// What the burst that is being started needs of the local receiver: see [`StartedBurst`].
     local_request: Option<u64>,
-    /// A reservation to release at the local receiver, with the bytes that were granted.
     local_release: Option<u64>,
     /// Reliable service: the open scatterings.
     commit: CommitTracker,
@@ -143,15 +152,12 @@ impl Sender {
         self.peers.index_of(process).map_or(0, |peer_index| self.peers.get(peer_index).prefetch())
     }
 
-    /// Returns whether there are messages to send now, or a local reservation to request or
-    /// release. Submitted messages count if they `may_send`.
+    /// Returns whether there are messages to send now. Submitted ones count if they `may_send`.
     #[inline]
     pub fn has_data(&self, may_send: bool) -> bool {
         self.burst.first().is_some()
             || (may_send && !self.credit.is_blocked(self.buffer.len()))
             || !self.retransmit_queue.is_empty()
-            || self.local_request.is_some()
-            || self.local_release.is_some()
     }
 
     /// Returns whether a Connect, Probe or Recall is to be sent now.
@@ -190,14 +196,14 @@ impl Sender {
     }
 
     /// Stamps as many scatterings as may be sent now and fit one burst. Passes local messages to
-    /// `deliver`. Returns the number of messages stamped.
+    /// `deliver`.
     pub fn start_burst(
         &mut self,
         config: &Config,
         now: Mono,
         timestamps: &mut TimestampSource,
         mut deliver: impl FnMut(LocalMessage<'_>),
-    ) -> u64 {
+    ) -> StartedBurst {
         debug_assert!(self.burst.first().is_none(), "one burst at a time");
         let (mut bytes, mut count) = (0, 0);
         while bytes < config.burst_bytes_max {
@@ -265,7 +271,11 @@ impl Sender {
                 break;
             }
         }
-        count
+        StartedBurst {
+            messages: count,
+            local_release: self.local_release.take(),
+            local_request: self.local_request.take(),
+        }
     }
 
     /// Returns whether every message was reported as lost before it could be sent.
@@ -305,16 +315,6 @@ impl Sender {
         let payload = self.buffer.payload(payload_ref, len);
         deliver(LocalMessage { timestamp, index, payload, is_unordered, is_reserved });
         self.buffer.release(payload_ref, len);
-    }
-
-    /// Takes the reservation to request from the local receiver.
-    pub fn take_local_request(&mut self) -> Option<u64> {
-        self.local_request.take()
-    }
-
-    /// Takes the local reservation to release, granted or not: the bytes that were granted.
-    pub fn take_local_release(&mut self) -> Option<u64> {
-        self.local_release.take()
     }
 
     /// Handles the refusal of a local reservation, which exceeds the limit.
