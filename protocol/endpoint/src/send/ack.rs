@@ -24,9 +24,8 @@ impl Sender {
         opcode: Opcode,
         view: &AckView<'_>,
     ) -> bool {
-        let Some(peer_index) = self.accept_ack(config, from, opcode, &view.ack) else {
-            return false;
-        };
+        let accepted = self.accept_ack(config, from, opcode, &view.ack);
+        let Some(peer_index) = accepted else { return false };
         let Some(summary) = self.resolve(peer_index, view) else { return false };
         // Then update the limits on sending: the receiver's window, its reservation, the congestion
         // window.
@@ -208,6 +207,7 @@ impl Connection {
         }
         let highest = highest_received.filter(|_| config.reorder_packets > 0)?;
         let until = highest.plus(1u32.wrapping_sub(config.reorder_packets));
+        debug_assert!(until.is_before(self.flight.next_psn()), "only sent packets are lost");
         let has_risen = self.probed_until.is_before(until);
         has_risen.then(|| {
             self.probed_until = until;

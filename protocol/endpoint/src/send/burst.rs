@@ -10,8 +10,9 @@ use onepipe_wire::{
 
 use super::Sender;
 use super::buffer::{QueuedMessage, SendBuffer};
+use super::chain::{Chain, END};
 use super::commit::Target;
-use super::connection::{Chain, Connection, END};
+use super::connection::Connection;
 use super::credit::AdmittedMessage;
 use super::flight::{FragmentRange, SentMessage};
 use super::retransmit_buffer::UnackedMessage;
@@ -96,6 +97,7 @@ impl Burst {
     /// Appends a chain of messages to the chain of the destination `to`.
     #[inline]
     fn append(&mut self, connection: &mut Connection, to: u32, chain: Chain) {
+        debug_assert!(!chain.is_empty(), "a chain has messages");
         if connection.chain.is_empty() {
             connection.chain = chain;
             self.destinations.push(to);
@@ -153,6 +155,7 @@ impl Sender {
     /// Stamps a message, and appends it to the chain of its destination.
     #[inline]
     pub(super) fn chain(&mut self, admitted: AdmittedMessage, timestamp: Timestamp) {
+        debug_assert!(!admitted.is_local, "local messages bypass the network");
         let AdmittedMessage { scattering, message, index, is_unordered, .. } = admitted;
         let QueuedMessage { to, len, payload_ref } = message;
         let burst = &mut self.burst;

@@ -100,6 +100,8 @@ impl Sender {
         assert!(self.credit.blocked_count() <= self.buffer.len(), "waiting scatterings do not fit");
         assert!(self.acked.is_empty(), "acknowledged messages are completed at once");
         assert!(self.to_recall.is_empty(), "rejected scatterings are recalled at once");
+        assert!(self.local_release.is_none(), "a started burst takes the release along");
+        assert!(self.local_request.is_none(), "a started burst takes the request along");
         assert!(self.sharing.is_empty(), "destinations share a frame while it is written");
         assert!(self.commit.lost.is_empty(), "lost messages are reported at once");
     }

@@ -7,6 +7,7 @@ use onepipe_base::mistake::{Mistake, makes};
 use onepipe_base::{Incarnation, Mono, ProcessId, Psn, ResponseTime, Timestamp};
 use onepipe_wire::{Ack, RECALL_LEN, Recall, Service};
 
+use super::chain::Chain;
 use super::congestion::CongestionController;
 use super::flight::{Flight, SentMessage};
 use crate::{Config, FailureReason};
@@ -14,25 +15,6 @@ use crate::{Config, FailureReason};
 /// Maximum number of doublings of the retransmission timeout: a peer that was slow, not dead, is
 /// found again within eight times the usual timeout.
 pub(super) const BACKOFF_MAX: u32 = 3;
-
-/// Marks the end of a chain of messages.
-pub(crate) const END: u32 = u32::MAX;
-
-/// Messages of the current burst for one destination, linked in the order of sending.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Chain {
-    pub first: u32,
-    pub last: u32,
-}
-
-impl Chain {
-    pub const EMPTY: Self = Self { first: END, last: END };
-
-    #[inline]
-    pub fn is_empty(self) -> bool {
-        self.first == END
-    }
-}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum State {
@@ -286,6 +268,15 @@ impl Connection {
             // arrived.
             self.wants_probe = Some(self.flight.next_psn());
         }
+    }
+
+    /// Enters `state`, in which nothing is sent or waits to be.
+    pub fn close(&mut self, state: State) {
+        self.state = state;
+        self.reservation = Reservation::None;
+        (self.wants_connect, self.wants_probe) = (false, None);
+        (self.attempts, self.deadline) = (0, None);
+        (self.claimed, self.has_waiting) = (0, false);
     }
 
     //= spec/ordering.md#R27

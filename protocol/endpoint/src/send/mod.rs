@@ -5,6 +5,7 @@ mod abandon;
 mod ack;
 pub(crate) mod buffer;
 mod burst;
+mod chain;
 mod check;
 mod commit;
 mod congestion;
@@ -310,6 +311,7 @@ impl Sender {
         is_reserved: bool,
         deliver: &mut impl FnMut(LocalMessage<'_>),
     ) {
+        debug_assert!(admitted.is_local, "other processes are reached by the network");
         let AdmittedMessage { message, index, is_unordered, .. } = admitted;
         let QueuedMessage { payload_ref, len, .. } = message;
         let payload = self.buffer.payload(payload_ref, len);

@@ -6,7 +6,7 @@ use onepipe_wire::Undeliverable;
 
 use super::Sender;
 use super::commit::Target;
-use super::connection::{Reservation, State};
+use super::connection::State;
 use crate::{Config, FailureReason, Outcome, SendFailed};
 
 impl Sender {
@@ -49,11 +49,7 @@ impl Sender {
         }
         // The next scattering to it sends a Connect and waits briefly for the response of a new
         // incarnation.
-        connection.state = State::Closed;
-        connection.reservation = Reservation::None;
-        (connection.wants_connect, connection.wants_probe) = (false, None);
-        (connection.attempts, connection.deadline) = (0, None);
-        (connection.claimed, connection.has_waiting) = (0, false);
+        connection.close(State::Closed);
         let (to_recall, acked) = (&mut self.to_recall, &mut self.acked);
         connection.flight.abandon(|_, unacked| {
             to_recall.push(unacked.scattering);

@@ -11,7 +11,7 @@ use onepipe_wire::{
 
 use super::Sender;
 use super::burst::{DataFrame, Stamped, record};
-use super::connection::END;
+use super::chain::END;
 use crate::Config;
 
 /// The messages at the front of a destination's chain that a frame takes.
