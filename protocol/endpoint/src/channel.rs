@@ -116,46 +116,50 @@ impl Channel {
         stats: &mut Stats,
     ) -> bool {
         self.is_used = true;
+        let accepted = self.dispatch(config, arrival, frame, stats);
+        if accepted.is_none() {
+            stats.frames_malformed += 1;
+        }
+        accepted == Some(true)
+    }
+
+    /// Handles a frame by its opcode. Returns whether it was accepted; `None` if it is malformed.
+    #[inline]
+    fn dispatch(
+        &mut self,
+        config: &Config,
+        arrival: Arrival,
+        frame: &Frame<'_>,
+        stats: &mut Stats,
+    ) -> Option<bool> {
         let (header, now) = (frame.header, arrival.now);
         let from = ProcessInstance { process: header.src(), incarnation: header.incarnation() };
-        let psn = header.psn();
-        let is_well_formed = match frame.opcode.in_best_effort() {
+        Some(match frame.opcode.in_best_effort() {
             Opcode::Data | Opcode::Fragment => {
-                return self.receiver.on_data(config, arrival, frame, stats)
-                    == Disposition::Accepted;
+                self.receiver.on_data(config, arrival, frame, stats) == Disposition::Accepted
             }
-            Opcode::Ack | Opcode::Nak | Opcode::Grant => match AckView::parse(frame.payload) {
-                Ok(view) => {
-                    let opcode = frame.opcode.in_best_effort();
-                    let is_ours = self.sender.on_ack(config, now, from, opcode, &view);
-                    stats.frames_stale += u64::from(!is_ours);
-                    return is_ours;
-                }
-                Err(_) => false,
-            },
-            Opcode::Probe => match Probe::parse(frame.payload) {
-                Ok(probe) => return self.receiver.on_probe(now, from, probe),
-                Err(_) => false,
-            },
-            Opcode::Connect => match Connect::parse(frame.payload) {
-                Ok(connect) => {
-                    self.sender.on_reconnect(from);
-                    return self.receiver.on_connect(config, now, from, psn, connect);
-                }
-                Err(_) => false,
-            },
+            opcode @ (Opcode::Ack | Opcode::Nak | Opcode::Grant) => {
+                let view = AckView::parse(frame.payload).ok()?;
+                let is_ours = self.sender.on_ack(config, now, from, opcode, &view);
+                stats.frames_stale += u64::from(!is_ours);
+                is_ours
+            }
+            Opcode::Probe => self.receiver.on_probe(now, from, Probe::parse(frame.payload).ok()?),
+            Opcode::Connect => {
+                let connect = Connect::parse(frame.payload).ok()?;
+                self.sender.on_reconnect(from);
+                self.receiver.on_connect(config, now, from, header.psn(), connect)
+            }
             Opcode::Reset => {
-                self.sender.on_reset(config, now, from, psn, stats);
+                self.sender.on_reset(config, now, from, header.psn(), stats);
                 true
             }
-            Opcode::Recall | Opcode::RecallAck => match Recall::parse(frame.payload) {
-                Ok(recall) => return self.on_recall(frame.opcode, from, arrival, &recall, stats),
-                Err(_) => false,
-            },
-            _ => false,
-        };
-        stats.frames_malformed += u64::from(!is_well_formed);
-        is_well_formed
+            Opcode::Recall | Opcode::RecallAck => {
+                let recall = Recall::parse(frame.payload).ok()?;
+                self.on_recall(frame.opcode, from, arrival, &recall, stats)
+            }
+            _ => return None,
+        })
     }
 
     fn on_recall(

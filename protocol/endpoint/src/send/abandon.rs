@@ -57,7 +57,7 @@ impl Sender {
         self.targets = targets;
         let acked = &mut self.acked;
         for peer_index in 0..self.peers.len() {
-            self.peers.get_mut(peer_index).flight.abandon(|_, unacked| acked.push(unacked));
+            self.peers.get_mut(peer_index).flight.abandon(|unacked| acked.push(unacked));
         }
         while let Some(unacked) = self.acked.pop() {
             self.buffer.release(unacked.payload_ref, unacked.len);

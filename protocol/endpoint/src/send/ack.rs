@@ -114,7 +114,7 @@ impl Sender {
             _ if opcode == Opcode::Grant && connection.is_opened_by(from.incarnation) => {
                 if !is_granted {
                     // What was given up to the previous incarnation.
-                    connection.flight.abandon(|_, _| {});
+                    connection.flight.abandon(|_| {});
                 }
                 let (failures, to) = (&mut self.failures, connection.to);
                 connection.open(from.incarnation, |message| {

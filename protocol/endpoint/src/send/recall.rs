@@ -51,7 +51,7 @@ impl Sender {
         // incarnation.
         connection.close(State::Closed);
         let (to_recall, acked) = (&mut self.to_recall, &mut self.acked);
-        connection.flight.abandon(|_, unacked| {
+        connection.flight.abandon(|unacked| {
             to_recall.push(unacked.scattering);
             acked.push(unacked);
         });
