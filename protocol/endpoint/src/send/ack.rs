@@ -27,8 +27,8 @@ impl Sender {
         let accepted = self.accept_ack(config, from, opcode, &view.ack);
         let Some(peer_index) = accepted else { return false };
         let Some(summary) = self.resolve(peer_index, view) else { return false };
-        // Then update the limits on sending: the receiver's window, its reservation, the congestion
-        // window.
+        // First, update the limits on sending: the receiver's window, its reservation, the
+        // congestion window.
         let connections = self.peers.len();
         let connection = self.peers.get_mut(peer_index);
         connection.on_response();

@@ -270,15 +270,6 @@ impl Connection {
         }
     }
 
-    /// Enters `state`, in which nothing is sent or waits to be.
-    pub fn close(&mut self, state: State) {
-        self.state = state;
-        self.reservation = Reservation::None;
-        (self.wants_connect, self.wants_probe) = (false, None);
-        (self.attempts, self.deadline) = (0, None);
-        (self.claimed, self.has_waiting) = (0, false);
-    }
-
     //= spec/ordering.md#R27
     /// Handles that `probes_max` probes were not answered. Returns whether the outcomes of the
     /// packets in flight are still asked for: the receiver may be stopped, or cut off, and come

@@ -6,7 +6,7 @@ use onepipe_base::{Mono, ScatteringId};
 
 use super::Sender;
 use super::buffer::QueuedScattering;
-use super::connection::State;
+use super::connection::{Connection, Reservation, State};
 use super::timer::Expired;
 use crate::stats::Stats;
 use crate::{Config, FailureReason, Outcome, SendFailed};
@@ -206,5 +206,16 @@ impl Sender {
             outcome: Outcome::Lost,
             reason,
         });
+    }
+}
+
+impl Connection {
+    /// Enters `state`, in which nothing is sent or waits to be.
+    pub(super) fn close(&mut self, state: State) {
+        self.state = state;
+        self.reservation = Reservation::None;
+        (self.wants_connect, self.wants_probe) = (false, None);
+        (self.attempts, self.deadline) = (0, None);
+        (self.claimed, self.has_waiting) = (0, false);
     }
 }
