@@ -2,10 +2,10 @@
 
 use alloc::vec::Vec;
 
-use onepipe_base::{Incarnation, Mono, ProcessId, Promises, Psn, Timestamp};
+use onepipe_base::{Mono, ProcessId, ProcessInstance, Promises, Psn, Timestamp};
 use onepipe_wire::{AckView, Connect, Frame, Header, Opcode, Probe, RECALL_LEN, Recall, Service};
 
-use crate::receive::{Disposition, Receiver, Tombstone};
+use crate::receive::{Arrival, Disposition, Receiver, Tombstone};
 use crate::send::{DataFrame, Sender};
 use crate::timestamp::TimestampSource;
 use crate::{Config, Delivery, Stats};
@@ -111,73 +111,73 @@ impl Channel {
     pub fn on_frame(
         &mut self,
         config: &Config,
-        (now, clock): (Mono, Timestamp),
+        arrival: Arrival,
         frame: &Frame<'_>,
-        barrier: Option<Timestamp>,
         stats: &mut Stats,
     ) -> bool {
         self.is_used = true;
-        let from = (frame.header.src(), frame.header.incarnation());
-        let psn = frame.header.psn();
-        let is_well_formed = match frame.opcode.in_best_effort() {
+        let accepted = self.dispatch(config, arrival, frame, stats);
+        if accepted.is_none() {
+            stats.frames_malformed += 1;
+        }
+        accepted == Some(true)
+    }
+
+    /// Handles a frame by its opcode. Returns whether it was accepted; `None` if it is malformed.
+    #[inline]
+    fn dispatch(
+        &mut self,
+        config: &Config,
+        arrival: Arrival,
+        frame: &Frame<'_>,
+        stats: &mut Stats,
+    ) -> Option<bool> {
+        let (header, now) = (frame.header, arrival.now);
+        let from = ProcessInstance { process: header.src(), incarnation: header.incarnation() };
+        Some(match frame.opcode.in_best_effort() {
             Opcode::Data | Opcode::Fragment => {
-                let times = (clock, barrier);
-                return self.receiver.on_data(config, now, frame, times, stats)
-                    == Disposition::Accepted;
+                self.receiver.on_data(config, arrival, frame, stats) == Disposition::Accepted
             }
-            Opcode::Ack | Opcode::Nak | Opcode::Grant => match AckView::parse(frame.payload) {
-                Ok(view) => {
-                    let opcode = frame.opcode.in_best_effort();
-                    let is_ours = self.sender.on_ack(config, now, from, opcode, &view);
-                    stats.frames_stale += u64::from(!is_ours);
-                    return is_ours;
-                }
-                Err(_) => false,
-            },
-            Opcode::Probe => match Probe::parse(frame.payload) {
-                Ok(probe) => return self.receiver.on_probe(now, from, probe),
-                Err(_) => false,
-            },
-            Opcode::Connect => match Connect::parse(frame.payload) {
-                Ok(connect) => {
-                    self.sender.on_reconnect(from.0, from.1);
-                    return self.receiver.on_connect(config, now, from, psn, connect);
-                }
-                Err(_) => false,
-            },
+            opcode @ (Opcode::Ack | Opcode::Nak | Opcode::Grant) => {
+                let view = AckView::parse(frame.payload).ok()?;
+                let is_ours = self.sender.on_ack(config, now, from, opcode, &view);
+                stats.frames_stale += u64::from(!is_ours);
+                is_ours
+            }
+            Opcode::Probe => self.receiver.on_probe(now, from, Probe::parse(frame.payload).ok()?),
+            Opcode::Connect => {
+                let connect = Connect::parse(frame.payload).ok()?;
+                self.sender.on_reconnect(from);
+                self.receiver.on_connect(config, now, from, header.psn(), connect)
+            }
             Opcode::Reset => {
-                self.sender.on_reset(config, now, from, psn, stats);
+                self.sender.on_reset(config, now, from, header.psn(), stats);
                 true
             }
-            Opcode::Recall | Opcode::RecallAck => match Recall::parse(frame.payload) {
-                Ok(recall) => {
-                    return self.on_recall(frame.opcode, from, clock, &recall, barrier, stats);
-                }
-                Err(_) => false,
-            },
-            _ => false,
-        };
-        stats.frames_malformed += u64::from(!is_well_formed);
-        is_well_formed
+            Opcode::Recall | Opcode::RecallAck => {
+                let recall = Recall::parse(frame.payload).ok()?;
+                self.on_recall(frame.opcode, from, arrival, &recall, stats)
+            }
+            _ => return None,
+        })
     }
 
     fn on_recall(
         &mut self,
         opcode: Opcode,
-        from: (ProcessId, Incarnation),
-        clock: Timestamp,
+        from: ProcessInstance,
+        arrival: Arrival,
         recall: &Recall<'_>,
-        barrier: Option<Timestamp>,
         stats: &mut Stats,
     ) -> bool {
-        let timestamps = recall.timestamps(clock);
+        let timestamps = recall.timestamps(arrival.clock);
         if opcode == Opcode::RecallAck {
             return self.sender.on_recall_ack(from, timestamps);
         }
         let Some(refused) = self.receiver.on_recall(from, timestamps) else { return false };
         stats.recalls_refused += refused;
-        if let Some(barrier) = barrier {
-            let late = recall.timestamps(clock).filter(|timestamp| *timestamp < barrier);
+        if let Some(barrier) = arrival.barrier {
+            let late = recall.timestamps(arrival.clock).filter(|timestamp| *timestamp < barrier);
             stats.recalls_late += late.count() as u64;
         }
         true
@@ -219,7 +219,8 @@ impl Channel {
     pub fn poll_data(
         &mut self,
         config: &Config,
-        (now, may_send_new): (Mono, bool),
+        now: Mono,
+        may_send_new: bool,
         timestamps: &mut TimestampSource,
         slot: &mut [u8],
         stats: &mut Stats,
@@ -235,21 +236,18 @@ impl Channel {
                 return None;
             }
             let receiver = &mut self.receiver;
-            if let Some(granted) = self.sender.take_local_release() {
-                receiver.release_local_reservation(granted);
-            }
             if let Some(granted) = receiver.take_local_grant() {
                 self.sender.on_local_grant(config, granted);
             }
-            let stamped = self.sender.start_burst(config, now, timestamps, |local| {
+            let started = self.sender.start_burst(config, now, timestamps, |local| {
                 receiver.on_local(config, local);
             });
-            stats.messages_sent += stamped;
-            if let Some(granted) = self.sender.take_local_release() {
-                self.receiver.release_local_reservation(granted);
+            stats.messages_sent += started.messages;
+            if let Some(granted) = started.local_release {
+                receiver.release_local_reservation(granted);
             }
-            if let Some(size) = self.sender.take_local_request()
-                && !self.receiver.request_local_reservation(size)
+            if let Some(size) = started.local_request
+                && !receiver.request_local_reservation(size)
             {
                 self.sender.on_local_request_refused(config);
             }

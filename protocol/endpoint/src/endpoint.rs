@@ -20,6 +20,7 @@ use onepipe_wire::{Frame, Opcode, Service, header_unchecked};
 use crate::channel::Channel;
 use crate::control::ControlPlane;
 use crate::link::LinkLayer;
+use crate::receive::Arrival;
 use crate::timestamp::TimestampSource;
 use crate::{
     Config, ConfigError, Delivery, Event, Message, ProcessFailed, ProcessLeft, SendError, Stats,
@@ -291,7 +292,8 @@ impl Endpoint {
             }
             None => return true,
         };
-        channel.on_frame(&self.config, (now.mono, clock), frame, barrier, &mut self.stats)
+        let arrival = Arrival { now: now.mono, clock, barrier };
+        channel.on_frame(&self.config, arrival, frame, &mut self.stats)
     }
 
     #[inline]

@@ -26,7 +26,8 @@ impl ControlPlane {
     pub fn on_frame<'a>(
         &mut self,
         registers: &mut Registers,
-        (now, clock): (Mono, Timestamp),
+        now: Mono,
+        clock: Timestamp,
         port: Port,
         frame: &Frame<'a>,
     ) -> Handled<'a> {
@@ -39,7 +40,7 @@ impl ControlPlane {
                 return Handled::Accepted;
             }
             let handled =
-                self.on_flood(registers, (now, clock), FloodOrigin::Link(port), frame.payload);
+                self.on_flood(registers, now, clock, FloodOrigin::Link(port), frame.payload);
             let from = header.src();
             let is_direct = self.controllers.is_some_and(|all| all.contains(from));
             if !matches!(handled, Handled::Rejected) {
@@ -56,7 +57,7 @@ impl ControlPlane {
         }
         let handled = match frame.opcode {
             Opcode::Notice => {
-                self.on_flood(registers, (now, clock), FloodOrigin::Controller(from), frame.payload)
+                self.on_flood(registers, now, clock, FloodOrigin::Controller(from), frame.payload)
             }
             Opcode::Ping => {
                 self.pending_pong = Some(from);
@@ -112,7 +113,8 @@ impl ControlPlane {
     fn on_flood<'a>(
         &mut self,
         registers: &mut Registers,
-        (now, clock): (Mono, Timestamp),
+        now: Mono,
+        clock: Timestamp,
         origin: FloodOrigin,
         payload: &[u8],
     ) -> Handled<'a> {

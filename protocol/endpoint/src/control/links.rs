@@ -6,7 +6,7 @@ use onepipe_base::{
     Address, Cause, Controllers, Frozen, FrozenLinks, Instance, Mono, Neighbours, PeerUpdate, Port,
     ProcessId, Registers,
 };
-use onepipe_wire::{Header, Link, LinkState, Opcode, Resolved, Side};
+use onepipe_wire::{Frame, Link, LinkState, Opcode, Resolved, Side};
 
 use crate::Links;
 
@@ -33,60 +33,62 @@ pub(crate) enum LinkEvent {
     Dead,
 }
 
+/// The links of a process, and the intervals in which they are monitored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct LinkConfig {
+    pub kind: Links,
+    pub count: u16,
+    pub controllers: Option<Controllers>,
+    /// Timeout of a controller's link, in ns. 0: never.
+    pub controller_timeout_ns: u64,
+    /// Beacon interval in ns. 0: there are no beacons.
+    pub beacon_interval_ns: u64,
+    /// Interval of heartbeats in ns, with beacons on demand.
+    pub heartbeat_interval_ns: u64,
+}
+
+/// The peer at a port, as this end sees it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct PeerState {
+    instance: Option<Instance>,
+    is_two_way: bool,
+}
+
 /// The peers at the other ends, and the links frozen for dead ones.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct LinkMonitor {
     own: Instance,
-    kind: Links,
-    count: u16,
-    controllers: Option<Controllers>,
+    config: LinkConfig,
     neighbours: Neighbours,
     frozen: FrozenLinks,
     /// By port, the instance that a controller has declared dead there, seen or not.
     dead: Vec<Option<Instance>>,
     /// In a mesh, when each controller was last seen on its link.
     controllers_seen: Vec<Option<Mono>>,
-    /// Timeout of a controller's link, in ns. 0: never.
-    controller_timeout_ns: u64,
     /// A change since the last announcement that the registers alone do not show.
     has_changed: bool,
     /// When to send the next beacon on an uplink. The switch waits for a beacon, because no other
     /// frame names the peer that this end sees (docs/design/failure.md, "Who is on a link?").
     beacon_at: Option<Mono>,
-    /// Beacon interval in ns. 0: there are no beacons.
-    beacon_interval_ns: u64,
-    /// Interval of heartbeats in ns, with beacons on demand.
-    heartbeat_interval_ns: u64,
     /// The peer seen has changed since the last beacon.
     wants_beacon: bool,
 }
 
 impl LinkMonitor {
-    pub fn new(
-        own: Instance,
-        (kind, count): (Links, u16),
-        controllers: Option<Controllers>,
-        controller_timeout_ns: u64,
-        (beacon_interval_ns, heartbeat_interval_ns): (u64, u64),
-    ) -> Self {
-        let controller_count = match kind {
+    pub fn new(own: Instance, config: LinkConfig) -> Self {
+        let controller_count = match config.kind {
             Links::Uplink | Links::Overlay => 0,
-            Links::Mesh => controllers.map_or(0, |controllers| controllers.count as usize),
+            Links::Mesh => config.controllers.map_or(0, |controllers| controllers.count as usize),
         };
         Self {
             own,
-            kind,
-            count,
-            controllers,
-            neighbours: Neighbours::new(count),
+            config,
+            neighbours: Neighbours::new(config.count),
             frozen: FrozenLinks::new(),
-            dead: alloc::vec![None; usize::from(count)],
+            dead: alloc::vec![None; usize::from(config.count)],
             controllers_seen: alloc::vec![None; controller_count],
-            controller_timeout_ns,
             has_changed: false,
             beacon_at: None,
-            beacon_interval_ns,
-            heartbeat_interval_ns,
             wants_beacon: false,
         }
     }
@@ -97,20 +99,24 @@ impl LinkMonitor {
         &mut self,
         registers: &mut Registers,
         now: Mono,
-        (port, header, opcode): (Port, &Header, Opcode),
+        port: Port,
+        frame: &Frame<'_>,
     ) -> LinkEvent {
+        let opcode = frame.opcode;
         let is_hop_only = opcode.is_hop_only();
-        if self.kind == Links::Uplink && !is_hop_only {
+        if self.config.kind == Links::Uplink && !is_hop_only {
             return self.on_switched_frame(port);
         }
-        let Some(instance) = header.sender() else { return self.on_anonymous_frame(port, opcode) };
+        let Some(instance) = frame.header.sender() else {
+            return self.on_anonymous_frame(port, opcode);
+        };
         let is_message = !is_hop_only && !opcode.is_control();
         if is_message && self.neighbours.is_up_with(port, instance) && !self.is_dead(port, instance)
         {
             // The frequent case: a frame from the known peer of a two-way link.
             return LinkEvent::Good;
         }
-        self.on_identified_frame(registers, now, (port, header, opcode), instance)
+        self.on_identified_frame(registers, now, port, frame, instance)
     }
 
     /// Handles a frame that may change the state of its link.
@@ -119,22 +125,22 @@ impl LinkMonitor {
         &mut self,
         registers: &mut Registers,
         now: Mono,
-        (port, header, opcode): (Port, &Header, Opcode),
+        port: Port,
+        frame: &Frame<'_>,
         instance: Instance,
     ) -> LinkEvent {
         if self.is_refused(registers, port, instance) {
             return LinkEvent::Refused;
         }
-        let is_hop_only = opcode.is_hop_only();
         let before = self.peer_state(port);
-        let update = if is_hop_only {
-            self.neighbours.on_hello(port, instance, header.peer(), self.own)
+        let update = if frame.opcode.is_hop_only() {
+            self.neighbours.on_hello(port, instance, frame.header.peer(), self.own)
         } else {
             // A frame that may cross several links does not contain the peer that its sender sees.
             self.neighbours.on_instance(port, instance)
         };
-        match self.on_peer_update(registers, now, (port, instance), (before, update)) {
-            LinkEvent::Good if opcode == Opcode::Leave => LinkEvent::Left,
+        match self.on_peer_update(registers, now, port, instance, before, update) {
+            LinkEvent::Good if frame.opcode == Opcode::Leave => LinkEvent::Left,
             event => event,
         }
     }
@@ -146,7 +152,7 @@ impl LinkMonitor {
             Some(instance) if self.neighbours.is_up(port) && !self.is_dead(port, instance) => {
                 LinkEvent::Good
             }
-            None if self.controllers.is_none() => LinkEvent::Good,
+            None if self.config.controllers.is_none() => LinkEvent::Good,
             _ => LinkEvent::NoPromise,
         }
     }
@@ -155,7 +161,7 @@ impl LinkMonitor {
     /// before any identified peer.
     #[cold]
     fn on_anonymous_frame(&self, port: Port, opcode: Opcode) -> LinkEvent {
-        if self.controllers.is_some() || self.neighbours.instance(port).is_some() {
+        if self.config.controllers.is_some() || self.neighbours.instance(port).is_some() {
             LinkEvent::Refused
         } else if opcode == Opcode::Leave {
             LinkEvent::Left
@@ -177,11 +183,14 @@ impl LinkMonitor {
         }
         let before = self.peer_state(port);
         let update = self.neighbours.on_instance(port, instance);
-        self.on_peer_update(registers, now, (port, instance), (before, update))
+        self.on_peer_update(registers, now, port, instance, before, update)
     }
 
-    fn peer_state(&self, port: Port) -> (Option<Instance>, bool) {
-        (self.neighbours.instance(port), self.neighbours.is_two_way(port))
+    fn peer_state(&self, port: Port) -> PeerState {
+        PeerState {
+            instance: self.neighbours.instance(port),
+            is_two_way: self.neighbours.is_two_way(port),
+        }
     }
 
     //= spec/failure.md#R11
@@ -190,12 +199,14 @@ impl LinkMonitor {
         &mut self,
         registers: &mut Registers,
         now: Mono,
-        (port, instance): (Port, Instance),
-        (before, update): ((Option<Instance>, bool), PeerUpdate),
+        port: Port,
+        instance: Instance,
+        before: PeerState,
+        update: PeerUpdate,
     ) -> LinkEvent {
         if before != self.peer_state(port) {
             self.has_changed = true;
-            if self.beacon_interval_ns > 0 {
+            if self.config.beacon_interval_ns > 0 {
                 self.beacon_at = Some(now);
                 self.wants_beacon = true;
             }
@@ -228,7 +239,7 @@ impl LinkMonitor {
     }
 
     fn controller_index(&self, port: Port) -> Option<usize> {
-        let (process, controllers) = (ProcessId(u32::from(port.0)), self.controllers?);
+        let (process, controllers) = (ProcessId(u32::from(port.0)), self.config.controllers?);
         let index = process.0.wrapping_sub(controllers.first.0);
         controllers.contains(process).then_some(index as usize)
     }
@@ -253,7 +264,7 @@ impl LinkMonitor {
         instance: Option<Instance>,
         cause: Cause,
     ) -> bool {
-        let was_live = match self.controllers {
+        let was_live = match self.config.controllers {
             Some(_) => self.frozen.freeze(registers, port, instance, cause),
             None => registers.remove(port),
         };
@@ -287,10 +298,10 @@ impl LinkMonitor {
     /// Returns whether a link was up.
     pub fn declare_dead(&mut self, registers: &mut Registers, instance: Instance) -> bool {
         let mut was_up = false;
-        for port in (0..self.count).map(Port) {
+        for port in (0..self.config.count).map(Port) {
             let known = self.neighbours.instance(port);
             let is_there = known.is_some_and(|known| known.address == instance.address)
-                || (self.kind == Links::Mesh && instance.address == mesh_address(port));
+                || (self.config.kind == Links::Mesh && instance.address == mesh_address(port));
             if !is_there || self.is_dead(port, instance) {
                 continue;
             }
@@ -316,24 +327,25 @@ impl LinkMonitor {
 
     /// Checks that there is one state for each port, and that beacons have an interval.
     pub fn check_invariants(&self) {
-        assert_eq!(self.dead.len(), usize::from(self.count), "a port has a state");
-        assert!(self.kind == Links::Mesh || self.count == 1, "an uplink is the only link");
-        assert!(self.kind == Links::Mesh || self.controllers_seen.is_empty(), "no direct link");
-        let has_beacons = self.beacon_interval_ns > 0;
+        let LinkConfig { kind, count, controllers, beacon_interval_ns, .. } = self.config;
+        assert_eq!(self.dead.len(), usize::from(count), "a port has a state");
+        assert!(kind == Links::Mesh || count == 1, "an uplink is the only link");
+        assert!(kind == Links::Mesh || self.controllers_seen.is_empty(), "no direct link");
+        let has_beacons = beacon_interval_ns > 0;
         assert!(has_beacons || !self.wants_beacon, "beacons have an interval");
         assert!(has_beacons || self.beacon_at.is_none(), "beacons have an interval");
-        assert!(self.controllers.is_some() || self.frozen.is_empty(), "controllers resolve links");
-        assert!(self.frozen.iter().all(|frozen| frozen.port.0 < self.count), "a link has a port");
+        assert!(controllers.is_some() || self.frozen.is_empty(), "controllers resolve links");
+        assert!(self.frozen.iter().all(|frozen| frozen.port.0 < count), "a link has a port");
     }
 
     /// Takes down the links of controllers that timed out.
     pub fn on_timeout(&mut self, now: Mono) {
-        if self.controller_timeout_ns == 0 {
+        if self.config.controller_timeout_ns == 0 {
             return;
         }
         for last_seen in &mut self.controllers_seen {
             if last_seen
-                .take_if(|last_seen| now.since_ns(*last_seen) > self.controller_timeout_ns)
+                .take_if(|last_seen| now.since_ns(*last_seen) > self.config.controller_timeout_ns)
                 .is_some()
             {
                 self.has_changed = true;
@@ -343,11 +355,11 @@ impl LinkMonitor {
 
     /// Returns when the next controller times out.
     pub fn deadline(&self) -> Option<Mono> {
-        if self.controller_timeout_ns == 0 {
+        if self.config.controller_timeout_ns == 0 {
             return None;
         }
         let oldest = self.controllers_seen.iter().flatten().min()?;
-        Some(oldest.after_ns(self.controller_timeout_ns + 1))
+        Some(oldest.after_ns(self.config.controller_timeout_ns + 1))
     }
 
     /// Resolves the frozen link named by `resolved`, which then no longer bounds the commit
@@ -358,7 +370,7 @@ impl LinkMonitor {
         }
         let found = self.frozen.resolve(registers, resolved.number).is_some();
         self.has_changed |= found;
-        if found && self.beacon_interval_ns > 0 {
+        if found && self.config.beacon_interval_ns > 0 {
             // The switch sends commit barriers again once a beacon reports that nothing is held.
             (self.beacon_at, self.wants_beacon) = (Some(Mono::from_ns(0)), true);
         }
@@ -369,7 +381,9 @@ impl LinkMonitor {
     /// Always true for other links and without controllers.
     #[inline]
     pub fn is_two_way(&self, port: Port) -> bool {
-        self.kind != Links::Uplink || self.controllers.is_none() || self.neighbours.is_two_way(port)
+        self.config.kind != Links::Uplink
+            || self.config.controllers.is_none()
+            || self.neighbours.is_two_way(port)
     }
 
     /// Returns the instance seen on `port` now.
@@ -385,9 +399,9 @@ impl LinkMonitor {
     /// from a controller.
     pub fn accepts_floods(&self, sender: Option<Instance>) -> bool {
         match sender.map(|instance| instance.address) {
-            Some(Address::Switch(_)) => self.kind == Links::Uplink,
+            Some(Address::Switch(_)) => self.config.kind == Links::Uplink,
             Some(Address::Process(process)) => {
-                self.controllers.is_some_and(|all| all.contains(process))
+                self.config.controllers.is_some_and(|all| all.contains(process))
             }
             None => false,
         }
@@ -401,9 +415,9 @@ impl LinkMonitor {
         if is_due {
             self.beacon_at = match self.neighbours.is_two_way(Port(0)) {
                 // The heartbeats name the peer as well.
-                true if self.heartbeat_interval_ns > 0 => None,
-                true => Some(now.after_ns(CONFIRMED_INTERVALS * self.beacon_interval_ns)),
-                false => Some(now.after_ns(self.beacon_interval_ns)),
+                true if self.config.heartbeat_interval_ns > 0 => None,
+                true => Some(now.after_ns(CONFIRMED_INTERVALS * self.config.beacon_interval_ns)),
+                false => Some(now.after_ns(self.config.beacon_interval_ns)),
             };
         }
         is_due
@@ -433,7 +447,7 @@ impl LinkMonitor {
 
     /// Returns the links to announce: dead ones, then live ones.
     pub fn announced<'a>(&'a self, registers: &'a Registers) -> impl Iterator<Item = Link> + 'a {
-        let side = match self.kind {
+        let side = match self.config.kind {
             Links::Uplink | Links::Overlay => Side::Upper,
             Links::Mesh => Side::Direct,
         };
@@ -441,11 +455,11 @@ impl LinkMonitor {
             let Frozen { number, port, instance, commit, cause } = *frozen;
             Link { port, side, instance, state: LinkState::Frozen { number, commit, cause } }
         });
-        let up = (0..self.count).filter_map(move |port| {
+        let up = (0..self.config.count).filter_map(move |port| {
             let port = Port(port);
             let instance = self.peer(registers, port)?;
             // Mesh frames do not contain the peer seen; a mesh link is up while frames arrive.
-            let is_two_way = self.kind == Links::Mesh || self.neighbours.is_two_way(port);
+            let is_two_way = self.config.kind == Links::Mesh || self.neighbours.is_two_way(port);
             is_two_way.then_some(Link {
                 port,
                 side,

@@ -39,7 +39,7 @@ use onepipe_base::{
     Address, Backoff, Cause, Controllers, Incarnation, Instance, Mono, Port, ProcessId, Promises,
     Psn, Registers, Timestamp,
 };
-use onepipe_wire::{Failure, Header, Opcode, Undeliverable};
+use onepipe_wire::{Failure, Frame, Header, Opcode, Undeliverable};
 
 use crate::timestamp::NO_PROMISE_AGE_NS;
 use crate::{Config, Links};
@@ -49,7 +49,7 @@ use failures::Failures;
 use flood::Floods;
 pub(crate) use handle::Handled;
 pub(crate) use links::LinkEvent;
-use links::LinkMonitor;
+use links::{LinkConfig, LinkMonitor};
 pub(crate) use recovery::Recovered;
 use recovery::RecoveryClient;
 use relay::Relay;
@@ -120,11 +120,6 @@ impl ControlPlane {
     ) -> Self {
         let own =
             Instance { address: Address::Process(config.process), incarnation: config.incarnation };
-        let links = match config.links {
-            Links::Uplink | Links::Overlay => 1,
-            Links::Mesh => config.processes_max as u16,
-        };
-        let controller_timeout_ns = CONTROLLER_TIMEOUTS.saturating_mul(config.link_timeout_ns);
         let all = controllers.unwrap_or(Controllers { first: ProcessId(0), count: 0 });
         let backoff_min_ns = match config.beacon_interval_ns {
             0 => BACKOFF_MIN_NS,
@@ -132,14 +127,20 @@ impl ControlPlane {
         };
         let backoff = Backoff::new(backoff_min_ns, announce_interval_ns);
         // The direct port of an overlay is not a link.
-        let (kind, intervals) = match config.links {
+        let (kind, count, beacon_interval_ns, heartbeat_interval_ns) = match config.links {
             Links::Uplink | Links::Overlay => {
-                (Links::Uplink, (config.beacon_interval_ns, config.heartbeat_interval_ns))
+                (Links::Uplink, 1, config.beacon_interval_ns, config.heartbeat_interval_ns)
             }
-            Links::Mesh => (Links::Mesh, (0, 0)),
+            Links::Mesh => (Links::Mesh, config.processes_max as u16, 0, 0),
         };
-        let links =
-            LinkMonitor::new(own, (kind, links), controllers, controller_timeout_ns, intervals);
+        let links = LinkConfig {
+            kind,
+            count,
+            controllers,
+            controller_timeout_ns: CONTROLLER_TIMEOUTS.saturating_mul(config.link_timeout_ns),
+            beacon_interval_ns,
+            heartbeat_interval_ns,
+        };
         // Consecutive incarnations use distant ranges of batch numbers.
         let first = Psn(config.incarnation.0 << 16);
         // A round has a frame for each controller: at rest one per heartbeat.
@@ -151,7 +152,7 @@ impl ControlPlane {
             own,
             processes_max: config.processes_max,
             controllers,
-            links,
+            links: LinkMonitor::new(own, links),
             announcer: Announcer::new(all, announcements),
             floods: Floods::new(),
             failures: Failures::new(config.processes_max),
@@ -175,9 +176,9 @@ impl ControlPlane {
         registers: &mut Registers,
         now: Mono,
         port: Port,
-        (header, opcode): (&Header, Opcode),
+        frame: &Frame<'_>,
     ) -> LinkEvent {
-        let event = self.links.on_frame(registers, now, (port, header, opcode));
+        let event = self.links.on_frame(registers, now, port, frame);
         self.stats.frames_refused += u64::from(event == LinkEvent::Refused);
         event
     }
@@ -435,7 +436,8 @@ impl ControlPlane {
         &self,
         registers: &Registers,
         frame: &ControlFrame,
-        (promises, commit): (Promises, Option<Timestamp>),
+        promises: Promises,
+        commit: Option<Timestamp>,
     ) -> Header {
         let (opcode, to) = (frame.opcode, frame.to);
         if let Some(port) = frame.hop_port {

@@ -119,8 +119,7 @@ impl Endpoint {
     #[inline]
     pub(super) fn on_link_frame(&mut self, now: Now, port: Port, frame: &Frame<'_>) -> LinkEvent {
         let registers = self.link.registers_mut();
-        let header_and_opcode = (frame.header, frame.opcode);
-        let event = self.control.on_link_frame(registers, now.mono, port, header_and_opcode);
+        let event = self.control.on_link_frame(registers, now.mono, port, frame);
         if let LinkEvent::Restarted(_) | LinkEvent::Dead = event {
             self.on_peer_replaced(now, port, event);
         }
@@ -146,7 +145,8 @@ impl Endpoint {
         now: Now,
         clock: Timestamp,
         port: Port,
-        (frame, event): (&Frame<'_>, LinkEvent),
+        frame: &Frame<'_>,
+        event: LinkEvent,
     ) {
         if frame.opcode.is_beacon() {
             self.link.set_peer_on_demand(frame.header.has(Flags::ON_DEMAND));
@@ -177,9 +177,8 @@ impl Endpoint {
         port: Port,
         frame: &Frame<'_>,
     ) -> bool {
-        let times = (now.mono, clock);
-        let is_accepted = match self.control.on_frame(self.link.registers_mut(), times, port, frame)
-        {
+        let registers = self.link.registers_mut();
+        let is_accepted = match self.control.on_frame(registers, now.mono, clock, port, frame) {
             Handled::Rejected => false,
             Handled::Accepted => true,
             Handled::LinksChanged => {
@@ -349,8 +348,8 @@ impl Endpoint {
         }
         let payload = &mut slot[HEADER_LEN..self.config.frame_len_max];
         let frame = self.control.write_next(now.mono, self.link.registers_mut(), payload)?;
-        let promises = (self.current_promises(), self.commit_barrier());
-        let header = self.control.header(self.link.registers_mut(), &frame, promises);
+        let (promises, commit) = (self.current_promises(), self.commit_barrier());
+        let header = self.control.header(self.link.registers_mut(), &frame, promises, commit);
         self.stats.frames_sent += 1;
         Some(match frame.hop_port {
             Some(port) => {

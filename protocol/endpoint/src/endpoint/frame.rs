@@ -62,7 +62,7 @@ impl Endpoint {
         }
         let is_accepted = !is_failed && self.on_message_frame(now, clock, &frame);
         self.stats.frames_stale += u64::from(is_failed);
-        self.on_frame_promises(now, clock, port, (&frame, event));
+        self.on_frame_promises(now, clock, port, &frame, event);
         if frame.opcode == Opcode::Solicit {
             self.on_solicit(clock, &frame);
         } else if is_accepted && frame.opcode.has_messages() {

@@ -61,13 +61,8 @@ impl Endpoint {
         if !channel.wants_data(may_send_new) {
             return None;
         }
-        let draft = channel.poll_data(
-            config,
-            (now.mono, may_send_new),
-            &mut self.timestamps,
-            slot,
-            stats,
-        )?;
+        let draft =
+            channel.poll_data(config, now.mono, may_send_new, &mut self.timestamps, slot, stats)?;
         // A service keeps its turn until its burst is finished.
         self.next_service = match (service, channel.sender.unfinished_burst()) {
             (Service::BestEffort, Some(_)) | (Service::Reliable, None) => Service::BestEffort,

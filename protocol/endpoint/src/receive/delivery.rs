@@ -187,12 +187,8 @@ impl Receiver {
                 self.grant_reservations();
             }
         } else if let Some(peer_index) = self.peers.index_of(delivery.from) {
-            self.release_charge(
-                peer_index,
-                buffered.generation,
-                (charge, charge),
-                buffered.is_reserved,
-            );
+            let BufferedMessage { generation, is_reserved, .. } = buffered;
+            self.release_charge(peer_index, generation, charge, charge, is_reserved);
             if u64::from(self.peers.get(peer_index).freed_since_ack) >= self.window / 4 {
                 self.queue_ack(peer_index, Opcode::Ack);
             }

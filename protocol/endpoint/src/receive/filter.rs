@@ -23,11 +23,20 @@ struct Discard {
     at: Timestamp,
 }
 
+/// A recalled scattering. The generation is needed, because a later incarnation may have used the
+/// same timestamp.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct RecalledScattering {
+    pub timestamp: Timestamp,
+    pub from: ProcessId,
+    pub generation: u16,
+}
+
 /// Recalled scatterings and failed senders.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct DeliveryFilter {
     /// Ascending by timestamp, sender and generation.
-    recalls: Vec<(Timestamp, ProcessId, u16)>,
+    recalls: Vec<RecalledScattering>,
     discards: Vec<Discard>,
 }
 
@@ -43,25 +52,21 @@ impl DeliveryFilter {
         Self { recalls: Vec::new(), discards: Vec::new() }
     }
 
-    /// Records the recall of the scattering of `from` at `timestamp`. The generation is needed,
-    /// because a later incarnation may have used the same timestamp. Returns false if the filter is
-    /// full.
-    pub fn recall(&mut self, (from, generation): (ProcessId, u16), timestamp: Timestamp) -> bool {
-        let key = (timestamp, from, generation);
-        let Err(position) = self.recalls.binary_search(&key) else { return true };
+    /// Records the recall of a scattering. Returns false if the filter is full.
+    pub fn recall(&mut self, scattering: RecalledScattering) -> bool {
+        let Err(position) = self.recalls.binary_search(&scattering) else { return true };
         let has_capacity = self.recalls.len() < RECALLS_MAX;
         if has_capacity {
-            self.recalls.insert(position, key);
+            self.recalls.insert(position, scattering);
         }
         has_capacity
     }
 
     /// Like [`DeliveryFilter::recall`] without the limit, for local scatterings and for recovery:
     /// these recalls are bounded by the buffers and would not be retransmitted.
-    pub fn recall_unbounded(&mut self, (from, generation): (ProcessId, u16), timestamp: Timestamp) {
-        let key = (timestamp, from, generation);
-        if let Err(position) = self.recalls.binary_search(&key) {
-            self.recalls.insert(position, key);
+    pub fn recall_unbounded(&mut self, scattering: RecalledScattering) {
+        if let Err(position) = self.recalls.binary_search(&scattering) {
+            self.recalls.insert(position, scattering);
         }
     }
 
@@ -92,7 +97,7 @@ impl DeliveryFilter {
     /// Returns why the next message in the total order must not be delivered, if so.
     pub fn check(&mut self, delivery: &Delivery) -> Option<Tombstone> {
         // Messages are checked in the total order, so recalls below this timestamp are finished.
-        let past = self.recalls.partition_point(|(recalled, ..)| *recalled < delivery.timestamp);
+        let past = self.recalls.partition_point(|recall| recall.timestamp < delivery.timestamp);
         self.recalls.drain(..past);
         if self.is_recalled(delivery) && !makes(Mistake::RecallForgotten) {
             return Some(Tombstone::Recalled);
@@ -112,8 +117,10 @@ impl DeliveryFilter {
 
     /// Returns whether the scattering of a message was recalled.
     pub fn is_recalled(&self, delivery: &Delivery) -> bool {
-        let key = (delivery.timestamp, delivery.from, delivery.buffered.generation);
-        self.recalls.binary_search(&key).is_ok()
+        let (timestamp, from) = (delivery.timestamp, delivery.from);
+        let generation = delivery.buffered.generation;
+        let scattering = RecalledScattering { timestamp, from, generation };
+        self.recalls.binary_search(&scattering).is_ok()
     }
 
     /// Checks the order that lookups rely on.
@@ -129,7 +136,7 @@ impl DeliveryFilter {
 
     /// Removes recalls below `barrier` once every message below it has left the reorder stage.
     pub fn on_barrier(&mut self, barrier: Timestamp) {
-        let past = self.recalls.partition_point(|(recalled, ..)| *recalled < barrier);
+        let past = self.recalls.partition_point(|recall| recall.timestamp < barrier);
         self.recalls.drain(..past);
     }
 }
@@ -157,13 +164,18 @@ mod tests {
         }
     }
 
+    fn scattering(ns: u64, from: u32) -> RecalledScattering {
+        let (timestamp, from) = (Timestamp::from_ns(ns), ProcessId(from));
+        RecalledScattering { timestamp, from, generation: 0 }
+    }
+
     //= spec/failure.md#R7
     #[test]
     fn recall_drops_all_of_one_scattering_only() {
         let mut filter = DeliveryFilter::new();
         assert!(filter.is_empty());
         for (ns, from) in [(9, 2), (5, 1), (5, 1), (7, 1)] {
-            assert!(filter.recall((ProcessId(from), 0), Timestamp::from_ns(ns)));
+            assert!(filter.recall(scattering(ns, from)));
         }
         assert_eq!(filter.check(&delivery(4, 1, 0)), None);
         assert_eq!(filter.check(&delivery(5, 1, 0)), Some(Tombstone::Recalled));
@@ -217,12 +229,11 @@ mod tests {
     fn recalls_are_bounded() {
         let mut filter = DeliveryFilter::new();
         for ns in 0..RECALLS_MAX as u64 {
-            assert!(filter.recall((ProcessId(0), 0), Timestamp::from_ns(ns)));
+            assert!(filter.recall(scattering(ns, 0)));
         }
-        let last = Timestamp::from_ns(u64::MAX);
-        assert!(!filter.recall((ProcessId(0), 0), last));
-        assert!(filter.recall((ProcessId(0), 0), Timestamp::from_ns(7)), "already recorded");
-        filter.recall_unbounded((ProcessId(1), 0), last);
+        assert!(!filter.recall(scattering(u64::MAX, 0)));
+        assert!(filter.recall(scattering(7, 0)), "already recorded");
+        filter.recall_unbounded(scattering(u64::MAX, 1));
         assert_eq!(filter.check(&delivery(u64::MAX, 1, 0)), Some(Tombstone::Recalled));
     }
 }

@@ -4,7 +4,7 @@ use super::Receiver;
 use super::remote_sender::{RemoteSender, Reservation};
 use crate::Config;
 use crate::stats::Stats;
-use onepipe_base::{Incarnation, Mono, ProcessId, Psn};
+use onepipe_base::{Incarnation, Mono, ProcessId, ProcessInstance, Psn};
 use onepipe_wire::{Connect, Opcode, Probe, Service};
 
 /// Stands for the local process in the reservation queue.
@@ -89,11 +89,11 @@ impl Receiver {
         &mut self,
         config: &Config,
         now: Mono,
-        from: (ProcessId, Incarnation),
+        from: ProcessInstance,
         base: Psn,
         connect: Connect,
     ) -> bool {
-        let (process, incarnation) = from;
+        let ProcessInstance { process, incarnation } = from;
         let first = || RemoteSender::new(process, incarnation, base);
         let peer_index = self.peers.index_or_insert(process, first);
         let sender = self.peers.get_mut(peer_index);
@@ -133,15 +133,16 @@ impl Receiver {
 
     //= spec/ordering.md#R28
     /// Handles a Probe: reports the state of the sender's packets.
-    pub fn on_probe(&mut self, now: Mono, from: (ProcessId, Incarnation), probe: Probe) -> bool {
-        let Some(peer_index) = self.peers.index_of(from.0) else {
-            self.queue_reset(from.0, probe.resolved);
+    pub fn on_probe(&mut self, now: Mono, from: ProcessInstance, probe: Probe) -> bool {
+        let ProcessInstance { process, incarnation } = from;
+        let Some(peer_index) = self.peers.index_of(process) else {
+            self.queue_reset(process, probe.resolved);
             return false;
         };
         let sender = self.peers.get_mut(peer_index);
-        if from.1 != sender.incarnation {
-            if from.1 > sender.incarnation {
-                self.queue_reset(from.0, probe.resolved);
+        if incarnation != sender.incarnation {
+            if incarnation > sender.incarnation {
+                self.queue_reset(process, probe.resolved);
             }
             return false;
         }

@@ -79,6 +79,16 @@ pub(crate) struct Receiver {
 /// sender retransmits it.
 const RECALL_ACK_QUEUE_MAX: usize = 4096;
 
+/// When a frame arrived.
+#[derive(Clone, Copy)]
+pub(crate) struct Arrival {
+    pub now: Mono,
+    /// The clock, near the fabric's time.
+    pub clock: Timestamp,
+    /// The barrier before the frame's own promise is applied.
+    pub barrier: Option<Timestamp>,
+}
+
 /// What was done with a data frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Disposition {
@@ -143,17 +153,16 @@ impl Receiver {
         self.waiting + self.reassembly.len()
     }
 
-    /// Handles a data or fragment frame. `barrier` is the barrier before the frame's own promise is
-    /// applied.
+    /// Handles a data or fragment frame.
     #[inline]
     pub fn on_data(
         &mut self,
         config: &Config,
-        now: Mono,
+        arrival: Arrival,
         frame: &Frame<'_>,
-        (clock, barrier): (Timestamp, Option<Timestamp>),
         stats: &mut Stats,
     ) -> Disposition {
+        let Arrival { now, clock, barrier } = arrival;
         let header = frame.header;
         let Some(peer_index) = self.peers.index_of(header.src()) else {
             self.queue_reset(header.src(), header.psn());
@@ -201,7 +210,7 @@ impl Receiver {
         }
         debug_assert!(Some(timestamp) >= barrier, "what is buffered can be delivered in order");
         if self.refusal.is_active {
-            self.refuse((peer_index, psn), timestamp, frame);
+            self.refuse(peer_index, timestamp, frame);
             return Disposition::Dropped;
         }
         let drops = makes(Mistake::AckBeforeBuffering) && psn.0.is_multiple_of(64);
@@ -404,13 +413,9 @@ impl Receiver {
 
     fn drop_partial(&mut self, partial: Partial) {
         self.arena.release(partial.payload_ref);
-        let charges = (partial.full_charge(), partial.charge);
-        self.release_charge(
-            partial.from as usize,
-            partial.generation,
-            charges,
-            partial.is_reserved,
-        );
+        let Partial { from, generation, charge: arrived, is_reserved, .. } = partial;
+        let charge = partial.full_charge();
+        self.release_charge(from as usize, generation, charge, arrived, is_reserved);
     }
 
     /// Releases `charge` from all accounts. The sender regains only `consumed`: less than `charge`
@@ -420,7 +425,8 @@ impl Receiver {
         &mut self,
         peer_index: usize,
         generation: u16,
-        (charge, consumed): (u64, u64),
+        charge: u64,
+        consumed: u64,
         is_reserved: bool,
     ) {
         self.buffered -= charge;

@@ -2,8 +2,9 @@
 
 use alloc::vec::Vec;
 
-use onepipe_base::{Incarnation, ProcessId, Timestamp};
+use onepipe_base::{Incarnation, ProcessId, ProcessInstance, Timestamp};
 
+use super::filter::RecalledScattering;
 use super::{RECALL_ACK_QUEUE_MAX, Receiver};
 
 impl Receiver {
@@ -12,19 +13,20 @@ impl Receiver {
     /// recalls that were not taken because of a limit, or `None` if the sender is unknown.
     pub fn on_recall(
         &mut self,
-        from: (ProcessId, Incarnation),
+        sender: ProcessInstance,
         timestamps: impl Iterator<Item = Timestamp>,
     ) -> Option<u64> {
-        let sender = self.peers.index_of(from.0).map(|peer_index| self.peers.get(peer_index));
-        let sender = sender.filter(|sender| sender.incarnation == from.1)?;
-        let sender = (from.0, sender.generation);
+        let from = sender.process;
+        let known = self.peers.index_of(from).map(|peer_index| self.peers.get(peer_index));
+        let known = known.filter(|known| known.incarnation == sender.incarnation)?;
+        let generation = known.generation;
         let mut refused = 0;
         for timestamp in timestamps {
             if self.recall_ack_queue.len() < RECALL_ACK_QUEUE_MAX
-                && self.filter.recall(sender, timestamp)
+                && self.filter.recall(RecalledScattering { timestamp, from, generation })
             {
-                self.recall_ack_queue.push_back((from.0, timestamp));
-                self.on_recalled(from.0, timestamp);
+                self.recall_ack_queue.push_back((from, timestamp));
+                self.on_recalled(from, timestamp);
             } else {
                 refused += 1;
             }
@@ -34,7 +36,7 @@ impl Receiver {
 
     /// Recalls a scattering of this process to itself.
     pub fn recall_local(&mut self, own: ProcessId, timestamp: Timestamp) {
-        self.filter.recall_unbounded((own, 0), timestamp);
+        self.filter.recall_unbounded(RecalledScattering { timestamp, from: own, generation: 0 });
     }
 
     /// Recalls a scattering of any incarnation of `from`, as reported by recovery.
@@ -43,7 +45,7 @@ impl Receiver {
         // The recovery record does not name the incarnation. All incarnations that were seen here
         // have failed, except at most the last, so the recall applies to each.
         for generation in 0..=self.peers.get(peer_index).generation {
-            self.filter.recall_unbounded((from, generation), timestamp);
+            self.filter.recall_unbounded(RecalledScattering { timestamp, from, generation });
         }
     }
 

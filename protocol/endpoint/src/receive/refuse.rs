@@ -1,6 +1,6 @@
 //! Refuses new messages while this process leaves.
 
-use onepipe_base::{ProcessId, Psn, Timestamp};
+use onepipe_base::{ProcessId, Timestamp};
 use onepipe_wire::{Frame, Messages, Opcode, Service};
 
 use super::Receiver;
@@ -38,13 +38,8 @@ impl Receiver {
     //= spec/ordering.md#R56
     /// Refuses a packet: its sender reports the messages as lost, and recalls reliable scatterings.
     #[cold]
-    pub(super) fn refuse(
-        &mut self,
-        (peer_index, psn): (usize, Psn),
-        timestamp: Timestamp,
-        frame: &Frame<'_>,
-    ) {
-        self.reject(peer_index, psn);
+    pub(super) fn refuse(&mut self, peer_index: usize, timestamp: Timestamp, frame: &Frame<'_>) {
+        self.reject(peer_index, frame.header.psn());
         if self.service == Service::BestEffort {
             return;
         }

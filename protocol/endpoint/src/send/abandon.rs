@@ -4,8 +4,8 @@ use onepipe_base::Timestamp;
 use onepipe_wire::Service;
 
 use super::Sender;
-use super::flight::SentMessage;
-use crate::{FailureReason, Outcome, SendFailed};
+use super::ack::send_failed;
+use crate::{FailureReason, Outcome};
 
 impl Sender {
     //= spec/failure.md#R32
@@ -32,16 +32,8 @@ impl Sender {
         for peer_index in 0..self.peers.len() {
             let connection = self.peers.get_mut(peer_index);
             let (failures, to) = (&mut self.failures, connection.to);
-            connection.flight.give_up(|message: SentMessage| {
-                failures.push_back(SendFailed {
-                    service: Service::BestEffort,
-                    scattering: message.scattering,
-                    index: message.index,
-                    to,
-                    timestamp: Some(message.timestamp),
-                    outcome: Outcome::Unknown,
-                    reason: FailureReason::Excluded,
-                });
+            connection.flight.give_up(|message| {
+                failures.push_back(send_failed(to, message, FailureReason::Excluded));
             });
         }
     }
@@ -65,7 +57,7 @@ impl Sender {
         self.targets = targets;
         let acked = &mut self.acked;
         for peer_index in 0..self.peers.len() {
-            self.peers.get_mut(peer_index).flight.abandon(|_, unacked| acked.push(unacked));
+            self.peers.get_mut(peer_index).flight.abandon(|unacked| acked.push(unacked));
         }
         while let Some(unacked) = self.acked.pop() {
             self.buffer.release(unacked.payload_ref, unacked.len);

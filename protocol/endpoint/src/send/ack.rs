@@ -1,11 +1,12 @@
 //! Handles acknowledgements: releases what they resolve, updates windows, RTT and congestion.
 
-use onepipe_base::{Incarnation, Mono, ProcessId, Psn};
-use onepipe_wire::{AckView, Opcode, Service};
+use onepipe_base::{Mono, ProcessId, ProcessInstance, Psn};
+use onepipe_wire::{Ack, AckView, Opcode, Service};
 
 use super::Sender;
-use super::connection::State;
-use super::flight::SentMessage;
+use super::congestion::PacketCounters;
+use super::connection::{Connection, State};
+use super::flight::{AckSummary, SentMessage};
 use super::retransmit::RETRANSMIT_BURST;
 use super::retransmit_buffer::UnackedMessage;
 use crate::stats::Stats;
@@ -13,59 +14,23 @@ use crate::{Config, FailureReason, Outcome, SendFailed};
 
 impl Sender {
     //= spec/ordering.md#R27
-    /// Handles an ACK, NAK or Grant from `from`. Returns false if it is not about this incarnation.
+    /// Handles an ACK, NAK or Grant from `from`. Returns false if it is stale: about another
+    /// incarnation or about packets that were never sent.
     pub fn on_ack(
         &mut self,
         config: &Config,
         now: Mono,
-        from: (ProcessId, Incarnation),
+        from: ProcessInstance,
         opcode: Opcode,
         view: &AckView<'_>,
     ) -> bool {
-        let Some(peer_index) = self.peers.index_of(from.0) else { return false };
+        let accepted = self.accept_ack(config, from, opcode, &view.ack);
+        let Some(peer_index) = accepted else { return false };
+        let Some(summary) = self.resolve(peer_index, view) else { return false };
+        // First, update the limits on sending: the receiver's window, its reservation, the
+        // congestion window.
         let connections = self.peers.len();
         let connection = self.peers.get_mut(peer_index);
-        if view.ack.acked_incarnation != config.incarnation.0 {
-            return false;
-        }
-        let (failures, to) = (&mut self.failures, connection.to);
-        // First, check the sender: a Grant may open the connection; anything else counts only from
-        // the incarnation that granted it.
-        match connection.state {
-            _ if opcode == Opcode::Grant && connection.is_opened_by(from.1) => {
-                if connection.peer_incarnation != Some(from.1) {
-                    // What was given up to the previous incarnation.
-                    connection.flight.abandon(|_, _| {});
-                }
-                connection.open(from.1, |message| {
-                    failures.push_back(send_failed(to, message, FailureReason::ReceiverFailed));
-                });
-            }
-            State::Open if connection.peer_incarnation == Some(from.1) => {}
-            State::Suspended(_) if connection.peer_incarnation == Some(from.1) => {
-                connection.state = State::Open;
-                self.credit.reconsider();
-            }
-            _ => return false,
-        }
-        let (to_recall, lost_messages) = (&mut self.to_recall, &mut self.acked);
-        let fail = |message: SentMessage, unacked: Option<UnackedMessage>| match unacked {
-            Some(unacked) => to_recall.push(unacked.scattering),
-            None => failures.push_back(send_failed(to, message, FailureReason::Rejected)),
-        };
-        // Then resolve the packets. Lost messages are queued in `acked`, which `complete_acked`
-        // processes after the recalls: a scattering must be recalled before its remaining messages
-        // count as acknowledged.
-        let lost = |unacked| lost_messages.push(unacked);
-        let (buffer, commit) = (&mut self.buffer, &mut self.commit);
-        let acked = |unacked: UnackedMessage| {
-            buffer.release(unacked.payload_ref, unacked.len);
-            commit.ack(unacked.scattering);
-        };
-        let summary = connection.flight.on_ack(view, fail, lost, acked);
-        let Some(summary) = summary else { return false };
-        // Then update the limits on sending: the receiver's window, its reservation, the congestion
-        // window.
         connection.on_response();
         connection.failed += summary.rejected_in_window;
         let has_window = connection.on_window(&view.ack);
@@ -74,9 +39,10 @@ impl Sender {
             self.last_rto_ns = connection.on_round_trip(config, now, sent);
         }
         connection.attempts = 0;
-        let counters = (view.ack.received, view.ack.marked);
+        let counters = PacketCounters { received: view.ack.received, marked: view.ack.marked };
         let (base, next) = (connection.flight.base(), connection.flight.next_psn());
-        connection.congestion.on_ack(counters, summary.received_charge, (base, next), connections);
+        let charge = summary.received_charge;
+        connection.congestion.on_ack(counters, charge, base, next, connections);
         if summary.rejected_charge > 0 {
             connection.congestion.on_loss(next, connections);
         }
@@ -84,30 +50,18 @@ impl Sender {
             connection.wants_probe = connection.wants_probe.or(Some(base));
         }
         //= spec/failure.md#R2
-        //= spec/ordering.md#R28
-        // A packet is presumed lost when enough later ones have arrived (links are FIFO unless
-        // declared otherwise). Best effort probes at once: the receiver rejects what it does not
-        // have. The reliable service retransmits.
-        if let Some(highest) = summary.highest_received
-            && config.reorder_packets > 0
-        {
-            let until = highest.plus(1u32.wrapping_sub(config.reorder_packets));
-            if base.is_before(until) && connection.probed_until.is_before(until) {
-                connection.probed_until = until;
-                match self.service {
-                    Service::BestEffort => connection.wants_probe = Some(until),
-                    Service::Reliable => {
-                        connection.flight.schedule_retransmit(None, Some(until), RETRANSMIT_BURST);
-                        connection.congestion.on_loss(next, connections);
-                        self.queue_retransmit(peer_index);
-                    }
-                }
+        // Best effort probes at once: the receiver rejects what it does not have. The reliable
+        // service retransmits.
+        match (connection.presume_lost(config, summary.highest_received), self.service) {
+            (None, _) => {}
+            (until, Service::BestEffort) => connection.wants_probe = until,
+            (until, Service::Reliable) => {
+                connection.flight.schedule_retransmit(None, until, RETRANSMIT_BURST);
+                connection.congestion.on_loss(next, connections);
+                self.queue_retransmit(peer_index);
             }
         }
         let connection = self.peers.get_mut(peer_index);
-        if connection.probed_until.is_before(base) {
-            connection.probed_until = base;
-        }
         if connection.is_reservation_drained() {
             // The probe reports that the reservation is free again.
             connection.wants_probe = connection.wants_probe.or(Some(base));
@@ -140,12 +94,71 @@ impl Sender {
         true
     }
 
+    /// Returns the index of the connection to `from` if the acknowledgement counts. A Grant may
+    /// open the connection; anything else counts only from the incarnation that granted it.
+    #[inline]
+    fn accept_ack(
+        &mut self,
+        config: &Config,
+        from: ProcessInstance,
+        opcode: Opcode,
+        ack: &Ack,
+    ) -> Option<usize> {
+        let peer_index = self.peers.index_of(from.process)?;
+        if ack.acked_incarnation != config.incarnation.0 {
+            return None;
+        }
+        let connection = self.peers.get_mut(peer_index);
+        let is_granted = connection.peer_incarnation == Some(from.incarnation);
+        match connection.state {
+            _ if opcode == Opcode::Grant && connection.is_opened_by(from.incarnation) => {
+                if !is_granted {
+                    // What was given up to the previous incarnation.
+                    connection.flight.abandon(|_| {});
+                }
+                let (failures, to) = (&mut self.failures, connection.to);
+                connection.open(from.incarnation, |message| {
+                    failures.push_back(send_failed(to, message, FailureReason::ReceiverFailed));
+                });
+            }
+            State::Open if is_granted => {}
+            State::Suspended(_) if is_granted => {
+                connection.state = State::Open;
+                self.credit.reconsider();
+            }
+            _ => return None,
+        }
+        Some(peer_index)
+    }
+
+    /// Resolves the packets that the acknowledgement reports. Returns `None` if it is about packets
+    /// that were never sent. Lost messages are queued in `acked`, which [`Sender::complete_acked`]
+    /// processes after the recalls: a scattering must be recalled before its remaining messages
+    /// count as acknowledged.
+    #[inline]
+    fn resolve(&mut self, peer_index: usize, view: &AckView<'_>) -> Option<AckSummary> {
+        let connection = self.peers.get_mut(peer_index);
+        let (failures, to) = (&mut self.failures, connection.to);
+        let (to_recall, lost_messages) = (&mut self.to_recall, &mut self.acked);
+        let fail = |message: SentMessage, unacked: Option<UnackedMessage>| match unacked {
+            Some(unacked) => to_recall.push(unacked.scattering),
+            None => failures.push_back(send_failed(to, message, FailureReason::Rejected)),
+        };
+        let lost = |unacked| lost_messages.push(unacked);
+        let (buffer, commit) = (&mut self.buffer, &mut self.commit);
+        let acked = |unacked: UnackedMessage| {
+            buffer.release(unacked.payload_ref, unacked.len);
+            commit.ack(unacked.scattering);
+        };
+        connection.flight.on_ack(view, fail, lost, acked)
+    }
+
     /// Handles a Reset: the receiver does not know the connection, because it has restarted.
     pub fn on_reset(
         &mut self,
         config: &Config,
         now: Mono,
-        from: (ProcessId, Incarnation),
+        from: ProcessInstance,
         psn: Psn,
         stats: &mut Stats,
     ) {
@@ -154,10 +167,12 @@ impl Sender {
         if self.service == Service::Reliable && config.controllers.is_some() {
             return;
         }
-        let Some(peer_index) = self.peers.index_of(from.0) else { return };
+        let Some(peer_index) = self.peers.index_of(from.process) else { return };
         let connection = self.peers.get_mut(peer_index);
         // A Reset of the incarnation that granted the connection, or of an earlier one, is stale.
-        if connection.is_stale(from.1) || connection.peer_incarnation == Some(from.1) {
+        if connection.is_stale(from.incarnation)
+            || connection.peer_incarnation == Some(from.incarnation)
+        {
             return;
         }
         let is_in_flight = psn.since(connection.flight.base()) >= 0
@@ -177,6 +192,27 @@ impl Sender {
                 self.start_opening(config, now, peer_index);
             }
         }
+    }
+}
+
+impl Connection {
+    //= spec/ordering.md#R28
+    /// Returns the end of the packets that are presumed lost, if it has risen. A packet is presumed
+    /// lost when enough later ones have arrived (links are FIFO unless declared otherwise).
+    #[inline]
+    fn presume_lost(&mut self, config: &Config, highest_received: Option<Psn>) -> Option<Psn> {
+        let base = self.flight.base();
+        if self.probed_until.is_before(base) {
+            self.probed_until = base;
+        }
+        let highest = highest_received.filter(|_| config.reorder_packets > 0)?;
+        let until = highest.plus(1u32.wrapping_sub(config.reorder_packets));
+        debug_assert!(until.is_before(self.flight.next_psn()), "only sent packets are lost");
+        let has_risen = self.probed_until.is_before(until);
+        has_risen.then(|| {
+            self.probed_until = until;
+            until
+        })
     }
 }
 

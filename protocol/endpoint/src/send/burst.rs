@@ -9,9 +9,11 @@ use onepipe_wire::{
 };
 
 use super::Sender;
-use super::buffer::SendBuffer;
+use super::buffer::{QueuedMessage, SendBuffer};
+use super::chain::{Chain, END};
 use super::commit::Target;
-use super::connection::{Connection, END};
+use super::connection::Connection;
+use super::credit::AdmittedMessage;
 use super::flight::{FragmentRange, SentMessage};
 use super::retransmit_buffer::UnackedMessage;
 use crate::arena::PayloadRef;
@@ -92,15 +94,16 @@ impl Burst {
         self.first
     }
 
-    /// Appends a chain of messages, given by its ends, to the chain of the destination `to`.
+    /// Appends a chain of messages to the chain of the destination `to`.
     #[inline]
-    fn append(&mut self, connection: &mut Connection, to: u32, (begin, end): (u32, u32)) {
-        if connection.chain.0 == END {
-            connection.chain = (begin, end);
+    fn append(&mut self, connection: &mut Connection, to: u32, chain: Chain) {
+        debug_assert!(!chain.is_empty(), "a chain has messages");
+        if connection.chain.is_empty() {
+            connection.chain = chain;
             self.destinations.push(to);
         } else {
-            self.messages[connection.chain.1 as usize].next = begin;
-            connection.chain.1 = end;
+            self.messages[connection.chain.last as usize].next = chain.first;
+            connection.chain.last = chain.last;
         }
     }
 
@@ -149,16 +152,12 @@ impl Burst {
 }
 
 impl Sender {
-    /// Appends a stamped message to the chain of its destination.
+    /// Stamps a message, and appends it to the chain of its destination.
     #[inline]
-    pub(super) fn chain(
-        &mut self,
-        to: u32,
-        timestamp: Timestamp,
-        (scattering, is_unordered): (ScatteringId, bool),
-        index: u16,
-        (payload_ref, len): (PayloadRef, u32),
-    ) {
+    pub(super) fn chain(&mut self, admitted: AdmittedMessage, timestamp: Timestamp) {
+        debug_assert!(!admitted.is_local, "local messages bypass the network");
+        let AdmittedMessage { scattering, message, index, is_unordered, .. } = admitted;
+        let QueuedMessage { to, len, payload_ref } = message;
         let burst = &mut self.burst;
         let position = burst.messages.len() as u32;
         burst.first = burst.first.or(Some(timestamp));
@@ -169,7 +168,11 @@ impl Sender {
         burst.has_shared |=
             burst.messages.last().is_some_and(|before| before.is_shared_with(&stamped));
         burst.messages.push(stamped);
-        burst.append(self.peers.get_mut(to as usize), to, (position, position));
+        burst.append(
+            self.peers.get_mut(to as usize),
+            to,
+            Chain { first: position, last: position },
+        );
     }
 
     /// Stamps the oldest scatterings as long as each has a single message, all these are for one
@@ -219,9 +222,9 @@ impl Sender {
             return run;
         };
         last.next = END;
-        let end = begin + run.messages as u32 - 1;
         burst.first = burst.first.or(first);
-        burst.append(connection, to, (begin, end));
+        let chain = Chain { first: begin, last: begin + run.messages as u32 - 1 };
+        burst.append(connection, to, chain);
         (connection.has_waiting, connection.claimed) = (false, 0);
         connection.sent += run.charge;
         connection.in_burst += run.charge;
@@ -235,7 +238,7 @@ impl Sender {
     pub fn write_data(&mut self, config: &Config, now: Mono, slot: &mut [u8]) -> Option<DataFrame> {
         let to = *self.burst.destinations.get(self.burst.served)? as usize;
         let slot = &mut slot[HEADER_LEN..self.frame_len_max];
-        let head = &self.burst.messages[self.peers.get(to).chain.0 as usize];
+        let head = &self.burst.messages[self.peers.get(to).chain.first as usize];
         let is_whole = head.len as usize + MESSAGE_HEADER_LEN <= slot.len();
         if self.burst.has_shared
             && self.shares_payloads
@@ -263,7 +266,7 @@ impl Sender {
     #[inline]
     pub(super) fn finish_packet(&mut self, config: &Config, now: Mono, to: usize) {
         let connection = self.peers.get_mut(to);
-        if connection.chain.0 == END {
+        if connection.chain.is_empty() {
             (connection.in_burst, connection.uses_reservation) = (0, false);
         }
         if connection.deadline.is_none() {
@@ -275,7 +278,7 @@ impl Sender {
     #[inline]
     pub(super) fn skip_served(&mut self) {
         while let Some(to) = self.burst.destinations.get(self.burst.served)
-            && self.peers.get(*to as usize).chain.0 == END
+            && self.peers.get(*to as usize).chain.is_empty()
         {
             self.burst.served += 1;
         }
@@ -292,10 +295,10 @@ impl Sender {
         let connection = self.peers.get_mut(to);
         let psn = connection.flight.next_psn();
         let Stamped { timestamp: first, is_unordered, .. } =
-            self.burst.messages[connection.chain.0 as usize];
+            self.burst.messages[connection.chain.first as usize];
         let (mut used, mut count, mut charge) = (0, 0u16, 0u32);
-        while connection.chain.0 != END && count < u16::MAX {
-            let stamped = self.burst.messages[connection.chain.0 as usize];
+        while !connection.chain.is_empty() && count < u16::MAX {
+            let stamped = self.burst.messages[connection.chain.first as usize];
             if stamped.is_unordered != is_unordered {
                 break;
             }
@@ -325,7 +328,7 @@ impl Sender {
         let is_reliable = self.service == Service::Reliable;
         let connection = self.peers.get_mut(to);
         let psn = connection.flight.next_psn();
-        let stamped = self.burst.messages[connection.chain.0 as usize];
+        let stamped = self.burst.messages[connection.chain.first as usize];
         let offset = self.burst.fragment_offset;
         let space = slot.len() - FRAGMENT_HEADER_LEN;
         let piece = (stamped.len - offset).min(space as u32);
@@ -359,7 +362,7 @@ impl Sender {
             if !is_reliable {
                 self.buffer.release(stamped.payload_ref, stamped.len);
             }
-            connection.chain.0 = stamped.next;
+            connection.chain.first = stamped.next;
         }
         let flags = if is_last { Flags::END_OF_MESSAGE } else { 0 } | flag_of(stamped.is_unordered);
         let (to, timestamp) = (connection.to, stamped.timestamp);
@@ -411,7 +414,7 @@ pub(super) fn record(
     } else {
         buffer.release(stamped.payload_ref, stamped.len);
     }
-    connection.chain.0 = stamped.next;
+    connection.chain.first = stamped.next;
     stamped.len + MESSAGE_CHARGE_BYTES
 }
 

@@ -4,7 +4,7 @@ use onepipe_base::ProcessId;
 use onepipe_wire::Service;
 
 use super::Sender;
-use super::connection::{BACKOFF_MAX, Connection, END, Reservation, State};
+use super::connection::{BACKOFF_MAX, Connection, Reservation, State};
 use super::retransmit::RETRANSMIT_BURST;
 use crate::{Config, MESSAGE_CHARGE_BYTES};
 
@@ -24,7 +24,7 @@ impl Connection {
         assert!(!self.is_local || self.deadline.is_none(), "local messages need no timer");
         assert!(!self.is_local || !self.has_recalls(), "local messages are recalled at once");
         if is_idle {
-            assert_eq!(self.chain.0, END, "a burst that has ended leaves no message");
+            assert!(self.chain.is_empty(), "a burst that has ended leaves no message");
             assert_eq!(self.in_burst, 0, "a burst that has ended charges nothing");
             assert!(!self.uses_reservation || self.is_local, "a burst uses the reservation");
         }
@@ -93,13 +93,15 @@ impl Sender {
         }
         self.peers.check_invariants();
         self.buffer.check_invariants();
-        self.burst.check_invariants(|to| self.peers.get(to as usize).chain.0 == END);
+        self.burst.check_invariants(|to| self.peers.get(to as usize).chain.is_empty());
         self.check_queues();
         self.check_buffered_bytes();
         self.check_acks_missing();
         assert!(self.credit.blocked_count() <= self.buffer.len(), "waiting scatterings do not fit");
         assert!(self.acked.is_empty(), "acknowledged messages are completed at once");
         assert!(self.to_recall.is_empty(), "rejected scatterings are recalled at once");
+        assert!(self.local_release.is_none(), "a started burst takes the release along");
+        assert!(self.local_request.is_none(), "a started burst takes the request along");
         assert!(self.sharing.is_empty(), "destinations share a frame while it is written");
         assert!(self.commit.lost.is_empty(), "lost messages are reported at once");
     }
@@ -129,7 +131,7 @@ impl Sender {
         let (waiting, mut payloads) = self.buffer.waiting();
         let mut bytes = waiting;
         for &to in self.burst.destinations.get(self.burst.served..).unwrap_or_default() {
-            let mut position = self.peers.get(to as usize).chain.0;
+            let mut position = self.peers.get(to as usize).chain.first;
             // The flight has the message that is being fragmented.
             let has_begun = self.service == Service::Reliable && self.burst.is_fragmenting(to);
             if has_begun && let Some(stamped) = self.burst.messages.get(position as usize) {
@@ -158,7 +160,7 @@ impl Sender {
         if self.service == Service::BestEffort {
             return;
         }
-        let in_burst = self.burst.unsent(|to| self.peers.get(to as usize).chain.0);
+        let in_burst = self.burst.unsent(|to| self.peers.get(to as usize).chain.first);
         let in_flight: usize =
             self.peers.iter().map(|connection| connection.flight.awaited_messages().count()).sum();
         let recalls = self.recalls_open as usize

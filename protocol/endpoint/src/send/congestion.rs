@@ -5,6 +5,14 @@ use onepipe_reliability::{CongestionWindow, MarkedFraction};
 
 use crate::Config;
 
+/// The packets that a receiver has counted; both counters wrap.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct PacketCounters {
+    pub received: u32,
+    /// Packets with the congestion mark among them.
+    pub marked: u32,
+}
+
 /// The congestion window of one destination, in bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct CongestionController {
@@ -15,7 +23,7 @@ pub(crate) struct CongestionController {
     frame: u32,
     marks: MarkedFraction,
     /// The receiver's counters in the last acknowledgement.
-    last_counters: Option<(u32, u32)>,
+    last_counters: Option<PacketCounters>,
     /// The window was cut during the present observation of marks.
     was_cut: bool,
 }
@@ -61,28 +69,28 @@ impl CongestionController {
 
     //= spec/ordering.md#R33
     /// Handles an acknowledgement with the receiver's counters and the newly acknowledged bytes.
-    /// `acked` is the first unresolved packet, `next` the next packet to be sent, `connections` the
+    /// `base` is the first unresolved packet, `next` the next packet to be sent, `connections` the
     /// number of connections of this process.
     pub fn on_ack(
         &mut self,
-        counters: (u32, u32),
+        counters: PacketCounters,
         bytes: u32,
-        (acked, next): (Psn, Psn),
+        base: Psn,
+        next: Psn,
         connections: usize,
     ) {
-        let (received, marked) = counters;
-        let (last_received, last_marked) = self.last_counters.unwrap_or((0, 0));
-        let newly_received = received.wrapping_sub(last_received);
+        let last = self.last_counters.unwrap_or_default();
+        let newly_received = counters.received.wrapping_sub(last.received);
         if newly_received > u32::MAX / 2 {
             // A newer acknowledgement has overtaken this one.
             return;
         }
         self.last_counters = Some(counters);
-        self.marks.add(newly_received, marked.wrapping_sub(last_marked));
+        self.marks.add(newly_received, counters.marked.wrapping_sub(last.marked));
         if !self.marks.has_marks() {
             self.window.on_acked(bytes.into());
         }
-        if let Some(observation) = self.marks.end(acked, next) {
+        if let Some(observation) = self.marks.end(base, next) {
             let was_cut = core::mem::take(&mut self.was_cut);
             if observation.has_marks && !was_cut {
                 self.cut_to(self.marks.cut(self.window.bytes()), connections);
@@ -140,12 +148,16 @@ mod tests {
         }
     }
 
+    fn counters(received: u32, marked: u32) -> PacketCounters {
+        PacketCounters { received, marked }
+    }
+
     /// Acknowledges `rounds` windows of 100 packets, the first `marked` of each marked.
     fn play(congestion: &mut CongestionController, rounds: u32, marked: u32) {
         for round in 1..=rounds {
             let psn = Psn(round * 100);
-            let counters = (round * 100, round * marked);
-            congestion.on_ack(counters, 100_000, (psn, psn.plus(100)), 4);
+            let counters = counters(round * 100, round * marked);
+            congestion.on_ack(counters, 100_000, psn, psn.plus(100), 4);
         }
     }
 
@@ -174,10 +186,10 @@ mod tests {
         assert_eq!(congestion.window_bytes(), 16_000);
         congestion.on_loss(Psn(10_000), 16);
         assert_eq!(congestion.window_bytes(), 8_000, "half, and above a quarter of the minimum");
-        congestion.on_ack((10_000, 10_000), 0, (Psn(10_000), Psn(10_100)), 16);
+        congestion.on_ack(counters(10_000, 10_000), 0, Psn(10_000), Psn(10_100), 16);
         congestion.on_loss(Psn(10_100), 16);
         assert_eq!(congestion.window_bytes(), 4_000, "a quarter of the minimum");
-        congestion.on_ack((10_100, 10_100), 0, (Psn(10_100), Psn(10_200)), 1_000);
+        congestion.on_ack(counters(10_100, 10_100), 0, Psn(10_100), Psn(10_200), 1_000);
         congestion.on_loss(Psn(10_200), 1_000);
         assert_eq!(congestion.window_bytes(), 2_000, "two frames");
     }
@@ -197,7 +209,7 @@ mod tests {
         play(&mut congestion, 5, 0);
         congestion.reset_counters();
         let before = congestion.window_bytes();
-        congestion.on_ack((10, 0), 10_000, (Psn(510), Psn(520)), 4);
+        congestion.on_ack(counters(10, 0), 10_000, Psn(510), Psn(520), 4);
         assert!(congestion.window_bytes() > before);
     }
 
@@ -207,7 +219,7 @@ mod tests {
         congestion.on_loss(Psn(100), 4);
         congestion.on_loss(Psn(100), 4);
         assert_eq!(congestion.window_bytes(), 50_000);
-        congestion.on_ack((90, 0), 1_000, (Psn(100), Psn(150)), 4);
+        congestion.on_ack(counters(90, 0), 1_000, Psn(100), Psn(150), 4);
         congestion.on_loss(Psn(150), 4);
         assert!(congestion.window_bytes() < 30_000);
     }
@@ -215,9 +227,9 @@ mod tests {
     #[test]
     fn ignores_reordered_acks() {
         let mut congestion = fresh();
-        congestion.on_ack((50, 1), 1_000, (Psn(10), Psn(60)), 4);
+        congestion.on_ack(counters(50, 1), 1_000, Psn(10), Psn(60), 4);
         let before = congestion.clone();
-        congestion.on_ack((40, 1), 1_000, (Psn(10), Psn(60)), 4);
+        congestion.on_ack(counters(40, 1), 1_000, Psn(10), Psn(60), 4);
         assert_eq!(congestion, before);
     }
 }

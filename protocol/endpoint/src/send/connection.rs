@@ -7,6 +7,7 @@ use onepipe_base::mistake::{Mistake, makes};
 use onepipe_base::{Incarnation, Mono, ProcessId, Psn, ResponseTime, Timestamp};
 use onepipe_wire::{Ack, RECALL_LEN, Recall, Service};
 
+use super::chain::Chain;
 use super::congestion::CongestionController;
 use super::flight::{Flight, SentMessage};
 use crate::{Config, FailureReason};
@@ -14,9 +15,6 @@ use crate::{Config, FailureReason};
 /// Maximum number of doublings of the retransmission timeout: a peer that was slow, not dead, is
 /// found again within eight times the usual timeout.
 pub(super) const BACKOFF_MAX: u32 = 3;
-
-/// Marks the end of a chain of messages.
-pub(crate) const END: u32 = u32::MAX;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum State {
@@ -108,8 +106,8 @@ pub(crate) struct Connection {
     pub need: u64,
     pub reservation: Reservation,
     pub reservation_id: u32,
-    /// First and last message of the current burst for this destination, a linked chain.
-    pub chain: (u32, u32),
+    /// Messages of the current burst for this destination.
+    pub chain: Chain,
     /// Charge of the messages of the current burst.
     pub in_burst: u64,
     /// The messages of the current burst are charged to the reservation.
@@ -157,7 +155,7 @@ impl Connection {
             need: 0,
             reservation: Reservation::None,
             reservation_id: 0,
-            chain: (END, END),
+            chain: Chain::EMPTY,
             in_burst: 0,
             uses_reservation: false,
             bytes_since_ack_request: 0,

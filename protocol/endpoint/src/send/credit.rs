@@ -16,7 +16,7 @@ use onepipe_wire::Service;
 use super::Sender;
 use super::buffer::{QueuedMessage, QueuedScattering};
 use super::connection::{Connection, Fit, Reservation, State};
-use crate::{Config, FailureReason, Outcome, SendFailed};
+use crate::{Config, FailureReason};
 
 /// How many scatterings behind the oldest are considered for overtaking.
 const OVERTAKERS_MAX: usize = 16;
@@ -39,11 +39,12 @@ pub(crate) struct Admitted {
     pub needs_reservation: bool,
 }
 
-/// A scattering of one message that may be sent now.
+/// A message that may be sent now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct SingleMessage {
-    pub id: ScatteringId,
+pub(super) struct AdmittedMessage {
+    pub scattering: ScatteringId,
     pub message: QueuedMessage,
+    pub index: u16,
     pub is_local: bool,
     pub is_unordered: bool,
 }
@@ -117,11 +118,11 @@ impl Sender {
     /// Fast path: admits the oldest scattering if it has one message that fits the window of an
     /// open connection. [`Sender::admit`] handles all other cases.
     #[inline]
-    pub(super) fn admit_single(&mut self) -> Option<SingleMessage> {
+    pub(super) fn admit_single(&mut self) -> Option<AdmittedMessage> {
         if !self.credit.considers_oldest() {
             return None;
         }
-        let (id, message, is_unordered) = self.buffer.single_after(0)?;
+        let (scattering, message, is_unordered) = self.buffer.single_after(0)?;
         let charge = message.charge();
         let connection = self.peers.get_mut(message.to as usize);
         connection.need = charge;
@@ -137,7 +138,7 @@ impl Sender {
         if !is_local {
             connection.in_burst += charge;
         }
-        Some(SingleMessage { id, message: *message, is_local, is_unordered })
+        Some(AdmittedMessage { scattering, message: *message, index: 0, is_local, is_unordered })
     }
 
     //= spec/ordering.md#R30
@@ -325,29 +326,19 @@ impl Sender {
             .map(reason_of)
             .next()
             .unwrap_or(FailureReason::NoAnswer);
-        for number in scattering.first..scattering.first + u64::from(scattering.messages) {
-            let message = self.buffer.message_mut(number);
+        for index in 0..scattering.messages {
+            let message = self.buffer.message(scattering.first + u64::from(index));
             let connection = self.peers.get_mut(message.to as usize);
             let is_lost =
                 self.service == Service::Reliable || connection.fit(is_oldest) == Fit::Never;
             if message.has_failed() || !is_lost {
                 continue;
             }
-            let (payload_ref, len) = (message.fail(), message.len);
             // If a later scattering fails, the claims of the oldest stand.
             if is_oldest {
                 (connection.claimed, connection.has_waiting) = (0, false);
             }
-            self.buffer.release(payload_ref, len);
-            self.failures.push_back(SendFailed {
-                service: self.service,
-                scattering: scattering.id,
-                index: (number - scattering.first) as u16,
-                to: connection.to,
-                timestamp: None,
-                outcome: Outcome::Lost,
-                reason,
-            });
+            self.fail_unsent(scattering, index, reason);
         }
         for i in 0..self.credit.destinations.len() {
             let to = self.credit.destinations[i] as usize;

@@ -305,15 +305,14 @@ impl Flight {
         if !packet.is_resolved {
             packet.is_resolved = true;
             summary.received_charge += packet.charge;
-            let (charge, sent) = (packet.charge, packet.sent);
-            let messages = (packet.first, packet.messages);
+            let Packet { first, messages, charge, sent, .. } = *packet;
             self.charge -= u64::from(charge);
             // Acknowledged only after the connection was given up: no RTT sample.
             let mut was_probed = self.base.plus(distance as u32).is_before(self.given_up);
             if let Some(buffer) = &mut self.buffer {
                 let number = self.packets.first_seq() + distance as u64;
                 was_probed |= buffer.packets.get(number).was_retransmitted;
-                ack_messages(buffer, messages, on_acked);
+                ack_messages(buffer, first, messages, on_acked);
             }
             if !was_probed {
                 summary.newest_sent = summary.newest_sent.max(Some(sent));
@@ -412,7 +411,7 @@ impl Flight {
         self.charge -= u64::from(packet.charge);
         self.fail_messages(packet, on_fail);
         if let Some(buffer) = &mut self.buffer {
-            ack_messages(buffer, (packet.first, packet.messages), on_lost);
+            ack_messages(buffer, packet.first, packet.messages, on_lost);
         }
         u64::from(packet.charge)
     }
@@ -460,11 +459,12 @@ impl Flight {
     }
 }
 
-/// Records the acknowledgement of a packet with these messages.
+/// Records the acknowledgement of a packet with `count` messages from number `first` on.
 #[inline]
 fn ack_messages(
     buffer: &mut RetransmitBuffer,
-    (first, count): (u64, u16),
+    first: u64,
+    count: u16,
     on_acked: &mut impl FnMut(UnackedMessage),
 ) {
     for number in first..first + u64::from(count) {

@@ -5,7 +5,8 @@
 use onepipe_base::{Mono, ScatteringId};
 
 use super::Sender;
-use super::connection::{Reservation, State};
+use super::buffer::QueuedScattering;
+use super::connection::{Connection, Reservation, State};
 use super::timer::Expired;
 use crate::stats::Stats;
 use crate::{Config, FailureReason, Outcome, SendFailed};
@@ -67,11 +68,7 @@ impl Sender {
     ) {
         debug_assert!(self.burst.first().is_none(), "a receiver is given up between bursts");
         let connection = self.peers.get_mut(peer_index);
-        connection.state = State::Unreachable(now.after_ns(connection.retry_interval_ns(config)));
-        connection.reservation = Reservation::None;
-        (connection.wants_connect, connection.wants_probe) = (false, None);
-        (connection.attempts, connection.deadline) = (0, None);
-        (connection.claimed, connection.has_waiting) = (0, false);
+        connection.close(State::Unreachable(now.after_ns(connection.retry_interval_ns(config))));
         let (to_recall, acked) = (&mut self.to_recall, &mut self.acked);
         connection.flight.give_up_unacked(|unacked| {
             to_recall.push(unacked.scattering);
@@ -176,26 +173,49 @@ impl Sender {
                 continue;
             }
             for index in 0..scattering.messages {
-                let message = self.buffer.message_mut(scattering.first + u64::from(index));
+                let message = self.buffer.message(scattering.first + u64::from(index));
                 if message.has_failed() {
                     continue;
                 }
-                let (to, payload_ref, len) = (message.to, message.fail(), message.len);
-                self.buffer.release(payload_ref, len);
-                let connection = self.peers.get_mut(to as usize);
+                let connection = self.peers.get_mut(message.to as usize);
                 (connection.claimed, connection.has_waiting) = (0, false);
-                self.failures.push_back(SendFailed {
-                    service: self.service,
-                    scattering: scattering.id,
-                    index: index as u16,
-                    to: connection.to,
-                    timestamp: None,
-                    outcome: Outcome::Lost,
-                    reason,
-                });
+                self.fail_unsent(scattering, index, reason);
             }
             self.buffer.mark_sent(position);
         }
         self.credit.reconsider();
+    }
+
+    /// Reports a message that was not sent as lost, and releases its payload.
+    pub(super) fn fail_unsent(
+        &mut self,
+        scattering: QueuedScattering,
+        index: u32,
+        reason: FailureReason,
+    ) {
+        let message = self.buffer.message_mut(scattering.first + u64::from(index));
+        debug_assert!(!message.has_failed(), "a message fails once");
+        let (to, payload_ref, len) = (message.to, message.fail(), message.len);
+        self.buffer.release(payload_ref, len);
+        self.failures.push_back(SendFailed {
+            service: self.service,
+            scattering: scattering.id,
+            index: index as u16,
+            to: self.peers.get(to as usize).to,
+            timestamp: None,
+            outcome: Outcome::Lost,
+            reason,
+        });
+    }
+}
+
+impl Connection {
+    /// Enters `state`, in which nothing is sent or waits to be.
+    pub(super) fn close(&mut self, state: State) {
+        self.state = state;
+        self.reservation = Reservation::None;
+        (self.wants_connect, self.wants_probe) = (false, None);
+        (self.attempts, self.deadline) = (0, None);
+        (self.claimed, self.has_waiting) = (0, false);
     }
 }

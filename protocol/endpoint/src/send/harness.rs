@@ -2,7 +2,9 @@
 
 use alloc::vec::Vec;
 
-use onepipe_base::{Incarnation, Mono, Now, ProcessId, Psn, ScatteringId, Timestamp};
+use onepipe_base::{
+    Incarnation, Mono, Now, ProcessId, ProcessInstance, Psn, ScatteringId, Timestamp,
+};
 use onepipe_wire::{
     Ack, AckView, Connect, Fragment, HEADER_LEN, Messages, Opcode, Service, SharedReceiver,
     SharedReceivers,
@@ -74,7 +76,7 @@ impl SenderHarness {
 
     /// Starts a burst. Returns the number of its messages.
     pub fn burst(&mut self) -> u64 {
-        self.sender.start_burst(&self.config, self.now, &mut self.timestamps, |_| {})
+        self.sender.start_burst(&self.config, self.now, &mut self.timestamps, |_| {}).messages
     }
 
     /// Writes the next data frame of the burst.
@@ -147,7 +149,7 @@ impl SenderHarness {
         let mut bytes = [0; 64];
         let len = ack.write(&mut bytes, core::iter::empty()).expect("fits");
         let view = AckView::parse(&bytes[..len]).expect("written above");
-        let from = (ProcessId(to), Incarnation(1));
+        let from = ProcessInstance { process: ProcessId(to), incarnation: Incarnation(1) };
         assert!(self.sender.on_ack(&self.config, self.now, from, opcode, &view));
     }
 

@@ -5,6 +5,7 @@ mod abandon;
 mod ack;
 pub(crate) mod buffer;
 mod burst;
+mod chain;
 mod check;
 mod commit;
 mod congestion;
@@ -30,16 +31,15 @@ use alloc::vec::Vec;
 use onepipe_base::{Mono, ProcessId, ScatteringId, Timestamp};
 use onepipe_wire::{Service, Undeliverable};
 
-use crate::arena::PayloadRef;
 use crate::peers::PeerTable;
 use crate::timestamp::TimestampSource;
 use crate::{Config, Links, SendFailed};
-use buffer::{QueuedScattering, SendBuffer};
+use buffer::{QueuedMessage, QueuedScattering, SendBuffer};
 use burst::Burst;
 pub(crate) use burst::DataFrame;
 use commit::{CommitTracker, Target};
 use connection::{Connection, Reservation};
-use credit::{Credit, SingleMessage};
+use credit::{AdmittedMessage, Credit};
 use retransmit_buffer::UnackedMessage;
 
 /// A message of the process to itself, which bypasses the network.
@@ -50,6 +50,16 @@ pub(crate) struct LocalMessage<'a> {
     pub is_unordered: bool,
     /// The message exceeds the window and is charged to a reservation.
     pub is_reserved: bool,
+}
+
+/// What was stamped, and what the local receiver must do for messages that exceed the window.
+pub(crate) struct StartedBurst {
+    /// Number of messages stamped.
+    pub messages: u64,
+    /// A reservation to release, granted or not: the bytes that were granted.
+    pub local_release: Option<u64>,
+    /// A reservation to request then, in bytes.
+    pub local_request: Option<u64>,
 }
 
 /// The sender of one service.
@@ -74,9 +84,8 @@ pub(crate) struct Sender {
     last_rto_ns: u64,
     /// Window of the process at its own receiver, in bytes.
     local_window: u64,
-    /// A reservation to request from the local receiver, in bytes.
+    /// What the burst that is being started needs of the local receiver: see [`StartedBurst`].
     local_request: Option<u64>,
-    /// A reservation to release at the local receiver, with the bytes that were granted.
     local_release: Option<u64>,
     /// Reliable service: the open scatterings.
     commit: CommitTracker,
@@ -144,15 +153,12 @@ impl Sender {
         self.peers.index_of(process).map_or(0, |peer_index| self.peers.get(peer_index).prefetch())
     }
 
-    /// Returns whether there are messages to send now, or a local reservation to request or
-    /// release. Submitted messages count if they `may_send`.
+    /// Returns whether there are messages to send now. Submitted ones count if they `may_send`.
     #[inline]
     pub fn has_data(&self, may_send: bool) -> bool {
         self.burst.first().is_some()
             || (may_send && !self.credit.is_blocked(self.buffer.len()))
             || !self.retransmit_queue.is_empty()
-            || self.local_request.is_some()
-            || self.local_release.is_some()
     }
 
     /// Returns whether a Connect, Probe or Recall is to be sent now.
@@ -191,14 +197,14 @@ impl Sender {
     }
 
     /// Stamps as many scatterings as may be sent now and fit one burst. Passes local messages to
-    /// `deliver`. Returns the number of messages stamped.
+    /// `deliver`.
     pub fn start_burst(
         &mut self,
         config: &Config,
         now: Mono,
         timestamps: &mut TimestampSource,
         mut deliver: impl FnMut(LocalMessage<'_>),
-    ) -> u64 {
+    ) -> StartedBurst {
         debug_assert!(self.burst.first().is_none(), "one burst at a time");
         let (mut bytes, mut count) = (0, 0);
         while bytes < config.burst_bytes_max {
@@ -230,7 +236,7 @@ impl Sender {
                     // Reported already, because the destination is unreachable.
                     continue;
                 }
-                let (index, payload) = (message_index as u16, (message.payload_ref, message.len));
+                let index = message_index as u16;
                 bytes += message.charge() as usize;
                 count += 1;
                 let connection = self.peers.get(message.to as usize);
@@ -239,12 +245,17 @@ impl Sender {
                     targets += 1;
                     remote_targets += u32::from(!connection.is_local);
                 }
-                if connection.is_local {
-                    let flags = (connection.uses_reservation, scattering.is_unordered);
-                    self.deliver_local(payload, flags, timestamp, index, &mut deliver);
-                } else {
-                    let sent = (scattering.id, scattering.is_unordered);
-                    self.chain(message.to, timestamp, sent, index, payload);
+                let is_reserved = connection.uses_reservation;
+                let outgoing = AdmittedMessage {
+                    scattering: scattering.id,
+                    message,
+                    index,
+                    is_local: connection.is_local,
+                    is_unordered: scattering.is_unordered,
+                };
+                match outgoing.is_local {
+                    true => self.deliver_local(outgoing, timestamp, is_reserved, &mut deliver),
+                    false => self.chain(outgoing, timestamp),
                 }
             }
             if self.service == Service::Reliable {
@@ -261,7 +272,11 @@ impl Sender {
                 break;
             }
         }
-        count
+        StartedBurst {
+            messages: count,
+            local_release: self.local_release.take(),
+            local_request: self.local_request.take(),
+        }
     }
 
     /// Returns whether every message was reported as lost before it could be sent.
@@ -273,47 +288,35 @@ impl Sender {
     #[inline]
     fn send_single(
         &mut self,
-        single: SingleMessage,
+        single: AdmittedMessage,
         timestamp: Timestamp,
         deliver: &mut impl FnMut(LocalMessage<'_>),
     ) {
-        let payload = (single.message.payload_ref, single.message.len);
-        if single.is_local {
-            let flags = (false, single.is_unordered);
-            self.deliver_local(payload, flags, timestamp, 0, deliver);
-        } else {
-            let sent = (single.id, single.is_unordered);
-            self.chain(single.message.to, timestamp, sent, 0, payload);
+        match single.is_local {
+            true => self.deliver_local(single, timestamp, false, deliver),
+            false => self.chain(single, timestamp),
         }
         if self.service == Service::Reliable {
             let target = Target::new(single.message.to, 0);
             let acks_missing = u32::from(!single.is_local);
-            self.commit.push_single(single.id, timestamp, target, acks_missing);
+            self.commit.push_single(single.scattering, timestamp, target, acks_missing);
         }
         self.buffer.pop_singles(1);
     }
 
     fn deliver_local(
         &mut self,
-        (payload_ref, len): (PayloadRef, u32),
-        (is_reserved, is_unordered): (bool, bool),
+        admitted: AdmittedMessage,
         timestamp: Timestamp,
-        index: u16,
+        is_reserved: bool,
         deliver: &mut impl FnMut(LocalMessage<'_>),
     ) {
+        debug_assert!(admitted.is_local, "other processes are reached by the network");
+        let AdmittedMessage { message, index, is_unordered, .. } = admitted;
+        let QueuedMessage { payload_ref, len, .. } = message;
         let payload = self.buffer.payload(payload_ref, len);
         deliver(LocalMessage { timestamp, index, payload, is_unordered, is_reserved });
         self.buffer.release(payload_ref, len);
-    }
-
-    /// Takes the reservation to request from the local receiver.
-    pub fn take_local_request(&mut self) -> Option<u64> {
-        self.local_request.take()
-    }
-
-    /// Takes the local reservation to release, granted or not: the bytes that were granted.
-    pub fn take_local_release(&mut self) -> Option<u64> {
-        self.local_release.take()
     }
 
     /// Handles the refusal of a local reservation, which exceeds the limit.

@@ -1,12 +1,12 @@
 //! Recall of scatterings whose receiver has failed or one of whose messages arrived too late.
 
 use onepipe_base::mistake::{Mistake, makes};
-use onepipe_base::{Incarnation, Mono, ProcessId, Timestamp};
+use onepipe_base::{Incarnation, Mono, ProcessId, ProcessInstance, Timestamp};
 use onepipe_wire::Undeliverable;
 
 use super::Sender;
 use super::commit::Target;
-use super::connection::{Reservation, State};
+use super::connection::State;
 use crate::{Config, FailureReason, Outcome, SendFailed};
 
 impl Sender {
@@ -49,13 +49,9 @@ impl Sender {
         }
         // The next scattering to it sends a Connect and waits briefly for the response of a new
         // incarnation.
-        connection.state = State::Closed;
-        connection.reservation = Reservation::None;
-        (connection.wants_connect, connection.wants_probe) = (false, None);
-        (connection.attempts, connection.deadline) = (0, None);
-        (connection.claimed, connection.has_waiting) = (0, false);
+        connection.close(State::Closed);
         let (to_recall, acked) = (&mut self.to_recall, &mut self.acked);
-        connection.flight.abandon(|_, unacked| {
+        connection.flight.abandon(|unacked| {
             to_recall.push(unacked.scattering);
             acked.push(unacked);
         });
@@ -189,12 +185,12 @@ impl Sender {
     /// Handles acknowledgements of recalls.
     pub fn on_recall_ack(
         &mut self,
-        from: (ProcessId, Incarnation),
+        from: ProcessInstance,
         timestamps: impl Iterator<Item = Timestamp>,
     ) -> bool {
-        let Some(peer_index) = self.peers.index_of(from.0) else { return false };
+        let Some(peer_index) = self.peers.index_of(from.process) else { return false };
         let connection = self.peers.get_mut(peer_index);
-        if connection.peer_incarnation != Some(from.1) {
+        if connection.peer_incarnation != Some(from.incarnation) {
             return false;
         }
         connection.attempts = 0;

@@ -11,7 +11,7 @@ use onepipe_wire::{
 
 use super::Sender;
 use super::burst::{DataFrame, Stamped, record};
-use super::connection::END;
+use super::chain::END;
 use crate::Config;
 
 /// The messages at the front of a destination's chain that a frame takes.
@@ -64,7 +64,7 @@ impl Sender {
     /// Returns the first message of the burst that was not sent to a destination.
     #[inline]
     fn head(&self, to: u32) -> Option<&Stamped> {
-        let position = self.peers.get(to as usize).chain.0;
+        let position = self.peers.get(to as usize).chain.first;
         (position != END).then(|| &self.burst.messages[position as usize])
     }
 
@@ -126,7 +126,7 @@ impl Sender {
     ) -> DataFrame {
         let to = self.peers.get(sharing[0] as usize).to;
         let (list, rest) = slot.split_at_mut(SharedReceivers::list_len(sharing.len()));
-        let mut position = self.peers.get(sharing[0] as usize).chain.0;
+        let mut position = self.peers.get(sharing[0] as usize).chain.first;
         let timestamp = self.burst.messages[position as usize].timestamp;
         let mut used = 0;
         for _ in 0..run.messages {
@@ -162,11 +162,11 @@ impl Sender {
         let is_ack_wanted = self.take_ack_request(to as usize, len);
         let connection = self.peers.get_mut(to as usize);
         let (process, psn) = (connection.to, connection.flight.next_psn());
-        let index = self.burst.messages[connection.chain.0 as usize].index;
+        let index = self.burst.messages[connection.chain.first as usize].index;
         let is_reliable = self.service == Service::Reliable;
         let mut charge = 0;
         for _ in 0..run.messages {
-            let stamped = self.burst.messages[connection.chain.0 as usize];
+            let stamped = self.burst.messages[connection.chain.first as usize];
             charge += record(connection, &mut self.buffer, &stamped, is_reliable);
         }
         connection.flight.push_packet(now, run.messages, charge, false);

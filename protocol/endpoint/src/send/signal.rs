@@ -2,7 +2,7 @@
 
 use core::hint::black_box;
 
-use onepipe_base::{Incarnation, Mono, ProcessId, Psn};
+use onepipe_base::{Incarnation, Mono, ProcessId, ProcessInstance, Psn};
 use onepipe_wire::{Opcode, Probe, Service};
 
 use super::Sender;
@@ -90,7 +90,8 @@ impl Sender {
     }
 
     /// Handles a Connect from a peer, which shows that it is reachable again.
-    pub fn on_reconnect(&mut self, process: ProcessId, incarnation: Incarnation) {
+    pub fn on_reconnect(&mut self, from: ProcessInstance) {
+        let ProcessInstance { process, incarnation } = from;
         let Some(peer_index) = self.peers.index_of(process) else { return };
         let connection = self.peers.get_mut(peer_index);
         if let Some(reliable) = &mut connection.reliable {

@@ -1,8 +1,17 @@
 use super::*;
 use onepipe_base::{Cause, Incarnation, Promises, SwitchId, Timestamp};
+use onepipe_wire::Header;
 
 const CONTROLLERS: Option<Controllers> = Some(Controllers { first: ProcessId(6), count: 2 });
 const CONTROLLER_TIMEOUT_NS: u64 = 100;
+const MESH: LinkConfig = LinkConfig {
+    kind: Links::Mesh,
+    count: 8,
+    controllers: CONTROLLERS,
+    controller_timeout_ns: CONTROLLER_TIMEOUT_NS,
+    beacon_interval_ns: 0,
+    heartbeat_interval_ns: 0,
+};
 
 fn process(id: u32, incarnation: u32) -> Instance {
     Instance { address: Address::Process(ProcessId(id)), incarnation: Incarnation(incarnation) }
@@ -17,15 +26,16 @@ fn own() -> Instance {
 }
 
 fn uplink(controllers: Option<Controllers>) -> (LinkMonitor, Registers) {
-    let links =
-        LinkMonitor::new(own(), (Links::Uplink, 1), controllers, CONTROLLER_TIMEOUT_NS, (10, 0));
-    (links, Registers::new(1))
+    let config = LinkConfig { kind: Links::Uplink, count: 1, beacon_interval_ns: 10, ..MESH };
+    (LinkMonitor::new(own(), LinkConfig { controllers, ..config }), Registers::new(1))
 }
 
 fn mesh() -> (LinkMonitor, Registers) {
-    let links =
-        LinkMonitor::new(own(), (Links::Mesh, 8), CONTROLLERS, CONTROLLER_TIMEOUT_NS, (0, 0));
-    (links, Registers::new(8))
+    (LinkMonitor::new(own(), MESH), Registers::new(8))
+}
+
+fn frame(header: &Header, opcode: Opcode) -> Frame<'_> {
+    Frame { header, opcode, payload: &[] }
 }
 
 fn promises(ns: u64) -> Promises {
@@ -40,7 +50,7 @@ fn send(
 ) -> LinkEvent {
     let header = Header::hop_only(opcode, instance, peer, promises(ns));
     let (now, port) = (Mono::from_ns(ns), Port(port));
-    let event = links.on_frame(registers, now, (port, &header, opcode));
+    let event = links.on_frame(registers, now, port, &frame(&header, opcode));
     let counts = matches!(event, LinkEvent::Good | LinkEvent::Left | LinkEvent::Restarted(_));
     if counts && !opcode.is_control() {
         registers.update(now, port, promises(ns));
@@ -190,7 +200,7 @@ fn any_mesh_frame_shows_its_senders_incarnation() {
         let (src, dst) = (ProcessId(3), ProcessId(1));
         let header = Header::new(opcode, src, dst, Incarnation(incarnation));
         let now = Mono::from_ns(ns);
-        let event = pair.0.on_frame(&mut pair.1, now, (Port(3), &header, opcode));
+        let event = pair.0.on_frame(&mut pair.1, now, Port(3), &frame(&header, opcode));
         if matches!(event, LinkEvent::Good | LinkEvent::Restarted(_)) {
             pair.1.update(now, Port(3), promises(ns));
         }
@@ -251,9 +261,10 @@ fn beacons_repeat_the_peer_seen_on_the_uplink() {
 #[test]
 fn promises_count_only_on_an_identified_live_link() {
     let mut pair = uplink(CONTROLLERS);
-    let frame = Header::new(Opcode::Data, ProcessId(3), ProcessId(1), Incarnation(1));
+    let header = Header::new(Opcode::Data, ProcessId(3), ProcessId(1), Incarnation(1));
     let switched = |pair: &mut (LinkMonitor, Registers)| {
-        pair.0.on_frame(&mut pair.1, Mono::from_ns(1), (Port(0), &frame, Opcode::Data))
+        let frame = frame(&header, Opcode::Data);
+        pair.0.on_frame(&mut pair.1, Mono::from_ns(1), Port(0), &frame)
     };
     assert_eq!(switched(&mut pair), LinkEvent::NoPromise);
     beacon(&mut pair, 100, switch(1), Some(own()));
@@ -282,7 +293,7 @@ fn other_address_is_refused_while_the_link_is_up() {
 fn anonymous_peer_is_accepted_only_without_controllers() {
     let anonymous = Header::new(Opcode::Beacon, ProcessId(u32::MAX), ProcessId(0), Incarnation(0));
     let receive = |pair: &mut (LinkMonitor, Registers), opcode| {
-        pair.0.on_frame(&mut pair.1, Mono::from_ns(1), (Port(0), &anonymous, opcode))
+        pair.0.on_frame(&mut pair.1, Mono::from_ns(1), Port(0), &frame(&anonymous, opcode))
     };
     let mut pair = uplink(None);
     assert_eq!(receive(&mut pair, Opcode::Beacon), LinkEvent::Good);

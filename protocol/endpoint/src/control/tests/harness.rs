@@ -48,8 +48,8 @@ impl Harness {
         let own = Some(self.control.own);
         let header = Header::hop_only(Opcode::Beacon, switch(), own, promises);
         let (now, port) = (self.now(), Port(0));
-        let beacon = (&header, Opcode::Beacon);
-        let event = self.control.on_link_frame(&mut self.registers, now, port, beacon);
+        let beacon = Frame { header: &header, opcode: Opcode::Beacon, payload: &[] };
+        let event = self.control.on_link_frame(&mut self.registers, now, port, &beacon);
         if matches!(event, LinkEvent::Good | LinkEvent::Restarted(_)) {
             self.registers.update(now, port, promises);
         }
@@ -60,13 +60,12 @@ impl Harness {
     pub fn receive(&mut self, bytes: &[u8]) -> Effect {
         let frame = Frame::parse(bytes).expect("intact");
         let port = Port(0);
-        let head = (frame.header, frame.opcode);
         let now = self.now();
-        let event = self.control.on_link_frame(&mut self.registers, now, port, head);
+        let event = self.control.on_link_frame(&mut self.registers, now, port, &frame);
         if matches!(event, LinkEvent::Refused | LinkEvent::Dead | LinkEvent::Left) {
             return Effect::Rejected;
         }
-        match self.control.on_frame(&mut self.registers, (now, CLOCK), port, &frame) {
+        match self.control.on_frame(&mut self.registers, now, CLOCK, port, &frame) {
             Handled::Rejected => Effect::Rejected,
             Handled::Accepted => Effect::Accepted,
             Handled::LinksChanged => Effect::LinksChanged,
@@ -106,7 +105,7 @@ impl Harness {
         let mut payload = [0; 256 - HEADER_LEN];
         while let Some(frame) = self.control.write_next(now, &self.registers, &mut payload) {
             let promises = Promises::both(CLOCK);
-            let header = self.control.header(&self.registers, &frame, (promises, None));
+            let header = self.control.header(&self.registers, &frame, promises, None);
             all.push((header, frame.opcode, payload[..frame.payload_len].to_vec()));
             assert!(all.len() < 1_000, "endless sequence of frames");
         }

@@ -408,13 +408,8 @@ fn mesh_accepts_floods_only_from_controllers() {
         let bytes = frame_from((src, Opcode::Flood, 0), &payload);
         let frame = Frame::parse(&bytes).expect("intact");
         let (now, port) = (harness.now(), Port(src as u16));
-        harness.control.on_link_frame(
-            &mut harness.registers,
-            now,
-            port,
-            (frame.header, frame.opcode),
-        );
-        harness.control.on_frame(&mut harness.registers, (now, CLOCK), port, &frame);
+        harness.control.on_link_frame(&mut harness.registers, now, port, &frame);
+        harness.control.on_frame(&mut harness.registers, now, CLOCK, port, &frame);
         assert_eq!(harness.failures().len(), expected);
     }
     assert_eq!(harness.control.active_controller(), Some(ProcessId(31)));

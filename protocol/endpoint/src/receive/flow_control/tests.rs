@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use onepipe_base::{Promises, Timestamp};
 use onepipe_wire::{Ack, AckView, Flags, Frame, HEADER_LEN, Header, Message, seal, write_message};
 
-use super::super::Disposition;
+use super::super::{Arrival, Disposition};
 
 /// Half of the receive buffer: 64 KiB for reservations, and windows of 16 KiB for four processes.
 const HALF: u64 = 64 << 10;
@@ -45,7 +45,8 @@ impl ReceiverHarness {
         incarnation: u32,
         (reservation_id, reservation_bytes): (u32, u64),
     ) {
-        let from = (ProcessId(from), Incarnation(incarnation));
+        let (process, incarnation) = (ProcessId(from), Incarnation(incarnation));
+        let from = ProcessInstance { process, incarnation };
         let connect = Connect { reservation_id, reservation_bytes };
         self.receiver.on_connect(&self.config, self.now, from, Psn::FIRST, connect);
     }
@@ -64,8 +65,8 @@ impl ReceiverHarness {
         );
         let len = seal(&mut frame, header, len);
         let frame = Frame::parse(&frame[..len]).expect("sealed above");
-        let times = (timestamp, None);
-        self.receiver.on_data(&self.config, self.now, &frame, times, &mut self.stats)
+        let arrival = Arrival { now: self.now, clock: timestamp, barrier: None };
+        self.receiver.on_data(&self.config, arrival, &frame, &mut self.stats)
     }
 
     /// Delivers and releases the message of packet `psn`, the next in order.
@@ -100,7 +101,8 @@ impl ReceiverHarness {
     /// Process `from` reports that it has finished with this reservation.
     fn probe_done(&mut self, from: u32, reservation_done: u32) {
         let probe = Probe { resolved: Psn::FIRST, until: Psn::FIRST, reservation_done };
-        self.receiver.on_probe(self.now, (ProcessId(from), Incarnation(1)), probe);
+        let from = ProcessInstance { process: ProcessId(from), incarnation: Incarnation(1) };
+        self.receiver.on_probe(self.now, from, probe);
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::super::harness::SenderHarness;
 use super::*;
+use crate::Outcome;
 use alloc::vec::Vec;
 use onepipe_base::{Incarnation, Psn};
 use onepipe_wire::{Ack, Flags, Opcode};

@@ -3,20 +3,14 @@
 use onepipe_base::Psn;
 
 use super::super::retransmit_buffer::UnackedMessage;
-use super::{Flight, SentMessage};
+use super::Flight;
 
 impl Flight {
     /// Drops all packets, because their receiver has failed. Calls `on_drop` once for each message
     /// that was neither acknowledged nor given up.
-    pub fn abandon(&mut self, mut on_drop: impl FnMut(SentMessage, UnackedMessage)) {
+    pub fn abandon(&mut self, on_drop: impl FnMut(UnackedMessage)) {
+        self.awaited_messages().copied().for_each(on_drop);
         let Some(buffer) = &mut self.buffer else { return };
-        let first = self.messages.first_seq();
-        for number in first..self.messages.next_seq() {
-            let unacked = *buffer.messages.get(number);
-            if unacked.is_awaited() {
-                on_drop(*self.messages.get(number), unacked);
-            }
-        }
         buffer.range = None;
         for distance in 0..self.packets.len() {
             self.packet_mut(distance).is_resolved = true;
