@@ -153,7 +153,8 @@ impl Demand {
     pub(crate) fn on_message(
         &mut self,
         now: Mono,
-        (input, output): (Port, Port),
+        input: Port,
+        output: Port,
         timestamp: Timestamp,
         is_process: bool,
     ) {

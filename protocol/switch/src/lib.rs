@@ -71,6 +71,7 @@ mod stats;
 mod aggregator;
 mod clock;
 mod liveness;
+mod start;
 
 mod announcer;
 mod controller_ports;

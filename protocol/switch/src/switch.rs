@@ -21,14 +21,14 @@ use onepipe_wire::{Flags, Header, Opcode, header_unchecked, parse_header};
 
 use crate::aggregator::Aggregator;
 use crate::beacon::Beacons;
-use crate::clock::{Clock, no_promise};
+use crate::clock::{Clock, Time, no_promise};
 use crate::demand::Demand;
-use crate::eager::Rounds;
 use crate::form::{Form, chip};
 use crate::liveness::Liveness;
 use crate::port_set::PortSet;
+use crate::start::Start;
 use crate::stats::count_drop;
-use crate::{Config, ConfigError, Eager, Stats, SwitchEvent};
+use crate::{Config, ConfigError, Stats, SwitchEvent};
 use control::Control;
 use leave::Leavers;
 use links::LinkCheck;
@@ -53,9 +53,7 @@ use replication::Replication;
 pub struct Switch {
     pub(crate) config: Config,
     pub(crate) clock: Clock,
-    /// When it starts to advertise barriers; `None` before the first call.
-    advertise_at: Option<Mono>,
-    is_advertising: bool,
+    start: Start,
     pub(crate) aggregator: Aggregator,
     pub(crate) neighbours: Neighbours,
     /// Outputs that get beacons: all of a tree; of a table's lower ports the live ones, and those
@@ -76,9 +74,6 @@ pub struct Switch {
     lost: PortSet,
     pub(crate) beacons: Beacons,
     pub(crate) demand: Demand,
-    /// Whether promises were received since eager beacons were last considered.
-    pub(crate) has_update: bool,
-    rounds: Rounds,
     /// The frame with several receivers that is being copied.
     replication: Option<Replication>,
     /// `None` without controllers: dead links are dropped, not frozen.
@@ -100,8 +95,7 @@ impl Switch {
         (first..ports).for_each(|port| linked.insert(Port(port)));
         Ok(Self {
             clock: Clock::new(config.ahead_ns_max),
-            advertise_at: None,
-            is_advertising: false,
+            start: Start::new(config.start_wait_ns),
             aggregator: Aggregator::new(config.lower_ports, config.upper_ports),
             neighbours: Neighbours::new(ports),
             linked,
@@ -115,7 +109,7 @@ impl Switch {
                 false => config.idle_timeout_ns(),
             }),
             lost: PortSet::new(ports),
-            beacons: Beacons::new(config.beacon_interval_ns, ports),
+            beacons: Beacons::new(config.beacon_interval_ns, config.eager_beacons, ports),
             demand: Demand::new(
                 ports,
                 config.beacon_interval_ns,
@@ -125,8 +119,6 @@ impl Switch {
                     false => config.link_timeout_ns,
                 },
             ),
-            has_update: false,
-            rounds: Rounds::new(config.beacon_interval_ns),
             replication: None,
             control: Control::new(&config).map(Box::new),
             // One call changes each link at most once, with up to three events.
@@ -150,21 +142,14 @@ impl Switch {
         usize::from(self.config.lower_ports) + usize::from(self.config.upper_ports)
     }
 
-    /// Whether it advertises barriers: it has waited for its inputs, or all have promised.
-    pub(crate) fn is_advertising(&self) -> bool {
-        self.is_advertising
-    }
-
     //= spec/ordering.md#R16
     /// Reads the clock; starts the timers at the first call.
     #[inline]
-    fn observe_time(&mut self, now: Now) -> Timestamp {
-        if !self.is_advertising {
-            let at = *self.advertise_at.get_or_insert_with(|| {
-                self.beacons.start(now);
-                now.mono.after_ns(self.config.start_wait_ns)
-            });
-            self.is_advertising = now.mono >= at || self.aggregator.has_all_inputs();
+    fn observe_time(&mut self, now: Now) -> Time {
+        if !self.start.is_advertising()
+            && self.start.on_call(now.mono, self.aggregator.has_all_inputs())
+        {
+            self.beacons.start(now);
         }
         self.clock.read(now)
     }
@@ -191,10 +176,11 @@ impl Switch {
         if !self.config.form.counts_frames(self.aggregator.is_upper(output)) {
             return self.pass_without_promise(reference, output, frame);
         }
-        let advertised = if self.is_advertising { self.advertise(reference, output) } else { None };
+        let is_advertising = self.start.is_advertising();
+        let advertised = if is_advertising { self.advertise(reference, output) } else { None };
         debug_assert!(
             advertised.is_some()
-                || !self.is_advertising
+                || !is_advertising
                 || self.control.is_some()
                 || self.aggregator.promised(input).is_none(),
             "the frame's own input feeds its output, if it is fed itself"
@@ -265,45 +251,23 @@ impl Switch {
 
     /// Requests a beacon for every output on which more could be advertised.
     fn request_updates(&mut self) {
-        let is_round = self.config.eager_beacons == Eager::ByRound;
         for port in self.linked.iter() {
             if self.aggregator.has_update(port, self.may_advertise_commit(port)) {
-                self.beacons.request(port);
-                if is_round {
-                    // Replaces the beacon of the next instant.
-                    self.beacons.on_forwarded(port);
-                }
+                self.beacons.request_rise(port);
             }
         }
     }
 
-    /// Whether outputs are to be advertised before the next beacon instant.
-    fn wants_eager_beacons(&mut self) -> bool {
-        core::mem::take(&mut self.has_update)
-            && match self.config.eager_beacons {
-                Eager::Never => false,
-                Eager::ByRound => self
-                    .rounds
-                    .is_over(self.aggregator.uplink_minimum(), self.aggregator.downlink_minimum()),
-                Eager::Always => true,
-            }
-    }
-
     /// Handles a frame, or a copy of one. The promise of a copy `counts` unless others follow.
     #[inline]
-    fn on_frame(
-        &mut self,
-        (now, reference): (Now, Timestamp),
-        port: Port,
-        frame: &mut [u8],
-        counts: bool,
-    ) -> Verdict {
+    fn on_frame(&mut self, time: Time, port: Port, frame: &mut [u8], counts: bool) -> Verdict {
+        let Time { mono: now, reference } = time;
         let Ok((header, opcode)) = parse_header(frame) else {
             return count_drop(&mut self.stats.dropped_malformed);
         };
         //= spec/failure.md#R19
         if opcode.is_control() {
-            return self.on_control(now.mono, reference, port, frame);
+            return self.on_control(now, reference, port, frame);
         }
         // The drivers of the two nodes take them.
         if matches!(opcode, Opcode::JoinAnswer | Opcode::Members) {
@@ -338,7 +302,7 @@ impl Switch {
                 let speaker = header.sender().filter(|_| opcode.is_beacon());
                 return self.on_declared_dead(port, speaker);
             }
-            match self.check_link(now.mono, port, header, opcode) {
+            match self.check_link(now, port, header, opcode) {
                 LinkCheck::Accepted => {}
                 LinkCheck::Ignored => is_accepted = false,
                 LinkCheck::Refused(verdict) => return verdict,
@@ -352,14 +316,14 @@ impl Switch {
         }
         if opcode == Opcode::Leave {
             let last = (is_accepted && self.control.is_some()).then_some(promises);
-            return self.on_leave(now.mono, port, header, last);
+            return self.on_leave(now, port, header, last);
         }
         if !is_accepted {
             self.stats.ignored += 1;
         } else if is_unfed {
-            self.on_unfed(now.mono, port, promises, holds_commits);
+            self.on_unfed(now, port, promises, holds_commits);
         } else if counts {
-            self.on_promises(now.mono, port, promises);
+            self.on_promises(now, port, promises);
         }
         if opcode == Opcode::Join {
             return self.on_join(port, header);
@@ -376,7 +340,7 @@ impl Switch {
             Opcode::Solicit => {
                 self.stats.beacons_received += 1;
                 if is_accepted {
-                    self.on_solicit((now.mono, reference), port, message_ts);
+                    self.on_solicit(time, port, message_ts);
                 }
                 Verdict::Consumed
             }
@@ -390,7 +354,7 @@ impl Switch {
                     let last = message_ts.max(promises.barrier.saturating_sub_ns(1));
                     let is_process =
                         !self.aggregator.is_upper(output) && !self.is_switch_at(output);
-                    self.demand.on_message(now.mono, (port, output), last, is_process);
+                    self.demand.on_message(now, port, output, last, is_process);
                 }
                 verdict
             }
@@ -403,13 +367,13 @@ impl Machine for Switch {
 
     #[inline]
     fn handle_frame(&mut self, now: Now, port: Port, frame: &mut [u8]) -> Verdict {
-        let reference = self.observe_time(now);
+        let time = self.observe_time(now);
         if port.index() >= self.port_count() {
             return count_drop(&mut self.stats.dropped_port);
         }
         let verdict = match header_unchecked(frame).is_some_and(Header::is_shared) {
-            true => self.on_shared((now, reference), port, frame),
-            false => self.on_frame((now, reference), port, frame, true),
+            true => self.on_shared(time, port, frame),
+            false => self.on_frame(time, port, frame, true),
         };
         debug_assert_ne!(verdict, Verdict::Forward(port), "a frame is sent back");
         self.debug_check();
@@ -419,8 +383,7 @@ impl Machine for Switch {
     fn handle_timeout(&mut self, now: Now) {
         self.observe_time(now);
         let wait_ns = self.config.link_timeout_ns;
-        self.is_uplink_ready |=
-            self.advertise_at.is_some_and(|at| now.mono >= at.after_ns(wait_ns));
+        self.is_uplink_ready |= self.start.has_ended(now.mono, wait_ns);
         if let Some(deadline) = self.liveness.check(now.mono) {
             let deadline = deadline.min(self.demand.deadline(now.mono));
             if self.control.is_none() {
@@ -443,8 +406,8 @@ impl Machine for Switch {
     }
 
     fn poll_transmit(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
-        let reference = self.observe_time(now);
-        if !self.is_advertising {
+        let Time { reference, .. } = self.observe_time(now);
+        if !self.start.is_advertising() {
             return None;
         }
         loop {
@@ -470,7 +433,7 @@ impl Machine for Switch {
                 }
                 continue;
             }
-            if !self.wants_eager_beacons() {
+            if !self.beacons.take_rise(&self.aggregator) {
                 return None;
             }
             self.request_updates();
@@ -484,16 +447,12 @@ impl Machine for Switch {
 
     #[inline]
     fn poll_timeout(&self) -> Option<Mono> {
-        if self.advertise_at.is_none() {
-            return Some(Mono::from_ns(0));
-        }
-        let advertise_at = if self.is_advertising { None } else { self.advertise_at };
         let links = Mono::earlier(self.liveness.due(), self.demand.due());
         let next = Mono::earlier(self.beacons.due(), links);
         let next = match &self.control {
-            Some(control) if self.is_advertising => Mono::earlier(next, control.due()),
+            Some(control) if self.start.is_advertising() => Mono::earlier(next, control.due()),
             _ => next,
         };
-        Mono::earlier(next, advertise_at)
+        Mono::earlier(next, self.start.due())
     }
 }

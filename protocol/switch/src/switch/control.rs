@@ -52,7 +52,8 @@ impl Control {
             frozen: FrozenLinks::new(),
             controller_ports: ControllerPorts::new(
                 controllers.count as usize,
-                (config.link_timeout_ns, config.idle_timeout_ns()),
+                config.link_timeout_ns,
+                config.idle_timeout_ns(),
             ),
             announcer: Announcer::new(
                 config.instance().address,
@@ -185,7 +186,7 @@ impl Switch {
         let Some(control) = &mut self.control else { return Verdict::Consumed };
         let others = (0..ports).map(Port).filter(|port| self.aggregator.is_live(*port));
         control.announcer.wake(now);
-        let arrived = control.flood.on_flood(now, from, (view.id, view.kind), payload, others);
+        let arrived = control.flood.on_flood(now, from, view.id, view.kind, payload, others);
         if arrived == Arrived::New {
             for resolved in view.resolved().filter(|resolved| resolved.owner == own) {
                 self.resolve(resolved.number);
@@ -241,7 +242,7 @@ impl Switch {
         if let Some(control) = &mut self.control {
             control.announcer.on_change();
         }
-        self.has_update = true;
+        self.beacons.on_update();
         self.stats.links_resolved += 1;
         self.notify(SwitchEvent::LinkResolved(frozen.port));
     }

@@ -2,7 +2,7 @@
 
 use onepipe_base::{Cause, Mono, Now, Port, Promises, Timestamp, Transmit, is_plausible_request};
 
-use crate::clock::no_promise;
+use crate::clock::{Time, no_promise};
 use crate::config::QUARTER_RANGE_NS;
 use crate::{Switch, SwitchEvent};
 
@@ -10,15 +10,10 @@ impl Switch {
     /// Handles a solicit from `port` for promises above `wanted`: an answer shows at once that this
     /// switch is alive, and another beacon follows when the promises have passed `wanted`.
     #[cold]
-    pub(crate) fn on_solicit(
-        &mut self,
-        (now, reference): (Mono, Timestamp),
-        port: Port,
-        wanted: Timestamp,
-    ) {
+    pub(crate) fn on_solicit(&mut self, time: Time, port: Port, wanted: Timestamp) {
         self.stats.solicits_received += 1;
-        let wanted = is_plausible_request(reference, wanted).then_some(wanted);
-        if self.demand.on_solicit(now, port, wanted) {
+        let wanted = is_plausible_request(time.reference, wanted).then_some(wanted);
+        if self.demand.on_solicit(time.mono, port, wanted) {
             self.beacons.request(port);
         } else {
             self.stats.solicits_deferred += 1;
@@ -33,7 +28,7 @@ impl Switch {
         if !self.beacons.is_due(now.mono) {
             return;
         }
-        let reference = self.clock.read(now);
+        let reference = self.clock.read(now).reference;
         let is_settling = self.has_joining_link(reference);
         if self.demand.on_instant(now.mono, is_settling) {
             self.beacons.on_timeout(now, &self.linked);
@@ -55,7 +50,7 @@ impl Switch {
     /// there is anything to send.
     pub(crate) fn advance_demand(&mut self, now: Now) -> bool {
         let has_request = self.demand.take_new_request();
-        if !core::mem::take(&mut self.has_update) && !has_request {
+        if !self.beacons.take_update() && !has_request {
             return false;
         }
         let (aggregator, beacons) = (&self.aggregator, &mut self.beacons);
@@ -80,7 +75,7 @@ impl Switch {
 
     /// Queues the solicits that are due, and adapts the interval to what waits.
     fn solicit(&mut self, now: Now) {
-        let oldest = self.clock.read(now).saturating_sub_ns(QUARTER_RANGE_NS / 2);
+        let oldest = self.clock.read(now).reference.saturating_sub_ns(QUARTER_RANGE_NS / 2);
         let holds_joiners = self.must_hold_joiners();
         let (aggregator, caught_up, linked) = (&self.aggregator, &self.caught_up, &self.linked);
         self.demand.solicit(now.mono, aggregator, |port| {

@@ -31,13 +31,13 @@ impl Switch {
     /// # Panics
     /// When an invariant is broken, which is a bug.
     pub fn check_invariants(&self) {
+        self.start.check_invariants();
         self.aggregator.check_invariants();
         self.beacons.check_invariants();
         self.demand.check_invariants();
         self.leavers.check_invariants();
         self.events.check_invariants();
         self.liveness.check_invariants();
-        assert!(!self.is_advertising || self.advertise_at.is_some(), "advertises before it starts");
         assert!(self.config.upper_ports > 0 || self.is_uplink_ready, "waits for no switch");
         assert_eq!(self.control.is_some(), self.config.controllers.is_some());
         assert!(self.replication.as_ref().is_none_or(Replication::is_begun), "no copy has left");

@@ -90,7 +90,7 @@ impl Switch {
 
     #[inline]
     pub(crate) fn on_promises(&mut self, now: Mono, port: Port, promises: Promises) {
-        self.has_update = true;
+        self.beacons.on_update();
         self.demand.on_input(now, port, Some(promises));
         let is_new = self.aggregator.update(now, port, promises);
         if self.aggregator.is_upper(port)
@@ -98,7 +98,7 @@ impl Switch {
         {
             self.on_commit_from_above(port, promises);
         }
-        if !self.is_advertising() && !self.aggregator.is_upper(port) {
+        if !self.start.is_advertising() && !self.aggregator.is_upper(port) {
             // A process that was sent a commit promises no less.
             self.aggregator.assume_advertised(promises.commit);
         }
@@ -145,7 +145,7 @@ impl Switch {
         promises: Promises,
         holds_commits: bool,
     ) {
-        self.has_update = true;
+        self.beacons.on_update();
         self.demand.on_input(now, port, None);
         let held = holds_commits.then_some(promises.commit);
         let is_new = self.aggregator.update_unfed(now, port, promises.barrier, held);
@@ -240,7 +240,7 @@ impl Switch {
 
     pub(crate) fn on_link_down(&mut self, port: Port, event: SwitchEvent) {
         debug_assert!(!self.aggregator.is_live(port), "port {} counts", port.0);
-        self.has_update = true;
+        self.beacons.on_update();
         self.caught_up.remove(port);
         self.without_commit.remove(port);
         self.demand.forget(port);
@@ -387,7 +387,7 @@ impl Switch {
     fn await_agreement(&mut self, now: Mono, port: Port) {
         self.linked.insert(port);
         self.demand.on_disagreement(now);
-        self.has_update = true;
+        self.beacons.on_update();
     }
 
     //= spec/failure.md#R39
