@@ -70,6 +70,9 @@ mod stats;
 
 mod aggregator;
 mod clock;
+mod joiners;
+mod leavers;
+mod links;
 mod liveness;
 mod start;
 

@@ -12,9 +12,7 @@ mod restart;
 use alloc::boxed::Box;
 
 use onepipe_base::mistake::{Mistake, makes};
-use onepipe_base::{
-    Cause, Machine, Mono, Neighbours, Now, PeerUpdate, Port, Timestamp, Transmit, Verdict,
-};
+use onepipe_base::{Cause, Machine, Mono, Now, PeerUpdate, Port, Timestamp, Transmit, Verdict};
 use onepipe_reliability::BoundedQueue;
 use onepipe_topology::{FlowKey, NextHop, PortRange};
 use onepipe_wire::{Flags, Header, Opcode, header_unchecked, parse_header};
@@ -24,13 +22,14 @@ use crate::beacon::Beacons;
 use crate::clock::{Clock, Time, no_promise};
 use crate::demand::Demand;
 use crate::form::{Form, chip};
+use crate::joiners::Joiners;
+use crate::leavers::Leavers;
+use crate::links::Links;
 use crate::liveness::Liveness;
-use crate::port_set::PortSet;
 use crate::start::Start;
 use crate::stats::count_drop;
 use crate::{Config, ConfigError, Stats, SwitchEvent};
 use control::Control;
-use leave::Leavers;
 use links::LinkCheck;
 use replication::Replication;
 
@@ -55,23 +54,10 @@ pub struct Switch {
     pub(crate) clock: Clock,
     start: Start,
     pub(crate) aggregator: Aggregator,
-    pub(crate) neighbours: Neighbours,
-    /// Outputs that get beacons: all of a tree; of a table's lower ports the live ones, and those
-    /// whose peer does not know yet that the link was lost.
-    pub(crate) linked: PortSet,
-    /// Outputs whose other end holds commits of a previous incarnation of this switch.
-    pub(crate) previous_holds: PortSet,
-    /// Whether the switches above allow joiners to get commits: one of them was received, there is
-    /// no upper port, or the link timeout has passed since the start.
-    pub(crate) is_uplink_ready: bool,
-    /// Inputs that have promised, since they came up, as much as was advertised on any output.
-    pub(crate) caught_up: PortSet,
-    /// Upper inputs that promise a barrier and no commit: the switch there holds its joiners.
-    pub(crate) without_commit: PortSet,
+    links: Links,
+    joiners: Joiners,
     pub(crate) leavers: Leavers,
     pub(crate) liveness: Liveness,
-    /// Links found dead in the check in progress; empty between calls.
-    lost: PortSet,
     pub(crate) beacons: Beacons,
     pub(crate) demand: Demand,
     /// The frame with several receivers that is being copied.
@@ -90,25 +76,17 @@ impl Switch {
     pub fn new(config: Config) -> Result<Self, ConfigError> {
         config.check()?;
         let ports = config.lower_ports + config.upper_ports;
-        let mut linked = PortSet::new(ports);
-        let first = if config.route.is_learned() { config.lower_ports } else { 0 };
-        (first..ports).for_each(|port| linked.insert(Port(port)));
         Ok(Self {
             clock: Clock::new(config.ahead_ns_max),
             start: Start::new(config.start_wait_ns),
             aggregator: Aggregator::new(config.lower_ports, config.upper_ports),
-            neighbours: Neighbours::new(ports),
-            linked,
-            is_uplink_ready: config.upper_ports == 0,
-            caught_up: PortSet::new(ports),
-            without_commit: PortSet::new(ports),
-            previous_holds: PortSet::new(ports),
+            links: Links::new(&config),
+            joiners: Joiners::new(&config),
             leavers: Leavers::new(ports),
             liveness: Liveness::new(match makes(Mistake::DeadLinkRetained) {
                 true => 0,
                 false => config.idle_timeout_ns(),
             }),
-            lost: PortSet::new(ports),
             beacons: Beacons::new(config.beacon_interval_ns, config.eager_beacons, ports),
             demand: Demand::new(
                 ports,
@@ -136,10 +114,6 @@ impl Switch {
     /// Returns the counters.
     pub fn stats(&self) -> &Stats {
         &self.stats
-    }
-
-    pub(crate) fn port_count(&self) -> usize {
-        usize::from(self.config.lower_ports) + usize::from(self.config.upper_ports)
     }
 
     //= spec/ordering.md#R16
@@ -251,7 +225,7 @@ impl Switch {
 
     /// Requests a beacon for every output on which more could be advertised.
     fn request_updates(&mut self) {
-        for port in self.linked.iter() {
+        for port in self.links.linked().iter() {
             if self.aggregator.has_update(port, self.may_advertise_commit(port)) {
                 self.beacons.request_rise(port);
             }
@@ -292,7 +266,7 @@ impl Switch {
             self.demand.set_on_demand(port, is_on_demand);
         }
         match opcode {
-            Opcode::Leave if self.has_left_before(port, header) => return Verdict::Consumed,
+            Opcode::Leave if self.is_leave_repeated(port, header) => return Verdict::Consumed,
             Opcode::LeaveAck => return count_drop(&mut self.stats.dropped_misplaced),
             _ => {}
         }
@@ -308,8 +282,7 @@ impl Switch {
                 LinkCheck::Refused(verdict) => return verdict,
             }
         } else if let (true, Some(instance)) = (opcode.is_hop_only(), header.sender()) {
-            let own = self.config.instance();
-            let update = self.neighbours.on_hello(port, instance, header.peer(), own);
+            let update = self.links.on_hello(port, instance, header);
             if let PeerUpdate::NewInstance(_) = update {
                 self.demand.on_new_peer(port);
             }
@@ -353,7 +326,7 @@ impl Switch {
                     // The frame that ends a burst promises more than the burst's timestamps.
                     let last = message_ts.max(promises.barrier.saturating_sub_ns(1));
                     let is_process =
-                        !self.aggregator.is_upper(output) && !self.is_switch_at(output);
+                        !self.aggregator.is_upper(output) && !self.links.is_switch_at(output);
                     self.demand.on_message(now, port, output, last, is_process);
                 }
                 verdict
@@ -368,7 +341,7 @@ impl Machine for Switch {
     #[inline]
     fn handle_frame(&mut self, now: Now, port: Port, frame: &mut [u8]) -> Verdict {
         let time = self.observe_time(now);
-        if port.index() >= self.port_count() {
+        if port.index() >= self.config.port_count() {
             return count_drop(&mut self.stats.dropped_port);
         }
         let verdict = match header_unchecked(frame).is_some_and(Header::is_shared) {
@@ -383,11 +356,13 @@ impl Machine for Switch {
     fn handle_timeout(&mut self, now: Now) {
         self.observe_time(now);
         let wait_ns = self.config.link_timeout_ns;
-        self.is_uplink_ready |= self.start.has_ended(now.mono, wait_ns);
+        if self.start.has_ended(now.mono, wait_ns) {
+            self.joiners.on_uplink_ready();
+        }
         if let Some(deadline) = self.liveness.check(now.mono) {
             let deadline = deadline.min(self.demand.deadline(now.mono));
             if self.control.is_none() {
-                self.aggregator.expire(deadline, |port| self.lost.insert(port));
+                self.aggregator.expire(deadline, |port| self.links.on_found_dead(port));
             }
             while self.control.is_some()
                 && let Some(port) = self.aggregator.idle_since(deadline)
@@ -395,7 +370,7 @@ impl Machine for Switch {
                 self.take_down(port, Cause::TimedOut, SwitchEvent::LinkLost(port));
             }
             self.liveness.on_checked(now.mono, self.aggregator.oldest_update());
-            while let Some(port) = self.lost.pop() {
+            while let Some(port) = self.links.pop_dead() {
                 self.on_link_down(port, SwitchEvent::LinkLost(port));
             }
         }

@@ -156,7 +156,6 @@ impl Switch {
 
     fn on_flood(&mut self, now: Mono, from: Port, header: &Header, payload: &[u8]) -> Verdict {
         let own = self.config.instance();
-        let ports = self.port_count() as u16;
         let Some(control) = &mut self.control else {
             return count_drop(&mut self.stats.dropped_unexpected);
         };
@@ -168,7 +167,7 @@ impl Switch {
         // Only a live neighbour switch, or a controller at its port, may send floods.
         let is_switch = |instance: &Instance| matches!(instance.address, Address::Switch(_));
         let neighbour = match self.aggregator.is_live(from) {
-            true => self.neighbours.instance(from).filter(is_switch),
+            true => self.links.instance(from).filter(is_switch),
             false => control.controller_ports.instance(from),
         };
         if neighbour.is_none() || header.sender() != neighbour {
@@ -184,7 +183,7 @@ impl Switch {
             self.declare_dead(from, instance);
         }
         let Some(control) = &mut self.control else { return Verdict::Consumed };
-        let others = (0..ports).map(Port).filter(|port| self.aggregator.is_live(*port));
+        let others = self.config.ports().filter(|port| self.aggregator.is_live(*port));
         control.announcer.wake(now);
         let arrived = control.flood.on_flood(now, from, view.id, view.kind, payload, others);
         if arrived == Arrived::New {
@@ -206,8 +205,8 @@ impl Switch {
             Some(known) => known.incarnation = known.incarnation.max(instance.incarnation),
             None => control.dead.push(instance),
         }
-        for port in (0..self.port_count() as u16).map(Port).filter(|port| *port != from) {
-            let is_dead_peer = self.neighbours.instance(port).is_some_and(|known| {
+        for port in self.config.ports().filter(|port| *port != from) {
+            let is_dead_peer = self.links.instance(port).is_some_and(|known| {
                 is_same_address(&known) && known.incarnation <= instance.incarnation
             });
             if is_dead_peer && self.aggregator.is_live(port) {
@@ -291,9 +290,7 @@ impl Switch {
         if self.config.heartbeat_interval_ns > 0 {
             control.controller_ports.request_answer(port);
             // A port with nothing but a controller gets answers, and needs no beacons.
-            if self.neighbours.instance(port).is_none() {
-                self.linked.remove(port);
-            }
+            self.links.on_controller(port);
         }
         match registration {
             Registration::Refused => return count_drop(&mut self.stats.dropped_stale),
@@ -316,8 +313,8 @@ impl Switch {
         if self.beacons.is_due(now) {
             control.instants = control.instants.wrapping_add(1);
             let is_reminder = control.instants.is_multiple_of(REMINDER_INSTANTS);
-            for port in self.linked.iter() {
-                if is_reminder || !self.neighbours.is_two_way(port) {
+            for port in self.links.linked().iter() {
+                if is_reminder || !self.links.is_two_way(port) {
                     self.beacons.force_next(port);
                 }
             }
@@ -325,7 +322,7 @@ impl Switch {
             // none any more.
             for port in (0..if is_reminder { self.config.lower_ports } else { 0 }).map(Port) {
                 if !self.aggregator.is_live(port) {
-                    self.stop_beacons(port);
+                    self.links.stop_beacons(port);
                 }
             }
         }
@@ -457,10 +454,11 @@ impl Switch {
             control.into_iter().flat_map(|control| control.controller_ports.iter());
         let controller_ports =
             controller_ports.map(|(port, instance)| self.link(port, Some(instance), LinkState::Up));
-        let ports = (0..self.port_count() as u16).map(Port);
-        let up = ports
-            .filter(|port| self.aggregator.is_live(*port) && self.neighbours.is_two_way(*port));
-        let up = up.map(|port| self.link(port, self.neighbours.instance(port), LinkState::Up));
+        let up = self
+            .config
+            .ports()
+            .filter(|port| self.aggregator.is_live(*port) && self.links.is_two_way(*port));
+        let up = up.map(|port| self.link(port, self.links.instance(port), LinkState::Up));
         frozen.chain(controller_ports).chain(up)
     }
 

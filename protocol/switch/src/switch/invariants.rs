@@ -1,7 +1,5 @@
 //! What holds between any two calls of a [`Switch`].
 
-use onepipe_base::Port;
-
 use super::control::Control;
 use super::replication::Replication;
 use crate::Switch;
@@ -38,33 +36,16 @@ impl Switch {
         self.leavers.check_invariants();
         self.events.check_invariants();
         self.liveness.check_invariants();
-        assert!(self.config.upper_ports > 0 || self.is_uplink_ready, "waits for no switch");
         assert_eq!(self.control.is_some(), self.config.controllers.is_some());
         assert!(self.replication.as_ref().is_none_or(Replication::is_begun), "no copy has left");
-        assert!(self.lost.is_empty(), "links found dead are taken down at once");
-        let mut is_any_live = false;
-        for port in (0..self.port_count() as u16).map(Port) {
-            let is_live = self.aggregator.is_live(port);
-            is_any_live |= is_live;
-            self.check_link_state(port, is_live);
-        }
+        let live = || self.config.ports().filter(|port| self.aggregator.is_live(*port));
+        self.links.check_invariants(live());
+        self.joiners.check_invariants(|port| self.aggregator.promised(port).is_some());
         let is_checked = self.config.link_timeout_ns == 0 || self.liveness.due().is_some();
-        assert!(is_checked || !is_any_live, "a live link cannot time out");
+        assert!(is_checked || live().next().is_none(), "a live link cannot time out");
         if let Some(control) = &self.control {
+            assert!(live().all(|port| self.links.is_up(port)), "a lost link is live");
             self.check_control(control);
-        }
-    }
-
-    //= spec/failure.md#R14
-    fn check_link_state(&self, port: Port, is_live: bool) {
-        assert!(!is_live || self.linked.contains(port), "port {} gets no beacons", port.0);
-        let is_fed = self.aggregator.promised(port).is_some();
-        assert!(is_fed || !self.caught_up.contains(port), "port {} promises nothing", port.0);
-        // A frame that an unfed mark has overtaken may say so, too.
-        let holds_joiners = self.without_commit.contains(port);
-        assert!(!holds_joiners || self.aggregator.is_upper(port), "port {} is below", port.0);
-        if self.control.is_some() && is_live {
-            assert!(self.neighbours.is_up(port), "port {} was lost", port.0);
         }
     }
 
@@ -82,7 +63,7 @@ impl Switch {
             assert!(is_other, "one death of {:?} has two numbers", frozen.instance);
             assert!(self.aggregator.is_held(frozen.port), "port {} holds nothing", frozen.port.0);
         }
-        for port in (0..self.port_count() as u16).map(Port) {
+        for port in self.config.ports() {
             let is_frozen = || control.frozen.iter().any(|frozen| frozen.port == port);
             assert!(!self.aggregator.is_held(port) || is_frozen(), "port {} is held", port.0);
         }

@@ -1,65 +1,21 @@
-//! Processes that leave: their links go down without a timeout, and each Leave is acknowledged.
-
-use alloc::vec::Vec;
+//! The part of [`Switch`] that handles Leaves: their links go down without a timeout.
 
 use onepipe_base::mistake::{Mistake, makes};
-use onepipe_base::{Cause, Instance, Mono, Port, Promises, Timestamp, Transmit, Verdict};
+use onepipe_base::{Cause, Mono, Port, Promises, Timestamp, Transmit, Verdict};
 use onepipe_topology::Route;
 use onepipe_wire::{Header, Opcode, seal_with_hops};
 
-use super::links::{is_direct, leads_to};
+use super::links::leads_to;
 use crate::clock::no_promise;
-use crate::port_set::PortSet;
 use crate::stats::count_drop;
 use crate::{Switch, SwitchEvent};
 
-/// Instances that have left, and acknowledgements to send.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Leavers {
-    /// By port: the last instance that has left.
-    left: Vec<Option<Instance>>,
-    pending_acks: PortSet,
-}
-
-impl Leavers {
-    pub(crate) fn new(ports: u16) -> Self {
-        Self { left: alloc::vec![None; usize::from(ports)], pending_acks: PortSet::new(ports) }
-    }
-
-    /// Asserts what holds between any two calls.
-    pub(crate) fn check_invariants(&self) {
-        self.pending_acks.check_invariants();
-        let is_named = |port: Port| self.left[port.index()].is_some();
-        assert!(self.pending_acks.iter().all(is_named), "an acknowledgement for nobody");
-    }
-
-    /// Forgets who has left at `port`, which may lead elsewhere from now on.
-    pub(crate) fn forget(&mut self, port: Port) {
-        self.left[port.index()] = None;
-        self.pending_acks.remove(port);
-    }
-
-    fn on_left(&mut self, port: Port, header: &Header) {
-        if is_direct(header.hops()) {
-            self.left[port.index()] = header.sender();
-            self.pending_acks.insert(port);
-        }
-    }
-}
-
 impl Switch {
     //= spec/ordering.md#R57
-    /// Returns whether the sender of a Leave has left before: its acknowledgement was lost, and is
-    /// repeated.
+    /// Returns whether the sender of a Leave has left before, and has not come back.
     #[cold]
-    pub(crate) fn has_left_before(&mut self, port: Port, header: &Header) -> bool {
-        let left = self.leavers.left[port.index()];
-        let is_repeated =
-            left.is_some() && left == header.sender() && !self.aggregator.is_live(port);
-        if is_repeated && is_direct(header.hops()) {
-            self.leavers.pending_acks.insert(port);
-        }
-        is_repeated
+    pub(crate) fn is_leave_repeated(&mut self, port: Port, header: &Header) -> bool {
+        !self.aggregator.is_live(port) && self.leavers.is_repeated(port, header)
     }
 
     //= spec/failure.md#R16
@@ -124,13 +80,11 @@ impl Switch {
         reference: Timestamp,
         slot: &mut [u8],
     ) -> Option<Transmit> {
-        let port = self.leavers.pending_acks.pop()?;
-        let (own, peer) = (self.config.instance(), self.leavers.left[port.index()]);
-        debug_assert!(peer.is_some(), "a Leave names its sender");
+        let (port, peer) = self.leavers.pop_ack()?;
         let nothing = no_promise(reference);
         let barrier = self.aggregator.advertised(port).map_or(nothing.barrier, |last| last.barrier);
         let promises = Promises { barrier, commit: nothing.commit };
-        let header = Header::hop_only(Opcode::LeaveAck, own, peer, promises);
+        let header = Header::hop_only(Opcode::LeaveAck, self.config.instance(), peer, promises);
         Some(Transmit { port, bytes: seal_with_hops(slot, header, 0, 0) })
     }
 }

@@ -5,21 +5,11 @@ use onepipe_base::{
     Address, Cause, Instance, Mono, Now, PeerUpdate, Port, ProcessId, Promises, Verdict,
 };
 use onepipe_topology::{NextHop, Route};
-use onepipe_wire::{Flags, HOPS_MAX, Header, Opcode};
+use onepipe_wire::{HOPS_MAX, Header, Opcode};
 
-use crate::config::QUARTER_RANGE_NS;
+use crate::links::is_direct;
 use crate::stats::count_drop;
 use crate::{Switch, SwitchEvent};
-
-/// Hop-only frames leave their sender with at most this hop count; a count of [`HOPS_MAX`] counts
-/// as direct as well. In between they were relayed by a switch between their sender and this one:
-/// such frames teach the route, and say nothing about the link.
-const HOP_ONLY_HOPS_MAX: u8 = 1;
-
-/// Returns whether a hop-only frame was not relayed.
-pub(crate) const fn is_direct(hops: u8) -> bool {
-    hops <= HOP_ONLY_HOPS_MAX || hops >= HOPS_MAX
-}
 
 /// Whether the promises of a frame count for its link; determined only with controllers.
 pub(crate) enum LinkCheck {
@@ -37,19 +27,19 @@ impl Switch {
     /// controllers its commit is frozen, and `cause` is announced. Takes time in proportion to the
     /// route table.
     pub fn unplug(&mut self, port: Port, cause: Cause) {
-        if port.index() >= self.port_count() {
+        if port.index() >= self.config.port_count() {
             return;
         }
         self.take_down(port, cause, SwitchEvent::LinkLeft(port));
         self.aggregator.forget_advertised(port);
-        self.neighbours.forget(port);
+        self.links.forget(port);
         self.leavers.forget(port);
         self.demand.set_on_demand(port, false);
         self.demand.on_new_peer(port);
         debug_assert!(!self.aggregator.is_live(port), "an unplugged link counts");
         debug_assert!(self.aggregator.advertised(port).is_none(), "of another peer");
-        debug_assert!(self.neighbours.instance(port).is_none(), "of another peer");
-        self.stop_beacons(port);
+        debug_assert!(self.links.instance(port).is_none(), "of another peer");
+        self.links.stop_beacons(port);
         if let Some(control) = &mut self.control {
             control.flood.on_gone(port);
             if control.controller_ports.remove(port) {
@@ -66,7 +56,7 @@ impl Switch {
     /// Handles the certain loss of the link at `port`: it is dead without a timeout. A later frame
     /// brings it back.
     pub fn mark_link_lost(&mut self, port: Port) {
-        if port.index() < self.port_count() {
+        if port.index() < self.config.port_count() {
             self.take_down(port, Cause::Refused, SwitchEvent::LinkLost(port));
             debug_assert!(!self.aggregator.is_live(port), "a lost link counts");
         }
@@ -75,7 +65,7 @@ impl Switch {
 
     /// Whether `port` takes part in the barriers.
     pub fn is_live(&self, port: Port) -> bool {
-        port.index() < self.port_count() && self.aggregator.is_live(port)
+        port.index() < self.config.port_count() && self.aggregator.is_live(port)
     }
 
     /// Handles a stall of the driver that ended at `now`. Frames of the neighbours are yet to be
@@ -93,16 +83,14 @@ impl Switch {
         self.beacons.on_update();
         self.demand.on_input(now, port, Some(promises));
         let is_new = self.aggregator.update(now, port, promises);
-        if self.aggregator.is_upper(port)
-            && carries_commit(promises) == self.without_commit.contains(port)
-        {
+        if self.joiners.is_change_above(port, promises) {
             self.on_commit_from_above(port, promises);
         }
         if !self.start.is_advertising() && !self.aggregator.is_upper(port) {
             // A process that was sent a commit promises no less.
             self.aggregator.assume_advertised(promises.commit);
         }
-        if !self.caught_up.contains(port) {
+        if !self.joiners.has_caught_up(port) {
             self.demand.on_joiner();
             self.check_caught_up(port, promises);
         }
@@ -112,27 +100,21 @@ impl Switch {
     }
 
     //= spec/failure.md#R47
-    /// Handles promises of an upper port that carry a commit again, or no longer do. The register
-    /// of the port does not show that, because it never moves back.
+    /// Handles promises of an upper port that carry a commit again, or no longer do.
     #[cold]
     fn on_commit_from_above(&mut self, port: Port, promises: Promises) {
         let known = self.aggregator.promised(port);
-        if !self.must_hold_joiners() || known.is_some_and(|known| promises.barrier < known.barrier)
-        {
+        let is_overtaken = known.is_some_and(|known| promises.barrier < known.barrier);
+        if !self.joiners.must_hold() || is_overtaken {
             // No joiner is held, or the frame was overtaken by a later one.
             return;
         }
-        if carries_commit(promises) {
-            self.without_commit.remove(port);
-        } else {
-            self.without_commit.insert(port);
-        }
+        self.joiners.on_change_above(port, promises);
         if self.demand.is_on_demand() {
             // The nodes below must not learn of it only with the next heartbeat.
-            let lower = (0..self.config.lower_ports).map(Port);
-            lower.filter(|lower| self.caught_up.contains(*lower)).for_each(|lower| {
+            for lower in self.config.lower().filter(|lower| self.joiners.has_caught_up(*lower)) {
                 self.beacons.request(lower);
-            });
+            }
         }
     }
 
@@ -151,8 +133,7 @@ impl Switch {
         let is_new = self.aggregator.update_unfed(now, port, promises.barrier, held);
         if self.aggregator.promised(port).is_none() {
             // No input feeds the port any more: the next instance that does is a joiner.
-            self.caught_up.remove(port);
-            self.without_commit.remove(port);
+            self.joiners.forget(port);
         }
         if is_new {
             self.on_link_up(now, port);
@@ -165,22 +146,17 @@ impl Switch {
     /// advertised to the nodes that the port feeds and, for a lower port, if all other switches
     /// count what this switch advertises.
     fn check_caught_up(&mut self, port: Port, promises: Promises) {
-        if !self.aggregator.has_reached(port, promises) || self.aggregator.promised(port).is_none()
+        let is_held = self.joiners.is_held_below(port);
+        if !self.aggregator.has_reached(port, promises)
+            || self.aggregator.promised(port).is_none()
+            || (is_held && !(self.joiners.is_uplink_ready() && self.is_counted_by_others(port)))
         {
             return;
         }
-        if self.must_hold_joiners() && !self.aggregator.is_upper(port) {
-            if !self.is_uplink_ready || !self.is_counted_by_others(port) {
-                return;
-            }
-            if self.is_switch_at(port) {
-                // The other end waits for this beacon before its joiners commit.
-                self.beacons.request(port);
-            }
-        }
-        self.caught_up.insert(port);
-        if self.demand.is_on_demand() {
-            // Commits may be advertised there from now on: not only with the next heartbeat.
+        self.joiners.on_caught_up(port);
+        // A switch waits for this beacon before its joiners commit. On demand commits may be
+        // advertised from now on: not only with the next heartbeat.
+        if self.demand.is_on_demand() || (is_held && self.links.is_switch_at(port)) {
             self.beacons.request(port);
         }
     }
@@ -188,31 +164,25 @@ impl Switch {
     /// Whether all other switches count what this one advertises: then no commit advertised above
     /// or below them lies above what a joiner at `port` has promised.
     fn is_counted_by_others(&self, port: Port) -> bool {
-        let mut others = (0..self.port_count() as u16).map(Port).filter(|other| *other != port);
+        let mut others = self.config.ports().filter(|other| *other != port);
         others.all(|other| {
-            let is_switch = self.aggregator.is_upper(other) || self.is_switch_at(other);
+            let is_switch = self.aggregator.is_upper(other) || self.links.is_switch_at(other);
             !is_switch || self.aggregator.is_counted_by_peer(other)
         })
     }
 
-    /// Makes all lower ports except `port` catch up again: the switch that has come up there has
-    /// advertised commits that the processes below have not promised.
-    #[cold]
-    fn restart_catch_up(&mut self, port: Port) {
-        for other in (0..self.config.lower_ports).map(Port).filter(|other| *other != port) {
-            self.caught_up.remove(other);
-        }
-    }
-
     fn on_link_up(&mut self, now: Mono, port: Port) {
         debug_assert!(self.aggregator.is_live(port), "port {} promises nothing", port.0);
-        self.linked.insert(port);
-        self.is_uplink_ready |= self.aggregator.is_upper(port);
+        let is_upper = self.aggregator.is_upper(port);
+        self.links.start_beacons(port);
+        if is_upper {
+            self.joiners.on_uplink_ready();
+        }
         self.liveness.on_joined(now);
         self.demand.on_link_change();
         self.aggregator.await_peer_report(port);
-        if self.must_hold_joiners() && (self.aggregator.is_upper(port) || self.is_switch_at(port)) {
-            self.restart_catch_up(port);
+        if self.joiners.must_hold() && (is_upper || self.links.is_switch_at(port)) {
+            self.joiners.restart(port);
         }
         self.notify(SwitchEvent::LinkJoined(port));
         if let Some(control) = &mut self.control {
@@ -221,17 +191,11 @@ impl Switch {
         }
     }
 
-    /// Whether the last peer at `port` was a switch.
-    pub(crate) fn is_switch_at(&self, port: Port) -> bool {
-        let instance = self.neighbours.instance(port);
-        instance.is_some_and(|instance| matches!(instance.address, Address::Switch(_)))
-    }
-
     /// Takes a link that may be live out of the barriers; with controllers, its commit is frozen.
     pub(crate) fn take_down(&mut self, port: Port, cause: Cause, event: SwitchEvent) {
         if self.control.is_some() {
-            let instance = self.neighbours.instance(port);
-            self.neighbours.mark_lost(port);
+            let instance = self.links.instance(port);
+            self.links.mark_lost(port);
             self.freeze(port, instance, cause, event);
         } else if self.aggregator.remove(port) {
             self.on_link_down(port, event);
@@ -241,25 +205,17 @@ impl Switch {
     pub(crate) fn on_link_down(&mut self, port: Port, event: SwitchEvent) {
         debug_assert!(!self.aggregator.is_live(port), "port {} counts", port.0);
         self.beacons.on_update();
-        self.caught_up.remove(port);
-        self.without_commit.remove(port);
+        self.joiners.forget(port);
         self.demand.forget(port);
         self.demand.on_link_change();
         self.stats.links_lost += u64::from(matches!(event, SwitchEvent::LinkLost(_)));
-        self.stop_beacons(port);
+        self.links.stop_beacons(port);
         self.notify(event);
         // Outputs that have become unfed need not wait for the next instant.
-        for upper in (self.config.lower_ports..self.port_count() as u16).map(Port) {
+        for upper in self.config.ports().skip(usize::from(self.config.lower_ports)) {
             if !self.aggregator.is_fed(upper) {
                 self.beacons.request(upper);
             }
-        }
-    }
-
-    /// Stops beacons on a port without a known peer.
-    pub(crate) fn stop_beacons(&mut self, port: Port) {
-        if self.config.route.is_learned() && !self.aggregator.is_upper(port) {
-            self.linked.remove(port);
         }
     }
 
@@ -297,7 +253,7 @@ impl Switch {
     /// Returns the instance received on `port`, if the link is live: the one that beacons and
     /// floods name as peer.
     pub(crate) fn peer_at(&self, port: Port) -> Option<Instance> {
-        if self.aggregator.is_live(port) { self.neighbours.instance(port) } else { None }
+        if self.aggregator.is_live(port) { self.links.instance(port) } else { None }
     }
 
     //= spec/failure.md#R11
@@ -317,7 +273,7 @@ impl Switch {
         }
         let is_from_peer = is_hop_only || (hops == HOPS_MAX && !self.aggregator.is_upper(port));
         if !is_from_peer {
-            return match self.neighbours.is_up(port) {
+            return match self.links.is_up(port) {
                 true => LinkCheck::Accepted,
                 false => LinkCheck::Ignored,
             };
@@ -326,21 +282,13 @@ impl Switch {
         let Some(instance) = sender else {
             return LinkCheck::Refused(count_drop(&mut self.stats.dropped_misplaced));
         };
-        let was_two_way = self.neighbours.is_two_way(port);
+        let was_two_way = self.links.is_two_way(port);
         // A Leave is accepted whether or not its sender receives this switch.
         let update = match is_hop_only && opcode != Opcode::Leave {
-            true => self.neighbours.on_hello(port, instance, header.peer(), self.config.instance()),
-            false => self.neighbours.on_instance(port, instance),
+            true => self.links.on_hello(port, instance, header),
+            false => self.links.on_instance(port, instance),
         };
-        if is_hop_only && opcode != Opcode::Leave && update != PeerUpdate::Stale {
-            let is_held = header.has(Flags::PREVIOUS_HOLDS);
-            if is_held {
-                self.previous_holds.insert(port)
-            } else {
-                self.previous_holds.remove(port)
-            }
-        }
-        if was_two_way != self.neighbours.is_two_way(port)
+        if was_two_way != self.links.is_two_way(port)
             && let Some(control) = &mut self.control
         {
             control.announcer.on_change();
@@ -354,7 +302,7 @@ impl Switch {
                 debug_assert!(!self.aggregator.is_live(port), "promises of a previous instance");
                 LinkCheck::Accepted
             }
-            PeerUpdate::Stale if self.neighbours.instance(port) != Some(instance) => {
+            PeerUpdate::Stale if self.links.instance(port) != Some(instance) => {
                 LinkCheck::Refused(count_drop(&mut self.stats.dropped_stale))
             }
             // The peer waits to learn that the link was lost.
@@ -385,7 +333,7 @@ impl Switch {
     /// Makes beacons leave at the fast interval, because the peer at `port` and this switch do not
     /// agree yet that the link was lost.
     fn await_agreement(&mut self, now: Mono, port: Port) {
-        self.linked.insert(port);
+        self.links.start_beacons(port);
         self.demand.on_disagreement(now);
         self.beacons.on_update();
     }
@@ -394,7 +342,7 @@ impl Switch {
     /// Whether `instance` can be at the other end of `port`. A live peer is replaced only by a
     /// later incarnation of its own.
     fn is_plausible_at(&self, port: Port, instance: Instance) -> bool {
-        let known = self.neighbours.instance(port);
+        let known = self.links.instance(port);
         if known == Some(instance) {
             return true;
         }
@@ -471,13 +419,6 @@ impl Switch {
         self.beacons.request(port);
         Verdict::Consumed
     }
-}
-
-/// Whether promises carry a commit: where no commit may be advertised they carry one that is
-/// [`QUARTER_RANGE_NS`] old.
-#[inline]
-fn carries_commit(promises: Promises) -> bool {
-    promises.commit.wrapping_add_ns(QUARTER_RANGE_NS / 2) >= promises.barrier
 }
 
 #[inline]
