@@ -77,9 +77,12 @@ mod liveness;
 mod start;
 
 mod announcer;
+mod control;
 mod controller_ports;
 mod demand;
+mod fence;
 mod flood;
+mod routes;
 
 mod beacon;
 mod form;

@@ -14,12 +14,13 @@ use alloc::boxed::Box;
 use onepipe_base::mistake::{Mistake, makes};
 use onepipe_base::{Cause, Machine, Mono, Now, PeerUpdate, Port, Timestamp, Transmit, Verdict};
 use onepipe_reliability::BoundedQueue;
-use onepipe_topology::{FlowKey, NextHop, PortRange};
+use onepipe_topology::{FlowKey, PortRange};
 use onepipe_wire::{Flags, Header, Opcode, header_unchecked, parse_header};
 
 use crate::aggregator::Aggregator;
 use crate::beacon::Beacons;
 use crate::clock::{Clock, Time, no_promise};
+use crate::control::Control;
 use crate::demand::Demand;
 use crate::form::{Form, chip};
 use crate::joiners::Joiners;
@@ -29,7 +30,6 @@ use crate::liveness::Liveness;
 use crate::start::Start;
 use crate::stats::count_drop;
 use crate::{Config, ConfigError, Stats, SwitchEvent};
-use control::Control;
 use links::LinkCheck;
 use replication::Replication;
 
@@ -143,7 +143,7 @@ impl Switch {
         let Some(next) = self.config.route.next(flow.dst) else {
             return count_drop(&mut self.stats.dropped_unknown);
         };
-        let Some(next_hops) = self.next_hops(next, Some(input)) else {
+        let Some(next_hops) = self.config.next_hops(next, Some(input)) else {
             return count_drop(&mut self.stats.dropped_back);
         };
         let output = self.choose(next_hops, flow);
@@ -189,23 +189,6 @@ impl Switch {
         Verdict::Forward(output)
     }
 
-    //= spec/ordering.md#R9
-    /// Returns the ports that lead on without leading back: not to where the frame came from, and
-    /// not up again once it has descended. The switch's own frames have no input.
-    #[inline]
-    pub(crate) fn next_hops(&self, next: NextHop, input: Option<Port>) -> Option<PortRange> {
-        match next {
-            NextHop::Down(next_hops) => {
-                (!input.is_some_and(|port| next_hops.contains(port))).then_some(next_hops)
-            }
-            NextHop::Up if self.config.upper_ports == 0 => None,
-            NextHop::Up if input.is_some_and(|port| self.aggregator.is_upper(port)) => None,
-            NextHop::Up => {
-                Some(PortRange::new(Port(self.config.lower_ports), self.config.upper_ports))
-            }
-        }
-    }
-
     /// Chooses one of several equal next hops: the spread's choice or, when that link is dead, the
     /// next live one after it, so that the loss of one link of a bundle, or of one root, costs a
     /// timeout and not a share of all flows permanently.
@@ -241,7 +224,7 @@ impl Switch {
         };
         //= spec/failure.md#R19
         if opcode.is_control() {
-            return self.on_control(now, reference, port, frame);
+            return self.on_control(time, port, frame);
         }
         // The drivers of the two nodes take them.
         if matches!(opcode, Opcode::JoinAnswer | Opcode::Members) {
@@ -271,8 +254,8 @@ impl Switch {
             _ => {}
         }
         let mut is_accepted = true;
-        if self.control.is_some() {
-            if self.is_declared_dead(header, opcode) {
+        if let Some(control) = &self.control {
+            if control.is_declared_dead(header, opcode) {
                 let speaker = header.sender().filter(|_| opcode.is_beacon());
                 return self.on_declared_dead(port, speaker);
             }
@@ -381,7 +364,8 @@ impl Machine for Switch {
     }
 
     fn poll_transmit(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
-        let Time { reference, .. } = self.observe_time(now);
+        let time = self.observe_time(now);
+        let reference = time.reference;
         if !self.start.is_advertising() {
             return None;
         }
@@ -397,9 +381,7 @@ impl Machine for Switch {
                     return Some(transmit);
                 }
             }
-            if self.control.is_some()
-                && let Some(transmit) = self.poll_control(now.mono, reference, slot)
-            {
+            if let Some(transmit) = self.poll_control(time, slot) {
                 return Some(transmit);
             }
             if self.demand.is_on_demand() {

@@ -60,7 +60,7 @@ impl Switch {
         };
         self.stats.beacons_sent += 1;
         debug_assert!(slot.len() >= HEADER_LEN);
-        let (own, peer) = (self.config.instance(), self.peer_at(port));
+        let (own, peer) = (self.config.instance(), self.view().peer_at(port));
         let previous = if self.aggregator.is_held(port) { Flags::PREVIOUS_HOLDS } else { 0 };
         let header = match wanted {
             Some(wanted) => {

@@ -1,6 +1,5 @@
 //! What holds between any two calls of a [`Switch`].
 
-use super::control::Control;
 use super::replication::Replication;
 use crate::Switch;
 
@@ -45,27 +44,7 @@ impl Switch {
         assert!(is_checked || live().next().is_none(), "a live link cannot time out");
         if let Some(control) = &self.control {
             assert!(live().all(|port| self.links.is_up(port)), "a lost link is live");
-            self.check_control(control);
-        }
-    }
-
-    //= spec/failure.md#R13
-    fn check_control(&self, control: &Control) {
-        control.flood.check_invariants();
-        control.controller_ports.check_invariants();
-        control.check_invariants();
-        for (index, frozen) in control.frozen.iter().enumerate() {
-            let mut before = control.frozen.iter().take(index);
-            let is_other = before.all(|other| {
-                other.number != frozen.number
-                    && (other.port, other.instance) != (frozen.port, frozen.instance)
-            });
-            assert!(is_other, "one death of {:?} has two numbers", frozen.instance);
-            assert!(self.aggregator.is_held(frozen.port), "port {} holds nothing", frozen.port.0);
-        }
-        for port in self.config.ports() {
-            let is_frozen = || control.frozen.iter().any(|frozen| frozen.port == port);
-            assert!(!self.aggregator.is_held(port) || is_frozen(), "port {} is held", port.0);
+            control.check_invariants(self.config.ports(), |port| self.aggregator.is_held(port));
         }
     }
 }

@@ -1,11 +1,10 @@
 //! The part of [`Switch`] that handles Leaves: their links go down without a timeout.
 
 use onepipe_base::mistake::{Mistake, makes};
-use onepipe_base::{Cause, Mono, Port, Promises, Timestamp, Transmit, Verdict};
+use onepipe_base::{Cause, Frozen, Mono, Port, Promises, Timestamp, Transmit, Verdict};
 use onepipe_topology::Route;
 use onepipe_wire::{Header, Opcode, seal_with_hops};
 
-use super::links::leads_to;
 use crate::clock::no_promise;
 use crate::stats::count_drop;
 use crate::{Switch, SwitchEvent};
@@ -33,12 +32,11 @@ impl Switch {
         last: Option<Promises>,
     ) -> Verdict {
         let src = header.src();
-        let next_hop = self.config.route.next(src);
-        if self.control.is_none() && next_hop.is_none() {
+        if self.control.is_none() && self.config.route.next(src).is_none() {
             // The switch has restarted, or another instance has taken the route.
             self.leavers.on_left(port, header);
         }
-        if !leads_to(next_hop, port) {
+        if !self.config.leads_to(src, port) {
             return count_drop(&mut self.stats.dropped_misplaced);
         }
         if let Route::ForwardingTable(table) = &mut self.config.route {
@@ -53,24 +51,23 @@ impl Switch {
             self.leavers.on_left(port, header);
         }
         let cause = if makes(Mistake::LeaveCauseLost) { Cause::TimedOut } else { Cause::Left };
-        let last_death = self.last_death();
+        let last_frozen = self.last_frozen();
         self.take_down(port, cause, SwitchEvent::LinkLeft(port));
         debug_assert!(!self.aggregator.is_live(port), "a process that has left counts");
         debug_assert!(
-            self.last_death() == last_death
-                || self.last_death().is_some_and(|(_, cause)| cause == Cause::Left),
+            self.last_frozen() == last_frozen
+                || self.last_frozen().is_some_and(|frozen| frozen.cause == Cause::Left),
             "a leave is announced as a failure"
         );
         if let Some(control) = &mut self.control {
-            control.flood.on_gone(port);
+            control.on_gone(port);
         }
         Verdict::Consumed
     }
 
-    /// Returns the number and the cause of the link death that was frozen last.
-    fn last_death(&self) -> Option<(u32, Cause)> {
-        let last = self.control.as_ref()?.frozen.iter().last()?;
-        Some((last.number, last.cause))
+    /// Returns the link that was frozen last.
+    fn last_frozen(&self) -> Option<Frozen> {
+        self.control.as_ref()?.last_frozen()
     }
 
     /// Writes the next acknowledgement of a Leave.

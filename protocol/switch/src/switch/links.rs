@@ -1,10 +1,8 @@
 //! Link state: the part of [`Switch`] that brings links up and takes them down.
 
 use onepipe_base::mistake::{Mistake, makes};
-use onepipe_base::{
-    Address, Cause, Instance, Mono, Now, PeerUpdate, Port, ProcessId, Promises, Verdict,
-};
-use onepipe_topology::{NextHop, Route};
+use onepipe_base::{Address, Cause, Instance, Mono, Now, PeerUpdate, Port, Promises, Verdict};
+use onepipe_topology::Route;
 use onepipe_wire::{HOPS_MAX, Header, Opcode};
 
 use crate::links::is_direct;
@@ -40,12 +38,8 @@ impl Switch {
         debug_assert!(self.aggregator.advertised(port).is_none(), "of another peer");
         debug_assert!(self.links.instance(port).is_none(), "of another peer");
         self.links.stop_beacons(port);
-        if let Some(control) = &mut self.control {
-            control.flood.on_gone(port);
-            if control.controller_ports.remove(port) {
-                control.announcer.on_change();
-                self.notify(SwitchEvent::ControllerLost(port));
-            }
+        if self.control.as_mut().is_some_and(|control| control.on_unplugged(port)) {
+            self.notify(SwitchEvent::ControllerLost(port));
         }
         if let Route::ForwardingTable(table) = &mut self.config.route {
             table.forget_port(port);
@@ -72,7 +66,7 @@ impl Switch {
     /// read, so no link times out before a link timeout has passed.
     pub fn handle_stall(&mut self, now: Now) {
         if let Some(control) = &mut self.control {
-            control.controller_ports.postpone(now.mono);
+            control.postpone(now.mono);
         }
         self.liveness.postpone(now.mono);
         self.demand.postpone(now.mono);
@@ -186,8 +180,7 @@ impl Switch {
         }
         self.notify(SwitchEvent::LinkJoined(port));
         if let Some(control) = &mut self.control {
-            control.announcer.on_change();
-            control.flood.on_joined(now, port);
+            control.on_link_up(now, port);
         }
     }
 
@@ -223,16 +216,14 @@ impl Switch {
     /// Freezes `port`, whose peer was `instance`, if it is live.
     fn freeze(&mut self, port: Port, instance: Option<Instance>, cause: Cause, event: SwitchEvent) {
         let control = self.control.as_ref();
-        if let Some(commit) =
-            control.and_then(|control| control.frozen.promised_before(port, instance))
-        {
+        if let Some(commit) = control.and_then(|control| control.promised_before(port, instance)) {
             self.aggregator.assume_promised(port, commit);
         }
         if self.aggregator.promises_no_commit(port) {
             // The port was never fed, or the failure of what fed it is resolved.
             self.aggregator.remove(port);
             if let Some(control) = &mut self.control {
-                control.announcer.on_change();
+                control.on_change();
             }
             return self.on_link_down(port, event);
         }
@@ -242,18 +233,11 @@ impl Switch {
             self.aggregator.hold(port, None);
         }
         if let Some(control) = &mut self.control {
-            control.frozen.record(port, instance, commit, cause);
-            control.announcer.on_change();
+            control.on_frozen(port, instance, commit, cause);
         }
         self.stats.links_frozen += 1;
         self.on_link_down(port, event);
         self.notify(SwitchEvent::LinkFrozen(port));
-    }
-
-    /// Returns the instance received on `port`, if the link is live: the one that beacons and
-    /// floods name as peer.
-    pub(crate) fn peer_at(&self, port: Port) -> Option<Instance> {
-        if self.aggregator.is_live(port) { self.links.instance(port) } else { None }
     }
 
     //= spec/failure.md#R11
@@ -291,7 +275,7 @@ impl Switch {
         if was_two_way != self.links.is_two_way(port)
             && let Some(control) = &mut self.control
         {
-            control.announcer.on_change();
+            control.on_change();
         }
         match update {
             PeerUpdate::Same => LinkCheck::Accepted,
@@ -324,7 +308,7 @@ impl Switch {
     fn on_new_instance(&mut self, port: Port, previous: Instance) {
         self.demand.on_new_peer(port);
         if let Some(control) = &mut self.control {
-            control.flood.on_gone(port);
+            control.on_gone(port);
         }
         self.freeze(port, Some(previous), Cause::Superseded, SwitchEvent::LinkRestarted(port));
     }
@@ -350,20 +334,12 @@ impl Switch {
             Address::Switch(switch) => switch != self.config.switch,
             Address::Process(process) => {
                 !self.aggregator.is_upper(port)
-                    && self.config.controllers.is_none_or(|range| !range.contains(process))
-                    && self.is_routed_to(port, process)
+                    && !self.config.is_controller(process)
+                    && self.config.is_routed_to(port, process)
             }
         };
         let is_other = known.is_some_and(|known| known.address != instance.address);
         fits && !(is_other && self.aggregator.is_live(port))
-    }
-
-    /// Whether the known routes allow `process` behind `port`.
-    pub(crate) fn is_routed_to(&self, port: Port, process: ProcessId) -> bool {
-        match self.config.route {
-            Route::ForwardingTable(_) => true,
-            Route::Tree(_) => leads_to(self.config.route.next(process), port),
-        }
     }
 
     /// Learns the port of a process from any of its frames, unless a later incarnation of it is
@@ -380,18 +356,7 @@ impl Switch {
         {
             return;
         }
-        self.learn_any(port, header);
-    }
-
-    /// Learns the port of any incarnation. An excluded process needs the replies of controllers,
-    /// and they are routed by process id; the next frame of a later incarnation takes the route
-    /// back.
-    pub(crate) fn learn_any(&mut self, port: Port, header: &Header) {
-        if let Route::ForwardingTable(table) = &mut self.config.route
-            && port.0 < self.config.lower_ports
-        {
-            table.learn(header.src(), header.incarnation(), port);
-        }
+        self.config.learn(port, header);
     }
 
     /// Handles the Join of a process behind `port`. The barrier is advertised to it at once, so
@@ -402,16 +367,14 @@ impl Switch {
         let fits = !is_upper
             && match &self.config.route {
                 Route::ForwardingTable(table) => table.contains(src),
-                Route::Tree(_) => leads_to(self.config.route.next(src), port),
+                Route::Tree(_) => self.config.leads_to(src, port),
             };
         if !fits {
             return count_drop(&mut self.stats.dropped_misplaced);
         }
         // Of two controllers the driver of a switch lets one pass, which may be the earlier one.
-        let is_controller =
-            self.config.controllers.is_some_and(|controllers| controllers.contains(src));
-        if is_controller {
-            self.learn_any(port, header)
+        if self.config.is_controller(src) {
+            self.config.learn(port, header)
         } else {
             self.learn(port, header)
         }
@@ -419,9 +382,4 @@ impl Switch {
         self.beacons.request(port);
         Verdict::Consumed
     }
-}
-
-#[inline]
-pub(crate) fn leads_to(next: Option<NextHop>, port: Port) -> bool {
-    matches!(next, Some(NextHop::Down(next_hops)) if next_hops.contains(port))
 }
