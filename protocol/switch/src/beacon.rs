@@ -18,13 +18,17 @@ pub(crate) struct Beacons {
     /// Links that have carried a frame since the last instant.
     busy: PortSet,
     pending: PortSet,
+    /// Whether promises were received since eager beacons were last considered.
+    has_update: bool,
+    eager: Eager,
     rounds: Rounds,
 }
 
 impl Beacons {
     pub(crate) fn new(interval_ns: u64, eager: Eager, ports: u16) -> Self {
         let (busy, pending) = (PortSet::new(ports), PortSet::new(ports));
-        Self { interval_ns, next: None, busy, pending, rounds: Rounds::new(eager, interval_ns) }
+        let rounds = Rounds::new(interval_ns);
+        Self { interval_ns, next: None, busy, pending, has_update: false, eager, rounds }
     }
 
     /// Asserts what holds between any two calls.
@@ -52,25 +56,32 @@ impl Beacons {
     /// Notes that promises were received.
     #[inline]
     pub(crate) fn on_update(&mut self) {
-        self.rounds.on_update();
+        self.has_update = true;
     }
 
     /// Takes whether promises were received since the last call.
     #[inline]
     pub(crate) fn take_update(&mut self) -> bool {
-        self.rounds.take_update()
+        core::mem::take(&mut self.has_update)
     }
 
     /// Takes whether outputs are to be advertised before the next instant.
     #[inline]
     pub(crate) fn take_rise(&mut self, aggregator: &Aggregator) -> bool {
-        self.rounds.take_rise(aggregator)
+        self.take_update()
+            && match self.eager {
+                Eager::Never => false,
+                Eager::ByRound => {
+                    self.rounds.is_over(aggregator.uplink_minimum(), aggregator.downlink_minimum())
+                }
+                Eager::Always => true,
+            }
     }
 
-    /// Requests the beacon of a rise for `port`.
+    /// Requests the beacon of a rise for `port`. A round replaces the beacon of the next instant.
     pub(crate) fn request_rise(&mut self, port: Port) {
         self.request(port);
-        if self.rounds.replace_instants() {
+        if self.eager == Eager::ByRound {
             self.on_forwarded(port);
         }
     }
@@ -168,6 +179,23 @@ mod tests {
         assert_eq!(beacons.due(), Some(Mono::from_ns(77 + 2_000)));
         beacons.on_timeout(at(77 + 2_000, 12_000), &all(2));
         assert_eq!(beacons.due(), Some(Mono::from_ns(77 + 5_000)));
+    }
+
+    #[test]
+    fn rise_is_taken_once_and_replaces_the_next_instant() {
+        let aggregator = Aggregator::new(1, 1);
+        let rises = [(Eager::Never, false), (Eager::ByRound, false), (Eager::Always, true)];
+        for (eager, has_risen) in rises {
+            let mut beacons = Beacons::new(3_000, eager, 2);
+            assert!(!beacons.take_rise(&aggregator), "nothing was received");
+            beacons.on_update();
+            assert_eq!(beacons.take_rise(&aggregator), has_risen);
+            assert!(!beacons.take_update());
+            beacons.request_rise(Port(1));
+            assert_eq!(beacons.pop(), Some(Port(1)));
+            beacons.request_if_idle(Port(1));
+            assert_eq!(beacons.pop().is_none(), eager == Eager::ByRound);
+        }
     }
 
     #[test]

@@ -116,13 +116,14 @@ impl Config {
         Instance { address: Address::Switch(self.switch), incarnation: self.incarnation }
     }
 
-    pub(crate) fn port_count(&self) -> usize {
-        usize::from(self.lower_ports) + usize::from(self.upper_ports)
+    #[inline]
+    pub(crate) fn port_count(&self) -> u16 {
+        self.lower_ports + self.upper_ports
     }
 
     /// Returns all ports.
     pub(crate) fn ports(&self) -> impl Iterator<Item = Port> + use<> {
-        (0..self.lower_ports + self.upper_ports).map(Port)
+        (0..self.port_count()).map(Port)
     }
 
     /// Returns the ports towards the hosts.

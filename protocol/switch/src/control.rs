@@ -2,19 +2,32 @@
 
 mod frames;
 
-use onepipe_base::{Cause, Controllers, Frozen, FrozenLinks, Instance, Mono, Port, Timestamp};
+use onepipe_base::mistake::{Mistake, makes};
+use onepipe_base::{Cause, Controllers, Frozen, FrozenLinks, Instance, Mono, Port};
 use onepipe_wire::{FloodAck, FloodView, HEADER_LEN, HOPS_MAX, Header, Opcode};
 
 use crate::Config;
+use crate::aggregator::Aggregator;
 use crate::announcer::Announcer;
 use crate::controller_ports::{ControllerPorts, Registration};
 use crate::fence::Fence;
 use crate::flood::{Arrived, FloodState};
-pub(crate) use frames::View;
+pub(crate) use frames::{View, Writer};
 
 /// Number of beacon instants between two beacons of a busy link. A confirmed link has no other
 /// reason for a beacon, and the other end may have missed the earlier ones that confirmed it.
 const REMINDER_INSTANTS: u32 = 16;
+
+/// What has become of a link that is to be frozen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Freeze {
+    /// The link was not live.
+    NotLive,
+    /// The link is down, and had promised no commit.
+    Empty,
+    /// The link is down, and its commit is held.
+    Frozen,
+}
 
 /// The state for the controllers.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -33,7 +46,6 @@ impl Control {
     /// Creates the state for the switch of `config`; `None` without controllers.
     pub(crate) fn new(config: &Config) -> Option<Self> {
         let controllers = config.controllers?;
-        let ports = config.lower_ports + config.upper_ports;
         let step_ns = 2 * config.beacon_interval_ns;
         let bytes_max = config.frame_len_max - HEADER_LEN;
         Some(Self {
@@ -51,20 +63,19 @@ impl Control {
                 // A round has a frame for each controller: at rest one per heartbeat.
                 config.heartbeat_interval_ns.saturating_mul(controllers.count.into()),
             ),
-            flood: FloodState::new(ports, bytes_max, config.flood_interval_ns),
+            flood: FloodState::new(config.port_count(), bytes_max, config.flood_interval_ns),
             fence: Fence::default(),
             instants: 0,
         })
     }
 
-    //= spec/failure.md#R13
-    /// Asserts what holds between any two calls. `is_held` says whether the register of a port
-    /// holds commits of dead instances.
+    /// Asserts what holds between any two calls: what `aggregator` holds on `ports` is frozen.
     pub(crate) fn check_invariants(
         &self,
         mut ports: impl Iterator<Item = Port>,
-        is_held: impl Fn(Port) -> bool,
+        aggregator: &Aggregator,
     ) {
+        let is_held = |port| aggregator.is_held(port);
         self.flood.check_invariants();
         self.controller_ports.check_invariants();
         self.announcer.check_invariants(self.controllers);
@@ -119,25 +130,33 @@ impl Control {
         is_controller
     }
 
-    /// Returns what dead instances have promised on `port`: see [`FrozenLinks::promised_before`].
-    pub(crate) fn promised_before(
-        &self,
-        port: Port,
-        instance: Option<Instance>,
-    ) -> Option<Timestamp> {
-        self.frozen.promised_before(port, instance)
-    }
-
-    /// Records that `port`, whose other end was `instance`, is frozen at `commit`.
-    pub(crate) fn on_frozen(
+    //= spec/failure.md#R13
+    /// Takes `port`, whose peer was `instance`, out of the barriers if it is live, and freezes its
+    /// commit.
+    pub(crate) fn freeze(
         &mut self,
+        aggregator: &mut Aggregator,
         port: Port,
         instance: Option<Instance>,
-        commit: Timestamp,
         cause: Cause,
-    ) {
+    ) -> Freeze {
+        if let Some(commit) = self.frozen.promised_before(port, instance) {
+            aggregator.assume_promised(port, commit);
+        }
+        if aggregator.promises_no_commit(port) {
+            // The port was never fed, or the failure of what fed it is resolved.
+            aggregator.remove(port);
+            self.on_change();
+            return Freeze::Empty;
+        }
+        let Some(commit) = aggregator.freeze(port) else { return Freeze::NotLive };
+        debug_assert!(aggregator.is_held(port), "port {} holds nothing", port.0);
+        if makes(Mistake::DeadCommitDropped) {
+            aggregator.hold(port, None);
+        }
         self.frozen.record(port, instance, commit, cause);
         self.on_change();
+        Freeze::Frozen
     }
 
     /// Returns the link that was frozen last.
@@ -145,12 +164,14 @@ impl Control {
         self.frozen.iter().last().copied()
     }
 
-    /// Handles a controller's Resume of the death `number`. Returns its link, and what other deaths
-    /// still hold there.
-    pub(crate) fn resolve(&mut self, number: u32) -> Option<(Frozen, Option<Timestamp>)> {
-        let taken = self.frozen.take(number)?;
+    //= spec/failure.md#R13
+    /// Handles a controller's Resume: what the death `number` holds is released. Returns its port.
+    pub(crate) fn resolve(&mut self, aggregator: &mut Aggregator, number: u32) -> Option<Port> {
+        let (Frozen { port, .. }, held) = self.frozen.take(number)?;
+        aggregator.hold(port, held);
+        debug_assert_eq!(aggregator.is_held(port), held.is_some());
         self.on_change();
-        Some(taken)
+        Some(port)
     }
 
     /// Handles a controller's declaration that `instance` is dead.
@@ -234,7 +255,7 @@ impl Control {
 
 #[cfg(test)]
 mod tests {
-    use onepipe_base::{Address, Incarnation, ProcessId};
+    use onepipe_base::{Address, Incarnation, ProcessId, Promises, Timestamp};
     use onepipe_topology::{ForwardingTable, Route};
 
     use super::*;
@@ -253,17 +274,23 @@ mod tests {
     //= spec/failure.md#R13
     #[test]
     fn port_is_held_until_all_its_deaths_are_resolved() {
-        let mut control = control();
-        let at = Timestamp::from_ns;
-        control.on_frozen(Port(1), Some(process(1)), at(5), Cause::TimedOut);
-        control.on_frozen(Port(1), Some(process(2)), at(9), Cause::Left);
-        let last = control.last_frozen().map(|frozen| (frozen.number, frozen.cause));
-        assert_eq!(last, Some((2, Cause::Left)));
-        control.check_invariants([Port(0), Port(1)].into_iter(), |port| port == Port(1));
-        let held = |taken: Option<(Frozen, Option<Timestamp>)>| taken.map(|(_, held)| held);
-        assert_eq!(held(control.resolve(1)), Some(Some(at(9))));
-        assert_eq!([control.resolve(2), control.resolve(2)].map(held), [Some(None), None]);
-        control.check_invariants([Port(0), Port(1)].into_iter(), |_| false);
+        let (mut control, mut aggregator) = (control(), Aggregator::new(2, 0));
+        let ports = || [Port(0), Port(1)].into_iter();
+        let mut freeze = |control: &mut Control, id, commit| {
+            let promises = Promises::both(Timestamp::from_ns(commit));
+            aggregator.update(Mono::from_ns(0), Port(1), promises);
+            control.freeze(&mut aggregator, Port(1), Some(process(id)), Cause::Left)
+        };
+        assert_eq!([1, 2].map(|id| freeze(&mut control, id, 5)), [Freeze::Frozen; 2]);
+        let again = control.freeze(&mut aggregator, Port(1), Some(process(2)), Cause::Left);
+        assert_eq!(again, Freeze::NotLive);
+        assert_eq!(control.last_frozen().map(|frozen| frozen.number), Some(2));
+        for (number, is_held) in [(1, true), (2, false)] {
+            assert_eq!(control.resolve(&mut aggregator, number), Some(Port(1)));
+            assert_eq!(aggregator.is_held(Port(1)), is_held);
+            control.check_invariants(ports(), &aggregator);
+        }
+        assert_eq!(control.resolve(&mut aggregator, 2), None, "resolved already");
     }
 
     #[test]

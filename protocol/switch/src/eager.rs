@@ -2,8 +2,6 @@
 
 use onepipe_base::Promises;
 
-use crate::aggregator::Aggregator;
-
 /// Which rises of the barrier are advertised on an output at once, as soon as the driver drains
 /// `poll_transmit`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -24,66 +22,30 @@ pub enum Eager {
     Always,
 }
 
-/// The rises of the minima of both directions, and the minima when they were last advertised
-/// eagerly.
+/// The minima of both directions when they were last advertised eagerly.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Rounds {
-    eager: Eager,
-    /// Whether promises were received since eager beacons were last considered.
-    has_update: bool,
     step_ns: u64,
     up: Option<Promises>,
     down: Option<Promises>,
 }
 
 impl Rounds {
-    pub(crate) fn new(eager: Eager, beacon_interval_ns: u64) -> Self {
+    pub(crate) fn new(beacon_interval_ns: u64) -> Self {
         let step_ns = (beacon_interval_ns / 4).max(1);
         debug_assert!(step_ns <= beacon_interval_ns.max(1));
-        Self { eager, has_update: false, step_ns, up: None, down: None }
+        Self { step_ns, up: None, down: None }
     }
 
     /// Asserts what holds between any two calls.
     pub(crate) fn check_invariants(&self) {
-        let has_round = self.up.is_some() || self.down.is_some();
         assert!(self.step_ns > 0, "every promise ends a round");
-        assert!(!has_round || self.eager == Eager::ByRound, "rounds are not advertised");
-    }
-
-    /// Notes that promises were received.
-    #[inline]
-    pub(crate) fn on_update(&mut self) {
-        self.has_update = true;
-    }
-
-    /// Takes whether promises were received since the last call.
-    #[inline]
-    pub(crate) fn take_update(&mut self) -> bool {
-        core::mem::take(&mut self.has_update)
-    }
-
-    /// Whether an eager beacon replaces that of the next instant.
-    pub(crate) fn replace_instants(&self) -> bool {
-        self.eager == Eager::ByRound
-    }
-
-    /// Takes whether outputs are to be advertised before the next beacon instant.
-    #[inline]
-    pub(crate) fn take_rise(&mut self, aggregator: &Aggregator) -> bool {
-        self.take_update()
-            && match self.eager {
-                Eager::Never => false,
-                Eager::ByRound => {
-                    self.is_over(aggregator.uplink_minimum(), aggregator.downlink_minimum())
-                }
-                Eager::Always => true,
-            }
     }
 
     /// Returns whether `up` or `down`, the minimum over all inputs of that direction, has risen by
     /// a quarter of a beacon interval since the last rise recorded for the direction.
     #[inline]
-    fn is_over(&mut self, up: Option<Promises>, down: Option<Promises>) -> bool {
+    pub(crate) fn is_over(&mut self, up: Option<Promises>, down: Option<Promises>) -> bool {
         let step_ns = self.step_ns;
         let is_over = |known: &mut Option<Promises>, now: Option<Promises>| {
             let Some(now) = now else { return false };
@@ -114,7 +76,7 @@ mod tests {
 
     #[test]
     fn round_ends_when_a_minimum_rises_by_a_quarter_interval() {
-        let mut rounds = Rounds::new(Eager::ByRound, 3_000);
+        let mut rounds = Rounds::new(3_000);
         assert!(!rounds.is_over(None, None));
         assert!(rounds.is_over(at(9_000, 9_000), None), "the first promise");
         assert!(!rounds.is_over(at(9_749, 9_000), None));
@@ -127,17 +89,5 @@ mod tests {
         assert!(rounds.is_over(at(10_499, 9_750), at(5_000, 5_000)), "the other direction");
         assert!(!rounds.is_over(at(1_000, 1_000), at(2_000, 2_000)), "a joiner is behind");
         rounds.check_invariants();
-    }
-
-    #[test]
-    fn only_an_update_is_advertised_eagerly() {
-        let aggregator = Aggregator::new(1, 1);
-        for (eager, expected) in [(Eager::Never, false), (Eager::Always, true)] {
-            let mut rounds = Rounds::new(eager, 3_000);
-            assert!(!rounds.take_rise(&aggregator), "nothing was received");
-            rounds.on_update();
-            assert_eq!(rounds.take_rise(&aggregator), expected);
-            assert!(!rounds.take_update() && !rounds.replace_instants());
-        }
     }
 }

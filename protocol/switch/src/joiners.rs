@@ -23,7 +23,7 @@ pub(crate) struct Joiners {
 
 impl Joiners {
     pub(crate) fn new(config: &Config) -> Self {
-        let ports = config.lower_ports + config.upper_ports;
+        let ports = config.port_count();
         // Where frames are not rewritten they do not carry what was advertised on their path.
         let is_chip = config.form == Form::Chip;
         Self {

@@ -36,7 +36,7 @@ pub(crate) struct Links {
 
 impl Links {
     pub(crate) fn new(config: &Config) -> Self {
-        let ports = config.lower_ports + config.upper_ports;
+        let ports = config.port_count();
         let learned_ports = if config.route.is_learned() { config.lower_ports } else { 0 };
         let mut linked = PortSet::new(ports);
         (learned_ports..ports).for_each(|port| linked.insert(Port(port)));

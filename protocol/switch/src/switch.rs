@@ -50,22 +50,22 @@ use replication::Replication;
 /// the link alive and let messages from far in the future pile up at their receivers.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Switch {
-    pub(crate) config: Config,
-    pub(crate) clock: Clock,
+    config: Config,
+    clock: Clock,
     start: Start,
-    pub(crate) aggregator: Aggregator,
+    aggregator: Aggregator,
     links: Links,
     joiners: Joiners,
-    pub(crate) leavers: Leavers,
-    pub(crate) liveness: Liveness,
-    pub(crate) beacons: Beacons,
-    pub(crate) demand: Demand,
+    leavers: Leavers,
+    liveness: Liveness,
+    beacons: Beacons,
+    demand: Demand,
     /// The frame with several receivers that is being copied.
     replication: Option<Replication>,
     /// `None` without controllers: dead links are dropped, not frozen.
-    pub(crate) control: Option<Box<Control>>,
-    pub(crate) events: BoundedQueue<SwitchEvent>,
-    pub(crate) stats: Stats,
+    control: Option<Box<Control>>,
+    events: BoundedQueue<SwitchEvent>,
+    stats: Stats,
 }
 
 impl Switch {
@@ -75,7 +75,8 @@ impl Switch {
     /// When the configuration is out of range.
     pub fn new(config: Config) -> Result<Self, ConfigError> {
         config.check()?;
-        let ports = config.lower_ports + config.upper_ports;
+        let ports = config.port_count();
+        let timeout_ns = |ns| if makes(Mistake::DeadLinkRetained) { 0 } else { ns };
         Ok(Self {
             clock: Clock::new(config.ahead_ns_max),
             start: Start::new(config.start_wait_ns),
@@ -83,19 +84,13 @@ impl Switch {
             links: Links::new(&config),
             joiners: Joiners::new(&config),
             leavers: Leavers::new(ports),
-            liveness: Liveness::new(match makes(Mistake::DeadLinkRetained) {
-                true => 0,
-                false => config.idle_timeout_ns(),
-            }),
+            liveness: Liveness::new(timeout_ns(config.idle_timeout_ns())),
             beacons: Beacons::new(config.beacon_interval_ns, config.eager_beacons, ports),
             demand: Demand::new(
                 ports,
                 config.beacon_interval_ns,
                 config.heartbeat_interval_ns,
-                match makes(Mistake::DeadLinkRetained) {
-                    true => 0,
-                    false => config.link_timeout_ns,
-                },
+                timeout_ns(config.link_timeout_ns),
             ),
             replication: None,
             control: Control::new(&config).map(Box::new),
@@ -128,7 +123,7 @@ impl Switch {
         self.clock.read(now)
     }
 
-    pub(crate) fn notify(&mut self, event: SwitchEvent) {
+    fn notify(&mut self, event: SwitchEvent) {
         self.stats.events_lost += u64::from(!self.events.push(event));
     }
 
@@ -193,7 +188,7 @@ impl Switch {
     /// next live one after it, so that the loss of one link of a bundle, or of one root, costs a
     /// timeout and not a share of all flows permanently.
     #[inline]
-    pub(crate) fn choose(&self, next_hops: PortRange, flow: FlowKey) -> Port {
+    fn choose(&self, next_hops: PortRange, flow: FlowKey) -> Port {
         let chosen = self.config.spread.choose(next_hops, self.config.switch.0, flow);
         if next_hops.count() == 1 || self.aggregator.is_live(chosen) {
             return chosen;
@@ -230,16 +225,15 @@ impl Switch {
         if matches!(opcode, Opcode::JoinAnswer | Opcode::Members) {
             return count_drop(&mut self.stats.dropped_misplaced);
         }
+        let flow = FlowKey { src: header.src(), dst: header.dst(), psn: header.psn() };
         let carries_promise = self.config.form.counts_frames(self.aggregator.is_upper(port));
         if !carries_promise && !opcode.is_hop_only() {
-            let flow = FlowKey { src: header.src(), dst: header.dst(), psn: header.psn() };
             self.learn(port, header);
             return self.on_passing(reference, port, flow, frame);
         }
         let Some(promises) = self.clock.promises(header, reference) else {
             return count_drop(&mut self.stats.dropped_ahead);
         };
-        let flow = FlowKey { src: header.src(), dst: header.dst(), psn: header.psn() };
         let message_ts = header.message_ts(reference);
         let is_unfed = opcode.is_beacon() && header.has(Flags::UNFED);
         let holds_commits = header.has(Flags::HOLDS);
@@ -324,7 +318,7 @@ impl Machine for Switch {
     #[inline]
     fn handle_frame(&mut self, now: Now, port: Port, frame: &mut [u8]) -> Verdict {
         let time = self.observe_time(now);
-        if port.index() >= self.config.port_count() {
+        if port.0 >= self.config.port_count() {
             return count_drop(&mut self.stats.dropped_port);
         }
         let verdict = match header_unchecked(frame).is_some_and(Header::is_shared) {

@@ -9,7 +9,7 @@ use crate::clock::no_promise;
 impl Switch {
     /// Returns what is advertised on `port` now.
     #[inline]
-    pub(crate) fn advertise(&mut self, reference: Timestamp, port: Port) -> Option<Promises> {
+    pub(super) fn advertise(&mut self, reference: Timestamp, port: Port) -> Option<Promises> {
         if self.may_advertise_commit(port) {
             return self.aggregator.advertise(port);
         }
@@ -29,7 +29,7 @@ impl Switch {
     /// link is up. `None` where no peer needs it: a process that this switch does not receive must
     /// find its link idle.
     #[cold]
-    pub(crate) fn advertise_unfed(
+    pub(super) fn advertise_unfed(
         &mut self,
         reference: Timestamp,
         port: Port,
@@ -47,7 +47,7 @@ impl Switch {
     //= spec/failure.md#R18
     /// Writes a beacon for `port`, if there is anything to advertise: a solicit for promises above
     /// `wanted`, if that is given.
-    pub(crate) fn write_beacon(
+    pub(super) fn write_beacon(
         &mut self,
         reference: Timestamp,
         port: Port,
@@ -78,7 +78,7 @@ impl Switch {
     }
 
     /// Returns up to which promise of `port` this switch counts it, as its beacons acknowledge.
-    pub(crate) fn counted(&self, reference: Timestamp, port: Port) -> Timestamp {
+    pub(super) fn counted(&self, reference: Timestamp, port: Port) -> Timestamp {
         let counts = self.is_confirmed(port) && self.joiners.is_free(port);
         let counted = self.aggregator.promised(port).filter(|_| counts);
         counted.unwrap_or(no_promise(reference)).barrier
@@ -86,13 +86,13 @@ impl Switch {
 
     /// Whether commits may be advertised on `port`.
     #[inline]
-    pub(crate) fn may_advertise_commit(&self, port: Port) -> bool {
+    pub(super) fn may_advertise_commit(&self, port: Port) -> bool {
         self.is_confirmed(port) && self.joiners.may_get_commit(port)
     }
 
     /// Whether the peer at `port` knows this incarnation, where dead links are frozen.
     #[inline]
-    pub(crate) fn is_confirmed(&self, port: Port) -> bool {
+    pub(super) fn is_confirmed(&self, port: Port) -> bool {
         self.control.is_none() || self.links.is_confirmed(port)
     }
 }

@@ -7,7 +7,7 @@ use onepipe_wire::{
 };
 
 use crate::clock::Time;
-use crate::control::View;
+use crate::control::{View, Writer};
 use crate::controller_ports::Registration;
 use crate::flood::Arrived;
 use crate::form::{Form, chip};
@@ -17,7 +17,7 @@ use crate::{Switch, SwitchEvent};
 impl Switch {
     /// Handles a control frame, which concerns links, not messages.
     #[cold]
-    pub(crate) fn on_control(&mut self, time: Time, port: Port, frame: &mut [u8]) -> Verdict {
+    pub(super) fn on_control(&mut self, time: Time, port: Port, frame: &mut [u8]) -> Verdict {
         let Time { mono: now, reference } = time;
         let Ok(parsed) = Frame::parse(frame) else {
             return count_drop(&mut self.stats.dropped_malformed);
@@ -77,9 +77,8 @@ impl Switch {
         let Some(control) = &mut self.control else {
             return count_drop(&mut self.stats.dropped_unexpected);
         };
-        if let Ok(view) = FloodView::parse(payload)
-            && view.id == FloodId::HOP_ONLY
-        {
+        let view = FloodView::parse(payload).ok();
+        if let Some(view) = view.filter(|view| view.id == FloodId::HOP_ONLY) {
             return self.on_death_notice(header, view);
         }
         // Only a live neighbour switch, or a controller at its port, may send floods.
@@ -92,8 +91,7 @@ impl Switch {
             return count_drop(&mut self.stats.dropped_misplaced);
         }
         let bytes_max = self.config.frame_len_max - HEADER_LEN;
-        let Some(view) = FloodView::parse(payload).ok().filter(|_| payload.len() <= bytes_max)
-        else {
+        let Some(view) = view.filter(|_| payload.len() <= bytes_max) else {
             return count_drop(&mut self.stats.dropped_malformed);
         };
         self.stats.floods_received += 1;
@@ -128,18 +126,15 @@ impl Switch {
         }
     }
 
-    //= spec/failure.md#R13
-    /// Handles a controller's Resume: what the death `number` holds is released.
+    /// Handles a controller's Resume of the death `number`.
     fn resolve(&mut self, number: u32) {
-        let taken = self.control.as_mut().and_then(|control| control.resolve(number));
-        let Some((frozen, held)) = taken else { return };
-        self.aggregator.hold(frozen.port, held);
-        debug_assert_eq!(self.aggregator.is_held(frozen.port), held.is_some());
+        let Some(control) = &mut self.control else { return };
+        let Some(port) = control.resolve(&mut self.aggregator, number) else { return };
         // The current peer gets commits once it knows that the hold is gone.
-        self.beacons.request(frozen.port);
+        self.beacons.request(port);
         self.beacons.on_update();
         self.stats.links_resolved += 1;
-        self.notify(SwitchEvent::LinkResolved(frozen.port));
+        self.notify(SwitchEvent::LinkResolved(port));
     }
 
     fn on_flood_ack(&mut self, from: Port, header: &Header, payload: &[u8]) -> Verdict {
@@ -148,11 +143,8 @@ impl Switch {
         };
         let is_neighbour =
             self.view().peer_at(from).is_some_and(|instance| header.sender() == Some(instance));
-        let mut is_awaited = false;
-        if let (Some(control), true) = (&mut self.control, is_neighbour) {
-            is_awaited = control.on_flood_ack(from, ack);
-        }
-        if !is_awaited {
+        let control = self.control.as_mut().filter(|_| is_neighbour);
+        if !control.is_some_and(|control| control.on_flood_ack(from, ack)) {
             return count_drop(&mut self.stats.dropped_unexpected);
         }
         self.stats.flood_acks_received += 1;
@@ -196,7 +188,7 @@ impl Switch {
     //= spec/failure.md#R37
     /// Handles what is due for the controllers at `now`; runs before the beacons of this instant
     /// are requested.
-    pub(crate) fn on_control_timeout(&mut self, now: Mono) {
+    pub(super) fn on_control_timeout(&mut self, now: Mono) {
         let Some(control) = &mut self.control else { return };
         control.on_timeout(now, |port| self.aggregator.is_live(port));
         if self.beacons.is_due(now) {
@@ -208,7 +200,7 @@ impl Switch {
             }
             // A lost neighbour that still sends gets beacons that show it; a silent one gets
             // none any more.
-            for port in (0..if is_reminder { self.config.lower_ports } else { 0 }).map(Port) {
+            for port in self.config.lower().filter(|_| is_reminder) {
                 if !self.aggregator.is_live(port) {
                     self.links.stop_beacons(port);
                 }
@@ -221,14 +213,14 @@ impl Switch {
 
     /// Returns what frames show of this switch.
     #[inline]
-    pub(crate) fn view(&self) -> View<'_> {
+    pub(super) fn view(&self) -> View<'_> {
         View { config: &self.config, aggregator: &self.aggregator, links: &self.links }
     }
 
     /// Returns the next frame for the controllers or of their floods.
-    pub(crate) fn poll_control(&mut self, time: Time, slot: &mut [u8]) -> Option<Transmit> {
+    pub(super) fn poll_control(&mut self, time: Time, slot: &mut [u8]) -> Option<Transmit> {
         let view = View { config: &self.config, aggregator: &self.aggregator, links: &self.links };
-        self.control.as_mut()?.poll(time, view, &mut self.stats, slot)
+        self.control.as_mut()?.poll(Writer { time, view, stats: &mut self.stats, slot })
     }
 }
 

@@ -10,7 +10,7 @@ impl Switch {
     /// Handles a solicit from `port` for promises above `wanted`: an answer shows at once that this
     /// switch is alive, and another beacon follows when the promises have passed `wanted`.
     #[cold]
-    pub(crate) fn on_solicit(&mut self, time: Time, port: Port, wanted: Timestamp) {
+    pub(super) fn on_solicit(&mut self, time: Time, port: Port, wanted: Timestamp) {
         self.stats.solicits_received += 1;
         let wanted = is_plausible_request(time.reference, wanted).then_some(wanted);
         if self.demand.on_solicit(time.mono, port, wanted) {
@@ -21,7 +21,7 @@ impl Switch {
     }
 
     /// Handles a beacon instant, if one is due.
-    pub(crate) fn on_beacon_instant(&mut self, now: Now) {
+    pub(super) fn on_beacon_instant(&mut self, now: Now) {
         if !self.demand.is_on_demand() {
             return self.beacons.on_timeout(now, self.links.linked());
         }
@@ -48,7 +48,7 @@ impl Switch {
 
     /// Requests beacons and solicits after promises or requests were received. Returns whether
     /// there is anything to send.
-    pub(crate) fn advance_demand(&mut self, now: Now) -> bool {
+    pub(super) fn advance_demand(&mut self, now: Now) -> bool {
         let has_request = self.demand.take_new_request();
         if !self.beacons.take_update() && !has_request {
             return false;
@@ -86,7 +86,7 @@ impl Switch {
     }
 
     /// Writes the next solicit.
-    pub(crate) fn poll_solicit(
+    pub(super) fn poll_solicit(
         &mut self,
         reference: Timestamp,
         slot: &mut [u8],
@@ -103,7 +103,7 @@ impl Switch {
     }
 
     /// Takes down the links that have answered no solicit for the link timeout.
-    pub(crate) fn expire_unanswered(&mut self, now: Mono) {
+    pub(super) fn expire_unanswered(&mut self, now: Mono) {
         self.demand.expire(now, |port| self.links.on_found_dead(port));
         while let Some(port) = self.links.pop_dead() {
             if self.aggregator.is_live(port) {

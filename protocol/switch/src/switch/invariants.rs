@@ -12,7 +12,7 @@ impl Switch {
     /// Checks all invariants in builds with debug assertions: after each of the first inputs, and
     /// after some of the later ones, because a check takes longer than most inputs.
     #[inline]
-    pub(crate) fn debug_check(&self) {
+    pub(super) fn debug_check(&self) {
         if cfg!(debug_assertions) {
             let frames = self.stats.forwarded + self.stats.beacons_received;
             if frames < CHECKED_FRAMES || frames.is_multiple_of(FRAMES_PER_CHECK) {
@@ -44,7 +44,7 @@ impl Switch {
         assert!(is_checked || live().next().is_none(), "a live link cannot time out");
         if let Some(control) = &self.control {
             assert!(live().all(|port| self.links.is_up(port)), "a lost link is live");
-            control.check_invariants(self.config.ports(), |port| self.aggregator.is_held(port));
+            control.check_invariants(self.config.ports(), &self.aggregator);
         }
     }
 }

@@ -13,7 +13,7 @@ impl Switch {
     //= spec/ordering.md#R57
     /// Returns whether the sender of a Leave has left before, and has not come back.
     #[cold]
-    pub(crate) fn is_leave_repeated(&mut self, port: Port, header: &Header) -> bool {
+    pub(super) fn is_leave_repeated(&mut self, port: Port, header: &Header) -> bool {
         !self.aggregator.is_live(port) && self.leavers.is_repeated(port, header)
     }
 
@@ -24,7 +24,7 @@ impl Switch {
     /// of the Leave frame: scatterings acknowledged before it shall lie below the commit that is
     /// frozen. Without controllers a Leave is acknowledged in any case; with controllers only if
     /// its promise counts.
-    pub(crate) fn on_leave(
+    pub(super) fn on_leave(
         &mut self,
         now: Mono,
         port: Port,
@@ -72,7 +72,7 @@ impl Switch {
 
     /// Writes the next acknowledgement of a Leave.
     #[inline]
-    pub(crate) fn poll_leave_ack(
+    pub(super) fn poll_leave_ack(
         &mut self,
         reference: Timestamp,
         slot: &mut [u8],

@@ -5,12 +5,13 @@ use onepipe_base::{Address, Cause, Instance, Mono, Now, PeerUpdate, Port, Promis
 use onepipe_topology::Route;
 use onepipe_wire::{HOPS_MAX, Header, Opcode};
 
+use crate::control::Freeze;
 use crate::links::is_direct;
 use crate::stats::count_drop;
 use crate::{Switch, SwitchEvent};
 
 /// Whether the promises of a frame count for its link; determined only with controllers.
-pub(crate) enum LinkCheck {
+pub(super) enum LinkCheck {
     /// Its promises are those of the known peer.
     Accepted,
     /// The frame is consumed or forwarded, but its promises are ignored.
@@ -25,7 +26,7 @@ impl Switch {
     /// controllers its commit is frozen, and `cause` is announced. Takes time in proportion to the
     /// route table.
     pub fn unplug(&mut self, port: Port, cause: Cause) {
-        if port.index() >= self.config.port_count() {
+        if port.0 >= self.config.port_count() {
             return;
         }
         self.take_down(port, cause, SwitchEvent::LinkLeft(port));
@@ -50,7 +51,7 @@ impl Switch {
     /// Handles the certain loss of the link at `port`: it is dead without a timeout. A later frame
     /// brings it back.
     pub fn mark_link_lost(&mut self, port: Port) {
-        if port.index() < self.config.port_count() {
+        if port.0 < self.config.port_count() {
             self.take_down(port, Cause::Refused, SwitchEvent::LinkLost(port));
             debug_assert!(!self.aggregator.is_live(port), "a lost link counts");
         }
@@ -59,7 +60,7 @@ impl Switch {
 
     /// Whether `port` takes part in the barriers.
     pub fn is_live(&self, port: Port) -> bool {
-        port.index() < self.config.port_count() && self.aggregator.is_live(port)
+        port.0 < self.config.port_count() && self.aggregator.is_live(port)
     }
 
     /// Handles a stall of the driver that ended at `now`. Frames of the neighbours are yet to be
@@ -73,7 +74,7 @@ impl Switch {
     }
 
     #[inline]
-    pub(crate) fn on_promises(&mut self, now: Mono, port: Port, promises: Promises) {
+    pub(super) fn on_promises(&mut self, now: Mono, port: Port, promises: Promises) {
         self.beacons.on_update();
         self.demand.on_input(now, port, Some(promises));
         let is_new = self.aggregator.update(now, port, promises);
@@ -114,7 +115,7 @@ impl Switch {
 
     /// As [`Switch::on_promises`] for a beacon of an unfed link.
     #[cold]
-    pub(crate) fn on_unfed(
+    pub(super) fn on_unfed(
         &mut self,
         now: Mono,
         port: Port,
@@ -185,7 +186,7 @@ impl Switch {
     }
 
     /// Takes a link that may be live out of the barriers; with controllers, its commit is frozen.
-    pub(crate) fn take_down(&mut self, port: Port, cause: Cause, event: SwitchEvent) {
+    pub(super) fn take_down(&mut self, port: Port, cause: Cause, event: SwitchEvent) {
         if self.control.is_some() {
             let instance = self.links.instance(port);
             self.links.mark_lost(port);
@@ -195,7 +196,7 @@ impl Switch {
         }
     }
 
-    pub(crate) fn on_link_down(&mut self, port: Port, event: SwitchEvent) {
+    pub(super) fn on_link_down(&mut self, port: Port, event: SwitchEvent) {
         debug_assert!(!self.aggregator.is_live(port), "port {} counts", port.0);
         self.beacons.on_update();
         self.joiners.forget(port);
@@ -215,36 +216,22 @@ impl Switch {
     //= spec/failure.md#R13
     /// Freezes `port`, whose peer was `instance`, if it is live.
     fn freeze(&mut self, port: Port, instance: Option<Instance>, cause: Cause, event: SwitchEvent) {
-        let control = self.control.as_ref();
-        if let Some(commit) = control.and_then(|control| control.promised_before(port, instance)) {
-            self.aggregator.assume_promised(port, commit);
+        let Some(control) = &mut self.control else { return };
+        let freeze = control.freeze(&mut self.aggregator, port, instance, cause);
+        self.stats.links_frozen += u64::from(freeze == Freeze::Frozen);
+        if freeze != Freeze::NotLive {
+            self.on_link_down(port, event);
         }
-        if self.aggregator.promises_no_commit(port) {
-            // The port was never fed, or the failure of what fed it is resolved.
-            self.aggregator.remove(port);
-            if let Some(control) = &mut self.control {
-                control.on_change();
-            }
-            return self.on_link_down(port, event);
+        if freeze == Freeze::Frozen {
+            self.notify(SwitchEvent::LinkFrozen(port));
         }
-        let Some(commit) = self.aggregator.freeze(port) else { return };
-        debug_assert!(self.aggregator.is_held(port), "port {} holds nothing", port.0);
-        if makes(Mistake::DeadCommitDropped) {
-            self.aggregator.hold(port, None);
-        }
-        if let Some(control) = &mut self.control {
-            control.on_frozen(port, instance, commit, cause);
-        }
-        self.stats.links_frozen += 1;
-        self.on_link_down(port, event);
-        self.notify(SwitchEvent::LinkFrozen(port));
     }
 
     //= spec/failure.md#R11
     //= spec/failure.md#R12
     /// Determines the relation of a frame to its link (`docs/design/failure.md`, "Who is on a
     /// link?"). Freezes what has died before the frame's promises can be applied.
-    pub(crate) fn check_link(
+    pub(super) fn check_link(
         &mut self,
         now: Mono,
         port: Port,
@@ -348,7 +335,7 @@ impl Switch {
     /// on another one. Beacons of other switches name no process and teach nothing.
     //= spec/failure.md#R12
     #[inline]
-    pub(crate) fn learn(&mut self, port: Port, header: &Header) {
+    pub(super) fn learn(&mut self, port: Port, header: &Header) {
         if let Route::ForwardingTable(table) = &self.config.route
             && let Some(later) = table.later(header.src(), header.incarnation())
             && later != port
@@ -361,7 +348,7 @@ impl Switch {
 
     /// Handles the Join of a process behind `port`. The barrier is advertised to it at once, so
     /// that it can raise its timestamps: until then its low promise holds all others back.
-    pub(crate) fn on_join(&mut self, port: Port, header: &Header) -> Verdict {
+    pub(super) fn on_join(&mut self, port: Port, header: &Header) -> Verdict {
         let src = header.src();
         let is_upper = self.aggregator.is_upper(port);
         let fits = !is_upper

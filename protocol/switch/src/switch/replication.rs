@@ -10,7 +10,7 @@ use crate::stats::count_drop;
 
 /// A shared frame that has receivers left.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Replication {
+pub(super) struct Replication {
     input: Port,
     /// The header as received, before any copy was rewritten.
     header: Header,

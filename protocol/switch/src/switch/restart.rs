@@ -11,7 +11,7 @@ impl Switch {
     /// Handles a frame at `port` of an instance that was declared dead. The frame is ignored; a
     /// switch that sends beacons is sent a death notice.
     #[cold]
-    pub(crate) fn on_declared_dead(&mut self, port: Port, speaker: Option<Instance>) -> Verdict {
+    pub(super) fn on_declared_dead(&mut self, port: Port, speaker: Option<Instance>) -> Verdict {
         if let (Some(control), Some(instance)) = (&mut self.control, speaker) {
             control.on_declared_dead(port, instance);
         }
@@ -20,7 +20,7 @@ impl Switch {
 
     /// Handles a death notice of a neighbour, which is no flood: it names the instance that a
     /// controller has declared dead.
-    pub(crate) fn on_death_notice(&mut self, header: &Header, view: FloodView<'_>) -> Verdict {
+    pub(super) fn on_death_notice(&mut self, header: &Header, view: FloodView<'_>) -> Verdict {
         let is_switch = |instance: &Instance| matches!(instance.address, Address::Switch(_));
         if !header.sender().as_ref().is_some_and(is_switch) {
             return count_drop(&mut self.stats.dropped_misplaced);
