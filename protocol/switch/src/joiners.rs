@@ -92,6 +92,8 @@ impl Joiners {
 
     /// Notes that the promises of `port` have reached what was advertised to others.
     pub(crate) fn on_caught_up(&mut self, port: Port) {
+        let is_ready = self.is_uplink_ready || !self.is_held_below(port);
+        debug_assert!(is_ready, "the switches above hold their joiners");
         self.caught_up.insert(port);
     }
 
@@ -152,6 +154,7 @@ mod tests {
     #[test]
     fn switch_above_that_holds_joiners_holds_all_below() {
         let mut joiners = joiners(true);
+        joiners.on_uplink_ready();
         joiners.on_caught_up(Port(0));
         let may_get_commit = |joiners: &Joiners| [0, 1, 2].map(|p| joiners.may_get_commit(Port(p)));
         assert_eq!(may_get_commit(&joiners), [true, false, true]);
@@ -169,6 +172,7 @@ mod tests {
     #[test]
     fn switch_that_comes_up_restarts_the_others_below() {
         let mut joiners = joiners(true);
+        joiners.on_uplink_ready();
         [0, 1, 2].into_iter().for_each(|port| joiners.on_caught_up(Port(port)));
         joiners.restart(Port(1));
         assert_eq!([0, 1, 2].map(|port| joiners.has_caught_up(Port(port))), [false, true, true]);

@@ -66,6 +66,7 @@ extern crate alloc;
 mod config;
 mod eager;
 mod event;
+mod routes;
 mod stats;
 
 mod aggregator;
@@ -82,7 +83,6 @@ mod controller_ports;
 mod demand;
 mod fence;
 mod flood;
-mod routes;
 
 mod beacon;
 mod form;

@@ -194,8 +194,7 @@ impl Switch {
             return chosen;
         }
         let index = u32::from(chosen.0 - next_hops.first().0);
-        let mut others = (1..u32::from(next_hops.count())).map(|step| next_hops.nth(index + step));
-        let output = others.find(|port| self.aggregator.is_live(*port)).unwrap_or(chosen);
+        let output = self.view().live_next_hop(next_hops, index);
         let is_live = |port: Port| self.aggregator.is_live(port);
         debug_assert!(is_live(output) || !next_hops.iter().any(is_live), "over a dead link");
         output
