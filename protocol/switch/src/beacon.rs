@@ -1,7 +1,9 @@
-//! The schedule of beacons on idle links.
+//! The schedule of beacons: on idle links at instants, and on all links when a barrier rises.
 
 use onepipe_base::{Mono, Now, Port};
 
+use crate::aggregator::Aggregator;
+use crate::eager::{Eager, Rounds};
 use crate::port_set::PortSet;
 
 /// Beacon instants are multiples of the interval of the synchronised clock, so that the beacons of
@@ -16,17 +18,24 @@ pub(crate) struct Beacons {
     /// Links that have carried a frame since the last instant.
     busy: PortSet,
     pending: PortSet,
+    /// Whether promises were received since eager beacons were last considered.
+    has_update: bool,
+    eager: Eager,
+    rounds: Rounds,
 }
 
 impl Beacons {
-    pub(crate) fn new(interval_ns: u64, ports: u16) -> Self {
-        Self { interval_ns, next: None, busy: PortSet::new(ports), pending: PortSet::new(ports) }
+    pub(crate) fn new(interval_ns: u64, eager: Eager, ports: u16) -> Self {
+        let (busy, pending) = (PortSet::new(ports), PortSet::new(ports));
+        let rounds = Rounds::new(interval_ns);
+        Self { interval_ns, next: None, busy, pending, has_update: false, eager, rounds }
     }
 
     /// Asserts what holds between any two calls.
     pub(crate) fn check_invariants(&self) {
         assert!(self.next.is_none() || self.interval_ns > 0, "an instant without an interval");
         [&self.busy, &self.pending].into_iter().for_each(PortSet::check_invariants);
+        self.rounds.check_invariants();
     }
 
     pub(crate) fn start(&mut self, now: Now) {
@@ -42,6 +51,39 @@ impl Beacons {
     #[inline]
     pub(crate) fn on_forwarded(&mut self, port: Port) {
         self.busy.insert(port);
+    }
+
+    /// Notes that promises were received.
+    #[inline]
+    pub(crate) fn on_update(&mut self) {
+        self.has_update = true;
+    }
+
+    /// Takes whether promises were received since the last call.
+    #[inline]
+    pub(crate) fn take_update(&mut self) -> bool {
+        core::mem::take(&mut self.has_update)
+    }
+
+    /// Takes whether outputs are to be advertised before the next instant.
+    #[inline]
+    pub(crate) fn take_rise(&mut self, aggregator: &Aggregator) -> bool {
+        self.take_update()
+            && match self.eager {
+                Eager::Never => false,
+                Eager::ByRound => {
+                    self.rounds.is_over(aggregator.uplink_minimum(), aggregator.downlink_minimum())
+                }
+                Eager::Always => true,
+            }
+    }
+
+    /// Requests the beacon of a rise for `port`. A round replaces the beacon of the next instant.
+    pub(crate) fn request_rise(&mut self, port: Port) {
+        self.request(port);
+        if self.eager == Eager::ByRound {
+            self.on_forwarded(port);
+        }
     }
 
     /// Whether an instant is due.
@@ -132,7 +174,7 @@ mod tests {
     //= spec/ordering.md#R11
     #[test]
     fn instants_are_multiples_of_the_interval() {
-        let mut beacons = Beacons::new(3_000, 2);
+        let mut beacons = Beacons::new(3_000, Eager::ByRound, 2);
         beacons.start(at(77, 10_000));
         assert_eq!(beacons.due(), Some(Mono::from_ns(77 + 2_000)));
         beacons.on_timeout(at(77 + 2_000, 12_000), &all(2));
@@ -140,8 +182,25 @@ mod tests {
     }
 
     #[test]
+    fn rise_is_taken_once_and_replaces_the_next_instant() {
+        let aggregator = Aggregator::new(1, 1);
+        let rises = [(Eager::Never, false), (Eager::ByRound, false), (Eager::Always, true)];
+        for (eager, has_risen) in rises {
+            let mut beacons = Beacons::new(3_000, eager, 2);
+            assert!(!beacons.take_rise(&aggregator), "nothing was received");
+            beacons.on_update();
+            assert_eq!(beacons.take_rise(&aggregator), has_risen);
+            assert!(!beacons.take_update());
+            beacons.request_rise(Port(1));
+            assert_eq!(beacons.pop(), Some(Port(1)));
+            beacons.request_if_idle(Port(1));
+            assert_eq!(beacons.pop().is_none(), eager == Eager::ByRound);
+        }
+    }
+
+    #[test]
     fn slow_clock_does_not_repeat_an_instant() {
-        let mut beacons = Beacons::new(3_000, 2);
+        let mut beacons = Beacons::new(3_000, Eager::ByRound, 2);
         beacons.start(at(0, 9_000));
         beacons.on_timeout(at(3_000, 11_999), &all(2));
         assert_eq!(beacons.due(), Some(Mono::from_ns(6_001)));
@@ -149,7 +208,7 @@ mod tests {
 
     #[test]
     fn late_timer_requests_one_beacon_per_link() {
-        let mut beacons = Beacons::new(3_000, 2);
+        let mut beacons = Beacons::new(3_000, Eager::ByRound, 2);
         beacons.start(at(0, 9_000));
         beacons.on_timeout(at(31_000, 40_000), &all(2));
         assert_eq!(
@@ -161,7 +220,7 @@ mod tests {
 
     #[test]
     fn instant_may_request_beacons_of_some_idle_links() {
-        let mut beacons = Beacons::new(3_000, 3);
+        let mut beacons = Beacons::new(3_000, Eager::ByRound, 3);
         beacons.start(at(0, 9_000));
         beacons.on_forwarded(Port(1));
         [0, 1].into_iter().for_each(|port| beacons.request_if_idle(Port(port)));
@@ -176,7 +235,7 @@ mod tests {
     fn clock_step_costs_less_than_an_interval() {
         let hour = 3_600_000_000_000;
         for sync in [9_000, 9_000 + hour + 1_234, 9_000 + 7 * hour] {
-            let mut beacons = Beacons::new(3_000, 2);
+            let mut beacons = Beacons::new(3_000, Eager::ByRound, 2);
             beacons.start(at(0, 5 * hour));
             beacons.on_timeout(at(3_000, sync), &all(2));
             let wait_ns = beacons.due().map(|due| due.as_ns() - 3_000);
@@ -187,7 +246,7 @@ mod tests {
     //= spec/ordering.md#R11
     #[test]
     fn only_idle_links_get_beacons() {
-        let mut beacons = Beacons::new(3_000, 3);
+        let mut beacons = Beacons::new(3_000, Eager::ByRound, 3);
         beacons.start(at(0, 9_000));
         beacons.on_forwarded(Port(1));
         beacons.on_timeout(at(3_000, 12_000), &all(3));

@@ -1,9 +1,17 @@
 //! The switch's reference time and the expansion of 48-bit promises.
 
-use onepipe_base::{Now, Promises, Slew, Timestamp};
+use onepipe_base::{Mono, Now, Promises, Slew, Timestamp};
 use onepipe_wire::Header;
 
 use crate::config::QUARTER_RANGE_NS;
+
+/// The time at which an input is handled.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Time {
+    pub(crate) mono: Mono,
+    /// The reference for expanding promises.
+    pub(crate) reference: Timestamp,
+}
 
 /// The reference for expanding promises. It follows the synchronised clock without ever stepping: a
 /// step of more than half the range would expand every promise to the wrong period of the wire
@@ -20,8 +28,8 @@ impl Clock {
     }
 
     #[inline]
-    pub(crate) fn read(&mut self, now: Now) -> Timestamp {
-        self.slew.read(now)
+    pub(crate) fn read(&mut self, now: Now) -> Time {
+        Time { mono: now.mono, reference: self.slew.read(now) }
     }
 
     //= spec/ordering.md#R17

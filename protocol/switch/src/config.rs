@@ -1,6 +1,6 @@
 //! The configuration of a switch.
 
-use onepipe_base::{Address, Controllers, Incarnation, Instance, SwitchId};
+use onepipe_base::{Address, Controllers, Incarnation, Instance, Port, SwitchId};
 use onepipe_topology::{Route, Spread};
 
 use crate::{Eager, Form};
@@ -114,6 +114,21 @@ impl Config {
     /// Returns the instance of this switch.
     pub(crate) fn instance(&self) -> Instance {
         Instance { address: Address::Switch(self.switch), incarnation: self.incarnation }
+    }
+
+    #[inline]
+    pub(crate) fn port_count(&self) -> u16 {
+        self.lower_ports + self.upper_ports
+    }
+
+    /// Returns all ports.
+    pub(crate) fn ports(&self) -> impl Iterator<Item = Port> + use<> {
+        (0..self.port_count()).map(Port)
+    }
+
+    /// Returns the ports towards the hosts.
+    pub(crate) fn lower(&self) -> impl Iterator<Item = Port> + use<> {
+        (0..self.lower_ports).map(Port)
     }
 
     pub(crate) fn check(&self) -> Result<(), ConfigError> {

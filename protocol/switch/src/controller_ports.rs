@@ -42,7 +42,7 @@ impl ControllerPorts {
     /// Creates an empty table of at most `max` ports. An entry expires after [`TIMEOUT_FACTOR`]
     /// link timeouts without a Hello, and not before an idle link does; never if both timeouts are
     /// 0.
-    pub(crate) fn new(max: usize, (link_timeout_ns, idle_timeout_ns): (u64, u64)) -> Self {
+    pub(crate) fn new(max: usize, link_timeout_ns: u64, idle_timeout_ns: u64) -> Self {
         let timeout_ns = link_timeout_ns.saturating_mul(TIMEOUT_FACTOR).max(idle_timeout_ns);
         Self { ports: Vec::with_capacity(max), max, timeout_ns }
     }
@@ -148,7 +148,7 @@ mod tests {
             incarnation: Incarnation(incarnation),
         };
         let at = Mono::from_ns;
-        let mut ports = ControllerPorts::new(1, (100, 100));
+        let mut ports = ControllerPorts::new(1, 100, 100);
         assert_eq!(ports.due(), None);
         assert_eq!(ports.register(at(0), Port(1), instance(2)), Registration::New);
         assert_eq!(ports.register(at(5), Port(1), instance(2)), Registration::Duplicate);

@@ -153,7 +153,8 @@ impl Demand {
     pub(crate) fn on_message(
         &mut self,
         now: Mono,
-        (input, output): (Port, Port),
+        input: Port,
+        output: Port,
         timestamp: Timestamp,
         is_process: bool,
     ) {
@@ -365,8 +366,8 @@ impl Demand {
 
     //= spec/ordering.md#R44
     //= spec/ordering.md#R55
-    /// Adds the inputs that have answered no solicit for the link timeout to `lost`.
-    pub(crate) fn expire(&mut self, now: Mono, lost: &mut PortSet) {
+    /// Calls `lost` with each input that has answered no solicit for the link timeout.
+    pub(crate) fn expire(&mut self, now: Mono, mut lost: impl FnMut(Port)) {
         if self.liveness.check(now).is_none() {
             return;
         }
@@ -377,7 +378,7 @@ impl Demand {
             if solicits.unanswered_since().is_some_and(|since| since < deadline) {
                 input.lost_since = solicits.unanswered_since();
                 solicits.on_answered();
-                lost.insert(Port(index as u16));
+                lost(Port(index as u16));
             }
             oldest = Mono::earlier(oldest, solicits.unanswered_since());
         }

@@ -37,6 +37,11 @@ impl Rounds {
         Self { step_ns, up: None, down: None }
     }
 
+    /// Asserts what holds between any two calls.
+    pub(crate) fn check_invariants(&self) {
+        assert!(self.step_ns > 0, "every promise ends a round");
+    }
+
     /// Returns whether `up` or `down`, the minimum over all inputs of that direction, has risen by
     /// a quarter of a beacon interval since the last rise recorded for the direction.
     #[inline]
@@ -83,5 +88,6 @@ mod tests {
         assert!(rounds.is_over(at(10_499, 9_750), None), "commits rise alone");
         assert!(rounds.is_over(at(10_499, 9_750), at(5_000, 5_000)), "the other direction");
         assert!(!rounds.is_over(at(1_000, 1_000), at(2_000, 2_000)), "a joiner is behind");
+        rounds.check_invariants();
     }
 }

@@ -106,7 +106,8 @@ impl FloodState {
         &mut self,
         now: Mono,
         from: Port,
-        (id, kind): (FloodId, FloodKind),
+        id: FloodId,
+        kind: FloodKind,
         payload: &[u8],
         others: impl Iterator<Item = Port>,
     ) -> Arrived {
@@ -256,7 +257,7 @@ mod tests {
     }
 
     fn arrive(flood: &mut FloodState, ns: u64, from: u16, sequence: u32) -> Arrived {
-        flood.on_flood(Mono::from_ns(ns), Port(from), (id(sequence), KIND), &[9], all())
+        flood.on_flood(Mono::from_ns(ns), Port(from), id(sequence), KIND, &[9], all())
     }
 
     //= spec/ordering.md#R69
@@ -265,7 +266,7 @@ mod tests {
         let mut flood = flood();
         arrive(&mut flood, 0, 0, 1);
         let later = |epoch| FloodId { epoch, sequence: 0 };
-        let mut jump = |id| flood.on_flood(Mono::from_ns(0), Port(0), (id, KIND), &[9], all());
+        let mut jump = |id| flood.on_flood(Mono::from_ns(0), Port(0), id, KIND, &[9], all());
         assert!(matches!(jump(later(u32::MAX)), Arrived::Superseded));
         assert!(matches!(jump(later(2)), Arrived::New));
     }
@@ -320,7 +321,7 @@ mod tests {
     fn joining_link_gets_the_latest_notice() {
         let mut flood = flood();
         flood.on_joined(Mono::from_ns(0), Port(3));
-        flood.on_flood(Mono::from_ns(0), Port(0), (id(1), KIND), &[], [Port(1)].into_iter());
+        flood.on_flood(Mono::from_ns(0), Port(0), id(1), KIND, &[], [Port(1)].into_iter());
         assert_eq!(pop(&mut flood), [('f', 1)]);
         flood.on_joined(Mono::from_ns(0), Port(0));
         flood.on_joined(Mono::from_ns(0), Port(3));
@@ -335,8 +336,8 @@ mod tests {
         assert_eq!(pop(&mut flood), [('f', 2)]);
         assert!(flood.on_flood_ack(Port(2), ack(1)));
         assert_eq!(pop(&mut flood), []);
-        let resume = (id(2), FloodKind::Resume);
-        flood.on_flood(Mono::from_ns(0), Port(0), resume, &[], [Port(1)].into_iter());
+        let (now, resume) = (Mono::from_ns(0), FloodKind::Resume);
+        flood.on_flood(now, Port(0), id(2), resume, &[], [Port(1)].into_iter());
         assert_eq!(pop(&mut flood), [('f', 1)]);
         flood.on_joined(Mono::from_ns(0), Port(3));
         assert_eq!(pop(&mut flood), []);

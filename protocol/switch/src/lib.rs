@@ -66,15 +66,22 @@ extern crate alloc;
 mod config;
 mod eager;
 mod event;
+mod routes;
 mod stats;
 
 mod aggregator;
 mod clock;
+mod joiners;
+mod leavers;
+mod links;
 mod liveness;
+mod start;
 
 mod announcer;
+mod control;
 mod controller_ports;
 mod demand;
+mod fence;
 mod flood;
 
 mod beacon;

@@ -35,6 +35,7 @@ impl PortSet {
         self.words[port.index() / 64] &= !(1 << (port.0 % 64));
     }
 
+    #[inline]
     pub(crate) fn contains(&self, port: Port) -> bool {
         self.words[port.index() / 64] & (1 << (port.0 % 64)) != 0
     }

@@ -12,25 +12,24 @@ mod restart;
 use alloc::boxed::Box;
 
 use onepipe_base::mistake::{Mistake, makes};
-use onepipe_base::{
-    Cause, Machine, Mono, Neighbours, Now, PeerUpdate, Port, Timestamp, Transmit, Verdict,
-};
+use onepipe_base::{Cause, Machine, Mono, Now, PeerUpdate, Port, Timestamp, Transmit, Verdict};
 use onepipe_reliability::BoundedQueue;
-use onepipe_topology::{FlowKey, NextHop, PortRange};
+use onepipe_topology::{FlowKey, PortRange};
 use onepipe_wire::{Flags, Header, Opcode, header_unchecked, parse_header};
 
 use crate::aggregator::Aggregator;
 use crate::beacon::Beacons;
-use crate::clock::{Clock, no_promise};
+use crate::clock::{Clock, Time, no_promise};
+use crate::control::Control;
 use crate::demand::Demand;
-use crate::eager::Rounds;
 use crate::form::{Form, chip};
+use crate::joiners::Joiners;
+use crate::leavers::Leavers;
+use crate::links::Links;
 use crate::liveness::Liveness;
-use crate::port_set::PortSet;
+use crate::start::Start;
 use crate::stats::count_drop;
-use crate::{Config, ConfigError, Eager, Stats, SwitchEvent};
-use control::Control;
-use leave::Leavers;
+use crate::{Config, ConfigError, Stats, SwitchEvent};
 use links::LinkCheck;
 use replication::Replication;
 
@@ -51,40 +50,22 @@ use replication::Replication;
 /// the link alive and let messages from far in the future pile up at their receivers.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Switch {
-    pub(crate) config: Config,
-    pub(crate) clock: Clock,
-    /// When it starts to advertise barriers; `None` before the first call.
-    advertise_at: Option<Mono>,
-    is_advertising: bool,
-    pub(crate) aggregator: Aggregator,
-    pub(crate) neighbours: Neighbours,
-    /// Outputs that get beacons: all of a tree; of a table's lower ports the live ones, and those
-    /// whose peer does not know yet that the link was lost.
-    pub(crate) linked: PortSet,
-    /// Outputs whose other end holds commits of a previous incarnation of this switch.
-    pub(crate) previous_holds: PortSet,
-    /// Whether the switches above allow joiners to get commits: one of them was received, there is
-    /// no upper port, or the link timeout has passed since the start.
-    pub(crate) is_uplink_ready: bool,
-    /// Inputs that have promised, since they came up, as much as was advertised on any output.
-    pub(crate) caught_up: PortSet,
-    /// Upper inputs that promise a barrier and no commit: the switch there holds its joiners.
-    pub(crate) without_commit: PortSet,
-    pub(crate) leavers: Leavers,
-    pub(crate) liveness: Liveness,
-    /// Links found dead in the check in progress; empty between calls.
-    lost: PortSet,
-    pub(crate) beacons: Beacons,
-    pub(crate) demand: Demand,
-    /// Whether promises were received since eager beacons were last considered.
-    pub(crate) has_update: bool,
-    rounds: Rounds,
+    config: Config,
+    clock: Clock,
+    start: Start,
+    aggregator: Aggregator,
+    links: Links,
+    joiners: Joiners,
+    leavers: Leavers,
+    liveness: Liveness,
+    beacons: Beacons,
+    demand: Demand,
     /// The frame with several receivers that is being copied.
     replication: Option<Replication>,
     /// `None` without controllers: dead links are dropped, not frozen.
-    pub(crate) control: Option<Box<Control>>,
-    pub(crate) events: BoundedQueue<SwitchEvent>,
-    pub(crate) stats: Stats,
+    control: Option<Box<Control>>,
+    events: BoundedQueue<SwitchEvent>,
+    stats: Stats,
 }
 
 impl Switch {
@@ -94,39 +75,23 @@ impl Switch {
     /// When the configuration is out of range.
     pub fn new(config: Config) -> Result<Self, ConfigError> {
         config.check()?;
-        let ports = config.lower_ports + config.upper_ports;
-        let mut linked = PortSet::new(ports);
-        let first = if config.route.is_learned() { config.lower_ports } else { 0 };
-        (first..ports).for_each(|port| linked.insert(Port(port)));
+        let ports = config.port_count();
+        let timeout_ns = |ns| if makes(Mistake::DeadLinkRetained) { 0 } else { ns };
         Ok(Self {
             clock: Clock::new(config.ahead_ns_max),
-            advertise_at: None,
-            is_advertising: false,
+            start: Start::new(config.start_wait_ns),
             aggregator: Aggregator::new(config.lower_ports, config.upper_ports),
-            neighbours: Neighbours::new(ports),
-            linked,
-            is_uplink_ready: config.upper_ports == 0,
-            caught_up: PortSet::new(ports),
-            without_commit: PortSet::new(ports),
-            previous_holds: PortSet::new(ports),
+            links: Links::new(&config),
+            joiners: Joiners::new(&config),
             leavers: Leavers::new(ports),
-            liveness: Liveness::new(match makes(Mistake::DeadLinkRetained) {
-                true => 0,
-                false => config.idle_timeout_ns(),
-            }),
-            lost: PortSet::new(ports),
-            beacons: Beacons::new(config.beacon_interval_ns, ports),
+            liveness: Liveness::new(timeout_ns(config.idle_timeout_ns())),
+            beacons: Beacons::new(config.beacon_interval_ns, config.eager_beacons, ports),
             demand: Demand::new(
                 ports,
                 config.beacon_interval_ns,
                 config.heartbeat_interval_ns,
-                match makes(Mistake::DeadLinkRetained) {
-                    true => 0,
-                    false => config.link_timeout_ns,
-                },
+                timeout_ns(config.link_timeout_ns),
             ),
-            has_update: false,
-            rounds: Rounds::new(config.beacon_interval_ns),
             replication: None,
             control: Control::new(&config).map(Box::new),
             // One call changes each link at most once, with up to three events.
@@ -146,30 +111,19 @@ impl Switch {
         &self.stats
     }
 
-    pub(crate) fn port_count(&self) -> usize {
-        usize::from(self.config.lower_ports) + usize::from(self.config.upper_ports)
-    }
-
-    /// Whether it advertises barriers: it has waited for its inputs, or all have promised.
-    pub(crate) fn is_advertising(&self) -> bool {
-        self.is_advertising
-    }
-
     //= spec/ordering.md#R16
     /// Reads the clock; starts the timers at the first call.
     #[inline]
-    fn observe_time(&mut self, now: Now) -> Timestamp {
-        if !self.is_advertising {
-            let at = *self.advertise_at.get_or_insert_with(|| {
-                self.beacons.start(now);
-                now.mono.after_ns(self.config.start_wait_ns)
-            });
-            self.is_advertising = now.mono >= at || self.aggregator.has_all_inputs();
+    fn observe_time(&mut self, now: Now) -> Time {
+        if !self.start.is_advertising()
+            && self.start.on_call(now.mono, self.aggregator.has_all_inputs())
+        {
+            self.beacons.start(now);
         }
         self.clock.read(now)
     }
 
-    pub(crate) fn notify(&mut self, event: SwitchEvent) {
+    fn notify(&mut self, event: SwitchEvent) {
         self.stats.events_lost += u64::from(!self.events.push(event));
     }
 
@@ -184,17 +138,18 @@ impl Switch {
         let Some(next) = self.config.route.next(flow.dst) else {
             return count_drop(&mut self.stats.dropped_unknown);
         };
-        let Some(next_hops) = self.next_hops(next, Some(input)) else {
+        let Some(next_hops) = self.config.next_hops(next, Some(input)) else {
             return count_drop(&mut self.stats.dropped_back);
         };
         let output = self.choose(next_hops, flow);
         if !self.config.form.counts_frames(self.aggregator.is_upper(output)) {
             return self.pass_without_promise(reference, output, frame);
         }
-        let advertised = if self.is_advertising { self.advertise(reference, output) } else { None };
+        let is_advertising = self.start.is_advertising();
+        let advertised = if is_advertising { self.advertise(reference, output) } else { None };
         debug_assert!(
             advertised.is_some()
-                || !self.is_advertising
+                || !is_advertising
                 || self.control.is_some()
                 || self.aggregator.promised(input).is_none(),
             "the frame's own input feeds its output, if it is fed itself"
@@ -229,35 +184,17 @@ impl Switch {
         Verdict::Forward(output)
     }
 
-    //= spec/ordering.md#R9
-    /// Returns the ports that lead on without leading back: not to where the frame came from, and
-    /// not up again once it has descended. The switch's own frames have no input.
-    #[inline]
-    pub(crate) fn next_hops(&self, next: NextHop, input: Option<Port>) -> Option<PortRange> {
-        match next {
-            NextHop::Down(next_hops) => {
-                (!input.is_some_and(|port| next_hops.contains(port))).then_some(next_hops)
-            }
-            NextHop::Up if self.config.upper_ports == 0 => None,
-            NextHop::Up if input.is_some_and(|port| self.aggregator.is_upper(port)) => None,
-            NextHop::Up => {
-                Some(PortRange::new(Port(self.config.lower_ports), self.config.upper_ports))
-            }
-        }
-    }
-
     /// Chooses one of several equal next hops: the spread's choice or, when that link is dead, the
     /// next live one after it, so that the loss of one link of a bundle, or of one root, costs a
     /// timeout and not a share of all flows permanently.
     #[inline]
-    pub(crate) fn choose(&self, next_hops: PortRange, flow: FlowKey) -> Port {
+    fn choose(&self, next_hops: PortRange, flow: FlowKey) -> Port {
         let chosen = self.config.spread.choose(next_hops, self.config.switch.0, flow);
         if next_hops.count() == 1 || self.aggregator.is_live(chosen) {
             return chosen;
         }
         let index = u32::from(chosen.0 - next_hops.first().0);
-        let mut others = (1..u32::from(next_hops.count())).map(|step| next_hops.nth(index + step));
-        let output = others.find(|port| self.aggregator.is_live(*port)).unwrap_or(chosen);
+        let output = self.view().live_next_hop(next_hops, index);
         let is_live = |port: Port| self.aggregator.is_live(port);
         debug_assert!(is_live(output) || !next_hops.iter().any(is_live), "over a dead link");
         output
@@ -265,60 +202,37 @@ impl Switch {
 
     /// Requests a beacon for every output on which more could be advertised.
     fn request_updates(&mut self) {
-        let is_round = self.config.eager_beacons == Eager::ByRound;
-        for port in self.linked.iter() {
+        for port in self.links.linked().iter() {
             if self.aggregator.has_update(port, self.may_advertise_commit(port)) {
-                self.beacons.request(port);
-                if is_round {
-                    // Replaces the beacon of the next instant.
-                    self.beacons.on_forwarded(port);
-                }
+                self.beacons.request_rise(port);
             }
         }
     }
 
-    /// Whether outputs are to be advertised before the next beacon instant.
-    fn wants_eager_beacons(&mut self) -> bool {
-        core::mem::take(&mut self.has_update)
-            && match self.config.eager_beacons {
-                Eager::Never => false,
-                Eager::ByRound => self
-                    .rounds
-                    .is_over(self.aggregator.uplink_minimum(), self.aggregator.downlink_minimum()),
-                Eager::Always => true,
-            }
-    }
-
     /// Handles a frame, or a copy of one. The promise of a copy `counts` unless others follow.
     #[inline]
-    fn on_frame(
-        &mut self,
-        (now, reference): (Now, Timestamp),
-        port: Port,
-        frame: &mut [u8],
-        counts: bool,
-    ) -> Verdict {
+    fn on_frame(&mut self, time: Time, port: Port, frame: &mut [u8], counts: bool) -> Verdict {
+        let Time { mono: now, reference } = time;
         let Ok((header, opcode)) = parse_header(frame) else {
             return count_drop(&mut self.stats.dropped_malformed);
         };
         //= spec/failure.md#R19
         if opcode.is_control() {
-            return self.on_control(now.mono, reference, port, frame);
+            return self.on_control(time, port, frame);
         }
         // The drivers of the two nodes take them.
         if matches!(opcode, Opcode::JoinAnswer | Opcode::Members) {
             return count_drop(&mut self.stats.dropped_misplaced);
         }
+        let flow = FlowKey { src: header.src(), dst: header.dst(), psn: header.psn() };
         let carries_promise = self.config.form.counts_frames(self.aggregator.is_upper(port));
         if !carries_promise && !opcode.is_hop_only() {
-            let flow = FlowKey { src: header.src(), dst: header.dst(), psn: header.psn() };
             self.learn(port, header);
             return self.on_passing(reference, port, flow, frame);
         }
         let Some(promises) = self.clock.promises(header, reference) else {
             return count_drop(&mut self.stats.dropped_ahead);
         };
-        let flow = FlowKey { src: header.src(), dst: header.dst(), psn: header.psn() };
         let message_ts = header.message_ts(reference);
         let is_unfed = opcode.is_beacon() && header.has(Flags::UNFED);
         let holds_commits = header.has(Flags::HOLDS);
@@ -328,38 +242,37 @@ impl Switch {
             self.demand.set_on_demand(port, is_on_demand);
         }
         match opcode {
-            Opcode::Leave if self.has_left_before(port, header) => return Verdict::Consumed,
+            Opcode::Leave if self.is_leave_repeated(port, header) => return Verdict::Consumed,
             Opcode::LeaveAck => return count_drop(&mut self.stats.dropped_misplaced),
             _ => {}
         }
         let mut is_accepted = true;
-        if self.control.is_some() {
-            if self.is_declared_dead(header, opcode) {
+        if let Some(control) = &self.control {
+            if control.is_declared_dead(header, opcode) {
                 let speaker = header.sender().filter(|_| opcode.is_beacon());
                 return self.on_declared_dead(port, speaker);
             }
-            match self.check_link(now.mono, port, header, opcode) {
+            match self.check_link(now, port, header, opcode) {
                 LinkCheck::Accepted => {}
                 LinkCheck::Ignored => is_accepted = false,
                 LinkCheck::Refused(verdict) => return verdict,
             }
         } else if let (true, Some(instance)) = (opcode.is_hop_only(), header.sender()) {
-            let own = self.config.instance();
-            let update = self.neighbours.on_hello(port, instance, header.peer(), own);
+            let update = self.links.on_hello(port, instance, header);
             if let PeerUpdate::NewInstance(_) = update {
                 self.demand.on_new_peer(port);
             }
         }
         if opcode == Opcode::Leave {
             let last = (is_accepted && self.control.is_some()).then_some(promises);
-            return self.on_leave(now.mono, port, header, last);
+            return self.on_leave(now, port, header, last);
         }
         if !is_accepted {
             self.stats.ignored += 1;
         } else if is_unfed {
-            self.on_unfed(now.mono, port, promises, holds_commits);
+            self.on_unfed(now, port, promises, holds_commits);
         } else if counts {
-            self.on_promises(now.mono, port, promises);
+            self.on_promises(now, port, promises);
         }
         if opcode == Opcode::Join {
             return self.on_join(port, header);
@@ -376,7 +289,7 @@ impl Switch {
             Opcode::Solicit => {
                 self.stats.beacons_received += 1;
                 if is_accepted {
-                    self.on_solicit((now.mono, reference), port, message_ts);
+                    self.on_solicit(time, port, message_ts);
                 }
                 Verdict::Consumed
             }
@@ -389,8 +302,8 @@ impl Switch {
                     // The frame that ends a burst promises more than the burst's timestamps.
                     let last = message_ts.max(promises.barrier.saturating_sub_ns(1));
                     let is_process =
-                        !self.aggregator.is_upper(output) && !self.is_switch_at(output);
-                    self.demand.on_message(now.mono, (port, output), last, is_process);
+                        !self.aggregator.is_upper(output) && !self.links.is_switch_at(output);
+                    self.demand.on_message(now, port, output, last, is_process);
                 }
                 verdict
             }
@@ -403,13 +316,13 @@ impl Machine for Switch {
 
     #[inline]
     fn handle_frame(&mut self, now: Now, port: Port, frame: &mut [u8]) -> Verdict {
-        let reference = self.observe_time(now);
-        if port.index() >= self.port_count() {
+        let time = self.observe_time(now);
+        if port.0 >= self.config.port_count() {
             return count_drop(&mut self.stats.dropped_port);
         }
         let verdict = match header_unchecked(frame).is_some_and(Header::is_shared) {
-            true => self.on_shared((now, reference), port, frame),
-            false => self.on_frame((now, reference), port, frame, true),
+            true => self.on_shared(time, port, frame),
+            false => self.on_frame(time, port, frame, true),
         };
         debug_assert_ne!(verdict, Verdict::Forward(port), "a frame is sent back");
         self.debug_check();
@@ -419,12 +332,13 @@ impl Machine for Switch {
     fn handle_timeout(&mut self, now: Now) {
         self.observe_time(now);
         let wait_ns = self.config.link_timeout_ns;
-        self.is_uplink_ready |=
-            self.advertise_at.is_some_and(|at| now.mono >= at.after_ns(wait_ns));
+        if self.start.has_ended(now.mono, wait_ns) {
+            self.joiners.on_uplink_ready();
+        }
         if let Some(deadline) = self.liveness.check(now.mono) {
             let deadline = deadline.min(self.demand.deadline(now.mono));
             if self.control.is_none() {
-                self.aggregator.expire(deadline, |port| self.lost.insert(port));
+                self.aggregator.expire(deadline, |port| self.links.on_found_dead(port));
             }
             while self.control.is_some()
                 && let Some(port) = self.aggregator.idle_since(deadline)
@@ -432,7 +346,7 @@ impl Machine for Switch {
                 self.take_down(port, Cause::TimedOut, SwitchEvent::LinkLost(port));
             }
             self.liveness.on_checked(now.mono, self.aggregator.oldest_update());
-            while let Some(port) = self.lost.pop() {
+            while let Some(port) = self.links.pop_dead() {
                 self.on_link_down(port, SwitchEvent::LinkLost(port));
             }
         }
@@ -443,8 +357,9 @@ impl Machine for Switch {
     }
 
     fn poll_transmit(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
-        let reference = self.observe_time(now);
-        if !self.is_advertising {
+        let time = self.observe_time(now);
+        let reference = time.reference;
+        if !self.start.is_advertising() {
             return None;
         }
         loop {
@@ -459,9 +374,7 @@ impl Machine for Switch {
                     return Some(transmit);
                 }
             }
-            if self.control.is_some()
-                && let Some(transmit) = self.poll_control(now.mono, reference, slot)
-            {
+            if let Some(transmit) = self.poll_control(time, slot) {
                 return Some(transmit);
             }
             if self.demand.is_on_demand() {
@@ -470,7 +383,7 @@ impl Machine for Switch {
                 }
                 continue;
             }
-            if !self.wants_eager_beacons() {
+            if !self.beacons.take_rise(&self.aggregator) {
                 return None;
             }
             self.request_updates();
@@ -484,16 +397,12 @@ impl Machine for Switch {
 
     #[inline]
     fn poll_timeout(&self) -> Option<Mono> {
-        if self.advertise_at.is_none() {
-            return Some(Mono::from_ns(0));
-        }
-        let advertise_at = if self.is_advertising { None } else { self.advertise_at };
         let links = Mono::earlier(self.liveness.due(), self.demand.due());
         let next = Mono::earlier(self.beacons.due(), links);
         let next = match &self.control {
-            Some(control) if self.is_advertising => Mono::earlier(next, control.due()),
+            Some(control) if self.start.is_advertising() => Mono::earlier(next, control.due()),
             _ => next,
         };
-        Mono::earlier(next, advertise_at)
+        Mono::earlier(next, self.start.due())
     }
 }

@@ -2,7 +2,7 @@
 
 use onepipe_base::{Cause, Mono, Now, Port, Promises, Timestamp, Transmit, is_plausible_request};
 
-use crate::clock::no_promise;
+use crate::clock::{Time, no_promise};
 use crate::config::QUARTER_RANGE_NS;
 use crate::{Switch, SwitchEvent};
 
@@ -10,15 +10,10 @@ impl Switch {
     /// Handles a solicit from `port` for promises above `wanted`: an answer shows at once that this
     /// switch is alive, and another beacon follows when the promises have passed `wanted`.
     #[cold]
-    pub(crate) fn on_solicit(
-        &mut self,
-        (now, reference): (Mono, Timestamp),
-        port: Port,
-        wanted: Timestamp,
-    ) {
+    pub(super) fn on_solicit(&mut self, time: Time, port: Port, wanted: Timestamp) {
         self.stats.solicits_received += 1;
-        let wanted = is_plausible_request(reference, wanted).then_some(wanted);
-        if self.demand.on_solicit(now, port, wanted) {
+        let wanted = is_plausible_request(time.reference, wanted).then_some(wanted);
+        if self.demand.on_solicit(time.mono, port, wanted) {
             self.beacons.request(port);
         } else {
             self.stats.solicits_deferred += 1;
@@ -26,19 +21,19 @@ impl Switch {
     }
 
     /// Handles a beacon instant, if one is due.
-    pub(crate) fn on_beacon_instant(&mut self, now: Now) {
+    pub(super) fn on_beacon_instant(&mut self, now: Now) {
         if !self.demand.is_on_demand() {
-            return self.beacons.on_timeout(now, &self.linked);
+            return self.beacons.on_timeout(now, self.links.linked());
         }
         if !self.beacons.is_due(now.mono) {
             return;
         }
-        let reference = self.clock.read(now);
+        let reference = self.clock.read(now).reference;
         let is_settling = self.has_joining_link(reference);
         if self.demand.on_instant(now.mono, is_settling) {
-            self.beacons.on_timeout(now, &self.linked);
+            self.beacons.on_timeout(now, self.links.linked());
         } else {
-            for port in self.demand.fixed(&self.linked) {
+            for port in self.demand.fixed(self.links.linked()) {
                 self.beacons.request_if_idle(port);
             }
             for port in self.demand.waiting().iter() {
@@ -53,9 +48,9 @@ impl Switch {
 
     /// Requests beacons and solicits after promises or requests were received. Returns whether
     /// there is anything to send.
-    pub(crate) fn advance_demand(&mut self, now: Now) -> bool {
+    pub(super) fn advance_demand(&mut self, now: Now) -> bool {
         let has_request = self.demand.take_new_request();
-        if !core::mem::take(&mut self.has_update) && !has_request {
+        if !self.beacons.take_update() && !has_request {
             return false;
         }
         let (aggregator, beacons) = (&self.aggregator, &mut self.beacons);
@@ -65,7 +60,7 @@ impl Switch {
                 beacons.request(port);
             }
         });
-        for port in self.demand.fixed(&self.linked) {
+        for port in self.demand.fixed(self.links.linked()) {
             if self.aggregator.has_update(port, self.may_advertise_commit(port)) {
                 self.beacons.request(port);
             }
@@ -73,26 +68,25 @@ impl Switch {
         if has_request {
             self.solicit(now);
         } else {
-            self.beacons.set_interval(now, self.demand.beacon_interval_ns(&self.linked));
+            self.beacons.set_interval(now, self.demand.beacon_interval_ns(self.links.linked()));
         }
         true
     }
 
     /// Queues the solicits that are due, and adapts the interval to what waits.
     fn solicit(&mut self, now: Now) {
-        let oldest = self.clock.read(now).saturating_sub_ns(QUARTER_RANGE_NS / 2);
-        let holds_joiners = self.must_hold_joiners();
-        let (aggregator, caught_up, linked) = (&self.aggregator, &self.caught_up, &self.linked);
+        let oldest = self.clock.read(now).reference.saturating_sub_ns(QUARTER_RANGE_NS / 2);
+        let (aggregator, joiners, linked) = (&self.aggregator, &self.joiners, self.links.linked());
         self.demand.solicit(now.mono, aggregator, |port| {
             let has_promised = aggregator.promised(port).is_some_and(|own| own.barrier >= oldest);
-            let is_counted = !holds_joiners || aggregator.is_counted_by_peer(port);
-            linked.contains(port) && !(caught_up.contains(port) && has_promised && is_counted)
+            let is_counted = !joiners.must_hold() || aggregator.is_counted_by_peer(port);
+            linked.contains(port) && !(joiners.has_caught_up(port) && has_promised && is_counted)
         });
-        self.beacons.set_interval(now, self.demand.beacon_interval_ns(&self.linked));
+        self.beacons.set_interval(now, self.demand.beacon_interval_ns(self.links.linked()));
     }
 
     /// Writes the next solicit.
-    pub(crate) fn poll_solicit(
+    pub(super) fn poll_solicit(
         &mut self,
         reference: Timestamp,
         slot: &mut [u8],
@@ -109,9 +103,9 @@ impl Switch {
     }
 
     /// Takes down the links that have answered no solicit for the link timeout.
-    pub(crate) fn expire_unanswered(&mut self, now: Mono) {
-        self.demand.expire(now, &mut self.lost);
-        while let Some(port) = self.lost.pop() {
+    pub(super) fn expire_unanswered(&mut self, now: Mono) {
+        self.demand.expire(now, |port| self.links.on_found_dead(port));
+        while let Some(port) = self.links.pop_dead() {
             if self.aggregator.is_live(port) {
                 self.take_down(port, Cause::TimedOut, SwitchEvent::LinkLost(port));
             }
@@ -125,15 +119,13 @@ impl Switch {
     fn has_joining_link(&self, reference: Timestamp) -> bool {
         let oldest = reference.saturating_sub_ns(QUARTER_RANGE_NS / 2);
         let is_real = |promises: Promises| promises.barrier >= oldest && promises.commit >= oldest;
-        (0..self.port_count() as u16).map(Port).any(|port| {
+        self.config.ports().any(|port| {
             let Some(promised) = self.aggregator.promised(port) else { return false };
             let is_known = self.control.is_none()
-                || (self.neighbours.is_two_way(port)
-                    && !self.previous_holds.contains(port)
-                    && self.aggregator.is_counted_by_peer(port));
+                || (self.links.is_confirmed(port) && self.aggregator.is_counted_by_peer(port));
             let has_advertised = self.aggregator.advertised(port).is_some_and(is_real)
                 || !self.aggregator.is_fed(port);
-            !is_real(promised) || !has_advertised || !self.caught_up.contains(port) || !is_known
+            !is_real(promised) || !has_advertised || !self.joiners.has_caught_up(port) || !is_known
         })
     }
 }

@@ -1,65 +1,20 @@
-//! Processes that leave: their links go down without a timeout, and each Leave is acknowledged.
-
-use alloc::vec::Vec;
+//! The part of [`Switch`] that handles Leaves: their links go down without a timeout.
 
 use onepipe_base::mistake::{Mistake, makes};
-use onepipe_base::{Cause, Instance, Mono, Port, Promises, Timestamp, Transmit, Verdict};
+use onepipe_base::{Cause, Frozen, Mono, Port, Promises, Timestamp, Transmit, Verdict};
 use onepipe_topology::Route;
 use onepipe_wire::{Header, Opcode, seal_with_hops};
 
-use super::links::{is_direct, leads_to};
 use crate::clock::no_promise;
-use crate::port_set::PortSet;
 use crate::stats::count_drop;
 use crate::{Switch, SwitchEvent};
 
-/// Instances that have left, and acknowledgements to send.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Leavers {
-    /// By port: the last instance that has left.
-    left: Vec<Option<Instance>>,
-    pending_acks: PortSet,
-}
-
-impl Leavers {
-    pub(crate) fn new(ports: u16) -> Self {
-        Self { left: alloc::vec![None; usize::from(ports)], pending_acks: PortSet::new(ports) }
-    }
-
-    /// Asserts what holds between any two calls.
-    pub(crate) fn check_invariants(&self) {
-        self.pending_acks.check_invariants();
-        let is_named = |port: Port| self.left[port.index()].is_some();
-        assert!(self.pending_acks.iter().all(is_named), "an acknowledgement for nobody");
-    }
-
-    /// Forgets who has left at `port`, which may lead elsewhere from now on.
-    pub(crate) fn forget(&mut self, port: Port) {
-        self.left[port.index()] = None;
-        self.pending_acks.remove(port);
-    }
-
-    fn on_left(&mut self, port: Port, header: &Header) {
-        if is_direct(header.hops()) {
-            self.left[port.index()] = header.sender();
-            self.pending_acks.insert(port);
-        }
-    }
-}
-
 impl Switch {
     //= spec/ordering.md#R57
-    /// Returns whether the sender of a Leave has left before: its acknowledgement was lost, and is
-    /// repeated.
+    /// Returns whether the sender of a Leave has left before, and has not come back.
     #[cold]
-    pub(crate) fn has_left_before(&mut self, port: Port, header: &Header) -> bool {
-        let left = self.leavers.left[port.index()];
-        let is_repeated =
-            left.is_some() && left == header.sender() && !self.aggregator.is_live(port);
-        if is_repeated && is_direct(header.hops()) {
-            self.leavers.pending_acks.insert(port);
-        }
-        is_repeated
+    pub(super) fn is_leave_repeated(&mut self, port: Port, header: &Header) -> bool {
+        !self.aggregator.is_live(port) && self.leavers.is_repeated(port, header)
     }
 
     //= spec/failure.md#R16
@@ -69,7 +24,7 @@ impl Switch {
     /// of the Leave frame: scatterings acknowledged before it shall lie below the commit that is
     /// frozen. Without controllers a Leave is acknowledged in any case; with controllers only if
     /// its promise counts.
-    pub(crate) fn on_leave(
+    pub(super) fn on_leave(
         &mut self,
         now: Mono,
         port: Port,
@@ -77,12 +32,11 @@ impl Switch {
         last: Option<Promises>,
     ) -> Verdict {
         let src = header.src();
-        let next_hop = self.config.route.next(src);
-        if self.control.is_none() && next_hop.is_none() {
+        if self.control.is_none() && self.config.route.next(src).is_none() {
             // The switch has restarted, or another instance has taken the route.
             self.leavers.on_left(port, header);
         }
-        if !leads_to(next_hop, port) {
+        if !self.config.leads_to(src, port) {
             return count_drop(&mut self.stats.dropped_misplaced);
         }
         if let Route::ForwardingTable(table) = &mut self.config.route {
@@ -97,40 +51,37 @@ impl Switch {
             self.leavers.on_left(port, header);
         }
         let cause = if makes(Mistake::LeaveCauseLost) { Cause::TimedOut } else { Cause::Left };
-        let last_death = self.last_death();
+        let last_frozen = self.last_frozen();
         self.take_down(port, cause, SwitchEvent::LinkLeft(port));
         debug_assert!(!self.aggregator.is_live(port), "a process that has left counts");
         debug_assert!(
-            self.last_death() == last_death
-                || self.last_death().is_some_and(|(_, cause)| cause == Cause::Left),
+            self.last_frozen() == last_frozen
+                || self.last_frozen().is_some_and(|frozen| frozen.cause == Cause::Left),
             "a leave is announced as a failure"
         );
         if let Some(control) = &mut self.control {
-            control.flood.on_gone(port);
+            control.on_gone(port);
         }
         Verdict::Consumed
     }
 
-    /// Returns the number and the cause of the link death that was frozen last.
-    fn last_death(&self) -> Option<(u32, Cause)> {
-        let last = self.control.as_ref()?.frozen.iter().last()?;
-        Some((last.number, last.cause))
+    /// Returns the link that was frozen last.
+    fn last_frozen(&self) -> Option<Frozen> {
+        self.control.as_ref()?.last_frozen()
     }
 
     /// Writes the next acknowledgement of a Leave.
     #[inline]
-    pub(crate) fn poll_leave_ack(
+    pub(super) fn poll_leave_ack(
         &mut self,
         reference: Timestamp,
         slot: &mut [u8],
     ) -> Option<Transmit> {
-        let port = self.leavers.pending_acks.pop()?;
-        let (own, peer) = (self.config.instance(), self.leavers.left[port.index()]);
-        debug_assert!(peer.is_some(), "a Leave names its sender");
+        let (port, peer) = self.leavers.pop_ack()?;
         let nothing = no_promise(reference);
         let barrier = self.aggregator.advertised(port).map_or(nothing.barrier, |last| last.barrier);
         let promises = Promises { barrier, commit: nothing.commit };
-        let header = Header::hop_only(Opcode::LeaveAck, own, peer, promises);
+        let header = Header::hop_only(Opcode::LeaveAck, self.config.instance(), peer, promises);
         Some(Transmit { port, bytes: seal_with_hops(slot, header, 0, 0) })
     }
 }

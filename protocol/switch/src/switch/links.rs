@@ -1,28 +1,17 @@
 //! Link state: the part of [`Switch`] that brings links up and takes them down.
 
 use onepipe_base::mistake::{Mistake, makes};
-use onepipe_base::{
-    Address, Cause, Instance, Mono, Now, PeerUpdate, Port, ProcessId, Promises, Verdict,
-};
-use onepipe_topology::{NextHop, Route};
-use onepipe_wire::{Flags, HOPS_MAX, Header, Opcode};
+use onepipe_base::{Address, Cause, Instance, Mono, Now, PeerUpdate, Port, Promises, Verdict};
+use onepipe_topology::Route;
+use onepipe_wire::{HOPS_MAX, Header, Opcode};
 
-use crate::config::QUARTER_RANGE_NS;
+use crate::control::Freeze;
+use crate::links::is_direct;
 use crate::stats::count_drop;
 use crate::{Switch, SwitchEvent};
 
-/// Hop-only frames leave their sender with at most this hop count; a count of [`HOPS_MAX`] counts
-/// as direct as well. In between they were relayed by a switch between their sender and this one:
-/// such frames teach the route, and say nothing about the link.
-const HOP_ONLY_HOPS_MAX: u8 = 1;
-
-/// Returns whether a hop-only frame was not relayed.
-pub(crate) const fn is_direct(hops: u8) -> bool {
-    hops <= HOP_ONLY_HOPS_MAX || hops >= HOPS_MAX
-}
-
 /// Whether the promises of a frame count for its link; determined only with controllers.
-pub(crate) enum LinkCheck {
+pub(super) enum LinkCheck {
     /// Its promises are those of the known peer.
     Accepted,
     /// The frame is consumed or forwarded, but its promises are ignored.
@@ -37,25 +26,21 @@ impl Switch {
     /// controllers its commit is frozen, and `cause` is announced. Takes time in proportion to the
     /// route table.
     pub fn unplug(&mut self, port: Port, cause: Cause) {
-        if port.index() >= self.port_count() {
+        if port.0 >= self.config.port_count() {
             return;
         }
         self.take_down(port, cause, SwitchEvent::LinkLeft(port));
         self.aggregator.forget_advertised(port);
-        self.neighbours.forget(port);
+        self.links.forget(port);
         self.leavers.forget(port);
         self.demand.set_on_demand(port, false);
         self.demand.on_new_peer(port);
         debug_assert!(!self.aggregator.is_live(port), "an unplugged link counts");
         debug_assert!(self.aggregator.advertised(port).is_none(), "of another peer");
-        debug_assert!(self.neighbours.instance(port).is_none(), "of another peer");
-        self.stop_beacons(port);
-        if let Some(control) = &mut self.control {
-            control.flood.on_gone(port);
-            if control.controller_ports.remove(port) {
-                control.announcer.on_change();
-                self.notify(SwitchEvent::ControllerLost(port));
-            }
+        debug_assert!(self.links.instance(port).is_none(), "of another peer");
+        self.links.stop_beacons(port);
+        if self.control.as_mut().is_some_and(|control| control.on_unplugged(port)) {
+            self.notify(SwitchEvent::ControllerLost(port));
         }
         if let Route::ForwardingTable(table) = &mut self.config.route {
             table.forget_port(port);
@@ -66,7 +51,7 @@ impl Switch {
     /// Handles the certain loss of the link at `port`: it is dead without a timeout. A later frame
     /// brings it back.
     pub fn mark_link_lost(&mut self, port: Port) {
-        if port.index() < self.port_count() {
+        if port.0 < self.config.port_count() {
             self.take_down(port, Cause::Refused, SwitchEvent::LinkLost(port));
             debug_assert!(!self.aggregator.is_live(port), "a lost link counts");
         }
@@ -75,34 +60,32 @@ impl Switch {
 
     /// Whether `port` takes part in the barriers.
     pub fn is_live(&self, port: Port) -> bool {
-        port.index() < self.port_count() && self.aggregator.is_live(port)
+        port.0 < self.config.port_count() && self.aggregator.is_live(port)
     }
 
     /// Handles a stall of the driver that ended at `now`. Frames of the neighbours are yet to be
     /// read, so no link times out before a link timeout has passed.
     pub fn handle_stall(&mut self, now: Now) {
         if let Some(control) = &mut self.control {
-            control.controller_ports.postpone(now.mono);
+            control.postpone(now.mono);
         }
         self.liveness.postpone(now.mono);
         self.demand.postpone(now.mono);
     }
 
     #[inline]
-    pub(crate) fn on_promises(&mut self, now: Mono, port: Port, promises: Promises) {
-        self.has_update = true;
+    pub(super) fn on_promises(&mut self, now: Mono, port: Port, promises: Promises) {
+        self.beacons.on_update();
         self.demand.on_input(now, port, Some(promises));
         let is_new = self.aggregator.update(now, port, promises);
-        if self.aggregator.is_upper(port)
-            && carries_commit(promises) == self.without_commit.contains(port)
-        {
+        if self.joiners.is_change_above(port, promises) {
             self.on_commit_from_above(port, promises);
         }
-        if !self.is_advertising() && !self.aggregator.is_upper(port) {
+        if !self.start.is_advertising() && !self.aggregator.is_upper(port) {
             // A process that was sent a commit promises no less.
             self.aggregator.assume_advertised(promises.commit);
         }
-        if !self.caught_up.contains(port) {
+        if !self.joiners.has_caught_up(port) {
             self.demand.on_joiner();
             self.check_caught_up(port, promises);
         }
@@ -112,47 +95,40 @@ impl Switch {
     }
 
     //= spec/failure.md#R47
-    /// Handles promises of an upper port that carry a commit again, or no longer do. The register
-    /// of the port does not show that, because it never moves back.
+    /// Handles promises of an upper port that carry a commit again, or no longer do.
     #[cold]
     fn on_commit_from_above(&mut self, port: Port, promises: Promises) {
         let known = self.aggregator.promised(port);
-        if !self.must_hold_joiners() || known.is_some_and(|known| promises.barrier < known.barrier)
-        {
+        let is_overtaken = known.is_some_and(|known| promises.barrier < known.barrier);
+        if !self.joiners.must_hold() || is_overtaken {
             // No joiner is held, or the frame was overtaken by a later one.
             return;
         }
-        if carries_commit(promises) {
-            self.without_commit.remove(port);
-        } else {
-            self.without_commit.insert(port);
-        }
+        self.joiners.on_change_above(port, promises);
         if self.demand.is_on_demand() {
             // The nodes below must not learn of it only with the next heartbeat.
-            let lower = (0..self.config.lower_ports).map(Port);
-            lower.filter(|lower| self.caught_up.contains(*lower)).for_each(|lower| {
+            for lower in self.config.lower().filter(|lower| self.joiners.has_caught_up(*lower)) {
                 self.beacons.request(lower);
-            });
+            }
         }
     }
 
     /// As [`Switch::on_promises`] for a beacon of an unfed link.
     #[cold]
-    pub(crate) fn on_unfed(
+    pub(super) fn on_unfed(
         &mut self,
         now: Mono,
         port: Port,
         promises: Promises,
         holds_commits: bool,
     ) {
-        self.has_update = true;
+        self.beacons.on_update();
         self.demand.on_input(now, port, None);
         let held = holds_commits.then_some(promises.commit);
         let is_new = self.aggregator.update_unfed(now, port, promises.barrier, held);
         if self.aggregator.promised(port).is_none() {
             // No input feeds the port any more: the next instance that does is a joiner.
-            self.caught_up.remove(port);
-            self.without_commit.remove(port);
+            self.joiners.forget(port);
         }
         if is_new {
             self.on_link_up(now, port);
@@ -165,22 +141,17 @@ impl Switch {
     /// advertised to the nodes that the port feeds and, for a lower port, if all other switches
     /// count what this switch advertises.
     fn check_caught_up(&mut self, port: Port, promises: Promises) {
-        if !self.aggregator.has_reached(port, promises) || self.aggregator.promised(port).is_none()
+        let is_held = self.joiners.is_held_below(port);
+        if !self.aggregator.has_reached(port, promises)
+            || self.aggregator.promised(port).is_none()
+            || (is_held && !(self.joiners.is_uplink_ready() && self.is_counted_by_others(port)))
         {
             return;
         }
-        if self.must_hold_joiners() && !self.aggregator.is_upper(port) {
-            if !self.is_uplink_ready || !self.is_counted_by_others(port) {
-                return;
-            }
-            if self.is_switch_at(port) {
-                // The other end waits for this beacon before its joiners commit.
-                self.beacons.request(port);
-            }
-        }
-        self.caught_up.insert(port);
-        if self.demand.is_on_demand() {
-            // Commits may be advertised there from now on: not only with the next heartbeat.
+        self.joiners.on_caught_up(port);
+        // A switch waits for this beacon before its joiners commit. On demand commits may be
+        // advertised from now on: not only with the next heartbeat.
+        if self.demand.is_on_demand() || (is_held && self.links.is_switch_at(port)) {
             self.beacons.request(port);
         }
     }
@@ -188,123 +159,79 @@ impl Switch {
     /// Whether all other switches count what this one advertises: then no commit advertised above
     /// or below them lies above what a joiner at `port` has promised.
     fn is_counted_by_others(&self, port: Port) -> bool {
-        let mut others = (0..self.port_count() as u16).map(Port).filter(|other| *other != port);
+        let mut others = self.config.ports().filter(|other| *other != port);
         others.all(|other| {
-            let is_switch = self.aggregator.is_upper(other) || self.is_switch_at(other);
+            let is_switch = self.aggregator.is_upper(other) || self.links.is_switch_at(other);
             !is_switch || self.aggregator.is_counted_by_peer(other)
         })
     }
 
-    /// Makes all lower ports except `port` catch up again: the switch that has come up there has
-    /// advertised commits that the processes below have not promised.
-    #[cold]
-    fn restart_catch_up(&mut self, port: Port) {
-        for other in (0..self.config.lower_ports).map(Port).filter(|other| *other != port) {
-            self.caught_up.remove(other);
-        }
-    }
-
     fn on_link_up(&mut self, now: Mono, port: Port) {
         debug_assert!(self.aggregator.is_live(port), "port {} promises nothing", port.0);
-        self.linked.insert(port);
-        self.is_uplink_ready |= self.aggregator.is_upper(port);
+        let is_upper = self.aggregator.is_upper(port);
+        self.links.start_beacons(port);
+        if is_upper {
+            self.joiners.on_uplink_ready();
+        }
         self.liveness.on_joined(now);
         self.demand.on_link_change();
         self.aggregator.await_peer_report(port);
-        if self.must_hold_joiners() && (self.aggregator.is_upper(port) || self.is_switch_at(port)) {
-            self.restart_catch_up(port);
+        if self.joiners.must_hold() && (is_upper || self.links.is_switch_at(port)) {
+            self.joiners.restart(port);
         }
         self.notify(SwitchEvent::LinkJoined(port));
         if let Some(control) = &mut self.control {
-            control.announcer.on_change();
-            control.flood.on_joined(now, port);
+            control.on_link_up(now, port);
         }
     }
 
-    /// Whether the last peer at `port` was a switch.
-    pub(crate) fn is_switch_at(&self, port: Port) -> bool {
-        let instance = self.neighbours.instance(port);
-        instance.is_some_and(|instance| matches!(instance.address, Address::Switch(_)))
-    }
-
     /// Takes a link that may be live out of the barriers; with controllers, its commit is frozen.
-    pub(crate) fn take_down(&mut self, port: Port, cause: Cause, event: SwitchEvent) {
+    pub(super) fn take_down(&mut self, port: Port, cause: Cause, event: SwitchEvent) {
         if self.control.is_some() {
-            let instance = self.neighbours.instance(port);
-            self.neighbours.mark_lost(port);
+            let instance = self.links.instance(port);
+            self.links.mark_lost(port);
             self.freeze(port, instance, cause, event);
         } else if self.aggregator.remove(port) {
             self.on_link_down(port, event);
         }
     }
 
-    pub(crate) fn on_link_down(&mut self, port: Port, event: SwitchEvent) {
+    pub(super) fn on_link_down(&mut self, port: Port, event: SwitchEvent) {
         debug_assert!(!self.aggregator.is_live(port), "port {} counts", port.0);
-        self.has_update = true;
-        self.caught_up.remove(port);
-        self.without_commit.remove(port);
+        self.beacons.on_update();
+        self.joiners.forget(port);
         self.demand.forget(port);
         self.demand.on_link_change();
         self.stats.links_lost += u64::from(matches!(event, SwitchEvent::LinkLost(_)));
-        self.stop_beacons(port);
+        self.links.stop_beacons(port);
         self.notify(event);
         // Outputs that have become unfed need not wait for the next instant.
-        for upper in (self.config.lower_ports..self.port_count() as u16).map(Port) {
+        for upper in self.config.ports().skip(usize::from(self.config.lower_ports)) {
             if !self.aggregator.is_fed(upper) {
                 self.beacons.request(upper);
             }
         }
     }
 
-    /// Stops beacons on a port without a known peer.
-    pub(crate) fn stop_beacons(&mut self, port: Port) {
-        if self.config.route.is_learned() && !self.aggregator.is_upper(port) {
-            self.linked.remove(port);
-        }
-    }
-
     //= spec/failure.md#R13
     /// Freezes `port`, whose peer was `instance`, if it is live.
     fn freeze(&mut self, port: Port, instance: Option<Instance>, cause: Cause, event: SwitchEvent) {
-        let control = self.control.as_ref();
-        if let Some(commit) =
-            control.and_then(|control| control.frozen.promised_before(port, instance))
-        {
-            self.aggregator.assume_promised(port, commit);
+        let Some(control) = &mut self.control else { return };
+        let freeze = control.freeze(&mut self.aggregator, port, instance, cause);
+        self.stats.links_frozen += u64::from(freeze == Freeze::Frozen);
+        if freeze != Freeze::NotLive {
+            self.on_link_down(port, event);
         }
-        if self.aggregator.promises_no_commit(port) {
-            // The port was never fed, or the failure of what fed it is resolved.
-            self.aggregator.remove(port);
-            if let Some(control) = &mut self.control {
-                control.announcer.on_change();
-            }
-            return self.on_link_down(port, event);
+        if freeze == Freeze::Frozen {
+            self.notify(SwitchEvent::LinkFrozen(port));
         }
-        let Some(commit) = self.aggregator.freeze(port) else { return };
-        debug_assert!(self.aggregator.is_held(port), "port {} holds nothing", port.0);
-        if makes(Mistake::DeadCommitDropped) {
-            self.aggregator.hold(port, None);
-        }
-        if let Some(control) = &mut self.control {
-            control.frozen.record(port, instance, commit, cause);
-            control.announcer.on_change();
-        }
-        self.stats.links_frozen += 1;
-        self.on_link_down(port, event);
-        self.notify(SwitchEvent::LinkFrozen(port));
-    }
-
-    /// Returns the instance received on `port`, if the link is live: the one that beacons and
-    /// floods name as peer.
-    pub(crate) fn peer_at(&self, port: Port) -> Option<Instance> {
-        if self.aggregator.is_live(port) { self.neighbours.instance(port) } else { None }
     }
 
     //= spec/failure.md#R11
     //= spec/failure.md#R12
     /// Determines the relation of a frame to its link (`docs/design/failure.md`, "Who is on a
     /// link?"). Freezes what has died before the frame's promises can be applied.
-    pub(crate) fn check_link(
+    pub(super) fn check_link(
         &mut self,
         now: Mono,
         port: Port,
@@ -317,7 +244,7 @@ impl Switch {
         }
         let is_from_peer = is_hop_only || (hops == HOPS_MAX && !self.aggregator.is_upper(port));
         if !is_from_peer {
-            return match self.neighbours.is_up(port) {
+            return match self.links.is_up(port) {
                 true => LinkCheck::Accepted,
                 false => LinkCheck::Ignored,
             };
@@ -326,24 +253,16 @@ impl Switch {
         let Some(instance) = sender else {
             return LinkCheck::Refused(count_drop(&mut self.stats.dropped_misplaced));
         };
-        let was_two_way = self.neighbours.is_two_way(port);
+        let was_two_way = self.links.is_two_way(port);
         // A Leave is accepted whether or not its sender receives this switch.
         let update = match is_hop_only && opcode != Opcode::Leave {
-            true => self.neighbours.on_hello(port, instance, header.peer(), self.config.instance()),
-            false => self.neighbours.on_instance(port, instance),
+            true => self.links.on_hello(port, instance, header),
+            false => self.links.on_instance(port, instance),
         };
-        if is_hop_only && opcode != Opcode::Leave && update != PeerUpdate::Stale {
-            let is_held = header.has(Flags::PREVIOUS_HOLDS);
-            if is_held {
-                self.previous_holds.insert(port)
-            } else {
-                self.previous_holds.remove(port)
-            }
-        }
-        if was_two_way != self.neighbours.is_two_way(port)
+        if was_two_way != self.links.is_two_way(port)
             && let Some(control) = &mut self.control
         {
-            control.announcer.on_change();
+            control.on_change();
         }
         match update {
             PeerUpdate::Same => LinkCheck::Accepted,
@@ -354,7 +273,7 @@ impl Switch {
                 debug_assert!(!self.aggregator.is_live(port), "promises of a previous instance");
                 LinkCheck::Accepted
             }
-            PeerUpdate::Stale if self.neighbours.instance(port) != Some(instance) => {
+            PeerUpdate::Stale if self.links.instance(port) != Some(instance) => {
                 LinkCheck::Refused(count_drop(&mut self.stats.dropped_stale))
             }
             // The peer waits to learn that the link was lost.
@@ -376,7 +295,7 @@ impl Switch {
     fn on_new_instance(&mut self, port: Port, previous: Instance) {
         self.demand.on_new_peer(port);
         if let Some(control) = &mut self.control {
-            control.flood.on_gone(port);
+            control.on_gone(port);
         }
         self.freeze(port, Some(previous), Cause::Superseded, SwitchEvent::LinkRestarted(port));
     }
@@ -385,16 +304,16 @@ impl Switch {
     /// Makes beacons leave at the fast interval, because the peer at `port` and this switch do not
     /// agree yet that the link was lost.
     fn await_agreement(&mut self, now: Mono, port: Port) {
-        self.linked.insert(port);
+        self.links.start_beacons(port);
         self.demand.on_disagreement(now);
-        self.has_update = true;
+        self.beacons.on_update();
     }
 
     //= spec/failure.md#R39
     /// Whether `instance` can be at the other end of `port`. A live peer is replaced only by a
     /// later incarnation of its own.
     fn is_plausible_at(&self, port: Port, instance: Instance) -> bool {
-        let known = self.neighbours.instance(port);
+        let known = self.links.instance(port);
         if known == Some(instance) {
             return true;
         }
@@ -402,20 +321,12 @@ impl Switch {
             Address::Switch(switch) => switch != self.config.switch,
             Address::Process(process) => {
                 !self.aggregator.is_upper(port)
-                    && self.config.controllers.is_none_or(|range| !range.contains(process))
-                    && self.is_routed_to(port, process)
+                    && !self.config.is_controller(process)
+                    && self.config.is_routed_to(port, process)
             }
         };
         let is_other = known.is_some_and(|known| known.address != instance.address);
         fits && !(is_other && self.aggregator.is_live(port))
-    }
-
-    /// Whether the known routes allow `process` behind `port`.
-    pub(crate) fn is_routed_to(&self, port: Port, process: ProcessId) -> bool {
-        match self.config.route {
-            Route::ForwardingTable(_) => true,
-            Route::Tree(_) => leads_to(self.config.route.next(process), port),
-        }
     }
 
     /// Learns the port of a process from any of its frames, unless a later incarnation of it is
@@ -424,7 +335,7 @@ impl Switch {
     /// on another one. Beacons of other switches name no process and teach nothing.
     //= spec/failure.md#R12
     #[inline]
-    pub(crate) fn learn(&mut self, port: Port, header: &Header) {
+    pub(super) fn learn(&mut self, port: Port, header: &Header) {
         if let Route::ForwardingTable(table) = &self.config.route
             && let Some(later) = table.later(header.src(), header.incarnation())
             && later != port
@@ -432,38 +343,25 @@ impl Switch {
         {
             return;
         }
-        self.learn_any(port, header);
-    }
-
-    /// Learns the port of any incarnation. An excluded process needs the replies of controllers,
-    /// and they are routed by process id; the next frame of a later incarnation takes the route
-    /// back.
-    pub(crate) fn learn_any(&mut self, port: Port, header: &Header) {
-        if let Route::ForwardingTable(table) = &mut self.config.route
-            && port.0 < self.config.lower_ports
-        {
-            table.learn(header.src(), header.incarnation(), port);
-        }
+        self.config.learn(port, header);
     }
 
     /// Handles the Join of a process behind `port`. The barrier is advertised to it at once, so
     /// that it can raise its timestamps: until then its low promise holds all others back.
-    pub(crate) fn on_join(&mut self, port: Port, header: &Header) -> Verdict {
+    pub(super) fn on_join(&mut self, port: Port, header: &Header) -> Verdict {
         let src = header.src();
         let is_upper = self.aggregator.is_upper(port);
         let fits = !is_upper
             && match &self.config.route {
                 Route::ForwardingTable(table) => table.contains(src),
-                Route::Tree(_) => leads_to(self.config.route.next(src), port),
+                Route::Tree(_) => self.config.leads_to(src, port),
             };
         if !fits {
             return count_drop(&mut self.stats.dropped_misplaced);
         }
         // Of two controllers the driver of a switch lets one pass, which may be the earlier one.
-        let is_controller =
-            self.config.controllers.is_some_and(|controllers| controllers.contains(src));
-        if is_controller {
-            self.learn_any(port, header)
+        if self.config.is_controller(src) {
+            self.config.learn(port, header)
         } else {
             self.learn(port, header)
         }
@@ -471,16 +369,4 @@ impl Switch {
         self.beacons.request(port);
         Verdict::Consumed
     }
-}
-
-/// Whether promises carry a commit: where no commit may be advertised they carry one that is
-/// [`QUARTER_RANGE_NS`] old.
-#[inline]
-fn carries_commit(promises: Promises) -> bool {
-    promises.commit.wrapping_add_ns(QUARTER_RANGE_NS / 2) >= promises.barrier
-}
-
-#[inline]
-pub(crate) fn leads_to(next: Option<NextHop>, port: Port) -> bool {
-    matches!(next, Some(NextHop::Down(next_hops)) if next_hops.contains(port))
 }

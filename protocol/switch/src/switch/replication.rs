@@ -1,15 +1,16 @@
 //! Copies a frame with several receivers to the port of each of them.
 
 use onepipe_base::mistake::{Mistake, makes};
-use onepipe_base::{Now, Port, Timestamp, Verdict};
+use onepipe_base::{Port, Verdict};
 use onepipe_wire::{HEADER_LEN, Header, SharedReceiver, SharedReceivers, parse_header};
 
 use crate::Switch;
+use crate::clock::Time;
 use crate::stats::count_drop;
 
 /// A shared frame that has receivers left.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Replication {
+pub(super) struct Replication {
     input: Port,
     /// The header as received, before any copy was rewritten.
     header: Header,
@@ -29,12 +30,7 @@ impl Switch {
     /// Handles a shared frame: each call serves one receiver as if the frame were for it alone. The
     /// promise counts with the last copy only, because until then messages below it follow.
     #[cold]
-    pub(super) fn on_shared(
-        &mut self,
-        times: (Now, Timestamp),
-        port: Port,
-        frame: &mut [u8],
-    ) -> Verdict {
+    pub(super) fn on_shared(&mut self, time: Time, port: Port, frame: &mut [u8]) -> Verdict {
         let Ok((header, _)) = parse_header(frame) else {
             return count_drop(&mut self.stats.dropped_malformed);
         };
@@ -50,7 +46,7 @@ impl Switch {
             }
             None if header.is_unaddressed() => (header, 0),
             // Another switch has replicated it.
-            None => return self.on_frame(times, port, frame, true),
+            None => return self.on_frame(time, port, frame, true),
         };
         loop {
             let list = frame.get(HEADER_LEN..end).map(SharedReceivers::parse);
@@ -64,7 +60,7 @@ impl Switch {
             debug_assert!(served <= count, "a receiver is served twice");
             let is_last = served == count;
             let counts = is_last || makes(Mistake::PromiseBeforeCopies);
-            match self.on_frame(times, port, frame, counts) {
+            match self.on_frame(time, port, frame, counts) {
                 Verdict::Forward(output) if !is_last => {
                     self.replication =
                         Some(Replication { input: port, header: original, served, last: receiver });

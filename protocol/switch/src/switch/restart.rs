@@ -1,10 +1,9 @@
 //! The restart of a switch that was declared dead while it was running (`docs/design/failure.md`,
 //! "What if a receiver cannot be reached, and has not failed?").
 
-use onepipe_base::{Address, Incarnation, Instance, Port, Timestamp, Transmit, Verdict};
-use onepipe_wire::{Flood, FloodId, FloodView, HEADER_LEN, Header, Opcode, seal_with_hops};
+use onepipe_base::{Address, Incarnation, Instance, Port, Verdict};
+use onepipe_wire::{FloodView, Header};
 
-use crate::clock::no_promise;
 use crate::stats::count_drop;
 use crate::{Config, Switch, SwitchEvent};
 
@@ -12,36 +11,16 @@ impl Switch {
     /// Handles a frame at `port` of an instance that was declared dead. The frame is ignored; a
     /// switch that sends beacons is sent a death notice.
     #[cold]
-    pub(crate) fn on_declared_dead(&mut self, port: Port, speaker: Option<Instance>) -> Verdict {
-        if let (Some(control), Some(instance)) = (&mut self.control, speaker)
-            && matches!(instance.address, Address::Switch(_))
-        {
-            control.death_notice = Some((port, instance));
+    pub(super) fn on_declared_dead(&mut self, port: Port, speaker: Option<Instance>) -> Verdict {
+        if let (Some(control), Some(instance)) = (&mut self.control, speaker) {
+            control.on_declared_dead(port, instance);
         }
         count_drop(&mut self.stats.dropped_stale)
     }
 
-    /// Writes a death notice about `instance` to the peer at `port`.
-    pub(crate) fn write_death_notice(
-        &mut self,
-        reference: Timestamp,
-        port: Port,
-        instance: Instance,
-        slot: &mut [u8],
-    ) -> Option<Transmit> {
-        let promises = no_promise(reference);
-        let header =
-            Header::hop_only(Opcode::Flood, self.config.instance(), self.peer_at(port), promises);
-        let buf = slot.get_mut(HEADER_LEN..)?;
-        let flood = Flood { id: FloodId::HOP_ONLY };
-        let (_, bytes) = flood.write_freeze(buf, core::iter::once(instance))?;
-        self.stats.floods_sent += 1;
-        Some(Transmit { port, bytes: seal_with_hops(slot, header, bytes, 0) })
-    }
-
     /// Handles a death notice of a neighbour, which is no flood: it names the instance that a
     /// controller has declared dead.
-    pub(crate) fn on_death_notice(&mut self, header: &Header, view: FloodView<'_>) -> Verdict {
+    pub(super) fn on_death_notice(&mut self, header: &Header, view: FloodView<'_>) -> Verdict {
         let is_switch = |instance: &Instance| matches!(instance.address, Address::Switch(_));
         if !header.sender().as_ref().is_some_and(is_switch) {
             return count_drop(&mut self.stats.dropped_misplaced);
