@@ -8,6 +8,7 @@ use onepipe_wire::BulkPieceHeader;
 
 use crate::OBJECTS_MAX;
 use crate::config::SHARED_BLOCKS_MAX;
+use crate::object::{BlockId, HaveWord};
 use crate::session::{Item, LinkSession};
 use onepipe_reliability::BitSet;
 
@@ -35,7 +36,7 @@ pub(crate) struct BlockTransfer {
 }
 
 impl BlockTransfer {
-    pub fn requested((object, block): (u32, u32)) -> Self {
+    pub fn requested(BlockId { object, block }: BlockId) -> Self {
         Self { step: (0, 0), object, block, ordinal: BulkPieceHeader::REQUESTED, piece: 0 }
     }
 }
@@ -84,17 +85,19 @@ pub(crate) struct Peer {
     /// Content of lost frames.
     pub retransmits: VecDeque<Item>,
     /// Blocks requested by the peer.
-    pub wanted: VecDeque<(u32, u32)>,
+    pub wanted: VecDeque<BlockId>,
     /// Blocks requested from the peer.
-    pub requested: Vec<(u32, u32)>,
+    pub requested: Vec<BlockId>,
     /// Requests that are to be sent.
-    pub requests_due: VecDeque<(u32, u32)>,
+    pub requests_due: VecDeque<BlockId>,
     pub is_state_due: bool,
     /// Object that the peer needs tokens for, as long as this member lacks blocks of it.
     pub tokens_due: Option<u32>,
     pub failures_sent: u32,
-    pub have_cursor: Option<(u32, u32)>,
-    pub haves_due: VecDeque<(u32, u32)>,
+    /// Word from which on all held blocks are to be reported.
+    pub have_cursor: Option<HaveWord>,
+    /// Changed words of held blocks that are to be reported.
+    pub haves_due: VecDeque<HaveWord>,
     /// Counts in the header of the last frame received.
     pub advertised_stable: u32,
     pub advertised_failed: u16,
@@ -153,14 +156,14 @@ impl Peer {
     }
 
     /// Handles a request for a block.
-    pub fn on_request(&mut self, wanted: (u32, u32)) {
+    pub fn on_request(&mut self, wanted: BlockId) {
         if self.wanted.len() < PEER_REQUESTS_MAX && !self.wanted.contains(&wanted) {
             self.wanted.push_back(wanted);
         }
     }
 
     /// Requests a block from the peer.
-    pub fn request(&mut self, wanted: (u32, u32)) {
+    pub fn request(&mut self, wanted: BlockId) {
         debug_assert!(!self.has_failed, "a failed member answers nothing");
         if !self.requested.contains(&wanted) {
             self.requested.push(wanted);
@@ -169,20 +172,52 @@ impl Peer {
     }
 
     /// Handles the completion of a block at this member.
-    pub fn on_block_complete(&mut self, object: u32, block: u32) {
-        self.requested.retain(|requested| *requested != (object, block));
+    pub fn on_block_complete(&mut self, complete: BlockId) {
+        self.requested.retain(|requested| *requested != complete);
     }
 
-    /// Queues a changed word of held blocks.
-    pub fn queue_have(&mut self, object: u32, word: u32, base: u32) {
-        if self.haves_due.back() == Some(&(object, word)) {
+    /// Queues a changed word of held blocks. `stable` is the first active object.
+    pub fn queue_have(&mut self, changed: HaveWord, stable: u32) {
+        if self.haves_due.back() == Some(&changed) {
             return;
         }
         if self.haves_due.len() < HAVES_MAX {
-            self.haves_due.push_back((object, word));
+            self.haves_due.push_back(changed);
         } else {
             self.haves_due.clear();
-            self.have_cursor = Some((base, 0));
+            self.have_cursor = Some(HaveWord::first_of(stable));
+        }
+    }
+
+    /// Reports all held blocks from a word on, unless an earlier word comes first.
+    pub fn report_from(&mut self, from: HaveWord) {
+        self.have_cursor = Some(self.have_cursor.map_or(from, |next| next.min(from)));
+    }
+
+    //= spec/bulk.md#R21
+    /// Schedules the retransmission of the content of a lost frame.
+    pub fn on_lost(&mut self, item: Item) {
+        debug_assert!(!self.has_failed, "nothing is in flight to a failed member");
+        match item {
+            Item::Piece { .. } => self.retransmits.push_back(item),
+            Item::Offer { object } => self.flow(object).has_offered = false,
+            Item::State => self.is_state_due = true,
+            Item::Failures { first } => self.failures_sent = self.failures_sent.min(first),
+            Item::Have(from) => self.report_from(from),
+            Item::Want(wanted) if self.requested.contains(&wanted) => {
+                self.requests_due.push_back(wanted);
+            }
+            Item::Want(_) => {}
+        }
+    }
+
+    /// Returns the next deadline of the link.
+    pub fn due_at(&self) -> Option<Mono> {
+        match self.is_blocked {
+            _ if self.has_failed => None,
+            // Acknowledgements cannot be sent over a blocked link, so they are not due.
+            true => self.session.probe_at(),
+            false => self.session.due_at(),
         }
     }
 

@@ -6,9 +6,10 @@ use onepipe_wire::{
     BulkPieceHeader, BulkState, BulkWant, Flags, HEADER_LEN, Header, Opcode, seal, seal_detached,
 };
 
-use super::Group;
+use super::{Group, Refusal};
 use crate::Memory;
 use crate::config::FRAME_LEN_MIN;
+use crate::object::HaveWord;
 use crate::session::Item;
 
 /// Maximum number of words of held blocks per frame: fits the shortest frame allowed.
@@ -56,11 +57,11 @@ impl<M: Memory> Group<M> {
     }
 
     /// Queues a changed word of held blocks for all live peers.
-    pub(super) fn queue_have(&mut self, object: u32, word: u32) {
+    pub(super) fn queue_have(&mut self, changed: HaveWord) {
         let stable = self.stable;
         for rank in self.ranks() {
             if self.is_live_peer(rank) {
-                self.peer(rank).queue_have(object, word, stable);
+                self.peer(rank).queue_have(changed, stable);
                 self.ready.set(rank);
             }
         }
@@ -90,22 +91,20 @@ impl<M: Memory> Group<M> {
             return self.write_state(now, rank, slot);
         }
         let peer = &mut self.peers[rank as usize];
-        if let Some((object, block)) = peer.requests_due.pop_front() {
-            let item = Item::Want { object, block };
-            let want = BulkWant { object, block };
-            return self.write(now, rank, Opcode::BulkWant, Some(item), slot, |_, buffer| {
-                want.write(buffer)
-            });
+        if let Some(wanted) = peer.requests_due.pop_front() {
+            let want = BulkWant { object: wanted.object, block: wanted.block };
+            let item = Some(Item::Want(wanted));
+            return self.write(now, rank, item, slot, |_, buffer| want.write(buffer));
         }
-        if let Some((object, word)) = peer.haves_due.pop_front() {
-            if object >= self.stable {
-                return self.write_have(now, rank, (object, word), 1, slot).map(|(sent, _)| sent);
+        if let Some(changed) = peer.haves_due.pop_front() {
+            if changed.object >= self.stable {
+                return self.write_have(now, rank, changed, 1, slot).map(|(sent, _)| sent);
             }
             return self.write_control(now, rank, slot);
         }
-        if let Some((object, first)) = peer.have_cursor {
-            let from = if object < self.stable { (self.stable, 0) } else { (object, first) };
-            if from.0 >= self.known {
+        if let Some(next) = peer.have_cursor {
+            let from = next.max(HaveWord::first_of(self.stable));
+            if from.object >= self.known {
                 peer.have_cursor = None;
                 return None;
             }
@@ -125,7 +124,7 @@ impl<M: Memory> Group<M> {
             is_offer: true,
         };
         let item = Item::Offer { object };
-        self.write(now, rank, Opcode::BulkPiece, Some(item), slot, |_, buffer| {
+        self.write(now, rank, Some(item), slot, |_, buffer| {
             header.write(buffer).map(|_| onepipe_wire::BULK_PIECE_HEADER_LEN)
         })
     }
@@ -136,9 +135,7 @@ impl<M: Memory> Group<M> {
         let ack = received.take_ack();
         let sent = ack.zip(incarnation).and_then(|((largest, words, marked), incarnation)| {
             let ack = BulkAck { incarnation, largest, marked };
-            self.write(now, rank, Opcode::BulkAck, None, slot, |_, buffer| {
-                ack.write(buffer, words.iter().copied())
-            })
+            self.write(now, rank, None, slot, |_, buffer| ack.write(buffer, words.iter().copied()))
         });
         self.peer(rank).session.received = received;
         sent
@@ -155,7 +152,7 @@ impl<M: Memory> Group<M> {
         let until = self.failures.len().min(first + FAILURES_MAX);
         self.peer(rank).failures_sent = until as u32;
         let item = Item::Failures { first: first as u32 };
-        self.write(now, rank, Opcode::BulkFailures, Some(item), slot, |group, buffer| {
+        self.write(now, rank, Some(item), slot, |group, buffer| {
             let entries = group.failures[first..until].iter().map(|failure| BulkFailure {
                 rank: failure.rank as u16,
                 by: failure.by as u16,
@@ -185,7 +182,7 @@ impl<M: Memory> Group<M> {
         for (at, token) in tokens[..active].iter_mut().enumerate() {
             *token = self.tokens(rank, self.stable + at as u32);
         }
-        self.write(now, rank, Opcode::BulkState, Some(Item::State), slot, |_, buffer| {
+        self.write(now, rank, Some(Item::State), slot, |_, buffer| {
             state.write(buffer, tokens[..active].iter().copied())
         })
     }
@@ -216,38 +213,41 @@ impl<M: Memory> Group<M> {
         &mut self,
         now: Now,
         rank: u32,
-        (object, first): (u32, u32),
+        from: HaveWord,
         words: u32,
         slot: &mut [u8],
-    ) -> Option<(Transmit, (u32, u32))> {
+    ) -> Option<(Transmit, HaveWord)> {
+        let HaveWord { object, word: first } = from;
         let active = self.get(object)?;
         let extent = active.shape.map(|shape| shape.extent);
         let all = active.shape.map_or(0, |shape| shape.blocks.div_ceil(64));
         let until = (first + words).min(all);
         let have = BulkHave { object, extent, view: self.view, first };
-        let item = Item::Have { object, first };
-        let sent = self.write(now, rank, Opcode::BulkHave, Some(item), slot, |group, buffer| {
+        let sent = self.write(now, rank, Some(Item::Have(from)), slot, |group, buffer| {
             let held = group.get(object).and_then(|active| active.object.as_ref());
             let held = held.map(|object| object.held.words());
             let words =
                 (first..until.max(first)).map(|word| held.map_or(0, |held| held[word as usize]));
             have.write(buffer, words)
         })?;
-        let next = if until >= all { (object + 1, 0) } else { (object, until) };
+        let next = match until >= all {
+            true => HaveWord::first_of(object + 1),
+            false => HaveWord { object, word: until },
+        };
         Some((sent, next))
     }
 
-    /// Writes a frame to a member. A frame with an `item` gets a PSN and is retransmitted if lost.
+    /// Writes a frame to a member. The frame acknowledges others, or has an `item` as its content:
+    /// then it gets a PSN, and the item is sent again if the frame is lost.
     pub(super) fn write(
         &mut self,
         now: Now,
         rank: u32,
-        opcode: Opcode,
         item: Option<Item>,
         slot: &mut [u8],
         body: impl FnOnce(&Self, &mut [u8]) -> Option<usize>,
     ) -> Option<Transmit> {
-        self.write_detached(now, rank, (opcode, None), item, slot, body)
+        self.write_detached(now, rank, item, None, slot, body)
     }
 
     /// Writes a frame whose last `detached_len` bytes are not in the slot.
@@ -255,8 +255,8 @@ impl<M: Memory> Group<M> {
         &mut self,
         now: Now,
         rank: u32,
-        (opcode, detached_len): (Opcode, Option<usize>),
         item: Option<Item>,
+        detached_len: Option<usize>,
         slot: &mut [u8],
         body: impl FnOnce(&Self, &mut [u8]) -> Option<usize>,
     ) -> Option<Transmit> {
@@ -265,6 +265,7 @@ impl<M: Memory> Group<M> {
         let buffer = bulk_header.write(slot.get_mut(HEADER_LEN..)?)?;
         let bytes = BULK_HEADER_LEN + body(self, buffer)?;
         let member = self.config.members[rank as usize];
+        let opcode = item.map_or(Opcode::BulkAck, |item| item.opcode());
         let header = self.header(opcode, member.process);
         let session = &mut self.peer(rank).session;
         let all = bytes + detached_len.unwrap_or(0);
@@ -287,10 +288,10 @@ impl<M: Memory> Group<M> {
 
     /// Writes the next refusal of a process that is not a member.
     pub(super) fn write_refusal(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
-        let (port, process, reason) = self.refusals.pop()?;
+        let Refusal { port, to, reason } = self.refusals.pop()?;
         let buffer = self.bulk_header().write(slot.get_mut(HEADER_LEN..)?)?;
         let bytes = BULK_HEADER_LEN + reason.write(buffer)?;
-        let header = self.header(Opcode::BulkRefused, process);
+        let header = self.header(Opcode::BulkRefused, to);
         let header = header.stamped(now.sync, Promises::both(now.sync), Psn::FIRST);
         self.stats.frames_sent += 1;
         Some(Transmit { port, bytes: seal(slot, header, bytes) })

@@ -7,6 +7,7 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 use super::Group;
 use crate::Memory;
 use crate::event::{Event, Failure, Outcome, Reason};
+use crate::object::HaveWord;
 
 impl<M: Memory> Group<M> {
     /// Records the time, and starts the group on the first call.
@@ -49,16 +50,15 @@ impl<M: Memory> Group<M> {
         if self.peer(rank).session.is_timed_out(now, dead_after_ns) {
             self.fail(rank, self.config.own, Reason::Timeout);
         }
-        let mut lost = core::mem::take(&mut self.lost);
         let peer = &mut self.peers[rank as usize];
-        if peer.session.on_timeout(now, &mut lost) {
+        if peer.session.on_timeout(now, &mut self.lost) {
             peer.is_state_due = true;
             self.ready.set(rank);
         }
         if peer.session.received.ack_at().is_some_and(|at| at <= now) {
             self.ready.set(rank);
         }
-        self.on_lost(rank, lost);
+        self.on_lost(rank);
     }
 
     /// Sends a keepalive to the leader; at the leader, detects members that have timed out.
@@ -136,7 +136,7 @@ impl<M: Memory> Group<M> {
             peer.drop_schedule();
             peer.requested.clear();
             peer.haves_due.clear();
-            peer.have_cursor = (!peer.has_failed).then_some((stable, 0));
+            peer.have_cursor = (!peer.has_failed).then_some(HaveWord::first_of(stable));
         });
         for active in &mut self.active {
             if let Some(object) = &mut active.object {

@@ -6,10 +6,11 @@ use onepipe_wire::{
     BulkWant, DecodeError, Flags, Frame, Opcode,
 };
 
-use super::Group;
 use super::placement::Payload;
+use super::{Group, Refusal};
 use crate::Memory;
 use crate::event::{Outcome, Reason};
+use crate::object::BlockId;
 
 impl<M: Memory> Group<M> {
     //= spec/bulk.md#R30
@@ -91,7 +92,7 @@ impl<M: Memory> Group<M> {
         (self.peer(from).advertised_stable, self.peer(from).advertised_failed) =
             (header.stable, header.failed);
         self.on_stable(header.stable);
-        self.process_body(now, from, frame.opcode, (rest, placed))
+        self.process_body(now, from, frame.opcode, rest, placed)
     }
 
     fn process_body(
@@ -99,7 +100,8 @@ impl<M: Memory> Group<M> {
         now: Mono,
         from: u32,
         opcode: Opcode,
-        (rest, placed): (&[u8], Option<usize>),
+        rest: &[u8],
+        placed: Option<usize>,
     ) -> Result<(), DecodeError> {
         let is_over = self.outcome.is_some();
         match opcode {
@@ -121,7 +123,7 @@ impl<M: Memory> Group<M> {
                 let BulkWant { object, block } = BulkWant::parse(rest)?;
                 let shape = self.get(object).and_then(|active| active.shape);
                 if shape.is_some_and(|shape| block < shape.blocks) {
-                    self.peer(from).on_request((object, block));
+                    self.peer(from).on_request(BlockId { object, block });
                 }
             }
             _ => {}
@@ -136,8 +138,7 @@ impl<M: Memory> Group<M> {
         frame: &Frame<'_>,
         reason: BulkRefused,
     ) -> Result<(), DecodeError> {
-        let refusal = (port, frame.header.src(), reason);
-        self.refusals.push_once(refusal);
+        self.refusals.push_once(Refusal { port, to: frame.header.src(), reason });
         Ok(())
     }
 
@@ -160,10 +161,9 @@ impl<M: Memory> Group<M> {
         if view.ack.incarnation != self.config.incarnation {
             return;
         }
-        let mut lost = core::mem::take(&mut self.lost);
-        let ack = (view.ack.largest, view.ack.marked);
-        self.peer(from).session.on_ack(now, ack, view.words(), &mut lost);
-        self.on_lost(from, lost);
+        let session = &mut self.peers[from as usize].session;
+        session.on_ack(now, view.ack.largest, view.ack.marked, view.words(), &mut self.lost);
+        self.on_lost(from);
         self.ready.set(from);
         self.update_deadline(from);
     }

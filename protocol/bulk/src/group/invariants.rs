@@ -6,6 +6,7 @@ use super::receive::MISSED_BLOCKS;
 use super::{ActiveObject, Group};
 use crate::Memory;
 use crate::event::Outcome;
+use crate::object::BlockId;
 
 /// Number of frames after which all invariants are checked in debug builds, not only those of the
 /// group's own counts: the others take time linear in the blocks and the frames in flight.
@@ -119,7 +120,7 @@ impl<M: Memory> Group<M> {
             // The memory of the objects was returned.
             return;
         }
-        for (object, block) in self.peers.iter().flat_map(|peer| &peer.requested) {
+        for BlockId { object, block } in self.peers.iter().flat_map(|peer| &peer.requested) {
             let body = self.get(*object).and_then(|active| active.object.as_ref());
             let body = body.expect("only blocks of objects with memory are requested");
             assert!(body.requested.has(*block), "a request is marked");

@@ -68,6 +68,14 @@ impl<M> Default for ActiveObject<M> {
     }
 }
 
+/// Refusal of a process that is not a member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Refusal {
+    port: Port,
+    to: ProcessId,
+    reason: BulkRefused,
+}
+
 /// Piece received before its object had memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Staged {
@@ -84,7 +92,7 @@ pub struct Group<M = Vec<u8>> {
     schedule: Schedule,
     /// Peers by rank; the own entry is unused.
     peers: Vec<Peer>,
-    /// Buffer for the content of lost frames.
+    /// Buffer for the content of lost frames; empty between inputs.
     lost: Vec<Item>,
     /// Ranks that may send the first block of an object to this member.
     first_senders: Vec<u32>,
@@ -114,7 +122,7 @@ pub struct Group<M = Vec<u8>> {
     staged: Option<Staged>,
     staged_bytes: Vec<u8>,
     spare: VecDeque<M>,
-    refusals: BoundedQueue<(Port, ProcessId, BulkRefused)>,
+    refusals: BoundedQueue<Refusal>,
     events: VecDeque<Event<M>>,
     is_started: bool,
     now: Mono,

@@ -6,7 +6,7 @@ use super::placement::Payload;
 use super::{Group, Staged};
 use crate::Memory;
 use crate::event::{Event, Reason};
-use crate::object::{Object, PieceResult, Shape};
+use crate::object::{BlockId, HaveWord, Object, PieceResult, Shape};
 
 /// Number of blocks of a sample object whose schedule shows all senders of a member: enough for all
 /// dimensions of the hypercube.
@@ -43,14 +43,12 @@ impl<M: Memory> Group<M> {
         debug_assert!(active.shape.is_none(), "an object has one shape");
         (active.shape, active.steps) = (Some(shape), steps);
         // Objects before this one are known to exist now, although they were not announced.
-        let from = (object.min(self.known), 0);
+        let from = HaveWord::first_of(object.min(self.known));
         self.known = self.known.max(object + 1);
         self.queue_first_tokens();
         if !self.failures.is_empty() {
             // The survivors wait for a report of the blocks that this member holds, even if none.
-            for peer in &mut self.peers {
-                peer.have_cursor = Some(peer.have_cursor.map_or(from, |next| next.min(from)));
-            }
+            self.peers.iter_mut().for_each(|peer| peer.report_from(from));
             self.queue_state_to_all();
         }
     }
@@ -210,7 +208,7 @@ impl<M: Memory> Group<M> {
             }
         }
         if !self.failures.is_empty() {
-            self.queue_have(object, block / 64);
+            self.queue_have(HaveWord { object, word: block / 64 });
             self.request_missing();
         }
         if self.object_mut(object).is_some_and(|object| object.missing == 0) {
@@ -223,7 +221,9 @@ impl<M: Memory> Group<M> {
             && body.requested.has(block)
         {
             body.requested.clear(block);
-            self.peers.iter_mut().for_each(|peer| peer.on_block_complete(object, block));
+            self.peers
+                .iter_mut()
+                .for_each(|peer| peer.on_block_complete(BlockId { object, block }));
         }
     }
 
@@ -237,7 +237,7 @@ impl<M: Memory> Group<M> {
             body.requested.set(block);
         }
         self.stats.blocks_requested += 1;
-        self.peer(rank).request((object, block));
+        self.peer(rank).request(BlockId { object, block });
         self.ready.set(rank);
     }
 }

@@ -1,9 +1,7 @@
 //! Output: control frames first, then pieces in the order of the schedule.
 
-use alloc::vec::Vec;
-
 use onepipe_base::{Mono, Now};
-use onepipe_wire::{BulkPieceHeader, Opcode};
+use onepipe_wire::BulkPieceHeader;
 
 use super::Group;
 use super::placement::Gathered;
@@ -90,9 +88,9 @@ impl<M: Memory> Group<M> {
     /// Returns the next requested block that this member holds.
     fn next_requested(&mut self, rank: u32) -> Option<BlockTransfer> {
         let stable = self.stable;
-        self.peer(rank).wanted.retain(|(object, _)| *object >= stable);
+        self.peer(rank).wanted.retain(|wanted| wanted.object >= stable);
         let requests = &self.peers[rank as usize].wanted;
-        let at = requests.iter().position(|(object, block)| self.holds(*object, *block))?;
+        let at = requests.iter().position(|wanted| self.holds(wanted.object, wanted.block))?;
         self.peer(rank).wanted.remove(at).map(BlockTransfer::requested)
     }
 
@@ -166,10 +164,11 @@ impl<M: Memory> Group<M> {
         //= spec/bulk.md#R15
         let is_detached = may_gather || self.config.is_shared;
         let detached_len = if self.config.is_shared { 0 } else { range.len() };
-        let opcode = (Opcode::BulkPiece, Some(detached_len));
-        let mut sent = self.write_detached(now, rank, opcode, Some(item), slot, |_, space| {
+        let write = |_: &Self, space: &mut [u8]| {
             header.write(space).map(|_| onepipe_wire::BULK_PIECE_HEADER_LEN)
-        })?;
+        };
+        let (item, detached_len) = (Some(item), Some(detached_len));
+        let mut sent = self.write_detached(now, rank, item, detached_len, slot, write)?;
         if is_detached {
             return Some(Gathered { header: sent, payload: Some((object, range)) });
         }
@@ -181,42 +180,19 @@ impl<M: Memory> Group<M> {
         Some(sent.into())
     }
 
-    //= spec/bulk.md#R21
-    /// Schedules the retransmission of what lost frames contained.
-    pub(super) fn on_lost(&mut self, rank: u32, mut lost: Vec<Item>) {
+    /// Schedules the retransmission of the content of lost frames.
+    pub(super) fn on_lost(&mut self, rank: u32) {
+        if self.lost.is_empty() {
+            return;
+        }
+        self.stats.frames_lost += self.lost.len() as u64;
+        self.ready.set(rank);
         let peer = &mut self.peers[rank as usize];
-        debug_assert!(lost.is_empty() || !peer.has_failed, "nothing in flight to a failed member");
-        self.stats.frames_lost += lost.len() as u64;
-        if !lost.is_empty() {
-            self.ready.set(rank);
-        }
-        for item in lost.drain(..) {
-            match item {
-                Item::Piece { .. } => peer.retransmits.push_back(item),
-                Item::Offer { object } => peer.flow(object).has_offered = false,
-                Item::State => peer.is_state_due = true,
-                Item::Failures { first } => peer.failures_sent = peer.failures_sent.min(first),
-                Item::Have { object, first } => {
-                    let from = (object, first);
-                    peer.have_cursor = Some(peer.have_cursor.map_or(from, |next| next.min(from)));
-                }
-                Item::Want { object, block } if peer.requested.contains(&(object, block)) => {
-                    peer.requests_due.push_back((object, block));
-                }
-                Item::Want { .. } => {}
-            }
-        }
-        self.lost = lost;
+        self.lost.drain(..).for_each(|item| peer.on_lost(item));
     }
 
     /// Lowers `due_at` to the next deadline of the link to `rank`.
     pub(super) fn update_deadline(&mut self, rank: u32) {
-        let peer = &self.peers[rank as usize];
-        let due_at = match peer.is_blocked {
-            // Acknowledgements cannot be sent over a blocked link, so they are not due.
-            true => peer.session.probe_at(),
-            false => peer.session.due_at(),
-        };
-        self.due_at = Mono::earlier(self.due_at, due_at.filter(|_| !peer.has_failed));
+        self.due_at = Mono::earlier(self.due_at, self.peers[rank as usize].due_at());
     }
 }
