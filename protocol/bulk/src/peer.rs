@@ -4,7 +4,7 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use onepipe_base::{Incarnation, Mono};
-use onepipe_wire::BulkPieceHeader;
+use onepipe_wire::{BulkHaveView, BulkPieceHeader, BulkState};
 
 use crate::OBJECTS_MAX;
 use crate::config::SHARED_BLOCKS_MAX;
@@ -39,6 +39,10 @@ impl BlockTransfer {
     pub fn requested(BlockId { object, block }: BlockId) -> Self {
         Self { step: (0, 0), object, block, ordinal: BulkPieceHeader::REQUESTED, piece: 0 }
     }
+
+    pub fn block_id(&self) -> BlockId {
+        BlockId { object: self.object, block: self.block }
+    }
 }
 
 /// Progress of an object between this member and a peer.
@@ -53,13 +57,40 @@ pub(crate) struct ObjectFlow {
     pub consumed: u32,
     pub has_offered: bool,
     /// Blocks that the peer holds.
-    pub holds: BitSet,
+    holds: BitSet,
     /// Words of `holds` that were received in the present view.
-    pub words_received: BitSet,
-    pub words_view: Option<(u16, u64)>,
+    words_received: BitSet,
+    words_view: Option<(u16, u64)>,
 }
 
 impl ObjectFlow {
+    /// Returns the blocks that the peer holds, as far as reported.
+    pub fn holds(&self) -> &BitSet {
+        &self.holds
+    }
+
+    /// Handles a report of held blocks of an object of `blocks` blocks, 0 if its shape is unknown.
+    /// `failed` is the number of failures that the peer had learned of.
+    pub fn on_have(&mut self, failed: u16, blocks: u32, view: &BulkHaveView<'_>) {
+        let have = view.have;
+        if self.words_view.is_none_or(|(count, known)| failed >= count && known != have.view) {
+            // The previous report may predate the shape. Blocks held then are still held.
+            let known = core::mem::replace(&mut self.holds, BitSet::new(blocks));
+            for (word, bits) in known.words().iter().enumerate() {
+                self.holds.merge(word, *bits);
+            }
+            self.words_received = BitSet::new(blocks.div_ceil(64));
+            self.words_view = Some((failed, have.view));
+        }
+        if self.words_view == Some((failed, have.view)) {
+            for (ahead, bits) in (0..).zip(view.words()) {
+                let Some(word) = have.first.checked_add(ahead) else { break };
+                self.holds.merge(word as usize, bits);
+                self.words_received.set(word);
+            }
+        }
+    }
+
     /// Returns whether the peer has reported all its blocks in this view.
     pub fn is_reported_in(&self, view: u64) -> bool {
         let words = self.holds.words().len() as u32;
@@ -155,6 +186,30 @@ impl Peer {
         Some(&self.flows[(object % OBJECTS_MAX) as usize]).filter(|flow| flow.object == object)
     }
 
+    /// Queues a scheduled block. Returns its ordinal among the blocks of the object for this peer.
+    pub fn queue_block(&mut self, BlockId { object, block }: BlockId, step: u64) -> u32 {
+        if self.queue.capacity() == 0 {
+            self.queue.reserve(QUEUE_BLOCKS);
+        }
+        let flow = self.flow(object);
+        let ordinal = flow.queued;
+        flow.queued += 1;
+        let step = (object, step);
+        self.queue.push_back(BlockTransfer { step, object, block, ordinal, piece: 0 });
+        ordinal
+    }
+
+    /// Handles the progress that the peer has reported.
+    pub fn on_state(&mut self, state: &BulkState) {
+        self.complete = self.complete.max(state.complete);
+        self.known = self.known.max(state.known);
+        self.resolved = self.resolved.max(state.resolved);
+        if self.advertised_failed >= self.view.0 {
+            self.view = (self.advertised_failed, state.view);
+        }
+        self.is_closed |= state.is_closed;
+    }
+
     /// Handles a request for a block.
     pub fn on_request(&mut self, wanted: BlockId) {
         if self.wanted.len() < PEER_REQUESTS_MAX && !self.wanted.contains(&wanted) {
@@ -209,6 +264,12 @@ impl Peer {
             }
             Item::Want(_) => {}
         }
+    }
+
+    /// Returns whether the peer has acknowledged the state of this member and all its `failures`.
+    pub fn is_notified(&self, failures: usize) -> bool {
+        let has_failures = self.failures_sent as usize == failures;
+        self.session.is_idle() && !self.is_state_due && has_failures
     }
 
     /// Returns the next deadline of the link.

@@ -6,9 +6,10 @@ use onepipe_wire::{
     BulkPieceHeader, BulkState, BulkWant, Flags, HEADER_LEN, Header, Opcode, seal, seal_detached,
 };
 
-use super::{Group, Refusal};
+use super::{ActiveObject, Group, Refusal};
 use crate::Memory;
 use crate::config::FRAME_LEN_MIN;
+use crate::event::Outcome;
 use crate::object::HaveWord;
 use crate::session::Item;
 
@@ -26,43 +27,18 @@ const _: () = assert!(
 );
 
 impl<M: Memory> Group<M> {
-    /// Queues a state frame for a member.
-    pub(super) fn queue_state(&mut self, rank: u32) {
-        if self.is_live_peer(rank) && !self.peers[rank as usize].has_failed {
-            self.peer(rank).is_state_due = true;
-            self.ready.set(rank);
-        }
-    }
-
-    /// Queues a state frame with tokens for an object. The frame is omitted if the object is
-    /// complete by then, so an object of one block costs no frame for tokens.
-    pub(super) fn queue_tokens(&mut self, rank: u32, object: u32) {
-        if self.is_live_peer(rank) && !self.peers[rank as usize].has_failed {
-            let peer = self.peer(rank);
-            let other = peer.tokens_due.replace(object);
-            peer.is_state_due |= other.is_some_and(|other| other != object);
-            self.ready.set(rank);
-        }
-    }
-
-    pub(super) fn queue_state_to_all(&mut self) {
-        self.ranks().for_each(|rank| self.queue_state(rank));
-    }
-
     /// Queues tokens for members that may send the first block of the next object.
     pub(super) fn queue_first_tokens(&mut self) {
-        for at in 0..self.first_senders.len() {
-            self.queue_state(self.first_senders[at]);
-        }
+        self.senders.first().iter().for_each(|rank| self.peers.queue_state(*rank));
     }
 
     /// Queues a changed word of held blocks for all live peers.
     pub(super) fn queue_have(&mut self, changed: HaveWord) {
-        let stable = self.stable;
-        for rank in self.ranks() {
-            if self.is_live_peer(rank) {
-                self.peer(rank).queue_have(changed, stable);
-                self.ready.set(rank);
+        let stable = self.window.stable();
+        for rank in self.peers.ranks() {
+            if self.membership.is_live_peer(rank) {
+                self.peers[rank].queue_have(changed, stable);
+                self.peers.set_ready(rank);
             }
         }
     }
@@ -74,7 +50,7 @@ impl<M: Memory> Group<M> {
         rank: u32,
         slot: &mut [u8],
     ) -> Option<Transmit> {
-        let peer = &mut self.peers[rank as usize];
+        let peer = &mut self.peers[rank];
         if peer.session.received.ack_at().is_some_and(|at| at <= now.mono) {
             return self.write_ack(now, rank, slot);
         }
@@ -82,38 +58,42 @@ impl<M: Memory> Group<M> {
             return None;
         }
         let sent_until = peer.failures_sent as usize;
-        if sent_until < self.failures.len() {
+        if sent_until < self.membership.failures().len() {
             return self.write_failures(now, rank, sent_until, slot);
         }
         let (is_due, tokens_due) =
             (core::mem::take(&mut peer.is_state_due), peer.tokens_due.take());
-        if is_due || tokens_due.is_some_and(|object| self.lacks(object)) {
+        if is_due
+            || tokens_due.is_some_and(|object| {
+                self.window.get(object).is_some_and(ActiveObject::lacks_blocks)
+            })
+        {
             return self.write_state(now, rank, slot);
         }
-        let peer = &mut self.peers[rank as usize];
+        let peer = &mut self.peers[rank];
         if let Some(wanted) = peer.requests_due.pop_front() {
             let want = BulkWant { object: wanted.object, block: wanted.block };
             let item = Some(Item::Want(wanted));
             return self.write(now, rank, item, slot, |_, buffer| want.write(buffer));
         }
         if let Some(changed) = peer.haves_due.pop_front() {
-            if changed.object >= self.stable {
+            if changed.object >= self.window.stable() {
                 return self.write_have(now, rank, changed, 1, slot).map(|(sent, _)| sent);
             }
             return self.write_control(now, rank, slot);
         }
         if let Some(next) = peer.have_cursor {
-            let from = next.max(HaveWord::first_of(self.stable));
-            if from.object >= self.known {
+            let from = next.max(HaveWord::first_of(self.window.stable()));
+            if from.object >= self.window.known() {
                 peer.have_cursor = None;
                 return None;
             }
             let (sent, next) = self.write_have(now, rank, from, HAVE_WORDS_MAX, slot)?;
-            self.peer(rank).have_cursor = Some(next);
+            self.peers[rank].have_cursor = Some(next);
             return Some(sent);
         }
         let object = self.next_offer(rank)?;
-        let extent = self.get(object)?.shape?.extent;
+        let extent = self.window.shape(object)?.extent;
         let header = BulkPieceHeader {
             object,
             extent,
@@ -130,14 +110,14 @@ impl<M: Memory> Group<M> {
     }
 
     fn write_ack(&mut self, now: Now, rank: u32, slot: &mut [u8]) -> Option<Transmit> {
-        let mut received = core::mem::take(&mut self.peer(rank).session.received);
-        let incarnation = self.peer(rank).incarnation;
+        let mut received = core::mem::take(&mut self.peers[rank].session.received);
+        let incarnation = self.peers[rank].incarnation;
         let ack = received.take_ack();
         let sent = ack.zip(incarnation).and_then(|((largest, words, marked), incarnation)| {
             let ack = BulkAck { incarnation, largest, marked };
             self.write(now, rank, None, slot, |_, buffer| ack.write(buffer, words.iter().copied()))
         });
-        self.peer(rank).session.received = received;
+        self.peers[rank].session.received = received;
         sent
     }
 
@@ -148,16 +128,17 @@ impl<M: Memory> Group<M> {
         first: usize,
         slot: &mut [u8],
     ) -> Option<Transmit> {
-        debug_assert!(first < self.failures.len(), "there are failures to be sent");
-        let until = self.failures.len().min(first + FAILURES_MAX);
-        self.peer(rank).failures_sent = until as u32;
+        debug_assert!(first < self.membership.failures().len(), "there are failures to be sent");
+        let until = self.membership.failures().len().min(first + FAILURES_MAX);
+        self.peers[rank].failures_sent = until as u32;
         let item = Item::Failures { first: first as u32 };
         self.write(now, rank, Some(item), slot, |group, buffer| {
-            let entries = group.failures[first..until].iter().map(|failure| BulkFailure {
-                rank: failure.rank as u16,
-                by: failure.by as u16,
-                reason: failure.reason as u8,
-            });
+            let entries =
+                group.membership.failures()[first..until].iter().map(|failure| BulkFailure {
+                    rank: failure.rank as u16,
+                    by: failure.by as u16,
+                    reason: failure.reason as u8,
+                });
             let buffer = buffer.get_mut(..(until - first) * BULK_FAILURE_LEN)?;
             Some(BulkFailures::write(buffer, entries))
         })
@@ -165,47 +146,46 @@ impl<M: Memory> Group<M> {
 
     fn write_state(&mut self, now: Now, rank: u32, slot: &mut [u8]) -> Option<Transmit> {
         let state = BulkState {
-            complete: self.complete,
-            known: self.known,
-            resolved: self.resolved,
-            total: self.total,
+            complete: self.window.complete(),
+            known: self.window.known(),
+            resolved: self.window.resolved(),
+            total: self.window.total(),
             // The root computes its own digest only when it compares it with another member's.
-            digest: if self.config.own == 0 { 0 } else { self.digest_before(self.complete) },
-            view: self.view,
-            is_closed: self.is_closed,
-            is_clean: self.is_clean,
+            digest: if self.config.own == 0 {
+                0
+            } else {
+                self.window.digest_before(self.window.complete())
+            },
+            view: self.membership.view(),
+            is_closed: self.membership.is_closed(),
+            is_clean: self.membership.outcome() == Some(Outcome::Complete),
         };
-        debug_assert!(self.complete <= self.resolved, "the state is consistent");
-        self.peer(rank).state_sent_at = now.mono;
+        debug_assert!(self.window.complete() <= self.window.resolved(), "the state is consistent");
+        self.peers[rank].state_sent_at = now.mono;
         let mut tokens = [0; crate::OBJECTS_MAX as usize];
         let active = self.config.objects_max as usize;
         for (at, token) in tokens[..active].iter_mut().enumerate() {
-            *token = self.tokens(rank, self.stable + at as u32);
+            *token = self.tokens(rank, self.window.stable() + at as u32);
         }
         self.write(now, rank, Some(Item::State), slot, |_, buffer| {
             state.write(buffer, tokens[..active].iter().copied())
         })
     }
 
-    /// Returns whether an object has memory but is not complete.
-    fn lacks(&self, object: u32) -> bool {
-        let active = self.get(object).and_then(|active| active.object.as_ref());
-        active.is_some_and(|object| object.missing > 0)
-    }
-
     //= spec/bulk.md#R16
     //= spec/bulk.md#R17
     /// Returns how many blocks of an object a member may send in total.
     fn tokens(&mut self, rank: u32, object: u32) -> u32 {
-        let Some(active) = self.get(object) else { return 0 };
-        if active.object.is_some() {
+        let Some(active) = self.window.get(object) else { return 0 };
+        if active.body().is_some() {
             let ahead = self.config.lookahead_blocks;
-            return self.peer(rank).flow(object).consumed.saturating_add(ahead);
+            return self.peers[rank].flow(object).consumed.saturating_add(ahead);
         }
         // Senders of a first block get one token before the object is known, for one object at a
         // time.
-        let is_next = active.shape.is_none() && object == self.known.max(self.stable);
-        u32::from(is_next && self.first_senders.contains(&rank))
+        let is_next =
+            active.shape().is_none() && object == self.window.known().max(self.window.stable());
+        u32::from(is_next && self.senders.first().contains(&rank))
     }
 
     /// Writes held blocks from a word on. Also returns where the next frame continues.
@@ -218,14 +198,13 @@ impl<M: Memory> Group<M> {
         slot: &mut [u8],
     ) -> Option<(Transmit, HaveWord)> {
         let HaveWord { object, word: first } = from;
-        let active = self.get(object)?;
-        let extent = active.shape.map(|shape| shape.extent);
-        let all = active.shape.map_or(0, |shape| shape.blocks.div_ceil(64));
+        let active = self.window.get(object)?;
+        let extent = active.shape().map(|shape| shape.extent);
+        let all = active.shape().map_or(0, |shape| shape.blocks.div_ceil(64));
         let until = (first + words).min(all);
-        let have = BulkHave { object, extent, view: self.view, first };
+        let have = BulkHave { object, extent, view: self.membership.view(), first };
         let sent = self.write(now, rank, Some(Item::Have(from)), slot, |group, buffer| {
-            let held = group.get(object).and_then(|active| active.object.as_ref());
-            let held = held.map(|object| object.held.words());
+            let held = group.window.body(object).map(|body| body.held.words());
             let words =
                 (first..until.max(first)).map(|word| held.map_or(0, |held| held[word as usize]));
             have.write(buffer, words)
@@ -267,7 +246,7 @@ impl<M: Memory> Group<M> {
         let member = self.config.members[rank as usize];
         let opcode = item.map_or(Opcode::BulkAck, |item| item.opcode());
         let header = self.header(opcode, member.process);
-        let session = &mut self.peer(rank).session;
+        let session = &mut self.peers[rank].session;
         let all = bytes + detached_len.unwrap_or(0);
         let needs_ack = item.is_some() && session.needs_ack(HEADER_LEN + all);
         let header = header.flagged(u8::from(needs_ack) * Flags::ACK_NOW);
@@ -307,8 +286,8 @@ impl<M: Memory> Group<M> {
             group: self.config.group.0,
             config_digest: self.config_digest,
             from: self.config.own as u16,
-            failed: self.failures.len() as u16,
-            stable: self.stable,
+            failed: self.membership.failures().len() as u16,
+            stable: self.window.stable(),
         }
     }
 }

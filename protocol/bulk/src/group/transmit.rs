@@ -1,12 +1,13 @@
 //! Output: control frames first, then pieces in the order of the schedule.
 
-use onepipe_base::{Mono, Now};
+use onepipe_base::Now;
 use onepipe_wire::BulkPieceHeader;
 
 use super::Group;
 use super::placement::Gathered;
 use crate::Memory;
 use crate::config::PIECE_FRONT_LEN;
+use crate::object::BlockId;
 use crate::peer::BlockTransfer;
 use crate::session::Item;
 
@@ -24,16 +25,16 @@ impl<M: Memory> Group<M> {
         }
         self.fill_queues();
         let mut best: Option<((u32, u64), u32)> = None;
-        for word in 0..self.ready.words().len() {
-            let mut left = self.ready.words()[word];
+        for word in 0..self.peers.ready().words().len() {
+            let mut left = self.peers.ready().words()[word];
             while left != 0 {
                 let rank = word as u32 * 64 + left.trailing_zeros();
                 left &= left - 1;
-                if self.peer(rank).has_failed {
-                    self.ready.clear(rank);
+                if self.peers[rank].has_failed {
+                    self.peers.clear_ready(rank);
                     continue;
                 }
-                if self.peer(rank).is_blocked {
+                if self.peers[rank].is_blocked {
                     continue;
                 }
                 if let Some(sent) = self.write_control(now, rank, slot) {
@@ -45,12 +46,12 @@ impl<M: Memory> Group<M> {
                     }
                     Some(_) => {}
                     // Any change that enables a transfer sets the bit again.
-                    None => self.ready.clear(rank),
+                    None => self.peers.clear_ready(rank),
                 }
             }
         }
         let (_, rank) = best?;
-        debug_assert!(self.is_live_peer(rank), "pieces go to live members");
+        debug_assert!(self.membership.is_live_peer(rank), "pieces go to live members");
         self.write_piece(now, rank, slot, may_gather)
     }
 
@@ -58,66 +59,60 @@ impl<M: Memory> Group<M> {
     /// Returns the step of the next piece for a member, if one may be sent.
     fn next_step(&mut self, rank: u32) -> Option<(u32, u64)> {
         let bytes = PIECE_FRONT_LEN + self.config.frame_data_max();
-        if !self.peer(rank).session.can_send(bytes) {
+        if !self.peers[rank].session.can_send(bytes) {
             return None;
         }
         while let Some(Item::Piece { object, block, .. }) =
-            self.peer(rank).retransmits.front().copied()
+            self.peers[rank].retransmits.front().copied()
         {
-            if self.holds(object, block) {
+            if self.window.holds(BlockId { object, block }) {
                 return Some((0, 0));
             }
-            self.peer(rank).retransmits.pop_front();
+            self.peers[rank].retransmits.pop_front();
         }
-        if self.peer(rank).current.is_some_and(|due| !self.holds(due.object, due.block)) {
-            self.peer(rank).current = None;
+        if self.peers[rank].current.is_some_and(|due| !self.window.holds(due.block_id())) {
+            self.peers[rank].current = None;
         }
-        if self.peer(rank).current.is_none() {
+        if self.peers[rank].current.is_none() {
             let next = self.next_requested(rank).or_else(|| self.next_scheduled(rank));
-            self.peer(rank).current = next;
+            self.peers[rank].current = next;
         }
-        self.peer(rank).current.map(|due| due.step)
-    }
-
-    /// Returns whether this member holds a block of an active object.
-    pub(super) fn holds(&self, object: u32, block: u32) -> bool {
-        let active = self.get(object).and_then(|active| active.object.as_ref());
-        active.is_some_and(|object| object.held.has(block))
+        self.peers[rank].current.map(|due| due.step)
     }
 
     /// Returns the next requested block that this member holds.
     fn next_requested(&mut self, rank: u32) -> Option<BlockTransfer> {
-        let stable = self.stable;
-        self.peer(rank).wanted.retain(|wanted| wanted.object >= stable);
-        let requests = &self.peers[rank as usize].wanted;
-        let at = requests.iter().position(|wanted| self.holds(wanted.object, wanted.block))?;
-        self.peer(rank).wanted.remove(at).map(BlockTransfer::requested)
+        let stable = self.window.stable();
+        self.peers[rank].wanted.retain(|wanted| wanted.object >= stable);
+        let requests = &self.peers[rank].wanted;
+        let at = requests.iter().position(|wanted| self.window.holds(*wanted))?;
+        self.peers[rank].wanted.remove(at).map(BlockTransfer::requested)
     }
 
     //= spec/bulk.md#R16
     /// Returns the next scheduled block, if this member holds it and has a token for it.
     fn next_scheduled(&mut self, rank: u32) -> Option<BlockTransfer> {
         loop {
-            let due = *self.peer(rank).queue.front()?;
-            if due.object < self.stable {
-                self.peer(rank).queue.pop_front();
+            let due = *self.peers[rank].queue.front()?;
+            if due.object < self.window.stable() {
+                self.peers[rank].queue.pop_front();
                 continue;
             }
-            debug_assert!(self.failures.is_empty(), "a failure ends the schedule");
-            let can_send = self.holds(due.object, due.block)
-                && self.peer(rank).flow(due.object).granted > due.ordinal;
-            return if can_send { self.peer(rank).queue.pop_front() } else { None };
+            debug_assert!(!self.membership.has_failures(), "a failure ends the schedule");
+            let can_send = self.window.holds(due.block_id())
+                && self.peers[rank].flow(due.object).granted > due.ordinal;
+            return if can_send { self.peers[rank].queue.pop_front() } else { None };
         }
     }
 
     //= spec/bulk.md#R17
     /// Returns an object whose block waits for a token, if the member must be offered it.
     pub(super) fn next_offer(&mut self, rank: u32) -> Option<u32> {
-        let due = *self.peer(rank).queue.front()?;
-        if !self.holds(due.object, due.block) {
+        let due = *self.peers[rank].queue.front()?;
+        if !self.window.holds(due.block_id()) {
             return None;
         }
-        let flow = self.peer(rank).flow(due.object);
+        let flow = self.peers[rank].flow(due.object);
         (flow.granted == 0 && !core::mem::replace(&mut flow.has_offered, true))
             .then_some(due.object)
     }
@@ -130,15 +125,18 @@ impl<M: Memory> Group<M> {
         slot: &mut [u8],
         may_gather: bool,
     ) -> Option<Gathered> {
-        let peer = &mut self.peers[rank as usize];
+        let peer = &mut self.peers[rank];
         let item = match peer.retransmits.pop_front() {
             Some(item) => item,
             None => {
                 let due = peer.current.as_mut()?;
                 let BlockTransfer { object, block, ordinal, piece, .. } = *due;
-                debug_assert!(object >= self.stable, "transfers of stable objects are dropped");
+                debug_assert!(
+                    object >= self.window.stable(),
+                    "transfers of stable objects are dropped"
+                );
                 due.piece += 1;
-                let shape = self.active.get((object - self.stable) as usize)?.shape?;
+                let shape = self.window.shape(object)?;
                 if due.piece == shape.pieces(block) {
                     peer.current = None;
                 }
@@ -146,7 +144,7 @@ impl<M: Memory> Group<M> {
             }
         };
         let Item::Piece { object, block, piece, ordinal } = item else { return None };
-        let body = self.object_mut(object)?;
+        let body = self.window.body_mut(object)?;
         debug_assert!(body.held.has(block), "a block is sent after it was received");
         let (shape, digest) = (body.shape, body.digest(block));
         let range = shape.piece(block, piece);
@@ -174,7 +172,7 @@ impl<M: Memory> Group<M> {
         }
         // The frame's check only covers its headers; the digest of the block covers the data, as
         // for data that is placed.
-        let bytes = &self.get(object)?.object.as_ref()?.memory.bytes()[range];
+        let bytes = &self.window.body(object)?.memory.bytes()[range];
         slot.get_mut(sent.bytes..)?.get_mut(..bytes.len())?.copy_from_slice(bytes);
         sent.bytes += bytes.len();
         Some(sent.into())
@@ -186,13 +184,13 @@ impl<M: Memory> Group<M> {
             return;
         }
         self.stats.frames_lost += self.lost.len() as u64;
-        self.ready.set(rank);
-        let peer = &mut self.peers[rank as usize];
+        self.peers.set_ready(rank);
+        let peer = &mut self.peers[rank];
         self.lost.drain(..).for_each(|item| peer.on_lost(item));
     }
 
-    /// Lowers `due_at` to the next deadline of the link to `rank`.
+    /// Adds the next deadline of the link to `rank`.
     pub(super) fn update_deadline(&mut self, rank: u32) {
-        self.due_at = Mono::earlier(self.due_at, self.peers[rank as usize].due_at());
+        self.timers.lower_to(self.peers[rank].due_at());
     }
 }

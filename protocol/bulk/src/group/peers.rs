@@ -1,0 +1,152 @@
+//! Peers: the other members by rank, and which of them are to be served.
+
+use alloc::vec::Vec;
+use core::ops::{Index, IndexMut, Range};
+
+use onepipe_base::Mono;
+use onepipe_reliability::BitSet;
+
+use super::membership::Membership;
+use crate::object::HaveWord;
+use crate::peer::Peer;
+
+/// Members of a group, seen from one of them.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Peers {
+    own: u32,
+    /// Peers by rank; the own entry is unused.
+    peers: Vec<Peer>,
+    /// Ranks with something to send.
+    ready: BitSet,
+}
+
+impl Index<u32> for Peers {
+    type Output = Peer;
+
+    #[inline]
+    fn index(&self, rank: u32) -> &Peer {
+        &self.peers[rank as usize]
+    }
+}
+
+impl IndexMut<u32> for Peers {
+    #[inline]
+    fn index_mut(&mut self, rank: u32) -> &mut Peer {
+        &mut self.peers[rank as usize]
+    }
+}
+
+impl Peers {
+    /// Returns the peers of `own`, one of `peers`.
+    pub fn new(own: u32, peers: Vec<Peer>) -> Self {
+        debug_assert!((own as usize) < peers.len(), "this member is one of the group");
+        Self { own, ready: BitSet::new(peers.len() as u32), peers }
+    }
+
+    #[inline]
+    pub fn len(&self) -> u32 {
+        self.peers.len() as u32
+    }
+
+    #[inline]
+    pub fn ranks(&self) -> Range<u32> {
+        0..self.len()
+    }
+
+    #[inline]
+    pub fn get(&self, rank: u32) -> Option<&Peer> {
+        self.peers.get(rank as usize)
+    }
+
+    pub fn iter(&self) -> core::slice::Iter<'_, Peer> {
+        self.peers.iter()
+    }
+
+    pub fn iter_mut(&mut self) -> core::slice::IterMut<'_, Peer> {
+        self.peers.iter_mut()
+    }
+
+    /// Returns all other members that have not failed.
+    pub fn live(&self, membership: &Membership) -> impl Iterator<Item = &Peer> {
+        self.ranks().filter(|rank| membership.is_live_peer(*rank)).map(|rank| &self[rank])
+    }
+
+    /// Returns the ranks with something to send.
+    #[inline]
+    pub fn ready(&self) -> &BitSet {
+        &self.ready
+    }
+
+    #[inline]
+    pub fn set_ready(&mut self, rank: u32) {
+        self.ready.set(rank);
+    }
+
+    #[inline]
+    pub fn clear_ready(&mut self, rank: u32) {
+        self.ready.clear(rank);
+    }
+
+    /// Queues the failures that a member has not been notified of, for all others.
+    pub fn set_all_ready(&mut self) {
+        for rank in (0..self.len()).filter(|rank| *rank != self.own) {
+            self.ready.set(rank);
+        }
+    }
+
+    /// Queues a complete block, which may be due to any member with queued work. Output clears the
+    /// others.
+    pub fn set_ready_with_work(&mut self) {
+        for (rank, peer) in (0..).zip(&self.peers) {
+            if !peer.queue.is_empty() || !peer.wanted.is_empty() {
+                self.ready.set(rank);
+            }
+        }
+    }
+
+    /// Queues a state frame for a member.
+    #[inline]
+    pub fn queue_state(&mut self, rank: u32) {
+        if rank != self.own && !self[rank].has_failed {
+            self[rank].is_state_due = true;
+            self.ready.set(rank);
+        }
+    }
+
+    pub fn queue_state_to_all(&mut self) {
+        self.ranks().for_each(|rank| self.queue_state(rank));
+    }
+
+    /// Queues a state frame with tokens for an object. The frame is omitted if the object is
+    /// complete by then, so an object of one block costs no frame for tokens.
+    pub fn queue_tokens(&mut self, rank: u32, object: u32) {
+        if rank != self.own && !self[rank].has_failed {
+            let peer = &mut self[rank];
+            let other = peer.tokens_due.replace(object);
+            peer.is_state_due |= other.is_some_and(|other| other != object);
+            self.ready.set(rank);
+        }
+    }
+
+    /// Restarts the failure timeouts, drops all transfers by the schedule and requests, and reports
+    /// all held blocks from `stable` on.
+    pub fn abandon_schedule(&mut self, now: Mono, stable: u32) {
+        for peer in &mut self.peers {
+            // This member may lead now, and may not have received anything from the peer yet.
+            peer.last_received = now;
+            peer.drop_schedule();
+            peer.requested.clear();
+            peer.haves_due.clear();
+            peer.have_cursor = (!peer.has_failed).then_some(HaveWord::first_of(stable));
+        }
+    }
+
+    /// Panics if a peer contradicts itself or the membership.
+    pub fn check_invariants(&self, membership: &Membership, is_shared: bool) {
+        for rank in self.ranks().filter(|rank| *rank != self.own) {
+            self[rank].check_invariants(membership.failures().len(), is_shared);
+            let has_failed = self[rank].has_failed || !membership.has_failed(rank);
+            assert!(has_failed, "a failed member stays failed");
+        }
+    }
+}
