@@ -67,10 +67,12 @@ mod group;
 mod groups;
 mod memory;
 mod object;
+mod object_flow;
 mod peer;
 mod schedule;
 mod session;
 mod stats;
+mod transfers;
 
 pub use config::{
     Config, ConfigError, Delivery, GroupId, Link, Member, OBJECTS_MAX, PIECE_FRONT_LEN,

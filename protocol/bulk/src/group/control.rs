@@ -92,7 +92,7 @@ impl<M: Memory> Group<M> {
             self.peers[rank].have_cursor = Some(next);
             return Some(sent);
         }
-        let object = self.next_offer(rank)?;
+        let object = self.peers[rank].next_offer(|block| self.window.holds(block))?;
         let extent = self.window.shape(object)?.extent;
         let header = BulkPieceHeader {
             object,
@@ -161,7 +161,6 @@ impl<M: Memory> Group<M> {
             is_clean: self.membership.outcome() == Some(Outcome::Complete),
         };
         debug_assert!(self.window.complete() <= self.window.resolved(), "the state is consistent");
-        self.peers[rank].state_sent_at = now.mono;
         let mut tokens = [0; crate::OBJECTS_MAX as usize];
         let active = self.config.objects_max as usize;
         for (at, token) in tokens[..active].iter_mut().enumerate() {
@@ -179,7 +178,7 @@ impl<M: Memory> Group<M> {
         let Some(active) = self.window.get(object) else { return 0 };
         if active.body().is_some() {
             let ahead = self.config.lookahead_blocks;
-            return self.peers[rank].flow(object).consumed.saturating_add(ahead);
+            return self.peers[rank].flows.get_mut(object).consumed.saturating_add(ahead);
         }
         // Senders of a first block get one token before the object is known, for one object at a
         // time.

@@ -14,7 +14,7 @@ impl<M: Memory> Group<M> {
             return;
         }
         for peer in self.peers.iter_mut() {
-            (peer.last_received, peer.state_sent_at) = (now, now);
+            peer.last_received = now;
         }
         if self.config.own != 0 {
             self.peers.queue_state(0);
@@ -118,7 +118,7 @@ impl<M: Memory> Group<M> {
         }
         let own = self.config.own;
         self.record_failure(Failure { rank: own, by: own, reason });
-        self.peers.iter_mut().for_each(|peer| peer.drop_schedule());
+        self.peers.iter_mut().for_each(|peer| peer.transfers.drop_schedule());
         self.finish(Outcome::Left);
     }
 

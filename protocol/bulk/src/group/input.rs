@@ -122,7 +122,7 @@ impl<M: Memory> Group<M> {
             Opcode::BulkWant if !is_over => {
                 let BulkWant { object, block } = BulkWant::parse(rest)?;
                 if self.window.shape(object).is_some_and(|shape| block < shape.blocks) {
-                    self.peers[from].on_request(BlockId { object, block });
+                    self.peers[from].transfers.on_request(BlockId { object, block });
                 }
             }
             _ => {}
@@ -173,7 +173,7 @@ impl<M: Memory> Group<M> {
         for (ahead, count) in (0..).zip(view.tokens()) {
             let object = stable.wrapping_add(ahead);
             if self.window.get(object).is_some() {
-                let flow = self.peers[from].flow(object);
+                let flow = self.peers[from].flows.get_mut(object);
                 flow.granted = flow.granted.max(count);
             }
         }

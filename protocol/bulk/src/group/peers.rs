@@ -98,7 +98,7 @@ impl Peers {
     /// others.
     pub fn set_ready_with_work(&mut self) {
         for (rank, peer) in (0..).zip(&self.peers) {
-            if !peer.queue.is_empty() || !peer.wanted.is_empty() {
+            if peer.transfers.awaits_block() {
                 self.ready.set(rank);
             }
         }
@@ -134,7 +134,7 @@ impl Peers {
         for peer in &mut self.peers {
             // This member may lead now, and may not have received anything from the peer yet.
             peer.last_received = now;
-            peer.drop_schedule();
+            peer.transfers.drop_schedule();
             peer.requested.clear();
             peer.haves_due.clear();
             peer.have_cursor = (!peer.has_failed).then_some(HaveWord::first_of(stable));
@@ -147,6 +147,8 @@ impl Peers {
             self[rank].check_invariants(membership.failures().len(), is_shared);
             let has_failed = self[rank].has_failed || !membership.has_failed(rank);
             assert!(has_failed, "a failed member stays failed");
+            let has_schedule = self[rank].transfers.scheduled() > 0;
+            assert!(!has_schedule || !membership.has_failures(), "a failure ends the schedule");
         }
     }
 }

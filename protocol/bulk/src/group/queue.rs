@@ -5,7 +5,7 @@ use super::object_window::OwnStep;
 use crate::Memory;
 use crate::config::SHARED_BLOCKS_MAX;
 use crate::object::BlockId;
-use crate::peer::QUEUE_BLOCKS;
+use crate::transfers::QUEUE_BLOCKS;
 
 impl<M: Memory> Group<M> {
     //= spec/bulk.md#R7
@@ -22,8 +22,7 @@ impl<M: Memory> Group<M> {
             if let Some(next) = self.schedule.outgoing(self.config.own, blocks, step) {
                 debug_assert_ne!(next.peer, self.config.own, "a member sends to others");
                 let peer = &mut self.peers[next.peer];
-                debug_assert!(!peer.has_failed, "a failure ends the schedule");
-                if peer.queue.len() >= blocks_max {
+                if peer.transfers.scheduled() >= blocks_max {
                     return;
                 }
                 // Shared memory needs no relays: all receivers get block after block from the root.

@@ -147,7 +147,7 @@ impl<M: Memory> Group<M> {
             }
         }
         if is_done && ordinal != BulkPieceHeader::REQUESTED {
-            let flow = self.peers[from].flow(object);
+            let flow = self.peers[from].flows.get_mut(object);
             if flow.consumed <= ordinal {
                 flow.consumed = ordinal + 1;
                 self.peers.queue_tokens(from, object);

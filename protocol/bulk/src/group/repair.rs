@@ -9,7 +9,8 @@ use onepipe_wire::BulkHaveView;
 
 use super::{ActiveObject, Group};
 use crate::Memory;
-use crate::peer::{ObjectFlow, REQUESTED_BLOCKS_MAX};
+use crate::object_flow::ObjectFlow;
+use crate::peer::REQUESTED_BLOCKS_MAX;
 use onepipe_reliability::BitSet;
 
 impl<M: Memory> Group<M> {
@@ -31,7 +32,7 @@ impl<M: Memory> Group<M> {
         let blocks = shape.map_or(0, |shape| shape.blocks);
         let peer = &mut self.peers[from];
         let failed = peer.advertised_failed;
-        peer.flow(have.object).on_have(failed, blocks, view);
+        peer.flows.get_mut(have.object).on_have(failed, blocks, view);
         self.advance();
         self.request_missing();
     }
@@ -66,7 +67,7 @@ impl<M: Memory> Group<M> {
         let words = body.held.words().len();
         debug_assert!(words > 0, "an object has blocks");
         let begin = words * self.config.own as usize / self.peers.len() as usize;
-        let holds = peer.get_flow(object).map(|flow| flow.holds().words());
+        let holds = peer.flows.get(object).map(|flow| flow.holds().words());
         (0..words).map(|at| (begin + at) % words).find_map(|word| {
             let reported = holds.and_then(|holds| holds.get(word)).copied().unwrap_or(0);
             let has = if object < peer.complete { u64::MAX } else { reported };
@@ -89,7 +90,7 @@ impl<M: Memory> Group<M> {
             is_current
                 && (object < peer.complete
                     || object >= peer.known
-                    || peer.get_flow(object).is_some_and(has_reported))
+                    || peer.flows.get(object).is_some_and(has_reported))
         })
     }
 
@@ -109,7 +110,7 @@ impl<M: Memory> Group<M> {
         let mut all = BitSet::new(shape.blocks);
         let own = self.window.body(object).map(|body| &body.held);
         let live_peers = self.peers.live(&self.membership);
-        let reported = live_peers.filter_map(|peer| peer.get_flow(object)).map(ObjectFlow::holds);
+        let reported = live_peers.filter_map(|peer| peer.flows.get(object)).map(ObjectFlow::holds);
         for holds in reported.chain(own) {
             for (word, bits) in holds.words().iter().enumerate() {
                 all.merge(word, *bits);

@@ -8,8 +8,8 @@ use super::placement::Gathered;
 use crate::Memory;
 use crate::config::PIECE_FRONT_LEN;
 use crate::object::BlockId;
-use crate::peer::BlockTransfer;
-use crate::session::Item;
+use crate::session::{Item, Piece};
+use crate::transfers::Order;
 
 impl<M: Memory> Group<M> {
     //= spec/bulk.md#R19
@@ -24,7 +24,7 @@ impl<M: Memory> Group<M> {
             return Some(sent.into());
         }
         self.fill_queues();
-        let mut best: Option<((u32, u64), u32)> = None;
+        let mut best: Option<(Order, u32)> = None;
         for word in 0..self.peers.ready().words().len() {
             let mut left = self.peers.ready().words()[word];
             while left != 0 {
@@ -40,9 +40,9 @@ impl<M: Memory> Group<M> {
                 if let Some(sent) = self.write_control(now, rank, slot) {
                     return Some(sent.into());
                 }
-                match self.next_step(rank) {
-                    Some(step) if best.is_none_or(|(least, _)| step < least) => {
-                        best = Some((step, rank));
+                match self.next_transfer(rank) {
+                    Some(order) if best.is_none_or(|(least, _)| order < least) => {
+                        best = Some((order, rank));
                     }
                     Some(_) => {}
                     // Any change that enables a transfer sets the bit again.
@@ -56,68 +56,14 @@ impl<M: Memory> Group<M> {
     }
 
     //= spec/bulk.md#R19
-    /// Returns the step of the next piece for a member, if one may be sent.
-    fn next_step(&mut self, rank: u32) -> Option<(u32, u64)> {
+    /// Returns the order of the next piece for a member, if one may be sent.
+    fn next_transfer(&mut self, rank: u32) -> Option<Order> {
         let bytes = PIECE_FRONT_LEN + self.config.frame_data_max();
-        if !self.peers[rank].session.can_send(bytes) {
-            return None;
-        }
-        while let Some(Item::Piece { object, block, .. }) =
-            self.peers[rank].retransmits.front().copied()
-        {
-            if self.window.holds(BlockId { object, block }) {
-                return Some((0, 0));
-            }
-            self.peers[rank].retransmits.pop_front();
-        }
-        if self.peers[rank].current.is_some_and(|due| !self.window.holds(due.block_id())) {
-            self.peers[rank].current = None;
-        }
-        if self.peers[rank].current.is_none() {
-            let next = self.next_requested(rank).or_else(|| self.next_scheduled(rank));
-            self.peers[rank].current = next;
-        }
-        self.peers[rank].current.map(|due| due.step)
+        let (peer, window) = (&mut self.peers[rank], &self.window);
+        peer.next_transfer(bytes, window.stable(), |block| window.holds(block))
     }
 
-    /// Returns the next requested block that this member holds.
-    fn next_requested(&mut self, rank: u32) -> Option<BlockTransfer> {
-        let stable = self.window.stable();
-        self.peers[rank].wanted.retain(|wanted| wanted.object >= stable);
-        let requests = &self.peers[rank].wanted;
-        let at = requests.iter().position(|wanted| self.window.holds(*wanted))?;
-        self.peers[rank].wanted.remove(at).map(BlockTransfer::requested)
-    }
-
-    //= spec/bulk.md#R16
-    /// Returns the next scheduled block, if this member holds it and has a token for it.
-    fn next_scheduled(&mut self, rank: u32) -> Option<BlockTransfer> {
-        loop {
-            let due = *self.peers[rank].queue.front()?;
-            if due.object < self.window.stable() {
-                self.peers[rank].queue.pop_front();
-                continue;
-            }
-            debug_assert!(!self.membership.has_failures(), "a failure ends the schedule");
-            let can_send = self.window.holds(due.block_id())
-                && self.peers[rank].flow(due.object).granted > due.ordinal;
-            return if can_send { self.peers[rank].queue.pop_front() } else { None };
-        }
-    }
-
-    //= spec/bulk.md#R17
-    /// Returns an object whose block waits for a token, if the member must be offered it.
-    pub(super) fn next_offer(&mut self, rank: u32) -> Option<u32> {
-        let due = *self.peers[rank].queue.front()?;
-        if !self.window.holds(due.block_id()) {
-            return None;
-        }
-        let flow = self.peers[rank].flow(due.object);
-        (flow.granted == 0 && !core::mem::replace(&mut flow.has_offered, true))
-            .then_some(due.object)
-    }
-
-    /// Writes the piece that [`Group::next_step`] has chosen.
+    /// Writes the piece that [`Group::next_transfer`] has chosen.
     fn write_piece(
         &mut self,
         now: Now,
@@ -125,25 +71,11 @@ impl<M: Memory> Group<M> {
         slot: &mut [u8],
         may_gather: bool,
     ) -> Option<Gathered> {
-        let peer = &mut self.peers[rank];
-        let item = match peer.retransmits.pop_front() {
-            Some(item) => item,
-            None => {
-                let due = peer.current.as_mut()?;
-                let BlockTransfer { object, block, ordinal, piece, .. } = *due;
-                debug_assert!(
-                    object >= self.window.stable(),
-                    "transfers of stable objects are dropped"
-                );
-                due.piece += 1;
-                let shape = self.window.shape(object)?;
-                if due.piece == shape.pieces(block) {
-                    peer.current = None;
-                }
-                Item::Piece { object, block, piece, ordinal }
-            }
-        };
-        let Item::Piece { object, block, piece, ordinal } = item else { return None };
+        let pieces = |block: BlockId| Some(self.window.shape(block.object)?.pieces(block.block));
+        let piece = self.peers[rank].transfers.take(pieces)?;
+        let (item, Piece { block: BlockId { object, block }, piece, ordinal }) =
+            (Item::Piece(piece), piece);
+        debug_assert!(object >= self.window.stable(), "transfers of stable objects are dropped");
         let body = self.window.body_mut(object)?;
         debug_assert!(body.held.has(block), "a block is sent after it was received");
         let (shape, digest) = (body.shape, body.digest(block));

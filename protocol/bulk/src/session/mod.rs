@@ -33,11 +33,21 @@ const REORDER_FRAMES: u32 = 3;
 /// reliable links.
 const ACK_FRAMES: [u32; 2] = [8, 32];
 
+/// Piece of a block, as it is sent to a peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Piece {
+    pub block: BlockId,
+    /// Index of the piece in the block.
+    pub piece: u32,
+    /// Ordinal of the block, as in [`onepipe_wire::BulkPieceHeader`].
+    pub ordinal: u32,
+}
+
 /// Content of a frame that must arrive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Item {
-    /// A piece of a block; `ordinal` as in [`onepipe_wire::BulkPieceHeader`].
-    Piece { object: u32, block: u32, piece: u32, ordinal: u32 },
+    /// A piece of a block.
+    Piece(Piece),
     /// Offer: a block is available but there is no token to send it.
     Offer { object: u32 },
     /// Progress and tokens.
@@ -54,7 +64,7 @@ impl Item {
     /// Returns the opcode of a frame with this content.
     pub fn opcode(&self) -> Opcode {
         match self {
-            Self::Piece { .. } | Self::Offer { .. } => Opcode::BulkPiece,
+            Self::Piece(_) | Self::Offer { .. } => Opcode::BulkPiece,
             Self::State => Opcode::BulkState,
             Self::Failures { .. } => Opcode::BulkFailures,
             Self::Have(_) => Opcode::BulkHave,
