@@ -62,6 +62,7 @@
 extern crate alloc;
 
 mod config;
+mod control_queue;
 mod event;
 mod group;
 mod groups;

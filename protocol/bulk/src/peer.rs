@@ -1,21 +1,18 @@
 //! State of another member.
 
-use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use onepipe_base::{Incarnation, Mono};
 use onepipe_wire::BulkState;
 
-use crate::object::{BlockId, HaveWord};
+use crate::control_queue::ControlQueue;
+use crate::object::BlockId;
 use crate::object_flow::ObjectFlows;
 use crate::session::{Item, LinkSession};
 use crate::transfers::{BlockTransfer, Order, Transfers};
 
 /// Maximum number of blocks requested from a peer at a time, once the schedule is abandoned.
 pub(crate) const REQUESTED_BLOCKS_MAX: usize = 4;
-/// Maximum number of changed words of held blocks that are queued one by one; beyond it, the whole
-/// list is sent again.
-const HAVES_MAX: usize = 64;
 
 /// Another member.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -29,16 +26,7 @@ pub(crate) struct Peer {
     pub transfers: Transfers,
     /// Blocks requested from the peer.
     pub requested: Vec<BlockId>,
-    /// Requests that are to be sent.
-    pub requests_due: VecDeque<BlockId>,
-    pub is_state_due: bool,
-    /// Object that the peer needs tokens for, as long as this member lacks blocks of it.
-    pub tokens_due: Option<u32>,
-    pub failures_sent: u32,
-    /// Word from which on all held blocks are to be reported.
-    pub have_cursor: Option<HaveWord>,
-    /// Changed words of held blocks that are to be reported.
-    pub haves_due: VecDeque<HaveWord>,
+    pub control: ControlQueue,
     /// Counts in the header of the last frame received.
     pub advertised_stable: u32,
     pub advertised_failed: u16,
@@ -60,12 +48,7 @@ impl Peer {
             last_received: Mono::from_ns(0),
             transfers: Transfers::default(),
             requested: Vec::new(),
-            requests_due: VecDeque::new(),
-            is_state_due: false,
-            tokens_due: None,
-            failures_sent: 0,
-            have_cursor: None,
-            haves_due: VecDeque::new(),
+            control: ControlQueue::default(),
             advertised_stable: 0,
             advertised_failed: 0,
             complete: 0,
@@ -125,31 +108,13 @@ impl Peer {
         debug_assert!(!self.has_failed, "a failed member answers nothing");
         if !self.requested.contains(&wanted) {
             self.requested.push(wanted);
-            self.requests_due.push_back(wanted);
+            self.control.queue_request(wanted);
         }
     }
 
     /// Handles the completion of a block at this member.
     pub fn on_block_complete(&mut self, complete: BlockId) {
         self.requested.retain(|requested| *requested != complete);
-    }
-
-    /// Queues a changed word of held blocks. `stable` is the first active object.
-    pub fn queue_have(&mut self, changed: HaveWord, stable: u32) {
-        if self.haves_due.back() == Some(&changed) {
-            return;
-        }
-        if self.haves_due.len() < HAVES_MAX {
-            self.haves_due.push_back(changed);
-        } else {
-            self.haves_due.clear();
-            self.have_cursor = Some(HaveWord::first_of(stable));
-        }
-    }
-
-    /// Reports all held blocks from a word on, unless an earlier word comes first.
-    pub fn report_from(&mut self, from: HaveWord) {
-        self.have_cursor = Some(self.have_cursor.map_or(from, |next| next.min(from)));
     }
 
     //= spec/bulk.md#R21
@@ -159,11 +124,11 @@ impl Peer {
         match item {
             Item::Piece(piece) => self.transfers.on_lost(piece),
             Item::Offer { object } => self.flows.get_mut(object).has_offered = false,
-            Item::State => self.is_state_due = true,
-            Item::Failures { first } => self.failures_sent = self.failures_sent.min(first),
-            Item::Have(from) => self.report_from(from),
+            Item::State => self.control.queue_state(),
+            Item::Failures { first } => self.control.on_failures_lost(first),
+            Item::Have(from) => self.control.queue_haves_from(from),
             Item::Want(wanted) if self.requested.contains(&wanted) => {
-                self.requests_due.push_back(wanted);
+                self.control.queue_request(wanted);
             }
             Item::Want(_) => {}
         }
@@ -171,8 +136,7 @@ impl Peer {
 
     /// Returns whether the peer has acknowledged the state of this member and all its `failures`.
     pub fn is_notified(&self, failures: usize) -> bool {
-        let has_failures = self.failures_sent as usize == failures;
-        self.session.is_idle() && !self.is_state_due && has_failures
+        self.session.is_idle() && self.control.has_sent(failures)
     }
 
     /// Returns the next deadline of the link.
@@ -189,8 +153,7 @@ impl Peer {
     /// their own order, not in that of the schedule.
     pub fn check_invariants(&self, failures: usize, is_shared: bool) {
         self.transfers.check_invariants(is_shared, self.has_failed);
-        assert!(self.haves_due.len() <= HAVES_MAX, "changed words are bounded");
-        assert!(self.failures_sent as usize <= failures, "a failure is sent after it is known");
+        self.control.check_invariants(failures);
         self.flows.check_invariants();
         if self.has_failed {
             assert!(self.session.is_idle(), "nothing is in flight to a failed member");
@@ -205,9 +168,7 @@ impl Peer {
         self.has_failed = true;
         self.transfers.clear();
         self.requested.clear();
-        self.requests_due.clear();
-        self.haves_due.clear();
-        (self.have_cursor, self.is_state_due, self.tokens_due) = (None, false, None);
+        self.control.clear();
         debug_assert!(self.session.is_idle(), "a closed session has nothing in flight");
     }
 }

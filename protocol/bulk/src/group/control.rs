@@ -1,5 +1,7 @@
 //! Control frames: acknowledgements, state, failures, held blocks and requests.
 
+use core::ops::Range;
+
 use onepipe_base::{Now, ProcessId, Promises, Psn, Transmit};
 use onepipe_wire::{
     BULK_FAILURE_LEN, BULK_HEADER_LEN, BulkAck, BulkFailure, BulkFailures, BulkHave, BulkHeader,
@@ -9,22 +11,25 @@ use onepipe_wire::{
 use super::{ActiveObject, Group, Refusal};
 use crate::Memory;
 use crate::config::FRAME_LEN_MIN;
-use crate::event::Outcome;
+use crate::control_queue::Control;
+use crate::event::{Failure, Outcome};
 use crate::object::HaveWord;
 use crate::session::Item;
 
 /// Maximum number of words of held blocks per frame: fits the shortest frame allowed.
 const HAVE_WORDS_MAX: u32 = 48;
-/// Maximum number of failures per frame: fits the shortest frame allowed.
-const FAILURES_MAX: usize = 48;
-const _: () = assert!(
-    HEADER_LEN + BULK_HEADER_LEN + FAILURES_MAX * BULK_FAILURE_LEN <= FRAME_LEN_MIN,
-    "the shortest frame holds as many failures"
-);
 const _: () = assert!(
     HEADER_LEN + BULK_HEADER_LEN + 8 * HAVE_WORDS_MAX as usize <= FRAME_LEN_MIN,
     "the shortest frame holds as many words"
 );
+
+/// Frame to be written.
+pub(super) struct Output<'a> {
+    pub now: Now,
+    /// Receiver of the frame.
+    pub rank: u32,
+    pub slot: &'a mut [u8],
+}
 
 impl<M: Memory> Group<M> {
     /// Queues tokens for members that may send the first block of the next object.
@@ -37,124 +42,100 @@ impl<M: Memory> Group<M> {
         let stable = self.window.stable();
         for rank in self.peers.ranks() {
             if self.membership.is_live_peer(rank) {
-                self.peers[rank].queue_have(changed, stable);
+                self.peers[rank].control.queue_have(changed, stable);
                 self.peers.set_ready(rank);
             }
         }
     }
 
     /// Writes the next control frame for a member, if any.
-    pub(super) fn write_control(
-        &mut self,
-        now: Now,
-        rank: u32,
-        slot: &mut [u8],
-    ) -> Option<Transmit> {
-        let peer = &mut self.peers[rank];
-        if peer.session.received.ack_at().is_some_and(|at| at <= now.mono) {
-            return self.write_ack(now, rank, slot);
+    pub(super) fn write_control(&mut self, output: Output<'_>) -> Option<Transmit> {
+        let (peer, window) = (&mut self.peers[output.rank], &self.window);
+        if peer.session.received.ack_at().is_some_and(|at| at <= output.now.mono) {
+            return self.write_ack(output);
         }
         if !peer.session.has_slot() {
             return None;
         }
-        let sent_until = peer.failures_sent as usize;
-        if sent_until < self.membership.failures().len() {
-            return self.write_failures(now, rank, sent_until, slot);
-        }
-        let (is_due, tokens_due) =
-            (core::mem::take(&mut peer.is_state_due), peer.tokens_due.take());
-        if is_due
-            || tokens_due.is_some_and(|object| {
-                self.window.get(object).is_some_and(ActiveObject::lacks_blocks)
-            })
-        {
-            return self.write_state(now, rank, slot);
-        }
-        let peer = &mut self.peers[rank];
-        if let Some(wanted) = peer.requests_due.pop_front() {
-            let want = BulkWant { object: wanted.object, block: wanted.block };
-            let item = Some(Item::Want(wanted));
-            return self.write(now, rank, item, slot, |_, buffer| want.write(buffer));
-        }
-        if let Some(changed) = peer.haves_due.pop_front() {
-            if changed.object >= self.window.stable() {
-                return self.write_have(now, rank, changed, 1, slot).map(|(sent, _)| sent);
+        let lacks = |object| window.get(object).is_some_and(ActiveObject::lacks_blocks);
+        let objects = window.stable()..window.known();
+        match peer.control.pop(self.membership.failures().len(), objects, lacks) {
+            Some(Control::Failures(range)) => self.write_failures(output, range),
+            Some(Control::State) => self.write_state(output),
+            Some(Control::Want(wanted)) => {
+                let want = BulkWant { object: wanted.object, block: wanted.block };
+                self.write(output, Some(Item::Want(wanted)), |_, buffer| want.write(buffer))
             }
-            return self.write_control(now, rank, slot);
-        }
-        if let Some(next) = peer.have_cursor {
-            let from = next.max(HaveWord::first_of(self.window.stable()));
-            if from.object >= self.window.known() {
-                peer.have_cursor = None;
-                return None;
+            Some(Control::HaveChanged(changed)) => {
+                self.write_have(output, changed, 1).map(|(sent, _)| sent)
             }
-            let (sent, next) = self.write_have(now, rank, from, HAVE_WORDS_MAX, slot)?;
-            self.peers[rank].have_cursor = Some(next);
-            return Some(sent);
+            Some(Control::HaveFrom(from)) => {
+                let rank = output.rank;
+                let (sent, next) = self.write_have(output, from, HAVE_WORDS_MAX)?;
+                self.peers[rank].control.continue_from(next);
+                Some(sent)
+            }
+            None => {
+                let object = peer.next_offer(|block| window.holds(block))?;
+                self.write_offer(output, object)
+            }
         }
-        let object = self.peers[rank].next_offer(|block| self.window.holds(block))?;
-        let extent = self.window.shape(object)?.extent;
+    }
+
+    //= spec/bulk.md#R17
+    fn write_offer(&mut self, output: Output<'_>, object: u32) -> Option<Transmit> {
         let header = BulkPieceHeader {
             object,
-            extent,
+            extent: self.window.shape(object)?.extent,
             digest: 0,
             block: 0,
             offset: 0,
             ordinal: BulkPieceHeader::REQUESTED,
             is_offer: true,
         };
-        let item = Item::Offer { object };
-        self.write(now, rank, Some(item), slot, |_, buffer| {
+        self.write(output, Some(Item::Offer { object }), |_, buffer| {
             header.write(buffer).map(|_| onepipe_wire::BULK_PIECE_HEADER_LEN)
         })
     }
 
-    fn write_ack(&mut self, now: Now, rank: u32, slot: &mut [u8]) -> Option<Transmit> {
+    fn write_ack(&mut self, output: Output<'_>) -> Option<Transmit> {
+        let rank = output.rank;
         let mut received = core::mem::take(&mut self.peers[rank].session.received);
         let incarnation = self.peers[rank].incarnation;
         let ack = received.take_ack();
         let sent = ack.zip(incarnation).and_then(|((largest, words, marked), incarnation)| {
             let ack = BulkAck { incarnation, largest, marked };
-            self.write(now, rank, None, slot, |_, buffer| ack.write(buffer, words.iter().copied()))
+            self.write(output, None, |_, buffer| ack.write(buffer, words.iter().copied()))
         });
         self.peers[rank].session.received = received;
         sent
     }
 
-    fn write_failures(
-        &mut self,
-        now: Now,
-        rank: u32,
-        first: usize,
-        slot: &mut [u8],
-    ) -> Option<Transmit> {
-        debug_assert!(first < self.membership.failures().len(), "there are failures to be sent");
-        let until = self.membership.failures().len().min(first + FAILURES_MAX);
-        self.peers[rank].failures_sent = until as u32;
-        let item = Item::Failures { first: first as u32 };
-        self.write(now, rank, Some(item), slot, |group, buffer| {
-            let entries =
-                group.membership.failures()[first..until].iter().map(|failure| BulkFailure {
-                    rank: failure.rank as u16,
-                    by: failure.by as u16,
-                    reason: failure.reason as u8,
-                });
-            let buffer = buffer.get_mut(..(until - first) * BULK_FAILURE_LEN)?;
-            Some(BulkFailures::write(buffer, entries))
+    fn write_failures(&mut self, output: Output<'_>, range: Range<usize>) -> Option<Transmit> {
+        debug_assert!(range.end <= self.membership.failures().len(), "failures exist");
+        let item = Item::Failures { first: range.start as u32 };
+        self.write(output, Some(item), |group, buffer| {
+            let buffer = buffer.get_mut(..range.len() * BULK_FAILURE_LEN)?;
+            let entry = |failure: &Failure| BulkFailure {
+                rank: failure.rank as u16,
+                by: failure.by as u16,
+                reason: failure.reason as u8,
+            };
+            let failures = &group.membership.failures()[range];
+            Some(BulkFailures::write(buffer, failures.iter().map(entry)))
         })
     }
 
-    fn write_state(&mut self, now: Now, rank: u32, slot: &mut [u8]) -> Option<Transmit> {
+    fn write_state(&mut self, output: Output<'_>) -> Option<Transmit> {
         let state = BulkState {
             complete: self.window.complete(),
             known: self.window.known(),
             resolved: self.window.resolved(),
             total: self.window.total(),
             // The root computes its own digest only when it compares it with another member's.
-            digest: if self.config.own == 0 {
-                0
-            } else {
-                self.window.digest_before(self.window.complete())
+            digest: match self.config.own {
+                0 => 0,
+                _ => self.window.digest_before(self.window.complete()),
             },
             view: self.membership.view(),
             is_closed: self.membership.is_closed(),
@@ -164,9 +145,9 @@ impl<M: Memory> Group<M> {
         let mut tokens = [0; crate::OBJECTS_MAX as usize];
         let active = self.config.objects_max as usize;
         for (at, token) in tokens[..active].iter_mut().enumerate() {
-            *token = self.tokens(rank, self.window.stable() + at as u32);
+            *token = self.tokens(output.rank, self.window.stable() + at as u32);
         }
-        self.write(now, rank, Some(Item::State), slot, |_, buffer| {
+        self.write(output, Some(Item::State), |_, buffer| {
             state.write(buffer, tokens[..active].iter().copied())
         })
     }
@@ -190,11 +171,9 @@ impl<M: Memory> Group<M> {
     /// Writes held blocks from a word on. Also returns where the next frame continues.
     fn write_have(
         &mut self,
-        now: Now,
-        rank: u32,
+        output: Output<'_>,
         from: HaveWord,
         words: u32,
-        slot: &mut [u8],
     ) -> Option<(Transmit, HaveWord)> {
         let HaveWord { object, word: first } = from;
         let active = self.window.get(object)?;
@@ -202,7 +181,7 @@ impl<M: Memory> Group<M> {
         let all = active.shape().map_or(0, |shape| shape.blocks.div_ceil(64));
         let until = (first + words).min(all);
         let have = BulkHave { object, extent, view: self.membership.view(), first };
-        let sent = self.write(now, rank, Some(Item::Have(from)), slot, |group, buffer| {
+        let sent = self.write(output, Some(Item::Have(from)), |group, buffer| {
             let held = group.window.body(object).map(|body| body.held.words());
             let words =
                 (first..until.max(first)).map(|word| held.map_or(0, |held| held[word as usize]));
@@ -219,25 +198,22 @@ impl<M: Memory> Group<M> {
     /// then it gets a PSN, and the item is sent again if the frame is lost.
     pub(super) fn write(
         &mut self,
-        now: Now,
-        rank: u32,
+        output: Output<'_>,
         item: Option<Item>,
-        slot: &mut [u8],
         body: impl FnOnce(&Self, &mut [u8]) -> Option<usize>,
     ) -> Option<Transmit> {
-        self.write_detached(now, rank, item, None, slot, body)
+        self.write_detached(output, item, None, body)
     }
 
     /// Writes a frame whose last `detached_len` bytes are not in the slot.
     pub(super) fn write_detached(
         &mut self,
-        now: Now,
-        rank: u32,
+        output: Output<'_>,
         item: Option<Item>,
         detached_len: Option<usize>,
-        slot: &mut [u8],
         body: impl FnOnce(&Self, &mut [u8]) -> Option<usize>,
     ) -> Option<Transmit> {
+        let Output { now, rank, slot } = output;
         debug_assert!(rank != self.config.own, "no frame goes to this member");
         let bulk_header = self.bulk_header();
         let buffer = bulk_header.write(slot.get_mut(HEADER_LEN..)?)?;

@@ -47,7 +47,9 @@ impl<M: Memory> Group<M> {
         }
         let peer = &mut self.peers[rank];
         let must_probe = peer.session.on_timeout(now, &mut self.lost);
-        peer.is_state_due |= must_probe;
+        if must_probe {
+            peer.control.queue_state();
+        }
         if must_probe || peer.session.received.ack_at().is_some_and(|at| at <= now) {
             self.peers.set_ready(rank);
         }

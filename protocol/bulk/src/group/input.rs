@@ -149,8 +149,7 @@ impl<M: Memory> Group<M> {
         if self.membership.is_over() {
             // The peer has refused this member, so it need not be notified of the end.
             self.peers[from].session.close();
-            self.peers[from].failures_sent = self.membership.failures().len() as u32;
-            self.peers[from].is_state_due = false;
+            self.peers[from].control.on_refused(self.membership.failures().len());
         } else if !self.membership.has_failed(from) {
             self.exclude(refused);
         }

@@ -108,7 +108,7 @@ impl Peers {
     #[inline]
     pub fn queue_state(&mut self, rank: u32) {
         if rank != self.own && !self[rank].has_failed {
-            self[rank].is_state_due = true;
+            self[rank].control.queue_state();
             self.ready.set(rank);
         }
     }
@@ -118,12 +118,10 @@ impl Peers {
     }
 
     /// Queues a state frame with tokens for an object. The frame is omitted if the object is
-    /// complete by then, so an object of one block costs no frame for tokens.
+    /// complete by then, so that an object of one block costs no frame for tokens.
     pub fn queue_tokens(&mut self, rank: u32, object: u32) {
         if rank != self.own && !self[rank].has_failed {
-            let peer = &mut self[rank];
-            let other = peer.tokens_due.replace(object);
-            peer.is_state_due |= other.is_some_and(|other| other != object);
+            self[rank].control.queue_tokens(object);
             self.ready.set(rank);
         }
     }
@@ -136,8 +134,8 @@ impl Peers {
             peer.last_received = now;
             peer.transfers.drop_schedule();
             peer.requested.clear();
-            peer.haves_due.clear();
-            peer.have_cursor = (!peer.has_failed).then_some(HaveWord::first_of(stable));
+            let from = (!peer.has_failed).then_some(HaveWord::first_of(stable));
+            peer.control.restart_haves(from);
         }
     }
 

@@ -21,7 +21,7 @@ impl<M: Memory> Group<M> {
         self.queue_first_tokens();
         if self.membership.has_failures() {
             // The survivors wait for a report of the blocks that this member holds, even if none.
-            self.peers.iter_mut().for_each(|peer| peer.report_from(from));
+            self.peers.iter_mut().for_each(|peer| peer.control.queue_haves_from(from));
             self.peers.queue_state_to_all();
         }
     }
@@ -61,7 +61,7 @@ impl<M: Memory> Group<M> {
 
     /// Starts the reception of an object that has got memory.
     pub(super) fn on_memory(&mut self, object: u32) {
-        debug_assert!(self.window.body_mut(object).is_some(), "the object has memory");
+        debug_assert!(self.window.body(object).is_some(), "the object has memory");
         for source in self.peers.ranks() {
             if self.senders.has(source) {
                 self.peers.queue_tokens(source, object);
@@ -73,7 +73,7 @@ impl<M: Memory> Group<M> {
         }
         let missed = self.window.get_mut(object).map(ActiveObject::take_missed);
         for MissedBlock { from, block } in missed.unwrap_or_default() {
-            self.request_block(from, object, block);
+            self.request_block(from, BlockId { object, block });
         }
         self.request_missing();
     }
@@ -91,16 +91,17 @@ impl<M: Memory> Group<M> {
         }
         let at = shape.piece_at(header.block, header.offset, bytes.len());
         let has_memory = self.window.body(header.object).is_some();
+        let block = BlockId { object: header.object, block: header.block };
         match bytes {
             // The block could not be placed yet: request it again from its sender.
             Payload::InFrame(_) if at.is_none() && self.config.is_shared => {
-                self.request_missed(from, header.object, header.block);
+                self.request_missed(from, block);
             }
             _ if at.is_none() => self.stats.violations += 1,
             bytes if has_memory => self.fill(from, header, bytes),
             Payload::InFrame(bytes) => {
                 if !self.staging.stage(StagedPiece { from, header: *header }, bytes) {
-                    self.request_missed(from, header.object, header.block);
+                    self.request_missed(from, block);
                 }
             }
             // The object has been released, and its memory with it.
@@ -110,10 +111,10 @@ impl<M: Memory> Group<M> {
 
     //= spec/bulk.md#R18
     /// Requests a block that could not be received, as soon as there is memory.
-    fn request_missed(&mut self, from: u32, object: u32, block: u32) {
-        match self.window.get_mut(object) {
-            Some(active) if active.body().is_none() => active.miss(from, block),
-            _ => self.request_block(from, object, block),
+    fn request_missed(&mut self, from: u32, missed: BlockId) {
+        match self.window.get_mut(missed.object) {
+            Some(active) if active.body().is_none() => active.miss(from, missed.block),
+            _ => self.request_block(from, missed),
         }
     }
 
@@ -135,15 +136,15 @@ impl<M: Memory> Group<M> {
             PieceResult::Accepted => self.stats.bytes_received += bytes.len() as u64,
             PieceResult::BlockComplete => {
                 self.stats.bytes_received += bytes.len() as u64;
-                self.on_block_complete(object, block);
+                self.on_block_complete(BlockId { object, block });
             }
             //= spec/bulk.md#R11
             PieceResult::Corrupt => {
                 self.stats.blocks_corrupt += 1;
                 // The root has the original.
                 let source = if self.membership.has_failed(0) { from } else { 0 };
-                self.clear_requested(object, block);
-                self.request_block(source, object, block);
+                self.clear_requested(BlockId { object, block });
+                self.request_block(source, BlockId { object, block });
             }
         }
         if is_done && ordinal != BulkPieceHeader::REQUESTED {
@@ -156,41 +157,37 @@ impl<M: Memory> Group<M> {
     }
 
     /// Handles the completion of a block.
-    fn on_block_complete(&mut self, object: u32, block: u32) {
-        debug_assert!(self.window.holds(BlockId { object, block }), "the block is here");
-        self.clear_requested(object, block);
+    fn on_block_complete(&mut self, complete: BlockId) {
+        debug_assert!(self.window.holds(complete), "the block is here");
+        self.clear_requested(complete);
         self.peers.set_ready_with_work();
         if self.membership.has_failures() {
-            self.queue_have(HaveWord { object, word: block / 64 });
+            self.queue_have(HaveWord { object: complete.object, word: complete.block / 64 });
             self.request_missing();
         }
-        if self.window.body_mut(object).is_some_and(|object| object.missing == 0) {
+        if self.window.is_complete(complete.object) {
             self.advance();
         }
     }
 
-    fn clear_requested(&mut self, object: u32, block: u32) {
-        if let Some(body) = self.window.body_mut(object)
-            && body.requested.has(block)
+    fn clear_requested(&mut self, requested: BlockId) {
+        if let Some(body) = self.window.body_mut(requested.object)
+            && body.requested.has(requested.block)
         {
-            body.requested.clear(block);
-            self.peers
-                .iter_mut()
-                .for_each(|peer| peer.on_block_complete(BlockId { object, block }));
+            body.requested.clear(requested.block);
+            self.peers.iter_mut().for_each(|peer| peer.on_block_complete(requested));
         }
     }
 
     /// Requests a block from a member.
-    pub(super) fn request_block(&mut self, rank: u32, object: u32, block: u32) {
-        let is_missing = self.window.body_mut(object).is_some_and(|body| !body.held.has(block));
-        if !is_missing || !self.membership.is_live_peer(rank) {
-            return;
+    pub(super) fn request_block(&mut self, rank: u32, missing: BlockId) {
+        let body = self.window.body_mut(missing.object);
+        let Some(body) = body.filter(|body| !body.held.has(missing.block)) else { return };
+        if self.membership.is_live_peer(rank) {
+            body.requested.set(missing.block);
+            self.stats.blocks_requested += 1;
+            self.peers[rank].request(missing);
+            self.peers.set_ready(rank);
         }
-        if let Some(body) = self.window.body_mut(object) {
-            body.requested.set(block);
-        }
-        self.stats.blocks_requested += 1;
-        self.peers[rank].request(BlockId { object, block });
-        self.peers.set_ready(rank);
     }
 }

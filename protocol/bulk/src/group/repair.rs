@@ -9,6 +9,7 @@ use onepipe_wire::BulkHaveView;
 
 use super::{ActiveObject, Group};
 use crate::Memory;
+use crate::object::BlockId;
 use crate::object_flow::ObjectFlow;
 use crate::peer::REQUESTED_BLOCKS_MAX;
 use onepipe_reliability::BitSet;
@@ -54,7 +55,7 @@ impl<M: Memory> Group<M> {
                     && self.peers[rank].requested.len() < REQUESTED_BLOCKS_MAX
                     && let Some(block) = self.find_missing(rank, object)
                 {
-                    self.request_block(rank, object, block);
+                    self.request_block(rank, BlockId { object, block });
                 }
             }
         }

@@ -4,6 +4,7 @@ use onepipe_base::Now;
 use onepipe_wire::BulkPieceHeader;
 
 use super::Group;
+use super::control::Output;
 use super::placement::Gathered;
 use crate::Memory;
 use crate::config::PIECE_FRONT_LEN;
@@ -37,7 +38,7 @@ impl<M: Memory> Group<M> {
                 if self.peers[rank].is_blocked {
                     continue;
                 }
-                if let Some(sent) = self.write_control(now, rank, slot) {
+                if let Some(sent) = self.write_control(Output { now, rank, slot: &mut *slot }) {
                     return Some(sent.into());
                 }
                 match self.next_transfer(rank) {
@@ -52,7 +53,7 @@ impl<M: Memory> Group<M> {
         }
         let (_, rank) = best?;
         debug_assert!(self.membership.is_live_peer(rank), "pieces go to live members");
-        self.write_piece(now, rank, slot, may_gather)
+        self.write_piece(Output { now, rank, slot }, may_gather)
     }
 
     //= spec/bulk.md#R19
@@ -64,13 +65,8 @@ impl<M: Memory> Group<M> {
     }
 
     /// Writes the piece that [`Group::next_transfer`] has chosen.
-    fn write_piece(
-        &mut self,
-        now: Now,
-        rank: u32,
-        slot: &mut [u8],
-        may_gather: bool,
-    ) -> Option<Gathered> {
+    fn write_piece(&mut self, output: Output<'_>, may_gather: bool) -> Option<Gathered> {
+        let Output { now, rank, slot } = output;
         let pieces = |block: BlockId| Some(self.window.shape(block.object)?.pieces(block.block));
         let piece = self.peers[rank].transfers.take(pieces)?;
         let (item, Piece { block: BlockId { object, block }, piece, ordinal }) =
@@ -97,8 +93,8 @@ impl<M: Memory> Group<M> {
         let write = |_: &Self, space: &mut [u8]| {
             header.write(space).map(|_| onepipe_wire::BULK_PIECE_HEADER_LEN)
         };
-        let (item, detached_len) = (Some(item), Some(detached_len));
-        let mut sent = self.write_detached(now, rank, item, detached_len, slot, write)?;
+        let output = Output { now, rank, slot: &mut *slot };
+        let mut sent = self.write_detached(output, Some(item), Some(detached_len), write)?;
         if is_detached {
             return Some(Gathered { header: sent, payload: Some((object, range)) });
         }
