@@ -87,15 +87,14 @@ impl Peers {
         self.ready.clear(rank);
     }
 
-    /// Queues the failures that a member has not been notified of, for all others.
+    /// Marks all other members as ready, so that each is notified of a failure.
     pub fn set_all_ready(&mut self) {
         for rank in (0..self.len()).filter(|rank| *rank != self.own) {
             self.ready.set(rank);
         }
     }
 
-    /// Queues a complete block, which may be due to any member with queued work. Output clears the
-    /// others.
+    /// Marks the members as ready to which a completed block may be due. Output clears the others.
     pub fn set_ready_with_work(&mut self) {
         for (rank, peer) in (0..).zip(&self.peers) {
             if peer.transfers.awaits_block() {
@@ -148,5 +147,32 @@ impl Peers {
             let has_schedule = self[rank].transfers.scheduled() > 0;
             assert!(!has_schedule || !membership.has_failures(), "a failure ends the schedule");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::object::BlockId;
+    use crate::session::LinkSession;
+    use crate::{Config, GroupId, Link};
+    use onepipe_base::Incarnation;
+
+    #[test]
+    fn only_live_peers_are_served() {
+        let config = Config::new(GroupId(1), Vec::new(), 1, Incarnation(1));
+        let peer = |_| Peer::new(LinkSession::new(Link::Reliable, &config));
+        let mut peers = Peers::new(1, (0..4).map(peer).collect());
+        peers[2].close();
+        peers.queue_state_to_all();
+        assert_eq!(peers.ready().words(), [0b1001], "neither this member nor a failed one");
+        peers.clear_ready(0);
+        peers.clear_ready(3);
+        peers[3].transfers.on_request(BlockId { object: 0, block: 0 });
+        peers.set_ready_with_work();
+        assert_eq!(peers.ready().words(), [0b1000], "a block is due to the member that requests");
+        peers.abandon_schedule(Mono::from_ns(9), 5);
+        assert_eq!(peers[3].last_received, Mono::from_ns(9));
+        peers.check_invariants(&Membership::new(1, 4), false);
     }
 }
