@@ -117,6 +117,7 @@ impl ControlQueue {
         objects: Range<u32>,
         lacks: impl FnOnce(u32) -> bool,
     ) -> Option<Control> {
+        debug_assert!(objects.start <= objects.end, "a stable object is known");
         let first = self.failures_sent as usize;
         if first < failures {
             let until = failures.min(first + FAILURES_MAX);

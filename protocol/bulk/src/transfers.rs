@@ -78,6 +78,7 @@ impl Transfers {
     /// Adds a scheduled transfer.
     #[inline]
     pub fn schedule(&mut self, transfer: BlockTransfer) {
+        debug_assert_eq!(transfer.next_piece, 0, "a transfer begins with its first piece");
         if self.queue.capacity() == 0 {
             self.queue.reserve(QUEUE_BLOCKS);
         }

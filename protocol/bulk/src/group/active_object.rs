@@ -137,6 +137,7 @@ impl<M: Memory> ActiveObject<M> {
 
     /// Returns the digest of this object and all earlier ones, whose digest is `before`.
     pub fn chain_digest(&mut self, before: u64) -> u64 {
+        debug_assert!(!self.lacks_blocks(), "only a complete object has a digest");
         let all = match (self.digest, &mut self.body) {
             (Some(digest), _) => digest,
             (None, Some(body)) => body.chain_digest(before),

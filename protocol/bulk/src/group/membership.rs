@@ -96,6 +96,8 @@ impl Membership {
     /// Ends the group. Returns `false` if the group had ended before, with an outcome that stays.
     pub fn end(&mut self, outcome: Outcome) -> bool {
         let is_first = self.outcome.is_none();
+        let is_leaving = outcome == Outcome::Left;
+        debug_assert!(!is_first || self.has_failed(self.own) == is_leaving, "leaving is a failure");
         self.outcome.get_or_insert(outcome);
         is_first
     }

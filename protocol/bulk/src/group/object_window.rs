@@ -274,6 +274,7 @@ impl<M: Memory> ObjectWindow<M> {
         assert!(self.resolved - self.stable <= objects_max, "only active objects are resolved");
         assert!(self.complete <= self.known, "a complete object is known");
         assert!(self.known - self.stable <= objects_max, "only active objects are known");
+        assert!(self.queueing <= self.known, "only known objects are queued");
         if self.is_root {
             assert!(self.total.is_none_or(|total| total == self.known), "none follows the last");
             assert_eq!(self.complete, self.known, "the root has all it has sent");

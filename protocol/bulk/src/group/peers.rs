@@ -140,6 +140,7 @@ impl Peers {
 
     /// Panics if a peer contradicts itself or the membership.
     pub fn check_invariants(&self, membership: &Membership, is_shared: bool) {
+        assert!(self[self.own].session.is_idle(), "no frame goes to this member");
         for rank in self.ranks().filter(|rank| *rank != self.own) {
             self[rank].check_invariants(membership.failures().len(), is_shared);
             let has_failed = self[rank].has_failed || !membership.has_failed(rank);

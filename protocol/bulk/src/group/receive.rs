@@ -100,6 +100,7 @@ impl<M: Memory> Group<M> {
             _ if at.is_none() => self.stats.violations += 1,
             bytes if has_memory => self.fill(from, header, bytes),
             Payload::InFrame(bytes) => {
+                debug_assert!(bytes.len() <= self.config.piece_len() as usize, "a piece at most");
                 if !self.staging.stage(StagedPiece { from, header: *header }, bytes) {
                     self.request_missed(from, block);
                 }
