@@ -62,15 +62,18 @@
 extern crate alloc;
 
 mod config;
+mod control_queue;
 mod event;
 mod group;
 mod groups;
 mod memory;
 mod object;
+mod object_flow;
 mod peer;
 mod schedule;
 mod session;
 mod stats;
+mod transfers;
 
 pub use config::{
     Config, ConfigError, Delivery, GroupId, Link, Member, OBJECTS_MAX, PIECE_FRONT_LEN,

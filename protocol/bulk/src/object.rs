@@ -11,6 +11,27 @@ use crate::memory::Memory;
 use crate::schedule::BLOCKS_MAX;
 use onepipe_reliability::BitSet;
 
+/// Block of an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct BlockId {
+    pub object: u32,
+    pub block: u32,
+}
+
+/// Word of the held blocks of an object, in the order in which words are reported.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct HaveWord {
+    pub object: u32,
+    pub word: u32,
+}
+
+impl HaveWord {
+    /// Returns the first word of an object.
+    pub fn first_of(object: u32) -> Self {
+        Self { object, word: 0 }
+    }
+}
+
 /// Division of an object into blocks, and of the blocks into pieces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Shape {

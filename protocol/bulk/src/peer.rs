@@ -1,71 +1,18 @@
 //! State of another member.
 
-use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use onepipe_base::{Incarnation, Mono};
-use onepipe_wire::BulkPieceHeader;
+use onepipe_wire::BulkState;
 
-use crate::OBJECTS_MAX;
-use crate::config::SHARED_BLOCKS_MAX;
+use crate::control_queue::ControlQueue;
+use crate::object::BlockId;
+use crate::object_flow::ObjectFlows;
 use crate::session::{Item, LinkSession};
-use onepipe_reliability::BitSet;
+use crate::transfers::{BlockTransfer, Order, Transfers};
 
-/// Maximum number of scheduled blocks queued for a peer. A slow peer may lag by this many blocks
-/// before it delays the others.
-pub(crate) const QUEUE_BLOCKS: usize = 64;
 /// Maximum number of blocks requested from a peer at a time, once the schedule is abandoned.
 pub(crate) const REQUESTED_BLOCKS_MAX: usize = 4;
-/// Maximum number of blocks that a peer may request at a time. More violates the protocol.
-const PEER_REQUESTS_MAX: usize = 64;
-/// Maximum number of changed words of held blocks that are queued one by one; beyond it, the whole
-/// list is sent again.
-const HAVES_MAX: usize = 64;
-
-/// Transfer of a block to a peer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct BlockTransfer {
-    /// Object and step: the order of all transfers.
-    pub step: (u32, u64),
-    pub object: u32,
-    pub block: u32,
-    pub ordinal: u32,
-    /// Next piece to be sent.
-    pub piece: u32,
-}
-
-impl BlockTransfer {
-    pub fn requested((object, block): (u32, u32)) -> Self {
-        Self { step: (0, 0), object, block, ordinal: BulkPieceHeader::REQUESTED, piece: 0 }
-    }
-}
-
-/// Progress of an object between this member and a peer.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) struct ObjectFlow {
-    object: u32,
-    /// Number of blocks that the peer has granted tokens for.
-    pub granted: u32,
-    /// Number of blocks queued for the peer.
-    pub queued: u32,
-    /// Number of blocks that the peer has sent by the schedule.
-    pub consumed: u32,
-    pub has_offered: bool,
-    /// Blocks that the peer holds.
-    pub holds: BitSet,
-    /// Words of `holds` that were received in the present view.
-    pub words_received: BitSet,
-    pub words_view: Option<(u16, u64)>,
-}
-
-impl ObjectFlow {
-    /// Returns whether the peer has reported all its blocks in this view.
-    pub fn is_reported_in(&self, view: u64) -> bool {
-        let words = self.holds.words().len() as u32;
-        self.words_view.is_some_and(|(_, words_view)| words_view == view)
-            && (0..words).all(|word| self.words_received.has(word))
-    }
-}
 
 /// Another member.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -76,25 +23,10 @@ pub(crate) struct Peer {
     /// Whether the link accepts no frames now.
     pub is_blocked: bool,
     pub last_received: Mono,
-    pub state_sent_at: Mono,
-    /// Scheduled transfers.
-    pub queue: VecDeque<BlockTransfer>,
-    /// Transfer in progress.
-    pub current: Option<BlockTransfer>,
-    /// Content of lost frames.
-    pub retransmits: VecDeque<Item>,
-    /// Blocks requested by the peer.
-    pub wanted: VecDeque<(u32, u32)>,
+    pub transfers: Transfers,
     /// Blocks requested from the peer.
-    pub requested: Vec<(u32, u32)>,
-    /// Requests that are to be sent.
-    pub requests_due: VecDeque<(u32, u32)>,
-    pub is_state_due: bool,
-    /// Object that the peer needs tokens for, as long as this member lacks blocks of it.
-    pub tokens_due: Option<u32>,
-    pub failures_sent: u32,
-    pub have_cursor: Option<(u32, u32)>,
-    pub haves_due: VecDeque<(u32, u32)>,
+    pub requested: Vec<BlockId>,
+    pub control: ControlQueue,
     /// Counts in the header of the last frame received.
     pub advertised_stable: u32,
     pub advertised_failed: u16,
@@ -103,8 +35,7 @@ pub(crate) struct Peer {
     pub known: u32,
     pub resolved: u32,
     pub view: (u16, u64),
-    pub is_closed: bool,
-    flows: [ObjectFlow; OBJECTS_MAX as usize],
+    pub flows: ObjectFlows,
 }
 
 impl Peer {
@@ -115,122 +46,129 @@ impl Peer {
             has_failed: false,
             is_blocked: false,
             last_received: Mono::from_ns(0),
-            state_sent_at: Mono::from_ns(0),
-            queue: VecDeque::new(),
-            current: None,
-            retransmits: VecDeque::new(),
-            wanted: VecDeque::new(),
+            transfers: Transfers::default(),
             requested: Vec::new(),
-            requests_due: VecDeque::new(),
-            is_state_due: false,
-            tokens_due: None,
-            failures_sent: 0,
-            have_cursor: None,
-            haves_due: VecDeque::new(),
+            control: ControlQueue::default(),
             advertised_stable: 0,
             advertised_failed: 0,
             complete: 0,
             known: 0,
             resolved: 0,
             view: (0, 0),
-            is_closed: false,
-            flows: Default::default(),
+            flows: ObjectFlows::default(),
         }
     }
 
-    /// Returns the flow of an object. Active objects never share a slot.
-    pub fn flow(&mut self, object: u32) -> &mut ObjectFlow {
-        let flow = &mut self.flows[(object % OBJECTS_MAX) as usize];
-        if flow.object != object {
-            *flow = ObjectFlow { object, ..ObjectFlow::default() };
+    /// Returns the order of the next piece for the peer, if a frame of `bytes` bytes may be sent.
+    /// `stable` is the first active object; `holds` returns whether this member holds a block.
+    pub fn next_transfer(
+        &mut self,
+        bytes: usize,
+        stable: u32,
+        holds: impl Fn(BlockId) -> bool,
+    ) -> Option<Order> {
+        if !self.session.can_send(bytes) {
+            return None;
         }
-        flow
+        let flows = &mut self.flows;
+        let has_token = |due: &BlockTransfer| flows.get_mut(due.block.object).granted > due.ordinal;
+        self.transfers.choose(stable, holds, has_token)
     }
 
-    /// Returns the flow of an object if there is one.
-    pub fn get_flow(&self, object: u32) -> Option<&ObjectFlow> {
-        Some(&self.flows[(object % OBJECTS_MAX) as usize]).filter(|flow| flow.object == object)
+    //= spec/bulk.md#R17
+    /// Returns an object whose block waits for a token, if the peer must be offered the object.
+    pub fn next_offer(&mut self, holds: impl Fn(BlockId) -> bool) -> Option<u32> {
+        let block = self.transfers.next_scheduled()?.block;
+        (holds(block) && self.flows.get_mut(block.object).must_offer()).then_some(block.object)
     }
 
-    /// Handles a request for a block.
-    pub fn on_request(&mut self, wanted: (u32, u32)) {
-        if self.wanted.len() < PEER_REQUESTS_MAX && !self.wanted.contains(&wanted) {
-            self.wanted.push_back(wanted);
+    /// Queues a scheduled block. Returns its ordinal among the blocks of the object for this peer.
+    pub fn queue_block(&mut self, block: BlockId, step: u64) -> u32 {
+        debug_assert!(!self.has_failed, "a failure ends the schedule");
+        let flow = self.flows.get_mut(block.object);
+        let ordinal = flow.queued;
+        flow.queued += 1;
+        let order = Order { object: block.object, step };
+        self.transfers.schedule(BlockTransfer::new(order, block, ordinal));
+        ordinal
+    }
+
+    /// Handles the progress that the peer has reported.
+    pub fn on_state(&mut self, state: &BulkState) {
+        self.complete = self.complete.max(state.complete);
+        self.known = self.known.max(state.known);
+        self.resolved = self.resolved.max(state.resolved);
+        if self.advertised_failed >= self.view.0 {
+            self.view = (self.advertised_failed, state.view);
         }
     }
 
     /// Requests a block from the peer.
-    pub fn request(&mut self, wanted: (u32, u32)) {
+    pub fn request(&mut self, wanted: BlockId) {
         debug_assert!(!self.has_failed, "a failed member answers nothing");
         if !self.requested.contains(&wanted) {
             self.requested.push(wanted);
-            self.requests_due.push_back(wanted);
+            self.control.queue_request(wanted);
         }
     }
 
     /// Handles the completion of a block at this member.
-    pub fn on_block_complete(&mut self, object: u32, block: u32) {
-        self.requested.retain(|requested| *requested != (object, block));
+    pub fn on_block_complete(&mut self, complete: BlockId) {
+        self.requested.retain(|requested| *requested != complete);
     }
 
-    /// Queues a changed word of held blocks.
-    pub fn queue_have(&mut self, object: u32, word: u32, base: u32) {
-        if self.haves_due.back() == Some(&(object, word)) {
-            return;
+    //= spec/bulk.md#R21
+    /// Schedules the retransmission of the content of a lost frame.
+    pub fn on_lost(&mut self, item: Item) {
+        debug_assert!(!self.has_failed, "nothing is in flight to a failed member");
+        match item {
+            Item::Piece(piece) => self.transfers.on_lost(piece),
+            Item::Offer { object } => self.flows.get_mut(object).has_offered = false,
+            Item::State => self.control.queue_state(),
+            Item::Failures { first } => self.control.on_failures_lost(first),
+            Item::Have(from) => self.control.queue_haves_from(from),
+            Item::Want(wanted) if self.requested.contains(&wanted) => {
+                self.control.queue_request(wanted);
+            }
+            Item::Want(_) => {}
         }
-        if self.haves_due.len() < HAVES_MAX {
-            self.haves_due.push_back((object, word));
-        } else {
-            self.haves_due.clear();
-            self.have_cursor = Some((base, 0));
+    }
+
+    /// Returns whether the peer has acknowledged the state of this member and all its `failures`.
+    pub fn is_notified(&self, failures: usize) -> bool {
+        self.session.is_idle() && self.control.has_sent(failures)
+    }
+
+    /// Returns the next deadline of the link.
+    pub fn due_at(&self) -> Option<Mono> {
+        match self.is_blocked {
+            _ if self.has_failed => None,
+            // Acknowledgements cannot be sent over a blocked link, so they are not due.
+            true => self.session.probe_at(),
+            false => self.session.due_at(),
         }
     }
 
     /// Panics if the queues of the peer contradict its state. `is_shared`: blocks are queued in
     /// their own order, not in that of the schedule.
     pub fn check_invariants(&self, failures: usize, is_shared: bool) {
-        let blocks_max = if is_shared { SHARED_BLOCKS_MAX } else { QUEUE_BLOCKS };
-        assert!(self.queue.len() <= blocks_max, "a full queue stops the schedule");
-        let is_before = |pair: (&BlockTransfer, &BlockTransfer)| pair.0.step < pair.1.step;
-        let has_order = self.queue.iter().zip(self.queue.iter().skip(1)).all(is_before);
-        assert!(is_shared || has_order, "scheduled blocks leave in the order of their steps");
-        assert!(self.wanted.len() <= PEER_REQUESTS_MAX, "a peer's requests are bounded");
-        assert!(self.haves_due.len() <= HAVES_MAX, "changed words are bounded");
-        let is_piece = |item: &Item| matches!(item, Item::Piece { .. });
-        assert!(self.retransmits.iter().all(is_piece), "only pieces are queued again");
-        assert!(self.failures_sent as usize <= failures, "a failure is sent after it is known");
-        for (at, flow) in (0..).zip(&self.flows) {
-            let is_its = flow.object == 0 || flow.object % OBJECTS_MAX == at;
-            assert!(is_its, "active objects share no slot");
-            let words = flow.holds.words().len() as u32;
-            assert!(flow.words_received.count_ones() <= words, "no word lies beyond the blocks");
-        }
+        self.transfers.check_invariants(is_shared, self.has_failed);
+        self.control.check_invariants(failures);
+        self.flows.check_invariants();
         if self.has_failed {
-            let is_empty = self.queue.is_empty() && self.current.is_none();
-            assert!(is_empty && self.session.is_idle(), "nothing is sent to a failed member");
+            assert!(self.session.is_idle(), "nothing is in flight to a failed member");
             assert!(self.requested.is_empty(), "nothing is requested from a failed member");
         }
         self.session.check_invariants();
-    }
-
-    /// Drops scheduled transfers; requested ones go on.
-    pub fn drop_schedule(&mut self) {
-        self.queue.clear();
-        self.current = self.current.filter(|due| due.ordinal == BulkPieceHeader::REQUESTED);
     }
 
     /// Drops all pending work after the peer has failed.
     pub fn close(&mut self) {
         self.session.close();
         self.has_failed = true;
-        self.queue.clear();
-        self.current = None;
-        self.retransmits.clear();
-        self.wanted.clear();
+        self.transfers.clear();
         self.requested.clear();
-        self.requests_due.clear();
-        self.haves_due.clear();
-        (self.have_cursor, self.is_state_due, self.tokens_due) = (None, false, None);
+        self.control.clear();
         debug_assert!(self.session.is_idle(), "a closed session has nothing in flight");
     }
 }

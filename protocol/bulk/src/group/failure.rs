@@ -2,7 +2,6 @@
 
 use onepipe_base::Mono;
 use onepipe_wire::BulkRefused;
-use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::Group;
 use crate::Memory;
@@ -11,73 +10,65 @@ use crate::event::{Event, Failure, Outcome, Reason};
 impl<M: Memory> Group<M> {
     /// Records the time, and starts the group on the first call.
     pub(super) fn start(&mut self, now: Mono) {
-        self.now = now;
-        if core::mem::replace(&mut self.is_started, true) {
+        if !self.timers.start(now, self.config.keepalive_ns) {
             return;
         }
-        for peer in &mut self.peers {
-            (peer.last_received, peer.state_sent_at) = (now, now);
+        for peer in self.peers.iter_mut() {
+            peer.last_received = now;
         }
-        self.keepalive_at = Some(now.after_ns(self.config.keepalive_ns));
-        self.due_at = self.keepalive_at;
         if self.config.own != 0 {
-            self.queue_state(0);
+            self.peers.queue_state(0);
             self.queue_first_tokens();
         }
     }
 
     /// Handles a timeout. Returns whether anything was due.
     pub(super) fn on_timeout(&mut self, now: Mono) -> bool {
-        if self.due_at.is_none_or(|at| at > now) {
+        if !self.timers.is_due(now) {
             return false;
         }
-        for rank in self.ranks() {
+        for rank in self.peers.ranks() {
             self.on_session_timeout(now, rank);
         }
         self.check_keepalive(now);
-        self.due_at = self.keepalive_at;
-        self.ranks().for_each(|rank| self.update_deadline(rank));
+        self.timers.restart();
+        self.peers.ranks().for_each(|rank| self.update_deadline(rank));
         true
     }
 
     //= spec/bulk.md#R24
     fn on_session_timeout(&mut self, now: Mono, rank: u32) {
-        if self.peer(rank).has_failed {
+        if self.peers[rank].has_failed {
             return;
         }
         let dead_after_ns = self.config.dead_after_ns;
-        if self.peer(rank).session.is_timed_out(now, dead_after_ns) {
+        if self.peers[rank].session.is_timed_out(now, dead_after_ns) {
             self.fail(rank, self.config.own, Reason::Timeout);
         }
-        let mut lost = core::mem::take(&mut self.lost);
-        let peer = &mut self.peers[rank as usize];
-        if peer.session.on_timeout(now, &mut lost) {
-            peer.is_state_due = true;
-            self.ready.set(rank);
+        let peer = &mut self.peers[rank];
+        let must_probe = peer.session.on_timeout(now, &mut self.lost);
+        if must_probe {
+            peer.control.queue_state();
         }
-        if peer.session.received.ack_at().is_some_and(|at| at <= now) {
-            self.ready.set(rank);
+        if must_probe || peer.session.received.ack_at().is_some_and(|at| at <= now) {
+            self.peers.set_ready(rank);
         }
-        self.on_lost(rank, lost);
+        self.on_lost(rank);
     }
 
     /// Sends a keepalive to the leader; at the leader, detects members that have timed out.
     fn check_keepalive(&mut self, now: Mono) {
-        if self.keepalive_at.is_none_or(|at| at > now) {
+        if !self.timers.end_keepalive(now) || self.membership.is_over() {
             return;
         }
-        self.keepalive_at = None;
-        if self.outcome.is_some() {
-            return;
-        }
-        let (leader, keepalive_ns) = (self.leader(), self.config.keepalive_ns);
-        self.keepalive_at = Some(now.after_ns(keepalive_ns));
+        let leader = self.membership.leader();
+        self.timers.start_keepalive(now.after_ns(self.config.keepalive_ns));
         if leader != self.config.own {
-            return self.queue_state(leader);
+            return self.peers.queue_state(leader);
         }
-        for rank in self.ranks() {
-            let idle_ns = now.since_ns(self.peers[rank as usize].last_received);
-            if self.is_live_peer(rank) && idle_ns >= self.config.dead_after_ns {
+        for rank in self.peers.ranks() {
+            let idle_ns = now.since_ns(self.peers[rank].last_received);
+            if self.membership.is_live_peer(rank) && idle_ns >= self.config.dead_after_ns {
                 self.fail(rank, self.config.own, Reason::Timeout);
             }
         }
@@ -87,19 +78,19 @@ impl<M: Memory> Group<M> {
     /// Handles the failure of a member: notifies all others, abandons the schedule, and requests
     /// missing blocks from the survivors.
     pub(super) fn fail(&mut self, rank: u32, by: u32, reason: Reason) {
-        if rank >= self.peers.len() as u32 || self.has_failed.has(rank) {
+        if rank >= self.peers.len() || self.membership.has_failed(rank) {
             return;
         }
-        if self.is_closed || matches!(self.outcome, Some(Outcome::Refused(_))) {
+        if self.membership.is_closed() || self.membership.is_refused() {
             // Too late to change the outcome; only stop sending to the member.
-            return self.peer(rank).close();
+            return self.peers[rank].close();
         }
         if rank == self.config.own {
             return self.exclude(BulkRefused::Excluded);
         }
         self.record_failure(Failure { rank, by, reason });
-        self.peer(rank).close();
-        if self.outcome.is_some() {
+        self.peers[rank].close();
+        if self.membership.is_over() {
             return;
         }
         self.abandon_schedule();
@@ -108,54 +99,28 @@ impl<M: Memory> Group<M> {
     }
 
     fn record_failure(&mut self, failure: Failure) {
-        debug_assert!(!self.is_closed, "a failure does not change an outcome");
-        let is_new = self.has_failed.set(failure.rank);
-        debug_assert!(is_new, "a member fails once");
-        self.failures.push(failure);
-        self.view = 0;
-        for word in self.has_failed.words() {
-            self.view = xxh3_64_with_seed(&word.to_be_bytes(), self.view) | 1;
-        }
+        self.membership.record(failure);
         self.events.push_back(Event::Failed(failure));
-        let own = self.config.own;
-        for rank in self.ranks().filter(|rank| *rank != own) {
-            self.ready.set(rank);
-        }
+        self.peers.set_all_ready();
     }
 
     //= spec/bulk.md#R26
     /// Abandons the schedule. Requested blocks may be requested again from other members.
     fn abandon_schedule(&mut self) {
-        debug_assert!(!self.failures.is_empty(), "the schedule holds while all members are live");
-        let stable = self.stable;
-        let now = self.now;
-        self.peers.iter_mut().for_each(|peer| {
-            // Restart the failure timeout: this member may lead now, and may not have received
-            // anything from the peer yet.
-            peer.last_received = now;
-            peer.drop_schedule();
-            peer.requested.clear();
-            peer.haves_due.clear();
-            peer.have_cursor = (!peer.has_failed).then_some((stable, 0));
-        });
-        for active in &mut self.active {
-            if let Some(object) = &mut active.object {
-                object.requested.clear_all();
-            }
-        }
-        self.queue_state_to_all();
+        debug_assert!(self.membership.has_failures(), "the schedule holds while all are live");
+        self.peers.abandon_schedule(self.timers.now(), self.window.stable());
+        self.window.clear_requests();
+        self.peers.queue_state_to_all();
     }
 
     /// Leaves the group and notifies the others of the reason.
     pub(super) fn leave_with(&mut self, reason: Reason) {
-        if self.outcome.is_some() {
+        if self.membership.is_over() {
             return;
         }
         let own = self.config.own;
         self.record_failure(Failure { rank: own, by: own, reason });
-        for peer in &mut self.peers {
-            peer.drop_schedule();
-        }
+        self.peers.iter_mut().for_each(|peer| peer.transfers.drop_schedule());
         self.finish(Outcome::Left);
     }
 
@@ -167,8 +132,7 @@ impl<M: Memory> Group<M> {
     }
 
     pub(super) fn finish(&mut self, outcome: Outcome) {
-        if self.outcome.is_none() {
-            self.outcome = Some(outcome);
+        if self.membership.end(outcome) {
             self.events.push_back(Event::Closed(outcome));
         }
     }

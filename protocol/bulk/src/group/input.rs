@@ -6,10 +6,11 @@ use onepipe_wire::{
     BulkWant, DecodeError, Flags, Frame, Opcode,
 };
 
-use super::Group;
 use super::placement::Payload;
+use super::{Group, Refusal};
 use crate::Memory;
-use crate::event::{Outcome, Reason};
+use crate::event::Reason;
+use crate::object::BlockId;
 
 impl<M: Memory> Group<M> {
     //= spec/bulk.md#R30
@@ -62,7 +63,7 @@ impl<M: Memory> Group<M> {
             return self.refuse(port, frame, BulkRefused::OtherConfig);
         }
         let incarnation = frame.header.incarnation();
-        match self.peers[from as usize].incarnation {
+        match self.peers[from].incarnation {
             //= spec/bulk.md#R25
             Some(known) if incarnation < known => return Ok(()),
             Some(known) if incarnation > known => {
@@ -70,28 +71,28 @@ impl<M: Memory> Group<M> {
                 self.fail(from, self.config.own, Reason::Restarted);
                 return self.refuse(port, frame, BulkRefused::OtherIncarnation);
             }
-            _ if self.has_failed.has(from) => {
+            _ if self.membership.has_failed(from) => {
                 return self.refuse(port, frame, BulkRefused::Excluded);
             }
-            _ => self.peer(from).incarnation = Some(incarnation),
+            _ => self.peers[from].incarnation = Some(incarnation),
         }
-        if matches!(self.outcome, Some(Outcome::Refused(_))) {
+        if self.membership.is_refused() {
             return Ok(());
         }
         // A member whose failure was detected only after the end of the group is live after all.
-        self.peer(from).has_failed = false;
-        self.peer(from).last_received = now;
+        self.peers[from].has_failed = false;
+        self.peers[from].last_received = now;
         if frame.opcode != Opcode::BulkAck {
             let is_marked = frame.header.has(Flags::CONGESTION);
             let is_asked = frame.header.has(Flags::ACK_NOW);
-            self.peer(from).session.on_frame(now, frame.header.psn(), is_marked, is_asked);
-            self.ready.set(from);
+            self.peers[from].session.on_frame(now, frame.header.psn(), is_marked, is_asked);
+            self.peers.set_ready(from);
             self.update_deadline(from);
         }
-        (self.peer(from).advertised_stable, self.peer(from).advertised_failed) =
+        (self.peers[from].advertised_stable, self.peers[from].advertised_failed) =
             (header.stable, header.failed);
         self.on_stable(header.stable);
-        self.process_body(now, from, frame.opcode, (rest, placed))
+        self.process_body(now, from, frame.opcode, rest, placed)
     }
 
     fn process_body(
@@ -99,9 +100,10 @@ impl<M: Memory> Group<M> {
         now: Mono,
         from: u32,
         opcode: Opcode,
-        (rest, placed): (&[u8], Option<usize>),
+        rest: &[u8],
+        placed: Option<usize>,
     ) -> Result<(), DecodeError> {
-        let is_over = self.outcome.is_some();
+        let is_over = self.membership.is_over();
         match opcode {
             Opcode::BulkAck => self.on_ack(now, from, BulkAckView::parse(rest)?),
             Opcode::BulkState => self.on_state(from, &BulkStateView::parse(rest)?),
@@ -119,9 +121,8 @@ impl<M: Memory> Group<M> {
             Opcode::BulkHave if !is_over => self.on_have(from, &BulkHaveView::parse(rest)?),
             Opcode::BulkWant if !is_over => {
                 let BulkWant { object, block } = BulkWant::parse(rest)?;
-                let shape = self.get(object).and_then(|active| active.shape);
-                if shape.is_some_and(|shape| block < shape.blocks) {
-                    self.peer(from).on_request((object, block));
+                if self.window.shape(object).is_some_and(|shape| block < shape.blocks) {
+                    self.peers[from].transfers.on_request(BlockId { object, block });
                 }
             }
             _ => {}
@@ -136,22 +137,20 @@ impl<M: Memory> Group<M> {
         frame: &Frame<'_>,
         reason: BulkRefused,
     ) -> Result<(), DecodeError> {
-        let refusal = (port, frame.header.src(), reason);
-        self.refusals.push_once(refusal);
+        self.refusals.push_once(Refusal { port, to: frame.header.src(), reason });
         Ok(())
     }
 
     fn on_refused(&mut self, frame: &Frame<'_>, refused: BulkRefused) {
         let member = |rank: u32| self.config.members[rank as usize].process;
         let is_for_us = frame.header.dst() == member(self.config.own);
-        let from = self.ranks().find(|rank| member(*rank) == frame.header.src());
+        let from = self.peers.ranks().find(|rank| member(*rank) == frame.header.src());
         let Some(from) = from.filter(|from| is_for_us && *from != self.config.own) else { return };
-        if self.outcome.is_some() {
+        if self.membership.is_over() {
             // The peer has refused this member, so it need not be notified of the end.
-            self.peer(from).session.close();
-            self.peer(from).failures_sent = self.failures.len() as u32;
-            self.peer(from).is_state_due = false;
-        } else if !self.has_failed.has(from) {
+            self.peers[from].session.close();
+            self.peers[from].control.on_refused(self.membership.failures().len());
+        } else if !self.membership.has_failed(from) {
             self.exclude(refused);
         }
     }
@@ -160,41 +159,30 @@ impl<M: Memory> Group<M> {
         if view.ack.incarnation != self.config.incarnation {
             return;
         }
-        let mut lost = core::mem::take(&mut self.lost);
-        let ack = (view.ack.largest, view.ack.marked);
-        self.peer(from).session.on_ack(now, ack, view.words(), &mut lost);
-        self.on_lost(from, lost);
-        self.ready.set(from);
+        let session = &mut self.peers[from].session;
+        session.on_ack(now, view.ack.largest, view.ack.marked, view.words(), &mut self.lost);
+        self.on_lost(from);
+        self.peers.set_ready(from);
         self.update_deadline(from);
     }
 
     //= spec/bulk.md#R21
     fn on_state(&mut self, from: u32, view: &BulkStateView<'_>) {
-        let (state, stable) = (view.state, self.peer(from).advertised_stable);
+        let (state, stable) = (view.state, self.peers[from].advertised_stable);
         for (ahead, count) in (0..).zip(view.tokens()) {
             let object = stable.wrapping_add(ahead);
-            if object.wrapping_sub(self.stable) < self.config.objects_max {
-                let flow = self.peer(from).flow(object);
+            if self.window.get(object).is_some() {
+                let flow = self.peers[from].flows.get_mut(object);
                 flow.granted = flow.granted.max(count);
             }
         }
-        let failed = self.peer(from).advertised_failed;
-        let peer = self.peer(from);
-        peer.complete = peer.complete.max(state.complete);
-        peer.known = peer.known.max(state.known);
-        peer.resolved = peer.resolved.max(state.resolved);
-        if failed >= peer.view.0 {
-            peer.view = (failed, state.view);
-        }
-        peer.is_closed |= state.is_closed;
-        if self.config.own != 0 && self.total.is_none() {
-            self.total = state.total;
-        }
+        self.peers[from].on_state(&state);
+        self.window.on_total(state.total);
         // The root decides by itself. After its failure, any member may have received its decision.
-        if state.is_closed && !self.is_closed && self.config.own != 0 {
+        if state.is_closed && !self.membership.is_closed() && self.config.own != 0 {
             self.close_group(state.is_clean);
-        } else if self.is_closed && !state.is_closed {
-            self.queue_state(from);
+        } else if self.membership.is_closed() && !state.is_closed {
+            self.peers.queue_state(from);
         }
         self.check_digest(from, state.complete, state.digest);
         self.advance();
@@ -204,11 +192,11 @@ impl<M: Memory> Group<M> {
     //= spec/bulk.md#R24
     /// Compares a member's digest of its complete objects with that of the root.
     fn check_digest(&mut self, from: u32, complete: u32, digest: u64) {
-        let is_known = (self.stable..=self.complete).contains(&complete);
-        if self.outcome.is_some() || from == 0 || self.config.own != 0 || !is_known {
+        let is_known = (self.window.stable()..=self.window.complete()).contains(&complete);
+        if self.membership.is_over() || from == 0 || self.config.own != 0 || !is_known {
             return;
         }
-        if self.digest_before(complete) != digest {
+        if self.window.digest_before(complete) != digest {
             self.fail(from, self.config.own, Reason::Digest);
         }
     }

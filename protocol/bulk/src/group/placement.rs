@@ -94,7 +94,7 @@ impl<M: Memory> Group<M> {
     /// Returns the detached payload of a frame; empty if the whole frame is in the slot.
     pub fn payload(&self, gathered: &Gathered) -> &[u8] {
         let bytes = gathered.payload.as_ref().and_then(|(object, range)| {
-            self.get(*object)?.object.as_ref()?.memory.bytes().get(range.clone())
+            self.window.body(*object)?.memory.bytes().get(range.clone())
         });
         bytes.unwrap_or_default()
     }
@@ -108,14 +108,14 @@ impl<M: Memory> Group<M> {
         let front: [u8; DETACHED_FRONT_LEN] = front.get(..DETACHED_FRONT_LEN)?.try_into().ok()?;
         let (header, payload, bytes) = open_detached(&front).ok()?;
         let (bulk_header, rest) = BulkHeader::parse(payload).ok()?;
-        let rank = usize::from(bulk_header.from);
-        let member = self.config.members.get(rank).map(|member| member.process);
+        let rank = u32::from(bulk_header.from);
+        let member = self.config.members.get(rank as usize).map(|member| member.process);
         let is_ours = bulk_header.group == self.config.group.0
             && bulk_header.config_digest == self.config_digest;
         let is_theirs = member == Some(header.src()) && bulk_header.from != self.config.own as u16;
         // In shared memory no data follows; its length is that of the piece.
         let has_expected_data = self.config.is_shared == (bytes == 0);
-        if !is_ours || !is_theirs || self.outcome.is_some() || !has_expected_data {
+        if !is_ours || !is_theirs || self.membership.is_over() || !has_expected_data {
             return None;
         }
         let peer = &self.peers[rank];
@@ -131,7 +131,7 @@ impl<M: Memory> Group<M> {
             self.on_extent(piece.object, piece.extent)?;
         }
         let is_shared = self.config.is_shared;
-        let body = self.object_mut(piece.object)?;
+        let body = self.window.body_mut(piece.object)?;
         if body.shape.extent != piece.extent {
             return None;
         }
@@ -154,7 +154,7 @@ impl<M: Memory> Group<M> {
 
     /// Returns the memory of a piece, or `None` if its object has been released.
     pub fn placement_mut(&mut self, placement: &Placement) -> Option<&mut [u8]> {
-        self.object_mut(placement.object)?.placement_mut(placement.block, placement.piece)
+        self.window.body_mut(placement.object)?.placement_mut(placement.block, placement.piece)
     }
 
     /// Handles a piece whose data is complete in its object.
@@ -165,7 +165,7 @@ impl<M: Memory> Group<M> {
             let frame = Frame { header, opcode: Opcode::BulkPiece, payload };
             self.process_frame(now.mono, port, &frame, Some(placement.bytes))
         });
-        if let Some(body) = self.object_mut(placement.object) {
+        if let Some(body) = self.window.body_mut(placement.object) {
             // The frame may have been ignored, for example because its sender was excluded.
             body.end_placement(placement.block, placement.piece);
         }
@@ -175,7 +175,7 @@ impl<M: Memory> Group<M> {
 
     /// Ends the placement of a piece whose data is incomplete.
     pub fn abandon_placement(&mut self, placement: &Placement) {
-        if let Some(body) = self.object_mut(placement.object) {
+        if let Some(body) = self.window.body_mut(placement.object) {
             body.end_placement(placement.block, placement.piece);
         }
     }

@@ -4,32 +4,32 @@ use super::{ActiveObject, Group};
 use crate::Memory;
 use crate::config::Delivery;
 use crate::event::{Event, Outcome};
+use crate::peer::Peer;
 
 impl<M: Memory> Group<M> {
     /// Processes all consequences of a change: deliveries, lost and stable objects, the end.
     pub(super) fn advance(&mut self) {
-        if self.outcome.is_some() {
+        if self.membership.is_over() {
             return;
         }
-        debug_assert!(self.complete <= self.resolved, "a complete object is resolved");
-        let before = (self.complete, self.resolved);
-        while self.is_complete(self.complete) {
-            self.complete += 1;
-        }
+        let before = (self.window.complete(), self.window.resolved());
+        self.window.advance_complete();
         //= spec/bulk.md#R10
-        while self.is_complete(self.resolved) || self.check_lost(self.resolved) {
+        while let object = self.window.resolved()
+            && (self.window.is_complete(object) || self.check_lost(object))
+        {
             //= spec/bulk.md#R29
-            if self.is_complete(self.resolved) && self.config.delivery == Delivery::AtOnce {
-                self.deliver(self.resolved);
+            if self.window.is_complete(object) && self.config.delivery == Delivery::AtOnce {
+                self.deliver(object);
             }
-            self.resolved += 1;
+            self.window.resolve();
         }
-        let leader = self.leader();
-        if before != (self.complete, self.resolved) {
-            self.queue_state(leader);
+        let leader = self.membership.leader();
+        if before != (self.window.complete(), self.window.resolved()) {
+            self.peers.queue_state(leader);
             // After a failure any survivor may become the leader.
-            if !self.failures.is_empty() {
-                self.queue_state_to_all();
+            if self.membership.has_failures() {
+                self.peers.queue_state_to_all();
             }
         }
         if leader == self.config.own {
@@ -38,46 +38,42 @@ impl<M: Memory> Group<M> {
         }
     }
 
-    fn is_complete(&self, object: u32) -> bool {
-        self.get(object)
-            .and_then(|active| active.object.as_ref())
-            .is_some_and(|object| object.missing == 0)
-    }
-
     /// Returns whether an object is lost. An object that only other members know can be lost, too.
     fn check_lost(&mut self, object: u32) -> bool {
-        let known = self.live_peers().map(|peer| peer.known).fold(self.known, u32::max);
-        if object >= known || !self.is_unrecoverable(object) {
+        if object >= self.known_to_survivors() || !self.is_unrecoverable(object) {
             return false;
         }
-        if !core::mem::replace(&mut self.active_mut(object).is_lost, true) {
+        if self.window.get_mut(object).is_some_and(ActiveObject::lose) {
             self.events.push_back(Event::Lost { object });
         }
         true
     }
 
+    /// Returns the number of objects that any survivor knows.
+    fn known_to_survivors(&self) -> u32 {
+        let live_peers = self.peers.live(&self.membership);
+        live_peers.map(|peer| peer.known).fold(self.window.known(), u32::max)
+    }
+
     //= spec/bulk.md#R10
     fn deliver(&mut self, object: u32) {
-        debug_assert!(self.is_complete(object), "only a complete object is delivered");
-        // The root needs no event for its own objects.
-        if !core::mem::replace(&mut self.active_mut(object).is_delivered, true)
-            && self.config.own != 0
-        {
+        if self.window.deliver(object) {
             self.events.push_back(Event::Delivered { object });
         }
     }
 
     /// Returns the first object that is not known to be complete at every survivor.
     fn compute_stable(&self) -> u32 {
-        let survivors = self.live_peers().count() + 1;
+        let survivors = self.peers.live(&self.membership).count() + 1;
         //= spec/bulk.md#R29
         // A minority must not deliver: a majority may be live on the other side of a partition.
-        let is_few = !self.failures.is_empty() && 2 * survivors <= self.peers.len();
+        let is_few = self.membership.has_failures() && 2 * survivors <= self.peers.len() as usize;
         if is_few && self.config.delivery == Delivery::AllOrNone {
-            return self.stable;
+            return self.window.stable();
         }
-        let stable = self.live_peers().map(|peer| peer.complete).fold(self.complete, u32::min);
-        debug_assert!(stable <= self.complete, "a stable object is complete here, too");
+        let live_peers = self.peers.live(&self.membership);
+        let stable = live_peers.map(|peer| peer.complete).fold(self.window.complete(), u32::min);
+        debug_assert!(stable <= self.window.complete(), "a stable object is complete here, too");
         stable
     }
 
@@ -85,86 +81,54 @@ impl<M: Memory> Group<M> {
     /// Handles the leader's report that all objects before `stable` are complete everywhere.
     pub(super) fn on_stable(&mut self, stable: u32) {
         // That includes this member, so a larger number is invalid.
-        let stable = stable.min(self.complete);
-        if stable <= self.stable || self.outcome.is_some() {
+        let stable = stable.min(self.window.complete());
+        if stable <= self.window.stable() || self.membership.is_over() {
             return;
         }
         // If the maximum number of objects was active, no tokens were granted for the next one.
-        let was_full = self.known - self.stable >= self.config.objects_max;
-        while self.stable < stable {
-            let object = self.stable;
-            self.digest = self.digest_before(object + 1);
+        let was_full = self.window.is_full();
+        while self.window.stable() < stable {
+            let object = self.window.stable();
             self.deliver(object);
-            debug_assert!(self.is_complete(object), "only a complete object is released");
-            if let Some(active) = self.active.pop_front()
-                && let Some(body) = active.object
-            {
-                self.events.push_back(Event::Stable { object, memory: body.memory });
+            if let Some(memory) = self.window.release_first() {
+                self.events.push_back(Event::Stable { object, memory });
             }
-            self.active.push_back(ActiveObject::default());
-            self.stable += 1;
         }
-        if self.leader() == self.config.own {
-            self.queue_state_to_all();
+        if self.membership.is_leader() {
+            self.peers.queue_state_to_all();
         }
         if was_full {
             self.queue_first_tokens();
         }
     }
 
-    /// Returns the digest of all objects before `object`, which must be complete.
-    pub(super) fn digest_before(&mut self, object: u32) -> u64 {
-        debug_assert!(object <= self.complete, "only complete objects have a digest");
-        let mut all = self.digest;
-        for at in self.stable..object {
-            let active = self.active_mut(at);
-            all = match (active.digest, &mut active.object) {
-                (Some(digest), _) => digest,
-                (None, Some(body)) => body.chain_digest(all),
-                (None, None) => all,
-            };
-            active.digest = Some(all);
-        }
-        all
-    }
-
     //= spec/bulk.md#R28
     /// Ends the group at the leader once no object is active.
     fn try_close(&mut self) {
         let total = match self.config.own {
-            0 => self.total,
+            0 => self.window.total(),
             // The root has failed: only objects that a survivor knows remain.
-            _ => Some(self.live_peers().map(|peer| peer.known).fold(self.known, u32::max)),
+            _ => Some(self.known_to_survivors()),
         };
-        debug_assert_eq!(self.leader(), self.config.own, "only the leader decides");
-        let Some(total) = total.filter(|total| self.resolved >= *total) else { return };
-        let view = self.view;
-        if self.live_peers().all(|peer| peer.resolved >= total && peer.view.1 == view) {
-            self.close_group(self.failures.is_empty());
+        debug_assert!(self.membership.is_leader(), "only the leader decides");
+        let Some(total) = total.filter(|total| self.window.resolved() >= *total) else { return };
+        let view = self.membership.view();
+        let is_resolved = |peer: &Peer| peer.resolved >= total && peer.view.1 == view;
+        if self.peers.live(&self.membership).all(is_resolved) {
+            self.close_group(!self.membership.has_failures());
         }
     }
 
     /// Ends the group.
     pub(super) fn close_group(&mut self, is_clean: bool) {
-        if self.outcome.is_some() {
+        if self.membership.is_over() {
             return;
         }
-        (self.is_closed, self.is_clean) = (true, is_clean);
-        self.release_memory();
-        self.finish(if is_clean { Outcome::Complete } else { Outcome::Failed });
-        self.queue_state_to_all();
-    }
-
-    /// Returns the memory of all active objects to the application, as stable or lost.
-    fn release_memory(&mut self) {
-        for at in 0..self.active.len() {
-            let object = self.stable + at as u32;
-            let Some(body) = self.active[at].object.take() else { continue };
-            if body.missing == 0 && (self.active[at].is_delivered || self.config.own == 0) {
-                self.events.push_back(Event::Stable { object, memory: body.memory });
-            } else if !self.active[at].is_lost {
-                self.events.push_back(Event::Lost { object });
-            }
+        // The application gets the memory of all active objects back.
+        for object in self.window.range() {
+            self.events.extend(self.window.release(object));
         }
+        self.finish(if is_clean { Outcome::Complete } else { Outcome::Failed });
+        self.peers.queue_state_to_all();
     }
 }

@@ -1,9 +1,11 @@
 //! Queues the own steps of the schedule, one queue per receiver.
 
 use super::Group;
+use super::object_window::OwnStep;
 use crate::Memory;
 use crate::config::SHARED_BLOCKS_MAX;
-use crate::peer::{BlockTransfer, QUEUE_BLOCKS};
+use crate::object::BlockId;
+use crate::transfers::QUEUE_BLOCKS;
 
 impl<M: Memory> Group<M> {
     //= spec/bulk.md#R7
@@ -11,46 +13,25 @@ impl<M: Memory> Group<M> {
     /// slow receiver does not delay the others before its queue is full
     /// (`docs/design/bulk.md`, "Which piece goes first?").
     pub(super) fn fill_queues(&mut self) {
-        if !self.failures.is_empty() || self.outcome.is_some() {
+        if self.membership.has_failures() || self.membership.is_over() {
             return;
         }
         let blocks_max = if self.config.is_shared { SHARED_BLOCKS_MAX } else { QUEUE_BLOCKS };
-        self.queueing = self.queueing.max(self.stable);
-        while let Some(active) = self.get(self.queueing) {
-            let (object, step) = (self.queueing, active.step);
-            let Some(shape) = active.shape else { return };
-            if step >= active.steps {
-                self.queueing += 1;
-                continue;
-            }
-            debug_assert!(step < self.schedule.steps(shape.blocks), "the schedule has the step");
-            if let Some(next) = self.schedule.outgoing(self.config.own, shape.blocks, step) {
+        while let Some(OwnStep { object, blocks, step }) = self.window.next_step() {
+            debug_assert!(step < self.schedule.steps(blocks), "the schedule has the step");
+            if let Some(next) = self.schedule.outgoing(self.config.own, blocks, step) {
                 debug_assert_ne!(next.peer, self.config.own, "a member sends to others");
-                let peer = &mut self.peers[next.peer as usize];
-                debug_assert!(!peer.has_failed, "a failure ends the schedule");
-                if peer.queue.len() >= blocks_max {
+                let peer = &mut self.peers[next.peer];
+                if peer.transfers.scheduled() >= blocks_max {
                     return;
                 }
-                if peer.queue.capacity() == 0 {
-                    peer.queue.reserve(QUEUE_BLOCKS);
-                }
-                let flow = peer.flow(object);
-                debug_assert!(flow.queued < shape.blocks, "a member gets each block once");
-                let ordinal = flow.queued;
-                flow.queued += 1;
                 // Shared memory needs no relays: all receivers get block after block from the root.
                 let order = if self.config.is_shared { next.block.into() } else { step };
-                let step = (object, order + 1);
-                peer.queue.push_back(BlockTransfer {
-                    step,
-                    object,
-                    block: next.block,
-                    ordinal,
-                    piece: 0,
-                });
-                self.ready.set(next.peer);
+                let ordinal = peer.queue_block(BlockId { object, block: next.block }, order + 1);
+                debug_assert!(ordinal < blocks, "a member gets each block once");
+                self.peers.set_ready(next.peer);
             }
-            self.active_mut(object).step += 1;
+            self.window.finish_step();
         }
     }
 }

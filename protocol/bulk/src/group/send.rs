@@ -14,7 +14,7 @@ impl<M: Memory> Group<M> {
     /// # Errors
     /// [`Unsent`] with the memory if this member is not the root or cannot send now.
     pub fn send(&mut self, memory: M) -> Result<u32, Unsent<M>> {
-        let object = self.known;
+        let object = self.window.known();
         let bytes = memory.bytes().len() as u64;
         let extent = Extent {
             bytes,
@@ -24,13 +24,13 @@ impl<M: Memory> Group<M> {
         let shape = Shape::new(extent, self.config.piece_len());
         let error = match shape {
             _ if self.config.own != 0 => SendError::NotRoot,
-            _ if self.outcome.is_some() || self.total.is_some() => SendError::Closed,
-            _ if !self.failures.is_empty() => SendError::Failed,
-            _ if object - self.stable >= self.config.objects_max => SendError::Full,
+            _ if self.membership.is_over() || self.window.total().is_some() => SendError::Closed,
+            _ if self.membership.has_failures() => SendError::Failed,
+            _ if self.window.is_full() => SendError::Full,
             None => SendError::TooLarge,
             Some(shape) => {
                 self.add_object(object, shape);
-                self.active_mut(object).object = Some(Object::complete(shape, memory));
+                self.window.insert(object, Object::complete(shape, memory));
                 self.advance();
                 return Ok(object);
             }

@@ -1,16 +1,16 @@
 //! Output: control frames first, then pieces in the order of the schedule.
 
-use alloc::vec::Vec;
-
-use onepipe_base::{Mono, Now};
-use onepipe_wire::{BulkPieceHeader, Opcode};
+use onepipe_base::Now;
+use onepipe_wire::BulkPieceHeader;
 
 use super::Group;
+use super::control::Output;
 use super::placement::Gathered;
 use crate::Memory;
 use crate::config::PIECE_FRONT_LEN;
-use crate::peer::BlockTransfer;
-use crate::session::Item;
+use crate::object::BlockId;
+use crate::session::{Item, Piece};
+use crate::transfers::Order;
 
 impl<M: Memory> Group<M> {
     //= spec/bulk.md#R19
@@ -25,130 +25,54 @@ impl<M: Memory> Group<M> {
             return Some(sent.into());
         }
         self.fill_queues();
-        let mut best: Option<((u32, u64), u32)> = None;
-        for word in 0..self.ready.words().len() {
-            let mut left = self.ready.words()[word];
+        let mut best: Option<(Order, u32)> = None;
+        for word in 0..self.peers.ready().words().len() {
+            let mut left = self.peers.ready().words()[word];
             while left != 0 {
                 let rank = word as u32 * 64 + left.trailing_zeros();
                 left &= left - 1;
-                if self.peer(rank).has_failed {
-                    self.ready.clear(rank);
+                if self.peers[rank].has_failed {
+                    self.peers.clear_ready(rank);
                     continue;
                 }
-                if self.peer(rank).is_blocked {
+                if self.peers[rank].is_blocked {
                     continue;
                 }
-                if let Some(sent) = self.write_control(now, rank, slot) {
+                if let Some(sent) = self.write_control(Output { now, rank, slot: &mut *slot }) {
                     return Some(sent.into());
                 }
-                match self.next_step(rank) {
-                    Some(step) if best.is_none_or(|(least, _)| step < least) => {
-                        best = Some((step, rank));
+                match self.next_transfer(rank) {
+                    Some(order) if best.is_none_or(|(least, _)| order < least) => {
+                        best = Some((order, rank));
                     }
                     Some(_) => {}
                     // Any change that enables a transfer sets the bit again.
-                    None => self.ready.clear(rank),
+                    None => self.peers.clear_ready(rank),
                 }
             }
         }
         let (_, rank) = best?;
-        debug_assert!(self.is_live_peer(rank), "pieces go to live members");
-        self.write_piece(now, rank, slot, may_gather)
+        debug_assert!(self.membership.is_live_peer(rank), "pieces go to live members");
+        self.write_piece(Output { now, rank, slot }, may_gather)
     }
 
     //= spec/bulk.md#R19
-    /// Returns the step of the next piece for a member, if one may be sent.
-    fn next_step(&mut self, rank: u32) -> Option<(u32, u64)> {
+    /// Returns the order of the next piece for a member, if one may be sent.
+    fn next_transfer(&mut self, rank: u32) -> Option<Order> {
         let bytes = PIECE_FRONT_LEN + self.config.frame_data_max();
-        if !self.peer(rank).session.can_send(bytes) {
-            return None;
-        }
-        while let Some(Item::Piece { object, block, .. }) =
-            self.peer(rank).retransmits.front().copied()
-        {
-            if self.holds(object, block) {
-                return Some((0, 0));
-            }
-            self.peer(rank).retransmits.pop_front();
-        }
-        if self.peer(rank).current.is_some_and(|due| !self.holds(due.object, due.block)) {
-            self.peer(rank).current = None;
-        }
-        if self.peer(rank).current.is_none() {
-            let next = self.next_requested(rank).or_else(|| self.next_scheduled(rank));
-            self.peer(rank).current = next;
-        }
-        self.peer(rank).current.map(|due| due.step)
+        let (peer, window) = (&mut self.peers[rank], &self.window);
+        peer.next_transfer(bytes, window.stable(), |block| window.holds(block))
     }
 
-    /// Returns whether this member holds a block of an active object.
-    pub(super) fn holds(&self, object: u32, block: u32) -> bool {
-        let active = self.get(object).and_then(|active| active.object.as_ref());
-        active.is_some_and(|object| object.held.has(block))
-    }
-
-    /// Returns the next requested block that this member holds.
-    fn next_requested(&mut self, rank: u32) -> Option<BlockTransfer> {
-        let stable = self.stable;
-        self.peer(rank).wanted.retain(|(object, _)| *object >= stable);
-        let requests = &self.peers[rank as usize].wanted;
-        let at = requests.iter().position(|(object, block)| self.holds(*object, *block))?;
-        self.peer(rank).wanted.remove(at).map(BlockTransfer::requested)
-    }
-
-    //= spec/bulk.md#R16
-    /// Returns the next scheduled block, if this member holds it and has a token for it.
-    fn next_scheduled(&mut self, rank: u32) -> Option<BlockTransfer> {
-        loop {
-            let due = *self.peer(rank).queue.front()?;
-            if due.object < self.stable {
-                self.peer(rank).queue.pop_front();
-                continue;
-            }
-            debug_assert!(self.failures.is_empty(), "a failure ends the schedule");
-            let can_send = self.holds(due.object, due.block)
-                && self.peer(rank).flow(due.object).granted > due.ordinal;
-            return if can_send { self.peer(rank).queue.pop_front() } else { None };
-        }
-    }
-
-    //= spec/bulk.md#R17
-    /// Returns an object whose block waits for a token, if the member must be offered it.
-    pub(super) fn next_offer(&mut self, rank: u32) -> Option<u32> {
-        let due = *self.peer(rank).queue.front()?;
-        if !self.holds(due.object, due.block) {
-            return None;
-        }
-        let flow = self.peer(rank).flow(due.object);
-        (flow.granted == 0 && !core::mem::replace(&mut flow.has_offered, true))
-            .then_some(due.object)
-    }
-
-    /// Writes the piece that [`Group::next_step`] has chosen.
-    fn write_piece(
-        &mut self,
-        now: Now,
-        rank: u32,
-        slot: &mut [u8],
-        may_gather: bool,
-    ) -> Option<Gathered> {
-        let peer = &mut self.peers[rank as usize];
-        let item = match peer.retransmits.pop_front() {
-            Some(item) => item,
-            None => {
-                let due = peer.current.as_mut()?;
-                let BlockTransfer { object, block, ordinal, piece, .. } = *due;
-                debug_assert!(object >= self.stable, "transfers of stable objects are dropped");
-                due.piece += 1;
-                let shape = self.active.get((object - self.stable) as usize)?.shape?;
-                if due.piece == shape.pieces(block) {
-                    peer.current = None;
-                }
-                Item::Piece { object, block, piece, ordinal }
-            }
-        };
-        let Item::Piece { object, block, piece, ordinal } = item else { return None };
-        let body = self.object_mut(object)?;
+    /// Writes the piece that [`Group::next_transfer`] has chosen.
+    fn write_piece(&mut self, output: Output<'_>, may_gather: bool) -> Option<Gathered> {
+        let Output { now, rank, slot } = output;
+        let pieces = |block: BlockId| Some(self.window.shape(block.object)?.pieces(block.block));
+        let piece = self.peers[rank].transfers.take(pieces)?;
+        let (item, Piece { block: BlockId { object, block }, piece, ordinal }) =
+            (Item::Piece(piece), piece);
+        debug_assert!(object >= self.window.stable(), "transfers of stable objects are dropped");
+        let body = self.window.body_mut(object)?;
         debug_assert!(body.held.has(block), "a block is sent after it was received");
         let (shape, digest) = (body.shape, body.digest(block));
         let range = shape.piece(block, piece);
@@ -166,57 +90,35 @@ impl<M: Memory> Group<M> {
         //= spec/bulk.md#R15
         let is_detached = may_gather || self.config.is_shared;
         let detached_len = if self.config.is_shared { 0 } else { range.len() };
-        let opcode = (Opcode::BulkPiece, Some(detached_len));
-        let mut sent = self.write_detached(now, rank, opcode, Some(item), slot, |_, space| {
+        let write = |_: &Self, space: &mut [u8]| {
             header.write(space).map(|_| onepipe_wire::BULK_PIECE_HEADER_LEN)
-        })?;
+        };
+        let output = Output { now, rank, slot: &mut *slot };
+        let mut sent = self.write_detached(output, Some(item), Some(detached_len), write)?;
         if is_detached {
             return Some(Gathered { header: sent, payload: Some((object, range)) });
         }
         // The frame's check only covers its headers; the digest of the block covers the data, as
         // for data that is placed.
-        let bytes = &self.get(object)?.object.as_ref()?.memory.bytes()[range];
+        let bytes = &self.window.body(object)?.memory.bytes()[range];
         slot.get_mut(sent.bytes..)?.get_mut(..bytes.len())?.copy_from_slice(bytes);
         sent.bytes += bytes.len();
         Some(sent.into())
     }
 
-    //= spec/bulk.md#R21
-    /// Schedules the retransmission of what lost frames contained.
-    pub(super) fn on_lost(&mut self, rank: u32, mut lost: Vec<Item>) {
-        let peer = &mut self.peers[rank as usize];
-        debug_assert!(lost.is_empty() || !peer.has_failed, "nothing in flight to a failed member");
-        self.stats.frames_lost += lost.len() as u64;
-        if !lost.is_empty() {
-            self.ready.set(rank);
+    /// Schedules the retransmission of the content of lost frames.
+    pub(super) fn on_lost(&mut self, rank: u32) {
+        if self.lost.is_empty() {
+            return;
         }
-        for item in lost.drain(..) {
-            match item {
-                Item::Piece { .. } => peer.retransmits.push_back(item),
-                Item::Offer { object } => peer.flow(object).has_offered = false,
-                Item::State => peer.is_state_due = true,
-                Item::Failures { first } => peer.failures_sent = peer.failures_sent.min(first),
-                Item::Have { object, first } => {
-                    let from = (object, first);
-                    peer.have_cursor = Some(peer.have_cursor.map_or(from, |next| next.min(from)));
-                }
-                Item::Want { object, block } if peer.requested.contains(&(object, block)) => {
-                    peer.requests_due.push_back((object, block));
-                }
-                Item::Want { .. } => {}
-            }
-        }
-        self.lost = lost;
+        self.stats.frames_lost += self.lost.len() as u64;
+        self.peers.set_ready(rank);
+        let peer = &mut self.peers[rank];
+        self.lost.drain(..).for_each(|item| peer.on_lost(item));
     }
 
-    /// Lowers `due_at` to the next deadline of the link to `rank`.
+    /// Adds the next deadline of the link to `rank`.
     pub(super) fn update_deadline(&mut self, rank: u32) {
-        let peer = &self.peers[rank as usize];
-        let due_at = match peer.is_blocked {
-            // Acknowledgements cannot be sent over a blocked link, so they are not due.
-            true => peer.session.probe_at(),
-            false => peer.session.due_at(),
-        };
-        self.due_at = Mono::earlier(self.due_at, due_at.filter(|_| !peer.has_failed));
+        self.timers.lower_to(self.peers[rank].due_at());
     }
 }

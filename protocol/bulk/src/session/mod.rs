@@ -10,7 +10,9 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use onepipe_base::{Mono, Psn};
+use onepipe_wire::Opcode;
 
+use crate::object::{BlockId, HaveWord};
 use crate::{Config, Link};
 use congestion::CongestionController;
 pub(crate) use received::ReceivedFrames;
@@ -31,11 +33,21 @@ const REORDER_FRAMES: u32 = 3;
 /// reliable links.
 const ACK_FRAMES: [u32; 2] = [8, 32];
 
+/// Piece of a block, as it is sent to a peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Piece {
+    pub block: BlockId,
+    /// Index of the piece in the block.
+    pub piece: u32,
+    /// Ordinal of the block, as in [`onepipe_wire::BulkPieceHeader`].
+    pub ordinal: u32,
+}
+
 /// Content of a frame that must arrive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Item {
-    /// A piece of a block; `ordinal` as in [`onepipe_wire::BulkPieceHeader`].
-    Piece { object: u32, block: u32, piece: u32, ordinal: u32 },
+    /// A piece of a block.
+    Piece(Piece),
     /// Offer: a block is available but there is no token to send it.
     Offer { object: u32 },
     /// Progress and tokens.
@@ -43,9 +55,22 @@ pub(crate) enum Item {
     /// List of failures from this index on.
     Failures { first: u32 },
     /// Held blocks from this word on.
-    Have { object: u32, first: u32 },
+    Have(HaveWord),
     /// Request for a block.
-    Want { object: u32, block: u32 },
+    Want(BlockId),
+}
+
+impl Item {
+    /// Returns the opcode of a frame with this content.
+    pub fn opcode(&self) -> Opcode {
+        match self {
+            Self::Piece(_) | Self::Offer { .. } => Opcode::BulkPiece,
+            Self::State => Opcode::BulkState,
+            Self::Failures { .. } => Opcode::BulkFailures,
+            Self::Have(_) => Opcode::BulkHave,
+            Self::Want(_) => Opcode::BulkWant,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -161,11 +186,13 @@ impl LinkSession {
         self.received.on_frame(psn, is_marked, every, now.after_ns(delay));
     }
 
-    /// Handles an acknowledgement. Adds the content of lost frames to `lost`.
+    /// Handles an acknowledgement of frames up to `largest`, with the receiver's count of marked
+    /// frames. Adds the content of lost frames to `lost`.
     pub fn on_ack(
         &mut self,
         now: Mono,
-        (largest, marked): (Psn, u32),
+        largest: Psn,
+        marked: u32,
         words: impl Iterator<Item = u64> + Clone,
         lost: &mut Vec<Item>,
     ) {
@@ -365,7 +392,7 @@ mod tests {
                 return session;
             }
             let last = Psn(session.next().0.wrapping_sub(1));
-            session.on_ack(at, (last, 0), [u64::MAX; 2].into_iter(), &mut lost);
+            session.on_ack(at, last, 0, [u64::MAX; 2].into_iter(), &mut lost);
             assert!(lost.is_empty());
         }
     }
@@ -391,7 +418,7 @@ mod tests {
             let mut session = full_window(start);
             let (first, now) = starve(&mut session);
             let largest = Psn(first.0.wrapping_add(back));
-            session.on_ack(now, (largest, 0), [u64::MAX; 3].into_iter(), &mut lost);
+            session.on_ack(now, largest, 0, [u64::MAX; 3].into_iter(), &mut lost);
             assert!(session.congestion.window() >= u64::from(FRAMES) * LEN as u64, "{back}");
             assert!(lost.is_empty());
         }
@@ -407,7 +434,7 @@ mod tests {
             let (mut session, mut lost) = (full_window(start), Vec::new());
             let (first, now) = starve(&mut session);
             let largest = Psn(first.0.wrapping_add(64));
-            session.on_ack(now, (largest, 0), words.into_iter(), &mut lost);
+            session.on_ack(now, largest, 0, words.into_iter(), &mut lost);
             assert!(
                 session.congestion.window() < 80 * LEN as u64,
                 "{}",
