@@ -145,8 +145,12 @@ impl<M: Memory> Group<M> {
     /// Provides memory for an object that was [`Event::Announced`].
     ///
     /// # Errors
-    /// [`Unsent`] with the memory if the object does not wait for memory, or does not fit.
+    /// [`Unsent`] with the memory if the object does not wait for memory, or does not fit, or the
+    /// group has ended.
     pub fn provide(&mut self, object: u32, memory: M) -> Result<(), Unsent<M>> {
+        if self.outcome().is_some() {
+            return Err(Unsent { error: SendError::Closed, memory });
+        }
         self.window.provide(object, memory)?;
         self.on_memory(object);
         self.check_after_command();
