@@ -1,6 +1,6 @@
 //! Evaluation of the graph, and the effects of records that the store has written.
 
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
 use onepipe_base::{Address, Cause, Instance, Mono, Now};
@@ -24,13 +24,11 @@ impl Controller {
         self.evaluate_at = None;
         self.evaluated_at = Some(now.mono);
         let changed_at = self.change.take().map_or(now.mono, |change| change.first_at);
-        let idle = self.idle_neighbours(now.mono);
+        let idle = self.own_links.idle_neighbours(now.mono, &self.config, &self.graph);
         for process in idle.iter().filter_map(|instance| process_of(*instance)) {
             self.pings.start(now.mono, process, self.ping_timeout_ns(now.mono), false);
         }
-        let receiving_since = self.own_links.receiving_since;
-        let silent_after_ns = self.gaps.ns(now.mono);
-        let observed = Observed { idle, receiving_since, silent_after_ns };
+        let observed = Observed { idle, reception: self.own_links.reception(now.mono) };
         let (graph, config) = (&mut self.graph, &self.config);
         let mut findings =
             self.suspects.evaluate(now, changed_at, config, graph, &self.decisions, observed);
@@ -102,35 +100,6 @@ impl Controller {
         assert_eq!(stale_peers, crate::graph::reference::stale_peers(&self.graph, &self.decisions));
         stale_peers.retain(|peer| !self.freeze.contains(peer));
         self.freeze.extend(stale_peers);
-    }
-
-    /// Returns neighbours in a mesh that list this controller as up, but from which no frame has
-    /// arrived within the link timeout, or none since other nodes lost them. Times in which the
-    /// controller received nothing at all do not count.
-    fn idle_neighbours(&self, now: Mono) -> BTreeSet<Instance> {
-        if self.config.links == Links::Uplink {
-            return BTreeSet::new();
-        }
-        let mut lost_at: BTreeMap<Instance, Mono> = BTreeMap::new();
-        for (_, node) in self.graph.owners() {
-            for entry in node.frozen.iter().filter(|entry| !entry.is_resolved) {
-                if let Some(instance) = entry.instance {
-                    let at = lost_at.entry(instance).or_insert(entry.first_seen);
-                    *at = entry.first_seen.max(*at);
-                }
-            }
-        }
-        let is_idle = |instance: &Instance| {
-            let last_seen = self.graph.get(*instance).and_then(|node| node.last_seen);
-            // A frame may have been in flight when the others lost the link.
-            let in_flight_until = |at: &Mono| at.after_ns(self.config.quiet_ns);
-            last_seen.is_none_or(|last_seen| {
-                now.since_ns(last_seen.max(self.own_links.receiving_since))
-                    > self.config.link_timeout_ns
-                    || lost_at.get(instance).is_some_and(|at| last_seen < in_flight_until(at))
-            })
-        };
-        self.graph.attachments().filter(is_idle).collect()
     }
 
     /// Whether `instance` was connected at the last evaluation.

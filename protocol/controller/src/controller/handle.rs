@@ -21,11 +21,7 @@ impl Controller {
             self.stats.dropped_malformed += 1;
             return Verdict::Dropped;
         };
-        let ports = match self.config.links {
-            Links::Uplink => 1,
-            Links::Mesh(count) => count,
-        };
-        if port.0 >= ports {
+        if port.0 >= self.config.links.ports() {
             self.stats.dropped_foreign += 1;
             return Verdict::Dropped;
         }
@@ -57,22 +53,18 @@ impl Controller {
     }
 
     //= spec/failure.md#R17
-    /// Notes that a frame was received. After a stall in which nothing was received (a switch hung,
-    /// or this replica was off its core), pending pings get their whole timeout again: the answers
-    /// are still to be read.
+    /// Notes that a frame was received. After a stall in which nothing was received, pending pings
+    /// get their whole timeout again.
     pub(super) fn on_received(&mut self, now: Mono) {
-        if self.is_receive_stalled(now) {
-            self.own_links.receiving_since = now;
+        if self.own_links.on_received(now, &self.config) {
             self.pings.extend_all(now, self.ping_timeout_ns(now));
         }
-        self.own_links.last_seen = Some(now);
-        self.own_links.is_isolated = false;
     }
 
     fn on_hop_only(&mut self, now: Now, port: Port, frame: &Frame<'_>) -> Result<(), DropReason> {
         let sender = frame.header.sender().ok_or(DropReason::Malformed)?;
         self.check_range(sender)?;
-        self.own_links.peers.insert(port, sender);
+        self.own_links.set_peer(port, sender);
         if let (Links::Mesh(_), Address::Process(process)) = (self.config.links, sender.address)
             && u32::from(port.0) == process.0
         {
@@ -166,7 +158,7 @@ impl Controller {
         {
             return Err(DropReason::Range);
         }
-        self.measure_gap(now.mono, instance);
+        self.own_links.measure_gap(now.mono, &self.config, &self.graph, instance);
         self.note_return(now.mono, instance);
         let decisions = &self.decisions;
         let is_over = |instance| decisions.is_resolved(instance);
@@ -202,7 +194,7 @@ impl Controller {
     pub(super) fn on_alive(&mut self, now: Mono, process: ProcessId) {
         self.pings.cancel(process);
         if let Some(instance) = self.graph.newest(Address::Process(process)) {
-            self.measure_gap(now, instance);
+            self.own_links.measure_gap(now, &self.config, &self.graph, instance);
             self.graph.mark_seen(now, instance);
             if self.suspects.contains(instance) {
                 self.schedule_evaluation(now);

@@ -5,9 +5,9 @@ use alloc::collections::BTreeSet;
 use onepipe_base::Instance;
 
 use super::decide::MEMBERS_PER_RECORD;
-use super::{Change, Controller, EVENTS_MAX};
+use super::{Change, Controller};
+use crate::Record;
 use crate::open_failures::OpenFailures;
-use crate::{Links, Record};
 
 impl Controller {
     /// Asserts what holds between any two calls, whatever the replica has received and the store
@@ -30,16 +30,10 @@ impl Controller {
         self.pings.check_invariants();
         self.recovery_replies.check_invariants(self.config.queue_max);
         self.send_queue.check_invariants(self.config.queue_max, self.config.payload_len_max());
-        assert!(self.events.len() <= EVENTS_MAX, "events beyond the limit");
+        self.own_links.check_invariants(self.config.links);
+        self.events.check_invariants();
         let is_in_order = |change: Change| change.first_at <= change.quiet_at;
         assert!(self.change.is_none_or(is_in_order), "evaluated before it was known");
-        let ports = match self.config.links {
-            Links::Uplink => 1,
-            Links::Mesh(count) => count,
-        };
-        assert!(self.own_links.hello_ports.end <= ports);
-        assert!(self.own_links.peers.keys().all(|port| port.0 < ports));
-        assert!(!self.own_links.is_isolated || self.own_links.last_seen.is_some());
         match self.active {
             Some(_) => self.check_active(),
             None => self.check_standby(),

@@ -11,21 +11,21 @@ mod timers;
 mod tip;
 mod view;
 
-use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
 use onepipe_base::mistake::{Mistake, makes};
-use onepipe_base::{
-    AdaptiveTimeout, Instance, Machine, Mono, Now, Port, ProcessId, Psn, Transmit, Verdict,
-};
+use onepipe_base::{Instance, Machine, Mono, Now, Port, ProcessId, Psn, Transmit, Verdict};
 use onepipe_wire::DecisionTip;
 
 use crate::broadcast::Broadcast;
 use crate::decisions::DecisionLog;
+use crate::event_queue::EventQueue;
 use crate::evidence::Evidence;
 use crate::failure_detection::Suspects;
 use crate::graph::Graph;
 use crate::open_failures::OpenFailures;
+use crate::own_links::OwnLinks;
 use crate::persist_queue::PersistQueue;
 use crate::ping::Pings;
 use crate::recovery::RecoveryReplies;
@@ -57,8 +57,6 @@ pub struct Controller {
     recovery_replies: RecoveryReplies,
     send_queue: SendQueue,
     own_links: OwnLinks,
-    /// How long nothing may be received of a process, given how late processes were recently.
-    gaps: AdaptiveTimeout,
 
     /// When the graph is evaluated even if nothing changes.
     evaluate_at: Option<Mono>,
@@ -93,7 +91,7 @@ pub struct Controller {
     /// Whether most processes have no path to this replica, but are alive.
     is_minority: bool,
 
-    events: VecDeque<Event>,
+    events: EventQueue,
     stats: Stats,
 }
 
@@ -116,29 +114,8 @@ struct Deciding {
     evidence: Evidence,
 }
 
-/// The controller's own links.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct OwnLinks {
-    /// The instance at the other end of each link, as announced by its frames.
-    peers: BTreeMap<Port, Instance>,
-    /// When the last frame was received.
-    last_seen: Option<Mono>,
-    /// Since when frames have been received without a stall.
-    receiving_since: Mono,
-    is_isolated: bool,
-    /// When the last Hello was sent; `None` before the first call.
-    hello_sent: Option<Mono>,
-    /// Hello frames are sent at the fast interval until then.
-    awake_until: Mono,
-    /// Links whose Hello is still to be sent in this interval.
-    hello_ports: core::ops::Range<u16>,
-}
-
 /// Continuing changes postpone an evaluation by at most this many `quiet_ns`.
 const QUIET_PERIODS_MAX: u64 = 8;
-
-/// Capacity of the event queue; further events are dropped and counted.
-const EVENTS_MAX: usize = 4_096;
 
 impl Controller {
     /// Creates a replica that receives, and knows nothing yet.
@@ -159,16 +136,7 @@ impl Controller {
             pings: Pings::default(),
             recovery_replies: RecoveryReplies::default(),
             send_queue: SendQueue::default(),
-            gaps: AdaptiveTimeout::new(config.silent_after_ns),
-            own_links: OwnLinks {
-                peers: BTreeMap::new(),
-                last_seen: None,
-                receiving_since: Mono::from_ns(0),
-                is_isolated: false,
-                hello_sent: None,
-                awake_until: Mono::from_ns(0),
-                hello_ports: 0..0,
-            },
+            own_links: OwnLinks::new(&config),
             evaluate_at: None,
             change: None,
             evaluated_at: None,
@@ -185,7 +153,7 @@ impl Controller {
             unanswered_kind: None,
             duplicates: 0,
             is_minority: false,
-            events: VecDeque::new(),
+            events: EventQueue::default(),
             stats: Stats::default(),
             config,
         })
@@ -339,7 +307,7 @@ impl Controller {
     pub fn handle_link_down(&mut self, port: Port) {
         let Links::Mesh(count) = self.config.links else { return };
         let address = onepipe_base::Address::Process(ProcessId(port.0.into()));
-        self.own_links.peers.remove(&port);
+        self.own_links.remove_peer(port);
         if let Some(instance) = self.graph.newest(address).filter(|_| port.0 < count) {
             self.graph.clear_last_seen(instance);
             self.evaluate_at = Some(Mono::from_ns(0));
@@ -359,7 +327,7 @@ impl Controller {
     /// Cheap hint: `poll_transmit` may yield something before the next timeout.
     pub fn wants_transmit(&self) -> bool {
         let is_speaking = self.broadcast.wants_transmit() || !self.send_queue.is_empty();
-        !self.own_links.hello_ports.is_empty() || (self.active.is_some() && is_speaking)
+        self.own_links.has_hello() || (self.active.is_some() && is_speaking)
     }
 
     /// Returns the configuration.
@@ -373,9 +341,7 @@ impl Controller {
     }
 
     fn notify(&mut self, event: Event) {
-        if self.events.len() < EVENTS_MAX {
-            self.events.push_back(event);
-        } else {
+        if !self.events.push(event) {
             self.stats.events_lost += 1;
         }
     }
@@ -387,7 +353,7 @@ impl Controller {
         let latest = first_at.after_ns(self.config.quiet_ns.saturating_mul(QUIET_PERIODS_MAX));
         let quiet_at = now.after_ns(self.config.quiet_ns).min(latest);
         self.change = Some(Change { first_at, quiet_at });
-        self.wake(now);
+        self.own_links.wake(now, &self.config);
     }
 
     fn quiet_at(&self) -> Option<Mono> {
@@ -435,7 +401,7 @@ impl Machine for Controller {
     }
 
     fn poll_event(&mut self) -> Option<Event> {
-        self.events.pop_front()
+        self.events.pop()
     }
 
     fn poll_timeout(&self) -> Option<Mono> {
@@ -446,7 +412,7 @@ impl Machine for Controller {
             due = Mono::earlier(due, self.broadcast.due());
             due = Mono::earlier(due, self.pings.due());
             due = Mono::earlier(due, self.persist_queue.due());
-            due = Mono::earlier(due, self.isolated_at());
+            due = Mono::earlier(due, self.own_links.isolated_at(&self.config));
         }
         due
     }

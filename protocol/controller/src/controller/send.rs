@@ -1,6 +1,6 @@
 //! Transmission of frames.
 
-use onepipe_base::{Instance, Now, Port, ProcessId, Promises, Psn, Transmit};
+use onepipe_base::{Now, Port, ProcessId, Promises, Psn, Transmit};
 use onepipe_wire::{Flood, HEADER_LEN, Header, Opcode, seal};
 
 use super::Controller;
@@ -10,9 +10,9 @@ use crate::broadcast::Outgoing;
 impl Controller {
     pub(super) fn send(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
         let slot = slot.get_mut(..self.config.frame_len_max)?;
-        if let Some(port) = self.own_links.hello_ports.next() {
-            let header = self.hop_only_header(now, Opcode::Hello, Port(port));
-            return Some(self.finish(slot, header, Port(port), 0));
+        if let Some(port) = self.own_links.pop_hello() {
+            let header = self.hop_only_header(now, Opcode::Hello, port);
+            return Some(self.finish(slot, header, port, 0));
         }
         self.active?;
         if let Some(outgoing) = self.broadcast.pop() {
@@ -46,7 +46,7 @@ impl Controller {
     }
 
     fn hop_only_header(&self, now: Now, opcode: Opcode, port: Port) -> Header {
-        let peer: Option<Instance> = self.own_links.peers.get(&port).copied();
+        let peer = self.own_links.peer(port);
         Header::hop_only(opcode, self.config.own(), peer, Promises::both(now.sync))
     }
 
