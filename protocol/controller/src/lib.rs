@@ -65,6 +65,7 @@ mod own_links;
 mod persist_queue;
 mod ping;
 mod record;
+mod recorder;
 mod recovery;
 mod region;
 mod send_queue;

@@ -6,16 +6,12 @@ use alloc::vec::Vec;
 use onepipe_base::{Address, Cause, Instance, Mono, Now};
 use onepipe_wire::{Opcode, Side};
 
-use super::{Controller, Deciding};
-use crate::evidence::Evidence;
-use crate::failure_detection::{Decided, Observed};
+use super::Controller;
+use crate::failure_detection::Observed;
 use crate::graph::{FrozenEdge, Node, process_of};
 use crate::open_failures::OpenFailures;
-use crate::record::Member;
+use crate::recorder::{Deciding, RecallBatch};
 use crate::{Event, Links, Record, RecordId, Severed};
-
-/// Members per record at most, so that a record stays far below the size limits of stores.
-pub(super) const MEMBERS_PER_RECORD: usize = 256;
 
 impl Controller {
     /// Evaluates the graph: which instances are connected, which have failed, which links may be
@@ -55,7 +51,6 @@ impl Controller {
         if self.active.is_none() {
             return;
         }
-        assert!(self.persist_queue.len() >= self.deciding.len().min(1), "a decision is not queued");
         for process in findings.ping {
             self.pings.start(now.mono, process, self.ping_timeout_ns(now.mono), false);
         }
@@ -65,10 +60,10 @@ impl Controller {
         self.is_minority &= findings.is_minority || findings.is_backing_off;
         // A joiner must learn of all failures that are open, recent or about to be recorded.
         let has_notice = !findings.joined.is_empty()
-            && (!self.deciding.is_empty()
+            && (self.recorder.is_deciding()
                 || self.decisions.has_notice(now.mono, self.config.notice_retention_ns));
         for instance in findings.joined {
-            self.unrecorded.insert(instance);
+            self.recorder.add_member(instance);
             if let (true, Address::Process(process)) = (has_notice, instance.address) {
                 self.broadcast.pending_joiners.insert(process);
             }
@@ -78,16 +73,7 @@ impl Controller {
             findings.failed.clear();
             self.evaluate_at = Mono::earlier(self.evaluate_at, self.compares_until);
         }
-        // Failures on their way into the store are found again by every evaluation.
-        findings.failed.retain(|decided| !self.deciding.contains_key(&decided.failed.instance));
-        if !findings.failed.is_empty() {
-            for Decided { failed, since, evidence } in &findings.failed {
-                let deciding = Deciding { since: *since, at: now.mono, evidence: *evidence };
-                self.deciding.insert(failed.instance, deciding);
-            }
-            let instances = findings.failed.into_iter().map(|decided| decided.failed).collect();
-            self.persist_queue.push(Record::Failed(instances));
-        }
+        self.recorder.decide(now.mono, findings.failed);
         self.find_severable(now);
     }
 
@@ -194,9 +180,7 @@ impl Controller {
         match record {
             Record::Epoch { .. } | Record::Leads(_) | Record::Dropped { .. } => {}
             Record::Members(members) => {
-                for member in members {
-                    self.recording.remove(&member.instance);
-                }
+                self.recorder.on_members_written(members);
                 for member in members {
                     if let Address::Process(process) = member.instance.address {
                         self.ack_announce(member.instance, process);
@@ -206,10 +190,8 @@ impl Controller {
             Record::Failed(instances) => {
                 for failed in instances {
                     self.graph.invalidate_links(failed.instance.address);
-                    let deciding = self.deciding.remove(&failed.instance);
-                    let evidence = Evidence { cause: failed.cause, reporter: None };
                     let Deciding { since: suspected, at: decided, evidence } =
-                        deciding.unwrap_or(Deciding { since: now.mono, at: now.mono, evidence });
+                        self.recorder.take_decided(now.mono, failed);
                     self.open_failures.add(decided);
                     let counter = match (failed.cause, failed.instance.address) {
                         (Cause::Left, _) => &mut self.stats.leaves,
@@ -247,8 +229,8 @@ impl Controller {
             }
             Record::Undeliverable { entries, .. } => {
                 self.stats.undeliverables += entries.len() as u64;
-                if let Some((process, psn)) = self.recalls.remove(&id) {
-                    self.enqueue_frame(Opcode::UndeliverableAck, process, psn, self.tip_payload());
+                if let Some(RecallBatch { sender, psn }) = self.recorder.take_recalled(id) {
+                    self.enqueue_frame(Opcode::UndeliverableAck, sender, psn, self.tip_payload());
                 }
             }
         }
@@ -277,7 +259,7 @@ impl Controller {
         if matches!(instance.address, Address::Process(_)) || !self.is_correct(instance) {
             self.graph.remove(instance);
             self.suspects.forget(instance);
-            self.unrecorded.remove(&instance);
+            self.recorder.remove_member(instance);
         }
     }
 
@@ -297,30 +279,6 @@ impl Controller {
                 last_counted = Some(lower);
                 self.stats.partitions += 1;
             }
-        }
-    }
-
-    /// Queues a record of members that the store does not know yet.
-    pub(super) fn record_members(&mut self) {
-        // One record at a time; members that join meanwhile go into the next one.
-        if !self.recording.is_empty() {
-            return;
-        }
-        let mut members: Vec<Member> = Vec::new();
-        while members.len() < MEMBERS_PER_RECORD
-            && let Some(instance) = self.unrecorded.pop_first()
-        {
-            if self.graph.get(instance).is_none_or(|node| node.is_recorded) {
-                continue;
-            }
-            members.extend(self.graph.member(instance));
-            if let Some(node) = self.graph.get_mut(instance) {
-                node.is_recorded = true;
-            }
-            self.recording.insert(instance);
-        }
-        if !members.is_empty() {
-            self.persist_queue.push(Record::Members(members));
         }
     }
 }

@@ -10,10 +10,11 @@ use onepipe_wire::{
 };
 
 use super::Controller;
+use crate::Links;
 use crate::graph::{Announced, Node};
+use crate::recorder::RecallBatch;
 use crate::recovery::RecoveryReply;
 use crate::send_queue::OutgoingFrame;
-use crate::{Links, Record};
 
 impl Controller {
     pub(super) fn on_frame(&mut self, now: Now, port: Port, bytes: &[u8]) -> Verdict {
@@ -185,7 +186,7 @@ impl Controller {
         }
         let node = self.graph.get(instance);
         if self.active.is_some() && node.is_some_and(|node| node.has_joined && !node.is_recorded) {
-            self.unrecorded.insert(instance);
+            self.recorder.add_member(instance);
         }
         Ok(())
     }
@@ -213,7 +214,7 @@ impl Controller {
         if self.active.is_some()
             && is_recorded
             && !self.must_notify_all
-            && !self.recording.contains(&instance)
+            && !self.recorder.is_recording(instance)
             && !self.broadcast.is_pending(process)
         {
             let psn = Psn(instance.incarnation.0);
@@ -261,15 +262,11 @@ impl Controller {
         if entries.iter().any(|entry| entry.to.0 >= self.config.processes_max) {
             return Err(DropReason::Range);
         }
-        if self.recalls.values().any(|pending| *pending == (sender, psn)) {
-            return Ok(());
+        let batch = RecallBatch { sender, psn };
+        match self.recorder.recall(batch, entries, self.config.queue_max) {
+            true => Ok(()),
+            false => Err(DropReason::Full),
         }
-        if self.recalls.len() >= self.config.queue_max {
-            return Err(DropReason::Full);
-        }
-        let id = self.persist_queue.push(Record::Undeliverable { sender, entries });
-        self.recalls.insert(id, (sender, psn));
-        Ok(())
     }
 
     /// Answers a failed process that asks for the failures and recalls it has to know. Its own
@@ -320,7 +317,7 @@ impl Controller {
             |(_, node): (Instance, &Node)| node.frozen.iter().any(|entry| !entry.is_resolved);
         self.decisions.is_resolved(instance)
             && self.decisions.open().len() == 0
-            && self.deciding.is_empty()
+            && !self.recorder.is_deciding()
             && !self.graph.correct_owners().any(holds)
     }
 

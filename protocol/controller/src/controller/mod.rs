@@ -11,23 +11,21 @@ mod timers;
 mod tip;
 mod view;
 
-use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
 use onepipe_base::mistake::{Mistake, makes};
-use onepipe_base::{Instance, Machine, Mono, Now, Port, ProcessId, Psn, Transmit, Verdict};
+use onepipe_base::{Instance, Machine, Mono, Now, Port, ProcessId, Transmit, Verdict};
 use onepipe_wire::DecisionTip;
 
 use crate::broadcast::Broadcast;
 use crate::decisions::DecisionLog;
 use crate::event_queue::EventQueue;
-use crate::evidence::Evidence;
 use crate::failure_detection::Suspects;
 use crate::graph::Graph;
 use crate::open_failures::OpenFailures;
 use crate::own_links::OwnLinks;
-use crate::persist_queue::PersistQueue;
 use crate::ping::Pings;
+use crate::recorder::Recorder;
 use crate::recovery::RecoveryReplies;
 use crate::send_queue::SendQueue;
 use crate::{
@@ -51,7 +49,7 @@ pub struct Controller {
     graph: Graph,
     decisions: DecisionLog,
     suspects: Suspects,
-    persist_queue: PersistQueue,
+    recorder: Recorder,
     broadcast: Broadcast,
     pings: Pings,
     recovery_replies: RecoveryReplies,
@@ -70,20 +68,12 @@ pub struct Controller {
     needs_renotify: bool,
     /// Instances whose neighbours are to freeze their links.
     freeze: Vec<Instance>,
-    /// Failures on their way into the store.
-    deciding: BTreeMap<Instance, Deciding>,
     open_failures: OpenFailures,
     /// Whether all processes must be notified: those that joined in another epoch may not know
     /// earlier failures.
     must_notify_all: bool,
     /// Number of announcements received when the last complete round of notices started.
     covered_announcements: u64,
-    /// Members to be recorded.
-    unrecorded: BTreeSet<Instance>,
-    /// Members on their way into the store.
-    recording: BTreeSet<Instance>,
-    /// Batches of recalls that wait for the store, with their sender and PSN.
-    recalls: BTreeMap<RecordId, (ProcessId, Psn)>,
     /// Kind of the last notification that was restarted for want of acknowledgements.
     unanswered_kind: Option<onepipe_wire::FloodKind>,
     /// Number of processes that more than one switch listed at the last evaluation.
@@ -104,16 +94,6 @@ struct Change {
     quiet_at: Mono,
 }
 
-/// A failure on its way into the store.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Deciding {
-    /// When the instance became a suspect.
-    since: Mono,
-    /// When its failure was decided.
-    at: Mono,
-    evidence: Evidence,
-}
-
 /// Continuing changes postpone an evaluation by at most this many `quiet_ns`.
 const QUIET_PERIODS_MAX: u64 = 8;
 
@@ -131,7 +111,7 @@ impl Controller {
             graph: Graph::new(config.own(), config.controllers, config.limits()),
             decisions: DecisionLog::default(),
             suspects: Suspects::default(),
-            persist_queue: PersistQueue::default(),
+            recorder: Recorder::default(),
             broadcast: Broadcast::new(&config),
             pings: Pings::default(),
             recovery_replies: RecoveryReplies::default(),
@@ -143,13 +123,9 @@ impl Controller {
             severable: Vec::new(),
             needs_renotify: false,
             freeze: Vec::new(),
-            deciding: BTreeMap::new(),
             open_failures: OpenFailures::None,
             must_notify_all: false,
             covered_announcements: 0,
-            unrecorded: BTreeSet::new(),
-            recording: BTreeSet::new(),
-            recalls: BTreeMap::new(),
             unanswered_kind: None,
             duplicates: 0,
             is_minority: false,
@@ -180,8 +156,7 @@ impl Controller {
         if self.refuse_outdated_log(now) {
             return;
         }
-        assert_eq!(self.persist_queue.len(), 0, "a record of the previous epoch");
-        assert!(self.deciding.is_empty() && self.recalls.is_empty());
+        assert!(self.recorder.is_empty(), "a record of the previous epoch");
         self.broadcast.start_epoch(epoch);
         if self.decisions.open().len() > 0 {
             self.open_failures.add(now.mono);
@@ -199,7 +174,7 @@ impl Controller {
             // shows that of a switch, and no node would report the end of such a member again. If
             // it is alive, its next announcement has it recorded.
             if is_unrecorded && self.graph.is_correct(instance) {
-                self.unrecorded.insert(instance);
+                self.recorder.add_member(instance);
             }
         }
         self.must_notify_all =
@@ -235,7 +210,7 @@ impl Controller {
     fn reset_epoch_state(&mut self) {
         self.remember_own_tip();
         (self.active, self.compares_until) = (None, None);
-        self.persist_queue.clear();
+        self.recorder.clear();
         self.suspects.clear();
         self.pings.clear();
         self.recovery_replies.clear();
@@ -244,10 +219,6 @@ impl Controller {
         self.broadcast.pending_joiners.clear();
         self.severable.clear();
         self.freeze.clear();
-        self.deciding.clear();
-        self.unrecorded.clear();
-        self.recording.clear();
-        self.recalls.clear();
         self.needs_renotify = false;
         self.open_failures = OpenFailures::None;
         self.covered_announcements = 0;
@@ -257,21 +228,21 @@ impl Controller {
     /// Returns the next record that the store is to append in the current epoch. Each record is
     /// returned once until its result is reported.
     pub fn poll_persist(&mut self) -> Option<(RecordId, Record)> {
-        self.persist_queue.poll()
+        self.recorder.poll()
     }
 
     /// Handles the store's result for a record. A record that failed is offered again.
     pub fn handle_persisted(&mut self, now: Now, id: RecordId, result: Result<(), PersistError>) {
         match result {
             Ok(()) => {
-                if let Some(record) = self.persist_queue.on_written(id) {
+                if let Some(record) = self.recorder.on_written(id) {
                     self.on_written(now, id, &record);
                 }
             }
             // A result from a previous epoch does not concern this one.
-            Err(PersistError::Deposed) if self.persist_queue.is_offered(id) => {
+            Err(PersistError::Deposed) if self.recorder.queue().is_offered(id) => {
                 if makes(Mistake::RefusalIgnored)
-                    && let Some(record) = self.persist_queue.on_written(id)
+                    && let Some(record) = self.recorder.on_written(id)
                 {
                     self.on_written(now, id, &record);
                 }
@@ -280,8 +251,8 @@ impl Controller {
             }
             Err(PersistError::Deposed) => {}
             Err(PersistError::Failed) => {
-                let is_first = !self.persist_queue.has_failed();
-                if self.persist_queue.on_failed(now, id, self.config.store_retry_ns) {
+                let is_first = !self.recorder.queue().has_failed();
+                if self.recorder.on_failed(now, id, self.config.store_retry_ns) {
                     self.stats.store_failures += 1;
                     if is_first {
                         self.notify(Event::StoreFailed);
@@ -375,7 +346,7 @@ impl Controller {
             self.evaluate(now);
         }
         if self.active.is_some() {
-            self.record_members();
+            self.recorder.record_members(&mut self.graph);
             self.plan(now);
         }
         self.debug_check(is_due);
@@ -411,7 +382,7 @@ impl Machine for Controller {
         if self.active.is_some() {
             due = Mono::earlier(due, self.broadcast.due());
             due = Mono::earlier(due, self.pings.due());
-            due = Mono::earlier(due, self.persist_queue.due());
+            due = Mono::earlier(due, self.recorder.queue().due());
             due = Mono::earlier(due, self.own_links.isolated_at(&self.config));
         }
         due

@@ -10,7 +10,7 @@ use onepipe_wire::{FloodKind, Resolved};
 use super::Controller;
 use crate::broadcast::{Notification, Recipients, Round};
 use crate::graph::process_of;
-use crate::{Event, Links, Record, Recovery};
+use crate::{Event, Links, Recovery};
 
 impl Controller {
     //= spec/failure.md#R61
@@ -185,14 +185,10 @@ impl Controller {
     //= spec/failure.md#R28
     /// Records the completion: open failures are resolved, and links that died alone are severed.
     fn record_completion(&mut self) {
-        let is_deciding = self
-            .persist_queue
-            .iter()
-            .any(|(_, record)| matches!(record, Record::Failed(_) | Record::Resumed { .. }));
-        if is_deciding {
-            return;
-        }
-        if self.suspects.is_unknown() || self.open_failures.is_unnoticed() {
+        if self.recorder.is_changing_failures()
+            || self.suspects.is_unknown()
+            || self.open_failures.is_unnoticed()
+        {
             return;
         }
         let open = self.decisions.open().map(|failed| failed.instance);
@@ -205,10 +201,7 @@ impl Controller {
         } else {
             Vec::new()
         };
-        assert!(links.iter().all(|link| link.owner != link.peer), "a link to itself");
-        if !(instances.is_empty() && links.is_empty()) {
-            self.persist_queue.push(Record::Resumed { instances, links });
-        }
+        self.recorder.complete(instances, links);
     }
 }
 

@@ -20,7 +20,7 @@ impl Controller {
         if self.active.is_none() {
             return;
         }
-        self.persist_queue.on_timeout(now.mono);
+        self.recorder.on_timeout(now.mono);
         if self.broadcast.on_timeout(now.mono, &mut self.stats.retransmissions) {
             self.stats.floods_restarted += 1;
             self.unanswered_kind = self.broadcast.round().map(|round| round.notification.kind());
