@@ -1,25 +1,23 @@
 //! Evaluation of the graph, and the effects of records that the store has written.
 
-use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
 use onepipe_base::{Address, Cause, Instance, Mono, Now};
-use onepipe_wire::{Opcode, Side};
+use onepipe_wire::{Opcode, Resolved};
 
 use super::Controller;
 use crate::failure_detection::Observed;
-use crate::graph::{FrozenEdge, Node, process_of};
+use crate::graph::{Node, process_of};
 use crate::open_failures::OpenFailures;
 use crate::recorder::{Deciding, RecallBatch};
-use crate::{Event, Links, Record, RecordId, Severed};
+use crate::releasable::{Releasable, partitions};
+use crate::{Event, Links, Record, RecordId};
 
 impl Controller {
     /// Evaluates the graph: which instances are connected, which have failed, which links may be
     /// resumed.
     pub(super) fn evaluate(&mut self, now: Now) {
-        self.evaluate_at = None;
-        self.evaluated_at = Some(now.mono);
-        let changed_at = self.change.take().map_or(now.mono, |change| change.first_at);
+        let changed_at = self.evaluation.start(now.mono);
         let idle = self.own_links.idle_neighbours(now.mono, &self.config, &self.graph);
         for process in idle.iter().filter_map(|instance| process_of(*instance)) {
             self.pings.start(now.mono, process, self.ping_timeout_ns(now.mono), false);
@@ -35,29 +33,25 @@ impl Controller {
             let soon = now.mono.after_ns(self.config.link_timeout_ns);
             findings.reevaluate_at = Mono::earlier(findings.reevaluate_at, Some(soon));
         }
-        if let Some(again) = findings.reevaluate_at {
-            self.evaluate_at = Some(again.max(now.mono.after_ns(1)));
-        }
-        self.stats.duplicate_registrations +=
-            findings.duplicates.saturating_sub(self.duplicates) as u64;
-        self.duplicates = findings.duplicates;
+        let soonest = now.mono.after_ns(1);
+        self.evaluation.schedule(findings.reevaluate_at.map(|again| again.max(soonest)));
+        self.stats.duplicate_registrations += self.evaluation.on_duplicates(findings.duplicates);
         // While regions are not evaluated, suspects found earlier still have to be frozen.
         if findings.is_backing_off {
             self.freeze.retain(|instance| self.suspects.contains(*instance));
         } else {
-            self.freeze = findings.freeze;
+            self.freeze = core::mem::take(&mut findings.freeze);
         }
         self.freeze_stale_peers();
         if self.active.is_none() {
             return;
         }
+        if self.evaluation.take_cut_off(&findings) {
+            self.notify(Event::Isolated);
+        }
         for process in findings.ping {
             self.pings.start(now.mono, process, self.ping_timeout_ns(now.mono), false);
         }
-        if findings.is_minority && !core::mem::replace(&mut self.is_minority, true) {
-            self.notify(Event::Isolated);
-        }
-        self.is_minority &= findings.is_minority || findings.is_backing_off;
         // A joiner must learn of all failures that are open, recent or about to be recorded.
         let has_notice = !findings.joined.is_empty()
             && (self.recorder.is_deciding()
@@ -71,10 +65,10 @@ impl Controller {
         }
         if self.waits_for_tips(now.mono) {
             findings.failed.clear();
-            self.evaluate_at = Mono::earlier(self.evaluate_at, self.compares_until);
+            self.evaluation.schedule(self.compares_until);
         }
         self.recorder.decide(now.mono, findings.failed);
-        self.find_severable(now);
+        self.release(now);
     }
 
     /// Adds failed instances that a correct node lists as up to the instances to freeze. Such a
@@ -93,74 +87,16 @@ impl Controller {
         self.graph.is_correct(instance)
     }
 
-    //= spec/failure.md#R28
-    /// Collects the frozen links of correct nodes that need not hold commits any more, because no
-    /// node behind them has failed or its failure is resolved.
-    fn find_severable(&mut self, now: Now) {
-        self.severable.clear();
-        self.needs_renotify = false;
-        if self.graph.owners().len() == 0 {
-            return;
-        }
-        let has_notice = self.decisions.has_notice(now.mono, self.config.notice_retention_ns);
-        let mut resolvable: Vec<(Instance, u32)> = Vec::new();
-        let mut died_alone: Vec<(Severed, FrozenEdge)> = Vec::new();
-        for (owner, node) in self.graph.correct_owners() {
-            for entry in node.frozen.iter().filter(|entry| !entry.is_resolved) {
-                let Some(peer) = self.released_peer(owner, node, entry) else { continue };
-                // Nodes behind this link may have missed notices while it was dead.
-                if has_notice && entry.missed_until > self.covered_announcements {
-                    self.needs_renotify = true;
-                } else if peer == owner {
-                    resolvable.push((owner, entry.number));
-                } else {
-                    died_alone.push((Severed { owner, number: entry.number, peer }, *entry));
-                }
-            }
-        }
-        for (link, entry) in died_alone {
-            match self.severable_at(now, link, entry) {
-                None => self.severable.push(link),
-                at => self.evaluate_at = Mono::earlier(self.evaluate_at, at),
-            }
-        }
-        for (owner, number) in resolvable {
+    /// Resolves frozen links that no failure concerns, and notes which ones may be severed.
+    fn release(&mut self, now: Now) {
+        let Self { config, graph, decisions, .. } = self;
+        let found = Releasable::find(now, config, graph, decisions, self.covered_announcements);
+        self.needs_renotify = found.needs_renotify;
+        self.evaluation.schedule(found.reevaluate_at);
+        self.evaluation.set_severable(found.severable);
+        for Resolved { owner, number } in found.resolvable {
             self.mark_resolved(owner, number);
         }
-    }
-
-    //= spec/failure.md#R41
-    /// Returns until when `link`, whose frozen state is `entry`, stays frozen even if it does not
-    /// come back: one of its ends has no other path to some correct process, and their commits
-    /// would not hold each other any more. `None` if it can be severed now.
-    fn severable_at(&mut self, now: Now, link: Severed, entry: FrozenEdge) -> Option<Mono> {
-        let give_up_at = entry.first_seen.after_ns(self.config.inexact_after_ns);
-        let (upper, lower) = match entry.side {
-            Side::Upper => (link.peer, link.owner),
-            Side::Lower | Side::Direct => (link.owner, link.peer),
-        };
-        (now.mono < give_up_at && self.graph.is_cut_off(upper, lower)).then_some(give_up_at)
-    }
-
-    //= spec/failure.md#R41
-    /// Returns the instance that `entry` needs no longer wait for; the owner itself if no failure
-    /// is involved. `None` while the link must stay frozen.
-    fn released_peer(&self, owner: Instance, node: &Node, entry: &FrozenEdge) -> Option<Instance> {
-        let Some(peer) = entry.instance else { return Some(owner) };
-        if self.decisions.is_resolved(peer) || self.graph.get(peer).is_none() {
-            return Some(owner);
-        }
-        if !self.is_correct(peer) {
-            return None;
-        }
-        // The other end must be known to have survived: it is up again here, or it has announced
-        // that it lost the link as well. Otherwise it may have died, and its other neighbours have
-        // not reported that yet.
-        let is_back = node.edges.iter().any(|edge| edge.instance == peer && edge.is_up);
-        let other = self.graph.get(peer)?;
-        let has_lost = other.generation.is_some()
-            && !other.edges.iter().any(|edge| edge.instance == owner && edge.is_up);
-        (is_back || has_lost).then_some(peer)
     }
 
     pub(super) fn mark_resolved(&mut self, owner: Instance, number: u32) {
@@ -218,7 +154,7 @@ impl Controller {
                 for instance in resolved {
                     self.on_resolved(now, instance);
                 }
-                self.count_partitions(links);
+                self.stats.partitions += partitions(&mut self.graph, links);
                 for link in links {
                     self.mark_resolved(link.owner, link.number);
                 }
@@ -260,25 +196,6 @@ impl Controller {
             self.graph.remove(instance);
             self.suspects.forget(instance);
             self.recorder.remove_member(instance);
-        }
-    }
-
-    /// Counts lower ends of severed links that no longer reach some correct process.
-    fn count_partitions(&mut self, links: &[Severed]) {
-        let is_owned_by_upper = |link: &&Severed| {
-            self.graph.get(link.owner).is_some_and(|node| {
-                let mut frozen = node.frozen.iter();
-                frozen.any(|entry| entry.number == link.number && entry.side != Side::Upper)
-            })
-        };
-        let ends: BTreeSet<(Instance, Instance)> =
-            links.iter().filter(is_owned_by_upper).map(|link| (link.peer, link.owner)).collect();
-        let mut last_counted = None;
-        for (lower, upper) in ends {
-            if last_counted != Some(lower) && self.graph.is_cut_off(upper, lower) {
-                last_counted = Some(lower);
-                self.stats.partitions += 1;
-            }
         }
     }
 }

@@ -1,6 +1,6 @@
 //! What holds between any two calls of a [`Controller`].
 
-use super::{Change, Controller};
+use super::Controller;
 use crate::open_failures::OpenFailures;
 
 impl Controller {
@@ -26,8 +26,7 @@ impl Controller {
         self.send_queue.check_invariants(self.config.queue_max, self.config.payload_len_max());
         self.own_links.check_invariants(self.config.links);
         self.events.check_invariants();
-        let is_in_order = |change: Change| change.first_at <= change.quiet_at;
-        assert!(self.change.is_none_or(is_in_order), "evaluated before it was known");
+        self.evaluation.check_invariants();
         match self.active {
             Some(_) => self.check_active(),
             None => self.check_standby(),
@@ -54,6 +53,6 @@ impl Controller {
         assert!(self.compares_until.is_none() && self.broadcast.round().is_none());
         assert!(self.recorder.is_empty(), "a record without an epoch");
         assert!(self.send_queue.is_empty(), "a frame without an epoch");
-        assert!(self.severable.is_empty(), "a link is severed in no epoch");
+        assert!(!self.evaluation.has_severable(), "a link is severed in no epoch");
     }
 }

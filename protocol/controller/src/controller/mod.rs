@@ -19,6 +19,7 @@ use onepipe_wire::DecisionTip;
 
 use crate::broadcast::Broadcast;
 use crate::decisions::DecisionLog;
+use crate::evaluation::Evaluation;
 use crate::event_queue::EventQueue;
 use crate::failure_detection::Suspects;
 use crate::graph::Graph;
@@ -28,9 +29,7 @@ use crate::ping::Pings;
 use crate::recorder::Recorder;
 use crate::recovery::RecoveryReplies;
 use crate::send_queue::SendQueue;
-use crate::{
-    Config, ConfigError, Epoch, Event, Links, PersistError, Record, RecordId, Severed, Stats,
-};
+use crate::{Config, ConfigError, Epoch, Event, Links, PersistError, Record, RecordId, Stats};
 
 /// One replica of the controllers.
 ///
@@ -56,14 +55,7 @@ pub struct Controller {
     send_queue: SendQueue,
     own_links: OwnLinks,
 
-    /// When the graph is evaluated even if nothing changes.
-    evaluate_at: Option<Mono>,
-    /// Changes of the graph since the last evaluation.
-    change: Option<Change>,
-    /// Time of the last evaluation; cleared by the first call at a later time.
-    evaluated_at: Option<Mono>,
-    /// Links that may be resumed without any failure, as of the last evaluation.
-    severable: Vec<Severed>,
+    evaluation: Evaluation,
     /// Whether links wait for another full round of notices.
     needs_renotify: bool,
     /// Instances whose neighbours are to freeze their links.
@@ -76,26 +68,10 @@ pub struct Controller {
     covered_announcements: u64,
     /// Kind of the last notification that was restarted for want of acknowledgements.
     unanswered_kind: Option<onepipe_wire::FloodKind>,
-    /// Number of processes that more than one switch listed at the last evaluation.
-    duplicates: usize,
-    /// Whether most processes have no path to this replica, but are alive.
-    is_minority: bool,
 
     events: EventQueue,
     stats: Stats,
 }
-
-/// Changes of the graph that are not evaluated.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Change {
-    /// When the first of them was reported.
-    first_at: Mono,
-    /// When the quiet period after the last of them ends.
-    quiet_at: Mono,
-}
-
-/// Continuing changes postpone an evaluation by at most this many `quiet_ns`.
-const QUIET_PERIODS_MAX: u64 = 8;
 
 impl Controller {
     /// Creates a replica that receives, and knows nothing yet.
@@ -117,18 +93,13 @@ impl Controller {
             recovery_replies: RecoveryReplies::default(),
             send_queue: SendQueue::default(),
             own_links: OwnLinks::new(&config),
-            evaluate_at: None,
-            change: None,
-            evaluated_at: None,
-            severable: Vec::new(),
+            evaluation: Evaluation::default(),
             needs_renotify: false,
             freeze: Vec::new(),
             open_failures: OpenFailures::None,
             must_notify_all: false,
             covered_announcements: 0,
             unanswered_kind: None,
-            duplicates: 0,
-            is_minority: false,
             events: EventQueue::default(),
             stats: Stats::default(),
             config,
@@ -217,7 +188,7 @@ impl Controller {
         self.send_queue.clear();
         self.broadcast.abandon();
         self.broadcast.pending_joiners.clear();
-        self.severable.clear();
+        self.evaluation.set_severable(Vec::new());
         self.freeze.clear();
         self.needs_renotify = false;
         self.open_failures = OpenFailures::None;
@@ -281,7 +252,7 @@ impl Controller {
         self.own_links.remove_peer(port);
         if let Some(instance) = self.graph.newest(address).filter(|_| port.0 < count) {
             self.graph.clear_last_seen(instance);
-            self.evaluate_at = Some(Mono::from_ns(0));
+            self.evaluation.schedule(Some(Mono::from_ns(0)));
         }
     }
 
@@ -317,31 +288,18 @@ impl Controller {
         }
     }
 
-    /// Schedules an evaluation after the quiet period, or at the latest [`QUIET_PERIODS_MAX`] quiet
-    /// periods after the first change.
+    /// Schedules an evaluation after a change of the graph.
     fn schedule_evaluation(&mut self, now: Mono) {
-        let first_at = self.change.map_or(now, |change| change.first_at);
-        let latest = first_at.after_ns(self.config.quiet_ns.saturating_mul(QUIET_PERIODS_MAX));
-        let quiet_at = now.after_ns(self.config.quiet_ns).min(latest);
-        self.change = Some(Change { first_at, quiet_at });
+        self.evaluation.on_change(now, self.config.quiet_ns);
         self.own_links.wake(now, &self.config);
-    }
-
-    fn quiet_at(&self) -> Option<Mono> {
-        self.change.map(|change| change.quiet_at)
     }
 
     /// Runs what has become due: an evaluation, records, the next notification.
     fn advance(&mut self, now: Now) {
-        // An evaluation takes time. Frames that have arrived meanwhile are yet to be read, and are
-        // evaluated together with the change that is pending.
-        if self.evaluated_at.take_if(|evaluated_at| *evaluated_at < now.mono).is_some()
-            && self.change.is_some()
-        {
+        if self.evaluation.take_overtaken(now.mono) {
             self.schedule_evaluation(now.mono);
         }
-        let due = Mono::earlier(self.evaluate_at, self.quiet_at());
-        let is_due = due.is_some_and(|at| at <= now.mono);
+        let is_due = self.evaluation.due().is_some_and(|at| at <= now.mono);
         if is_due {
             self.evaluate(now);
         }
@@ -377,8 +335,7 @@ impl Machine for Controller {
 
     fn poll_timeout(&self) -> Option<Mono> {
         let Some(hello_at) = self.hello_at() else { return Some(Mono::from_ns(0)) };
-        let mut due = Mono::earlier(Some(hello_at), self.evaluate_at);
-        due = Mono::earlier(due, self.quiet_at());
+        let mut due = Mono::earlier(Some(hello_at), self.evaluation.due());
         if self.active.is_some() {
             due = Mono::earlier(due, self.broadcast.due());
             due = Mono::earlier(due, self.pings.due());

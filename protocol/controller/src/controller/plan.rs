@@ -194,12 +194,10 @@ impl Controller {
         let open = self.decisions.open().map(|failed| failed.instance);
         let instances: Vec<Instance> =
             open.filter(|instance| !self.suspects.is_depended_on(*instance)).collect();
-        // A pending evaluation may find that a link must stay frozen. While an instance is
-        // suspected, links that seem usable may turn out not to be.
-        let links = if self.change.is_none() && self.suspects.is_empty() {
-            core::mem::take(&mut self.severable)
-        } else {
-            Vec::new()
+        // While an instance is suspected, links that seem usable may turn out not to be.
+        let links = match self.suspects.is_empty() {
+            true => self.evaluation.take_severable(),
+            false => Vec::new(),
         };
         self.recorder.complete(instances, links);
     }
