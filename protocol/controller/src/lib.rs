@@ -61,6 +61,7 @@ mod event_queue;
 mod evidence;
 mod failure_detection;
 mod graph;
+mod notification_plan;
 mod open_failures;
 mod own_links;
 mod persist_queue;

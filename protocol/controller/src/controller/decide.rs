@@ -8,7 +8,6 @@ use onepipe_wire::{Opcode, Resolved};
 use super::Controller;
 use crate::failure_detection::Observed;
 use crate::graph::{Node, process_of};
-use crate::open_failures::OpenFailures;
 use crate::recorder::{Deciding, RecallBatch};
 use crate::releasable::{Releasable, partitions};
 use crate::{Event, Links, Record, RecordId};
@@ -36,13 +35,12 @@ impl Controller {
         let soonest = now.mono.after_ns(1);
         self.evaluation.schedule(findings.reevaluate_at.map(|again| again.max(soonest)));
         self.stats.duplicate_registrations += self.evaluation.on_duplicates(findings.duplicates);
-        // While regions are not evaluated, suspects found earlier still have to be frozen.
-        if findings.is_backing_off {
-            self.freeze.retain(|instance| self.suspects.contains(*instance));
-        } else {
-            self.freeze = core::mem::take(&mut findings.freeze);
-        }
-        self.freeze_stale_peers();
+        // A node that lists failed instances as up was itself unreachable when their failure was
+        // decided; the registers that it holds would never be resolved.
+        let stale_peers = self.suspects.stale_peers(&self.graph);
+        #[cfg(test)]
+        assert_eq!(stale_peers, crate::graph::reference::stale_peers(&self.graph, &self.decisions));
+        self.plan.update_freeze(&mut findings, &self.suspects, stale_peers);
         if self.active.is_none() {
             return;
         }
@@ -71,17 +69,6 @@ impl Controller {
         self.release(now);
     }
 
-    /// Adds failed instances that a correct node lists as up to the instances to freeze. Such a
-    /// node was itself unreachable when the failure was decided; the registers that it holds would
-    /// never be resolved.
-    fn freeze_stale_peers(&mut self) {
-        let mut stale_peers = self.suspects.stale_peers(&self.graph);
-        #[cfg(test)]
-        assert_eq!(stale_peers, crate::graph::reference::stale_peers(&self.graph, &self.decisions));
-        stale_peers.retain(|peer| !self.freeze.contains(peer));
-        self.freeze.extend(stale_peers);
-    }
-
     /// Whether `instance` was connected at the last evaluation.
     pub(super) fn is_correct(&self, instance: Instance) -> bool {
         self.graph.is_correct(instance)
@@ -90,8 +77,9 @@ impl Controller {
     /// Resolves frozen links that no failure concerns, and notes which ones may be severed.
     fn release(&mut self, now: Now) {
         let Self { config, graph, decisions, .. } = self;
-        let found = Releasable::find(now, config, graph, decisions, self.covered_announcements);
-        self.needs_renotify = found.needs_renotify;
+        let found =
+            Releasable::find(now, config, graph, decisions, self.plan.covered_announcements());
+        self.plan.set_needs_renotify(found.needs_renotify);
         self.evaluation.schedule(found.reevaluate_at);
         self.evaluation.set_severable(found.severable);
         for Resolved { owner, number } in found.resolvable {
@@ -128,7 +116,7 @@ impl Controller {
                     self.graph.invalidate_links(failed.instance.address);
                     let Deciding { since: suspected, at: decided, evidence } =
                         self.recorder.take_decided(now.mono, failed);
-                    self.open_failures.add(decided);
+                    self.plan.add_open(decided);
                     let counter = match (failed.cause, failed.instance.address) {
                         (Cause::Left, _) => &mut self.stats.leaves,
                         (_, Address::Process(_)) => &mut self.stats.failures,
@@ -159,7 +147,7 @@ impl Controller {
                     self.mark_resolved(link.owner, link.number);
                 }
                 if self.decisions.open().len() == 0 {
-                    self.open_failures = OpenFailures::None;
+                    self.plan.resolve_all();
                 }
                 self.schedule_evaluation(now.mono);
             }
@@ -177,7 +165,7 @@ impl Controller {
     /// the last complete round of notices started.
     fn on_resolved(&mut self, now: Now, instance: Instance) {
         let has_notice = self.decisions.has_notice(now.mono, self.config.notice_retention_ns);
-        let covered_announcements = self.covered_announcements;
+        let covered_announcements = self.plan.covered_announcements();
         self.graph.invalidate_links(instance.address);
         let holds = |(owner, node): (Instance, &Node)| {
             let mut instances = node.frozen.iter().map(|entry| entry.instance);

@@ -213,7 +213,7 @@ impl Controller {
             .is_some_and(|node| node.generation.is_some() && node.has_joined && node.is_recorded);
         if self.active.is_some()
             && is_recorded
-            && !self.must_notify_all
+            && !self.plan.requires_notice()
             && !self.recorder.is_recording(instance)
             && !self.broadcast.is_pending(process)
         {

@@ -1,7 +1,6 @@
 //! What holds between any two calls of a [`Controller`].
 
 use super::Controller;
-use crate::open_failures::OpenFailures;
 
 impl Controller {
     /// Asserts what holds between any two calls, whatever the replica has received and the store
@@ -37,8 +36,7 @@ impl Controller {
     /// Asserts what holds of an active replica.
     fn check_active(&self) {
         let is_any_open = self.decisions.open().len() > 0;
-        assert_eq!(is_any_open, self.open_failures != OpenFailures::None, "what is open is known");
-        assert!(self.covered_announcements <= self.graph.announcements(), "notices of the future");
+        self.plan.check_invariants(is_any_open, self.graph.announcements());
         assert_eq!(self.active, Some(self.broadcast.epoch()), "floods of another epoch");
         if let (Some(epoch), Some(known)) = (self.active, self.known_tip) {
             assert!(known.epoch <= epoch.0, "a later epoch is known");

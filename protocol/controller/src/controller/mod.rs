@@ -23,7 +23,7 @@ use crate::evaluation::Evaluation;
 use crate::event_queue::EventQueue;
 use crate::failure_detection::Suspects;
 use crate::graph::Graph;
-use crate::open_failures::OpenFailures;
+use crate::notification_plan::NotificationPlan;
 use crate::own_links::OwnLinks;
 use crate::ping::Pings;
 use crate::recorder::Recorder;
@@ -56,18 +56,7 @@ pub struct Controller {
     own_links: OwnLinks,
 
     evaluation: Evaluation,
-    /// Whether links wait for another full round of notices.
-    needs_renotify: bool,
-    /// Instances whose neighbours are to freeze their links.
-    freeze: Vec<Instance>,
-    open_failures: OpenFailures,
-    /// Whether all processes must be notified: those that joined in another epoch may not know
-    /// earlier failures.
-    must_notify_all: bool,
-    /// Number of announcements received when the last complete round of notices started.
-    covered_announcements: u64,
-    /// Kind of the last notification that was restarted for want of acknowledgements.
-    unanswered_kind: Option<onepipe_wire::FloodKind>,
+    plan: NotificationPlan,
 
     events: EventQueue,
     stats: Stats,
@@ -94,12 +83,7 @@ impl Controller {
             send_queue: SendQueue::default(),
             own_links: OwnLinks::new(&config),
             evaluation: Evaluation::default(),
-            needs_renotify: false,
-            freeze: Vec::new(),
-            open_failures: OpenFailures::None,
-            must_notify_all: false,
-            covered_announcements: 0,
-            unanswered_kind: None,
+            plan: NotificationPlan::default(),
             events: EventQueue::default(),
             stats: Stats::default(),
             config,
@@ -130,7 +114,7 @@ impl Controller {
         assert!(self.recorder.is_empty(), "a record of the previous epoch");
         self.broadcast.start_epoch(epoch);
         if self.decisions.open().len() > 0 {
-            self.open_failures.add(now.mono);
+            self.plan.add_open(now.mono);
         }
         let instances: Vec<Instance> = self.graph.iter().map(|(instance, _)| instance).collect();
         for instance in instances {
@@ -148,8 +132,10 @@ impl Controller {
                 self.recorder.add_member(instance);
             }
         }
-        self.must_notify_all =
-            !self.decisions.recent_failures(now.mono, self.config.notice_retention_ns).is_empty();
+        let retention_ns = self.config.notice_retention_ns;
+        if !self.decisions.recent_failures(now.mono, retention_ns).is_empty() {
+            self.plan.require_notice();
+        }
         self.notify(Event::Active(epoch));
         self.schedule_evaluation(now.mono);
         self.advance(now);
@@ -189,11 +175,7 @@ impl Controller {
         self.broadcast.abandon();
         self.broadcast.pending_joiners.clear();
         self.evaluation.set_severable(Vec::new());
-        self.freeze.clear();
-        self.needs_renotify = false;
-        self.open_failures = OpenFailures::None;
-        self.covered_announcements = 0;
-        self.unanswered_kind = None;
+        self.plan = NotificationPlan::default();
     }
 
     /// Returns the next record that the store is to append in the current epoch. Each record is

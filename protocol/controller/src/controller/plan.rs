@@ -10,6 +10,7 @@ use onepipe_wire::{FloodKind, Resolved};
 use super::Controller;
 use crate::broadcast::{Notification, Recipients, Round};
 use crate::graph::process_of;
+use crate::notification_plan::Step;
 use crate::{Event, Links, Recovery};
 
 impl Controller {
@@ -21,8 +22,7 @@ impl Controller {
             return;
         }
         if makes(Mistake::ResumeEarly) {
-            self.open_failures.complete();
-            self.covered_announcements = self.graph.announcements();
+            self.plan.resume_early(self.graph.announcements());
         }
         loop {
             if let Some(round) = self.broadcast.advance(now.mono) {
@@ -32,63 +32,33 @@ impl Controller {
             if self.broadcast.round().is_some() {
                 return;
             }
-            let has_open = self.decisions.open().len() > 0;
-            let wants_full_notice =
-                self.open_failures.is_unnoticed() || self.needs_renotify || self.must_notify_all;
-            let needs_no_notice =
-                !has_open && !wants_full_notice && self.broadcast.pending_joiners.is_empty();
-            let failures = match needs_no_notice {
-                true => Vec::new(),
-                false => self.decisions.recent_failures(now.mono, self.config.notice_retention_ns),
+            let notice = self.plan.notice(!self.broadcast.pending_joiners.is_empty());
+            let failures = match notice.is_some() || self.decisions.open().len() > 0 {
+                true => self.decisions.recent_failures(now.mono, self.config.notice_retention_ns),
+                false => Vec::new(),
             };
-            // No failure is open or recent, so no process waits for a notice.
             if failures.is_empty() {
                 self.broadcast.pending_joiners.clear();
-                self.must_notify_all = false;
+                self.plan.on_nothing_to_notice(self.graph.announcements());
             }
-            if self.open_failures.is_unnoticed() && failures.is_empty() {
-                // Only switches have failed: processes have nothing to do.
-                self.open_failures.complete();
-                self.covered_announcements = self.graph.announcements();
-            }
+            let notice = notice.filter(|_| !failures.is_empty());
             let resolved = self.resolved_links();
-            // In the order of urgency.
-            let mut candidates: Vec<Candidate> = Vec::new();
-            if !resolved.is_empty() {
-                candidates.push(Candidate::Resume(resolved));
-            }
-            if wants_full_notice && !failures.is_empty() {
-                candidates.push(Candidate::NoticeAll);
-            } else if !self.broadcast.pending_joiners.is_empty() {
-                candidates.push(Candidate::NoticeJoiners);
-            }
-            if !self.freeze.is_empty() {
-                candidates.push(Candidate::Freeze);
-            }
             // Otherwise a process has yet to complete an open failure.
-            if !candidates.iter().any(|candidate| candidate.kind() == FloodKind::Notice) {
+            if notice.is_none() {
                 self.record_completion();
             }
-            // A notification without acknowledgements lets the others go first.
-            let unanswered_kind = self.unanswered_kind.take();
-            let index = candidates
-                .iter()
-                .position(|candidate| Some(candidate.kind()) != unanswered_kind)
-                .unwrap_or(0);
-            if candidates.is_empty() {
-                return;
-            }
-            match candidates.swap_remove(index) {
-                Candidate::Resume(resolved) => self.notify_all(now, Notification::Resume(resolved)),
-                Candidate::Freeze => {
-                    let instances = core::mem::take(&mut self.freeze);
-                    self.notify_all(now, Notification::Freeze(instances));
-                }
-                Candidate::NoticeAll => self.notify_all(now, Notification::Notice(failures)),
-                Candidate::NoticeJoiners => {
+            match self.plan.next(!resolved.is_empty(), notice) {
+                None => return,
+                Some(Step::Resume) => self.notify_all(now, Notification::Resume(resolved)),
+                Some(Step::NoticeAll) => self.notify_all(now, Notification::Notice(failures)),
+                Some(Step::NoticeJoiners) => {
                     let processes = core::mem::take(&mut self.broadcast.pending_joiners);
                     let recipients = Recipients { links: BTreeSet::new(), processes };
                     self.start_round(now, Notification::Notice(failures), recipients, false);
+                }
+                Some(Step::Freeze) => {
+                    let instances = self.plan.take_freeze();
+                    self.notify_all(now, Notification::Freeze(instances));
                 }
             }
         }
@@ -101,7 +71,7 @@ impl Controller {
         // the notice before that link is resolved. Unicast would only reach members.
         let by_flood = notification.kind() != FloodKind::Notice
             || self.config.recovery == Recovery::Tree
-            || self.needs_renotify
+            || self.plan.needs_renotify()
             || self.decisions.has_resolved();
         let mut recipients = Recipients::default();
         match self.config.links {
@@ -149,16 +119,10 @@ impl Controller {
     fn on_round_complete(&mut self, now: Now, round: Round) {
         match round.notification {
             Notification::Notice(_) if round.is_full => {
-                assert!(
-                    self.covered_announcements <= round.announcements,
-                    "rounds follow each other"
-                );
-                self.covered_announcements = round.announcements;
-                self.must_notify_all = false;
-                if core::mem::take(&mut self.needs_renotify) {
+                if self.plan.on_noticed(round.announcements) {
                     self.schedule_evaluation(now.mono);
                 }
-                if let Some(decided) = self.open_failures.complete() {
+                if let Some(decided) = self.plan.complete_open() {
                     let (instances, started_at) = (self.decisions.open().len(), round.started_at);
                     self.notify(Event::Noticed {
                         instances,
@@ -187,7 +151,7 @@ impl Controller {
     fn record_completion(&mut self) {
         if self.recorder.is_changing_failures()
             || self.suspects.is_unknown()
-            || self.open_failures.is_unnoticed()
+            || self.plan.is_unnoticed()
         {
             return;
         }
@@ -200,22 +164,5 @@ impl Controller {
             false => Vec::new(),
         };
         self.recorder.complete(instances, links);
-    }
-}
-
-enum Candidate {
-    Resume(Vec<Resolved>),
-    NoticeAll,
-    NoticeJoiners,
-    Freeze,
-}
-
-impl Candidate {
-    fn kind(&self) -> FloodKind {
-        match self {
-            Self::Resume(_) => FloodKind::Resume,
-            Self::NoticeAll | Self::NoticeJoiners => FloodKind::Notice,
-            Self::Freeze => FloodKind::Freeze,
-        }
     }
 }

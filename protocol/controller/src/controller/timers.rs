@@ -23,7 +23,8 @@ impl Controller {
         self.recorder.on_timeout(now.mono);
         if self.broadcast.on_timeout(now.mono, &mut self.stats.retransmissions) {
             self.stats.floods_restarted += 1;
-            self.unanswered_kind = self.broadcast.round().map(|round| round.notification.kind());
+            let unanswered = self.broadcast.round();
+            self.plan.on_unanswered(unanswered.map(|round| round.notification.kind()));
             self.broadcast.abandon();
         }
         while let Some(due) = self.pings.pop(now.mono, self.config.retransmit_ns) {
