@@ -75,6 +75,7 @@ mod send_queue;
 mod stats;
 mod status;
 mod store;
+mod term;
 
 pub use config::{Config, ConfigError, Links, Recovery};
 pub use controller::Controller;

@@ -41,7 +41,7 @@ impl Controller {
         #[cfg(test)]
         assert_eq!(stale_peers, crate::graph::reference::stale_peers(&self.graph, &self.decisions));
         self.plan.update_freeze(&mut findings, &self.suspects, stale_peers);
-        if self.active.is_none() {
+        if !self.term.is_active() {
             return;
         }
         if self.evaluation.take_cut_off(&findings) {
@@ -61,9 +61,11 @@ impl Controller {
             }
             self.notify(Event::Joined(instance));
         }
-        if self.waits_for_tips(now.mono) {
+        let Self { config, graph, decisions, .. } = self;
+        let compares_until = self.term.compare(now.mono, config, graph, decisions);
+        if compares_until.is_some() {
             findings.failed.clear();
-            self.evaluation.schedule(self.compares_until);
+            self.evaluation.schedule(compares_until);
         }
         self.recorder.decide(now.mono, findings.failed);
         self.release(now);

@@ -73,7 +73,7 @@ impl Controller {
         }
         if frame.opcode == Opcode::FloodAck {
             let ack = FloodAck::parse(frame.payload).map_err(|_| DropReason::Malformed)?;
-            if self.active.is_none() {
+            if !self.term.is_active() {
                 return Err(DropReason::Standby);
             }
             if !self.broadcast.on_flood_ack(now.mono, port, ack) {
@@ -101,7 +101,7 @@ impl Controller {
         }
         self.on_alive(now.mono, process);
         match frame.opcode {
-            Opcode::Completed | Opcode::Relay | Opcode::Undeliverable if self.active.is_none() => {
+            Opcode::Completed | Opcode::Relay | Opcode::Undeliverable if !self.term.is_active() => {
                 Err(DropReason::Standby)
             }
             Opcode::Completed => {
@@ -115,7 +115,7 @@ impl Controller {
             Opcode::Relay => self.on_relay(now, frame.payload),
             //= spec/failure.md#R61
             // The log may be outdated, and the recall would be lost with it: the sender repeats it.
-            Opcode::Undeliverable if self.is_comparing() || !self.has_announced(instance) => {
+            Opcode::Undeliverable if self.term.is_comparing() || !self.has_announced(instance) => {
                 Err(DropReason::Standby)
             }
             Opcode::Undeliverable => {
@@ -176,8 +176,10 @@ impl Controller {
                 }
             }
         }
-        if let (Some(tip), Address::Process(_)) = (view.announce.tip, instance.address) {
-            self.on_tip(now, tip);
+        if let (Some(tip), Address::Process(_)) = (view.announce.tip, instance.address)
+            && self.term.on_tip(tip, &self.config, &self.decisions)
+        {
+            self.refuse_log(now, tip);
         }
         if let Address::Process(process) = instance.address {
             self.graph.record_decided(instance, frame.header.message_ts(now.sync));
@@ -185,7 +187,7 @@ impl Controller {
             self.ack_announce(instance, process);
         }
         let node = self.graph.get(instance);
-        if self.active.is_some() && node.is_some_and(|node| node.has_joined && !node.is_recorded) {
+        if self.term.is_active() && node.is_some_and(|node| node.has_joined && !node.is_recorded) {
             self.recorder.add_member(instance);
         }
         Ok(())
@@ -211,7 +213,7 @@ impl Controller {
             .graph
             .get(instance)
             .is_some_and(|node| node.generation.is_some() && node.has_joined && node.is_recorded);
-        if self.active.is_some()
+        if self.term.is_active()
             && is_recorded
             && !self.plan.requires_notice()
             && !self.recorder.is_recording(instance)
@@ -281,7 +283,7 @@ impl Controller {
     ) -> Result<(), DropReason> {
         //= spec/failure.md#R61
         // The log may be outdated, and the reply would lack recalls.
-        if self.active.is_none() || self.is_comparing() {
+        if !self.term.is_active() || self.term.is_comparing() {
             return Err(DropReason::Standby);
         }
         // The first reply stays valid, whatever is decided later: no later failure or recall

@@ -16,6 +16,7 @@ impl Controller {
 
     /// As [`Controller::check_invariants`] without the graph, whose size is that of the fabric.
     pub(super) fn check_stages(&self) {
+        self.term.check_invariants(&self.decisions);
         self.decisions.check_invariants();
         self.suspects.check_invariants(&self.decisions);
         self.recorder.check_invariants(&self.decisions, self.config.queue_max);
@@ -26,9 +27,9 @@ impl Controller {
         self.own_links.check_invariants(self.config.links);
         self.events.check_invariants();
         self.evaluation.check_invariants();
-        match self.active {
-            Some(_) => self.check_active(),
-            None => self.check_standby(),
+        match self.term.is_active() {
+            true => self.check_active(),
+            false => self.check_standby(),
         }
     }
 
@@ -37,18 +38,13 @@ impl Controller {
     fn check_active(&self) {
         let is_any_open = self.decisions.open().len() > 0;
         self.plan.check_invariants(is_any_open, self.graph.announcements());
-        assert_eq!(self.active, Some(self.broadcast.epoch()), "floods of another epoch");
-        if let (Some(epoch), Some(known)) = (self.active, self.known_tip) {
-            assert!(known.epoch <= epoch.0, "a later epoch is known");
-            let is_contained = self.decisions.contains(known.decided, known.digest);
-            assert!(is_contained, "the log lacks decisions that this replica knows of");
-        }
+        assert_eq!(self.term.epoch(), Some(self.broadcast.epoch()), "floods of another epoch");
     }
 
     //= spec/failure.md#R24
     /// Asserts that a replica without an epoch decides and sends nothing.
     fn check_standby(&self) {
-        assert!(self.compares_until.is_none() && self.broadcast.round().is_none());
+        assert!(self.broadcast.round().is_none(), "a notification without an epoch");
         assert!(self.recorder.is_empty(), "a record without an epoch");
         assert!(self.send_queue.is_empty(), "a frame without an epoch");
         assert!(!self.evaluation.has_severable(), "a link is severed in no epoch");

@@ -8,7 +8,6 @@ mod plan;
 mod random;
 mod send;
 mod timers;
-mod tip;
 mod view;
 
 use alloc::vec::Vec;
@@ -29,6 +28,7 @@ use crate::ping::Pings;
 use crate::recorder::Recorder;
 use crate::recovery::RecoveryReplies;
 use crate::send_queue::SendQueue;
+use crate::term::Term;
 use crate::{Config, ConfigError, Epoch, Event, Links, PersistError, Record, RecordId, Stats};
 
 /// One replica of the controllers.
@@ -39,12 +39,7 @@ use crate::{Config, ConfigError, Epoch, Event, Links, PersistError, Record, Reco
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Controller {
     config: Config,
-    active: Option<Epoch>,
-    /// The latest end of the log that this replica has had itself or was announced to it.
-    known_tip: Option<DecisionTip>,
-    /// Until when decisions wait for processes that have not announced themselves since this
-    /// replica became active.
-    compares_until: Option<Mono>,
+    term: Term,
     graph: Graph,
     decisions: DecisionLog,
     suspects: Suspects,
@@ -70,9 +65,7 @@ impl Controller {
     pub fn new(config: Config) -> Result<Self, ConfigError> {
         config.check()?;
         Ok(Self {
-            active: None,
-            known_tip: None,
-            compares_until: None,
+            term: Term::default(),
             graph: Graph::new(config.own(), config.controllers, config.limits()),
             decisions: DecisionLog::default(),
             suspects: Suspects::default(),
@@ -106,9 +99,10 @@ impl Controller {
         }
         self.graph.mark_all_dirty();
         self.graph.invalidate_all_links();
-        self.active = Some(epoch);
-        self.compares_until = Some(now.mono.after_ns(self.config.grace_ns));
-        if self.refuse_outdated_log(now) {
+        self.term.start(epoch, now.mono.after_ns(self.config.grace_ns));
+        if let Some(known) = self.term.outdated_by(&self.decisions)
+            && self.refuse_log(now, known)
+        {
             return;
         }
         assert!(self.recorder.is_empty(), "a record of the previous epoch");
@@ -156,17 +150,30 @@ impl Controller {
         if makes(Mistake::RefusalIgnored) {
             return;
         }
-        self.remember_own_tip();
-        if let Some(epoch) = self.active.take() {
+        if let Some(epoch) = self.term.epoch() {
             self.reset_epoch_state();
             self.notify(Event::Deposed(epoch));
             self.schedule_evaluation(now.mono);
         }
     }
 
+    //= spec/failure.md#R61
+    /// Stops deciding: others know more than the log. Returns whether it does.
+    fn refuse_log(&mut self, now: Now, known: DecisionTip) -> bool {
+        if makes(Mistake::OldStoreAccepted) || makes(Mistake::RefusalIgnored) {
+            return false;
+        }
+        // The end of a log that is refused is not remembered.
+        let Some(epoch) = self.term.end() else { return false };
+        self.reset_epoch_state();
+        self.notify(Event::StoreOutdated { epoch, known });
+        self.schedule_evaluation(now.mono);
+        true
+    }
+
     fn reset_epoch_state(&mut self) {
-        self.remember_own_tip();
-        (self.active, self.compares_until) = (None, None);
+        self.term.remember_own(&self.config, &self.decisions);
+        self.term.end();
         self.recorder.clear();
         self.suspects.clear();
         self.pings.clear();
@@ -200,7 +207,7 @@ impl Controller {
                     self.on_written(now, id, &record);
                 }
                 self.depose(now);
-                assert!(self.active.is_none(), "the epoch is over");
+                assert!(!self.term.is_active(), "the epoch is over");
             }
             Err(PersistError::Deposed) => {}
             Err(PersistError::Failed) => {
@@ -240,7 +247,7 @@ impl Controller {
 
     /// Whether this replica is active: decides and sends.
     pub fn is_active(&self) -> bool {
-        self.active.is_some()
+        self.term.is_active()
     }
 
     /// Returns the number of instances that had a path to this replica at the last evaluation.
@@ -251,7 +258,7 @@ impl Controller {
     /// Cheap hint: `poll_transmit` may yield something before the next timeout.
     pub fn wants_transmit(&self) -> bool {
         let is_speaking = self.broadcast.wants_transmit() || !self.send_queue.is_empty();
-        self.own_links.has_hello() || (self.active.is_some() && is_speaking)
+        self.own_links.has_hello() || (self.term.is_active() && is_speaking)
     }
 
     /// Returns the configuration.
@@ -285,7 +292,7 @@ impl Controller {
         if is_due {
             self.evaluate(now);
         }
-        if self.active.is_some() {
+        if self.term.is_active() {
             self.recorder.record_members(&mut self.graph);
             self.plan(now);
         }
@@ -318,7 +325,7 @@ impl Machine for Controller {
     fn poll_timeout(&self) -> Option<Mono> {
         let Some(hello_at) = self.hello_at() else { return Some(Mono::from_ns(0)) };
         let mut due = Mono::earlier(Some(hello_at), self.evaluation.due());
-        if self.active.is_some() {
+        if self.term.is_active() {
             due = Mono::earlier(due, self.broadcast.due());
             due = Mono::earlier(due, self.pings.due());
             due = Mono::earlier(due, self.recorder.queue().due());

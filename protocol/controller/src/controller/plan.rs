@@ -18,7 +18,7 @@ impl Controller {
     /// Advances the round in progress and, when it is complete, starts the next one; none before
     /// the log was compared with what processes know of it.
     pub(super) fn plan(&mut self, now: Now) {
-        if self.is_comparing() {
+        if self.term.is_comparing() {
             return;
         }
         if makes(Mistake::ResumeEarly) {

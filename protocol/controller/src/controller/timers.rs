@@ -17,7 +17,7 @@ impl Controller {
         if self.hello_at().is_none_or(|hello_at| now.mono >= hello_at) {
             self.own_links.start_hellos(now.mono, &self.config);
         }
-        if self.active.is_none() {
+        if !self.term.is_active() {
             return;
         }
         self.recorder.on_timeout(now.mono);
@@ -93,7 +93,7 @@ impl Controller {
     pub(super) fn hello_at(&self) -> Option<Mono> {
         let has_open_failure = self.decisions.open().len() > 0;
         let has_unanswered = self.broadcast.round().is_some() || self.pings.due().is_some();
-        let is_pending = self.active.is_some() && (has_open_failure || has_unanswered);
+        let is_pending = self.term.is_active() && (has_open_failure || has_unanswered);
         self.own_links.hello_at(&self.config, is_pending)
     }
 }

@@ -39,7 +39,7 @@ impl Controller {
         });
         Status {
             replica: self.config.process,
-            active: self.active,
+            active: self.term.epoch(),
             is_store_available: !self.recorder.queue().has_failed(),
             records_waiting: self.recorder.queue().len(),
             attachments: self.graph.attachments().collect(),
@@ -54,7 +54,7 @@ impl Controller {
     /// Returns the state as few records, see [`crate::Store::replace`]. `None` while a record is
     /// pending, or when this replica is not active.
     pub fn snapshot(&self) -> Option<Vec<Record>> {
-        let epoch = self.active.filter(|_| self.recorder.queue().len() == 0)?;
+        let epoch = self.term.epoch().filter(|_| self.recorder.queue().len() == 0)?;
         let mut records = alloc::vec![Record::Epoch { epoch, replica: self.config.process }];
         let joined = self.graph.iter().filter(|(_, node)| node.has_joined && node.is_recorded);
         let members: Vec<Member> =
