@@ -112,7 +112,7 @@ pub(crate) struct Broadcast {
     sequence: u32,
     round: Option<Round>,
     /// Processes that joined while a round was in progress.
-    pub pending_joiners: BTreeSet<ProcessId>,
+    pending_joiners: BTreeSet<ProcessId>,
 }
 
 impl Broadcast {
@@ -152,8 +152,26 @@ impl Broadcast {
     /// Drops the round of the previous epoch and restarts the sequence.
     pub(crate) fn start_epoch(&mut self, epoch: Epoch) {
         (self.epoch, self.sequence) = (epoch.0, 0);
+        self.clear();
+    }
+
+    /// Drops the round in progress and the pending joiners.
+    pub(crate) fn clear(&mut self) {
         self.round = None;
         self.pending_joiners.clear();
+    }
+
+    /// Notes that `process` has joined and must be notified.
+    pub(crate) fn add_joiner(&mut self, process: ProcessId) {
+        self.pending_joiners.insert(process);
+    }
+
+    pub(crate) fn has_joiners(&self) -> bool {
+        !self.pending_joiners.is_empty()
+    }
+
+    pub(crate) fn take_joiners(&mut self) -> BTreeSet<ProcessId> {
+        core::mem::take(&mut self.pending_joiners)
     }
 
     /// Returns an id above all ids of this epoch so far.

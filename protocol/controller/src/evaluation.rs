@@ -77,7 +77,9 @@ impl Evaluation {
     pub(crate) fn start(&mut self, now: Mono) -> Mono {
         self.at = None;
         self.evaluated_at = Some(now);
-        self.change.take().map_or(now, |change| change.first_at)
+        let changed_at = self.change.take().map_or(now, |change| change.first_at);
+        debug_assert!(changed_at <= now, "a change of the future");
+        changed_at
     }
 
     /// Returns how many more processes than before are listed by more than one switch.

@@ -105,6 +105,7 @@ impl Reports {
         let seen_max = since.max(reachable_since).after_ns(config.grace_ns);
         let alive_at = last_seen.max(reported.and_then(|reported| reported.alive_at));
         let from = alive_at.map_or(reachable_since, |at| at.min(seen_max).max(reachable_since));
+        assert!(from >= reception.since, "time without reception proves nothing");
         Some(from.after_ns(reception.silent_after_ns))
     }
 }

@@ -62,7 +62,6 @@ mod evidence;
 mod failure_detection;
 mod graph;
 mod notification_plan;
-mod open_failures;
 mod own_links;
 mod persist_queue;
 mod ping;

@@ -7,7 +7,6 @@ use onepipe_base::{Instance, Mono};
 use onepipe_wire::FloodKind;
 
 use crate::failure_detection::{Findings, Suspects};
-use crate::open_failures::OpenFailures;
 
 /// The notifications that are to be sent, and what complete ones have achieved.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -20,6 +19,24 @@ pub(crate) struct NotificationPlan {
     freeze: Vec<Instance>,
     /// Kind of the last notification that was restarted for want of acknowledgements.
     unanswered_kind: Option<FloodKind>,
+}
+
+/// The failures that are recorded and not resolved, as a whole.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+enum OpenFailures {
+    /// No failure is open.
+    #[default]
+    None,
+    /// A process has yet to complete one of them.
+    Unnoticed {
+        /// When the first of them was decided.
+        since: Mono,
+    },
+    /// All processes have completed them: they can be resolved.
+    Noticed {
+        /// When the first of them was decided.
+        since: Mono,
+    },
 }
 
 /// Which processes know the failures that are recorded.
@@ -62,6 +79,8 @@ impl NotificationPlan {
     pub(crate) fn check_invariants(&self, is_any_open: bool, announcements: u64) {
         let is_none = self.open_failures == OpenFailures::None;
         assert_eq!(is_any_open, !is_none, "what is open is known");
+        let frozen: BTreeSet<&Instance> = self.freeze.iter().collect();
+        assert_eq!(frozen.len(), self.freeze.len(), "an instance is frozen twice");
         assert!(self.covered_announcements() <= announcements, "notices of the future");
     }
 
@@ -94,7 +113,12 @@ impl NotificationPlan {
 
     /// Adds failures that were decided at `decided`.
     pub(crate) fn add_open(&mut self, decided: Mono) {
-        self.open_failures.add(decided);
+        let since = match self.open_failures {
+            OpenFailures::None => decided,
+            OpenFailures::Unnoticed { since } | OpenFailures::Noticed { since } => since,
+        };
+        debug_assert!(since <= decided, "failures are recorded in the order of their decision");
+        self.open_failures = OpenFailures::Unnoticed { since };
     }
 
     /// Notes that all failures are resolved.
@@ -104,7 +128,7 @@ impl NotificationPlan {
 
     /// Whether a process has yet to complete an open failure.
     pub(crate) fn is_unnoticed(&self) -> bool {
-        self.open_failures.is_unnoticed()
+        matches!(self.open_failures, OpenFailures::Unnoticed { .. })
     }
 
     /// Updates the instances whose neighbours are to freeze their links. While regions are not
@@ -125,6 +149,7 @@ impl NotificationPlan {
 
     /// Takes the instances whose neighbours are to freeze their links.
     pub(crate) fn take_freeze(&mut self) -> Vec<Instance> {
+        assert!(!self.freeze.is_empty(), "there is nothing to freeze");
         core::mem::take(&mut self.freeze)
     }
 
@@ -139,6 +164,7 @@ impl NotificationPlan {
     /// Takes the most urgent notification, if any. One that was not acknowledged lets the others
     /// go first.
     pub(crate) fn next(&mut self, has_resolved: bool, notice: Option<Step>) -> Option<Step> {
+        assert!(notice.is_none_or(|step| step.kind() == FloodKind::Notice), "no notice");
         let unanswered_kind = self.unanswered_kind.take();
         let resume = has_resolved.then_some(Step::Resume);
         let freeze = (!self.freeze.is_empty()).then_some(Step::Freeze);
@@ -155,7 +181,7 @@ impl NotificationPlan {
     /// Notes that no failure of a process is open or recent: no process waits for a notice. If only
     /// switches have failed, processes have nothing to do.
     pub(crate) fn on_nothing_to_notice(&mut self, announcements: u64) {
-        self.coverage = Coverage::Since(match self.open_failures.complete() {
+        self.coverage = Coverage::Since(match self.complete_open() {
             Some(_) => announcements,
             None => self.covered_announcements(),
         });
@@ -172,12 +198,14 @@ impl NotificationPlan {
     /// Notes that all processes have completed all failures. Returns when the first one was
     /// decided, if that is new.
     pub(crate) fn complete_open(&mut self) -> Option<Mono> {
-        self.open_failures.complete()
+        let OpenFailures::Unnoticed { since } = self.open_failures else { return None };
+        self.open_failures = OpenFailures::Noticed { since };
+        Some(since)
     }
 
     /// Makes links resume before processes are notified: a mistake.
     pub(crate) fn resume_early(&mut self, announcements: u64) {
-        self.open_failures.complete();
+        self.complete_open();
         if !self.requires_notice() {
             self.coverage = Coverage::Since(announcements);
         }
@@ -219,5 +247,18 @@ mod tests {
         plan.on_nothing_to_notice(9);
         assert_eq!((plan.covered_announcements(), plan.is_unnoticed()), (9, false));
         plan.check_invariants(true, 9);
+    }
+
+    #[test]
+    fn another_failure_needs_another_notice() {
+        let at = Mono::from_ns;
+        let mut plan = NotificationPlan::default();
+        assert_eq!((plan.complete_open(), plan.open_failures), (None, OpenFailures::None));
+        plan.add_open(at(5));
+        assert_eq!((plan.complete_open(), plan.complete_open()), (Some(at(5)), None), "once");
+        assert_eq!(plan.open_failures, OpenFailures::Noticed { since: at(5) });
+        plan.add_open(at(9));
+        let since_the_first = OpenFailures::Unnoticed { since: at(5) };
+        assert_eq!(plan.open_failures, since_the_first);
     }
 }

@@ -214,6 +214,7 @@ impl OwnLinks {
             self.wake(now, config);
         }
         self.hello_ports = 0..config.links.ports();
+        debug_assert!(self.hello_at(config, true) > Some(now), "due again at once");
     }
 
     #[inline]

@@ -149,6 +149,7 @@ impl Recorder {
             }
             self.recording.insert(instance);
         }
+        assert_eq!(members.len(), self.recording.len(), "a member is not in the record");
         if !members.is_empty() {
             self.queue.push(Record::Members(members));
         }
@@ -159,6 +160,7 @@ impl Recorder {
         for member in members {
             self.recording.remove(&member.instance);
         }
+        assert!(self.recording.is_empty(), "one record at a time");
     }
 
     /// Queues a record of recalls, unless the batch is on its way. Returns false if `max` batches
@@ -176,7 +178,8 @@ impl Recorder {
             return false;
         }
         let id = self.queue.push(Record::Undeliverable { sender: batch.sender, entries });
-        self.recalls.insert(id, batch);
+        let known = self.recalls.insert(id, batch);
+        assert!(known.is_none(), "a record has a new number");
         true
     }
 

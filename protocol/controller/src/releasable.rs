@@ -59,6 +59,7 @@ impl Releasable {
             }
         }
         for (link, entry) in died_alone {
+            debug_assert!(graph.is_correct(link.peer), "the peer has not died");
             let give_up_at = entry.first_seen.after_ns(config.inexact_after_ns);
             if now.mono < give_up_at && is_needed(graph, link, entry.side) {
                 found.reevaluate_at = Mono::earlier(found.reevaluate_at, Some(give_up_at));

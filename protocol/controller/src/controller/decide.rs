@@ -57,7 +57,7 @@ impl Controller {
         for instance in findings.joined {
             self.recorder.add_member(instance);
             if let (true, Address::Process(process)) = (has_notice, instance.address) {
-                self.broadcast.pending_joiners.insert(process);
+                self.broadcast.add_joiner(process);
             }
             self.notify(Event::Joined(instance));
         }
@@ -69,11 +69,7 @@ impl Controller {
         }
         self.recorder.decide(now.mono, findings.failed);
         self.release(now);
-    }
-
-    /// Whether `instance` was connected at the last evaluation.
-    pub(super) fn is_correct(&self, instance: Instance) -> bool {
-        self.graph.is_correct(instance)
+        debug_assert!(self.evaluation.due().is_none_or(|at| at > now.mono), "due again at once");
     }
 
     /// Resolves frozen links that no failure concerns, and notes which ones may be severed.
@@ -182,7 +178,7 @@ impl Controller {
             });
         }
         // A switch may have come back meanwhile; a process returns under a new incarnation only.
-        if matches!(instance.address, Address::Process(_)) || !self.is_correct(instance) {
+        if matches!(instance.address, Address::Process(_)) || !self.graph.is_correct(instance) {
             self.graph.remove(instance);
             self.suspects.forget(instance);
             self.recorder.remove_member(instance);

@@ -2,16 +2,14 @@
 
 use alloc::vec::Vec;
 
-use onepipe_base::{
-    Address, Instance, Mono, Now, Port, ProcessId, Psn, Timestamp, Verdict, WIRE_MODULUS,
-};
+use onepipe_base::{Address, Instance, Mono, Now, Port, ProcessId, Psn, Timestamp, Verdict};
 use onepipe_wire::{
     AnnounceView, FloodAck, Frame, HEADER_LEN, Header, Opcode, Undeliverable, parse_header,
 };
 
 use super::Controller;
 use crate::Links;
-use crate::graph::{Announced, Node};
+use crate::graph::Announced;
 use crate::recorder::RecallBatch;
 use crate::recovery::RecoveryReply;
 use crate::send_queue::OutgoingFrame;
@@ -290,14 +288,11 @@ impl Controller {
         // concerns what it reports as complete, and the process receives nothing meanwhile. A new
         // reply would make the process request all parts again.
         if self.recovery_replies.get(instance).is_none() {
-            if !self.decisions.has_failed(instance) || !self.is_recoverable(instance) {
-                return Err(DropReason::Stale);
-            }
-            let reply = RecoveryReply {
-                complete: self.decided(now, instance).ok_or(DropReason::Stale)?,
-                failures: self.decisions.recent_failures(now.mono, u64::MAX),
-                recalls: self.decisions.recalls(process, instance.incarnation).collect(),
+            let reply = match self.recorder.is_deciding() {
+                true => None,
+                false => RecoveryReply::collect(now, instance, &self.graph, &self.decisions),
             };
+            let reply = reply.ok_or(DropReason::Stale)?;
             self.recovery_replies.start(instance, reply, self.config.queue_max);
         }
         let mut buf = alloc::vec![0; self.config.payload_len_max()];
@@ -307,33 +302,6 @@ impl Controller {
         self.stats.recoveries += 1;
         self.enqueue_frame(Opcode::Recovery, process, part, buf);
         Ok(())
-    }
-
-    //= spec/failure.md#R33
-    /// Whether a recovery reply for `instance` is complete. No failure may be open, since a later
-    /// failure may have left scatterings open that the process holds. No link may be frozen: a
-    /// notice may have passed while it was dead, and nodes behind it have not recalled yet what
-    /// they must.
-    fn is_recoverable(&self, instance: Instance) -> bool {
-        let holds =
-            |(_, node): (Instance, &Node)| node.frozen.iter().any(|entry| !entry.is_resolved);
-        self.decisions.is_resolved(instance)
-            && self.decisions.open().len() == 0
-            && !self.recorder.is_deciding()
-            && !self.graph.correct_owners().any(holds)
-    }
-
-    //= spec/failure.md#R44
-    /// Returns the timestamp below which the outcome of everything that `instance` may have
-    /// buffered is known: the lowest commit barrier of the correct processes. No process fails
-    /// below it later. `None` until it has passed the failure of `instance`, which may have
-    /// received what was scattered until then.
-    fn decided(&self, now: Now, instance: Instance) -> Option<Timestamp> {
-        // A process that knows of none announces a timestamp this far in the past, or further.
-        let unset = now.sync.saturating_sub_ns(WIRE_MODULUS / 8);
-        let Some(decided) = self.graph.decided(unset).ok()? else { return Some(now.sync) };
-        let failed = self.decisions.decision(instance).map(|failed| failed.at);
-        (Some(decided) > failed).then_some(decided)
     }
 
     /// Queues a frame for one process; drops it when the queue is full.

@@ -42,17 +42,15 @@ pub struct Controller {
     term: Term,
     graph: Graph,
     decisions: DecisionLog,
+    evaluation: Evaluation,
     suspects: Suspects,
     recorder: Recorder,
+    plan: NotificationPlan,
     broadcast: Broadcast,
     pings: Pings,
     recovery_replies: RecoveryReplies,
     send_queue: SendQueue,
     own_links: OwnLinks,
-
-    evaluation: Evaluation,
-    plan: NotificationPlan,
-
     events: EventQueue,
     stats: Stats,
 }
@@ -68,15 +66,15 @@ impl Controller {
             term: Term::default(),
             graph: Graph::new(config.own(), config.controllers, config.limits()),
             decisions: DecisionLog::default(),
+            evaluation: Evaluation::default(),
             suspects: Suspects::default(),
             recorder: Recorder::default(),
+            plan: NotificationPlan::default(),
             broadcast: Broadcast::new(&config),
             pings: Pings::default(),
             recovery_replies: RecoveryReplies::default(),
             send_queue: SendQueue::default(),
             own_links: OwnLinks::new(&config),
-            evaluation: Evaluation::default(),
-            plan: NotificationPlan::default(),
             events: EventQueue::default(),
             stats: Stats::default(),
             config,
@@ -179,10 +177,10 @@ impl Controller {
         self.pings.clear();
         self.recovery_replies.clear();
         self.send_queue.clear();
-        self.broadcast.abandon();
-        self.broadcast.pending_joiners.clear();
+        self.broadcast.clear();
         self.evaluation.set_severable(Vec::new());
         self.plan = NotificationPlan::default();
+        debug_assert!(!self.wants_transmit() || self.own_links.has_hello(), "only a Hello is sent");
     }
 
     /// Returns the next record that the store is to append in the current epoch. Each record is

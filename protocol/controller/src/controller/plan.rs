@@ -32,13 +32,13 @@ impl Controller {
             if self.broadcast.round().is_some() {
                 return;
             }
-            let notice = self.plan.notice(!self.broadcast.pending_joiners.is_empty());
+            let notice = self.plan.notice(self.broadcast.has_joiners());
             let failures = match notice.is_some() || self.decisions.open().len() > 0 {
                 true => self.decisions.recent_failures(now.mono, self.config.notice_retention_ns),
                 false => Vec::new(),
             };
             if failures.is_empty() {
-                self.broadcast.pending_joiners.clear();
+                self.broadcast.take_joiners();
                 self.plan.on_nothing_to_notice(self.graph.announcements());
             }
             let notice = notice.filter(|_| !failures.is_empty());
@@ -52,7 +52,7 @@ impl Controller {
                 Some(Step::Resume) => self.notify_all(now, Notification::Resume(resolved)),
                 Some(Step::NoticeAll) => self.notify_all(now, Notification::Notice(failures)),
                 Some(Step::NoticeJoiners) => {
-                    let processes = core::mem::take(&mut self.broadcast.pending_joiners);
+                    let processes = self.broadcast.take_joiners();
                     let recipients = Recipients { links: BTreeSet::new(), processes };
                     self.start_round(now, Notification::Notice(failures), recipients, false);
                 }
@@ -94,6 +94,7 @@ impl Controller {
         recipients: Recipients,
         is_full: bool,
     ) {
+        assert!(self.broadcast.round().is_none(), "one round at a time");
         self.stats.floods += 1;
         let announcements = self.graph.announcements();
         self.broadcast.start(now.mono, notification, recipients, is_full, announcements);

@@ -21,7 +21,7 @@ impl Controller {
         let member = |(instance, node): (Instance, &crate::graph::Node)| {
             let is_over = self.decisions.has_failed(instance) || self.decisions.is_open(instance);
             let state = match () {
-                () if self.is_correct(instance) => MemberState::Up,
+                () if self.graph.is_correct(instance) => MemberState::Up,
                 () if is_over && is_leave(instance) => MemberState::Left,
                 () if is_over => MemberState::Failed,
                 () if node.has_joined => MemberState::Suspected,
