@@ -103,8 +103,8 @@ pub(crate) enum Outgoing {
 pub(crate) struct Broadcast {
     is_mesh: bool,
     payload_len: usize,
-    /// Initial and longest retransmission interval.
-    retransmit_ns: (u64, u64),
+    /// The backoff of retransmissions, at its start.
+    backoff: Backoff,
     restart_ns: u64,
     /// Number of restarts since a round was complete or paths changed.
     restarts: u32,
@@ -120,7 +120,7 @@ impl Broadcast {
         Self {
             is_mesh: matches!(config.links, Links::Mesh(_)),
             payload_len: config.payload_len_max(),
-            retransmit_ns: (config.retransmit_ns, config.retransmit_max_ns),
+            backoff: Backoff::new(config.retransmit_ns, config.retransmit_max_ns),
             restart_ns: config.restart_ns,
             restarts: 0,
             epoch: 0,
@@ -203,7 +203,6 @@ impl Broadcast {
         announcements: u64,
     ) {
         let id = self.next_id();
-        let backoff = Backoff::new(self.retransmit_ns.0, self.retransmit_ns.1);
         let mut round = Round {
             id,
             notification,
@@ -214,7 +213,7 @@ impl Broadcast {
             unsent: recipients.clone(),
             recipients,
             from: 0,
-            backoff,
+            backoff: self.backoff.clone(),
             restart_at: self.restart_at(now),
             reroute_at: None,
         };
@@ -292,7 +291,7 @@ impl Broadcast {
         if !(round.unacked.links.is_empty() && round.unacked.processes.is_empty()) {
             return None;
         }
-        assert!(!self.is_unsent(), "acknowledged before it was sent");
+        assert!(!self.wants_transmit(), "acknowledged before it was sent");
         self.restarts = 0;
         let round = self.round.as_mut()?;
         let from = round.from + round.notification.per_frame(self.payload_len);
@@ -343,10 +342,6 @@ impl Broadcast {
 
     /// Whether a transmission is pending.
     pub(crate) fn wants_transmit(&self) -> bool {
-        self.is_unsent()
-    }
-
-    fn is_unsent(&self) -> bool {
         self.round.as_ref().is_some_and(|round| {
             !(round.unsent.links.is_empty() && round.unsent.processes.is_empty())
         })

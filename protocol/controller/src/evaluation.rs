@@ -68,6 +68,7 @@ impl Evaluation {
     /// Returns whether changes are pending at the first call after an evaluation. An evaluation
     /// takes time: frames that have arrived meanwhile are yet to be read, and are evaluated
     /// together with these changes.
+    #[inline]
     pub(crate) fn take_overtaken(&mut self, now: Mono) -> bool {
         let is_later = self.evaluated_at.take_if(|evaluated_at| *evaluated_at < now).is_some();
         is_later && self.change.is_some()
@@ -109,6 +110,7 @@ impl Evaluation {
         }
     }
 
+    #[inline]
     pub(crate) fn has_severable(&self) -> bool {
         !self.severable.is_empty()
     }

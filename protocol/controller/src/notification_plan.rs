@@ -91,11 +91,13 @@ impl NotificationPlan {
     }
 
     /// Whether processes may not know failures of earlier epochs.
+    #[inline]
     pub(crate) fn requires_notice(&self) -> bool {
         self.coverage == Coverage::Unknown
     }
 
     /// Returns the number of announcements after which the last complete round of notices started.
+    #[inline]
     pub(crate) fn covered_announcements(&self) -> u64 {
         match self.coverage {
             Coverage::Unknown => 0,
@@ -103,6 +105,7 @@ impl NotificationPlan {
         }
     }
 
+    #[inline]
     pub(crate) fn needs_renotify(&self) -> bool {
         self.needs_renotify
     }
@@ -127,6 +130,7 @@ impl NotificationPlan {
     }
 
     /// Whether a process has yet to complete an open failure.
+    #[inline]
     pub(crate) fn is_unnoticed(&self) -> bool {
         matches!(self.open_failures, OpenFailures::Unnoticed { .. })
     }

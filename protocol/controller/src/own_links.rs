@@ -98,6 +98,7 @@ impl OwnLinks {
     }
 
     /// Whether nothing was received for half the time that a process has for an answer.
+    #[inline]
     pub(crate) fn is_stalled(&self, now: Mono, config: &Config) -> bool {
         let pause_ns = self.last_seen.map_or(0, |last_seen| now.since_ns(last_seen));
         pause_ns > config.ping_timeout_ns / 2
@@ -174,6 +175,7 @@ impl OwnLinks {
     }
 
     /// Returns when to report that this replica is isolated.
+    #[inline]
     pub(crate) fn isolated_at(&self, config: &Config) -> Option<Mono> {
         let last_seen = self.last_seen.filter(|_| !self.is_isolated)?;
         let after_ns = ISOLATED_HEARTBEATS * config.heartbeat_interval_ns;
@@ -188,6 +190,7 @@ impl OwnLinks {
     }
 
     /// Sends Hello frames at the fast interval for a while: something has changed.
+    #[inline]
     pub(crate) fn wake(&mut self, now: Mono, config: &Config) {
         let awake_ns = AWAKE_HELLOS.saturating_mul(config.hello_interval_ns);
         self.awake_until = self.awake_until.max(now.after_ns(awake_ns));
@@ -197,6 +200,7 @@ impl OwnLinks {
     /// Returns when the next Hello is due; `None` before the first one. A switch that has restarted
     /// reaches this replica only after a Hello, so they are frequent while `is_pending`, as
     /// anything is to be sent.
+    #[inline]
     pub(crate) fn hello_at(&self, config: &Config, is_pending: bool) -> Option<Mono> {
         let sent = self.hello_sent?;
         let is_frequent = is_pending || sent < self.awake_until;

@@ -104,6 +104,7 @@ impl Recorder {
     }
 
     /// Whether any failure is on its way into the store.
+    #[inline]
     pub(crate) fn is_deciding(&self) -> bool {
         !self.deciding.is_empty()
     }
@@ -126,6 +127,7 @@ impl Recorder {
     }
 
     /// Whether `instance` is on its way into the store.
+    #[inline]
     pub(crate) fn is_recording(&self, instance: Instance) -> bool {
         self.recording.contains(&instance)
     }

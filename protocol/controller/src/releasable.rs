@@ -128,3 +128,68 @@ pub(crate) fn partitions(graph: &mut Graph, links: &[Severed]) -> u64 {
     }
     count
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{FailedInstance, Record};
+    use onepipe_base::{
+        Address, Cause, Controllers, Incarnation, Port, ProcessId, SwitchId, Timestamp,
+    };
+    use onepipe_wire::{Announce, AnnounceView, Link, LinkState};
+
+    fn instance(address: Address) -> Instance {
+        Instance { address, incarnation: Incarnation(1) }
+    }
+
+    #[test]
+    fn link_that_died_alone_is_severed_when_notices_are_covered() {
+        let controllers = Controllers { first: ProcessId(90), count: 1 };
+        let config = Config::new(ProcessId(90), controllers);
+        let mut graph = Graph::new(config.own(), controllers, config.limits());
+        let [owner, peer] = [1, 2].map(|id| instance(Address::Switch(SwitchId(id))));
+        let (at, sync) = (Mono::from_ns(5), Timestamp::from_ns(1 << 50));
+        let mut announce = |from, links: &[(Side, Option<Instance>, LinkState)]| {
+            let link = |(port, (side, instance, state)): (usize, &_)| {
+                let (side, instance, state) = (*side, *instance, *state);
+                Link { port: Port(port as u16), side, instance, state }
+            };
+            let announce =
+                Announce { generation: 1, first: 0, total: links.len() as u16, tip: None };
+            let mut buf = [0; 400];
+            let links = links.iter().enumerate().map(link);
+            let (_, bytes) = announce.write(&mut buf, links).expect("fits");
+            let view = AnnounceView::parse(&buf[..bytes]).expect("written above");
+            graph.announce(at, from, &view, sync, |_| false);
+        };
+        let frozen = |number| LinkState::Frozen { number, commit: sync, cause: Cause::TimedOut };
+        // Of two links between the switches one died; at another dead link nobody was known.
+        announce(peer, &[(Side::Lower, Some(owner), LinkState::Up)]);
+        announce(
+            owner,
+            &[
+                (Side::Lower, Some(config.own()), LinkState::Up),
+                (Side::Upper, Some(peer), LinkState::Up),
+                (Side::Upper, Some(peer), frozen(7)),
+                (Side::Lower, None, frozen(8)),
+            ],
+        );
+        graph.update_reachability(|_, _| false);
+        let now = Now { mono: at, sync };
+        let mut decisions = DecisionLog::default();
+        let found = Releasable::find(now, &config, &mut graph, &decisions, 0);
+        assert_eq!(found.severable, [Severed { owner, number: 7, peer }]);
+        assert_eq!(found.resolvable, [Resolved { owner, number: 8 }]);
+        assert_eq!((found.needs_renotify, found.reevaluate_at), (false, None));
+        let process = instance(Address::Process(ProcessId(3)));
+        let cause = Cause::TimedOut;
+        let failed = FailedInstance { instance: process, at: sync, is_exact: true, cause };
+        decisions.apply(at, &Record::Failed(alloc::vec![failed]));
+        let found = Releasable::find(now, &config, &mut graph, &decisions, 0);
+        assert!(found.needs_renotify && found.severable.is_empty(), "a notice may be missed");
+        let covered = graph.announcements();
+        let found = Releasable::find(now, &config, &mut graph, &decisions, covered);
+        assert_eq!((found.needs_renotify, found.severable.len()), (false, 1));
+        assert_eq!(partitions(&mut graph, &found.severable), 0);
+    }
+}

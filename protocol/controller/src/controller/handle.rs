@@ -104,10 +104,8 @@ impl Controller {
             }
             Opcode::Completed => {
                 let ack = FloodAck::parse(frame.payload).map_err(|_| DropReason::Malformed)?;
-                match self.broadcast.on_completed(now.mono, process, ack) {
-                    true => Ok(()),
-                    false => Err(DropReason::Stale),
-                }
+                let is_outstanding = self.broadcast.on_completed(now.mono, process, ack);
+                is_outstanding.then_some(()).ok_or(DropReason::Stale)
             }
             Opcode::Pong => Ok(()),
             Opcode::Relay => self.on_relay(now, frame.payload),
@@ -132,7 +130,7 @@ impl Controller {
             Address::Process(process) => process.0 < self.config.processes_max,
             Address::Switch(switch) => switch.0 < self.config.switches_max,
         };
-        if is_in_range { Ok(()) } else { Err(DropReason::Range) }
+        is_in_range.then_some(()).ok_or(DropReason::Range)
     }
 
     fn on_announce(
@@ -263,10 +261,8 @@ impl Controller {
             return Err(DropReason::Range);
         }
         let batch = RecallBatch { sender, psn };
-        match self.recorder.recall(batch, entries, self.config.queue_max) {
-            true => Ok(()),
-            false => Err(DropReason::Full),
-        }
+        let is_queued = self.recorder.recall(batch, entries, self.config.queue_max);
+        is_queued.then_some(()).ok_or(DropReason::Full)
     }
 
     /// Answers a failed process that asks for the failures and recalls it has to know. Its own

@@ -14,8 +14,18 @@ impl Controller {
         self.check_stages();
     }
 
+    /// Checks the invariants in builds with debug assertions; those of the graph only where it was
+    /// evaluated.
+    pub(super) fn debug_check(&self, is_evaluated: bool) {
+        match is_evaluated {
+            _ if !cfg!(debug_assertions) => {}
+            true => self.check_invariants(),
+            false => self.check_stages(),
+        }
+    }
+
     /// As [`Controller::check_invariants`] without the graph, whose size is that of the fabric.
-    pub(super) fn check_stages(&self) {
+    fn check_stages(&self) {
         self.term.check_invariants(&self.decisions);
         self.decisions.check_invariants();
         self.suspects.check_invariants(&self.decisions);

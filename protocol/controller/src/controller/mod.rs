@@ -1,4 +1,4 @@
-//! The controller machine: passes frames, time and store results to its stages.
+//! The controller machine: passes frames, time, store results and findings between its stages.
 
 mod decide;
 mod handle;
@@ -131,16 +131,6 @@ impl Controller {
         self.notify(Event::Active(epoch));
         self.schedule_evaluation(now.mono);
         self.advance(now);
-    }
-
-    /// Checks the invariants in builds with debug assertions; those of the graph only where it was
-    /// evaluated.
-    fn debug_check(&self, is_evaluated: bool) {
-        match is_evaluated {
-            _ if !cfg!(debug_assertions) => {}
-            true => self.check_invariants(),
-            false => self.check_stages(),
-        }
     }
 
     /// Deactivates this replica; it keeps receiving.
@@ -292,7 +282,7 @@ impl Controller {
         }
         if self.term.is_active() {
             self.recorder.record_members(&mut self.graph);
-            self.plan(now);
+            self.advance_rounds(now);
         }
         self.debug_check(is_due);
     }

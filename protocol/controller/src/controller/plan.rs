@@ -17,7 +17,7 @@ impl Controller {
     //= spec/failure.md#R61
     /// Advances the round in progress and, when it is complete, starts the next one; none before
     /// the log was compared with what processes know of it.
-    pub(super) fn plan(&mut self, now: Now) {
+    pub(super) fn advance_rounds(&mut self, now: Now) {
         if self.term.is_comparing() {
             return;
         }
