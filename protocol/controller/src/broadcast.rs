@@ -103,8 +103,8 @@ pub(crate) enum Outgoing {
 pub(crate) struct Broadcast {
     is_mesh: bool,
     payload_len: usize,
-    /// Initial and longest retransmission interval.
-    retransmit_ns: (u64, u64),
+    /// The backoff of retransmissions, at its start.
+    backoff: Backoff,
     restart_ns: u64,
     /// Number of restarts since a round was complete or paths changed.
     restarts: u32,
@@ -112,7 +112,7 @@ pub(crate) struct Broadcast {
     sequence: u32,
     round: Option<Round>,
     /// Processes that joined while a round was in progress.
-    pub pending_joiners: BTreeSet<ProcessId>,
+    pending_joiners: BTreeSet<ProcessId>,
 }
 
 impl Broadcast {
@@ -120,7 +120,7 @@ impl Broadcast {
         Self {
             is_mesh: matches!(config.links, Links::Mesh(_)),
             payload_len: config.payload_len_max(),
-            retransmit_ns: (config.retransmit_ns, config.retransmit_max_ns),
+            backoff: Backoff::new(config.retransmit_ns, config.retransmit_max_ns),
             restart_ns: config.restart_ns,
             restarts: 0,
             epoch: 0,
@@ -152,8 +152,26 @@ impl Broadcast {
     /// Drops the round of the previous epoch and restarts the sequence.
     pub(crate) fn start_epoch(&mut self, epoch: Epoch) {
         (self.epoch, self.sequence) = (epoch.0, 0);
+        self.clear();
+    }
+
+    /// Drops the round in progress and the pending joiners.
+    pub(crate) fn clear(&mut self) {
         self.round = None;
         self.pending_joiners.clear();
+    }
+
+    /// Notes that `process` has joined and must be notified.
+    pub(crate) fn add_joiner(&mut self, process: ProcessId) {
+        self.pending_joiners.insert(process);
+    }
+
+    pub(crate) fn has_joiners(&self) -> bool {
+        !self.pending_joiners.is_empty()
+    }
+
+    pub(crate) fn take_joiners(&mut self) -> BTreeSet<ProcessId> {
+        core::mem::take(&mut self.pending_joiners)
     }
 
     /// Returns an id above all ids of this epoch so far.
@@ -185,7 +203,6 @@ impl Broadcast {
         announcements: u64,
     ) {
         let id = self.next_id();
-        let backoff = Backoff::new(self.retransmit_ns.0, self.retransmit_ns.1);
         let mut round = Round {
             id,
             notification,
@@ -196,7 +213,7 @@ impl Broadcast {
             unsent: recipients.clone(),
             recipients,
             from: 0,
-            backoff,
+            backoff: self.backoff.clone(),
             restart_at: self.restart_at(now),
             reroute_at: None,
         };
@@ -274,7 +291,7 @@ impl Broadcast {
         if !(round.unacked.links.is_empty() && round.unacked.processes.is_empty()) {
             return None;
         }
-        assert!(!self.is_unsent(), "acknowledged before it was sent");
+        assert!(!self.wants_transmit(), "acknowledged before it was sent");
         self.restarts = 0;
         let round = self.round.as_mut()?;
         let from = round.from + round.notification.per_frame(self.payload_len);
@@ -325,10 +342,6 @@ impl Broadcast {
 
     /// Whether a transmission is pending.
     pub(crate) fn wants_transmit(&self) -> bool {
-        self.is_unsent()
-    }
-
-    fn is_unsent(&self) -> bool {
         self.round.as_ref().is_some_and(|round| {
             !(round.unsent.links.is_empty() && round.unsent.processes.is_empty())
         })

@@ -16,6 +16,17 @@ pub enum Links {
     Mesh(u16),
 }
 
+impl Links {
+    /// Returns the number of links.
+    #[inline]
+    pub(crate) fn ports(self) -> u16 {
+        match self {
+            Self::Uplink => 1,
+            Self::Mesh(count) => count,
+        }
+    }
+}
+
 /// How notices reach the processes and their completions return.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Recovery {

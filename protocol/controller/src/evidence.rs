@@ -9,6 +9,7 @@ use onepipe_wire::Side;
 
 use crate::Config;
 use crate::graph::{Graph, Node, process_of};
+use crate::own_links::Reception;
 
 /// The report that decides about one instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -30,6 +31,16 @@ struct Reported {
 /// The reports of correct nodes about suspects.
 #[derive(Debug, Default)]
 pub(crate) struct Reports(BTreeMap<Instance, Reported>);
+
+/// An instance without a path to the controller.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Suspect {
+    pub instance: Instance,
+    /// When the instance lost its path.
+    pub since: Mono,
+    /// When its last frame was received.
+    pub last_seen: Option<Mono>,
+}
 
 /// The switch that a suspect is behind.
 enum Home {
@@ -68,35 +79,34 @@ impl Reports {
     }
 
     //= spec/failure.md#R49
-    /// Returns until when `instance`, a suspect since `since`, may not be declared failed, because
-    /// nothing proves that it is dead. `last_seen` is when its last frame was received, and
-    /// `receiving_since` since when the controller receives; `silent_after_ns` is
-    /// [`Config::silent_after_ns`], or longer where processes are slow. `None` if it may be at any
-    /// time.
+    /// Returns until when `suspect` may not be declared failed, because nothing proves that it is
+    /// dead. `None` if it may be at any time.
     pub(crate) fn protected_until(
         &self,
-        (config, silent_after_ns): (&Config, u64),
+        config: &Config,
         graph: &Graph,
-        instance: Instance,
-        (since, last_seen, receiving_since): (Mono, Option<Mono>, Mono),
+        reception: Reception,
+        suspect: Suspect,
     ) -> Option<Mono> {
+        let Suspect { instance, since, last_seen } = suspect;
         let reported = self.0.get(&instance);
         let is_certain = reported.is_some_and(|reported| reported.evidence.cause.is_certain());
         if config.silent_after_ns == 0 || is_certain || process_of(instance).is_none() {
             return None;
         }
         let reachable_since = match home(graph, instance) {
-            Home::None => receiving_since,
-            Home::ConnectedSince(connected) => connected.max(receiving_since),
+            Home::None => reception.since,
+            Home::ConnectedSince(connected) => connected.max(reception.since),
             Home::Lost => {
-                return Some(since.max(receiving_since).after_ns(config.switch_wait_ns));
+                return Some(since.max(reception.since).after_ns(config.switch_wait_ns));
             }
         };
         // A link that does not come up must not hold back the commits of all others for ever.
         let seen_max = since.max(reachable_since).after_ns(config.grace_ns);
         let alive_at = last_seen.max(reported.and_then(|reported| reported.alive_at));
         let from = alive_at.map_or(reachable_since, |at| at.min(seen_max).max(reachable_since));
-        Some(from.after_ns(silent_after_ns))
+        assert!(from >= reception.since, "time without reception proves nothing");
+        Some(from.after_ns(reception.silent_after_ns))
     }
 }
 
@@ -116,18 +126,14 @@ fn rank(cause: Cause) -> u8 {
 
 /// Returns when a process with a path can have answered a ping: it, the switch that it is behind,
 /// and the controller must have been connected, and received, for `silent_after_ns`.
-pub(crate) fn answerable_at(
-    silent_after_ns: u64,
-    graph: &Graph,
-    instance: Instance,
-    receiving_since: Mono,
-) -> Mono {
+pub(crate) fn answerable_at(graph: &Graph, instance: Instance, reception: Reception) -> Mono {
     let own = graph.get(instance).and_then(|node| node.connected_since);
     let home = match home(graph, instance) {
         Home::ConnectedSince(since) => Some(since),
         Home::None | Home::Lost => None,
     };
-    own.max(home).unwrap_or(receiving_since).max(receiving_since).after_ns(silent_after_ns)
+    let answerable_since = own.max(home).unwrap_or(reception.since).max(reception.since);
+    answerable_since.after_ns(reception.silent_after_ns)
 }
 
 /// Whether a connected switch that `instance` is behind is silent: it may have paused, and its

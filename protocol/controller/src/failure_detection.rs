@@ -8,10 +8,11 @@ use onepipe_base::mistake::{Mistake, makes};
 use onepipe_base::{Address, Cause, Incarnation, Instance, Mono, Now, ProcessId, WIRE_MODULUS};
 
 use crate::decisions::DecisionLog;
-use crate::evidence::{Evidence, Reports};
+use crate::evidence::{Evidence, Reports, Suspect};
 #[cfg(test)]
 use crate::graph::reference::Reference;
 use crate::graph::{Graph, process_of};
+use crate::own_links::Reception;
 use crate::region::{Region, regions};
 use crate::{Config, FailedInstance};
 
@@ -61,10 +62,15 @@ pub(crate) struct Decided {
 pub(crate) struct Observed {
     /// Neighbours whose links are idle.
     pub idle: BTreeSet<Instance>,
-    /// Since when frames have been received without a stall.
-    pub receiving_since: Mono,
-    /// How long nothing may be received of a process before it counts as failed, in ns.
-    pub silent_after_ns: u64,
+    pub reception: Reception,
+}
+
+/// A region, what correct nodes report of its members, and how well the controller receives.
+#[derive(Clone, Copy)]
+struct Border<'a> {
+    region: &'a Region,
+    reports: &'a Reports,
+    reception: Reception,
 }
 
 /// The result of an evaluation.
@@ -163,7 +169,7 @@ impl Suspects {
             .filter(|(_, node)| node.has_joined)
             .map(|(instance, _)| instance)
             .collect();
-        let Observed { idle, receiving_since, silent_after_ns } = observed;
+        let Observed { idle, reception } = observed;
         for instance in self.idle.symmetric_difference(&idle) {
             self.dirty.insert(instance.address);
         }
@@ -221,7 +227,7 @@ impl Suspects {
             (visits > VISITS_PER_EVALUATION).then(|| now.mono.after_ns(backoff_ns));
         let reports = Reports::collect(graph, |instance| self.since.contains_key(&instance));
         for region in &regions {
-            let border = (region, &reports, (receiving_since, silent_after_ns));
+            let border = Border { region, reports: &reports, reception };
             self.decide_region(now, config, graph, decisions, border, &mut findings);
         }
         findings.failed.sort_unstable_by_key(|decided| decided.failed.instance);
@@ -295,9 +301,10 @@ impl Suspects {
         config: &Config,
         graph: &Graph,
         decisions: &DecisionLog,
-        (region, reports, (receiving_since, silent_after_ns)): (&Region, &Reports, (Mono, u64)),
+        border: Border<'_>,
         findings: &mut Findings,
     ) {
+        let Border { region, reports, reception } = border;
         let adjacency = graph.adjacency();
         let suspects = || {
             let members = region.members.iter();
@@ -341,8 +348,8 @@ impl Suspects {
             if self.declared_dead.contains(&instance) || graph.is_superseded(instance) {
                 return None;
             }
-            let times = (since, last_seen((index, since)), receiving_since);
-            reports.protected_until((config, silent_after_ns), graph, instance, times)
+            let suspect = Suspect { instance, since, last_seen: last_seen((index, since)) };
+            reports.protected_until(config, graph, reception, suspect)
         });
         let protected_until = protected_until.max();
         decide_at = protected_until.map_or(decide_at, |until| until.max(decide_at));

@@ -7,11 +7,14 @@
 //! A [`Controller`] is one replica. Nodes *announce* their links to it, and it keeps the graph of
 //! instances that these links form (`graph`). When instances lose their path to it, it determines
 //! their failure timestamps on the cut between them and the correct part of the graph
-//! (`failure_detection`, `region`), has them recorded (`persist_queue`, `decisions`, [`Store`]),
-//! notifies all processes and collects their completions (`broadcast`), and has the frozen links
-//! resolved (`controller/plan.rs`). It also relays frames (`ping`, `send_queue`) and serves
-//! excluded processes that recover (`recovery`). The argument for correctness is in
-//! `docs/design/failure.md`.
+//! (`evaluation`, `failure_detection`, `region`), has them recorded (`recorder`, `decisions`,
+//! [`Store`]), notifies all processes and collects their completions (`notification_plan`,
+//! `broadcast`), and has the frozen links resolved (`releasable`). It also relays frames (`ping`,
+//! `send_queue`), serves excluded processes that recover (`recovery`), and refuses a log that lacks
+//! decisions (`term`). The argument for correctness is in `docs/design/failure.md`.
+//!
+//! Each of these stages owns its state; the machine in `controller` passes results from one to the
+//! next.
 //!
 //! The caller campaigns in a [`Store`] and reports the outcome to the machine:
 //!
@@ -55,20 +58,26 @@ mod broadcast;
 mod config;
 mod controller;
 mod decisions;
+mod evaluation;
 mod event;
+mod event_queue;
 mod evidence;
 mod failure_detection;
 mod graph;
-mod open_failures;
+mod notification_plan;
+mod own_links;
 mod persist_queue;
 mod ping;
 mod record;
+mod recorder;
 mod recovery;
 mod region;
+mod releasable;
 mod send_queue;
 mod stats;
 mod status;
 mod store;
+mod term;
 
 pub use config::{Config, ConfigError, Links, Recovery};
 pub use controller::Controller;

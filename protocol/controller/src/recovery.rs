@@ -4,10 +4,11 @@
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-use onepipe_base::{Instance, ProcessId, Timestamp};
+use onepipe_base::{Instance, Now, ProcessId, Timestamp, WIRE_MODULUS};
 use onepipe_wire::{FAILURE_LEN, Failure, RECOVERY_HEADER_LEN, Recovery};
 
-use crate::graph::process_of;
+use crate::decisions::DecisionLog;
+use crate::graph::{Graph, process_of};
 
 /// Replies in progress. A reply must not change while its parts are fetched one by one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -50,6 +51,29 @@ impl RecoveryReplies {
 }
 
 impl RecoveryReply {
+    //= spec/failure.md#R33
+    /// Collects the reply for `instance`, which has failed. `None` while the reply is not complete.
+    /// No failure may be open, since a later failure may have left scatterings open that the
+    /// process holds. No link may be frozen: a notice may have passed while it was dead, and nodes
+    /// behind it have not recalled yet what they must.
+    pub(crate) fn collect(
+        now: Now,
+        instance: Instance,
+        graph: &Graph,
+        decisions: &DecisionLog,
+    ) -> Option<Self> {
+        let mut frozen = graph.correct_owners().flat_map(|(_, node)| &node.frozen);
+        let is_complete = decisions.is_resolved(instance)
+            && decisions.open().len() == 0
+            && !frozen.any(|entry| !entry.is_resolved);
+        let process = process_of(instance).filter(|_| is_complete)?;
+        Some(Self {
+            complete: decided(now, instance, graph, decisions)?,
+            failures: decisions.recent_failures(now.mono, u64::MAX),
+            recalls: decisions.recalls(process, instance.incarnation).collect(),
+        })
+    }
+
     /// Writes one part into the payload of a frame. Returns its length in bytes, or `None` if there
     /// is no such part.
     pub(crate) fn write(&self, part: u32, buf: &mut [u8]) -> Option<usize> {
@@ -75,6 +99,24 @@ impl RecoveryReply {
         let recalls = self.recalls.iter().copied().skip(skip).take(recalls_per_part);
         Recovery { complete: self.complete, part, parts }.write(buf, failures, recalls)
     }
+}
+
+//= spec/failure.md#R44
+/// Returns the timestamp below which the outcome of everything that `instance` may have buffered
+/// is known: the lowest commit barrier of the correct processes. No process fails below it later.
+/// `None` until it has passed the failure of `instance`, which may have received what was scattered
+/// until then.
+fn decided(
+    now: Now,
+    instance: Instance,
+    graph: &Graph,
+    decisions: &DecisionLog,
+) -> Option<Timestamp> {
+    // A process that knows of none announces a timestamp this far in the past, or further.
+    let unset = now.sync.saturating_sub_ns(WIRE_MODULUS / 8);
+    let Some(decided) = graph.decided(unset).ok()? else { return Some(now.sync) };
+    let failed = decisions.decision(instance).map(|failed| failed.at);
+    (Some(decided) > failed).then_some(decided)
 }
 
 #[cfg(test)]

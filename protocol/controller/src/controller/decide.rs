@@ -1,36 +1,27 @@
 //! Evaluation of the graph, and the effects of records that the store has written.
 
-use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
 use onepipe_base::{Address, Cause, Instance, Mono, Now};
-use onepipe_wire::{Opcode, Side};
+use onepipe_wire::{Opcode, Resolved};
 
-use super::{Controller, Deciding};
-use crate::evidence::Evidence;
-use crate::failure_detection::{Decided, Observed};
-use crate::graph::{FrozenEdge, Node, process_of};
-use crate::open_failures::OpenFailures;
-use crate::record::Member;
-use crate::{Event, Links, Record, RecordId, Severed};
-
-/// Members per record at most, so that a record stays far below the size limits of stores.
-pub(super) const MEMBERS_PER_RECORD: usize = 256;
+use super::Controller;
+use crate::failure_detection::Observed;
+use crate::graph::{Node, process_of};
+use crate::recorder::{Deciding, RecallBatch};
+use crate::releasable::{Releasable, partitions};
+use crate::{Event, Links, Record, RecordId};
 
 impl Controller {
     /// Evaluates the graph: which instances are connected, which have failed, which links may be
     /// resumed.
     pub(super) fn evaluate(&mut self, now: Now) {
-        self.evaluate_at = None;
-        self.evaluated_at = Some(now.mono);
-        let changed_at = self.change.take().map_or(now.mono, |change| change.first_at);
-        let idle = self.idle_neighbours(now.mono);
+        let changed_at = self.evaluation.start(now.mono);
+        let idle = self.own_links.idle_neighbours(now.mono, &self.config, &self.graph);
         for process in idle.iter().filter_map(|instance| process_of(*instance)) {
             self.pings.start(now.mono, process, self.ping_timeout_ns(now.mono), false);
         }
-        let receiving_since = self.own_links.receiving_since;
-        let silent_after_ns = self.gaps.ns(now.mono);
-        let observed = Observed { idle, receiving_since, silent_after_ns };
+        let observed = Observed { idle, reception: self.own_links.reception(now.mono) };
         let (graph, config) = (&mut self.graph, &self.config);
         let mut findings =
             self.suspects.evaluate(now, changed_at, config, graph, &self.decisions, observed);
@@ -41,171 +32,57 @@ impl Controller {
             let soon = now.mono.after_ns(self.config.link_timeout_ns);
             findings.reevaluate_at = Mono::earlier(findings.reevaluate_at, Some(soon));
         }
-        if let Some(again) = findings.reevaluate_at {
-            self.evaluate_at = Some(again.max(now.mono.after_ns(1)));
-        }
-        self.stats.duplicate_registrations +=
-            findings.duplicates.saturating_sub(self.duplicates) as u64;
-        self.duplicates = findings.duplicates;
-        // While regions are not evaluated, suspects found earlier still have to be frozen.
-        if findings.is_backing_off {
-            self.freeze.retain(|instance| self.suspects.contains(*instance));
-        } else {
-            self.freeze = findings.freeze;
-        }
-        self.freeze_stale_peers();
-        if self.active.is_none() {
+        let soonest = now.mono.after_ns(1);
+        self.evaluation.schedule(findings.reevaluate_at.map(|again| again.max(soonest)));
+        self.stats.duplicate_registrations += self.evaluation.on_duplicates(findings.duplicates);
+        // A node that lists failed instances as up was itself unreachable when their failure was
+        // decided; the registers that it holds would never be resolved.
+        let stale_peers = self.suspects.stale_peers(&self.graph);
+        #[cfg(test)]
+        assert_eq!(stale_peers, crate::graph::reference::stale_peers(&self.graph, &self.decisions));
+        self.plan.update_freeze(&mut findings, &self.suspects, stale_peers);
+        if !self.term.is_active() {
             return;
         }
-        assert!(self.persist_queue.len() >= self.deciding.len().min(1), "a decision is not queued");
+        if self.evaluation.take_cut_off(&findings) {
+            self.notify(Event::Isolated);
+        }
         for process in findings.ping {
             self.pings.start(now.mono, process, self.ping_timeout_ns(now.mono), false);
         }
-        if findings.is_minority && !core::mem::replace(&mut self.is_minority, true) {
-            self.notify(Event::Isolated);
-        }
-        self.is_minority &= findings.is_minority || findings.is_backing_off;
         // A joiner must learn of all failures that are open, recent or about to be recorded.
         let has_notice = !findings.joined.is_empty()
-            && (!self.deciding.is_empty()
+            && (self.recorder.is_deciding()
                 || self.decisions.has_notice(now.mono, self.config.notice_retention_ns));
         for instance in findings.joined {
-            self.unrecorded.insert(instance);
+            self.recorder.add_member(instance);
             if let (true, Address::Process(process)) = (has_notice, instance.address) {
-                self.broadcast.pending_joiners.insert(process);
+                self.broadcast.add_joiner(process);
             }
             self.notify(Event::Joined(instance));
         }
-        if self.waits_for_tips(now.mono) {
+        let Self { config, graph, decisions, .. } = self;
+        let compares_until = self.term.compare(now.mono, config, graph, decisions);
+        if compares_until.is_some() {
             findings.failed.clear();
-            self.evaluate_at = Mono::earlier(self.evaluate_at, self.compares_until);
+            self.evaluation.schedule(compares_until);
         }
-        // Failures on their way into the store are found again by every evaluation.
-        findings.failed.retain(|decided| !self.deciding.contains_key(&decided.failed.instance));
-        if !findings.failed.is_empty() {
-            for Decided { failed, since, evidence } in &findings.failed {
-                let deciding = Deciding { since: *since, at: now.mono, evidence: *evidence };
-                self.deciding.insert(failed.instance, deciding);
-            }
-            let instances = findings.failed.into_iter().map(|decided| decided.failed).collect();
-            self.persist_queue.push(Record::Failed(instances));
-        }
-        self.find_severable(now);
+        self.recorder.decide(now.mono, findings.failed);
+        self.release(now);
+        debug_assert!(self.evaluation.due().is_none_or(|at| at > now.mono), "due again at once");
     }
 
-    /// Adds failed instances that a correct node lists as up to the instances to freeze. Such a
-    /// node was itself unreachable when the failure was decided; the registers that it holds would
-    /// never be resolved.
-    fn freeze_stale_peers(&mut self) {
-        let mut stale_peers = self.suspects.stale_peers(&self.graph);
-        #[cfg(test)]
-        assert_eq!(stale_peers, crate::graph::reference::stale_peers(&self.graph, &self.decisions));
-        stale_peers.retain(|peer| !self.freeze.contains(peer));
-        self.freeze.extend(stale_peers);
-    }
-
-    /// Returns neighbours in a mesh that list this controller as up, but from which no frame has
-    /// arrived within the link timeout, or none since other nodes lost them. Times in which the
-    /// controller received nothing at all do not count.
-    fn idle_neighbours(&self, now: Mono) -> BTreeSet<Instance> {
-        if self.config.links == Links::Uplink {
-            return BTreeSet::new();
-        }
-        let mut lost_at: BTreeMap<Instance, Mono> = BTreeMap::new();
-        for (_, node) in self.graph.owners() {
-            for entry in node.frozen.iter().filter(|entry| !entry.is_resolved) {
-                if let Some(instance) = entry.instance {
-                    let at = lost_at.entry(instance).or_insert(entry.first_seen);
-                    *at = entry.first_seen.max(*at);
-                }
-            }
-        }
-        let is_idle = |instance: &Instance| {
-            let last_seen = self.graph.get(*instance).and_then(|node| node.last_seen);
-            // A frame may have been in flight when the others lost the link.
-            let in_flight_until = |at: &Mono| at.after_ns(self.config.quiet_ns);
-            last_seen.is_none_or(|last_seen| {
-                now.since_ns(last_seen.max(self.own_links.receiving_since))
-                    > self.config.link_timeout_ns
-                    || lost_at.get(instance).is_some_and(|at| last_seen < in_flight_until(at))
-            })
-        };
-        self.graph.attachments().filter(is_idle).collect()
-    }
-
-    /// Whether `instance` was connected at the last evaluation.
-    pub(super) fn is_correct(&self, instance: Instance) -> bool {
-        self.graph.is_correct(instance)
-    }
-
-    //= spec/failure.md#R28
-    /// Collects the frozen links of correct nodes that need not hold commits any more, because no
-    /// node behind them has failed or its failure is resolved.
-    fn find_severable(&mut self, now: Now) {
-        self.severable.clear();
-        self.needs_renotify = false;
-        if self.graph.owners().len() == 0 {
-            return;
-        }
-        let has_notice = self.decisions.has_notice(now.mono, self.config.notice_retention_ns);
-        let mut resolvable: Vec<(Instance, u32)> = Vec::new();
-        let mut died_alone: Vec<(Severed, FrozenEdge)> = Vec::new();
-        for (owner, node) in self.graph.correct_owners() {
-            for entry in node.frozen.iter().filter(|entry| !entry.is_resolved) {
-                let Some(peer) = self.released_peer(owner, node, entry) else { continue };
-                // Nodes behind this link may have missed notices while it was dead.
-                if has_notice && entry.missed_until > self.covered_announcements {
-                    self.needs_renotify = true;
-                } else if peer == owner {
-                    resolvable.push((owner, entry.number));
-                } else {
-                    died_alone.push((Severed { owner, number: entry.number, peer }, *entry));
-                }
-            }
-        }
-        for (link, entry) in died_alone {
-            match self.severable_at(now, link, entry) {
-                None => self.severable.push(link),
-                at => self.evaluate_at = Mono::earlier(self.evaluate_at, at),
-            }
-        }
-        for (owner, number) in resolvable {
+    /// Resolves frozen links that no failure concerns, and notes which ones may be severed.
+    fn release(&mut self, now: Now) {
+        let Self { config, graph, decisions, .. } = self;
+        let found =
+            Releasable::find(now, config, graph, decisions, self.plan.covered_announcements());
+        self.plan.set_needs_renotify(found.needs_renotify);
+        self.evaluation.schedule(found.reevaluate_at);
+        self.evaluation.set_severable(found.severable);
+        for Resolved { owner, number } in found.resolvable {
             self.mark_resolved(owner, number);
         }
-    }
-
-    //= spec/failure.md#R41
-    /// Returns until when `link`, whose frozen state is `entry`, stays frozen even if it does not
-    /// come back: one of its ends has no other path to some correct process, and their commits
-    /// would not hold each other any more. `None` if it can be severed now.
-    fn severable_at(&mut self, now: Now, link: Severed, entry: FrozenEdge) -> Option<Mono> {
-        let give_up_at = entry.first_seen.after_ns(self.config.inexact_after_ns);
-        let (upper, lower) = match entry.side {
-            Side::Upper => (link.peer, link.owner),
-            Side::Lower | Side::Direct => (link.owner, link.peer),
-        };
-        (now.mono < give_up_at && self.graph.is_cut_off(upper, lower)).then_some(give_up_at)
-    }
-
-    //= spec/failure.md#R41
-    /// Returns the instance that `entry` needs no longer wait for; the owner itself if no failure
-    /// is involved. `None` while the link must stay frozen.
-    fn released_peer(&self, owner: Instance, node: &Node, entry: &FrozenEdge) -> Option<Instance> {
-        let Some(peer) = entry.instance else { return Some(owner) };
-        if self.decisions.is_resolved(peer) || self.graph.get(peer).is_none() {
-            return Some(owner);
-        }
-        if !self.is_correct(peer) {
-            return None;
-        }
-        // The other end must be known to have survived: it is up again here, or it has announced
-        // that it lost the link as well. Otherwise it may have died, and its other neighbours have
-        // not reported that yet.
-        let is_back = node.edges.iter().any(|edge| edge.instance == peer && edge.is_up);
-        let other = self.graph.get(peer)?;
-        let has_lost = other.generation.is_some()
-            && !other.edges.iter().any(|edge| edge.instance == owner && edge.is_up);
-        (is_back || has_lost).then_some(peer)
     }
 
     pub(super) fn mark_resolved(&mut self, owner: Instance, number: u32) {
@@ -225,9 +102,7 @@ impl Controller {
         match record {
             Record::Epoch { .. } | Record::Leads(_) | Record::Dropped { .. } => {}
             Record::Members(members) => {
-                for member in members {
-                    self.recording.remove(&member.instance);
-                }
+                self.recorder.on_members_written(members);
                 for member in members {
                     if let Address::Process(process) = member.instance.address {
                         self.ack_announce(member.instance, process);
@@ -237,11 +112,9 @@ impl Controller {
             Record::Failed(instances) => {
                 for failed in instances {
                     self.graph.invalidate_links(failed.instance.address);
-                    let deciding = self.deciding.remove(&failed.instance);
-                    let evidence = Evidence { cause: failed.cause, reporter: None };
                     let Deciding { since: suspected, at: decided, evidence } =
-                        deciding.unwrap_or(Deciding { since: now.mono, at: now.mono, evidence });
-                    self.open_failures.add(decided);
+                        self.recorder.take_decided(now.mono, failed);
+                    self.plan.add_open(decided);
                     let counter = match (failed.cause, failed.instance.address) {
                         (Cause::Left, _) => &mut self.stats.leaves,
                         (_, Address::Process(_)) => &mut self.stats.failures,
@@ -267,19 +140,19 @@ impl Controller {
                 for instance in resolved {
                     self.on_resolved(now, instance);
                 }
-                self.count_partitions(links);
+                self.stats.partitions += partitions(&mut self.graph, links);
                 for link in links {
                     self.mark_resolved(link.owner, link.number);
                 }
                 if self.decisions.open().len() == 0 {
-                    self.open_failures = OpenFailures::None;
+                    self.plan.resolve_all();
                 }
                 self.schedule_evaluation(now.mono);
             }
             Record::Undeliverable { entries, .. } => {
                 self.stats.undeliverables += entries.len() as u64;
-                if let Some((process, psn)) = self.recalls.remove(&id) {
-                    self.enqueue_frame(Opcode::UndeliverableAck, process, psn, self.tip_payload());
+                if let Some(RecallBatch { sender, psn }) = self.recorder.take_recalled(id) {
+                    self.enqueue_frame(Opcode::UndeliverableAck, sender, psn, self.tip_payload());
                 }
             }
         }
@@ -290,7 +163,7 @@ impl Controller {
     /// the last complete round of notices started.
     fn on_resolved(&mut self, now: Now, instance: Instance) {
         let has_notice = self.decisions.has_notice(now.mono, self.config.notice_retention_ns);
-        let covered_announcements = self.covered_announcements;
+        let covered_announcements = self.plan.covered_announcements();
         self.graph.invalidate_links(instance.address);
         let holds = |(owner, node): (Instance, &Node)| {
             let mut instances = node.frozen.iter().map(|entry| entry.instance);
@@ -305,53 +178,10 @@ impl Controller {
             });
         }
         // A switch may have come back meanwhile; a process returns under a new incarnation only.
-        if matches!(instance.address, Address::Process(_)) || !self.is_correct(instance) {
+        if matches!(instance.address, Address::Process(_)) || !self.graph.is_correct(instance) {
             self.graph.remove(instance);
             self.suspects.forget(instance);
-            self.unrecorded.remove(&instance);
-        }
-    }
-
-    /// Counts lower ends of severed links that no longer reach some correct process.
-    fn count_partitions(&mut self, links: &[Severed]) {
-        let is_owned_by_upper = |link: &&Severed| {
-            self.graph.get(link.owner).is_some_and(|node| {
-                let mut frozen = node.frozen.iter();
-                frozen.any(|entry| entry.number == link.number && entry.side != Side::Upper)
-            })
-        };
-        let ends: BTreeSet<(Instance, Instance)> =
-            links.iter().filter(is_owned_by_upper).map(|link| (link.peer, link.owner)).collect();
-        let mut last_counted = None;
-        for (lower, upper) in ends {
-            if last_counted != Some(lower) && self.graph.is_cut_off(upper, lower) {
-                last_counted = Some(lower);
-                self.stats.partitions += 1;
-            }
-        }
-    }
-
-    /// Queues a record of members that the store does not know yet.
-    pub(super) fn record_members(&mut self) {
-        // One record at a time; members that join meanwhile go into the next one.
-        if !self.recording.is_empty() {
-            return;
-        }
-        let mut members: Vec<Member> = Vec::new();
-        while members.len() < MEMBERS_PER_RECORD
-            && let Some(instance) = self.unrecorded.pop_first()
-        {
-            if self.graph.get(instance).is_none_or(|node| node.is_recorded) {
-                continue;
-            }
-            members.extend(self.graph.member(instance));
-            if let Some(node) = self.graph.get_mut(instance) {
-                node.is_recorded = true;
-            }
-            self.recording.insert(instance);
-        }
-        if !members.is_empty() {
-            self.persist_queue.push(Record::Members(members));
+            self.recorder.remove_member(instance);
         }
     }
 }

@@ -2,18 +2,17 @@
 
 use alloc::vec::Vec;
 
-use onepipe_base::{
-    Address, Instance, Mono, Now, Port, ProcessId, Psn, Timestamp, Verdict, WIRE_MODULUS,
-};
+use onepipe_base::{Address, Instance, Mono, Now, Port, ProcessId, Psn, Timestamp, Verdict};
 use onepipe_wire::{
     AnnounceView, FloodAck, Frame, HEADER_LEN, Header, Opcode, Undeliverable, parse_header,
 };
 
 use super::Controller;
-use crate::graph::{Announced, Node};
+use crate::Links;
+use crate::graph::Announced;
+use crate::recorder::RecallBatch;
 use crate::recovery::RecoveryReply;
 use crate::send_queue::OutgoingFrame;
-use crate::{Links, Record};
 
 impl Controller {
     pub(super) fn on_frame(&mut self, now: Now, port: Port, bytes: &[u8]) -> Verdict {
@@ -21,11 +20,7 @@ impl Controller {
             self.stats.dropped_malformed += 1;
             return Verdict::Dropped;
         };
-        let ports = match self.config.links {
-            Links::Uplink => 1,
-            Links::Mesh(count) => count,
-        };
-        if port.0 >= ports {
+        if port.0 >= self.config.links.ports() {
             self.stats.dropped_foreign += 1;
             return Verdict::Dropped;
         }
@@ -57,22 +52,18 @@ impl Controller {
     }
 
     //= spec/failure.md#R17
-    /// Notes that a frame was received. After a stall in which nothing was received (a switch hung,
-    /// or this replica was off its core), pending pings get their whole timeout again: the answers
-    /// are still to be read.
+    /// Notes that a frame was received. After a stall in which nothing was received, pending pings
+    /// get their whole timeout again.
     pub(super) fn on_received(&mut self, now: Mono) {
-        if self.is_receive_stalled(now) {
-            self.own_links.receiving_since = now;
+        if self.own_links.on_received(now, &self.config) {
             self.pings.extend_all(now, self.ping_timeout_ns(now));
         }
-        self.own_links.last_seen = Some(now);
-        self.own_links.is_isolated = false;
     }
 
     fn on_hop_only(&mut self, now: Now, port: Port, frame: &Frame<'_>) -> Result<(), DropReason> {
         let sender = frame.header.sender().ok_or(DropReason::Malformed)?;
         self.check_range(sender)?;
-        self.own_links.peers.insert(port, sender);
+        self.own_links.set_peer(port, sender);
         if let (Links::Mesh(_), Address::Process(process)) = (self.config.links, sender.address)
             && u32::from(port.0) == process.0
         {
@@ -80,7 +71,7 @@ impl Controller {
         }
         if frame.opcode == Opcode::FloodAck {
             let ack = FloodAck::parse(frame.payload).map_err(|_| DropReason::Malformed)?;
-            if self.active.is_none() {
+            if !self.term.is_active() {
                 return Err(DropReason::Standby);
             }
             if !self.broadcast.on_flood_ack(now.mono, port, ack) {
@@ -108,21 +99,19 @@ impl Controller {
         }
         self.on_alive(now.mono, process);
         match frame.opcode {
-            Opcode::Completed | Opcode::Relay | Opcode::Undeliverable if self.active.is_none() => {
+            Opcode::Completed | Opcode::Relay | Opcode::Undeliverable if !self.term.is_active() => {
                 Err(DropReason::Standby)
             }
             Opcode::Completed => {
                 let ack = FloodAck::parse(frame.payload).map_err(|_| DropReason::Malformed)?;
-                match self.broadcast.on_completed(now.mono, process, ack) {
-                    true => Ok(()),
-                    false => Err(DropReason::Stale),
-                }
+                let is_outstanding = self.broadcast.on_completed(now.mono, process, ack);
+                is_outstanding.then_some(()).ok_or(DropReason::Stale)
             }
             Opcode::Pong => Ok(()),
             Opcode::Relay => self.on_relay(now, frame.payload),
             //= spec/failure.md#R61
             // The log may be outdated, and the recall would be lost with it: the sender repeats it.
-            Opcode::Undeliverable if self.is_comparing() || !self.has_announced(instance) => {
+            Opcode::Undeliverable if self.term.is_comparing() || !self.has_announced(instance) => {
                 Err(DropReason::Standby)
             }
             Opcode::Undeliverable => {
@@ -141,7 +130,7 @@ impl Controller {
             Address::Process(process) => process.0 < self.config.processes_max,
             Address::Switch(switch) => switch.0 < self.config.switches_max,
         };
-        if is_in_range { Ok(()) } else { Err(DropReason::Range) }
+        is_in_range.then_some(()).ok_or(DropReason::Range)
     }
 
     fn on_announce(
@@ -166,7 +155,7 @@ impl Controller {
         {
             return Err(DropReason::Range);
         }
-        self.measure_gap(now.mono, instance);
+        self.own_links.measure_gap(now.mono, &self.config, &self.graph, instance);
         self.note_return(now.mono, instance);
         let decisions = &self.decisions;
         let is_over = |instance| decisions.is_resolved(instance);
@@ -183,8 +172,10 @@ impl Controller {
                 }
             }
         }
-        if let (Some(tip), Address::Process(_)) = (view.announce.tip, instance.address) {
-            self.on_tip(now, tip);
+        if let (Some(tip), Address::Process(_)) = (view.announce.tip, instance.address)
+            && self.term.on_tip(tip, &self.config, &self.decisions)
+        {
+            self.refuse_log(now, tip);
         }
         if let Address::Process(process) = instance.address {
             self.graph.record_decided(instance, frame.header.message_ts(now.sync));
@@ -192,8 +183,8 @@ impl Controller {
             self.ack_announce(instance, process);
         }
         let node = self.graph.get(instance);
-        if self.active.is_some() && node.is_some_and(|node| node.has_joined && !node.is_recorded) {
-            self.unrecorded.insert(instance);
+        if self.term.is_active() && node.is_some_and(|node| node.has_joined && !node.is_recorded) {
+            self.recorder.add_member(instance);
         }
         Ok(())
     }
@@ -202,7 +193,7 @@ impl Controller {
     pub(super) fn on_alive(&mut self, now: Mono, process: ProcessId) {
         self.pings.cancel(process);
         if let Some(instance) = self.graph.newest(Address::Process(process)) {
-            self.measure_gap(now, instance);
+            self.own_links.measure_gap(now, &self.config, &self.graph, instance);
             self.graph.mark_seen(now, instance);
             if self.suspects.contains(instance) {
                 self.schedule_evaluation(now);
@@ -218,10 +209,10 @@ impl Controller {
             .graph
             .get(instance)
             .is_some_and(|node| node.generation.is_some() && node.has_joined && node.is_recorded);
-        if self.active.is_some()
+        if self.term.is_active()
             && is_recorded
-            && !self.must_notify_all
-            && !self.recording.contains(&instance)
+            && !self.plan.requires_notice()
+            && !self.recorder.is_recording(instance)
             && !self.broadcast.is_pending(process)
         {
             let psn = Psn(instance.incarnation.0);
@@ -269,15 +260,9 @@ impl Controller {
         if entries.iter().any(|entry| entry.to.0 >= self.config.processes_max) {
             return Err(DropReason::Range);
         }
-        if self.recalls.values().any(|pending| *pending == (sender, psn)) {
-            return Ok(());
-        }
-        if self.recalls.len() >= self.config.queue_max {
-            return Err(DropReason::Full);
-        }
-        let id = self.persist_queue.push(Record::Undeliverable { sender, entries });
-        self.recalls.insert(id, (sender, psn));
-        Ok(())
+        let batch = RecallBatch { sender, psn };
+        let is_queued = self.recorder.recall(batch, entries, self.config.queue_max);
+        is_queued.then_some(()).ok_or(DropReason::Full)
     }
 
     /// Answers a failed process that asks for the failures and recalls it has to know. Its own
@@ -292,21 +277,18 @@ impl Controller {
     ) -> Result<(), DropReason> {
         //= spec/failure.md#R61
         // The log may be outdated, and the reply would lack recalls.
-        if self.active.is_none() || self.is_comparing() {
+        if !self.term.is_active() || self.term.is_comparing() {
             return Err(DropReason::Standby);
         }
         // The first reply stays valid, whatever is decided later: no later failure or recall
         // concerns what it reports as complete, and the process receives nothing meanwhile. A new
         // reply would make the process request all parts again.
         if self.recovery_replies.get(instance).is_none() {
-            if !self.decisions.has_failed(instance) || !self.is_recoverable(instance) {
-                return Err(DropReason::Stale);
-            }
-            let reply = RecoveryReply {
-                complete: self.decided(now, instance).ok_or(DropReason::Stale)?,
-                failures: self.decisions.recent_failures(now.mono, u64::MAX),
-                recalls: self.decisions.recalls(process, instance.incarnation).collect(),
+            let reply = match self.recorder.is_deciding() {
+                true => None,
+                false => RecoveryReply::collect(now, instance, &self.graph, &self.decisions),
             };
+            let reply = reply.ok_or(DropReason::Stale)?;
             self.recovery_replies.start(instance, reply, self.config.queue_max);
         }
         let mut buf = alloc::vec![0; self.config.payload_len_max()];
@@ -316,33 +298,6 @@ impl Controller {
         self.stats.recoveries += 1;
         self.enqueue_frame(Opcode::Recovery, process, part, buf);
         Ok(())
-    }
-
-    //= spec/failure.md#R33
-    /// Whether a recovery reply for `instance` is complete. No failure may be open, since a later
-    /// failure may have left scatterings open that the process holds. No link may be frozen: a
-    /// notice may have passed while it was dead, and nodes behind it have not recalled yet what
-    /// they must.
-    fn is_recoverable(&self, instance: Instance) -> bool {
-        let holds =
-            |(_, node): (Instance, &Node)| node.frozen.iter().any(|entry| !entry.is_resolved);
-        self.decisions.is_resolved(instance)
-            && self.decisions.open().len() == 0
-            && self.deciding.is_empty()
-            && !self.graph.correct_owners().any(holds)
-    }
-
-    //= spec/failure.md#R44
-    /// Returns the timestamp below which the outcome of everything that `instance` may have
-    /// buffered is known: the lowest commit barrier of the correct processes. No process fails
-    /// below it later. `None` until it has passed the failure of `instance`, which may have
-    /// received what was scattered until then.
-    fn decided(&self, now: Now, instance: Instance) -> Option<Timestamp> {
-        // A process that knows of none announces a timestamp this far in the past, or further.
-        let unset = now.sync.saturating_sub_ns(WIRE_MODULUS / 8);
-        let Some(decided) = self.graph.decided(unset).ok()? else { return Some(now.sync) };
-        let failed = self.decisions.decision(instance).map(|failed| failed.at);
-        (Some(decided) > failed).then_some(decided)
     }
 
     /// Queues a frame for one process; drops it when the queue is full.

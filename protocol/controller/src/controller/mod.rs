@@ -1,4 +1,4 @@
-//! The controller machine: passes frames, time and store results to its stages.
+//! The controller machine: passes frames, time, store results and findings between its stages.
 
 mod decide;
 mod handle;
@@ -8,31 +8,28 @@ mod plan;
 mod random;
 mod send;
 mod timers;
-mod tip;
 mod view;
 
-use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 
 use onepipe_base::mistake::{Mistake, makes};
-use onepipe_base::{
-    AdaptiveTimeout, Instance, Machine, Mono, Now, Port, ProcessId, Psn, Transmit, Verdict,
-};
+use onepipe_base::{Instance, Machine, Mono, Now, Port, ProcessId, Transmit, Verdict};
 use onepipe_wire::DecisionTip;
 
 use crate::broadcast::Broadcast;
 use crate::decisions::DecisionLog;
-use crate::evidence::Evidence;
+use crate::evaluation::Evaluation;
+use crate::event_queue::EventQueue;
 use crate::failure_detection::Suspects;
 use crate::graph::Graph;
-use crate::open_failures::OpenFailures;
-use crate::persist_queue::PersistQueue;
+use crate::notification_plan::NotificationPlan;
+use crate::own_links::OwnLinks;
 use crate::ping::Pings;
+use crate::recorder::Recorder;
 use crate::recovery::RecoveryReplies;
 use crate::send_queue::SendQueue;
-use crate::{
-    Config, ConfigError, Epoch, Event, Links, PersistError, Record, RecordId, Severed, Stats,
-};
+use crate::term::Term;
+use crate::{Config, ConfigError, Epoch, Event, Links, PersistError, Record, RecordId, Stats};
 
 /// One replica of the controllers.
 ///
@@ -42,103 +39,21 @@ use crate::{
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Controller {
     config: Config,
-    active: Option<Epoch>,
-    /// The latest end of the log that this replica has had itself or was announced to it.
-    known_tip: Option<DecisionTip>,
-    /// Until when decisions wait for processes that have not announced themselves since this
-    /// replica became active.
-    compares_until: Option<Mono>,
+    term: Term,
     graph: Graph,
     decisions: DecisionLog,
+    evaluation: Evaluation,
     suspects: Suspects,
-    persist_queue: PersistQueue,
+    recorder: Recorder,
+    plan: NotificationPlan,
     broadcast: Broadcast,
     pings: Pings,
     recovery_replies: RecoveryReplies,
     send_queue: SendQueue,
     own_links: OwnLinks,
-    /// How long nothing may be received of a process, given how late processes were recently.
-    gaps: AdaptiveTimeout,
-
-    /// When the graph is evaluated even if nothing changes.
-    evaluate_at: Option<Mono>,
-    /// Changes of the graph since the last evaluation.
-    change: Option<Change>,
-    /// Time of the last evaluation; cleared by the first call at a later time.
-    evaluated_at: Option<Mono>,
-    /// Links that may be resumed without any failure, as of the last evaluation.
-    severable: Vec<Severed>,
-    /// Whether links wait for another full round of notices.
-    needs_renotify: bool,
-    /// Instances whose neighbours are to freeze their links.
-    freeze: Vec<Instance>,
-    /// Failures on their way into the store.
-    deciding: BTreeMap<Instance, Deciding>,
-    open_failures: OpenFailures,
-    /// Whether all processes must be notified: those that joined in another epoch may not know
-    /// earlier failures.
-    must_notify_all: bool,
-    /// Number of announcements received when the last complete round of notices started.
-    covered_announcements: u64,
-    /// Members to be recorded.
-    unrecorded: BTreeSet<Instance>,
-    /// Members on their way into the store.
-    recording: BTreeSet<Instance>,
-    /// Batches of recalls that wait for the store, with their sender and PSN.
-    recalls: BTreeMap<RecordId, (ProcessId, Psn)>,
-    /// Kind of the last notification that was restarted for want of acknowledgements.
-    unanswered_kind: Option<onepipe_wire::FloodKind>,
-    /// Number of processes that more than one switch listed at the last evaluation.
-    duplicates: usize,
-    /// Whether most processes have no path to this replica, but are alive.
-    is_minority: bool,
-
-    events: VecDeque<Event>,
+    events: EventQueue,
     stats: Stats,
 }
-
-/// Changes of the graph that are not evaluated.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Change {
-    /// When the first of them was reported.
-    first_at: Mono,
-    /// When the quiet period after the last of them ends.
-    quiet_at: Mono,
-}
-
-/// A failure on its way into the store.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Deciding {
-    /// When the instance became a suspect.
-    since: Mono,
-    /// When its failure was decided.
-    at: Mono,
-    evidence: Evidence,
-}
-
-/// The controller's own links.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct OwnLinks {
-    /// The instance at the other end of each link, as announced by its frames.
-    peers: BTreeMap<Port, Instance>,
-    /// When the last frame was received.
-    last_seen: Option<Mono>,
-    /// Since when frames have been received without a stall.
-    receiving_since: Mono,
-    is_isolated: bool,
-    /// When the last Hello was sent; `None` before the first call.
-    hello_sent: Option<Mono>,
-    /// Hello frames are sent at the fast interval until then.
-    awake_until: Mono,
-    /// Links whose Hello is still to be sent in this interval.
-    hello_ports: core::ops::Range<u16>,
-}
-
-/// Continuing changes postpone an evaluation by at most this many `quiet_ns`.
-const QUIET_PERIODS_MAX: u64 = 8;
-
-/// Capacity of the event queue; further events are dropped and counted.
-const EVENTS_MAX: usize = 4_096;
 
 impl Controller {
     /// Creates a replica that receives, and knows nothing yet.
@@ -148,44 +63,19 @@ impl Controller {
     pub fn new(config: Config) -> Result<Self, ConfigError> {
         config.check()?;
         Ok(Self {
-            active: None,
-            known_tip: None,
-            compares_until: None,
+            term: Term::default(),
             graph: Graph::new(config.own(), config.controllers, config.limits()),
             decisions: DecisionLog::default(),
+            evaluation: Evaluation::default(),
             suspects: Suspects::default(),
-            persist_queue: PersistQueue::default(),
+            recorder: Recorder::default(),
+            plan: NotificationPlan::default(),
             broadcast: Broadcast::new(&config),
             pings: Pings::default(),
             recovery_replies: RecoveryReplies::default(),
             send_queue: SendQueue::default(),
-            gaps: AdaptiveTimeout::new(config.silent_after_ns),
-            own_links: OwnLinks {
-                peers: BTreeMap::new(),
-                last_seen: None,
-                receiving_since: Mono::from_ns(0),
-                is_isolated: false,
-                hello_sent: None,
-                awake_until: Mono::from_ns(0),
-                hello_ports: 0..0,
-            },
-            evaluate_at: None,
-            change: None,
-            evaluated_at: None,
-            severable: Vec::new(),
-            needs_renotify: false,
-            freeze: Vec::new(),
-            deciding: BTreeMap::new(),
-            open_failures: OpenFailures::None,
-            must_notify_all: false,
-            covered_announcements: 0,
-            unrecorded: BTreeSet::new(),
-            recording: BTreeSet::new(),
-            recalls: BTreeMap::new(),
-            unanswered_kind: None,
-            duplicates: 0,
-            is_minority: false,
-            events: VecDeque::new(),
+            own_links: OwnLinks::new(&config),
+            events: EventQueue::default(),
             stats: Stats::default(),
             config,
         })
@@ -207,16 +97,16 @@ impl Controller {
         }
         self.graph.mark_all_dirty();
         self.graph.invalidate_all_links();
-        self.active = Some(epoch);
-        self.compares_until = Some(now.mono.after_ns(self.config.grace_ns));
-        if self.refuse_outdated_log(now) {
+        self.term.start(epoch, now.mono.after_ns(self.config.grace_ns));
+        if let Some(known) = self.term.outdated_by(&self.decisions)
+            && self.refuse_log(now, known)
+        {
             return;
         }
-        assert_eq!(self.persist_queue.len(), 0, "a record of the previous epoch");
-        assert!(self.deciding.is_empty() && self.recalls.is_empty());
+        assert!(self.recorder.is_empty(), "a record of the previous epoch");
         self.broadcast.start_epoch(epoch);
         if self.decisions.open().len() > 0 {
-            self.open_failures.add(now.mono);
+            self.plan.add_open(now.mono);
         }
         let instances: Vec<Instance> = self.graph.iter().map(|(instance, _)| instance).collect();
         for instance in instances {
@@ -231,24 +121,16 @@ impl Controller {
             // shows that of a switch, and no node would report the end of such a member again. If
             // it is alive, its next announcement has it recorded.
             if is_unrecorded && self.graph.is_correct(instance) {
-                self.unrecorded.insert(instance);
+                self.recorder.add_member(instance);
             }
         }
-        self.must_notify_all =
-            !self.decisions.recent_failures(now.mono, self.config.notice_retention_ns).is_empty();
+        let retention_ns = self.config.notice_retention_ns;
+        if !self.decisions.recent_failures(now.mono, retention_ns).is_empty() {
+            self.plan.require_notice();
+        }
         self.notify(Event::Active(epoch));
         self.schedule_evaluation(now.mono);
         self.advance(now);
-    }
-
-    /// Checks the invariants in builds with debug assertions; those of the graph only where it was
-    /// evaluated.
-    fn debug_check(&self, is_evaluated: bool) {
-        match is_evaluated {
-            _ if !cfg!(debug_assertions) => {}
-            true => self.check_invariants(),
-            false => self.check_stages(),
-        }
     }
 
     /// Deactivates this replica; it keeps receiving.
@@ -256,64 +138,69 @@ impl Controller {
         if makes(Mistake::RefusalIgnored) {
             return;
         }
-        self.remember_own_tip();
-        if let Some(epoch) = self.active.take() {
+        if let Some(epoch) = self.term.epoch() {
             self.reset_epoch_state();
             self.notify(Event::Deposed(epoch));
             self.schedule_evaluation(now.mono);
         }
     }
 
+    //= spec/failure.md#R61
+    /// Stops deciding: others know more than the log. Returns whether it does.
+    fn refuse_log(&mut self, now: Now, known: DecisionTip) -> bool {
+        if makes(Mistake::OldStoreAccepted) || makes(Mistake::RefusalIgnored) {
+            return false;
+        }
+        // The end of a log that is refused is not remembered.
+        let Some(epoch) = self.term.end() else { return false };
+        self.reset_epoch_state();
+        self.notify(Event::StoreOutdated { epoch, known });
+        self.schedule_evaluation(now.mono);
+        true
+    }
+
     fn reset_epoch_state(&mut self) {
-        self.remember_own_tip();
-        (self.active, self.compares_until) = (None, None);
-        self.persist_queue.clear();
+        self.term.remember_own(&self.config, &self.decisions);
+        self.term.end();
+        self.recorder.clear();
         self.suspects.clear();
         self.pings.clear();
         self.recovery_replies.clear();
         self.send_queue.clear();
-        self.broadcast.abandon();
-        self.broadcast.pending_joiners.clear();
-        self.severable.clear();
-        self.freeze.clear();
-        self.deciding.clear();
-        self.unrecorded.clear();
-        self.recording.clear();
-        self.recalls.clear();
-        self.needs_renotify = false;
-        self.open_failures = OpenFailures::None;
-        self.covered_announcements = 0;
-        self.unanswered_kind = None;
+        self.broadcast.clear();
+        self.evaluation.set_severable(Vec::new());
+        self.plan = NotificationPlan::default();
+        debug_assert!(!self.wants_transmit() || self.own_links.has_hello(), "only a Hello is sent");
     }
 
     /// Returns the next record that the store is to append in the current epoch. Each record is
     /// returned once until its result is reported.
     pub fn poll_persist(&mut self) -> Option<(RecordId, Record)> {
-        self.persist_queue.poll()
+        self.recorder.poll()
     }
 
     /// Handles the store's result for a record. A record that failed is offered again.
     pub fn handle_persisted(&mut self, now: Now, id: RecordId, result: Result<(), PersistError>) {
         match result {
             Ok(()) => {
-                if let Some(record) = self.persist_queue.on_written(id) {
+                if let Some(record) = self.recorder.on_written(id) {
                     self.on_written(now, id, &record);
                 }
             }
             // A result from a previous epoch does not concern this one.
-            Err(PersistError::Deposed) if self.persist_queue.is_offered(id) => {
+            Err(PersistError::Deposed) if self.recorder.queue().is_offered(id) => {
                 if makes(Mistake::RefusalIgnored)
-                    && let Some(record) = self.persist_queue.on_written(id)
+                    && let Some(record) = self.recorder.on_written(id)
                 {
                     self.on_written(now, id, &record);
                 }
                 self.depose(now);
-                assert!(self.active.is_none(), "the epoch is over");
+                assert!(!self.term.is_active(), "the epoch is over");
             }
             Err(PersistError::Deposed) => {}
             Err(PersistError::Failed) => {
-                let is_first = !self.persist_queue.has_failed();
-                if self.persist_queue.on_failed(now, id, self.config.store_retry_ns) {
+                let is_first = !self.recorder.queue().has_failed();
+                if self.recorder.on_failed(now, id, self.config.store_retry_ns) {
                     self.stats.store_failures += 1;
                     if is_first {
                         self.notify(Event::StoreFailed);
@@ -339,16 +226,16 @@ impl Controller {
     pub fn handle_link_down(&mut self, port: Port) {
         let Links::Mesh(count) = self.config.links else { return };
         let address = onepipe_base::Address::Process(ProcessId(port.0.into()));
-        self.own_links.peers.remove(&port);
+        self.own_links.remove_peer(port);
         if let Some(instance) = self.graph.newest(address).filter(|_| port.0 < count) {
             self.graph.clear_last_seen(instance);
-            self.evaluate_at = Some(Mono::from_ns(0));
+            self.evaluation.schedule(Some(Mono::from_ns(0)));
         }
     }
 
     /// Whether this replica is active: decides and sends.
     pub fn is_active(&self) -> bool {
-        self.active.is_some()
+        self.term.is_active()
     }
 
     /// Returns the number of instances that had a path to this replica at the last evaluation.
@@ -359,7 +246,7 @@ impl Controller {
     /// Cheap hint: `poll_transmit` may yield something before the next timeout.
     pub fn wants_transmit(&self) -> bool {
         let is_speaking = self.broadcast.wants_transmit() || !self.send_queue.is_empty();
-        !self.own_links.hello_ports.is_empty() || (self.active.is_some() && is_speaking)
+        self.own_links.has_hello() || (self.term.is_active() && is_speaking)
     }
 
     /// Returns the configuration.
@@ -373,44 +260,29 @@ impl Controller {
     }
 
     fn notify(&mut self, event: Event) {
-        if self.events.len() < EVENTS_MAX {
-            self.events.push_back(event);
-        } else {
+        if !self.events.push(event) {
             self.stats.events_lost += 1;
         }
     }
 
-    /// Schedules an evaluation after the quiet period, or at the latest [`QUIET_PERIODS_MAX`] quiet
-    /// periods after the first change.
+    /// Schedules an evaluation after a change of the graph.
     fn schedule_evaluation(&mut self, now: Mono) {
-        let first_at = self.change.map_or(now, |change| change.first_at);
-        let latest = first_at.after_ns(self.config.quiet_ns.saturating_mul(QUIET_PERIODS_MAX));
-        let quiet_at = now.after_ns(self.config.quiet_ns).min(latest);
-        self.change = Some(Change { first_at, quiet_at });
-        self.wake(now);
-    }
-
-    fn quiet_at(&self) -> Option<Mono> {
-        self.change.map(|change| change.quiet_at)
+        self.evaluation.on_change(now, self.config.quiet_ns);
+        self.own_links.wake(now, &self.config);
     }
 
     /// Runs what has become due: an evaluation, records, the next notification.
     fn advance(&mut self, now: Now) {
-        // An evaluation takes time. Frames that have arrived meanwhile are yet to be read, and are
-        // evaluated together with the change that is pending.
-        if self.evaluated_at.take_if(|evaluated_at| *evaluated_at < now.mono).is_some()
-            && self.change.is_some()
-        {
+        if self.evaluation.take_overtaken(now.mono) {
             self.schedule_evaluation(now.mono);
         }
-        let due = Mono::earlier(self.evaluate_at, self.quiet_at());
-        let is_due = due.is_some_and(|at| at <= now.mono);
+        let is_due = self.evaluation.due().is_some_and(|at| at <= now.mono);
         if is_due {
             self.evaluate(now);
         }
-        if self.active.is_some() {
-            self.record_members();
-            self.plan(now);
+        if self.term.is_active() {
+            self.recorder.record_members(&mut self.graph);
+            self.advance_rounds(now);
         }
         self.debug_check(is_due);
     }
@@ -435,18 +307,17 @@ impl Machine for Controller {
     }
 
     fn poll_event(&mut self) -> Option<Event> {
-        self.events.pop_front()
+        self.events.pop()
     }
 
     fn poll_timeout(&self) -> Option<Mono> {
         let Some(hello_at) = self.hello_at() else { return Some(Mono::from_ns(0)) };
-        let mut due = Mono::earlier(Some(hello_at), self.evaluate_at);
-        due = Mono::earlier(due, self.quiet_at());
-        if self.active.is_some() {
+        let mut due = Mono::earlier(Some(hello_at), self.evaluation.due());
+        if self.term.is_active() {
             due = Mono::earlier(due, self.broadcast.due());
             due = Mono::earlier(due, self.pings.due());
-            due = Mono::earlier(due, self.persist_queue.due());
-            due = Mono::earlier(due, self.isolated_at());
+            due = Mono::earlier(due, self.recorder.queue().due());
+            due = Mono::earlier(due, self.own_links.isolated_at(&self.config));
         }
         due
     }

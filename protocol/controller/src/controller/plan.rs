@@ -10,19 +10,19 @@ use onepipe_wire::{FloodKind, Resolved};
 use super::Controller;
 use crate::broadcast::{Notification, Recipients, Round};
 use crate::graph::process_of;
-use crate::{Event, Links, Record, Recovery};
+use crate::notification_plan::Step;
+use crate::{Event, Links, Recovery};
 
 impl Controller {
     //= spec/failure.md#R61
     /// Advances the round in progress and, when it is complete, starts the next one; none before
     /// the log was compared with what processes know of it.
-    pub(super) fn plan(&mut self, now: Now) {
-        if self.is_comparing() {
+    pub(super) fn advance_rounds(&mut self, now: Now) {
+        if self.term.is_comparing() {
             return;
         }
         if makes(Mistake::ResumeEarly) {
-            self.open_failures.complete();
-            self.covered_announcements = self.graph.announcements();
+            self.plan.resume_early(self.graph.announcements());
         }
         loop {
             if let Some(round) = self.broadcast.advance(now.mono) {
@@ -32,63 +32,33 @@ impl Controller {
             if self.broadcast.round().is_some() {
                 return;
             }
-            let has_open = self.decisions.open().len() > 0;
-            let wants_full_notice =
-                self.open_failures.is_unnoticed() || self.needs_renotify || self.must_notify_all;
-            let needs_no_notice =
-                !has_open && !wants_full_notice && self.broadcast.pending_joiners.is_empty();
-            let failures = match needs_no_notice {
-                true => Vec::new(),
-                false => self.decisions.recent_failures(now.mono, self.config.notice_retention_ns),
+            let notice = self.plan.notice(self.broadcast.has_joiners());
+            let failures = match notice.is_some() || self.decisions.open().len() > 0 {
+                true => self.decisions.recent_failures(now.mono, self.config.notice_retention_ns),
+                false => Vec::new(),
             };
-            // No failure is open or recent, so no process waits for a notice.
             if failures.is_empty() {
-                self.broadcast.pending_joiners.clear();
-                self.must_notify_all = false;
+                self.broadcast.take_joiners();
+                self.plan.on_nothing_to_notice(self.graph.announcements());
             }
-            if self.open_failures.is_unnoticed() && failures.is_empty() {
-                // Only switches have failed: processes have nothing to do.
-                self.open_failures.complete();
-                self.covered_announcements = self.graph.announcements();
-            }
+            let notice = notice.filter(|_| !failures.is_empty());
             let resolved = self.resolved_links();
-            // In the order of urgency.
-            let mut candidates: Vec<Candidate> = Vec::new();
-            if !resolved.is_empty() {
-                candidates.push(Candidate::Resume(resolved));
-            }
-            if wants_full_notice && !failures.is_empty() {
-                candidates.push(Candidate::NoticeAll);
-            } else if !self.broadcast.pending_joiners.is_empty() {
-                candidates.push(Candidate::NoticeJoiners);
-            }
-            if !self.freeze.is_empty() {
-                candidates.push(Candidate::Freeze);
-            }
             // Otherwise a process has yet to complete an open failure.
-            if !candidates.iter().any(|candidate| candidate.kind() == FloodKind::Notice) {
+            if notice.is_none() {
                 self.record_completion();
             }
-            // A notification without acknowledgements lets the others go first.
-            let unanswered_kind = self.unanswered_kind.take();
-            let index = candidates
-                .iter()
-                .position(|candidate| Some(candidate.kind()) != unanswered_kind)
-                .unwrap_or(0);
-            if candidates.is_empty() {
-                return;
-            }
-            match candidates.swap_remove(index) {
-                Candidate::Resume(resolved) => self.notify_all(now, Notification::Resume(resolved)),
-                Candidate::Freeze => {
-                    let instances = core::mem::take(&mut self.freeze);
-                    self.notify_all(now, Notification::Freeze(instances));
-                }
-                Candidate::NoticeAll => self.notify_all(now, Notification::Notice(failures)),
-                Candidate::NoticeJoiners => {
-                    let processes = core::mem::take(&mut self.broadcast.pending_joiners);
+            match self.plan.next(!resolved.is_empty(), notice) {
+                None => return,
+                Some(Step::Resume) => self.notify_all(now, Notification::Resume(resolved)),
+                Some(Step::NoticeAll) => self.notify_all(now, Notification::Notice(failures)),
+                Some(Step::NoticeJoiners) => {
+                    let processes = self.broadcast.take_joiners();
                     let recipients = Recipients { links: BTreeSet::new(), processes };
                     self.start_round(now, Notification::Notice(failures), recipients, false);
+                }
+                Some(Step::Freeze) => {
+                    let instances = self.plan.take_freeze();
+                    self.notify_all(now, Notification::Freeze(instances));
                 }
             }
         }
@@ -101,7 +71,7 @@ impl Controller {
         // the notice before that link is resolved. Unicast would only reach members.
         let by_flood = notification.kind() != FloodKind::Notice
             || self.config.recovery == Recovery::Tree
-            || self.needs_renotify
+            || self.plan.needs_renotify()
             || self.decisions.has_resolved();
         let mut recipients = Recipients::default();
         match self.config.links {
@@ -124,6 +94,7 @@ impl Controller {
         recipients: Recipients,
         is_full: bool,
     ) {
+        assert!(self.broadcast.round().is_none(), "one round at a time");
         self.stats.floods += 1;
         let announcements = self.graph.announcements();
         self.broadcast.start(now.mono, notification, recipients, is_full, announcements);
@@ -149,16 +120,10 @@ impl Controller {
     fn on_round_complete(&mut self, now: Now, round: Round) {
         match round.notification {
             Notification::Notice(_) if round.is_full => {
-                assert!(
-                    self.covered_announcements <= round.announcements,
-                    "rounds follow each other"
-                );
-                self.covered_announcements = round.announcements;
-                self.must_notify_all = false;
-                if core::mem::take(&mut self.needs_renotify) {
+                if self.plan.on_noticed(round.announcements) {
                     self.schedule_evaluation(now.mono);
                 }
-                if let Some(decided) = self.open_failures.complete() {
+                if let Some(decided) = self.plan.complete_open() {
                     let (instances, started_at) = (self.decisions.open().len(), round.started_at);
                     self.notify(Event::Noticed {
                         instances,
@@ -185,46 +150,20 @@ impl Controller {
     //= spec/failure.md#R28
     /// Records the completion: open failures are resolved, and links that died alone are severed.
     fn record_completion(&mut self) {
-        let is_deciding = self
-            .persist_queue
-            .iter()
-            .any(|(_, record)| matches!(record, Record::Failed(_) | Record::Resumed { .. }));
-        if is_deciding {
-            return;
-        }
-        if self.suspects.is_unknown() || self.open_failures.is_unnoticed() {
+        if self.recorder.is_changing_failures()
+            || self.suspects.is_unknown()
+            || self.plan.is_unnoticed()
+        {
             return;
         }
         let open = self.decisions.open().map(|failed| failed.instance);
         let instances: Vec<Instance> =
             open.filter(|instance| !self.suspects.is_depended_on(*instance)).collect();
-        // A pending evaluation may find that a link must stay frozen. While an instance is
-        // suspected, links that seem usable may turn out not to be.
-        let links = if self.change.is_none() && self.suspects.is_empty() {
-            core::mem::take(&mut self.severable)
-        } else {
-            Vec::new()
+        // While an instance is suspected, links that seem usable may turn out not to be.
+        let links = match self.suspects.is_empty() {
+            true => self.evaluation.take_severable(),
+            false => Vec::new(),
         };
-        assert!(links.iter().all(|link| link.owner != link.peer), "a link to itself");
-        if !(instances.is_empty() && links.is_empty()) {
-            self.persist_queue.push(Record::Resumed { instances, links });
-        }
-    }
-}
-
-enum Candidate {
-    Resume(Vec<Resolved>),
-    NoticeAll,
-    NoticeJoiners,
-    Freeze,
-}
-
-impl Candidate {
-    fn kind(&self) -> FloodKind {
-        match self {
-            Self::Resume(_) => FloodKind::Resume,
-            Self::NoticeAll | Self::NoticeJoiners => FloodKind::Notice,
-            Self::Freeze => FloodKind::Freeze,
-        }
+        self.recorder.complete(instances, links);
     }
 }

@@ -1,7 +1,9 @@
 //! Transmission of frames.
 
-use onepipe_base::{Instance, Now, Port, ProcessId, Promises, Psn, Transmit};
-use onepipe_wire::{Flood, HEADER_LEN, Header, Opcode, seal};
+use alloc::vec::Vec;
+
+use onepipe_base::{Now, Port, ProcessId, Promises, Psn, Transmit};
+use onepipe_wire::{DECISION_TIP_LEN, DecisionTip, Flood, HEADER_LEN, Header, Opcode, seal};
 
 use super::Controller;
 use crate::Links;
@@ -10,11 +12,11 @@ use crate::broadcast::Outgoing;
 impl Controller {
     pub(super) fn send(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
         let slot = slot.get_mut(..self.config.frame_len_max)?;
-        if let Some(port) = self.own_links.hello_ports.next() {
-            let header = self.hop_only_header(now, Opcode::Hello, Port(port));
-            return Some(self.finish(slot, header, Port(port), 0));
+        if let Some(port) = self.own_links.pop_hello() {
+            let header = self.hop_only_header(now, Opcode::Hello, port);
+            return Some(self.finish(slot, header, port, 0));
         }
-        self.active?;
+        self.term.epoch()?;
         if let Some(outgoing) = self.broadcast.pop() {
             let bytes = self.broadcast.write(&mut slot[HEADER_LEN..], self.compared_tip())?;
             let (header, port) = match outgoing {
@@ -46,7 +48,7 @@ impl Controller {
     }
 
     fn hop_only_header(&self, now: Now, opcode: Opcode, port: Port) -> Header {
-        let peer: Option<Instance> = self.own_links.peers.get(&port).copied();
+        let peer = self.own_links.peer(port);
         Header::hop_only(opcode, self.config.own(), peer, Promises::both(now.sync))
     }
 
@@ -57,9 +59,22 @@ impl Controller {
         }
     }
 
+    //= spec/failure.md#R60
+    /// Returns the payload of an acknowledgement: the end of the log, if it may be sent.
+    pub(super) fn tip_payload(&self) -> Vec<u8> {
+        let mut payload = alloc::vec![0; DECISION_TIP_LEN];
+        let written = self.compared_tip().and_then(|tip| tip.write(&mut payload));
+        payload.truncate(written.unwrap_or(0));
+        payload
+    }
+
+    fn compared_tip(&self) -> Option<DecisionTip> {
+        self.term.compared_tip(&self.config, &self.decisions)
+    }
+
     /// Sends a process that is alive the notice of its own failure.
     pub(super) fn notify_own_failure(&mut self, process: ProcessId) {
-        if self.active.is_none() {
+        if !self.term.is_active() {
             return;
         }
         let Some(failure) = self.decisions.latest_failure(process) else { return };

@@ -8,6 +8,7 @@ use onepipe_wire::Resolved;
 use super::Controller;
 use crate::Record;
 use crate::record::Member;
+use crate::recorder::MEMBERS_PER_RECORD;
 use crate::status::{FrozenStatus, MemberState, MemberStatus, Status};
 
 impl Controller {
@@ -20,7 +21,7 @@ impl Controller {
         let member = |(instance, node): (Instance, &crate::graph::Node)| {
             let is_over = self.decisions.has_failed(instance) || self.decisions.is_open(instance);
             let state = match () {
-                () if self.is_correct(instance) => MemberState::Up,
+                () if self.graph.is_correct(instance) => MemberState::Up,
                 () if is_over && is_leave(instance) => MemberState::Left,
                 () if is_over => MemberState::Failed,
                 () if node.has_joined => MemberState::Suspected,
@@ -38,9 +39,9 @@ impl Controller {
         });
         Status {
             replica: self.config.process,
-            active: self.active,
-            is_store_available: !self.persist_queue.has_failed(),
-            records_waiting: self.persist_queue.len(),
+            active: self.term.epoch(),
+            is_store_available: !self.recorder.queue().has_failed(),
+            records_waiting: self.recorder.queue().len(),
             attachments: self.graph.attachments().collect(),
             members: self.graph.iter().map(member).collect(),
             open: self.decisions.open().collect(),
@@ -53,12 +54,12 @@ impl Controller {
     /// Returns the state as few records, see [`crate::Store::replace`]. `None` while a record is
     /// pending, or when this replica is not active.
     pub fn snapshot(&self) -> Option<Vec<Record>> {
-        let epoch = self.active.filter(|_| self.persist_queue.len() == 0)?;
+        let epoch = self.term.epoch().filter(|_| self.recorder.queue().len() == 0)?;
         let mut records = alloc::vec![Record::Epoch { epoch, replica: self.config.process }];
         let joined = self.graph.iter().filter(|(_, node)| node.has_joined && node.is_recorded);
         let members: Vec<Member> =
             joined.filter_map(|(instance, _)| self.graph.member(instance)).collect();
-        let chunks = members.chunks(super::decide::MEMBERS_PER_RECORD);
+        let chunks = members.chunks(MEMBERS_PER_RECORD);
         records.extend(chunks.map(|chunk| Record::Members(chunk.to_vec())));
         records.extend(self.decisions.records());
         Some(records)
