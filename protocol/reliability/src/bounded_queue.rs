@@ -97,7 +97,7 @@ mod tests {
         let mut queue = BoundedQueue::new(2);
         queue.push_once('a');
         queue.push_once('a');
-        assert_eq!((queue.len(), queue.push('b'), queue.push('c')), (2, true, false));
+        assert_eq!((queue.len(), queue.push('b'), queue.push('c')), (1, true, false));
         queue.check_invariants();
         assert_eq!((queue.pop(), queue.front()), (Some('a'), Some(&'b')));
         assert!(queue.push('d'));
