@@ -440,3 +440,32 @@ impl Need {
         self.upper.max(others)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn beacons_leave_at_the_fast_interval_while_links_change() {
+        let (interval_ns, heartbeat_ns) = (3_000, 1_000_000);
+        let mut demand = Demand::new(2, interval_ns, heartbeat_ns, 0);
+        let linked = PortSet::new(2);
+        let at = |ns| Mono::from_ns(ns);
+        assert_eq!(demand.beacon_interval_ns(&linked), interval_ns, "at the start");
+        assert!(demand.on_instant(at(1), true), "all outputs carry a beacon");
+        assert!(demand.on_instant(at(2), true), "again, without a heartbeat");
+        assert!(!demand.on_instant(at(3), false), "all links are set up");
+        assert_eq!(demand.beacon_interval_ns(&linked), heartbeat_ns);
+        demand.on_link_change();
+        assert_eq!(demand.beacon_interval_ns(&linked), interval_ns, "until the next instant");
+        assert!(!demand.on_instant(at(4), false));
+        demand.on_disagreement(at(4));
+        assert_eq!(demand.beacon_interval_ns(&linked), interval_ns);
+        let until = at(4).after_ns(HEARTBEATS_PER_DISAGREEMENT * heartbeat_ns);
+        assert!(
+            demand.on_instant(Mono::from_ns(until.as_ns() - 1), false),
+            "the ends still disagree"
+        );
+        assert!(!demand.on_instant(until, false), "not any more");
+    }
+}

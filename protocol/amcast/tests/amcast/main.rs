@@ -10,5 +10,6 @@ mod harness;
 mod input;
 mod model;
 mod restart;
+mod retransmission;
 mod runs;
 mod sequence;

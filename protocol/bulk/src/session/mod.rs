@@ -397,6 +397,26 @@ mod tests {
         }
     }
 
+    #[test]
+    fn frame_after_which_no_other_fits_requests_an_ack() {
+        let config = Config {
+            frame_len_max: LEN,
+            ..Config::new(
+                GroupId(1),
+                vec![Member { process: ProcessId(0), port: Port(0), link: Link::Lossy }],
+                0,
+                Incarnation(1),
+            )
+        };
+        let mut session = LinkSession::new(Link::Lossy, &config);
+        session.on_sent(Mono::from_ns(0), Item::State, LEN);
+        // The frame itself, and another one of its length.
+        let half = (session.congestion.window() as usize - LEN) / 2;
+        assert!(!session.needs_ack(half) && session.needs_ack(half + 1));
+        let session = LinkSession::new(Link::Reliable, &config);
+        assert!(!session.needs_ack(half + 1), "a connection acknowledges by itself");
+    }
+
     /// Lets two probes time out. Returns the first frame in flight and the time of the last probe.
     fn starve(session: &mut LinkSession) -> (Psn, Mono) {
         let first = Psn(session.next().0.wrapping_sub(session.in_flight.len() as u32));
