@@ -179,3 +179,22 @@ fn home(graph: &Graph, instance: Instance) -> Home {
         }
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn causes_that_show_a_death_outrank_a_leave() {
+        let causes = [
+            Cause::Unknown,
+            Cause::OneWay,
+            Cause::TimedOut,
+            Cause::Left,
+            Cause::Superseded,
+            Cause::Refused,
+            Cause::Fenced,
+        ];
+        assert!(causes.map(rank).is_sorted_by(|weaker, stronger| weaker < stronger));
+    }
+}

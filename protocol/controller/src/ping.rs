@@ -136,4 +136,12 @@ mod tests {
         assert_eq!(popped, expected);
         assert_eq!(pings.due(), None);
     }
+
+    #[test]
+    fn cleared_pings_are_never_due() {
+        let mut pings = Pings::default();
+        pings.start(Mono::from_ns(0), ProcessId(1), 100, true);
+        pings.clear();
+        assert_eq!((pings.due(), pings.pop(Mono::from_ns(200), 40)), (None, None));
+    }
 }

@@ -34,7 +34,6 @@ impl FlatSchedule {
             Self::Chain(chain) => chain.steps(blocks),
             Self::Tree(tree) => tree.steps(blocks),
             // A single block cannot be pipelined; the tree takes as many steps.
-            Self::Pipeline(_, tree) if blocks == 1 => tree.steps(blocks),
             Self::Pipeline(pipeline, _) => pipeline.steps(blocks),
         }
     }
