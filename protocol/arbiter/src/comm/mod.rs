@@ -390,10 +390,14 @@ impl Comm {
     }
 
     /// Returns the timeslots of a pair since its reset, modulo 2^16: requested, and advertised.
+    /// Both are 0 for a pair that does not exist.
     pub fn totals(&self, src: u32, dst: u32) -> (u16, u16) {
         let nodes = self.config.nodes;
-        let index = (src.min(nodes) * nodes + dst.min(nodes - 1)) as usize;
-        self.totals.get(index).map_or((0, 0), |totals| (totals.requested, totals.granted))
+        if src >= nodes || dst >= nodes {
+            return (0, 0);
+        }
+        let totals = self.totals[(src * nodes + dst) as usize];
+        (totals.requested, totals.granted)
     }
 
     /// Returns the configuration.

@@ -70,7 +70,11 @@ fn requests_for_unknown_endpoints_are_counted() {
     let bytes = request(&net, 1, &[(9, 1), (1, 1), (4, 1), (2, 3)]);
     assert_eq!(put(&mut net, &bytes), Verdict::Consumed);
     let stats = *net.arbiters[0].comm_stats();
-    assert_eq!((stats.unknown_destinations, net.arbiters[0].comm().pending(1)), (3, 3));
+    let comm = net.arbiters[0].comm();
+    assert_eq!((stats.unknown_destinations, comm.pending(1)), (3, 3));
+    let pairs = [(1, 2), (1, 4), (0, 6), (4, 0), (u32::MAX, 2)];
+    let requested = pairs.map(|(src, dst)| comm.totals(src, dst).0);
+    assert_eq!(requested, [3, 0, 0, 0, 0], "totals of pairs that exist");
     let stranger = request(&net, 5, &[(2, 3)]);
     assert_eq!(put(&mut net, &stranger), Verdict::Dropped);
     let stats = net.arbiters[0].comm_stats();
