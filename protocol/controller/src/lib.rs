@@ -60,7 +60,6 @@ mod controller;
 mod decisions;
 mod evaluation;
 mod event;
-mod event_queue;
 mod evidence;
 mod failure_detection;
 mod graph;

@@ -14,12 +14,12 @@ use alloc::vec::Vec;
 
 use onepipe_base::mistake::{Mistake, makes};
 use onepipe_base::{Instance, Machine, Mono, Now, Port, ProcessId, Transmit, Verdict};
+use onepipe_reliability::BoundedQueue;
 use onepipe_wire::DecisionTip;
 
 use crate::broadcast::Broadcast;
 use crate::decisions::DecisionLog;
 use crate::evaluation::Evaluation;
-use crate::event_queue::EventQueue;
 use crate::failure_detection::Suspects;
 use crate::graph::Graph;
 use crate::notification_plan::NotificationPlan;
@@ -30,6 +30,9 @@ use crate::recovery::RecoveryReplies;
 use crate::send_queue::SendQueue;
 use crate::term::Term;
 use crate::{Config, ConfigError, Epoch, Event, Links, PersistError, Record, RecordId, Stats};
+
+/// Capacity of the event queue; further events are dropped and counted.
+const EVENTS_MAX: usize = 4_096;
 
 /// One replica of the controllers.
 ///
@@ -51,7 +54,7 @@ pub struct Controller {
     recovery_replies: RecoveryReplies,
     send_queue: SendQueue,
     own_links: OwnLinks,
-    events: EventQueue,
+    events: BoundedQueue<Event>,
     stats: Stats,
 }
 
@@ -75,7 +78,7 @@ impl Controller {
             recovery_replies: RecoveryReplies::default(),
             send_queue: SendQueue::default(),
             own_links: OwnLinks::new(&config),
-            events: EventQueue::default(),
+            events: BoundedQueue::new(EVENTS_MAX),
             stats: Stats::default(),
             config,
         })
