@@ -8,6 +8,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use onepipe_base::{Machine, Mono, Now, Port, ProcessId, Transmit, Verdict};
+use onepipe_reliability::RetransmitTimer;
 use onepipe_wire::{
     AMCAST_LEN, Amcast, Frame, GROUPS_MAX, GroupId, GroupSet, HEADER_LEN, LogicalTime, MessageId,
     Opcode,
@@ -16,7 +17,6 @@ use onepipe_wire::{
 use crate::config::{Config, ConfigError};
 use crate::congestion::CongestionController;
 use crate::outbox::{FrameSpace, Outgoing, write_run};
-use crate::rtt::{RetransmitTimer, RttEstimator};
 
 /// Initial congestion window in bytes; the same as that of an endpoint.
 const WINDOW_INITIAL_BYTES: u64 = 64 << 10;
@@ -148,7 +148,7 @@ impl Client {
             return Err(ConfigError { name: "process", value });
         };
         let window = groups.window as usize;
-        let rtt = RttEstimator::new(config.rto_min_ns);
+        let rtt = config.rtt();
         let frame_len = groups.frame_len_max as u64;
         let (first, window_max) = (WINDOW_INITIAL_BYTES, config.in_flight_bytes_max);
         Ok(Self {

@@ -3,6 +3,7 @@
 use alloc::vec::Vec;
 
 use onepipe_base::{Incarnation, ProcessId, ProcessInstance};
+use onepipe_reliability::{RetransmitTimer, RttEstimator};
 use onepipe_wire::{AMCAST_LEN, GROUPS_MAX, GroupId, GroupSet, HEADER_LEN};
 
 /// Maximum number of members of a group: a set of members fits 16 bits.
@@ -155,6 +156,12 @@ impl Config {
             announces: false,
             outbox: 4_096,
         }
+    }
+
+    /// Returns an estimator of the round trip of an exchange.
+    pub(crate) fn rtt(&self) -> RttEstimator {
+        let rto_max_ns = self.rto_min_ns.saturating_mul(RetransmitTimer::BACKOFF_MAX);
+        RttEstimator::new(self.rto_min_ns, rto_max_ns)
     }
 
     pub(crate) fn check(&self) -> Result<(), ConfigError> {

@@ -2,9 +2,7 @@
 //! arrive and shrinks on timeouts, as in TCP Reno (RFC 5681).
 
 use onepipe_base::Mono;
-use onepipe_reliability::CongestionWindow;
-
-use crate::rtt::RttEstimator;
+use onepipe_reliability::{CongestionWindow, RttEstimator};
 
 /// The bytes in flight, and their congestion window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -94,7 +92,7 @@ mod tests {
     use super::*;
 
     fn congestion(window_max: u64) -> CongestionController {
-        CongestionController::new(1_000, window_max, 100, RttEstimator::new(50))
+        CongestionController::new(1_000, window_max, 100, RttEstimator::new(50, 3_200))
     }
 
     //= spec/amcast.md#R29

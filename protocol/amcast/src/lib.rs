@@ -63,7 +63,6 @@ mod log;
 mod member;
 mod outbox;
 mod replica;
-mod rtt;
 mod transfer;
 mod votes;
 

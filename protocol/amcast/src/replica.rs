@@ -7,12 +7,12 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use onepipe_base::{Machine, Mono, Now, Port, Transmit, Verdict};
+use onepipe_reliability::{RetransmitTimer, RttEstimator};
 use onepipe_wire::{Amcast, Frame, GroupId, GroupSet, LogicalTime, MessageId, Opcode};
 
 use crate::config::{Config, ConfigError, MEMBERS_MAX};
 use crate::member::Member;
 use crate::outbox::Outbox;
-use crate::rtt::{RetransmitTimer, RttEstimator};
 
 /// Capacity of a replica's outbox in packets: a request and a reply to each member.
 const OUTBOX: usize = 2 * MEMBERS_MAX;
@@ -171,7 +171,7 @@ impl Replica {
             outbox: Outbox::new(OUTBOX, groups.groups[at].members.iter().copied()),
             pending: VecDeque::with_capacity(positions),
             timer: RetransmitTimer::default(),
-            rtt: RttEstimator::new(config.rto_min_ns),
+            rtt: config.rtt(),
             // The extent of the log is unknown: request it at once.
             due: Some(Mono::from_ns(0)),
             source: 0,

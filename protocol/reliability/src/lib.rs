@@ -1,8 +1,8 @@
 //! What the reliable links of all services share.
 //!
 //! A link retransmits what was lost and limits what is in flight, whatever it carries: messages of
-//! an endpoint, frames of bulk objects, proposals of a multicast. Response times are estimated by
-//! [`onepipe_base::ResponseTime`].
+//! an endpoint, frames of bulk objects, proposals of a multicast. [`RttEstimator`] limits what
+//! [`onepipe_base::ResponseTime`] estimates, and [`RetransmitTimer`] backs off.
 //!
 //! # Invariants
 //! - No clock and no randomness: equal inputs give equal states.
@@ -22,6 +22,7 @@ mod congestion;
 mod index_queue;
 mod packet_tracker;
 mod received_bitmap;
+mod rtt;
 mod seq_deque;
 
 pub use bit_set::BitSet;
@@ -30,4 +31,5 @@ pub use congestion::{CongestionWindow, MarkedFraction, Observation};
 pub use index_queue::IndexQueue;
 pub use packet_tracker::{PacketTracker, PsnState, WINDOW_PACKETS};
 pub use received_bitmap::ReceivedBitmap;
+pub use rtt::{RetransmitTimer, RttEstimator};
 pub use seq_deque::SeqDeque;

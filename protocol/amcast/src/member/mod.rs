@@ -12,6 +12,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use onepipe_base::{Machine, Mono, Now, Port, ProcessId, Transmit, Verdict};
+use onepipe_reliability::{RetransmitTimer, RttEstimator};
 use onepipe_wire::{Amcast, Frame, GroupId, GroupSet, LogicalTime, Opcode};
 
 use crate::ack_table::AckTable;
@@ -21,7 +22,6 @@ use crate::epochs::LatestEpochs;
 use crate::incarnations::Incarnations;
 use crate::log::Log;
 use crate::outbox::Outbox;
-use crate::rtt::{RetransmitTimer, RttEstimator};
 use crate::transfer::LogTransfer;
 use crate::votes::Votes;
 
@@ -191,7 +191,7 @@ impl Member {
             pending_acks: GroupSet::EMPTY,
             last_accepted: vec![0; groups.groups.len()],
             timer: RetransmitTimer::default(),
-            rtt: RttEstimator::new(config.rto_min_ns),
+            rtt: config.rtt(),
             // An incarnation is announced at once.
             due: config.announces.then_some(Mono::from_ns(0)),
             event: None,

@@ -3,7 +3,7 @@
 use core::cmp::Ordering;
 
 use onepipe_base::{Backoff, Mono, Now, Psn, Timestamp};
-use onepipe_reliability::ReceivedBitmap;
+use onepipe_reliability::{ReceivedBitmap, RetransmitTimer, RttEstimator};
 use onepipe_wire::{Fcp, FcpParams, FcpReset, FcpWriter};
 
 use super::send_window::{DestinationSet, SendWindow};
@@ -45,8 +45,8 @@ pub(crate) struct Session {
     received: ReceivedBitmap<1>,
     pub unacked: SendWindow,
     bad_checks: u32,
-    /// Retransmission timeout: see [`Session::rto_ns`].
-    rto_ns: u64,
+    rtt: RttEstimator,
+    timer: RetransmitTimer,
     /// Time of the oldest received packet that was not acknowledged.
     pub ack_pending_since: Option<Mono>,
 }
@@ -66,7 +66,8 @@ impl Session {
             received: ReceivedBitmap::complete_until(Psn(0)),
             unacked: SendWindow::new(),
             bad_checks: 0,
-            rto_ns: times.rto_ns_min,
+            rtt: RttEstimator::new(times.rto_ns_min, times.rto_ns_max),
+            timer: RetransmitTimer::default(),
             ack_pending_since: None,
         }
     }
@@ -76,8 +77,8 @@ impl Session {
         self.received.check_invariants();
         self.unacked.check_invariants();
         assert!(self.bad_checks < BAD_MAX, "a burst resets the session");
-        assert!(self.rto_ns >= self.times.rto_ns_min, "the timeout is not below its minimum");
-        assert!(self.rto_ns <= self.times.rto_ns_max, "the timeout is not above its maximum");
+        assert!(self.rto_ns() >= self.times.rto_ns_min, "the timeout is not below its minimum");
+        assert!(self.rto_ns() <= self.times.rto_ns_max, "the timeout is not above its maximum");
         if self.is_open {
             let time = self.time.expect("an open session was reset");
             assert_eq!(self.seed, mix(time.as_ns()), "the checks follow from the reset");
@@ -151,11 +152,8 @@ impl Session {
         self.confirms_reset |= is_new_session;
         if let Some(round_trip_ns) = self.unacked.on_ack(now.mono, fcp.received, fcp.received_bits)
         {
-            let target_ns = (round_trip_ns + round_trip_ns / 2)
-                .clamp(self.times.rto_ns_min, self.times.rto_ns_max);
-            let decayed_ns = self.rto_ns - self.rto_ns.saturating_sub(target_ns).div_ceil(8);
-            self.rto_ns = decayed_ns.max(target_ns);
-            debug_assert!(self.rto_ns >= target_ns, "no less than the round trip requires");
+            self.rtt.on_sample(round_trip_ns);
+            self.timer.reset();
         }
         if fcp.parts().next().is_some() {
             self.ack_pending_since.get_or_insert(now.mono);
@@ -214,16 +212,14 @@ impl Session {
     }
 
     //= spec/arbiter.md#R23
-    /// Returns the retransmission timeout, ns: 1.5 times the largest recent round trip, at least
-    /// the minimum. Each increase takes effect at once, decreases decay by an eighth per sample.
+    /// Returns the retransmission timeout, ns.
     pub fn rto_ns(&self) -> u64 {
-        self.rto_ns
+        self.timer.timeout_ns(&self.rtt)
     }
 
-    //= spec/arbiter.md#R23
     /// Doubles the retransmission timeout, as no packet was answered.
     pub fn back_off(&mut self) {
-        self.rto_ns = (2 * self.rto_ns).min(self.times.rto_ns_max);
+        self.timer.back_off();
     }
 
     //= spec/arbiter.md#R25
