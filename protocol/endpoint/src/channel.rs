@@ -3,7 +3,10 @@
 use alloc::vec::Vec;
 
 use onepipe_base::{Mono, ProcessId, ProcessInstance, Promises, Psn, Timestamp};
-use onepipe_wire::{AckView, Connect, Frame, Header, Opcode, Probe, RECALL_LEN, Recall, Service};
+use onepipe_wire::{
+    AckView, Connect, Flags, Frame, Header, Opcode, PiggybackedAck, Probe, RECALL_LEN, Recall,
+    Service,
+};
 
 use crate::receive::{Arrival, Disposition, Receiver, Tombstone};
 use crate::send::{DataFrame, Sender};
@@ -135,6 +138,12 @@ impl Channel {
         let (header, now) = (frame.header, arrival.now);
         let from = ProcessInstance { process: header.src(), incarnation: header.incarnation() };
         Some(match frame.opcode.in_best_effort() {
+            Opcode::Data if header.has(Flags::PIGGYBACK) => {
+                let (ack, messages) = PiggybackedAck::split(frame.payload).ok()?;
+                self.sender.on_piggybacked_ack(config, now, from, ack);
+                let frame = Frame { payload: messages, ..*frame };
+                self.receiver.on_data(config, arrival, &frame, stats) == Disposition::Accepted
+            }
             Opcode::Data | Opcode::Fragment => {
                 self.receiver.on_data(config, arrival, frame, stats) == Disposition::Accepted
             }
@@ -194,17 +203,23 @@ impl Channel {
 
     /// Writes the next frame without messages into `payload`: acknowledgement, connect, probe or
     /// recall.
-    pub fn poll_signal(&mut self, payload: &mut [u8], stats: &mut Stats) -> Option<Draft> {
+    pub fn poll_signal(
+        &mut self,
+        config: &Config,
+        now: Mono,
+        payload: &mut [u8],
+        stats: &mut Stats,
+    ) -> Option<Draft> {
         let recalls_max = payload.len() / RECALL_LEN;
         let recalled = self.receiver.take_recall_acks(&mut self.recalled, recalls_max);
         let (to, opcode, psn, payload_len) = if let Some(to) = recalled {
             let payload_len = Recall::write(payload, self.recalled.iter().copied());
             (to, Opcode::RecallAck, Psn::FIRST, payload_len)
-        } else if let Some(response) = self.receiver.write_response(payload) {
+        } else if let Some(response) = self.receiver.write_response(now, payload) {
             stats.acks_sent += 1;
             (response.to, response.opcode, response.psn, response.payload_len)
         } else {
-            let signal = self.sender.write_signal(payload)?;
+            let signal = self.sender.write_signal(config, payload)?;
             stats.probes_sent += u64::from(signal.opcode == Opcode::Probe);
             (signal.to, signal.opcode, signal.psn, signal.payload_len)
         };
@@ -252,7 +267,11 @@ impl Channel {
                 self.sender.on_local_request_refused(config);
             }
         }
-        let written = self.sender.write_data(config, now, slot)?;
+        let receiver = &mut self.receiver;
+        let written = self.sender.write_data(config, now, slot, |to, payload| {
+            receiver.write_piggyback(now, to, payload)
+        })?;
+        stats.acks_piggybacked += u64::from(written.flags & Flags::PIGGYBACK != 0);
         Some(self.draft(&written))
     }
 

@@ -1,7 +1,7 @@
 //! Configuration of an endpoint: identity, limits, timers.
 
 use onepipe_base::{Address, Controllers, Incarnation, Instance, ProcessId};
-use onepipe_wire::{HEADER_LEN, Service};
+use onepipe_wire::{AckDelay, HEADER_LEN, Service};
 
 use crate::timestamp::NO_PROMISE_AGE_NS;
 use crate::{MESSAGE_CHARGE_BYTES, Message, SendError};
@@ -100,9 +100,12 @@ pub struct Config {
     /// (docs/design/ordering.md, "How often is a payload sent?"). Only with [`Links::Uplink`].
     /// Default true.
     pub shares_payloads: bool,
-    /// A receiver acknowledges after this many packets. Default 16.
+    /// A receiver acknowledges after this many packets; above 255, only when their delay ends.
+    /// Default 16.
     pub ack_packets: u32,
-    /// A receiver acknowledges at the latest after this delay, in ns. Default 20,000.
+    /// How long receivers may delay the acknowledgements of this process's packets, so that data
+    /// frames carry them, in ns; at most 32,000,000. The lowest value of its senders holds for a
+    /// receiver. A retransmission timeout is longer by it. Default 250,000.
     pub ack_delay_ns: u64,
     /// A reservation whose owner was idle for this long is reclaimed when others wait for one, in
     /// ns. Default 100,000,000.
@@ -171,7 +174,7 @@ impl Config {
             congestion_full_windows: 0,
             shares_payloads: true,
             ack_packets: 16,
-            ack_delay_ns: 20_000,
+            ack_delay_ns: 250_000,
             reservation_timeout_ns: 100_000_000,
             probe_timeout_min_ns: 200_000,
             probes_max: 8,
@@ -241,6 +244,7 @@ impl Config {
         let window = self.window_bytes_max;
         check(window >= 4096, "window_bytes_max", window.into())?;
         check(self.ack_packets >= 1, "ack_packets", self.ack_packets.into())?;
+        check(self.ack_delay_ns <= AckDelay::NS_MAX, "ack_delay_ns", self.ack_delay_ns)?;
         check(self.probes_max >= 1, "probes_max", self.probes_max.into())?;
         let congestion = self.congestion_window_bytes;
         check(congestion >= 4096, "congestion_window_bytes", congestion.into())?;
@@ -249,7 +253,6 @@ impl Config {
             ("beacon_interval_ns", self.beacon_interval_ns),
             ("heartbeat_interval_ns", self.heartbeat_interval_ns),
             ("link_timeout_ns", self.link_timeout_ns),
-            ("ack_delay_ns", self.ack_delay_ns),
             ("reservation_timeout_ns", self.reservation_timeout_ns),
             ("probe_timeout_min_ns", self.probe_timeout_min_ns),
             ("announce_interval_ns", self.announce_interval_ns),

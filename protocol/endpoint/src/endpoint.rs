@@ -369,7 +369,7 @@ impl Machine for Endpoint {
         }
         if self.link.demand_mut().take_response(now.mono) {
             // The acknowledgement carries the promise.
-            self.best_effort.receiver.flush_delayed_acks();
+            self.best_effort.receiver.flush_oldest_ack();
         }
         // An unfinished burst goes first: every receiver's barrier waits for its last packet.
         if self.best_effort.sender.unfinished_burst().is_none() {

@@ -25,6 +25,8 @@ pub struct Stats {
     pub solicits_received: u64,
     /// ACKs, NAKs and grants sent, included in `frames_sent`.
     pub acks_sent: u64,
+    /// Acknowledgements sent in front of messages.
+    pub acks_piggybacked: u64,
     /// Probes sent, included in `frames_sent`.
     pub probes_sent: u64,
     /// Intact frames received for this process.

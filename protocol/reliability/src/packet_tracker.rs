@@ -75,6 +75,18 @@ impl PacketTracker {
         bitmaps.is_some_and(|bitmaps| bitmaps.received.has(psn) || bitmaps.rejected.has(psn))
     }
 
+    /// Returns whether every packet before the newest one was received.
+    #[inline]
+    pub fn is_complete(&self) -> bool {
+        self.base == self.end
+    }
+
+    /// Returns whether packets before `psn` are missing that no earlier packet has shown to be.
+    #[inline]
+    pub fn opens_gap(&self, psn: Psn) -> bool {
+        self.end.is_before(psn)
+    }
+
     /// Records the arrival of the new packet `psn`.
     #[inline]
     pub fn receive(&mut self, psn: Psn) {

@@ -4,7 +4,7 @@ use onepipe_base::Psn;
 use zerocopy::byteorder::big_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::DecodeError;
+use crate::{AckDelay, DecodeError, PiggybackedAck};
 
 /// Maximum number of 64-packet words in an ACK.
 pub const ACK_WORDS_MAX: usize = 16;
@@ -19,9 +19,9 @@ struct Layout {
     consumed: U64,
     reservation_id: U32,
     acked_incarnation: U32,
-    words: U16,
+    words: u8,
     reservation: u8,
-    reserved: u8,
+    delay: U16,
 }
 
 const FIXED_LEN: usize = size_of::<Layout>();
@@ -48,6 +48,8 @@ pub struct Ack {
     pub reservation_id: u32,
     /// The state of that reservation: one of the `RESERVATION_*` constants.
     pub reservation: u8,
+    /// How long the newest packet has waited for this acknowledgement.
+    pub delay: AckDelay,
 }
 
 impl Ack {
@@ -57,6 +59,8 @@ impl Ack {
     pub const RESERVATION_GRANTED: u8 = 1;
     /// The receiver can never reserve that much.
     pub const RESERVATION_REFUSED: u8 = 2;
+    /// A piggybacked acknowledgement says nothing of reservations. Never on the wire.
+    pub const RESERVATION_UNSTATED: u8 = 3;
 
     /// Writes the body: the fixed part, and for every 64 packets from `cumulative` on a word of
     /// received packets and a word of rejected ones (bit `i` of word `w` is packet
@@ -80,9 +84,9 @@ impl Ack {
             consumed: U64::new(self.consumed_bytes),
             reservation_id: U32::new(self.reservation_id),
             acked_incarnation: U32::new(self.acked_incarnation),
-            words: U16::new(count as u16),
+            words: count as u8,
             reservation: self.reservation,
-            reserved: 0,
+            delay: U16::new(self.delay.0),
         };
         let (front, rest) = buf.split_at_mut(FIXED_LEN);
         front.copy_from_slice(layout.as_bytes());
@@ -111,7 +115,7 @@ impl<'a> AckView<'a> {
         let truncated =
             |need| DecodeError::Truncated { part: "acknowledgement", need, got: payload.len() };
         let (layout, rest) = Layout::ref_from_prefix(payload).map_err(|_| truncated(FIXED_LEN))?;
-        let count = usize::from(layout.words.get());
+        let count = usize::from(layout.words);
         if count > ACK_WORDS_MAX {
             return Err(DecodeError::Field { field: "acknowledgement words", value: count as u64 });
         }
@@ -130,8 +134,30 @@ impl<'a> AckView<'a> {
             acked_incarnation: layout.acked_incarnation.get(),
             reservation_id: layout.reservation_id.get(),
             reservation: layout.reservation,
+            delay: AckDelay(layout.delay.get()),
         };
         Ok(Self { ack, pairs })
+    }
+
+    /// Returns the acknowledgement that a piggybacked one abbreviates. `last` is the latest
+    /// acknowledgement of the connection, which its counters follow.
+    pub fn of_piggybacked(ack: PiggybackedAck, last: &Ack) -> Self {
+        let consumed_ahead = ack.consumed.wrapping_sub(last.consumed_bytes as u32) as i32;
+        // Signed: an acknowledgement that was overtaken is behind the last one.
+        let ahead = |low: u8, last: u32| {
+            last.wrapping_add_signed(i32::from(low.wrapping_sub(last as u8) as i8))
+        };
+        let ack = Ack {
+            cumulative: ack.cumulative,
+            received: ahead(ack.received, last.received),
+            marked: ahead(ack.marked, last.marked),
+            consumed_bytes: last.consumed_bytes.saturating_add_signed(consumed_ahead.into()),
+            acked_incarnation: ack.acked_incarnation,
+            delay: ack.delay,
+            reservation: Ack::RESERVATION_UNSTATED,
+            ..*last
+        };
+        Self { ack, pairs: &[] }
     }
 
     /// Returns, for every 64 packets from `cumulative` on, the received and the rejected ones: see

@@ -13,7 +13,7 @@ pub const CONNECT_LEN: usize = 16;
 struct Layout {
     reservation_bytes: U64,
     reservation_id: U32,
-    reserved: U32,
+    ack_delay_ns: U32,
 }
 
 const _: () = assert!(size_of::<Layout>() == CONNECT_LEN);
@@ -27,6 +27,8 @@ pub struct Connect {
     pub reservation_id: u32,
     /// Size of the reservation in bytes.
     pub reservation_bytes: u64,
+    /// For how long the receiver may delay acknowledgements on this connection, in ns.
+    pub ack_delay_ns: u32,
 }
 
 impl Connect {
@@ -35,7 +37,7 @@ impl Connect {
         let layout = Layout {
             reservation_bytes: U64::new(self.reservation_bytes),
             reservation_id: U32::new(self.reservation_id),
-            reserved: U32::ZERO,
+            ack_delay_ns: U32::new(self.ack_delay_ns),
         };
         buf.get_mut(..CONNECT_LEN)?.copy_from_slice(layout.as_bytes());
         Some(CONNECT_LEN)
@@ -53,6 +55,7 @@ impl Connect {
         Ok(Self {
             reservation_id: layout.reservation_id.get(),
             reservation_bytes: layout.reservation_bytes.get(),
+            ack_delay_ns: layout.ack_delay_ns.get(),
         })
     }
 }

@@ -37,12 +37,23 @@ pub struct Message<'a> {
 #[derive(Clone, Debug)]
 pub struct Messages<'a> {
     rest: &'a [u8],
+    /// The rest is one message without a header.
+    is_single: bool,
 }
 
 impl<'a> Messages<'a> {
-    /// Iterates over the payload of a frame with opcode [`crate::Opcode::Data`].
+    /// Iterates over messages with headers: the payload of a frame with opcode
+    /// [`crate::Opcode::Data`] and neither
+    /// [`crate::Flags::PIGGYBACK`] nor [`crate::Flags::SINGLE`].
+    #[inline]
     pub fn new(payload: &'a [u8]) -> Self {
-        Self { rest: payload }
+        Self { rest: payload, is_single: false }
+    }
+
+    /// Returns a message without a header: the payload of a frame with [`crate::Flags::SINGLE`].
+    #[inline]
+    pub fn single(payload: &'a [u8]) -> Self {
+        Self { rest: payload, is_single: true }
     }
 }
 
@@ -51,6 +62,11 @@ impl<'a> Iterator for Messages<'a> {
 
     #[inline]
     fn next(&mut self) -> Option<Self::Item> {
+        if self.is_single {
+            let payload = core::mem::take(&mut self.rest);
+            self.is_single = false;
+            return Some(Ok(Message { delta_ns: 0, index: 0, payload }));
+        }
         if self.rest.is_empty() {
             return None;
         }

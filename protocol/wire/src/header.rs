@@ -39,6 +39,12 @@ impl Flags {
     /// With [`Flags::UNFED`]: the commit promise is valid, because dead links behind the sender
     /// hold commits there. UNFED without this flag: the commit is no promise either.
     pub const HOLDS: u8 = 1 << 5;
+    /// In a data frame: an acknowledgement of the opposite connection precedes the messages (see
+    /// [`crate::PiggybackedAck`]).
+    pub const PIGGYBACK: u8 = 1 << 5;
+    /// In a data frame: the payload, behind an acknowledgement if there is one, is one message with
+    /// index 0 and the frame's timestamp, without a header of its own.
+    pub const SINGLE: u8 = 1 << 6;
     /// In a beacon or a join: the sender holds commits for a previous incarnation of the receiver.
     /// No commit promised on this link counts yet (docs/design/failure.md, "What is sent while a
     /// previous incarnation's commits are held?").

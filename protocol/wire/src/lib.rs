@@ -47,6 +47,7 @@ mod marked;
 mod members;
 mod opcode;
 mod piece;
+mod piggyback;
 mod probe;
 mod recall;
 mod recovery;
@@ -97,6 +98,7 @@ pub use piece::{
     PIECE_ACK_HEADER_LEN, PIECE_ACK_WORDS_MAX, PIECE_HEADER_LEN, Piece, PieceAck, PieceAckState,
     PieceAckWords, TransferPacket,
 };
+pub use piggyback::{AckDelay, PIGGYBACK_LEN, PiggybackedAck};
 pub use probe::{PROBE_LEN, Probe};
 pub use recall::{RECALL_LEN, Recall, UNDELIVERABLE_LEN, Undeliverable};
 pub use recovery::{RECOVERY_HEADER_LEN, Recovery, RecoveryView};
@@ -110,4 +112,4 @@ pub use tip::{DECISION_TIP_LEN, DecisionTip};
 pub use watchdog::{WATCHDOG_LEN, Watchdog};
 
 /// The version byte of this wire format. Rare at this offset in packets of other protocols.
-pub const VERSION: u8 = 0x1b;
+pub const VERSION: u8 = 0x1c;

@@ -9,7 +9,10 @@ use onepipe_base::{ProcessId, Psn};
 use zerocopy::byteorder::big_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::{DecodeError, Flags, Frame, HEADER_LEN, Header, MESSAGE_HEADER_LEN, Opcode, integrity};
+use crate::{
+    DecodeError, Flags, Frame, HEADER_LEN, Header, MESSAGE_HEADER_LEN, Messages, Opcode,
+    PiggybackedAck, integrity,
+};
 
 /// Length of the header before the list of receivers.
 pub const SHARED_DATA_HEADER_LEN: usize = 4;
@@ -192,6 +195,31 @@ impl<'a> Frame<'a> {
     }
 }
 
+impl<'a> Messages<'a> {
+    /// Iterates over the messages in the payload of a frame with this header, which may be shared.
+    /// `None` if the frame carries none, or its payload is too short for what precedes them.
+    pub fn of_frame(header: &Header, payload: &'a [u8]) -> Option<Self> {
+        let opcode = header.opcode().ok()?;
+        match opcode.in_best_effort() {
+            Opcode::SharedData => {
+                let (_, messages) = SharedReceivers::parse(payload).ok()?;
+                Some(Self::new(messages))
+            }
+            Opcode::Data => {
+                let messages = match header.has(Flags::PIGGYBACK) {
+                    true => PiggybackedAck::split(payload).ok()?.1,
+                    false => payload,
+                };
+                Some(match header.has(Flags::SINGLE) {
+                    true => Self::single(messages),
+                    false => Self::new(messages),
+                })
+            }
+            _ => None,
+        }
+    }
+}
+
 /// Rewrites a verified copy of a shared frame as the data frame of `process`. Returns the length of
 /// the list, behind which the messages are.
 #[cold]
@@ -208,6 +236,7 @@ fn open_copy(bytes: &mut [u8], end: usize, process: ProcessId) -> Result<usize, 
         Opcode::ReliableSharedData => Opcode::ReliableData as u8,
         _ => Opcode::Data as u8,
     };
+    header.flags &= !(Flags::PIGGYBACK | Flags::SINGLE);
     header.flags |= if own.is_ack_wanted { Flags::ACK_NOW } else { 0 };
     // A message that is cut off is found when the messages are read.
     let mut rest = &mut payload[start..];

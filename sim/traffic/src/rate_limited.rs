@@ -1,9 +1,9 @@
 //! A process with a limited message rate.
 
 use onepipe_base::{Machine, Mono, Now, Port, Transmit, Verdict};
-use onepipe_wire::{HEADER_LEN, Messages, Opcode, SharedReceivers, parse_header};
+use onepipe_wire::{HEADER_LEN, Messages, Opcode, parse_header};
 
-/// Length of a 64-byte message in a frame, with its header.
+/// Length of one of several 64-byte messages in a frame, with its header.
 const MESSAGE_LEN: usize = 72;
 
 /// A machine that sends only as fast as its CPU time per message allows.
@@ -61,9 +61,10 @@ impl<M: Machine> RateLimited<M> {
             // NICs or a dedicated core send hop-only frames (1Pipe section 7.1).
             Ok((_, opcode)) if opcode.is_hop_only() => 0,
             Ok((_, opcode)) if is_ack(opcode) => self.ack_ns,
-            Ok((header, opcode)) if self.is_counting => {
+            Ok((header, _)) if self.is_counting => {
                 let payload = frame.get(HEADER_LEN..HEADER_LEN + header.length());
-                self.message_ns * count(opcode, payload.unwrap_or_default())
+                let messages = Messages::of_frame(header, payload.unwrap_or_default());
+                self.message_ns * messages.map_or(1, |messages| messages.count().max(1) as u64)
             }
             Ok((header, _)) => self.message_ns * (header.length() / MESSAGE_LEN).max(1) as u64,
             Err(_) => 0,
@@ -74,16 +75,6 @@ impl<M: Machine> RateLimited<M> {
 /// Whether a frame acknowledges or probes, in either service.
 fn is_ack(opcode: Opcode) -> bool {
     matches!(opcode.in_best_effort(), Opcode::Ack | Opcode::Nak | Opcode::Probe)
-}
-
-/// Returns the number of messages in a frame with this payload, at least 1.
-fn count(opcode: Opcode, payload: &[u8]) -> u64 {
-    let messages = match opcode.in_best_effort() {
-        Opcode::Data => payload,
-        Opcode::SharedData => SharedReceivers::parse(payload).map_or(&[][..], |(_, rest)| rest),
-        _ => return 1,
-    };
-    Messages::new(messages).count().max(1) as u64
 }
 
 impl<M: Machine> Machine for RateLimited<M> {

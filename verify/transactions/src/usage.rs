@@ -2,7 +2,7 @@
 
 use onepipe_sim_network::{HopKind, LinkId};
 use onepipe_transaction::{Reply, Request};
-use onepipe_wire::{HEADER_LEN, Messages, Opcode, SharedReceivers, parse_header};
+use onepipe_wire::{HEADER_LEN, Messages, Opcode, parse_header};
 
 /// Messages that a process has sent, by what they are for. A message to several receivers that
 /// leaves once counts once.
@@ -29,8 +29,7 @@ impl Sent {
         let payload = frame.get(HEADER_LEN..HEADER_LEN + header.length()).unwrap_or_default();
         let messages = match opcode.in_best_effort() {
             _ if opcode.is_hop_only() => return,
-            Opcode::Data => payload,
-            Opcode::SharedData => SharedReceivers::parse(payload).map_or(&[][..], |(_, rest)| rest),
+            Opcode::Data | Opcode::SharedData => Messages::of_frame(header, payload),
             Opcode::Ack | Opcode::Nak | Opcode::Probe => {
                 self.acks += 1;
                 return;
@@ -41,7 +40,7 @@ impl Sent {
             }
         };
         self.frames += 1;
-        for message in Messages::new(messages).flatten() {
+        for message in messages.into_iter().flatten().flatten() {
             match message.payload {
                 payload if Request::is_request(payload) => self.requests += 1,
                 payload if Reply::is_reply(payload) => self.replies += 1,

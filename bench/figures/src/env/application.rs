@@ -186,13 +186,20 @@ impl TestbedApp {
 
     fn endpoint(&self, process: u32) -> RateLimited<Endpoint> {
         let beacon_interval_ns = self.setup.calibration.beacon_ns;
+        let defaults = onepipe_endpoint::Config::new(ProcessId(process), Incarnation(1));
+        let probe_timeout_min_ns = self.setup.probe_timeout_ns;
         let config = onepipe_endpoint::Config {
             processes_max: self.topology.processes(),
             awaits_commits: self.setup.form == Form::Host,
             beacon_interval_ns,
             link_timeout_ns: 10 * beacon_interval_ns,
-            probe_timeout_min_ns: self.setup.probe_timeout_ns,
-            ..onepipe_endpoint::Config::new(ProcessId(process), Incarnation(1))
+            probe_timeout_min_ns,
+            // A short timeout leaves no time to delay acknowledgements.
+            ack_delay_ns: match probe_timeout_min_ns < defaults.probe_timeout_min_ns {
+                true => probe_timeout_min_ns,
+                false => defaults.ack_delay_ns,
+            },
+            ..defaults
         };
         let endpoint = Endpoint::new(config).expect("a calibration is in range");
         RateLimited::new(endpoint, self.setup.calibration.message_ns)

@@ -23,7 +23,9 @@ impl Endpoint {
                 continue;
             }
             let payload = &mut slot[HEADER_LEN..end];
-            if let Some(draft) = channel.poll_signal(payload, &mut self.stats) {
+            if let Some(draft) =
+                channel.poll_signal(&self.config, now.mono, payload, &mut self.stats)
+            {
                 return Some(self.seal_frame(now, service, slot, draft));
             }
         }

@@ -3,9 +3,10 @@
 use core::hint::black_box;
 
 use onepipe_base::{Mono, ProcessId, Psn};
-use onepipe_wire::{ACK_WORDS_MAX, Ack, Opcode};
+use onepipe_wire::{ACK_WORDS_MAX, Ack, AckDelay, Opcode, PiggybackedAck};
 
 use super::Receiver;
+use super::delayed_acks::Delayed;
 use super::remote_sender::Reservation;
 use crate::Config;
 
@@ -54,46 +55,65 @@ impl Receiver {
         }
     }
 
+    /// Delays the acknowledgement of a packet that was just counted.
     #[inline]
-    pub(super) fn delay_ack(&mut self, config: &Config, now: Mono, peer_index: usize) {
+    pub(super) fn delay_ack(&mut self, now: Mono, peer_index: usize) {
         let sender = self.peers.get_mut(peer_index);
-        if sender.pending_ack.is_none() && !core::mem::replace(&mut sender.is_ack_delayed, true) {
-            self.delayed_acks.push(peer_index as u32);
-            self.delayed_ack_deadline =
-                self.delayed_ack_deadline.or(Some(now.after_ns(config.ack_delay_ns)));
+        if sender.pending_ack.is_none() && sender.unacked == 1 {
+            sender.oldest_at = sender.newest_at;
+            self.delayed_acks.push(now, peer_index);
         }
     }
 
-    /// Returns when the delayed acknowledgements are due.
+    /// Returns when the first delayed acknowledgement is due.
+    #[inline]
     pub fn deadline(&self) -> Option<Mono> {
-        self.delayed_ack_deadline
+        self.delayed_acks.deadline()
     }
 
+    /// Returns whether [`Receiver::flush_delayed_acks`] makes an acknowledgement due.
     pub fn has_delayed_acks(&self) -> bool {
-        self.delayed_ack_deadline.is_some()
+        self.delayed_acks.iter().any(|delayed| self.is_delayed(*delayed))
+    }
+
+    /// Returns whether the acknowledgement still waits: it was not sent since.
+    pub(super) fn is_delayed(&self, delayed: Delayed) -> bool {
+        let sender = self.peers.get(delayed.peer_index as usize);
+        sender.is_ack_delayed() && sender.oldest_at == AckDelay::ticks(delayed.since.as_ns())
     }
 
     /// Reclaims idle reservations and flushes delayed acknowledgements that are due.
     pub fn on_timeout(&mut self, config: &Config, now: Mono) {
         self.reclaim_reservations(config, now);
-        if self.delayed_ack_deadline.is_none_or(|deadline| now < deadline) {
-            return;
+        while let Some(delayed) = self.delayed_acks.pop_due(now) {
+            self.end_delay(delayed);
         }
-        self.flush_delayed_acks();
     }
 
     /// Makes all delayed acknowledgements due at once.
     pub fn flush_delayed_acks(&mut self) {
-        self.delayed_ack_deadline = None;
         // Prefetched together, so that the cache misses overlap.
-        let senders =
-            self.delayed_acks.iter().map(|peer_index| self.peers.get(*peer_index as usize));
+        let delayed = self.delayed_acks.iter().map(|delayed| delayed.peer_index as usize);
+        let senders = delayed.map(|peer_index| self.peers.get(peer_index));
         black_box(senders.fold(0, |all, sender| all ^ sender.prefetch()));
-        while let Some(peer_index) = self.delayed_acks.pop() {
-            let sender = self.peers.get_mut(peer_index as usize);
-            if core::mem::take(&mut sender.is_ack_delayed) && sender.unacked > 0 {
-                self.queue_ack(peer_index as usize, Opcode::Ack);
+        while let Some(delayed) = self.delayed_acks.pop() {
+            self.end_delay(delayed);
+        }
+    }
+
+    /// Makes the oldest delayed acknowledgement due at once.
+    pub fn flush_oldest_ack(&mut self) {
+        while let Some(delayed) = self.delayed_acks.pop() {
+            if self.is_delayed(delayed) {
+                return self.queue_ack(delayed.peer_index as usize, Opcode::Ack);
             }
+        }
+    }
+
+    #[inline]
+    fn end_delay(&mut self, delayed: Delayed) {
+        if self.is_delayed(delayed) {
+            self.queue_ack(delayed.peer_index as usize, Opcode::Ack);
         }
     }
 
@@ -105,21 +125,59 @@ impl Receiver {
             || !self.recall_ack_queue.is_empty()
     }
 
+    //= spec/ordering.md#R87
+    /// Writes the acknowledgement of the packets of `to` in front of the messages of a data frame
+    /// to it, if one waits that fits the short form. Returns the length written.
+    #[inline]
+    pub fn write_piggyback(&mut self, now: Mono, to: ProcessId, payload: &mut [u8]) -> usize {
+        let Some(peer_index) = self.peers.index_of(to) else { return 0 };
+        let sender = self.peers.get_mut(peer_index);
+        let now_ticks = AckDelay::ticks(now.as_ns());
+        let is_due = match sender.pending_ack {
+            None => {
+                let waited = now_ticks.wrapping_sub(sender.oldest_at);
+                sender.unacked > 0 && self.delayed_acks.may_travel(waited)
+            }
+            Some(opcode) => opcode == Opcode::Ack && sender.unacked > 0,
+        };
+        if !is_due || !sender.fits_piggyback() {
+            return 0;
+        }
+        let ack = PiggybackedAck {
+            cumulative: sender.tracker.base(),
+            consumed: sender.consumed as u32,
+            acked_incarnation: sender.incarnation.0,
+            received: sender.received as u8,
+            marked: sender.marked as u8,
+            delay: sender.newest_delay(now),
+        };
+        let Some(len) = ack.write(payload) else { return 0 };
+        // A pending acknowledgement stays in the queue, where it is passed over.
+        sender.pending_ack = None;
+        sender.on_acked();
+        len
+    }
+
     //= spec/ordering.md#R29
     /// Writes the next acknowledgement or Reset into `payload`.
-    pub fn write_response(&mut self, payload: &mut [u8]) -> Option<Response> {
+    pub fn write_response(&mut self, now: Mono, payload: &mut [u8]) -> Option<Response> {
         if let Some((to, psn)) = self.reset_queue.pop_front() {
             return Some(Response { to, opcode: Opcode::Reset, psn, payload_len: 0 });
         }
-        let peer_index = self.ack_queue.pop_front()? as usize;
+        let (peer_index, opcode) = loop {
+            let peer_index = self.ack_queue.pop_front()? as usize;
+            // Without a pending one, the acknowledgement has travelled with data.
+            if let Some(opcode) = self.peers.get_mut(peer_index).pending_ack.take() {
+                break (peer_index, opcode);
+            }
+        };
         if let Some(&next) = self.ack_queue.get(PREFETCH_DISTANCE) {
             black_box(self.peers.get(next as usize).prefetch());
         }
         let window = self.window;
         let sender = self.peers.get_mut(peer_index);
-        let opcode = sender.pending_ack.take().unwrap_or(Opcode::Ack);
-        sender.unacked = 0;
-        sender.freed_since_ack = 0;
+        let delay = sender.newest_delay(now);
+        sender.on_acked();
         let ack = Ack {
             cumulative: sender.tracker.base(),
             received: sender.received,
@@ -133,6 +191,7 @@ impl Receiver {
                 Reservation::Granted { .. } => Ack::RESERVATION_GRANTED,
                 Reservation::Refused => Ack::RESERVATION_REFUSED,
             },
+            delay,
         };
         // The shortest legal frame holds eight words; further words follow when the base has
         // advanced.

@@ -25,8 +25,6 @@ impl RemoteSender {
         }
         assert!(u64::from(self.buffered) + before <= window, "I11: a window bounds its sender");
         assert!(self.generation > 0 || before == 0, "only a restart leaves messages behind");
-        let is_scheduled = self.pending_ack.is_some() || self.is_ack_delayed;
-        assert!(self.unacked == 0 || is_scheduled, "each packet is acknowledged");
     }
 }
 
@@ -107,11 +105,10 @@ impl Receiver {
     /// Checks that each sender is in a queue exactly if it is marked so.
     fn check_ack_queues(&self) {
         let pending = self.peers.iter().filter(|sender| sender.pending_ack.is_some()).count();
-        assert_eq!(self.ack_queue.len(), pending, "senders with an acknowledgement");
-        let delayed = self.peers.iter().filter(|sender| sender.is_ack_delayed).count();
-        assert_eq!(self.delayed_acks.len(), delayed, "senders with a delayed acknowledgement");
-        let has_deadline = self.delayed_ack_deadline.is_some();
-        assert_eq!(has_deadline, delayed > 0, "a delay has an end");
+        assert!(self.ack_queue.len() >= pending, "senders with an acknowledgement");
+        let delayed = self.peers.iter().filter(|sender| sender.is_ack_delayed()).count();
+        let waiting = self.delayed_acks.iter().filter(|entry| self.is_delayed(**entry)).count();
+        assert!(waiting >= delayed, "each packet is acknowledged");
         assert!(self.reset_queue.len() <= RESETS_MAX, "Resets are bounded");
         assert!(self.recall_ack_queue.len() <= RECALL_ACK_QUEUE_MAX, "recalls are bounded");
         assert!(self.refusal.awaited_len() <= AWAITED_MAX, "awaited recalls are bounded");

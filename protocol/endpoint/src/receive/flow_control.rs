@@ -108,6 +108,7 @@ impl Receiver {
         } else {
             sender.tracker.advance_to(base);
         }
+        self.delayed_acks.permit(connect.ack_delay_ns.into());
         let sender = self.peers.get_mut(peer_index);
         sender.touch(now);
         let is_newer = (connect.reservation_id.wrapping_sub(sender.reservation_id()) as i32) > 0;

@@ -2,21 +2,22 @@
 
 mod ack;
 mod check;
+mod delayed_acks;
 mod delivery;
 mod filter;
 mod flow_control;
+mod measure;
 mod reassembly;
 mod recall;
 mod refuse;
 mod remote_sender;
 
 use alloc::collections::VecDeque;
-use alloc::vec::Vec;
 
 use onepipe_base::mistake::{Mistake, makes};
 use onepipe_base::{Incarnation, Mono, ProcessId, Psn, Timestamp};
 use onepipe_reliability::PsnState;
-use onepipe_wire::{Flags, Fragment, Frame, Messages, Opcode, Service};
+use onepipe_wire::{AckDelay, Flags, Fragment, Frame, Opcode, Service};
 
 use crate::arena::{PayloadArena, PayloadRef};
 use crate::peers::PeerTable;
@@ -24,10 +25,12 @@ use crate::reorder::{Entry, Reorder, ReorderConfig};
 use crate::send::LocalMessage;
 use crate::stats::Stats;
 use crate::{Config, MESSAGE_CHARGE_BYTES};
+use delayed_acks::DelayedAcks;
 use delivery::{Cursor, QueuedPayload};
 use filter::DeliveryFilter;
 pub(crate) use filter::Tombstone;
 use flow_control::LocalReservation;
+use measure::{measure, messages};
 use reassembly::{Partial, Reassembly};
 use refuse::Refusal;
 use remote_sender::RemoteSender;
@@ -62,10 +65,7 @@ pub(crate) struct Receiver {
     buffered: u64,
     /// Senders to acknowledge now.
     ack_queue: VecDeque<u32>,
-    /// Senders with a delayed acknowledgement.
-    delayed_acks: Vec<u32>,
-    /// When the delayed acknowledgements are due.
-    delayed_ack_deadline: Option<Mono>,
+    delayed_acks: DelayedAcks,
     /// Packets of unknown connections, to be answered with Reset.
     reset_queue: VecDeque<(ProcessId, Psn)>,
     /// Recalled and discarded messages; empty in the best-effort service.
@@ -118,8 +118,7 @@ impl Receiver {
             local_reservation: LocalReservation::None,
             buffered: 0,
             ack_queue: VecDeque::new(),
-            delayed_acks: Vec::new(),
-            delayed_ack_deadline: None,
+            delayed_acks: DelayedAcks::new(),
             reset_queue: VecDeque::new(),
             filter: DeliveryFilter::new(),
             recall_ack_queue: VecDeque::new(),
@@ -233,14 +232,18 @@ impl Receiver {
             return Disposition::Dropped;
         }
         let sender = self.peers.get_mut(peer_index);
+        let opens_gap = sender.tracker.opens_gap(psn);
         sender.tracker.receive(psn);
         sender.unacked = sender.unacked.saturating_add(1);
+        sender.newest_at = AckDelay::ticks(now.as_ns());
+        //= spec/ordering.md#R29
         // Commits wait for acknowledgements.
-        let is_urgent = header.has(Flags::ACK_NOW) || self.service == Service::Reliable;
+        let is_urgent =
+            header.has(Flags::ACK_NOW) || self.service == Service::Reliable || opens_gap;
         if is_urgent || u32::from(sender.unacked) >= config.ack_packets {
             self.queue_ack(peer_index, Opcode::Ack);
         } else {
-            self.delay_ack(config, now, peer_index);
+            self.delay_ack(now, peer_index);
         }
         Disposition::Accepted
     }
@@ -256,7 +259,8 @@ impl Receiver {
         stats: &mut Stats,
     ) -> bool {
         // Measured first: a malformed or oversized packet must not change any state.
-        let Some(measure) = measure(frame.payload) else {
+        let is_single = frame.header.has(Flags::SINGLE);
+        let Some(measure) = measure(messages(frame)) else {
             stats.frames_malformed += 1;
             return false;
         };
@@ -275,7 +279,13 @@ impl Receiver {
         let entry = Entry {
             timestamp: timestamp.wrapping_add_ns(u64::from(delta_ns)),
             order: order(from, generation, index),
-            value: QueuedPayload { payload_ref, len, generation, is_reserved, is_packet: true },
+            value: QueuedPayload {
+                payload_ref,
+                len,
+                generation,
+                is_reserved,
+                is_packet: !is_single,
+            },
         };
         if self.is_unordered(frame) {
             self.unordered.push_back(Cursor::new(entry, &self.arena));
@@ -455,37 +465,4 @@ impl Receiver {
 #[inline]
 fn order(from: ProcessId, generation: u16, index: u16) -> u64 {
     u64::from(from.0) << 32 | u64::from(generation) << 16 | u64::from(index)
-}
-
-/// The contents of a packet of whole messages.
-struct Measure {
-    count: u64,
-    /// Length of all payloads in bytes.
-    len: u64,
-    /// Timestamp delta and index of the first message.
-    first: (u32, u16),
-    /// Timestamp delta of the last message.
-    last_delta_ns: u32,
-}
-
-/// Measures a packet. Returns `None` if it is malformed, empty or not in ascending order.
-#[inline]
-fn measure(payload: &[u8]) -> Option<Measure> {
-    let mut messages = Messages::new(payload);
-    let first = messages.next()?.ok()?;
-    let mut last = (first.delta_ns, first.index);
-    let mut measure =
-        Measure { count: 1, len: first.payload.len() as u64, first: last, last_delta_ns: 0 };
-    for message in messages {
-        let message = message.ok()?;
-        let key = (message.delta_ns, message.index);
-        if key <= last {
-            return None;
-        }
-        last = key;
-        measure.len += message.payload.len() as u64;
-        measure.count += 1;
-    }
-    measure.last_delta_ns = last.0;
-    Some(measure)
 }

@@ -1,9 +1,10 @@
 //! Refuses new messages while this process leaves.
 
 use onepipe_base::{ProcessId, Timestamp};
-use onepipe_wire::{Frame, Messages, Opcode, Service};
+use onepipe_wire::{Frame, Opcode, Service};
 
 use super::Receiver;
+use super::measure::messages;
 
 /// Messages refused so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -47,7 +48,7 @@ impl Receiver {
         if frame.opcode.in_best_effort() == Opcode::Fragment {
             return self.await_recall(from, timestamp);
         }
-        for message in Messages::new(frame.payload).flatten() {
+        for message in messages(frame).flatten() {
             self.await_recall(from, timestamp.wrapping_add_ns(u64::from(message.delta_ns)));
         }
     }

@@ -4,7 +4,7 @@ use alloc::boxed::Box;
 
 use onepipe_base::{Incarnation, Mono, ProcessId, Psn};
 use onepipe_reliability::PacketTracker;
-use onepipe_wire::Opcode;
+use onepipe_wire::{AckDelay, Opcode};
 
 /// Memory reserved for messages of a sender that exceed its window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -52,10 +52,11 @@ pub(crate) struct RemoteSender {
     pub consumed: u64,
     /// Charge of any incarnation's messages freed since the last acknowledgement; saturates.
     pub freed_since_ack: u32,
-    /// Data packets since the last acknowledgement.
-    pub unacked: u16,
-    /// An acknowledgement is due when the delay ends.
-    pub is_ack_delayed: bool,
+    /// Data packets since the last acknowledgement; saturates.
+    pub unacked: u8,
+    /// When the oldest and the newest of them arrived, in ticks of [`AckDelay`].
+    pub oldest_at: u16,
+    pub newest_at: u16,
     /// The acknowledgement to send next, if any.
     pub pending_ack: Option<Opcode>,
     cold: Option<Box<ColdState>>,
@@ -76,7 +77,8 @@ impl RemoteSender {
             consumed: 0,
             freed_since_ack: 0,
             unacked: 0,
-            is_ack_delayed: false,
+            oldest_at: 0,
+            newest_at: 0,
             pending_ack: None,
             cold: None,
         }
@@ -121,6 +123,38 @@ impl RemoteSender {
         self.cold().map_or(0, |cold| cold.reservation_id)
     }
 
+    /// Returns whether packets wait for an acknowledgement that is not due.
+    #[inline]
+    pub fn is_ack_delayed(&self) -> bool {
+        self.unacked > 0 && self.pending_ack.is_none()
+    }
+
+    /// Returns for how long the newest packet has waited for its acknowledgement; 0 if it was
+    /// acknowledged already. A longer wait than 64 ms is reported modulo 67 ms: the sender then
+    /// measures too long a round trip, never too short a one.
+    #[inline]
+    pub fn newest_delay(&self, now: Mono) -> AckDelay {
+        match self.unacked {
+            0 => AckDelay::default(),
+            _ => AckDelay(AckDelay::ticks(now.as_ns()).wrapping_sub(self.newest_at)),
+        }
+    }
+
+    /// Records that all packets were acknowledged.
+    #[inline]
+    pub fn on_acked(&mut self) {
+        (self.unacked, self.freed_since_ack) = (0, 0);
+    }
+
+    /// Returns whether a piggybacked acknowledgement says all of the connection's state: no packet
+    /// is missing or rejected, the window is whole, and no reservation is open.
+    #[inline]
+    pub fn fits_piggyback(&self) -> bool {
+        let is_plain =
+            |cold: &ColdState| cold.buffered_before == 0 && cold.reservation == Reservation::None;
+        self.tracker.is_complete() && self.cold().is_none_or(is_plain)
+    }
+
     /// Returns whether no message of any incarnation is buffered.
     pub fn has_nothing_buffered(&self) -> bool {
         self.buffered == 0
@@ -147,10 +181,9 @@ impl RemoteSender {
         let cold = self.cold_mut();
         cold.buffered_before += u64::from(buffered);
         (cold.reservation_id, cold.reservation, cold.last_seen) = (0, Reservation::None, now);
-        let (is_ack_delayed, pending_ack, cold) =
-            (self.is_ack_delayed, self.pending_ack, self.cold.take());
+        let (pending_ack, cold) = (self.pending_ack, self.cold.take());
         let fresh = Self::new(self.from, incarnation, base);
-        *self = Self { generation, is_ack_delayed, pending_ack, cold, ..fresh };
+        *self = Self { generation, pending_ack, cold, ..fresh };
         true
     }
 

@@ -1,7 +1,7 @@
 //! Handles acknowledgements: releases what they resolve, updates windows, RTT and congestion.
 
 use onepipe_base::{Mono, ProcessId, ProcessInstance, Psn};
-use onepipe_wire::{Ack, AckView, Opcode, Service};
+use onepipe_wire::{Ack, AckView, Opcode, PiggybackedAck, Service};
 
 use super::Sender;
 use super::congestion::PacketCounters;
@@ -36,7 +36,7 @@ impl Sender {
         let has_window = connection.on_window(&view.ack);
         let has_reservation = connection.on_reservation(&view.ack);
         if let Some(sent) = summary.newest_sent {
-            self.last_rto_ns = connection.on_round_trip(config, now, sent);
+            self.last_rto_ns = connection.on_round_trip(config, now, sent, view.ack.delay);
         }
         connection.attempts = 0;
         let counters = PacketCounters { received: view.ack.received, marked: view.ack.marked };
@@ -92,6 +92,20 @@ impl Sender {
             self.credit.reconsider();
         }
         true
+    }
+
+    /// Handles the acknowledgement of `from` in front of its messages. Ignores a stale one.
+    #[inline]
+    pub fn on_piggybacked_ack(
+        &mut self,
+        config: &Config,
+        now: Mono,
+        from: ProcessInstance,
+        ack: PiggybackedAck,
+    ) {
+        let Some(peer_index) = self.peers.index_of(from.process) else { return };
+        let view = AckView::of_piggybacked(ack, &self.peers.get(peer_index).last_ack());
+        self.on_ack(config, now, from, Opcode::Ack, &view);
     }
 
     /// Returns the index of the connection to `from` if the acknowledgement counts. A Grant may

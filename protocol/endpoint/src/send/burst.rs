@@ -2,10 +2,10 @@
 
 use alloc::vec::Vec;
 
-use onepipe_base::{Mono, ProcessId, Psn, ScatteringId, Timestamp};
+use onepipe_base::{Mono, ProcessId, Psn, ScatteringId, Timestamp, copy_payload};
 use onepipe_wire::{
     FRAGMENT_HEADER_LEN, Flags, FragmentHeader, HEADER_LEN, MESSAGE_HEADER_LEN, Message, Opcode,
-    Service, write_fragment_header, write_message,
+    PIGGYBACK_LEN, Service, write_fragment_header, write_message,
 };
 
 use super::Sender;
@@ -233,13 +233,21 @@ impl Sender {
     }
 
     /// Writes the next data frame of the burst behind the header in `slot`. If [`Burst::first`] is
-    /// `None` afterwards, this frame closes the burst.
+    /// `None` afterwards, this frame closes the burst. `acknowledge` writes an acknowledgement for
+    /// the destination in front of whole messages, and returns its length.
     #[inline]
-    pub fn write_data(&mut self, config: &Config, now: Mono, slot: &mut [u8]) -> Option<DataFrame> {
+    pub fn write_data(
+        &mut self,
+        config: &Config,
+        now: Mono,
+        slot: &mut [u8],
+        acknowledge: impl FnOnce(ProcessId, &mut [u8]) -> usize,
+    ) -> Option<DataFrame> {
         let to = *self.burst.destinations.get(self.burst.served)? as usize;
         let slot = &mut slot[HEADER_LEN..self.frame_len_max];
         let head = &self.burst.messages[self.peers.get(to).chain.first as usize];
-        let is_whole = head.len as usize + MESSAGE_HEADER_LEN <= slot.len();
+        let needed = head.len as usize + MESSAGE_HEADER_LEN;
+        let is_whole = needed <= slot.len();
         if self.burst.has_shared
             && self.shares_payloads
             && is_whole
@@ -248,7 +256,17 @@ impl Sender {
             return Some(written);
         }
         let mut written = match is_whole {
-            true => self.write_whole(now, to, slot),
+            true => {
+                let has_space = needed + PIGGYBACK_LEN <= slot.len();
+                let process = self.peers.get(to).to;
+                let ack_len = if has_space { acknowledge(process, slot) } else { 0 };
+                let mut written = self.write_whole(now, to, &mut slot[ack_len..]);
+                if ack_len > 0 {
+                    written.flags |= Flags::PIGGYBACK;
+                    written.payload_len += ack_len;
+                }
+                written
+            }
             false => self.write_fragment(now, to, slot),
         };
         if self.peers.get(to).uses_reservation {
@@ -296,7 +314,17 @@ impl Sender {
         let psn = connection.flight.next_psn();
         let Stamped { timestamp: first, is_unordered, .. } =
             self.burst.messages[connection.chain.first as usize];
+        let mut flags = Flags::END_OF_MESSAGE | flag_of(is_unordered);
         let (mut used, mut count, mut charge) = (0, 0u16, 0u32);
+        let stamped = self.burst.messages[connection.chain.first as usize];
+        if connection.chain.is_single() && stamped.index == 0 {
+            // A header of the message would say nothing that the frame does not.
+            let payload = self.buffer.payload(stamped.payload_ref, stamped.len);
+            copy_payload(&mut slot[..payload.len()], payload);
+            flags |= Flags::SINGLE;
+            (used, count) = (payload.len(), 1);
+            charge = record(connection, &mut self.buffer, &stamped, is_reliable);
+        }
         while !connection.chain.is_empty() && count < u16::MAX {
             let stamped = self.burst.messages[connection.chain.first as usize];
             if stamped.is_unordered != is_unordered {
@@ -312,7 +340,6 @@ impl Sender {
         }
         debug_assert!(count > 0, "the first message fits");
         connection.flight.push_packet(now, count, charge, connection.uses_reservation);
-        let flags = Flags::END_OF_MESSAGE | flag_of(is_unordered);
         DataFrame {
             to: connection.to,
             opcode: Opcode::Data,

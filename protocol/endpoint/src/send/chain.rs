@@ -17,4 +17,10 @@ impl Chain {
     pub fn is_empty(self) -> bool {
         self.first == END
     }
+
+    /// Returns whether the chain has one message.
+    #[inline]
+    pub fn is_single(self) -> bool {
+        self.first == self.last && !self.is_empty()
+    }
 }

@@ -98,6 +98,12 @@ impl CongestionController {
         }
     }
 
+    /// Returns the receiver's counters in the latest acknowledgement.
+    #[inline]
+    pub fn last_counters(&self) -> PacketCounters {
+        self.last_counters.unwrap_or_default()
+    }
+
     /// Resets the counters after a restart of the receiver, which counts from 0 again.
     pub fn reset_counters(&mut self) {
         self.last_counters = None;

@@ -4,12 +4,13 @@ use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 
 use onepipe_base::mistake::{Mistake, makes};
-use onepipe_base::{Incarnation, Mono, ProcessId, Psn, ResponseTime, Timestamp};
-use onepipe_wire::{Ack, RECALL_LEN, Recall, Service};
+use onepipe_base::{Incarnation, Mono, ProcessId, Psn, Timestamp};
+use onepipe_wire::{Ack, AckDelay, RECALL_LEN, Recall, Service};
 
 use super::chain::Chain;
-use super::congestion::CongestionController;
+use super::congestion::{CongestionController, PacketCounters};
 use super::flight::{Flight, SentMessage};
+use super::retransmit_timeout::RetransmitTimeout;
 use crate::{Config, FailureReason};
 
 /// Maximum number of doublings of the retransmission timeout: a peer that was slow, not dead, is
@@ -129,9 +130,7 @@ pub(crate) struct Connection {
     pub deadline: Option<Mono>,
     /// When the last probe or Connect was scheduled.
     pub last_request: Option<Mono>,
-    rtt: ResponseTime,
-    /// The retransmission timeout of other connections, for the time before the first sample.
-    assumed_rto_ns: u64,
+    timeout: RetransmitTimeout,
 }
 
 impl Connection {
@@ -168,8 +167,7 @@ impl Connection {
             attempts: 0,
             deadline: None,
             last_request: None,
-            rtt: ResponseTime::default(),
-            assumed_rto_ns: 0,
+            timeout: RetransmitTimeout::default(),
         }
     }
 
@@ -192,7 +190,7 @@ impl Connection {
     #[inline]
     pub fn prefetch(&self) -> u64 {
         let own = self.window
-            ^ self.rtt.mean_ns()
+            ^ self.timeout.prefetch()
             ^ u64::from(self.attempts)
             ^ u64::from(self.is_signal_queued);
         own ^ self.flight.prefetch() ^ u64::from(self.congestion.window_bytes())
@@ -412,9 +410,27 @@ impl Connection {
         has_grown
     }
 
+    /// Returns what the latest acknowledgement said of the counters and the window.
+    #[inline]
+    pub fn last_ack(&self) -> Ack {
+        let PacketCounters { received, marked } = self.congestion.last_counters();
+        Ack {
+            cumulative: self.flight.base(),
+            received,
+            marked,
+            window_bytes: self.window as u32,
+            consumed_bytes: self.consumed,
+            acked_incarnation: 0,
+            reservation_id: 0,
+            reservation: Ack::RESERVATION_UNSTATED,
+            delay: AckDelay::default(),
+        }
+    }
+
     /// Updates the state of the reservation at the receiver. Returns whether it has changed.
     pub fn on_reservation(&mut self, ack: &Ack) -> bool {
-        if ack.reservation_id != self.reservation_id {
+        if ack.reservation_id != self.reservation_id || ack.reservation == Ack::RESERVATION_UNSTATED
+        {
             return false;
         }
         self.reservation = match (self.reservation, ack.reservation) {
@@ -437,23 +453,25 @@ impl Connection {
         self.reservation == Reservation::InUse && self.flight.is_empty() && self.in_burst == 0
     }
 
-    /// Takes an RTT sample from a packet sent at `sent` (RFC 6298). After a probe, the
-    /// acknowledgement may answer either transmission. Returns the retransmission timeout in ns.
-    pub fn on_round_trip(&mut self, config: &Config, now: Mono, sent: Mono) -> u64 {
-        let sample_ns = now.since_ns(sent);
-        if self.attempts > 0 {
-            let timeout_ns = self.initial_rto_ns(config);
-            self.rtt.on_repeated_sample(sample_ns, timeout_ns);
-        } else {
-            self.rtt.on_sample(sample_ns);
-        }
-        self.initial_rto_ns(config)
+    /// Takes an RTT sample from a packet sent at `sent`, whose acknowledgement was delayed. Returns
+    /// the retransmission timeout in ns.
+    pub fn on_round_trip(
+        &mut self,
+        config: &Config,
+        now: Mono,
+        sent: Mono,
+        delay: AckDelay,
+    ) -> u64 {
+        let round_trip_ns = now.since_ns(sent).saturating_sub(delay.ns());
+        let permitted_ns = self.ack_delay_ns(config);
+        self.timeout.on_round_trip(config, permitted_ns, round_trip_ns, self.attempts > 0);
+        self.timeout.initial_ns(config, permitted_ns)
     }
 
     /// Sets the retransmission timeout to assume before the first sample: that of the other
     /// connections, which use the same uplink (RFC 9040).
     pub fn assume_rto(&mut self, rto_ns: u64) {
-        self.assumed_rto_ns = rto_ns;
+        self.timeout.assume(rto_ns);
     }
 
     /// Returns how long an unreachable peer is left alone, in ns.
@@ -463,56 +481,13 @@ impl Connection {
 
     /// Returns the retransmission timeout in ns, with exponential backoff.
     pub fn rto_ns(&self, config: &Config) -> u64 {
-        self.initial_rto_ns(config) << self.attempts.min(BACKOFF_MAX)
+        let initial_ns = self.timeout.initial_ns(config, self.ack_delay_ns(config));
+        initial_ns << self.attempts.min(BACKOFF_MAX)
     }
 
-    /// Returns the retransmission timeout before any backoff, in ns.
-    fn initial_rto_ns(&self, config: &Config) -> u64 {
-        let estimate_ns = match self.rtt.mean_ns() {
-            0 => self.assumed_rto_ns.max(4 * config.probe_timeout_min_ns),
-            _ => self.rtt.timeout_ns() + config.ack_delay_ns,
-        };
-        estimate_ns.max(config.probe_timeout_min_ns)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn timeout_is_assumed_until_a_round_trip_is_measured() {
-        let config = Config::new(ProcessId(1), Incarnation(1));
-        let mut connection = Connection::new(ProcessId(2), &config, Service::BestEffort, 1);
-        let least_ns = 4 * config.probe_timeout_min_ns;
-        assert_eq!(connection.rto_ns(&config), least_ns);
-        connection.assume_rto(3 * least_ns);
-        assert_eq!(connection.rto_ns(&config), 3 * least_ns);
-        connection.assume_rto(1);
-        assert_eq!(connection.rto_ns(&config), least_ns);
-        connection.assume_rto(3 * least_ns);
-        let now = Mono::from_ns(1_000_000_000);
-        let measured_ns = connection.on_round_trip(&config, now.after_ns(10), now);
-        assert_eq!((measured_ns, connection.rto_ns(&config)), (measured_ns, measured_ns));
-        assert!(measured_ns < least_ns, "{measured_ns}");
-    }
-
-    #[test]
-    fn round_trips_beyond_the_timeout_lengthen_it() {
-        let config = Config::new(ProcessId(1), Incarnation(1));
-        let mut connection = Connection::new(ProcessId(2), &config, Service::BestEffort, 1);
-        let mut now = Mono::from_ns(1_000_000_000);
-        let round_trip_ns = 100 * config.probe_timeout_min_ns;
-        for _ in 0..200 {
-            let sent = now;
-            now = now.after_ns(round_trip_ns);
-            // A probe was sent meanwhile if the timeout is shorter.
-            connection.attempts = 0;
-            connection.attempts = u32::from(connection.rto_ns(&config) < round_trip_ns);
-            connection.on_round_trip(&config, now, sent);
-        }
-        connection.attempts = 0;
-        let timeout_ns = connection.rto_ns(&config);
-        assert!((round_trip_ns..2 * round_trip_ns).contains(&timeout_ns), "{timeout_ns}");
+    /// Returns for how long acknowledgements may be delayed, in ns. Reliable packets are
+    /// acknowledged at once.
+    fn ack_delay_ns(&self, config: &Config) -> u64 {
+        if self.reliable.is_some() { 0 } else { config.ack_delay_ns }
     }
 }

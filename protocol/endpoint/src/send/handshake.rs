@@ -30,14 +30,15 @@ impl Sender {
 
 impl Connection {
     /// Writes the payload of a Connect. Returns its length.
-    pub(super) fn write_connect(&self, payload: &mut [u8]) -> Option<usize> {
+    pub(super) fn write_connect(&self, config: &Config, payload: &mut [u8]) -> Option<usize> {
         let (reservation_id, reservation_bytes) = match self.reservation {
             Reservation::Requested(bytes) | Reservation::Granted(bytes) => {
                 (self.reservation_id, bytes)
             }
             _ => (0, 0),
         };
-        Connect { reservation_id, reservation_bytes }.write(payload)
+        let ack_delay_ns = config.ack_delay_ns as u32;
+        Connect { reservation_id, reservation_bytes, ack_delay_ns }.write(payload)
     }
 
     /// Returns whether a Grant of this incarnation of the receiver opens the connection.

@@ -6,8 +6,8 @@ use onepipe_base::{
     Incarnation, Mono, Now, ProcessId, ProcessInstance, Psn, ScatteringId, Timestamp,
 };
 use onepipe_wire::{
-    Ack, AckView, Connect, Fragment, HEADER_LEN, Messages, Opcode, Service, SharedReceiver,
-    SharedReceivers,
+    Ack, AckDelay, AckView, Connect, Flags, Fragment, HEADER_LEN, Messages, Opcode, Service,
+    SharedReceiver, SharedReceivers,
 };
 
 use super::Sender;
@@ -83,7 +83,7 @@ impl SenderHarness {
     pub fn frame(&mut self) -> Option<SentFrame> {
         let mut slot = [0; 1 << 16];
         let slot = &mut slot[..self.config.frame_len_max];
-        let written = self.sender.write_data(&self.config, self.now, slot)?;
+        let written = self.sender.write_data(&self.config, self.now, slot, |_, _| 0)?;
         let mut payload = &slot[HEADER_LEN..HEADER_LEN + written.payload_len];
         let mut receivers = Vec::new();
         if written.opcode == Opcode::SharedData {
@@ -97,7 +97,9 @@ impl SenderHarness {
             offset = Some(fragment.header.offset);
             messages.push((written.timestamp, fragment.header.index, fragment.piece.len()));
         } else {
-            for message in Messages::new(payload) {
+            let is_single = written.flags & Flags::SINGLE != 0;
+            let all = if is_single { Messages::single(payload) } else { Messages::new(payload) };
+            for message in all {
                 let message = message.expect("written above");
                 let timestamp = written.timestamp.wrapping_add_ns(u64::from(message.delta_ns));
                 messages.push((timestamp, message.index, message.payload.len()));
@@ -144,6 +146,7 @@ impl SenderHarness {
             acked_incarnation: self.config.incarnation.0,
             reservation_id: 0,
             reservation: Ack::RESERVATION_PENDING,
+            delay: AckDelay::default(),
         };
         change(&mut ack);
         let mut bytes = [0; 64];
@@ -194,7 +197,7 @@ impl SenderHarness {
     pub fn signals(&mut self) -> Vec<(u32, Opcode, u64)> {
         let mut payload = [0; 256];
         let mut all = Vec::new();
-        while let Some(signal) = self.sender.write_signal(&mut payload) {
+        while let Some(signal) = self.sender.write_signal(&self.config, &mut payload) {
             let connect = Connect::parse(&payload[..signal.payload_len]);
             let reservation = match signal.opcode {
                 Opcode::Connect => connect.expect("written above").reservation_bytes,

@@ -20,6 +20,7 @@ mod open;
 mod recall;
 mod retransmit;
 mod retransmit_buffer;
+mod retransmit_timeout;
 mod shared;
 mod signal;
 mod submit;

@@ -24,7 +24,7 @@ pub(crate) struct SignalFrame {
 
 impl Sender {
     /// Writes the next Connect, Probe or Recall into `payload`.
-    pub fn write_signal(&mut self, payload: &mut [u8]) -> Option<SignalFrame> {
+    pub fn write_signal(&mut self, config: &Config, payload: &mut [u8]) -> Option<SignalFrame> {
         while let Some(peer_index) = self.signals.pop_front() {
             if let Some(&next) = self.signals.get(PREFETCH_DISTANCE) {
                 black_box(self.peers.get(next as usize).prefetch());
@@ -33,7 +33,8 @@ impl Sender {
             connection.is_signal_queued = false;
             let (to, psn) = (connection.to, connection.flight.base());
             let written = if core::mem::take(&mut connection.wants_connect) {
-                connection.write_connect(payload).map(|payload_len| (Opcode::Connect, payload_len))
+                let payload_len = connection.write_connect(config, payload);
+                payload_len.map(|payload_len| (Opcode::Connect, payload_len))
             } else if let Some(until) = connection.wants_probe.take() {
                 let until = if until.is_before(psn) { psn } else { until };
                 // A reservation is in use while messages charged to it are in flight.

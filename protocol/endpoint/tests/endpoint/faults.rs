@@ -153,7 +153,7 @@ fn clock_wraps_at_48_bits() {
 fn dead_peer_is_dropped_after_the_link_timeout() {
     let mut net = TestNet::new(3, |config| config.probes_max = 3);
     net.scatter(0, &[(1, b"a"), (2, b"a")]);
-    net.run(100_000);
+    net.run(400_000);
     net.is_dead[2] = true;
     net.scatter(0, &[(1, b"b"), (2, b"b")]);
     net.run(100_000);
@@ -218,7 +218,7 @@ fn restarted_peer_is_a_new_incarnation() {
     let mut net = TestNet::new(2, |_| {});
     net.scatter(0, &[(1, b"to incarnation 1")]);
     net.scatter(1, &[(0, b"from incarnation 1")]);
-    net.run(100_000);
+    net.run(400_000);
     let config = Config { incarnation: Incarnation(2), ..testnet::config(1, 2) };
     net.ends[1] = Endpoint::new(config).expect("valid");
     net.run(100_000);

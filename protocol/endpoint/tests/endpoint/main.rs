@@ -10,6 +10,7 @@ mod join;
 mod leave;
 mod overlay;
 mod pair;
+mod piggyback;
 mod recovery;
 mod reliable;
 mod reorder_alloc;

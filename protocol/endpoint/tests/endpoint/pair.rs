@@ -227,7 +227,7 @@ fn lengths(net: &TestNet) -> Vec<usize> {
 
 #[test]
 fn leave_flushes_delayed_acks() {
-    let mut net = TestNet::new(2, |config| config.ack_delay_ns = 50_000_000);
+    let mut net = TestNet::new(2, |config| config.ack_delay_ns = 30_000_000);
     net.run(20_000);
     net.scatter(0, &[(1, b"received")]);
     net.run(20_000);

@@ -74,7 +74,7 @@ fn recovered_peer_regains_its_full_window() {
         config.probes_max = 2;
     });
     net.scatter(0, &[(1, b"to open the connection")]);
-    net.run(100_000);
+    net.run(400_000);
     // 100 kB arrive in a window of 128 KiB, but no acknowledgement returns and nothing is consumed.
     net.is_stalled[1] = true;
     net.policy = Box::new(|from, _, bytes| match from == 1 && opcode(bytes) != Opcode::Beacon {
@@ -129,7 +129,7 @@ fn dead_peer_does_not_slow_down_others() {
 fn unlinked_peer_is_reported_at_once() {
     let mut net = TestNet::new(3, |_| {});
     net.scatter(0, &[(1, b"a"), (2, b"a")]);
-    net.run(100_000);
+    net.run(400_000);
     net.is_dead[2] = true;
     net.scatter(0, &[(1, b"b"), (2, b"b")]);
     net.run(1_000);
@@ -142,7 +142,7 @@ fn unlinked_peer_is_reported_at_once() {
 fn leaves_in_bounded_time_with_a_dead_peer() {
     let mut net = TestNet::new(3, |_| {});
     net.scatter(0, &[(1, b"a"), (2, b"a")]);
-    net.run(100_000);
+    net.run(400_000);
     net.is_dead[2] = true;
     for _ in 0..100 {
         net.scatter(0, &[(1, b"b"), (2, &[0; 5_000])]);

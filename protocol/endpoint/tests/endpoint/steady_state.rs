@@ -71,8 +71,9 @@ impl Pair {
         }
         while let Some(transmit) = self.ends[from].poll_transmit(now, &mut self.slot) {
             self.frames += 1;
-            // Every 97th frame is lost, so reliable packets are retransmitted.
-            if !self.is_lossy || !self.frames.is_multiple_of(97) {
+            // One of 128 frames is lost, of any kind, so reliable packets are retransmitted.
+            let is_lost = self.frames.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 57 == 0;
+            if !self.is_lossy || !is_lost {
                 let bytes = &mut self.slot[..transmit.bytes];
                 self.ends[1 - from].handle_frame(now, port_here, bytes);
             }
@@ -112,6 +113,6 @@ fn retransmission_allocates_nothing() {
     let before = pair.ends[0].stats().packets_retransmitted;
     let count = measure(|| (0..2_000).for_each(|_| pair.round()));
     let resent = pair.ends[0].stats().packets_retransmitted - before;
-    assert!(resent > 100, "{resent} packets retransmitted");
+    assert!(resent > 60, "{resent} packets retransmitted");
     assert_eq!(count.count_total, 0, "allocations for {resent} packets");
 }

@@ -181,16 +181,17 @@ fn refusal_is_reported_and_the_request_repeated() {
 #[test]
 fn switch_of_another_version_is_named() {
     const VERSION_AT: usize = 39;
+    const OTHER: u8 = onepipe_wire::VERSION + 1;
     let (mut joiner, mut switch) = (joiner(2), Switch::start(77));
     joiner.start(at(0).mono);
     let mut slot = [0; 256];
     let request = joiner.poll_transmit(at(0), &mut slot).expect("a request");
-    slot[VERSION_AT] = 0x1c;
+    slot[VERSION_AT] = OTHER;
     let mut answer = switch.answer(at(0), 1, &slot[..request.bytes]).expect("a refusal");
     assert_eq!(switch.admitted, None);
-    answer[VERSION_AT] = 0x1c;
+    answer[VERSION_AT] = OTHER;
     joiner.handle_frame(at(0), Port(0), &mut answer);
-    assert_eq!(joiner.poll_event(), Some(Event::OtherVersion(0x1c)));
+    assert_eq!(joiner.poll_event(), Some(Event::OtherVersion(OTHER)));
 }
 
 proptest! {

@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 
 use onepipe_base::Timestamp;
 use onepipe_wire::{
-    AckView, Connect, DecodeError, Flags, Fragment, Frame, HEADER_LEN, Messages, Opcode, Probe,
-    SharedReceivers,
+    AckView, Connect, DecodeError, Flags, Fragment, Frame, HEADER_LEN, Message, Messages, Opcode,
+    PiggybackedAck, Probe, SharedReceivers,
 };
 
 use crate::{golden_amcast, golden_bulk, golden_control, golden_join, golden_slots, properties};
@@ -219,8 +219,26 @@ fn messages(golden: &Golden, frame: &Frame<'_>) {
     let deltas = golden.numbers("delta");
     let mut payloads = golden.bytes_of("message").into_iter();
     let mut written = vec![0; frame.payload.len()];
-    let (mut at, mut end) = (0, 0);
-    for message in Messages::new(frame.payload) {
+    let (mut at, mut end, mut behind) = (0, 0, frame.payload);
+    if frame.header.has(Flags::PIGGYBACK) {
+        let (ack, messages) = PiggybackedAck::split(frame.payload).expect("a golden frame");
+        assert_eq!(u64::from(ack.cumulative.0), golden.number("cumulative"));
+        assert_eq!(u64::from(ack.consumed), golden.number("consumed"));
+        assert_eq!(u64::from(ack.acked_incarnation), golden.number("connection"));
+        assert_eq!(u64::from(ack.received), golden.number("received"));
+        assert_eq!(u64::from(ack.marked), golden.number("marked"));
+        assert_eq!(u64::from(ack.delay.0), golden.number("delay"));
+        end = ack.write(&mut written).expect("it fits");
+        behind = messages;
+    }
+    let messages = Messages::of_frame(frame.header, frame.payload).expect("a golden frame");
+    if frame.header.has(Flags::SINGLE) {
+        let read: Vec<_> = messages.map(|message| message.expect("a golden message")).collect();
+        let message = Message { delta_ns: 0, index: 0, payload: behind };
+        assert_eq!((read, payloads.next()), (vec![message], Some(behind)));
+        return;
+    }
+    for message in messages {
         let message = message.expect("a golden message");
         assert_eq!(message.payload.len() as u64, lengths[at + 1]);
         assert_eq!(u64::from(message.index), indices[at]);
@@ -261,6 +279,7 @@ fn acknowledgement(golden: &Golden, frame: &Frame<'_>) {
     assert_eq!(u64::from(ack.reservation_id), golden.number("room_id"));
     assert_eq!(u64::from(ack.acked_incarnation), golden.number("connection"));
     assert_eq!(u64::from(ack.reservation), golden.number("room"));
+    assert_eq!(u64::from(ack.delay.0), golden.number("delay"));
     assert_eq!(read.words().len() as u64, golden.number("words"));
     let (received, rejected): (Vec<u64>, Vec<u64>) = read.words().unzip();
     assert_eq!(received, golden.numbers("received_bits"));

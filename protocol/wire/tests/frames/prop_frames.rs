@@ -2,10 +2,11 @@
 
 use onepipe_base::{Incarnation, ProcessId, Promises, Psn, Timestamp};
 use onepipe_wire::{
-    ACK_WORDS_MAX, Ack, AckView, CONNECT_LEN, Connect, DecodeError, FRAGMENT_HEADER_LEN, Flags,
-    Fragment, FragmentHeader, Frame, HEADER_LEN, HOPS_MAX, Header, Message, Messages, Opcode,
-    PROBE_LEN, Probe, VERSION, is_hop_intact, mark_congestion, parse_header, rewrite_promises,
-    seal, seal_with_hops, take_hop, write_fragment_header, write_message,
+    ACK_WORDS_MAX, Ack, AckDelay, AckView, CONNECT_LEN, Connect, DecodeError, FRAGMENT_HEADER_LEN,
+    Flags, Fragment, FragmentHeader, Frame, HEADER_LEN, HOPS_MAX, Header, Message, Messages,
+    Opcode, PIGGYBACK_LEN, PROBE_LEN, PiggybackedAck, Probe, VERSION, is_hop_intact,
+    mark_congestion, parse_header, rewrite_promises, seal, seal_with_hops, take_hop,
+    write_fragment_header, write_message,
 };
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -55,12 +56,12 @@ prop_compose! {
     fn any_ack()(
         (cumulative, received, marked, window_bytes) in any::<(u32, u32, u32, u32)>(),
         (consumed_bytes, acked_incarnation, reservation_id) in any::<(u64, u32, u32)>(),
-        reservation in 0..=Ack::RESERVATION_REFUSED,
+        (reservation, delay) in (0..=Ack::RESERVATION_REFUSED, any::<u16>().prop_map(AckDelay)),
     ) -> Ack {
         let cumulative = Psn(cumulative);
         Ack {
             cumulative, received, marked, window_bytes, consumed_bytes, acked_incarnation,
-            reservation_id, reservation,
+            reservation_id, reservation, delay,
         }
     }
 }
@@ -172,7 +173,7 @@ proptest! {
     #[test]
     fn probes_and_connects_round_trip(
         (resolved, span, reservation_done) in (any::<u32>(), 0..=i32::MAX as u32, any::<u32>()),
-        (reservation_id, reservation_bytes) in any::<(u32, u64)>(),
+        (reservation_id, reservation_bytes, ack_delay_ns) in any::<(u32, u64, u32)>(),
     ) {
         let mut buf = [0xaa; PROBE_LEN];
         let probe =
@@ -184,7 +185,7 @@ proptest! {
         let need = PROBE_LEN;
         prop_assert_eq!(cut, Err(DecodeError::Truncated { part: "probe", need, got: need - 1 }));
 
-        let connect = Connect { reservation_id, reservation_bytes };
+        let connect = Connect { reservation_id, reservation_bytes, ack_delay_ns };
         prop_assert_eq!(connect.write(&mut buf[..CONNECT_LEN - 1]), None);
         prop_assert_eq!(connect.write(&mut buf), Some(CONNECT_LEN));
         prop_assert_eq!(Connect::parse(&buf), Ok(connect));
@@ -336,6 +337,44 @@ fn reports_unknown_version_and_opcode() {
     }
 }
 
+proptest! {
+    #[test]
+    fn piggybacked_acknowledgement_follows_the_last_one(
+        last in any_ack(),
+        (packets, marks, bytes) in (-127..=127i32, -127..=127i32, any::<i32>()),
+        (cumulative, delay) in any::<(u32, u16)>(),
+    ) {
+        let consumed = last.consumed_bytes.saturating_add_signed(bytes.into());
+        let expected = Ack {
+            cumulative: Psn(cumulative),
+            received: last.received.wrapping_add(packets as u32),
+            marked: last.marked.wrapping_add(marks as u32),
+            consumed_bytes: consumed,
+            delay: AckDelay(delay),
+            reservation: Ack::RESERVATION_UNSTATED,
+            ..last
+        };
+        let ack = PiggybackedAck {
+            cumulative: expected.cumulative,
+            consumed: consumed as u32,
+            acked_incarnation: last.acked_incarnation,
+            received: expected.received as u8,
+            marked: expected.marked as u8,
+            delay: expected.delay,
+        };
+        let mut buf = [7; PIGGYBACK_LEN + 3];
+        prop_assert_eq!(ack.write(&mut buf[..PIGGYBACK_LEN - 1]), None);
+        prop_assert_eq!(ack.write(&mut buf), Some(PIGGYBACK_LEN));
+        prop_assert_eq!(PiggybackedAck::split(&buf), Ok((ack, &[7; 3][..])));
+        prop_assert!(PiggybackedAck::split(&buf[..PIGGYBACK_LEN - 1]).is_err());
+        let view = AckView::of_piggybacked(ack, &last);
+        prop_assert_eq!(view.words().len(), 0);
+        if consumed == last.consumed_bytes.wrapping_add_signed(bytes.into()) {
+            prop_assert_eq!(view.ack, expected);
+        }
+    }
+}
+
 #[test]
 fn refuses_invalid_acknowledgements() {
     let ack = Ack {
@@ -347,15 +386,16 @@ fn refuses_invalid_acknowledgements() {
         acked_incarnation: 0,
         reservation_id: 0,
         reservation: 0,
+        delay: AckDelay::default(),
     };
     let mut buf = [0; 36 + 16 * (ACK_WORDS_MAX + 1)];
     let words = |count| vec![(0, 0); count].into_iter();
     assert_eq!(ack.write(&mut buf, words(ACK_WORDS_MAX + 1)), None);
     ack.write(&mut buf, words(ACK_WORDS_MAX)).expect("as many as there may be");
-    buf[33] += 1;
+    buf[32] += 1;
     let words = DecodeError::Field { field: "acknowledgement words", value: 17 };
     assert_eq!(AckView::parse(&buf).map(|read| read.ack), Err(words));
-    buf[32..35].copy_from_slice(&[0, 0, 3]);
+    buf[32..34].copy_from_slice(&[0, 3]);
     let answer = DecodeError::Field { field: "reservation state", value: 3 };
     assert_eq!(AckView::parse(&buf).map(|read| read.ack), Err(answer));
 }

@@ -9,10 +9,11 @@ use onepipe_wire::{
     Ack, AckView, Amcast, AnnounceView, Connect, DETACHED_FRONT_LEN, DecodeError, Drops,
     FRAGMENT_HEADER_LEN, Failure, Fcp, FcpGrant, FcpPart, FcpTotal, FcpWriter, Flags, Flood,
     FloodAck, FloodKind, FloodView, Fragment, Frame, HEADER_LEN, Header, JoinAnswer, JoinRequest,
-    LargeControl, MESSAGE_HEADER_LEN, MarkedMessage, Members, Messages, Opcode, Probe, Recall,
-    RecoveryView, SharedReceiver, SharedReceivers, Slot, TransferPacket, Undeliverable, Watchdog,
-    is_hop_intact, mark_congestion, open_detached, parse_header, rewrite_promises, seal_unsummed,
-    seal_with_hops, take_hop, write_fragment_header, write_message, write_packet,
+    LargeControl, MESSAGE_HEADER_LEN, MarkedMessage, Members, Messages, Opcode, PIGGYBACK_LEN,
+    PiggybackedAck, Probe, Recall, RecoveryView, SharedReceiver, SharedReceivers, Slot,
+    TransferPacket, Undeliverable, Watchdog, is_hop_intact, mark_congestion, open_detached,
+    parse_header, rewrite_promises, seal_unsummed, seal_with_hops, take_hop, write_fragment_header,
+    write_message, write_packet,
 };
 
 /// The time against which 48-bit times are expanded; arbitrary.
@@ -263,7 +264,14 @@ pub fn resealed(frame: &Frame<'_>) -> Vec<u8> {
 pub fn body(opcode: Opcode, payload: &[u8]) {
     let mut buf = vec![0; payload.len()];
     match opcode.in_best_effort() {
-        Opcode::Data => data(payload),
+        Opcode::Data => {
+            data(payload);
+            // With a piggybacked acknowledgement.
+            let Ok((ack, messages)) = PiggybackedAck::split(payload) else { return };
+            ack.write(&mut buf).expect("as long as before");
+            assert_eq!(PiggybackedAck::split(&buf[..PIGGYBACK_LEN]), Ok((ack, &[][..])));
+            data(messages);
+        }
         Opcode::SharedData => {
             let Ok((list, messages)) = SharedReceivers::parse(payload) else { return };
             let receivers: Vec<SharedReceiver> = list.iter().collect();

@@ -5,7 +5,7 @@ use onepipe_controller::Controller;
 use onepipe_endpoint::{Event, ProcessFailed, ProcessLeft, Service};
 use onepipe_sim_engine::{Instant, NANOSECOND};
 use onepipe_sim_network::{LinkId, NodeContext, SendPattern};
-use onepipe_wire::{Fragment, HEADER_LEN, Header, Messages, Opcode, SharedReceivers};
+use onepipe_wire::{Fragment, HEADER_LEN, Header, Messages};
 use zerocopy::FromBytes;
 
 use super::{Alarm, FabricApp, Membership};
@@ -254,15 +254,8 @@ impl FabricApp {
             return;
         };
         self.checker.at_ns(instant.as_ns());
-        let messages = match opcode {
-            Opcode::ReliableData => Some(bytes),
-            Opcode::ReliableSharedData => {
-                SharedReceivers::parse(bytes).ok().map(|(_, messages)| messages)
-            }
-            _ => None,
-        };
-        if let Some(bytes) = messages {
-            for message in Messages::new(bytes).flatten() {
+        if let Some(messages) = Messages::of_frame(header, bytes) {
+            for message in messages.flatten() {
                 let stamp = first.wrapping_add_ns(message.delta_ns.into());
                 if let Some(tag) = payload::tag(message.payload) {
                     self.checker.stamped(from, Service::Reliable, tag, stamp);

@@ -4,6 +4,7 @@ use onepipe_base::ProcessId;
 use onepipe_endpoint::{Config as EndpointConfig, Endpoint, Event, Links, Message};
 use onepipe_transport_clock::SystemClock;
 use onepipe_transport_driver::{Config as DriverConfig, Driver, Idle};
+use onepipe_wire::{HEADER_LEN, PIGGYBACK_LEN};
 
 use super::*;
 
@@ -144,28 +145,31 @@ fn meet(name: &str, has_checksums: bool) -> [MeshDriver; 2] {
     nodes
 }
 
-/// Sends a message from the first node, and inverts the byte at `offset` of the inline cells to the
-/// second one before that receives it.
-fn send_corrupted(nodes: &mut [MeshDriver; 2], payload: &[u8], offset: usize) {
+/// Sends a message from the first node, and inverts a byte of the inline cells to the second one
+/// before that receives it: the byte at `offset`, or the first one of the payload.
+fn send_corrupted(nodes: &mut [MeshDriver; 2], payload: &[u8], offset: Option<usize>) {
     nodes[0].scatter(&[1], payload);
     nodes[0].turn();
     let segment = nodes[0].driver.transport().segment();
     for cell in 0..crate::config::INLINE_CELLS {
-        let at = segment.config().inline_cell_at(0, 1, cell) + offset;
+        let start = segment.config().inline_cell_at(0, 1, cell);
+        let words = (start / 8..start / 8 + 16).map(|word| segment.mapping().word(8 * word));
+        let bytes: Vec<u8> =
+            words.flat_map(|word| word.load(Ordering::Relaxed).to_le_bytes()).collect();
+        let payload_at = bytes.windows(payload.len()).position(|window| window == payload);
+        let Some(offset) = offset.or(payload_at) else { continue };
+        let at = start + offset;
         let byte = 0xff_u64 << (8 * (at % 8));
         segment.mapping().word(at - at % 8).fetch_xor(byte, Ordering::Relaxed);
     }
     nodes[1].turn();
 }
 
-/// Offset of the payload of a frame's first message: behind both headers.
-const PAYLOAD_AT: usize = 60;
-
 //= spec/ordering.md#R35
 #[test]
 fn corrupt_frame_is_dropped_with_checksums() {
     let mut nodes = meet(&name("summed"), true);
-    send_corrupted(&mut nodes, b"corrupt", PAYLOAD_AT);
+    send_corrupted(&mut nodes, b"corrupt", None);
     nodes[0].scatter(&[1], b"intact");
     run_until(&mut nodes, "nothing is delivered", |nodes| nodes[1].log.len() == 2);
     assert_eq!(nodes[1].log[1].2, b"intact");
@@ -176,7 +180,7 @@ fn corrupt_frame_is_dropped_with_checksums() {
 #[test]
 fn corrupt_payload_is_delivered_without_checksums() {
     let mut nodes = meet(&name("unsummed"), false);
-    send_corrupted(&mut nodes, b"corrupt", PAYLOAD_AT);
+    send_corrupted(&mut nodes, b"corrupt", None);
     run_until(&mut nodes, "nothing is delivered", |nodes| nodes[1].log.len() == 2);
     assert_eq!(nodes[1].log[1].2, [&[!b'c'][..], b"orrupt"].concat());
     assert_eq!(nodes[1].driver.machine().stats().frames_malformed, 0);
@@ -186,10 +190,10 @@ fn corrupt_payload_is_delivered_without_checksums() {
 #[test]
 fn corrupt_headers_panic_nobody_without_checksums() {
     let test = name("headers");
-    for offset in 0..PAYLOAD_AT {
+    for offset in 0..HEADER_LEN + PIGGYBACK_LEN {
         let mut nodes = meet(&test, false);
         for round in 0..4 {
-            send_corrupted(&mut nodes, &[round; 20], offset);
+            send_corrupted(&mut nodes, &[round; 20], Some(offset));
             (0..20).for_each(|_| nodes.iter_mut().for_each(MeshDriver::turn));
         }
         let foreign = nodes[1].log.iter().any(|(_, from, _)| *from != 0);

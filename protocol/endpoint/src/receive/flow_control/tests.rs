@@ -47,7 +47,8 @@ impl ReceiverHarness {
     ) {
         let (process, incarnation) = (ProcessId(from), Incarnation(incarnation));
         let from = ProcessInstance { process, incarnation };
-        let connect = Connect { reservation_id, reservation_bytes };
+        let ack_delay_ns = self.config.ack_delay_ns as u32;
+        let connect = Connect { reservation_id, reservation_bytes, ack_delay_ns };
         self.receiver.on_connect(&self.config, self.now, from, Psn::FIRST, connect);
     }
 
@@ -80,7 +81,7 @@ impl ReceiverHarness {
     fn take_acks(&mut self) -> Vec<SentAck> {
         let mut payload = [0; 512];
         let mut all = Vec::new();
-        while let Some(response) = self.receiver.write_response(&mut payload) {
+        while let Some(response) = self.receiver.write_response(self.now, &mut payload) {
             let ack = AckView::parse(&payload[..response.payload_len]).expect("written above").ack;
             let (opcode, to) = (response.opcode, response.to.0);
             all.push(SentAck {

@@ -47,6 +47,7 @@ fn respond(
         acked_incarnation: 0,
         reservation_id: 0,
         reservation: 0,
+        delay: onepipe_wire::AckDelay::default(),
     };
     let mut bytes = [0; 400];
     let length = ack.write(&mut bytes, words.iter().copied()).expect("fits");

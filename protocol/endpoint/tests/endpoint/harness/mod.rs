@@ -8,8 +8,8 @@ use onepipe_base::{
 };
 use onepipe_endpoint::{Config, Endpoint, Event, Links, Message, SendFailed};
 use onepipe_wire::{
-    Ack, AckView, Connect, Flags, Fragment, FragmentHeader, Frame, HEADER_LEN, Header, Opcode,
-    Probe, seal, write_fragment_header, write_message,
+    Ack, AckDelay, AckView, Connect, Flags, Fragment, FragmentHeader, Frame, HEADER_LEN, Header,
+    Opcode, Probe, seal, write_fragment_header, write_message,
 };
 
 pub const ORIGIN_NS: u64 = 1 << 50;
@@ -181,7 +181,9 @@ pub fn fragment(psn: u32, header: FragmentHeader, piece: &[u8]) -> TestFrame {
 
 pub fn connect(psn: u32, reservation_id: u32, reservation_bytes: u64) -> TestFrame {
     let mut body = vec![0; 16];
-    Connect { reservation_id, reservation_bytes }.write(&mut body).expect("fits");
+    Connect { reservation_id, reservation_bytes, ack_delay_ns: 100_000 }
+        .write(&mut body)
+        .expect("fits");
     TestFrame { opcode: Opcode::Connect, psn, flags: 0, body }
 }
 
@@ -212,6 +214,7 @@ pub fn ack(
         acked_incarnation: 1,
         reservation_id: 0,
         reservation: 0,
+        delay: AckDelay::default(),
     };
     tune(&mut ack);
     let mut body = vec![0; 600];

@@ -9,9 +9,9 @@ use onepipe_base::{
 };
 use onepipe_endpoint::{Config, Delivery, Endpoint, Event, Links, Message, ReceiveMode, Service};
 use onepipe_wire::{
-    Ack, Connect, Failure, Flags, Flood, FloodId, FragmentHeader, HEADER_LEN, Header, Opcode,
-    Probe, Recall, Recovery, Resolved, SharedReceiver, SharedReceivers, seal,
-    write_fragment_header, write_message,
+    Ack, AckDelay, Connect, Failure, Flags, Flood, FloodId, FragmentHeader, HEADER_LEN, Header,
+    Opcode, PiggybackedAck, Probe, Recall, Recovery, Resolved, SharedReceiver, SharedReceivers,
+    seal, write_fragment_header, write_message,
 };
 
 const PROCESSES: u32 = 5;
@@ -224,14 +224,23 @@ impl Run<'_> {
         };
         let opcode = Opcode::ALL[self.script.below(Opcode::ALL.len() as u64) as usize];
         let mut bytes = [0; 10_000];
-        let length = self.body(incarnation, opcode, psn, &mut bytes[HEADER_LEN..]);
+        let known = Flags::ACK_NOW
+            | Flags::RESERVED
+            | Flags::CONGESTION
+            | Flags::UNORDERED
+            | Flags::PIGGYBACK
+            | Flags::SINGLE;
+        let flags = self.script.byte() & known;
+        let mut front = HEADER_LEN;
+        if opcode.in_best_effort() == Opcode::Data && flags & Flags::PIGGYBACK != 0 {
+            front += self.piggyback(&mut bytes[HEADER_LEN..]);
+        }
+        let length = front - HEADER_LEN + self.body(incarnation, opcode, psn, &mut bytes[front..]);
         if opcode.has_messages() {
             self.psn[at] = psn.wrapping_add(1) & u64::from(u32::MAX);
         }
         let timestamp = Timestamp::from_ns(self.script.time(self.sync_ns));
         let promise = Timestamp::from_ns(self.script.time(self.sync_ns));
-        let known = Flags::ACK_NOW | Flags::RESERVED | Flags::CONGESTION | Flags::UNORDERED;
-        let flags = self.script.byte() & known;
         let promises = match self.script.byte() {
             0..=199 => Promises::both(promise),
             byte => {
@@ -259,6 +268,20 @@ impl Run<'_> {
             Links::Overlay => Port(self.script.below(3) as u16),
         };
         self.end.handle_frame(self.now(), port, &mut bytes[..length]);
+    }
+
+    /// Writes an acknowledgement in front of messages, sometimes none. Returns its length.
+    fn piggyback(&mut self, body: &mut [u8]) -> usize {
+        let script = &mut self.script;
+        let ack = PiggybackedAck {
+            cumulative: Psn(script.number(0) as u32),
+            consumed: script.number(500) as u32,
+            acked_incarnation: 1 + script.below(8) as u32 / 7,
+            received: script.byte(),
+            marked: script.byte(),
+            delay: AckDelay(script.number(0) as u16),
+        };
+        if script.byte() == 255 { 0 } else { ack.write(body).unwrap_or(0) }
     }
 
     /// Writes a body that fits the opcode, with arbitrary fields.
@@ -311,6 +334,7 @@ impl Run<'_> {
                     acked_incarnation: 1 + script.below(8) as u32 / 7,
                     reservation_id: script.number(4) as u32,
                     reservation: script.below(3) as u8,
+                    delay: AckDelay(script.number(0) as u16),
                 };
                 let words: Vec<_> =
                     (0..script.below(4)).map(|_| (script.wide(), script.wide())).collect();
@@ -326,6 +350,7 @@ impl Run<'_> {
                 let connect = Connect {
                     reservation_id: script.number(4) as u32,
                     reservation_bytes: script.number(100_000),
+                    ack_delay_ns: script.number(100_000) as u32,
                 };
                 connect.write(body).unwrap_or(0)
             }

@@ -2,8 +2,8 @@
 
 use onepipe_base::{Address, Incarnation, Instance, ProcessId, Psn, SwitchId, Timestamp};
 use onepipe_wire::{
-    Ack, Connect, FragmentHeader, HEADER_LEN, Header, Message, Opcode, Probe, Recall, seal,
-    write_fragment_header, write_message,
+    Ack, AckDelay, Connect, Flags, FragmentHeader, HEADER_LEN, Header, Message, Opcode,
+    PiggybackedAck, Probe, Recall, seal, write_fragment_header, write_message,
 };
 
 use super::words::Words;
@@ -22,10 +22,11 @@ pub fn frame(words: Words<'_>, clock: Timestamp) -> Vec<u8> {
         Header::hop_only(opcode, switch, Some(OWN), promises)
     } else {
         let from = ProcessId(words.must("src") as u32);
+        let piggyback = words.number("acks").map_or(0, |_| Flags::PIGGYBACK);
         let timestamp = words.timestamp("ts").unwrap_or(promises.barrier);
         Header::new(opcode, from, ProcessId(0), words.incarnation())
             .stamped(timestamp, promises, words.psn("psn"))
-            .flagged(words.flags())
+            .flagged(words.flags() | piggyback)
     };
     let payload_len = payload(words, opcode, &mut bytes[HEADER_LEN..]).expect("it fits a frame");
     let frame_len = seal(&mut bytes, header, payload_len);
@@ -38,6 +39,17 @@ fn payload(words: Words<'_>, opcode: Opcode, payload: &mut [u8]) -> Option<usize
     match opcode.in_best_effort() {
         Opcode::Data => {
             let mut used = 0;
+            if let Some(cumulative) = words.number("acks") {
+                let ack = PiggybackedAck {
+                    cumulative: Psn(cumulative as u32),
+                    consumed: words.small("consumed"),
+                    acked_incarnation: 1,
+                    received: words.number("received").unwrap_or(cumulative) as u8,
+                    marked: words.small("marked") as u8,
+                    delay: AckDelay(words.small("delay") as u16),
+                };
+                used = ack.write(payload)?;
+            }
             for (delta_ns, (_, bytes)) in (0..).zip(words.messages()) {
                 let index = words.small("index") as u16;
                 let message = Message { delta_ns, index, payload: &bytes };
@@ -69,6 +81,7 @@ fn payload(words: Words<'_>, opcode: Opcode, payload: &mut [u8]) -> Option<usize
                     Some("refused") => Ack::RESERVATION_REFUSED,
                     _ => Ack::RESERVATION_PENDING,
                 },
+                delay: AckDelay(words.small("delay") as u16),
             };
             // The first packet is the last bit of a word, as in a number.
             let bits = |name| {
@@ -80,7 +93,9 @@ fn payload(words: Words<'_>, opcode: Opcode, payload: &mut [u8]) -> Option<usize
         }
         Opcode::Connect => {
             let reservation_bytes = words.number("bytes").unwrap_or(0);
-            Connect { reservation_id: words.small("id"), reservation_bytes }.write(payload)
+            let ack_delay_ns = words.number("delay").unwrap_or(250_000) as u32;
+            let reservation_id = words.small("id");
+            Connect { reservation_id, reservation_bytes, ack_delay_ns }.write(payload)
         }
         Opcode::Probe => {
             let (resolved, until) = (words.psn("resolved"), words.psn("until"));

@@ -6,7 +6,8 @@ use onepipe_base::Timestamp;
 use onepipe_endpoint::{Event, Outcome, SendFailed};
 use onepipe_verify_testing::grouped;
 use onepipe_wire::{
-    Ack, AckView, Connect, Flags, Fragment, Frame, Messages, Opcode, Probe, Recall, SharedReceivers,
+    Ack, AckView, Connect, Flags, Fragment, Frame, Messages, Opcode, PiggybackedAck, Probe, Recall,
+    SharedReceivers,
 };
 
 use super::ORIGIN_NS;
@@ -75,7 +76,18 @@ fn payload(line: &mut String, frame: &Frame<'_>, clock: Timestamp) {
                     write!(line, " dst={}/psn={}", to.process.0, to.psn.0).expect("to a string");
                 }
             }
-            for message in Messages::new(payload) {
+            if !frame.opcode.is_shared() && frame.header.has(Flags::PIGGYBACK) {
+                let (ack, rest) = PiggybackedAck::split(payload).expect("well formed");
+                payload = rest;
+                write!(line, " acks={}", ack.cumulative.0).expect("to a string");
+                field(line, "consumed", ack.consumed.into());
+                field(line, "marked", ack.marked.into());
+                field(line, "delay", ack.delay.ns());
+            }
+            let is_single = !frame.opcode.is_shared() && frame.header.has(Flags::SINGLE);
+            let messages =
+                if is_single { Messages::single(payload) } else { Messages::new(payload) };
+            for message in messages {
                 let message = message.expect("well formed");
                 write!(line, " {}", content(message.payload)).expect("to a string");
             }
@@ -103,6 +115,7 @@ fn payload(line: &mut String, frame: &Frame<'_>, clock: Timestamp) {
             write!(line, " window={}", grouped(ack.window_bytes.into())).expect("to a string");
             field(line, "consumed", ack.consumed_bytes);
             field(line, "marked", ack.marked.into());
+            field(line, "delay", ack.delay.ns());
             field(line, "id", ack.reservation_id.into());
             match ack.reservation {
                 Ack::RESERVATION_GRANTED => line.push_str(" reservation=granted"),
