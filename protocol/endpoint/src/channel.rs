@@ -269,9 +269,10 @@ impl Channel {
         }
         let receiver = &mut self.receiver;
         let written = self.sender.write_data(config, now, slot, |to, payload| {
-            receiver.write_piggyback(now, to, payload)
+            let len = receiver.write_piggyback(now, to, payload);
+            stats.acks_piggybacked += u64::from(len > 0);
+            len
         })?;
-        stats.acks_piggybacked += u64::from(written.flags & Flags::PIGGYBACK != 0);
         Some(self.draft(&written))
     }
 

@@ -38,6 +38,8 @@ pub struct Endpoint {
     reliable: Channel,
     /// The service that is asked first for a frame; the services alternate.
     next_service: Service,
+    /// Whether a burst may precede due acknowledgements.
+    is_burst_first: bool,
     control: ControlPlane,
     exclusion: Exclusion,
     /// Failures of which the application has yet to be notified.
@@ -66,6 +68,7 @@ impl Endpoint {
             best_effort: Channel::new(&config, Service::BestEffort),
             reliable: Channel::new(&config, Service::Reliable),
             next_service: Service::BestEffort,
+            is_burst_first: true,
             control: ControlPlane::new(&config, config.controllers, config.announce_interval_ns),
             exclusion: Exclusion::Member,
             failed: VecDeque::new(),
@@ -369,7 +372,7 @@ impl Machine for Endpoint {
         }
         if self.link.demand_mut().take_response(now.mono) {
             // The acknowledgement carries the promise.
-            self.best_effort.receiver.flush_oldest_ack();
+            self.best_effort.receiver.flush_oldest_ack(now.mono);
         }
         // An unfinished burst goes first: every receiver's barrier waits for its last packet.
         if self.best_effort.sender.unfinished_burst().is_none() {
@@ -379,10 +382,11 @@ impl Machine for Endpoint {
                 return Some(transmit);
             }
             if (self.best_effort.wants_signal() || self.reliable.wants_signal())
-                && let Some(transmit) = self.poll_signal(now, slot)
+                && let Some(transmit) = self.poll_burst_or_signal(now, slot)
             {
                 return Some(transmit);
             }
+            self.is_burst_first = true;
         }
         if let Some(transmit) = self.poll_data(now, slot) {
             self.check_input();

@@ -112,4 +112,4 @@ pub use tip::{DECISION_TIP_LEN, DecisionTip};
 pub use watchdog::{WATCHDOG_LEN, Watchdog};
 
 /// The version byte of this wire format. Rare at this offset in packets of other protocols.
-pub const VERSION: u8 = 0x1c;
+pub const VERSION: u8 = 0x1d;

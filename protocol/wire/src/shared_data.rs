@@ -1,4 +1,5 @@
-//! Data frames for several receivers: a list of them, then messages that all of them receive.
+//! Data frames for several receivers: a list of them, acknowledgements for some of them, then
+//! messages that all of them receive.
 //!
 //! A sender seals the frame once, for nobody in particular. A switch turns it into one copy for
 //! each receiver by writing the receiver's address and PSN into the header, which no end-to-end
@@ -11,7 +12,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::{
     DecodeError, Flags, Frame, HEADER_LEN, Header, MESSAGE_HEADER_LEN, Messages, Opcode,
-    PiggybackedAck, integrity,
+    PIGGYBACK_LEN, PiggybackedAck, integrity,
 };
 
 /// Length of the header before the list of receivers.
@@ -35,6 +36,13 @@ struct ReceiverLayout {
 
 const _: () = assert!(size_of::<ReceiverLayout>() == SHARED_DATA_RECEIVER_LEN);
 
+impl ReceiverLayout {
+    #[inline]
+    fn has_ack(&self) -> bool {
+        self.flags & Flags::PIGGYBACK != 0
+    }
+}
+
 /// One receiver of a shared frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SharedReceiver {
@@ -46,12 +54,23 @@ pub struct SharedReceiver {
     pub index: u16,
     /// The receiver should acknowledge at once.
     pub is_ack_wanted: bool,
+    /// A [`PiggybackedAck`] for the receiver is among those behind the list.
+    pub has_ack: bool,
 }
 
-/// The list of receivers of a shared frame.
+impl SharedReceiver {
+    /// Returns the flags of the header that hold for this receiver only.
+    fn flags(&self) -> u8 {
+        let ack_now = if self.is_ack_wanted { Flags::ACK_NOW } else { 0 };
+        ack_now | if self.has_ack { Flags::PIGGYBACK } else { 0 }
+    }
+}
+
+/// The list of receivers of a shared frame, and the acknowledgements behind it.
 #[derive(Clone, Copy, Debug)]
 pub struct SharedReceivers<'a> {
     layouts: &'a [ReceiverLayout],
+    acks: &'a [[u8; PIGGYBACK_LEN]],
 }
 
 impl<'a> SharedReceivers<'a> {
@@ -76,7 +95,7 @@ impl<'a> SharedReceivers<'a> {
                 process: U32::new(receiver.process.0),
                 psn: U32::new(receiver.psn.0),
                 index: U16::new(receiver.index),
-                flags: if receiver.is_ack_wanted { Flags::ACK_NOW } else { 0 },
+                flags: receiver.flags(),
                 reserved: 0,
             };
             entry.copy_from_slice(layout.as_bytes());
@@ -84,11 +103,11 @@ impl<'a> SharedReceivers<'a> {
         Some(buf.len())
     }
 
-    /// Parses the payload of a frame with opcode [`Opcode::SharedData`]: its receivers and its
-    /// messages.
+    /// Parses the payload of a frame with opcode [`Opcode::SharedData`]: its receivers with their
+    /// acknowledgements, and its messages.
     ///
     /// # Errors
-    /// If the list is empty, too long or truncated.
+    /// If the list is empty, too long or truncated, or an acknowledgement is missing.
     #[inline]
     pub fn parse(payload: &'a [u8]) -> Result<(Self, &'a [u8]), DecodeError> {
         let (need, got) = (SHARED_DATA_HEADER_LEN, payload.len());
@@ -99,9 +118,12 @@ impl<'a> SharedReceivers<'a> {
         if count == 0 || count > SHARED_DATA_RECEIVERS_MAX {
             return Err(DecodeError::Field { field: "number of receivers", value: count as u64 });
         }
-        let (layouts, messages) = <[ReceiverLayout]>::ref_from_prefix_with_elems(rest, count)
+        let (layouts, rest) = <[ReceiverLayout]>::ref_from_prefix_with_elems(rest, count)
             .map_err(|_| truncated(Self::list_len(count)))?;
-        Ok((Self { layouts }, messages))
+        let acks = layouts.iter().filter(|layout| layout.has_ack()).count();
+        let (acks, messages) = <[[u8; PIGGYBACK_LEN]]>::ref_from_prefix_with_elems(rest, acks)
+            .map_err(|_| truncated(Self::list_len(count) + acks * PIGGYBACK_LEN))?;
+        Ok((Self { layouts, acks }, messages))
     }
 
     /// Returns the number of receivers.
@@ -119,7 +141,21 @@ impl<'a> SharedReceivers<'a> {
             psn: Psn(layout.psn.get()),
             index: layout.index.get(),
             is_ack_wanted: layout.flags & Flags::ACK_NOW != 0,
+            has_ack: layout.has_ack(),
         })
+    }
+
+    /// Returns the acknowledgement for a receiver by its position in the list.
+    #[must_use]
+    pub fn ack(&self, position: usize) -> Option<PiggybackedAck> {
+        let (ack, _) = PiggybackedAck::split(&self.ack_bytes(position)?).ok()?;
+        Some(ack)
+    }
+
+    fn ack_bytes(&self, position: usize) -> Option<[u8; PIGGYBACK_LEN]> {
+        let (before, from) = self.layouts.split_at_checked(position)?;
+        from.first().filter(|layout| layout.has_ack())?;
+        self.acks.get(before.iter().filter(|layout| layout.has_ack()).count()).copied()
     }
 
     /// Returns the receivers.
@@ -220,8 +256,9 @@ impl<'a> Messages<'a> {
     }
 }
 
-/// Rewrites a verified copy of a shared frame as the data frame of `process`. Returns the length of
-/// the list, behind which the messages are.
+/// Rewrites a verified copy of a shared frame as the data frame of `process`. Returns where its
+/// payload begins: the messages, and in front of them the acknowledgement for this process, if
+/// there is one.
 #[cold]
 fn open_copy(bytes: &mut [u8], end: usize, process: ProcessId) -> Result<usize, DecodeError> {
     let (front, payload) = bytes[..end].split_at_mut(HEADER_LEN);
@@ -229,15 +266,16 @@ fn open_copy(bytes: &mut [u8], end: usize, process: ProcessId) -> Result<usize, 
     let start = payload.len() - messages.len();
     let Ok(header) = Header::mut_from_bytes(front) else { return Err(DecodeError::Integrity) };
     let is_own = |own: &SharedReceiver| own.process == process && own.psn == header.psn();
-    let own = list.iter().find(is_own).filter(|own| own.process == header.dst());
     let unknown = DecodeError::Field { field: "receiver", value: header.dst().0.into() };
-    let own = own.ok_or(unknown)?;
+    let position = list.iter().position(|own| is_own(&own)).ok_or(unknown)?;
+    let own = list.get(position).filter(|own| own.process == header.dst()).ok_or(unknown)?;
+    let ack = list.ack_bytes(position);
     header.opcode = match header.opcode()? {
         Opcode::ReliableSharedData => Opcode::ReliableData as u8,
         _ => Opcode::Data as u8,
     };
     header.flags &= !(Flags::PIGGYBACK | Flags::SINGLE);
-    header.flags |= if own.is_ack_wanted { Flags::ACK_NOW } else { 0 };
+    header.flags |= own.flags();
     // A message that is cut off is found when the messages are read.
     let mut rest = &mut payload[start..];
     while let Some((front, behind)) = rest.split_first_chunk_mut::<MESSAGE_HEADER_LEN>() {
@@ -246,5 +284,9 @@ fn open_copy(bytes: &mut [u8], end: usize, process: ProcessId) -> Result<usize, 
         let Some((_, next)) = behind.split_at_mut_checked(len) else { break };
         rest = next;
     }
+    let Some(ack) = ack else { return Ok(start) };
+    // The list is not needed any more, and longer than an acknowledgement.
+    let start = start - PIGGYBACK_LEN;
+    payload[start..][..PIGGYBACK_LEN].copy_from_slice(&ack);
     Ok(start)
 }

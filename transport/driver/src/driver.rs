@@ -184,6 +184,7 @@ impl<M: DrivenMachine, T: Transport, C: Clock> Driver<M, T, C> {
         self.transport.set_awaiting_promises(machine.is_awaiting_promises());
         let on_frame = |port, frame: &mut [u8]| machine.handle_frame(now, port, frame);
         progress.frames_received = self.transport.receive(now, on_frame);
+        self.idler.on_frames(progress.frames_received);
         self.transport.poll_peers(|port, incarnation| machine.handle_peer(now, port, incarnation));
         self.transport
             .poll_promises(now, |port, promises| machine.handle_promises(now, port, promises));
@@ -250,6 +251,9 @@ impl<M: DrivenMachine, T: Transport, C: Clock> Driver<M, T, C> {
             self.duty.waits += 1;
             self.due_in_ns = timeout_ns;
             self.transport.wait(timeout_ns);
+            if self.idler.is_woken_by_stream() && T::POLLS_BY_SYSTEM_CALL {
+                std::thread::yield_now();
+            }
             self.duty.on_rest();
         }
     }

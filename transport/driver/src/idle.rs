@@ -51,6 +51,9 @@ impl Idle {
 /// Number of polls of shared memory that take as long as a system call that finds no frame.
 const POLLS_PER_SYSTEM_CALL: u32 = 6;
 
+/// Number of frames received between two waits from which on they are a stream.
+const STREAM_FRAMES: usize = 4;
+
 /// How an idle turn ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IdleAction {
@@ -92,12 +95,15 @@ pub struct Idler {
     periods: u32,
     /// Whether this idle period spins.
     is_spinning: bool,
+    /// Number of frames received since the last wait.
+    frames: usize,
 }
 
 impl Idler {
     /// Starts with no idle turn.
     pub fn new(idle: Idle) -> Self {
-        Self { idle, idle_turn_count: 0, credit: CREDIT_MAX, periods: 0, is_spinning: true }
+        let (credit, is_spinning) = (CREDIT_MAX, true);
+        Self { idle, idle_turn_count: 0, credit, periods: 0, is_spinning, frames: 0 }
     }
 
     /// Returns the next step after a turn.
@@ -110,6 +116,21 @@ impl Idler {
             Idleness::Polls => self.on_idle(false),
             Idleness::Waits => self.on_idle(true),
         }
+    }
+
+    /// Notes that frames were received.
+    #[inline]
+    pub fn on_frames(&mut self, count: usize) {
+        self.frames = self.frames.saturating_add(count);
+    }
+
+    /// Returns after a wait whether the driver should yield its core once before it receives: since
+    /// the wait before, frames came as a stream, so the one that has ended this wait is the first
+    /// of several. With more processes than cores each of them would otherwise wake for every
+    /// frame, at the price of system calls and of a change of context. At a light load a wake-up
+    /// brings one frame or two, and to yield would be to wait for whatever else wants the core.
+    pub fn is_woken_by_stream(&mut self) -> bool {
+        core::mem::take(&mut self.frames) >= STREAM_FRAMES
     }
 
     /// Notes a turn that did some work.
@@ -181,6 +202,19 @@ mod tests {
         let periods: Vec<u32> = periods.collect();
         assert_eq!(periods.iter().filter(|count| **count == 10).count(), 2, "two trials");
         assert!(periods.iter().all(|count| [0, 10].contains(count)), "{periods:?}");
+    }
+
+    #[test]
+    fn stream_is_what_came_between_two_waits() {
+        let mut idler = Idler::new(Idle::ADAPTIVE);
+        idler.on_frames(STREAM_FRAMES - 1);
+        assert!(!idler.is_woken_by_stream());
+        idler.on_frames(1);
+        assert!(!idler.is_woken_by_stream(), "frames before the last wait do not count");
+        idler.on_frames(1);
+        idler.on_frames(STREAM_FRAMES - 1);
+        assert!(idler.is_woken_by_stream());
+        assert!(!idler.is_woken_by_stream());
     }
 
     #[test]

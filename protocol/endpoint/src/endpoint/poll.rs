@@ -9,10 +9,26 @@ use crate::channel::Draft;
 use crate::{Delivery, Event, Links, Outcome, ReceiveMode, SendFailed};
 
 impl Endpoint {
+    //= spec/ordering.md#R87
+    /// Returns the next signalling frame, unless a burst can begin that may carry acknowledgements
+    /// which are due. Between two such bursts, all signalling frames leave.
+    #[inline(never)]
+    pub(super) fn poll_burst_or_signal(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
+        let carries_acks =
+            self.best_effort.receiver.has_due_acks() && self.best_effort.wants_data(true);
+        if self.is_burst_first && carries_acks {
+            self.is_burst_first = false;
+            let transmit = self.poll_data_of(Service::BestEffort, now, slot);
+            if transmit.is_some() {
+                return transmit;
+            }
+        }
+        self.poll_signal(now, slot)
+    }
+
     /// Returns the next signalling frame of either service: acknowledgement, connect, probe or
     /// recall.
-    #[inline(never)]
-    pub(super) fn poll_signal(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
+    fn poll_signal(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
         for service in self.service_order() {
             let end = self.config.frame_len_max_of(service);
             let channel = match service {

@@ -17,6 +17,10 @@ pub(super) const RESETS_MAX: usize = 64;
 /// ahead in the queue is fetched. Senders are many, so their state is rarely in the cache.
 const PREFETCH_DISTANCE: usize = 1;
 
+/// Maximum number of delayed acknowledgements that leave together before all their delays end, as
+/// many frames as a transport sends with one system call.
+const BATCH_MAX: usize = 16;
+
 /// A frame without messages whose payload is written.
 pub(crate) struct Response {
     pub to: ProcessId,
@@ -85,8 +89,19 @@ impl Receiver {
     /// Reclaims idle reservations and flushes delayed acknowledgements that are due.
     pub fn on_timeout(&mut self, config: &Config, now: Mono) {
         self.reclaim_reservations(config, now);
+        let mut ended = 0;
         while let Some(delayed) = self.delayed_acks.pop_due(now) {
-            self.end_delay(delayed);
+            ended += usize::from(self.end_delay(delayed));
+        }
+        self.end_half_due(now, ended);
+    }
+
+    /// Fills a batch of `ended` acknowledgements, if there are any, with those of which half of the
+    /// delay has passed.
+    fn end_half_due(&mut self, now: Mono, mut ended: usize) {
+        while (1..BATCH_MAX).contains(&ended) {
+            let Some(delayed) = self.delayed_acks.pop_half_due(now) else { return };
+            ended += usize::from(self.end_delay(delayed));
         }
     }
 
@@ -102,19 +117,28 @@ impl Receiver {
     }
 
     /// Makes the oldest delayed acknowledgement due at once.
-    pub fn flush_oldest_ack(&mut self) {
+    pub fn flush_oldest_ack(&mut self, now: Mono) {
         while let Some(delayed) = self.delayed_acks.pop() {
-            if self.is_delayed(delayed) {
-                return self.queue_ack(delayed.peer_index as usize, Opcode::Ack);
+            if self.end_delay(delayed) {
+                return self.end_half_due(now, 1);
             }
         }
     }
 
+    /// Queues the acknowledgement if it still waits. Returns whether it did.
     #[inline]
-    fn end_delay(&mut self, delayed: Delayed) {
-        if self.is_delayed(delayed) {
+    fn end_delay(&mut self, delayed: Delayed) -> bool {
+        let waits = self.is_delayed(delayed);
+        if waits {
             self.queue_ack(delayed.peer_index as usize, Opcode::Ack);
         }
+        waits
+    }
+
+    /// Returns whether an acknowledgement is due.
+    #[inline]
+    pub fn has_due_acks(&self) -> bool {
+        !self.ack_queue.is_empty()
     }
 
     /// Returns whether an acknowledgement or a Reset is due.

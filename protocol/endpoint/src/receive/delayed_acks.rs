@@ -52,13 +52,21 @@ impl DelayedAcks {
 
     /// Returns the next sender whose delay has ended.
     pub fn pop_due(&mut self, now: Mono) -> Option<Delayed> {
-        self.deadline().filter(|deadline| *deadline <= now)?;
-        self.queue.pop_front()
+        self.pop_after(now, self.delay_ns)
+    }
+
+    /// Returns the next sender of whose delay half has passed.
+    pub fn pop_half_due(&mut self, now: Mono) -> Option<Delayed> {
+        self.pop_after(now, self.delay_ns / 2)
     }
 
     /// Returns the next sender, whether or not its delay has ended.
     pub fn pop(&mut self) -> Option<Delayed> {
         self.queue.pop_front()
+    }
+
+    fn pop_after(&mut self, now: Mono, delay_ns: u64) -> Option<Delayed> {
+        self.queue.pop_front_if(|first| first.since.after_ns(delay_ns) <= now)
     }
 
     /// Returns whether an acknowledgement has waited for long enough, in ticks of [`AckDelay`], to

@@ -241,7 +241,7 @@ impl Sender {
         config: &Config,
         now: Mono,
         slot: &mut [u8],
-        acknowledge: impl FnOnce(ProcessId, &mut [u8]) -> usize,
+        mut acknowledge: impl FnMut(ProcessId, &mut [u8]) -> usize,
     ) -> Option<DataFrame> {
         let to = *self.burst.destinations.get(self.burst.served)? as usize;
         let slot = &mut slot[HEADER_LEN..self.frame_len_max];
@@ -251,7 +251,7 @@ impl Sender {
         if self.burst.has_shared
             && self.shares_payloads
             && is_whole
-            && let Some(written) = self.write_shared(config, now, to, slot)
+            && let Some(written) = self.write_shared(config, now, to, slot, &mut acknowledge)
         {
             return Some(written);
         }

@@ -6,8 +6,8 @@ use onepipe_base::{
     Incarnation, Mono, Now, ProcessId, ProcessInstance, Psn, ScatteringId, Timestamp,
 };
 use onepipe_wire::{
-    Ack, AckDelay, AckView, Connect, Flags, Fragment, HEADER_LEN, Messages, Opcode, Service,
-    SharedReceiver, SharedReceivers,
+    Ack, AckDelay, AckView, Connect, Flags, Fragment, HEADER_LEN, Messages, Opcode, PIGGYBACK_LEN,
+    Service, SharedReceiver, SharedReceivers,
 };
 
 use super::Sender;
@@ -20,6 +20,8 @@ pub(super) struct SenderHarness {
     pub config: Config,
     pub sender: Sender,
     pub stats: Stats,
+    /// The processes for which data frames carry an acknowledgement.
+    pub acknowledged: Vec<u32>,
     timestamps: TimestampSource,
     now: Mono,
 }
@@ -59,7 +61,8 @@ impl SenderHarness {
         timestamps.read(now);
         timestamps.raise_to(now.sync);
         let sender = Sender::new(&config, service, 1 << 20);
-        Self { config, sender, stats: Stats::default(), timestamps, now: now.mono }
+        let (stats, acknowledged) = (Stats::default(), Vec::new());
+        Self { config, sender, stats, timestamps, now: now.mono, acknowledged }
     }
 
     /// Scatters a message of the given length to each of the processes.
@@ -83,7 +86,16 @@ impl SenderHarness {
     pub fn frame(&mut self) -> Option<SentFrame> {
         let mut slot = [0; 1 << 16];
         let slot = &mut slot[..self.config.frame_len_max];
-        let written = self.sender.write_data(&self.config, self.now, slot, |_, _| 0)?;
+        let acknowledged = &self.acknowledged;
+        let acknowledge = |to: ProcessId, payload: &mut [u8]| {
+            let space = acknowledged.contains(&to.0).then(|| payload.get_mut(..PIGGYBACK_LEN));
+            let ack = space.flatten();
+            ack.map_or(0, |ack| {
+                ack.fill(0xff);
+                ack.len()
+            })
+        };
+        let written = self.sender.write_data(&self.config, self.now, slot, acknowledge)?;
         let mut payload = &slot[HEADER_LEN..HEADER_LEN + written.payload_len];
         let mut receivers = Vec::new();
         if written.opcode == Opcode::SharedData {

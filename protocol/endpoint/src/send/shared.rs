@@ -3,9 +3,9 @@
 use alloc::vec::Vec;
 use core::mem;
 
-use onepipe_base::{Mono, Psn};
+use onepipe_base::{Mono, ProcessId, Psn};
 use onepipe_wire::{
-    Flags, MESSAGE_HEADER_LEN, Message, Opcode, SHARED_DATA_RECEIVER_LEN,
+    Flags, MESSAGE_HEADER_LEN, Message, Opcode, PIGGYBACK_LEN, SHARED_DATA_RECEIVER_LEN,
     SHARED_DATA_RECEIVERS_MAX, Service, SharedReceiver, SharedReceivers, write_message,
 };
 
@@ -18,14 +18,17 @@ use crate::Config;
 #[derive(Clone, Copy)]
 struct Run {
     messages: u16,
+    /// Their length with their headers, in bytes.
+    len: usize,
     /// Whether they are all messages of the chain; otherwise the frame is full.
     is_whole_chain: bool,
 }
 
 impl Sender {
     //= spec/ordering.md#R51
-    /// Writes a frame of messages for `to` that other destinations get as well. `None` if no other
-    /// destination would send the same messages in its next frame.
+    /// Writes a frame of messages for `to` that other destinations get as well, with
+    /// acknowledgements for them as far as they fit. `None` if no other destination would send the
+    /// same messages in its next frame.
     #[inline(never)]
     pub(super) fn write_shared(
         &mut self,
@@ -33,10 +36,14 @@ impl Sender {
         now: Mono,
         to: usize,
         slot: &mut [u8],
+        acknowledge: &mut impl FnMut(ProcessId, &mut [u8]) -> usize,
     ) -> Option<DataFrame> {
         let mut sharing = mem::take(&mut self.sharing);
         let run = self.find_sharing(to, slot.len(), &mut sharing);
-        let written = run.map(|run| self.fill_shared(config, now, &sharing, run, slot));
+        let written = run.map(|run| {
+            let acks = self.write_acks(&sharing, run, slot, acknowledge);
+            self.fill_shared(config, now, &sharing, run, acks, slot)
+        });
         sharing.clear();
         self.sharing = sharing;
         written
@@ -87,17 +94,18 @@ impl Sender {
         let (mut used, mut messages) = (0, 0u16);
         let mut stamped = Some(head);
         while let Some(one) = stamped {
-            used += MESSAGE_HEADER_LEN + one.len as usize;
-            if used > space || messages == u16::MAX {
+            let len = used + MESSAGE_HEADER_LEN + one.len as usize;
+            if len > space || messages == u16::MAX {
                 break;
             }
             if one.index != head.index {
                 return None;
             }
             messages += 1;
+            used = len;
             stamped = self.next(one);
         }
-        Some(Run { messages, is_whole_chain: stamped.is_none() })
+        Some(Run { messages, len: used, is_whole_chain: stamped.is_none() })
     }
 
     /// Returns whether the chain of `to` begins with the messages of `run`, and ends with them if
@@ -115,17 +123,44 @@ impl Sender {
         !run.is_whole_chain || other.is_none()
     }
 
-    /// Writes the messages of `run` and the list of the destinations that share them.
+    /// Writes acknowledgements between the list and the messages of `run`. Returns which of the
+    /// destinations have one, the first in bit 0.
+    fn write_acks(
+        &self,
+        sharing: &[u32],
+        run: Run,
+        slot: &mut [u8],
+        acknowledge: &mut impl FnMut(ProcessId, &mut [u8]) -> usize,
+    ) -> u64 {
+        let space = slot.len() - run.len;
+        let mut rest = &mut slot[SharedReceivers::list_len(sharing.len())..space];
+        let mut acks = 0;
+        for (position, to) in sharing.iter().enumerate() {
+            if rest.len() < PIGGYBACK_LEN {
+                break;
+            }
+            let len = acknowledge(self.peers.get(*to as usize).to, rest);
+            rest = &mut rest[len..];
+            acks |= u64::from(len > 0) << position;
+        }
+        acks
+    }
+
+    /// Writes the messages of `run` behind the acknowledgements, and the list of the destinations
+    /// that share them.
     fn fill_shared(
         &mut self,
         config: &Config,
         now: Mono,
         sharing: &[u32],
         run: Run,
+        acks: u64,
         slot: &mut [u8],
     ) -> DataFrame {
         let to = self.peers.get(sharing[0] as usize).to;
         let (list, rest) = slot.split_at_mut(SharedReceivers::list_len(sharing.len()));
+        let acks_len = acks.count_ones() as usize * PIGGYBACK_LEN;
+        let rest = &mut rest[acks_len..];
         let mut position = self.peers.get(sharing[0] as usize).chain.first;
         let timestamp = self.burst.messages[position as usize].timestamp;
         let mut used = 0;
@@ -137,7 +172,10 @@ impl Sender {
             used += write_message(&mut rest[used..], message).expect("measured before");
             position = stamped.next;
         }
-        let receivers = sharing.iter().map(|to| self.send_run(config, now, *to, run, used));
+        let receivers = sharing.iter().enumerate().map(|(position, to)| SharedReceiver {
+            has_ack: acks >> position & 1 != 0,
+            ..self.send_run(config, now, *to, run, used)
+        });
         let list_len = SharedReceivers::write(list, receivers).expect("it has this length");
         self.skip_served();
         DataFrame {
@@ -146,7 +184,7 @@ impl Sender {
             timestamp,
             psn: Psn(0),
             flags: Flags::END_OF_MESSAGE,
-            payload_len: list_len + used,
+            payload_len: list_len + acks_len + used,
         }
     }
 
@@ -171,7 +209,7 @@ impl Sender {
         }
         connection.flight.push_packet(now, run.messages, charge, false);
         self.finish_packet(config, now, to as usize);
-        SharedReceiver { process, psn, index, is_ack_wanted }
+        SharedReceiver { process, psn, index, is_ack_wanted, has_ack: false }
     }
 }
 

@@ -72,6 +72,7 @@ impl Toy {
             psn: Psn(70 + process),
             index: 0,
             is_ack_wanted: false,
+            has_ack: false,
         });
         let len = SharedReceivers::write(&mut slot[HEADER_LEN..], list).expect("it fits");
         let own = ProcessId(self.id);

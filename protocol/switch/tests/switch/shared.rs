@@ -25,6 +25,7 @@ fn shared(src: u32, receivers: &[u32], stamp: u64, promise: u64) -> Vec<u8> {
         psn: Psn(process.wrapping_add(10)),
         index: 0,
         is_ack_wanted: false,
+        has_ack: false,
     };
     let list = receivers.iter().map(receiver);
     let len = SharedReceivers::write(&mut bytes[HEADER_LEN..], list).expect("it fits");
@@ -84,8 +85,13 @@ fn frame_between_two_copies_leaves_the_rest() {
     let mut copy = shared(3, &[0], 150, 195);
     let (header, _) = parse_header(&copy).expect("a frame");
     let header = *header;
-    let receiver =
-        SharedReceiver { process: ProcessId(0), psn: Psn(10), index: 0, is_ack_wanted: false };
+    let receiver = SharedReceiver {
+        process: ProcessId(0),
+        psn: Psn(10),
+        index: 0,
+        is_ack_wanted: false,
+        has_ack: false,
+    };
     header.write_copy(&mut copy, receiver);
     let passed = switch.handle_frame(at(200), Port(3), &mut copy);
     assert_eq!(passed, Verdict::Forward(Port(0)), "a copy that another switch has made");

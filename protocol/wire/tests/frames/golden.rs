@@ -204,12 +204,18 @@ fn shared(golden: &Golden, frame: &Frame<'_>) {
         assert_eq!(u64::from(receiver.process.0), processes[at]);
         assert_eq!(u64::from(receiver.psn.0), psns[at]);
         assert_eq!(u64::from(receiver.index), indices[at]);
-        assert_eq!(receiver.is_ack_wanted, flags[at] == 4);
+        assert_eq!(receiver.is_ack_wanted, flags[at] & 4 != 0);
+        assert_eq!(receiver.has_ack, flags[at] & 32 != 0);
     }
     let mut written = vec![0xff; frame.payload.len()];
-    let list_len =
-        SharedReceivers::write(&mut written, list.iter().collect::<Vec<_>>().into_iter());
-    assert_eq!(list_len, Some(frame.payload.len() - behind.len()));
+    let receivers = list.iter().collect::<Vec<_>>().into_iter();
+    let mut len = SharedReceivers::write(&mut written, receivers).expect("it fits");
+    for ack in (0..list.count()).filter_map(|at| list.ack(at)) {
+        assert_eq!(u64::from(ack.cumulative.0), golden.number("cumulative"));
+        len += ack.write(&mut written[len..]).expect("it fits");
+    }
+    assert_eq!(len, frame.payload.len() - behind.len());
+    assert_eq!(written[..len], frame.payload[..len]);
     let message = Messages::new(behind).next().expect("one message").expect("a golden message");
     assert_eq!([message.payload], golden.bytes_of("message")[..]);
 }

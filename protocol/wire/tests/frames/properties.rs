@@ -77,6 +77,11 @@ fn copies(bytes: &[u8], frame: &Frame<'_>) {
         let read = Frame::parse_for(&mut copy, receiver.process).expect("its own copy");
         assert_eq!((read.header.dst(), read.header.psn()), (receiver.process, receiver.psn));
         assert!(read.opcode.in_best_effort() == Opcode::Data);
+        if receiver.has_ack {
+            let same = PiggybackedAck::split(read.payload).map(|(ack, _)| ack);
+            let acks = list.iter().flat_map(|(list, _)| (0..64).filter_map(|at| list.ack(at)));
+            assert!(same.is_ok_and(|same| acks.clone().any(|ack| ack == same)));
+        }
     }
     // Whatever the header says, reading it for a process does not panic.
     let _ = Frame::parse_for(&mut bytes.to_vec(), frame.header.dst());
@@ -275,8 +280,12 @@ pub fn body(opcode: Opcode, payload: &[u8]) {
         Opcode::SharedData => {
             let Ok((list, messages)) = SharedReceivers::parse(payload) else { return };
             let receivers: Vec<SharedReceiver> = list.iter().collect();
-            let written = SharedReceivers::write(&mut buf, receivers.iter().copied());
-            assert_eq!(written, Some(payload.len() - messages.len()));
+            let mut len = SharedReceivers::write(&mut buf, receivers.iter().copied())
+                .expect("as long as before");
+            for ack in (0..receivers.len()).filter_map(|position| list.ack(position)) {
+                len += ack.write(&mut buf[len..]).expect("as long as before");
+            }
+            assert_eq!(len, payload.len() - messages.len());
             let (again, _) = SharedReceivers::parse(&buf).expect("written just now");
             assert!(again.iter().eq(receivers));
             data(messages);

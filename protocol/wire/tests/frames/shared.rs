@@ -2,14 +2,15 @@
 
 use onepipe_base::{Incarnation, ProcessId, Promises, Psn, Timestamp};
 use onepipe_wire::{
-    DecodeError, Flags, Frame, HEADER_LEN, Header, Message, Messages, Opcode,
-    SHARED_DATA_RECEIVER_LEN, SharedReceiver, SharedReceivers, parse_header, seal, write_message,
+    AckDelay, DecodeError, Flags, Frame, HEADER_LEN, Header, Message, Messages, Opcode,
+    PiggybackedAck, SHARED_DATA_RECEIVER_LEN, SharedReceiver, SharedReceivers, parse_header, seal,
+    write_message,
 };
 
 fn receiver(process: u32) -> SharedReceiver {
     let (psn, index) = (Psn(100 + process), process as u16);
     let is_ack_wanted = process == 2;
-    SharedReceiver { process: ProcessId(process), psn, index, is_ack_wanted }
+    SharedReceiver { process: ProcessId(process), psn, index, is_ack_wanted, has_ack: false }
 }
 
 /// Returns a sealed frame for `receivers` with two messages.
@@ -80,6 +81,54 @@ fn refuses_copies_for_others_and_frames_without_receiver() {
     let mut copy = frame.clone();
     header.write_copy(&mut copy, SharedReceiver { psn: Psn(7), ..receiver(1) });
     assert_eq!(Frame::parse_for(&mut copy, ProcessId(1)).err(), unknown(1));
+}
+
+//= spec/ordering.md#R87
+#[test]
+fn copy_has_the_acknowledgement_of_its_receiver() {
+    let ack = |process: u32| PiggybackedAck {
+        cumulative: Psn(1_000 + process),
+        consumed: 2_000 + process,
+        acked_incarnation: 3,
+        received: 4,
+        marked: 5,
+        delay: AckDelay(6),
+    };
+    let mut bytes = vec![0; 512];
+    let payload = &mut bytes[HEADER_LEN..];
+    let list =
+        [1, 2, 3].map(|process| SharedReceiver { has_ack: process != 2, ..receiver(process) });
+    let mut len = SharedReceivers::write(payload, list.into_iter()).expect("it fits");
+    for process in [1, 3] {
+        len += ack(process).write(&mut payload[len..]).expect("it fits");
+    }
+    let message = Message { delta_ns: 0, index: 0, payload: b"one" };
+    len += write_message(&mut payload[len..], message).expect("it fits");
+    let header = Header::new(Opcode::SharedData, ProcessId(9), ProcessId(0), Incarnation(1));
+    let frame_len = seal(&mut bytes, header.unaddressed(), len);
+    bytes.truncate(frame_len);
+    for process in [1, 2, 3] {
+        let mut copy = copy_for(&bytes, process);
+        let read = Frame::parse_for(&mut copy, ProcessId(process)).expect("its copy");
+        assert_eq!(read.header.has(Flags::PIGGYBACK), process != 2);
+        let (own, messages) = match process {
+            2 => (None, read.payload),
+            _ => PiggybackedAck::split(read.payload)
+                .map(|(ack, rest)| (Some(ack), rest))
+                .expect("it fits"),
+        };
+        assert_eq!(own, (process != 2).then(|| ack(process)));
+        let messages: Vec<_> = Messages::new(messages).map(|one| one.expect("whole")).collect();
+        assert_eq!(messages, [Message { index: process as u16, ..message }]);
+    }
+    let payload = &bytes[HEADER_LEN..];
+    let (list, messages) = SharedReceivers::parse(payload).expect("a list");
+    let acks: Vec<_> = (0..4).map(|position| list.ack(position)).collect();
+    assert_eq!(acks, [Some(ack(1)), None, Some(ack(3)), None]);
+    let listed = payload.len() - messages.len();
+    let (need, got) = (listed, listed - 1);
+    let truncated = DecodeError::Truncated { part: "list of receivers", need, got };
+    assert_eq!(SharedReceivers::parse(&payload[..got]).err(), Some(truncated));
 }
 
 #[test]

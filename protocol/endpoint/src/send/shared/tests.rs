@@ -58,6 +58,23 @@ fn payload_for_several_receivers_leaves_once() {
     }
 }
 
+//= spec/ordering.md#R87
+#[test]
+fn acknowledgements_travel_as_far_as_they_fit() {
+    for (len, fits) in [(64, [1, 4].as_slice()), (1_330, &[1]), (1_350, &[])] {
+        let mut harness = open(Service::BestEffort, |config| config.frame_len_max = 1_460);
+        harness.acknowledged.extend([1, 4]);
+        harness.scatter(&[(1, len), (2, len), (4, len)]);
+        harness.burst();
+        let frames = harness.frames();
+        let [sent] = &frames[..] else { panic!("one frame: {frames:?}") };
+        assert_eq!(sent.messages, [(sent.timestamp, 0, len)], "behind the acknowledgements");
+        let with_ack = sent.receivers.iter().filter(|one| one.has_ack);
+        let with_ack: Vec<_> = with_ack.map(|one| one.process.0).collect();
+        assert_eq!(with_ack, fits, "{len} bytes");
+    }
+}
+
 //= spec/ordering.md#R51
 #[test]
 fn coalesced_messages_are_shared_as_a_whole() {

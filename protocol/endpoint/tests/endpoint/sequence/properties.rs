@@ -303,6 +303,7 @@ impl Run<'_> {
                         psn: Psn(script.number(psn) as u32),
                         index: script.below(3) as u16,
                         is_ack_wanted: script.below(2) == 0,
+                        has_ack: false,
                     };
                     let list = (0..3).map(receiver);
                     used += SharedReceivers::write(body, list).unwrap_or(0);

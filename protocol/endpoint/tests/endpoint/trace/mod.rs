@@ -84,7 +84,8 @@ impl Story {
                 }
             }
             "timeout" => {
-                let due = self.end.poll_timeout().expect("a deadline");
+                let due =
+                    self.end.poll_timeout().unwrap_or_else(|| panic!("no deadline at {line:?}"));
                 assert!(due <= self.now.mono, "the timeout is due at {}", due.as_ns());
                 self.end.handle_timeout(self.now);
             }

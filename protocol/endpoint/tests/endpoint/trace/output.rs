@@ -72,8 +72,11 @@ fn payload(line: &mut String, frame: &Frame<'_>, clock: Timestamp) {
             if frame.opcode.is_shared() {
                 let (receivers, rest) = SharedReceivers::parse(payload).expect("well formed");
                 payload = rest;
-                for to in receivers.iter() {
+                for (at, to) in receivers.iter().enumerate() {
                     write!(line, " dst={}/psn={}", to.process.0, to.psn.0).expect("to a string");
+                    if let Some(ack) = receivers.ack(at) {
+                        write!(line, "/acks={}", ack.cumulative.0).expect("to a string");
+                    }
                 }
             }
             if !frame.opcode.is_shared() && frame.header.has(Flags::PIGGYBACK) {

@@ -202,6 +202,7 @@ fn payload(script: &mut Script<'_>, opcode: Opcode, buf: &mut [u8]) -> usize {
                 psn: Psn(script.byte().into()),
                 index: 0,
                 is_ack_wanted: false,
+                has_ack: false,
             };
             let len = SharedReceivers::write(buf, (0..RECEIVERS).map(receiver)).unwrap_or(0);
             buf[0] = buf[0].wrapping_sub(script.below(RECEIVERS as u64 + 2) as u8);
