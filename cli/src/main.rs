@@ -18,6 +18,7 @@ mod child_process;
 mod clean;
 mod completions;
 mod controller;
+mod decode;
 mod demo;
 mod figures;
 mod incoming_file;
@@ -87,6 +88,7 @@ enum Command {
     Block(block::Arguments),
     Status(status::Arguments),
     Clean(clean::Arguments),
+    Decode(decode::Arguments),
     Sim(sim::Arguments),
     Bench(bench::Arguments),
     Figures(figures::Arguments),
@@ -121,6 +123,7 @@ fn main() -> ExitCode {
         Command::Block(arguments) => block::run(&arguments),
         Command::Status(arguments) => status::run(&arguments),
         Command::Clean(arguments) => clean::run(&arguments),
+        Command::Decode(arguments) => decode::run(&arguments),
         Command::Sim(arguments) => sim::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),
         Command::Figures(arguments) => figures::run(&arguments),

@@ -16,6 +16,7 @@ mod bulk;
 mod clean;
 mod controller;
 mod coordinator;
+mod decode;
 mod demo;
 mod failures;
 mod full_disk;
