@@ -138,9 +138,10 @@ impl MemoryService {
         Ok(request)
     }
 
-    /// Checks the number of completions that were not taken.
+    /// Checks the number of requests in flight and of completions that were not taken, together:
+    /// some requests may have completed while others have not.
     fn check_completed(&self) -> Result<(), SubmitError> {
-        match self.completed.len() < self.pending_max {
+        match self.completed.len() + self.client.in_flight() < self.pending_max {
             true => Ok(()),
             false => Err(SubmitError::Full(self.pending_max as u64)),
         }
