@@ -5,6 +5,7 @@ mod failover;
 mod fuzz;
 mod pause;
 mod session;
+mod totals;
 
 use std::io::{Write, stdout};
 use std::path::PathBuf;
@@ -29,6 +30,7 @@ Examples:
   onepipe sim --form delegate                          switches that cannot rewrite packets
   onepipe sim --seed 7 --trace history.txt             the last events, as text
   onepipe sim fuzz --seeds 10000                       fabrics, loads and faults at random
+  onepipe sim totals docs/results/fuzz.json            what all recorded seeds have checked
   onepipe sim fail-over                                leaders of agreed multicast that die
   onepipe sim pause                                    a message after a pause: beacons on demand
 
@@ -92,6 +94,7 @@ enum Command {
     Fuzz(fuzz::Arguments),
     FailOver(failover::Arguments),
     Pause(pause::Arguments),
+    Totals(totals::Arguments),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -167,6 +170,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         Some(Command::Fuzz(arguments)) => return fuzz::run(arguments),
         Some(Command::FailOver(arguments)) => return failover::run(arguments),
         Some(Command::Pause(arguments)) => return pause::run(arguments),
+        Some(Command::Totals(arguments)) => return totals::run(arguments),
         None => {}
     }
     let options = options(arguments);

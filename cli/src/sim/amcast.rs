@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use onepipe_sim_amcast::{FaultEvent, FuzzReport, Swarm, fuzz};
 use serde::Serialize;
 
-use super::session::{FuzzRun, JsonFailing, Session, TRACE_EVENTS, exit_status};
+use super::session::{self, FuzzRun, JsonFailing, Session, TRACE_EVENTS, exit_status};
 use crate::units::readable;
 
 /// Maximum number of runs for shrinking the first failing seed.
@@ -37,8 +37,15 @@ struct Json {
 pub fn run(run_options: &FuzzRun) -> Result<ExitCode> {
     let session = Session::begin(run_options.seeds.count)?;
     let progress = |done, failed| session.show(done, failed);
-    let report = fuzz(&run_options.seeds, &session.stop, run_options.stops_at_failure, progress);
+    let report = fuzz(
+        &run_options.seeds,
+        &session.stop,
+        run_options.stops_at_failure,
+        session::processor_time,
+        progress,
+    );
     let (wall_seconds, was_interrupted) = session.end();
+    run_options.record(report.seeds, &report.failing, &report.totals)?;
     let FuzzReport { seeds, failed, .. } = report;
     let first_failing = report.failing.first().map(|seed| shrink_failing(*seed));
     let json = Json {

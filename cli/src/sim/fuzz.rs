@@ -7,14 +7,15 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
-use onepipe_sim_engine::Seeds;
+use onepipe_sim_engine::{Seeds, Shard};
 use onepipe_sim_scenarios::{
     FailingSeed, FaultEvent, FuzzOptions, FuzzReport, RunOutcome, Swarm, fuzz, shrink,
 };
 use serde::Serialize;
 
 use super::amcast;
-use super::session::{FuzzRun, JsonFailing, Session, TRACE_EVENTS, exit_status};
+use super::session::{self, FuzzRun, JsonFailing, Recording, Session, TRACE_EVENTS, exit_status};
+use super::totals;
 use crate::units::readable;
 
 const EXAMPLES: &str = "\
@@ -22,6 +23,9 @@ Examples:
   onepipe sim fuzz --seeds 10000              on every core; Ctrl-C ends it with what it has
   onepipe sim fuzz --seed 4711 --trace        one seed again, its history in seed-4711.txt
   onepipe sim fuzz --service amcast           agreed multicast: groups, elections, fail-over
+  onepipe sim fuzz --seed 5000 --totals fuzz.json      adds the results to a file: `onepipe sim totals`
+  onepipe sim fuzz --seed 0 --seeds 80000 --shard 3/16 --totals shard-3.json
+                                              the fourth of sixteen parts, on a machine of its own
 
 A seed draws a topology, clocks, a load, controllers, and faults: links that lose, corrupt, duplicate,
 reorder, flap or fail, nodes, processes and controllers that crash or pause, processes that leave and
@@ -57,6 +61,16 @@ pub struct Arguments {
     /// Run the first seed alone, and write its trace to seed-SEED.txt
     #[arg(long, requires = "seed", conflicts_with_all = ["seeds", "jobs"])]
     trace: bool,
+    /// Run one part of the seeds, like 0/16 for the first of 16 parts
+    #[arg(long, value_name = "INDEX/COUNT", requires_all = ["seed", "seeds"])]
+    shard: Option<Shard>,
+    /// Add the results to this file; `onepipe sim totals` prints it
+    #[arg(long, value_name = "FILE", conflicts_with = "trace")]
+    totals: Option<PathBuf>,
+    /// Name of this build in the totals, its commit for example [default: version and digest of
+    /// this program]
+    #[arg(long, value_name = "NAME", requires = "totals")]
+    build: Option<String>,
     /// Print the result as one JSON object
     #[arg(long)]
     json: bool,
@@ -68,6 +82,15 @@ enum Service {
     Scattering,
     /// Agreed multicast
     Amcast,
+}
+
+impl Service {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Scattering => "scattering",
+            Self::Amcast => "amcast",
+        }
+    }
 }
 
 #[derive(Serialize)]
@@ -99,13 +122,18 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     // Leaves 1,000 seeds to each second, so that runs of the default length share none.
     let seed_from_clock = || since.map_or(0, |since| since.as_secs() * 1_000);
     let cores = || std::thread::available_parallelism().map_or(1, |cores| cores.get());
-    let seeds = Seeds {
+    let all = Seeds {
         first: arguments.seed.unwrap_or_else(seed_from_clock),
         count: arguments.seeds.unwrap_or(1_000),
         jobs: arguments.jobs.map_or_else(cores, usize::from),
     };
+    let seeds = arguments.shard.map_or(all, |shard| all.shard(shard));
     let (stops_at_failure, is_json) = (arguments.fail_fast, arguments.json);
-    let run_options = FuzzRun { seeds, stops_at_failure, is_json };
+    let recording = recording(arguments)?;
+    if let Some(Recording { path, subject }) = &recording {
+        totals::check_unused(path, subject, seeds)?;
+    }
+    let run_options = FuzzRun { seeds, stops_at_failure, is_json, recording };
     match (arguments.service, arguments.trace) {
         (Service::Scattering, true) => trace(seeds.first),
         (Service::Scattering, false) => scattering(&run_options),
@@ -114,13 +142,27 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     }
 }
 
+/// Returns where the results are added, and as whose, if they are.
+fn recording(arguments: &Arguments) -> Result<Option<Recording>> {
+    let Some(path) = arguments.totals.clone() else { return Ok(None) };
+    let build = arguments.build.clone().map_or_else(totals::this_build, Ok)?;
+    let service = arguments.service.name().to_owned();
+    Ok(Some(Recording { path, subject: totals::Subject { service, build } }))
+}
+
 fn scattering(run_options: &FuzzRun) -> Result<ExitCode> {
     let Seeds { first, count, jobs } = run_options.seeds;
-    let options =
-        FuzzOptions { first, seeds: count, jobs, stops_at_failure: run_options.stops_at_failure };
+    let options = FuzzOptions {
+        first,
+        seeds: count,
+        jobs,
+        stops_at_failure: run_options.stops_at_failure,
+        processor_time: session::processor_time,
+    };
     let session = Session::begin(count)?;
     let report = fuzz(&options, &session.stop, |done, failed| session.show(done, failed));
     let (wall_seconds, was_interrupted) = session.end();
+    run_options.record(report.seeds, &report.failing, &report.totals)?;
     let first = report.failing.first().copied().and_then(shrink);
     let json = json(&options, &report, wall_seconds, was_interrupted, first.as_ref());
     let mut out = stdout().lock();

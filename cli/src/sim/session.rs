@@ -1,14 +1,17 @@
 //! What the commands that run many seeds share: parameters, progress, Ctrl-C and exit status.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use onepipe_sim_engine::Seeds;
+use onepipe_sim_engine::{Seeds, Totals};
+use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
 
+use super::totals::{Results, Subject};
 use crate::interrupt;
 use crate::progress::Progress;
 
@@ -20,6 +23,31 @@ pub struct FuzzRun {
     pub seeds: Seeds,
     pub stops_at_failure: bool,
     pub is_json: bool,
+    /// Where the results are added, if they are.
+    pub recording: Option<Recording>,
+}
+
+/// A file of results, and what these belong to.
+pub struct Recording {
+    pub path: PathBuf,
+    pub subject: Subject,
+}
+
+impl FuzzRun {
+    /// Adds the results of a run to the file of the run's recording, if there is one. A run that is
+    /// stopped has run its first seeds, and `done` is how many.
+    pub fn record(&self, done: u64, failing: &[u64], totals: &Totals) -> Result<()> {
+        let Some(Recording { path, subject }) = &self.recording else { return Ok(()) };
+        let seeds = Seeds { count: done, ..self.seeds };
+        let run = Results::of_run(subject.clone(), seeds, failing.to_vec(), totals.clone())?;
+        Results::update(path, run).map(|_| ())
+    }
+}
+
+/// Returns the processor time of the calling thread.
+pub fn processor_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
 /// A run over many seeds: shows progress, and stops at Ctrl-C.

@@ -43,6 +43,7 @@ mod program;
 mod rolling;
 mod rolling_load;
 mod sim;
+mod sim_totals;
 mod transfer;
 mod transfer_ends;
 mod wrong_inputs;

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
-use onepipe_sim_engine::Seeds;
+use onepipe_sim_engine::{Seeds, Tally, Totals};
 
 use crate::env::Quorums;
 use crate::swarm::{Outcome, Swarm};
@@ -37,10 +38,21 @@ pub struct FuzzReport {
     pub failing: Vec<u64>,
     /// Number of failing seeds.
     pub failed: u64,
+    /// What is added up over runs of the same build, by kind of fault.
+    pub totals: Totals,
 }
 
 impl FuzzReport {
-    fn add(&mut self, seed: u64, swarm: &Swarm, outcome: &Outcome) {
+    fn add(&mut self, seed: u64, swarm: &Swarm, outcome: &Outcome, spent: Duration) {
+        let names = || swarm.timeline.iter().filter_map(|(_, event)| event.name());
+        let tally = Tally {
+            deliveries: outcome.delivered,
+            reliable: outcome.delivered,
+            violations: outcome.violations.len() as u64,
+            failures: outcome.elections,
+            ..Tally::default()
+        };
+        self.totals.add_seed(tally, names(), spent);
         self.seeds += 1;
         self.events += outcome.events;
         self.sent += outcome.sent;
@@ -50,9 +62,7 @@ impl FuzzReport {
         self.partitioned += u64::from(outcome.is_partitioned);
         self.panics += u64::from(outcome.is_panic);
         let mut count = |name, count| *self.faults.entry(name).or_default() += count;
-        for name in swarm.timeline.iter().filter_map(|(_, event)| event.name()) {
-            count(name, 1);
-        }
+        names().for_each(|name| count(name, 1));
         let kinds = ["frame lost", "frame corrupted", "frame duplicated", "frame delayed"];
         kinds.into_iter().zip(outcome.frames).for_each(|(name, frames)| count(name, frames));
         let Quorums { leaders, followers, changed, lost, split_brain } = outcome.quorums;
@@ -71,22 +81,25 @@ impl FuzzReport {
 }
 
 /// Runs seeds until all are done or `stops` is set; with `stops_at_failure` also until one has
-/// failed. Calls `progress` with the number of seeds that are done and that have failed. Panics of
-/// machines are caught; the caller may silence the panic hook.
+/// failed. Calls `progress` with the number of seeds that are done and that have failed.
+/// `processor_time` returns that of the calling thread. Panics of machines are caught; the caller
+/// may silence the panic hook.
 pub fn fuzz(
     seeds: &Seeds,
     stops: &AtomicBool,
     stops_at_failure: bool,
+    processor_time: fn() -> Duration,
     progress: impl Fn(u64, u64) + Sync + Send,
 ) -> FuzzReport {
     let mut report = FuzzReport::default();
     let attempt = |seed| {
+        let began = processor_time();
         let swarm = Swarm::draw(seed);
         let outcome = swarm.attempt();
-        (swarm, outcome)
+        (swarm, outcome, processor_time().saturating_sub(began))
     };
-    seeds.for_each(stops, attempt, |seed, (swarm, outcome)| {
-        report.add(seed, &swarm, &outcome);
+    seeds.for_each(stops, attempt, |seed, (swarm, outcome, spent)| {
+        report.add(seed, &swarm, &outcome, spent);
         progress(report.seeds, report.failed);
         if report.failed > 0 && stops_at_failure {
             stops.store(true, Ordering::Relaxed);

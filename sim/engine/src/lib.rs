@@ -4,7 +4,8 @@
 //!
 //! [`Instant`] counts picoseconds; [`Queue`] returns events in the order of their instants, and
 //! simultaneous ones in the order of scheduling; [`Random`] is a named stream of random numbers
-//! derived from one seed; [`Trace`] hashes a history into 64 bits.
+//! derived from one seed; [`Trace`] hashes a history into 64 bits; [`Seeds`] runs many seeds on
+//! several threads, and [`Totals`] adds up what they found.
 //!
 //! ```
 //! use onepipe_sim_engine::{Instant, NANOSECOND, Queue, Span};
@@ -28,10 +29,12 @@ mod queue;
 mod random;
 mod seeds;
 mod time;
+mod totals;
 mod trace;
 
 pub use queue::{Queue, Span};
 pub use random::Random;
-pub use seeds::Seeds;
+pub use seeds::{Seeds, Shard};
 pub use time::{Instant, MICROSECOND, MILLISECOND, NANOSECOND, SECOND};
+pub use totals::{Tally, Totals};
 pub use trace::Trace;

@@ -88,7 +88,11 @@ impl Clock {
 
     #[inline]
     fn drift_ns(&self, ns: u64) -> i64 {
-        ((i128::from(ns) * i128::from(self.drift)) >> DRIFT_BITS) as i64
+        // Runs of minutes stay within 64 bits.
+        match i64::try_from(ns).ok().and_then(|ns| ns.checked_mul(self.drift)) {
+            Some(product) => product >> DRIFT_BITS,
+            None => ((i128::from(ns) * i128::from(self.drift)) >> DRIFT_BITS) as i64,
+        }
     }
 }
 

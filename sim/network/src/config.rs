@@ -1,6 +1,7 @@
 //! Parameters of a network.
 
 use onepipe_base::Timestamp;
+use onepipe_sim_engine::Span;
 
 use crate::{LinkConfig, OffChipCpu};
 
@@ -62,6 +63,8 @@ pub struct Config {
     /// to change what happens at another. Simultaneous frames of one node may be reordered. Has no
     /// effect if any link has no delay.
     pub uses_lookahead: bool,
+    /// Resolution of the event queue without lookahead. Affects the speed only.
+    pub queue_span: Span,
     /// Number of most recent events that are kept as text.
     pub trace_lines_max: usize,
     /// Limit on the steps of a run: events, frames written by machines, and machine events. It ends
@@ -82,6 +85,7 @@ impl Default for Config {
             off_chip_cpu: None,
             class: |_| 0,
             uses_lookahead: false,
+            queue_span: Span::FABRIC,
             trace_lines_max: 0,
             steps_max: u64::MAX,
         }

@@ -284,7 +284,10 @@ impl<M: Machine, A: Application<M>> Network<M, A> {
             return;
         }
         let Some(deadline) = node.machine.as_ref().and_then(M::poll_timeout) else { return };
-        let at = node.clock.instant_of(deadline).max(self.now);
+        if node.deadline.0 != deadline {
+            node.deadline = (deadline, node.clock.instant_of(deadline));
+        }
+        let at = node.deadline.1.max(self.now);
         if at < node.wake_at {
             node.wake_at = at;
             self.queue(index).schedule(at, Event::Wake { node: index as u32 });

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::hint::black_box;
 
-use onepipe_base::{Machine, Port};
+use onepipe_base::{Machine, Mono, Port};
 use onepipe_sim_engine::{Instant, NANOSECOND, Queue, Random, Span, Trace};
 use onepipe_topology::{Node as Vertex, Topology};
 
@@ -15,6 +15,8 @@ use crate::{Application, Clock, ClockError, Config, Fault, LinkId, NodeContext, 
 /// Limit on consecutive events at one instant; more indicate a machine whose deadline stays in the
 /// past. A million nodes may start at once.
 const EVENTS_AT_INSTANT_MAX: u32 = 20_000_000;
+/// Largest network, in nodes, whose data are not prefetched.
+const CACHED_NODES_MAX: usize = 16;
 /// Marks a port without a link.
 pub(crate) const NO_LINK: u32 = u32::MAX;
 
@@ -54,6 +56,8 @@ pub(crate) struct Node<M> {
     pub is_host: bool,
     /// Instant of the earliest scheduled timer.
     pub wake_at: Instant,
+    /// The machine's last deadline, and its instant: the local clock never changes its course.
+    pub deadline: (Mono, Instant),
     /// Instant at which the host is scheduled to be polled again, or `Instant::END`.
     pub run_at: Instant,
     /// End of the CPU's current work.
@@ -254,8 +258,12 @@ impl<M: Machine, A: Application<M>> Network<M, A> {
 
     /// Handles the events of one queue up to and including `limit`.
     fn run_queue(&mut self, queue_index: usize, limit: Instant) {
+        // The state of a small fabric is in the cache anyway.
+        let prefetches = self.nodes.len() > CACHED_NODES_MAX;
         while let Some((instant, event)) = self.queues[queue_index].next_until(limit) {
-            self.prefetch(queue_index);
+            if prefetches {
+                self.prefetch(queue_index);
+            }
             self.check_progress(instant);
             self.now = instant;
             if !self.step() {
@@ -394,6 +402,7 @@ impl<M: Machine, A: Application<M>> Network<M, A> {
                 first_port,
                 is_host: matches!(vertex, Vertex::Host(_)),
                 wake_at: Instant::END,
+                deadline: (Mono::from_ns(0), Instant::START),
                 run_at: Instant::END,
                 free_at: Instant::START,
                 off_chip_free_at: Instant::START,
@@ -422,7 +431,7 @@ impl<M: Machine, A: Application<M>> Network<M, A> {
             self.lookahead = Lookahead::new(self.nodes.len(), &self.links);
         }
         if self.lookahead.is_none() {
-            self.queues.push(Queue::new(Span::FABRIC));
+            self.queues.push(Queue::new(self.config.queue_span));
             return;
         }
         for (queue_index, node) in self.nodes.iter_mut().enumerate() {

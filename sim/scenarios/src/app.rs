@@ -279,18 +279,27 @@ impl FabricApp {
         if wants_more && let Some(process) = machine.process_mut(port) {
             self.refill(at, process);
         }
-        if has_left && self.states[id.index()].membership == Membership::Member {
-            self.states[id.index()].membership = Membership::Left;
-            match is_unacknowledged {
-                // What it had sent last may be discarded, as that of a crashed process.
-                true => self.checker.crashed(id),
-                false => self.checker.left(id),
-            }
+        if has_left {
+            self.on_left(id, is_unacknowledged);
         }
     }
 }
 
 impl FabricApp {
+    /// Notes, once, that a process has left.
+    pub(crate) fn on_left(&mut self, id: ProcessId, is_unacknowledged: bool) {
+        let membership = &mut self.states[id.index()].membership;
+        if *membership != Membership::Member {
+            return;
+        }
+        *membership = Membership::Left;
+        match is_unacknowledged {
+            // What it had sent last may be discarded, as that of a crashed process.
+            true => self.checker.crashed(id),
+            false => self.checker.left(id),
+        }
+    }
+
     /// Stops a process that has reached its crash point.
     fn remove_process(&mut self, at: &NodeContext<'_>, machine: &mut Node, port: Port) {
         if let Node::Host(host) = machine {

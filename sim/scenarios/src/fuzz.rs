@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use onepipe_sim_check::Rule;
-use onepipe_sim_engine::Seeds;
+use onepipe_sim_engine::{Seeds, Tally, Totals};
 
 use crate::{FaultEvent, Report, RunOutcome, Swarm};
 
@@ -22,6 +23,8 @@ pub struct FuzzOptions {
     pub jobs: usize,
     /// Whether to stop at the first failing seed.
     pub stops_at_failure: bool,
+    /// Returns the processor time of the calling thread.
+    pub processor_time: fn() -> Duration,
 }
 
 /// Totals over many seeds.
@@ -54,6 +57,8 @@ pub struct FuzzReport {
     pub failing: Vec<u64>,
     /// Number of failing seeds.
     pub failing_count: u64,
+    /// What is added up over runs of the same build, by kind of fault.
+    pub totals: Totals,
 }
 
 /// A failing seed after shrinking.
@@ -75,16 +80,12 @@ pub struct FailingSeed {
 const LISTED_MAX: usize = 100;
 
 impl FuzzReport {
-    fn add(&mut self, seed: u64, swarm: &Swarm, outcome: &RunOutcome) {
+    fn add(&mut self, seed: u64, swarm: &Swarm, outcome: &RunOutcome, spent: Duration) {
         self.seeds += 1;
-        for (_, fault) in &swarm.timeline {
-            if let Some(name) = fault.name() {
-                *self.faults.entry(name).or_default() += 1;
-            }
+        for name in swarm.fault_names() {
+            *self.faults.entry(name).or_default() += 1;
         }
-        if swarm.removed.is_some() {
-            *self.faults.entry("process removed").or_default() += 1;
-        }
+        self.totals.add_seed(tally(outcome), swarm.fault_names(), spent);
         match outcome {
             RunOutcome::Report(report) => self.add_report(report),
             RunOutcome::Panic(_) => self.panics += 1,
@@ -120,6 +121,20 @@ impl FuzzReport {
     }
 }
 
+/// Returns the counts of one run.
+fn tally(outcome: &RunOutcome) -> Tally {
+    match outcome {
+        RunOutcome::Report(report) => Tally {
+            deliveries: report.messages.delivered,
+            reliable: report.messages.reliable,
+            violations: report.violations,
+            failures: report.messages.failures,
+            ..Tally::default()
+        },
+        RunOutcome::Panic(_) => Tally { violations: 1, ..Tally::default() },
+    }
+}
+
 /// Runs seeds until all have run or `stops` is set. Calls `progress` repeatedly with the number of
 /// finished seeds and of failed ones. Panics of machines are caught; silencing the panic hook is up
 /// to the caller.
@@ -131,12 +146,13 @@ pub fn fuzz(
     let mut report = FuzzReport::default();
     let seeds = Seeds { first: options.first, count: options.seeds, jobs: options.jobs };
     let attempt = |seed| {
+        let began = (options.processor_time)();
         let swarm = Swarm::draw(seed);
         let outcome = swarm.attempt();
-        (swarm, outcome)
+        (swarm, outcome, (options.processor_time)().saturating_sub(began))
     };
-    seeds.for_each(stops, attempt, |seed, (swarm, outcome)| {
-        report.add(seed, &swarm, &outcome);
+    seeds.for_each(stops, attempt, |seed, (swarm, outcome, spent)| {
+        report.add(seed, &swarm, &outcome, spent);
         progress(report.seeds, report.failing_count);
         if report.failing_count > 0 && options.stops_at_failure {
             stops.store(true, Ordering::Relaxed);

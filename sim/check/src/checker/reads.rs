@@ -18,9 +18,7 @@ impl Checker {
             return;
         }
         let barrier = snapshot.commit_barrier;
-        let begins_at =
-            if std::env::var("NOWONLY").is_ok() { snapshot.now } else { snapshot.now.max(barrier) };
-        let read = *state.read_at.get_or_insert(begins_at);
+        let read = *state.read_at.get_or_insert(snapshot.now.max(barrier));
         if let (Some(read), Some(barrier)) = (read, barrier)
             && barrier > read
         {

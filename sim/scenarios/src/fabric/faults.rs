@@ -131,7 +131,13 @@ impl Fabric {
             return self.network.inject(Fault::Restart(node));
         }
         self.network.command(node, |mut at, machine, app| {
-            let has_left = machine.process(port).is_some_and(|left| left.endpoint.has_left());
+            let left = machine.process(port).filter(|process| process.endpoint.has_left());
+            let has_left = left.is_some();
+            if let Some(left) = left {
+                // The process may not have been inspected since.
+                app.checker.at_ns(at.instant.as_ns());
+                app.on_left(ProcessId(id), left.endpoint.is_leave_unacknowledged());
+            }
             if let Node::Host(host) = machine
                 && (has_left || host.process(port).is_none())
             {

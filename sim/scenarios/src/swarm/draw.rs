@@ -2,7 +2,7 @@
 
 use onepipe_controller::Recovery;
 use onepipe_endpoint::ReceiveMode;
-use onepipe_sim_engine::Random;
+use onepipe_sim_engine::{Random, Span};
 use onepipe_sim_network::{
     ClockConfig, CpuConfig, LinkConfig, LinkFaults, Load, Loss, Placement, SendPattern, Workload,
 };
@@ -81,6 +81,7 @@ pub(super) fn plan(
         if replicas > 0 { FAULT_PHASE_WITH_CONTROLLERS_US } else { FAULT_PHASE_US };
     let mut plan = Plan::new(shape, per_host, seed, (100 + fault_phase_us) * 1_000);
     plan.network.steps_max = STEPS_MAX;
+    plan.network.queue_span = Span::SPARSE;
     let link = LinkConfig {
         rate_bits_per_s: *random.pick(&[10, 25, 100, 400]) * 1_000_000_000,
         propagation_ns: *random.pick(&[50, 500, 500, 2_000]),

@@ -105,6 +105,12 @@ impl Swarm {
         }
     }
 
+    /// Returns the kind of each fault of the scenario.
+    pub fn fault_names(&self) -> impl Iterator<Item = &'static str> + '_ {
+        let names = self.timeline.iter().filter_map(|(_, fault)| fault.name());
+        names.chain(self.removed.map(|_| "process removed"))
+    }
+
     /// Runs the scenario and returns its report.
     pub fn run(&self) -> Report {
         self.execute().finish()

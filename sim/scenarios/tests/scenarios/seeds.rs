@@ -272,3 +272,12 @@ fn excluded_process_stops_before_it_acknowledges() {
     let report = Swarm::draw_base(7_000_498).run();
     assert_eq!(report.first_violations, Vec::<String>::new());
 }
+
+//= spec/ordering.md#R56
+/// A process that had left was started again before it was inspected. The checker took it for one
+/// that had run all the time, and a message to its previous incarnation for one with an outcome.
+#[test]
+fn leaver_that_returns_at_once_has_left() {
+    let report = Swarm::draw(100_004_768).run();
+    assert_eq!(report.first_violations, Vec::<String>::new());
+}
