@@ -38,7 +38,7 @@ pub fn write(directory: &Path, figures: &[Figure], is_quick: bool) -> Result<()>
     for figure in figures {
         let id = figure.experiment.id;
         let chart = chart::draw(figure).with_context(|| format!("drawing figure {id}"))?;
-        put(&format!("{id}.csv"), &csv::rows(figure))?;
+        put(&format!("{id}.csv"), &csv::rows(figure)?)?;
         put(&format!("{id}.svg"), &chart)?;
         charts.push(chart);
     }
