@@ -1,7 +1,9 @@
 //! Output files of an evaluation.
 
+mod axis;
 mod chart;
 mod csv;
+mod picture;
 mod report;
 mod table;
 
@@ -37,7 +39,8 @@ pub fn write(directory: &Path, figures: &[Figure], is_quick: bool) -> Result<()>
     let mut charts = Vec::new();
     for figure in figures {
         let id = figure.experiment.id;
-        let chart = chart::draw(figure).with_context(|| format!("drawing figure {id}"))?;
+        let chart =
+            chart::draw(&picture::of(figure)).with_context(|| format!("drawing figure {id}"))?;
         put(&format!("{id}.csv"), &csv::rows(figure)?)?;
         put(&format!("{id}.svg"), &chart)?;
         charts.push(chart);

@@ -25,7 +25,7 @@ const figures = [];
 for (const picture of document.querySelectorAll('svg')) {
     picture.scrollIntoView();
     const box = picture.getBoundingClientRect();
-    const dots = picture.querySelectorAll('circle');
+    const dots = picture.querySelectorAll('circle, polygon');
     let visible = 0;
     for (const dot of dots) {
         const at = dot.getBoundingClientRect();
@@ -89,7 +89,7 @@ fn look(directory: &Path, html: &str) -> (Seen, Vec<String>) {
     let output = Command::new(BROWSER)
         .args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"])
         .args(["--disable-background-networking", "--disable-component-update", "--disable-sync"])
-        .args(["--enable-logging=stderr", "--window-size=1000,800", "--dump-dom"])
+        .args(["--enable-logging=stderr", "--window-size=1000,1400", "--dump-dom"])
         .arg(format!("--user-data-dir={}", directory.join("profile").display()))
         .arg(format!("file://{}", page.display()))
         .stdin(Stdio::null())
@@ -128,7 +128,9 @@ fn browser_shows_every_figure_without_errors() {
     let expected: Vec<&str> = figures.iter().map(|figure| figure.experiment.id).collect();
     assert_eq!(ids, expected);
     for (picture, figure) in seen.figures.iter().zip(&figures) {
-        let points = figure.measured.curves.values().flatten().count();
+        // Each curve has a sample in the legend.
+        let curves = &figure.measured.curves;
+        let points = curves.len() + curves.values().flatten().count();
         assert_eq!((picture.dots, picture.visible), (points, points), "{picture:?}");
         assert!(picture.width > 400.0 && picture.height > 250.0, "{picture:?}");
     }
