@@ -16,6 +16,10 @@ pub use self::table::{ClaimResult, Counts, claim_results};
 use crate::Experiment;
 use crate::experiment::Measured;
 
+/// What the pages of a quick run say about themselves.
+const QUICK: &str = "This is a quick run, of fewer points and shorter windows: its verdicts are not \
+                     final.";
+
 /// An experiment with its results.
 #[derive(Debug)]
 pub struct Figure {

@@ -369,6 +369,7 @@ fn every_figure_writes_csv_svg_and_claims() {
     let page = read("report.html");
     assert_eq!(page.matches("<svg").count(), 2);
     assert!(page.contains("not run"), "the page reports missing runs");
+    assert!(page.contains("verdicts are not final"), "{page}");
     assert!(read("evaluation.md").contains("| 9a | best effort: within 25 %"));
     let verified = claim_results(&figures);
     let calibrated = verified.iter().find(|line| line.claim.starts_with("unordered"));
