@@ -32,6 +32,8 @@ mod experiments;
 mod output;
 mod reference;
 mod runner;
+mod shard;
+mod source;
 mod values;
 mod verdict;
 
@@ -48,5 +50,7 @@ pub use experiments::all;
 pub use output::{ClaimResult, Counts, Figure, claim_results, summary, write};
 pub use reference::Reference;
 pub use runner::{Progress, Record};
+pub use shard::{Shard, ShardError};
+pub use source::Source;
 pub use values::Values;
 pub use verdict::{Better, Contradiction, Outcome, Stated, Verdict, is_near};
