@@ -347,12 +347,15 @@ fn recovered(options: &Options) -> Result<Values> {
 }
 
 impl crate::Experiment {
-    /// Returns the runs of the experiment: curve, x and task.
+    /// Returns the runs of the experiment: curve, x and task. Quick runs are fewer and shorter.
     pub fn cases(&self, is_quick: bool) -> Vec<(&'static str, f64, Task)> {
         let xs = if is_quick { self.xs_quick } else { self.xs };
         let cases_of = |curve: &Curve| {
-            let (name, task) = (curve.name, curve.task);
-            xs.iter().filter_map(move |x| Some((name, *x, task(*x)?))).collect::<Vec<_>>()
+            let at = |x: &f64| {
+                let task = (curve.task)(*x)?;
+                Some((curve.name, *x, if is_quick { task.quick()? } else { task }))
+            };
+            xs.iter().filter_map(at).collect::<Vec<_>>()
         };
         self.curves.iter().flat_map(cases_of).collect()
     }

@@ -33,6 +33,7 @@ mod env;
 mod experiment;
 mod experiments;
 mod output;
+mod quick;
 mod reference;
 mod runner;
 mod shard;
