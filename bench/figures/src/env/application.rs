@@ -233,7 +233,7 @@ impl TestbedApp {
                 self.topology.tier(vertex),
                 index,
             ),
-            sequencer: sequencer.map(|route| (route.process, route.port(index as usize))),
+            sequencer: sequencer.map(|route| route.ports_of(index as usize)),
             local_sequencer,
         }
     }
