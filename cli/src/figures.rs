@@ -9,7 +9,7 @@ use std::time::Instant;
 use anyhow::Result;
 use clap::Args;
 use onepipe_bench_figures::{
-    ClaimResult, Experiment, Figure, Record, Task, all, claim_results, summary, write,
+    ClaimResult, Counts, Experiment, Figure, Record, Task, all, claim_results, summary, write,
 };
 use serde::Serialize;
 
@@ -55,8 +55,8 @@ struct Json<'a> {
     out: String,
     wall_seconds: f64,
     claims: &'a [ClaimResult],
-    hold: usize,
-    do_not_hold: usize,
+    #[serde(flatten)]
+    counts: Counts,
     errors: Vec<&'a String>,
 }
 
@@ -114,15 +114,14 @@ fn choose(ids: &[String]) -> Vec<Experiment> {
 fn report(arguments: &Arguments, figures: &[Figure], wall_seconds: f64) -> Result<ExitCode> {
     let claims = claim_results(figures);
     let errors: Vec<&String> = figures.iter().flat_map(|figure| &figure.errors).collect();
-    let count = |holds| claims.iter().filter(|claim| claim.holds == Some(holds)).count();
+    let counts = Counts::of(&claims);
     if arguments.json {
         let json = Json {
             figures: figures.iter().map(|figure| figure.experiment.id).collect(),
             quick: arguments.quick,
             out: arguments.out.display().to_string(),
             wall_seconds,
-            hold: count(true),
-            do_not_hold: count(false),
+            counts,
             claims: &claims,
             errors: errors.clone(),
         };
@@ -130,9 +129,8 @@ fn report(arguments: &Arguments, figures: &[Figure], wall_seconds: f64) -> Resul
     } else {
         print!("{}", summary(figures));
         errors.iter().for_each(|error| println!("not measured: {error}"));
-        let (yes, no) = (count(true), count(false));
         let page = arguments.out.join("report.html");
-        println!("{yes} claims hold, {no} do not; {wall_seconds:.0} s; see {}", page.display());
+        println!("{counts}; {wall_seconds:.0} s; see {}", page.display());
     }
     Ok(if errors.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

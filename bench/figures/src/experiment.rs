@@ -10,6 +10,8 @@ use serde::{Deserialize, Serialize};
 use crate::env::{beacon_share, fat_tree};
 use crate::reference::Reference;
 use crate::values::Values;
+use crate::verdict::{Better, Contradiction, NEAR, Outcome};
+pub use crate::verdict::{Verdict, is_near};
 use crate::{
     Background, KeyValue, Large, Multicast, Rack, ReplicaRemoval, Setup, Table, Takeover, Tpcc,
     cores,
@@ -80,10 +82,16 @@ impl Curve {
 }
 
 /// Whether the comparison of a curve with the paper tests the model.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Role {
     /// Predicted by the model: the comparison is a test.
     Predicted,
+    /// Predicted, and a curve of our system: points beyond the tolerance on the better side are
+    /// [`Outcome::Better`].
+    Ours(Better),
+    /// Predicted, but the paper's points contradict its own text or another figure: a difference
+    /// is [`Outcome::PaperContradictsItself`].
+    Contradicted(Contradiction),
     /// Used for calibration: agrees by construction where it was fitted.
     Calibration,
     /// Measured on this machine, which differs from the paper's.
@@ -92,30 +100,31 @@ pub enum Role {
     MachineCosts,
 }
 
+impl Role {
+    /// Returns what the lowest and the highest ratio of our values to the paper's show; `None` if
+    /// the comparison is no test of the model.
+    fn outcome(&self, ratios: (f64, f64)) -> Option<Outcome> {
+        let better = match self {
+            Self::Calibration | Self::Machine | Self::MachineCosts => return None,
+            Self::Ours(better) => Some(*better),
+            Self::Predicted | Self::Contradicted(_) => None,
+        };
+        let outcome = Outcome::of(ratios, &NEAR, better);
+        Some(match self {
+            Self::Contradicted(contradiction) => outcome.or_contradiction(contradiction),
+            _ => outcome,
+        })
+    }
+}
+
 /// A claim of the paper that the points of a single curve do not show, or a claim of ours.
 #[derive(Debug)]
 pub struct Claim {
     pub text: &'static str,
     /// Verifies the claim by the measured curves; `None` if they do not reach far enough.
     pub verify: fn(&Measured) -> Option<Verdict>,
-    /// Explanation if the claim does not hold.
+    /// Reason if the claim does not hold.
     pub remark: &'static str,
-}
-
-/// Result of verifying a claim.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Verdict {
-    /// Whether the claim holds.
-    pub holds: bool,
-    /// Our value.
-    pub ours: String,
-    /// The paper's value.
-    pub paper: String,
-}
-
-/// Returns whether a value lies within 25 % of the paper's.
-pub fn is_near(ours: f64, paper: f64) -> bool {
-    (0.75..=1.25).contains(&(ours / paper))
 }
 
 /// Measured points of a figure by curve and x.
@@ -344,7 +353,8 @@ impl crate::Experiment {
 
     /// Compares each curve with its counterpart in the paper, if there is one: the median of the
     /// ratios of our values to the paper's, and whether every point lies within 25 %, which counts
-    /// as reproduced.
+    /// as reproduced. A curve of [`Role::Ours`] is better if no point is worse than that, and some
+    /// point is better.
     pub fn comparisons(&self, measured: &Measured) -> Vec<Comparison> {
         let compare = |curve: &Curve| {
             let column = curve.column?;
@@ -356,9 +366,9 @@ impl crate::Experiment {
             ratios.sort_by(|one, other| one.1.total_cmp(&other.1));
             let (least, most) = (*ratios.first()?, *ratios.last()?);
             let median = ratios[ratios.len() / 2].1;
-            let holds = least.1 >= 0.75 && most.1 <= 1.25;
             let (name, role, remark) = (curve.name, curve.role, curve.remark);
-            Some(Comparison { name, role, remark, median, least, most, holds })
+            let outcome = role.outcome((least.1, most.1));
+            Some(Comparison { name, role, remark, median, least, most, outcome })
         };
         self.curves.iter().filter_map(compare).collect()
     }
@@ -379,6 +389,6 @@ pub struct Comparison {
     pub least: (f64, f64),
     /// Highest ratio, with its x.
     pub most: (f64, f64),
-    /// Whether all ratios lie within 25 %.
-    pub holds: bool,
+    /// What all ratios show; `None` if the comparison is no test of the model.
+    pub outcome: Option<Outcome>,
 }

@@ -33,6 +33,7 @@ mod output;
 mod reference;
 mod runner;
 mod values;
+mod verdict;
 
 pub use calibration::Calibration;
 pub use env::{
@@ -41,10 +42,11 @@ pub use env::{
     Traffic,
 };
 pub use experiment::{
-    Agreed, Axis, Claim, Comparison, Curve, Experiment, Measured, Role, Task, Verdict, value_at,
+    Agreed, Axis, Claim, Comparison, Curve, Experiment, Measured, Role, Task, value_at,
 };
 pub use experiments::all;
-pub use output::{ClaimResult, Figure, claim_results, summary, write};
+pub use output::{ClaimResult, Counts, Figure, claim_results, summary, write};
 pub use reference::Reference;
 pub use runner::{Progress, Record};
 pub use values::Values;
+pub use verdict::{Better, Contradiction, Outcome, Stated, Verdict, is_near};

@@ -73,7 +73,7 @@ fn times(measured: &Measured, ours: &str, rival: &str, paper: &str) -> Option<Ve
         "{times:.1} times: {:.0} k/s at {:.1} us, and {:.0} k/s at {:.1} us",
         ours.0, ours.1, rival.0, rival.1
     );
-    Some(Verdict { holds: times >= 10.0, ours, paper: paper.into() })
+    Some(Verdict::new(times >= 10.0, ours, paper.into()))
 }
 
 const IDEAL: &str = "the rival is better than any that was measured: messages that wait for the same process \
@@ -143,7 +143,7 @@ pub fn throughput_and_latency() -> Experiment {
                     let all = values.filter_map(|(_, values)| values.get("p99_us").copied());
                     let most = all.reduce(f64::max)?;
                     let ours = format!("99 % within {most:.1} us");
-                    Some(Verdict { holds: most < 100.0, ours, paper: "tens of us".into() })
+                    Some(Verdict::new(most < 100.0, ours, "tens of us".into()))
                 },
                 remark: "",
             },
@@ -161,7 +161,7 @@ pub fn throughput_and_latency() -> Experiment {
                         "{less_us:.1} us: {ours_us:.1} and {rival_us:.1} us at {kps:.0} k/s"
                     );
                     let paper = "\"a major latency reduction of 12 microseconds\"".into();
-                    Some(Verdict { holds: less_us >= 12.0, ours, paper })
+                    Some(Verdict::new(less_us >= 12.0, ours, paper))
                 },
                 remark: "the poster does not give the load; the rival's own queues grow when it is \
                          nearly saturated",

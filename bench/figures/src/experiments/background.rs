@@ -85,7 +85,7 @@ fn between(
     let (most, least) = (more(measured, reno, at, base)?, more(measured, dctcp, at, base)?);
     let ours = format!("{least:.1} us (DCTCP) to {most:.1} us (Reno)");
     let holds = (least..=most).contains(&paper_us);
-    Some(Verdict { holds, ours, paper: format!("{paper_us:.1} us") })
+    Some(Verdict::new(holds, ours, format!("{paper_us:.1} us")))
 }
 
 /// Verifies that ten scheduled flows add less than 2 us (our design goal; no paper has this).
@@ -93,7 +93,7 @@ fn adds_little(measured: &Measured, curve: &str) -> Option<Verdict> {
     let more_us = more(measured, curve, 10.0, 0.0)?;
     let gbps = measured.other(curve, 10.0, "flows_gbps")?;
     let ours = format!("{more_us:.2} us, while flows carry {gbps:.0} Gbit/s for each host");
-    Some(Verdict { holds: more_us < 2.0, ours, paper: "no scheduler".into() })
+    Some(Verdict::new(more_us < 2.0, ours, "no scheduler".into()))
 }
 
 const SCHEDULED: [&str; 2] =
@@ -168,7 +168,7 @@ pub fn flows() -> Experiment {
                     let twice = added("best effort, twice the queue")?;
                     let ours = format!("{half:.1}, {all:.1} and {twice:.1} us");
                     let holds = half < all && all < twice;
-                    Some(Verdict { holds, ours, paper: "30.3 us; queue capacity not given".into() })
+                    Some(Verdict::new(holds, ours, "30.3 us; queue capacity not given".into()))
                 },
                 remark: "",
             },
@@ -204,7 +204,7 @@ pub fn flows() -> Experiment {
                     let ours =
                         format!("{more_us:.2} us more; {behind:.0} and {scheduled:.0} frames");
                     let holds = more_us < 2.0 && behind > 0.0 && scheduled == 0.0;
-                    Some(Verdict { holds, ours, paper: "no scheduler".into() })
+                    Some(Verdict::new(holds, ours, "no scheduler".into()))
                 },
                 remark: "",
             },
@@ -215,7 +215,7 @@ pub fn flows() -> Experiment {
                     let best_effort = more(measured, "best effort", 10.0, 0.0)?;
                     let ours = format!("{:.1} times as much", reliable / best_effort);
                     let holds = reliable > best_effort;
-                    Some(Verdict { holds, ours, paper: "1.6 times as much".into() })
+                    Some(Verdict::new(holds, ours, "1.6 times as much".into()))
                 },
                 remark: "",
             },
@@ -227,7 +227,7 @@ pub fn flows() -> Experiment {
                         more(measured, "best effort", 2.0, 0.0)?,
                     );
                     let ours = format!("{ten:.1} us, two {two:.1}");
-                    Some(Verdict { holds: ten > two, ours, paper: "30.3 us, two 14.7".into() })
+                    Some(Verdict::new(ten > two, ours, "30.3 us, two 14.7".into()))
                 },
                 remark: "two Reno flows fill a queue as well as ten: the longest queue before a host \
                          is as long (queue_2_1_us in the table of points)",
@@ -280,7 +280,7 @@ pub fn oversubscription() -> Experiment {
                     })?;
                     let ours = format!("{least:.1} us more at least, at {ratio}:1");
                     let paper = "6.7 us more at least, at 2:1".into();
-                    Some(Verdict { holds: least > 0.0, ours, paper })
+                    Some(Verdict::new(least > 0.0, ours, paper))
                 },
                 remark: "",
             },

@@ -44,7 +44,7 @@ fn at_least(measured: &Measured, tbps: f64, paper: &str) -> Option<Verdict> {
     let core = measured.at(CORE, 0.9)?;
     let slot_us = measured.other(CORE, 0.9, "slot_us")?;
     let ours = format!("{core:.2} Tbit/s on one core at load 0.9, {slot_us:.2} us a timeslot");
-    Some(Verdict { holds: core >= tbps, ours, paper: paper.into() })
+    Some(Verdict::new(core >= tbps, ours, paper.into()))
 }
 
 /// Figure F-D.
@@ -78,7 +78,7 @@ pub fn communication() -> Experiment {
                      polls, with {endpoints} endpoints"
                 );
                 let paper = "130 Gbit/s with 1 us".into();
-                Some(Verdict { holds: gbps >= 130.0 && turn_us <= 1.0, ours, paper })
+                Some(Verdict::new(gbps >= 130.0 && turn_us <= 1.0, ours, paper))
             },
             remark: "a fraction of a core serves the traffic, but packets wait longer: the paper polls \
                      the card's queues from user space, while here a poll is a system call that receives \

@@ -82,7 +82,7 @@ pub fn beside() -> Experiment {
                 verify: |measured| {
                     let more = measured.at(MESSAGE, MIB)?;
                     let ours = format!("{more:.0} us, to each of 7 receivers its own copy");
-                    Some(Verdict { holds: more >= 80.0, ours, paper: "80 us".into() })
+                    Some(Verdict::new(more >= 80.0, ours, "80 us".into()))
                 },
                 remark: "",
             },
@@ -96,7 +96,7 @@ fn added(measured: &Measured, curve: &str) -> Option<Verdict> {
     let of = |name| measured.other(curve, MIB, name);
     let (beside, took) = (of("beside_us")?, of("took_us")?);
     let ours = format!("{more:.2} us more, {beside:.2} us; the payload takes {took:.0} us");
-    Some(Verdict { holds: more < 2.0, ours, paper: "80 us".into() })
+    Some(Verdict::new(more < 2.0, ours, "80 us".into()))
 }
 
 /// Returns the smallest size from which bulk multicast is always at least as fast as messages.
@@ -161,7 +161,7 @@ pub fn crossover() -> Experiment {
                         && sizes[3].is_finite()
                         && sizes[3] > CROSSING[0];
                     let paper = "10 KB up to 16 members".into();
-                    Some(Verdict { holds, ours, paper })
+                    Some(Verdict::new(holds, ours, paper))
                 },
                 remark: "",
             },
@@ -174,7 +174,7 @@ pub fn crossover() -> Experiment {
                         (measured.at(bulk, THRESHOLD)?, measured.at(message, THRESHOLD)?);
                     let ours = format!("{bulk:.0} us by bulk, {message:.0} as messages");
                     let holds = bulk <= 2.0 * message && message <= 2.0 * bulk;
-                    Some(Verdict { holds, ours, paper: "no threshold".into() })
+                    Some(Verdict::new(holds, ours, "no threshold".into()))
                 },
                 remark: "",
             },

@@ -40,7 +40,7 @@ fn over_unordered(measured: &Measured, name: &str, least: f64, most: f64) -> Opt
     let holds = all.iter().all(|us| (0.75 * least..=1.25 * most).contains(us));
     let [one, three, five] = all;
     let ours = format!("{one:.1}, {three:.1} and {five:.1} us over 1, 3, 5 switches");
-    Some(Verdict { holds, ours, paper: format!("{least} to {most} us") })
+    Some(Verdict::new(holds, ours, format!("{least} to {most} us")))
 }
 
 /// Verifies that a loss of one in a million adds less than a tenth to the latency, and one in ten
@@ -50,7 +50,7 @@ fn grows(measured: &Measured, curve: &str, paper: &str) -> Option<Verdict> {
     let over = |x| Some(measured.at(curve, x)? / lossless);
     let (rare, often) = (over(1e-6)?, over(1e-4)?);
     let ours = format!("{rare:.2} times at 1e-6, {often:.2} at 1e-4");
-    Some(Verdict { holds: rare < 1.1 && often >= 1.1, ours, paper: paper.into() })
+    Some(Verdict::new(rare < 1.1 && often >= 1.1, ours, paper.into()))
 }
 
 /// Figure 9a.
@@ -126,7 +126,7 @@ pub fn idle() -> Experiment {
                     let ours =
                         format!("{one:.1}, {three:.1} and {five:.1} us over 1, 3, 5 switches");
                     let holds = one < three && three < five && one >= 1.5 && five <= 12.5;
-                    Some(Verdict { holds, ours, paper: "5.1, 8.5 and 10.6 us".into() })
+                    Some(Verdict::new(holds, ours, "5.1, 8.5 and 10.6 us".into()))
                 },
                 remark: "",
             },
@@ -137,7 +137,7 @@ pub fn idle() -> Experiment {
                     let us = at("best effort, by hosts")? - at("best effort")?;
                     let paper = "10 us by the text, 7.6 by its points".into();
                     let holds = (7.5..=12.5).contains(&us);
-                    Some(Verdict { holds, ours: format!("{us:.1} us"), paper })
+                    Some(Verdict::new(holds, format!("{us:.1} us"), paper))
                 },
                 remark: "",
             },
@@ -150,7 +150,7 @@ pub fn idle() -> Experiment {
                     let (one, five) = (over(8.0)?, over(32.0)?);
                     let ours = format!("{one:.1} us over one switch, {five:.1} over five");
                     let paper = "2.3 us over one switch, 1.8 over five".into();
-                    Some(Verdict { holds: (five - one).abs() <= 1.0, ours, paper })
+                    Some(Verdict::new((five - one).abs() <= 1.0, ours, paper))
                 },
                 remark: "",
             },
@@ -254,7 +254,7 @@ pub fn loss() -> Experiment {
                     let ours =
                         format!("{reliable:.1} us more at 1e-2, best effort {best_effort:.1}");
                     let paper = "25.9 us more at 1e-2, best effort 5.6".into();
-                    Some(Verdict { holds: reliable > best_effort, ours, paper })
+                    Some(Verdict::new(reliable > best_effort, ours, paper))
                 },
                 remark: "",
             },

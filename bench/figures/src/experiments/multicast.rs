@@ -71,7 +71,7 @@ pub fn large() -> Experiment {
                 let times = all_times(measured, CHAIN, &[4.0, 16.0])?;
                 let ours = format!("{:.3} times with 4 members, {:.3} with 16", times[0], times[1]);
                 let holds = times.iter().all(|times| (0.95..=1.05).contains(times));
-                Some(Verdict { holds, ours, paper: "\"very similar\"".into() })
+                Some(Verdict::new(holds, ours, "\"very similar\"".into()))
             },
             remark: "",
         },
@@ -83,7 +83,7 @@ pub fn large() -> Experiment {
                     (times(measured, SEQUENTIAL, 16.0)?, times(measured, TREE, 16.0)?);
                 let ours = format!("{sequential:.1} and {tree:.1} times");
                 let holds = sequential >= 10.0 && tree >= 3.0;
-                Some(Verdict { holds, ours, paper: "\"do poorly\"".into() })
+                Some(Verdict::new(holds, ours, "\"do poorly\"".into()))
             },
             remark: "",
         },
@@ -93,7 +93,7 @@ pub fn large() -> Experiment {
                 let (few, many) = (measured.at(PIPELINE, 4.0)?, measured.at(PIPELINE, 16.0)?);
                 let ours = format!("{few:.1} and {many:.1} ms");
                 let holds = many <= 1.05 * few;
-                Some(Verdict { holds, ours, paper: "flat, by the figure".into() })
+                Some(Verdict::new(holds, ours, "flat, by the figure".into()))
             },
             remark: "",
         },
@@ -110,7 +110,7 @@ pub fn medium() -> Experiment {
             let (few, many) = (times(measured, CHAIN, 4.0)?, times(measured, CHAIN, 16.0)?);
             let ours = format!("{many:.2} times with 16 members, {few:.2} with 4");
             let holds = many >= 1.25 && few < many;
-            Some(Verdict { holds, ours, paper: "\"binomial pulls ahead\"".into() })
+            Some(Verdict::new(holds, ours, "\"binomial pulls ahead\"".into()))
         },
         remark: "",
     }];
@@ -163,7 +163,7 @@ pub fn blocks() -> Experiment {
                     let holds = peaks.iter().zip(ends).all(inside);
                     let kib = peaks.map(|peak| peak.unwrap_or(0.0) / 1024.0);
                     let ours = format!("best: {}, {} and {} KiB", kib[0], kib[1], kib[2]);
-                    Some(Verdict { holds, ours, paper: "\"a peak is reached\"".into() })
+                    Some(Verdict::new(holds, ours, "\"a peak is reached\"".into()))
                 },
                 remark: "",
             },
@@ -173,7 +173,7 @@ pub fn blocks() -> Experiment {
                     measured.at("1 MiB", 1_024.0)?;
                     let (small, large) = (peak(measured, "1 MiB")?, peak(measured, "128 MiB")?);
                     let ours = format!("{} and {} KiB", small / 1024.0, large / 1024.0);
-                    Some(Verdict { holds: small < large, ours, paper: "by the figure".into() })
+                    Some(Verdict::new(small < large, ours, "by the figure".into()))
                 },
                 remark: "",
             },
@@ -209,7 +209,7 @@ pub fn rate() -> Experiment {
                     let (few, many) =
                         (measured.at("one sends", 4.0)?, measured.at("one sends", 8.0)?);
                     let ours = format!("{few:.0} and {many:.0} thousand/s with 4 and 8 members");
-                    Some(Verdict { holds: many > 0.5 * few, ours, paper: "by the figure".into() })
+                    Some(Verdict::new(many > 0.5 * few, ours, "by the figure".into()))
                 },
                 remark: "",
             },
@@ -220,7 +220,7 @@ pub fn rate() -> Experiment {
                     let (few, many) = (more(4.0)?, more(8.0)?);
                     let ours = format!("{few:.1} times with 4 members, {many:.1} with 8");
                     let holds = few > 1.0 && many > 1.0;
-                    Some(Verdict { holds, ours, paper: "by the figure".into() })
+                    Some(Verdict::new(holds, ours, "by the figure".into()))
                 },
                 remark: "",
             },
@@ -253,7 +253,7 @@ pub fn sierra() -> Experiment {
                     at_256 / at_4,
                     at_512 / at_4
                 );
-                Some(Verdict { holds: at_256 < 2.0 * at_4, ours, paper: "sub-linear".into() })
+                Some(Verdict::new(at_256 < 2.0 * at_4, ours, "sub-linear".into()))
             },
             remark: "",
         }],

@@ -66,7 +66,7 @@ fn falls_off(measured: &Measured, curve: &str, paper: f64) -> Option<Verdict> {
         None => format!("not up to {}", last_common(measured, curve, curve)?.0),
     };
     let holds = at.is_some_and(|x| (paper / 2.0..=paper * 2.0).contains(x));
-    Some(Verdict { holds, ours, paper: format!("from {paper} on") })
+    Some(Verdict::new(holds, ours, format!("from {paper} on")))
 }
 
 /// Compares the value of a curve at 512 processes, times a factor, with the paper's; it holds
@@ -80,7 +80,7 @@ fn at_512(
 ) -> Option<Verdict> {
     let value = measured.at(curve, 512.0)? * factor;
     let holds = is_near(value, paper);
-    Some(Verdict { holds, ours: format!("{value:.1} {unit}"), paper: format!("{paper} {unit}") })
+    Some(Verdict::new(holds, format!("{value:.1} {unit}"), format!("{paper} {unit}")))
 }
 
 /// Figure 8a.
@@ -122,7 +122,7 @@ pub fn throughput() -> Experiment {
                     let (x, last, _) = last_common(measured, "best effort", "best effort")?;
                     let ratio = last / measured.at("best effort", 2.0)?;
                     let ours = format!("{ratio:.2} at {x}");
-                    Some(Verdict { holds: ratio >= 0.75, ours, paper: "0.98 at 512".into() })
+                    Some(Verdict::new(ratio >= 0.75, ours, "0.98 at 512".into()))
                 },
                 remark: LINK,
             },
@@ -145,7 +145,7 @@ pub fn throughput() -> Experiment {
                     let (least, most) = (less(*most), less(*least));
                     let ours = format!("{median:.0} % ({least:.0} to {most:.0})");
                     let holds = (15.0..=35.0).contains(&median);
-                    Some(Verdict { holds, ours, paper: "24 to 25 %".into() })
+                    Some(Verdict::new(holds, ours, "24 to 25 %".into()))
                 },
                 remark: REPLIES,
             },
@@ -168,7 +168,7 @@ pub fn throughput() -> Experiment {
                         last_common(measured, "best effort", "best effort, by hosts")?;
                     let ours = format!("{:.2} of it at {x}", host / chip);
                     let holds = (0.95..=1.05).contains(&(host / chip));
-                    Some(Verdict { holds, ours, paper: "the same (section 7.2)".into() })
+                    Some(Verdict::new(holds, ours, "the same (section 7.2)".into()))
                 },
                 remark: "",
             },
@@ -181,7 +181,7 @@ pub fn throughput() -> Experiment {
                         .filter_map(|rival| last_common(measured, "best effort", rival));
                     let least = pairs.map(|(_, ours, rival)| ours / rival).reduce(f64::min)?;
                     let ours = format!("{least:.1} times the best of them");
-                    Some(Verdict { holds: least > 1.0, ours, paper: "3.9 times at 512".into() })
+                    Some(Verdict::new(least > 1.0, ours, "3.9 times at 512".into()))
                 },
                 remark: "",
             },
@@ -192,7 +192,7 @@ pub fn throughput() -> Experiment {
                     let product = last * x / (measured.at("token", 8.0)? * 8.0);
                     let ours = format!("{product:.2} of the total of 8 processes, at {x}");
                     let holds = (0.5..2.0).contains(&product);
-                    Some(Verdict { holds, ours, paper: "1.05 at 512".into() })
+                    Some(Verdict::new(holds, ours, "1.05 at 512".into()))
                 },
                 remark: "",
             },
@@ -250,11 +250,7 @@ pub fn latency() -> Experiment {
                     let least = all.iter().copied().reduce(f64::min)?;
                     let most = all.iter().copied().reduce(f64::max)?;
                     let ours = format!("{least:.0} to {most:.0} us");
-                    Some(Verdict {
-                        holds: least >= 0.75 * 61.0,
-                        ours,
-                        paper: "61 to 604 us".into(),
-                    })
+                    Some(Verdict::new(least >= 0.75 * 61.0, ours, "61 to 604 us".into()))
                 },
                 remark: "",
             },
@@ -268,7 +264,7 @@ pub fn latency() -> Experiment {
                     });
                     let least = least.reduce(f64::min)?;
                     let ours = format!("{least:.1} times faster than the next");
-                    Some(Verdict { holds: least > 1.0, ours, paper: "8.3 times at 512".into() })
+                    Some(Verdict::new(least > 1.0, ours, "8.3 times at 512".into()))
                 },
                 remark: "",
             },

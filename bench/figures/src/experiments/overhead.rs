@@ -37,7 +37,7 @@ pub fn reordering() -> Experiment {
                     let at = |x| measured.at("reorder stage", x);
                     let retained = at(125.0)? / at(0.0)?;
                     let (ours, paper) = (format!("{retained:.2}"), "0.70".into());
-                    Some(Verdict { holds: retained >= 4.3 / 6.1, ours, paper })
+                    Some(Verdict::new(retained >= 4.3 / 6.1, ours, paper))
                 },
                 remark: "",
             },
@@ -51,7 +51,7 @@ pub fn reordering() -> Experiment {
                     let least = rates.copied().reduce(f64::min)?;
                     let ours = format!("{least:.1} M/s and more");
                     let paper = "6.1 to 4.3 M/s, the whole receiver".into();
-                    Some(Verdict { holds: least > 6.1, ours, paper })
+                    Some(Verdict::new(least > 6.1, ours, paper))
                 },
                 remark: "",
             },
@@ -90,7 +90,7 @@ pub fn waiting() -> Experiment {
                     "{at_125_us:.2} MB at 125 us, {:.1} times that at 25",
                     at_125_us / at_25_us
                 );
-                Some(Verdict { holds, ours, paper: "3.125 MB at 125 us, 5.0 times".into() })
+                Some(Verdict::new(holds, ours, "3.125 MB at 125 us, 5.0 times".into()))
             },
             remark: "",
         }],
@@ -123,7 +123,7 @@ pub fn beacon_cores() -> Experiment {
                     let cores = measured.at("the switch machine, without I/O", 1.0)? / 3.0;
                     let ours = format!("{cores:.2} cores, I/O not counted");
                     let paper = "1, by the text; 1.67 by the figure's points".into();
-                    Some(Verdict { holds: cores <= 1.0, ours, paper })
+                    Some(Verdict::new(cores <= 1.0, ours, paper))
                 },
                 remark: "",
             },
@@ -134,7 +134,7 @@ pub fn beacon_cores() -> Experiment {
                     let factor = at(1.0)? / at(1_000.0)?;
                     let ours = format!("1000 times the interval, 1/{factor:.0} of the cores");
                     let holds = (500.0..2_000.0).contains(&factor);
-                    Some(Verdict { holds, ours, paper: "1/1000".into() })
+                    Some(Verdict::new(holds, ours, "1/1000".into()))
                 },
                 remark: "",
             },
@@ -174,7 +174,7 @@ pub fn beacon_share() -> Experiment {
             verify: |measured: &Measured| {
                 let percent = measured.at("100 Gbit/s", 1.0)? / 3.0;
                 let ours = format!("{percent:.2} %");
-                Some(Verdict { holds: percent <= 0.5, ours, paper: "0.3 %".into() })
+                Some(Verdict::new(percent <= 0.5, ours, "0.3 %".into()))
             },
             remark: "",
         }],

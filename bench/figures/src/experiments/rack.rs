@@ -91,7 +91,7 @@ pub fn queue() -> Experiment {
                     let tail = measured.at(ARBITER, 99.9)?;
                     let ours = format!("{median:.1} KB; 99.9 % of the time {tail:.1}");
                     let paper = "18 KB; 305".into();
-                    Some(Verdict { holds: median <= 18.0, ours, paper })
+                    Some(Verdict::new(median <= 18.0, ours, paper))
                 },
                 remark: "",
             },
@@ -100,7 +100,7 @@ pub fn queue() -> Experiment {
                 verify: |measured| {
                     let times = times(measured, TCP, ARBITER, 50.0)?;
                     let ours = format!("{times:.0} times");
-                    Some(Verdict { holds: times >= 242.0, ours, paper: "242 times".into() })
+                    Some(Verdict::new(times >= 242.0, ours, "242 times".into()))
                 },
                 remark: "",
             },
@@ -112,7 +112,7 @@ pub fn queue() -> Experiment {
                     let less = 100.0 * (1.0 - arbiter / tcp);
                     let ours = format!("{less:.1} % less: {arbiter:.2} and {tcp:.2} Gbit/s");
                     let paper = "1.6 % less: 9.28 and 9.43 Gbit/s".into();
-                    Some(Verdict { holds: less <= 1.65, ours, paper })
+                    Some(Verdict::new(less <= 1.65, ours, paper))
                 },
                 remark: ENCAPSULATION,
             },
@@ -124,7 +124,7 @@ pub fn queue() -> Experiment {
                     let (tcp, arbiter) = (of(TCP)?, of(ARBITER)?);
                     let less = tcp - arbiter;
                     let ours = format!("{less:.1} %: {arbiter:.1} and {tcp:.1} % are full");
-                    Some(Verdict { holds: less <= 1.65, ours, paper: "1.6 %".into() })
+                    Some(Verdict::new(less <= 1.65, ours, "1.6 %".into()))
                 },
                 remark: "",
             },
@@ -156,7 +156,7 @@ pub fn ping() -> Experiment {
                 let (tcp, arbiter) = (measured.at(TCP, 50.0)?, measured.at(ARBITER, 50.0)?);
                 let ours = format!("{times:.1} times: {arbiter:.3} and {tcp:.2} ms");
                 let paper = "15.5 times: 0.23 and 3.56 ms".into();
-                Some(Verdict { holds: times >= 15.5, ours, paper })
+                Some(Verdict::new(times >= 15.5, ours, paper))
             },
             remark: "",
         }],
@@ -205,7 +205,7 @@ pub fn shares() -> Experiment {
                     let times = tcp / arbiter;
                     let ours = format!("{times:.0} times: {arbiter:.3} and {tcp:.0} Mbit/s");
                     let paper = "not given".into();
-                    Some(Verdict { holds: times >= 100.0, ours, paper })
+                    Some(Verdict::new(times >= 100.0, ours, paper))
                 },
                 remark: "",
             },
@@ -223,7 +223,7 @@ pub fn shares() -> Experiment {
                     let (tcp, arbiter) = (measured.at(TCP, 0.1)?, measured.at(ARBITER, 0.1)?);
                     let ours = format!("{times:.0} times: {arbiter:.3} and {tcp:.0} Mbit/s");
                     let paper = "not given for 0.1 s".into();
-                    Some(Verdict { holds: times >= 100.0, ours, paper })
+                    Some(Verdict::new(times >= 100.0, ours, paper))
                 },
                 remark: "",
             },
@@ -237,7 +237,7 @@ fn closer(measured: &Measured, [tcp, arbiter]: [&str; 2], least: f64) -> Option<
     let times = times(measured, tcp, arbiter, 1.0)?;
     let (tcp, arbiter) = (measured.at(tcp, 1.0)?, measured.at(arbiter, 1.0)?);
     let ours = format!("{times:.0} times: {arbiter:.3} and {tcp:.0} Mbit/s");
-    Some(Verdict { holds: times >= least, ours, paper: "5200 times".into() })
+    Some(Verdict::new(times >= least, ours, "5200 times".into()))
 }
 
 /// Figure F-E.
@@ -268,7 +268,7 @@ pub fn control() -> Experiment {
                 verify: |measured| {
                     let percent = measured.at(ARBITER, 0.9)?;
                     let ours = format!("{percent:.2} %, requests and grants");
-                    Some(Verdict { holds: percent <= 0.3, ours, paper: "0.3 %".into() })
+                    Some(Verdict::new(percent <= 0.3, ours, "0.3 %".into()))
                 },
                 remark: CONTROL,
             },
@@ -278,7 +278,7 @@ pub fn control() -> Experiment {
                 verify: |measured| {
                     let percent = measured.at(FEW, 0.9)?;
                     let ours = format!("{percent:.2} %, requests and grants");
-                    Some(Verdict { holds: percent <= 0.3, ours, paper: "0.3 %".into() })
+                    Some(Verdict::new(percent <= 0.3, ours, "0.3 %".into()))
                 },
                 remark: CONTROL_FEW,
             },
@@ -289,7 +289,7 @@ pub fn control() -> Experiment {
                     let bytes = measured.other(ARBITER, 0.9, "octets_queued_max")?;
                     let ours = format!("{bytes:.0} bytes at the most, control packets included");
                     let paper = "one packet, by its argument (section 6.3)".into();
-                    Some(Verdict { holds: bytes < 2.0 * 1_538.0, ours, paper })
+                    Some(Verdict::new(bytes < 2.0 * 1_538.0, ours, paper))
                 },
                 remark: "",
             },
@@ -318,7 +318,7 @@ pub fn resent() -> Experiment {
                     let (tcp, arbiter) = (measured.at(TCP, 16.0)?, measured.at(ARBITER, 16.0)?);
                     let ours = format!("{arbiter:.3} % and {tcp:.3} %");
                     let holds = arbiter * 2.5 <= tcp && tcp > 0.0;
-                    Some(Verdict { holds, ours, paper: "2.5 times fewer".into() })
+                    Some(Verdict::new(holds, ours, "2.5 times fewer".into()))
                 },
                 remark: "",
             },
@@ -330,7 +330,7 @@ pub fn resent() -> Experiment {
                     let (tcp, arbiter) = (of(TCP)?, of(ARBITER)?);
                     let ours = format!("{arbiter:.1} and {tcp:.1} ms");
                     let paper = "not given".into();
-                    Some(Verdict { holds: arbiter <= 1.1 * tcp, ours, paper })
+                    Some(Verdict::new(arbiter <= 1.1 * tcp, ours, paper))
                 },
                 remark: "",
             },

@@ -49,7 +49,7 @@ pub fn by_component() -> Experiment {
                     let (link, host) = (at("core link", 32.0)?, at("host", 32.0)?);
                     let holds = link < host && at("core link", 8.0)? < at("host", 8.0)?;
                     let ours = format!("{link:.0} and {host:.0} us at 32");
-                    Some(Verdict { holds, ours, paper: "70 and 124 us at 32".into() })
+                    Some(Verdict::new(holds, ours, "70 and 124 us at 32".into()))
                 },
                 remark: "",
             },
@@ -59,7 +59,7 @@ pub fn by_component() -> Experiment {
                     let at = |curve| measured.at(curve, 32.0);
                     let times = at("ToR switch")? / at("host")?;
                     let ours = format!("{times:.1} times as long");
-                    Some(Verdict { holds: times >= 2.0, ours, paper: "3.7 times as long".into() })
+                    Some(Verdict::new(times >= 2.0, ours, "3.7 times as long".into()))
                 },
                 remark: RACK,
             },
@@ -74,7 +74,7 @@ pub fn by_component() -> Experiment {
                     let ours = format!("{host:.1} us (host), {rack:.1} us (ToR switch)");
                     let holds = [host, rack].iter().all(|us| (2.25..=18.75).contains(us));
                     let paper = "2.4 us (host), 13.4 us (ToR switch) by the figure".into();
-                    Some(Verdict { holds, ours, paper })
+                    Some(Verdict::new(holds, ours, paper))
                 },
                 remark: "",
             },

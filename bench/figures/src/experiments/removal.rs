@@ -50,7 +50,7 @@ fn is_below(measured: &Measured, name: &str, limit_us: f64, paper: &str) -> Opti
         "{each:.0} +- {each_deviation:.0} us one by one, {flooded:.0} +- {flooded_deviation:.0} \
          flooded"
     );
-    Some(Verdict { holds: each.max(flooded) < limit_us, ours, paper: paper.into() })
+    Some(Verdict::new(each.max(flooded) < limit_us, ours, paper.into()))
 }
 
 /// The failure times of figure 15.
@@ -84,7 +84,7 @@ pub fn removal() -> Experiment {
                     let (us, deviation) = mean_of(measured, ONE_BY_ONE, "removed_us")?;
                     let ours = format!("{us:.0} +- {deviation:.0} us");
                     let holds = is_near(us, 181.0);
-                    Some(Verdict { holds, ours, paper: "181 +- 21 us".into() })
+                    Some(Verdict::new(holds, ours, "181 +- 21 us".into()))
                 },
                 remark: "",
             },
@@ -105,7 +105,7 @@ pub fn removal() -> Experiment {
                         bytes / 1e6
                     );
                     let paper = "25 ms, for the log alone".into();
-                    Some(Verdict { holds: us < 25_000.0, ours, paper })
+                    Some(Verdict::new(us < 25_000.0, ours, paper))
                 },
                 remark: CATCH_UP,
             },

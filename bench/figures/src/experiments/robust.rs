@@ -52,7 +52,7 @@ pub fn breakdown() -> Experiment {
                 let at = |x| measured.at(PIPELINE, x);
                 let percent = 100.0 * (at(1.0)? + at(2.0)?) / at(4.0)?;
                 let ours = format!("{percent:.1} %");
-                Some(Verdict { holds: percent >= 98.9, ours, paper: "98.9 %".into() })
+                Some(Verdict::new(percent >= 98.9, ours, "98.9 %".into()))
             },
             remark: "",
         }],
@@ -87,7 +87,7 @@ pub fn stall() -> Experiment {
                     let step = measured.other(PIPELINE, 100.0, "step_us")?;
                     let ours = format!("{more:.0} us more; a step takes {step:.0}");
                     let paper = "the sender waits for one step".into();
-                    Some(Verdict { holds: more <= step, ours, paper })
+                    Some(Verdict::new(more <= step, ours, paper))
                 },
                 remark: "",
             },
@@ -99,7 +99,7 @@ pub fn stall() -> Experiment {
                     let step = measured.other(PIPELINE, 400.0, "step_us")?;
                     let ours = format!("{pipeline:.0} us more, the chain {chain:.0}");
                     let paper = "as much as the pause, by its formulas".into();
-                    Some(Verdict { holds: pipeline <= 400.0 + step, ours, paper })
+                    Some(Verdict::new(pipeline <= 400.0 + step, ours, paper))
                 },
                 remark: "",
             },
@@ -141,7 +141,7 @@ pub fn slow_link() -> Experiment {
                 let (pipeline, chain) = (measured.at(PIPELINE, 64.0)?, measured.at(CHAIN, 64.0)?);
                 let ours = format!("{pipeline:.1} %; of the chain {chain:.1} %");
                 let paper = "85.6 % by its formula; of the chain 50 %".into();
-                Some(Verdict { holds: pipeline >= 85.0, ours, paper })
+                Some(Verdict::new(pipeline >= 85.0, ours, paper))
             },
             remark: "",
         }],
@@ -175,7 +175,7 @@ pub fn slack() -> Experiment {
                 let ours =
                     format!("{:.2}, {:.2} and {:.2} with 16, 32 and 64", all[0], all[1], all[2]);
                 let holds = all.iter().all(|slack| (1.5..=2.5).contains(slack));
-                Some(Verdict { holds, ours, paper: "about 2".into() })
+                Some(Verdict::new(holds, ours, "about 2".into()))
             },
             remark: RUNS_AHEAD,
         }],

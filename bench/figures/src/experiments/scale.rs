@@ -12,7 +12,7 @@ fn added(measured: &crate::Measured, lossy: &str, least: f64, most: f64) -> Opti
     let ours = format!("{us:+.2} us at 35,152 hosts");
     // Other clock errors change the value by 0.05 us.
     let holds = (least - 0.05..=most).contains(&us);
-    Some(Verdict { holds, ours, paper: format!("{least:+} to {most:+} us at 32 K") })
+    Some(Verdict::new(holds, ours, format!("{least:+} to {most:+} us at 32 K")))
 }
 
 /// Figure: latency of reliable messages at scale.
@@ -63,7 +63,7 @@ pub fn latency() -> Experiment {
                     let at = |x| measured.at("no loss", x);
                     let us = at(35_152.0)? - at(1_024.0)?;
                     let (ours, paper) = (format!("{us:+.2} us"), "not measured".into());
-                    Some(Verdict { holds: us.abs() <= 2.0, ours, paper })
+                    Some(Verdict::new(us.abs() <= 2.0, ours, paper))
                 },
                 remark: "",
             },
@@ -100,7 +100,7 @@ pub fn recovery() -> Experiment {
                     let each = (at(1_024.0)? - at(128.0)?) / (1_024.0 - 128.0);
                     let ours = format!("{each:.1} us, from 128 to 1,024");
                     let holds = (3.0..=15.0).contains(&each);
-                    Some(Verdict { holds, ours, paper: "3 to 15 us".into() })
+                    Some(Verdict::new(holds, ours, "3 to 15 us".into()))
                 },
                 remark: "",
             },
@@ -112,7 +112,7 @@ pub fn recovery() -> Experiment {
                     let (few, many) = (at(128.0)?, at(1_024.0)?);
                     let ours = format!("{few:.0} us with 128, {many:.0} with 1,024");
                     let paper = "not built".into();
-                    Some(Verdict { holds: many <= 1.5 * few, ours, paper })
+                    Some(Verdict::new(many <= 1.5 * few, ours, paper))
                 },
                 remark: "",
             },
@@ -157,7 +157,7 @@ pub fn with_machine_costs() -> Experiment {
                 let at = |x| measured.at("best effort", x);
                 let rate = at(32.0)?;
                 let ours = format!("{rate:.1} M/s a process");
-                Some(Verdict { holds: rate >= 5.13, ours, paper: "5.1 M/s".into() })
+                Some(Verdict::new(rate >= 5.13, ours, "5.1 M/s".into()))
             },
             remark: "",
         }],

@@ -115,7 +115,7 @@ fn has_ratio(
 ) -> Option<Verdict> {
     let ours = measured.ratio(one, other, x)?;
     let holds = is_near(ours, paper);
-    Some(Verdict { holds, ours: format!("{ours:.3}"), paper: format!("{paper}") })
+    Some(Verdict::new(holds, format!("{ours:.3}"), format!("{paper}")))
 }
 
 /// Verifies that all points of a curve lie within a share of each other, and says where the least
@@ -129,7 +129,7 @@ fn is_flat(measured: &Measured, curve: &str, within: f64, paper: &str) -> Option
     let most = points.iter().copied().max_by(|one, other| one.1.total_cmp(&other.1))?;
     let holds = least.1 >= (1.0 - within) * most.1;
     let ours = format!("{:.3} at {}, {:.3} at {}", least.1, least.0, most.1, most.0);
-    Some(Verdict { holds, ours, paper: paper.into() })
+    Some(Verdict::new(holds, ours, paper.into()))
 }
 
 /// Figure 14a.
@@ -202,7 +202,7 @@ fn scalability_claims() -> Vec<Claim> {
             verify: |measured| {
                 let ours = measured.ratio(UNIFORM, NONTX_UNIFORM, 512.0)?;
                 let paper = "0.90 by the text, 0.91 by its points".into();
-                Some(Verdict { holds: ours >= 0.85, ours: format!("{ours:.2}"), paper })
+                Some(Verdict::new(ours >= 0.85, format!("{ours:.2}"), paper))
             },
             remark: OVER_NONTX,
         },
@@ -229,7 +229,7 @@ fn scalability_claims() -> Vec<Claim> {
                 let few = measured.ratio(FARM_YCSB, YCSB, 2.0)?;
                 let many = measured.ratio(FARM_YCSB, YCSB, 512.0)?;
                 let ours = format!("from {few:.2} to {many:.3}");
-                Some(Verdict { holds: many < 0.5 * few, ours, paper: "from 0.48 to 0.05".into() })
+                Some(Verdict::new(many < 0.5 * few, ours, "from 0.48 to 0.05".into()))
             },
             remark: FARM_HOT,
         },
@@ -243,7 +243,7 @@ fn scalability_claims() -> Vec<Claim> {
                 let ours =
                     format!("{messages:.2} messages a transaction, without acknowledgements");
                 let paper = format!("{:.1} M messages/s", messages * 1.877);
-                Some(Verdict { holds, ours, paper })
+                Some(Verdict::new(holds, ours, paper))
             },
             remark: "two requests and two replies are four messages",
         },
@@ -255,7 +255,7 @@ fn scalability_claims() -> Vec<Claim> {
                 let gbps = 16.0 * 1.877e6 * 2.0 * VALUE_BYTES * 8.0 / 1e9;
                 let ours = format!("our frames fill the link at {measured:.2} M transactions/s");
                 let paper = format!("values are {gbps:.0} of {LINK_GBPS} Gbit/s");
-                Some(Verdict { holds: measured >= 1.877, ours, paper })
+                Some(Verdict::new(measured >= 1.877, ours, paper))
             },
             remark: "four messages of a transaction need at least 4 x 66 bytes of Ethernet, IP and \
                      UDP unless they share frames, which they do not do with 512 receivers; the \
@@ -349,7 +349,7 @@ fn latency_claims() -> Vec<Claim> {
                 });
                 let least = pairs.reduce(f64::min)?;
                 let ours = format!("at least {least:.2} times as long");
-                Some(Verdict { holds: least > 1.0, ours, paper: "1.43 to 1.51 times".into() })
+                Some(Verdict::new(least > 1.0, ours, "1.43 to 1.51 times".into()))
             },
             remark: FEW,
         },
@@ -360,7 +360,7 @@ fn latency_claims() -> Vec<Claim> {
                 let (before, after) = (at(2.0)?, at(5.0)?);
                 let ours = format!("{before:.2} of ours at 2 %, {after:.2} at 5 %");
                 let holds = before < 1.0 && after > 1.0;
-                Some(Verdict { holds, ours, paper: "0.91 and 1.50".into() })
+                Some(Verdict::new(holds, ours, "0.91 and 1.50".into()))
             },
             remark: FARM_HOT,
         },
@@ -372,7 +372,7 @@ fn latency_claims() -> Vec<Claim> {
                 let (writes, both) = (of(FARM_ALONE_WRITES)?, of(FARM_ALONE_BOTH)?);
                 let holds = is_near(writes, 3.0) && is_near(both, 4.0);
                 let ours = format!("{writes:.2} and {both:.2}");
-                Some(Verdict { holds, ours, paper: "2.98 and 3.98".into() })
+                Some(Verdict::new(holds, ours, "2.98 and 3.98".into()))
             },
             remark: ALONE,
         },
@@ -383,7 +383,7 @@ fn latency_claims() -> Vec<Claim> {
                 let both = measured.ratio(FARM_ALONE_BOTH, ALONE_BOTH, ALONE_AT)?;
                 let ours = format!("{writes:.2} and {both:.2} times");
                 let holds = writes >= 1.0 && both >= 1.0;
-                Some(Verdict { holds, ours, paper: "1.03 and 1.40 times".into() })
+                Some(Verdict::new(holds, ours, "1.03 and 1.40 times".into()))
             },
             remark: ALONE,
         },
@@ -394,7 +394,7 @@ fn latency_claims() -> Vec<Claim> {
                 let at = |x| measured.at("FaRM, read-only", x);
                 let times = at(50.0)? / at(0.1)?;
                 let ours = format!("{times:.1} times");
-                Some(Verdict { holds: times >= 10.0, ours, paper: "20.7 times".into() })
+                Some(Verdict::new(times >= 10.0, ours, "20.7 times".into()))
             },
             remark: QUEUE,
         },
@@ -453,7 +453,7 @@ pub fn sizes() -> Experiment {
                 verify: |measured| {
                     let ours = measured.ratio(FARM_YCSB, YCSB, 512.0)?;
                     let holds = ours < 0.01;
-                    Some(Verdict { holds, ours: format!("{ours:.4}"), paper: "0.0043".into() })
+                    Some(Verdict::new(holds, format!("{ours:.4}"), "0.0043".into()))
                 },
                 remark: MANY_LOCKS,
             },
@@ -466,7 +466,7 @@ pub fn sizes() -> Experiment {
                     let paper = format!("{:.0} Gbit/s of values a host", gbps(3.833));
                     let ours_gbps = gbps(ours);
                     let ours = format!("{ours_gbps:.0} Gbit/s of values a host");
-                    Some(Verdict { holds: gbps(3.833) <= LINK_GBPS, ours, paper })
+                    Some(Verdict::new(gbps(3.833) <= LINK_GBPS, ours, paper))
                 },
                 remark: "a host has 100 Gbit/s (section 7.1): values of ETC are shorter there, or \
                          not all operations carry one",

@@ -69,14 +69,14 @@ fn has_ratio(
 ) -> Option<Verdict> {
     let ours = measured.ratio(one, other, x)?;
     let holds = is_near(ours, paper);
-    Some(Verdict { holds, ours: format!("{ours:.2}"), paper: format!("{paper:.2}") })
+    Some(Verdict::new(holds, format!("{ours:.2}"), format!("{paper:.2}")))
 }
 
 /// Verifies that a curve at three replicas is to the same at one as in the paper, within 25 %.
 fn scales(measured: &Measured, curve: &str, paper: f64) -> Option<Verdict> {
     let ours = measured.at(curve, 3.0)? / measured.at(curve, 1.0)?;
     let holds = is_near(ours, paper);
-    Some(Verdict { holds, ours: format!("{ours:.2}"), paper: format!("{paper:.2}") })
+    Some(Verdict::new(holds, format!("{ours:.2}"), format!("{paper:.2}")))
 }
 
 /// Figure 16.
@@ -158,7 +158,7 @@ fn claims() -> Vec<Claim> {
                 let bound = |x| measured.other(LOOK_UP, x, "server_bound_kops");
                 let ours = bound(3.0)? / bound(1.0)?;
                 let holds = is_near(ours, 2.96);
-                Some(Verdict { holds, ours: format!("{ours:.2}"), paper: "2.96".into() })
+                Some(Verdict::new(holds, format!("{ours:.2}"), "2.96".into()))
             },
             remark: "",
         },

@@ -53,7 +53,7 @@ pub fn takeover() -> Experiment {
                     let granted = sum_of_both(measured, "granted")?;
                     let ours = format!("{contradictions:.0} of {granted:.0} grants");
                     let holds = contradictions == 0.0 && granted > 0.0;
-                    Some(Verdict { holds, ours, paper: "none, by its argument".into() })
+                    Some(Verdict::new(holds, ours, "none, by its argument".into()))
                 },
                 remark: "",
             },
@@ -68,7 +68,7 @@ pub fn takeover() -> Experiment {
                         pauses.collect::<Option<Vec<_>>>()?.into_iter().reduce(f64::max)?;
                     let ours = format!("{longest:.0} us at the most");
                     let paper = "not measured".into();
-                    Some(Verdict { holds: longest <= 1_500.0, ours, paper })
+                    Some(Verdict::new(longest <= 1_500.0, ours, paper))
                 },
                 remark: "",
             },

@@ -94,7 +94,7 @@ fn over_peak(measured: &Measured, rival: &str, times: f64, paper: &str) -> Optio
     let ratio = measured.at(OURS, 512.0)? / highest(measured, rival)?.1;
     let last = measured.at(OURS, 512.0)? / measured.at(rival, 512.0)?;
     let ours = format!("{ratio:.1} times its peak, {last:.1} times its rate at 512");
-    Some(Verdict { holds: ratio >= times, ours, paper: paper.into() })
+    Some(Verdict::new(ratio >= times, ours, paper.into()))
 }
 
 /// Figure 15a.
@@ -138,7 +138,7 @@ pub fn scalability() -> Experiment {
                         "{rate:.2} M/s; the busiest process uses {busiest:.2} of its CPU time, the \
                          fullest link {link:.2} of its rate"
                     );
-                    Some(Verdict { holds, ours, paper: "10.36 M/s".into() })
+                    Some(Verdict::new(holds, ours, "10.36 M/s".into()))
                 },
                 remark: RATE,
             },
@@ -150,7 +150,7 @@ pub fn scalability() -> Experiment {
                     let (few, many) = (each(2.0)?, each(512.0)?);
                     let ours = format!("{few:.1} k/s at 2, {many:.1} k/s at 512");
                     let holds = is_near(many, few);
-                    Some(Verdict { holds, ours, paper: "18.8 and 20.2 k/s".into() })
+                    Some(Verdict::new(holds, ours, "18.8 and 20.2 k/s".into()))
                 },
                 remark: RATE,
             },
@@ -160,7 +160,7 @@ pub fn scalability() -> Experiment {
                     let ratio = measured.at(OURS, 512.0)? / measured.at(NONTX, 512.0)?;
                     let holds = is_near(ratio, 0.717);
                     let ours = format!("{ratio:.2}");
-                    Some(Verdict { holds, ours, paper: "0.717".into() })
+                    Some(Verdict::new(holds, ours, "0.717".into()))
                 },
                 remark: COMMIT_WAIT,
             },
@@ -186,7 +186,7 @@ pub fn scalability() -> Experiment {
                     let (lock, occ) = (highest(measured, LOCK)?.0, highest(measured, OCC)?.0);
                     let ours = format!("2PL at {lock}, OCC at {occ}");
                     let paper = "2PL at 256, OCC at 64 by the points; the text has them exchanged";
-                    Some(Verdict { holds: lock.max(occ) < 512.0, ours, paper: paper.into() })
+                    Some(Verdict::new(lock.max(occ) < 512.0, ours, paper.into()))
                 },
                 remark: ONE_ROW,
             },
@@ -232,7 +232,7 @@ pub fn loss() -> Experiment {
                         "{ratio:.2} remain; at full rate {one:.2} with one in flight, \
                          {many:.2} with 16"
                     );
-                    Some(Verdict { holds: ratio >= 0.9, ours, paper: "0.96 remain".into() })
+                    Some(Verdict::new(ratio >= 0.9, ours, "0.96 remain".into()))
                 },
                 remark: LOSS,
             },
@@ -246,7 +246,7 @@ pub fn loss() -> Experiment {
                         "{ratio:.2} remain; at full rate {one:.2} with one in flight, \
                          {many:.2} with 16"
                     );
-                    Some(Verdict { holds: ratio >= 0.5, ours, paper: "0.60 remain".into() })
+                    Some(Verdict::new(ratio >= 0.5, ours, "0.60 remain".into()))
                 },
                 remark: LOSS,
             },
@@ -257,7 +257,7 @@ pub fn loss() -> Experiment {
                         (remains(measured, LOCK, 1e-3)?, remains(measured, OCC, 1e-3)?);
                     let ours = format!("{lock:.2} and {occ:.2} remain");
                     let holds = lock.max(occ) < 2.0 / 3.0;
-                    Some(Verdict { holds, ours, paper: "0.50 and 0.61 remain".into() })
+                    Some(Verdict::new(holds, ours, "0.50 and 0.61 remain".into()))
                 },
                 remark: CONTENTION,
             },

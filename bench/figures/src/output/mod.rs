@@ -9,7 +9,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
-pub use self::table::{ClaimResult, claim_results};
+pub use self::table::{ClaimResult, Counts, claim_results};
 
 use crate::Experiment;
 use crate::experiment::Measured;

@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use super::{Figure, table};
+use crate::verdict::Outcome;
 
 const STYLE: &str = "body{font:15px/1.45 system-ui,sans-serif;max-width:56rem;margin:2rem auto;\
 padding:0 1rem;color:#1a1a1a}table{border-collapse:collapse;width:100%;margin:1rem 0}\
@@ -42,24 +43,19 @@ pub(super) fn page(figures: &[Figure], charts: &[String], is_quick: bool) -> Str
 fn claims(html: &mut String, claim_results: &[table::ClaimResult]) {
     html.push_str("<table><tr><th>Figure<th>Claim<th>Paper<th>Ours<th></tr>\n");
     for line in claim_results {
-        let class = match line.holds {
-            Some(true) => "yes",
-            Some(false) => "no",
-            None => "open",
+        let class = match line.verdict {
+            Some(Outcome::Holds | Outcome::Better) => "yes",
+            Some(Outcome::DoesNotHold) => "no",
+            Some(Outcome::PaperContradictsItself) | None => "open",
         };
         let _ = writeln!(
             html,
-            "<tr><td><a href=\"#{0}\">{0}</a><td>{1}<td>{2}<td>{3}<td class=\"{class}\">{4}{5}</tr>",
+            "<tr><td><a href=\"#{0}\">{0}</a><td>{1}<td>{2}<td>{3}<td class=\"{class}\">{4}</tr>",
             line.figure,
             escape(&line.claim),
             escape(&line.paper),
             escape(&line.ours),
-            line.state(),
-            if line.remark.is_empty() {
-                String::new()
-            } else {
-                format!(": {}", escape(line.remark))
-            },
+            escape(&line.state()),
         );
     }
     html.push_str("</table>\n");

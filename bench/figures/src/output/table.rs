@@ -1,11 +1,12 @@
 //! The table of claims, for documents and terminals.
 
-use std::fmt::Write;
+use std::fmt::{self, Display, Formatter, Write};
 
 use serde::Serialize;
 
 use super::Figure;
-use crate::experiment::Role;
+use crate::experiment::{Claim, Comparison, Measured, Role};
+use crate::verdict::{Outcome, Verdict};
 
 /// A claim with its result.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -18,85 +19,134 @@ pub struct ClaimResult {
     pub paper: String,
     /// Our value.
     pub ours: String,
-    /// Whether the claim holds; `None` if the curve was used for calibration or could not be
+    /// What the verification shows; `None` if the curve was used for calibration or could not be
     /// verified.
-    pub holds: Option<bool>,
-    /// Why the claim does not hold or is not verified.
-    pub remark: &'static str,
+    pub verdict: Option<Outcome>,
+    /// Why the claim does not hold or is not verified, or what contradicts what.
+    pub remark: String,
 }
 
 impl ClaimResult {
-    pub(super) fn state(&self) -> &'static str {
-        match self.holds {
-            Some(true) => "holds",
-            Some(false) => "does not hold",
-            None => "no verdict",
+    /// Returns the verdict with its reason, as one phrase.
+    pub(super) fn state(&self) -> String {
+        let name = self.verdict.map_or("no verdict", Outcome::name);
+        if self.remark.is_empty() { name.to_owned() } else { format!("{name}: {}", self.remark) }
+    }
+}
+
+/// Number of claims by verdict.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Counts {
+    /// Claims that hold.
+    pub hold: usize,
+    /// Claims with a value of ours that is better than the paper's by more than the tolerance.
+    pub better: usize,
+    /// Claims that do not hold, where two numbers of the paper exclude each other.
+    pub paper_contradicts_itself: usize,
+    /// Claims that do not hold: the debts.
+    pub do_not_hold: usize,
+    /// Claims without a verdict: calibration, other machines, and what was not measured.
+    pub no_verdict: usize,
+}
+
+impl Counts {
+    /// Counts the verdicts.
+    pub fn of(claim_results: &[ClaimResult]) -> Self {
+        let count = |verdict| claim_results.iter().filter(|one| one.verdict == verdict).count();
+        Self {
+            hold: count(Some(Outcome::Holds)),
+            better: count(Some(Outcome::Better)),
+            paper_contradicts_itself: count(Some(Outcome::PaperContradictsItself)),
+            do_not_hold: count(Some(Outcome::DoesNotHold)),
+            no_verdict: count(None),
         }
+    }
+}
+
+impl Display for Counts {
+    fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
+        let Self { hold, better, paper_contradicts_itself, do_not_hold, no_verdict } = self;
+        write!(
+            formatter,
+            "{hold} claims hold, {better} are better than the paper's, in \
+             {paper_contradicts_itself} the paper contradicts itself, {do_not_hold} do not hold, \
+             {no_verdict} have no verdict"
+        )
     }
 }
 
 /// Returns the results of all claims. Those of a figure begin with one claim for each curve that
 /// the paper has: that it lies within 25 % of the paper's points.
 pub fn claim_results(figures: &[Figure]) -> Vec<ClaimResult> {
-    let mut claim_results = Vec::new();
-    for Figure { experiment, measured, .. } in figures {
-        for curve in experiment.comparisons(measured) {
-            let ((least_x, least), (most_x, most)) = (curve.least, curve.most);
-            let is_predicted = curve.role == Role::Predicted;
-            claim_results.push(ClaimResult {
-                figure: experiment.id,
-                claim: format!("{}: within 25 % of the paper's points", curve.name),
-                paper: "1".into(),
-                ours: format!(
-                    "{:.2} in the median; {least:.2} at {least_x}, {most:.2} at {most_x}",
-                    curve.median
-                ),
-                holds: is_predicted.then_some(curve.holds),
-                remark: match (is_predicted, curve.holds) {
-                    (false, _) if curve.role == Role::Calibration => "used for calibration",
-                    (false, _) => "another machine than the paper's",
-                    (true, true) => "",
-                    (true, false) => curve.remark,
-                },
-            });
-        }
-        for claim in &experiment.claims {
-            let verdict = (claim.verify)(measured);
-            let holds = verdict.as_ref().map(|verdict| verdict.holds);
-            let missing = || ("not measured".to_owned(), String::new());
-            let (ours, paper) =
-                verdict.map_or_else(missing, |verdict| (verdict.ours, verdict.paper));
-            claim_results.push(ClaimResult {
-                figure: experiment.id,
-                claim: claim.text.to_owned(),
-                paper,
-                ours,
-                holds,
-                remark: if holds == Some(false) { claim.remark } else { "" },
-            });
-        }
+    let of_figure = |figure: &Figure| {
+        let Figure { experiment, measured, .. } = figure;
+        let id = experiment.id;
+        let curves = experiment.comparisons(measured).into_iter();
+        let curves = curves.map(move |curve| of_curve(id, &curve));
+        let claims = experiment.claims.iter().map(|claim| of_claim(id, claim, measured));
+        curves.chain(claims).collect::<Vec<_>>()
+    };
+    figures.iter().flat_map(of_figure).collect()
+}
+
+fn of_curve(figure: &'static str, curve: &Comparison) -> ClaimResult {
+    let ((least_x, least), (most_x, most)) = (curve.least, curve.most);
+    let remark = match (curve.outcome, curve.role) {
+        (None, Role::Calibration) => "used for calibration".into(),
+        (None, _) => "another machine than the paper's".into(),
+        (Some(Outcome::DoesNotHold), _) => reason(curve.remark),
+        (Some(Outcome::PaperContradictsItself), Role::Contradicted(numbers)) => numbers.to_string(),
+        (Some(_), _) => String::new(),
+    };
+    ClaimResult {
+        figure,
+        claim: format!("{}: within 25 % of the paper's points", curve.name),
+        paper: "1".into(),
+        ours: format!(
+            "{:.2} in the median; {least:.2} at {least_x}, {most:.2} at {most_x}",
+            curve.median
+        ),
+        verdict: curve.outcome,
+        remark,
     }
-    claim_results
+}
+
+/// Returns the reason of a claim that does not hold: a debt without one is named as such.
+fn reason(remark: &str) -> String {
+    if remark.is_empty() { "the reason is not known".into() } else { remark.to_owned() }
+}
+
+fn of_claim(figure: &'static str, claim: &Claim, measured: &Measured) -> ClaimResult {
+    let claim_text = claim.text.to_owned();
+    let Some(verdict) = (claim.verify)(measured) else {
+        let (ours, paper, remark) = ("not measured".into(), String::new(), String::new());
+        return ClaimResult { figure, claim: claim_text, paper, ours, verdict: None, remark };
+    };
+    let Verdict { outcome, ours, paper, contradiction } = verdict;
+    let remark = match outcome {
+        Outcome::DoesNotHold => reason(claim.remark),
+        _ => contradiction.map_or_else(String::new, |numbers| numbers.to_string()),
+    };
+    ClaimResult { figure, claim: claim_text, paper, ours, verdict: Some(outcome), remark }
 }
 
 /// Returns the page `docs/evaluation.md`.
 pub(super) fn markdown(figures: &[Figure], is_quick: bool) -> String {
+    let claim_results = claim_results(figures);
     let option = if is_quick { " --quick" } else { "" };
     let mut text = format!(
         "# The evaluation of the papers, run again\n\nWritten by `onepipe figures all{option}`; \
          not edited. The constants of the simulated testbeds and their\nsources are in bench/figures \
          (`Calibration::PAPER`). One experiment gave the latency of links and hosts\n(figure 9a, \
          unordered); everything else is predicted. \"(separate run)\" marks the result of a \
-         run\nwith a changed setup, which this command does not repeat.\n\n\
-         | figure | claim | paper | ours | |\n|---|---|---|---|---|\n"
+         run\nwith a changed setup, which this command does not repeat.\n\n{}.\n\n\
+         | figure | claim | paper | ours | |\n|---|---|---|---|---|\n",
+        Counts::of(&claim_results)
     );
-    for line in claim_results(figures) {
-        let remark =
-            if line.remark.is_empty() { String::new() } else { format!(": {}", line.remark) };
+    for line in claim_results {
         let ClaimResult { figure, claim, paper, ours, .. } = &line;
         // Writing to a string cannot fail.
-        let _ =
-            writeln!(text, "| {figure} | {claim} | {paper} | {ours} | {}{remark} |", line.state());
+        let _ = writeln!(text, "| {figure} | {claim} | {paper} | {ours} | {} |", line.state());
     }
     let errors: Vec<&String> = figures.iter().flat_map(|figure| &figure.errors).collect();
     if !errors.is_empty() {
@@ -110,8 +160,9 @@ pub(super) fn markdown(figures: &[Figure], is_quick: bool) -> String {
 pub(super) fn text(figures: &[Figure]) -> String {
     let mut text = String::new();
     for line in claim_results(figures) {
-        let ClaimResult { figure, claim, ours, .. } = &line;
-        let _ = writeln!(text, "{figure:>4}  {:<13}  {claim}\n{:21}{ours}", line.state(), "");
+        let ClaimResult { figure, claim, ours, verdict, .. } = &line;
+        let name = verdict.map_or("no verdict", Outcome::name);
+        let _ = writeln!(text, "{figure:>4}  {name:<24}  {claim}\n{:32}{ours}", "");
     }
     text
 }

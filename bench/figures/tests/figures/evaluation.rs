@@ -3,9 +3,10 @@
 use std::sync::atomic::AtomicBool;
 
 use onepipe_bench_figures::{
-    Access, Background, Calibration, Condition, Experiment, Figure, Form, InFlight, KeyValue,
-    Large, Multicast, Rack, RackTraffic, Record, Scheduler, Scheme, Setup, System, Table, Task,
-    Tpcc, Traffic, Values, all, claim_results, write,
+    Access, Background, Better, Calibration, Condition, Contradiction, Counts, Experiment, Figure,
+    Form, InFlight, KeyValue, Large, Measured, Multicast, Outcome, Rack, RackTraffic, Record, Role,
+    Scheduler, Scheme, Setup, Stated, System, Table, Task, Tpcc, Traffic, Values, all,
+    claim_results, write,
 };
 
 fn setup(system: System, processes: u32) -> Setup {
@@ -371,10 +372,52 @@ fn every_figure_writes_csv_svg_and_claims() {
     let verified = claim_results(&figures);
     let calibrated = verified.iter().find(|line| line.claim.starts_with("unordered"));
     assert_eq!(
-        calibrated.map(|line| line.holds),
+        calibrated.map(|line| line.verdict),
         Some(None),
         "calibration curves are not verified"
     );
+}
+
+#[test]
+fn curves_name_real_contradictions_only() {
+    for experiment in all() {
+        for curve in &experiment.curves {
+            let Role::Contradicted(numbers) = curve.role else { continue };
+            assert!(numbers.is_real(), "{}, {}: {numbers}", experiment.id, curve.name);
+        }
+    }
+}
+
+#[test]
+fn verdicts_follow_from_the_measured_points() {
+    let results = |role, factor: f64| {
+        let mut experiment = figure("9a");
+        experiment.claims.clear();
+        experiment.curves.truncate(1);
+        let curve = &mut experiment.curves[0];
+        curve.role = role;
+        let (name, column) = (curve.name, curve.column.expect("the paper has this curve"));
+        let points =
+            experiment.reference.points(column).into_iter().map(|(x, paper)| {
+                (x, Values::from([(experiment.metric.to_owned(), factor * paper)]))
+            });
+        let curves = [(name, points.collect())].into();
+        let measured = Measured { metric: experiment.metric, curves };
+        claim_results(&[Figure { experiment, measured, errors: vec![] }])
+    };
+    let verdict = |role, factor| results(role, factor)[0].verdict;
+    let stated = |value, text| Stated { value, text };
+    let numbers = Contradiction::Differ(stated(10.0, "10 us"), stated(7.0, "7 us"));
+    assert_eq!(verdict(Role::Predicted, 1.2), Some(Outcome::Holds));
+    assert_eq!(verdict(Role::Predicted, 0.5), Some(Outcome::DoesNotHold));
+    assert_eq!(verdict(Role::Ours(Better::Lower), 0.5), Some(Outcome::Better));
+    assert_eq!(verdict(Role::Ours(Better::Higher), 0.5), Some(Outcome::DoesNotHold));
+    assert_eq!(verdict(Role::Contradicted(numbers), 1.2), Some(Outcome::Holds));
+    let contradicted = results(Role::Contradicted(numbers), 0.5);
+    assert_eq!(contradicted[0].verdict, Some(Outcome::PaperContradictsItself));
+    assert_eq!(contradicted[0].remark, "10 us against 7 us");
+    let counts = Counts::of(&contradicted);
+    assert_eq!(counts, Counts { paper_contradicts_itself: 1, ..Counts::default() });
 }
 
 #[test]
