@@ -42,6 +42,8 @@ pub enum Scheme {
 pub enum Condition {
     /// An undisturbed transfer on Fractus.
     Undisturbed,
+    /// As `Undisturbed`, in strict steps: no member begins a step before all have ended the last.
+    StrictSteps,
     /// An undisturbed transfer on Stampede.
     Breakdown,
     /// A transfer on Stampede with a pause of the first relay about half-way, at the worst of eight
@@ -52,6 +54,8 @@ pub enum Condition {
     },
     /// The link between the root and the first relay has half the rate of all others.
     SlowLink,
+    /// As `SlowLink`, in strict steps.
+    StrictSlowLink,
     /// One-byte objects from several members, each in its own group.
     Rate {
         /// Number of senders.
@@ -95,7 +99,7 @@ impl Multicast {
     pub fn run(&self) -> Result<Values> {
         let mesh = self.mesh();
         let (last_ns, others) = match self.condition {
-            Condition::Undisturbed => {
+            Condition::Undisturbed | Condition::StrictSteps => {
                 let flow = mesh.run();
                 let slack = vec![("slack", flow.slack(mesh.block_ns()))];
                 (flow.last_ns, if self.members > 2 { slack } else { vec![] })
@@ -116,7 +120,7 @@ impl Multicast {
                 let more_us = last_ns.saturating_sub(undisturbed_ns) as f64 / 1e3;
                 (last_ns, vec![("more_us", more_us), ("step_us", mesh.block_ns() / 1e3)])
             }
-            Condition::SlowLink => {
+            Condition::SlowLink | Condition::StrictSlowLink => {
                 let slow = Some((0, 1, mesh.rate_bits_per_s / 2));
                 let (undisturbed, slowed) = (mesh.run(), Mesh { slow, ..mesh.clone() }.run());
                 let percent = 100.0 * undisturbed.last_ns as f64 / slowed.last_ns as f64;
@@ -153,6 +157,9 @@ impl Multicast {
             ..Mesh::new(self.members as usize, self.bytes as usize, self.block_len)
         };
         match self.condition {
+            Condition::StrictSteps | Condition::StrictSlowLink => {
+                Mesh { has_strict_steps: true, ..mesh }
+            }
             Condition::Rate { senders } => Mesh {
                 senders: senders as usize,
                 objects: RATE_OBJECTS,
