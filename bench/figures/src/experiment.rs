@@ -300,6 +300,12 @@ impl Task {
         }
     }
 
+    /// Returns the text that identifies the run.
+    pub(crate) fn key(&self) -> String {
+        // Every task is a struct of numbers and names, which JSON can represent.
+        serde_json::to_string(self).unwrap_or_default()
+    }
+
     /// Runs the task.
     ///
     /// # Errors

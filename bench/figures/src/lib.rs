@@ -3,7 +3,8 @@
 //!
 //! An [`Experiment`] is a value: the varied parameter, the required runs, the paper's points, and
 //! the claims. A [`Record`] runs what is missing and stores every run in a file, so that an
-//! interrupted evaluation resumes. [`write()`] produces a CSV file and a chart of every figure, a
+//! interrupted evaluation resumes; a [`Shard`] is every Nth run, and records of shards are merged.
+//! [`write()`] produces a CSV file and a chart of every figure, a
 //! page with all of them, and the table of claims.
 //!
 //! ```
@@ -19,6 +20,8 @@
 //! # Invariants
 //! - No constant is fitted to a curve that is compared with it: [`Calibration`] gives the source of
 //!   each constant, [`Role::Calibration`] marks the curve that constants were derived from.
+//! - [`Outcome::Better`] follows from values and [`Outcome::PaperContradictsItself`] from two
+//!   numbers of the paper: neither is asserted.
 //! - Equal setups give equal values.
 //! - A run that delivers in a wrong order, or loses a message without a fault, is an error.
 
@@ -32,6 +35,8 @@ mod experiments;
 mod output;
 mod reference;
 mod runner;
+mod shard;
+mod source;
 mod values;
 mod verdict;
 
@@ -48,5 +53,7 @@ pub use experiments::all;
 pub use output::{ClaimResult, Counts, Figure, claim_results, summary, write};
 pub use reference::Reference;
 pub use runner::{Progress, Record};
+pub use shard::{Shard, ShardError};
+pub use source::Source;
 pub use values::Values;
 pub use verdict::{Better, Contradiction, Outcome, Stated, Verdict, is_near};

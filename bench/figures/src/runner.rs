@@ -1,5 +1,6 @@
 //! Runs the tasks of experiments in parallel, each once, and skips recorded ones.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Write};
@@ -8,11 +9,12 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
 
 use crate::Experiment;
 use crate::experiment::{Measured, Task};
+use crate::shard::Shard;
 use crate::values::Values;
 
 /// A recorded run.
@@ -26,7 +28,11 @@ struct Run {
     seconds: f64,
 }
 
-/// All runs of an evaluation, stored in `runs.jsonl` of its directory.
+/// File of the runs in the directory of an evaluation.
+const FILE_NAME: &str = "runs.jsonl";
+
+/// The runs of an evaluation, stored in `runs.jsonl` of its directory, or those of a [`Shard`],
+/// stored in a file of their own.
 #[derive(Debug)]
 pub struct Record {
     path: PathBuf,
@@ -52,22 +58,90 @@ impl Record {
     /// # Errors
     /// If the directory cannot be created or the record cannot be read.
     pub fn open(directory: &Path, takes_any_build: bool) -> Result<Self> {
+        Self::open_file(directory, FILE_NAME, takes_any_build)
+    }
+
+    /// Opens the record of a shard in `directory`.
+    ///
+    /// # Errors
+    /// As [`Record::open`].
+    pub fn open_shard(directory: &Path, shard: Shard, takes_any_build: bool) -> Result<Self> {
+        Self::open_file(directory, &shard.file_name(), takes_any_build)
+    }
+
+    fn open_file(directory: &Path, name: &str, takes_any_build: bool) -> Result<Self> {
         std::fs::create_dir_all(directory)
             .with_context(|| format!("cannot create the directory {}", directory.display()))?;
-        let path = directory.join("runs.jsonl");
-        let build = build()?;
-        let mut results = BTreeMap::new();
-        if path.exists() {
-            let file = File::open(&path).with_context(|| format!("opening {}", path.display()))?;
-            for line in BufReader::new(file).lines() {
-                let line = line.with_context(|| format!("reading {}", path.display()))?;
-                let Ok(run) = serde_json::from_str::<Run>(&line) else { continue };
-                if takes_any_build || run.build == build {
-                    results.insert(key(&run.task), run.result);
+        let path = directory.join(name);
+        let mut record = Self { build: build()?, results: BTreeMap::new(), path };
+        if record.path.exists() {
+            for run in read(&record.path)? {
+                if takes_any_build || run.build == record.build {
+                    record.results.insert(run.task.key(), run.result);
                 }
             }
         }
-        Ok(Self { path, build, results })
+        Ok(record)
+    }
+
+    /// Adds the runs of all `.jsonl` files in `directories`, those of shards and whole records, and
+    /// writes those that this record lacks into its file. Returns the number of runs of other
+    /// builds that were left out.
+    ///
+    /// # Errors
+    /// If a directory has no such file, a file cannot be read, or the record cannot be written.
+    pub fn merge(&mut self, directories: &[PathBuf], takes_any_build: bool) -> Result<usize> {
+        let mut file = self.append()?;
+        let mut left_out = 0;
+        for directory in directories {
+            let entries = std::fs::read_dir(directory)
+                .with_context(|| format!("opening {}", directory.display()))?;
+            let paths: Result<Vec<PathBuf>, _> = entries.map(|one| one.map(|e| e.path())).collect();
+            let mut paths = paths.with_context(|| format!("reading {}", directory.display()))?;
+            paths.retain(|path| path.extension().is_some_and(|extension| extension == "jsonl"));
+            ensure!(!paths.is_empty(), "there is no file of runs in {}", directory.display());
+            paths.sort();
+            for run in paths.iter().map(|path| read(path)).collect::<Result<Vec<_>>>()?.concat() {
+                if !takes_any_build && run.build != self.build {
+                    left_out += 1;
+                } else if let Entry::Vacant(entry) = self.results.entry(run.task.key()) {
+                    let line = serde_json::to_string(&run)?;
+                    writeln!(file, "{line}")
+                        .with_context(|| format!("writing {}", self.path.display()))?;
+                    entry.insert(run.result);
+                }
+            }
+        }
+        Ok(left_out)
+    }
+
+    /// Returns how many of the tasks have no recorded run.
+    pub fn missing(&self, tasks: &[Task]) -> usize {
+        let keys: BTreeSet<String> = tasks.iter().map(Task::key).collect();
+        keys.iter().filter(|key| !self.results.contains_key(*key)).count()
+    }
+
+    /// Returns how many of the tasks, which are distinct, have failed.
+    pub fn failed(&self, tasks: &[Task]) -> usize {
+        let is_failed = |task: &&Task| matches!(self.results.get(&task.key()), Some(Err(_)));
+        tasks.iter().filter(is_failed).count()
+    }
+
+    /// Returns the file that holds the record.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Opens the file for more runs.
+    fn append(&self) -> Result<File> {
+        let mut file = OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(&self.path)
+            .with_context(|| format!("opening {}", self.path.display()))?;
+        // Terminate a truncated line so that it does not swallow the next one.
+        file.write_all(b"\n").with_context(|| format!("writing {}", self.path.display()))?;
+        Ok(file)
     }
 
     /// Runs the missing tasks, `jobs` in parallel, until `is_cancelled`. Every run is recorded as
@@ -83,18 +157,12 @@ impl Record {
         mut progress: impl FnMut(Progress<'_>) + Send,
     ) -> Result<()> {
         let mut seen = BTreeSet::new();
-        let mut missing: Vec<&Task> = tasks.iter().filter(|task| seen.insert(key(task))).collect();
+        let mut missing: Vec<&Task> = tasks.iter().filter(|task| seen.insert(task.key())).collect();
         let total = missing.len();
-        missing.retain(|task| !self.results.contains_key(&key(task)));
+        missing.retain(|task| !self.results.contains_key(&task.key()));
         let recorded = total - missing.len();
         progress(Progress { done: recorded, total, last: "" });
-        let mut file = OpenOptions::new()
-            .create(true)
-            .append(true)
-            .open(&self.path)
-            .with_context(|| format!("opening {}", self.path.display()))?;
-        // Terminate a truncated line so that it does not swallow the next one.
-        file.write_all(b"\n")?;
+        let file = self.append()?;
         // Tasks that must run alone go first.
         missing.sort_by_key(|task| !task.runs_alone());
         let alone_count = missing.iter().filter(|task| task.runs_alone()).count();
@@ -125,7 +193,7 @@ impl Record {
                             let written = writeln!(file, "{line}");
                             runs.push((run, written));
                             let done = recorded + runs.len();
-                            progress(Progress { done, total, last: &key(task) });
+                            progress(Progress { done, total, last: &task.key() });
                         }
                     });
                 }
@@ -134,7 +202,7 @@ impl Record {
         let (runs, ..) = output.into_inner().unwrap_or_else(PoisonError::into_inner);
         for (run, written) in runs {
             written.with_context(|| format!("writing {}", self.path.display()))?;
-            self.results.insert(key(&run.task), run.result);
+            self.results.insert(run.task.key(), run.result);
         }
         Ok(())
     }
@@ -144,7 +212,7 @@ impl Record {
         let mut measured = Measured { metric: experiment.metric, ..Measured::default() };
         let mut errors = Vec::new();
         for (curve, x, task) in experiment.cases(is_quick) {
-            match self.results.get(&key(&task)) {
+            match self.results.get(&task.key()) {
                 Some(Ok(values)) => {
                     let mut values = values.clone();
                     if let Task::KeyValue(store) = &task {
@@ -160,8 +228,15 @@ impl Record {
     }
 }
 
-fn key(task: &Task) -> String {
-    serde_json::to_string(task).unwrap_or_default()
+/// Reads a file of runs. A line that was truncated by an interruption is skipped.
+fn read(path: &Path) -> Result<Vec<Run>> {
+    let file = File::open(path).with_context(|| format!("opening {}", path.display()))?;
+    let mut runs = Vec::new();
+    for line in BufReader::new(file).lines() {
+        let line = line.with_context(|| format!("reading {}", path.display()))?;
+        runs.extend(serde_json::from_str::<Run>(&line));
+    }
+    Ok(runs)
 }
 
 /// Returns a digest that identifies this build of the program.

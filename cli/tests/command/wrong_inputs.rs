@@ -187,6 +187,8 @@ fn names_what_is_known_instead() {
             &["group 0 has 2 members: give it an odd number of them"],
         ),
         (&["figures", "0z"], 2, &["there is no figure \"0z\"; there are: 8a, 8b"]),
+        (&["figures", "8a", "--shard", "8/8"], 2, &["I/N with I from 0 to N - 1"]),
+        (&["figures"], 2, &["<ID>..."]),
         (&["sim", "--topology", "ring"], 2, &["unknown topology; known: testbed, star:8"]),
         (&["bench", "nothing"], 2, &["'nothing'", "[possible values: reorder, endpoint"]),
         (&["bulk", "send", "/", "--to", "127.0.0.1:1", "--transport", "x"], 2, &["tcp, udp"]),

@@ -205,7 +205,7 @@ pub fn loss() -> Experiment {
         id: "15b",
         title: "TPC-C with lost packets, 64 processes",
         headline: "a loss of 1e-2 costs 4 %, of two-phase locking 60 % and of OCC 50 %",
-        x: Axis { label: "loss rate at receivers", is_log: false },
+        x: Axis { label: "loss rate at receivers", is_log: true },
         y: Axis { label: "M transactions/s in all", is_log: true },
         metric: "throughput_mtps",
         curves: vec![

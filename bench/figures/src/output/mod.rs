@@ -1,7 +1,9 @@
 //! Output files of an evaluation.
 
+mod axis;
 mod chart;
 mod csv;
+mod picture;
 mod report;
 mod table;
 
@@ -13,6 +15,10 @@ pub use self::table::{ClaimResult, Counts, claim_results};
 
 use crate::Experiment;
 use crate::experiment::Measured;
+
+/// What the pages of a quick run say about themselves.
+const QUICK: &str = "This is a quick run, of fewer points and shorter windows: its verdicts are not \
+                     final.";
 
 /// An experiment with its results.
 #[derive(Debug)]
@@ -37,8 +43,9 @@ pub fn write(directory: &Path, figures: &[Figure], is_quick: bool) -> Result<()>
     let mut charts = Vec::new();
     for figure in figures {
         let id = figure.experiment.id;
-        let chart = chart::draw(figure).with_context(|| format!("drawing figure {id}"))?;
-        put(&format!("{id}.csv"), &csv::rows(figure))?;
+        let chart =
+            chart::draw(&picture::of(figure)).with_context(|| format!("drawing figure {id}"))?;
+        put(&format!("{id}.csv"), &csv::rows(figure)?)?;
         put(&format!("{id}.svg"), &chart)?;
         charts.push(chart);
     }

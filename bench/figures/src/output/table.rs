@@ -4,7 +4,7 @@ use std::fmt::{self, Display, Formatter, Write};
 
 use serde::Serialize;
 
-use super::Figure;
+use super::{Figure, QUICK};
 use crate::experiment::{Claim, Comparison, Measured, Role};
 use crate::verdict::{Outcome, Verdict};
 
@@ -78,15 +78,17 @@ impl Display for Counts {
 /// Returns the results of all claims. Those of a figure begin with one claim for each curve that
 /// the paper has: that it lies within 25 % of the paper's points.
 pub fn claim_results(figures: &[Figure]) -> Vec<ClaimResult> {
-    let of_figure = |figure: &Figure| {
-        let Figure { experiment, measured, .. } = figure;
-        let id = experiment.id;
-        let curves = experiment.comparisons(measured).into_iter();
-        let curves = curves.map(move |curve| of_curve(id, &curve));
-        let claims = experiment.claims.iter().map(|claim| of_claim(id, claim, measured));
-        curves.chain(claims).collect::<Vec<_>>()
-    };
-    figures.iter().flat_map(of_figure).collect()
+    figures.iter().flat_map(claims_of).collect()
+}
+
+/// Returns the results of the claims of a figure.
+pub(super) fn claims_of(figure: &Figure) -> Vec<ClaimResult> {
+    let Figure { experiment, measured, .. } = figure;
+    let id = experiment.id;
+    let curves = experiment.comparisons(measured).into_iter();
+    let curves = curves.map(|curve| of_curve(id, &curve));
+    let claims = experiment.claims.iter().map(|claim| of_claim(id, claim, measured));
+    curves.chain(claims).collect()
 }
 
 fn of_curve(figure: &'static str, curve: &Comparison) -> ClaimResult {
@@ -143,8 +145,10 @@ pub(super) fn markdown(figures: &[Figure], is_quick: bool) -> String {
          not edited. The constants of the simulated testbeds and their\nsources are in bench/figures \
          (`Calibration::PAPER`). One experiment gave the latency of links and hosts\n(figure 9a, \
          unordered); everything else is predicted. \"(separate run)\" marks the result of a \
-         run\nwith a changed setup, which this command does not repeat.\n\n{}.\n\n\
+         run\nwith a changed setup, which this command does not repeat.{}{}\n\n{}.\n\n\
          | figure | claim | paper | ours | |\n|---|---|---|---|---|\n",
+        if is_quick { " " } else { "" },
+        if is_quick { QUICK } else { "" },
         Counts::of(&claim_results)
     );
     for line in claim_results {

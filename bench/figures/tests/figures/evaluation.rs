@@ -365,11 +365,13 @@ fn every_figure_writes_csv_svg_and_claims() {
     assert_eq!(csv.lines().count(), 1 + 10, "five curves at two positions:\n{csv}");
     assert!(csv.lines().nth(1).is_some_and(|line| line.starts_with("best effort,8,")), "{csv}");
     let svg = read("9a.svg");
-    assert_eq!(svg.matches("<circle").count(), 10, "a dot for each point: {svg}");
+    let dots = svg.matches("<circle").count() + svg.matches("<polygon").count();
+    assert_eq!(dots, 10 + 5, "a dot for each point, and for each curve in the legend: {svg}");
     assert!(["best effort", "reliable", "unordered"].iter().all(|curve| svg.contains(curve)));
     let page = read("report.html");
     assert_eq!(page.matches("<svg").count(), 2);
     assert!(page.contains("not run"), "the page reports missing runs");
+    assert!(page.contains("verdicts are not final"), "{page}");
     assert!(read("evaluation.md").contains("| 9a | best effort: within 25 %"));
     let verified = claim_results(&figures);
     let calibrated = verified.iter().find(|line| line.claim.starts_with("unordered"));

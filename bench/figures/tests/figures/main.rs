@@ -2,3 +2,4 @@
 
 mod evaluation;
 mod page;
+mod shards;

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use onepipe_bench_figures::{Experiment, Figure, Measured, Values, all, write};
+use onepipe_bench_figures::{Experiment, Figure, Measured, Values, all, claim_results, write};
 use serde::Deserialize;
 
 /// Debian's browser, as installed by `cargo xtask test`.
@@ -25,7 +25,7 @@ const figures = [];
 for (const picture of document.querySelectorAll('svg')) {
     picture.scrollIntoView();
     const box = picture.getBoundingClientRect();
-    const dots = picture.querySelectorAll('circle');
+    const dots = picture.querySelectorAll('circle, polygon');
     let visible = 0;
     for (const dot of dots) {
         const at = dot.getBoundingClientRect();
@@ -34,8 +34,10 @@ for (const picture of document.querySelectorAll('svg')) {
     }
     let title = picture.previousElementSibling;
     while (title && title.tagName !== 'H2') title = title.previousElementSibling;
+    let below = picture.nextElementSibling;
     figures.push({
         id: title ? title.id : '', width: box.width, height: box.height, dots: dots.length, visible,
+        claims: below && below.tagName === 'TABLE' ? below.rows.length - 1 : 0,
     });
 }
 const seen = document.createElement('pre');
@@ -60,6 +62,8 @@ struct Picture {
     height: f64,
     dots: usize,
     visible: usize,
+    /// Number of claims directly below.
+    claims: usize,
 }
 
 /// Returns every figure with made-up values: the paper's own, or x where it has none.
@@ -89,7 +93,7 @@ fn look(directory: &Path, html: &str) -> (Seen, Vec<String>) {
     let output = Command::new(BROWSER)
         .args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"])
         .args(["--disable-background-networking", "--disable-component-update", "--disable-sync"])
-        .args(["--enable-logging=stderr", "--window-size=1000,800", "--dump-dom"])
+        .args(["--enable-logging=stderr", "--window-size=1000,1400", "--dump-dom"])
         .arg(format!("--user-data-dir={}", directory.join("profile").display()))
         .arg(format!("file://{}", page.display()))
         .stdin(Stdio::null())
@@ -128,8 +132,15 @@ fn browser_shows_every_figure_without_errors() {
     let expected: Vec<&str> = figures.iter().map(|figure| figure.experiment.id).collect();
     assert_eq!(ids, expected);
     for (picture, figure) in seen.figures.iter().zip(&figures) {
-        let points = figure.measured.curves.values().flatten().count();
+        // Each curve has a sample in the legend.
+        let curves = &figure.measured.curves;
+        let points = curves.len() + curves.values().flatten().count();
         assert_eq!((picture.dots, picture.visible), (points, points), "{picture:?}");
+        assert_eq!(
+            picture.claims,
+            claim_results(std::slice::from_ref(figure)).len(),
+            "{picture:?}"
+        );
         assert!(picture.width > 400.0 && picture.height > 250.0, "{picture:?}");
     }
 
