@@ -271,7 +271,7 @@ pub struct Agreed {
 /// What differs from our controller in a recovery: shows the reason of a difference.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Variant {
-    /// Nothing.
+    /// Our controller.
     #[default]
     None,
     /// Each failure has a notice of its own.

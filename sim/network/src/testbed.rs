@@ -24,8 +24,8 @@ impl Testbed {
     ///   unordered messages on an idle network (figure 9a, "unorder"): 2.2 us over one switch, thus
     ///   two links and two hosts, and 5.25 us over five switches, thus six links and two hosts.
     ///   This gives 0.76 us per link and 0.34 us per host.
-    /// - Clocks are off by 0.3 us on average and by 1.0 us at the 95th percentile (section 7.1). The
-    ///   text gives no more of the distribution. Here three of four offsets are uniform in
+    /// - Clocks are off by 0.3 us on average and by 1.0 us at the 95th percentile (section 7.1).
+    ///   The text gives no more of the distribution. Here three of four offsets are uniform in
     ///   +-0.383 us and the fourth in +-1.25 us, which has both values.
     /// - Beacons are sent every 3 us (section 7.1).
     pub const PAPER: Self = Self {

@@ -40,7 +40,8 @@ impl Calibration {
     /// - links, clocks and beacons are those of [`Testbed::PAPER`], as in all other figures; a link
     ///   times out after ten beacon intervals (section 4.2);
     /// - 3 us per contacted process, the lower end of "3 ~ 15 us per host" (section 7.2): one
-    ///   process per host, one failure to report. So no row can test that sentence. The upper end is that of a rack, with eight
+    ///   process per host, one failure to report. So no row can test that sentence. The
+    ///   upper end is that of a rack, with eight
     ///   failures each;
     /// - 47 ns for a packet without further work: "a host CPU core can sustain 3 us beacon
     ///   interval" of a switch with 32 ports, each with a beacon in and one out (section 7.2);

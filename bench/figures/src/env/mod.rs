@@ -145,8 +145,8 @@ pub struct Setup {
     /// much as a message; otherwise they share the frames of messages.
     #[serde(default)]
     pub has_clock_frames: bool,
-    /// Whether acknowledgements of ours cost their senders no CPU time; otherwise each costs as much
-    /// as a message.
+    /// Whether acknowledgements of ours cost their senders no CPU time; otherwise each costs as
+    /// much as a message.
     #[serde(default)]
     pub has_free_acks: bool,
     /// Time before the measurement, in us.

@@ -101,7 +101,11 @@ impl Multicast {
         let (last_ns, others) = match self.condition {
             Condition::Undisturbed | Condition::StrictSteps => {
                 let flow = mesh.run();
-                let slack = vec![("slack", flow.slack(mesh.block_ns()))];
+                let step_ns = match self.condition {
+                    Condition::StrictSteps => flow.last_ns as f64 / self.steps(),
+                    _ => mesh.block_ns(),
+                };
+                let slack = vec![("slack", flow.slack(step_ns))];
                 (flow.last_ns, if self.members > 2 { slack } else { vec![] })
             }
             Condition::Breakdown => {
@@ -136,6 +140,12 @@ impl Multicast {
         let (ms, gbps) = (last_ns as f64 / 1e6, self.bytes as f64 * 8.0 / last_ns as f64);
         let all = [("ms", ms), ("gbps", gbps)].into_iter().chain(others);
         Ok(all.map(|(name, value)| (name.to_owned(), value)).collect())
+    }
+
+    /// Returns the number of steps of the binomial pipeline.
+    fn steps(&self) -> f64 {
+        let blocks = self.bytes.div_ceil(u64::from(self.block_len)) as f64;
+        blocks + f64::from(self.members.ilog2()) - 1.0
     }
 
     fn algorithm(&self) -> Algorithm {

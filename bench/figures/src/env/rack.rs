@@ -154,7 +154,8 @@ impl Rack {
             Scheduler::Arbiter => setup.scheduled(),
             Scheduler::LateArbiter => Setup { jitter_ns_max: JITTER_NS_MAX, ..setup.scheduled() },
             Scheduler::SparseArbiter => {
-                let arbitration = setup.scheduled().arbitration.map(|arbitration| {
+                let setup = setup.scheduled();
+                let arbitration = setup.arbitration.map(|arbitration| {
                     let control_interval_slots = 2 * arbitration.control_interval_slots;
                     Arbitration { control_interval_slots, ..arbitration }
                 });

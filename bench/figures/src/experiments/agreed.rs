@@ -61,7 +61,7 @@ impl Agreed {
 /// What orders the messages, and what it costs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Costs {
-    /// Switches.
+    /// Switches, which cost no CPU time.
     Switches,
     /// Hosts, with the costs of processes and of the kernel.
     Kernel,

@@ -60,8 +60,8 @@ pub fn reordering() -> Experiment {
     }
 }
 
-/// The paper counts "maximal send and receive buffer" (section 7.2): 25 kB for each microsecond, twice
-/// what 100 Gbit/s carry in it.
+/// The paper counts "maximal send and receive buffer" (section 7.2): 25 kB for each microsecond,
+/// twice what 100 Gbit/s carry in it.
 const BUFFERS: &str = "send and receive buffers";
 
 /// Figure 11, memory.

@@ -15,9 +15,10 @@ const GROUPS: &[f64] = &[4.0, 8.0, 16.0, 32.0, 64.0];
 const BLOCKS: u64 = 256;
 
 const RUNS_AHEAD: &str = "members do not wait for the end of a step here, so some run ahead of \
-                          others, and blocks wait longer: more slack, at no cost in time";
+                          others, and blocks wait longer: more slack, at no cost in time; for strict steps see the other \
+                          curve";
 const STRICT: &str = "binomial pipeline, strict steps";
-const STRICT_REMARK: &str = "TODO strict";
+const STRICT_REMARK: &str = "";
 const NO_HOSTS: &str = "hosts have no delays here, neither for a processor nor for interrupts";
 
 fn curve(name: &'static str, task: fn(f64) -> Option<Task>) -> Curve {

@@ -61,8 +61,8 @@ fn background_flows_delay_messages_by_queue_length() {
     assert!(short["flows_gbps"] > 60.0, "{short:?}");
     assert!(idle["queue_2_1_us"] < 0.1, "{idle:?}");
     assert_eq!(idle["frames_overflowed"], 0.0, "{idle:?}");
-    // The mark is at 97.5 KB, which take 7.8 us. Windows of Reno flows end in the queue, which loses
-    // nothing.
+    // The mark is at 97.5 KB, which take 7.8 us. Windows of Reno flows end in the queue, which
+    // loses nothing.
     assert!((4.0..16.0).contains(&short["queue_2_1_us"]), "{short:?}");
     assert!(long["queue_2_1_us"] > 10.0, "{long:?}");
     assert_eq!(long["frames_overflowed"], 0.0, "{long:?}");
