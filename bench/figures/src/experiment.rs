@@ -235,6 +235,9 @@ pub enum Task {
         hosts: u32,
         /// Failing component: a name of `onepipe_sim_recovery::Component`.
         component: String,
+        /// What differs from our controller.
+        #[serde(default)]
+        variant: Variant,
         /// Seed of the run.
         seed: u64,
     },
@@ -256,14 +259,31 @@ pub struct Agreed {
     pub is_in_switches: bool,
     /// Whether frames of hosts pass through their kernels.
     pub has_kernel: bool,
+    /// Whether messages cost the processes on hosts what our PrimCast was measured to take.
+    #[serde(default)]
+    pub has_measured_costs: bool,
     /// Size of a request in bytes.
     pub bytes: u32,
     /// Offered load in requests per second.
     pub offered_per_s: u64,
 }
 
+/// What differs from our controller in a recovery: shows the reason of a difference.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Variant {
+    /// Our controller.
+    #[default]
+    None,
+    /// Each failure has a notice of its own.
+    NoticePerFailure,
+    /// The controller does not wait for further reports, and evaluates its graph in no time.
+    NoWaits,
+}
+
 /// Number of ports of the switch in [`Task::BeaconCores`] (1Pipe section 7.2).
 const SWITCH_PORTS: u16 = 32;
+/// Rate of the links whose messages wait in [`Task::Reorder`]: 100 Gbit/s (1Pipe section 7.1).
+const LINK_BYTES_PER_NS: f64 = 12.5;
 /// Number of beacon intervals that [`Task::BeaconCores`] measures.
 const ROUNDS: usize = 20_000;
 
@@ -307,9 +327,13 @@ impl Task {
             }
             Self::Reorder { delay_ns } => {
                 let measured = reordered(*delay_ns)?;
+                let received_mb = measured.waiting_bytes_max as f64 / 1e6;
+                // A sender holds what it has sent until the barrier has passed it.
+                let sent_mb = LINK_BYTES_PER_NS * *delay_ns as f64 / 1e6;
                 let values = [
                     ("throughput_mps", measured.rate_per_s / 1e6),
-                    ("memory_mb", measured.waiting_bytes_max as f64 / 1e6),
+                    ("memory_mb", received_mb),
+                    ("memory_both_mb", received_mb + sent_mb),
                 ];
                 Ok(values.map(|(name, value)| (name.to_owned(), value)).into())
             }
@@ -325,11 +349,19 @@ impl Task {
             Self::Table(table) => table.run(),
             Self::Tpcc(tpcc) => tpcc.run(),
             Self::ReplicaRemoval(removal) => removal.run(),
-            Self::Recovery { hosts, component, seed } => {
+            Self::Recovery { hosts, component, variant, seed } => {
                 let component = Component::ALL.into_iter().find(|one| one.name() == component);
                 let component = component.unwrap_or(Component::Host);
                 let options = Options::testbed(*hosts, component, Recovery::Flat, *seed);
-                recovered(&options)
+                let calibration = match variant {
+                    Variant::None => options.calibration,
+                    Variant::NoticePerFailure => onepipe_sim_recovery::Calibration {
+                        has_notice_per_failure: true,
+                        ..options.calibration
+                    },
+                    Variant::NoWaits => options.calibration.without_waits(),
+                };
+                recovered(&Options { calibration, ..options })
             }
             Self::RecoveryAtScale { hosts, is_tree, seed } => {
                 let shape = fat_tree(*hosts)?;

@@ -48,7 +48,7 @@ pub use env::{
     Traffic,
 };
 pub use experiment::{
-    Agreed, Axis, Claim, Comparison, Curve, Experiment, Measured, Role, Task, value_at,
+    Agreed, Axis, Claim, Comparison, Curve, Experiment, Measured, Role, Task, Variant, value_at,
 };
 pub use experiments::all;
 pub use output::{ClaimResult, Counts, Figure, claim_results, summary, write};

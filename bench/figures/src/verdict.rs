@@ -93,13 +93,21 @@ pub struct Verdict {
     pub paper: String,
     /// The contradiction, if the outcome is [`Outcome::PaperContradictsItself`].
     pub contradiction: Option<Contradiction>,
+    /// Whether the value follows from a constant that was taken from the claim itself: then there
+    /// is no verdict.
+    pub is_calibration: bool,
 }
 
 impl Verdict {
+    /// Returns a value that follows from a constant taken from the claim itself.
+    pub fn calibration(ours: String, paper: String) -> Self {
+        Self { is_calibration: true, ..Self::new(true, ours, paper) }
+    }
+
     /// Returns the verdict on a claim that holds or does not.
     pub fn new(holds: bool, ours: String, paper: String) -> Self {
         let outcome = if holds { Outcome::Holds } else { Outcome::DoesNotHold };
-        Self { outcome, ours, paper, contradiction: None }
+        Self { outcome, ours, paper, contradiction: None, is_calibration: false }
     }
 
     /// Returns the verdict on a value that holds within `expected`, and is better beyond that range
@@ -112,7 +120,7 @@ impl Verdict {
         paper: String,
     ) -> Self {
         let outcome = Outcome::of((value, value), &expected, Some(better));
-        Self { outcome, ours, paper, contradiction: None }
+        Self { outcome, ours, paper, contradiction: None, is_calibration: false }
     }
 
     /// Returns the verdict on a value that holds within 25 % of the paper's, and is better beyond

@@ -1,5 +1,7 @@
 //! A host whose frames wait for granted timeslots.
 
+use std::collections::VecDeque;
+
 use onepipe_arbiter::Client;
 use onepipe_base::{Machine, Mono, Now, Port, ProcessId, Transmit, Verdict};
 use onepipe_sim_traffic::{Guest, Stack};
@@ -39,13 +41,66 @@ pub struct Gated<M> {
     card: Port,
     /// Buffer for a frame between the two.
     frame: Vec<u8>,
+    jitter: Option<Jitter>,
+}
+
+/// A host that sends late: what becomes due while it is busy elsewhere leaves at once afterwards.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Jitter {
+    ns_max: u64,
+    /// State of the generator of delays (SplitMix64).
+    state: u64,
+    /// When the frames leave.
+    until: Mono,
+    frames: VecDeque<(Transmit, Vec<u8>)>,
+}
+
+impl Jitter {
+    /// Returns a delay from 0 to the maximum.
+    fn draw_ns(&mut self) -> u64 {
+        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.state ^ (self.state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (mixed ^ (mixed >> 31)) % (self.ns_max + 1)
+    }
+
+    /// Takes a frame that is due; the first one of a burst determines when all of them leave.
+    fn hold(&mut self, now: Mono, transmit: Transmit, frame: &[u8]) {
+        if self.frames.is_empty() {
+            self.until = now.after_ns(self.draw_ns());
+        }
+        self.frames.push_back((transmit, frame.to_vec()));
+    }
+
+    /// Writes the next frame whose delay has passed.
+    fn poll(&mut self, now: Mono, slot: &mut [u8]) -> Option<Transmit> {
+        if now < self.until {
+            return None;
+        }
+        let (transmit, frame) = self.frames.pop_front()?;
+        slot[..frame.len()].copy_from_slice(&frame);
+        Some(transmit)
+    }
+
+    fn due(&self) -> Option<Mono> {
+        (!self.frames.is_empty()).then_some(self.until)
+    }
 }
 
 impl<M: PacketSource> Gated<M> {
     /// Connects the two behind the network card at port `card`.
     pub fn new(source: M, client: Client, card: Port) -> Self {
         let frame = vec![0; client.config().frame_len_max];
-        Self { source, client, card, frame }
+        Self { source, client, card, frame, jitter: None }
+    }
+
+    /// Returns the host with frames that leave up to `ns_max` late, at random times that `seed`
+    /// determines.
+    #[must_use]
+    pub fn late_by(self, ns_max: u64, seed: u64) -> Self {
+        let (until, frames) = (Mono::from_ns(0), VecDeque::new());
+        let jitter = Jitter { ns_max, state: seed, until, frames };
+        Self { jitter: (ns_max > 0).then_some(jitter), ..self }
     }
 
     /// Whether a frame is for the client.
@@ -110,8 +165,15 @@ impl<M: PacketSource> Machine for Gated<M> {
 
     fn poll_transmit(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
         self.pump(now);
-        let transmit = self.client.poll_transmit(now, slot)?;
-        Some(Transmit { port: self.card, ..transmit })
+        let Some(jitter) = &mut self.jitter else {
+            let transmit = self.client.poll_transmit(now, slot)?;
+            return Some(Transmit { port: self.card, ..transmit });
+        };
+        while let Some(transmit) = self.client.poll_transmit(now, slot) {
+            let transmit = Transmit { port: self.card, ..transmit };
+            jitter.hold(now.mono, transmit, &slot[..transmit.bytes]);
+        }
+        jitter.poll(now.mono, slot)
     }
 
     fn poll_event(&mut self) -> Option<M::Event> {
@@ -120,6 +182,7 @@ impl<M: PacketSource> Machine for Gated<M> {
     }
 
     fn poll_timeout(&self) -> Option<Mono> {
-        Mono::earlier(self.source.poll_timeout(), self.client.poll_timeout())
+        let due = Mono::earlier(self.source.poll_timeout(), self.client.poll_timeout());
+        Mono::earlier(due, self.jitter.as_ref().and_then(Jitter::due))
     }
 }

@@ -130,6 +130,9 @@ pub struct Setup {
     pub offer: Option<OfferedLoad>,
     /// The arbiters; `None` without scheduling.
     pub arbitration: Option<Arbitration>,
+    /// How late a scheduled host sends at most, ns: Fastpass's "jitter in endpoint transmission
+    /// times" (section 7.1). Default 0.
+    pub jitter_ns_max: u64,
     /// Whether slot frames have strict priority on every link. Then an [`Egress`](crate::Egress)
     /// only counts those.
     pub prioritizes_slots: bool,
@@ -161,6 +164,7 @@ impl Setup {
             pings: Vec::new(),
             offer: None,
             arbitration: None,
+            jitter_ns_max: 0,
             prioritizes_slots: false,
             checks_grants: false,
             seed: 1,

@@ -188,7 +188,9 @@ impl Application<Node> for Workload {
         if node.0 < arbitration.endpoints {
             let client = self.client(arbitration, host, incarnation);
             let traffic = HostTraffic::new(config).expect("the defaults are in range");
-            return Node::Gated(Box::new(Gated::new(traffic, client, card)));
+            let gated = Gated::new(traffic, client, card);
+            let seed = (self.setup.seed << 32) | u64::from(node.0);
+            return Node::Gated(Box::new(gated.late_by(self.setup.jitter_ns_max, seed)));
         }
         let arbiter = self.arbiter(arbitration, host, incarnation);
         Node::Arbiter(Box::new(ArbiterHost { arbiter, card }))

@@ -39,6 +39,10 @@ pub struct Mesh {
     pub slow: Option<(usize, usize, u64)>,
     /// A stalled member: its index, the start and the duration of the stall in ns.
     pub stall: Option<(usize, u64, u64)>,
+    /// Whether members move in steps (RDMC section 4.5): each sends at most one block in a step, of
+    /// those that it has at the beginning, and a step ends when all its blocks have arrived.
+    /// Otherwise each member sends a block as soon as its interface is free.
+    pub has_strict_steps: bool,
 }
 
 impl Mesh {
@@ -57,6 +61,7 @@ impl Mesh {
             frame_ns: 0,
             slow: None,
             stall: None,
+            has_strict_steps: false,
         }
     }
 
@@ -156,6 +161,10 @@ struct Run<'a> {
     /// Buffers of the frames in flight, and free buffers.
     frames: Vec<Vec<u8>>,
     free: Vec<usize>,
+    /// Frames in flight.
+    in_flight: usize,
+    /// Per member: the first frame of a block that waits for the next step.
+    held: Vec<Option<(Transmit, Vec<u8>)>>,
     flow: Flow,
 }
 
@@ -178,6 +187,8 @@ impl<'a> Run<'a> {
             slot: vec![0; mesh.frame_len_max()],
             frames: Vec::new(),
             free: Vec::new(),
+            in_flight: 0,
+            held: vec![None; n],
             flow: Flow { last_ns: 0, hops: vec![vec![Hop::default(); blocks]; n] },
         }
     }
@@ -185,6 +196,7 @@ impl<'a> Run<'a> {
     fn run_to_completion(&mut self) {
         (0..self.mesh.senders).for_each(|sender| self.send_objects(sender));
         (0..self.mesh.members).for_each(|at| self.drain(at));
+        self.end_step();
         while self.missing > 0 {
             let next = self.queue.next_until(END);
             let (at, what) = next.expect("a transfer without faults comes to its end");
@@ -230,6 +242,7 @@ impl<'a> Run<'a> {
                 self.members[to].handle_frame(now, Port(from as u16), &mut bytes);
                 self.frames[slot] = bytes;
                 self.free.push(slot);
+                self.in_flight -= 1;
             }
             MeshEvent::Wake(at) => {
                 self.wakes_at[at] = u64::MAX;
@@ -237,6 +250,22 @@ impl<'a> Run<'a> {
             }
         }
         self.drain(at);
+        self.end_step();
+    }
+
+    /// Begins the next step if all blocks of the current one have arrived.
+    fn end_step(&mut self) {
+        let is_over = self.in_flight == 0 && self.held.iter().any(Option::is_some);
+        if !self.mesh.has_strict_steps || !is_over {
+            return;
+        }
+        // All blocks of the step are known before the first one leaves.
+        for at in 0..self.mesh.members {
+            if let Some((sent, frame)) = self.held[at].take() {
+                self.transmit(at, sent, &frame);
+            }
+        }
+        (0..self.mesh.members).for_each(|at| self.drain(at));
     }
 
     fn clock(&self) -> Now {
@@ -250,11 +279,15 @@ impl<'a> Run<'a> {
             self.on_event(at, group, event);
         }
         let (now, ns) = (self.clock(), self.now.as_ns());
-        while self.sends_until[at] <= ns {
+        while self.sends_until[at] <= ns && self.held[at].is_none() {
             let mut slot = std::mem::take(&mut self.slot);
             let sent = self.members[at].poll_transmit(now, &mut slot);
             if let Some(sent) = sent {
-                self.transmit(at, sent, &slot[..sent.bytes]);
+                let frame = &slot[..sent.bytes];
+                match self.mesh.has_strict_steps && begins_block(frame) {
+                    true => self.held[at] = Some((sent, frame.to_vec())),
+                    false => self.transmit(at, sent, frame),
+                }
             }
             self.slot = slot;
             if sent.is_none() {
@@ -317,6 +350,7 @@ impl<'a> Run<'a> {
         });
         self.frames[slot].clear();
         self.frames[slot].extend_from_slice(bytes);
+        self.in_flight += 1;
         self.queue.schedule(arrives, MeshEvent::Frame { to, from, bytes: slot, busy_ns });
     }
 
@@ -348,6 +382,11 @@ fn first_piece(frame: &[u8]) -> Option<(usize, u32)> {
     let piece = BulkPiece::parse(rest).ok()?.header;
     let is_first = front.group == 0 && piece.object == 0 && !piece.is_offer;
     is_first.then_some((piece.block as usize, piece.offset))
+}
+
+/// Whether a frame holds the first piece of a block.
+fn begins_block(frame: &[u8]) -> bool {
+    first_piece(frame).is_some_and(|(_, offset)| offset == 0)
 }
 
 /// Returns the content of an object.

@@ -33,6 +33,15 @@ pub struct ClockConfig {
     pub drift_ppb_max: u32,
 }
 
+/// Clocks that are worse than the others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClockTail {
+    /// Share of the clocks, in thousandths.
+    pub permille: u32,
+    /// Their offsets are drawn from plus or minus this value, in ns.
+    pub offset_ns_max: u64,
+}
+
 /// Parameters of a network.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -44,6 +53,8 @@ pub struct Config {
     pub cpu: CpuConfig,
     /// Clocks of every node.
     pub clocks: ClockConfig,
+    /// Clocks with a larger offset than `clocks`. `None`: there are none.
+    pub clock_tail: Option<ClockTail>,
     /// Reading of a clock without error at the start. See [`crate::clock_origin`].
     pub sync_origin: Timestamp,
     /// Length of the longest frame that any machine writes, in bytes.
@@ -79,6 +90,7 @@ impl Default for Config {
             switch_link: LinkConfig::default(),
             cpu: CpuConfig::default(),
             clocks: ClockConfig::default(),
+            clock_tail: None,
             sync_origin: Timestamp::from_ns(1 << 50),
             frame_len_max: 1_472,
             nic_backlog_ns: 1_000,

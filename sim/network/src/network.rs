@@ -385,9 +385,13 @@ impl<M: Machine, A: Application<M>> Network<M, A> {
         for (id, vertex) in (0u32..).zip(vertices) {
             let mut random = self.random("clock", id);
             let clocks = self.config.clocks;
+            let mut tail_random = self.random("clock tail", id);
+            let tail = self.config.clock_tail;
+            let tail = tail.filter(|tail| tail_random.below(1_000) < u64::from(tail.permille));
+            let offset_ns_max = tail.map_or(clocks.offset_ns_max, |tail| tail.offset_ns_max);
             let mut draw = |max: u64| random.between(0, 2 * max) as i64 - max as i64;
             let error = ClockError {
-                offset_ns: draw(clocks.offset_ns_max),
+                offset_ns: draw(offset_ns_max),
                 drift_ppb: draw(clocks.drift_ppb_max.into()) as i32,
             };
             let mono_origin_ns = random.below(1 << 40);

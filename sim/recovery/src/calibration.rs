@@ -1,20 +1,27 @@
 //! Parameters of the simulated network, with their sources.
 
-use onepipe_sim_network::{ClockConfig, LinkConfig};
+use onepipe_sim_network::{ClockConfig, ClockTail, Config, LinkConfig, Testbed};
 
 /// Costs and settings of a fabric. All times are in nanoseconds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Calibration {
-    /// Every link.
-    pub link: LinkConfig,
+    /// Every link between a host and its switch.
+    pub host_link: LinkConfig,
+    /// Every link between switches.
+    pub switch_link: LinkConfig,
     /// Ranges of the clock errors.
     pub clocks: ClockConfig,
+    /// Clocks that are worse than the others.
+    pub clock_tail: Option<ClockTail>,
     /// Beacon interval; a link times out after ten intervals without a frame.
     pub beacon_interval_ns: u64,
     /// CPU time of the controller for each process that it contacts: half for the outgoing frame
     /// and half for the reply. Every other frame with new information, sent or received, also costs
     /// half.
     pub contact_ns: u64,
+    /// Whether the controller's notices cost a contact for each failure that they report, as if
+    /// each failure had a notice of its own; otherwise one notice reports all.
+    pub has_notice_per_failure: bool,
     /// CPU time of the controller for a frame without new information: a repeated announcement.
     pub repeat_ns: u64,
     /// CPU time of the controller for one graph evaluation ...
@@ -28,15 +35,13 @@ pub struct Calibration {
 }
 
 impl Calibration {
-    /// Returns the parameters of 1Pipe's testbed. All come from the paper; none is fitted to a
-    /// curve:
+    /// Returns the parameters of 1Pipe's testbed. All come from the paper:
     ///
-    /// - 100 Gbit/s (section 7.1) and 0.5 us per link: "an RTT (2 ~ 10 us)" for one switch to five,
-    ///   2 links one way to 6 (section 7.2);
-    /// - clock errors of 0.3 us on average (section 7.1), drawn uniformly from +-0.6 us;
-    /// - beacons every 3 us, link timeout after ten of them (sections 7.1 and 4.2);
+    /// - links, clocks and beacons are those of [`Testbed::PAPER`], as in all other figures; a link
+    ///   times out after ten beacon intervals (section 4.2);
     /// - 3 us per contacted process, the lower end of "3 ~ 15 us per host" (section 7.2): one
-    ///   process per host, one failure to report. The upper end is that of a rack, with eight
+    ///   process per host, one failure to report. So no row can test that sentence. The
+    ///   upper end is that of a rack, with eight
     ///   failures each;
     /// - 47 ns for a packet without further work: "a host CPU core can sustain 3 us beacon
     ///   interval" of a switch with 32 ports, each with a beacon in and one out (section 7.2);
@@ -50,18 +55,29 @@ impl Calibration {
     /// - a store without delay: with the fastest recovery at 36 us, 30 of them detection, the
     ///   paper's figures leave no time for one.
     pub fn paper() -> Self {
-        let link = LinkConfig::default();
-        let beacon_interval_ns = 3_000;
+        let Config { host_link, switch_link, clocks, clock_tail, .. } = Testbed::PAPER.network();
+        let beacon_interval_ns = Testbed::PAPER.beacon_ns;
+        let crossing_ns = 2 * host_link.propagation_ns + 4 * switch_link.propagation_ns;
         Self {
-            link,
-            clocks: ClockConfig { offset_ns_max: 600, drift_ppb_max: 0 },
+            host_link,
+            switch_link,
+            clocks,
+            clock_tail,
             beacon_interval_ns,
             contact_ns: 3_000,
+            has_notice_per_failure: false,
             repeat_ns: beacon_interval_ns / 64 + 1,
             evaluation_ns: 5_000,
             visit_ns: 50,
-            quiet_ns: beacon_interval_ns + 6 * link.propagation_ns,
+            quiet_ns: beacon_interval_ns + crossing_ns,
             store_ns: 0,
         }
+    }
+
+    /// Returns the parameters with a controller that decides at once: it neither waits for further
+    /// reports, nor does the evaluation of its graph take time.
+    #[must_use]
+    pub fn without_waits(self) -> Self {
+        Self { quiet_ns: 0, evaluation_ns: 0, visit_ns: 0, ..self }
     }
 }

@@ -421,8 +421,11 @@ impl Application<Node> for Observer {
             (false, _) => 0,
             (true, false) => self.calibration.repeat_ns,
             (true, true) => {
-                self.contacts.set(self.contacts.get() + 1);
-                self.calibration.contact_ns / 2
+                let is_notice = matches!(opcode, Opcode::Notice | Opcode::Completed);
+                let counts_failures = is_notice && self.calibration.has_notice_per_failure;
+                let contacts = if counts_failures { self.failures.max(1) as u64 } else { 1 };
+                self.contacts.set(self.contacts.get() + contacts);
+                contacts * self.calibration.contact_ns / 2
             }
         }
     }

@@ -202,11 +202,11 @@ pub fn run(options: &Options, mut progress: impl FnMut(u64)) -> Result<Measured,
     // Announcements get the lower class: those of 70,000 starting nodes would delay beacons until
     // links time out.
     let classes = if options.starts_from_store { 2 } else { 1 };
-    let link = LinkConfig { classes, ..calibration.link };
     let config = Config {
-        host_link: link,
-        switch_link: link,
+        host_link: LinkConfig { classes, ..calibration.host_link },
+        switch_link: LinkConfig { classes, ..calibration.switch_link },
         clocks: calibration.clocks,
+        clock_tail: calibration.clock_tail,
         class: |frame| {
             u8::from(parse_header(frame).is_ok_and(|(_, opcode)| opcode == Opcode::Announce))
         },

@@ -1,6 +1,6 @@
 //! Recovery of the paper's testbed within its time bounds.
 
-use onepipe_sim_recovery::{Component, Measured, Options, Recovery, run};
+use onepipe_sim_recovery::{Calibration, Component, Measured, Options, Recovery, run};
 
 fn fail(hosts: u32, component: Component, recovery: Recovery) -> Measured {
     let options = Options::testbed(hosts, component, recovery, 7);
@@ -69,4 +69,20 @@ fn recovers_with_traffic_deterministically() {
     let other = run(&options, |_| {}).expect("the fabric recovers");
     assert_eq!(one.stalls_us, other.stalls_us);
     assert!(one.last_us <= 3.0 * bound_us(32), "{one:?}");
+}
+
+#[test]
+fn variants_of_the_controller_change_what_they_name() {
+    let stall_us = |component, change: fn(Calibration) -> Calibration| {
+        let options = Options::testbed(16, component, Recovery::Flat, 7);
+        let calibration = change(options.calibration.clone());
+        let measured = run(&Options { calibration, ..options }, |_| {});
+        measured.expect("the fabric recovers").stall_us()
+    };
+    let each = |calibration| Calibration { has_notice_per_failure: true, ..calibration };
+    let (each_us, all_us) = (stall_us(Component::Rack, each), stall_us(Component::Rack, |all| all));
+    assert!(each_us > 1.5 * all_us, "{each_us} and {all_us} us");
+    let at_once_us = stall_us(Component::CoreLink, Calibration::without_waits);
+    let less_us = stall_us(Component::CoreLink, |all| all) - at_once_us;
+    assert!((5.0..20.0).contains(&less_us), "{less_us} us");
 }

@@ -24,7 +24,7 @@ use super::{Form, Setup, System, Traffic};
 const PAYLOAD_LEN: usize = 64;
 /// Alarm tokens from this one on start flows; lower ones are ports of processes.
 const FIRST_FLOW_TOKEN: u32 = 1 << 16;
-/// A process with this much in its send buffer submits nothing: 64 messages.
+/// A process of ours with this much in its send buffer submits nothing: 64 messages.
 const BACKLOG_BYTES: usize = 64 * 128;
 
 /// The application of all processes.
@@ -40,6 +40,8 @@ pub(super) struct TestbedApp {
     random: Random,
     /// Receiver of each process's last message, in the all-to-all round.
     next_receivers: Vec<u32>,
+    /// Number of messages of each process of a rival that are not delivered yet.
+    backlogs: Vec<u32>,
     /// Position in the total order of each process's last delivery.
     last: Vec<(u64, u32)>,
     /// Whether deliveries are measured.
@@ -64,6 +66,7 @@ impl TestbedApp {
             route,
             random: Random::named(setup.seed, "figures", 0),
             next_receivers: (0..members).collect(),
+            backlogs: vec![0; members as usize],
             last: vec![(0, 0); members as usize],
             is_measuring: false,
             latency_ns: Histogram::new_with_bounds(1, 10_000_000_000, 3)?,
@@ -202,17 +205,27 @@ impl TestbedApp {
             ..defaults
         };
         let endpoint = Endpoint::new(config).expect("a calibration is in range");
-        RateLimited::new(endpoint, self.setup.calibration.message_ns)
+        let message_ns = self.setup.calibration.message_ns;
+        let ack_ns = if self.setup.has_free_acks { 0 } else { message_ns };
+        RateLimited::new(endpoint, message_ns).with_ack_ns(ack_ns)
+    }
+
+    /// Whether a process of a rival with `backlog` undelivered messages may submit another.
+    fn may_submit(&self, backlog: u32) -> bool {
+        let total = self.setup.rival_backlog;
+        total.is_none_or(|total| backlog < (total / self.setup.processes).max(1))
     }
 
     fn rival(&self, process: u32, message_ns: u64) -> RateLimited<Rival> {
         let Setup { system, processes, calibration, .. } = &self.setup;
         let method = system.method(*processes, calibration).expect("it is a rival");
         let is_switch = *system == System::SwitchSequencer && process == *processes;
+        let has_single_entries = is_switch || self.setup.has_clock_frames;
         let config = onepipe_rivals::Config {
-            entries_per_frame_max: if is_switch { 1 } else { usize::MAX },
+            entries_per_frame_max: if has_single_entries { 1 } else { usize::MAX },
             tick_ns: 20_000,
-            pending_max: 64,
+            // With a backlog for all together the application bounds it, not each queue.
+            pending_max: self.setup.rival_backlog.map_or(64, |_| usize::MAX),
             ..onepipe_rivals::Config::new(method, ProcessId(process), *processes)
         };
         RateLimited::new(Rival::new(config).expect("a calibration is in range"), message_ns)
@@ -233,7 +246,7 @@ impl TestbedApp {
                 self.topology.tier(vertex),
                 index,
             ),
-            sequencer: sequencer.map(|route| (route.process, route.port(index as usize))),
+            sequencer: sequencer.map(|route| route.ports_of(index as usize)),
             local_sequencer,
         }
     }
@@ -315,6 +328,9 @@ impl Application<Node> for TestbedApp {
             (_, NodeEvent::Onepipe(_, Event::SendFailed(_))) => self.failed += 1,
             (_, NodeEvent::Rival(port, delivery)) => {
                 let to = first_process() + u32::from(port.0);
+                if let Some(backlog) = self.backlogs.get_mut(delivery.from.index()) {
+                    *backlog = backlog.saturating_sub(1);
+                }
                 let is_ordered = self.setup.system != System::Unordered;
                 let position = is_ordered.then_some((delivery.number, delivery.from.0));
                 self.on_delivery(at.instant, to, position, &delivery.payload);
@@ -340,9 +356,11 @@ impl Application<Node> for TestbedApp {
         let (port, payload) = (Port(token as u16), Self::payload(at.instant));
         if let Node::RivalHost(host) = machine {
             let Some(process) = host.process_mut(port) else { return };
-            if process.machine.has_space() {
+            if process.machine.has_space() && self.may_submit(self.backlogs[from as usize]) {
                 let to = To::One(self.next_receiver(from));
-                self.failed += u64::from(process.machine.send(at.now, to, &payload).is_err());
+                let sent = process.machine.send(at.now, to, &payload);
+                self.failed += u64::from(sent.is_err());
+                self.backlogs[from as usize] += u32::from(sent.is_ok());
             }
             return;
         }

@@ -26,9 +26,10 @@ const START_DELAY_NS: u64 = 300_000;
 /// Reordering tolerance of a scheduled flow in packets: two clocks differ by up to ten timeslots.
 const REORDER_PACKETS: u64 = 32;
 
-/// Returns the default of [`Background::queue_bytes`] for serde.
-const fn queue_bytes() -> u32 {
-    QUEUE_BYTES
+/// Returns the default of [`Background::window_bytes`]: the longest window without scaling (RFC
+/// 9293, section 3.1). The paper gives none: this is an assumption.
+const fn window_bytes() -> u32 {
+    1 << 16
 }
 
 /// The machine of the background flows, which shares a host with its processes.
@@ -52,9 +53,13 @@ pub struct Background {
     /// Oversubscription of the links between switches. It reduces the number of links; their rate
     /// only where their number is not a multiple of it.
     pub oversubscription: u32,
-    /// Capacity of the queue before a link, in bytes.
-    #[serde(default = "queue_bytes")]
-    pub queue_bytes: u32,
+    /// Capacity of the queue before a link, in bytes, if frames beyond it are lost. `None`: pause
+    /// frames hold them back (1Pipe section 7.1), so nothing is lost.
+    #[serde(default)]
+    pub queue_bytes: Option<u32>,
+    /// Receive window of a flow, in bytes.
+    #[serde(default = "window_bytes")]
+    pub window_bytes: u32,
     /// Whether links have two classes of strict priority: flows are served after messages, beacons
     /// and control packets.
     #[serde(default)]
@@ -69,7 +74,8 @@ impl Background {
             is_dctcp,
             is_scheduled: false,
             oversubscription: 1,
-            queue_bytes: QUEUE_BYTES,
+            queue_bytes: None,
+            window_bytes: window_bytes(),
             has_classes: false,
         }
     }
@@ -146,7 +152,8 @@ impl Background {
     fn stack(self, config: TcpConfig) -> Stack {
         let congestion_control =
             if self.is_dctcp { CongestionControl::Dctcp } else { CongestionControl::Reno };
-        let config = TcpConfig { congestion_control, ..config };
+        let window_bytes_max = self.window_bytes.into();
+        let config = TcpConfig { congestion_control, window_bytes_max, ..config };
         Stack::new(config).expect("the defaults are in range")
     }
 }

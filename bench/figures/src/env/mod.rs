@@ -27,6 +27,7 @@ use serde::{Deserialize, Serialize};
 
 use self::application::TestbedApp;
 pub use self::background::Background;
+pub(crate) use self::background::QUEUE_BYTES;
 pub(crate) use self::beacons::beacon_share;
 pub use self::large::Large;
 pub use self::multicast::{Condition, Multicast, Scheme};
@@ -135,6 +136,19 @@ pub struct Setup {
     /// Minimum probe timeout of our endpoints, in ns.
     #[serde(default = "probe_timeout_ns")]
     pub probe_timeout_ns: u64,
+    /// Number of messages that all processes of a rival together have submitted and not delivered,
+    /// at most. `None`: each may have 64 in the queue to one receiver, to the sequencer or for the
+    /// token.
+    #[serde(default)]
+    pub rival_backlog: Option<u32>,
+    /// Whether the clocks of Lamport's method travel in frames of their own, each of which costs as
+    /// much as a message; otherwise they share the frames of messages.
+    #[serde(default)]
+    pub has_clock_frames: bool,
+    /// Whether acknowledgements of ours cost their senders no CPU time; otherwise each costs as
+    /// much as a message.
+    #[serde(default)]
+    pub has_free_acks: bool,
     /// Time before the measurement, in us.
     pub warm_up_us: u64,
     /// Duration of the measurement, in us.
@@ -161,6 +175,9 @@ impl Setup {
             loss_ppb: 0,
             loses_at_hosts: false,
             probe_timeout_ns: probe_timeout_ns(),
+            rival_backlog: None,
+            has_clock_frames: false,
+            has_free_acks: false,
             warm_up_us: 300,
             measure_us: 200,
             seed: 1,

@@ -42,6 +42,8 @@ pub enum Scheme {
 pub enum Condition {
     /// An undisturbed transfer on Fractus.
     Undisturbed,
+    /// As `Undisturbed`, in strict steps: no member begins a step before all have ended the last.
+    StrictSteps,
     /// An undisturbed transfer on Stampede.
     Breakdown,
     /// A transfer on Stampede with a pause of the first relay about half-way, at the worst of eight
@@ -52,6 +54,8 @@ pub enum Condition {
     },
     /// The link between the root and the first relay has half the rate of all others.
     SlowLink,
+    /// As `SlowLink`, in strict steps.
+    StrictSlowLink,
     /// One-byte objects from several members, each in its own group.
     Rate {
         /// Number of senders.
@@ -95,9 +99,13 @@ impl Multicast {
     pub fn run(&self) -> Result<Values> {
         let mesh = self.mesh();
         let (last_ns, others) = match self.condition {
-            Condition::Undisturbed => {
+            Condition::Undisturbed | Condition::StrictSteps => {
                 let flow = mesh.run();
-                let slack = vec![("slack", flow.slack(mesh.block_ns()))];
+                let step_ns = match self.condition {
+                    Condition::StrictSteps => flow.last_ns as f64 / self.steps(),
+                    _ => mesh.block_ns(),
+                };
+                let slack = vec![("slack", flow.slack(step_ns))];
                 (flow.last_ns, if self.members > 2 { slack } else { vec![] })
             }
             Condition::Breakdown => {
@@ -116,7 +124,7 @@ impl Multicast {
                 let more_us = last_ns.saturating_sub(undisturbed_ns) as f64 / 1e3;
                 (last_ns, vec![("more_us", more_us), ("step_us", mesh.block_ns() / 1e3)])
             }
-            Condition::SlowLink => {
+            Condition::SlowLink | Condition::StrictSlowLink => {
                 let slow = Some((0, 1, mesh.rate_bits_per_s / 2));
                 let (undisturbed, slowed) = (mesh.run(), Mesh { slow, ..mesh.clone() }.run());
                 let percent = 100.0 * undisturbed.last_ns as f64 / slowed.last_ns as f64;
@@ -132,6 +140,12 @@ impl Multicast {
         let (ms, gbps) = (last_ns as f64 / 1e6, self.bytes as f64 * 8.0 / last_ns as f64);
         let all = [("ms", ms), ("gbps", gbps)].into_iter().chain(others);
         Ok(all.map(|(name, value)| (name.to_owned(), value)).collect())
+    }
+
+    /// Returns the number of steps of the binomial pipeline.
+    fn steps(&self) -> f64 {
+        let blocks = self.bytes.div_ceil(u64::from(self.block_len)) as f64;
+        blocks + f64::from(self.members.ilog2()) - 1.0
     }
 
     fn algorithm(&self) -> Algorithm {
@@ -153,6 +167,9 @@ impl Multicast {
             ..Mesh::new(self.members as usize, self.bytes as usize, self.block_len)
         };
         match self.condition {
+            Condition::StrictSteps | Condition::StrictSlowLink => {
+                Mesh { has_strict_steps: true, ..mesh }
+            }
             Condition::Rate { senders } => Mesh {
                 senders: senders as usize,
                 objects: RATE_OBJECTS,

@@ -5,24 +5,22 @@ use onepipe_rivals::Rival;
 use onepipe_sim_traffic::{Forwarder, RateLimited};
 use onepipe_wire::parse_header;
 
+use super::sequencer_route::SequencerPorts;
+
 /// A forwarding switch.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct PlainSwitch {
     pub forwarder: Forwarder,
-    /// The sequencer's id and the port towards it; no port if the sequencer runs in this switch.
-    pub sequencer: Option<(ProcessId, Option<Port>)>,
+    /// The ports towards the sequencer.
+    pub sequencer: Option<SequencerPorts>,
     /// The sequencer, if it runs in this switch.
     pub local_sequencer: Option<Box<RateLimited<Rival>>>,
 }
 
 impl PlainSwitch {
     fn port(&self, src: ProcessId, dst: ProcessId, psn: Psn) -> Option<Port> {
-        if let Some((sequencer, Some(port))) = self.sequencer
-            && dst == sequencer
-        {
-            return Some(port);
-        }
-        self.forwarder.port(src, dst, psn)
+        let to_sequencer = self.sequencer.as_ref().and_then(|ports| ports.port(src, dst));
+        to_sequencer.or_else(|| self.forwarder.port(src, dst, psn))
     }
 }
 

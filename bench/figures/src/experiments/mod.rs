@@ -89,6 +89,16 @@ fn by_hosts(task: Option<Task>) -> Option<Task> {
     }
 }
 
+/// Returns `task` if its processes are in one rack: the detour of delegates is calibrated there.
+fn one_switch(task: Option<Task>) -> Option<Task> {
+    task.filter(|task| matches!(task, Task::Order(setup) if setup.processes <= 8))
+}
+
+/// Returns `task` if its processes are in several racks.
+fn several_switches(task: Option<Task>) -> Option<Task> {
+    task.filter(|task| matches!(task, Task::Order(setup) if setup.processes > 8))
+}
+
 /// Returns a task in which each process sends a message every 20 us to the process half-way around
 /// the ring of process ids.
 fn idle(system: System, processes: f64) -> Option<Task> {

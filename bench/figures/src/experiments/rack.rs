@@ -1,7 +1,8 @@
 //! Fastpass section 7 on its rack of 32: queues, ping times, shares, and retransmissions.
 
-use crate::experiment::{Axis, Claim, Curve, Experiment, Measured, Task, Verdict};
+use crate::experiment::{Axis, Claim, Curve, Experiment, Measured, Role, Task, Verdict};
 use crate::reference::Reference;
+use crate::verdict::Better;
 use crate::{Rack, RackTraffic, Scheduler};
 
 const TCP: &str = "TCP";
@@ -19,15 +20,16 @@ const LOADS: &[f64] = &[0.1, 0.3, 0.5, 0.7, 0.9, 0.99];
 const SENDERS: &[f64] = &[8.0, 16.0, 24.0];
 
 const RENO: &str = "Reno, where the paper's hosts used Linux's default (it does not say which)";
-const NO_HOST: &str = "the paper attributes its queue to its hosts: \"jitter in endpoint \
-                       transmission times\", of locks and timers in the kernel. Ours have none: \
-                       only the clock error is left";
-const CONTROL: &str = "a request and a grant packet in 64 timeslots: their headers alone, 118 \
-                       bytes each, of which 52 are ours, take 0.27 %; with one request in 128 \
-                       timeslots it is 0.30 % in all, but a frame waits half as long again \
-                       (separate run)";
-const CONTROL_FEW: &str = "as with all others; with one request in 128 timeslots it is 0.26 % \
-                           (separate run)";
+const NO_HOST: &str = "hosts send in their timeslots to the ns; for hosts that are late see the last \
+                       curve";
+const CONTROL: &str = "a request and a grant packet in 64 timeslots: their headers alone take 118 \
+                       bytes each, of which 52 are ours; for half as many see the curve \"a \
+                       request in 128 timeslots\", where a frame waits longer (wait_slots)";
+const CONTROL_FEW: &str = "as with all others";
+const LATE: &str = "arbiter, hosts up to 15 us late";
+const LATE_REMARK: &str = "";
+const SPARSE: &str = "arbiter, a request in 128 timeslots";
+const SPARSE_FEW: &str = "arbiter (each to four others), a request in 128 timeslots";
 const FEW: &str = "arbiter (each to four others)";
 /// Number of receivers of each endpoint in the curve [`FEW`].
 const PEERS: u32 = 4;
@@ -56,13 +58,30 @@ fn incast(scheduler: Scheduler, senders: f64) -> Option<Task> {
 }
 
 macro_rules! curves {
-    ($task:ident, $tcp:expr, $arbiter:expr, $remark:expr) => {
+    ($task:ident, $role:expr, $tcp:expr, $arbiter:expr, $remark:expr) => {
         vec![
-            Curve::predicted(TCP, $tcp, RENO, |x| $task(Scheduler::Tcp, x)),
+            Curve {
+                role: $role,
+                ..Curve::predicted(TCP, $tcp, RENO, |x| $task(Scheduler::Tcp, x))
+            },
             Curve::predicted(DCTCP, None, "", |x| $task(Scheduler::Dctcp, x)),
             Curve::predicted(ARBITER, $arbiter, $remark, |x| $task(Scheduler::Arbiter, x)),
         ]
     };
+}
+
+/// Returns the curves of experiments A and B. The length of TCP's queue is a constant of the
+/// simulated switch, which is that of experiment A's own baseline: so TCP's curves test nothing.
+fn four_senders_curves(remark: &'static str) -> Vec<Curve> {
+    let arbiter = Some("Fastpass");
+    let mut curves = curves!(four_senders, Role::Calibration, Some("Baseline"), arbiter, remark);
+    for curve in curves.iter_mut().filter(|curve| curve.name == ARBITER) {
+        curve.role = Role::Ours(Better::Lower);
+    }
+    curves.push(Curve::predicted(LATE, arbiter, LATE_REMARK, |x| {
+        four_senders(Scheduler::LateArbiter, x)
+    }));
+    curves
 }
 
 /// Returns the ratio of two curves at `x`.
@@ -79,7 +98,7 @@ pub fn queue() -> Experiment {
         x: Axis { label: "percentile of the samples", is_log: false },
         y: Axis { label: "KB in the queue", is_log: true },
         metric: "queue_p{x}_kb",
-        curves: curves!(four_senders, Some("Baseline"), Some("Fastpass"), NO_HOST),
+        curves: four_senders_curves(NO_HOST),
         xs: PERCENTILES,
         xs_quick: PERCENTILES,
         reference: Reference::new(include_str!("../../data/fastpass_queue.tsv")),
@@ -96,7 +115,7 @@ pub fn queue() -> Experiment {
                 remark: "",
             },
             Claim {
-                text: "TCP's median queue is at least 242 times as long",
+                text: "TCP's median queue, which was used for calibration, is at least 242 times as long",
                 verify: |measured| {
                     let times = times(measured, TCP, ARBITER, 50.0)?;
                     let ours = format!("{times:.0} times");
@@ -145,12 +164,12 @@ pub fn ping() -> Experiment {
         x: Axis { label: "percentile of the replies", is_log: false },
         y: Axis { label: "ms from the ping to its reply", is_log: true },
         metric: "ping_p{x}_ms",
-        curves: curves!(four_senders, Some("Baseline"), Some("Fastpass"), NO_KERNEL),
+        curves: four_senders_curves(NO_KERNEL),
         xs: PERCENTILES,
         xs_quick: PERCENTILES,
         reference: Reference::new(include_str!("../../data/fastpass_ping.tsv")),
         claims: vec![Claim {
-            text: "pings are 15.5 times as fast under the arbiter",
+            text: "pings are 15.5 times as fast under the arbiter (TCP's queue was used for calibration)",
             verify: |measured| {
                 let times = times(measured, TCP, ARBITER, 50.0)?;
                 let (tcp, arbiter) = (measured.at(TCP, 50.0)?, measured.at(ARBITER, 50.0)?);
@@ -173,7 +192,7 @@ pub fn shares() -> Experiment {
         y: Axis { label: "Mbit/s, standard deviation of a sender's throughput", is_log: true },
         metric: "deviation_mbps",
         curves: [
-            curves!(five_senders, None, None, ""),
+            curves!(five_senders, Role::Predicted, None, None, ""),
             vec![
                 Curve::predicted(TCP_CHANGING, None, "", |x| come_and_go(Scheduler::Tcp, x)),
                 Curve::predicted(DCTCP_CHANGING, None, "", |x| come_and_go(Scheduler::Dctcp, x)),
@@ -257,6 +276,14 @@ pub fn control() -> Experiment {
                 let permille = (load * 1e3).round() as u32;
                 run(Scheduler::Arbiter, RackTraffic::LoadToFew { permille, peers: PEERS })
             }),
+            Curve::predicted(SPARSE, None, "", |load| {
+                let permille = (load * 1e3).round() as u32;
+                run(Scheduler::SparseArbiter, RackTraffic::Load { permille })
+            }),
+            Curve::predicted(SPARSE_FEW, None, "", |load| {
+                let permille = (load * 1e3).round() as u32;
+                run(Scheduler::SparseArbiter, RackTraffic::LoadToFew { permille, peers: PEERS })
+            }),
         ],
         xs: LOADS,
         xs_quick: &[0.9],
@@ -306,7 +333,7 @@ pub fn resent() -> Experiment {
         x: Axis { label: "hosts that respond, a megabyte each", is_log: false },
         y: Axis { label: "% of all segments retransmitted", is_log: false },
         metric: "resent_percent",
-        curves: curves!(incast, None, None, ""),
+        curves: curves!(incast, Role::Predicted, None, None, ""),
         xs: SENDERS,
         xs_quick: &[16.0],
         reference: Reference::new(""),

@@ -3,6 +3,7 @@
 
 use crate::experiment::{Axis, Claim, Curve, Experiment, Role, Task, Verdict};
 use crate::reference::Reference;
+use crate::verdict::Better;
 use crate::{Condition, Multicast, Scheme};
 
 const PIPELINE: &str = "binomial pipeline";
@@ -14,7 +15,10 @@ const GROUPS: &[f64] = &[4.0, 8.0, 16.0, 32.0, 64.0];
 const BLOCKS: u64 = 256;
 
 const RUNS_AHEAD: &str = "members do not wait for the end of a step here, so some run ahead of \
-                          others, and blocks wait longer: more slack, at no cost in time";
+                          others, and blocks wait longer: more slack, at no cost in time; for strict steps see the other \
+                          curve";
+const STRICT: &str = "binomial pipeline, strict steps";
+const STRICT_REMARK: &str = "";
 const NO_HOSTS: &str = "hosts have no delays here, neither for a processor nor for interrupts";
 
 fn curve(name: &'static str, task: fn(f64) -> Option<Task>) -> Curve {
@@ -107,8 +111,8 @@ pub fn stall() -> Experiment {
     }
 }
 
-fn slow_of(scheme: Scheme, members: f64) -> Option<Task> {
-    run(Condition::SlowLink, scheme, members as u32, BLOCKS << 16, 1 << 16)
+fn slow_of(condition: Condition, scheme: Scheme, members: f64) -> Option<Task> {
+    run(condition, scheme, members as u32, BLOCKS << 16, 1 << 16)
 }
 
 /// Figure R-slow: one link at half rate.
@@ -122,14 +126,20 @@ pub fn slow_link() -> Experiment {
         metric: "kept_percent",
         curves: vec![
             Curve {
+                role: Role::Ours(Better::Higher),
                 column: Some(FORMULA),
                 remark: "each neighbour has its own queue here: only members that need what comes over \
                          the slow link wait for it",
-                ..curve(PIPELINE, |n| slow_of(Scheme::Pipeline, n))
+                ..curve(PIPELINE, |n| slow_of(Condition::SlowLink, Scheme::Pipeline, n))
             },
             Curve {
                 column: Some("chain, by its argument"),
-                ..curve(CHAIN, |n| slow_of(Scheme::Chain, n))
+                ..curve(CHAIN, |n| slow_of(Condition::SlowLink, Scheme::Chain, n))
+            },
+            Curve {
+                column: Some(FORMULA),
+                remark: STRICT_REMARK,
+                ..curve(STRICT, |n| slow_of(Condition::StrictSlowLink, Scheme::Pipeline, n))
             },
         ],
         xs: &GROUPS[1..],
@@ -157,13 +167,22 @@ pub fn slack() -> Experiment {
         x: Axis { label: "members", is_log: true },
         y: Axis { label: "steps, mean", is_log: false },
         metric: "slack",
-        curves: vec![Curve {
-            column: Some(FORMULA),
-            remark: RUNS_AHEAD,
-            ..curve(PIPELINE, |n| {
-                run(Condition::Undisturbed, Scheme::Pipeline, n as u32, BLOCKS << 16, 1 << 16)
-            })
-        }],
+        curves: vec![
+            Curve {
+                column: Some(FORMULA),
+                remark: RUNS_AHEAD,
+                ..curve(PIPELINE, |n| {
+                    run(Condition::Undisturbed, Scheme::Pipeline, n as u32, BLOCKS << 16, 1 << 16)
+                })
+            },
+            Curve {
+                column: Some(FORMULA),
+                remark: STRICT_REMARK,
+                ..curve(STRICT, |n| {
+                    run(Condition::StrictSteps, Scheme::Pipeline, n as u32, BLOCKS << 16, 1 << 16)
+                })
+            },
+        ],
         xs: GROUPS,
         xs_quick: &[8.0],
         reference: Reference::new(include_str!("../../data/rdmc_slack.tsv")),

@@ -45,8 +45,7 @@ const FENCE: &str = "\
      a fence costs one of 4.5 round trips of 10.7 us (48.6 us): without it 3.5 remain, so 1.29 \
      times as many insertions are possible. Nothing waits for a barrier (39.9 us; 38.1 with one \
      call in flight). In the paper an insertion takes half the time of one with a fence: two round \
-     trips become one. With 128 in flight, where CPU time is the limit, ours are 1.14 times those \
-     with a fence (separate run)";
+     trips become one";
 const LEADER: &str = "\
      an insertion by a leader takes two round trips (21.8 us). One without takes 2.5 to find its \
      place in the list, which wait for no barrier, and one for the change, which waits for its \

@@ -124,7 +124,11 @@ fn of_claim(figure: &'static str, claim: &Claim, measured: &Measured) -> ClaimRe
         let (ours, paper, remark) = ("not measured".into(), String::new(), String::new());
         return ClaimResult { figure, claim: claim_text, paper, ours, verdict: None, remark };
     };
-    let Verdict { outcome, ours, paper, contradiction } = verdict;
+    let Verdict { outcome, ours, paper, contradiction, is_calibration } = verdict;
+    if is_calibration {
+        let remark = "used for calibration".into();
+        return ClaimResult { figure, claim: claim_text, paper, ours, verdict: None, remark };
+    }
     let remark = match outcome {
         Outcome::DoesNotHold => reason(claim.remark),
         _ => contradiction.map_or_else(String::new, |numbers| numbers.to_string()),

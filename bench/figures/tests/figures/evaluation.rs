@@ -61,9 +61,11 @@ fn background_flows_delay_messages_by_queue_length() {
     assert!(short["flows_gbps"] > 60.0, "{short:?}");
     assert!(idle["queue_2_1_us"] < 0.1, "{idle:?}");
     assert_eq!(idle["frames_overflowed"], 0.0, "{idle:?}");
-    // The mark is at 97.5 KB, which take 7.8 us; a full queue takes 42.
+    // The mark is at 97.5 KB, which take 7.8 us. Windows of Reno flows end in the queue, which
+    // loses nothing.
     assert!((4.0..16.0).contains(&short["queue_2_1_us"]), "{short:?}");
-    assert!(long["queue_2_1_us"] > 20.0, "{long:?}");
+    assert!(long["queue_2_1_us"] > 10.0, "{long:?}");
+    assert_eq!(long["frames_overflowed"], 0.0, "{long:?}");
     let narrow = run(4, true, 4);
     // Flows within a rack take the bandwidth that the others leave, and cross fewer links.
     assert!(narrow["hops"] < 0.8 * short["hops"], "{narrow:?}");

@@ -134,3 +134,15 @@ fn clock_skew_of_one_timeslot_queues_two_packets_at_most() {
     let bytes = tree(slot_ns / 2).peak().scheduled_bytes;
     assert!((FULL + FULL / 2..2 * FULL + FULL / 4).contains(&bytes), "{bytes}");
 }
+
+#[test]
+fn late_hosts_fill_the_queue_before_a_receiver() {
+    let queue_bytes = |jitter_ns_max| {
+        let flows = (1..=4).map(|from| Flow::endless(from, 0)).collect();
+        let setup = Setup { flows, jitter_ns_max, ..Setup::rack() }.scheduled();
+        let plan = Plan { warm_up_ns: 10_000_000, measure_ns: 10_000_000, ..Plan::of(0) };
+        measure(&setup, &plan).queue_bytes(0.99)
+    };
+    let (late, punctual) = (queue_bytes(15_000), queue_bytes(0));
+    assert!(late > 4 * punctual && punctual < 2 * FULL, "{late} and {punctual}");
+}

@@ -78,3 +78,14 @@ fn several_senders_share_links() {
     let small = Mesh { objects: 20, senders: 2, ..Mesh::new(5, 1, BLOCK) };
     assert!(small.run().last_ns > 0);
 }
+
+#[test]
+fn strict_steps_wait_for_a_slow_link_as_the_formula_says() {
+    // The slow link is used in every third step of 8 members, which then takes twice as long.
+    let mesh = Mesh { has_strict_steps: true, ..mesh(8, 256) };
+    let slow = Mesh { slow: Some((0, 1, HALF_RATE)), ..mesh.clone() };
+    let ratio = steps(&mesh) / steps(&slow);
+    assert!((0.72..0.79).contains(&ratio), "{ratio}");
+    let free = Mesh { has_strict_steps: false, ..slow };
+    assert!(steps(&mesh) / steps(&free) > 0.9, "members that need not wait do not");
+}
