@@ -11,7 +11,7 @@ use onepipe_wire::{
 
 use super::Field;
 
-/// Number of octets of a message or of a piece that are printed.
+/// Number of bytes of a message or of a piece that are printed.
 const PREVIEW_LEN: usize = 32;
 
 /// Appends the fields of the payload.
@@ -186,7 +186,7 @@ fn control(frame: &Frame<'_>, near: Timestamp, fields: &mut Vec<Field>) -> Resul
             }
         }
         _ if frame.opcode as u8 & 0xf0 == Opcode::BulkPiece as u8 => bulk(frame, fields)?,
-        _ if !payload.is_empty() => fields.push(Field::new("octets", preview(payload))),
+        _ if !payload.is_empty() => fields.push(Field::new("bytes", preview(payload))),
         _ => {}
     }
     Ok(())
@@ -199,7 +199,7 @@ fn bulk(frame: &Frame<'_>, fields: &mut Vec<Field>) -> Result<(), DecodeError> {
         Opcode::BulkPiece => {
             let piece = BulkPiece::parse(rest)?;
             fields.push(Field::debug("piece", piece.header));
-            fields.push(Field::new("octets", preview(piece.bytes)));
+            fields.push(Field::new("bytes", preview(piece.bytes)));
         }
         Opcode::BulkState => {
             let view = BulkStateView::parse(rest)?;
@@ -226,9 +226,9 @@ fn bulk(frame: &Frame<'_>, fields: &mut Vec<Field>) -> Result<(), DecodeError> {
     Ok(())
 }
 
-/// Returns the length of some octets and the first of them as text.
+/// Returns the length of some bytes and the first of them as text.
 fn preview(bytes: &[u8]) -> String {
     let front = &bytes[..bytes.len().min(PREVIEW_LEN)];
     let more = if front.len() < bytes.len() { "…" } else { "" };
-    format!("{} octets: \"{}\"{more}", bytes.len(), front.escape_ascii())
+    format!("{} bytes: \"{}\"{more}", bytes.len(), front.escape_ascii())
 }

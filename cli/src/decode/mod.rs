@@ -15,10 +15,10 @@ use serde::Serialize;
 
 const EXAMPLES: &str = "\
 Examples:
-  onepipe decode 12345678 03e8...        the octets of one frame
-  onepipe decode --file frame.hex        octets as text, # begins a comment, labels end with :
-  onepipe decode --file frame.bin        octets as they are
-  tcpdump -x ... | onepipe decode -      octets as text from standard input
+  onepipe decode 12345678 03e8...        the bytes of one frame
+  onepipe decode --file frame.hex        bytes as text, # begins a comment, labels end with :
+  onepipe decode --file frame.bin        bytes as they are
+  tcpdump -x ... | onepipe decode -      bytes as text from standard input
 
 docs/wire-format.md describes the fields. Exit status: 0 when the frame is valid, 1 when it is not:
 the fields that can be read are printed in both cases.";
@@ -27,10 +27,10 @@ the fields that can be read are printed in both cases.";
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Arguments {
-    /// Octets of the frame in hexadecimal; - reads them from standard input
+    /// Bytes of the frame in hexadecimal; - reads them from standard input
     #[arg(required_unless_present = "file", conflicts_with = "file")]
-    octets: Vec<String>,
-    /// File with the octets, as text or as they are
+    bytes: Vec<String>,
+    /// File with the bytes, as text or as they are
     #[arg(long, value_name = "PATH")]
     file: Option<std::path::PathBuf>,
     /// Time near which 48-bit timestamps are expanded, in ns since 1970
@@ -72,7 +72,7 @@ struct Decoded {
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let bytes = match &arguments.file {
         Some(path) => input::file(path)?,
-        None => input::octets(&arguments.octets)?,
+        None => input::bytes(&arguments.bytes)?,
     };
     let decoded = decode(&bytes, Timestamp::from_ns(arguments.near));
     let text = match arguments.json {
@@ -132,7 +132,7 @@ mod tests {
         let hex = paths.filter(|path| path.extension().is_some_and(|end| end == "hex"));
         let read = |path: std::path::PathBuf| {
             let name = path.file_stem().expect("a name").to_string_lossy().into_owned();
-            (name, input::file(&path).expect("octets"))
+            (name, input::file(&path).expect("bytes"))
         };
         hex.map(read).collect()
     }

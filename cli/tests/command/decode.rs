@@ -18,7 +18,7 @@ fn prints_the_fields_of_a_frame() {
         "  dst         process 8",
         "  hop_check   holds",
         "cumulative: Psn(",
-        "octets: \"hello\"",
+        "bytes: \"hello\"",
         "\nvalid\n",
     ] {
         assert!(text.contains(line), "{line:?} is not in\n{text}");
