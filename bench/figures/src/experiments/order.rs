@@ -24,20 +24,20 @@ const PAPER_RIVALS: [&str; 4] = ["SwitchSeq", "HostSeq", "Token", "Lamport"];
 const BACKLOG_IN_ALL: u32 = 4_096;
 const THROUGHPUT: &str = include_str!("../../data/total_order.tsv");
 const LATENCY: &str = include_str!("../../data/total_order_lat.tsv");
-const SWITCH: &str = "the links to its switch are full from 64 processes on: senders and receivers are \
-                    spread over 16 of them by a hash";
+const SWITCH: &str = "4,096 messages in all do not fill the links to its switch with 128 processes; 64 of each do, see \
+                      the other curve";
 const HOST: &str = "its host takes the text's 12 ns per message; why the paper's orders 54 and not 80 \
                     M/s is not known";
 const TOKEN: &str = "its holder sends everything that waits: for 64 messages of each process and for \
                     4,096 in all see both curves";
 const LAMPORT: &str = "clocks share frames with messages, so they cost less than the half of the rate \
                     that they may take: see the curve with frames of their own";
-const OWN_FRAMES: &str = "half of the rate is for clocks at any number of processes; the paper's points \
-                    have the full rate up to 16 and half of it from 64 on";
+const OWN_FRAMES: &str = "clocks take a third to a half of the rate at any number of processes; the \
+                          paper's points have the full rate up to 16 and half of it from 64 on";
 const BEST_RIVAL: &str =
     "Lamport's clocks share frames with messages; with frames of their own see its curve";
-const SWITCH_LATENCY: &str = "in one rack it is on the path, and costs nothing; where its links are full, \
-                    latency is the backlog over the rate: see both curves";
+const SWITCH_LATENCY: &str = "on the path it orders without waiting for barriers, until its links are full; then latency is \
+                      the backlog over the rate: see both curves";
 const HOST_LATENCY: &str = "at half load it is saturated, the paper's from 16 processes on, and latency is \
                     the backlog over the rate: see both curves";
 const TOKEN_LATENCY: &str = "it is saturated at half load, and most of the latency is queueing at each \

@@ -81,11 +81,13 @@ fn several_senders_share_links() {
 
 #[test]
 fn strict_steps_wait_for_a_slow_link_as_the_formula_says() {
-    // The slow link is used in every third step of 8 members, which then takes twice as long.
+    // The slow link is used in every third step of 8 members, and its block then takes twice as
+    // long: 3/4 is left, and more as a step is longer than its block (latencies, control frames).
     let mesh = Mesh { has_strict_steps: true, ..mesh(8, 256) };
     let slow = Mesh { slow: Some((0, 1, HALF_RATE)), ..mesh.clone() };
     let ratio = steps(&mesh) / steps(&slow);
-    assert!((0.72..0.79).contains(&ratio), "{ratio}");
-    let free = Mesh { has_strict_steps: false, ..slow };
-    assert!(steps(&mesh) / steps(&free) > 0.9, "members that need not wait do not");
+    assert!((0.72..0.85).contains(&ratio), "{ratio}");
+    let free = |mesh: &Mesh| steps(&Mesh { has_strict_steps: false, ..mesh.clone() });
+    let ratio = free(&mesh) / free(&slow);
+    assert!(ratio > 0.95, "without steps only some members wait: {ratio}");
 }
