@@ -362,11 +362,11 @@ fn every_figure_writes_csv_svg_and_claims() {
     let read =
         |name: &str| std::fs::read_to_string(directory.path().join(name)).expect("the file exists");
     let csv = read("9a.csv");
-    assert_eq!(csv.lines().count(), 1 + 10, "five curves at two positions:\n{csv}");
+    assert_eq!(csv.lines().count(), 1 + 10, "four curves at two positions, and two at one:\n{csv}");
     assert!(csv.lines().nth(1).is_some_and(|line| line.starts_with("best effort,8,")), "{csv}");
     let svg = read("9a.svg");
     let dots = svg.matches("<circle").count() + svg.matches("<polygon").count();
-    assert_eq!(dots, 10 + 5, "a dot for each point, and for each curve in the legend: {svg}");
+    assert_eq!(dots, 10 + 6, "a dot for each point, and for each curve in the legend: {svg}");
     assert!(["best effort", "reliable", "unordered"].iter().all(|curve| svg.contains(curve)));
     let page = read("report.html");
     assert_eq!(page.matches("<svg").count(), 2);
