@@ -337,7 +337,7 @@ impl<'a> Run<'a> {
             && let Some(direction) =
                 [(one, other), (other, one)].iter().position(|link| *link == (from, to))
         {
-            left = left.max(self.slow_until[direction] + takes(rate));
+            left = left.max(self.slow_until[direction].max(ns) + takes(rate));
             self.slow_until[direction] = left;
         }
         // The interface of the receiver takes one frame at a time.
