@@ -144,7 +144,10 @@ fn control(frame: &Frame<'_>, near: Timestamp, fields: &mut Vec<Field>) -> Resul
             fields.extend(view.recalls(near).map(|recall| Field::debug("recall", recall)));
         }
         Opcode::Fcp => {
-            for part in Fcp::parse(frame.header.psn().0, payload)?.parts() {
+            let fcp = Fcp::parse(frame.header.psn().0, payload)?;
+            fields.push(Field::new("received", fcp.received));
+            fields.push(Field::new("received_bits", format!("{:#018x}", fcp.received_bits)));
+            for part in fcp.parts() {
                 match part {
                     FcpPart::Grants(all) => {
                         fields.extend(all.grants().map(|grant| Field::debug("grant", grant)));
