@@ -1,5 +1,6 @@
 //! `onepipe figures`: the evaluation of the papers, repeated in the simulator.
 
+use std::io::{Write, stdout};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -157,8 +158,9 @@ fn list(experiments: &[Experiment], is_json: bool) -> Result<ExitCode> {
         title: experiment.title,
     });
     let listed: Vec<Listed> = listed.collect();
+    let mut out = stdout().lock();
     if is_json {
-        println!("{}", serde_json::json!({ "figures": listed }));
+        writeln!(out, "{}", serde_json::json!({ "figures": listed }))?;
         return Ok(ExitCode::SUCCESS);
     }
     let width = |cell: fn(&Listed) -> &str| listed.iter().map(|one| cell(one).len()).max();
@@ -166,7 +168,7 @@ fn list(experiments: &[Experiment], is_json: bool) -> Result<ExitCode> {
     let paper_width = width(|one| one.source.paper).unwrap_or(0);
     let figure_width = width(|one| &one.source.figure).unwrap_or(0);
     for Listed { id, source: Source { paper, figure }, title } in &listed {
-        println!("{id:id_width$}  {paper:paper_width$}  {figure:figure_width$}  {title}");
+        writeln!(out, "{id:id_width$}  {paper:paper_width$}  {figure:figure_width$}  {title}")?;
     }
     Ok(ExitCode::SUCCESS)
 }

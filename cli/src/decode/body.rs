@@ -174,21 +174,14 @@ fn control(frame: &Frame<'_>, near: Timestamp, fields: &mut Vec<Field>) -> Resul
             let drops = Drops::parse(payload)?;
             fields.extend(drops.losses().map(|loss| Field::debug("loss", loss)));
         }
-        Opcode::Start
-        | Opcode::Prop
-        | Opcode::AmcastAck
-        | Opcode::Deliver
-        | Opcode::Busy
-        | Opcode::Gap
-        | Opcode::AmcastPromise
-        | Opcode::NewLeader => {
-            for run in Amcast::runs(frame.opcode, payload) {
+        opcode if opcode.is_amcast() => {
+            for run in Amcast::runs(opcode, payload) {
                 let run = run?;
                 fields.push(Field::debug("packet", run.first));
                 fields.push(Field::new("messages", preview(run.messages)));
             }
         }
-        _ if frame.opcode as u8 & 0xf0 == Opcode::BulkPiece as u8 => bulk(frame, fields)?,
+        opcode if opcode.is_bulk() => bulk(frame, fields)?,
         _ if !payload.is_empty() => fields.push(Field::new("bytes", preview(payload))),
         _ => {}
     }

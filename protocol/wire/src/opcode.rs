@@ -205,6 +205,11 @@ impl Opcode {
         matches!(self as u8 & 0xf0, 0x20 | 0x40 | 0x60 | 0x80 | 0xf0)
     }
 
+    /// Returns whether the frame belongs to agreed multicast.
+    pub const fn is_amcast(self) -> bool {
+        self as u8 & 0xf0 == Self::Start as u8
+    }
+
     /// Returns whether the frame belongs to bulk multicast.
     pub const fn is_bulk(self) -> bool {
         self as u8 & 0xf0 == Self::BulkPiece as u8

@@ -180,14 +180,7 @@ fn bodies_match_labels_and_round_trip() {
             Opcode::Slot => golden_slots::slot(&golden, &frame),
             Opcode::Watchdog => golden_slots::watchdog(&golden, &frame),
             Opcode::Drops => golden_slots::drops(&golden, &frame),
-            Opcode::Start
-            | Opcode::Prop
-            | Opcode::AmcastAck
-            | Opcode::Deliver
-            | Opcode::Busy
-            | Opcode::Gap
-            | Opcode::AmcastPromise
-            | Opcode::NewLeader => golden_amcast::packet(&golden, &frame),
+            opcode if opcode.is_amcast() => golden_amcast::packet(&golden, &frame),
             Opcode::Foreign => assert_eq!(golden.bytes_of("anything"), [frame.payload]),
             _ if golden_bulk::body(&golden, &frame) => {}
             _ => assert_eq!(frame.payload, [0u8; 0], "{}", golden.name),

@@ -416,14 +416,7 @@ pub fn rewritten(opcode: Opcode, payload: &[u8]) -> Option<Vec<u8>> {
             assert!(recovery.part < recovery.parts);
             recovery.write(&mut buf, read.failures(NEAR), read.recalls(NEAR)).expect(fits)
         }
-        Opcode::Start
-        | Opcode::Prop
-        | Opcode::AmcastAck
-        | Opcode::Deliver
-        | Opcode::Busy
-        | Opcode::Gap
-        | Opcode::AmcastPromise
-        | Opcode::NewLeader => {
+        opcode if opcode.is_amcast() => {
             let mut bytes = 0;
             for run in Amcast::runs(opcode, payload) {
                 let run = run.ok()?;
