@@ -1,11 +1,12 @@
 //! Optional processor instructions behind safe calls.
 //!
-//! `[simd]` is used by machines that count instructions: request → **allocate timeslots** →
-//! schedule.
+//! `[simd]` is used where instructions count: request → **allocate timeslots** → schedule, and
+//! send → **seal** → switch.
 //!
 //! A build for plain x86-64 may not use these instructions unconditionally. Each group of them is a
 //! zero-sized capability that exists only if the processor has them: a caller that holds the
-//! capability may use the instructions, any other falls back to portable code.
+//! capability may use the instructions, any other falls back to portable code. [`crc32c`] chooses
+//! by itself, because its callers have nowhere to hold a capability.
 //!
 //! ```
 //! use onepipe_simd::Bits;
@@ -25,8 +26,10 @@
 
 mod bits;
 mod blocks;
+mod crc32c;
 mod partition;
 
 pub use bits::Bits;
 pub use blocks::{MaskedCopy, WordBlock};
+pub use crc32c::crc32c;
 pub use partition::{BitTable, PartitionKernel, PartitionTables};
