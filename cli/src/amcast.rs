@@ -72,7 +72,7 @@ pub struct GroupArgs {
     /// Maximum number of messages in flight of each client [default: 256]
     #[arg(long, requires = "group")]
     window: Option<u32>,
-    /// Maximum message size in bytes [default: 1336, which fits an Ethernet frame]
+    /// Maximum message size in bytes [default: 1350, which fits an Ethernet frame]
     #[arg(long, value_name = "BYTES", requires = "group")]
     message_len: Option<usize>,
 }

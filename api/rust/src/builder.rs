@@ -318,6 +318,7 @@ impl Builder {
             link_timeout_ns: shm.config().link_timeout_ns,
             frame_len_max: supported as u32,
             key_epoch: 0,
+            version: onepipe_wire::VERSION,
         };
         let clock = shm.clock();
         let engine = self.engine(config, Some(terms), supported, shm, clock.clone())?;

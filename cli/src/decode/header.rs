@@ -8,18 +8,16 @@ use super::Field;
 /// Returns the fields of the header at the front of `bytes`; none if they are too few.
 pub(super) fn fields(bytes: &[u8], near: Timestamp) -> Vec<Field> {
     let Some(header) = header_unchecked(bytes) else { return Vec::new() };
-    let promises = header.promises(near);
     let opcode = header.opcode();
     let is_hop_only = opcode.as_ref().is_ok_and(|opcode| opcode.is_hop_only());
     let mut fields = vec![
+        Field::new("version", format!("{:#04x}", header.version())),
         match &opcode {
             Ok(opcode) => Field::new("opcode", format!("{opcode:?} ({:#04x})", *opcode as u8)),
             Err(error) => Field::new("opcode", error),
         },
-        Field::new("flags", flags(header, opcode.ok())),
-        Field::new("message_ts", header.message_ts(near).as_ns()),
-        Field::new("barrier", promises.barrier.as_ns()),
-        Field::new("commit", promises.commit.as_ns()),
+        Field::new("flags", flags(&header, opcode.ok())),
+        Field::new("hops", header.hops()),
     ];
     match is_hop_only {
         true => fields.extend([
@@ -38,12 +36,20 @@ pub(super) fn fields(bytes: &[u8], near: Timestamp) -> Vec<Field> {
             Field::new("psn", header.psn().0),
         ]),
     }
-    let hop_check = if is_hop_intact(bytes) { "holds" } else { "does not hold" };
-    fields.extend([
-        Field::new("hops", header.hops()),
-        Field::new("length", header.length()),
-        Field::new("hop_check", hop_check),
-    ]);
+    let hop_tag = match header.key_epoch() {
+        0 if is_hop_intact(bytes) => "holds".to_string(),
+        0 => "does not hold".to_string(),
+        epoch => format!("made with a key of epoch {epoch}"),
+    };
+    fields.extend([Field::new("hop_tag", hop_tag), Field::new("length", header.length())]);
+    if header.has_timestamps() {
+        let promises = header.promises(near);
+        fields.extend([
+            Field::new("message_ts", header.message_ts(near).as_ns()),
+            Field::new("barrier", promises.barrier.as_ns()),
+            Field::new("commit", promises.commit.as_ns()),
+        ]);
+    }
     fields
 }
 

@@ -48,7 +48,7 @@ pub struct Arguments {
     #[arg(long, default_value = "4", value_parser = units::seconds)]
     seconds: f64,
     /// Bytes per message
-    #[arg(long, default_value_t = 150, value_parser = clap::value_parser!(u32).range(8..=1336))]
+    #[arg(long, default_value_t = 150, value_parser = clap::value_parser!(u32).range(8..=1350))]
     size: u32,
     /// Maximum number of messages that each client has in flight
     #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=4096))]

@@ -11,12 +11,13 @@ fn prints_the_fields_of_a_frame() {
     assert_eq!(printed.status.code(), Some(0));
     let text = String::from_utf8_lossy(&printed.stdout).into_owned();
     for line in [
+        "  version     0x20",
         "  opcode      Data (0x01)",
         "PIGGYBACK",
         "  message_ts  1145915905147880",
         "  src         process 3, incarnation 1",
         "  dst         process 8",
-        "  hop_check   holds",
+        "  hop_tag     holds",
         "cumulative: Psn(",
         "bytes: \"hello\"",
         "\nvalid\n",
@@ -25,7 +26,7 @@ fn prints_the_fields_of_a_frame() {
     }
     let report = json(&output(&["decode", "--json", "--file", &file]));
     assert_eq!(report["is_valid"], true);
-    assert_eq!(report["header"][0]["name"], "opcode");
+    assert_eq!(report["header"][0]["name"], "version");
 }
 
 #[test]

@@ -13,7 +13,7 @@ use onepipe_daemon_switch::{Config as SwitchConfig, SoftwareSwitch};
 use onepipe_transport_clock::{SystemClock, start_incarnation};
 use onepipe_transport_driver::{Config as DriverConfig, DrivenMachine, Driver, Idle};
 use onepipe_transport_udp::{Config as UdpConfig, JoinerConfig, UdpLink};
-use onepipe_wire::{HEADER_LEN, Header, Opcode, Watchdog, seal};
+use onepipe_wire::{Header, Opcode, SHORT_HEADER_LEN, Watchdog, seal};
 
 /// Everything here takes milliseconds; a condition that takes this long never holds.
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -269,7 +269,7 @@ fn of_two_arbiters_with_one_id_the_later_stays() {
 /// Returns a watchdog of endpoint 1, which names an incarnation of the first arbiter.
 fn watchdog(net: &TestNet, named: u32, claim: Watchdog) -> Vec<u8> {
     let mut bytes = vec![0; 512];
-    let len = claim.write(&mut bytes[HEADER_LEN..]).expect("there is space");
+    let len = claim.write(&mut bytes[SHORT_HEADER_LEN..]).expect("there is space");
     let own = net.hosts[1].machine().client.config().incarnation;
     let header = Header::new(Opcode::Watchdog, ProcessId(1), ARBITERS[0], own);
     let at = Timestamp::from_ns(0);

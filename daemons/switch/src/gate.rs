@@ -75,6 +75,7 @@ mod tests {
             link_timeout_ns: 1,
             frame_len_max: 1_472,
             key_epoch: 0,
+            version: onepipe_wire::VERSION,
         };
         Gate::new(node(Address::Switch(SwitchId(0))), terms, 1)
     }

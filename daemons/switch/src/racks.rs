@@ -5,7 +5,7 @@
 //! that path, and the link down from there to its receiver's rack. Each of these links may lose
 //! frames. Other frames have no path, cross no link and are not lost here.
 
-use onepipe_wire::{HEADER_LEN, Opcode, Slot, parse_header};
+use onepipe_wire::{Opcode, SHORT_HEADER_LEN, Slot, parse_header};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::SeedableRng;
 
@@ -157,7 +157,7 @@ impl RackLinks {
         if from == to {
             return true;
         }
-        let path = frame.get(HEADER_LEN..).and_then(Slot::path).map(u32::from);
+        let path = frame.get(SHORT_HEADER_LEN..).and_then(Slot::path).map(u32::from);
         let is_known = src < self.racks.nodes && dst < self.racks.nodes;
         let Some(path) = path.filter(|path| is_known && *path < self.racks.paths) else {
             stats.frames_without_path += 1;
@@ -192,7 +192,7 @@ impl RackLinks {
 #[cfg(test)]
 mod tests {
     use onepipe_base::{Incarnation, ProcessId};
-    use onepipe_wire::{ANY_LINK, Header, NO_PATH, SLOT_HEADER_LEN, seal};
+    use onepipe_wire::{ANY_LINK, Header, NO_PATH, SLOT_HEADER_LEN, header_len, seal};
 
     use super::*;
 
@@ -202,9 +202,10 @@ mod tests {
     }
 
     fn frame(opcode: Opcode, src: u32, dst: u32, path: u8) -> Vec<u8> {
-        let mut frame = vec![0; HEADER_LEN + SLOT_HEADER_LEN];
+        let front = header_len(opcode as u8);
+        let mut frame = vec![0; front + SLOT_HEADER_LEN];
         let slot = Slot { label: [ANY_LINK; 4], timeslot: 0, path, earlier: [NO_PATH; 3] };
-        slot.write(&mut frame[HEADER_LEN..]).expect("there is room");
+        slot.write(&mut frame[front..]).expect("there is room");
         let header = Header::new(opcode, ProcessId(src), ProcessId(dst), Incarnation(1));
         seal(&mut frame, header, SLOT_HEADER_LEN);
         frame

@@ -285,6 +285,7 @@ fn terms_of(config: &Config) -> Terms {
         link_timeout_ns: config.link_timeout_ns,
         frame_len_max: config.frame_len_max as u32,
         key_epoch: 0,
+        version: onepipe_wire::VERSION,
     }
 }
 

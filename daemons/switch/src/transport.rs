@@ -215,7 +215,6 @@ impl SwitchTransport {
                 }
             }
             Opcode::Leave => {
-                let header = *header;
                 self.ports.on_leave(process, port, self.now.mono);
                 self.relay_leave(&header);
             }

@@ -10,8 +10,8 @@ use alloc::vec::Vec;
 use onepipe_base::{Machine, Mono, Now, Port, ProcessId, Transmit, Verdict};
 use onepipe_reliability::RetransmitTimer;
 use onepipe_wire::{
-    AMCAST_LEN, Amcast, Frame, GROUPS_MAX, GroupId, GroupSet, HEADER_LEN, LogicalTime, MessageId,
-    Opcode,
+    AMCAST_LEN, Amcast, Frame, GROUPS_MAX, GroupId, GroupSet, LogicalTime, MessageId, Opcode,
+    SHORT_HEADER_LEN,
 };
 
 use crate::config::{Config, ConfigError};
@@ -107,7 +107,7 @@ struct OpenMessage {
 impl OpenMessage {
     /// Returns the length of the message in flight, with the headers of a frame of its own.
     fn wire_len(&self) -> u64 {
-        (HEADER_LEN + AMCAST_LEN) as u64 + u64::from(self.bytes)
+        (SHORT_HEADER_LEN + AMCAST_LEN) as u64 + u64::from(self.bytes)
     }
 }
 
@@ -469,7 +469,7 @@ impl Machine for Client {
             };
             let sender = self.config.own();
             let message = |nth: u8| self.message(first.id.sequence.wrapping_add(nth.into()));
-            let bytes = write_run(slot, now, sender, &outgoing, message);
+            let bytes = write_run(slot, sender, &outgoing, message);
             return Some(Transmit { port: Port(0), bytes });
         }
         None

@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use onepipe_base::{Incarnation, ProcessId, ProcessInstance};
 use onepipe_reliability::{RetransmitTimer, RttEstimator};
-use onepipe_wire::{AMCAST_LEN, GROUPS_MAX, GroupId, GroupSet, HEADER_LEN};
+use onepipe_wire::{AMCAST_LEN, GROUPS_MAX, GroupId, GroupSet, SHORT_HEADER_LEN};
 
 /// Maximum number of members of a group: a set of members fits 16 bits.
 pub const MEMBERS_MAX: usize = 16;
@@ -43,7 +43,7 @@ pub struct Groups {
 impl Groups {
     /// Returns the maximum length of a message in bytes: a message fits one packet.
     pub const fn message_len_max(&self) -> usize {
-        self.frame_len_max.saturating_sub(HEADER_LEN + AMCAST_LEN)
+        self.frame_len_max.saturating_sub(SHORT_HEADER_LEN + AMCAST_LEN)
     }
 
     /// Returns the number of messages of all clients that may be open at a time.
@@ -94,7 +94,7 @@ impl Groups {
             return error("clients", self.clients.len());
         }
         let frame = self.frame_len_max;
-        if !(HEADER_LEN + AMCAST_LEN + 1..=usize::from(u16::MAX)).contains(&frame) {
+        if !(SHORT_HEADER_LEN + AMCAST_LEN + 1..=usize::from(u16::MAX)).contains(&frame) {
             return error("frame_len_max", frame);
         }
         Ok(())
@@ -207,7 +207,7 @@ pub struct ConfigError {
 mod tests {
     use super::*;
 
-    const FRAME_LEN_MIN: usize = HEADER_LEN + AMCAST_LEN + 1;
+    const FRAME_LEN_MIN: usize = SHORT_HEADER_LEN + AMCAST_LEN + 1;
 
     fn groups(count: usize, members: usize) -> Groups {
         let members: Vec<ProcessId> = (0..members as u32).map(ProcessId).collect();

@@ -31,7 +31,7 @@
 //! let unknown = client.amcast(now, to.with(GroupId(7)), b"hello");
 //! assert_eq!(unknown, Err(AmcastError::UnknownGroup(GroupId(7))));
 //! let long = client.amcast(now, to, &[0; 1_500]).expect_err("one message is one packet");
-//! assert!(long.to_string().contains("1356"));
+//! assert!(long.to_string().contains("1370"));
 //! ```
 //!
 //! # Invariants

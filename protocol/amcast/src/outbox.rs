@@ -4,12 +4,10 @@ use alloc::collections::VecDeque;
 use alloc::vec;
 use alloc::vec::Vec;
 
-use onepipe_base::{Now, ProcessId, ProcessInstance, Promises, Psn, Timestamp};
-use onepipe_wire::{AMCAST_LEN, AMCAST_LENGTH_BYTES, Amcast, HEADER_LEN, Header, Opcode, seal};
-
-/// Age of the promises in frames that promise nothing: a quarter of the range of a wire timestamp,
-/// as in frames of a switch that has nothing to promise.
-const NO_PROMISE_NS: u64 = 1 << 46;
+use onepipe_base::{Now, ProcessId, ProcessInstance};
+use onepipe_wire::{
+    AMCAST_LEN, AMCAST_LENGTH_BYTES, Amcast, Header, Opcode, SHORT_HEADER_LEN, seal,
+};
 
 /// Packet, or a run of consecutive packets. Its message, if any, is looked up on transmission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -191,7 +189,7 @@ impl Outbox {
     pub fn write<'a>(
         &mut self,
         slot: &mut [u8],
-        now: Now,
+        _now: Now,
         sender: ProcessInstance,
         message: impl Fn(&Amcast, u64) -> Option<&'a [u8]>,
     ) -> Option<usize> {
@@ -216,14 +214,14 @@ impl Outbox {
             );
             let run =
                 Outgoing { body: Amcast { further: packets - 1, ..outgoing.body }, ..outgoing };
-            let bytes = write_run(slot, now, sender, &run, |nth| find(nth).unwrap_or_default());
+            let bytes = write_run(slot, sender, &run, |nth| find(nth).unwrap_or_default());
             self.pop_run(packets);
             return Some(bytes);
         }
         let first = self.pop_if(|_| true)?;
         write_packet(slot, 0, &first);
         let mut packets = 1;
-        while slot.len() >= HEADER_LEN + (packets + 1) * AMCAST_LEN {
+        while slot.len() >= SHORT_HEADER_LEN + (packets + 1) * AMCAST_LEN {
             let is_like = |other: &Outgoing| {
                 (other.to, other.opcode, other.message) == (first.to, first.opcode, None)
             };
@@ -231,7 +229,7 @@ impl Outbox {
             write_packet(slot, packets, &other);
             packets += 1;
         }
-        Some(seal_frame(slot, now, sender, &first, packets * AMCAST_LEN))
+        Some(seal_frame(slot, sender, &first, packets * AMCAST_LEN))
     }
 }
 
@@ -242,7 +240,7 @@ pub(crate) struct FrameSpace(usize);
 impl FrameSpace {
     /// Creates the space of a frame of `frame_len` bytes.
     pub const fn new(frame_len: usize) -> Self {
-        Self(frame_len.saturating_sub(HEADER_LEN + AMCAST_LEN))
+        Self(frame_len.saturating_sub(SHORT_HEADER_LEN + AMCAST_LEN))
     }
 
     /// Reserves space for a message. Returns whether it fits.
@@ -275,33 +273,30 @@ fn count_fitting<'a>(
 
 /// Writes a packet behind `before` others.
 fn write_packet(slot: &mut [u8], before: usize, outgoing: &Outgoing) {
-    let space = slot[HEADER_LEN..].get_mut(before * AMCAST_LEN..);
+    let space = slot[SHORT_HEADER_LEN..].get_mut(before * AMCAST_LEN..);
     space.and_then(|space| outgoing.body.write(space)).expect("the slot has space for the packet");
 }
 
 /// Seals a frame that contains packets of the given length.
 fn seal_frame(
     slot: &mut [u8],
-    now: Now,
     sender: ProcessInstance,
     outgoing: &Outgoing,
     bytes: usize,
 ) -> usize {
-    let promises = Promises::both(Timestamp::from_ns(now.sync.as_ns().wrapping_sub(NO_PROMISE_NS)));
     let header = Header::new(outgoing.opcode, sender.process, outgoing.to, sender.incarnation);
-    seal(slot, header.stamped(now.sync, promises, Psn(0)), bytes)
+    seal(slot, header, bytes)
 }
 
 /// Writes a frame with a run and its messages. Returns the frame's length.
 pub(crate) fn write_run<'a>(
     slot: &mut [u8],
-    now: Now,
     sender: ProcessInstance,
     outgoing: &Outgoing,
     message: impl Fn(u8) -> &'a [u8],
 ) -> usize {
     write_packet(slot, 0, outgoing);
-    let space = &mut slot[HEADER_LEN + AMCAST_LEN..];
+    let space = &mut slot[SHORT_HEADER_LEN + AMCAST_LEN..];
     let mut bytes = 0;
     for nth in 0..=outgoing.body.further {
         let message = message(nth);
@@ -313,7 +308,7 @@ pub(crate) fn write_run<'a>(
         space[bytes..bytes + message.len()].copy_from_slice(message);
         bytes += message.len();
     }
-    seal_frame(slot, now, sender, outgoing, AMCAST_LEN + bytes)
+    seal_frame(slot, sender, outgoing, AMCAST_LEN + bytes)
 }
 
 #[cfg(test)]
@@ -333,8 +328,8 @@ mod tests {
         outbox.check_invariants();
         assert_eq!(outbox.dropped, 2, "there is space for two");
         let own = ProcessInstance { process: ProcessId(0), incarnation: Incarnation(1) };
-        let now = Now { mono: Mono::from_ns(0), sync: Timestamp::from_ns(1 << 50) };
-        let mut slot = [0; HEADER_LEN + AMCAST_LEN];
+        let now = Now { mono: Mono::from_ns(0), sync: onepipe_base::Timestamp::from_ns(1 << 50) };
+        let mut slot = [0; SHORT_HEADER_LEN + AMCAST_LEN];
         assert!(outbox.write(&mut slot, now, own, |_, _| None).is_some());
         outbox.push(ProcessId(2), Opcode::Prop, body, None);
         outbox.check_invariants();
@@ -350,11 +345,11 @@ mod tests {
             let body = Amcast { timestamp: LogicalTime(9 + nth), position: nth, ..body };
             outbox.push(ProcessId(1), Opcode::Prop, body, Some(nth));
         }
-        let now = Now { mono: Mono::from_ns(0), sync: Timestamp::from_ns(1 << 50) };
+        let now = Now { mono: Mono::from_ns(0), sync: onepipe_base::Timestamp::from_ns(1 << 50) };
         let find = |_: &Amcast, position: u64| (position != 2).then_some(&[7; 50][..]);
         let own = ProcessInstance { process: ProcessId(0), incarnation: Incarnation(1) };
         // The slot has space for three messages.
-        let mut slot = [0; HEADER_LEN + AMCAST_LEN + 3 * 52];
+        let mut slot = [0; SHORT_HEADER_LEN + AMCAST_LEN + 3 * 52];
         let mut positions = Vec::new();
         while let Some(bytes) = outbox.write(&mut slot, now, own, find) {
             let frame = Frame::parse(&slot[..bytes]).expect("just written");

@@ -3,13 +3,13 @@
 use alloc::vec::Vec;
 
 use onepipe_base::{Incarnation, Port, ProcessId};
-use onepipe_wire::{BULK_HEADER_LEN, BULK_PIECE_HEADER_LEN, HEADER_LEN};
+use onepipe_wire::{BULK_HEADER_LEN, BULK_PIECE_HEADER_LEN, SHORT_HEADER_LEN};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::schedule::{Algorithm, Plain, ScheduleError};
 
 /// Length in bytes of the headers in front of a piece.
-pub const PIECE_FRONT_LEN: usize = HEADER_LEN + BULK_HEADER_LEN + BULK_PIECE_HEADER_LEN;
+pub const PIECE_FRONT_LEN: usize = SHORT_HEADER_LEN + BULK_HEADER_LEN + BULK_PIECE_HEADER_LEN;
 /// Maximum number of active objects of a group.
 pub const OBJECTS_MAX: u32 = 8;
 /// Maximum length of a piece where frames carry no data: any block but a huge one is one piece.
@@ -150,7 +150,7 @@ impl Config {
         let frame = self.frame_len_max;
         let fits = self.frame_data_max() + PIECE_FRONT_LEN <= frame;
         value(fits && self.piece_len > 0, "piece_len", self.piece_len.into())?;
-        let frames = FRAME_LEN_MIN..=HEADER_LEN + usize::from(u16::MAX);
+        let frames = FRAME_LEN_MIN..=SHORT_HEADER_LEN + usize::from(u16::MAX);
         value(frames.contains(&frame), "frame_len_max", frame as u64)?;
         value(self.block_len > 0, "block_len", self.block_len.into())?;
         let ahead = (1..=1 << 16).contains(&self.lookahead_blocks);

@@ -3,7 +3,7 @@
 use alloc::collections::VecDeque;
 use core::ops::Range;
 
-use onepipe_wire::{BULK_FAILURE_LEN, BULK_HEADER_LEN, HEADER_LEN};
+use onepipe_wire::{BULK_FAILURE_LEN, BULK_HEADER_LEN, SHORT_HEADER_LEN};
 
 use crate::config::FRAME_LEN_MIN;
 use crate::object::{BlockId, HaveWord};
@@ -14,7 +14,7 @@ const HAVES_MAX: usize = 64;
 /// Maximum number of failures per frame: fits the shortest frame allowed.
 const FAILURES_MAX: usize = 48;
 const _: () = assert!(
-    HEADER_LEN + BULK_HEADER_LEN + FAILURES_MAX * BULK_FAILURE_LEN <= FRAME_LEN_MIN,
+    SHORT_HEADER_LEN + BULK_HEADER_LEN + FAILURES_MAX * BULK_FAILURE_LEN <= FRAME_LEN_MIN,
     "the shortest frame holds as many failures"
 );
 

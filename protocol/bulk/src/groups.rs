@@ -4,7 +4,7 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use onepipe_base::{Machine, Mono, Now, Port, Transmit, Verdict};
-use onepipe_wire::{BulkHeader, HEADER_LEN};
+use onepipe_wire::{BulkHeader, SHORT_HEADER_LEN};
 
 use crate::{Event, Group, GroupId, Memory};
 
@@ -93,7 +93,7 @@ impl<M: Memory> Machine for Groups<M> {
     type Event = (GroupId, Event<M>);
 
     fn handle_frame(&mut self, now: Now, port: Port, frame: &mut [u8]) -> Verdict {
-        let header = frame.get(HEADER_LEN..).map(BulkHeader::parse);
+        let header = frame.get(SHORT_HEADER_LEN..).map(BulkHeader::parse);
         let id = header.and_then(Result::ok).map(|(header, _)| GroupId(header.group));
         match id.and_then(|id| self.groups.get_mut(&id)) {
             Some(group) => group.handle_frame(now, port, frame),

@@ -2,8 +2,8 @@
 
 use onepipe_base::{Address, Incarnation, Instance, Promises, Psn, Timestamp, WIRE_MODULUS};
 use onepipe_wire::{
-    DecodeError, Frame, HEADER_LEN, Header, JOIN_LEN, JoinAnswer, JoinRequest, JoinRole, Opcode,
-    RefuseReason, Terms, foreign_version, seal,
+    Frame, HEADER_LEN, Header, JOIN_LEN, JoinAnswer, JoinRequest, JoinRole, Opcode, RefuseReason,
+    Terms, opcode_unchecked, seal,
 };
 
 /// A node that asks for admission, or was admitted.
@@ -56,33 +56,30 @@ fn is_of_controller(header: &Header) -> bool {
 
 /// A request for admission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Request {
-    /// A request in this version of the wire format.
-    Join(Applicant, JoinRequest),
-    /// A request in another version.
-    OtherVersion,
+pub struct Request {
+    /// The joiner.
+    pub applicant: Applicant,
+    /// What it states.
+    pub join: JoinRequest,
 }
 
 impl Request {
     /// Returns the request in `frame`, if the frame is one.
     pub fn parse(frame: &[u8]) -> Option<Self> {
-        let frame = match Frame::parse(frame) {
-            Ok(frame) => frame,
-            Err(DecodeError::Version(_)) => {
-                return foreign_version(frame).map(|_| Self::OtherVersion);
-            }
-            Err(_) => return None,
-        };
+        if opcode_unchecked(frame) != Some(Opcode::Join) {
+            return None;
+        }
+        let frame = Frame::parse_join(frame).ok()?;
         if frame.opcode != Opcode::Join || frame.payload.is_empty() {
             return None;
         }
-        let request = JoinRequest::parse(frame.payload).ok()?;
+        let join = JoinRequest::parse(frame.payload).ok()?;
         let instance = frame.header.sender()?;
         let is_switch = matches!(instance.address, Address::Switch(_));
-        if is_switch != (request.role == JoinRole::Switch) {
+        if is_switch != (join.role == JoinRole::Switch) {
             return None;
         }
-        Some(Self::Join(Applicant { instance, role: request.role }, request))
+        Some(Self { applicant: Applicant { instance, role: join.role }, join })
     }
 }
 
@@ -179,13 +176,15 @@ impl Admission {
     pub fn decide(&self, request: Request, ports: Occupancy, cookies: Cookies) -> Decision {
         let refused = |reason| Decision::Answer(JoinAnswer::Refused { reason, terms: self.terms });
         debug_assert!(cookies.present != 0, "0 stands for no cookie");
-        let Request::Join(applicant, request) = request else {
+        let Request { applicant, join } = request;
+        //= spec/ordering.md#R88
+        if !join.versions.contain(self.terms.version) {
             return refused(RefuseReason::Version);
-        };
+        }
         if let Some(reason) = self.objection(applicant, ports) {
             return refused(reason);
         }
-        if request.cookie == 0 || ![cookies.present, cookies.previous].contains(&request.cookie) {
+        if join.cookie == 0 || ![cookies.present, cookies.previous].contains(&join.cookie) {
             let cookie = cookies.present;
             return Decision::Answer(JoinAnswer::Challenge { cookie, terms: self.terms });
         }
@@ -198,7 +197,7 @@ impl Admission {
             (None, Some(_)) => Decision::Replace(Obstacle::Rival),
             (None, None) => {
                 debug_assert!(!ports.is_full, "an applicant is refused while no port is free");
-                Decision::Admit(applicant, request)
+                Decision::Admit(applicant, join)
             }
         }
     }
@@ -246,8 +245,6 @@ impl Admission {
     }
 }
 
-/// Offset of the opcode in a frame.
-pub(crate) const OPCODE_AT: usize = 22;
 /// Length of the longest answer.
 pub(crate) const FRAME_LEN: usize = HEADER_LEN + JOIN_LEN;
 
@@ -269,6 +266,7 @@ pub(crate) fn hop_header(
 mod tests {
     use super::*;
     use onepipe_base::{Controllers, ProcessId, SwitchId};
+    use onepipe_wire::{VERSION, Versions};
 
     const TERMS: Terms = Terms {
         processes_max: 16,
@@ -276,6 +274,7 @@ mod tests {
         link_timeout_ns: 1_000,
         frame_len_max: 1_472,
         key_epoch: 0,
+        version: VERSION,
     };
     const COOKIES: Cookies = Cookies { present: 7, previous: 6 };
     const VACANT: Occupancy = Occupancy {
@@ -297,8 +296,17 @@ mod tests {
     }
 
     fn decide(applicant: Applicant, cookie: u64, ports: Occupancy) -> Decision {
-        let request = JoinRequest { role: applicant.role, cookie, wants_members: false };
-        admission().decide(Request::Join(applicant, request), ports, COOKIES)
+        decide_in(Versions::OWN, applicant, cookie, ports)
+    }
+
+    fn decide_in(
+        versions: Versions,
+        applicant: Applicant,
+        cookie: u64,
+        ports: Occupancy,
+    ) -> Decision {
+        let join = JoinRequest { role: applicant.role, cookie, wants_members: false, versions };
+        admission().decide(Request { applicant, join }, ports, COOKIES)
     }
 
     //= spec/ordering.md#R64
@@ -333,9 +341,21 @@ mod tests {
             let refused = Decision::Answer(JoinAnswer::Refused { reason, terms: TERMS });
             assert_eq!(decide(applicant, 7, ports), refused);
         }
-        let other = admission().decide(Request::OtherVersion, VACANT, COOKIES);
+    }
+
+    //= spec/ordering.md#R88
+    #[test]
+    fn joiner_must_know_the_version_of_the_fabric() {
+        let process = applicant(3, 1, JoinRole::Process);
+        let decide = |min, max| decide_in(Versions { min, max }, process, 7, VACANT);
+        for (min, max) in [(VERSION, VERSION), (VERSION - 1, VERSION), (VERSION, VERSION + 1)] {
+            assert!(matches!(decide(min, max), Decision::Admit(..)), "{min} to {max}");
+        }
         let (reason, terms) = (RefuseReason::Version, TERMS);
-        assert_eq!(other, Decision::Answer(JoinAnswer::Refused { reason, terms }));
+        for (min, max) in [(0, VERSION - 1), (VERSION + 1, u8::MAX)] {
+            let refused = Decision::Answer(JoinAnswer::Refused { reason, terms });
+            assert_eq!(decide(min, max), refused, "{min} to {max}");
+        }
     }
 
     //= spec/ordering.md#R68

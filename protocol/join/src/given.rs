@@ -100,6 +100,7 @@ impl TermsChange {
                 (LINK_TIMEOUT, terms.link_timeout_ns),
                 ("frame length", terms.frame_len_max.into()),
                 ("key", terms.key_epoch.into()),
+                ("version of the wire format", terms.version.into()),
             ]
         };
         let mut pairs = numbers(adopted).into_iter().zip(numbers(stated));
@@ -135,6 +136,7 @@ mod tests {
             link_timeout_ns: 1,
             frame_len_max: 1_472,
             key_epoch: 0,
+            version: onepipe_wire::VERSION,
         };
         let nothing = Given::default();
         assert_eq!(nothing.check(&terms), Ok(()));

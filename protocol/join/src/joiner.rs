@@ -4,12 +4,12 @@ use onepipe_base::{
     Address, Backoff, Incarnation, Instance, Machine, Mono, Now, Port, ProcessId, Transmit, Verdict,
 };
 use onepipe_wire::{
-    DecodeError, Frame, HEADER_LEN, JoinAnswer, JoinRequest, JoinRole, Opcode, RefuseReason, Terms,
-    foreign_version, seal,
+    Frame, HEADER_LEN, JoinAnswer, JoinRequest, JoinRole, Opcode, RefuseReason, Terms, Versions,
+    opcode_unchecked, seal,
 };
 
 use crate::TermsChange;
-use crate::admission::{FRAME_LEN, OPCODE_AT, hop_header};
+use crate::admission::{FRAME_LEN, hop_header};
 
 /// The configuration of a joiner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -60,7 +60,8 @@ pub enum Event {
     /// The switch has restarted with other terms. This node does not join it; the request is
     /// repeated, as the switch may be corrected.
     Changed(TermsChange),
-    /// The switch speaks this version of the wire format.
+    /// The fabric sends in this version of the wire format, which this node does not know. The
+    /// request is repeated, as the switch may be replaced.
     OtherVersion(u8),
 }
 
@@ -125,7 +126,7 @@ impl Joiner {
     /// Returns whether `frame` is for a joiner, and not for the machine behind it.
     #[inline]
     pub fn takes(frame: &[u8]) -> bool {
-        frame.len() >= HEADER_LEN && frame[OPCODE_AT] == Opcode::JoinAnswer as u8
+        opcode_unchecked(frame) == Some(Opcode::JoinAnswer)
     }
 
     fn on_answer(&mut self, now: Mono, answer: JoinAnswer) {
@@ -137,6 +138,14 @@ impl Joiner {
             JoinAnswer::NotAdmitted => {}
             // Answers to repeated requests come late.
             _ if !self.is_joining => {}
+            //= spec/ordering.md#R88
+            JoinAnswer::Challenge { terms, .. }
+            | JoinAnswer::Accepted(terms)
+            | JoinAnswer::Refused { terms, .. }
+                if !Versions::OWN.contain(terms.version) =>
+            {
+                self.event = Some(Event::OtherVersion(terms.version));
+            }
             //= spec/ordering.md#R77
             JoinAnswer::Challenge { terms: stated, .. } | JoinAnswer::Accepted(stated)
                 if self.terms.is_some_and(|adopted| adopted != stated) =>
@@ -170,13 +179,8 @@ impl Machine for Joiner {
     type Event = Event;
 
     fn handle_frame(&mut self, now: Now, _: Port, frame: &mut [u8]) -> Verdict {
-        let answer = match Frame::parse(frame) {
+        let answer = match Frame::parse_join(frame) {
             Ok(frame) if frame.opcode == Opcode::JoinAnswer => JoinAnswer::parse(frame.payload),
-            Err(DecodeError::Version(_)) if self.is_joining => {
-                let Some(version) = foreign_version(frame) else { return Verdict::Dropped };
-                self.event = Some(Event::OtherVersion(version));
-                return Verdict::Consumed;
-            }
             _ => return Verdict::Dropped,
         };
         match answer {
@@ -198,8 +202,9 @@ impl Machine for Joiner {
         if slot.len() < FRAME_LEN || !self.backoff.take(now.mono) {
             return None;
         }
-        let (role, wants_members) = (self.config.role, self.config.wants_members);
-        let request = JoinRequest { role, cookie: self.cookie, wants_members };
+        let JoinerConfig { role, wants_members, .. } = self.config;
+        let (cookie, versions) = (self.cookie, Versions::OWN);
+        let request = JoinRequest { role, cookie, wants_members, versions };
         let len = request.write(&mut slot[HEADER_LEN..])?;
         let header = hop_header(Opcode::Join, self.config.own, None, now.sync);
         Some(Transmit { port: UP, bytes: seal(slot, header, len) })

@@ -13,10 +13,11 @@ use onepipe_base::{
 };
 use onepipe_reliability::BoundedQueue;
 use onepipe_wire::{
-    Frame, HEADER_LEN, MEMBERS_PER_FRAME, MEMBERS_UPDATE_LEN, MemberBits, Members, Opcode, seal,
+    Frame, HEADER_LEN, MEMBERS_PER_FRAME, MEMBERS_UPDATE_LEN, MemberBits, Members, Opcode,
+    opcode_unchecked, seal,
 };
 
-use crate::admission::{OPCODE_AT, hop_header};
+use crate::admission::hop_header;
 
 /// Interval between the first two transmissions of an update, in ns; doubled with each one. A
 /// process at rest takes a millisecond to wake up.
@@ -205,7 +206,7 @@ impl Roster {
     /// Returns whether `frame` is for a roster, and not for the machine of a node.
     #[inline]
     pub fn takes(frame: &[u8]) -> bool {
-        frame.len() >= HEADER_LEN && frame[OPCODE_AT] == Opcode::Members as u8
+        opcode_unchecked(frame) == Some(Opcode::Members)
     }
 
     //= spec/ordering.md#R75

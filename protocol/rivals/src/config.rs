@@ -1,7 +1,7 @@
 //! Configuration of a member.
 
 use onepipe_base::{Incarnation, ProcessId};
-use onepipe_wire::{GROUPS_MAX, HEADER_LEN};
+use onepipe_wire::{GROUPS_MAX, SHORT_HEADER_LEN};
 
 use crate::To;
 use crate::entry::{ACK_LEN, ENTRY_HEADER_LEN};
@@ -94,7 +94,7 @@ impl Config {
 
     /// Returns the maximum length of a message in bytes.
     pub const fn payload_len_max(&self) -> usize {
-        let front = HEADER_LEN + ACK_LEN + ENTRY_HEADER_LEN;
+        let front = SHORT_HEADER_LEN + ACK_LEN + ENTRY_HEADER_LEN;
         self.frame_len_max.saturating_sub(front)
     }
 

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use onepipe_base::ProcessId;
-use onepipe_wire::HEADER_LEN;
+use onepipe_wire::SHORT_HEADER_LEN;
 
 /// Length of the cumulative acknowledgement in front of the entries of a frame, in bytes.
 pub(crate) const ACK_LEN: usize = 4;
@@ -15,7 +15,7 @@ pub(crate) const ALL: u64 = u64::MAX;
 
 /// Returns the number of entries in a frame, which determines its processing cost.
 pub fn entries(frame: &[u8]) -> u64 {
-    let Some(rest) = frame.get(HEADER_LEN + ACK_LEN..) else { return 0 };
+    let Some(rest) = frame.get(SHORT_HEADER_LEN + ACK_LEN..) else { return 0 };
     let (mut at, mut count) = (0, 0);
     while let Some([l0, l1]) = rest.get(at + 2..at + 4) {
         at += ENTRY_HEADER_LEN + usize::from(u16::from_be_bytes([*l0, *l1]));

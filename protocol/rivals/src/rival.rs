@@ -3,8 +3,8 @@
 use alloc::vec::Vec;
 
 use bytes::Bytes;
-use onepipe_base::{Machine, Mono, Now, Port, Promises, Transmit, Verdict};
-use onepipe_wire::{Frame, HEADER_LEN, Header, Opcode, seal};
+use onepipe_base::{Machine, Mono, Now, Port, Transmit, Verdict};
+use onepipe_wire::{Frame, Header, Opcode, SHORT_HEADER_LEN, seal};
 
 use crate::context::OrderContext;
 use crate::entry::Entry;
@@ -201,13 +201,12 @@ impl Machine for Rival {
 
     fn poll_transmit(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
         let len = self.config.frame_len_max.min(slot.len());
-        let (to, psn, bytes) = self.context.write(now.mono, &mut slot[HEADER_LEN..len])?;
+        let (to, psn, bytes) = self.context.write(now.mono, &mut slot[SHORT_HEADER_LEN..len])?;
         self.stats.frames_sent += 1;
         // The frame may be lost, so the connections must be checked again.
         self.tick_at.get_or_insert(now.mono.after_ns(self.config.tick_ns));
         let Config { process, incarnation, .. } = self.config;
-        let header = Header::new(Opcode::Foreign, process, to, incarnation);
-        let header = header.stamped(now.sync, Promises::both(now.sync), psn);
+        let header = Header::new(Opcode::Foreign, process, to, incarnation).with_psn(psn);
         let port = match self.config.links {
             Links::Uplink => Port(0),
             Links::Mesh => Port(to.0 as u16),

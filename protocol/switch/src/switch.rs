@@ -15,14 +15,14 @@ use onepipe_base::mistake::{Mistake, makes};
 use onepipe_base::{Cause, Machine, Mono, Now, PeerUpdate, Port, Timestamp, Transmit, Verdict};
 use onepipe_reliability::BoundedQueue;
 use onepipe_topology::{FlowKey, PortRange};
-use onepipe_wire::{Flags, Header, Opcode, header_unchecked, parse_header};
+use onepipe_wire::{Flags, Opcode, header_unchecked, parse_header, pass_hop};
 
 use crate::aggregator::Aggregator;
 use crate::beacon::Beacons;
 use crate::clock::{Clock, Time, no_promise};
 use crate::control::Control;
 use crate::demand::Demand;
-use crate::form::{Form, chip};
+use crate::form::Form;
 use crate::joiners::Joiners;
 use crate::leavers::Leavers;
 use crate::links::Links;
@@ -155,7 +155,8 @@ impl Switch {
             "the frame's own input feeds its output, if it is fed itself"
         );
         let promises = advertised.or_else(|| self.aggregator.advertised(output));
-        if !chip::pass(frame, promises.unwrap_or_else(|| no_promise(reference))) {
+        //= spec/ordering.md#R12
+        if !pass_hop(frame, Some(promises.unwrap_or_else(|| no_promise(reference)))) {
             return count_drop(&mut self.stats.dropped_hops);
         }
         if advertised.is_some() {
@@ -177,7 +178,7 @@ impl Switch {
     ) -> Verdict {
         // A receiver that takes the frame's promise for that of the link must not be misled by a
         // frame that leaves an edge.
-        if self.config.form == Form::Edge && !chip::pass(frame, no_promise(reference)) {
+        if self.config.form == Form::Edge && !pass_hop(frame, Some(no_promise(reference))) {
             return count_drop(&mut self.stats.dropped_hops);
         }
         self.stats.forwarded += 1;
@@ -213,7 +214,7 @@ impl Switch {
     #[inline]
     fn on_frame(&mut self, time: Time, port: Port, frame: &mut [u8], counts: bool) -> Verdict {
         let Time { mono: now, reference } = time;
-        let Ok((header, opcode)) = parse_header(frame) else {
+        let Ok((ref header, opcode)) = parse_header(frame) else {
             return count_drop(&mut self.stats.dropped_malformed);
         };
         //= spec/failure.md#R19
@@ -320,7 +321,7 @@ impl Machine for Switch {
         if port.0 >= self.config.port_count() {
             return count_drop(&mut self.stats.dropped_port);
         }
-        let verdict = match header_unchecked(frame).is_some_and(Header::is_shared) {
+        let verdict = match header_unchecked(frame).is_some_and(|header| header.is_shared()) {
             true => self.on_shared(time, port, frame),
             false => self.on_frame(time, port, frame, true),
         };

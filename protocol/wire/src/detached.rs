@@ -4,12 +4,12 @@
 //! directly into the receiver's without being touched: the end-to-end check covers only what
 //! precedes them, and the digest of the block covers the bytes.
 
-use crate::frame::split_header;
-use crate::integrity::{DETACHED_COVERED_LEN, compute_integrity, seal_prefix};
-use crate::{DecodeError, Flags, HEADER_LEN, Header, Opcode};
+use crate::frame::{check_integrity, split_header};
+use crate::integrity::{DETACHED_COVERED_LEN, seal_prefix};
+use crate::{DecodeError, Flags, Header, Opcode, SHORT_HEADER_LEN};
 
 /// Length of a frame up to the bytes of its piece.
-pub const DETACHED_FRONT_LEN: usize = HEADER_LEN + DETACHED_COVERED_LEN;
+pub const DETACHED_FRONT_LEN: usize = SHORT_HEADER_LEN + DETACHED_COVERED_LEN;
 
 /// Seals a detached piece: completes its front, the [`DETACHED_FRONT_LEN`] bytes at the start of
 /// `bytes`. The piece's own bytes, `detached_len` of them, are elsewhere in memory and follow the
@@ -34,7 +34,7 @@ pub fn seal_detached(bytes: &mut [u8], header: Header, detached_len: usize) -> u
 ///
 /// # Errors
 /// A [`DecodeError`] for any other frame.
-pub fn open_detached(bytes: &[u8]) -> Result<(&Header, &[u8], usize), DecodeError> {
+pub fn open_detached(bytes: &[u8]) -> Result<(Header, &[u8], usize), DecodeError> {
     let (header, opcode, rest) = split_header(bytes)?;
     if opcode != Opcode::BulkPiece || !header.has(Flags::DETACHED) {
         return Err(DecodeError::Opcode(opcode as u8));
@@ -42,9 +42,7 @@ pub fn open_detached(bytes: &[u8]) -> Result<(&Header, &[u8], usize), DecodeErro
     let (need, got) = (DETACHED_COVERED_LEN, rest.len().min(header.length()));
     let truncated = DecodeError::Truncated { part: "front of a bulk piece", need, got };
     let covered = rest.get(..DETACHED_COVERED_LEN).filter(|_| got == need).ok_or(truncated)?;
-    if compute_integrity(header, covered) != header.integrity.get() {
-        return Err(DecodeError::Integrity);
-    }
+    check_integrity(&header, bytes, covered)?;
     Ok((header, covered, header.length() - DETACHED_COVERED_LEN))
 }
 
@@ -71,7 +69,7 @@ mod tests {
             6
         );
         assert!(open_detached(&frame[..DETACHED_FRONT_LEN - 1]).is_err());
-        frame[HEADER_LEN + 5] ^= 1;
+        frame[SHORT_HEADER_LEN + 5] ^= 1;
         assert!(Frame::parse(&frame).is_err() && open_detached(&frame).is_err());
     }
 

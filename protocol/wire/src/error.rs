@@ -20,9 +20,12 @@ pub enum DecodeError {
     /// The opcode is not known to this version.
     #[error("unknown opcode {0:#04x}")]
     Opcode(u8),
-    /// The hop check over the header failed: corrupted since the last hop.
-    #[error("hop check of the header failed")]
-    HopCheck,
+    /// The hop tag is made with a key of this epoch, and this node has none.
+    #[error("hop tag with a key of epoch {0}, and this node has no key")]
+    Key(u8),
+    /// The hop tag over the header is wrong: corrupted since the last hop.
+    #[error("hop tag of the header is wrong")]
+    HopTag,
     /// The end-to-end check over immutable fields and payload failed.
     #[error("end-to-end check failed")]
     Integrity,

@@ -1,14 +1,14 @@
 //! Parsing and verification of frames.
 
-use zerocopy::FromBytes;
+use crate::version::FIRST_VERSION;
+use crate::words::Words;
+use crate::{DecodeError, Header, Opcode, SHORT_HEADER_LEN, VERSION, header_len, integrity};
 
-use crate::{DecodeError, HEADER_LEN, Header, Opcode, VERSION, integrity};
-
-/// A verified frame, borrowed from its bytes.
+/// A verified frame: a copy of its header, and its payload borrowed from its bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Frame<'a> {
     /// The header.
-    pub header: &'a Header,
+    pub header: Header,
     /// The opcode.
     pub opcode: Opcode,
     /// The payload, without padding.
@@ -17,17 +17,34 @@ pub struct Frame<'a> {
 
 impl<'a> Frame<'a> {
     //= spec/ordering.md#R35
-    /// Verifies version, hop check, opcode, length and end-to-end check, in this order.
+    /// Verifies version, hop tag, opcode, length and end-to-end check, in this order.
     ///
     /// # Errors
     /// A [`DecodeError`] for any frame that a peer of this version would not send.
     #[inline]
     pub fn parse(bytes: &'a [u8]) -> Result<Self, DecodeError> {
-        let (header, opcode) = parse_header(bytes)?;
-        let payload = &bytes[HEADER_LEN..HEADER_LEN + header.length()];
-        if integrity::compute_integrity(header, payload) != header.integrity.get() {
-            return Err(DecodeError::Integrity);
+        let (header, opcode, rest) = split_header(bytes)?;
+        let payload = payload(&header, rest)?;
+        check_integrity(&header, bytes, payload)?;
+        Ok(Self { header, opcode, payload })
+    }
+
+    /// As [`Frame::parse`], for a Join or a JoinAnswer of this or a later version: their layout is
+    /// the same in all versions (docs/wire-format.md, "Versions").
+    ///
+    /// # Errors
+    /// As [`Frame::parse`], and for other opcodes.
+    pub fn parse_join(bytes: &'a [u8]) -> Result<Self, DecodeError> {
+        let (header, rest) = split(bytes)?;
+        if header.version < FIRST_VERSION {
+            return Err(DecodeError::Version(header.version));
         }
+        let opcode = check_tag(&header, bytes)?;
+        if !matches!(opcode, Opcode::Join | Opcode::JoinAnswer) {
+            return Err(DecodeError::Opcode(opcode as u8));
+        }
+        let payload = payload(&header, rest)?;
+        check_integrity(&header, bytes, payload)?;
         Ok(Self { header, opcode, payload })
     }
 
@@ -40,13 +57,7 @@ impl<'a> Frame<'a> {
     #[inline]
     pub fn parse_unsummed(bytes: &'a [u8]) -> Result<Self, DecodeError> {
         let (header, rest) = split_version(bytes)?;
-        let opcode = header.opcode()?;
-        let payload = rest.get(..header.length()).ok_or(DecodeError::Truncated {
-            part: "payload",
-            need: header.length(),
-            got: rest.len(),
-        })?;
-        Ok(Self { header, opcode, payload })
+        Ok(Self { opcode: header.opcode()?, payload: payload(&header, rest)?, header })
     }
 }
 
@@ -57,33 +68,69 @@ impl<'a> Frame<'a> {
 /// # Errors
 /// As [`Frame::parse`].
 #[inline]
-pub fn parse_header(bytes: &[u8]) -> Result<(&Header, Opcode), DecodeError> {
+pub fn parse_header(bytes: &[u8]) -> Result<(Header, Opcode), DecodeError> {
     let (header, opcode, rest) = split_header(bytes)?;
-    if rest.len() < header.length() {
-        let (need, got) = (header.length(), rest.len());
-        return Err(DecodeError::Truncated { part: "payload", need, got });
-    }
+    payload(&header, rest)?;
     Ok((header, opcode))
+}
+
+/// Returns the payload at the front of what follows a header, without padding.
+#[inline]
+fn payload<'a>(header: &Header, rest: &'a [u8]) -> Result<&'a [u8], DecodeError> {
+    let (need, got) = (header.length(), rest.len());
+    rest.get(..need).ok_or(DecodeError::Truncated { part: "payload", need, got })
 }
 
 /// As [`parse_header`], but the payload may be incomplete. Also returns the bytes of it that are
 /// present.
 #[inline]
-pub(crate) fn split_header(bytes: &[u8]) -> Result<(&Header, Opcode, &[u8]), DecodeError> {
+pub(crate) fn split_header(bytes: &[u8]) -> Result<(Header, Opcode, &[u8]), DecodeError> {
     let (header, rest) = split_version(bytes)?;
-    if integrity::compute_hop_check(header) != header.hop_check.get() {
-        return Err(DecodeError::HopCheck);
+    Ok((header, check_tag(&header, bytes)?, rest))
+}
+
+/// Verifies the hop tag of a header. Returns the opcode.
+#[inline]
+fn check_tag(header: &Header, bytes: &[u8]) -> Result<Opcode, DecodeError> {
+    if header.key_epoch() != 0 {
+        return Err(DecodeError::Key(header.key_epoch()));
     }
-    Ok((header, header.opcode()?, rest))
+    if !integrity::is_hop_intact(bytes) {
+        return Err(DecodeError::HopTag);
+    }
+    header.opcode()
+}
+
+/// Verifies the end-to-end check of the frame in `bytes` by those of its payload that it covers.
+#[inline]
+pub(crate) fn check_integrity(
+    header: &Header,
+    bytes: &[u8],
+    payload: &[u8],
+) -> Result<(), DecodeError> {
+    let words = Words::load(bytes).ok_or(DecodeError::Integrity)?;
+    match integrity::compute_integrity(words, header, payload) == header.integrity.get() {
+        true => Ok(()),
+        false => Err(DecodeError::Integrity),
+    }
 }
 
 /// Splits a header of this version off.
 #[inline]
-fn split_version(bytes: &[u8]) -> Result<(&Header, &[u8]), DecodeError> {
-    let truncated = DecodeError::Truncated { part: "header", need: HEADER_LEN, got: bytes.len() };
-    let (header, rest) = Header::ref_from_prefix(bytes).map_err(|_| truncated)?;
+fn split_version(bytes: &[u8]) -> Result<(Header, &[u8]), DecodeError> {
+    let (header, rest) = split(bytes)?;
     match header.version {
         VERSION => Ok((header, rest)),
         version => Err(DecodeError::Version(version)),
     }
+}
+
+/// Splits a header of any version off.
+#[inline]
+fn split(bytes: &[u8]) -> Result<(Header, &[u8]), DecodeError> {
+    let truncated = || {
+        let need = bytes.get(1).map_or(SHORT_HEADER_LEN, |opcode| header_len(*opcode));
+        DecodeError::Truncated { part: "header", need, got: bytes.len() }
+    };
+    Header::split(bytes).ok_or_else(truncated)
 }

@@ -1,17 +1,38 @@
-//! The frame header: 1Pipe's ordering header and the envelope.
+//! The header of a frame.
+//!
+//! Everything that a switch rewrites is at a fixed offset in the first 56 bytes, so that a
+//! programmable chip or a kernel program can do it. Frames of ordered scattering and of the
+//! controller end their header with 1Pipe's three timestamps. In the others, whose timestamps would
+//! mean nothing, the header ends before them: see [`header_len`].
 
 use onepipe_base::{Incarnation, Instance, ProcessId, Promises, Psn, Timestamp, WireTimestamp};
 use zerocopy::byteorder::big_endian::{U16, U32, U64};
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::{DecodeError, Opcode, VERSION};
 
-/// Length of the ordering header (1Pipe section 6.1: three 48-bit timestamps, PSN, opcode, flags).
-pub const ORDERING_HEADER_LEN: usize = 24;
-/// Length of the header of a frame: the ordering header and the envelope.
-pub const HEADER_LEN: usize = 52;
+/// Length of a header with timestamps: of ordered scattering, and of the controller.
+pub const HEADER_LEN: usize = 56;
+/// Length of a header without timestamps: of agreed and bulk multicast, scheduled transfer, and
+/// foreign traffic.
+pub const SHORT_HEADER_LEN: usize = HEADER_LEN - 3 * TIMESTAMP_LEN;
+/// Length of what 1Pipe itself needs in a header: three timestamps, PSN, opcode and flags (section
+/// 6.1).
+pub const ORDERING_HEADER_LEN: usize = 3 * TIMESTAMP_LEN + 4 + 1 + 1;
+/// Length of a timestamp on the wire: 48 bits.
+const TIMESTAMP_LEN: usize = 6;
+/// The lowest opcode whose header has no timestamps.
+const SHORT_FROM: u8 = 0x40;
 /// Maximum number of switches on the path of a frame; ends forwarding loops.
 pub const HOPS_MAX: u8 = 32;
+/// The bits of the byte `hops` that count; the upper two are the epoch of the key of the hop tag.
+pub(crate) const HOPS_MASK: u8 = 0x3f;
+
+/// Returns the length of the header of frames with this opcode, which need not be known.
+#[inline]
+pub const fn header_len(opcode: u8) -> usize {
+    if opcode < SHORT_FROM { HEADER_LEN } else { SHORT_HEADER_LEN }
+}
 
 /// Bits of the flags byte.
 pub struct Flags;
@@ -54,53 +75,88 @@ impl Flags {
     pub const DETACHED: u8 = 1 << 7;
 }
 
-/// The 52-byte header at the front of every frame, in wire layout.
+/// The header at the front of every frame, in wire layout. In a short header the timestamps are
+/// absent from the frame, and 0 here.
 ///
-/// Hops may change both barriers, [`Flags::CONGESTION`], `hops` and `hop_check`; `integrity` covers
+/// Hops may change both promises, [`Flags::CONGESTION`], `hops` and `hop_tag`; `integrity` covers
 /// everything else, end to end.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, Hash, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
 )]
 #[repr(C)]
 pub struct Header {
-    pub(crate) message_ts: [u8; 6],
-    pub(crate) barrier: [u8; 6],
-    pub(crate) commit: [u8; 6],
-    pub(crate) psn: U32,
+    pub(crate) version: u8,
     pub(crate) opcode: u8,
     pub(crate) flags: u8,
+    pub(crate) hops: u8,
     pub(crate) src: U32,
     pub(crate) dst: U32,
     pub(crate) incarnation: U32,
-    pub(crate) length: U16,
-    pub(crate) hops: u8,
-    pub(crate) version: u8,
+    pub(crate) psn: U32,
     pub(crate) integrity: U64,
-    pub(crate) hop_check: U32,
+    pub(crate) hop_tag: U64,
+    pub(crate) length: U16,
+    pub(crate) message_ts: [u8; TIMESTAMP_LEN],
+    pub(crate) barrier: [u8; TIMESTAMP_LEN],
+    pub(crate) commit: [u8; TIMESTAMP_LEN],
 }
 
 const _: () = assert!(size_of::<Header>() == HEADER_LEN);
-const _: () = assert!(core::mem::offset_of!(Header, src) == ORDERING_HEADER_LEN);
+const _: () = assert!(core::mem::offset_of!(Header, message_ts) == SHORT_HEADER_LEN);
 
 impl Header {
     /// Returns a header with addresses and without timestamps: see [`Header::stamped`].
     pub fn new(opcode: Opcode, src: ProcessId, dst: ProcessId, incarnation: Incarnation) -> Self {
         Self {
-            message_ts: [0; 6],
-            barrier: [0; 6],
-            commit: [0; 6],
-            psn: U32::ZERO,
+            version: VERSION,
             opcode: opcode as u8,
             flags: 0,
+            hops: HOPS_MAX,
             src: U32::new(src.0),
             dst: U32::new(dst.0),
             incarnation: U32::new(incarnation.0),
-            length: U16::ZERO,
-            hops: HOPS_MAX,
-            version: VERSION,
+            psn: U32::ZERO,
             integrity: U64::ZERO,
-            hop_check: U32::ZERO,
+            hop_tag: U64::ZERO,
+            length: U16::ZERO,
+            message_ts: [0; TIMESTAMP_LEN],
+            barrier: [0; TIMESTAMP_LEN],
+            commit: [0; TIMESTAMP_LEN],
         }
+    }
+
+    /// Copies the header at the front of a frame, of any version. Returns it with what follows it,
+    /// or `None` if the frame ends before it.
+    #[inline]
+    pub(crate) fn split(bytes: &[u8]) -> Option<(Self, &[u8])> {
+        if *bytes.get(OPCODE_AT)? < SHORT_FROM {
+            let (front, rest) = bytes.split_first_chunk::<HEADER_LEN>()?;
+            return Some((zerocopy::transmute!(*front), rest));
+        }
+        let (front, rest) = bytes.split_first_chunk::<SHORT_HEADER_LEN>()?;
+        let mut header = Self::new_zeroed();
+        header.as_mut_bytes()[..SHORT_HEADER_LEN].copy_from_slice(front);
+        Some((header, rest))
+    }
+
+    /// Writes the header to the front of `bytes`.
+    ///
+    /// # Panics
+    /// If `bytes` is shorter.
+    #[inline]
+    pub(crate) fn put(&self, bytes: &mut [u8]) {
+        match self.has_timestamps() {
+            true => bytes[..HEADER_LEN].copy_from_slice(self.as_bytes()),
+            false => {
+                bytes[..SHORT_HEADER_LEN].copy_from_slice(&self.as_bytes()[..SHORT_HEADER_LEN]);
+            }
+        }
+    }
+
+    /// Returns whether the header has timestamps: see [`header_len`].
+    #[inline]
+    pub const fn has_timestamps(&self) -> bool {
+        self.opcode < SHORT_FROM
     }
 
     //= spec/failure.md#R11
@@ -144,13 +200,21 @@ impl Header {
         Instance::from_words(self.dst.get(), self.psn.get())
     }
 
-    /// Returns the header with its three timestamps and PSN.
+    /// Returns the header with a sequence number.
+    #[must_use]
+    pub fn with_psn(mut self, psn: Psn) -> Self {
+        self.psn = U32::new(psn.0);
+        self
+    }
+
+    /// Returns the header with its three timestamps and PSN; a short header with the PSN only.
     #[must_use]
     pub fn stamped(mut self, message: Timestamp, promises: Promises, psn: Psn) -> Self {
-        self.message_ts = to_wire_bytes(message);
-        self.psn = U32::new(psn.0);
-        self.set_promises(promises);
-        self
+        if self.has_timestamps() {
+            self.message_ts = to_wire_bytes(message);
+            self.set_promises(promises);
+        }
+        self.with_psn(psn)
     }
 
     /// Returns the header with `flags` set.
@@ -180,6 +244,11 @@ impl Header {
         Psn(self.psn.get())
     }
 
+    /// Returns the version of the wire format.
+    pub fn version(&self) -> u8 {
+        self.version
+    }
+
     /// Returns the opcode.
     pub fn opcode(&self) -> Result<Opcode, DecodeError> {
         Opcode::try_from(self.opcode)
@@ -197,15 +266,21 @@ impl Header {
 
     /// Returns the number of switches that the frame may still pass.
     pub fn hops(&self) -> u8 {
-        self.hops
+        self.hops & HOPS_MASK
     }
 
-    /// Returns the timestamp of the first message, expanded against `near`.
+    /// Returns the epoch of the key of the hop tag, 1 to 3; 0: the tag is a checksum without a key.
+    pub fn key_epoch(&self) -> u8 {
+        self.hops >> HOPS_MASK.trailing_ones()
+    }
+
+    /// Returns the timestamp of the first message, expanded against `near`; of a short header an
+    /// arbitrary time.
     pub fn message_ts(&self, near: Timestamp) -> Timestamp {
         Timestamp::from_wire(from_wire_bytes(self.message_ts), near)
     }
 
-    /// Returns both promises, expanded against `near`.
+    /// Returns both promises, expanded against `near`; of a short header arbitrary times.
     pub fn promises(&self, near: Timestamp) -> Promises {
         Promises {
             barrier: Timestamp::from_wire(from_wire_bytes(self.barrier), near),
@@ -219,21 +294,34 @@ impl Header {
     }
 }
 
+/// Offset of the opcode in a frame of any version.
+pub const OPCODE_AT: usize = core::mem::offset_of!(Header, opcode);
+/// Offsets of the two checks in a frame, which together cover all of it.
+pub const CHECKS_AT: core::ops::Range<usize> =
+    core::mem::offset_of!(Header, integrity)..core::mem::offset_of!(Header, length);
+
+/// Returns the opcode at the front of a frame without any check but for its length. For hints that
+/// affect performance only.
+#[inline]
+pub fn opcode_unchecked(bytes: &[u8]) -> Option<Opcode> {
+    Opcode::try_from(*bytes.get(OPCODE_AT)?).ok()
+}
+
 /// Returns the header of a frame without any check but for its length. For hints that affect
 /// performance only; to act on a header use [`crate::parse_header`].
 #[inline]
-pub fn header_unchecked(bytes: &[u8]) -> Option<&Header> {
-    Header::ref_from_prefix(bytes).ok().map(|(header, _)| header)
+pub fn header_unchecked(bytes: &[u8]) -> Option<Header> {
+    Header::split(bytes).map(|(header, _)| header)
 }
 
 #[inline]
-fn to_wire_bytes(ts: Timestamp) -> [u8; 6] {
+fn to_wire_bytes(ts: Timestamp) -> [u8; TIMESTAMP_LEN] {
     let [_, _, bytes @ ..] = ts.to_wire().bits().to_be_bytes();
     bytes
 }
 
 #[inline]
-fn from_wire_bytes(bytes: [u8; 6]) -> WireTimestamp {
+fn from_wire_bytes(bytes: [u8; TIMESTAMP_LEN]) -> WireTimestamp {
     let [a, b, c, d, e, f] = bytes;
     WireTimestamp::from_bits(u64::from_be_bytes([0, 0, a, b, c, d, e, f]))
 }

@@ -1,19 +1,17 @@
 //! Sealing, checking and rewriting frames.
 //!
 //! There are two checks, because switches rewrite barriers: `integrity` (64 bits) covers what stays
-//! the same from sender to receiver; `hop_check` (32 bits) covers the whole header and is renewed
-//! by every hop that rewrites it. Neither protects from an attacker.
+//! the same from sender to receiver; `hop_tag` (64 bits) covers the whole header and is renewed by
+//! every hop that rewrites it. Without keys the tag is a CRC-32C, which switching chips compute in
+//! hardware. Neither check protects from an attacker.
 
 use onepipe_base::Promises;
 use xxhash_rust::xxh3::xxh3_64;
-use zerocopy::byteorder::big_endian::{U16, U32, U64};
-use zerocopy::{FromBytes, IntoBytes};
+use zerocopy::byteorder::big_endian::{U16, U64};
 
 use crate::bulk::{BULK_HEADER_LEN, BULK_PIECE_HEADER_LEN};
-use crate::{Flags, HEADER_LEN, Header, Opcode};
-
-/// Bytes of the header that the hop check covers: all but the check itself.
-const HOP_COVERED_LEN: usize = HEADER_LEN - 4;
+use crate::words::{TAG_AT, Words};
+use crate::{Flags, HEADER_LEN, Header, OPCODE_AT, Opcode, header_len};
 
 /// Bytes of the payload that the check of a piece with [`Flags::DETACHED`] covers.
 pub(crate) const DETACHED_COVERED_LEN: usize = BULK_HEADER_LEN + BULK_PIECE_HEADER_LEN;
@@ -47,9 +45,9 @@ pub fn seal_with_hops(bytes: &mut [u8], header: Header, payload_len: usize, hops
 pub fn seal_unsummed(bytes: &mut [u8], mut header: Header, payload_len: usize) -> usize {
     header.length = U16::new(u16::try_from(payload_len).expect("payload exceeds 65,535 bytes"));
     header.hops = crate::HOPS_MAX;
-    (header.integrity, header.hop_check) = (U64::ZERO, U32::ZERO);
-    let bytes = &mut bytes[..HEADER_LEN + payload_len];
-    bytes[..HEADER_LEN].copy_from_slice(header.as_bytes());
+    (header.integrity, header.hop_tag) = (U64::ZERO, U64::ZERO);
+    let bytes = &mut bytes[..header_len(header.opcode) + payload_len];
+    header.put(bytes);
     bytes.len()
 }
 
@@ -64,23 +62,28 @@ pub(crate) fn seal_prefix(
     hops: u8,
 ) -> usize {
     debug_assert!(present_len <= payload_len, "a part of the payload is present");
-    let (front, rest) = bytes.split_at_mut(HEADER_LEN);
+    let (front, rest) = bytes.split_at_mut(header_len(header.opcode));
     header.length = U16::new(u16::try_from(payload_len).expect("payload exceeds 65,535 bytes"));
-    header.hops = hops;
-    header.integrity = U64::new(compute_integrity(&header, &rest[..present_len]));
-    header.hop_check = U32::new(compute_hop_check(&header));
-    front.copy_from_slice(header.as_bytes());
-    HEADER_LEN + present_len
+    debug_assert!(hops <= crate::header::HOPS_MASK, "{hops} hops");
+    header.hops = hops & crate::header::HOPS_MASK;
+    let mut words = Words::of(&header);
+    let integrity = compute_integrity(words, &header, &rest[..present_len]);
+    words.set_integrity(integrity);
+    (header.integrity, header.hop_tag) = (U64::new(integrity), U64::new(words.tag()));
+    header.put(front);
+    front.len() + present_len
 }
 
-/// Rewrites the promises of a frame in place and renews its hop check without verifying the old
-/// one: the caller has done so with [`crate::parse_header`]. Leaves bytes shorter than a header
-/// alone.
+/// Rewrites the promises of a frame in place, if it has any, and renews its hop tag without
+/// verifying the old one: the caller has done so with [`crate::parse_header`]. Leaves bytes shorter
+/// than a header alone.
 #[inline]
 pub fn rewrite_promises(bytes: &mut [u8], promises: Promises) {
-    if let Ok((header, _)) = Header::mut_from_prefix(bytes) {
-        header.set_promises(promises);
-        header.hop_check = U32::new(compute_hop_check(header));
+    if let Some(mut words) = Words::load(bytes) {
+        if has_timestamps(bytes) {
+            words.set_promises(promises);
+        }
+        words.store(bytes);
     }
 }
 
@@ -88,38 +91,50 @@ pub fn rewrite_promises(bytes: &mut [u8], promises: Promises) {
 /// with a corrupt header stays corrupt.
 #[inline]
 pub fn mark_congestion(bytes: &mut [u8]) {
-    if let Ok((header, _)) = Header::mut_from_prefix(bytes) {
-        let was_intact = header.hop_check.get() == compute_hop_check(header);
+    if let Some((mut header, _)) = Header::split(bytes) {
+        let was_intact = is_hop_intact(bytes);
         header.flags |= Flags::CONGESTION;
         if was_intact {
-            header.hop_check = U32::new(compute_hop_check(header));
+            header.hop_tag = U64::new(compute_hop_tag(&header));
         }
+        header.put(bytes);
     }
 }
 
-/// Decrements the hop limit of a frame in place, without renewing the hop check (the caller
-/// rewrites promises next). Returns false if the limit is exhausted: drop the frame.
+/// Lets a frame pass a switch, in place: decrements its hop limit, rewrites its promises, if it has
+/// any and `promises` are given, and renews its hop tag, which the caller has verified with
+/// [`crate::parse_header`]. Returns false if the limit is exhausted: drop the frame.
 #[inline]
-pub fn take_hop(bytes: &mut [u8]) -> bool {
-    let Ok((header, _)) = Header::mut_from_prefix(bytes) else { return false };
-    match header.hops.checked_sub(1) {
-        Some(left) => {
-            header.hops = left;
-            true
-        }
-        None => false,
+pub fn pass_hop(bytes: &mut [u8], promises: Option<Promises>) -> bool {
+    let Some(mut words) = Words::load(bytes) else { return false };
+    if !words.take_hop() {
+        return false;
     }
+    if let (true, Some(promises)) = (has_timestamps(bytes), promises) {
+        words.set_promises(promises);
+    }
+    words.store(bytes);
+    true
 }
 
-/// Returns whether the bytes start with a header whose hop check holds.
+/// Returns whether the bytes start with a header whose hop tag is right.
+#[inline]
 pub fn is_hop_intact(bytes: &[u8]) -> bool {
-    Header::ref_from_prefix(bytes)
-        .is_ok_and(|(header, _)| header.hop_check.get() == compute_hop_check(header))
+    let tag = bytes.get(TAG_AT..).and_then(<[u8]>::first_chunk);
+    let words = Words::load(bytes);
+    words.zip(tag).is_some_and(|(words, tag)| words.tag() == u64::from_be_bytes(*tag))
 }
 
+/// Returns whether the frame, which is not shorter than a header, has timestamps.
 #[inline]
-pub(crate) fn compute_hop_check(header: &Header) -> u32 {
-    xxh3_64(&header.as_bytes()[..HOP_COVERED_LEN]) as u32
+fn has_timestamps(frame: &[u8]) -> bool {
+    header_len(frame[OPCODE_AT]) == HEADER_LEN
+}
+
+/// Computes the hop tag of a link without a key.
+#[inline]
+pub(crate) fn compute_hop_tag(header: &Header) -> u64 {
+    Words::of(header).tag()
 }
 
 /// Returns the part of a piece's payload that its end-to-end check covers.
@@ -128,28 +143,14 @@ fn covered_payload<'a>(header: &Header, payload: &'a [u8]) -> &'a [u8] {
     &payload[..payload.len().min(covers)]
 }
 
-/// Computes the end-to-end check. Fields and payload are hashed separately, so that the payload
-/// need not be copied.
+/// Computes the end-to-end check of a header, whose words are given too. Fields and payload are
+/// hashed separately, so that the payload need not be copied.
 #[inline]
-pub(crate) fn compute_integrity(header: &Header, payload: &[u8]) -> u64 {
-    let mut fixed = *header;
-    fixed.barrier = [0; 6];
-    fixed.commit = [0; 6];
-    fixed.flags &= !Flags::CONGESTION;
-    fixed.hops = 0;
-    fixed.integrity = U64::ZERO;
-    fixed.hop_check = U32::ZERO;
-    const SHARED: u8 = Opcode::SharedData as u8;
-    const RELIABLE_SHARED: u8 = Opcode::ReliableSharedData as u8;
-    const PIECE: u8 = Opcode::BulkPiece as u8;
-    let covered = match header.opcode {
-        PIECE => covered_payload(header, payload),
-        SHARED | RELIABLE_SHARED => {
-            // Both are in the list of receivers; switches write them into each copy.
-            (fixed.dst, fixed.psn) = (U32::ZERO, U32::ZERO);
-            payload
-        }
-        _ => payload,
+pub(crate) fn compute_integrity(words: Words, header: &Header, payload: &[u8]) -> u64 {
+    let covered = match header.opcode == Opcode::BulkPiece as u8 {
+        true => covered_payload(header, payload),
+        false => payload,
     };
-    xxh3_64(fixed.as_bytes()).rotate_left(17) ^ xxh3_64(covered)
+    let of_header = words.hash_fixed(header.is_shared(), !header.has_timestamps());
+    of_header.rotate_left(17) ^ xxh3_64(covered)
 }

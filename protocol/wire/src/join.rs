@@ -4,7 +4,7 @@ use onepipe_base::{Controllers, ProcessId};
 use zerocopy::byteorder::big_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::{DecodeError, HEADER_LEN, Header, Opcode, VERSION};
+use crate::{DecodeError, Versions};
 
 /// Length of the payload of a join request, and of every answer to one: an answer is never longer
 /// than its question.
@@ -32,6 +32,8 @@ pub struct JoinRequest {
     pub cookie: u64,
     /// Whether the joiner takes [`crate::Members`] frames, and acknowledges them.
     pub wants_members: bool,
+    /// The versions of the wire format that the joiner knows.
+    pub versions: Versions,
 }
 
 /// What all nodes of a fabric must agree on, as the node above states it to a joiner.
@@ -47,13 +49,15 @@ pub struct Terms {
     pub frame_len_max: u32,
     /// Number of the key in use; 0: frames are not authenticated.
     pub key_epoch: u32,
+    /// The version of the wire format in which all nodes of the fabric send.
+    pub version: u8,
 }
 
 /// Why a joiner is not admitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum RefuseReason {
-    /// The version of the wire format differs; [`foreign_version`] returns that of the other.
+    /// The joiner does not know [`Terms::version`] of the wire format.
     Version = 1,
     /// The process id is not below [`Terms::processes_max`].
     OutOfRange = 2,
@@ -100,7 +104,9 @@ struct RequestLayout {
     cookie: U64,
     role: u8,
     wants_members: u8,
-    reserved: [u8; 46],
+    version_min: u8,
+    version_max: u8,
+    reserved: [u8; 44],
 }
 
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
@@ -109,7 +115,8 @@ struct AnswerLayout {
     cookie: U64,
     kind: u8,
     reason: u8,
-    reserved: [u8; 6],
+    version: u8,
+    reserved: [u8; 5],
     processes_max: U32,
     first_controller: U32,
     controllers: U32,
@@ -133,7 +140,9 @@ impl JoinRequest {
             cookie: U64::new(self.cookie),
             role: self.role as u8,
             wants_members: self.wants_members.into(),
-            reserved: [0; 46],
+            version_min: self.versions.min,
+            version_max: self.versions.max,
+            reserved: [0; 44],
         };
         buf.get_mut(..JOIN_LEN)?.copy_from_slice(layout.as_bytes());
         Some(JOIN_LEN)
@@ -142,7 +151,8 @@ impl JoinRequest {
     /// Parses the payload of a frame with opcode [`Opcode::Join`] that has one.
     ///
     /// # Errors
-    /// If the payload is too short, the role unknown, or `wants_members` neither 0 nor 1.
+    /// If the payload is too short, the role unknown, `wants_members` neither 0 nor 1, or the range
+    /// of versions empty.
     pub fn parse(payload: &[u8]) -> Result<Self, DecodeError> {
         let Ok((layout, _)) = RequestLayout::ref_from_prefix(payload) else {
             let (need, got) = (JOIN_LEN, payload.len());
@@ -161,7 +171,11 @@ impl JoinRequest {
                 return Err(DecodeError::Field { field: "wants_members", value: value.into() });
             }
         };
-        Ok(Self { role, cookie: layout.cookie.get(), wants_members })
+        let versions = Versions { min: layout.version_min, max: layout.version_max };
+        if versions.min > versions.max {
+            return Err(DecodeError::Field { field: "versions", value: versions.max.into() });
+        }
+        Ok(Self { role, cookie: layout.cookie.get(), wants_members, versions })
     }
 }
 
@@ -179,7 +193,8 @@ impl JoinAnswer {
             cookie: U64::new(cookie),
             kind,
             reason,
-            reserved: [0; 6],
+            version: terms.version,
+            reserved: [0; 5],
             processes_max: U32::new(terms.processes_max),
             first_controller: U32::new(controllers.0),
             controllers: U32::new(controllers.1),
@@ -214,6 +229,7 @@ impl JoinAnswer {
             link_timeout_ns: layout.link_timeout_ns.get(),
             frame_len_max: layout.frame_len_max.get(),
             key_epoch: layout.key_epoch.get(),
+            version: layout.version,
         };
         match (layout.kind, layout.cookie.get()) {
             (CHALLENGE, 0) => Err(DecodeError::Field { field: "cookie", value: 0 }),
@@ -236,14 +252,4 @@ fn parse_reason(reason: u8) -> Result<RefuseReason, DecodeError> {
         7 => RefuseReason::Incarnation,
         value => return Err(DecodeError::Field { field: "reason", value: value.into() }),
     })
-}
-
-/// Returns the version of a frame that joins, or answers a join, in another version of the wire
-/// format. Version and opcode are at the same offsets in all versions; nothing else of such a frame
-/// is read, and nothing of it is checked.
-pub fn foreign_version(frame: &[u8]) -> Option<u8> {
-    let (header, _) = Header::ref_from_prefix(frame).ok()?;
-    let is_join = matches!(header.opcode(), Ok(Opcode::Join | Opcode::JoinAnswer));
-    let is_request = frame.len() >= HEADER_LEN + JOIN_LEN;
-    (header.version != VERSION && is_join && is_request).then_some(header.version)
 }

@@ -2,9 +2,9 @@
 //!
 //! scattering → send → `[wire]` → switch → `[wire]` → receive → reorder → deliver
 //!
-//! A frame is the 24-byte ordering header of 1Pipe (three 48-bit timestamps, PSN, opcode, flags),
-//! a 28-byte envelope (addresses, length, checks) and a payload. All numbers are big-endian. The
-//! normative description is `docs/wire-format.md`; golden frames are in `testdata/`.
+//! A frame is a header and a payload. A header has addresses, length and checks, 38 bytes, and in
+//! ordered scattering three 48-bit timestamps. All numbers are big-endian. The normative
+//! description is `docs/wire-format.md`; golden frames are in `testdata/`.
 //!
 //! ```
 //! use onepipe_base::{Incarnation, ProcessId, Promises, Psn, Timestamp};
@@ -20,7 +20,7 @@
 //!
 //! # Invariants
 //! - Decoding is total: no input panics, every refusal is a [`DecodeError`] (tested by fuzzing).
-//! - Decoding does not copy: a parsed frame borrows from the bytes it was parsed from.
+//! - Decoding copies the header only: the payload is borrowed from the bytes of the frame.
 //! - Hops may rewrite the barrier fields without affecting the end-to-end check.
 
 #![no_std]
@@ -55,7 +55,9 @@ mod run;
 mod shared_data;
 mod slot;
 mod tip;
+mod version;
 mod watchdog;
+mod words;
 
 pub use ack::{ACK_WORDS_MAX, Ack, AckView};
 pub use address_ad::{ADDRESS_AD_LEN, AddressAd};
@@ -82,11 +84,14 @@ pub use flood::{
     FloodView, INSTANCE_LEN, RESOLVED_LEN, Resolved,
 };
 pub use frame::{Frame, parse_header};
-pub use header::{Flags, HEADER_LEN, HOPS_MAX, Header, ORDERING_HEADER_LEN, header_unchecked};
-pub use integrity::{
-    is_hop_intact, mark_congestion, rewrite_promises, seal, seal_unsummed, seal_with_hops, take_hop,
+pub use header::{
+    CHECKS_AT, Flags, HEADER_LEN, HOPS_MAX, Header, OPCODE_AT, ORDERING_HEADER_LEN,
+    SHORT_HEADER_LEN, header_len, header_unchecked, opcode_unchecked,
 };
-pub use join::{JOIN_LEN, JoinAnswer, JoinRequest, JoinRole, RefuseReason, Terms, foreign_version};
+pub use integrity::{
+    is_hop_intact, mark_congestion, pass_hop, rewrite_promises, seal, seal_unsummed, seal_with_hops,
+};
+pub use join::{JOIN_LEN, JoinAnswer, JoinRequest, JoinRole, RefuseReason, Terms};
 pub use large::{
     DESCRIPTOR_LEN, ESCAPE_HEADER_LEN, INVITATION_LEN, LargeControl, LargeMembers, LargeObject,
     WITHDRAWN_LEN,
@@ -109,7 +114,5 @@ pub use shared_data::{
 };
 pub use slot::{ANY_LINK, Drops, Loss, NO_PATH, SLOT_HEADER_LEN, Slot, SlotPackets, write_packet};
 pub use tip::{DECISION_TIP_LEN, DecisionTip};
+pub use version::{VERSION, Versions};
 pub use watchdog::{WATCHDOG_LEN, Watchdog};
-
-/// The version byte of this wire format. Rare at this offset in packets of other protocols.
-pub const VERSION: u8 = 0x1d;

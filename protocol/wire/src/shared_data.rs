@@ -7,12 +7,12 @@
 //! ordinary data frame: [`Frame::parse_for`].
 
 use onepipe_base::{ProcessId, Psn};
-use zerocopy::byteorder::big_endian::{U16, U32};
+use zerocopy::byteorder::big_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::{
     DecodeError, Flags, Frame, HEADER_LEN, Header, MESSAGE_HEADER_LEN, Messages, Opcode,
-    PIGGYBACK_LEN, PiggybackedAck, integrity,
+    PIGGYBACK_LEN, PiggybackedAck, header_len, integrity,
 };
 
 /// Length of the header before the list of receivers.
@@ -182,14 +182,14 @@ impl Header {
 
     //= spec/ordering.md#R52
     /// Overwrites the header of a shared frame with this one, addressed to `receiver`, and renews
-    /// the hop check. Leaves bytes shorter than a header alone.
+    /// the hop tag. Leaves bytes shorter than a header alone.
     #[inline]
     pub fn write_copy(&self, bytes: &mut [u8], receiver: SharedReceiver) {
         let mut copy = *self;
         (copy.dst, copy.psn) = (U32::new(receiver.process.0), U32::new(receiver.psn.0));
-        copy.hop_check = U32::new(integrity::compute_hop_check(&copy));
-        if let Some(front) = bytes.get_mut(..HEADER_LEN) {
-            front.copy_from_slice(copy.as_bytes());
+        copy.hop_tag = U64::new(integrity::compute_hop_tag(&copy));
+        if bytes.len() >= HEADER_LEN {
+            copy.put(bytes);
         }
     }
 
@@ -217,16 +217,14 @@ impl<'a> Frame<'a> {
     /// As [`Frame::parse`], and for a copy that is not for `process` or whose list is malformed.
     #[inline]
     pub fn parse_for(bytes: &'a mut [u8], process: ProcessId) -> Result<Self, DecodeError> {
-        let Frame { opcode, payload, .. } = Frame::parse(bytes)?;
-        let end = HEADER_LEN + payload.len();
+        let Frame { mut header, opcode, payload } = Frame::parse(bytes)?;
+        let begin = header_len(header.opcode);
+        let payload = begin..begin + payload.len();
         let start = match opcode.is_shared() {
-            true => HEADER_LEN + open_copy(bytes, end, process)?,
-            false => HEADER_LEN,
+            true => open_copy(&mut header, &mut bytes[payload.clone()], process)?,
+            false => 0,
         };
-        let (front, rest) = bytes.split_at(HEADER_LEN);
-        let truncated = DecodeError::Truncated { part: "header", need: HEADER_LEN, got: end };
-        let header = Header::ref_from_bytes(front).map_err(|_| truncated)?;
-        let payload = &rest[start - HEADER_LEN..end - HEADER_LEN];
+        let payload = &bytes[begin + start..payload.end];
         Ok(Self { header, opcode: header.opcode()?, payload })
     }
 }
@@ -256,15 +254,17 @@ impl<'a> Messages<'a> {
     }
 }
 
-/// Rewrites a verified copy of a shared frame as the data frame of `process`. Returns where its
-/// payload begins: the messages, and in front of them the acknowledgement for this process, if
-/// there is one.
+/// Rewrites header and payload of a verified copy of a shared frame as those of the data frame of
+/// `process`. Returns where its payload begins: the messages, and in front of them the
+/// acknowledgement for this process, if there is one.
 #[cold]
-fn open_copy(bytes: &mut [u8], end: usize, process: ProcessId) -> Result<usize, DecodeError> {
-    let (front, payload) = bytes[..end].split_at_mut(HEADER_LEN);
+fn open_copy(
+    header: &mut Header,
+    payload: &mut [u8],
+    process: ProcessId,
+) -> Result<usize, DecodeError> {
     let (list, messages) = SharedReceivers::parse(payload)?;
     let start = payload.len() - messages.len();
-    let Ok(header) = Header::mut_from_bytes(front) else { return Err(DecodeError::Integrity) };
     let is_own = |own: &SharedReceiver| own.process == process && own.psn == header.psn();
     let unknown = DecodeError::Field { field: "receiver", value: header.dst().0.into() };
     let position = list.iter().position(|own| is_own(&own)).ok_or(unknown)?;

@@ -7,6 +7,7 @@
 use onepipe_sim_engine::SECOND;
 use onepipe_sim_network::{CpuConfig, LinkConfig};
 use onepipe_topology::Shape;
+use onepipe_wire::{AMCAST_LEN, SHORT_HEADER_LEN};
 
 use crate::env::SimEnv;
 use crate::setup::{Load, SendPattern, Setup};
@@ -24,7 +25,7 @@ const HOST_NS: u64 = 338;
 const WARM_NS: u64 = 300_000;
 const MEASURE_NS: u64 = 1_000_000;
 /// Length of the headers in front of a message, in bytes: the frame's and the packet's.
-const FRONT_LEN: usize = 52 + 64;
+const FRONT_LEN: usize = SHORT_HEADER_LEN + AMCAST_LEN;
 
 /// System that orders the messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! Counters of control packets that leave hosts, by content.
 
 use onepipe_base::ProcessId;
-use onepipe_wire::{FCP_HEADER_LEN, Fcp, FcpPart, Frame, HEADER_LEN, Opcode};
+use onepipe_wire::{FCP_HEADER_LEN, Fcp, FcpPart, Frame, Opcode, SHORT_HEADER_LEN};
 
 /// Control packets in one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -26,7 +26,7 @@ impl ControlTraffic {
     /// Returns the bytes of all frame headers, and of all packet headers.
     pub const fn front_len(&self) -> (u64, u64) {
         let all = self.packets;
-        (all * HEADER_LEN as u64, all * FCP_HEADER_LEN as u64)
+        (all * SHORT_HEADER_LEN as u64, all * FCP_HEADER_LEN as u64)
     }
 
     /// Returns the difference to an earlier state.
@@ -45,7 +45,7 @@ impl ControlTraffic {
 
     fn note(&mut self, frame: &Frame<'_>, fcp: &Fcp<'_>) {
         self.packets += 1;
-        self.bytes += (HEADER_LEN + frame.payload.len()) as u64;
+        self.bytes += (SHORT_HEADER_LEN + frame.payload.len()) as u64;
         self.part_len += (frame.payload.len() - FCP_HEADER_LEN) as u64;
         self.acks += u64::from(fcp.parts().next().is_none());
         self.resets += u64::from(fcp.reset().is_some());

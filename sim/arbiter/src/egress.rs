@@ -97,7 +97,7 @@ impl Egress {
 #[cfg(test)]
 mod tests {
     use onepipe_base::{Incarnation, ProcessId};
-    use onepipe_wire::{HEADER_LEN, Header, seal};
+    use onepipe_wire::{Header, SHORT_HEADER_LEN, seal};
 
     use super::*;
 
@@ -105,7 +105,7 @@ mod tests {
     fn frame(opcode: Opcode) -> [u8; 1_000] {
         let mut frame = [0; 1_000];
         let header = Header::new(opcode, ProcessId(0), ProcessId(1), Incarnation(1));
-        seal(&mut frame, header, 1_000 - HEADER_LEN);
+        seal(&mut frame, header, 1_000 - SHORT_HEADER_LEN);
         frame
     }
 

@@ -51,7 +51,7 @@ impl PacketSource for HostTraffic {
         // Pings are few and must be on time: without queue space they are lost.
         let requests = self.pinger.poll_to(now, slot);
         let requests = requests.or_else(|| self.stack.poll_to(now, slot, &mut *has_space));
-        requests.or_else(|| self.raw.poll_to(now, slot, has_space))
+        requests.or_else(|| self.raw.poll_to(slot, has_space))
     }
 }
 

@@ -4,7 +4,7 @@ use onepipe_base::{Port, ProcessId};
 use onepipe_sim_network::{ClockConfig, LinkConfig};
 use onepipe_sim_traffic::{CongestionControl, FlowSpec, TcpConfig};
 use onepipe_topology::Shape;
-use onepipe_wire::{HEADER_LEN, SLOT_HEADER_LEN};
+use onepipe_wire::{SHORT_HEADER_LEN, SLOT_HEADER_LEN};
 
 /// Buffer of the paper's switch per port, in bytes: the longest queue observed (Fastpass section
 /// 7.1, experiment A, baseline, 99.9th percentile: 5,239 KB).
@@ -183,7 +183,7 @@ impl Setup {
     pub fn segment_len(&self) -> u32 {
         let raw = TcpConfig::new(ProcessId(0), Port(0));
         let head_len = raw.frame_len_max() as u32 - raw.segment_len;
-        let around_bytes = (HEADER_LEN + SLOT_HEADER_LEN) as u32 + 2;
+        let around_bytes = (SHORT_HEADER_LEN + SLOT_HEADER_LEN) as u32 + 2;
         match self.arbitration {
             None => raw.segment_len,
             Some(_) => FRAME_LEN_MAX as u32 - around_bytes - head_len,

@@ -5,7 +5,7 @@ use onepipe_bulk::{
     Algorithm, Config, Event, Group, GroupId, Groups, Link, Member, PIECE_FRONT_LEN, Plain,
 };
 use onepipe_sim_engine::{Instant, NANOSECOND, Queue, SECOND, Span};
-use onepipe_wire::{BulkHeader, BulkPiece, HEADER_LEN, Opcode, parse_header};
+use onepipe_wire::{BulkHeader, BulkPiece, Opcode, SHORT_HEADER_LEN, parse_header};
 
 /// Initial value of the clocks, so that no timestamp is zero.
 const CLOCK_BEGIN_NS: u64 = 1 << 50;
@@ -377,7 +377,7 @@ fn first_piece(frame: &[u8]) -> Option<(usize, u32)> {
     if opcode != Opcode::BulkPiece {
         return None;
     }
-    let payload = frame.get(HEADER_LEN..HEADER_LEN + header.length())?;
+    let payload = frame.get(SHORT_HEADER_LEN..SHORT_HEADER_LEN + header.length())?;
     let (front, rest) = BulkHeader::parse(payload).ok()?;
     let piece = BulkPiece::parse(rest).ok()?.header;
     let is_first = front.group == 0 && piece.object == 0 && !piece.is_offer;

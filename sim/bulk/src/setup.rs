@@ -21,7 +21,7 @@ pub struct Setup {
     pub objects: Vec<usize>,
     /// Length of a block in bytes.
     pub block_len: u32,
-    /// Length of a piece in bytes; a frame is 116 bytes longer.
+    /// Length of a piece in bytes; a frame is 102 bytes longer.
     pub piece_len: u32,
     /// When objects are delivered.
     pub delivery: Delivery,

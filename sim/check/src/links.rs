@@ -1,8 +1,7 @@
 //! Promises in the frames on links: I9 and B.
 
 use onepipe_base::Timestamp;
-use onepipe_wire::{Header, Opcode, Service};
-use zerocopy::FromBytes;
+use onepipe_wire::{Opcode, Service, header_unchecked};
 
 use crate::violation::{Rule, ViolationKind, Violations};
 
@@ -91,7 +90,7 @@ impl Links {
     /// Handles a frame that enters `link`.
     #[inline]
     pub fn departed(&mut self, link: u32, frame: &[u8], at_ns: u64) {
-        let Ok((header, _)) = Header::ref_from_prefix(frame) else { return };
+        let Some(header) = header_unchecked(frame) else { return };
         let opcode = header.opcode().ok();
         // Hop-only control frames carry no promises.
         if opcode.is_some_and(Opcode::is_control) {

@@ -336,13 +336,13 @@ impl<M: Machine, A: Application<M>> Network<M, A> {
 /// whole frame.
 #[inline]
 fn digest(bytes: &[u8]) -> u64 {
-    let Some(checks) = bytes.get(40..52) else {
+    let Some(checks) = bytes.get(onepipe_wire::CHECKS_AT) else {
         return bytes.iter().fold(1, |hash, byte| hash.wrapping_mul(31) + u64::from(*byte));
     };
     let (end_to_end, hop) = checks.split_at(8);
     let end_to_end = u64::from_be_bytes(end_to_end.try_into().expect("eight bytes"));
-    let hop = u32::from_be_bytes(hop.try_into().expect("four bytes"));
-    end_to_end.rotate_left(32) ^ u64::from(hop)
+    let hop = u64::from_be_bytes(hop.try_into().expect("eight bytes"));
+    end_to_end.rotate_left(32) ^ hop
 }
 
 fn format_arrival(link: u32, node: usize, port: Port, bytes: &[u8]) -> String {

@@ -1,9 +1,6 @@
 //! Counters of a network.
 
-use onepipe_wire::Opcode;
-
-/// Offset of the opcode in a frame (docs/wire-format.md).
-const OPCODE_AT: usize = 22;
+use onepipe_wire::{OPCODE_AT, Opcode};
 
 /// Purpose of a frame on a hop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

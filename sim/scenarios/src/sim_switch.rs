@@ -71,7 +71,7 @@ impl SimSwitch {
 /// of the frame lie.
 fn forge(frame: &mut [u8], swap_near: Option<Timestamp>) {
     let Ok((header, _)) = parse_header(frame) else { return };
-    let (mut forged, hops, payload) = (*header, header.hops(), header.length());
+    let (mut forged, hops, payload) = (header, header.hops(), header.length());
     if let Some(near) = swap_near {
         let Ok(opcode) = header.opcode() else { return };
         let to = ProcessId(header.dst().0 ^ 1);

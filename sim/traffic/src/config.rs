@@ -1,7 +1,7 @@
 //! Configuration of TCP.
 
 use onepipe_base::{Port, ProcessId};
-use onepipe_wire::HEADER_LEN;
+use onepipe_wire::SHORT_HEADER_LEN;
 
 use crate::segment::SEGMENT_LEN_MAX;
 
@@ -66,7 +66,7 @@ impl TcpConfig {
     }
 
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
-        let least = HEADER_LEN + SEGMENT_LEN_MAX;
+        let least = SHORT_HEADER_LEN + SEGMENT_LEN_MAX;
         let bytes = self.frame_len_max();
         if bytes < least || bytes > usize::from(u16::MAX) {
             return Err(ConfigError::Segment(self.segment_len));

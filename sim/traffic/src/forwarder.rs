@@ -2,7 +2,7 @@
 
 use onepipe_base::{Machine, Mono, Now, Port, ProcessId, Psn, Transmit, Verdict};
 use onepipe_topology::{FlowKey, NextHop, PortCounts, PortRange, Route, Spread};
-use onepipe_wire::{HEADER_LEN, Opcode, Slot, parse_header};
+use onepipe_wire::{Opcode, SHORT_HEADER_LEN, Slot, parse_header};
 
 /// The tier of the switches right above the hosts (`Topology::tier`).
 const TOR: u8 = 2;
@@ -45,7 +45,7 @@ impl Machine for Forwarder {
         if opcode == Opcode::Slot
             && self.route.next(header.dst()) == Some(NextHop::Up)
             && let Some(path) =
-                frame.get(HEADER_LEN..).and_then(|payload| Slot::next_link(payload, self.nth))
+                frame.get(SHORT_HEADER_LEN..).and_then(|payload| Slot::next_link(payload, self.nth))
         {
             let uplinks = PortRange::new(Port(self.ports.lower), self.ports.upper);
             return Verdict::Forward(uplinks.nth(path.into()));

@@ -2,10 +2,8 @@
 
 use std::collections::VecDeque;
 
-use onepipe_base::{
-    Incarnation, Machine, Mono, Now, Port, ProcessId, Promises, Psn, Transmit, Verdict,
-};
-use onepipe_wire::{Frame, HEADER_LEN, Header, Opcode, seal};
+use onepipe_base::{Incarnation, Machine, Mono, Now, Port, ProcessId, Transmit, Verdict};
+use onepipe_wire::{Frame, Header, Opcode, SHORT_HEADER_LEN, seal};
 
 /// The first bytes of the payload.
 const MAGIC: [u8; 4] = *b"png\x01";
@@ -92,12 +90,11 @@ impl Pinger {
     /// Writes the next frame. Returns its destination and its length.
     pub fn poll_to(&mut self, now: Now, slot: &mut [u8]) -> Option<(ProcessId, usize)> {
         let (to, is_reply, sent_ns) = self.next(now)?;
-        let space = &mut slot[HEADER_LEN..];
+        let space = &mut slot[SHORT_HEADER_LEN..];
         space[..4].copy_from_slice(&MAGIC);
         space[4] = is_reply.into();
         space[5..PAYLOAD_LEN].copy_from_slice(&sent_ns.to_be_bytes());
         let header = Header::new(Opcode::Foreign, self.host, to, Incarnation(1));
-        let header = header.stamped(now.sync, Promises::both(now.sync), Psn(0));
         Some((to, seal(slot, header, PAYLOAD_LEN)))
     }
 }

@@ -63,7 +63,7 @@ impl<M: Machine> RateLimited<M> {
             Ok((_, opcode)) if is_ack(opcode) => self.ack_ns,
             Ok((header, _)) if self.is_counting => {
                 let payload = frame.get(HEADER_LEN..HEADER_LEN + header.length());
-                let messages = Messages::of_frame(header, payload.unwrap_or_default());
+                let messages = Messages::of_frame(&header, payload.unwrap_or_default());
                 self.message_ns * messages.map_or(1, |messages| messages.count().max(1) as u64)
             }
             Ok((header, _)) => self.message_ns * (header.length() / MESSAGE_LEN).max(1) as u64,

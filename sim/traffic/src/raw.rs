@@ -1,9 +1,7 @@
 //! Raw frames without a protocol.
 
-use onepipe_base::{
-    Incarnation, Machine, Mono, Now, Port, ProcessId, Promises, Psn, Transmit, Verdict,
-};
-use onepipe_wire::{Frame, HEADER_LEN, Header, Opcode, seal};
+use onepipe_base::{Incarnation, Machine, Mono, Now, Port, ProcessId, Transmit, Verdict};
+use onepipe_wire::{Frame, Header, Opcode, SHORT_HEADER_LEN, seal};
 
 /// The first bytes of the payload.
 const MAGIC: [u8; 4] = *b"pln\x01";
@@ -24,7 +22,7 @@ pub struct RawTraffic {
 impl RawTraffic {
     /// Creates a host without frames to send. Frames are at least as long as a header.
     pub fn new(host: ProcessId, card: Port, frame_len: usize) -> Self {
-        let frame_len = frame_len.max(HEADER_LEN + MAGIC.len());
+        let frame_len = frame_len.max(SHORT_HEADER_LEN + MAGIC.len());
         let waiting = Vec::new();
         Self { host, card, frame_len, waiting, next_index: 0, sent: 0, received: 0 }
     }
@@ -62,7 +60,6 @@ impl RawTraffic {
     /// and the length.
     pub fn poll_to(
         &mut self,
-        now: Now,
         slot: &mut [u8],
         mut has_space: impl FnMut(ProcessId) -> bool,
     ) -> Option<(ProcessId, usize)> {
@@ -76,9 +73,8 @@ impl RawTraffic {
         let (to, frames) = &mut self.waiting[index];
         *frames -= 1;
         self.sent += 1;
-        slot[HEADER_LEN..][..MAGIC.len()].copy_from_slice(&MAGIC);
+        slot[SHORT_HEADER_LEN..][..MAGIC.len()].copy_from_slice(&MAGIC);
         let header = Header::new(Opcode::Foreign, self.host, *to, Incarnation(1));
-        let header = header.stamped(now.sync, Promises::both(now.sync), Psn(0));
         let head = seal(slot, header, MAGIC.len());
         slot[head..self.frame_len].fill(0);
         Some((*to, self.frame_len))
@@ -98,8 +94,8 @@ impl Machine for RawTraffic {
 
     fn handle_timeout(&mut self, _now: Now) {}
 
-    fn poll_transmit(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
-        let (_, bytes) = self.poll_to(now, slot, |_| true)?;
+    fn poll_transmit(&mut self, _now: Now, slot: &mut [u8]) -> Option<Transmit> {
+        let (_, bytes) = self.poll_to(slot, |_| true)?;
         Some(Transmit { port: self.card, bytes })
     }
 
@@ -128,7 +124,7 @@ mod tests {
         raw.offer(one, 1);
         let mut slot = [0; 200];
         let mut next = |raw: &mut RawTraffic, free: &[ProcessId]| {
-            let polled = raw.poll_to(now, &mut slot, |to| free.contains(&to));
+            let polled = raw.poll_to(&mut slot, |to| free.contains(&to));
             polled.map(|(to, bytes)| {
                 assert!(bytes == 200 && RawTraffic::is_raw(&slot));
                 let mut other = RawTraffic::new(to, Port(1), 200);

@@ -1,7 +1,7 @@
 //! Encoding of segments in the payload of a frame.
 
-use onepipe_base::{Incarnation, ProcessId, Promises, Psn, Timestamp};
-use onepipe_wire::{Flags, Frame, HEADER_LEN, Header, Opcode, seal};
+use onepipe_base::{Incarnation, ProcessId, Psn};
+use onepipe_wire::{Flags, Frame, Header, Opcode, SHORT_HEADER_LEN, seal};
 
 /// The first bytes of the payload, unlike those of other users of the opcode.
 const MAGIC: [u8; 4] = *b"tcp\x01";
@@ -51,18 +51,17 @@ pub(crate) struct Ack {
 /// Returns the frame length of a segment with `bytes` bytes of payload.
 pub(crate) const fn frame_len(bytes: u32) -> usize {
     let bytes = bytes as usize + FRAME_OVERHEAD_BYTES;
-    let least = HEADER_LEN + SEGMENT_LEN_MAX;
+    let least = SHORT_HEADER_LEN + SEGMENT_LEN_MAX;
     if bytes > least { bytes } else { least }
 }
 
 /// Writes the frame of a segment into `slot`. Returns its length.
 pub(crate) fn write(
-    now: Timestamp,
     (from, to): (ProcessId, ProcessId),
     segment: Segment,
     slot: &mut [u8],
 ) -> usize {
-    let space = &mut slot[HEADER_LEN..];
+    let space = &mut slot[SHORT_HEADER_LEN..];
     let mut at = 0;
     let mut put = |bytes: &[u8]| {
         space[at..at + bytes.len()].copy_from_slice(bytes);
@@ -88,8 +87,7 @@ pub(crate) fn write(
             (ack.flow, 0)
         }
     };
-    let header = Header::new(Opcode::Foreign, from, to, Incarnation(1));
-    let header = header.stamped(now, Promises::both(now), Psn(flow));
+    let header = Header::new(Opcode::Foreign, from, to, Incarnation(1)).with_psn(Psn(flow));
     let head = seal(slot, header, at);
     // The payload is not carried: the frame is only as long.
     let bytes = frame_len(carried);

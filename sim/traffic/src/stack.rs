@@ -212,14 +212,13 @@ impl Stack {
         slot: &mut [u8],
         mut has_space: impl FnMut(ProcessId) -> bool,
     ) -> Option<(ProcessId, usize)> {
-        let ack = self.write_ack(now, slot, &mut has_space);
+        let ack = self.write_ack(slot, &mut has_space);
         ack.or_else(|| self.write_data(now, slot, &mut has_space))
     }
 
     /// Writes the next acknowledgement that is due.
     fn write_ack(
         &mut self,
-        now: Now,
         slot: &mut [u8],
         has_space: &mut impl FnMut(ProcessId) -> bool,
     ) -> Option<(ProcessId, usize)> {
@@ -236,7 +235,7 @@ impl Stack {
             if let Some(ack) = receiver.ack(flow).filter(|_| is_due) {
                 self.stats.acks_sent += 1;
                 let ends = (self.config.host, to);
-                return Some((to, segment::write(now.sync, ends, Segment::Ack(ack), slot)));
+                return Some((to, segment::write(ends, Segment::Ack(ack), slot)));
             }
         }
         None
@@ -261,7 +260,7 @@ impl Stack {
                 self.note_ready(flow);
                 self.stats.data_sent += 1;
                 let ends = (self.config.host, to);
-                return Some((to, segment::write(now.sync, ends, Segment::Data(data), slot)));
+                return Some((to, segment::write(ends, Segment::Data(data), slot)));
             }
         }
         None

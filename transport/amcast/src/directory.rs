@@ -11,10 +11,10 @@ use serde::Deserialize;
 /// that many of each client.
 pub const GROUP_WINDOW: u32 = 256;
 /// Default of the maximum message length: a packet in an Ethernet frame over IPv6, 1,500 - 40 - 8
-/// for the headers below and 116 for the frame's own.
-const MESSAGE_LEN: usize = 1_336;
+/// for the headers below and 102 for the frame's own.
+const MESSAGE_LEN: usize = 1_350;
 /// Length of the headers in front of the message in a packet.
-const FRONT_LEN: usize = 116;
+const FRONT_LEN: usize = 102;
 
 /// The role of a process in a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

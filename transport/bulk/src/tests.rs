@@ -11,7 +11,7 @@ use onepipe_bulk::{Event, Group, Outcome, PIECE_FRONT_LEN, Reason};
 use onepipe_transport_clock::SystemClock;
 use onepipe_transport_tcp::{connect_members, exchange_values};
 use onepipe_transport_udp::{BatchSocket, Config as UdpConfig};
-use onepipe_wire::{HEADER_LEN, Header, Opcode, seal};
+use onepipe_wire::{Header, Opcode, SHORT_HEADER_LEN, seal};
 
 use crate::udp::UdpGroupDriver;
 use crate::{Carrier, GroupDriver, JoinError, Listener, ObjectBytes, Rendezvous, RendezvousError};
@@ -405,7 +405,7 @@ fn stranger_cannot_speak_as_a_member() {
     let peers = vec![None, member.local_addr().ok()];
     let group = machine(Carrier::Udp, 2, 0);
     let mut driver = UdpGroupDriver::new(group, own, peers, SystemClock::calibrated());
-    let mut frame = [0; HEADER_LEN];
+    let mut frame = [0; SHORT_HEADER_LEN];
     let header = Header::new(Opcode::BulkAck, ProcessId(1), ProcessId(0), Incarnation(1));
     let len = seal(&mut frame, header, 0);
     // Before the member was received, it may be one with several addresses.

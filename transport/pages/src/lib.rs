@@ -36,12 +36,13 @@ pub use onepipe_transport_shm::{
 pub use page_index::PageIndex;
 
 use onepipe_bulk::{Algorithm, Config, Plain};
-use onepipe_wire::{DETACHED_FRONT_LEN, HEADER_LEN};
+use onepipe_wire::{DETACHED_FRONT_LEN, SHORT_HEADER_LEN};
 
 /// Length of the longest frame that a machine may send.
 const FRAME_LEN: usize = 512;
 const _: () = assert!(
-    DETACHED_FRONT_LEN + onepipe_transport_shm::PAGE_LOCATION_LEN <= FRAME_LEN && HEADER_LEN < 256,
+    DETACHED_FRONT_LEN + onepipe_transport_shm::PAGE_LOCATION_LEN <= FRAME_LEN
+        && SHORT_HEADER_LEN < 256,
     "the header part of a piece and its page location must fit a frame"
 );
 /// Blocks for which the root has tokens ahead: all blocks of an object. They cost no memory.

@@ -5,7 +5,7 @@ use std::net::TcpStream;
 
 use onepipe_base::{Machine, Now, Port};
 use onepipe_bulk::{Group, Memory, Placement};
-use onepipe_wire::{DETACHED_FRONT_LEN, HEADER_LEN, header_unchecked, is_hop_intact};
+use onepipe_wire::{DETACHED_FRONT_LEN, SHORT_HEADER_LEN, header_unchecked, is_hop_intact};
 
 use crate::outbound::is_would_block;
 
@@ -154,12 +154,12 @@ impl Inbound {
     ) -> io::Result<bool> {
         let mut at = 0;
         while matches!(self.state, ReadState::Front)
-            && self.front_len - at >= HEADER_LEN
+            && self.front_len - at >= SHORT_HEADER_LEN
             && !group.has_events()
         {
             let rest = &mut self.front[at..self.front_len];
             let header = header_unchecked(rest).filter(|_| is_hop_intact(rest));
-            let bytes = HEADER_LEN + header.ok_or(io::ErrorKind::InvalidData)?.length();
+            let bytes = SHORT_HEADER_LEN + header.ok_or(io::ErrorKind::InvalidData)?.length();
             if bytes <= rest.len() {
                 group.handle_frame(now, port, &mut rest[..bytes]);
                 at += bytes;

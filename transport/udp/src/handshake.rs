@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use onepipe_base::{Machine, Now, Port};
 use onepipe_join::{Event, Joiner, JoinerConfig, Mismatch, TermsChange};
-use onepipe_wire::{RefuseReason, Terms, VERSION};
+use onepipe_wire::{RefuseReason, Terms, Versions};
 
 use crate::BatchSocket;
 
@@ -110,7 +110,12 @@ pub fn explain(reason: RefuseReason, terms: &Terms) -> String {
         Some(ids) => format!("{} to {}", ids.first.0, ids.first.0 + ids.count.max(1) - 1),
     };
     match reason {
-        RefuseReason::Version => "its version of the wire format differs".to_owned(),
+        RefuseReason::Version => format!(
+            "the fabric sends version {:#04x} of the wire format, and this node knows {}: install \
+             the same release everywhere",
+            terms.version,
+            Versions::OWN
+        ),
         RefuseReason::OutOfRange => format!(
             "process ids lie below {}: choose a lower id, or start the switch with more --processes",
             terms.processes_max
@@ -237,8 +242,8 @@ impl Handshake {
                             return Err(JoinFailure::Mismatch {
                                 fabric: address.to_string(),
                                 setting: "the version of the wire format",
-                                ours: format!("{VERSION:#x}"),
-                                theirs: format!("{theirs:#x}"),
+                                ours: Versions::OWN.to_string(),
+                                theirs: format!("{theirs:#04x}"),
                             });
                         }
                         Some(Event::Refused { reason, terms }) => {

@@ -347,7 +347,8 @@ impl Transport for UdpOverlay {
                     self.on_address_ad(now, range, seen);
                     continue;
                 }
-                let sender = header_unchecked(frame).map_or(self.own.process, Header::src);
+                let sender =
+                    header_unchecked(frame).map_or(self.own.process, |header| header.src());
                 if !is_tree && !self.peers.is_source(sender, from) {
                     self.on_unproved(now, sender);
                     continue;

@@ -29,7 +29,7 @@ impl Sent {
         let payload = frame.get(HEADER_LEN..HEADER_LEN + header.length()).unwrap_or_default();
         let messages = match opcode.in_best_effort() {
             _ if opcode.is_hop_only() => return,
-            Opcode::Data | Opcode::SharedData => Messages::of_frame(header, payload),
+            Opcode::Data | Opcode::SharedData => Messages::of_frame(&header, payload),
             Opcode::Ack | Opcode::Nak | Opcode::Probe => {
                 self.acks += 1;
                 return;

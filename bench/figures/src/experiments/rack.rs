@@ -22,8 +22,8 @@ const SENDERS: &[f64] = &[8.0, 16.0, 24.0];
 const RENO: &str = "Reno, where the paper's hosts used Linux's default (it does not say which)";
 const NO_HOST: &str = "hosts send in their timeslots to the ns; for hosts that are late see the last \
                        curve";
-const CONTROL: &str = "a request and a grant packet in 64 timeslots: their headers alone take 118 \
-                       bytes each, of which 52 are ours; for half as many see the curve \"a \
+const CONTROL: &str = "a request and a grant packet in 64 timeslots: their headers alone take 104 \
+                       bytes each, of which 38 are ours; for half as many see the curve \"a \
                        request in 128 timeslots\", where a frame waits longer (wait_slots)";
 const CONTROL_FEW: &str = "as with all others";
 const LATE: &str = "arbiter, hosts up to 15 us late";

@@ -30,7 +30,7 @@ impl SwitchTransport {
         let Some(applicant) = self.ports.applicant(port) else { return true };
         let is_request = header.length() > 0 && header.opcode() == Ok(Opcode::Join);
         let source = (header.src(), header.incarnation());
-        !is_request && applicant.may_send(header) && !self.is_of_second_controller(port, source)
+        !is_request && applicant.may_send(&header) && !self.is_of_second_controller(port, source)
     }
 
     //= spec/ordering.md#R64
@@ -65,18 +65,12 @@ impl SwitchTransport {
             match parse_header(frame) {
                 Err(_) => self.stats.frames_foreign += u64::from(port.is_none()),
                 Ok((header, _)) => {
-                    let header = *header;
                     self.on_rejected(now, (from, port), &header);
                 }
             }
             return None;
         };
-        let Request::Join(applicant, _) = request else {
-            let terms = *self.gate.admission.terms();
-            let reason = RefuseReason::Version;
-            self.answer(now, from, JoinAnswer::Refused { reason, terms }, None);
-            return None;
-        };
+        let applicant = request.applicant;
         let rival = match applicant.is_exclusive() {
             true => self.ports.rival(applicant, from, now.mono),
             false => None,
@@ -201,5 +195,5 @@ impl SwitchTransport {
 }
 
 fn may_send(applicant: &Applicant, frame: &[u8]) -> bool {
-    header_unchecked(frame).is_some_and(|header| applicant.may_send(header))
+    header_unchecked(frame).is_some_and(|header| applicant.may_send(&header))
 }

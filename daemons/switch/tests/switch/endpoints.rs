@@ -23,8 +23,8 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 /// Long enough that no node times out because the machine is busy.
 const LINK_TIMEOUT_NS: u64 = 20_000_000_000;
 
-/// A beacon on an Ethernet: the frame of 52 bytes, and 66 of overhead.
-const BEACON_ON_WIRE_BYTES: u64 = 52 + 66;
+/// A beacon on an Ethernet: the frame, and 66 bytes of overhead.
+const BEACON_ON_WIRE_BYTES: u64 = HEADER_LEN as u64 + 66;
 
 /// The first message of each node; logs are about what follows.
 const WARM_UP: &[u8] = b"hello";

@@ -10,7 +10,7 @@ use onepipe_amcast::{
 use onepipe_base::{
     Incarnation, Machine, Mono, Now, Port, ProcessId, Promises, Psn, Timestamp, Verdict,
 };
-use onepipe_wire::{Amcast, HEADER_LEN, Header, Opcode, header_unchecked, seal};
+use onepipe_wire::{Amcast, Header, Opcode, SHORT_HEADER_LEN, header_unchecked, seal};
 
 const CLIENT: ProcessId = ProcessId(4);
 const COORDINATORS: [ProcessId; 2] = [ProcessId(5), ProcessId(6)];
@@ -294,7 +294,7 @@ fn coordinator_drops_replies_of_impossible_epochs() {
     let now = harness.now();
     let mut frame = vec![0; 256];
     let body = Amcast::new(GROUP, u32::MAX);
-    let len = body.write(&mut frame[HEADER_LEN..]).expect("there is space");
+    let len = body.write(&mut frame[SHORT_HEADER_LEN..]).expect("there is space");
     let header = Header::new(Opcode::AmcastPromise, ProcessId(0), COORDINATORS[0], Incarnation(1));
     let promises = Promises::both(now.sync);
     let len = seal(&mut frame, header.stamped(now.sync, promises, Psn::FIRST), len);

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use onepipe_amcast::{Config, Group, GroupId, GroupSet, Groups, LogicalTime, Member, MessageId};
 use onepipe_base::{Incarnation, Machine, Mono, Now, Port, ProcessId, Promises, Psn, Timestamp};
-use onepipe_wire::{AMCAST_LEN, Amcast, Frame, HEADER_LEN, Header, Opcode, seal};
+use onepipe_wire::{AMCAST_LEN, Amcast, Frame, Header, Opcode, SHORT_HEADER_LEN, seal};
 use stateright::{Checker, Model, Property};
 
 /// Members of the group under test. Those of the other group follow, if both groups are modelled.
@@ -19,7 +19,7 @@ const MEMBERS: u32 = 3;
 /// One replica per group.
 const REPLICAS: std::ops::Range<u32> = 6..8;
 const CLIENT: u32 = 8;
-const FRAME_LEN: usize = HEADER_LEN + AMCAST_LEN + 1;
+const FRAME_LEN: usize = SHORT_HEADER_LEN + AMCAST_LEN + 1;
 
 /// Bounds of the model.
 #[derive(Clone, Debug)]
@@ -58,8 +58,8 @@ fn now() -> Now {
 }
 
 fn frame(src: u32, dst: u32, opcode: Opcode, body: &Amcast) -> Arc<[u8]> {
-    let mut frame = [0; HEADER_LEN + AMCAST_LEN];
-    body.write(&mut frame[HEADER_LEN..]).expect("the buffer fits the frame");
+    let mut frame = [0; SHORT_HEADER_LEN + AMCAST_LEN];
+    body.write(&mut frame[SHORT_HEADER_LEN..]).expect("the buffer fits the frame");
     let header = Header::new(opcode, ProcessId(src), ProcessId(dst), Incarnation(1));
     let sync = now().sync;
     seal(&mut frame, header.stamped(sync, Promises::both(sync), Psn(0)), AMCAST_LEN);

@@ -4,12 +4,12 @@ use onepipe_amcast::{
     Client, Config, Group, GroupId, GroupSet, Groups, Member, MessageId, Replica, ReplicaEvent,
 };
 use onepipe_base::{Machine, Mono, Now, Port, ProcessId, Timestamp, Verdict};
-use onepipe_wire::{AMCAST_LEN, Amcast, Frame, HEADER_LEN, Opcode};
+use onepipe_wire::{AMCAST_LEN, Amcast, Frame, Opcode, SHORT_HEADER_LEN};
 
 const CLIENT: ProcessId = ProcessId(8);
 const NOW: Now = Now { mono: Mono::from_ns(1), sync: Timestamp::from_ns(1 << 50) };
 /// Length of a frame that fits three messages of 100 bytes.
-const FRAME_LEN: usize = HEADER_LEN + AMCAST_LEN + 3 * 102;
+const FRAME_LEN: usize = SHORT_HEADER_LEN + AMCAST_LEN + 3 * 102;
 
 /// Two groups of three members and a replica each.
 fn groups() -> Groups {

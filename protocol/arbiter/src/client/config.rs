@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use onepipe_base::{Incarnation, ProcessId};
 use onepipe_timeslots::check_setting;
-use onepipe_wire::{ANY_LINK, FcpParams, HEADER_LEN, NO_PATH, SLOT_HEADER_LEN};
+use onepipe_wire::{ANY_LINK, FcpParams, NO_PATH, SHORT_HEADER_LEN, SLOT_HEADER_LEN};
 
 use crate::clock::SLOT_NS_MAX;
 use crate::fcp::SessionTimes;
@@ -158,7 +158,7 @@ impl ClientConfig {
 
     /// Returns the capacity of a timeslot: packets, each with two bytes for its length.
     pub const fn slot_payload_max(&self) -> usize {
-        self.frame_len_max - HEADER_LEN - SLOT_HEADER_LEN
+        self.frame_len_max - SHORT_HEADER_LEN - SLOT_HEADER_LEN
     }
 
     /// Returns the settings that must equal those of the arbiters.

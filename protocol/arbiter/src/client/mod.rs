@@ -17,8 +17,8 @@ use alloc::vec::Vec;
 use onepipe_base::{Machine, Mono, Now, Port, ProcessId, Transmit, Verdict};
 use onepipe_reliability::BoundedQueue;
 use onepipe_wire::{
-    Drops, Fcp, FcpEncoding, FcpGrant, FcpPart, FcpTotal, Frame, HEADER_LEN, NO_PATH, Opcode, Slot,
-    SlotPackets,
+    Drops, Fcp, FcpEncoding, FcpGrant, FcpPart, FcpTotal, Frame, NO_PATH, Opcode, SHORT_HEADER_LEN,
+    Slot, SlotPackets,
 };
 
 use crate::clock::expand;
@@ -377,21 +377,21 @@ impl Client {
         let address = self.address(self.request.arbiter());
         let bytes =
             if let Some((stale_arbiter, watchdog)) = self.request.poll_stale_arbiter(now.mono) {
-                let payload = watchdog.write(&mut buffer[HEADER_LEN..])?;
-                seal_frame(buffer, Opcode::Watchdog, self.address(stale_arbiter), 0, now, payload)
+                let payload = watchdog.write(&mut buffer[SHORT_HEADER_LEN..])?;
+                seal_frame(buffer, Opcode::Watchdog, self.address(stale_arbiter), 0, payload)
             } else if let Some((watchdog, incarnation)) = self.request.poll_replaced(now.mono) {
-                let payload = watchdog.write(&mut buffer[HEADER_LEN..])?;
+                let payload = watchdog.write(&mut buffer[SHORT_HEADER_LEN..])?;
                 let address = self.address(watchdog.primary);
-                seal_frame(buffer, Opcode::Watchdog, address, incarnation.0, now, payload)
+                seal_frame(buffer, Opcode::Watchdog, address, incarnation.0, payload)
             } else if let Some((number, payload)) =
-                self.request.poll(now.mono, &mut buffer[HEADER_LEN..])
+                self.request.poll(now.mono, &mut buffer[SHORT_HEADER_LEN..])
             {
                 self.stats.control_sent += 1;
-                seal_frame(buffer, Opcode::Fcp, address, number, now, payload)
+                seal_frame(buffer, Opcode::Fcp, address, number, payload)
             } else if self.report_due().is_some_and(|due| due <= now.mono) {
                 self.reported = Some(now.mono);
-                let payload = Drops::write(&mut buffer[HEADER_LEN..], self.losses.drain());
-                seal_frame(buffer, Opcode::Drops, address, 0, now, payload)
+                let payload = Drops::write(&mut buffer[SHORT_HEADER_LEN..], self.losses.drain());
+                seal_frame(buffer, Opcode::Drops, address, 0, payload)
             } else {
                 return None;
             };

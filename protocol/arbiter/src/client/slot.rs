@@ -2,7 +2,7 @@
 //! Received slot frames are checked for losses.
 
 use onepipe_base::{Incarnation, Mono, Now, ProcessId, Timestamp, Verdict};
-use onepipe_wire::{Frame, HEADER_LEN, Opcode, SLOT_HEADER_LEN, Slot};
+use onepipe_wire::{Frame, Opcode, SHORT_HEADER_LEN, SLOT_HEADER_LEN, Slot};
 
 use super::Client;
 use super::calendar::{Refused, SlotGrant};
@@ -49,7 +49,7 @@ impl Client {
                 self.set_demand(what.dst);
                 continue;
             }
-            let front = HEADER_LEN + SLOT_HEADER_LEN;
+            let front = SHORT_HEADER_LEN + SLOT_HEADER_LEN;
             let Some(bytes) = self.cells.take(&mut to.queue, &mut buffer[front..]) else {
                 // Nothing waits, so nothing is requested in its place.
                 self.stats.idle += 1;
@@ -62,11 +62,12 @@ impl Client {
             let (src, dst) = (self.config.process.0, u32::from(what.dst));
             let label = self.config.labels.label(what.path, src, dst);
             let slot = Slot { label, timeslot: slot.0 as u32, path: what.path, earlier };
-            slot.write(&mut buffer[HEADER_LEN..]).expect("the frame length was checked by new");
+            slot.write(&mut buffer[SHORT_HEADER_LEN..])
+                .expect("the frame length was checked by new");
             self.stats.slots_sent += 1;
             let address = self.address(ProcessId(u32::from(what.dst)));
             let payload = SLOT_HEADER_LEN + bytes;
-            return Some(seal_frame(buffer, Opcode::Slot, address, number, now, payload));
+            return Some(seal_frame(buffer, Opcode::Slot, address, number, payload));
         }
         None
     }

@@ -1,7 +1,7 @@
 //! Grants: from the schedule of a batch to control packets.
 
 use onepipe_base::{Mono, Now, ProcessId};
-use onepipe_wire::{FcpArrival, FcpEncoding, FcpReset, FcpTotal, HEADER_LEN, Opcode};
+use onepipe_wire::{FcpArrival, FcpEncoding, FcpReset, FcpTotal, Opcode, SHORT_HEADER_LEN};
 
 use super::Comm;
 use crate::fcp::{DESTINATIONS_MAX, DestinationSet, FrameAddress, Session, seal_frame};
@@ -89,30 +89,23 @@ impl Comm {
         if let Some(to) = self.rejection.take() {
             let (epoch, params) = (self.epoch, self.config.params());
             let reset = FcpReset { time: now.sync, epoch, params };
-            let bytes = Session::reject(&mut buffer[HEADER_LEN..], reset)?;
-            return Some(self.seal(now, buffer, to, 1, bytes));
+            let bytes = Session::reject(&mut buffer[SHORT_HEADER_LEN..], reset)?;
+            return Some(self.seal(buffer, to, 1, bytes));
         }
         while let Some((src, ())) = self.ready.pop() {
-            if let Some((number, bytes)) = self.write(now, src, &mut buffer[HEADER_LEN..]) {
+            if let Some((number, bytes)) = self.write(now, src, &mut buffer[SHORT_HEADER_LEN..]) {
                 self.arm_timer(now.mono, src);
-                return Some(self.seal(now, buffer, ProcessId(u32::from(src)), number, bytes));
+                return Some(self.seal(buffer, ProcessId(u32::from(src)), number, bytes));
             }
         }
         None
     }
 
     /// Completes the frame of control packet `number`. Returns its length.
-    fn seal(
-        &mut self,
-        now: Now,
-        buffer: &mut [u8],
-        dst: ProcessId,
-        number: u32,
-        bytes: usize,
-    ) -> usize {
+    fn seal(&mut self, buffer: &mut [u8], dst: ProcessId, number: u32, bytes: usize) -> usize {
         let (src, incarnation) = (self.config.process, self.config.incarnation);
         let address = FrameAddress { src, incarnation, dst };
-        let bytes = seal_frame(buffer, Opcode::Fcp, address, number, now, bytes);
+        let bytes = seal_frame(buffer, Opcode::Fcp, address, number, bytes);
         self.stats.sent += 1;
         self.stats.sent_bytes += bytes as u64;
         bytes

@@ -8,7 +8,7 @@ use onepipe_base::{Incarnation, Machine, Mono, Now, Port, ProcessId, Transmit, V
 use onepipe_isolation::{Fault, Isolation, Loss};
 use onepipe_reliability::BoundedQueue;
 use onepipe_timeslots::check_setting;
-use onepipe_wire::{Drops, Frame, HEADER_LEN, Opcode, WATCHDOG_LEN, Watchdog};
+use onepipe_wire::{Drops, Frame, Opcode, SHORT_HEADER_LEN, WATCHDOG_LEN, Watchdog};
 
 use crate::clock::SLOT_NS_MAX;
 use crate::failover::{Change, Failover};
@@ -433,8 +433,8 @@ impl Machine for ControlPlane {
         if let Some((dst, watchdog)) = self.failover.poll_watchdog() {
             let CommConfig { process, incarnation, .. } = self.config.comm;
             let address = FrameAddress { src: process, incarnation, dst };
-            let bytes = watchdog.write(&mut slot[HEADER_LEN..]).unwrap_or(WATCHDOG_LEN);
-            let bytes = seal_frame(slot, Opcode::Watchdog, address, 0, now, bytes);
+            let bytes = watchdog.write(&mut slot[SHORT_HEADER_LEN..]).unwrap_or(WATCHDOG_LEN);
+            let bytes = seal_frame(slot, Opcode::Watchdog, address, 0, bytes);
             return Some(Transmit { port: Port(0), bytes });
         }
         let bytes = self.comm.poll_transmit(now, slot)?;

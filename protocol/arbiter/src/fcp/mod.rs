@@ -9,8 +9,8 @@ mod send_window;
 mod session;
 mod times;
 
-use onepipe_base::{Incarnation, Now, ProcessId, Promises, Psn, Timestamp};
-use onepipe_wire::{HEADER_LEN, Header, Opcode, seal};
+use onepipe_base::{Incarnation, ProcessId, Psn};
+use onepipe_wire::{Header, Opcode, SHORT_HEADER_LEN, seal};
 
 pub(crate) use send_window::{DESTINATIONS_MAX, DestinationSet, WINDOW};
 pub(crate) use session::{PacketVerdict, Session};
@@ -24,22 +24,16 @@ pub(crate) struct FrameAddress {
     pub dst: ProcessId,
 }
 
-/// How far back the promises of these frames lie, ns. Arbiters promise nothing; a quarter of the
-/// range of timestamps is what switches without a promise send too.
-const NO_PROMISE_NS: u64 = 1 << 46;
-
 /// Completes a frame whose payload is already written behind its header. Returns its length.
 pub(crate) fn seal_frame(
     slot: &mut [u8],
     opcode: Opcode,
     address: FrameAddress,
     psn: u32,
-    now: Now,
     payload_len: usize,
 ) -> usize {
-    let nothing = Promises::both(Timestamp::from_ns(now.sync.as_ns().wrapping_sub(NO_PROMISE_NS)));
     let header = Header::new(opcode, address.src, address.dst, address.incarnation);
-    let bytes = seal(slot, header.stamped(now.sync, nothing, Psn(psn)), payload_len);
-    debug_assert_eq!(bytes, HEADER_LEN + payload_len);
+    let bytes = seal(slot, header.with_psn(Psn(psn)), payload_len);
+    debug_assert_eq!(bytes, SHORT_HEADER_LEN + payload_len);
     bytes
 }

@@ -2,10 +2,11 @@
 
 use core::ops::Range;
 
-use onepipe_base::{Now, ProcessId, Promises, Psn, Transmit};
+use onepipe_base::{Now, ProcessId, Psn, Transmit};
 use onepipe_wire::{
     BULK_FAILURE_LEN, BULK_HEADER_LEN, BulkAck, BulkFailure, BulkFailures, BulkHave, BulkHeader,
-    BulkPieceHeader, BulkState, BulkWant, Flags, HEADER_LEN, Header, Opcode, seal, seal_detached,
+    BulkPieceHeader, BulkState, BulkWant, Flags, Header, Opcode, SHORT_HEADER_LEN, seal,
+    seal_detached,
 };
 
 use super::{ActiveObject, Group, Refusal};
@@ -19,7 +20,7 @@ use crate::session::Item;
 /// Maximum number of words of held blocks per frame: fits the shortest frame allowed.
 const HAVE_WORDS_MAX: u32 = 48;
 const _: () = assert!(
-    HEADER_LEN + BULK_HEADER_LEN + 8 * HAVE_WORDS_MAX as usize <= FRAME_LEN_MIN,
+    SHORT_HEADER_LEN + BULK_HEADER_LEN + 8 * HAVE_WORDS_MAX as usize <= FRAME_LEN_MIN,
     "the shortest frame holds as many words"
 );
 
@@ -216,24 +217,27 @@ impl<M: Memory> Group<M> {
         let Output { now, rank, slot } = output;
         debug_assert!(rank != self.config.own, "no frame goes to this member");
         let bulk_header = self.bulk_header();
-        let buffer = bulk_header.write(slot.get_mut(HEADER_LEN..)?)?;
+        let buffer = bulk_header.write(slot.get_mut(SHORT_HEADER_LEN..)?)?;
         let bytes = BULK_HEADER_LEN + body(self, buffer)?;
         let member = self.config.members[rank as usize];
         let opcode = item.map_or(Opcode::BulkAck, |item| item.opcode());
         let header = self.header(opcode, member.process);
         let session = &mut self.peers[rank].session;
         let all = bytes + detached_len.unwrap_or(0);
-        let needs_ack = item.is_some() && session.needs_ack(HEADER_LEN + all);
+        let needs_ack = item.is_some() && session.needs_ack(SHORT_HEADER_LEN + all);
         let header = header.flagged(u8::from(needs_ack) * Flags::ACK_NOW);
         let psn = if item.is_some() { session.next() } else { Psn::FIRST };
-        let header = header.stamped(now.sync, Promises::both(now.sync), psn);
+        let header = header.with_psn(psn);
         let bytes = match detached_len {
             Some(detached_len) => seal_detached(slot, header, detached_len),
             None => seal(slot, header, bytes),
         };
-        debug_assert!(bytes <= HEADER_LEN + usize::from(u16::MAX), "the length fits its field");
+        debug_assert!(
+            bytes <= SHORT_HEADER_LEN + usize::from(u16::MAX),
+            "the length fits its field"
+        );
         if let Some(item) = item {
-            session.on_sent(now.mono, item, HEADER_LEN + all);
+            session.on_sent(now.mono, item, SHORT_HEADER_LEN + all);
             self.update_deadline(rank);
         }
         self.stats.frames_sent += 1;
@@ -241,12 +245,11 @@ impl<M: Memory> Group<M> {
     }
 
     /// Writes the next refusal of a process that is not a member.
-    pub(super) fn write_refusal(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
+    pub(super) fn write_refusal(&mut self, slot: &mut [u8]) -> Option<Transmit> {
         let Refusal { port, to, reason } = self.refusals.pop()?;
-        let buffer = self.bulk_header().write(slot.get_mut(HEADER_LEN..)?)?;
+        let buffer = self.bulk_header().write(slot.get_mut(SHORT_HEADER_LEN..)?)?;
         let bytes = BULK_HEADER_LEN + reason.write(buffer)?;
         let header = self.header(Opcode::BulkRefused, to);
-        let header = header.stamped(now.sync, Promises::both(now.sync), Psn::FIRST);
         self.stats.frames_sent += 1;
         Some(Transmit { port, bytes: seal(slot, header, bytes) })
     }

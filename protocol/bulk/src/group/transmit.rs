@@ -21,7 +21,7 @@ impl<M: Memory> Group<M> {
         slot: &mut [u8],
         may_gather: bool,
     ) -> Option<Gathered> {
-        if let Some(sent) = self.write_refusal(now, slot) {
+        if let Some(sent) = self.write_refusal(slot) {
             return Some(sent.into());
         }
         self.fill_queues();

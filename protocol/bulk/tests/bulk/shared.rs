@@ -9,7 +9,7 @@ use onepipe_bulk::{
 };
 use onepipe_wire::{
     BULK_HEADER_LEN, BULK_PIECE_HEADER_LEN, BulkHeader, BulkPieceHeader, DETACHED_FRONT_LEN,
-    Extent, Frame, HEADER_LEN, Header, Opcode, seal,
+    Extent, Frame, Header, Opcode, SHORT_HEADER_LEN, seal,
 };
 
 /// Memory of one member, or memory that all members can read.
@@ -277,7 +277,7 @@ fn only_blocks_of_the_object_are_requested() {
     let piece = |block: u32, psn: u32| {
         let mut bytes = vec![0; 512];
         let header = BulkHeader { group: 7, config_digest: digest, from: 0, failed: 0, stable: 0 };
-        let rest = header.write(&mut bytes[HEADER_LEN..]).expect("it fits");
+        let rest = header.write(&mut bytes[SHORT_HEADER_LEN..]).expect("it fits");
         let extent = Extent { bytes: 2_000, block_len: 1_000, has_digests: true };
         let (digest, ordinal) = (0, BulkPieceHeader::REQUESTED);
         let header = BulkPieceHeader {

@@ -208,7 +208,7 @@ mod tests {
 
     /// Offers a frame to `peer` in each nanosecond of `during`. Returns when frames were relayed.
     fn relayed_at(relay: &mut Relay, during: core::ops::Range<u64>, peer: ProcessId) -> Vec<u64> {
-        let mut payload = [0; 204];
+        let mut payload = [0; 200];
         let mut times = Vec::new();
         for ns in during {
             if relay.is_relayed(at(ns), peer) {
@@ -223,17 +223,17 @@ mod tests {
     #[test]
     fn relays_to_every_controller_or_the_active_one() {
         let mut relay = relay();
-        let mut payload = [0; 204];
+        let mut payload = [0; 200];
         let mut sent = |relay: &mut Relay| {
             let next = || relay.write(&mut payload).map(|frame| (frame.to.0, frame.payload_len));
             core::iter::from_fn(next).collect::<Vec<_>>()
         };
-        assert!(relay.encapsulate(at(0), PEER, &[7; 204], None));
+        assert!(relay.encapsulate(at(0), PEER, &[7; 200], None));
         assert!(!relay.encapsulate(at(0), PEER, &[8; 9], None), "one frame at a time");
-        assert_eq!(sent(&mut relay), [(60, 204), (61, 204)]);
+        assert_eq!(sent(&mut relay), [(60, 200), (61, 200)]);
         assert!(relay.encapsulate(at(0), PEER, &[8; 9], Some(ProcessId(61))));
         assert_eq!(sent(&mut relay), [(61, 9)]);
-        assert!(!relay.encapsulate(at(0), PEER, &[7; 205], None), "too long");
+        assert!(!relay.encapsulate(at(0), PEER, &[7; 201], None), "too long");
         assert!(!relay.wants_transmit());
         assert_eq!(payload[..10], [8, 8, 8, 8, 8, 8, 8, 8, 8, 7]);
     }

@@ -30,11 +30,12 @@ impl Endpoint {
             return Verdict::Dropped;
         }
         self.stats.frames_received += 1;
-        if !self.is_direct(port) && self.is_too_far_ahead(clock, frame.header.promises(clock)) {
+        let has_promise = frame.header.has_timestamps() && !self.is_direct(port);
+        if has_promise && self.is_too_far_ahead(clock, frame.header.promises(clock)) {
             return Verdict::Dropped;
         }
         if frame.opcode == Opcode::LeaveAck {
-            return self.on_leave_ack(frame.header);
+            return self.on_leave_ack(&frame.header);
         }
         if self.config.links == Links::Mesh && self.is_failed(&frame) {
             // A late frame of a failed incarnation would bring the link up again.

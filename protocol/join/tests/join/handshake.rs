@@ -7,7 +7,7 @@ use onepipe_join::{
     Admission, Applicant, Cookies, Decision, Event, Joiner, JoinerConfig, Occupancy, Request,
     TermsChange,
 };
-use onepipe_wire::{HEADER_LEN, JOIN_LEN, JoinAnswer, JoinRole, RefuseReason, Terms};
+use onepipe_wire::{HEADER_LEN, JOIN_LEN, JoinAnswer, JoinRole, RefuseReason, Terms, VERSION};
 use proptest::prelude::*;
 
 const TERMS: Terms = Terms {
@@ -16,6 +16,7 @@ const TERMS: Terms = Terms {
     link_timeout_ns: 100_000_000,
     frame_len_max: 1_472,
     key_epoch: 0,
+    version: VERSION,
 };
 
 /// The switch, with one secret for each of its starts.
@@ -178,20 +179,20 @@ fn refusal_is_reported_and_the_request_repeated() {
     assert_eq!((admitted_at, switch.admitted), (None, None));
 }
 
+//= spec/ordering.md#R88
 #[test]
-fn switch_of_another_version_is_named() {
-    const VERSION_AT: usize = 39;
-    const OTHER: u8 = onepipe_wire::VERSION + 1;
+fn fabric_of_another_version_is_named() {
+    const OTHER: u8 = VERSION + 1;
     let (mut joiner, mut switch) = (joiner(2), Switch::start(77));
+    let terms = Terms { version: OTHER, ..TERMS };
+    switch.admission = Admission::new(switch.own, terms, 0);
     joiner.start(at(0).mono);
-    let mut slot = [0; 256];
-    let request = joiner.poll_transmit(at(0), &mut slot).expect("a request");
-    slot[VERSION_AT] = OTHER;
-    let mut answer = switch.answer(at(0), 1, &slot[..request.bytes]).expect("a refusal");
-    assert_eq!(switch.admitted, None);
-    answer[VERSION_AT] = OTHER;
-    joiner.handle_frame(at(0), Port(0), &mut answer);
-    assert_eq!(joiner.poll_event(), Some(Event::OtherVersion(OTHER)));
+    let (events, admitted_at) = run(&mut joiner, &mut switch, 0, || 1);
+    assert!(events.len() > 10 && events.iter().all(|it| *it == Event::OtherVersion(OTHER)));
+    assert_eq!((admitted_at, switch.admitted), (None, None));
+    switch.admission = Admission::new(switch.own, TERMS, 0);
+    let (events, _) = run(&mut joiner, &mut switch, 5_000_000_000, || 1);
+    assert_eq!(events.last(), Some(&Event::Accepted(TERMS)), "the switch was replaced");
 }
 
 proptest! {

@@ -90,6 +90,7 @@ impl Fabric {
             link_timeout_ns: 30_000,
             frame_len_max: 1_472,
             key_epoch: 0,
+            version: onepipe_wire::VERSION,
         };
         let end = |process| {
             let config = EndpointConfig {
@@ -130,7 +131,7 @@ impl Fabric {
         let applicant = Applicant { instance: instance(port.0.into()), role };
         let is_request = header.length() > 0 && header.opcode() == Ok(Opcode::Join);
         let is_of_handshake = Joiner::takes(frame) || Roster::takes(frame);
-        !is_of_handshake && !is_request && applicant.may_send(header)
+        !is_of_handshake && !is_request && applicant.may_send(&header)
     }
 
     /// A stranger that cannot know the cookie is never admitted.

@@ -149,7 +149,7 @@ fn invalid_messages_and_settings_are_refused() {
         Rival::new(Config { process: ProcessId(0), ..config.clone() }).expect("a member");
     let long = vec![0; 2_000];
     let refused = member.send(now, To::All, &long).expect_err("too long").to_string();
-    assert!(refused.contains("2000") && refused.contains("1396"), "{refused}");
+    assert!(refused.contains("2000") && refused.contains("1410"), "{refused}");
     let nobody = member.send(now, To::One(ProcessId(2)), b"x").expect_err("the sequencer's id");
     assert!(nobody.to_string().contains("2 members"), "{nobody}");
     for bad in [

@@ -3,14 +3,15 @@
 use onepipe_base::{Address, Cause, Instance, Mono, Port, Psn, Timestamp, Transmit, Verdict};
 use onepipe_topology::{FlowKey, PortRange, Route, Spread};
 use onepipe_wire::{
-    FloodAck, FloodId, FloodView, Frame, HEADER_LEN, HOPS_MAX, Header, Opcode, Slot,
+    FloodAck, FloodId, FloodView, Frame, HEADER_LEN, HOPS_MAX, Header, Opcode, SHORT_HEADER_LEN,
+    Slot, pass_hop,
 };
 
 use crate::clock::Time;
 use crate::control::{View, Writer};
 use crate::controller_ports::Registration;
 use crate::flood::Arrived;
-use crate::form::{Form, chip};
+use crate::form::Form;
 use crate::stats::count_drop;
 use crate::{Switch, SwitchEvent};
 
@@ -22,7 +23,7 @@ impl Switch {
         let Ok(parsed) = Frame::parse(frame) else {
             return count_drop(&mut self.stats.dropped_malformed);
         };
-        let (header, opcode) = (*parsed.header, parsed.opcode);
+        let (header, opcode) = (parsed.header, parsed.opcode);
         match opcode {
             Opcode::Flood => self.on_flood(now, port, &header, parsed.payload),
             Opcode::FloodAck => self.on_flood_ack(port, &header, parsed.payload),
@@ -65,7 +66,7 @@ impl Switch {
             self.view().live_next_hop(next_hops, u32::from(chosen.0 - next_hops.first().0))
         };
         let is_untouched = self.config.form == Form::OffChip;
-        if !is_untouched && !chip::pass_control(frame, reference) {
+        if !is_untouched && !pass_hop(frame, None) {
             return count_drop(&mut self.stats.dropped_hops);
         }
         self.stats.forwarded += 1;
@@ -232,6 +233,6 @@ fn labelled(next_hops: PortRange, header: &Header, frame: &[u8]) -> Option<Port>
         return None;
     }
     let nth = HOPS_MAX.checked_sub(header.hops())?;
-    Slot::next_link(frame.get(HEADER_LEN..)?, nth)
+    Slot::next_link(frame.get(SHORT_HEADER_LEN..)?, nth)
         .map(|next_link| next_hops.nth(u32::from(next_link)))
 }

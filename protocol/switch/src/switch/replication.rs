@@ -34,7 +34,7 @@ impl Switch {
         let Ok((header, _)) = parse_header(frame) else {
             return count_drop(&mut self.stats.dropped_malformed);
         };
-        let (header, end) = (*header, HEADER_LEN + header.length());
+        let end = HEADER_LEN + header.length();
         let begun = self
             .replication
             .take_if(|begun| begun.input == port && header.is_copy_of(&begun.header, begun.last));

@@ -8,7 +8,8 @@ use onepipe_base::{Machine, Port};
 use onepipe_switch::{Config, Eager, Switch};
 use onepipe_topology::{Node, Shape, Topology};
 use onepipe_wire::{
-    Flags, Flood, FloodAck, FloodId, FloodKind, Header, Opcode, Resolved, seal_with_hops,
+    Flags, Flood, FloodAck, FloodId, FloodKind, HEADER_LEN, Header, Opcode, Resolved,
+    seal_with_hops,
 };
 
 fn drive(switch: &mut Switch, ports: u16, processes: u32, rounds: u64) {
@@ -61,19 +62,19 @@ fn control(switch: &mut Switch, round: u64, port: u16, controller: u32) {
         port,
         of_link(opcode, instance, Some(OWN), both(1_000 + round * 700)),
     );
-    let mut bytes = [0; 52 + 32];
+    let mut bytes = [0; HEADER_LEN + 32];
     let id = FloodId { epoch: 1, sequence: round as u32 };
     let last = switch.stats().links_frozen as u32;
     let resolved = (0..2).map(|back| Resolved { owner: OWN, number: last.saturating_sub(back) });
     let (opcode, payload) = match port {
         odd if odd % 2 == 1 => return,
         0 => {
-            let written = Flood { id }.write_resume(&mut bytes[52..], resolved);
+            let written = Flood { id }.write_resume(&mut bytes[HEADER_LEN..], resolved);
             (Opcode::Flood, written.expect("fits").1)
         }
         _ => {
             let ack_from = FloodAck { id, kind: FloodKind::Resume };
-            (Opcode::FloodAck, ack_from.write(&mut bytes[52..]).expect("fits"))
+            (Opcode::FloodAck, ack_from.write(&mut bytes[HEADER_LEN..]).expect("fits"))
         }
     };
     let header = Header::hop_only(opcode, instance, Some(OWN), both(0));

@@ -12,7 +12,7 @@ use onepipe_base::{
 };
 use onepipe_switch::{Config, Switch, SwitchEvent};
 use onepipe_topology::{ForwardingTable, Route, Tree};
-use onepipe_wire::{AnnounceView, Header, Link, LinkState, Opcode, Side};
+use onepipe_wire::{AnnounceView, HEADER_LEN, Header, Link, LinkState, Opcode, Side};
 
 fn new(config: Config) -> Switch {
     let mut switch = Switch::new(config).expect("valid");
@@ -135,10 +135,10 @@ fn announcements_are_split_into_parts() {
         for part in &parts {
             let view = AnnounceView::parse(&part.payload).expect("well-formed");
             assert_eq!((view.announce.first, view.announce.total), (all.len() as u16, 22));
-            assert!(part.payload.len() <= 256 - 52);
+            assert!(part.payload.len() <= 256 - HEADER_LEN);
             all.extend(view.links(ts(0)));
         }
-        assert_eq!((parts.len(), all.len()), (3, 22));
+        assert_eq!((parts.len(), all.len()), (4, 22));
         all.sort_by_key(|link| link.port);
         all.dedup_by_key(|link| link.port);
         assert_eq!(all.len(), 22, "each once");

@@ -9,7 +9,7 @@ use onepipe_base::{Incarnation, Machine, Port, ProcessId, Verdict};
 use onepipe_switch::{Config, Switch};
 use onepipe_topology::{Route, Tree};
 use onepipe_wire::{
-    ANY_LINK, HEADER_LEN, HOPS_MAX, Header, Opcode, SLOT_HEADER_LEN, Slot, seal_with_hops,
+    ANY_LINK, HOPS_MAX, Header, Opcode, SHORT_HEADER_LEN, SLOT_HEADER_LEN, Slot, seal_with_hops,
 };
 
 /// Two processes below, four uplinks on which no frame has ever arrived.
@@ -23,9 +23,9 @@ fn switch() -> Switch {
 
 /// Returns the verdict on a slot frame with this label that has passed `passed` switches.
 fn next_hop(switch: &mut Switch, (from, dst): (u16, u32), label: [u8; 4], passed: u8) -> Verdict {
-    let mut bytes = [0; HEADER_LEN + SLOT_HEADER_LEN];
+    let mut bytes = [0; SHORT_HEADER_LEN + SLOT_HEADER_LEN];
     let slot = Slot { label, timeslot: 1, path: 0, earlier: [0; 3] };
-    slot.write(&mut bytes[HEADER_LEN..]).expect("it fits");
+    slot.write(&mut bytes[SHORT_HEADER_LEN..]).expect("it fits");
     let header = Header::new(Opcode::Slot, ProcessId(1), ProcessId(dst), Incarnation(1));
     seal_with_hops(&mut bytes, header, SLOT_HEADER_LEN, HOPS_MAX - passed);
     switch.handle_frame(at(10), Port(from), &mut bytes)

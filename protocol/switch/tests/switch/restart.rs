@@ -9,7 +9,7 @@ use onepipe_base::{
 };
 use onepipe_switch::{Config, Switch};
 use onepipe_topology::{ForwardingTable, Route};
-use onepipe_wire::{HOPS_MAX, Header, Opcode, parse_header, seal_with_hops};
+use onepipe_wire::{HEADER_LEN, HOPS_MAX, Header, Opcode, parse_header, seal_with_hops};
 
 const STEP_NS: u64 = 500;
 const A: usize = 0;
@@ -133,7 +133,7 @@ impl Network {
             // Data on all paths, so that passing frames arrive before beacons.
             let peer = ProcessId(((id + 2) % 4) as u32);
             let header = Header::new(Opcode::Data, ProcessId(id as u32), peer, Incarnation(1));
-            let mut bytes = Bytes::from([0; 52]);
+            let mut bytes = Bytes::from([0; HEADER_LEN]);
             let header = header.stamped(promises.barrier, promises, onepipe_base::Psn(0));
             seal_with_hops(&mut bytes, header, 0, HOPS_MAX);
             self.deliver(to, port, bytes);

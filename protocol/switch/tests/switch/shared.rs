@@ -84,7 +84,6 @@ fn frame_between_two_copies_leaves_the_rest() {
     beacon_from(&mut switch, at(200), 3, both(190));
     let mut copy = shared(3, &[0], 150, 195);
     let (header, _) = parse_header(&copy).expect("a frame");
-    let header = *header;
     let receiver = SharedReceiver {
         process: ProcessId(0),
         psn: Psn(10),

@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 
 use onepipe_base::Timestamp;
 use onepipe_wire::{
-    AckView, Connect, DecodeError, Flags, Fragment, Frame, HEADER_LEN, Message, Messages, Opcode,
-    PiggybackedAck, Probe, SharedReceivers,
+    AckView, Connect, DecodeError, Flags, Fragment, Frame, Message, Messages, Opcode,
+    PiggybackedAck, Probe, SharedReceivers, VERSION, header_len,
 };
 
 use crate::{golden_amcast, golden_bulk, golden_control, golden_join, golden_slots, properties};
@@ -87,6 +87,11 @@ impl Golden {
         numbers[0]
     }
 
+    /// Returns whether bytes have this label.
+    fn has(&self, label: &str) -> bool {
+        self.parts.iter().any(|(name, _)| name == label)
+    }
+
     pub fn bytes_of(&self, label: &str) -> Vec<&[u8]> {
         let parts = self.parts.iter().filter(|(name, _)| name == label);
         parts.map(|(_, bytes)| bytes.as_slice()).collect()
@@ -95,6 +100,10 @@ impl Golden {
     pub fn time(&self, label: &str) -> Timestamp {
         let found = self.times.iter().find(|(name, _)| name == label);
         Timestamp::from_ns(found.unwrap_or_else(|| panic!("{}: no @ {label}", self.name)).1)
+    }
+
+    fn header_len(&self) -> usize {
+        header_len(self.number("opcode") as u8)
     }
 
     fn frame(&self) -> Frame<'_> {
@@ -125,6 +134,10 @@ fn headers_match_labels() {
         assert_eq!(u64::from(header.hops()), golden.number("hops"), "{name}");
         let flags = (0..8).map(|bit| 1 << bit).filter(|flag| header.has(*flag)).sum::<u8>();
         assert_eq!(u64::from(flags), golden.number("flags"), "{name}");
+        assert_eq!(header.has_timestamps(), golden.has("commit"), "{name}");
+        if !header.has_timestamps() {
+            continue;
+        }
         assert_eq!(header.message_ts(near), golden.time("message_ts"), "{name}");
         assert_eq!(header.promises(near).barrier, golden.time("barrier"), "{name}");
         assert_eq!(header.promises(near).commit, golden.time("commit"), "{name}");
@@ -147,7 +160,12 @@ fn golden_frames_round_trip() {
     for golden in Golden::all() {
         let frame = golden.frame();
         let written = properties::resealed(&frame);
-        assert_eq!(golden.bytes[..HEADER_LEN + frame.payload.len()], written, "{}", golden.name);
+        assert_eq!(
+            golden.bytes[..golden.header_len() + frame.payload.len()],
+            written,
+            "{}",
+            golden.name
+        );
     }
 }
 
@@ -230,7 +248,7 @@ fn messages(golden: &Golden, frame: &Frame<'_>) {
         end = ack.write(&mut written).expect("it fits");
         behind = messages;
     }
-    let messages = Messages::of_frame(frame.header, frame.payload).expect("a golden frame");
+    let messages = Messages::of_frame(&frame.header, frame.payload).expect("a golden frame");
     if frame.header.has(Flags::SINGLE) {
         let read: Vec<_> = messages.map(|message| message.expect("a golden message")).collect();
         let message = Message { delta_ns: 0, index: 0, payload: behind };
@@ -325,7 +343,7 @@ fn padding_is_ignored_by_parser() {
 #[test]
 fn refuses_any_bit_flip_and_truncation() {
     for golden in Golden::all() {
-        let end = HEADER_LEN + golden.frame().payload.len();
+        let end = golden.header_len() + golden.frame().payload.len();
         for length in 0..end {
             assert!(Frame::parse(&golden.bytes[..length]).is_err(), "{} cut", golden.name);
         }
@@ -343,21 +361,69 @@ fn refuses_any_bit_flip_and_truncation() {
 fn checks_match_specification() {
     for golden in Golden::all() {
         let payload = golden.frame().payload;
-        let mut fixed = golden.bytes[..HEADER_LEN].to_vec();
-        fixed[6..18].fill(0);
-        fixed[23] &= !0x02;
-        fixed[38] = 0;
-        fixed[40..52].fill(0);
+        let header = &golden.bytes[..golden.header_len()];
+        let mut fixed = header.to_vec();
+        fixed[2] &= !0x02;
+        fixed[3] = 0;
+        fixed[20..36].fill(0);
+        if let Some(promises) = fixed.get_mut(44..56) {
+            promises.fill(0);
+        }
         if golden.frame().opcode.is_shared() {
-            fixed[18..22].fill(0);
-            fixed[28..32].fill(0);
+            fixed[8..12].fill(0);
+            fixed[16..20].fill(0);
         }
         let xxh3 = xxhash_rust::xxh3::xxh3_64;
         let end_to_end = xxh3(&fixed).rotate_left(17) ^ xxh3(payload);
         assert_eq!(end_to_end, golden.number("integrity"), "{}", golden.name);
-        let hop = xxh3(&golden.bytes[..48]) & 0xffff_ffff;
-        assert_eq!(hop, golden.number("hop_check"), "{}", golden.name);
+        let mut covered = [&header[..28], &header[36..]].concat();
+        covered.resize(48, 0);
+        let tag = crc32c(covered);
+        assert_eq!(u64::from(tag), golden.number("hop_tag"), "{}", golden.name);
     }
+}
+
+/// Returns the frame in another version, sealed as the specification says.
+fn in_version(frame: &[u8], version: u8) -> Vec<u8> {
+    let (mut header, payload) = (frame[..56].to_vec(), &frame[56..]);
+    header[0] = version;
+    let mut fixed = header.clone();
+    (fixed[3], fixed[2]) = (0, fixed[2] & !0x02);
+    fixed[20..36].fill(0);
+    fixed[44..56].fill(0);
+    let xxh3 = xxhash_rust::xxh3::xxh3_64;
+    let integrity = xxh3(&fixed).rotate_left(17) ^ xxh3(payload);
+    header[20..28].copy_from_slice(&integrity.to_be_bytes());
+    let tag = u64::from(crc32c([&header[..28], &header[36..]].concat()));
+    header[28..36].copy_from_slice(&tag.to_be_bytes());
+    [&header, payload].concat()
+}
+
+//= spec/ordering.md#R88
+#[test]
+fn joins_of_later_versions_are_read() {
+    let joins = ["join-request.hex", "join-accepted.hex", "join-not-admitted.hex"];
+    for (name, is_join) in joins.map(|name| (name, true)).into_iter().chain([("beacon.hex", false)])
+    {
+        let golden = Golden::named(name);
+        assert_eq!(in_version(&golden.bytes, VERSION), golden.bytes);
+        for (version, is_later) in [(VERSION + 1, true), (u8::MAX, true), (VERSION - 1, false)] {
+            let frame = in_version(&golden.bytes, version);
+            let parsed = Frame::parse(&frame).map(|_| ());
+            assert_eq!(parsed, Err(DecodeError::Version(version)), "{name}");
+            let join = Frame::parse_join(&frame).map(|frame| frame.payload.to_vec());
+            let payload = golden.frame().payload.to_vec();
+            assert_eq!(join.is_ok(), is_join && is_later, "{name} in {version:#x}: {join:?}");
+            assert!(join.is_err() || join == Ok(payload));
+        }
+    }
+}
+
+/// CRC-32C, bit by bit.
+fn crc32c(bytes: Vec<u8>) -> u32 {
+    !bytes.iter().fold(!0, |crc, byte| {
+        (0..8).fold(crc ^ u32::from(*byte), |crc, _| (crc >> 1) ^ (0x82f6_3b78 * (crc & 1)))
+    })
 }
 
 fn specification() -> String {

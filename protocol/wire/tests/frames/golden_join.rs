@@ -9,6 +9,8 @@ pub fn request(golden: &Golden, frame: &Frame<'_>) {
     assert_eq!(read.cookie, golden.number("cookie"));
     assert_eq!(read.role as u64, golden.number("role"));
     assert_eq!(u64::from(read.wants_members), golden.number("wants_members"));
+    assert_eq!(u64::from(read.versions.min), golden.number("version_min"));
+    assert_eq!(u64::from(read.versions.max), golden.number("version_max"));
     let mut written = vec![0xff; frame.payload.len()];
     assert_eq!(read.write(&mut written), Some(frame.payload.len()));
     assert_eq!(written, frame.payload);
@@ -34,7 +36,8 @@ pub fn answer(golden: &Golden, frame: &Frame<'_>) {
             terms
         }
     };
-    let Terms { processes_max, controllers, link_timeout_ns, frame_len_max, key_epoch } = terms;
+    let Terms { processes_max, controllers, link_timeout_ns, .. } = terms;
+    let Terms { frame_len_max, key_epoch, version, .. } = terms;
     assert_eq!(u64::from(processes_max), golden.number("processes_max"));
     let controllers = controllers.map_or((0, 0), |ids| (ids.count, ids.first.0));
     assert_eq!(u64::from(controllers.0), golden.number("controllers"));
@@ -42,6 +45,7 @@ pub fn answer(golden: &Golden, frame: &Frame<'_>) {
     assert_eq!(link_timeout_ns, golden.number("link_timeout"));
     assert_eq!(u64::from(frame_len_max), golden.number("frame_octets"));
     assert_eq!(u64::from(key_epoch), golden.number("key_epoch"));
+    assert_eq!(u64::from(version), golden.number("fabric_version"));
 }
 
 pub fn members(golden: &Golden, frame: &Frame<'_>) {

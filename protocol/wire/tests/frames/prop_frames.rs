@@ -4,8 +4,8 @@ use onepipe_base::{Incarnation, ProcessId, Promises, Psn, Timestamp};
 use onepipe_wire::{
     ACK_WORDS_MAX, Ack, AckDelay, AckView, CONNECT_LEN, Connect, DecodeError, FRAGMENT_HEADER_LEN,
     Flags, Fragment, FragmentHeader, Frame, HEADER_LEN, HOPS_MAX, Header, Message, Messages,
-    Opcode, PIGGYBACK_LEN, PROBE_LEN, PiggybackedAck, Probe, VERSION, is_hop_intact,
-    mark_congestion, parse_header, rewrite_promises, seal, seal_with_hops, take_hop,
+    Opcode, PIGGYBACK_LEN, PROBE_LEN, PiggybackedAck, Probe, VERSION, header_len, is_hop_intact,
+    mark_congestion, parse_header, pass_hop, rewrite_promises, seal, seal_with_hops,
     write_fragment_header, write_message,
 };
 use proptest::prelude::*;
@@ -31,20 +31,25 @@ prop_compose! {
     ) -> Header {
         // The check of a piece with this flag does not cover all of its payload.
         let detached = if opcode == Opcode::BulkPiece { Flags::DETACHED } else { 0 };
-        Header::new(opcode, ProcessId(src), ProcessId(dst), Incarnation(incarnation))
-            .stamped(ts, promises, Psn(psn))
-            .flagged(flags & !detached)
+        let header = Header::new(opcode, ProcessId(src), ProcessId(dst), Incarnation(incarnation));
+        header.stamped(ts, promises, Psn(psn)).flagged(flags & !detached)
     }
+}
+
+/// Returns the length of the header of a frame.
+fn front(frame: &[u8]) -> usize {
+    header_len(frame[1])
 }
 
 prop_compose! {
     /// A frame as sealed by its sender.
     fn any_frame()(
         header in any_header(),
-        hops in any::<u8>(),
+        hops in 0..64u8,
         payload in prop::collection::vec(any::<u8>(), 0..300),
     ) -> Vec<u8> {
-        let mut bytes = vec![0xaa; HEADER_LEN];
+        let opcode = header.opcode().expect("a known one");
+        let mut bytes = vec![0xaa; header_len(opcode as u8)];
         bytes.extend_from_slice(&payload);
         let length = seal_with_hops(&mut bytes, header, payload.len(), hops);
         assert_eq!(length, bytes.len());
@@ -74,11 +79,12 @@ proptest! {
         opcode in select(Opcode::ALL),
     ) {
         let [src, dst, incarnation, psn] = ids;
-        let header = Header::new(opcode, ProcessId(src), ProcessId(dst), Incarnation(incarnation))
-            .stamped(ts, promises, Psn(psn))
-            .flagged(flags);
+        let header = Header::new(opcode, ProcessId(src), ProcessId(dst), Incarnation(incarnation));
+        let header = header.stamped(ts, promises, Psn(psn)).flagged(flags);
         let mut bytes = [0xaa; HEADER_LEN + 4];
         let length = seal(&mut bytes, header, 0);
+        prop_assert_eq!(length, header_len(opcode as u8));
+        prop_assert_eq!(length == HEADER_LEN, header.has_timestamps());
         let frame = Frame::parse(&bytes[..length]).expect("sealed just now");
         prop_assert_eq!(frame.opcode, opcode);
         prop_assert_eq!(frame.payload, [0u8; 0]);
@@ -88,6 +94,9 @@ proptest! {
         prop_assert_eq!((read.length(), read.hops()), (0, HOPS_MAX));
         for asked in 0..=u8::MAX {
             prop_assert_eq!(read.has(asked), flags | asked == flags);
+        }
+        if !read.has_timestamps() {
+            return Ok(());
         }
         // Expanded against the time itself, every time is exact, whatever its upper 16 bits.
         prop_assert_eq!(read.message_ts(ts), ts);
@@ -209,7 +218,7 @@ proptest! {
             wrong[bit / 8] ^= 1 << (bit % 8);
             prop_assert!(Frame::parse(&wrong).is_err(), "bit {bit}");
             // A hop detects errors in the header, and none in the payload.
-            prop_assert_eq!(parse_header(&wrong).is_err(), bit < HEADER_LEN * 8);
+            prop_assert_eq!(parse_header(&wrong).is_err(), bit < front(&frame) * 8);
         }
     }
 
@@ -231,9 +240,9 @@ proptest! {
     #[test]
     fn refuses_swapped_payload(a in any_frame(), b in any_frame()) {
         // A frame that begins with the original payload is valid, with padding.
-        prop_assume!(!b[HEADER_LEN..].starts_with(&a[HEADER_LEN..]));
-        let mut mixed = a[..HEADER_LEN].to_vec();
-        mixed.extend_from_slice(&b[HEADER_LEN..]);
+        prop_assume!(!b[front(&b)..].starts_with(&a[front(&a)..]));
+        let mut mixed = a[..front(&a)].to_vec();
+        mixed.extend_from_slice(&b[front(&b)..]);
         prop_assert!(Frame::parse(&mixed).is_err());
     }
 
@@ -243,52 +252,58 @@ proptest! {
     ) {
         let padded = [&frame[..], &padding].concat();
         let read = Frame::parse(&padded).expect("intact");
-        prop_assert_eq!(read.payload, &frame[HEADER_LEN..]);
+        prop_assert_eq!(read.payload, &frame[front(&frame)..]);
     }
 
     #[test]
     fn hops_rewrite_only_their_fields(
         frame in any_frame(),
-        hops in prop::collection::vec((any_promises(), any::<bool>()), 1..6),
+        hops in prop::collection::vec((any_promises(), any::<bool>(), any::<bool>()), 1..6),
     ) {
         let mut travelled = frame.clone();
         let before = Frame::parse(&frame).expect("as sealed");
         let mut budget = before.header.hops();
         let mut is_marked = before.header.has(Flags::CONGESTION);
+        let has_timestamps = before.header.has_timestamps();
         let mut said = before.header.promises(properties::NEAR);
-        for (promises, meets_queue) in hops {
+        for (promises, meets_queue, is_written) in hops {
             if meets_queue {
                 mark_congestion(&mut travelled);
                 is_marked = true;
             }
             let was = travelled.clone();
-            if !take_hop(&mut travelled) {
+            if !pass_hop(&mut travelled, is_written.then_some(promises)) {
                 prop_assert_eq!((budget, &travelled), (0, &was));
                 break;
             }
-            prop_assert!(!is_hop_intact(&travelled), "promises are to be written next");
-            rewrite_promises(&mut travelled, promises);
-            (budget, said) = (budget - 1, promises);
+            prop_assert!(is_hop_intact(&travelled));
+            budget -= 1;
+            if is_written {
+                said = promises;
+            }
         }
         let after = Frame::parse(&travelled).expect("the end-to-end check still holds");
         prop_assert_eq!((after.header.hops(), after.payload), (budget, before.payload));
         prop_assert_eq!(after.header.has(Flags::CONGESTION), is_marked);
-        prop_assert_eq!(after.header.promises(said.barrier).barrier, said.barrier);
-        prop_assert_eq!(after.header.promises(said.commit).commit, said.commit);
-        // Only barrier, commit, flags, hops and hop_check may differ.
+        if has_timestamps {
+            prop_assert_eq!(after.header.promises(said.barrier).barrier, said.barrier);
+            prop_assert_eq!(after.header.promises(said.commit).commit, said.commit);
+        }
+        // Only barrier, commit, flags, hops and hop_tag may differ.
         for (at, (old, new)) in frame.iter().zip(&travelled).enumerate() {
-            let may_change = matches!(at, 6..18 | 23 | 38 | 48..52);
+            let may_change = matches!(at, 2 | 3 | 28..36) || (has_timestamps && (44..56).contains(&at));
             prop_assert!(may_change || old == new, "byte {at}");
         }
-        prop_assert_eq!(travelled[23] & !Flags::CONGESTION, frame[23] & !Flags::CONGESTION);
+        prop_assert_eq!(travelled[2] & !Flags::CONGESTION, frame[2] & !Flags::CONGESTION);
     }
 
     #[test]
     fn marking_does_not_repair_corrupt_frame(
         frame in any_frame(), bit in 0..HEADER_LEN * 8,
     ) {
+        prop_assume!(bit < front(&frame) * 8);
         // The one error that marking repairs is a lost congestion flag itself.
-        let is_lost_mark = bit == 23 * 8 + 1 && frame[23] & Flags::CONGESTION != 0;
+        let is_lost_mark = bit == 2 * 8 + 1 && frame[2] & Flags::CONGESTION != 0;
         prop_assume!(!is_lost_mark);
         let mut wrong = frame;
         wrong[bit / 8] ^= 1 << (bit % 8);
@@ -300,10 +315,11 @@ proptest! {
     fn leaves_short_buffers_alone(
         bytes in prop::collection::vec(any::<u8>(), 0..HEADER_LEN), promises in any_promises(),
     ) {
+        prop_assume!(bytes.get(1).is_none_or(|opcode| bytes.len() < header_len(*opcode)));
         let mut touched = bytes.clone();
         rewrite_promises(&mut touched, promises);
         mark_congestion(&mut touched);
-        prop_assert!(!take_hop(&mut touched) && !is_hop_intact(&touched));
+        prop_assert!(!pass_hop(&mut touched, Some(promises)) && !is_hop_intact(&touched));
         prop_assert_eq!(touched, bytes);
     }
 
@@ -326,8 +342,14 @@ fn reports_unknown_version_and_opcode() {
     seal(&mut bytes, header, 0);
     for version in (0..=u8::MAX).filter(|version| *version != VERSION) {
         let mut foreign = bytes;
-        foreign[39] = version;
+        foreign[0] = version;
         assert_eq!(parse_header(&foreign).map(|_| ()), Err(DecodeError::Version(version)));
+    }
+    // A node without keys cannot check a tag that is made with one.
+    for epoch in 1..4 {
+        let mut keyed = bytes;
+        keyed[3] |= epoch << 6;
+        assert_eq!(parse_header(&keyed).map(|_| ()), Err(DecodeError::Key(epoch)));
     }
     for code in 0..=u8::MAX {
         let is_known = Opcode::ALL.iter().any(|opcode| *opcode as u8 == code);

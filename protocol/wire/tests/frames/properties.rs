@@ -8,11 +8,11 @@ use onepipe_base::{Incarnation, ProcessId, Promises, Psn, Timestamp};
 use onepipe_wire::{
     Ack, AckView, Amcast, AnnounceView, Connect, DETACHED_FRONT_LEN, DecodeError, Drops,
     FRAGMENT_HEADER_LEN, Failure, Fcp, FcpGrant, FcpPart, FcpTotal, FcpWriter, Flags, Flood,
-    FloodAck, FloodKind, FloodView, Fragment, Frame, HEADER_LEN, Header, JoinAnswer, JoinRequest,
-    LargeControl, MESSAGE_HEADER_LEN, MarkedMessage, Members, Messages, Opcode, PIGGYBACK_LEN,
-    PiggybackedAck, Probe, Recall, RecoveryView, SharedReceiver, SharedReceivers, Slot,
-    TransferPacket, Undeliverable, Watchdog, is_hop_intact, mark_congestion, open_detached,
-    parse_header, rewrite_promises, seal_unsummed, seal_with_hops, take_hop, write_fragment_header,
+    FloodAck, FloodKind, FloodView, Fragment, Frame, Header, JoinAnswer, JoinRequest, LargeControl,
+    MESSAGE_HEADER_LEN, MarkedMessage, Members, Messages, Opcode, PIGGYBACK_LEN, PiggybackedAck,
+    Probe, Recall, RecoveryView, SharedReceiver, SharedReceivers, Slot, TransferPacket,
+    Undeliverable, Watchdog, header_len, is_hop_intact, mark_congestion, open_detached,
+    parse_header, pass_hop, rewrite_promises, seal_unsummed, seal_with_hops, write_fragment_header,
     write_message, write_packet,
 };
 
@@ -22,7 +22,8 @@ pub const NEAR: Timestamp = Timestamp::from_ns(5 << 48);
 /// Decoding a frame never panics, and only accepts what a sender would have sealed.
 pub fn frame(bytes: &[u8]) {
     if let Ok(frame) = Frame::parse(bytes) {
-        assert_eq!(resealed(&frame), bytes[..HEADER_LEN + frame.payload.len()]);
+        let end = header_len(frame.opcode as u8) + frame.payload.len();
+        assert_eq!(resealed(&frame), bytes[..end]);
         let (header, opcode) = parse_header(bytes).expect("a frame that parses can be forwarded");
         assert_eq!((header, opcode), (frame.header, frame.opcode));
     }
@@ -42,17 +43,17 @@ pub fn frame(bytes: &[u8]) {
 /// Without checks, anything with a header of this version and all of its payload is a frame.
 fn unsummed(mut bytes: Vec<u8>) {
     let frame = Frame::parse(&bytes).expect("sealed just now");
-    let (header, payload_len) = (*frame.header, frame.payload.len());
+    let (header, payload_len) = (frame.header, frame.payload.len());
     assert_eq!(seal_unsummed(&mut bytes, header, payload_len), bytes.len());
-    assert_eq!(Frame::parse(&bytes).map(|_| ()), Err(DecodeError::HopCheck));
+    assert_eq!(Frame::parse(&bytes).map(|_| ()), Err(DecodeError::HopTag));
     let frame = Frame::parse_unsummed(&bytes).expect("complete");
     assert_eq!(
         (frame.opcode, frame.payload),
-        (header.opcode().expect("known"), &bytes[HEADER_LEN..])
+        (header.opcode().expect("known"), &bytes[header_len(frame.opcode as u8)..])
     );
     assert!(payload_len == 0 || Frame::parse_unsummed(&bytes[..bytes.len() - 1]).is_err());
     // Bytes that were changed decode without a panic.
-    for at in 0..bytes.len().min(HEADER_LEN + 16) {
+    for at in 0..bytes.len().min(header_len(bytes[1]) + 16) {
         let before = bytes[at];
         bytes[at] = !before;
         if let Ok(frame) = Frame::parse_unsummed(&bytes) {
@@ -105,6 +106,9 @@ fn detached(bytes: &[u8], frame: &Frame<'_>) {
 fn both_ends(frame: &Frame<'_>) {
     let (own, peer) = (frame.header.sender(), frame.header.peer());
     let Some(own) = own else { return };
+    if !frame.header.has_timestamps() {
+        return;
+    }
     let promises = frame.header.promises(NEAR);
     let header = Header::hop_only(frame.opcode, own, peer, promises);
     assert_eq!((header.sender(), header.peer()), (Some(own), peer));
@@ -191,6 +195,9 @@ pub fn rewrite(bytes: &[u8]) {
     assert_eq!(before.header.psn(), after.header.psn());
     assert_eq!(before.header.src(), after.header.src());
     assert_eq!(before.header.dst(), after.header.dst());
+    if !before.header.has_timestamps() {
+        return;
+    }
     let said = if is_rewritten { promises } else { before.header.promises(NEAR) };
     let described = after.header.promises(NEAR);
     assert_eq!(described.barrier.to_wire(), said.barrier.to_wire());
@@ -206,10 +213,8 @@ fn hop(step: u8, bytes: &mut [u8], promises: Promises) -> bool {
     match step % 4 {
         0 => {
             let was = bytes.to_vec();
-            let has_passed = take_hop(bytes);
-            if has_passed {
-                rewrite_promises(bytes, promises);
-            } else {
+            let has_passed = pass_hop(bytes, Some(promises));
+            if !has_passed {
                 assert_eq!(bytes, was, "a frame whose budget is spent is left alone");
             }
             has_passed
@@ -219,14 +224,14 @@ fn hop(step: u8, bytes: &mut [u8], promises: Promises) -> bool {
             mark_congestion(bytes);
             if was_intact {
                 assert!(is_hop_intact(bytes));
-            } else if let Some(check) = was.get(48..HEADER_LEN) {
-                assert_eq!(&bytes[48..HEADER_LEN], check, "a wrong check is not renewed");
+            } else if let Some(tag) = was.get(28..36) {
+                assert_eq!(&bytes[28..36], tag, "a wrong tag is not renewed");
             }
             false
         }
         2 => {
             rewrite_promises(bytes, promises);
-            bytes.len() >= HEADER_LEN
+            true
         }
         _ => false,
     }
@@ -235,20 +240,23 @@ fn hop(step: u8, bytes: &mut [u8], promises: Promises) -> bool {
 /// Returns the frame in `bytes` with valid checks; `None` if it is shorter than a header or its
 /// opcode is unknown.
 pub fn sealed(bytes: &[u8]) -> Option<Vec<u8>> {
-    let (front, payload) = bytes.split_first_chunk::<HEADER_LEN>()?;
+    let (front, payload) = bytes.split_at_checked(header_len(*bytes.get(1)?))?;
     let payload = &payload[..payload.len().min(usize::from(u16::MAX))];
     let number = |at: usize, bytes: usize| {
         front[at..at + bytes].iter().fold(0, |number, byte| number << 8 | u64::from(*byte))
     };
     let time = |at| Timestamp::from_ns(number(at, 6));
     let id = |at| number(at, 4) as u32;
-    let opcode = Opcode::try_from(front[22]).ok()?;
-    let promises = Promises { barrier: time(6), commit: time(12) };
-    let header = Header::new(opcode, ProcessId(id(24)), ProcessId(id(28)), Incarnation(id(32)));
-    let header = header.stamped(time(0), promises, Psn(id(18))).flagged(front[23]);
+    let opcode = Opcode::try_from(front[1]).ok()?;
+    let mut header = Header::new(opcode, ProcessId(id(4)), ProcessId(id(8)), Incarnation(id(12)));
+    if header.has_timestamps() {
+        let promises = Promises { barrier: time(44), commit: time(50) };
+        header = header.stamped(time(38), promises, Psn::FIRST);
+    }
+    let header = header.with_psn(Psn(id(16))).flagged(front[2]);
     let mut sealed = front.to_vec();
     sealed.extend_from_slice(payload);
-    seal_with_hops(&mut sealed, header, payload.len(), front[38]);
+    seal_with_hops(&mut sealed, header, payload.len(), front[3] & 63);
     Some(sealed)
 }
 
@@ -259,7 +267,7 @@ pub fn resealed(frame: &Frame<'_>) -> Vec<u8> {
     let header = Header::new(frame.opcode, old.src(), old.dst(), old.incarnation())
         .stamped(old.message_ts(NEAR), old.promises(NEAR), old.psn())
         .flagged(flags);
-    let mut bytes = vec![0; HEADER_LEN];
+    let mut bytes = vec![0; header_len(frame.opcode as u8)];
     bytes.extend_from_slice(frame.payload);
     seal_with_hops(&mut bytes, header, frame.payload.len(), old.hops());
     bytes

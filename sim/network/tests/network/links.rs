@@ -15,9 +15,9 @@ const SWITCH: NodeId = NodeId(3);
 #[test]
 fn delay_is_serialization_plus_propagation_per_hop() {
     let mut network = network(star(), Config::default(), 1);
-    send(&mut network, 0, 1, 7..8, 82);
+    send(&mut network, 0, 1, 7..8, 78);
     network.run_until(ns(10_000));
-    // 52 + 82 + 66 = 200 bytes of 80 ps each, and 500 ns, on two hops.
+    // 56 + 78 + 66 = 200 bytes of 80 ps each, and 500 ns, on two hops.
     assert_eq!(network.application.received, [(ns(2 * (16 + 500)), NodeId(1), 0, 7)]);
     assert_eq!((network.stats().hops, network.in_flight()), (2, 0));
 }
@@ -35,9 +35,9 @@ fn shared_link_keeps_per_sender_order() {
     };
     assert_eq!(from(0), (0..500).collect::<Vec<_>>());
     assert_eq!(from(1), (0..500).collect::<Vec<_>>());
-    // 1,118 bytes of 80 ps each, a thousand frames back to back.
+    // 1,122 bytes of 80 ps each, a thousand frames back to back.
     let last = network.application.received.last().expect("frames were received").0.as_ns();
-    assert!((89_440..91_000).contains(&last), "{last} ns");
+    assert!((89_760..91_000).contains(&last), "{last} ns");
 }
 
 #[test]
@@ -61,7 +61,7 @@ fn full_queue_drops_and_long_queue_marks() {
 #[test]
 fn higher_priority_class_overtakes() {
     // Odd frames belong to the first class.
-    let class = |bytes: &[u8]| 1 - bytes[21] % 2;
+    let class = |bytes: &[u8]| 1 - bytes[19] % 2;
     let host_link = LinkConfig { classes: 2, ..LinkConfig::default() };
     let mut network = network(star(), Config { host_link, class, ..Config::default() }, 1);
     send(&mut network, 0, 2, 0..100, 1_000);

@@ -9,7 +9,7 @@ use onepipe_transport_pages::{
 };
 use onepipe_wire::{
     BULK_HEADER_LEN, BULK_PIECE_HEADER_LEN, BulkHeader, BulkPieceHeader, DETACHED_FRONT_LEN,
-    Extent, HEADER_LEN, Header, Opcode, seal, seal_detached,
+    Extent, Header, Opcode, SHORT_HEADER_LEN, seal, seal_detached,
 };
 
 /// Sizes of the existing pages, in bytes.
@@ -95,7 +95,7 @@ fn check_frame(bytes: &[u8], sealed: u8, location: &[u8; PAGE_LOCATION_LEN]) {
         is_offer: sealed & 2 > 0,
     };
     let mut frame = [0; DETACHED_FRONT_LEN + PAGE_LOCATION_LEN];
-    let fixture = front.write(&mut frame[HEADER_LEN..]).expect("the frame is large enough");
+    let fixture = front.write(&mut frame[SHORT_HEADER_LEN..]).expect("the frame is large enough");
     piece.write(fixture).expect("the frame is large enough");
     let (from, to) = (ProcessId(byte(0)), ProcessId(1));
     let header = Header::new(Opcode::BulkPiece, from, to, Incarnation(1));
@@ -111,7 +111,7 @@ fn check_frame(bytes: &[u8], sealed: u8, location: &[u8; PAGE_LOCATION_LEN]) {
     if sealed & 8 > 0 {
         let at = (byte(8) << 8 | byte(9)) as usize % (DETACHED_FRONT_LEN * 8);
         frame[at / 8] ^= 1 << (at % 8);
-        // Fields that switches rewrite are covered by the hop check, which frames in a ring do not
+        // Fields that switches rewrite are covered by the hop tag, which frames in a ring do not
         // have.
         let other = page_location(&frame);
         assert!(

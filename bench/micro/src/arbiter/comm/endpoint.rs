@@ -1,8 +1,9 @@
 //! An endpoint that requests timeslots and lets them pass.
 
-use onepipe_base::{Incarnation, Mono, Now, ProcessId, Promises, Psn, Timestamp};
+use onepipe_base::{Incarnation, Mono, Now, ProcessId, Psn, Timestamp};
 use onepipe_wire::{
-    Fcp, FcpEncoding, FcpPart, FcpReset, FcpTotal, FcpWriter, HEADER_LEN, Header, Opcode, seal,
+    Fcp, FcpEncoding, FcpPart, FcpReset, FcpTotal, FcpWriter, Header, Opcode, SHORT_HEADER_LEN,
+    seal,
 };
 
 /// Destinations of an endpoint.
@@ -144,7 +145,7 @@ impl Endpoint {
 
     /// Writes the next control packet as a frame. Returns its length in bytes.
     pub fn write_packet(&mut self, now: Now, slot: &mut [u8]) -> usize {
-        let buffer = &mut slot[HEADER_LEN..];
+        let buffer = &mut slot[SHORT_HEADER_LEN..];
         let writer = FcpWriter::new(buffer, self.last_received, self.received_bits);
         let mut writer = writer.expect("a slot holds the header of a packet");
         if let Some(reset) = self.reset.filter(|_| self.acks_reset) {
@@ -161,9 +162,8 @@ impl Endpoint {
         }
         writer.totals(form, &totals);
         let bytes = writer.finish(self.seed);
-        let nothing = Timestamp::from_ns(now.sync.as_ns().wrapping_sub(1 << 46));
         let header = Header::new(Opcode::Fcp, self.own, self.arbiter, Incarnation(1));
-        let header = header.stamped(now.sync, Promises::both(nothing), Psn(self.sequence));
+        let header = header.with_psn(Psn(self.sequence));
         (self.acks_reset, self.sent_at) = (false, now.mono);
         self.sequence = self.sequence.wrapping_add(1);
         self.next_at = self.next_at.max(now.mono).after_ns(SEND_INTERVAL_SLOTS * self.slot_ns);

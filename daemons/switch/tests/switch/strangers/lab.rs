@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 use onepipe_base::{Address, Incarnation, Instance, ProcessId, Promises, Psn, SwitchId, Timestamp};
 use onepipe_daemon_switch::{Config, SoftwareSwitch};
 use onepipe_transport_clock::{Clock, SystemClock, start_incarnation};
-use onepipe_wire::{Frame, HEADER_LEN, Header, JoinAnswer, JoinRequest, JoinRole, Opcode, seal};
+use onepipe_wire::{
+    Frame, HEADER_LEN, Header, JoinAnswer, JoinRequest, JoinRole, Opcode, Versions, seal,
+};
 
 /// Everything here takes microseconds; what takes this long never happens.
 pub const TIMEOUT: Duration = Duration::from_secs(30);
@@ -194,7 +196,7 @@ impl Stranger {
         let promises = Promises::both(Timestamp::from_ns(1));
         let header = Header::hop_only(Opcode::Join, self.instance, None, promises);
         let Self { role, wants_members, .. } = *self;
-        let request = JoinRequest { role, cookie, wants_members };
+        let request = JoinRequest { role, cookie, wants_members, versions: Versions::OWN };
         self.send(header, |buf| request.write(buf).expect("there is space"));
     }
 

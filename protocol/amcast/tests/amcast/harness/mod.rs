@@ -14,7 +14,7 @@ use onepipe_amcast::{
     MemberEvent, MessageId, Replica, ReplicaEvent,
 };
 use onepipe_base::{Incarnation, Machine, Mono, Now, Port, ProcessId, Promises, Psn, Timestamp};
-use onepipe_wire::{AMCAST_LEN, Amcast, Frame, HEADER_LEN, Header, Opcode, seal};
+use onepipe_wire::{AMCAST_LEN, Amcast, Frame, Header, Opcode, SHORT_HEADER_LEN, seal};
 
 pub use plan::{FrameFault, Plan, Rng, Step};
 
@@ -326,8 +326,8 @@ impl Harness {
     /// Returns a crafted frame.
     pub fn frame(&self, src: ProcessId, dst: ProcessId, opcode: Opcode, body: &Amcast) -> Vec<u8> {
         let now = self.time().sync;
-        let mut frame = vec![0; HEADER_LEN + AMCAST_LEN];
-        body.write(&mut frame[HEADER_LEN..]).expect("the buffer fits the frame");
+        let mut frame = vec![0; SHORT_HEADER_LEN + AMCAST_LEN];
+        body.write(&mut frame[SHORT_HEADER_LEN..]).expect("the buffer fits the frame");
         let header = Header::new(opcode, src, dst, Incarnation(1));
         seal(&mut frame, header.stamped(now, Promises::both(now), Psn(0)), AMCAST_LEN);
         frame

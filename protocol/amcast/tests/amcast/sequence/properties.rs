@@ -6,7 +6,7 @@ use onepipe_amcast::{
     LogicalTime, Member, MessageId, Replica, ReplicaEvent,
 };
 use onepipe_base::{Incarnation, Machine, Mono, Now, Port, ProcessId, Promises, Psn, Timestamp};
-use onepipe_wire::{AMCAST_LEN, Amcast, Frame, HEADER_LEN, Header, Opcode, seal};
+use onepipe_wire::{AMCAST_LEN, Amcast, Frame, Header, Opcode, SHORT_HEADER_LEN, seal};
 
 /// Two groups of three members and two replicas each, two clients, a coordinator, and a stranger.
 const REPLICAS: u32 = 6;
@@ -14,7 +14,7 @@ const CLIENTS: u32 = 10;
 const COORDINATOR: u32 = 12;
 const STRANGER: u32 = 13;
 const WINDOW: u32 = 2;
-const FRAME_LEN: usize = HEADER_LEN + 4 * AMCAST_LEN;
+const FRAME_LEN: usize = SHORT_HEADER_LEN + 4 * AMCAST_LEN;
 
 /// Bytes that determine the next action; zeros after their end.
 struct Script<'a> {
@@ -93,7 +93,7 @@ fn frame(script: &mut Script<'_>, own: u32, now: Now) -> Vec<u8> {
     let has_message = matches!(opcode, Opcode::Start | Opcode::Prop);
     for _ in 0..if has_message { 1 } else { 1 + script.below(3) } {
         let body = body(script, src);
-        let space = &mut bytes[HEADER_LEN + length..];
+        let space = &mut bytes[SHORT_HEADER_LEN + length..];
         length += body.write(space).expect("the buffer fits the frame");
     }
     if has_message {

@@ -2,7 +2,7 @@
 
 use onepipe_arbiter::{Arbiter, Timeslot};
 use onepipe_base::ProcessId;
-use onepipe_wire::{Fcp, Opcode};
+use onepipe_wire::{Fcp, Opcode, SHORT_HEADER_LEN};
 
 use super::net::{Channel, Draws, SLOT_NS, TestNet, arbiter_config};
 
@@ -78,15 +78,14 @@ fn burst_of_bad_checks_resets_in_one_round_trip() {
         let mut buffer = [0; 48];
         let writer = onepipe_wire::FcpWriter::new(&mut buffer, 0, u64::MAX).expect("a front");
         let length = writer.finish(4_711);
-        bytes[52..52 + length].copy_from_slice(&buffer[..length]);
+        bytes[SHORT_HEADER_LEN..][..length].copy_from_slice(&buffer[..length]);
         let header = onepipe_wire::Header::new(
             Opcode::Fcp,
             ProcessId(0),
             ProcessId(3),
             onepipe_base::Incarnation(1),
         );
-        let (at, promises) = (net.at().sync, header.promises(net.at().sync));
-        let header = header.stamped(at, promises, onepipe_base::Psn(number));
+        let header = header.with_psn(onepipe_base::Psn(number));
         let length = onepipe_wire::seal(&mut bytes, header, length);
         net.post(now + 100, ProcessId(3), bytes[..length].to_vec());
     }

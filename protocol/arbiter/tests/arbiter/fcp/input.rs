@@ -3,8 +3,8 @@
 use onepipe_arbiter::{Arbiter, Client, ClientConfig, Comm, CommConfig, EnqueueError, Timeslot};
 use onepipe_base::{Incarnation, Machine, Port, ProcessId, Psn, Timestamp, Verdict};
 use onepipe_wire::{
-    Drops, FcpEncoding, FcpParams, FcpReset, FcpTotal, FcpWriter, Frame, HEADER_LEN, Header, Loss,
-    Opcode, Watchdog, seal,
+    Drops, FcpEncoding, FcpParams, FcpReset, FcpTotal, FcpWriter, Frame, Header, Loss, Opcode,
+    SHORT_HEADER_LEN, Watchdog, seal,
 };
 
 use super::net::{Draws, SLOT_NS, TestNet, arbiter_config, client_config};
@@ -22,7 +22,7 @@ fn sequenced_frame(
     write: impl FnOnce(&mut [u8]) -> usize,
 ) -> Vec<u8> {
     let mut bytes = vec![0; 1_400];
-    let length = write(&mut bytes[HEADER_LEN..]);
+    let length = write(&mut bytes[SHORT_HEADER_LEN..]);
     let header = Header::new(opcode, ProcessId(src), ProcessId(dst), Incarnation(1));
     let promises = header.promises(Timestamp::from_ns(0));
     let header = header.stamped(Timestamp::from_ns(0), promises, Psn(number));
@@ -227,7 +227,7 @@ fn grant_before_timeslot_zero_is_rejected() {
 #[test]
 fn client_rejects_packets_beyond_its_queues() {
     let mut client = Client::new(client_config(0, 4, 1)).expect("right");
-    let limit = 300 - HEADER_LEN - 12 - 2;
+    let limit = 300 - SHORT_HEADER_LEN - 12 - 2;
     assert_eq!(client.enqueue(ProcessId(1), &vec![0; limit]), Ok(()));
     let bytes = limit + 1;
     let long = EnqueueError::TooLong { bytes, limit };

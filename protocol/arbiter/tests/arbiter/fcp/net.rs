@@ -314,10 +314,10 @@ impl TestNet {
     /// of the control packet can detect it.
     fn corrupted(&mut self, bytes: &[u8]) -> Vec<u8> {
         let frame = Frame::parse(bytes).expect("sealed");
-        let (mut payload, header) = (frame.payload.to_vec(), *frame.header);
+        let (mut payload, header) = (frame.payload.to_vec(), frame.header);
         let bit = self.draws.below(payload.len() as u64 * 8) as usize;
         payload[bit / 8] ^= 1 << (bit % 8);
-        let mut sealed = vec![0; onepipe_wire::HEADER_LEN];
+        let mut sealed = vec![0; onepipe_wire::SHORT_HEADER_LEN];
         sealed.extend_from_slice(&payload);
         onepipe_wire::seal(&mut sealed, header, payload.len());
         sealed

@@ -7,7 +7,10 @@ use onepipe_arbiter::{
     Arbiter, ArbiterConfig, ClientConfig, Core, ObjectId, Transfer, TransferConfig, TransferEvent,
 };
 use onepipe_base::{Incarnation, Machine, Mono, Now, Port, ProcessId, Psn, Timestamp};
-use onepipe_wire::{Fcp, FcpPart, Frame, HEADER_LEN, Header, Opcode, Slot, Watchdog, seal};
+use onepipe_wire::{
+    Fcp, FcpPart, Frame, HEADER_LEN, Header, Opcode, SHORT_HEADER_LEN, Slot, Watchdog, header_len,
+    seal,
+};
 
 const NODES: u32 = 4;
 const SLOT_NS: u64 = 1_250;
@@ -151,10 +154,10 @@ impl TestNet {
             return;
         }
         let frame = Frame::parse(&bytes).expect("sealed");
-        let (header, to) = (*frame.header, frame.header.dst().index());
+        let (header, to) = (frame.header, frame.header.dst().index());
         if (220..=229).contains(&action) && !frame.payload.is_empty() {
             let (length, bit) = (frame.payload.len(), script.below(8));
-            let at = HEADER_LEN + script.below(length);
+            let at = SHORT_HEADER_LEN + script.below(length);
             bytes[at] ^= 1 << bit;
             seal(&mut bytes, header, length);
         }
@@ -168,11 +171,12 @@ impl TestNet {
         let (src, dst) = (script.below(7) as u32, script.below(NODES as usize + 1));
         let mut bytes = [0; HEADER_LEN + 48];
         let length = script.below(48);
-        bytes[HEADER_LEN..][..length].fill_with(|| script.byte());
+        let front = header_len(opcode as u8);
+        bytes[front..][..length].fill_with(|| script.byte());
         if opcode == Opcode::Watchdog {
             // Epochs that leave space for takeovers.
             let word = Watchdog { epoch: u32::from(script.byte()), primary: ProcessId(src) };
-            word.write(&mut bytes[HEADER_LEN..]);
+            word.write(&mut bytes[front..]);
         }
         let (from, to) = (ProcessId(src), ProcessId(dst as u32));
         let mut header = Header::new(opcode, from, to, Incarnation(script.below(3) as u32));

@@ -7,7 +7,7 @@ use onepipe_arbiter::{
     Client, ClientConfig, OBJECT_LEN_MIN, Transfer, TransferConfig, TransferError, TransferEvent,
 };
 use onepipe_base::{Incarnation, Machine, Port, ProcessId};
-use onepipe_wire::{Frame, HEADER_LEN, Header, Opcode, SLOT_HEADER_LEN, Slot, seal};
+use onepipe_wire::{Frame, Header, Opcode, SHORT_HEADER_LEN, SLOT_HEADER_LEN, Slot, seal};
 
 use net::{MS, NODES, TestNet, config, object};
 
@@ -44,11 +44,11 @@ fn retransmissions_barely_exceed_losses() {
     let mut net = TestNet::new(9);
     net.run_for(MS);
     net.lose = 20;
-    net.send(0, 3, object(210 * 2_000, 1)[..399_000].to_vec());
+    net.send(0, 3, object(224 * 2_000, 1)[..224 * 1_780].to_vec());
     net.run_for(100 * MS);
     assert_eq!(net.received(3).len(), 1);
     let stats = *net.transfers[0].stats();
-    let retransmitted = stats.pieces_sent - 1_900;
+    let retransmitted = stats.pieces_sent - 1_780;
     assert!((60..150).contains(&retransmitted), "{retransmitted} of {}", stats.pieces_sent);
     assert_eq!(stats.pieces_retransmitted, retransmitted);
     let reports = net.transfers[3].stats().reports_sent;
@@ -77,10 +77,10 @@ fn lossless_transfer_uses_few_extra_timeslots() {
     let mut net = TestNet::new(9);
     net.run_for(MS);
     net.send(0, 3, object(390_000, 1));
-    // 1858 timeslots, plus the time to start and to end.
-    net.run_for(1_858 * 1_250 + 300_000);
+    // 1742 timeslots, plus the time to start and to end.
+    net.run_for(1_742 * 1_250 + 300_000);
     assert_eq!(net.received(3).len(), 1);
-    assert_eq!(net.transfers[0].stats().pieces_sent, 1_858);
+    assert_eq!(net.transfers[0].stats().pieces_sent, 1_742);
     assert_eq!(net.transfers[0].stats().pieces_retransmitted, 0);
 }
 
@@ -126,9 +126,9 @@ fn foreign_and_malformed_packets_are_dropped() {
         net.run_for(1_000);
         let (length, kind) = (draws.draw() as usize % 60, draws.draw() % 3);
         let mut bytes = [0; 400];
-        let front = HEADER_LEN + SLOT_HEADER_LEN;
+        let front = SHORT_HEADER_LEN + SLOT_HEADER_LEN;
         let slot = Slot { label: [255; 4], timeslot: 0, path: 255, earlier: [255; 3] };
-        slot.write(&mut bytes[HEADER_LEN..]).expect("it fits");
+        slot.write(&mut bytes[SHORT_HEADER_LEN..]).expect("it fits");
         let mut packet = vec![0; length];
         packet.fill_with(|| draws.draw() as u8);
         // Small values, so that some are valid.
@@ -257,7 +257,7 @@ fn lost_last_piece_is_retransmitted_during_later_objects() {
             && Client::packets(bytes).into_iter().flatten().any(|packet| {
                 let packet = onepipe_wire::TransferPacket::parse(packet).expect("ours");
                 matches!(packet, onepipe_wire::TransferPacket::Piece(piece, _)
-                    if piece.object == 0 && piece.index == 9)
+                    if piece.object == 0 && piece.index == 8)
             })
     };
     let began = net.now;

@@ -7,7 +7,7 @@ use onepipe_bulk::{
 };
 use onepipe_wire::{
     BulkAck, BulkFailure, BulkFailures, BulkHave, BulkHeader, BulkPieceHeader, BulkRefused,
-    BulkState, BulkWant, DETACHED_FRONT_LEN, Extent, Frame, HEADER_LEN, Header, Opcode,
+    BulkState, BulkWant, DETACHED_FRONT_LEN, Extent, Frame, Header, Opcode, SHORT_HEADER_LEN,
     open_detached, seal, seal_detached,
 };
 
@@ -306,7 +306,7 @@ fn frame(
     let (failed, stable) = (script.number() as u16, script.number());
     let front = BulkHeader { group: 9, config_digest, from: from as u16, failed, stable };
     let mut bytes = [SHARED[0]; FRAME_LEN];
-    let space = front.write(&mut bytes[HEADER_LEN..]).expect("the buffer fits the frame");
+    let space = front.write(&mut bytes[SHORT_HEADER_LEN..]).expect("the buffer fits the frame");
     let (opcode, written) = body(script, space);
     let incarnation = Incarnation(if script.byte() > 250 { script.number() } else { 1 });
     let header = Header::new(opcode, ProcessId(from), ProcessId(own), incarnation);

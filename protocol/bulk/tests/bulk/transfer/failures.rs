@@ -9,7 +9,7 @@ use super::harness::{Faults, Harness, Rng, SECOND, config, object};
 use super::healthy::send_all;
 
 /// Time of a block of `config` in ns at one byte per ns, frame headers included.
-const BLOCK_NS: u64 = 1_000 + 4 * 116;
+const BLOCK_NS: u64 = 1_000 + 4 * 102;
 
 /// Checks that all survivors agree: each object is complete at all of them or lost to all of them,
 /// and complete objects are correct.

@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use onepipe_bulk::{Algorithm, Delivery, Link, Plain};
-use onepipe_wire::{Frame, HEADER_LEN, Opcode, seal};
+use onepipe_wire::{Frame, Opcode, SHORT_HEADER_LEN, seal};
 
 use super::harness::{Faults, Harness, Rng, SECOND};
 use super::healthy::{assert_complete, send_all};
@@ -56,12 +56,12 @@ fn retransmits_corrupt_frame_on_reliable_link() {
 /// would.
 pub fn corrupt_piece(bytes: &mut [u8]) -> bool {
     let Ok(frame) = Frame::parse(bytes) else { return false };
-    let (opcode, header, length) = (frame.opcode, *frame.header, frame.payload.len());
+    let (opcode, header, length) = (frame.opcode, frame.header, frame.payload.len());
     // The headers of a piece are 64 bytes long.
     if opcode != Opcode::BulkPiece || length <= 64 {
         return false;
     }
-    bytes[HEADER_LEN + 64] ^= 1;
+    bytes[SHORT_HEADER_LEN + 64] ^= 1;
     seal(bytes, header, length);
     true
 }

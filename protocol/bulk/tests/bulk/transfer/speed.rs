@@ -8,7 +8,7 @@ use super::harness::{Harness, SECOND};
 const BLOCK: u32 = 8_000;
 const PIECE: u32 = 1_000;
 /// Time of a block in ns, with the headers of its frames, at one byte per ns.
-const BLOCK_NS: u64 = 8 * (1_000 + 116);
+const BLOCK_NS: u64 = 8 * (1_000 + 102);
 
 /// Returns the duration of a transfer of `blocks` blocks to `n` members, in block times.
 fn duration(n: usize, blocks: usize, plain: Plain, link: Link, slow: &[(usize, usize)]) -> f64 {

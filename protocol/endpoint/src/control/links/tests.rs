@@ -35,7 +35,7 @@ fn mesh() -> (LinkMonitor, Registers) {
 }
 
 fn frame(header: &Header, opcode: Opcode) -> Frame<'_> {
-    Frame { header, opcode, payload: &[] }
+    Frame { header: *header, opcode, payload: &[] }
 }
 
 fn promises(ns: u64) -> Promises {

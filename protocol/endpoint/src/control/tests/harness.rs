@@ -48,7 +48,7 @@ impl Harness {
         let own = Some(self.control.own);
         let header = Header::hop_only(Opcode::Beacon, switch(), own, promises);
         let (now, port) = (self.now(), Port(0));
-        let beacon = Frame { header: &header, opcode: Opcode::Beacon, payload: &[] };
+        let beacon = Frame { header, opcode: Opcode::Beacon, payload: &[] };
         let event = self.control.on_link_frame(&mut self.registers, now, port, &beacon);
         if matches!(event, LinkEvent::Good | LinkEvent::Restarted(_)) {
             self.registers.update(now, port, promises);

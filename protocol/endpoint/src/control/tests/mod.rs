@@ -38,10 +38,10 @@ fn announces_links_in_parts_with_backoff() {
             (header.dst().0, part.announce.first, part.announce.total, ports)
         })
         .collect();
-    let (front, rest) = ((0..9).filter(|port| *port != 1).collect(), (9..12).collect());
-    let to = |controller: u32| [(controller, 0, 11, front), (controller, 8, 11, rest)];
+    let (front, rest) = ((0..8).filter(|port| *port != 1).collect(), (8..12).collect());
+    let to = |controller: u32| [(controller, 0, 11, front), (controller, 7, 11, rest)];
     let [one, two] = to(30);
-    let expected = [one.clone(), two.clone(), (31, 0, 11, one.3), (31, 8, 11, two.3)];
+    let expected = [one.clone(), two.clone(), (31, 0, 11, one.3), (31, 7, 11, two.3)];
     assert_eq!(parts, expected);
 
     let mut pause_ns = ANNOUNCE_NS / 1_000;

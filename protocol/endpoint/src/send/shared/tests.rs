@@ -109,8 +109,9 @@ fn sharing_never_adds_a_frame() {
 #[test]
 fn shares_with_as_many_receivers_as_fit() {
     let mut harness = open(Service::BestEffort, |_| {});
-    let payload =
-        |receivers| 1_472 - 52 - SharedReceivers::list_len(receivers) - MESSAGE_HEADER_LEN;
+    let payload = |receivers| {
+        1_472 - onepipe_wire::HEADER_LEN - SharedReceivers::list_len(receivers) - MESSAGE_HEADER_LEN
+    };
     for (receivers, expected) in [(4, &[4][..]), (3, &[3, 1]), (2, &[2, 2]), (1, &[1, 1, 1, 1])] {
         let len = payload(receivers);
         harness.scatter(&[(1, len), (2, len), (3, len), (4, len)]);

@@ -104,7 +104,7 @@ pub fn sent_in(switch: &mut Switch, now: Now, slot_bytes: usize) -> Vec<Sent> {
     let (mut slot, mut sent) = (vec![0; slot_bytes], Vec::new());
     while let Some(transmit) = switch.poll_transmit(now, &mut slot) {
         let frame = Frame::parse(&slot[..transmit.bytes]).expect("well-formed");
-        let (header, opcode) = (*frame.header, frame.opcode);
+        let (header, opcode) = (frame.header, frame.opcode);
         sent.push(Sent { port: transmit.port.0, opcode, header, payload: frame.payload.to_vec() });
     }
     sent

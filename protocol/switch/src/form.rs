@@ -3,8 +3,6 @@
 //!
 //! The registers, aggregators, beacons and timeouts are the same in every form.
 
-pub(crate) mod chip;
-
 /// Where aggregation runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Form {
