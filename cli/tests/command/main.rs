@@ -19,6 +19,7 @@ mod coordinator;
 mod decode;
 mod demo;
 mod failures;
+mod figures;
 mod full_disk;
 mod guide;
 mod join;
