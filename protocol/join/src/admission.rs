@@ -177,7 +177,7 @@ impl Admission {
         let refused = |reason| Decision::Answer(JoinAnswer::Refused { reason, terms: self.terms });
         debug_assert!(cookies.present != 0, "0 stands for no cookie");
         let Request { applicant, join } = request;
-        //= spec/ordering.md#R88
+        //= spec/ordering.md#R90
         if !join.versions.contain(self.terms.version) {
             return refused(RefuseReason::Version);
         }
@@ -343,7 +343,7 @@ mod tests {
         }
     }
 
-    //= spec/ordering.md#R88
+    //= spec/ordering.md#R90
     #[test]
     fn joiner_must_know_the_version_of_the_fabric() {
         let process = applicant(3, 1, JoinRole::Process);

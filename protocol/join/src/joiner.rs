@@ -138,7 +138,7 @@ impl Joiner {
             JoinAnswer::NotAdmitted => {}
             // Answers to repeated requests come late.
             _ if !self.is_joining => {}
-            //= spec/ordering.md#R88
+            //= spec/ordering.md#R90
             JoinAnswer::Challenge { terms, .. }
             | JoinAnswer::Accepted(terms)
             | JoinAnswer::Refused { terms, .. }

@@ -179,7 +179,7 @@ fn refusal_is_reported_and_the_request_repeated() {
     assert_eq!((admitted_at, switch.admitted), (None, None));
 }
 
-//= spec/ordering.md#R88
+//= spec/ordering.md#R90
 #[test]
 fn fabric_of_another_version_is_named() {
     const OTHER: u8 = VERSION + 1;

@@ -399,7 +399,7 @@ fn in_version(frame: &[u8], version: u8) -> Vec<u8> {
     [&header, payload].concat()
 }
 
-//= spec/ordering.md#R88
+//= spec/ordering.md#R90
 #[test]
 fn joins_of_later_versions_are_read() {
     let joins = ["join-request.hex", "join-accepted.hex", "join-not-admitted.hex"];
