@@ -133,6 +133,7 @@ impl Receiver {
     }
 
     //= spec/ordering.md#R28
+    //= spec/ordering.md#R88
     /// Handles a Probe: reports the state of the sender's packets.
     pub fn on_probe(&mut self, now: Mono, from: ProcessInstance, probe: Probe) -> bool {
         let ProcessInstance { process, incarnation } = from;

@@ -281,3 +281,12 @@ fn leaver_that_returns_at_once_has_left() {
     let report = Swarm::draw(100_004_768).run();
     assert_eq!(report.first_violations, Vec::<String>::new());
 }
+
+//= spec/ordering.md#R88
+/// A process restarted in a fabric without controllers and waited for packets to its previous
+/// incarnation, which their sender had given up.
+#[test]
+fn restarted_receiver_does_not_wait_for_given_up_packets() {
+    let report = Swarm::draw(100_005_297).run();
+    assert_eq!(report.first_violations, Vec::<String>::new());
+}
