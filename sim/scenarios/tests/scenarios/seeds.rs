@@ -290,3 +290,13 @@ fn restarted_receiver_does_not_wait_for_given_up_packets() {
     let report = Swarm::draw(100_005_297).run();
     assert_eq!(report.first_violations, Vec::<String>::new());
 }
+
+//= spec/failure.md#R64
+/// A slow process stopped for eight tenths of the wait of its three controllers, and announced
+/// itself every three tenths: nothing of it was received for eleven.
+#[test]
+fn slow_process_pauses_for_less_than_controllers_wait() {
+    let swarm = Swarm::draw(100_000_136);
+    assert!(swarm.fault_names().any(|name| name == "process stopped"));
+    assert_eq!(swarm.run().first_violations, Vec::<String>::new());
+}
