@@ -300,3 +300,12 @@ fn slow_process_pauses_for_less_than_controllers_wait() {
     assert!(swarm.fault_names().any(|name| name == "process stopped"));
     assert_eq!(swarm.run().first_violations, Vec::<String>::new());
 }
+
+/// A host was paused, with clocks behind those of others by more than the link timeout, and its
+/// processes were declared failed. A read was assumed to begin while they did not run, before they
+/// handled frames with a commit barrier above its time.
+#[test]
+fn no_read_begins_at_a_paused_host() {
+    let report = Swarm::draw(100_005_651).run();
+    assert_eq!(report.first_violations, Vec::<String>::new());
+}
