@@ -309,3 +309,12 @@ fn no_read_begins_at_a_paused_host() {
     let report = Swarm::draw(100_005_651).run();
     assert_eq!(report.first_violations, Vec::<String>::new());
 }
+
+//= spec/ordering.md#R89
+/// A leaving process rejected a packet and was started again. A copy of the packet, still on
+/// its way, came after the next Connect, which named an older one, and was delivered.
+#[test]
+fn restarted_receiver_accepts_nothing_sent_before() {
+    let report = Swarm::draw(100_011_536).run();
+    assert_eq!(report.first_violations, Vec::<String>::new());
+}
