@@ -5,6 +5,16 @@ use onepipe_base::{
     AdaptiveTimeout, AnswerBudget, Mono, Promises, SolicitTimer, Timestamp, is_plausible_request,
 };
 
+/// A promise above the timestamps of received messages, which follows them unasked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Response {
+    /// The highest timestamp of the messages.
+    to: Timestamp,
+    at: Mono,
+    /// Whether `at` had passed at the last input or timeout.
+    is_due: bool,
+}
+
 //= spec/ordering.md#R41
 //= spec/ordering.md#R42
 /// The promises that the uplink waits for, and those that this process waits for.
@@ -18,16 +28,12 @@ pub(crate) struct Demand {
     requested: Option<Timestamp>,
     /// Whether a solicit has asked for it: the beacon that satisfies it then counts as an answer.
     is_solicited: bool,
-    /// Whether the response to a received message has become due since output was last polled.
-    is_response_due: bool,
     /// Whether a solicited beacon waits for the budget of answers.
     is_put_off: bool,
     /// When the clock will have passed `requested`, if nothing else holds the promise back.
     retry_at: Option<Mono>,
-    /// When this process, which has received a message, promises more than its timestamp unasked.
-    respond_at: Option<Mono>,
-    /// The timestamp of that message.
-    respond_to: Timestamp,
+    /// The promise that follows received messages.
+    response: Option<Response>,
     /// When a frame was last sent on the uplink.
     sent_at: Option<Mono>,
     /// Whether the switch was sent a promise since this process has a time to promise.
@@ -49,11 +55,9 @@ impl Demand {
             answers: AnswerBudget::new(interval_ns),
             requested: None,
             is_solicited: false,
-            is_response_due: false,
             is_put_off: false,
             retry_at: None,
-            respond_at: None,
-            respond_to: Timestamp::from_ns(0),
+            response: None,
             sent_at: None,
             has_promised: false,
             awaited: None,
@@ -91,30 +95,30 @@ impl Demand {
     /// its timestamp. Schedules one, at once unless a frame was sent within the last interval.
     #[inline]
     pub fn on_message(&mut self, now: Mono, timestamp: Timestamp) {
-        self.respond_to = self.respond_to.max(timestamp);
-        if self.respond_at.is_none() {
-            let earliest = self.sent_at.map(|at| at.after_ns(self.interval_ns));
-            let respond_at = earliest.map_or(now, |at| at.max(now));
-            self.respond_at = Some(respond_at);
-            self.is_response_due = respond_at <= now;
+        if let Some(response) = &mut self.response {
+            response.to = response.to.max(timestamp);
+            return;
         }
+        let earliest = self.sent_at.map(|at| at.after_ns(self.interval_ns));
+        let at = earliest.map_or(now, |at| at.max(now));
+        self.response = Some(Response { to: timestamp, at, is_due: at <= now });
     }
 
     /// Handles a timeout: a response may have become due.
     pub fn on_timeout(&mut self, now: Mono) {
-        self.is_response_due = self.respond_at.is_some_and(|at| at <= now);
+        if let Some(response) = &mut self.response {
+            response.is_due = response.at <= now;
+        }
     }
 
     /// Returns whether the promise that a received message asks for is due, and asks for it.
     #[inline]
     pub fn take_response(&mut self, now: Mono) -> bool {
-        let is_due = self.respond_at.is_some_and(|at| at <= now);
-        if is_due {
-            self.respond_at = None;
-            self.require(self.respond_to);
+        let due = self.response.take_if(|response| response.at <= now);
+        if let Some(response) = due {
+            self.require(response.to);
         }
-        self.is_response_due = false;
-        is_due
+        due.is_some()
     }
 
     /// Returns whether the switch was sent a promise since this process has a time to promise.
@@ -135,8 +139,8 @@ impl Demand {
     pub fn on_sent(&mut self, now: Mono, promises: Promises, is_started: bool) {
         self.sent_at = Some(now);
         self.has_promised |= is_started;
-        if self.respond_at.is_some() && promises.have_passed(self.respond_to) {
-            self.respond_at = None;
+        if self.response.is_some_and(|response| promises.have_passed(response.to)) {
+            self.response = None;
         }
         if self.must_answer {
             self.must_answer = false;
@@ -156,7 +160,8 @@ impl Demand {
     #[inline]
     pub fn wants_beacon(&self, promises: impl FnOnce() -> Option<Promises>) -> bool {
         let has_passed = |wanted| promises().is_some_and(|own| own.have_passed(wanted));
-        self.must_answer || self.is_response_due || self.requested.is_some_and(has_passed)
+        let has_response = self.response.is_some_and(|response| response.is_due);
+        self.must_answer || has_response || self.requested.is_some_and(has_passed)
     }
 
     //= spec/ordering.md#R46
@@ -275,14 +280,46 @@ impl Demand {
         let has_timer = self.solicits.due().is_some();
         assert!(self.awaited.is_none() || has_timer, "what is undelivered is solicited");
         assert!(!self.is_solicited || self.requested.is_some(), "a solicit names a timestamp");
-        assert!(!self.is_response_due || self.respond_at.is_some(), "a response is scheduled");
     }
 
     /// Returns when the next answer, requested promise or solicit is due.
     #[inline]
     pub fn deadline(&self) -> Option<Mono> {
         let answer = self.answers.next().filter(|_| self.must_answer || self.is_put_off);
-        let own = Mono::earlier(self.respond_at, self.solicits.due());
+        let own = Mono::earlier(self.response.map(|response| response.at), self.solicits.due());
         Mono::earlier(Mono::earlier(answer, self.retry_at), own)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    //= spec/ordering.md#R42
+    /// A Join leaves before output is polled for the response, and may carry the promise.
+    #[test]
+    fn promise_sent_earlier_replaces_the_response() {
+        let (start, at) = (Mono::from_ns(1_000), Timestamp::from_ns(500));
+        let mut demand = Demand::new(100, 0, 1_000);
+        let wants = |demand: &Demand| {
+            demand.check_invariants();
+            demand.wants_beacon(|| None)
+        };
+        demand.on_message(start, at);
+        assert!(wants(&demand));
+        demand.on_sent(start, Promises::both(at), true);
+        assert!(wants(&demand), "a promise below the message is no response");
+        demand.on_sent(start, Promises::both(at.wrapping_add_ns(1)), true);
+        assert!(!wants(&demand) && demand.deadline().is_none());
+        assert!(!demand.take_response(start));
+        // The next one waits for an interval, and becomes due in a timeout.
+        demand.on_message(start, at.wrapping_add_ns(10));
+        assert!(!wants(&demand) && demand.deadline() == Some(start.after_ns(100)));
+        demand.on_timeout(start.after_ns(99));
+        assert!(!wants(&demand));
+        demand.on_timeout(start.after_ns(100));
+        assert!(wants(&demand) && demand.take_response(start.after_ns(100)));
+        assert!(!wants(&demand), "it is required from now on");
+        assert_eq!(demand.requested, Some(at.wrapping_add_ns(10)));
     }
 }

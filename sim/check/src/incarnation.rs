@@ -24,7 +24,7 @@ pub(crate) struct IncarnationState {
     /// The failure that processes were notified of, if any.
     pub failed: Option<Failure>,
     /// What a read waits for that has begun at this process since then.
-    pub read_at: Option<Option<Timestamp>>,
+    pub read_at: Option<Timestamp>,
     /// Whether the controller's failure timestamp is not exact.
     pub is_inexact: bool,
     /// Incarnations that it was notified of as failed, with the time of the notification in ns of

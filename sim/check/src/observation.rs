@@ -57,7 +57,8 @@ pub struct Failed {
 /// The externally visible state of a drained process.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Snapshot {
-    /// The synchronised clock of the process.
+    /// The synchronised clock of the process, if a read may begin now: the process runs and has
+    /// handled all frames that have arrived.
     pub now: Option<Timestamp>,
     /// All best-effort messages below this timestamp are delivered.
     pub barrier: Option<Timestamp>,

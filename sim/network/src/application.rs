@@ -14,6 +14,9 @@ pub struct NodeContext<'a> {
     pub node: NodeId,
     /// The readings of the node's clocks.
     pub now: Now,
+    /// Whether the node runs and has handled all frames that have arrived. Commands and alarms
+    /// reach the application while the node is paused, too.
+    pub is_current: bool,
     pub(crate) alarms: &'a mut Vec<(Instant, NodeId, u32)>,
     pub(crate) busy_ps: &'a mut u64,
     pub(crate) crash_requested: &'a mut bool,

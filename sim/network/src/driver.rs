@@ -243,12 +243,14 @@ impl<M: Machine, A: Application<M>> Network<M, A> {
 
     fn deliver_event(&mut self, index: usize, event: M::Event) {
         let node = &mut self.nodes[index];
+        let is_current = node.is_current(self.now);
         let Some(machine) = &mut node.machine else { return };
         let (mut busy_ps, mut crash_requested) = (0, false);
         let at = NodeContext {
             instant: self.now,
             node: NodeId(index as u32),
             now: node.clock.read(self.now),
+            is_current,
             alarms: &mut self.alarms,
             busy_ps: &mut busy_ps,
             crash_requested: &mut crash_requested,
@@ -259,12 +261,14 @@ impl<M: Machine, A: Application<M>> Network<M, A> {
 
     fn notify_drained(&mut self, index: usize) {
         let node = &mut self.nodes[index];
+        let is_current = node.is_current(self.now);
         let Some(machine) = &mut node.machine else { return };
         let (mut busy_ps, mut crash_requested) = (0, false);
         let at = NodeContext {
             instant: self.now,
             node: NodeId(index as u32),
             now: node.clock.read(self.now),
+            is_current,
             alarms: &mut self.alarms,
             busy_ps: &mut busy_ps,
             crash_requested: &mut crash_requested,

@@ -65,7 +65,11 @@ impl<M: Machine, A: Application<M>> Network<M, A> {
                 self.links[link.index()].set_faults(faults, || random);
             }
             Fault::StepClock(node, ns) => self.nodes[node.index()].clock.step(ns),
-            Fault::Pause(node, ns) => self.charge_cpu(node.index(), ns * NANOSECOND),
+            Fault::Pause(node, ns) => {
+                self.charge_cpu(node.index(), ns * NANOSECOND);
+                let node = &mut self.nodes[node.index()];
+                node.paused_until = node.free_at;
+            }
         }
     }
 
@@ -78,7 +82,7 @@ impl<M: Machine, A: Application<M>> Network<M, A> {
         }
         node.incarnation += 1;
         (node.wake_at, node.run_at) = (Instant::END, Instant::END);
-        node.free_at = self.now;
+        (node.free_at, node.paused_until) = (self.now, self.now);
         let ring = std::mem::take(&mut node.ring);
         self.stats.drops.node_down += ring.len() as u64;
         ring.into_iter().for_each(|(_, frame)| self.pool.free(frame));

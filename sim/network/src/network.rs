@@ -62,12 +62,22 @@ pub(crate) struct Node<M> {
     pub run_at: Instant,
     /// End of the CPU's current work.
     pub free_at: Instant,
+    /// End of the node's last pause.
+    pub paused_until: Instant,
     /// End of the off-chip CPU's current work, if the switch has one.
     pub off_chip_free_at: Instant,
     /// Remaining frames before the node crashes, if a crash point is set.
     pub frames_left: Option<u32>,
     /// Received frames that wait for the CPU.
     pub ring: VecDeque<(Port, FrameRef)>,
+}
+
+impl<M> Node<M> {
+    /// Returns whether the node is not paused, and no frame waits in its ring.
+    #[inline]
+    pub fn is_current(&self, now: Instant) -> bool {
+        self.paused_until <= now && self.ring.is_empty()
+    }
 }
 
 /// A network of machines under one application.
@@ -343,12 +353,14 @@ impl<M: Machine, A: Application<M>> Network<M, A> {
     pub fn command(&mut self, node: NodeId, command: impl FnOnce(NodeContext<'_>, &mut M, &mut A)) {
         let index = node.index();
         let now = self.nodes[index].clock.read(self.now);
+        let is_current = self.nodes[index].is_current(self.now);
         let Some(machine) = &mut self.nodes[index].machine else { return };
         let (mut busy_ps, mut crash_requested) = (0, false);
         let at = NodeContext {
             instant: self.now,
             node,
             now,
+            is_current,
             alarms: &mut self.alarms,
             busy_ps: &mut busy_ps,
             crash_requested: &mut crash_requested,
@@ -409,6 +421,7 @@ impl<M: Machine, A: Application<M>> Network<M, A> {
                 deadline: (Mono::from_ns(0), Instant::START),
                 run_at: Instant::END,
                 free_at: Instant::START,
+                paused_until: Instant::START,
                 off_chip_free_at: Instant::START,
                 frames_left: None,
                 ring: VecDeque::new(),

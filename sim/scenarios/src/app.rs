@@ -256,8 +256,9 @@ impl FabricApp {
         let id = endpoint.config().process;
         let at_ns = at.instant.as_ns();
         self.checker.at_ns(at_ns);
+        let may_read = at.is_current && !process.is_stopped();
         let snapshot = Snapshot {
-            now: Some(at.now.sync),
+            now: may_read.then_some(at.now.sync),
             barrier: endpoint.barrier(),
             commit_barrier: endpoint.commit_barrier(),
             promises: endpoint.promises(),

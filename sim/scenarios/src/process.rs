@@ -70,6 +70,11 @@ impl Process {
         self.is_stopped = is_stopped;
     }
 
+    /// Whether the process does not run.
+    pub fn is_stopped(&self) -> bool {
+        self.is_stopped
+    }
+
     /// Lets the process leave gracefully.
     pub fn leave(&mut self) {
         self.endpoint.leave();

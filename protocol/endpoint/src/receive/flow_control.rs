@@ -84,7 +84,9 @@ impl Receiver {
     }
 
     //= spec/ordering.md#R25
-    /// Handles a Connect: opens a connection or requests a reservation.
+    //= spec/ordering.md#R89
+    /// Handles a Connect: opens a connection that begins with the packet `base`, or requests a
+    /// reservation. In a connection that is known, earlier packets may be on their way.
     pub fn on_connect(
         &mut self,
         config: &Config,
@@ -105,8 +107,6 @@ impl Receiver {
             if !self.peers.get_mut(peer_index).restart(now, incarnation, base) {
                 return false;
             }
-        } else {
-            sender.tracker.advance_to(base);
         }
         self.delayed_acks.permit(connect.ack_delay_ns.into());
         let sender = self.peers.get_mut(peer_index);
@@ -133,6 +133,7 @@ impl Receiver {
     }
 
     //= spec/ordering.md#R28
+    //= spec/ordering.md#R88
     /// Handles a Probe: reports the state of the sender's packets.
     pub fn on_probe(&mut self, now: Mono, from: ProcessInstance, probe: Probe) -> bool {
         let ProcessInstance { process, incarnation } = from;

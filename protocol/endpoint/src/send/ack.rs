@@ -46,7 +46,7 @@ impl Sender {
         if summary.rejected_charge > 0 {
             connection.congestion.on_loss(next, connections);
         }
-        if summary.has_stale_rejection {
+        if connection.flight.is_receiver_behind(view) {
             connection.wants_probe = connection.wants_probe.or(Some(base));
         }
         //= spec/failure.md#R2

@@ -53,8 +53,6 @@ pub(crate) struct AckSummary {
     pub newest_sent: Option<Mono>,
     /// The highest packet reported as received.
     pub highest_received: Option<Psn>,
-    /// The receiver still reports a rejection that is resolved here: it must learn the new base.
-    pub has_stale_rejection: bool,
 }
 
 /// The packets from the first unresolved one on.
@@ -266,7 +264,6 @@ impl Flight {
             }
         }
         self.pop_resolved();
-        summary.has_stale_rejection = lowest_rejected.is_some_and(|psn| psn.is_before(self.base));
         Some(summary)
     }
 

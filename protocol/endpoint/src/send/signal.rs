@@ -31,8 +31,11 @@ impl Sender {
             }
             let connection = self.peers.get_mut(peer_index as usize);
             connection.is_signal_queued = false;
-            let (to, psn) = (connection.to, connection.flight.base());
+            let to = connection.to;
+            let (mut psn, next) = (connection.flight.base(), connection.flight.next_psn());
             let written = if core::mem::take(&mut connection.wants_connect) {
+                //= spec/ordering.md#R89
+                psn = next;
                 let payload_len = connection.write_connect(config, payload);
                 payload_len.map(|payload_len| (Opcode::Connect, payload_len))
             } else if let Some(until) = connection.wants_probe.take() {

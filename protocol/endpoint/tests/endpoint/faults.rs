@@ -5,7 +5,7 @@ use crate::testnet;
 
 use onepipe_base::{Incarnation, Machine, Port, ProcessId};
 use onepipe_endpoint::{Config, Endpoint, Outcome};
-use onepipe_wire::parse_header;
+use onepipe_wire::{Opcode, parse_header};
 use proptest::prelude::*;
 use testnet::{LinkAction, TestNet};
 
@@ -234,6 +234,41 @@ fn restarted_peer_is_a_new_incarnation() {
     assert_eq!(texts(0), ["from incarnation 1", "from incarnation 2"]);
     assert_eq!(texts(1), ["to incarnation 1", "to incarnation 2"]);
     assert_eq!(net.failed[0].len(), 1);
+}
+
+//= spec/ordering.md#R89
+/// A packet to the previous incarnation arrives after the next one has granted a connection.
+#[test]
+fn restarted_peer_accepts_nothing_that_was_sent_before() {
+    let mut net = TestNet::new(3, |_| {});
+    // The promises of process 0 have not passed the packet when it arrives at last.
+    net.skew[2] = 50_000_000;
+    net.run(1_000_000);
+    let mut has_delayed = false;
+    net.policy = Box::new(move |from, _, bytes| {
+        let is_data = parse_header(bytes).is_ok_and(|(_, opcode)| opcode == Opcode::Data);
+        match from == 2 && is_data && !std::mem::replace(&mut has_delayed, is_data) {
+            true => LinkAction::Delay(10_000_000),
+            false => LinkAction::Pass,
+        }
+    });
+    net.scatter(2, &[(1, b"to the previous incarnation")]);
+    net.run(10_000);
+    let config = Config { incarnation: Incarnation(2), ..net.ends[1].config().clone() };
+    net.ends[1] = Endpoint::new(config).expect("a valid configuration");
+    net.run(5_000_000);
+    let outcomes: Vec<_> = net.failed[2].iter().map(|failed| failed.outcome).collect();
+    assert_eq!(outcomes, [Outcome::Unknown]);
+    // No probe says that the packet has an outcome.
+    net.policy = Box::new(|_, _, bytes| {
+        let is_probe = parse_header(bytes).is_ok_and(|(_, opcode)| opcode == Opcode::Probe);
+        if is_probe { LinkAction::Drop } else { LinkAction::Pass }
+    });
+    net.scatter(2, &[(1, b"b")]);
+    net.run(100_000_000);
+    assert_eq!(net.ends[1].stats().packets_late, 0);
+    let delivered: Vec<_> = net.logs[1].iter().map(|seen| &seen.payload[..]).collect();
+    assert_eq!(delivered, [b"b"]);
 }
 
 //= spec/ordering.md#R33

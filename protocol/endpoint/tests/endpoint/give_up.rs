@@ -199,6 +199,42 @@ fn first_scattering_to_restarted_receiver_arrives() {
     assert_eq!(delivered(&net, 1), [&b"a"[..], b"b"]);
 }
 
+//= spec/ordering.md#R88
+/// The Connect to a restarted receiver names the oldest packet in flight to its previous
+/// incarnation. The receiver waited for that one for ever, and acknowledged nothing beyond the
+/// 1,024th packet behind it.
+#[test]
+fn restarted_receiver_does_not_wait_for_given_up_packets() {
+    let mut net = net(2);
+    net.scatter_reliably(0, &[(1, b"a")]);
+    net.run(100_000);
+    net.is_dead[1] = true;
+    net.scatter_reliably(0, &[(1, b"lost with the process")]);
+    net.run(100_000);
+    let config = Config { incarnation: Incarnation(2), ..net.ends[1].config().clone() };
+    net.ends[1] = Endpoint::new(config).expect("a valid configuration");
+    net.is_dead[1] = false;
+    net.run(5_000_000);
+    // The first probes are lost.
+    let mut probes = 0;
+    net.policy = Box::new(move |_, _, bytes| {
+        let is_probe =
+            parse_header(bytes).is_ok_and(|(_, opcode)| opcode.in_best_effort() == Opcode::Probe);
+        probes += u32::from(is_probe);
+        if is_probe && probes < 4 { LinkAction::Drop } else { LinkAction::Pass }
+    });
+    for _ in 0..12 {
+        for _ in 0..100 {
+            net.scatter_reliably(0, &[(1, &[2; 936])]);
+        }
+        net.run(1_000_000);
+    }
+    assert_eq!(failures(&net), [(1, Outcome::Unknown, FailureReason::ReceiverFailed)]);
+    assert_eq!(net.reliable_logs[1].len(), 1 + 1_200);
+    assert!(net.ends[0].is_drained() && net.ends[0].send_buffer_bytes() == 0);
+    assert_eq!(net.ends[0].stats().packets_retransmitted, 1, "only what the restart has lost");
+}
+
 //= spec/failure.md#R58
 #[test]
 fn scatterings_without_a_controller_are_lost() {

@@ -376,12 +376,12 @@ fn services_are_separate_or_merged_streams() {
     assert_eq!(history(false, Some((25, 31))), [Rule::B], "after its commit");
 }
 
-/// B was declared failed, and reads. `later` is its commit barrier, once more.
-fn read_of_failed(later: u64) -> Vec<Rule> {
+/// B was declared failed, and reads: its time, if a read may begin, and its commit barrier.
+fn reads_of_failed(turns: &[(Option<u64>, u64)]) -> Vec<Rule> {
     broken(|script| {
         script.notify_failure(B, 30);
-        for commit in [50, later] {
-            let (now, commit_barrier) = (Some(ts(40)), Some(ts(commit)));
+        for (now, commit) in turns {
+            let (now, commit_barrier) = (now.map(ts), Some(ts(*commit)));
             script.0.drained(B, Snapshot { now, commit_barrier, ..Snapshot::default() });
         }
     })
@@ -389,6 +389,10 @@ fn read_of_failed(later: u64) -> Vec<Rule> {
 
 #[test]
 fn read_ends_at_a_failed_process() {
-    assert!(!read_of_failed(50).contains(&Rule::B), "the barrier has arrived before");
-    assert!(read_of_failed(51).contains(&Rule::B));
+    let is_stale = |turns: &[_]| reads_of_failed(turns).contains(&Rule::B);
+    assert!(!is_stale(&[(Some(40), 50), (Some(40), 50)]), "the barrier has arrived before");
+    assert!(is_stale(&[(Some(40), 50), (Some(40), 51)]));
+    assert!(is_stale(&[(Some(40), 50), (None, 51)]), "it ends whatever waits");
+    assert!(!is_stale(&[(None, 50), (Some(40), 51)]), "none had begun");
+    assert!(is_stale(&[(None, 50), (Some(40), 51), (Some(41), 52)]));
 }

@@ -2,7 +2,7 @@
 
 use crate::harness;
 
-use harness::{HOP_ONLY, network, ns, numbers, send};
+use harness::{HOP_ONLY, TestNetwork, network, ns, numbers, send};
 use onepipe_base::Mono;
 use onepipe_sim_network::{
     ClockConfig, Config, CpuConfig, Fault, LinkFaults, Loss, NodeId, OffChipCpu,
@@ -46,6 +46,26 @@ fn paused_host_queues_frames() {
     network.run_until(ns(49_999));
     assert_eq!(numbers(&network, 1), Vec::<u32>::new());
     network.run_until(ns(50_000));
+    assert_eq!(numbers(&network, 1), [0, 1, 2, 3]);
+}
+
+#[test]
+fn node_is_current_when_it_runs_and_no_frame_waits() {
+    let cpu = CpuConfig { receive_ns: 1_000, ..CpuConfig::default() };
+    let mut network = network(star(), Config { cpu, ..Config::default() }, 1);
+    let is_current = |network: &mut TestNetwork, at_ns| {
+        network.run_until(ns(at_ns));
+        let mut is_current = None;
+        network.command(NodeId(1), |at, _, _| is_current = Some(at.is_current));
+        is_current.expect("the node is up")
+    };
+    assert!(is_current(&mut network, 1_000));
+    network.inject(Fault::Pause(NodeId(1), 50_000));
+    assert!(!is_current(&mut network, 2_000), "it is paused, and nothing has arrived");
+    send(&mut network, 0, 1, 0..4, 64);
+    assert!(!is_current(&mut network, 50_999));
+    assert!(!is_current(&mut network, 52_500), "two frames wait");
+    assert!(is_current(&mut network, 60_000));
     assert_eq!(numbers(&network, 1), [0, 1, 2, 3]);
 }
 

@@ -6,6 +6,7 @@ use onepipe_sim_engine::Random;
 use onepipe_sim_network::CpuConfig;
 
 use super::{FaultEvent, Swarm};
+use crate::Plan;
 
 /// Time between two faults, in link timeouts: longer than the fabric takes to connect again.
 const CALM_TIMEOUTS: u64 = 12;
@@ -15,11 +16,13 @@ const STOP_TIMEOUTS_MAX: u64 = 20;
 /// Factor by which a controller waits longer for a silent process where receivers stop for longer
 /// than the link timeout.
 const WAIT: u64 = 4;
-/// Lateness of a process that a controller gets to know, and pause that it must tolerate then, in
-/// tenths of its wait for a silent process (failure R64).
-const LATE: u64 = 8;
-/// See [`LATE`].
-const TOLERATED: u64 = 19;
+/// Longest first and second pause of a slow process, in tenths of its controllers' wait for a
+/// silent process.
+const PAUSES_MAX: [u64; 2] = [8, 19];
+/// How many times longer than the lateness of a process its controllers wait (failure R64).
+const LENGTHENED: u64 = 4;
+/// Time that a slow process takes to announce itself again, at most, in tenths of the wait.
+const RETURN: u64 = 1;
 /// Largest fabric of slow machines, in hosts: in a larger one the load of all fills their CPUs.
 const SLOW_HOSTS_MAX: u32 = 9;
 /// Time between the two in such waits: the lateness is remembered for at least ten.
@@ -63,13 +66,7 @@ fn fail_store(swarm: &mut Swarm, random: &mut Random, silent_us: u64) {
 /// Lets a process release nothing, and stops one for longer than the link timeout and all probes
 /// take. What was sent to both has a known outcome once they are back.
 fn stop_receivers(swarm: &mut Swarm, random: &mut Random, silent_us: u64) {
-    let Some(control_plane) = &mut swarm.plan.control_plane else { return };
-    let controller = &mut control_plane.controller;
-    controller.silent_after_ns *= WAIT;
-    controller.switch_wait_ns *= WAIT;
-    controller.grace_ns *= WAIT;
-    controller.ping_timeout_ns *= WAIT;
-    swarm.plan.endpoint.rejoin_wait_ns *= WAIT;
+    wait_longer(&mut swarm.plan);
     let mut at_us = swarm.fault_phase_us;
     let (slow, slow_us) = (random.bits(), silent_us * random.between(1, STOP_TIMEOUTS_MAX));
     let stopped_us = silent_us * random.between(11, 25) / 10;
@@ -83,10 +80,21 @@ fn stop_receivers(swarm: &mut Swarm, random: &mut Random, silent_us: u64) {
     swarm.fault_phase_us = at_us + CALM_TIMEOUTS * silent_us;
 }
 
+/// Lets controllers wait longer for a silent process.
+fn wait_longer(plan: &mut Plan) {
+    let Some(control_plane) = &mut plan.control_plane else { return };
+    let controller = &mut control_plane.controller;
+    controller.silent_after_ns *= WAIT;
+    controller.switch_wait_ns *= WAIT;
+    controller.grace_ns *= WAIT;
+    controller.ping_timeout_ns *= WAIT;
+    plan.endpoint.rejoin_wait_ns *= WAIT;
+}
+
 //= spec/failure.md#R64
 /// Lets hosts pay CPU time for each frame. With heartbeats, a process stops for nearly as long as a
 /// controller waits, and soon afterwards for longer: by then the controller waits longer, too.
-fn slow_machines(swarm: &mut Swarm, random: &mut Random, silent_us: u64) {
+fn slow_machines(swarm: &mut Swarm, random: &mut Random, mut silent_us: u64) {
     let plan = &mut swarm.plan;
     if plan.shape.host_count() > SLOW_HOSTS_MAX {
         return;
@@ -101,12 +109,50 @@ fn slow_machines(swarm: &mut Swarm, random: &mut Random, silent_us: u64) {
     if plan.switch.heartbeat_interval_ns == 0 || plan.endpoint.heartbeat_interval_ns == 0 {
         return;
     }
+    let controllers = plan.control_plane.as_ref().map_or(0, |plane| u64::from(plane.replicas));
+    let rest_ns = plan.endpoint.heartbeat_interval_ns * controllers;
+    let drawn = pauses(rest_ns, silent_us);
+    if drawn.is_none() {
+        wait_longer(plan);
+        silent_us *= WAIT;
+    }
+    let Some(pauses) = drawn.or_else(|| pauses(rest_ns, silent_us)) else { return };
     let mut at_us = swarm.fault_phase_us;
-    for tenths in [LATE, TOLERATED] {
+    for tenths in pauses {
         swarm.timeline.push((at_us, FaultEvent::Stop(target)));
         at_us += silent_us * tenths / 10;
         swarm.timeline.push((at_us, FaultEvent::Resume(target)));
         at_us += REMEMBERED * silent_us;
     }
     swarm.fault_phase_us = at_us + CALM_TIMEOUTS * silent_us;
+}
+
+/// Returns two pauses of a slow process, in tenths of its controllers' wait: one for which they
+/// wait anyway, and a longer one for which they wait because of the first. `None` if the first
+/// cannot be so long that they do.
+///
+/// At rest a process announces itself every `rest_ns`. So the last announcement may be that old
+/// when the process stops, and that much of its lateness may not be measured.
+fn pauses(rest_ns: u64, silent_us: u64) -> Option<[u64; 2]> {
+    let rest = (10 * rest_ns).div_ceil(1_000 * silent_us);
+    let first = 10u64.checked_sub(rest + RETURN)?.min(PAUSES_MAX[0]);
+    let waits = LENGTHENED * first.checked_sub(rest)?;
+    let second = waits.checked_sub(rest + 2 * RETURN)?.min(PAUSES_MAX[1]);
+    (second > 10).then_some([first, second])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn controllers_wait_for_both_pauses_of_a_slow_process() {
+        let all = [0, 100, 200, 201, 900, 2_000].map(|rest_us| pauses(1_000 * rest_us, 1_000));
+        assert_eq!(all, [Some(PAUSES_MAX), Some(PAUSES_MAX), Some([7, 16]), None, None, None]);
+        for (rest, [first, second]) in (0..).zip(all.into_iter().flatten()) {
+            assert!(first + rest < 10, "nothing is received for {first} + {rest} tenths");
+            assert!(second + rest < LENGTHENED * (first - rest), "{rest}: {first}, {second}");
+            assert!(second > 10, "the controllers would wait anyway");
+        }
+    }
 }

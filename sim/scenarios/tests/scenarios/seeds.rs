@@ -281,3 +281,40 @@ fn leaver_that_returns_at_once_has_left() {
     let report = Swarm::draw(100_004_768).run();
     assert_eq!(report.first_violations, Vec::<String>::new());
 }
+
+//= spec/ordering.md#R88
+/// A process restarted in a fabric without controllers and waited for packets to its previous
+/// incarnation, which their sender had given up.
+#[test]
+fn restarted_receiver_does_not_wait_for_given_up_packets() {
+    let report = Swarm::draw(100_005_297).run();
+    assert_eq!(report.first_violations, Vec::<String>::new());
+}
+
+//= spec/failure.md#R64
+/// A slow process stopped for eight tenths of the wait of its three controllers, and announced
+/// itself every three tenths: nothing of it was received for eleven.
+#[test]
+fn slow_process_pauses_for_less_than_controllers_wait() {
+    let swarm = Swarm::draw(100_000_136);
+    assert!(swarm.fault_names().any(|name| name == "process stopped"));
+    assert_eq!(swarm.run().first_violations, Vec::<String>::new());
+}
+
+/// A host was paused, with clocks behind those of others by more than the link timeout, and its
+/// processes were declared failed. A read was assumed to begin while they did not run, before they
+/// handled frames with a commit barrier above its time.
+#[test]
+fn no_read_begins_at_a_paused_host() {
+    let report = Swarm::draw(100_005_651).run();
+    assert_eq!(report.first_violations, Vec::<String>::new());
+}
+
+//= spec/ordering.md#R89
+/// A leaving process rejected a packet and was started again. A copy of the packet, still on
+/// its way, came after the next Connect, which named an older one, and was delivered.
+#[test]
+fn restarted_receiver_accepts_nothing_sent_before() {
+    let report = Swarm::draw(100_011_536).run();
+    assert_eq!(report.first_violations, Vec::<String>::new());
+}

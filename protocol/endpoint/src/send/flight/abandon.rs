@@ -1,6 +1,7 @@
 //! Ends the retransmission of packets whose receiver has failed or does not respond.
 
 use onepipe_base::Psn;
+use onepipe_wire::AckView;
 
 use super::super::retransmit_buffer::UnackedMessage;
 use super::Flight;
@@ -40,6 +41,13 @@ impl Flight {
     /// Returns the end of the packets that were given up and are not resolved. `None` without any.
     pub fn given_up_until(&self) -> Option<Psn> {
         self.base.is_before(self.given_up).then_some(self.given_up)
+    }
+
+    //= spec/ordering.md#R88
+    /// Returns whether the receiver has packets behind one that it lacks, or has rejected, although
+    /// the outcome of that one is known here. It must learn the new base.
+    pub fn is_receiver_behind(&self, view: &AckView<'_>) -> bool {
+        view.ack.cumulative.is_before(self.base) && view.words().len() > 0
     }
 
     /// Returns the numbers of the scatterings whose messages are not acknowledged.

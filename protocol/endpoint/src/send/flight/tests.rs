@@ -38,6 +38,11 @@ fn respond(
     on_lost: impl FnMut(UnackedMessage),
     acked: impl FnMut(UnackedMessage),
 ) -> Option<AckSummary> {
+    flight.on_ack(&view(&mut [0; 400], cumulative, words), on_fail, on_lost, acked)
+}
+
+/// Writes an acknowledgement into `bytes`.
+fn view<'a>(bytes: &'a mut [u8], cumulative: u32, words: &[(u64, u64)]) -> AckView<'a> {
     let ack = Ack {
         cumulative: Psn(cumulative),
         received: 0,
@@ -49,10 +54,8 @@ fn respond(
         reservation: 0,
         delay: onepipe_wire::AckDelay::default(),
     };
-    let mut bytes = [0; 400];
-    let length = ack.write(&mut bytes, words.iter().copied()).expect("fits");
-    let view = AckView::parse(&bytes[..length]).expect("written above");
-    flight.on_ack(&view, on_fail, on_lost, acked)
+    let length = ack.write(bytes, words.iter().copied()).expect("fits");
+    AckView::parse(&bytes[..length]).expect("written above")
 }
 
 /// A fragment of 10 bytes.
@@ -74,6 +77,24 @@ fn packets_are_resolved_once() {
     let (failed, _) = ack(&mut flight, 4, &[]);
     assert!(failed.is_empty() && flight.is_empty() && flight.messages.is_empty());
     assert_eq!(flight.base(), Psn(6));
+}
+
+//= spec/ordering.md#R88
+#[test]
+fn notices_that_the_receiver_waits_for_resolved_packets() {
+    let mut flight = flight(80);
+    let mut is_behind = |cumulative, words: &[_]| {
+        let mut bytes = [0; 400];
+        let view = view(&mut bytes, cumulative, words);
+        flight.on_ack(&view, |_, _| {}, |_| {}, |_| {}).expect("all packets were sent");
+        flight.is_receiver_behind(&view)
+    };
+    assert!(!is_behind(70, &[(0b10, 0)]), "it waits for packet 70, as the sender does");
+    assert!(!is_behind(60, &[]), "an earlier acknowledgement");
+    assert!(is_behind(60, &[(0b10, 0)]), "it lacks packet 60");
+    assert!(is_behind(60, &[(0, 0b1)]), "it has rejected packet 60");
+    assert!(is_behind(1, &[(0b10, 0)]), "all packets of the words are resolved");
+    assert!(is_behind(70, &[(0b10, 0b1)]), "the rejection of packet 70 is known from now on");
 }
 
 #[test]
