@@ -5,6 +5,7 @@ mod peers;
 mod recovery;
 
 use std::io::{Write, stdout};
+use std::num::NonZeroUsize;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
@@ -96,6 +97,10 @@ pub struct Arguments {
     /// default 3; bulk: 2 to 16, default 2, 4 and 8 in turn; sim: 1 to 65536, default 512)
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=65_536))]
     processes: Option<u32>,
+    /// Number of threads, with one thread as the yardstick, which must have the same history (sim)
+    /// [default: one thread, with a heap as the yardstick]
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1_024))]
+    threads: Option<u16>,
     /// Maximum number of hosts (recovery-sim: 32 and fat trees of 1024, 8192, 35152)
     #[arg(long, default_value_t = 1_024, value_parser = clap::value_parser!(u32).range(32..))]
     hosts: u32,
@@ -447,7 +452,8 @@ fn measure(name: Name, arguments: &Arguments) -> Result<Report> {
         Name::Sim => {
             let defaults = SimOptions::default();
             let processes = arguments.processes.unwrap_or(defaults.processes);
-            sim(&SimOptions { runs: runs(defaults.runs), processes, ..defaults }, show)
+            let threads = arguments.threads.and_then(|count| NonZeroUsize::new(count.into()));
+            sim(&SimOptions { runs: runs(defaults.runs), processes, threads, ..defaults }, show)
         }
     }
 }

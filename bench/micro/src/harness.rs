@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, ensure};
 
-use crate::{Case, Detail, Hardware, Report};
+use crate::{Case, Detail, Digest, Hardware, Report};
 
 /// Minimum number of runs of each side for which a median is reported.
 pub const RUNS_MIN: usize = 3;
@@ -99,9 +99,17 @@ impl<'p> Harness<'p> {
             min: values[0],
             max: values[values.len() - 1],
             runs: self.runs,
+            digests: Vec::new(),
             details: Vec::new(),
         });
         Ok(&self.report.results[self.report.results.len() - 1])
+    }
+
+    /// Sets the digests of the case that was measured last.
+    pub fn digests(&mut self, digests: Vec<Digest>) {
+        if let Some(case) = self.report.results.last_mut() {
+            case.digests = digests;
+        }
     }
 
     /// Sets the details of the case that was measured last.

@@ -71,7 +71,7 @@ pub use peers::{PeersOptions, peers};
 pub use processes::RivalMethod;
 pub use recovery_sim::{RecoverySimOptions, recovery_sim};
 pub use reorder::{ReorderOptions, Reordered, reorder, reordered};
-pub use report::{Case, Detail, Report};
+pub use report::{Case, Detail, Digest, Report};
 pub use sim::{SimOptions, sim};
 pub use switch::{SwitchOptions, beacon_cores, switch};
 pub use table::{TableOptions, table};

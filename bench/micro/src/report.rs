@@ -38,9 +38,21 @@ pub struct Case {
     pub max: f64,
     /// Number of runs of each side.
     pub runs: usize,
+    /// Digests of what the part and the yardstick computed, where they must agree.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub digests: Vec<Digest>,
     /// Further numbers of the case.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub details: Vec<Detail>,
+}
+
+/// A digest of what one side of a case computed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Digest {
+    /// The side.
+    pub name: String,
+    /// 16 hexadecimal digits.
+    pub digest: String,
 }
 
 /// A further number of a case.
@@ -69,6 +81,12 @@ impl fmt::Display for Report {
                 write!(f, "  {:>14}", readable(number, &case.unit))?;
             }
             writeln!(f, "  {:>6.2}  {}", case.ratio, case.runs)?;
+            let digests = case.digests.iter();
+            let digests = digests.map(|side| format!("{}: history {}", side.name, side.digest));
+            let digests: Vec<String> = digests.collect();
+            if !digests.is_empty() {
+                writeln!(f, "    {}", digests.join(" · "))?;
+            }
             let details: Vec<String> = (case.details.iter())
                 .map(|detail| format!("{} {}", detail.name, readable(detail.value, &detail.unit)))
                 .collect();
@@ -120,6 +138,7 @@ mod tests {
             min: 1.5,
             max: 2.5,
             runs: 3,
+            digests: Vec::new(),
             details: Vec::new(),
         };
         let machine = Hardware { cpu: "some".to_string(), cores: 2, kernel: "some 1".to_string() };

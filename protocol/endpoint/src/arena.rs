@@ -8,10 +8,14 @@ use alloc::vec::Vec;
 
 use onepipe_base::copy_payload;
 
-/// Size of an ordinary chunk in bytes.
-const CHUNK_BYTES: usize = 64 << 10;
+/// Sizes of ordinary chunks in bytes, for small payloads and for others. Chunks of small payloads
+/// are filled again and again, by each of many endpoints on one processor, so they must be small,
+/// too, to stay in its cache.
+const CHUNK_BYTES: [usize; 2] = [8 << 10, 64 << 10];
+/// Largest small payload.
+const SMALL_BYTES_MAX: usize = CHUNK_BYTES[0] / 16;
 /// A larger payload gets a dedicated chunk, which is freed afterwards.
-const SHARED_BYTES_MAX: usize = CHUNK_BYTES / 4;
+const SHARED_BYTES_MAX: usize = CHUNK_BYTES[1] / 4;
 
 /// Position of a payload: the index of its chunk in the upper half, the offset in the lower half. A
 /// single word, because it is copied for each message: two halves written separately would have to
@@ -57,12 +61,12 @@ struct Chunk {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct PayloadArena {
     chunks: Vec<Chunk>,
-    /// Ordinary chunks without payloads.
-    free: Vec<u32>,
+    /// Ordinary chunks of each size without payloads.
+    free: [Vec<u32>; 2],
     /// Indices of dedicated chunks that were freed.
     vacant: Vec<u32>,
-    /// The ordinary chunk that is being filled.
-    current: u32,
+    /// The ordinary chunk of each size that is being filled.
+    current: [u32; 2],
 }
 
 impl PayloadArena {
@@ -70,8 +74,9 @@ impl PayloadArena {
     /// many endpoints use one service only.
     pub fn new() -> Self {
         // Too full for any payload, even an empty one.
-        let none = Chunk { bytes: Vec::new(), used: CHUNK_BYTES + 1, refs: 0 };
-        Self { chunks: alloc::vec![none], free: Vec::new(), vacant: Vec::new(), current: 0 }
+        let none = Chunk { bytes: Vec::new(), used: CHUNK_BYTES[1] + 1, refs: 0 };
+        let free = [Vec::new(), Vec::new()];
+        Self { chunks: alloc::vec![none], free, vacant: Vec::new(), current: [0; 2] }
     }
 
     /// Allocates `len` bytes with `refs` references (at least one), which are released one by one.
@@ -81,21 +86,23 @@ impl PayloadArena {
         if len > SHARED_BYTES_MAX {
             return self.alloc_dedicated(len, refs);
         }
-        if self.chunks[self.current as usize].used + len > CHUNK_BYTES {
-            self.next_chunk();
+        let size = usize::from(len > SMALL_BYTES_MAX);
+        if self.chunks[self.current[size] as usize].used + len > CHUNK_BYTES[size] {
+            self.next_chunk(size);
         }
-        let chunk = &mut self.chunks[self.current as usize];
+        let chunk = &mut self.chunks[self.current[size] as usize];
         let offset = chunk.used as u32;
         chunk.used += len;
         chunk.refs += refs;
-        PayloadRef::new(self.current, offset)
+        PayloadRef::new(self.current[size], offset)
     }
 
     /// Stores a copy of `payload` with one reference.
     #[inline]
     pub fn store(&mut self, payload: &[u8]) -> PayloadRef {
         let len = payload.len();
-        let chunk = &mut self.chunks[self.current as usize];
+        let current = self.current[usize::from(len > SMALL_BYTES_MAX)];
+        let chunk = &mut self.chunks[current as usize];
         // Both conditions in one look at the chunk: most payloads fit the current one.
         if len <= SHARED_BYTES_MAX
             && let Some(free) = chunk.bytes.get_mut(chunk.used..chunk.used + len)
@@ -104,7 +111,7 @@ impl PayloadArena {
             let offset = chunk.used as u32;
             chunk.used += len;
             chunk.refs += 1;
-            return PayloadRef::new(self.current, offset);
+            return PayloadRef::new(current, offset);
         }
         self.store_in_new_chunk(payload)
     }
@@ -144,11 +151,14 @@ impl PayloadArena {
             return;
         }
         chunk.used = 0;
-        if chunk.bytes.len() != CHUNK_BYTES {
-            chunk.bytes = Vec::new();
-            self.vacant.push(payload_ref.chunk() as u32);
-        } else if payload_ref.chunk() as u32 != self.current {
-            self.free.push(payload_ref.chunk() as u32);
+        let index = payload_ref.chunk() as u32;
+        match size_of_chunk(chunk) {
+            None => {
+                chunk.bytes = Vec::new();
+                self.vacant.push(index);
+            }
+            Some(size) if index != self.current[size] => self.free[size].push(index),
+            Some(_) => {}
         }
     }
 
@@ -159,13 +169,17 @@ impl PayloadArena {
 
     /// Checks that only chunks without payloads are free, and that none is free twice.
     pub fn check_invariants(&self) {
-        assert!((self.current as usize) < self.chunks.len(), "one chunk is being filled");
-        assert!(self.free.len() + self.vacant.len() < self.chunks.len(), "no chunk is free twice");
-        assert!(!self.free.contains(&self.current), "the chunk that is being filled is not free");
-        for &free in &self.free {
-            let chunk = &self.chunks[free as usize];
-            assert_eq!(chunk.refs, 0, "a free chunk holds no payload");
-            assert_eq!(chunk.bytes.len(), CHUNK_BYTES, "a free chunk is an ordinary one");
+        let free = self.free[0].len() + self.free[1].len();
+        assert!(free + self.vacant.len() < self.chunks.len(), "no chunk is free twice");
+        for (size, all) in self.free.iter().enumerate() {
+            let current = self.current[size];
+            assert!((current as usize) < self.chunks.len(), "one chunk is being filled");
+            assert!(!all.contains(&current), "the chunk that is being filled is not free");
+            for &free in all {
+                let chunk = &self.chunks[free as usize];
+                assert_eq!(chunk.refs, 0, "a free chunk holds no payload");
+                assert_eq!(size_of_chunk(chunk), Some(size), "a free chunk has its size");
+            }
         }
         for &vacant in &self.vacant {
             let chunk = &self.chunks[vacant as usize];
@@ -173,18 +187,18 @@ impl PayloadArena {
         }
     }
 
-    fn next_chunk(&mut self) {
+    fn next_chunk(&mut self, size: usize) {
         // The previous chunk keeps its payloads and returns to `free` through `release`.
-        self.current = match self.free.pop() {
+        self.current[size] = match self.free[size].pop() {
             Some(free) => free,
-            None => self.add_chunk(CHUNK_BYTES),
+            None => self.add_chunk(CHUNK_BYTES[size]),
         };
     }
 
     #[cold]
     fn alloc_dedicated(&mut self, len: usize, refs: u32) -> PayloadRef {
         // A dedicated chunk must not have the length of an ordinary one, which distinguishes them.
-        let chunk_len = if len == CHUNK_BYTES { len + 1 } else { len };
+        let chunk_len = if CHUNK_BYTES.contains(&len) { len + 1 } else { len };
         let index = match self.vacant.pop() {
             Some(vacant) => {
                 self.chunks[vacant as usize].bytes = alloc::vec![0; chunk_len];
@@ -202,10 +216,18 @@ impl PayloadArena {
         let chunk = Chunk { bytes: alloc::vec![0; len], used: 0, refs: 0 };
         self.chunks.push(chunk);
         // Reserved here, so that `release` never allocates.
-        self.free.reserve(self.chunks.len() - self.free.len());
+        for free in &mut self.free {
+            free.reserve(self.chunks.len() - free.len());
+        }
         self.vacant.reserve(self.chunks.len() - self.vacant.len());
         (self.chunks.len() - 1) as u32
     }
+}
+
+/// Returns the size of an ordinary chunk, as an index; `None` for a dedicated one.
+#[inline]
+fn size_of_chunk(chunk: &Chunk) -> Option<usize> {
+    CHUNK_BYTES.iter().position(|bytes| chunk.bytes.len() == *bytes)
 }
 
 #[cfg(test)]
@@ -216,7 +238,7 @@ mod tests {
     fn released_chunk_is_reused_first() {
         let mut arena = PayloadArena::new();
         let first: Vec<_> = (0..4).map(|_| arena.alloc(16 << 10, 1)).collect();
-        let second = arena.alloc(1, 1);
+        let second = arena.alloc(SMALL_BYTES_MAX + 1, 1);
         assert_ne!(first[0].chunk(), second.chunk());
         for payload_ref in first.iter() {
             arena.release(*payload_ref);
@@ -224,6 +246,25 @@ mod tests {
         let filled: Vec<_> = (0..5).map(|_| arena.alloc(16 << 10, 1)).collect();
         assert_eq!(filled[4].chunk(), first[0].chunk());
         assert_eq!(arena.chunks.len(), 1 + 2);
+    }
+
+    #[test]
+    fn small_payloads_have_small_chunks() {
+        let mut arena = PayloadArena::new();
+        // A shallow buffer: eight payloads at a time, and many thousands in turn.
+        let mut held = alloc::collections::VecDeque::new();
+        for number in 0..10_000u32 {
+            held.push_back(arena.store(&[number as u8; 64]));
+            if held.len() > 8 {
+                arena.release(held.pop_front().expect("nine are held"));
+            }
+            arena.check_invariants();
+        }
+        let bytes: usize = arena.chunks.iter().map(|chunk| chunk.bytes.len()).sum();
+        assert!(bytes <= 3 * CHUNK_BYTES[0], "{bytes} bytes");
+        let large = arena.store(&[7; SMALL_BYTES_MAX + 1]);
+        assert_eq!(arena.get(large, 3), [7; 3]);
+        assert_eq!(arena.chunks[large.chunk()].bytes.len(), CHUNK_BYTES[1]);
     }
 
     #[test]
@@ -265,7 +306,7 @@ mod tests {
     #[test]
     fn large_payload_gets_its_own_chunk_and_frees_it() {
         let mut arena = PayloadArena::new();
-        for len in [CHUNK_BYTES, 16 << 20] {
+        for len in [CHUNK_BYTES[1], 16 << 20] {
             let payload_ref = arena.alloc(len, 1);
             assert_eq!(arena.get(payload_ref, len).len(), len);
             arena.release(payload_ref);

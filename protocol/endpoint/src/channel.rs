@@ -1,6 +1,7 @@
 //! The channel of one service: its sender and its receiver.
 
 use alloc::vec::Vec;
+use core::hint::black_box;
 
 use onepipe_base::{Mono, ProcessId, ProcessInstance, Promises, Psn, Timestamp};
 use onepipe_wire::{
@@ -266,6 +267,10 @@ impl Channel {
             {
                 self.sender.on_local_request_refused(config);
             }
+            // Each frame of the burst may carry an acknowledgement: the state of all receivers is
+            // prefetched together, so that the cache misses overlap.
+            let to = self.sender.burst_destinations();
+            black_box(to.fold(0, |all, to| all ^ self.receiver.prefetch(to)));
         }
         let receiver = &mut self.receiver;
         let written = self.sender.write_data(config, now, slot, |to, payload| {

@@ -15,7 +15,7 @@ use onepipe_base::mistake::{Mistake, makes};
 use onepipe_base::{
     Cause, Machine, Mono, Now, Port, Promises, ScatteringId, Timestamp, Transmit, Verdict,
 };
-use onepipe_wire::{Frame, Opcode, Service, header_unchecked};
+use onepipe_wire::{Flags, Frame, Opcode, Service, header_unchecked};
 
 use crate::channel::Channel;
 use crate::control::ControlPlane;
@@ -216,6 +216,9 @@ impl Endpoint {
         let channel = self.channel(opcode.service().unwrap_or(Service::BestEffort));
         match opcode.in_best_effort() {
             Opcode::Ack | Opcode::Nak | Opcode::Grant => channel.sender.prefetch(header.src()),
+            _ if header.has(Flags::PIGGYBACK) => {
+                channel.receiver.prefetch(header.src()) ^ channel.sender.prefetch(header.src())
+            }
             _ => channel.receiver.prefetch(header.src()),
         }
     }

@@ -31,6 +31,18 @@ impl BufferLevels {
         }
     }
 
+    /// Returns a checker of the same buffers at some of the processes, for [`BufferLevels::merge`].
+    #[must_use]
+    pub fn part(&self) -> Self {
+        Self::new(self.buffer, self.max)
+    }
+
+    /// Adds what another checker of the same buffers has observed.
+    pub fn merge(&mut self, part: &Self) {
+        self.peak = self.peak.max(part.peak);
+        self.violations.merge(&part.violations);
+    }
+
     /// Returns the highest level observed.
     pub fn peak(&self) -> u64 {
         self.peak

@@ -3,17 +3,20 @@
 use std::collections::BTreeSet;
 
 use onepipe_base::{Cause, ProcessId, Timestamp};
+use onepipe_sim_engine::Section;
 use onepipe_wire::Service;
 
 use crate::incarnation::{End, Failure, IncarnationState};
 use crate::observation::{Delivered, Failed, Snapshot, Submitted};
 use crate::outcome::Outcome;
-use crate::sender::Arrival;
 use crate::tag::Tag;
 use crate::violation::{Rule, ViolationKind, Violations};
 
+mod divide;
 mod finish;
 mod reads;
+
+pub use divide::Received;
 
 /// Totals over a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -60,7 +63,7 @@ impl Process {
 /// Checks all processes of a run.
 #[derive(Debug)]
 pub struct Checker {
-    processes: Vec<Process>,
+    processes: Section<Process>,
     checks_submission_order: bool,
     is_merged: bool,
     /// Whether correct processes were permanently cut off from each other.
@@ -80,6 +83,10 @@ pub struct Checker {
     contacted: BTreeSet<(u32, u32, u32, u32)>,
     counts: Counts,
     violations: Violations,
+    /// Whether this is a part of a checker: see [`Checker::divide`].
+    is_part: bool,
+    /// Reported failures that are checked when the parts are united, with the time in ns.
+    failed: Vec<(u64, ProcessId, Failed)>,
 }
 
 impl Checker {
@@ -95,7 +102,7 @@ impl Checker {
             disconnected_ns: None,
         };
         Self {
-            processes: (0..processes).map(process).collect(),
+            processes: Section::from((0..processes).map(process).collect::<Vec<_>>()),
             checks_submission_order,
             is_merged: false,
             may_be_torn: false,
@@ -108,6 +115,8 @@ impl Checker {
             contacted: BTreeSet::new(),
             counts: Counts::default(),
             violations: Violations::default(),
+            is_part: false,
+            failed: Vec::new(),
         }
     }
 
@@ -115,7 +124,7 @@ impl Checker {
     #[must_use]
     pub fn merged(mut self, is_merged: bool) -> Self {
         self.is_merged = is_merged;
-        for process in &mut self.processes {
+        for process in self.processes.iter_mut() {
             process.incarnations = vec![IncarnationState::new(0, is_merged)];
         }
         self
@@ -188,37 +197,16 @@ impl Checker {
     /// Handles a delivery. Returns `submitted_at` of its scattering if the scattering is still
     /// open.
     pub fn delivered(&mut self, process: ProcessId, delivered: Delivered) -> Option<u64> {
-        let Delivered { service, stamp, from, index, tag, digest } = delivered;
-        let (at_ns, log) = (self.now_ns, &mut self.violations);
-        self.counts.delivered += 1;
-        self.counts.reliable += u64::from(service == Service::Reliable);
-        let incarnation = tag.map_or(0, |tag| tag.incarnation);
-        let to = &mut self.processes[process.index()];
-        let to_incarnation = to.incarnations.len() as u32 - 1;
-        let key = (stamp, from.0, incarnation, index);
-        let to = to.current_mut();
-        to.receiver.on_delivered((process, service), key, at_ns, log);
-        if incarnation > 0 && service == Service::Reliable {
-            to.first_contact_ns.entry((from.0, incarnation)).or_insert(at_ns);
-        }
-        let incarnation = incarnation as usize;
-        let from_incarnation = self.processes.get_mut(from.index());
-        let from_incarnation =
-            from_incarnation.and_then(|from| from.incarnations.get_mut(incarnation));
-        let (Some(tag), Some(from_incarnation)) = (tag, from_incarnation) else {
-            log.add(Rule::I4, at_ns, ViolationKind::Invented { process, from, tag, index });
-            return None;
-        };
-        let is_fifo = self.checks_submission_order;
-        let arrival =
-            Arrival { process, to_incarnation, tag, index, stamp, digest, is_fifo, at_ns };
-        let IncarnationState { senders, stamps, .. } = from_incarnation;
-        senders[service as usize].on_delivered(from, arrival, stamps, log)
+        let received = self.received(process, delivered);
+        self.resolved(received)
     }
 
     /// Handles a message that was reported to its sender as failed.
     pub fn failed(&mut self, process: ProcessId, failed: Failed) {
         debug_assert!(failed.outcome != Outcome::Delivered, "a delivered message cannot fail");
+        if self.is_part {
+            return self.failed.push((self.now_ns, process, failed));
+        }
         match failed.outcome {
             Outcome::Lost => self.counts.lost += 1,
             _ => self.counts.unknown += 1,

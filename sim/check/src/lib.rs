@@ -47,7 +47,7 @@ mod violation;
 
 pub use agreed::{AgreedChecker, Membership};
 pub use buffer_levels::BufferLevels;
-pub use checker::{Checker, Counts};
+pub use checker::{Checker, Counts, Received};
 pub use epochs::ControllerEpochs;
 pub use links::Links;
 pub use liveness::Liveness;

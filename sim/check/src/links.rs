@@ -1,6 +1,7 @@
 //! Promises in the frames on links: I9 and B.
 
 use onepipe_base::Timestamp;
+use onepipe_sim_engine::Section;
 use onepipe_wire::{Opcode, Service, header_unchecked};
 
 use crate::violation::{Rule, ViolationKind, Violations};
@@ -13,7 +14,7 @@ const NO_PROMISE_NS: u64 = 1 << 44;
 /// Checks the frames that enter links.
 #[derive(Debug)]
 pub struct Links {
-    links: Vec<Link>,
+    links: Section<Link>,
     origin: Timestamp,
     violations: Violations,
 }
@@ -64,8 +65,21 @@ impl Links {
     /// Creates a checker of `links` links. All clocks must be within hours of `origin` at the
     /// start.
     pub fn new(links: usize, origin: Timestamp) -> Self {
-        let links = vec![Link::default(); links];
+        let links = Section::from(vec![Link::default(); links]);
         Self { links, origin, violations: Violations::default() }
+    }
+
+    /// Moves the links into parts, as many links as given into each. Until [`Links::unite`] only
+    /// the parts are called, each for its links.
+    pub fn divide(&mut self, lens: impl IntoIterator<Item = usize>) -> Vec<Self> {
+        let part = |links| Self { links, origin: self.origin, violations: Violations::default() };
+        self.links.divide(lens).into_iter().map(part).collect()
+    }
+
+    /// Takes back a part, after the parts of all links with lower ids.
+    pub fn unite(&mut self, part: Self) {
+        self.links.append(part.links);
+        self.violations.merge(&part.violations);
     }
 
     /// Sets whether messages below an earlier promise on their link are violations. The rule holds

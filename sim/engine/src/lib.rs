@@ -5,7 +5,8 @@
 //! [`Instant`] counts picoseconds; [`Queue`] returns events in the order of their instants, and
 //! simultaneous ones in the order of scheduling; [`Random`] is a named stream of random numbers
 //! derived from one seed; [`Trace`] hashes a history into 64 bits; [`Seeds`] runs many seeds on
-//! several threads, and [`Totals`] adds up what they found.
+//! several threads, and [`Totals`] adds up what they found. [`Section`] is a part of a vector that
+//! is divided among threads.
 //!
 //! ```
 //! use onepipe_sim_engine::{Instant, NANOSECOND, Queue, Span};
@@ -27,6 +28,7 @@
 
 mod queue;
 mod random;
+mod section;
 mod seeds;
 mod time;
 mod totals;
@@ -34,6 +36,7 @@ mod trace;
 
 pub use queue::{Queue, Span};
 pub use random::Random;
+pub use section::Section;
 pub use seeds::{Seeds, Shard};
 pub use time::{Instant, MICROSECOND, MILLISECOND, NANOSECOND, SECOND};
 pub use totals::{Tally, Totals};

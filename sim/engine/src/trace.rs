@@ -14,6 +14,8 @@ const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
 #[derive(Clone, Debug)]
 pub struct Trace {
     hash: u64,
+    /// Events that are not yet part of the hash, if the trace is a recording.
+    recorded: Option<Vec<(Instant, u64, u64)>>,
     lines: VecDeque<String>,
     lines_max: usize,
 }
@@ -21,13 +23,28 @@ pub struct Trace {
 impl Trace {
     /// Returns an empty trace that keeps the last `lines_max` lines of text.
     pub fn new(lines_max: usize) -> Self {
-        Self { hash: MULTIPLIER, lines: VecDeque::new(), lines_max }
+        Self { hash: MULTIPLIER, recorded: None, lines: VecDeque::new(), lines_max }
+    }
+
+    /// Returns a trace that only records its events, for [`Trace::append`], and keeps no text.
+    pub fn recording() -> Self {
+        Self { recorded: Some(Vec::new()), ..Self::new(0) }
     }
 
     /// Adds an event: instant, packed node and kind, and a hash of its content.
     #[inline]
     pub fn note(&mut self, at: Instant, what: u64, carried: u64) {
-        self.hash = fold(fold(fold(self.hash, at.as_ps()), what), carried);
+        match &mut self.recorded {
+            None => self.hash = fold(fold(fold(self.hash, at.as_ps()), what), carried),
+            Some(recorded) => recorded.push((at, what, carried)),
+        }
+    }
+
+    /// Moves the events of a recording to the end of this trace.
+    pub fn append(&mut self, recording: &mut Self) {
+        for (at, what, carried) in recording.recorded.iter_mut().flat_map(|all| all.drain(..)) {
+            self.note(at, what, carried);
+        }
     }
 
     /// Adds a line of text, if any are kept. Does not affect the hash.
@@ -90,6 +107,21 @@ mod tests {
             assert_ne!(base, hash(&other), "{other:?}");
         }
         assert_ne!(base, hash(&[(1, 2, 3)]));
+    }
+
+    #[test]
+    fn appended_recordings_hash_like_one_trace() {
+        let events = [(1, 2, 3), (4, 5, 6), (4, 5, 7)];
+        let mut trace = Trace::new(0);
+        let mut recordings = [Trace::recording(), Trace::recording()];
+        for (index, (at, what, carried)) in events.into_iter().enumerate() {
+            recordings[usize::from(index > 0)].note(Instant::from_ps(at), what, carried);
+        }
+        recordings.iter_mut().for_each(|recording| trace.append(recording));
+        assert_eq!(trace.hash(), hash(&events));
+        // A recording is empty once it was appended.
+        recordings.iter_mut().for_each(|recording| trace.append(recording));
+        assert_eq!(trace.hash(), hash(&events));
     }
 
     #[test]

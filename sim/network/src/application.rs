@@ -77,3 +77,30 @@ pub trait Application<M: Machine> {
     /// Called when a frame enters `link`, before queueing and faults.
     fn on_departure(&mut self, instant: Instant, link: LinkId, frame: &[u8]);
 }
+
+/// An application that can be divided into one part for each node, so that nodes run on several
+/// threads.
+pub trait Divide<M: Machine>: Application<M> {
+    /// The application of one node.
+    type Part: DividedApplication<M>;
+
+    /// Moves what concerns one node into its part, for each node in the order of their ids, or
+    /// returns `None` if the application must not be divided. Parts are in use until they are
+    /// united; in the meantime the application is not called.
+    fn divide(&mut self) -> Option<Vec<Self::Part>>;
+
+    /// Takes back the parts, in the order of their nodes.
+    fn unite(&mut self, parts: Vec<Self::Part>);
+}
+
+/// The application of one node. It may be called on any thread.
+pub trait DividedApplication<M: Machine>: Application<M> + Send {
+    /// An observation that concerns another node.
+    type Observation: Send;
+
+    /// Takes the observations since the last call, each with the node that it concerns.
+    fn take_observations(&mut self) -> impl Iterator<Item = (NodeId, Self::Observation)>;
+
+    /// Handles an observation of another node, before the next window of its own node.
+    fn handle_observation(&mut self, observation: Self::Observation);
+}

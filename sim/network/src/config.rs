@@ -1,5 +1,7 @@
 //! Parameters of a network.
 
+use std::num::NonZeroUsize;
+
 use onepipe_base::Timestamp;
 use onepipe_sim_engine::Span;
 
@@ -74,6 +76,14 @@ pub struct Config {
     /// to change what happens at another. Simultaneous frames of one node may be reordered. Has no
     /// effect if any link has no delay.
     pub uses_lookahead: bool,
+    /// Number of threads that run nodes in lookahead windows. With `Some`, even of one thread, the
+    /// application is divided into one part for each node, and what happens at one node has an
+    /// effect on the application at another one in the next round of windows only: so the history
+    /// is the same for every number of threads. `None`: one thread, and an application that is not
+    /// divided. Has an effect only with lookahead, in a fabric in which no node sends to one of its
+    /// own colour, and with an application that can be divided
+    /// ([`crate::Network::allow_threads`]).
+    pub threads: Option<NonZeroUsize>,
     /// Resolution of the event queue without lookahead. Affects the speed only.
     pub queue_span: Span,
     /// Number of most recent events that are kept as text.
@@ -97,6 +107,7 @@ impl Default for Config {
             off_chip_cpu: None,
             class: |_| 0,
             uses_lookahead: false,
+            threads: None,
             queue_span: Span::FABRIC,
             trace_lines_max: 0,
             steps_max: u64::MAX,

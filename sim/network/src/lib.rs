@@ -18,9 +18,12 @@
 //!   without faults).
 //! - Each node handles its own events in time order. Events of different nodes are handled in time
 //!   order, too, unless lookahead is enabled ([`Config::uses_lookahead`]).
+//! - With lookahead nodes may run on several threads ([`Config::threads`]). The history is the same
+//!   for every number of threads.
 //! - A host is polled only while its NIC has space, so its messages are stamped shortly before they
 //!   leave.
-//! - Nothing is allocated per frame in the steady state.
+//! - Nothing is allocated per frame in the steady state, if each node sends about as many frames as
+//!   it receives.
 
 #![forbid(unsafe_code)]
 
@@ -38,13 +41,16 @@ mod link_faults;
 mod lookahead;
 mod network;
 mod off_chip_cpu;
+mod parallel;
+mod part;
 mod pool;
 mod priority;
+mod run;
 mod stats;
 mod testbed;
 mod workload;
 
-pub use application::{Application, NodeContext};
+pub use application::{Application, Divide, DividedApplication, NodeContext};
 pub use clock::{Clock, ClockError, clock_origin};
 pub use config::{ClockConfig, ClockTail, Config, CpuConfig};
 pub use fabric_node::{FabricEvent, FabricNode, NoMachine};

@@ -1,11 +1,10 @@
 //! One direction of a cable and its egress queue.
 
-use onepipe_base::Port;
 use onepipe_sim_engine::{Instant, NANOSECOND, Random};
 
+use crate::LinkFaults;
 use crate::link_faults::FaultState;
 use crate::priority::PriorityQueues;
-use crate::{LinkFaults, NodeId};
 
 /// Rate, delay and queue limits of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,12 +40,9 @@ impl Default for LinkConfig {
     }
 }
 
-/// State of a link.
+/// State of a link that its sending node changes.
 #[derive(Debug)]
 pub(crate) struct Link {
-    pub from: NodeId,
-    pub to: NodeId,
-    pub to_port: Port,
     ps_per_byte: u64,
     propagation_ps: u64,
     queue_bytes_max: u64,
@@ -54,9 +50,6 @@ pub(crate) struct Link {
     overhead_bytes: u64,
     /// When all accepted frames will have left. The queue length follows from it.
     pub free_at: Instant,
-    /// Incremented when the link is cut or its sending node crashes: frames of an earlier epoch are
-    /// lost.
-    pub epoch: u32,
     /// Whether the link is cut.
     pub is_down: bool,
     pub faults: Option<Box<FaultState>>,
@@ -74,19 +67,15 @@ pub(crate) enum Admission {
 }
 
 impl Link {
-    pub fn new(config: LinkConfig, from: NodeId, to: NodeId, to_port: Port) -> Self {
+    pub fn new(config: LinkConfig) -> Self {
         let bits = config.rate_bits_per_s.max(1);
         Self {
-            from,
-            to,
-            to_port,
             ps_per_byte: (8_000_000_000_000 + bits / 2) / bits,
             propagation_ps: config.propagation_ns * NANOSECOND,
             queue_bytes_max: config.queue_bytes_max,
             ecn_threshold_bytes: config.ecn_threshold_bytes,
             overhead_bytes: config.overhead_bytes,
             free_at: Instant::START,
-            epoch: 0,
             is_down: false,
             faults: None,
             priority_queues: (config.classes > 1)
@@ -151,12 +140,6 @@ impl Link {
             self.faults = Some(Box::new(FaultState::new(faults, random())));
         }
     }
-
-    /// Begins a new epoch: every frame that is on the link is lost.
-    pub fn begin_epoch(&mut self, now: Instant) {
-        self.epoch = self.epoch.wrapping_add(1);
-        self.free_at = now;
-    }
 }
 
 #[cfg(test)]
@@ -173,7 +156,7 @@ mod tests {
     };
 
     fn link() -> Link {
-        Link::new(FAST, NodeId(0), NodeId(1), Port(0))
+        Link::new(FAST)
     }
 
     #[test]

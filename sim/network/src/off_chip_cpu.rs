@@ -5,8 +5,9 @@ use onepipe_sim_engine::NANOSECOND;
 use onepipe_wire::{Opcode, header_unchecked};
 
 use crate::Application;
-use crate::network::{Event, Network};
+use crate::part::Event;
 use crate::pool::FrameRef;
+use crate::run::Run;
 
 /// The cost of running a switch's machine outside the chip: on the switch's own CPU, or on a host
 /// that acts as its delegate (docs/design/forms.md, "What differs between a chip, a switch's
@@ -85,13 +86,13 @@ impl Placement {
     }
 }
 
-impl<M: Machine, A: Application<M>> Network<M, A> {
+impl<M: Machine, A: Application<M>> Run<'_, M, A> {
     /// Whether an arriving frame must be passed to the off-chip CPU.
     #[inline]
     pub(crate) fn is_for_off_chip_cpu(&self, index: usize, frame: FrameRef) -> bool {
-        self.config.off_chip_cpu.is_some() && !self.nodes[index].is_host && {
-            let opcode =
-                header_unchecked(self.pool.bytes(frame)).and_then(|header| header.opcode().ok());
+        self.shared.config.off_chip_cpu.is_some() && !self.part.nodes[index].is_host && {
+            let opcode = header_unchecked(self.part.pool.bytes(frame))
+                .and_then(|header| header.opcode().ok());
             opcode.is_some_and(Opcode::is_hop_only)
         }
     }
@@ -99,45 +100,43 @@ impl<M: Machine, A: Application<M>> Network<M, A> {
     /// Whether frames written by the node's machine must first travel to its chip.
     #[inline]
     pub(crate) fn has_off_chip_cpu(&self, index: usize) -> bool {
-        self.config.off_chip_cpu.is_some() && !self.nodes[index].is_host
+        self.shared.config.off_chip_cpu.is_some() && !self.part.nodes[index].is_host
     }
 
     /// Sends a frame from the chip to the CPU; drops the frame if the CPU's backlog is full.
     #[cold]
     pub(crate) fn send_to_cpu(&mut self, index: usize, port: Port, frame: FrameRef) {
-        let Some(off_chip_cpu) = self.config.off_chip_cpu else { return };
-        let arrives_at = self.now.after(off_chip_cpu.to_cpu_ns * NANOSECOND);
-        let node = &mut self.nodes[index];
+        let Some(off_chip_cpu) = self.shared.config.off_chip_cpu else { return };
+        let arrives_at = self.part.now.after(off_chip_cpu.to_cpu_ns * NANOSECOND);
+        let node = &mut self.part.nodes[index];
         let starts_at = node.off_chip_free_at.max(arrives_at);
         if starts_at.since(arrives_at) > off_chip_cpu.backlog_ns_max * NANOSECOND {
-            self.stats.drops.ring_full += 1;
-            return self.pool.free(frame);
+            self.scratch.stats.drops.ring_full += 1;
+            return self.part.pool.free(frame);
         }
         node.off_chip_free_at = starts_at.after(off_chip_cpu.receive_ns * NANOSECOND);
         let (processed_at, incarnation) = (node.off_chip_free_at, node.incarnation as u16);
-        let event = Event::CpuArrival { node: index as u32, frame, port: port.0, incarnation };
-        self.queue(index).schedule(processed_at, event);
+        let node = self.id(index).0;
+        let event = Event::CpuArrival { node, frame, port: port.0, incarnation };
+        self.part.queue.schedule(processed_at, event);
     }
 
     /// Sends a frame from the CPU to the chip; drops the frame if the CPU's backlog is full.
     #[cold]
     pub(crate) fn send_to_chip(&mut self, index: usize, port: Port, frame: FrameRef) {
-        let Some(off_chip_cpu) = self.config.off_chip_cpu else { return };
-        let node = &mut self.nodes[index];
-        let free_at = node.off_chip_free_at.max(self.now);
-        if free_at.since(self.now) > off_chip_cpu.backlog_ns_max * NANOSECOND {
-            self.stats.drops.ring_full += 1;
-            return self.pool.free(frame);
+        let Some(off_chip_cpu) = self.shared.config.off_chip_cpu else { return };
+        let node = &mut self.part.nodes[index];
+        let free_at = node.off_chip_free_at.max(self.part.now);
+        if free_at.since(self.part.now) > off_chip_cpu.backlog_ns_max * NANOSECOND {
+            self.scratch.stats.drops.ring_full += 1;
+            return self.part.pool.free(frame);
         }
         node.off_chip_free_at = free_at.after(off_chip_cpu.send_ns * NANOSECOND);
         let arrives_at = node.off_chip_free_at.after(off_chip_cpu.to_chip_ns * NANOSECOND);
-        let event = Event::ChipArrival {
-            node: index as u32,
-            frame,
-            port: port.0,
-            incarnation: node.incarnation as u16,
-        };
-        self.queue(index).schedule(arrives_at, event);
+        let incarnation = node.incarnation as u16;
+        let node = self.id(index).0;
+        let event = Event::ChipArrival { node, frame, port: port.0, incarnation };
+        self.part.queue.schedule(arrives_at, event);
     }
 
     /// Passes a frame that the CPU has processed to the machine.
@@ -150,8 +149,8 @@ impl<M: Machine, A: Application<M>> Network<M, A> {
         incarnation: u16,
     ) {
         if self.is_stale(index, incarnation) {
-            self.stats.drops.node_down += 1;
-            return self.pool.free(frame);
+            self.scratch.stats.drops.node_down += 1;
+            return self.part.pool.free(frame);
         }
         self.admit(index, port, frame);
     }
@@ -166,15 +165,15 @@ impl<M: Machine, A: Application<M>> Network<M, A> {
         incarnation: u16,
     ) {
         if self.is_stale(index, incarnation) {
-            self.stats.drops.node_down += 1;
-            return self.pool.free(frame);
+            self.scratch.stats.drops.node_down += 1;
+            return self.part.pool.free(frame);
         }
         self.transmit(index, port, frame);
     }
 
     /// Whether the incarnation for which an event was scheduled has ended.
     fn is_stale(&self, index: usize, incarnation: u16) -> bool {
-        let node = &self.nodes[index];
+        let node = &self.part.nodes[index];
         node.machine.is_none() || node.incarnation as u16 != incarnation
     }
 }

@@ -2,45 +2,62 @@
 
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-/// Bytes of a cache line. Every slot begins at the start of one, so that the length and the header
-/// of a frame are in one cache line.
+/// Bytes of a cache line. Every buffer begins at the start of one, so that the length and the
+/// header of a frame are in one cache line.
 const CACHE_LINE_BYTES: usize = 64;
-/// Bytes of the length prefix of a slot.
+/// Bytes of the length prefix of a buffer.
 const LENGTH_PREFIX_BYTES: usize = 4;
-/// Largest frame of a small slot: holds a frame with one 64-byte message, or an acknowledgement.
-const SMALL_BYTES: usize = 3 * CACHE_LINE_BYTES - LENGTH_PREFIX_BYTES;
-/// Flag of a [`FrameRef`] that refers to a large slot.
-const LARGE: u32 = 1 << 31;
+/// Cache lines of a small buffer: they hold a frame with one 64-byte message, or an
+/// acknowledgement.
+const SMALL_LINES: usize = 3;
+/// Largest frame of a small buffer.
+const SMALL_BYTES: usize = SMALL_LINES * CACHE_LINE_BYTES - LENGTH_PREFIX_BYTES;
+/// Limits on the unused buffers of each size. A pool whose node receives more frames than it sends
+/// would otherwise collect the buffers of all others.
+const SPARES_MAX: [usize; 2] = [1_024, 64];
 
-/// Reference to a frame in the [`Pool`].
+/// Reference to a frame in the [`Pool`] of a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FrameRef(u32);
 
-/// All frames in flight, in slots of two sizes. The free lists are last-in-first-out so that the
-/// slots in use stay in the cache. Nothing is allocated in the steady state.
+/// The bytes of a frame, on the way from one pool to another.
+#[derive(Debug, Default)]
+pub struct Buffer(Box<[CacheLine]>);
+
+/// The frames in flight of one part of a network, in buffers of two sizes. The free lists are
+/// last-in-first-out so that the buffers in use stay in the cache. Nothing is allocated in the
+/// steady state.
 #[derive(Debug)]
 pub struct Pool {
-    small: Slab,
-    large: Slab,
+    bytes_max: usize,
+    buffers: Vec<Buffer>,
+    /// References whose buffers are unused: small ones, large ones.
+    free: [Vec<u32>; 2],
+    /// References without a buffer.
+    vacant: Vec<u32>,
 }
 
 impl Pool {
     /// Creates a pool for frames of up to `frame_len_max` bytes.
     pub fn new(frame_len_max: usize) -> Self {
-        Self { small: Slab::new(SMALL_BYTES), large: Slab::new(frame_len_max) }
+        Self { bytes_max: frame_len_max, buffers: vec![], free: [vec![], vec![]], vacant: vec![] }
     }
 
-    /// Copies a frame into a free slot.
+    /// Copies a frame into a free buffer.
     #[inline]
     pub fn put(&mut self, bytes: &[u8]) -> FrameRef {
-        if bytes.len() <= SMALL_BYTES {
-            FrameRef(self.small.put(bytes))
-        } else {
-            FrameRef(self.large.put(bytes) | LARGE)
-        }
+        let is_large = bytes.len() > SMALL_BYTES;
+        let index = match self.free[usize::from(is_large)].pop() {
+            Some(index) => index,
+            None => self.grow(is_large, bytes.len()),
+        };
+        let buffer = &mut self.buffers[index as usize];
+        buffer.set_len(bytes.len() as u32);
+        buffer.bytes_mut().copy_from_slice(bytes);
+        FrameRef(index)
     }
 
-    /// Copies a frame into a second slot.
+    /// Copies a frame into a second buffer.
     pub fn duplicate(&mut self, frame: FrameRef) -> FrameRef {
         let bytes = self.bytes(frame).to_vec();
         self.put(&bytes)
@@ -50,63 +67,94 @@ impl Pool {
     /// that the load is not optimized away.
     #[inline]
     pub fn prefetch_header(&self, frame: FrameRef) -> u64 {
-        let length = if frame.0 & LARGE == 0 {
-            self.small.length(frame.0)
-        } else {
-            self.large.length(frame.0 ^ LARGE)
-        };
-        length.into()
+        self.buffers[frame.0 as usize].len().into()
     }
 
-    /// Prefetches the rest of a small slot, like [`Pool::prefetch_header`].
+    /// Prefetches the rest of a small buffer, like [`Pool::prefetch_header`].
     #[inline]
     pub fn prefetch_payload(&self, frame: FrameRef) -> u64 {
-        if frame.0 & LARGE == 0 { self.small.prefetch_rest(frame.0) } else { 0 }
+        match &*self.buffers[frame.0 as usize].0 {
+            [_, one, other] => u64::from(one.0[0]) ^ u64::from(other.0[0]),
+            _ => 0,
+        }
     }
 
     /// Returns the frame's bytes.
     #[inline]
     pub fn bytes(&self, frame: FrameRef) -> &[u8] {
-        let (slab, slot) = if frame.0 & LARGE == 0 {
-            (&self.small, frame.0)
-        } else {
-            (&self.large, frame.0 ^ LARGE)
-        };
-        slab.bytes(slot)
+        self.buffers[frame.0 as usize].bytes()
     }
 
     /// Returns the frame's bytes for modification.
     #[inline]
     pub fn bytes_mut(&mut self, frame: FrameRef) -> &mut [u8] {
-        if frame.0 & LARGE == 0 {
-            self.small.bytes_mut(frame.0)
-        } else {
-            self.large.bytes_mut(frame.0 ^ LARGE)
-        }
+        self.buffers[frame.0 as usize].bytes_mut()
     }
 
     /// Truncates the frame to its first `bytes`.
     pub fn truncate(&mut self, frame: FrameRef, bytes: usize) {
-        if frame.0 & LARGE == 0 {
-            self.small.truncate(frame.0, bytes);
-        } else {
-            self.large.truncate(frame.0 ^ LARGE, bytes);
-        }
+        let buffer = &mut self.buffers[frame.0 as usize];
+        buffer.set_len(buffer.len().min(bytes as u32));
     }
 
-    /// Frees the slot. The reference must not be used again.
+    /// Frees the buffer. The reference must not be used again.
     #[inline]
     pub fn free(&mut self, frame: FrameRef) {
-        if frame.0 & LARGE == 0 {
-            self.small.free.push(frame.0);
-        } else {
-            self.large.free.push(frame.0 ^ LARGE);
-        }
+        let size = usize::from(self.buffers[frame.0 as usize].is_large());
+        self.free[size].push(frame.0);
+    }
+
+    /// Takes a frame out of the pool. The reference must not be used again.
+    #[inline]
+    pub fn detach(&mut self, frame: FrameRef) -> Buffer {
+        self.vacant.push(frame.0);
+        std::mem::take(&mut self.buffers[frame.0 as usize])
+    }
+
+    /// Adds a frame of another pool.
+    #[inline]
+    pub fn attach(&mut self, frame: Buffer) -> FrameRef {
+        self.drop_excess(usize::from(frame.is_large()));
+        let index = self.vacate();
+        self.buffers[index as usize] = frame;
+        FrameRef(index)
     }
 
     /// Returns the number of frames in flight.
     pub fn in_flight(&self) -> usize {
-        self.small.in_use() + self.large.in_use()
+        self.buffers.len() - self.vacant.len() - self.free[0].len() - self.free[1].len()
+    }
+
+    /// Allocates one more buffer.
+    #[cold]
+    fn grow(&mut self, is_large: bool, len: usize) -> u32 {
+        assert!(len <= self.bytes_max.max(SMALL_BYTES), "a frame of {len} bytes is too long");
+        let bytes = LENGTH_PREFIX_BYTES + self.bytes_max;
+        let lines = if is_large { bytes.div_ceil(CACHE_LINE_BYTES) } else { SMALL_LINES };
+        let index = self.vacate();
+        let buffer = vec![CacheLine([0; CACHE_LINE_BYTES]); lines];
+        self.buffers[index as usize] = Buffer(buffer.into_boxed_slice());
+        index
+    }
+
+    /// Returns a reference without a buffer.
+    #[inline]
+    fn vacate(&mut self) -> u32 {
+        self.vacant.pop().unwrap_or_else(|| {
+            self.buffers.push(Buffer::default());
+            u32::try_from(self.buffers.len() - 1).expect("fewer than 2^32 frames are in flight")
+        })
+    }
+
+    /// Returns an unused buffer of a size to the allocator if there are too many.
+    #[inline]
+    fn drop_excess(&mut self, size: usize) {
+        if self.free[size].len() >= SPARES_MAX[size]
+            && let Some(index) = self.free[size].pop()
+        {
+            self.buffers[index as usize] = Buffer::default();
+            self.vacant.push(index);
+        }
     }
 }
 
@@ -115,92 +163,34 @@ impl Pool {
 #[repr(C, align(64))]
 struct CacheLine([u8; CACHE_LINE_BYTES]);
 
-/// Slots of one size, each with the length of its frame in front of the frame.
-#[derive(Debug)]
-struct Slab {
-    bytes_max: usize,
-    /// Number of cache lines of a slot.
-    slot_lines: usize,
-    lines: Vec<CacheLine>,
-    /// Free slots.
-    free: Vec<u32>,
-}
-
-impl Slab {
-    fn new(bytes_max: usize) -> Self {
-        let slot_lines = (LENGTH_PREFIX_BYTES + bytes_max).div_ceil(CACHE_LINE_BYTES);
-        Self { bytes_max, slot_lines, lines: Vec::new(), free: Vec::new() }
+/// The length of the frame in front of the frame.
+impl Buffer {
+    #[inline]
+    fn is_large(&self) -> bool {
+        self.0.len() > SMALL_LINES
     }
 
     #[inline]
-    fn put(&mut self, bytes: &[u8]) -> u32 {
-        assert!(bytes.len() <= self.bytes_max, "a frame of {} bytes is too long", bytes.len());
-        let slot = self.free.pop().unwrap_or_else(|| self.grow());
-        self.set_length(slot, bytes.len() as u32);
-        self.bytes_mut(slot).copy_from_slice(bytes);
-        slot
-    }
-
-    /// Allocates one more slot.
-    #[cold]
-    fn grow(&mut self) -> u32 {
-        let slot = self.slots() as u32;
-        assert!(slot < LARGE, "cannot store a frame: 2^31 frames are in flight");
-        self.lines.resize(self.lines.len() + self.slot_lines, CacheLine([0; CACHE_LINE_BYTES]));
-        slot
-    }
-
-    fn slots(&self) -> usize {
-        self.lines.len() / self.slot_lines
-    }
-
-    /// Returns the index of the first cache line of a slot.
-    #[inline]
-    fn first_line(&self, slot: u32) -> usize {
-        slot as usize * self.slot_lines
-    }
-
-    #[inline]
-    fn length(&self, slot: u32) -> u32 {
-        let line = &self.lines[self.first_line(slot)].0;
+    fn len(&self) -> u32 {
+        let line = &self.0[0].0;
         u32::from_le_bytes([line[0], line[1], line[2], line[3]])
     }
 
     #[inline]
-    fn set_length(&mut self, slot: u32, bytes: u32) {
-        let first = self.first_line(slot);
-        self.lines[first].0[..LENGTH_PREFIX_BYTES].copy_from_slice(&bytes.to_le_bytes());
+    fn set_len(&mut self, bytes: u32) {
+        self.0[0].0[..LENGTH_PREFIX_BYTES].copy_from_slice(&bytes.to_le_bytes());
     }
 
     #[inline]
-    fn bytes(&self, slot: u32) -> &[u8] {
-        let (first, end) =
-            (self.first_line(slot), LENGTH_PREFIX_BYTES + self.length(slot) as usize);
-        let lines = &self.lines[first..first + self.slot_lines];
-        &lines.as_bytes()[LENGTH_PREFIX_BYTES..end]
+    fn bytes(&self) -> &[u8] {
+        let end = LENGTH_PREFIX_BYTES + self.len() as usize;
+        &self.0.as_bytes()[LENGTH_PREFIX_BYTES..end]
     }
 
     #[inline]
-    fn bytes_mut(&mut self, slot: u32) -> &mut [u8] {
-        let (first, end) =
-            (self.first_line(slot), LENGTH_PREFIX_BYTES + self.length(slot) as usize);
-        let lines = &mut self.lines[first..first + self.slot_lines];
-        &mut lines.as_mut_bytes()[LENGTH_PREFIX_BYTES..end]
-    }
-
-    #[inline]
-    fn prefetch_rest(&self, slot: u32) -> u64 {
-        let first = self.first_line(slot);
-        let rest = &self.lines[first + 1..first + self.slot_lines];
-        rest.iter().fold(0, |all, line| all ^ u64::from(line.0[0]))
-    }
-
-    fn truncate(&mut self, slot: u32, bytes: usize) {
-        self.set_length(slot, self.length(slot).min(bytes as u32));
-    }
-
-    fn in_use(&self) -> usize {
-        self.slots() - self.free.len()
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        let end = LENGTH_PREFIX_BYTES + self.len() as usize;
+        &mut self.0.as_mut_bytes()[LENGTH_PREFIX_BYTES..end]
     }
 }
 
@@ -209,7 +199,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reuses_slots_of_both_sizes() {
+    fn reuses_buffers_of_both_sizes() {
         let mut pool = Pool::new(1_500);
         for _ in 0..100 {
             let small = pool.put(&[7; SMALL_BYTES]);
@@ -223,6 +213,28 @@ mod tests {
             assert_eq!(pool.in_flight(), 3);
             [small, large, copy].into_iter().for_each(|frame| pool.free(frame));
         }
-        assert_eq!((pool.small.slots(), pool.large.slots()), (1, 2));
+        assert_eq!(pool.buffers.len(), 3);
+    }
+
+    #[test]
+    fn frames_move_between_pools_without_a_copy() {
+        let (mut one, mut other) = (Pool::new(1_500), Pool::new(1_500));
+        for _ in 0..100 {
+            let frame = one.put(&[5; 100]);
+            let at = one.bytes(frame).as_ptr();
+            let buffer = one.detach(frame);
+            let frame = other.attach(buffer);
+            assert_eq!((other.bytes(frame), other.bytes(frame).as_ptr()), (&[5; 100][..], at));
+            assert_eq!((one.in_flight(), other.in_flight()), (0, 1));
+            other.free(frame);
+        }
+        // All frames went one way: the receiver does not collect buffers without limit.
+        for _ in 0..2 * SPARES_MAX[0] {
+            let frame = one.put(&[5; 100]);
+            let frame = other.attach(one.detach(frame));
+            other.free(frame);
+        }
+        assert_eq!(other.free[0].len(), SPARES_MAX[0]);
+        assert!(other.buffers.len() <= SPARES_MAX[0] + 1 && one.buffers.len() == 1);
     }
 }

@@ -105,6 +105,27 @@ pub struct Stats {
 }
 
 impl Stats {
+    /// Adds the counters of another part of the network.
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.events += other.events;
+        self.hops += other.hops;
+        for (hops, others) in self.hops_by_kind.iter_mut().zip(other.hops_by_kind) {
+            *hops += others;
+        }
+        self.polled += other.polled;
+        let Drops { queue_full, lost, link_down, node_down, ring_full, rejected } = other.drops;
+        self.drops.queue_full += queue_full;
+        self.drops.lost += lost;
+        self.drops.link_down += link_down;
+        self.drops.node_down += node_down;
+        self.drops.ring_full += ring_full;
+        self.drops.rejected += rejected;
+        self.marked += other.marked;
+        self.corrupted += other.corrupted;
+        self.duplicated += other.duplicated;
+        self.delayed += other.delayed;
+    }
+
     /// Counts the arrival of a frame of this kind.
     #[inline]
     pub(crate) fn on_hop(&mut self, kind: HopKind) {

@@ -1,6 +1,8 @@
 //! The application of a simulated fabric: generates the load and feeds the checkers.
 
+use std::borrow::BorrowMut;
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use hdrhistogram::Histogram;
 use onepipe_base::{HostId, Incarnation, Port, ProcessId};
@@ -9,7 +11,7 @@ use onepipe_node::{Host, HostEvent};
 use onepipe_sim_check::{
     BufferLevels, Checker, Delivered, Failed, Links, Outcome, Snapshot, Tag, digest,
 };
-use onepipe_sim_engine::{Instant, MICROSECOND, NANOSECOND, Random};
+use onepipe_sim_engine::{Instant, MICROSECOND, NANOSECOND, Random, Section};
 use onepipe_sim_network::{
     Application, LinkId, NodeContext, NodeId, OutgoingMessage, SendPattern, WorkloadGenerator,
 };
@@ -21,10 +23,12 @@ use crate::payload;
 use crate::{HostedEvent, Node, Plan, Process, SimSwitch};
 
 mod alarm;
+mod divide;
 mod failure;
 mod load;
 
 use alarm::Alarm;
+use divide::DeliveryObserved;
 
 /// Upper bound of the latency histogram: ten seconds.
 const LATENCY_NS_MAX: u64 = 10_000_000_000;
@@ -67,17 +71,17 @@ pub(crate) enum Membership {
 
 /// Builds the nodes of a fabric, generates its load, and checks it.
 #[derive(Debug)]
-pub struct FabricApp {
-    pub(crate) plan: Plan,
-    pub(crate) topology: Topology,
+pub struct FabricApp<C = ControlPlane> {
+    pub(crate) plan: Arc<Plan>,
+    pub(crate) topology: Arc<Topology>,
     pub(crate) checker: Checker,
     pub(crate) links: Links,
     pub(crate) send_levels: BufferLevels,
     pub(crate) receive_levels: BufferLevels,
-    pub(crate) states: Vec<ProcessState>,
+    pub(crate) states: Section<ProcessState>,
     pub(crate) is_loading: bool,
     pub(crate) latency: Histogram<u64>,
-    pub(crate) control_plane: Option<ControlPlane>,
+    pub(crate) control_plane: Option<C>,
     /// Events of the application as text, if text is wanted.
     pub(crate) log: VecDeque<(Instant, String)>,
     /// Number of processes that are not controllers; the ids of the controllers follow.
@@ -85,12 +89,17 @@ pub struct FabricApp {
     /// Processes with events since the last inspection.
     active_ports: Vec<Port>,
     /// The port of each host that is inspected next even if it has no events.
-    next_ports: Vec<u16>,
+    next_ports: Section<u16>,
     /// Reused buffers for the scattering that is being submitted: its messages, their payloads, and
     /// for the checker each receiver with the digest of its payload.
     scattering: Vec<OutgoingMessage>,
     payloads: Vec<Vec<u8>>,
     expected: Vec<(ProcessId, u64)>,
+    /// Deliveries to check at the nodes of their senders, if this is the application of one node.
+    observed: Vec<(NodeId, DeliveryObserved)>,
+    /// Latencies in ns that are recorded when the parts are united.
+    latencies_ns: Vec<u64>,
+    is_part: bool,
 }
 
 impl FabricApp {
@@ -129,20 +138,25 @@ impl FabricApp {
                 .clone()
                 .map(|control_plane| ControlPlane::new(control_plane, plan.seed)),
             members,
-            states: (0..processes).map(state).collect(),
+            states: (0..processes).map(state).collect::<Vec<_>>().into(),
             is_loading: true,
             latency: Histogram::new_with_bounds(1, LATENCY_NS_MAX, 3).expect("sound bounds"),
             log: VecDeque::new(),
             active_ports: Vec::new(),
-            next_ports: vec![0; topology.hosts() as usize],
+            next_ports: vec![0; topology.hosts() as usize].into(),
             scattering: Vec::new(),
             payloads: Vec::new(),
             expected: Vec::new(),
-            plan,
-            topology,
+            observed: Vec::new(),
+            latencies_ns: Vec::new(),
+            is_part: false,
+            plan: Arc::new(plan),
+            topology: Arc::new(topology),
         }
     }
+}
 
+impl<C: BorrowMut<ControlPlane>> FabricApp<C> {
     /// Builds the next incarnation of a process.
     pub(crate) fn build_process(&mut self, id: ProcessId) -> Process {
         let state = &mut self.states[id.index()];
@@ -190,15 +204,8 @@ impl FabricApp {
                 stamp.to_wire().bits()
             )
         });
-        if let Some(submitted_ps) = self.checker.delivered(to, delivered) {
-            let latency_ns = (at.instant.as_ps() - submitted_ps) / NANOSECOND;
-            self.latency.saturating_record(latency_ns.max(1));
-        }
-        if let (Some(tag), Some(state)) = (tag, self.states.get_mut(from.index()))
-            && tag.incarnation + 1 == state.incarnations
-        {
-            state.outstanding = state.outstanding.saturating_sub(1);
-        }
+        let received = self.checker.received(to, delivered);
+        self.observe(DeliveryObserved { received, from, tag, at_ps: at.instant.as_ps() });
         let state = &mut self.states[to.index()];
         if state.is_slow {
             state.unreleased.push(delivery);
@@ -286,7 +293,7 @@ impl FabricApp {
     }
 }
 
-impl FabricApp {
+impl<C: BorrowMut<ControlPlane>> FabricApp<C> {
     /// Notes, once, that a process has left.
     pub(crate) fn on_left(&mut self, id: ProcessId, is_unacknowledged: bool) {
         let membership = &mut self.states[id.index()].membership;
@@ -324,7 +331,7 @@ impl FabricApp {
     }
 }
 
-impl Application<Node> for FabricApp {
+impl<C: BorrowMut<ControlPlane>> Application<Node> for FabricApp<C> {
     fn build(&mut self, node: NodeId, incarnation: u32) -> Node {
         let vertex = self.topology.nodes().nth(node.index()).expect("a node of the topology");
         let ports = self.topology.ports(vertex);

@@ -13,7 +13,7 @@ use crate::ControlPlanePlan;
 
 /// The store that all controller replicas share, and their leases.
 #[derive(Debug)]
-pub(crate) struct ControlPlane {
+pub struct ControlPlane {
     plan: ControlPlanePlan,
     store: MemoryStore,
     random: Random,

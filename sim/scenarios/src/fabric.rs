@@ -43,8 +43,10 @@ impl Fabric {
         let (network, seed) = (plan.network.clone(), plan.seed);
         let skew_ns = 2 * plan.network.clocks.offset_ns_max;
         let app = FabricApp::new(plan, topology.clone());
+        let mut network = Network::new(topology, network, seed, app);
+        network.allow_threads();
         Self {
-            network: Network::new(topology, network, seed, app),
+            network,
             liveness: Liveness::new(),
             commit_liveness: Liveness::new(),
             skew_ns,

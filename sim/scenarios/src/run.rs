@@ -1,5 +1,7 @@
 //! One run with a few parameters, as offered on the command line.
 
+use std::num::NonZeroUsize;
+
 use onepipe_sim_engine::NANOSECOND;
 use onepipe_sim_network::{ClockConfig, LinkFaults, Load, Loss, Placement, SendPattern, Workload};
 use onepipe_topology::{Shape, ShapeError};
@@ -27,6 +29,8 @@ pub struct Options {
     pub clocks: ClockConfig,
     /// Number of most recent events that are kept as text.
     pub trace_lines_max: usize,
+    /// Number of threads: see [`onepipe_sim_network::Config::threads`].
+    pub threads: Option<NonZeroUsize>,
 }
 
 impl Options {
@@ -46,6 +50,7 @@ impl Options {
             },
             clocks: ClockConfig { offset_ns_max: 500, drift_ppb_max: 10_000 },
             trace_lines_max: 0,
+            threads: None,
         }
     }
 }
@@ -66,6 +71,7 @@ pub fn start(options: &Options) -> Result<Fabric, ShapeError> {
     plan.network.clocks = options.clocks;
     plan.network.trace_lines_max = options.trace_lines_max;
     plan.network.uses_lookahead = true;
+    plan.network.threads = options.threads;
     let starts_ns = plan.load_starts_ns;
     let mut fabric = Fabric::new(plan);
     if options.loss_ppm > 0 {

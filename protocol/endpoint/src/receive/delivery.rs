@@ -6,6 +6,8 @@
 //! the packet goes back into the reorder stage with the key of its next message. Streams that do
 //! not interleave cost one entry per packet, interleaving ones one per message.
 
+use core::hint::black_box;
+
 use onepipe_base::mistake::{Mistake, makes};
 use onepipe_base::{ProcessId, Timestamp};
 use onepipe_wire::{MESSAGE_HEADER_LEN, Message, Messages};
@@ -45,7 +47,7 @@ impl Cursor {
     #[inline]
     pub(super) fn new(entry: Entry<QueuedPayload>, arena: &PayloadArena) -> Self {
         let (rest, timestamp) = (entry.value, entry.timestamp);
-        let from = ProcessId((entry.order >> 32) as u32);
+        let from = sender_of(&entry);
         let head = rest.is_packet.then(|| first_message(arena, &rest)).flatten();
         let (delta_ns, len) =
             head.map_or((0, rest.len), |head| (head.delta_ns, head.payload.len() as u32));
@@ -106,6 +108,12 @@ impl Cursor {
     }
 }
 
+/// Returns the sender of an entry.
+#[inline]
+fn sender_of(entry: &Entry<QueuedPayload>) -> ProcessId {
+    ProcessId((entry.order >> 32) as u32)
+}
+
 /// Returns the first message of the rest of a packet. The packet was validated on arrival.
 #[inline]
 fn first_message<'a>(arena: &'a PayloadArena, rest: &QueuedPayload) -> Option<Message<'a>> {
@@ -148,8 +156,19 @@ impl Receiver {
             self.reorder.reinsert(cursor.entry());
         }
         let Some(entry) = self.reorder.pop(barrier) else { return false };
+        // Prefetched together, so that the cache misses overlap.
+        let rest = self.reorder.rest_of_fresh_run();
+        black_box(rest.iter().fold(0, |all, entry| all ^ self.prefetch_entry(entry)));
         self.cursor = Some(Cursor::new(entry, &self.arena));
         true
+    }
+
+    /// Prefetches the payload of an entry and the state of its sender.
+    #[inline]
+    fn prefetch_entry(&self, entry: &Entry<QueuedPayload>) -> u64 {
+        let QueuedPayload { payload_ref, len, .. } = entry.value;
+        let first = self.arena.get(payload_ref, len as usize).first().copied();
+        self.prefetch(sender_of(entry)) ^ u64::from(first.unwrap_or(0))
     }
 
     /// Returns the next message without an order.

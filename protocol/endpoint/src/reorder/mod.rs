@@ -148,6 +148,12 @@ impl<T: Copy> Reorder<T> {
         }
     }
 
+    /// Returns the entries that follow the one popped last, if that was the first of its slot.
+    #[inline]
+    pub fn rest_of_fresh_run(&self) -> &[Entry<T>] {
+        if self.run_next == 1 { &self.run[1..] } else { &[] }
+    }
+
     // Not inlined, like `open_slot`, so that the frequent case can be: 15 % of the throughput.
     #[inline(never)]
     fn insert_into_run(&mut self, entry: Entry<T>) {

@@ -232,6 +232,13 @@ impl Sender {
         run
     }
 
+    /// Returns the destinations of the burst that are still to be served.
+    #[inline]
+    pub fn burst_destinations(&self) -> impl Iterator<Item = ProcessId> {
+        let rest = &self.burst.destinations[self.burst.served..];
+        rest.iter().map(|to| self.peers.get(*to as usize).to)
+    }
+
     /// Writes the next data frame of the burst behind the header in `slot`. If [`Burst::first`] is
     /// `None` afterwards, this frame closes the burst. `acknowledge` writes an acknowledgement for
     /// the destination in front of whole messages, and returns its length.

@@ -82,8 +82,11 @@ pub(crate) struct Reliable {
 /// was reported long ago.
 const REJOIN_WAITS: u64 = 10;
 
-/// A connection to one destination.
+/// A connection to one destination. It fills whole cache lines: there is one for each pair of
+/// processes, so it is rarely in the cache, and each line that it shares with another one would be
+/// a further miss.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[repr(align(64))]
 pub(crate) struct Connection {
     pub to: ProcessId,
     /// The destination is this process itself.
@@ -126,12 +129,14 @@ pub(crate) struct Connection {
     /// State of the reliable service; boxed, because best effort has many connections.
     pub reliable: Option<Box<Reliable>>,
     /// Consecutive timeouts without an acknowledgement.
-    pub attempts: u32,
+    pub attempts: u16,
     pub deadline: Option<Mono>,
     /// When the last probe or Connect was scheduled.
     pub last_request: Option<Mono>,
     timeout: RetransmitTimeout,
 }
+
+const _: () = assert!(size_of::<Connection>() == 7 * 64);
 
 impl Connection {
     /// Creates the connection to `to`, the newest of `connections`.
@@ -192,7 +197,9 @@ impl Connection {
         let own = self.window
             ^ self.timeout.prefetch()
             ^ u64::from(self.attempts)
-            ^ u64::from(self.is_signal_queued);
+            ^ u64::from(self.is_signal_queued)
+            ^ u64::from(self.deadline.is_some())
+            ^ u64::from(self.state == State::Open);
         own ^ self.flight.prefetch() ^ u64::from(self.congestion.window_bytes())
     }
 
@@ -482,7 +489,7 @@ impl Connection {
     /// Returns the retransmission timeout in ns, with exponential backoff.
     pub fn rto_ns(&self, config: &Config) -> u64 {
         let initial_ns = self.timeout.initial_ns(config, self.ack_delay_ns(config));
-        initial_ns << self.attempts.min(BACKOFF_MAX)
+        initial_ns << u32::from(self.attempts).min(BACKOFF_MAX)
     }
 
     /// Returns for how long acknowledgements may be delayed, in ns. Reliable packets are

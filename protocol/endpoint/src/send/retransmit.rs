@@ -21,15 +21,15 @@ pub(crate) const RETRANSMIT_BURST: u32 = 64;
 /// Returns the maximum number of packets retransmitted after the timeout number `attempts`, which
 /// counts from 1: a quarter of the number before, and at least one. A receiver that does not answer
 /// is probed, not flooded; the first acknowledgement allows [`RETRANSMIT_BURST`] again.
-fn burst_after_timeout(attempts: u32) -> u32 {
-    let quarters = attempts.saturating_sub(1).min(RETRANSMIT_BURST.ilog2() / 2);
+fn burst_after_timeout(attempts: u16) -> u32 {
+    let quarters = u32::from(attempts.saturating_sub(1)).min(RETRANSMIT_BURST.ilog2() / 2);
     RETRANSMIT_BURST >> (2 * quarters)
 }
 
 //= spec/failure.md#R43
 /// Least number of repeated Connects to a failed receiver before scatterings to it fail: one
 /// response may be lost.
-const RECONNECT_ATTEMPTS_MAX: u32 = 1;
+const RECONNECT_ATTEMPTS_MAX: u16 = 1;
 
 impl Sender {
     //= spec/failure.md#R2
@@ -65,11 +65,11 @@ impl Sender {
             self.credit.reconsider();
             return;
         }
-        connection.attempts += 1;
+        connection.attempts = connection.attempts.saturating_add(1);
         connection.last_request = Some(now);
         let has_requested = connection.has_requested_reservation();
         connection.wants_connect |= connection.state == State::Opening || has_requested;
-        if connection.attempts > config.probes_max
+        if u32::from(connection.attempts) > config.probes_max
             && let Some(reliable) = &mut connection.reliable
         {
             stats.peers_unreachable += u64::from(!reliable.is_reported);

@@ -106,7 +106,7 @@ mod tests {
             now = now.after_ns(round_trip_ns);
             // A probe was sent meanwhile if the timeout is shorter.
             connection.attempts = 0;
-            connection.attempts = u32::from(connection.rto_ns(&config) < round_trip_ns);
+            connection.attempts = u16::from(connection.rto_ns(&config) < round_trip_ns);
             connection.on_round_trip(&config, now, sent, AckDelay::default());
         }
         connection.attempts = 0;

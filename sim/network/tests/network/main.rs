@@ -3,3 +3,4 @@
 mod harness;
 mod links;
 mod nodes;
+mod threads;

@@ -1,5 +1,7 @@
 //! Failure notifications at processes, and the controllers that decide failures.
 
+use std::borrow::BorrowMut;
+
 use onepipe_base::{HostId, Incarnation, Port, ProcessId};
 use onepipe_controller::Controller;
 use onepipe_endpoint::{Event, ProcessFailed, ProcessLeft, Service};
@@ -9,13 +11,14 @@ use onepipe_wire::{Fragment, HEADER_LEN, Header, Messages};
 use zerocopy::FromBytes;
 
 use super::{Alarm, FabricApp, Membership};
+use crate::control_plane::ControlPlane;
 use crate::payload;
 use crate::{HostedMachine, Node};
 
 /// Delay after which an excluded process rejoins if it could not recover its messages' outcomes.
 const REJOIN_PS: u64 = 300_000 * NANOSECOND;
 
-impl FabricApp {
+impl<C: BorrowMut<ControlPlane>> FabricApp<C> {
     /// Builds the machine of an id: the next incarnation of a process or a controller.
     pub(crate) fn build_hosted(&mut self, id: ProcessId) -> HostedMachine {
         if id.0 < self.members {
@@ -30,8 +33,8 @@ impl FabricApp {
         let controllers = self.plan.controllers(self.topology.processes());
         let plan = self.plan.control_plane.as_ref().expect("ids from `members` on are controllers");
         let nodes = self.topology.hosts() + self.topology.switches();
-        let control_plane =
-            self.control_plane.as_mut().expect("a plan with controllers has a control plane");
+        let control_plane = control_plane_of(&mut self.control_plane)
+            .expect("a plan with controllers has a control plane");
         let config = onepipe_controller::Config {
             process: id,
             incarnation: Incarnation(control_plane.next_incarnation(index)),
@@ -54,7 +57,7 @@ impl FabricApp {
 
     /// Starts the campaign of a controller.
     pub(crate) fn start_campaign(&mut self, at: &mut NodeContext<'_>, index: usize, port: Port) {
-        let Some(control_plane) = &self.control_plane else { return };
+        let Some(control_plane) = control_plane_of(&mut self.control_plane) else { return };
         // The replicas campaign one after the other, at different eighths of the interval.
         let first_ns = control_plane.renew_ns() * (index as u64 + 1) / 8;
         at.alarm(
@@ -64,7 +67,7 @@ impl FabricApp {
     }
 
     /// Returns the controllers of a host: index among the replicas, and port.
-    fn controllers_at(&self, host: HostId) -> impl Iterator<Item = (usize, Port)> + use<> {
+    fn controllers_at(&self, host: HostId) -> impl Iterator<Item = (usize, Port)> + use<C> {
         let (members, ids) = (self.members, self.topology.processes_of(host));
         let first = ids.start;
         let ids = ids.filter(move |id| *id >= members);
@@ -79,7 +82,7 @@ impl FabricApp {
             return;
         }
         for (index, port) in self.controllers_at(HostId(at.node.0)) {
-            let Some(control_plane) = &mut self.control_plane else { return };
+            let Some(control_plane) = control_plane_of(&mut self.control_plane) else { return };
             let Some(controller) = machine.controller_mut(port) else { continue };
             for delay_ns in control_plane.take_records(index, controller) {
                 let alarm = Alarm::StoreWrite(control_plane.incarnation(index));
@@ -104,7 +107,7 @@ impl FabricApp {
         let index = (id.0 - self.members) as usize;
         let at_ns = at.instant.as_ns();
         self.log_line(at.instant, || format!("controller {} reports {event:?}", id.0));
-        let Some(control_plane) = &mut self.control_plane else { return };
+        let Some(control_plane) = control_plane_of(&mut self.control_plane) else { return };
         self.checker.at_ns(at_ns);
         match event {
             Event::Active(epoch) => control_plane.on_active(at_ns, id, epoch),
@@ -218,7 +221,7 @@ impl FabricApp {
             return;
         }
         let index = (id.0 - self.members) as usize;
-        let Some(control_plane) = &mut self.control_plane else { return };
+        let Some(control_plane) = control_plane_of(&mut self.control_plane) else { return };
         let Some(controller) = machine.controller_mut(port) else { return };
         let incarnation = control_plane.incarnation(index);
         match alarm {
@@ -268,6 +271,13 @@ impl FabricApp {
             self.checker.stamped(from, Service::Reliable, tag, first);
         }
     }
+}
+
+/// Returns the control plane, if there is one.
+fn control_plane_of<C: BorrowMut<ControlPlane>>(
+    control_plane: &mut Option<C>,
+) -> Option<&mut ControlPlane> {
+    control_plane.as_mut().map(BorrowMut::borrow_mut)
 }
 
 /// Crashes a controller.

@@ -1,5 +1,7 @@
 //! Submission of the load.
 
+use std::borrow::BorrowMut;
+
 use onepipe_endpoint::{Message, SendError, Service};
 use onepipe_sim_check::{Submitted, Tag, digest};
 use onepipe_sim_engine::Instant;
@@ -7,9 +9,10 @@ use onepipe_sim_network::{NodeContext, OutgoingMessage, SendPattern};
 
 use super::{FabricApp, RETRY_PS};
 use crate::Process;
+use crate::control_plane::ControlPlane;
 use crate::payload;
 
-impl FabricApp {
+impl<C: BorrowMut<ControlPlane>> FabricApp<C> {
     /// Submits a scattering of a process and feeds the checker.
     pub(crate) fn submit(
         &mut self,

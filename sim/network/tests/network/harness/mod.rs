@@ -7,12 +7,16 @@ use onepipe_base::{
     Incarnation, Machine, Mono, Now, Port, ProcessId, Promises, Psn, Transmit, Verdict,
 };
 use onepipe_sim_engine::{Instant, NANOSECOND};
-use onepipe_sim_network::{Application, Config, Fault, LinkId, Network, NodeContext, NodeId};
+use onepipe_sim_network::{
+    Application, Config, Divide, DividedApplication, Fault, LinkId, Network, NodeContext, NodeId,
+};
 use onepipe_topology::{FlowKey, NextHop, Node, Route, Shape, Spread, Topology};
 use onepipe_wire::{Header, Opcode, parse_header, seal};
 
 /// Frames with this number or a higher one are hop-only frames.
 pub const HOP_ONLY: u32 = 1_000;
+/// An alarm with this token panics.
+pub const PANIC: u32 = 7_777;
 
 /// A host or a switch.
 #[derive(Debug)]
@@ -76,22 +80,58 @@ impl Machine for TestMachine {
 }
 
 /// Records received frames: instant, receiving host, sender, number.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Log {
-    topology: Topology,
+    /// `None` if this is the application of one node.
+    topology: Option<Topology>,
     pub received: Vec<(Instant, NodeId, u32, u32)>,
     pub alarms: Vec<(Instant, u32)>,
     pub incarnations: Vec<(NodeId, u32)>,
     pub crash_requested: Vec<NodeId>,
     pub departures: u64,
+    /// Of each frame received by another node: its sender and its number, as its sender is notified
+    /// of it.
+    pub observed: Vec<(u32, u32)>,
+    observations: Vec<(NodeId, (u32, u32))>,
+}
+
+impl Divide<TestMachine> for Log {
+    type Part = Self;
+
+    fn divide(&mut self) -> Option<Vec<Self>> {
+        let topology = self.topology.as_ref().expect("the whole is divided");
+        Some(topology.nodes().map(|_| Self::default()).collect())
+    }
+
+    fn unite(&mut self, parts: Vec<Self>) {
+        for part in parts {
+            self.received.extend(part.received);
+            self.alarms.extend(part.alarms);
+            self.observed.extend(part.observed);
+            self.departures += part.departures;
+        }
+    }
+}
+
+impl DividedApplication<TestMachine> for Log {
+    type Observation = (u32, u32);
+
+    fn take_observations(&mut self) -> impl Iterator<Item = (NodeId, (u32, u32))> {
+        self.observations.drain(..)
+    }
+
+    fn handle_observation(&mut self, observation: (u32, u32)) {
+        self.observed.push(observation);
+    }
 }
 
 impl Application<TestMachine> for Log {
     fn build(&mut self, node: NodeId, incarnation: u32) -> TestMachine {
         self.incarnations.push((node, incarnation));
-        let vertex = self.topology.nodes().nth(node.index()).expect("the node is in the topology");
-        let ports = self.topology.ports(vertex);
-        let route = matches!(vertex, Node::Switch(_)).then(|| self.topology.route(vertex));
+        let topology = self.topology.as_ref().expect("a part builds no node");
+        let vertex = topology.nodes().nth(node.index()).expect("the node is in the topology");
+        let ports = topology.ports(vertex);
+        let route = matches!(vertex, Node::Switch(_)).then(|| topology.route(vertex));
         TestMachine {
             id: node.0,
             ports: ports.total(),
@@ -111,9 +151,13 @@ impl Application<TestMachine> for Log {
         (from, number): (u32, u32),
     ) {
         self.received.push((at.instant, at.node, from, number));
+        if self.topology.is_none() {
+            self.observations.push((NodeId(from), (at.node.0, number)));
+        }
     }
     fn on_drained(&mut self, _at: NodeContext<'_>, _machine: &mut TestMachine) {}
     fn on_alarm(&mut self, at: NodeContext<'_>, _machine: &mut TestMachine, token: u32) {
+        assert_ne!(token, PANIC, "an alarm that panics");
         self.alarms.push((at.instant, token));
     }
     fn on_crash(&mut self, _instant: Instant, node: NodeId) {
@@ -129,15 +173,10 @@ pub type TestNetwork = Network<TestMachine, Log>;
 /// Builds a network with one process on each host.
 pub fn network(shape: Shape, config: Config, seed: u64) -> TestNetwork {
     let topology = Topology::new(shape, 1).expect("the shape is small");
-    let log = Log {
-        topology: topology.clone(),
-        received: Vec::new(),
-        alarms: Vec::new(),
-        incarnations: Vec::new(),
-        crash_requested: Vec::new(),
-        departures: 0,
-    };
-    Network::new(topology, config, seed, log)
+    let log = Log { topology: Some(topology.clone()), ..Log::default() };
+    let mut network = Network::new(topology, config, seed, log);
+    network.allow_threads();
+    network
 }
 
 /// Sends the frames `numbers` from host `from` to host `to` in ascending order.
