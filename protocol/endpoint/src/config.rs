@@ -113,8 +113,8 @@ pub struct Config {
     /// Minimum retransmission timeout, after which an unacknowledged packet is probed, in ns.
     /// Default 200,000.
     pub probe_timeout_min_ns: u64,
-    /// The outcome of a message is reported as unknown after this many unanswered probes. Default
-    /// 8.
+    /// The outcome of a message is reported as unknown after this many unanswered probes; more than
+    /// 65,534 count as 65,534. Default 8.
     pub probes_max: u32,
     /// For how long the outcomes of best-effort messages are asked for after `probes_max` probes
     /// were not answered, in ns: a receiver that was stopped or cut off for a shorter time loses
@@ -274,6 +274,13 @@ impl Config {
         check(self.burst_bytes_max >= 4096, "burst_bytes_max", self.burst_bytes_max as u64)
     }
 
+    /// Returns [`Config::probes_max`] as the number of attempts of a connection, which is counted
+    /// in 16 bits and must be able to exceed it.
+    #[inline]
+    pub(crate) fn attempts_max(&self) -> u16 {
+        u16::try_from(self.probes_max).unwrap_or(u16::MAX).min(u16::MAX - 1)
+    }
+
     pub(crate) fn instance(&self) -> Instance {
         Instance { address: Address::Process(self.process), incarnation: self.incarnation }
     }
@@ -302,4 +309,21 @@ pub enum ConfigError {
         /// Its value.
         value: u64,
     },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A connection gives up however many probes are permitted.
+    #[test]
+    fn attempts_can_exceed_their_limit() {
+        let config =
+            |probes_max| Config { probes_max, ..Config::new(ProcessId(0), Incarnation(1)) };
+        assert_eq!([1, 8, 65_534].map(|probes| config(probes).attempts_max()), [1, 8, 65_534]);
+        assert_eq!(
+            [65_535, 100_000, u32::MAX].map(|probes| config(probes).attempts_max()),
+            [u16::MAX - 1; 3]
+        );
+    }
 }

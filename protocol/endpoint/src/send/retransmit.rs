@@ -69,7 +69,7 @@ impl Sender {
         connection.last_request = Some(now);
         let has_requested = connection.has_requested_reservation();
         connection.wants_connect |= connection.state == State::Opening || has_requested;
-        if u32::from(connection.attempts) > config.probes_max
+        if connection.attempts > config.attempts_max()
             && let Some(reliable) = &mut connection.reliable
         {
             stats.peers_unreachable += u64::from(!reliable.is_reported);

@@ -74,7 +74,7 @@ impl Sender {
         if self.service == Service::Reliable {
             return self.on_reliable_timeout(config, now, expired, stats);
         }
-        if u32::from(connection.attempts) >= config.probes_max && !connection.suspend(config, now) {
+        if connection.attempts >= config.attempts_max() && !connection.suspend(config, now) {
             let was_asked = connection.was_asked_for(now, config.unknown_after_ns);
             debug_assert!(was_asked, "outcomes are asked for before they are unknown");
             stats.peers_unreachable += 1;
