@@ -148,7 +148,7 @@ impl JoinRequest {
         Some(JOIN_LEN)
     }
 
-    /// Parses the payload of a frame with opcode [`Opcode::Join`] that has one.
+    /// Parses the payload of a frame with opcode [`crate::Opcode::Join`] that has one.
     ///
     /// # Errors
     /// If the payload is too short, the role unknown, `wants_members` neither 0 nor 1, or the range
@@ -207,7 +207,7 @@ impl JoinAnswer {
         Some(JOIN_LEN)
     }
 
-    /// Parses the payload of a frame with opcode [`Opcode::JoinAnswer`].
+    /// Parses the payload of a frame with opcode [`crate::Opcode::JoinAnswer`].
     ///
     /// # Errors
     /// If the payload is too short, the kind or the reason unknown, or a challenge has no cookie.
