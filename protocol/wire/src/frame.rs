@@ -82,8 +82,8 @@ fn payload<'a>(header: &Header, rest: &'a [u8]) -> Result<&'a [u8], DecodeError>
 }
 
 /// As [`parse_header`], but the payload may be incomplete. Also returns the bytes of it that are
-/// present.
-#[inline]
+/// present. Always inlined, or the header is copied through memory for its caller.
+#[inline(always)]
 pub(crate) fn split_header(bytes: &[u8]) -> Result<(Header, Opcode, &[u8]), DecodeError> {
     let (header, rest) = split_version(bytes)?;
     Ok((header, check_tag(&header, bytes)?, rest))
