@@ -33,6 +33,28 @@ use crate::{Config, ConfigError, Stats, SwitchEvent};
 use links::LinkCheck;
 use replication::Replication;
 
+/// What a frame is to a switch.
+#[derive(Clone, Copy)]
+enum Forwarding {
+    /// A frame that leaves by one output at most.
+    Whole,
+    /// A copy of a frame that others get as well.
+    Copy {
+        /// The flow of its first receiver.
+        flow: FlowKey,
+        /// Whether the promise of the frame counts: no other copy follows.
+        counts: bool,
+    },
+}
+
+/// Why no output leads to a process.
+enum NoOutput {
+    /// No such process is known.
+    Unknown,
+    /// The path leads back to where the frame came from.
+    Back,
+}
+
 /// A switch. In the form of a chip every passing frame is rewritten with what all inputs together
 /// promise; in the other forms only beacons carry that: see [`Form`].
 ///
@@ -127,6 +149,14 @@ impl Switch {
         self.stats.events_lost += u64::from(!self.events.push(event));
     }
 
+    /// Returns the output for a frame from `input`.
+    #[inline]
+    fn output(&self, input: Port, flow: FlowKey) -> Result<Port, NoOutput> {
+        let next = self.config.route.next(flow.dst).ok_or(NoOutput::Unknown)?;
+        let next_hops = self.config.next_hops(next, Some(input)).ok_or(NoOutput::Back)?;
+        Ok(self.choose(next_hops, flow))
+    }
+
     #[inline]
     fn on_passing(
         &mut self,
@@ -135,13 +165,11 @@ impl Switch {
         flow: FlowKey,
         frame: &mut [u8],
     ) -> Verdict {
-        let Some(next) = self.config.route.next(flow.dst) else {
-            return count_drop(&mut self.stats.dropped_unknown);
+        let output = match self.output(input, flow) {
+            Ok(output) => output,
+            Err(NoOutput::Unknown) => return count_drop(&mut self.stats.dropped_unknown),
+            Err(NoOutput::Back) => return count_drop(&mut self.stats.dropped_back),
         };
-        let Some(next_hops) = self.config.next_hops(next, Some(input)) else {
-            return count_drop(&mut self.stats.dropped_back);
-        };
-        let output = self.choose(next_hops, flow);
         if !self.config.form.counts_frames(self.aggregator.is_upper(output)) {
             return self.pass_without_promise(reference, output, frame);
         }
@@ -186,12 +214,16 @@ impl Switch {
     }
 
     /// Chooses one of several equal next hops: the spread's choice or, when that link is dead, the
-    /// next live one after it, so that the loss of one link of a bundle, or of one root, costs a
+    /// next live one after it (all flows to a host make one choice), so that the loss of one link of a bundle, or of one root, costs a
     /// timeout and not a share of all flows permanently.
     #[inline]
     fn choose(&self, next_hops: PortRange, flow: FlowKey) -> Port {
+        if next_hops.count() == 1 {
+            return next_hops.first();
+        }
+        let flow = FlowKey { dst: self.config.route.first_of_host(flow.dst), ..flow };
         let chosen = self.config.spread.choose(next_hops, self.config.switch.0, flow);
-        if next_hops.count() == 1 || self.aggregator.is_live(chosen) {
+        if self.aggregator.is_live(chosen) {
             return chosen;
         }
         let index = u32::from(chosen.0 - next_hops.first().0);
@@ -210,9 +242,15 @@ impl Switch {
         }
     }
 
-    /// Handles a frame, or a copy of one. The promise of a copy `counts` unless others follow.
+    /// Handles a frame, or a copy of one.
     #[inline]
-    fn on_frame(&mut self, time: Time, port: Port, frame: &mut [u8], counts: bool) -> Verdict {
+    fn on_frame(
+        &mut self,
+        time: Time,
+        port: Port,
+        frame: &mut [u8],
+        forwarding: Forwarding,
+    ) -> Verdict {
         let Time { mono: now, reference } = time;
         let Ok((ref header, opcode)) = parse_header(frame) else {
             return count_drop(&mut self.stats.dropped_malformed);
@@ -225,7 +263,12 @@ impl Switch {
         if matches!(opcode, Opcode::JoinAnswer | Opcode::Members) {
             return count_drop(&mut self.stats.dropped_misplaced);
         }
-        let flow = FlowKey { src: header.src(), dst: header.dst(), psn: header.psn() };
+        let (flow, counts) = match forwarding {
+            Forwarding::Whole => {
+                (FlowKey { src: header.src(), dst: header.dst(), psn: header.psn() }, true)
+            }
+            Forwarding::Copy { flow, counts } => (flow, counts),
+        };
         let carries_promise = self.config.form.counts_frames(self.aggregator.is_upper(port));
         if !carries_promise && !opcode.is_hop_only() {
             self.learn(port, header);
@@ -323,7 +366,7 @@ impl Machine for Switch {
         }
         let verdict = match header_unchecked(frame).is_some_and(|header| header.is_shared()) {
             true => self.on_shared(time, port, frame),
-            false => self.on_frame(time, port, frame, true),
+            false => self.on_frame(time, port, frame, Forwarding::Whole),
         };
         debug_assert_ne!(verdict, Verdict::Forward(port), "a frame is sent back");
         self.debug_check();

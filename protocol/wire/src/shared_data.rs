@@ -1,10 +1,14 @@
 //! Data frames for several receivers: a list of them, acknowledgements for some of them, then
 //! messages that all of them receive.
 //!
-//! A sender seals the frame once, for nobody in particular. A switch turns it into one copy for
-//! each receiver by writing the receiver's address and PSN into the header, which no end-to-end
-//! check covers in these frames, because both are in the list. A receiver reads its copy as an
-//! ordinary data frame: [`Frame::parse_for`].
+//! A sender seals the frame once, for nobody in particular. Switches divide its receivers among
+//! their outputs: a copy for several receivers states which part of the list they are
+//! ([`Header::write_run`]), and the copy for one receiver has its address and PSN
+//! ([`Header::write_copy`]). Both stand in fields of the header that no end-to-end check covers in
+//! these frames, because the list has them. A receiver reads its copy as an ordinary data frame:
+//! [`Frame::parse_for`].
+
+use core::ops::Range;
 
 use onepipe_base::{ProcessId, Psn};
 use zerocopy::byteorder::big_endian::{U16, U32, U64};
@@ -21,8 +25,11 @@ pub const SHARED_DATA_HEADER_LEN: usize = 4;
 pub const SHARED_DATA_RECEIVER_LEN: usize = 12;
 /// Maximum number of receivers of a frame: bounds what one frame costs a switch.
 pub const SHARED_DATA_RECEIVERS_MAX: usize = 64;
-/// The destination of a frame that was not replicated yet: no address.
+/// The destination of a frame for several receivers: no address.
 const NOT_REPLICATED: u32 = u32::MAX;
+/// Bits of the field `psn` of such a frame for each end of a part of the list.
+const POSITION_BITS: u32 = 8;
+const _: () = assert!(SHARED_DATA_RECEIVERS_MAX < 1 << POSITION_BITS, "a position fits");
 
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
@@ -166,18 +173,30 @@ impl<'a> SharedReceivers<'a> {
 }
 
 impl Header {
-    /// Returns the header of a shared frame, addressed to nobody until a switch replicates it.
+    /// Returns the header of a shared frame, addressed to all of the list.
     #[must_use]
     pub fn unaddressed(mut self) -> Self {
         (self.dst, self.psn) = (U32::new(NOT_REPLICATED), U32::ZERO);
         self
     }
 
-    /// Whether a shared frame was not replicated yet.
+    /// Whether a shared frame is for a part of the list, and not for one receiver.
     #[inline]
     #[must_use]
     pub fn is_unaddressed(&self) -> bool {
         self.dst.get() == NOT_REPLICATED
+    }
+
+    /// Returns the part of a list of `count` receivers that an unaddressed frame is for. `None` if
+    /// the frame states none of the list.
+    #[must_use]
+    pub fn run(&self, count: usize) -> Option<Range<usize>> {
+        let psn = self.psn.get();
+        if psn == 0 {
+            return Some(0..count);
+        }
+        let (first, end) = (psn >> POSITION_BITS, psn & ((1 << POSITION_BITS) - 1));
+        (first < end && end as usize <= count).then_some(first as usize..end as usize)
     }
 
     //= spec/ordering.md#R52
@@ -185,8 +204,22 @@ impl Header {
     /// the hop tag. Leaves bytes shorter than a header alone.
     #[inline]
     pub fn write_copy(&self, bytes: &mut [u8], receiver: SharedReceiver) {
+        self.write_readdressed(bytes, receiver.process.0, receiver.psn.0);
+    }
+
+    //= spec/ordering.md#R52
+    /// As [`Header::write_copy`], for the receivers at these positions of the list.
+    #[inline]
+    pub fn write_run(&self, bytes: &mut [u8], run: Range<usize>) {
+        debug_assert!(run.start < run.end && run.end <= SHARED_DATA_RECEIVERS_MAX, "{run:?}");
+        let psn = (run.start as u32) << POSITION_BITS | run.end as u32;
+        self.write_readdressed(bytes, NOT_REPLICATED, psn);
+    }
+
+    #[inline]
+    fn write_readdressed(&self, bytes: &mut [u8], dst: u32, psn: u32) {
         let mut copy = *self;
-        (copy.dst, copy.psn) = (U32::new(receiver.process.0), U32::new(receiver.psn.0));
+        (copy.dst, copy.psn) = (U32::new(dst), U32::new(psn));
         copy.hop_tag = U64::new(integrity::compute_hop_tag(&copy));
         if bytes.len() >= HEADER_LEN {
             copy.put(bytes);
@@ -200,11 +233,10 @@ impl Header {
         self.opcode & 0xef == Opcode::SharedData as u8
     }
 
-    /// Whether this is the header of the copy of `original` for `receiver`.
+    /// Whether this is a header of the same shared frame as `other`, for the same receivers.
     #[must_use]
-    pub fn is_copy_of(&self, original: &Self, receiver: SharedReceiver) -> bool {
-        self.integrity == original.integrity
-            && (self.dst(), self.psn()) == (receiver.process, receiver.psn)
+    pub fn is_same_copy(&self, other: &Self) -> bool {
+        (self.integrity, self.dst, self.psn) == (other.integrity, other.dst, other.psn)
     }
 }
 

@@ -83,6 +83,27 @@ fn refuses_copies_for_others_and_frames_without_receiver() {
     assert_eq!(Frame::parse_for(&mut copy, ProcessId(1)).err(), unknown(1));
 }
 
+//= spec/ordering.md#R52
+#[test]
+fn copy_for_several_states_its_part_of_the_list() {
+    let frame = shared(Opcode::SharedData, &[1, 2, 3]);
+    let run = |bytes: &[u8], count| parse_header(bytes).expect("a frame").0.run(count);
+    assert_eq!(run(&frame, 3), Some(0..3), "the sender's frame is for all");
+    let (header, _) = parse_header(&frame).expect("a frame");
+    let mut copy = frame.clone();
+    for part in [0..3, 1..3, 2..3] {
+        header.write_run(&mut copy, part.clone());
+        assert_eq!(run(&copy, 3), Some(part));
+        assert!(parse_header(&copy).expect("a frame").0.is_unaddressed());
+        assert!(Frame::parse_for(&mut copy.clone(), ProcessId(3)).is_err(), "it has no receiver");
+    }
+    assert_eq!(run(&copy, 2), None, "a part beyond the list");
+    for psn in [0x0101, 0x0201, 0x01_0003, u32::MAX] {
+        header.write_copy(&mut copy, SharedReceiver { psn: Psn(psn), ..receiver(1) });
+        assert_eq!(run(&copy, 3), None, "{psn:#x}");
+    }
+}
+
 //= spec/ordering.md#R87
 #[test]
 fn copy_has_the_acknowledgement_of_its_receiver() {
