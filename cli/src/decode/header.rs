@@ -36,9 +36,10 @@ pub(super) fn fields(bytes: &[u8], near: Timestamp) -> Vec<Field> {
                 },
             ),
             match header.run(SHARED_DATA_RECEIVERS_MAX) {
-                Some(part) if header.is_unaddressed() && header.psn().0 != 0 => {
-                    Field::new("receivers", format!("{} to {} of the list", part.start, part.end - 1))
-                }
+                Some(part) if header.is_unaddressed() && header.psn().0 != 0 => Field::new(
+                    "receivers",
+                    format!("{} to {} of the list", part.start, part.end - 1),
+                ),
                 _ => Field::new("psn", header.psn().0),
             },
         ]),

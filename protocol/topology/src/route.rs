@@ -34,6 +34,15 @@ impl Route {
         }
     }
 
+    /// Returns the number of the host of `dst`; `None` in a learned route.
+    #[inline]
+    pub fn host_of(&self, dst: ProcessId) -> Option<u32> {
+        match self {
+            Self::Tree(tree) => Some(dst.0 / tree.host_span),
+            Self::ForwardingTable(_) => None,
+        }
+    }
+
     /// Returns whether the port of a process is unknown until the process joins.
     pub const fn is_learned(&self) -> bool {
         matches!(self, Self::ForwardingTable(_))
@@ -96,6 +105,7 @@ mod tests {
         assert_eq!(firsts, [28, 32, 32, 36]);
         let learned = Route::ForwardingTable(ForwardingTable::new(8, true));
         assert_eq!(learned.first_of_host(ProcessId(5)), ProcessId(5));
+        assert_eq!((route.host_of(ProcessId(35)), learned.host_of(ProcessId(5))), (Some(8), None));
     }
 
     #[test]

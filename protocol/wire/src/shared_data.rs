@@ -1,22 +1,16 @@
 //! Data frames for several receivers: a list of them, acknowledgements for some of them, then
 //! messages that all of them receive.
 //!
-//! A sender seals the frame once, for nobody in particular. Switches divide its receivers among
-//! their outputs: a copy for several receivers states which part of the list they are
-//! ([`Header::write_run`]), and the copy for one receiver has its address and PSN
-//! ([`Header::write_copy`]). Both stand in fields of the header that no end-to-end check covers in
-//! these frames, because the list has them. A receiver reads its copy as an ordinary data frame:
-//! [`Frame::parse_for`].
+//! Switches replicate them: see [`Receivers`][crate::Receivers].
 
 use core::ops::Range;
 
 use onepipe_base::{ProcessId, Psn};
-use zerocopy::byteorder::big_endian::{U16, U32, U64};
+use zerocopy::byteorder::big_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::{
-    DecodeError, Flags, Frame, HEADER_LEN, Header, MESSAGE_HEADER_LEN, Messages, Opcode,
-    PIGGYBACK_LEN, PiggybackedAck, header_len, integrity,
+    DecodeError, Flags, Header, MESSAGE_HEADER_LEN, Messages, Opcode, PIGGYBACK_LEN, PiggybackedAck,
 };
 
 /// Length of the header before the list of receivers.
@@ -25,11 +19,6 @@ pub const SHARED_DATA_HEADER_LEN: usize = 4;
 pub const SHARED_DATA_RECEIVER_LEN: usize = 12;
 /// Maximum number of receivers of a frame: bounds what one frame costs a switch.
 pub const SHARED_DATA_RECEIVERS_MAX: usize = 64;
-/// The destination of a frame for several receivers: no address.
-const NOT_REPLICATED: u32 = u32::MAX;
-/// Bits of the field `psn` of such a frame for each end of a part of the list.
-const POSITION_BITS: u32 = 8;
-const _: () = assert!(SHARED_DATA_RECEIVERS_MAX < 1 << POSITION_BITS, "a position fits");
 
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
@@ -172,95 +161,6 @@ impl<'a> SharedReceivers<'a> {
     }
 }
 
-impl Header {
-    /// Returns the header of a shared frame, addressed to all of the list.
-    #[must_use]
-    pub fn unaddressed(mut self) -> Self {
-        (self.dst, self.psn) = (U32::new(NOT_REPLICATED), U32::ZERO);
-        self
-    }
-
-    /// Whether a shared frame is for a part of the list, and not for one receiver.
-    #[inline]
-    #[must_use]
-    pub fn is_unaddressed(&self) -> bool {
-        self.dst.get() == NOT_REPLICATED
-    }
-
-    /// Returns the part of a list of `count` receivers that an unaddressed frame is for. `None` if
-    /// the frame states none of the list.
-    #[must_use]
-    pub fn run(&self, count: usize) -> Option<Range<usize>> {
-        let psn = self.psn.get();
-        if psn == 0 {
-            return Some(0..count);
-        }
-        let (first, end) = (psn >> POSITION_BITS, psn & ((1 << POSITION_BITS) - 1));
-        (first < end && end as usize <= count).then_some(first as usize..end as usize)
-    }
-
-    //= spec/ordering.md#R52
-    /// Overwrites the header of a shared frame with this one, addressed to `receiver`, and renews
-    /// the hop tag. Leaves bytes shorter than a header alone.
-    #[inline]
-    pub fn write_copy(&self, bytes: &mut [u8], receiver: SharedReceiver) {
-        self.write_readdressed(bytes, receiver.process.0, receiver.psn.0);
-    }
-
-    //= spec/ordering.md#R52
-    /// As [`Header::write_copy`], for the receivers at these positions of the list.
-    #[inline]
-    pub fn write_run(&self, bytes: &mut [u8], run: Range<usize>) {
-        debug_assert!(run.start < run.end && run.end <= SHARED_DATA_RECEIVERS_MAX, "{run:?}");
-        let psn = (run.start as u32) << POSITION_BITS | run.end as u32;
-        self.write_readdressed(bytes, NOT_REPLICATED, psn);
-    }
-
-    #[inline]
-    fn write_readdressed(&self, bytes: &mut [u8], dst: u32, psn: u32) {
-        let mut copy = *self;
-        (copy.dst, copy.psn) = (U32::new(dst), U32::new(psn));
-        copy.hop_tag = U64::new(integrity::compute_hop_tag(&copy));
-        if bytes.len() >= HEADER_LEN {
-            copy.put(bytes);
-        }
-    }
-
-    /// Whether the frame lists its receivers: see [`Opcode::is_shared`].
-    #[inline]
-    #[must_use]
-    pub fn is_shared(&self) -> bool {
-        self.opcode & 0xef == Opcode::SharedData as u8
-    }
-
-    /// Whether this is a header of the same shared frame as `other`, for the same receivers.
-    #[must_use]
-    pub fn is_same_copy(&self, other: &Self) -> bool {
-        (self.integrity, self.dst, self.psn) == (other.integrity, other.dst, other.psn)
-    }
-}
-
-impl<'a> Frame<'a> {
-    //= spec/ordering.md#R53
-    /// As [`Frame::parse`], for the frames that `process` receives: turns its copy of a shared
-    /// frame into the data frame that it stands for, in place.
-    ///
-    /// # Errors
-    /// As [`Frame::parse`], and for a copy that is not for `process` or whose list is malformed.
-    #[inline]
-    pub fn parse_for(bytes: &'a mut [u8], process: ProcessId) -> Result<Self, DecodeError> {
-        let Frame { mut header, opcode, payload } = Frame::parse(bytes)?;
-        let begin = header_len(header.opcode);
-        let payload = begin..begin + payload.len();
-        let start = match opcode.is_shared() {
-            true => open_copy(&mut header, &mut bytes[payload.clone()], process)?,
-            false => 0,
-        };
-        let payload = &bytes[begin + start..payload.end];
-        Ok(Self { header, opcode: header.opcode()?, payload })
-    }
-}
-
 impl<'a> Messages<'a> {
     /// Iterates over the messages in the payload of a frame with this header, which may be shared.
     /// `None` if the frame carries none, or its payload is too short for what precedes them.
@@ -287,22 +187,18 @@ impl<'a> Messages<'a> {
 }
 
 /// Rewrites header and payload of a verified copy of a shared frame as those of the data frame of
-/// `process`. Returns where its payload begins: the messages, and in front of them the
-/// acknowledgement for this process, if there is one.
-#[cold]
-fn open_copy(
+/// the receiver at `position` of the list. Returns the range of its payload: the messages, and in
+/// front of them the acknowledgement for this process, if there is one. `None` if there is no such
+/// receiver.
+pub(crate) fn open_copy(
     header: &mut Header,
     payload: &mut [u8],
-    process: ProcessId,
-) -> Result<usize, DecodeError> {
-    let (list, messages) = SharedReceivers::parse(payload)?;
-    let start = payload.len() - messages.len();
-    let is_own = |own: &SharedReceiver| own.process == process && own.psn == header.psn();
-    let unknown = DecodeError::Field { field: "receiver", value: header.dst().0.into() };
-    let position = list.iter().position(|own| is_own(&own)).ok_or(unknown)?;
-    let own = list.get(position).filter(|own| own.process == header.dst()).ok_or(unknown)?;
-    let ack = list.ack_bytes(position);
-    header.opcode = match header.opcode()? {
+    position: usize,
+) -> Option<Range<usize>> {
+    let (list, messages) = SharedReceivers::parse(payload).ok()?;
+    let (start, end) = (payload.len() - messages.len(), payload.len());
+    let (own, ack) = (list.get(position)?, list.ack_bytes(position));
+    header.opcode = match header.opcode().ok()? {
         Opcode::ReliableSharedData => Opcode::ReliableData as u8,
         _ => Opcode::Data as u8,
     };
@@ -316,9 +212,9 @@ fn open_copy(
         let Some((_, next)) = behind.split_at_mut_checked(len) else { break };
         rest = next;
     }
-    let Some(ack) = ack else { return Ok(start) };
+    let Some(ack) = ack else { return Some(start..end) };
     // The list is not needed any more, and longer than an acknowledgement.
     let start = start - PIGGYBACK_LEN;
     payload[start..][..PIGGYBACK_LEN].copy_from_slice(&ack);
-    Ok(start)
+    Some(start..end)
 }

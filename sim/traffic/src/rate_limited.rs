@@ -61,7 +61,7 @@ impl<M: Machine> RateLimited<M> {
             // NICs or a dedicated core send hop-only frames (1Pipe section 7.1).
             Ok((_, opcode)) if opcode.is_hop_only() => 0,
             Ok((_, opcode)) if is_ack(opcode) => self.ack_ns,
-            Ok((header, _)) if self.is_counting => {
+            Ok((header, _)) if self.is_counting || header.is_shared() => {
                 let payload = frame.get(HEADER_LEN..HEADER_LEN + header.length());
                 let messages = Messages::of_frame(&header, payload.unwrap_or_default());
                 self.message_ns * messages.map_or(1, |messages| messages.count().max(1) as u64)

@@ -112,6 +112,11 @@ pub enum Traffic {
         /// Interval between two messages of a process, in ns.
         every_ns: u64,
     },
+    /// A scattering at a fixed interval: one message to all other processes. Of 1Pipe only.
+    Broadcast {
+        /// Interval between two scatterings of a process, in ns.
+        every_ns: u64,
+    },
 }
 
 /// Parameters of a run.
@@ -149,6 +154,10 @@ pub struct Setup {
     /// much as a message.
     #[serde(default)]
     pub has_free_acks: bool,
+    /// How long the switch of a host holds acknowledgements of the reliable service for others to
+    /// the same host, in ns; 0: not at all. Only with [`Form::Chip`].
+    #[serde(default = "ack_bundle_ns")]
+    pub ack_bundle_ns: u64,
     /// Time before the measurement, in us.
     pub warm_up_us: u64,
     /// Duration of the measurement, in us.
@@ -160,6 +169,12 @@ pub struct Setup {
 /// Returns the endpoint's default, for hosts whose processes may have to wait for a processor.
 const fn probe_timeout_ns() -> u64 {
     200_000
+}
+
+/// Returns the hold time of acknowledgements, a few of which then share a frame at full load: a
+/// tenth of what a commit takes.
+const fn ack_bundle_ns() -> u64 {
+    2_000
 }
 
 impl Setup {
@@ -178,6 +193,7 @@ impl Setup {
             rival_backlog: None,
             has_clock_frames: false,
             has_free_acks: false,
+            ack_bundle_ns: ack_bundle_ns(),
             warm_up_us: 300,
             measure_us: 200,
             seed: 1,

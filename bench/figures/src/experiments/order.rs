@@ -57,6 +57,13 @@ fn half_rate(system: System, processes: f64) -> Option<Task> {
     Some(Task::Order(super::setup(system, processes, Traffic::AllToAll { every_ns: 400 })))
 }
 
+/// Scatterings of one message to all others, offered at twice the rate at which a process sends
+/// messages one by one.
+fn broadcast(system: System, processes: f64) -> Option<Task> {
+    let every_ns = (processes as u64 - 1) * 100;
+    Some(Task::Order(super::setup(system, processes, Traffic::Broadcast { every_ns })))
+}
+
 /// Lamport's method with clocks in frames of their own.
 fn clocks_in_own_frames(task: Option<Task>) -> Option<Task> {
     changed(task, |setup| Setup { has_clock_frames: true, ..setup })
@@ -188,6 +195,12 @@ pub fn throughput() -> Experiment {
                 }),
                 Curve::predicted("token, 4,096 in all", Some("Token"), TOKEN, |x| {
                     in_all(full_rate(System::Token, x))
+                }),
+                Curve::predicted("best effort, broadcasts", None, "", |x| {
+                    broadcast(System::BestEffort, x)
+                }),
+                Curve::predicted("reliable, broadcasts", None, "", |x| {
+                    broadcast(System::Reliable, x)
                 }),
                 Curve::predicted(FREE_ACKS, None, "", |x| {
                     let task = full_rate(System::Reliable, x);

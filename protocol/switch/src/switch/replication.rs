@@ -5,7 +5,7 @@ use core::ops::Range;
 use onepipe_base::mistake::{Mistake, makes};
 use onepipe_base::{Port, Verdict};
 use onepipe_topology::FlowKey;
-use onepipe_wire::{HEADER_LEN, Header, SharedReceivers, header_unchecked, parse_header};
+use onepipe_wire::{HEADER_LEN, Header, Opcode, Receivers, header_unchecked, parse_header};
 
 use super::Forwarding;
 use crate::Switch;
@@ -38,25 +38,24 @@ impl Switch {
     /// then messages below it follow.
     #[cold]
     pub(super) fn on_shared(&mut self, time: Time, port: Port, frame: &mut [u8]) -> Verdict {
-        let Ok((header, _)) = parse_header(frame) else {
+        let Ok((header, opcode)) = parse_header(frame) else {
             return count_drop(&mut self.stats.dropped_malformed);
         };
-        let begun = self
-            .replication
-            .take_if(|begun| begun.input == port && header.is_same_copy(&begun.last));
+        let begun = self.replications.iter().position(|begun| begun.input == port);
+        let begun = begun.map(|position| self.replications.swap_remove(position));
         let (original, mut next) = match begun {
-            Some(begun) => (begun.header, begun.next),
-            None if !header.is_unaddressed() => {
+            Some(begun) if header.is_same_copy(&begun.last) => (begun.header, begun.next),
+            _ if !header.is_unaddressed() => {
                 return self.on_frame(time, port, frame, Forwarding::Whole);
             }
             // Only chips send frames for several receivers to each other.
-            None if self.config.form != Form::Chip && self.aggregator.is_upper(port) => {
+            _ if self.config.form != Form::Chip && self.aggregator.is_upper(port) => {
                 return count_drop(&mut self.stats.dropped_malformed);
             }
-            None => (header, 0),
+            _ => (header, 0),
         };
         loop {
-            let Some((list, run)) = parse_list(&original, frame) else {
+            let Some((list, run)) = parse_list(&original, opcode, frame) else {
                 return count_drop(&mut self.stats.dropped_malformed);
             };
             let first = next.max(run.start);
@@ -74,12 +73,13 @@ impl Switch {
             let counts = is_last || makes(Mistake::PromiseBeforeCopies);
             match self.on_frame(time, port, frame, Forwarding::Copy { flow, counts }) {
                 Verdict::Forward(output) if !is_last => {
-                    self.replication = header_unchecked(frame).map(|last| Replication {
+                    let last = header_unchecked(frame);
+                    self.replications.extend(last.map(|last| Replication {
                         input: port,
                         header: original,
                         next,
                         last,
-                    });
+                    }));
                     return Verdict::Replicate(output);
                 }
                 // Receivers that cannot be reached cost the others nothing.
@@ -95,10 +95,10 @@ impl Switch {
         &self,
         input: Port,
         header: &Header,
-        list: SharedReceivers<'_>,
+        list: Receivers<'_>,
         run: Range<usize>,
     ) -> usize {
-        let output = |position| self.output(input, flow_to(header, list, position)?).ok();
+        let output = |position| self.output(Some(input), flow_to(header, list, position)?).ok();
         let first = output(run.start).filter(|first| self.leads_to_chip(*first));
         let mut others = run.start + 1..run.end;
         match first {
@@ -108,7 +108,7 @@ impl Switch {
     }
 
     /// Whether the node at `port` is a switch that divides the receivers of shared frames.
-    fn leads_to_chip(&self, port: Port) -> bool {
+    pub(super) fn leads_to_chip(&self, port: Port) -> bool {
         self.config.form == Form::Chip
             && (self.aggregator.is_upper(port) || self.links.is_switch_at(port))
     }
@@ -116,14 +116,18 @@ impl Switch {
 
 /// Returns the receivers of the frame with this header as it was received: their list, and the part
 /// of it that the frame is for.
-fn parse_list<'a>(header: &Header, frame: &'a [u8]) -> Option<(SharedReceivers<'a>, Range<usize>)> {
+fn parse_list<'a>(
+    header: &Header,
+    opcode: Opcode,
+    frame: &'a [u8],
+) -> Option<(Receivers<'a>, Range<usize>)> {
     let payload = frame.get(HEADER_LEN..HEADER_LEN + header.length())?;
-    let (list, _) = SharedReceivers::parse(payload).ok()?;
+    let list = Receivers::parse(opcode, payload).ok()?;
     Some((list, header.run(list.count())?))
 }
 
 /// Returns the flow of the frame to a receiver by its position in the list.
-fn flow_to(header: &Header, list: SharedReceivers<'_>, position: usize) -> Option<FlowKey> {
-    let receiver = list.get(position)?;
-    Some(FlowKey { src: header.src(), dst: receiver.process, psn: receiver.psn })
+fn flow_to(header: &Header, list: Receivers<'_>, position: usize) -> Option<FlowKey> {
+    let (dst, psn) = list.get(position)?;
+    Some(FlowKey { src: header.src(), dst, psn })
 }

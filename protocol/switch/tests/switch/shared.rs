@@ -1,5 +1,5 @@
-//! Frames with several receivers: a copy for each output that leads to some of them, and the promise
-//! with the last.
+//! Frames with several receivers: a copy for each output that leads to some of them, and the
+//! promise with the last.
 
 use crate::harness;
 
@@ -88,14 +88,7 @@ fn frame_between_two_copies_leaves_the_rest() {
     beacon_from(&mut switch, at(200), 3, both(190));
     let mut copy = shared(3, &[0], 150, 195);
     let (header, _) = parse_header(&copy).expect("a frame");
-    let receiver = SharedReceiver {
-        process: ProcessId(0),
-        psn: Psn(10),
-        index: 0,
-        is_ack_wanted: false,
-        has_ack: false,
-    };
-    header.write_copy(&mut copy, receiver);
+    header.write_copy(&mut copy, (ProcessId(0), Psn(10)));
     let passed = switch.handle_frame(at(200), Port(3), &mut copy);
     assert_eq!(passed, Verdict::Forward(Port(0)), "a copy that another switch has made");
     let last = switch.handle_frame(at(200), Port(0), &mut frame);
@@ -230,6 +223,24 @@ fn copy_of_another_switch_serves_its_part_of_the_list() {
     assert_eq!(switch.stats().dropped_malformed, malformed + 1);
     assert_eq!(runs(&mut switch, 4, &shared(9, &[10, 11], 150, 180)), []);
     assert_eq!(switch.stats().dropped_back, 2);
+}
+
+//= spec/ordering.md#R52
+#[test]
+fn frames_of_two_inputs_are_copied_alternately() {
+    let mut switch = below_a_root(Form::Chip);
+    let mut frames = [shared(0, &[1, 2, 3], 150, 180), shared(9, &[1, 2, 3], 150, 180)];
+    let mut sent = Vec::new();
+    for _ in 0..3 {
+        for (frame, input) in frames.iter_mut().zip([0, 4]) {
+            let verdict = switch.handle_frame(at(200), Port(input), frame);
+            let (Verdict::Forward(output) | Verdict::Replicate(output)) = verdict else {
+                panic!("{verdict:?} after {sent:?}");
+            };
+            sent.push(output.0);
+        }
+    }
+    assert_eq!(sent, [1, 1, 2, 2, 3, 3]);
 }
 
 //= spec/ordering.md#R52
