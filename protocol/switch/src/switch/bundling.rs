@@ -1,5 +1,6 @@
 //! Sends acknowledgements to the processes of a host together.
 
+use onepipe_base::mistake::{Mistake, makes};
 use onepipe_base::{Mono, Port, Promises, Psn, Transmit, Verdict};
 use onepipe_topology::FlowKey;
 use onepipe_wire::{AckBundle, BundledAck, HEADER_LEN, HOPS_MAX, Header, Opcode, seal_with_hops};
@@ -73,7 +74,11 @@ impl Switch {
                 seal_with_hops(slot, header(Opcode::ReliableAck), ack.len(), HOPS_MAX)
             }
             _ => {
-                let len = AckBundle::write(payload, acks.iter().copied())?;
+                let own = |ack: &BundledAck| match makes(Mistake::BundledAcksMixed) {
+                    true => BundledAck { from, ..*ack },
+                    false => *ack,
+                };
+                let len = AckBundle::write(payload, acks.iter().map(own))?;
                 let header = header(Opcode::ReliableAckBundle).unaddressed();
                 seal_with_hops(slot, header, len, HOPS_MAX)
             }
