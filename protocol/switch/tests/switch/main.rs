@@ -19,6 +19,7 @@ mod prop_model;
 mod restart;
 mod sequence;
 mod shared;
+mod stopped;
 mod superseded;
 mod trace;
 mod unfed;

@@ -329,3 +329,12 @@ fn stopped_process_announces_itself_before_controllers_give_up() {
         assert_eq!(swarm.run().first_violations, Vec::<String>::new(), "{seed}");
     }
 }
+
+//= spec/failure.md#R73
+/// A host was cut off. The commits from outside were ahead of its clock, and its processes raised
+/// each other's commit barriers up to them after they had been declared failed.
+#[test]
+fn processes_of_a_host_that_is_cut_off_commit_nothing() {
+    let report = Swarm::draw(100_010_160).run();
+    assert_eq!(report.first_violations, Vec::<String>::new());
+}
