@@ -7,6 +7,8 @@ use onepipe_base::{Mono, Port, Promises, Registers, Timestamp};
 
 use crate::port_set::PortSet;
 
+mod holds;
+
 /// No promise was advertised on an output yet, or none since it was last advertised as unfed.
 const NOT_ADVERTISED: Option<Timestamp> = Some(Timestamp::from_ns(u64::MAX));
 
@@ -22,7 +24,9 @@ const NOT_ADVERTISED: Option<Timestamp> = Some(Timestamp::from_ns(u64::MAX));
 /// An output keeps its last advertised promise while the minimum lies below (a joiner catches up).
 ///
 /// The hold of a dead link counts in the commit minimum wherever the link would, and also for the
-/// lower port's own output: the current peer may have messages of its predecessor.
+/// lower port's own output: the current peer may have messages of its predecessor. Until a
+/// controller is received, the commits that were advertised where it counts do not rise up to it
+/// either (`docs/design/failure.md`, "What may rise while a dead link holds commits?").
 ///
 /// An output without any input can still show that it is up (`docs/design/failure.md`, "What does
 /// an unfed switch send?"): [`Aggregator::advertise_unfed`]. The next promise on it lies above
@@ -38,6 +42,10 @@ pub(crate) struct Aggregator {
     awaited: Vec<Option<Timestamp>>,
     /// Outputs that were last advertised as unfed.
     unfed: PortSet,
+    /// Whether a link has died since a controller was last received.
+    is_cut: bool,
+    /// Inputs whose other end says that the commits that it promises do not rise.
+    stopped_behind: PortSet,
     /// The highest commit advertised on any output.
     max_commit_advertised: Option<Timestamp>,
     /// The highest commit advertised on a lower output.
@@ -54,6 +62,8 @@ impl Aggregator {
             advertised: alloc::vec![None; port_count],
             awaited: alloc::vec![NOT_ADVERTISED; port_count],
             unfed: PortSet::new(lower_ports + upper_ports),
+            is_cut: false,
+            stopped_behind: PortSet::new(lower_ports + upper_ports),
             max_commit_advertised: None,
             max_commit_below: None,
         }
@@ -206,21 +216,6 @@ impl Aggregator {
         let Some(advertised) = advertised else { return };
         let (registers, port) = self.registers_mut(port);
         registers.assume_commit(port, commit.min(advertised));
-    }
-
-    /// Holds the commit of `port` at `held` from now on, or releases it.
-    pub(crate) fn hold(&mut self, port: Port, held: Option<Timestamp>) {
-        let (registers, port) = self.registers_mut(port);
-        registers.hold(port, held);
-    }
-
-    /// Whether dead instances hold the commit of `port`.
-    pub(crate) fn is_held(&self, port: Port) -> bool {
-        if self.is_upper(port) {
-            self.upper.is_held(self.upper_index(port))
-        } else {
-            self.lower.is_held(port)
-        }
     }
 
     /// Returns a live link without an update since `deadline`, if there is one.
@@ -413,31 +408,10 @@ impl Aggregator {
     /// Returns the minimum over the inputs of `port`; `None` while no input feeds it.
     #[inline]
     pub(crate) fn minimum(&self, port: Port) -> Option<Promises> {
-        if self.lower.has_holds() || self.upper.has_holds() {
+        if self.has_holds() {
             return self.minimum_held(port);
         }
         self.minimum_live(port)
-    }
-
-    /// As [`Aggregator::minimum_live`] while dead links hold commits, which they do even where no
-    /// link is live beside them.
-    #[cold]
-    fn minimum_held(&self, port: Port) -> Option<Promises> {
-        let live = self.minimum_live(port)?;
-        let commit = self.commit_floor(port).unwrap_or(live.commit);
-        Some(Promises { commit, ..live })
-    }
-
-    /// Returns the lowest commit of all inputs of `port`, dead ones included.
-    fn commit_floor(&self, port: Port) -> Option<Timestamp> {
-        let floors = if self.is_upper(port) {
-            [self.lower.commit_floor(), None]
-        } else if self.lower.is_held(port) {
-            [self.lower.commit_floor(), self.upper.commit_floor()]
-        } else {
-            [self.lower.commit_floor_except(port), self.upper.commit_floor()]
-        };
-        floors.into_iter().flatten().min()
     }
 
     //= spec/ordering.md#R10

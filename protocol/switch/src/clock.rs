@@ -51,3 +51,10 @@ impl Clock {
 pub(crate) const fn no_promise(reference: Timestamp) -> Promises {
     Promises::both(reference.saturating_sub_ns(QUARTER_RANGE_NS))
 }
+
+/// Whether promises carry a commit: where no commit may be advertised they carry one that is
+/// [`QUARTER_RANGE_NS`] old.
+#[inline]
+pub(crate) fn carries_commit(promises: Promises) -> bool {
+    promises.commit.wrapping_add_ns(QUARTER_RANGE_NS / 2) >= promises.barrier
+}

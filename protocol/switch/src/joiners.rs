@@ -2,7 +2,7 @@
 
 use onepipe_base::{Port, Promises};
 
-use crate::config::QUARTER_RANGE_NS;
+use crate::clock::carries_commit;
 use crate::port_set::PortSet;
 use crate::{Config, Form};
 
@@ -128,13 +128,6 @@ impl Joiners {
             self.without_commit.insert(port);
         }
     }
-}
-
-/// Whether promises carry a commit: where no commit may be advertised they carry one that is
-/// [`QUARTER_RANGE_NS`] old.
-#[inline]
-fn carries_commit(promises: Promises) -> bool {
-    promises.commit.wrapping_add_ns(QUARTER_RANGE_NS / 2) >= promises.barrier
 }
 
 #[cfg(test)]

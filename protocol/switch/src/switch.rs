@@ -335,6 +335,9 @@ impl Switch {
         } else if is_unfed {
             self.on_unfed(now, port, promises, holds_commits);
         } else if counts {
+            if opcode.is_beacon() {
+                self.on_stopped_behind(port, holds_commits);
+            }
             self.on_promises(now, port, promises);
         }
         if opcode == Opcode::Join {

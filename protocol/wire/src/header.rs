@@ -58,7 +58,9 @@ impl Flags {
     /// switch send?").
     pub const UNFED: u8 = 1 << 4;
     /// With [`Flags::UNFED`]: the commit promise is valid, because dead links behind the sender
-    /// hold commits there. UNFED without this flag: the commit is no promise either.
+    /// hold commits there. UNFED without this flag: the commit is no promise either. In another
+    /// beacon: the commit does not rise, because the sender may be cut off from the controllers
+    /// (docs/design/failure.md, "What may rise while a dead link holds commits?").
     pub const HOLDS: u8 = 1 << 5;
     /// In a data frame: an acknowledgement of the opposite connection precedes the messages (see
     /// [`crate::PiggybackedAck`]).

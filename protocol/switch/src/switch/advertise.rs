@@ -45,6 +45,7 @@ impl Switch {
     }
 
     //= spec/failure.md#R18
+    //= spec/failure.md#R73
     /// Writes a beacon for `port`, if there is anything to advertise: a solicit for promises above
     /// `wanted`, if that is given.
     pub(super) fn write_beacon(
@@ -55,6 +56,7 @@ impl Switch {
         slot: &mut [u8],
     ) -> Option<Transmit> {
         let (promises, flags) = match self.advertise(reference, port) {
+            Some(promises) if self.aggregator.is_stopped(port) => (promises, Flags::HOLDS),
             Some(promises) => (promises, 0),
             None => self.advertise_unfed(reference, port)?,
         };

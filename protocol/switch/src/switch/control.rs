@@ -103,6 +103,7 @@ impl Switch {
         let others = self.config.ports().filter(|port| self.aggregator.is_live(*port));
         let arrived = control.on_flood(now, from, &view, payload, others);
         if arrived == Arrived::New {
+            self.set_cut(false);
             for resolved in view.resolved().filter(|resolved| resolved.owner == own) {
                 self.resolve(resolved.number);
             }

@@ -124,6 +124,7 @@ impl Switch {
     ) {
         self.beacons.on_update();
         self.demand.on_input(now, port, None);
+        self.on_stopped_behind(port, false);
         let held = holds_commits.then_some(promises.commit);
         let is_new = self.aggregator.update_unfed(now, port, promises.barrier, held);
         if self.aggregator.promised(port).is_none() {
@@ -133,6 +134,36 @@ impl Switch {
         if is_new {
             self.on_link_up(now, port);
         }
+    }
+
+    //= spec/failure.md#R73
+    /// Handles what a beacon on `port` says: whether the commits that it promises do not rise. A
+    /// process stops nothing.
+    #[inline]
+    pub(super) fn on_stopped_behind(&mut self, port: Port, is_stopped: bool) {
+        let is_switch = || self.aggregator.is_upper(port) || self.links.is_switch_at(port);
+        let is_stopped = is_stopped && self.control.is_some() && is_switch();
+        if self.aggregator.set_stopped_behind(port, is_stopped) {
+            self.request_all();
+        }
+    }
+
+    //= spec/failure.md#R73
+    /// Handles the death of a link, after which this switch may be cut off from the controllers,
+    /// and a flood, which shows that it is not.
+    pub(super) fn set_cut(&mut self, is_cut: bool) {
+        if self.aggregator.set_cut(is_cut) {
+            self.request_all();
+        }
+    }
+
+    /// Requests a beacon on every link.
+    #[cold]
+    fn request_all(&mut self) {
+        for port in self.links.linked().iter() {
+            self.beacons.request(port);
+        }
+        self.beacons.on_update();
     }
 
     //= spec/failure.md#R14
@@ -199,6 +230,7 @@ impl Switch {
     pub(super) fn on_link_down(&mut self, port: Port, event: SwitchEvent) {
         debug_assert!(!self.aggregator.is_live(port), "port {} counts", port.0);
         self.beacons.on_update();
+        self.aggregator.set_stopped_behind(port, false);
         self.joiners.forget(port);
         self.demand.forget(port);
         self.demand.on_link_change();
@@ -223,6 +255,7 @@ impl Switch {
             self.on_link_down(port, event);
         }
         if freeze == Freeze::Frozen {
+            self.set_cut(true);
             self.notify(SwitchEvent::LinkFrozen(port));
         }
     }

@@ -87,6 +87,8 @@ fn unconfirmed_link_gets_beacons_even_when_busy() {
     busy(&mut switch, 2_000);
     assert_eq!(beacons(&mut switch, 3_000), []);
     beacon(&mut switch, at(3_500), 0, (process(0, 2), None), both(3_500));
+    let notified = ports_of(&sent(&mut switch, at(3_500)), Opcode::Beacon);
+    assert_eq!(notified, [1], "commits do not rise any more");
     busy(&mut switch, 4_000);
     assert_eq!(beacons(&mut switch, 6_000), [0], "process 0 is unconfirmed");
     beacon(&mut switch, at(6_500), 0, (process(0, 2), Some(OWN)), both(6_500));

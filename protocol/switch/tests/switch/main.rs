@@ -20,6 +20,7 @@ mod prop_model;
 mod restart;
 mod sequence;
 mod shared;
+mod stopped;
 mod superseded;
 mod trace;
 mod unfed;

@@ -106,6 +106,8 @@ struct Model {
     max_commit_below: Option<Timestamp>,
     dead: Vec<Dead>,
     last: u32,
+    /// Whether a link has died since the last flood.
+    is_cut: bool,
     /// The switch that has died at an upper port and is resolved, and up to where it had promised.
     passed: [Option<(Address, Timestamp)>; PORTS],
 }
@@ -163,6 +165,7 @@ impl Model {
         }
         self.last += 1;
         self.dead.push(Dead { number: self.last, port, instance, commit });
+        self.is_cut = true;
         true
     }
 
@@ -191,6 +194,11 @@ impl Model {
         self.confirmed[output] && (output >= LOWER || gets_commits())
     }
 
+    fn is_stopped(&self, output: usize) -> bool {
+        let is_held = self.dead.iter().any(|dead| dead.port < LOWER || output < LOWER);
+        self.is_cut && is_held
+    }
+
     fn advertise(&mut self, now: u64, output: usize) -> Option<Promises> {
         let feeds = |input: usize| match (input < LOWER, output < LOWER) {
             (true, true) => input != output,
@@ -212,6 +220,9 @@ impl Model {
         let alone = self.live[output].map(|own| own.commit);
         let commit = commits.min().or(alone).expect("at least one promise");
         let may_advertise = self.may_advertise(output);
+        let stays = |before: &Promises| self.is_stopped(output) && before.commit >= ts(0);
+        let stopped_at = self.advertised[output].filter(stays).map(|before| before.commit);
+        let commit = stopped_at.map_or(commit, |before| commit.min(before));
         let commit = if may_advertise { commit } else { no_commit(now) };
         let fresh = Promises { barrier, commit };
         let advertised = self.advertised[output].map_or(fresh, |advertised| advertised.max(fresh));
@@ -416,6 +427,7 @@ impl Harness {
         if which < self.model.dead.len() {
             self.model.resolve(which);
         }
+        self.model.is_cut = false;
         self.flood_sequence += 1;
         let mut bytes = [0; HEADER_LEN + 64];
         let flood_sequence = Flood { id: FloodId { epoch: 1, sequence: self.flood_sequence } };
@@ -448,6 +460,7 @@ impl Harness {
                     continue;
                 }
                 assert_eq!(Some(promises), expected, "output {index}");
+                assert_eq!(sent.header.has(Flags::HOLDS), self.model.is_stopped(index));
                 let before = self.model.advertised[index];
                 let may_advertise = index >= LOWER || self.model.may_advertise(index);
                 let is_back = before.is_some_and(|before| {

@@ -76,13 +76,18 @@ impl Swarm {
             }
         }
         let mut pieces = 2;
-        while best.timeline.len() > 1 && attempts < attempts_max {
-            let size = best.timeline.len().div_ceil(pieces);
+        loop {
+            let removable = best.removable();
+            if removable.len() <= 1 || attempts >= attempts_max {
+                break;
+            }
+            let size = removable.len().div_ceil(pieces);
             let mut smaller = None;
-            for start in (0..best.timeline.len()).step_by(size) {
+            for piece in removable.chunks(size) {
                 let mut candidate = best.clone();
-                let end = (start + size).min(candidate.timeline.len());
-                candidate.timeline.drain(start..end);
+                for at in piece.iter().rev() {
+                    candidate.timeline.remove(*at);
+                }
                 attempts += 1;
                 if candidate.attempt().is_like(outcome) {
                     smaller = Some(candidate);
@@ -98,9 +103,17 @@ impl Swarm {
                     pieces = (pieces - 1).max(2);
                 }
                 None if size == 1 => break,
-                None => pieces = (pieces * 2).min(best.timeline.len()),
+                None => pieces = (pieces * 2).min(removable.len()),
             }
         }
         best
+    }
+
+    /// Returns the positions of faults that a smaller scenario may lack. In a calm one each fault
+    /// keeps its end: a process that stops and never resumes is declared failed, as it must be.
+    fn removable(&self) -> Vec<usize> {
+        let faults = self.timeline.iter().enumerate();
+        let removable = faults.filter(|(_, (_, fault))| !self.is_calm || fault.name().is_some());
+        removable.map(|(position, _)| position).collect()
     }
 }

@@ -14,7 +14,7 @@ const CALM_TIMEOUTS: u64 = 12;
 /// link timeouts.
 const STOP_TIMEOUTS_MAX: u64 = 20;
 /// Factor by which a controller waits longer for a silent process where receivers stop for longer
-/// than the link timeout.
+/// than the link timeout, once or as often as needed.
 const WAIT: u64 = 4;
 /// Longest first and second pause of a slow process, in tenths of its controllers' wait for a
 /// silent process.
@@ -66,10 +66,15 @@ fn fail_store(swarm: &mut Swarm, random: &mut Random, silent_us: u64) {
 /// Lets a process release nothing, and stops one for longer than the link timeout and all probes
 /// take. What was sent to both has a known outcome once they are back.
 fn stop_receivers(swarm: &mut Swarm, random: &mut Random, silent_us: u64) {
-    wait_longer(&mut swarm.plan);
     let mut at_us = swarm.fault_phase_us;
     let (slow, slow_us) = (random.bits(), silent_us * random.between(1, STOP_TIMEOUTS_MAX));
     let stopped_us = silent_us * random.between(11, 25) / 10;
+    let unseen_us = announcement_gap_us(&swarm.plan) + stopped_us;
+    let mut wait_us = silent_us;
+    while wait_us == silent_us || unseen_us + RETURN * wait_us / 10 >= wait_us {
+        wait_longer(&mut swarm.plan);
+        wait_us *= WAIT;
+    }
     swarm.timeline.push((at_us, FaultEvent::Slow(slow)));
     at_us += slow_us;
     swarm.timeline.push((at_us, FaultEvent::Resume(slow)));
@@ -78,6 +83,14 @@ fn stop_receivers(swarm: &mut Swarm, random: &mut Random, silent_us: u64) {
     at_us += stopped_us;
     swarm.timeline.push((at_us, FaultEvent::Resume(stopped)));
     swarm.fault_phase_us = at_us + CALM_TIMEOUTS * silent_us;
+}
+
+/// Returns the longest time between two announcements of a process to one controller, in us. When
+/// the process stops, nothing may have been received of it for that long.
+fn announcement_gap_us(plan: &Plan) -> u64 {
+    let controllers = plan.control_plane.as_ref().map_or(0, |plane| u64::from(plane.replicas));
+    let rest_ns = plan.endpoint.heartbeat_interval_ns * controllers;
+    rest_ns.max(plan.endpoint.announce_interval_ns).div_ceil(1_000)
 }
 
 /// Lets controllers wait longer for a silent process.
@@ -109,14 +122,14 @@ fn slow_machines(swarm: &mut Swarm, random: &mut Random, mut silent_us: u64) {
     if plan.switch.heartbeat_interval_ns == 0 || plan.endpoint.heartbeat_interval_ns == 0 {
         return;
     }
-    let controllers = plan.control_plane.as_ref().map_or(0, |plane| u64::from(plane.replicas));
-    let rest_ns = plan.endpoint.heartbeat_interval_ns * controllers;
-    let drawn = pauses(rest_ns, silent_us);
-    if drawn.is_none() {
+    let gap_us = announcement_gap_us(plan);
+    let pauses = loop {
+        if let Some(pauses) = pauses(gap_us, silent_us) {
+            break pauses;
+        }
         wait_longer(plan);
         silent_us *= WAIT;
-    }
-    let Some(pauses) = drawn.or_else(|| pauses(rest_ns, silent_us)) else { return };
+    };
     let mut at_us = swarm.fault_phase_us;
     for tenths in pauses {
         swarm.timeline.push((at_us, FaultEvent::Stop(target)));
@@ -131,13 +144,13 @@ fn slow_machines(swarm: &mut Swarm, random: &mut Random, mut silent_us: u64) {
 /// wait anyway, and a longer one for which they wait because of the first. `None` if the first
 /// cannot be so long that they do.
 ///
-/// At rest a process announces itself every `rest_ns`. So the last announcement may be that old
+/// A process announces itself every `gap_us` at least. So the last announcement may be that old
 /// when the process stops, and that much of its lateness may not be measured.
-fn pauses(rest_ns: u64, silent_us: u64) -> Option<[u64; 2]> {
-    let rest = (10 * rest_ns).div_ceil(1_000 * silent_us);
-    let first = 10u64.checked_sub(rest + RETURN)?.min(PAUSES_MAX[0]);
-    let waits = LENGTHENED * first.checked_sub(rest)?;
-    let second = waits.checked_sub(rest + 2 * RETURN)?.min(PAUSES_MAX[1]);
+fn pauses(gap_us: u64, silent_us: u64) -> Option<[u64; 2]> {
+    let gap = (10 * gap_us).div_ceil(silent_us);
+    let first = 10u64.checked_sub(gap + RETURN)?.min(PAUSES_MAX[0]);
+    let waits = LENGTHENED * first.checked_sub(gap)?;
+    let second = waits.checked_sub(gap + 2 * RETURN)?.min(PAUSES_MAX[1]);
     (second > 10).then_some([first, second])
 }
 
@@ -147,11 +160,11 @@ mod tests {
 
     #[test]
     fn controllers_wait_for_both_pauses_of_a_slow_process() {
-        let all = [0, 100, 200, 201, 900, 2_000].map(|rest_us| pauses(1_000 * rest_us, 1_000));
+        let all = [0, 100, 200, 201, 900, 2_000].map(|gap_us| pauses(gap_us, 1_000));
         assert_eq!(all, [Some(PAUSES_MAX), Some(PAUSES_MAX), Some([7, 16]), None, None, None]);
-        for (rest, [first, second]) in (0..).zip(all.into_iter().flatten()) {
-            assert!(first + rest < 10, "nothing is received for {first} + {rest} tenths");
-            assert!(second + rest < LENGTHENED * (first - rest), "{rest}: {first}, {second}");
+        for (gap, [first, second]) in (0..).zip(all.into_iter().flatten()) {
+            assert!(first + gap < 10, "nothing is received for {first} + {gap} tenths");
+            assert!(second + gap < LENGTHENED * (first - gap), "{gap}: {first}, {second}");
             assert!(second > 10, "the controllers would wait anyway");
         }
     }

@@ -318,3 +318,23 @@ fn restarted_receiver_accepts_nothing_sent_before() {
     let report = Swarm::draw_unbundled(100_011_536).run();
     assert_eq!(report.first_violations, Vec::<String>::new());
 }
+
+/// A process stopped for 100 us, and its last announcement was up to 100 us old by then. Its
+/// controllers wait for 160 us.
+#[test]
+fn stopped_process_announces_itself_before_controllers_give_up() {
+    for seed in [100_011_141, 100_011_846] {
+        let swarm = Swarm::draw(seed);
+        assert!(swarm.fault_names().any(|name| name == "process stopped"));
+        assert_eq!(swarm.run().first_violations, Vec::<String>::new(), "{seed}");
+    }
+}
+
+//= spec/failure.md#R73
+/// A host was cut off. The commits from outside were ahead of its clock, and its processes raised
+/// each other's commit barriers up to them after they had been declared failed.
+#[test]
+fn processes_of_a_host_that_is_cut_off_commit_nothing() {
+    let report = Swarm::draw(100_010_160).run();
+    assert_eq!(report.first_violations, Vec::<String>::new());
+}
