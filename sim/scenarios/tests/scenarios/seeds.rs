@@ -324,7 +324,7 @@ fn restarted_receiver_accepts_nothing_sent_before() {
 #[test]
 fn stopped_process_announces_itself_before_controllers_give_up() {
     for seed in [100_011_141, 100_011_846] {
-        let swarm = Swarm::draw(seed);
+        let swarm = Swarm::draw_unbundled(seed);
         assert!(swarm.fault_names().any(|name| name == "process stopped"));
         assert_eq!(swarm.run().first_violations, Vec::<String>::new(), "{seed}");
     }
@@ -335,6 +335,6 @@ fn stopped_process_announces_itself_before_controllers_give_up() {
 /// each other's commit barriers up to them after they had been declared failed.
 #[test]
 fn processes_of_a_host_that_is_cut_off_commit_nothing() {
-    let report = Swarm::draw(100_010_160).run();
+    let report = Swarm::draw_unbundled(100_010_160).run();
     assert_eq!(report.first_violations, Vec::<String>::new());
 }
