@@ -44,8 +44,8 @@ mod verdict;
 pub use calibration::Calibration;
 pub use env::{
     Access, Background, Class, Condition, Form, InFlight, KeyValue, Large, Multicast, PrimaryFault,
-    Rack, RackTraffic, ReplicaRemoval, Scheduler, Scheme, Setup, System, Table, Takeover, Tpcc,
-    Traffic,
+    Rack, RackTraffic, ReplicaRemoval, Scheduler, Scheme, Setup, System, Table, Takeover, Threads,
+    Tpcc, Traffic,
 };
 pub use experiment::{
     Agreed, Axis, Claim, Comparison, Curve, Experiment, Measured, Role, Task, Variant, value_at,

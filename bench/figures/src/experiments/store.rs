@@ -17,7 +17,7 @@ use onepipe_verify_transactions::{OperationMix, Protocol};
 
 use crate::experiment::{Axis, Claim, Curve, Experiment, Measured, Task, Verdict, is_near};
 use crate::reference::Reference;
-use crate::{Class, InFlight, KeyValue};
+use crate::{Class, InFlight, KeyValue, Threads};
 
 const XS: &[f64] = &[2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0];
 const XS_QUICK: &[f64] = &[2.0, 8.0, 32.0];
@@ -40,7 +40,7 @@ const NONTX_YCSB: &str = "NonTX, YCSB";
 const FARM_UNIFORM: &str = "FaRM, uniform";
 const FARM_YCSB: &str = "FaRM, YCSB";
 const STRICT: &str = "1Pipe, uniform, strict reads";
-const FREE_ACKS: &str = "1Pipe, uniform, acknowledgements cost no CPU time";
+const ONE_THREAD: &str = "1Pipe, uniform, one thread";
 const LATE_ACKS: &str = "1Pipe, uniform, acknowledged after 100 us";
 
 /// Curves of figure 14b without contention, and the share of writes at which they have a point.
@@ -174,9 +174,9 @@ pub fn scalability() -> Experiment {
                 let run = store(Protocol::Onepipe, x, false);
                 Some(Task::KeyValue(KeyValue { is_strict: true, ..run }))
             }),
-            Curve::predicted(FREE_ACKS, None, "", |x| {
+            Curve::predicted(ONE_THREAD, None, "", |x| {
                 let run = store(Protocol::Onepipe, x, false);
-                Some(Task::KeyValue(KeyValue { ack_ns: 0, ..run }))
+                Some(Task::KeyValue(KeyValue { threads: Threads::One, ..run }))
             }),
             Curve::predicted(LATE_ACKS, None, "", |x| {
                 let run = store(Protocol::Onepipe, x, false);

@@ -15,7 +15,7 @@
 
 use crate::experiment::{Axis, Claim, Curve, Experiment, Measured, Task, Verdict, is_near};
 use crate::reference::Reference;
-use crate::{Access, Table};
+use crate::{Access, Table, Threads};
 
 const INSERT: &str = "1Pipe, insert";
 const INSERT_BASE: &str = "leader, insert";
@@ -56,7 +56,8 @@ const SCALES: &str = "\
      three replicas";
 
 fn task(access: Access, inserts: bool, x: f64, in_flight: u32) -> Option<Task> {
-    Some(Task::Table(Table { access, inserts, replicas: x as u32, in_flight }))
+    let (replicas, threads) = (x as u32, Threads::Two);
+    Some(Task::Table(Table { access, inserts, replicas, in_flight, threads }))
 }
 
 /// Verifies that the ratio of one curve to another at `x` lies within 25 % of the paper's.

@@ -9,9 +9,9 @@
 
 use onepipe_verify_transactions::Protocol;
 
-use crate::Tpcc;
 use crate::experiment::{Axis, Claim, Curve, Experiment, Measured, Task, Verdict, is_near};
 use crate::reference::Reference;
+use crate::{Threads, Tpcc};
 
 const XS: &[f64] = &[2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0];
 const XS_QUICK: &[f64] = &[2.0, 16.0, 64.0];
@@ -30,7 +30,7 @@ const TWO_ROUND_TRIPS_NS: u64 = 20_000;
 const OURS: &str = "1Pipe";
 const MANY: &str = "1Pipe, 16 in flight";
 const LIMITED: &str = "1Pipe, at the paper's rate";
-const FREE_ACKS: &str = "1Pipe, acknowledgements cost no CPU time";
+const ONE_THREAD: &str = "1Pipe, one thread";
 const NONTX: &str = "NonTX";
 const LOCK: &str = "2PL";
 const OCC: &str = "OCC";
@@ -118,9 +118,9 @@ pub fn scalability() -> Experiment {
                 let tpcc = run(Protocol::Onepipe, x as u32);
                 Some(Task::Tpcc(Tpcc { in_flight: IN_FLIGHT, ..tpcc }))
             }),
-            Curve::predicted(FREE_ACKS, None, "", |x| {
+            Curve::predicted(ONE_THREAD, None, "", |x| {
                 let tpcc = run(Protocol::Onepipe, x as u32);
-                Some(Task::Tpcc(Tpcc { ack_ns: 0, ..tpcc }))
+                Some(Task::Tpcc(Tpcc { threads: Threads::One, ..tpcc }))
             }),
         ],
         xs: XS,
@@ -132,7 +132,7 @@ pub fn scalability() -> Experiment {
                 verify: |measured| {
                     let rate = measured.at(OURS, 512.0)?;
                     let holds = is_near(rate, 10.357);
-                    let busiest = measured.other(OURS, 512.0, "cpu_busiest")?;
+                    let busiest = measured.other(OURS, 512.0, "sending_busiest")?;
                     let link = measured.other(OURS, 512.0, "link_fullest")?;
                     let ours = format!(
                         "{rate:.2} M/s; the busiest process uses {busiest:.2} of its CPU time, the \

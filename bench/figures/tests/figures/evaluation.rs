@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicBool;
 use onepipe_bench_figures::{
     Access, Background, Better, Calibration, Condition, Contradiction, Counts, Experiment, Figure,
     Form, InFlight, KeyValue, Large, Measured, Multicast, Outcome, Rack, RackTraffic, Record, Role,
-    Scheduler, Scheme, Setup, Stated, System, Table, Task, Tpcc, Traffic, Values, all,
+    Scheduler, Scheme, Setup, Stated, System, Table, Task, Threads, Tpcc, Traffic, Values, all,
     claim_results, write,
 };
 
@@ -204,20 +204,30 @@ fn bulk_is_slower_for_small_payloads_and_spares_others() {
 
 #[test]
 fn store_runs_are_deterministic_and_count_what_they_use() {
-    let run = |ack_ns| {
-        let in_flight = InFlight::Operations(16);
-        let store = KeyValue { in_flight, ack_ns, ..KeyValue::new(8, false) };
+    let run = |threads| {
+        // Enough to use the sending threads all the time.
+        let in_flight = InFlight::Operations(64);
+        let store = KeyValue { in_flight, threads, ..KeyValue::new(8, false) };
         Task::KeyValue(store).run().expect("eight processes fit")
     };
-    let values = run(200);
-    assert_eq!(values, run(200));
-    assert!(run(0)["throughput_mtps"] > values["throughput_mtps"], "{values:?}");
+    let values = run(Threads::Two);
+    assert_eq!(values, run(Threads::Two));
+    let one = run(Threads::One);
+    assert!(one["throughput_mtps"] < values["throughput_mtps"], "{one:?} {values:?}");
     // Two requests and two replies, less those of a process to itself and writes that share one.
     let messages = values["requests"] + values["replies"] + values["local"];
     assert!((3.0..4.1).contains(&messages), "{values:?}");
-    let each_ns = 200.0 * (messages + values["acks"] + values["others"]);
-    let cpu = values["throughput_mtps"] * each_ns / 1e3;
-    assert!((cpu / values["cpu_mean"] - 1.0).abs() < 0.01, "{cpu}: {values:?}");
+    let sending = |values: &Values, messages: f64| {
+        values["throughput_mtps"] * 200.0 * messages / 1e3 / values["sending_mean"]
+    };
+    let two = sending(&values, messages + values["others"]);
+    assert!((two - 1.0).abs() < 0.01, "acknowledgements cost the sending thread nothing: {two}");
+    let messages = one["requests"] + one["replies"] + one["local"];
+    let one_thread = sending(&one, messages + one["others"] + one["acks"]);
+    assert!((one_thread - 1.0).abs() < 0.01, "{one_thread}: {one:?}");
+    // Each message is received once, some by several processes.
+    assert!(values["polling_mean"] > 0.8 * values["sending_mean"], "{values:?}");
+    assert_eq!(one["polling_mean"], 0.0);
     // The bound leaves beacons out, which do not grow with the rate.
     let kinds = ["data", "acks", "beacons", "handshakes", "others"];
     let bytes: f64 = kinds.map(|kind| values[&format!("link_{kind}_bytes")]).iter().sum();
@@ -271,7 +281,7 @@ fn loss_slows_tpcc_and_violates_nothing() {
 #[test]
 fn table_runs_are_deterministic_and_count_what_they_use() {
     let run = |access, inserts, replicas| {
-        let table = Table { access, inserts, replicas, in_flight: 32 };
+        let table = Table { access, inserts, replicas, in_flight: 32, threads: Threads::Two };
         table.run().unwrap_or_else(|error| panic!("{table:?}: {error}"))
     };
     let ordered = run(Access::Ordered, true, 2);
