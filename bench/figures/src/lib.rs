@@ -35,6 +35,7 @@ mod experiments;
 mod output;
 mod quick;
 mod reference;
+mod role;
 mod runner;
 mod shard;
 mod source;
@@ -48,7 +49,8 @@ pub use env::{
     Tpcc, Traffic,
 };
 pub use experiment::{
-    Agreed, Axis, Claim, Comparison, Curve, Experiment, Measured, Role, Task, Variant, value_at,
+    Agreed, Axis, Claim, Comparison, ContradictedPoints, Curve, Experiment, Measured, Role, Task,
+    Variant, value_at,
 };
 pub use experiments::all;
 pub use output::{ClaimResult, Counts, Figure, claim_results, summary, write};

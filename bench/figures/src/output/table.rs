@@ -96,13 +96,23 @@ fn of_curve(figure: &'static str, curve: &Comparison) -> ClaimResult {
     let remark = match (curve.outcome, curve.role) {
         (None, Role::Calibration) => "used for calibration".into(),
         (None, _) => "another machine than the paper's".into(),
-        (Some(Outcome::DoesNotHold), _) => reason(curve.remark),
-        (Some(Outcome::PaperContradictsItself), Role::Contradicted(numbers)) => numbers.to_string(),
+        (Some(Outcome::DoesNotHold), _) => match curve.role.contradictions() {
+            none if none.is_empty() => reason(curve.remark),
+            some => format!("{}; the paper contradicts itself {some}", reason(curve.remark)),
+        },
+        (Some(Outcome::PaperContradictsItself), _) => curve.role.contradictions(),
         (Some(_), _) => String::new(),
     };
     ClaimResult {
         figure,
-        claim: format!("{}: within 25 % of the paper's points", curve.name),
+        claim: match curve.role.calibrated_at() {
+            Some(x) => format!(
+                "{}: within 25 % of the paper's points, without that at {x}, which was used for \
+                 calibration",
+                curve.name
+            ),
+            None => format!("{}: within 25 % of the paper's points", curve.name),
+        },
         paper: "1".into(),
         ours: format!(
             "{:.2} in the median; {least:.2} at {least_x}, {most:.2} at {most_x}",

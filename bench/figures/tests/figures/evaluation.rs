@@ -3,10 +3,10 @@
 use std::sync::atomic::AtomicBool;
 
 use onepipe_bench_figures::{
-    Access, Background, Better, Calibration, Condition, Contradiction, Counts, Experiment, Figure,
-    Form, InFlight, KeyValue, Large, Measured, Multicast, Outcome, Rack, RackTraffic, Record, Role,
-    Scheduler, Scheme, Setup, Stated, System, Table, Task, Threads, Tpcc, Traffic, Values, all,
-    claim_results, write,
+    Access, Background, Better, Calibration, Condition, ContradictedPoints, Contradiction, Counts,
+    Experiment, Figure, Form, InFlight, KeyValue, Large, Measured, Multicast, Outcome, Rack,
+    RackTraffic, Record, Role, Scheduler, Scheme, Setup, Stated, System, Table, Task, Threads,
+    Tpcc, Traffic, Values, all, claim_results, write,
 };
 
 fn setup(system: System, processes: u32) -> Setup {
@@ -398,8 +398,11 @@ fn every_figure_writes_csv_svg_and_claims() {
 fn curves_name_real_contradictions_only() {
     for experiment in all() {
         for curve in &experiment.curves {
-            let Role::Contradicted(numbers) = curve.role else { continue };
-            assert!(numbers.is_real(), "{}, {}: {numbers}", experiment.id, curve.name);
+            let Role::Contradicted { points, .. } = curve.role else { continue };
+            for ContradictedPoints { first, last, numbers } in points {
+                assert!(numbers.is_real(), "{}, {}: {numbers}", experiment.id, curve.name);
+                assert!(first <= last, "{}, {}: {numbers}", experiment.id, curve.name);
+            }
         }
     }
 }
@@ -422,16 +425,29 @@ fn verdicts_follow_from_the_measured_points() {
         claim_results(&[Figure { experiment, measured, errors: vec![] }])
     };
     let verdict = |role, factor| results(role, factor)[0].verdict;
-    let stated = |value, text| Stated { value, text };
-    let numbers = Contradiction::Differ(stated(10.0, "10 us"), stated(7.0, "7 us"));
+    const LAST: ContradictedPoints = ContradictedPoints {
+        first: 512.0,
+        last: 512.0,
+        numbers: Contradiction::Differ(
+            Stated { value: 10.0, text: "10 us" },
+            Stated { value: 7.0, text: "7 us" },
+        ),
+    };
     assert_eq!(verdict(Role::Predicted, 1.2), Some(Outcome::Holds));
     assert_eq!(verdict(Role::Predicted, 0.5), Some(Outcome::DoesNotHold));
     assert_eq!(verdict(Role::Ours(Better::Lower), 0.5), Some(Outcome::Better));
     assert_eq!(verdict(Role::Ours(Better::Higher), 0.5), Some(Outcome::DoesNotHold));
-    assert_eq!(verdict(Role::Contradicted(numbers), 1.2), Some(Outcome::Holds));
-    let contradicted = results(Role::Contradicted(numbers), 0.5);
+    const ALL: &[ContradictedPoints] = &[ContradictedPoints { first: 8.0, ..LAST }];
+    let role = |points| Role::Contradicted { better: None, points };
+    assert_eq!(verdict(role(ALL), 1.2), Some(Outcome::Holds));
+    let contradicted = results(role(ALL), 0.5);
     assert_eq!(contradicted[0].verdict, Some(Outcome::PaperContradictsItself));
-    assert_eq!(contradicted[0].remark, "10 us against 7 us");
+    assert_eq!(contradicted[0].remark, "from 8 to 512 10 us against 7 us");
+    let partly = results(role(&[LAST]), 0.5);
+    assert_eq!(partly[0].verdict, Some(Outcome::DoesNotHold), "other points are no better");
+    assert!(partly[0].remark.ends_with("contradicts itself at 512 10 us against 7 us"));
+    let better = Role::Contradicted { better: Some(Better::Lower), points: &[LAST] };
+    assert_eq!(verdict(better, 0.5), Some(Outcome::Better));
     let counts = Counts::of(&contradicted);
     assert_eq!(counts, Counts { paper_contradicts_itself: 1, ..Counts::default() });
 }
