@@ -2,11 +2,11 @@
 
 use onepipe_base::Timestamp;
 use onepipe_wire::{
-    AckView, AddressAd, Amcast, AnnounceView, BulkAckView, BulkFailures, BulkHaveView, BulkHeader,
-    BulkPiece, BulkRefused, BulkStateView, BulkWant, Connect, DecisionTip, DecodeError, Drops, Fcp,
-    FcpPart, Flags, FloodAck, FloodView, Fragment, Frame, JoinAnswer, JoinRequest, Members,
-    Messages, Opcode, PiggybackedAck, Probe, Recall, RecoveryView, SharedReceivers, Slot,
-    TransferPacket, Undeliverable, Watchdog,
+    AckBundle, AckView, AddressAd, Amcast, AnnounceView, BulkAckView, BulkFailures, BulkHaveView,
+    BulkHeader, BulkPiece, BulkRefused, BulkStateView, BulkWant, BundledAck, Connect, DecisionTip,
+    DecodeError, Drops, Fcp, FcpPart, Flags, FloodAck, FloodView, Fragment, Frame, JoinAnswer,
+    JoinRequest, Members, Messages, Opcode, PiggybackedAck, Probe, Recall, RecoveryView,
+    SharedReceivers, Slot, TransferPacket, Undeliverable, Watchdog,
 };
 
 use super::Field;
@@ -24,6 +24,7 @@ pub(super) fn fields(
     match frame.opcode.in_best_effort() {
         Opcode::Data => data(frame, fields),
         Opcode::SharedData => shared_data(payload, fields),
+        Opcode::ReliableAckBundle => ack_bundle(payload, fields),
         Opcode::Fragment => {
             let Fragment { header, piece } = Fragment::parse(payload)?;
             fields.push(Field::debug("fragment", header));
@@ -77,6 +78,17 @@ fn data(frame: &Frame<'_>, fields: &mut Vec<Field>) -> Result<(), DecodeError> {
         true => messages(Messages::single(payload), fields),
         false => messages(Messages::new(payload), fields),
     }
+}
+
+fn ack_bundle(payload: &[u8], fields: &mut Vec<Field>) -> Result<(), DecodeError> {
+    let bundle = AckBundle::parse(payload)?;
+    for BundledAck { from, to, ack } in (0..bundle.count()).filter_map(|at| bundle.get(at)) {
+        let (process, incarnation) = (from.process.0, from.incarnation.0);
+        let ends = format!("process {process}, incarnation {incarnation}, to process {}", to.0);
+        fields.push(Field::new("from", ends));
+        fields.push(Field::debug("ack", AckView::parse(&ack)?.ack));
+    }
+    Ok(())
 }
 
 fn messages(messages: Messages<'_>, fields: &mut Vec<Field>) -> Result<(), DecodeError> {

@@ -1,7 +1,9 @@
 //! The fields of a header, whether or not its checks hold.
 
 use onepipe_base::{Address, Instance, Timestamp};
-use onepipe_wire::{Flags, Header, Opcode, header_unchecked, is_hop_intact};
+use onepipe_wire::{
+    Flags, Header, Opcode, SHARED_DATA_RECEIVERS_MAX, header_unchecked, is_hop_intact,
+};
 
 use super::Field;
 
@@ -33,7 +35,13 @@ pub(super) fn fields(bytes: &[u8], near: Timestamp) -> Vec<Field> {
                     false => format!("process {}", header.dst().0),
                 },
             ),
-            Field::new("psn", header.psn().0),
+            match header.run(SHARED_DATA_RECEIVERS_MAX) {
+                Some(part) if header.is_unaddressed() && header.psn().0 != 0 => Field::new(
+                    "receivers",
+                    format!("{} to {} of the list", part.start, part.end - 1),
+                ),
+                _ => Field::new("psn", header.psn().0),
+            },
         ]),
     }
     let hop_tag = match header.key_epoch() {

@@ -82,6 +82,8 @@ mistakes! {
         "A switch never solicits a link that has not caught up since it came up.";
     PromiseBeforeCopies: "promise-before-copies",
         "A switch counts the promise of a frame with several receivers before its last copy.";
+    BundledAcksMixed: "bundled-acks-mixed",
+        "All acknowledgements of a bundle are given to the process of the first one.";
     TwoActive: "two-active",
         "The store gives the next active controller the epoch of the previous one.";
     RefusalIgnored: "refusal-ignored",

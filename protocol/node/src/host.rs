@@ -40,7 +40,9 @@ pub struct Host<S, P> {
     /// A frame with several receivers, and the process that it came from, between two of its copies
     /// through the network card.
     replicated: Option<Port>,
-    /// The bytes of that frame, or of a copy for a process of this host.
+    /// The bytes of that frame.
+    replicated_frame: Vec<u8>,
+    /// The bytes of a copy for a process of this host.
     copy: Vec<u8>,
 }
 
@@ -61,6 +63,7 @@ impl<S: Machine, P: Machine> Host<S, P> {
             deadlines: alloc::vec![None; count],
             refused: 0,
             replicated: None,
+            replicated_frame: Vec::new(),
             copy: Vec::new(),
         }
     }
@@ -169,8 +172,8 @@ impl<S: Machine, P: Machine> Host<S, P> {
                 Verdict::Forward(port) | Verdict::Replicate(port) if port == self.card => {
                     if is_replicated {
                         self.replicated = Some(from);
-                        self.copy.clear();
-                        self.copy.extend_from_slice(frame);
+                        self.replicated_frame.clear();
+                        self.replicated_frame.extend_from_slice(frame);
                     }
                     return Some(Transmit { port, bytes: frame.len() });
                 }
@@ -197,8 +200,8 @@ impl<S: Machine, P: Machine> Host<S, P> {
     #[cold]
     fn poll_replicated(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
         let from = self.replicated.take()?;
-        let frame = &mut slot[..self.copy.len()];
-        frame.copy_from_slice(&self.copy);
+        let frame = &mut slot[..self.replicated_frame.len()];
+        frame.copy_from_slice(&self.replicated_frame);
         self.pass(now, from, frame)
     }
 }

@@ -59,6 +59,10 @@ pub struct Config {
     /// floods (`docs/design/failure.md`). Default none: a dead link is dropped from commits as from
     /// barriers.
     pub controllers: Option<Controllers>,
+    /// How long acknowledgements of the reliable service wait for others to processes of the same
+    /// host, in ns, so that they leave in one frame: those that follow within this time of the last
+    /// frame to that host. 0: none waits. Only for chips with a regular tree of routes. Default 0.
+    pub ack_bundle_ns: u64,
     /// Whether a joiner from below gets no commit before it has promised everything that was
     /// advertised to others, even without controllers (`docs/design/failure.md`, "When does a
     /// joiner commit?"). Needed where messages bypass this switch, so that nothing else keeps them
@@ -95,6 +99,7 @@ impl Config {
             start_wait_ns: 9_000,
             ahead_ns_max: 2 * 3_600_000_000_000,
             controllers: None,
+            ack_bundle_ns: 0,
             holds_joiners: false,
             announce_interval_ns: 10_000_000,
             flood_interval_ns: 12_000,
@@ -148,6 +153,9 @@ impl Config {
         let is_slower = heartbeat_ns == 0 || heartbeat_ns >= self.beacon_interval_ns.max(1);
         let has_both = heartbeat_ns == 0 || self.beacon_interval_ns > 0;
         check(is_slower && has_both, "heartbeat_interval_ns", heartbeat_ns)?;
+        let bundles = self.ack_bundle_ns;
+        let can_bundle = self.form == Form::Chip && matches!(self.route, Route::Tree(_));
+        check(bundles == 0 || can_bundle, "ack_bundle_ns", bundles)?;
         if let Some(Controllers { first, count }) = self.controllers {
             check((1..=256).contains(&count), "controllers.count", count.into())?;
             // Links are confirmed by beacons.

@@ -69,6 +69,7 @@ mod event;
 mod routes;
 mod stats;
 
+mod ack_bundles;
 mod aggregator;
 mod clock;
 mod joiners;

@@ -2,9 +2,10 @@
 
 use onepipe_base::Verdict;
 
-/// Counters of a switch since its start. Frames received = `forwarded` + `beacons_received` +
-/// `joins_received` + `leaves_received` + `floods_received` + `flood_acks_received` +
-/// `hellos_received` + all that begin with `dropped`.
+/// Counters of a switch since its start. Frames received = `forwarded` + `acks_bundled` +
+/// `beacons_received` + `joins_received` + `leaves_received` + `floods_received` +
+/// `flood_acks_received` + `hellos_received` + all that begin with `dropped`, where a shared frame
+/// counts once for each copy, and `forwarded` also counts the bundles that the switch has made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Stats {
@@ -12,6 +13,10 @@ pub struct Stats {
     pub forwarded: u64,
     /// Those of them forwarded without a promise, because the switch did not advertise yet.
     pub forwarded_without_promise: u64,
+    /// Acknowledgements that left in a bundle.
+    pub acks_bundled: u64,
+    /// Bundles of acknowledgements sent.
+    pub ack_bundles_sent: u64,
     /// Beacons received.
     pub beacons_received: u64,
     /// Beacons sent.

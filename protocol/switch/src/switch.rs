@@ -1,6 +1,7 @@
 //! The switch machine: passes frames and time to its stages, and counts.
 
 mod advertise;
+mod bundling;
 mod control;
 mod demand;
 mod invariants;
@@ -10,13 +11,15 @@ mod replication;
 mod restart;
 
 use alloc::boxed::Box;
+use alloc::vec::Vec;
 
 use onepipe_base::mistake::{Mistake, makes};
 use onepipe_base::{Cause, Machine, Mono, Now, PeerUpdate, Port, Timestamp, Transmit, Verdict};
 use onepipe_reliability::BoundedQueue;
 use onepipe_topology::{FlowKey, PortRange};
-use onepipe_wire::{Flags, Opcode, header_unchecked, parse_header, pass_hop};
+use onepipe_wire::{BundledAck, Flags, Opcode, header_unchecked, parse_header, pass_hop};
 
+use crate::ack_bundles::AckBundles;
 use crate::aggregator::Aggregator;
 use crate::beacon::Beacons;
 use crate::clock::{Clock, Time, no_promise};
@@ -32,6 +35,28 @@ use crate::stats::count_drop;
 use crate::{Config, ConfigError, Stats, SwitchEvent};
 use links::LinkCheck;
 use replication::Replication;
+
+/// What a frame is to a switch.
+#[derive(Clone, Copy)]
+enum Forwarding {
+    /// A frame that leaves by one output at most.
+    Whole,
+    /// A copy of a frame that others get as well.
+    Copy {
+        /// The flow of its first receiver.
+        flow: FlowKey,
+        /// Whether the promise of the frame counts: no other copy follows.
+        counts: bool,
+    },
+}
+
+/// Why no output leads to a process.
+enum NoOutput {
+    /// No such process is known.
+    Unknown,
+    /// The path leads back to where the frame came from.
+    Back,
+}
 
 /// A switch. In the form of a chip every passing frame is rewritten with what all inputs together
 /// promise; in the other forms only beacons carry that: see [`Form`].
@@ -60,8 +85,13 @@ pub struct Switch {
     liveness: Liveness,
     beacons: Beacons,
     demand: Demand,
-    /// The frame with several receivers that is being copied.
-    replication: Option<Replication>,
+    /// The frames with several receivers that are being copied, at most one from each input: the
+    /// driver may pass a frame of another input in between.
+    replications: Vec<Replication>,
+    /// `None`: acknowledgements pass alone.
+    ack_bundles: Option<Box<AckBundles>>,
+    /// The acknowledgements of one bundle, between two of its stages; empty between calls.
+    due_acks: Vec<BundledAck>,
     /// `None` without controllers: dead links are dropped, not frozen.
     control: Option<Box<Control>>,
     events: BoundedQueue<SwitchEvent>,
@@ -92,7 +122,10 @@ impl Switch {
                 config.heartbeat_interval_ns,
                 timeout_ns(config.link_timeout_ns),
             ),
-            replication: None,
+            replications: Vec::new(),
+            ack_bundles: (config.ack_bundle_ns > 0)
+                .then(|| Box::new(AckBundles::new(config.ack_bundle_ns, config.frame_len_max))),
+            due_acks: Vec::new(),
             control: Control::new(&config).map(Box::new),
             // One call changes each link at most once, with up to three events.
             events: BoundedQueue::new(3 * usize::from(ports) + 1),
@@ -127,6 +160,14 @@ impl Switch {
         self.stats.events_lost += u64::from(!self.events.push(event));
     }
 
+    /// Returns the output for a frame from `input`, or for one of this switch.
+    #[inline]
+    fn output(&self, input: Option<Port>, flow: FlowKey) -> Result<Port, NoOutput> {
+        let next = self.config.route.next(flow.dst).ok_or(NoOutput::Unknown)?;
+        let next_hops = self.config.next_hops(next, input).ok_or(NoOutput::Back)?;
+        Ok(self.choose(next_hops, flow))
+    }
+
     #[inline]
     fn on_passing(
         &mut self,
@@ -135,25 +176,30 @@ impl Switch {
         flow: FlowKey,
         frame: &mut [u8],
     ) -> Verdict {
-        let Some(next) = self.config.route.next(flow.dst) else {
-            return count_drop(&mut self.stats.dropped_unknown);
+        let output = match self.output(Some(input), flow) {
+            Ok(output) => output,
+            Err(NoOutput::Unknown) => return count_drop(&mut self.stats.dropped_unknown),
+            Err(NoOutput::Back) => return count_drop(&mut self.stats.dropped_back),
         };
-        let Some(next_hops) = self.config.next_hops(next, Some(input)) else {
-            return count_drop(&mut self.stats.dropped_back);
-        };
-        let output = self.choose(next_hops, flow);
         if !self.config.form.counts_frames(self.aggregator.is_upper(output)) {
             return self.pass_without_promise(reference, output, frame);
         }
-        let is_advertising = self.start.is_advertising();
-        let advertised = if is_advertising { self.advertise(reference, output) } else { None };
+        let verdict = self.forward(reference, output, frame);
         debug_assert!(
-            advertised.is_some()
-                || !is_advertising
+            self.aggregator.advertised(output).is_some()
+                || !self.start.is_advertising()
                 || self.control.is_some()
                 || self.aggregator.promised(input).is_none(),
             "the frame's own input feeds its output, if it is fed itself"
         );
+        verdict
+    }
+
+    /// Forwards a frame with the promise of the output, if there is one.
+    #[inline]
+    fn forward(&mut self, reference: Timestamp, output: Port, frame: &mut [u8]) -> Verdict {
+        let is_advertising = self.start.is_advertising();
+        let advertised = if is_advertising { self.advertise(reference, output) } else { None };
         let promises = advertised.or_else(|| self.aggregator.advertised(output));
         //= spec/ordering.md#R12
         if !pass_hop(frame, Some(promises.unwrap_or_else(|| no_promise(reference)))) {
@@ -185,13 +231,18 @@ impl Switch {
         Verdict::Forward(output)
     }
 
-    /// Chooses one of several equal next hops: the spread's choice or, when that link is dead, the
-    /// next live one after it, so that the loss of one link of a bundle, or of one root, costs a
-    /// timeout and not a share of all flows permanently.
+    /// Chooses one of several equal next hops, the same for all flows of a process to one host: the
+    /// spread's choice or, when that link is dead, the next live one after it, so that the loss of
+    /// one link of a bundle, or of one root, costs a timeout and not a share of all flows
+    /// permanently.
     #[inline]
     fn choose(&self, next_hops: PortRange, flow: FlowKey) -> Port {
+        if next_hops.count() == 1 {
+            return next_hops.first();
+        }
+        let flow = FlowKey { dst: self.config.route.first_of_host(flow.dst), ..flow };
         let chosen = self.config.spread.choose(next_hops, self.config.switch.0, flow);
-        if next_hops.count() == 1 || self.aggregator.is_live(chosen) {
+        if self.aggregator.is_live(chosen) {
             return chosen;
         }
         let index = u32::from(chosen.0 - next_hops.first().0);
@@ -210,9 +261,15 @@ impl Switch {
         }
     }
 
-    /// Handles a frame, or a copy of one. The promise of a copy `counts` unless others follow.
+    /// Handles a frame, or a copy of one.
     #[inline]
-    fn on_frame(&mut self, time: Time, port: Port, frame: &mut [u8], counts: bool) -> Verdict {
+    fn on_frame(
+        &mut self,
+        time: Time,
+        port: Port,
+        frame: &mut [u8],
+        forwarding: Forwarding,
+    ) -> Verdict {
         let Time { mono: now, reference } = time;
         let Ok((ref header, opcode)) = parse_header(frame) else {
             return count_drop(&mut self.stats.dropped_malformed);
@@ -225,7 +282,12 @@ impl Switch {
         if matches!(opcode, Opcode::JoinAnswer | Opcode::Members) {
             return count_drop(&mut self.stats.dropped_misplaced);
         }
-        let flow = FlowKey { src: header.src(), dst: header.dst(), psn: header.psn() };
+        let (flow, counts) = match forwarding {
+            Forwarding::Whole => {
+                (FlowKey { src: header.src(), dst: header.dst(), psn: header.psn() }, true)
+            }
+            Forwarding::Copy { flow, counts } => (flow, counts),
+        };
         let carries_promise = self.config.form.counts_frames(self.aggregator.is_upper(port));
         if !carries_promise && !opcode.is_hop_only() {
             self.learn(port, header);
@@ -294,6 +356,11 @@ impl Switch {
                 }
                 Verdict::Consumed
             }
+            Opcode::ReliableAck
+                if self.ack_bundles.is_some() && self.bundles_ack(now, port, flow, frame) =>
+            {
+                Verdict::Consumed
+            }
             _ => {
                 let awaits_barrier = opcode.has_messages() && !header.has(Flags::UNORDERED);
                 let verdict = self.on_passing(reference, port, flow, frame);
@@ -323,7 +390,7 @@ impl Machine for Switch {
         }
         let verdict = match header_unchecked(frame).is_some_and(|header| header.is_shared()) {
             true => self.on_shared(time, port, frame),
-            false => self.on_frame(time, port, frame, true),
+            false => self.on_frame(time, port, frame, Forwarding::Whole),
         };
         debug_assert_ne!(verdict, Verdict::Forward(port), "a frame is sent back");
         self.debug_check();
@@ -370,6 +437,9 @@ impl Machine for Switch {
             if let Some(transmit) = self.poll_solicit(reference, slot) {
                 return Some(transmit);
             }
+            if let Some(transmit) = self.poll_ack_bundle(time, slot) {
+                return Some(transmit);
+            }
             while let Some(port) = self.beacons.pop() {
                 if let Some(transmit) = self.write_beacon(reference, port, None, slot) {
                     return Some(transmit);
@@ -400,6 +470,10 @@ impl Machine for Switch {
     fn poll_timeout(&self) -> Option<Mono> {
         let links = Mono::earlier(self.liveness.due(), self.demand.due());
         let next = Mono::earlier(self.beacons.due(), links);
+        let next = match &self.ack_bundles {
+            Some(bundles) if self.start.is_advertising() => Mono::earlier(next, bundles.due()),
+            _ => next,
+        };
         let next = match &self.control {
             Some(control) if self.start.is_advertising() => Mono::earlier(next, control.due()),
             _ => next,

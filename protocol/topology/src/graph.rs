@@ -262,6 +262,7 @@ impl Topology {
             span,
             child_span,
             links_per_child,
+            host_span,
             processes: self.processes(),
         })
     }

@@ -23,6 +23,26 @@ impl Route {
         }
     }
 
+    /// Returns the first process of the host of `dst`. Frames to the processes of a host take one
+    /// path, so that one copy of a frame for several of them serves all. In a learned route each
+    /// process stands for itself.
+    #[inline]
+    pub fn first_of_host(&self, dst: ProcessId) -> ProcessId {
+        match self {
+            Self::Tree(tree) => ProcessId(dst.0 - dst.0 % tree.host_span),
+            Self::ForwardingTable(_) => dst,
+        }
+    }
+
+    /// Returns the number of the host of `dst`; `None` in a learned route.
+    #[inline]
+    pub fn host_of(&self, dst: ProcessId) -> Option<u32> {
+        match self {
+            Self::Tree(tree) => Some(dst.0 / tree.host_span),
+            Self::ForwardingTable(_) => None,
+        }
+    }
+
     /// Returns whether the port of a process is unknown until the process joins.
     pub const fn is_learned(&self) -> bool {
         matches!(self, Self::ForwardingTable(_))
@@ -41,6 +61,8 @@ pub struct Tree {
     pub child_span: u32,
     /// Number of consecutive lower ports to each child, at least 1.
     pub links_per_child: u16,
+    /// Number of processes of a host, at least 1.
+    pub host_span: u32,
     /// Number of processes that are reachable at all; equal to `span` for a root.
     pub processes: u32,
 }
@@ -67,8 +89,24 @@ impl Tree {
 mod tests {
     use super::*;
 
-    const SPINE: Tree =
-        Tree { base: 32, span: 32, child_span: 16, links_per_child: 4, processes: 64 };
+    const SPINE: Tree = Tree {
+        base: 32,
+        span: 32,
+        child_span: 16,
+        links_per_child: 4,
+        host_span: 4,
+        processes: 64,
+    };
+
+    #[test]
+    fn processes_of_a_host_have_one_path() {
+        let route = Route::Tree(SPINE);
+        let firsts = [31, 32, 35, 36].map(|dst| route.first_of_host(ProcessId(dst)).0);
+        assert_eq!(firsts, [28, 32, 32, 36]);
+        let learned = Route::ForwardingTable(ForwardingTable::new(8, true));
+        assert_eq!(learned.first_of_host(ProcessId(5)), ProcessId(5));
+        assert_eq!((route.host_of(ProcessId(35)), learned.host_of(ProcessId(5))), (Some(8), None));
+    }
 
     #[test]
     fn routes_down_to_owning_child_else_up() {

@@ -24,8 +24,9 @@ struct Layout {
     delay: U16,
 }
 
-const FIXED_LEN: usize = size_of::<Layout>();
-const _: () = assert!(FIXED_LEN == 36);
+/// Length of an acknowledgement that lists no single packets.
+pub(crate) const ACK_LEN: usize = size_of::<Layout>();
+const _: () = assert!(ACK_LEN == 36);
 
 /// The fixed part of an acknowledgement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,7 +73,7 @@ impl Ack {
         words: impl ExactSizeIterator<Item = (u64, u64)>,
     ) -> Option<usize> {
         let count = words.len();
-        let bytes = FIXED_LEN + 16 * count;
+        let bytes = ACK_LEN + 16 * count;
         if count > ACK_WORDS_MAX || buf.len() < bytes {
             return None;
         }
@@ -88,7 +89,7 @@ impl Ack {
             reservation: self.reservation,
             delay: U16::new(self.delay.0),
         };
-        let (front, rest) = buf.split_at_mut(FIXED_LEN);
+        let (front, rest) = buf.split_at_mut(ACK_LEN);
         front.copy_from_slice(layout.as_bytes());
         for (pair, (received, rejected)) in rest.chunks_exact_mut(16).zip(words) {
             pair[..8].copy_from_slice(&received.to_be_bytes());
@@ -114,7 +115,7 @@ impl<'a> AckView<'a> {
     pub fn parse(payload: &'a [u8]) -> Result<Self, DecodeError> {
         let truncated =
             |need| DecodeError::Truncated { part: "acknowledgement", need, got: payload.len() };
-        let (layout, rest) = Layout::ref_from_prefix(payload).map_err(|_| truncated(FIXED_LEN))?;
+        let (layout, rest) = Layout::ref_from_prefix(payload).map_err(|_| truncated(ACK_LEN))?;
         let count = usize::from(layout.words);
         if count > ACK_WORDS_MAX {
             return Err(DecodeError::Field { field: "acknowledgement words", value: count as u64 });
@@ -124,7 +125,7 @@ impl<'a> AckView<'a> {
             return Err(DecodeError::Field { field: "reservation state", value });
         }
         let (pairs, _) = <[[U64; 2]]>::ref_from_prefix_with_elems(rest, count)
-            .map_err(|_| truncated(FIXED_LEN + 16 * count))?;
+            .map_err(|_| truncated(ACK_LEN + 16 * count))?;
         let ack = Ack {
             cumulative: Psn(layout.cumulative.get()),
             received: layout.received.get(),

@@ -28,6 +28,7 @@
 #![warn(missing_docs)]
 
 mod ack;
+mod ack_bundle;
 mod address_ad;
 mod amcast;
 mod announce;
@@ -50,6 +51,7 @@ mod piece;
 mod piggyback;
 mod probe;
 mod recall;
+mod receivers;
 mod recovery;
 mod run;
 mod shared_data;
@@ -60,6 +62,7 @@ mod watchdog;
 mod words;
 
 pub use ack::{ACK_WORDS_MAX, Ack, AckView};
+pub use ack_bundle::{AckBundle, BUNDLED_ACKS_MAX, BundledAck};
 pub use address_ad::{ADDRESS_AD_LEN, AddressAd};
 pub use amcast::{AMCAST_LEN, Amcast, GROUPS_MAX, GroupId, GroupSet, LogicalTime, MessageId};
 pub use announce::{ANNOUNCE_HEADER_LEN, Announce, AnnounceView, LINK_LEN, Link, LinkState, Side};
@@ -106,6 +109,7 @@ pub use piece::{
 pub use piggyback::{AckDelay, PIGGYBACK_LEN, PiggybackedAck};
 pub use probe::{PROBE_LEN, Probe};
 pub use recall::{RECALL_LEN, Recall, UNDELIVERABLE_LEN, Undeliverable};
+pub use receivers::Receivers;
 pub use recovery::{RECOVERY_HEADER_LEN, Recovery, RecoveryView};
 pub use run::{AMCAST_LENGTH_BYTES, AmcastPackets, AmcastRun, AmcastRuns};
 pub use shared_data::{

@@ -90,6 +90,8 @@ opcodes! {
     Recall = 0x1a,
     /// Acknowledges a recall with the same body.
     RecallAck = 0x1b,
+    /// Acknowledgements of several processes: see [`crate::AckBundle`].
+    ReliableAckBundle = 0x1c,
     /// As shared data, in the reliable service.
     ReliableSharedData = 0x1d,
     /// Announces a node's links to the controllers: see [`crate::Announce`].
@@ -276,7 +278,7 @@ impl Opcode {
     /// Returns whether the frame lists its receivers, and switches replicate it.
     #[inline]
     pub const fn is_shared(self) -> bool {
-        matches!(self, Self::SharedData | Self::ReliableSharedData)
+        matches!(self, Self::SharedData | Self::ReliableSharedData | Self::ReliableAckBundle)
     }
 }
 
@@ -300,7 +302,7 @@ mod tests {
                 continue;
             }
             let best_effort = opcode.in_best_effort();
-            if matches!(opcode, Opcode::Recall | Opcode::RecallAck) {
+            if matches!(opcode, Opcode::Recall | Opcode::RecallAck | Opcode::ReliableAckBundle) {
                 assert_eq!(best_effort, opcode);
                 continue;
             }

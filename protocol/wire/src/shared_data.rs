@@ -1,18 +1,16 @@
 //! Data frames for several receivers: a list of them, acknowledgements for some of them, then
 //! messages that all of them receive.
 //!
-//! A sender seals the frame once, for nobody in particular. A switch turns it into one copy for
-//! each receiver by writing the receiver's address and PSN into the header, which no end-to-end
-//! check covers in these frames, because both are in the list. A receiver reads its copy as an
-//! ordinary data frame: [`Frame::parse_for`].
+//! Switches replicate them: see [`Receivers`][crate::Receivers].
+
+use core::ops::Range;
 
 use onepipe_base::{ProcessId, Psn};
-use zerocopy::byteorder::big_endian::{U16, U32, U64};
+use zerocopy::byteorder::big_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::{
-    DecodeError, Flags, Frame, HEADER_LEN, Header, MESSAGE_HEADER_LEN, Messages, Opcode,
-    PIGGYBACK_LEN, PiggybackedAck, header_len, integrity,
+    DecodeError, Flags, Header, MESSAGE_HEADER_LEN, Messages, Opcode, PIGGYBACK_LEN, PiggybackedAck,
 };
 
 /// Length of the header before the list of receivers.
@@ -21,8 +19,6 @@ pub const SHARED_DATA_HEADER_LEN: usize = 4;
 pub const SHARED_DATA_RECEIVER_LEN: usize = 12;
 /// Maximum number of receivers of a frame: bounds what one frame costs a switch.
 pub const SHARED_DATA_RECEIVERS_MAX: usize = 64;
-/// The destination of a frame that was not replicated yet: no address.
-const NOT_REPLICATED: u32 = u32::MAX;
 
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
@@ -165,70 +161,6 @@ impl<'a> SharedReceivers<'a> {
     }
 }
 
-impl Header {
-    /// Returns the header of a shared frame, addressed to nobody until a switch replicates it.
-    #[must_use]
-    pub fn unaddressed(mut self) -> Self {
-        (self.dst, self.psn) = (U32::new(NOT_REPLICATED), U32::ZERO);
-        self
-    }
-
-    /// Whether a shared frame was not replicated yet.
-    #[inline]
-    #[must_use]
-    pub fn is_unaddressed(&self) -> bool {
-        self.dst.get() == NOT_REPLICATED
-    }
-
-    //= spec/ordering.md#R52
-    /// Overwrites the header of a shared frame with this one, addressed to `receiver`, and renews
-    /// the hop tag. Leaves bytes shorter than a header alone.
-    #[inline]
-    pub fn write_copy(&self, bytes: &mut [u8], receiver: SharedReceiver) {
-        let mut copy = *self;
-        (copy.dst, copy.psn) = (U32::new(receiver.process.0), U32::new(receiver.psn.0));
-        copy.hop_tag = U64::new(integrity::compute_hop_tag(&copy));
-        if bytes.len() >= HEADER_LEN {
-            copy.put(bytes);
-        }
-    }
-
-    /// Whether the frame lists its receivers: see [`Opcode::is_shared`].
-    #[inline]
-    #[must_use]
-    pub fn is_shared(&self) -> bool {
-        self.opcode & 0xef == Opcode::SharedData as u8
-    }
-
-    /// Whether this is the header of the copy of `original` for `receiver`.
-    #[must_use]
-    pub fn is_copy_of(&self, original: &Self, receiver: SharedReceiver) -> bool {
-        self.integrity == original.integrity
-            && (self.dst(), self.psn()) == (receiver.process, receiver.psn)
-    }
-}
-
-impl<'a> Frame<'a> {
-    //= spec/ordering.md#R53
-    /// As [`Frame::parse`], for the frames that `process` receives: turns its copy of a shared
-    /// frame into the data frame that it stands for, in place.
-    ///
-    /// # Errors
-    /// As [`Frame::parse`], and for a copy that is not for `process` or whose list is malformed.
-    #[inline]
-    pub fn parse_for(bytes: &'a mut [u8], process: ProcessId) -> Result<Self, DecodeError> {
-        let Frame { mut header, opcode, payload } = Frame::parse(bytes)?;
-        let begin = header_len(header.opcode);
-        let payload = begin..begin + payload.len();
-        let start = match opcode.is_shared() {
-            true => open_copy(&mut header, &mut bytes[payload.clone()], process)?,
-            false => 0,
-        };
-        let payload = &bytes[begin + start..payload.end];
-        Ok(Self { header, opcode: header.opcode()?, payload })
-    }
-}
-
 impl<'a> Messages<'a> {
     /// Iterates over the messages in the payload of a frame with this header, which may be shared.
     /// `None` if the frame carries none, or its payload is too short for what precedes them.
@@ -255,22 +187,18 @@ impl<'a> Messages<'a> {
 }
 
 /// Rewrites header and payload of a verified copy of a shared frame as those of the data frame of
-/// `process`. Returns where its payload begins: the messages, and in front of them the
-/// acknowledgement for this process, if there is one.
-#[cold]
-fn open_copy(
+/// the receiver at `position` of the list. Returns the range of its payload: the messages, and in
+/// front of them the acknowledgement for this process, if there is one. `None` if there is no such
+/// receiver.
+pub(crate) fn open_copy(
     header: &mut Header,
     payload: &mut [u8],
-    process: ProcessId,
-) -> Result<usize, DecodeError> {
-    let (list, messages) = SharedReceivers::parse(payload)?;
-    let start = payload.len() - messages.len();
-    let is_own = |own: &SharedReceiver| own.process == process && own.psn == header.psn();
-    let unknown = DecodeError::Field { field: "receiver", value: header.dst().0.into() };
-    let position = list.iter().position(|own| is_own(&own)).ok_or(unknown)?;
-    let own = list.get(position).filter(|own| own.process == header.dst()).ok_or(unknown)?;
-    let ack = list.ack_bytes(position);
-    header.opcode = match header.opcode()? {
+    position: usize,
+) -> Option<Range<usize>> {
+    let (list, messages) = SharedReceivers::parse(payload).ok()?;
+    let (start, end) = (payload.len() - messages.len(), payload.len());
+    let (own, ack) = (list.get(position)?, list.ack_bytes(position));
+    header.opcode = match header.opcode().ok()? {
         Opcode::ReliableSharedData => Opcode::ReliableData as u8,
         _ => Opcode::Data as u8,
     };
@@ -284,9 +212,9 @@ fn open_copy(
         let Some((_, next)) = behind.split_at_mut_checked(len) else { break };
         rest = next;
     }
-    let Some(ack) = ack else { return Ok(start) };
+    let Some(ack) = ack else { return Some(start..end) };
     // The list is not needed any more, and longer than an acknowledgement.
     let start = start - PIGGYBACK_LEN;
     payload[start..][..PIGGYBACK_LEN].copy_from_slice(&ack);
-    Ok(start)
+    Some(start..end)
 }

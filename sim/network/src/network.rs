@@ -45,7 +45,7 @@ impl<M: Machine, A: Application<M>> Network<M, A> {
         };
         shared.is_divided = lookahead.is_some();
         let parts = match &lookahead {
-            None => vec![part(&shared, (0, nodes), (0, links), shared.config.queue_span, 0)],
+            None => vec![part(&shared, (0, nodes), (0, links), shared.config.queue_span, 0, 1)],
             Some(lookahead) => divide(&shared, lookahead, nodes, links),
         };
         let mut network = Self {
@@ -320,13 +320,14 @@ fn divide<M>(
     links: Vec<Link>,
 ) -> Vec<Part<M>> {
     let (mut links, mut first_link) = (links.into_iter(), 0);
-    let mut parts = Vec::with_capacity(nodes.len());
+    let pools = nodes.len();
+    let mut parts = Vec::with_capacity(pools);
     for (id, node) in (0u32..).zip(nodes) {
         let ends = &shared.ends[first_link as usize..];
         let count = ends.iter().take_while(|ends| ends.from.0 == id).count();
         let outgoing = (first_link, links.by_ref().take(count).collect());
         let neighbours = lookahead.neighbours(id as usize).len();
-        parts.push(part(shared, (id, vec![node]), outgoing, Span::NODE, neighbours));
+        parts.push(part(shared, (id, vec![node]), outgoing, Span::NODE, neighbours, pools));
         first_link += count as u32;
     }
     assert!(links.next().is_none(), "the links are in the order of their sending nodes");
@@ -339,6 +340,7 @@ fn part<M>(
     (first_link, links): (u32, Vec<Link>),
     span: Span,
     neighbours: usize,
+    pools: usize,
 ) -> Part<M> {
     Part {
         first_node,
@@ -346,7 +348,7 @@ fn part<M>(
         first_link,
         links,
         queue: Queue::new(span),
-        pool: Pool::new(shared.config.frame_len_max),
+        pool: Pool::new(shared.config.frame_len_max, pools),
         now: Instant::START,
         events_at_instant: 0,
         outboxes: (0..neighbours).map(|_| Vec::new()).collect(),

@@ -12,9 +12,9 @@ const LENGTH_PREFIX_BYTES: usize = 4;
 const SMALL_LINES: usize = 3;
 /// Largest frame of a small buffer.
 const SMALL_BYTES: usize = SMALL_LINES * CACHE_LINE_BYTES - LENGTH_PREFIX_BYTES;
-/// Limits on the unused buffers of each size. A pool whose node receives more frames than it sends
-/// would otherwise collect the buffers of all others.
-const SPARES_MAX: [usize; 2] = [1_024, 64];
+/// Number of unused buffers of each size, small and large, that all pools of a network may have
+/// together, and the least and the most for one of them.
+const SPARES: [(usize, usize, usize); 2] = [(65_536, 32, 1_024), (4_096, 2, 64)];
 
 /// Reference to a frame in the [`Pool`] of a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -30,6 +30,9 @@ pub struct Buffer(Box<[CacheLine]>);
 #[derive(Debug)]
 pub struct Pool {
     bytes_max: usize,
+    /// Limits on the unused buffers of each size. A pool whose node receives more frames than it
+    /// sends would otherwise collect the buffers of all others.
+    spares_max: [usize; 2],
     buffers: Vec<Buffer>,
     /// References whose buffers are unused: small ones, large ones.
     free: [Vec<u32>; 2],
@@ -38,9 +41,11 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// Creates a pool for frames of up to `frame_len_max` bytes.
-    pub fn new(frame_len_max: usize) -> Self {
-        Self { bytes_max: frame_len_max, buffers: vec![], free: [vec![], vec![]], vacant: vec![] }
+    /// Creates one of `pools` pools for frames of up to `frame_len_max` bytes.
+    pub fn new(frame_len_max: usize, pools: usize) -> Self {
+        let spares_max = SPARES.map(|(all, least, most)| (all / pools.max(1)).clamp(least, most));
+        let free = [vec![], vec![]];
+        Self { bytes_max: frame_len_max, spares_max, buffers: vec![], free, vacant: vec![] }
     }
 
     /// Copies a frame into a free buffer.
@@ -149,7 +154,7 @@ impl Pool {
     /// Returns an unused buffer of a size to the allocator if there are too many.
     #[inline]
     fn drop_excess(&mut self, size: usize) {
-        if self.free[size].len() >= SPARES_MAX[size]
+        if self.free[size].len() >= self.spares_max[size]
             && let Some(index) = self.free[size].pop()
         {
             self.buffers[index as usize] = Buffer::default();
@@ -200,7 +205,7 @@ mod tests {
 
     #[test]
     fn reuses_buffers_of_both_sizes() {
-        let mut pool = Pool::new(1_500);
+        let mut pool = Pool::new(1_500, 1);
         for _ in 0..100 {
             let small = pool.put(&[7; SMALL_BYTES]);
             let large = pool.put(&[9; SMALL_BYTES + 1]);
@@ -218,23 +223,25 @@ mod tests {
 
     #[test]
     fn frames_move_between_pools_without_a_copy() {
-        let (mut one, mut other) = (Pool::new(1_500), Pool::new(1_500));
-        for _ in 0..100 {
-            let frame = one.put(&[5; 100]);
-            let at = one.bytes(frame).as_ptr();
-            let buffer = one.detach(frame);
-            let frame = other.attach(buffer);
-            assert_eq!((other.bytes(frame), other.bytes(frame).as_ptr()), (&[5; 100][..], at));
-            assert_eq!((one.in_flight(), other.in_flight()), (0, 1));
-            other.free(frame);
+        for (pools, spares_max) in [(2, 1_024), (1_000_000, 32)] {
+            let (mut one, mut other) = (Pool::new(1_500, pools), Pool::new(1_500, pools));
+            for _ in 0..100 {
+                let frame = one.put(&[5; 100]);
+                let at = one.bytes(frame).as_ptr();
+                let buffer = one.detach(frame);
+                let frame = other.attach(buffer);
+                assert_eq!((other.bytes(frame), other.bytes(frame).as_ptr()), (&[5; 100][..], at));
+                assert_eq!((one.in_flight(), other.in_flight()), (0, 1));
+                other.free(frame);
+            }
+            // All frames went one way: the receiver does not collect buffers without limit.
+            for _ in 0..2 * spares_max {
+                let frame = one.put(&[5; 100]);
+                let frame = other.attach(one.detach(frame));
+                other.free(frame);
+            }
+            assert_eq!(other.free[0].len(), spares_max);
+            assert!(other.buffers.len() <= spares_max + 1 && one.buffers.len() == 1);
         }
-        // All frames went one way: the receiver does not collect buffers without limit.
-        for _ in 0..2 * SPARES_MAX[0] {
-            let frame = one.put(&[5; 100]);
-            let frame = other.attach(one.detach(frame));
-            other.free(frame);
-        }
-        assert_eq!(other.free[0].len(), SPARES_MAX[0]);
-        assert!(other.buffers.len() <= SPARES_MAX[0] + 1 && one.buffers.len() == 1);
     }
 }

@@ -25,7 +25,7 @@ impl HopKind {
     const fn of(opcode: Opcode) -> Self {
         match opcode.in_best_effort() {
             Opcode::Data | Opcode::Fragment | Opcode::SharedData => Self::Data,
-            Opcode::Ack | Opcode::Nak | Opcode::Probe => Self::Ack,
+            Opcode::Ack | Opcode::Nak | Opcode::Probe | Opcode::ReliableAckBundle => Self::Ack,
             Opcode::Connect | Opcode::Grant | Opcode::Reset => Self::Handshake,
             Opcode::Beacon | Opcode::Solicit => Self::Beacon,
             _ => Self::Other,

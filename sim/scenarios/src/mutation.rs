@@ -74,6 +74,7 @@ fn broken_rules(mistake: Mistake) -> &'static [Rule] {
         M::RecallForgotten | M::OwnCommitIgnored | M::SiblingNotRecalled => &[I7, I12],
         M::DiscardOffByOne | M::DiscardForgotten => &[I8],
         M::CommitWhileOpen | M::AckBeforeBuffering | M::LiveLinkDropped => &[I6, I7, I12],
+        M::BundledAcksMixed => &[I6, I7, I12, L],
         M::NoClockClamp => &[I3],
         M::DuplicateAccepted => &[I1, I4],
         M::DeadLinkRetained => &[I10],

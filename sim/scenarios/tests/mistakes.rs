@@ -34,6 +34,7 @@ const FIRST_SEEDS: &[(Mistake, u64)] = &[
     (Mistake::RestWhileUndelivered, 0),
     (Mistake::JoinerNotSolicited, 12),
     (Mistake::PromiseBeforeCopies, 0),
+    (Mistake::BundledAcksMixed, 68),
     (Mistake::TwoActive, 77),
     (Mistake::RefusalIgnored, 121),
     (Mistake::OldStoreAccepted, 801),
@@ -58,6 +59,11 @@ fn is_applicable(mistake: Mistake, swarm: &Swarm) -> bool {
         Mistake::DeadLinkRetained => swarm.removed.is_some(),
         Mistake::DuplicateAccepted => {
             draws(|what| matches!(what, FaultEvent::AllLinks(faults) if faults.duplicate_ppm > 0))
+        }
+        Mistake::BundledAcksMixed => {
+            swarm.plan.switch.ack_bundle_ns > 0
+                && swarm.plan.reliable_percent > 30
+                && swarm.plan.processes_per_host > 1
         }
         Mistake::OwnCommitIgnored => swarm.plan.reliable_percent > 30,
         Mistake::DiscardOffByOne

@@ -135,7 +135,7 @@ impl<M: Machine> RateLimited<M> {
         match parse_header(frame) {
             Ok((_, opcode)) if opcode.is_hop_only() => Content::HopOnly,
             Ok((header, opcode)) if is_ack(&header, opcode) => Content::Acks,
-            Ok((header, _)) if self.is_counting => {
+            Ok((header, _)) if self.is_counting || header.is_shared() => {
                 let payload = frame.get(HEADER_LEN..HEADER_LEN + header.length());
                 let messages = Messages::of_frame(&header, payload.unwrap_or_default());
                 Content::Messages(messages.map_or(1, |messages| messages.count().max(1) as u64))
@@ -169,7 +169,7 @@ impl<M: Machine> RateLimited<M> {
 /// Whether a frame only acknowledges or probes, in either service or of a rival.
 fn is_ack(header: &Header, opcode: Opcode) -> bool {
     match opcode.in_best_effort() {
-        Opcode::Ack | Opcode::Nak | Opcode::Probe => true,
+        Opcode::Ack | Opcode::Nak | Opcode::Probe | Opcode::ReliableAckBundle => true,
         Opcode::Foreign => header.length() < FOREIGN_LEN_MIN,
         _ => false,
     }

@@ -33,7 +33,7 @@ impl Sent {
         let messages = match opcode.in_best_effort() {
             _ if opcode.is_hop_only() => return,
             Opcode::Data | Opcode::SharedData => Messages::of_frame(&header, payload),
-            Opcode::Ack | Opcode::Nak | Opcode::Probe => {
+            Opcode::Ack | Opcode::Nak | Opcode::Probe | Opcode::ReliableAckBundle => {
                 self.acks += 1;
                 return;
             }

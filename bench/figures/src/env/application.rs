@@ -117,7 +117,9 @@ impl TestbedApp {
 
     fn every_ns(&self) -> u64 {
         match self.setup.traffic {
-            Traffic::Idle { every_ns } | Traffic::AllToAll { every_ns } => every_ns,
+            Traffic::Idle { every_ns }
+            | Traffic::AllToAll { every_ns }
+            | Traffic::Broadcast { every_ns } => every_ns,
         }
     }
 
@@ -126,7 +128,7 @@ impl TestbedApp {
         let members = self.setup.processes;
         match self.setup.traffic {
             Traffic::Idle { .. } => ProcessId((process + members / 2) % members),
-            Traffic::AllToAll { .. } => {
+            Traffic::AllToAll { .. } | Traffic::Broadcast { .. } => {
                 let receiver = &mut self.next_receivers[process as usize];
                 *receiver = (*receiver + 1) % members;
                 if *receiver == process {
@@ -182,6 +184,10 @@ impl TestbedApp {
             beacon_interval_ns,
             link_timeout_ns: 10 * beacon_interval_ns,
             start_wait_ns: 3 * beacon_interval_ns + 2 * self.detour_ns(),
+            ack_bundle_ns: match (self.setup.form, vertex) {
+                (Form::Chip, Vertex::Host(_)) => self.setup.ack_bundle_ns,
+                _ => 0,
+            },
             ..onepipe_switch::Config::new(ports.lower, ports.upper, self.topology.route(vertex))
         };
         Switch::new(config).expect("a calibration is in range")
@@ -366,7 +372,14 @@ impl Application<Node> for TestbedApp {
         if process.machine.send_buffer_bytes() >= BACKLOG_BYTES {
             return;
         }
-        let messages = [Message { to: self.next_receiver(from), payload: &payload }];
+        let receivers: Vec<u32> = match self.setup.traffic {
+            Traffic::Broadcast { .. } => {
+                (0..self.setup.processes).filter(|to| *to != from).collect()
+            }
+            Traffic::Idle { .. } | Traffic::AllToAll { .. } => vec![self.next_receiver(from).0],
+        };
+        let message = |to: &u32| Message { to: ProcessId(*to), payload: &payload };
+        let messages: Vec<Message<'_>> = receivers.iter().map(message).collect();
         let sent = match self.setup.system {
             System::Reliable => process.machine.scatter_reliably(&messages),
             _ => process.machine.scatter(&messages),

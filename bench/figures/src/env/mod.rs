@@ -115,6 +115,11 @@ pub enum Traffic {
         /// Interval between two messages of a process, in ns.
         every_ns: u64,
     },
+    /// A scattering at a fixed interval: one message to all other processes. Of 1Pipe only.
+    Broadcast {
+        /// Interval between two scatterings of a process, in ns.
+        every_ns: u64,
+    },
 }
 
 /// Parameters of a run.
@@ -151,6 +156,10 @@ pub struct Setup {
     /// The threads of a process.
     #[serde(default)]
     pub threads: Threads,
+    /// How long the switch of a host holds acknowledgements of the reliable service for others to
+    /// the same host, in ns; 0: not at all. Only with [`Form::Chip`].
+    #[serde(default = "ack_bundle_ns")]
+    pub ack_bundle_ns: u64,
     /// Time before the measurement, in us.
     pub warm_up_us: u64,
     /// Duration of the measurement, in us.
@@ -162,6 +171,12 @@ pub struct Setup {
 /// Returns the endpoint's default, for hosts whose processes may have to wait for a processor.
 const fn probe_timeout_ns() -> u64 {
     200_000
+}
+
+/// Returns the hold time of acknowledgements, a few of which then share a frame at full load: a
+/// tenth of what a commit takes.
+const fn ack_bundle_ns() -> u64 {
+    2_000
 }
 
 impl Setup {
@@ -180,6 +195,7 @@ impl Setup {
             rival_backlog: None,
             has_clock_frames: false,
             threads: Threads::Two,
+            ack_bundle_ns: ack_bundle_ns(),
             warm_up_us: 300,
             measure_us: 200,
             seed: 1,

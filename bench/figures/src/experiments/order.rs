@@ -31,9 +31,8 @@ const LINK: &str = "the links of hosts are full: a message of 64 bytes and an \
                     acknowledgement in front of it take 198 bytes of them";
 const REPLIES: &str = "\
      up to 256 processes the polling thread is the limit, 256 ns for a message and the \
-     acknowledgement of another; at 512 the links of hosts are full: a commit waits for the \
-     acknowledgement of each message, so none is delayed, and each is a frame of 156 bytes beside \
-     the 186 of a message";
+     acknowledgement of another; at 512 the links of hosts are full, as a commit waits for the \
+     acknowledgement of each message";
 const IN_OWN_FRAMES: &str = "Lamport, clocks in frames of their own";
 const ONE_THREAD: &str = "reliable, one thread";
 const BE_ONE_THREAD: &str = "best effort, one thread";
@@ -83,6 +82,13 @@ fn full_rate(system: System, processes: f64) -> Option<Task> {
 /// Traffic at half rate: queues stay short where nothing is overloaded.
 fn half_rate(system: System, processes: f64) -> Option<Task> {
     Some(Task::Order(super::setup(system, processes, Traffic::AllToAll { every_ns: 400 })))
+}
+
+/// Scatterings of one message to all others, offered at twice the rate at which a process sends
+/// messages one by one.
+fn broadcast(system: System, processes: f64) -> Option<Task> {
+    let every_ns = (processes as u64 - 1) * 100;
+    Some(Task::Order(super::setup(system, processes, Traffic::Broadcast { every_ns })))
 }
 
 /// Lamport's method with clocks in frames of their own.
@@ -237,6 +243,12 @@ pub fn throughput() -> Experiment {
                 }),
                 Curve::predicted("token", Some("Token"), TOKEN, |x| {
                     long_visits(full_rate(System::Token, x))
+                }),
+                Curve::predicted("best effort, broadcasts", None, "", |x| {
+                    broadcast(System::BestEffort, x)
+                }),
+                Curve::predicted("reliable, broadcasts", None, "", |x| {
+                    broadcast(System::Reliable, x)
                 }),
                 Curve::predicted("host sequencer, 64 of each", None, "", |x| {
                     full_rate(System::HostSequencer, x)

@@ -85,6 +85,10 @@ impl Toy {
 
 const CARD: Port = Port(3);
 
+fn toy(id: u32) -> Toy {
+    Toy { id, outbox: VecDeque::new(), received: VecDeque::new(), shared: Vec::new(), timer: None }
+}
+
 /// The first of two hosts, with the processes 0 to 2.
 fn host() -> Host<Switch, Toy> {
     let shape = Shape::star(2).expect("two hosts fit");
@@ -93,13 +97,6 @@ fn host() -> Host<Switch, Toy> {
     let mut switch = Config::new(3, 1, topology.route(node));
     (switch.beacon_interval_ns, switch.link_timeout_ns, switch.start_wait_ns) = (0, 0, 0);
     switch.eager_beacons = Eager::Never;
-    let toy = |id| Toy {
-        id,
-        outbox: VecDeque::new(),
-        received: VecDeque::new(),
-        shared: Vec::new(),
-        timer: None,
-    };
     let mut host = Host::new(Switch::new(switch).expect("in range"), (0..3).map(toy).collect());
     host.handle_timeout(now(0));
     drain(&mut host, 0);
@@ -226,6 +223,27 @@ fn shared_frame_reaches_local_and_remote_receivers() {
     let bytes = seal(&mut slot, header, 8);
     assert_eq!(host.handle_frame(now(20), CARD, &mut slot[..bytes]), Verdict::Consumed);
     let (frames, reports) = drain(&mut host, 20);
-    assert_eq!(frames, [(0, 75), (0, 73)]);
+    // One copy for positions 3 and 4 of the list.
+    assert_eq!(frames, [(0, 0x0305)]);
     assert_eq!(reports, [(1, 0, 71), (1, 5, 9), (2, 0, 72), (2, 0, 8)]);
+}
+
+//= spec/ordering.md#R52
+#[test]
+fn shared_frames_of_both_directions_do_not_mix() {
+    let mut host = host();
+    host.process_mut(Port(0)).expect("runs").shared = vec![4, 1, 2];
+    let mut slot = [0; 256];
+    let first = host.poll_transmit(now(10), &mut slot).expect("the copy for 4");
+    assert_eq!(first.port, CARD);
+    // Before the copies for 1 and 2, a frame for several processes arrives.
+    let mut other = toy(5);
+    other.shared = vec![0, 1, 2];
+    let arrived = other.poll_transmit(now(11), &mut slot).expect("it has a frame");
+    let verdict = host.handle_frame(now(20), CARD, &mut slot[..arrived.bytes]);
+    assert_eq!(verdict, Verdict::Consumed);
+    let (frames, mut reports) = drain(&mut host, 20);
+    reports.sort_unstable();
+    assert_eq!(frames, []);
+    assert_eq!(reports, [(0, 5, 70), (1, 0, 71), (1, 5, 71), (2, 0, 72), (2, 5, 72)]);
 }

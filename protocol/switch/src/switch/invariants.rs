@@ -29,6 +29,7 @@ impl Switch {
     /// When an invariant is broken, which is a bug.
     pub fn check_invariants(&self) {
         self.start.check_invariants();
+        self.ack_bundles.iter().for_each(|bundles| bundles.check_invariants());
         self.aggregator.check_invariants();
         self.beacons.check_invariants();
         self.demand.check_invariants();
@@ -36,7 +37,9 @@ impl Switch {
         self.events.check_invariants();
         self.liveness.check_invariants();
         assert_eq!(self.control.is_some(), self.config.controllers.is_some());
-        assert!(self.replication.as_ref().is_none_or(Replication::is_begun), "no copy has left");
+        let ports = usize::from(self.config.port_count());
+        assert!(self.replications.len() <= ports, "one frame of each input is copied at most");
+        assert!(self.replications.iter().all(Replication::is_begun), "no copy has left");
         let live = || self.config.ports().filter(|port| self.aggregator.is_live(*port));
         self.links.check_invariants(live());
         self.joiners.check_invariants(|port| self.aggregator.promised(port).is_some());

@@ -147,7 +147,8 @@ fn announcements_are_split_into_parts() {
 
 #[test]
 fn announcements_rotate_over_live_uplinks() {
-    let tree = Tree { base: 0, span: 2, child_span: 1, links_per_child: 1, processes: 64 };
+    let tree =
+        Tree { base: 0, span: 2, child_span: 1, links_per_child: 1, host_span: 1, processes: 64 };
     let config = Config { upper_ports: 4, route: Route::Tree(tree), ..guarded(2) };
     let mut switch = new(config);
     let spine = |port: u16| instance_of(Address::Switch(SwitchId(10 + u32::from(port))), 1);
@@ -171,7 +172,8 @@ fn announcements_rotate_over_live_uplinks() {
 
 #[test]
 fn foreign_frames_keep_one_path_per_pair() {
-    let tree = Tree { base: 0, span: 2, child_span: 1, links_per_child: 1, processes: 64 };
+    let tree =
+        Tree { base: 0, span: 2, child_span: 1, links_per_child: 1, host_span: 1, processes: 64 };
     let config = Config { upper_ports: 4, route: Route::Tree(tree), ..guarded(2) };
     let mut switch = new(config);
     for port in 2..6 {
@@ -194,7 +196,8 @@ fn foreign_frames_keep_one_path_per_pair() {
 //= spec/failure.md#R67
 #[test]
 fn repeated_control_frames_take_every_path() {
-    let tree = Tree { base: 0, span: 2, child_span: 1, links_per_child: 1, processes: 64 };
+    let tree =
+        Tree { base: 0, span: 2, child_span: 1, links_per_child: 1, host_span: 1, processes: 64 };
     let config = Config { upper_ports: 4, route: Route::Tree(tree), ..guarded(2) };
     let mut switch = new(config);
     for port in [2, 3, 5] {

@@ -301,7 +301,8 @@ fn forged_sources_change_nothing() {
     assert_eq!((events(&mut switch), switch.stats().dropped_misplaced), (vec![], 6));
     assert_eq!(advertised_to(&mut switch, 2, 0), advertised_to(&mut before.clone(), 2, 0));
 
-    let tree = Tree { base: 0, span: 2, child_span: 1, links_per_child: 1, processes: 8 };
+    let tree =
+        Tree { base: 0, span: 2, child_span: 1, links_per_child: 1, host_span: 1, processes: 8 };
     let config = Config { lower_ports: 2, upper_ports: 1, route: Route::Tree(tree), ..guarded(2) };
     let mut switch = new(config);
     for (port, instance) in [(0, process(1, 1)), (2, process(1, 1)), (2, process(5, 1))] {

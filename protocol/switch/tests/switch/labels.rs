@@ -14,7 +14,8 @@ use onepipe_wire::{
 
 /// Two processes below, four uplinks on which no frame has ever arrived.
 fn switch() -> Switch {
-    let tree = Tree { base: 0, span: 2, child_span: 1, links_per_child: 1, processes: 64 };
+    let tree =
+        Tree { base: 0, span: 2, child_span: 1, links_per_child: 1, host_span: 1, processes: 64 };
     let config = Config { upper_ports: 4, route: Route::Tree(tree), ..harness::star(2) };
     let mut switch = Switch::new(config).expect("valid");
     switch.handle_timeout(at(0));
@@ -55,7 +56,8 @@ fn each_switch_follows_its_own_byte_of_the_label() {
 
 #[test]
 fn label_selects_a_link_of_a_downward_bundle() {
-    let tree = Tree { base: 0, span: 16, child_span: 8, links_per_child: 4, processes: 64 };
+    let tree =
+        Tree { base: 0, span: 16, child_span: 8, links_per_child: 4, host_span: 1, processes: 64 };
     let config =
         Config { lower_ports: 8, upper_ports: 4, route: Route::Tree(tree), ..harness::star(2) };
     let mut switch = Switch::new(config).expect("valid");

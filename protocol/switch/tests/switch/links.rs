@@ -145,7 +145,8 @@ fn misplaced_joins_are_counted_and_not_learned() {
     let beyond = put(&mut switch, at(0), 0, frame(Opcode::Join, 64, 0, both(0)));
     assert_eq!((beyond, switch.stats().dropped_misplaced), (Verdict::Dropped, 1));
 
-    let tree = Tree { base: 4, span: 2, child_span: 1, links_per_child: 1, processes: 8 };
+    let tree =
+        Tree { base: 4, span: 2, child_span: 1, links_per_child: 1, host_span: 1, processes: 8 };
     let mut switch = new(Config { start_wait_ns: 0, ..Config::new(2, 1, Route::Tree(tree)) });
     for (port, process, verdict) in [
         (0, 4, Verdict::Consumed),
@@ -196,7 +197,8 @@ fn spine() -> Switch {
 }
 
 fn spine_below(cores: u16) -> Switch {
-    let tree = Tree { base: 0, span: 4, child_span: 2, links_per_child: 2, processes: 8 };
+    let tree =
+        Tree { base: 0, span: 4, child_span: 2, links_per_child: 2, host_span: 1, processes: 8 };
     new(Config {
         start_wait_ns: 0,
         link_timeout_ns: 1_000,

@@ -1,5 +1,6 @@
 //! Integration tests, as one program.
 
+mod ack_bundles;
 mod allocation;
 mod announce;
 mod demand;

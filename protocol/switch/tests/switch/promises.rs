@@ -208,7 +208,8 @@ fn lazy_switch_waits_for_the_instant() {
 
 #[test]
 fn tree_sends_beacons_before_hearing_neighbours() {
-    let tree = Tree { base: 0, span: 2, child_span: 1, links_per_child: 1, processes: 4 };
+    let tree =
+        Tree { base: 0, span: 2, child_span: 1, links_per_child: 1, host_span: 1, processes: 4 };
     let config = Config { start_wait_ns: 0, ..Config::new(2, 1, Route::Tree(tree)) };
     let mut switch = new(config);
     switch.handle_timeout(at(0));

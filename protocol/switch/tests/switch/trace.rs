@@ -59,6 +59,7 @@ fn set_up(line: &str) -> Switch {
                 span,
                 child_span,
                 links_per_child: links_per_child as u16,
+                host_span: 1,
                 processes,
             })
         }

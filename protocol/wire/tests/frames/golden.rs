@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use onepipe_base::Timestamp;
 use onepipe_wire::{
-    AckView, Connect, DecodeError, Flags, Fragment, Frame, Message, Messages, Opcode,
+    AckBundle, AckView, Connect, DecodeError, Flags, Fragment, Frame, Message, Messages, Opcode,
     PiggybackedAck, Probe, SharedReceivers, VERSION, header_len,
 };
 
@@ -176,6 +176,7 @@ fn bodies_match_labels_and_round_trip() {
         match frame.opcode.in_best_effort() {
             Opcode::Data => messages(&golden, &frame),
             Opcode::SharedData => shared(&golden, &frame),
+            Opcode::ReliableAckBundle => ack_bundle(&golden, &frame),
             Opcode::Fragment => fragment(&golden, &frame),
             Opcode::Ack | Opcode::Nak | Opcode::Grant => acknowledgement(&golden, &frame),
             Opcode::Probe => probe(&golden, &frame),
@@ -229,6 +230,21 @@ fn shared(golden: &Golden, frame: &Frame<'_>) {
     assert_eq!(written[..len], frame.payload[..len]);
     let message = Messages::new(behind).next().expect("one message").expect("a golden message");
     assert_eq!([message.payload], golden.bytes_of("message")[..]);
+}
+
+fn ack_bundle(golden: &Golden, frame: &Frame<'_>) {
+    let bundle = AckBundle::parse(frame.payload).expect("a golden bundle");
+    assert_eq!(bundle.count() as u64, golden.number("acks"));
+    let all: Vec<_> = (0..bundle.count()).filter_map(|at| bundle.get(at)).collect();
+    let numbers = ["ack_src", "ack_inc", "ack_dst", "cumulative"].map(|name| golden.numbers(name));
+    for (at, ack) in all.iter().enumerate() {
+        let view = AckView::parse(&ack.ack).expect("a golden acknowledgement");
+        let read = [ack.from.process.0, ack.from.incarnation.0, ack.to.0, view.ack.cumulative.0];
+        assert_eq!(read.map(u64::from), [0, 1, 2, 3].map(|field: usize| numbers[field][at]));
+    }
+    let mut written = vec![0xff; frame.payload.len()];
+    let len = AckBundle::write(&mut written, all.into_iter()).expect("it fits");
+    assert_eq!(written[..len], *frame.payload);
 }
 
 fn messages(golden: &Golden, frame: &Frame<'_>) {

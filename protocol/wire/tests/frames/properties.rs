@@ -6,14 +6,14 @@ mod bulk;
 
 use onepipe_base::{Incarnation, ProcessId, Promises, Psn, Timestamp};
 use onepipe_wire::{
-    Ack, AckView, Amcast, AnnounceView, Connect, DETACHED_FRONT_LEN, DecodeError, Drops,
-    FRAGMENT_HEADER_LEN, Failure, Fcp, FcpGrant, FcpPart, FcpTotal, FcpWriter, Flags, Flood,
-    FloodAck, FloodKind, FloodView, Fragment, Frame, Header, JoinAnswer, JoinRequest, LargeControl,
-    MESSAGE_HEADER_LEN, MarkedMessage, Members, Messages, Opcode, PIGGYBACK_LEN, PiggybackedAck,
-    Probe, Recall, RecoveryView, SharedReceiver, SharedReceivers, Slot, TransferPacket,
-    Undeliverable, Watchdog, header_len, is_hop_intact, mark_congestion, open_detached,
-    parse_header, pass_hop, rewrite_promises, seal_unsummed, seal_with_hops, write_fragment_header,
-    write_message, write_packet,
+    Ack, AckBundle, AckView, Amcast, AnnounceView, BundledAck, Connect, DETACHED_FRONT_LEN,
+    DecodeError, Drops, FRAGMENT_HEADER_LEN, Failure, Fcp, FcpGrant, FcpPart, FcpTotal, FcpWriter,
+    Flags, Flood, FloodAck, FloodKind, FloodView, Fragment, Frame, Header, JoinAnswer, JoinRequest,
+    LargeControl, MESSAGE_HEADER_LEN, MarkedMessage, Members, Messages, Opcode, PIGGYBACK_LEN,
+    PiggybackedAck, Probe, Recall, Receivers, RecoveryView, SharedReceiver, SharedReceivers, Slot,
+    TransferPacket, Undeliverable, Watchdog, header_len, is_hop_intact, mark_congestion,
+    open_detached, parse_header, pass_hop, rewrite_promises, seal_unsummed, seal_with_hops,
+    write_fragment_header, write_message, write_packet,
 };
 
 /// The time against which 48-bit times are expanded; arbitrary.
@@ -71,17 +71,32 @@ fn copies(bytes: &[u8], frame: &Frame<'_>) {
         assert_eq!((read.header, read.payload), (frame.header, frame.payload));
         return;
     }
-    let list = SharedReceivers::parse(frame.payload).ok();
-    for receiver in list.iter().flat_map(|(list, _)| list.iter()) {
+    let list = Receivers::parse(frame.opcode, frame.payload).ok();
+    for position in 0..list.map_or(0, |list| list.count()) {
+        let receiver = list.and_then(|list| list.get(position)).expect("it is in the list");
         let mut copy = bytes.to_vec();
         frame.header.write_copy(&mut copy, receiver);
-        let read = Frame::parse_for(&mut copy, receiver.process).expect("its own copy");
-        assert_eq!((read.header.dst(), read.header.psn()), (receiver.process, receiver.psn));
-        assert!(read.opcode.in_best_effort() == Opcode::Data);
-        if receiver.has_ack {
-            let same = PiggybackedAck::split(read.payload).map(|(ack, _)| ack);
-            let acks = list.iter().flat_map(|(list, _)| (0..64).filter_map(|at| list.ack(at)));
-            assert!(same.is_ok_and(|same| acks.clone().any(|ack| ack == same)));
+        let read = Frame::parse_for(&mut copy, receiver.0);
+        let (Ok(read), Some(list)) = (read, list) else { panic!("its own copy") };
+        assert_eq!(read.header.dst(), receiver.0);
+        match list {
+            Receivers::Data(list) => {
+                assert_eq!(read.header.psn(), receiver.1);
+                assert!(read.opcode.in_best_effort() == Opcode::Data);
+                if list.iter().any(|own| {
+                    (own.process, own.psn, own.has_ack) == (receiver.0, receiver.1, true)
+                }) {
+                    let same = PiggybackedAck::split(read.payload).map(|(ack, _)| ack);
+                    let mut acks = (0..64).filter_map(|at| list.ack(at));
+                    assert!(same.is_ok_and(|same| acks.any(|ack| ack == same)));
+                }
+            }
+            Receivers::Acks(bundle) => {
+                let own = bundle.get(position).expect("it is in the list");
+                assert_eq!((read.opcode, read.payload), (Opcode::ReliableAck, &own.ack[..]));
+                let from = (read.header.src(), read.header.incarnation());
+                assert_eq!(from, (own.from.process, own.from.incarnation));
+            }
         }
     }
     // Whatever the header says, reading it for a process does not panic.
@@ -297,6 +312,14 @@ pub fn body(opcode: Opcode, payload: &[u8]) {
             let (again, _) = SharedReceivers::parse(&buf).expect("written just now");
             assert!(again.iter().eq(receivers));
             data(messages);
+        }
+        Opcode::ReliableAckBundle => {
+            let Ok(bundle) = AckBundle::parse(payload) else { return };
+            let acks: Vec<BundledAck> =
+                (0..bundle.count()).filter_map(|position| bundle.get(position)).collect();
+            AckBundle::write(&mut buf, acks.iter().copied()).expect("as long as before");
+            let again = AckBundle::parse(&buf).expect("written just now");
+            assert!((0..again.count()).filter_map(|position| again.get(position)).eq(acks));
         }
         Opcode::Fragment => {
             let Ok(fragment) = Fragment::parse(payload) else { return };

@@ -2,9 +2,9 @@
 
 use onepipe_base::{Incarnation, ProcessId, Promises, Psn, Timestamp};
 use onepipe_wire::{
-    AckDelay, DecodeError, Flags, Frame, HEADER_LEN, Header, Message, Messages, Opcode,
-    PiggybackedAck, SHARED_DATA_RECEIVER_LEN, SharedReceiver, SharedReceivers, parse_header, seal,
-    write_message,
+    Ack, AckBundle, AckDelay, BundledAck, DecodeError, Flags, Frame, HEADER_LEN, Header, Message,
+    Messages, Opcode, PiggybackedAck, Receivers, SHARED_DATA_RECEIVER_LEN, SharedReceiver,
+    SharedReceivers, parse_header, seal, write_message,
 };
 
 fn receiver(process: u32) -> SharedReceiver {
@@ -37,7 +37,7 @@ fn copy_for(frame: &[u8], process: u32) -> Vec<u8> {
     let mut copy = frame.to_vec();
     let (header, _) = parse_header(frame).expect("a frame");
     assert!(header.is_unaddressed());
-    header.write_copy(&mut copy, receiver(process));
+    header.write_copy(&mut copy, (ProcessId(process), receiver(process).psn));
     copy
 }
 
@@ -79,8 +79,29 @@ fn refuses_copies_for_others_and_frames_without_receiver() {
     // The address is in the list, so a changed PSN is found although no end-to-end check covers it.
     let (header, _) = parse_header(&frame).expect("a frame");
     let mut copy = frame.clone();
-    header.write_copy(&mut copy, SharedReceiver { psn: Psn(7), ..receiver(1) });
+    header.write_copy(&mut copy, (ProcessId(1), Psn(7)));
     assert_eq!(Frame::parse_for(&mut copy, ProcessId(1)).err(), unknown(1));
+}
+
+//= spec/ordering.md#R52
+#[test]
+fn copy_for_several_states_its_part_of_the_list() {
+    let frame = shared(Opcode::SharedData, &[1, 2, 3]);
+    let run = |bytes: &[u8], count| parse_header(bytes).expect("a frame").0.run(count);
+    assert_eq!(run(&frame, 3), Some(0..3), "the sender's frame is for all");
+    let (header, _) = parse_header(&frame).expect("a frame");
+    let mut copy = frame.clone();
+    for part in [0..3, 1..3, 2..3] {
+        header.write_run(&mut copy, part.clone());
+        assert_eq!(run(&copy, 3), Some(part));
+        assert!(parse_header(&copy).expect("a frame").0.is_unaddressed());
+        assert!(Frame::parse_for(&mut copy.clone(), ProcessId(3)).is_err(), "it has no receiver");
+    }
+    assert_eq!(run(&copy, 2), None, "a part beyond the list");
+    for psn in [0x0101, 0x0201, 0x01_0003, u32::MAX] {
+        header.write_copy(&mut copy, (ProcessId(1), Psn(psn)));
+        assert_eq!(run(&copy, 3), None, "{psn:#x}");
+    }
 }
 
 //= spec/ordering.md#R87
@@ -162,4 +183,80 @@ fn message_that_is_cut_off_is_left_alone() {
     let mut copy = copy_for(&bytes, 1);
     let read = Frame::parse_for(&mut copy, ProcessId(1)).expect("its copy");
     assert!(Messages::new(read.payload).next().is_some_and(|message| message.is_err()));
+}
+
+fn reliable_ack(from: u32, to: u32, words: &[(u64, u64)]) -> Vec<u8> {
+    let mut bytes = vec![0; 256];
+    let ack = Ack {
+        cumulative: Psn(100 + from),
+        received: from,
+        marked: 0,
+        window_bytes: 1 << 20,
+        consumed_bytes: 5,
+        acked_incarnation: 1,
+        reservation_id: 0,
+        reservation: Ack::RESERVATION_PENDING,
+        delay: AckDelay(0),
+    };
+    let len = ack.write(&mut bytes[HEADER_LEN..], words.iter().copied()).expect("it fits");
+    let header =
+        Header::new(Opcode::ReliableAck, ProcessId(from), ProcessId(to), Incarnation(from + 1));
+    let at = Timestamp::from_ns(9);
+    let frame_len = seal(&mut bytes, header.stamped(at, Promises::both(at), Psn::FIRST), len);
+    bytes.truncate(frame_len);
+    bytes
+}
+
+//= spec/ordering.md#R91
+#[test]
+fn bundled_acknowledgement_reads_as_its_frame() {
+    let frames = [reliable_ack(1, 17, &[]), reliable_ack(2, 18, &[]), reliable_ack(3, 17, &[])];
+    let acks = frames.clone().map(|frame| BundledAck::of_frame(&frame).expect("without words"));
+    let mut bytes = vec![0; 512];
+    let len = AckBundle::write(&mut bytes[HEADER_LEN..], acks.into_iter()).expect("it fits");
+    let (first, at) = (acks[0].from, Timestamp::from_ns(10));
+    let header =
+        Header::new(Opcode::ReliableAckBundle, first.process, ProcessId(17), first.incarnation)
+            .stamped(at, Promises::both(at), Psn::FIRST)
+            .unaddressed();
+    let frame_len = seal(&mut bytes, header, len);
+    bytes.truncate(frame_len);
+    let (header, opcode) = parse_header(&bytes).expect("a frame");
+    let list = Receivers::parse(opcode, &bytes[HEADER_LEN..]).expect("a list");
+    assert_eq!((list.count(), header.run(3)), (3, Some(0..3)));
+    for (position, frame) in frames.iter().enumerate() {
+        let mut copy = bytes.clone();
+        header.write_copy(&mut copy, list.get(position).expect("it is in the list"));
+        let read = Frame::parse_for(&mut copy, acks[position].to).expect("its copy");
+        let alone = Frame::parse(frame).expect("a frame");
+        assert_eq!((read.opcode, read.payload), (alone.opcode, alone.payload));
+        assert_eq!(read.header.sender(), alone.header.sender());
+    }
+    // A copy for another process, and an entry that the list does not have.
+    for receiver in [(ProcessId(17), Psn(1)), (ProcessId(17), Psn(3))] {
+        let mut copy = bytes.clone();
+        header.write_copy(&mut copy, receiver);
+        let refused = DecodeError::Field { field: "receiver", value: 17 };
+        assert_eq!(Frame::parse_for(&mut copy, ProcessId(17)).err(), Some(refused));
+    }
+}
+
+//= spec/ordering.md#R91
+#[test]
+fn bundles_take_plain_and_intact_acknowledgements_only() {
+    assert!(BundledAck::of_frame(&reliable_ack(1, 17, &[(1, 0)])).is_none());
+    assert!(BundledAck::of_frame(&shared(Opcode::ReliableSharedData, &[1])).is_none());
+    let mut damaged = reliable_ack(1, 17, &[]);
+    damaged[HEADER_LEN + 3] ^= 1;
+    assert!(BundledAck::of_frame(&damaged).is_none());
+    let refused = |payload: &[u8]| AckBundle::parse(payload).err();
+    let field = |value| DecodeError::Field { field: "number of acknowledgements", value };
+    let truncated = |need, got| DecodeError::Truncated { part: "acknowledgements", need, got };
+    let mut payload = [0; AckBundle::len_of(17)];
+    assert_eq!(refused(&payload), Some(field(0)));
+    payload[0] = 17;
+    assert_eq!(refused(&payload), Some(field(17)));
+    payload[0] = 2;
+    assert_eq!(refused(&payload[..99]), Some(truncated(100, 99)));
+    assert_eq!(refused(&payload[..3]), Some(truncated(4, 3)));
 }

@@ -6,6 +6,7 @@ use onepipe_sim_engine::{Random, Span};
 use onepipe_sim_network::{
     ClockConfig, CpuConfig, LinkConfig, LinkFaults, Load, Loss, Placement, SendPattern, Workload,
 };
+use onepipe_switch::Form;
 use onepipe_topology::{Shape, Spread};
 
 use super::{FaultEvent, Swarm};
@@ -43,6 +44,15 @@ pub(super) fn isolates_controllers(seed: u64) -> bool {
 fn heartbeat_intervals(seed: u64) -> Option<(u64, u64)> {
     let mut random = Random::named(seed, "beacons", 0);
     (random.below(2) == 0).then(|| (*random.pick(&[5, 20, 50]), random.below(8)))
+}
+
+/// Draws how long chips hold acknowledgements for others to the same host, in ns: not at all with
+/// probability 1/2. Independent of all other draws of the seed.
+pub(super) fn ack_bundles(plan: &mut Plan, seed: u64) {
+    let mut random = Random::named(seed, "bundles", 0);
+    if plan.switch.form == Form::Chip {
+        plan.switch.ack_bundle_ns = *random.pick(&[0, 0, 0, 500, 2_000, 10_000]);
+    }
 }
 
 /// Draws the fabric and its load. Returns the plan and the length of the fault phase in us.

@@ -50,6 +50,14 @@ pub struct Swarm {
 impl Swarm {
     /// Draws the scenario of `seed`.
     pub fn draw(seed: u64) -> Self {
+        let mut swarm = Self::draw_unbundled(seed);
+        draw::ack_bundles(&mut swarm.plan, seed);
+        swarm
+    }
+
+    /// Draws the scenario of `seed` without bundles of acknowledgements: regression tests keep the
+    /// scenarios that they had before those.
+    pub fn draw_unbundled(seed: u64) -> Self {
         let mut swarm = Self::draw_base(seed);
         draw::returning_leavers(&mut swarm, seed);
         stop::draw(&mut swarm, seed);

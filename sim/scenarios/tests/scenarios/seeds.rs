@@ -278,7 +278,7 @@ fn excluded_process_stops_before_it_acknowledges() {
 /// that had run all the time, and a message to its previous incarnation for one with an outcome.
 #[test]
 fn leaver_that_returns_at_once_has_left() {
-    let report = Swarm::draw(100_004_768).run();
+    let report = Swarm::draw_unbundled(100_004_768).run();
     assert_eq!(report.first_violations, Vec::<String>::new());
 }
 
@@ -287,7 +287,7 @@ fn leaver_that_returns_at_once_has_left() {
 /// incarnation, which their sender had given up.
 #[test]
 fn restarted_receiver_does_not_wait_for_given_up_packets() {
-    let report = Swarm::draw(100_005_297).run();
+    let report = Swarm::draw_unbundled(100_005_297).run();
     assert_eq!(report.first_violations, Vec::<String>::new());
 }
 
@@ -296,7 +296,7 @@ fn restarted_receiver_does_not_wait_for_given_up_packets() {
 /// itself every three tenths: nothing of it was received for eleven.
 #[test]
 fn slow_process_pauses_for_less_than_controllers_wait() {
-    let swarm = Swarm::draw(100_000_136);
+    let swarm = Swarm::draw_unbundled(100_000_136);
     assert!(swarm.fault_names().any(|name| name == "process stopped"));
     assert_eq!(swarm.run().first_violations, Vec::<String>::new());
 }
@@ -306,7 +306,7 @@ fn slow_process_pauses_for_less_than_controllers_wait() {
 /// handled frames with a commit barrier above its time.
 #[test]
 fn no_read_begins_at_a_paused_host() {
-    let report = Swarm::draw(100_005_651).run();
+    let report = Swarm::draw_unbundled(100_005_651).run();
     assert_eq!(report.first_violations, Vec::<String>::new());
 }
 
@@ -315,6 +315,6 @@ fn no_read_begins_at_a_paused_host() {
 /// its way, came after the next Connect, which named an older one, and was delivered.
 #[test]
 fn restarted_receiver_accepts_nothing_sent_before() {
-    let report = Swarm::draw(100_011_536).run();
+    let report = Swarm::draw_unbundled(100_011_536).run();
     assert_eq!(report.first_violations, Vec::<String>::new());
 }
