@@ -20,10 +20,9 @@ use onepipe_verify_transactions::{OperationMix, Protocol};
 
 use self::contradictions::{
     FRAMES, HOT_KEY, HOT_KEY_LOAD, HOT_KEY_NONTX, MESSAGES, NONTX_POINTS, NONTX_YCSB_POINTS,
-    SHARE_POINTS, SIZE_NONTX_POINTS, SIZE_NONTX_YCSB_POINTS, SIZE_POINTS, SIZE_YCSB_POINTS,
-    UNIFORM_POINTS, VALUES, VALUES_YCSB, YCSB_POINTS,
+    SHARE_POINTS, SIZE_FARM_POINTS, SIZE_NONTX_POINTS, SIZE_NONTX_YCSB_POINTS, SIZE_POINTS,
+    SIZE_YCSB_POINTS, UNIFORM_POINTS, VALUES, VALUES_YCSB, YCSB_POINTS,
 };
-
 use self::reasons::{
     ALONE, CPU_OR_LINK, FARM_CPU, FARM_HOT, FEW, HOT, LINKS, MANY_LOCKS, NONTX_LIMIT, OPERATIONS,
     OVER_FARM, OVER_NONTX, QUEUE,
@@ -444,7 +443,9 @@ pub fn sizes() -> Experiment {
             contradicted(SIZE_NONTX_YCSB_POINTS, NONTX_YCSB, "NonTX/YCSB", HOT, |x| {
                 size(NonTx, x, true)
             }),
-            Curve::predicted(FARM_UNIFORM, Some("FaRM/Unif"), LINKS, |x| size(Farm, x, false)),
+            contradicted(SIZE_FARM_POINTS, FARM_UNIFORM, "FaRM/Unif", LINKS, |x| {
+                size(Farm, x, false)
+            }),
             Curve::predicted(FARM_YCSB, Some("FaRM/YCSB"), FARM_HOT, |x| size(Farm, x, true)),
         ],
         xs: SIZES,

@@ -154,8 +154,8 @@ pub(super) fn markdown(figures: &[Figure], is_quick: bool) -> String {
         "# The evaluation of the papers, run again\n\nWritten by `onepipe figures all{option}`; \
          not edited. The constants of the simulated testbeds and their\nsources are in bench/figures \
          (`Calibration::PAPER`). One experiment gave the latency of links and hosts\n(figure 9a, \
-         unordered); everything else is predicted. \"(separate run)\" marks the result of a \
-         run\nwith a changed setup, which this command does not repeat.{}{}\n\n{}.\n\n\
+         unordered); everything else is predicted, unless a row says that it, or one of \
+         its\npoints, was used for calibration.{}{}\n\n{}.\n\n\
          | figure | claim | paper | ours | |\n|---|---|---|---|---|\n",
         if is_quick { " " } else { "" },
         if is_quick { QUICK } else { "" },

@@ -101,6 +101,18 @@ const VALUES_NONTX_YCSB: Contradiction = Contradiction::Exceeds(
     LINK_RATE,
 );
 
+/// FaRM's values, and for each operation a frame of at least 86 bytes in each direction (that of
+/// RoCEv2's reads), unless operations of a transaction on one of 512 shards share them.
+const VALUES_FARM: Contradiction = Contradiction::Exceeds(
+    Stated {
+        value: 140.0,
+        text: "140 Gbit/s and more from a host, of which 86 to 91 are values and the rest the \
+               headers of a request and a reply for each operation (figure 14c: 194 bytes in ETC's \
+               mean)",
+    },
+    LINK_RATE,
+);
+
 /// Points of figures 14a and 14c, all of them.
 const fn all_points(numbers: Contradiction) -> ContradictedPoints {
     ContradictedPoints { first: 2.0, last: 512.0, numbers }
@@ -115,5 +127,6 @@ pub(super) const SHARE_POINTS: &[ContradictedPoints] =
     &[ContradictedPoints { first: 0.1, last: 50.0, numbers: HOT_KEY_LOAD }];
 pub(super) const SIZE_POINTS: &[ContradictedPoints] = &[all_points(VALUES)];
 pub(super) const SIZE_YCSB_POINTS: &[ContradictedPoints] = &[all_points(VALUES_YCSB)];
+pub(super) const SIZE_FARM_POINTS: &[ContradictedPoints] = &[all_points(VALUES_FARM)];
 pub(super) const SIZE_NONTX_POINTS: &[ContradictedPoints] = &[all_points(VALUES_NONTX)];
 pub(super) const SIZE_NONTX_YCSB_POINTS: &[ContradictedPoints] = &[all_points(VALUES_NONTX_YCSB)];
